@@ -1,0 +1,174 @@
+/*
+ * touch: allocate zeroed, touch, free; and say how long each took.
+ *
+ * The worker of `prezero bench grid`. In C so that malloc is whatever the dynamic linker
+ * put there, and nothing else in the process allocates while the clock runs. It reads one
+ * command a line from stdin and answers with one line:
+ *
+ *   run BYTES LINES SAMPLES ROUNDS IDLE_NS   nanoseconds of each sample. A sample is ROUNDS
+ *       times calloc(BYTES), one byte written to each of LINES cache lines (spread evenly)
+ *       of each 4 KiB, free. IDLE_NS of sleep come before each sample and are not in it.
+ *   check BYTES    bytes that were not zero in a fresh calloc; all are written before free.
+ *   usage          user ns, system ns, minor faults, major faults of the whole process.
+ *
+ * `touch warm BYTES` faults memory in and gives it back: a hypervisor backs guest memory
+ * only when it is first touched, and that must not fall into anybody's measurement.
+ * `touch spin CPU` keeps that CPU busy until its parent is gone.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { PAGE = 4096, MAX_LINES = 64 };
+
+/* Tells the compiler that the memory behind `p` is seen by others: nothing is elided. */
+static inline void escape(void *p)
+{
+	__asm__ volatile("" : : "r"(p) : "memory");
+}
+
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "touch: %s\n", what);
+	exit(1);
+}
+
+__attribute__((noinline)) static void touch(volatile char *p, size_t bytes, size_t lines)
+{
+	size_t step = PAGE / lines;
+
+	for (size_t page = 0; page < bytes; page += PAGE)
+		for (size_t line = 0; line < lines; line++)
+			p[page + line * step] = 1;
+}
+
+__attribute__((noinline)) static void one_round(size_t bytes, size_t lines)
+{
+	char *p = calloc(1, bytes);
+
+	if (!p)
+		fail("calloc: out of memory");
+	escape(p);
+	touch(p, bytes, lines);
+	escape(p);
+	free(p);
+}
+
+static void run(size_t bytes, size_t lines, long samples, long rounds, long idle_ns)
+{
+	struct timespec idle = { idle_ns / 1000000000, idle_ns % 1000000000 };
+
+	for (long sample = 0; sample < samples; sample++) {
+		uint64_t start;
+
+		if (idle_ns)
+			nanosleep(&idle, NULL);
+		start = now();
+		for (long i = 0; i < rounds; i++)
+			one_round(bytes, lines);
+		printf("%s%" PRIu64, sample ? " " : "", now() - start);
+	}
+	putchar('\n');
+}
+
+static void check(size_t bytes)
+{
+	unsigned char *p = calloc(1, bytes);
+	size_t wrong = 0;
+
+	if (!p)
+		fail("calloc: out of memory");
+	escape(p);
+	for (size_t i = 0; i < bytes; i++)
+		wrong += p[i] != 0;
+	memset(p, 0xa5, bytes);
+	escape(p);
+	free(p);
+	printf("%zu\n", wrong);
+}
+
+static void usage(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	printf("%lld %lld %ld %ld\n",
+	       u.ru_utime.tv_sec * 1000000000ll + u.ru_utime.tv_usec * 1000ll,
+	       u.ru_stime.tv_sec * 1000000000ll + u.ru_stime.tv_usec * 1000ll,
+	       u.ru_minflt, u.ru_majflt);
+}
+
+static void warm(size_t bytes)
+{
+	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		fail("warm: mmap: out of memory");
+	touch(p, bytes, 1);
+}
+
+static void spin(int cpu)
+{
+	cpu_set_t set;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		fail("spin: no such CPU for this process");
+	for (;;)
+		escape(&set);
+}
+
+int main(int argc, char **argv)
+{
+	static char answers[1 << 16], line[256];
+
+	if (argc == 3 && !strcmp(argv[1], "warm")) {
+		warm(strtoull(argv[2], NULL, 10));
+		return 0;
+	}
+	if (argc == 3 && !strcmp(argv[1], "spin"))
+		spin(atoi(argv[2]));
+	if (argc != 1)
+		fail("usage: touch [warm BYTES | spin CPU]");
+
+	/* Own buffers: stdio's would come from the allocator under test, in mid-measurement. */
+	setvbuf(stdout, answers, _IOFBF, sizeof(answers));
+	setvbuf(stdin, NULL, _IONBF, 0);
+	while (fgets(line, sizeof(line), stdin)) {
+		size_t bytes, lines;
+		long samples, rounds, idle_ns;
+
+		if (sscanf(line, "run %zu %zu %ld %ld %ld", &bytes, &lines, &samples, &rounds,
+			   &idle_ns) == 5) {
+			if (!lines || lines > MAX_LINES || samples < 1 || rounds < 1 || idle_ns < 0)
+				fail("run: out of range");
+			run(bytes, lines, samples, rounds, idle_ns);
+		} else if (sscanf(line, "check %zu", &bytes) == 1) {
+			check(bytes);
+		} else if (!strcmp(line, "usage\n")) {
+			usage();
+		} else {
+			fail("no such command");
+		}
+		fflush(stdout);
+	}
+	return 0;
+}

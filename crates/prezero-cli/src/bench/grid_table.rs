@@ -1,0 +1,179 @@
+//! The grid as a person reads it.
+//!
+//! One row a cell: microseconds of each allocator, how many times slower the best peer is
+//! than prezero, and who that is. A cell that prezero loses is marked `<`.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+use prezero::Size;
+
+use super::grid::{Cell, Cost, Mode, ModeReport, Report};
+use super::peers::PREZERO;
+use super::samples::geometric_mean;
+
+/// The whole report as text.
+pub fn render(report: &Report) -> String {
+    let mut text = format!("{}\n", report.machine);
+    for allocator in &report.field.allocators {
+        let set = allocator.environment.iter().map(|(name, value)| format!(" {name}={value}"));
+        let line = format!("{} {}{}", allocator.name, allocator.version, set.collect::<String>());
+        let _ = writeln!(text, "{}", line.trim());
+    }
+    text += &report.field.absences();
+    let _ = writeln!(
+        text,
+        "\nus a round of calloc, touch L lines of each page, free; medians of {} or more samples, \
+         interleaved;\nx best: the fastest peer's time over prezero's, < where prezero loses",
+        report.runs
+    );
+    for mode in &report.modes {
+        text.push('\n');
+        text += &mode_table(mode, report);
+    }
+    text
+}
+
+fn mode_table(report: &ModeReport, whole: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    let names = whole.field.allocators.iter().map(|allocator| allocator.name.as_str());
+    table.set_header(["size", "L"].into_iter().chain(names).chain(["x best", "best peer"]));
+    for cell in &report.cells {
+        let times = cell.results.iter().map(|result| micros(result.ns.median));
+        let (ratio, peer) = match cell.best() {
+            Some((ratio, peer)) => (marked(ratio), peer.to_string()),
+            None => ("-".into(), "-".into()),
+        };
+        let row = [Size(cell.bytes).to_string(), cell.lines.to_string()];
+        table.add_row(row.into_iter().chain(times).chain([ratio, peer]));
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut text = format!("{}\n{table}\n", title(report));
+    text += &summary(report);
+    for cost in &report.costs {
+        text += &cost_line(cost);
+    }
+    text
+}
+
+fn title(report: &ModeReport) -> String {
+    let pauses = report.cells.iter().map(|cell| cell.pause_ns as f64 / 1e6);
+    match report.mode {
+        Mode::Idle => format!(
+            "idle: a pause before each round, {} ms or as long as a scrubber of 8 GB/s needs for the block (up to {:.1} ms)",
+            pauses.clone().fold(f64::MAX, f64::min),
+            pauses.fold(0.0, f64::max)
+        ),
+        Mode::BackToBack => "back to back: no pause".into(),
+        Mode::Busy => "busy: no pause, and another process keeps every CPU busy".into(),
+    }
+}
+
+fn summary(report: &ModeReport) -> String {
+    let ratios = report.cells.iter().filter_map(|cell| Some((cell.best()?.0, cell)));
+    let mean = geometric_mean(ratios.clone().map(|(ratio, _)| ratio));
+    let worst = ratios.clone().min_by(|a, b| a.0.total_cmp(&b.0));
+    let (Some(mean), Some((ratio, cell))) = (mean, worst) else { return String::new() };
+    let lost = ratios.filter(|(ratio, _)| *ratio < 1.0).count();
+    format!(
+        "geometric mean {mean:.2}x the best peer; worst cell {ratio:.2}x ({} L={}); {lost} of {} cells lost\n",
+        Size(cell.bytes),
+        cell.lines,
+        report.cells.len()
+    )
+}
+
+fn cost_line(cost: &Cost) -> String {
+    let mut line = format!(
+        "CPU {:<10} {:>7.2} s user {:>7.2} s system",
+        cost.allocator, cost.user_s, cost.system_s
+    );
+    if let Some(background) = cost.background_s {
+        let _ = write!(line, ", of both {background:.2} s in scrubd");
+    }
+    for (name, value) in &cost.counters {
+        let _ = match name.strip_suffix("_bytes") {
+            Some(stem) => write!(line, ", {stem} {:.1} GiB", *value as f64 / (1u64 << 30) as f64),
+            None => write!(line, ", {name} {value}"),
+        };
+    }
+    line + "\n"
+}
+
+impl Cell {
+    /// The fastest peer's time over prezero's, and that peer; `None` unless both ran.
+    pub fn best(&self) -> Option<(f64, &str)> {
+        let (ours, peers): (Vec<_>, Vec<_>) =
+            self.results.iter().partition(|result| result.allocator == PREZERO);
+        let best = peers.into_iter().min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))?;
+        Some((best.ns.median / ours.first()?.ns.median, &best.allocator))
+    }
+}
+
+/// A ratio with its mark where it is below one.
+pub fn marked(ratio: f64) -> String {
+    format!("{ratio:.2}{}", if ratio < 1.0 { "<" } else { " " })
+}
+
+/// Nanoseconds as microseconds, three digits that count.
+pub fn micros(ns: f64) -> String {
+    let us = ns / 1e3;
+    match us {
+        _ if us < 10.0 => format!("{us:.2}"),
+        _ if us < 100.0 => format!("{us:.1}"),
+        _ => format!("{us:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded() -> Report {
+        serde_json::from_str(include_str!("../../tests/grid.json")).unwrap()
+    }
+
+    #[test]
+    fn a_row_shows_each_median_the_ratio_and_the_best_peer() {
+        let text = render(&recorded());
+        let row = text.lines().find(|line| line.contains("64K")).unwrap();
+        let columns: Vec<_> = row.split_whitespace().filter(|word| *word != "│").collect();
+        assert_eq!(columns, ["64K", "1", "25.6", "1.20", "0.15", "8.00", "glibc-keep"]);
+    }
+
+    #[test]
+    fn a_lost_cell_is_marked_and_counted() {
+        let text = render(&recorded());
+        assert!(text.lines().any(|line| line.contains("1M") && line.contains("0.50<")), "{text}");
+        assert!(text.contains("worst cell 0.50x (1M L=64); 1 of 2 cells lost"), "{text}");
+        assert!(text.contains("geometric mean 2.00x"), "{text}");
+    }
+
+    #[test]
+    fn background_and_absence_are_told() {
+        let text = render(&recorded());
+        assert!(text.contains("of both 0.25 s in scrubd, scrubbed 2.0 GiB"), "{text}");
+        assert!(text.contains("left out: mimalloc: apt-get install libmimalloc2.0"), "{text}");
+        assert!(text.contains("8 GB/s"), "the pause is stated: {text}");
+    }
+
+    #[test]
+    fn json_reads_back_as_it_was_written() {
+        let json = serde_json::to_value(recorded()).unwrap();
+        let raw: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/grid.json")).unwrap();
+        assert_eq!(json, raw);
+    }
+
+    #[test]
+    fn without_prezero_there_is_no_ratio() {
+        let mut report = recorded();
+        for cell in &mut report.modes[0].cells {
+            cell.results.retain(|result| result.allocator != PREZERO);
+        }
+        assert!(!render(&report).contains("geometric mean"));
+    }
+}

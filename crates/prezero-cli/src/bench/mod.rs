@@ -1,0 +1,47 @@
+//! `prezero bench`: side by side with the allocators that people use, in one run,
+//! interleaved, through the same `LD_PRELOAD` door.
+//!
+//! [`peers`] are the allocators, [`samples`] the arithmetic, [`machine`] what the
+//! numbers were taken on; each benchmark is a module that ends in a report of plain
+//! data, and a `table` that a person reads.
+
+mod grid;
+mod grid_table;
+mod machine;
+mod numpy;
+mod peers;
+mod samples;
+mod scrub;
+mod worker;
+
+use anyhow::Result;
+
+/// The benchmarks.
+#[derive(clap::Subcommand)]
+pub enum Bench {
+    /// Allocate zeroed, touch, free: sizes by lines touched, idle, back to back and busy.
+    Grid(grid::Grid),
+    /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
+    Numpy(numpy::Numpy),
+    /// How fast scrubd clears, against the same engine in a bare loop.
+    Scrub(scrub::Scrub),
+}
+
+impl Bench {
+    /// Measures and prints.
+    pub fn run(&self) -> Result<()> {
+        match self {
+            Bench::Grid(grid) => grid.run(),
+            Bench::Numpy(numpy) => numpy.run(),
+            Bench::Scrub(scrub) => scrub.run(),
+        }
+    }
+}
+
+/// One line of progress on a terminal's stderr, over the last one; nothing elsewhere.
+fn progress(line: &str) {
+    use std::io::IsTerminal;
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{line}");
+    }
+}

@@ -1,0 +1,112 @@
+//! The library: where `libprezero.so` lies, how it gets in front of a program's
+//! allocator, and what its registry knows of this machine.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use prezero::Machine;
+
+const NAME: &str = "libprezero.so";
+/// Names the library when it is not beside the command.
+const VARIABLE: &str = "PREZERO_LIB";
+/// Where it lies, seen from the directory of the command.
+const PLACES: [&str; 3] = ["", "../lib/prezero", "../lib"];
+
+/// Why the library cannot be preloaded.
+#[derive(Debug)]
+pub enum LibraryError {
+    /// It is in none of the places.
+    Absent,
+    /// `PREZERO_LIB` does not name a file.
+    NoFile(PathBuf),
+    /// Its path has a character that separates the entries of `LD_PRELOAD`.
+    Unnameable(PathBuf),
+}
+
+impl fmt::Display for LibraryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LibraryError::Absent => write!(
+                f,
+                "{NAME} is not beside the command; build it (cargo build --release -p \
+                 prezero-preload) or set {VARIABLE}"
+            ),
+            LibraryError::NoFile(path) => {
+                write!(f, "{VARIABLE}={}: no such file; name {NAME} itself", path.display())
+            }
+            LibraryError::Unnameable(path) => write!(
+                f,
+                "{}: LD_PRELOAD cannot name a path with a space or a colon; move it and set {VARIABLE}",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LibraryError {}
+
+/// The library's path.
+pub fn find() -> Result<PathBuf, LibraryError> {
+    if let Some(given) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(given);
+        // Made absolute: the program may change its directory and start others.
+        let file = path.canonicalize().ok().filter(|file| file.is_file());
+        return file.ok_or(LibraryError::NoFile(path));
+    }
+    let command = std::env::current_exe().map_err(|_| LibraryError::Absent)?;
+    let folder = command.parent().unwrap_or(Path::new("/"));
+    let places = PLACES.iter().map(|place| folder.join(place).join(NAME));
+    places.filter_map(|file| file.canonicalize().ok()).next().ok_or(LibraryError::Absent)
+}
+
+/// `LD_PRELOAD` with the library first, once, and everything that was there behind it.
+pub fn in_front_of(library: &Path, present: Option<OsString>) -> Result<OsString, LibraryError> {
+    let separates = |byte: &u8| matches!(byte, b' ' | b':');
+    let library = library.as_os_str().as_bytes();
+    if library.iter().any(separates) {
+        return Err(LibraryError::Unnameable(OsStr::from_bytes(library).into()));
+    }
+    let present = present.unwrap_or_default().into_vec();
+    let mut entries = vec![library];
+    entries.extend(present.split(separates).filter(|entry| !entry.is_empty() && *entry != library));
+    Ok(OsString::from_vec(entries.join(&b':')))
+}
+
+/// What the knobs' parser asks of this machine.
+pub fn machine() -> Machine {
+    let read = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = read.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
+    Machine { memory: kib.map_or(0, |kib| kib << 10), engine: prezero::engine_named }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn composed(present: Option<&str>) -> String {
+        let preload = in_front_of(Path::new("/p/libprezero.so"), present.map(OsString::from));
+        preload.unwrap().into_string().unwrap()
+    }
+
+    #[test]
+    fn what_was_preloaded_stays_behind() {
+        assert_eq!(composed(None), "/p/libprezero.so");
+        assert_eq!(composed(Some("")), "/p/libprezero.so");
+        assert_eq!(composed(Some("libjemalloc.so.2")), "/p/libprezero.so:libjemalloc.so.2");
+        assert_eq!(composed(Some("a.so b.so:c.so")), "/p/libprezero.so:a.so:b.so:c.so");
+    }
+
+    #[test]
+    fn a_run_in_a_run_preloads_once() {
+        assert_eq!(composed(Some("a.so:/p/libprezero.so")), "/p/libprezero.so:a.so");
+    }
+
+    #[test]
+    fn a_path_that_ld_preload_would_split_is_refused() {
+        let error = in_front_of(Path::new("/my dir/libprezero.so"), None).unwrap_err();
+        assert!(error.to_string().starts_with("/my dir/libprezero.so: "), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The command `prezero`: runs unmodified programs with memory that is already zero,
+//! and measures what that gains and costs.
+//!
+//! `run` validates, puts the library in front of the program's allocator and becomes
+//! the program; `engines` lists how this CPU can clear; `bench` measures against the
+//! allocators that people use. An error is one line: what was asked, what is wrong, the mend.
+
+mod bare;
+mod bench;
+mod engines;
+mod library;
+mod program;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+/// Memory that is already zero when somebody asks for it.
+#[derive(Parser)]
+#[command(name = "prezero", version, arg_required_else_help = true)]
+enum Command {
+    /// Run a program, unmodified, with memory that is already zero.
+    Run(run::Run),
+    /// List the ways in which this CPU can clear memory, and how fast each is.
+    Engines,
+    /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+}
+
+/// Exit status of a mistake in the command line, as most commands have it.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => return refuse(&error),
+    };
+    match command {
+        Command::Run(run) => {
+            let failure = run.exec();
+            eprintln!("prezero: run: {failure}");
+            ExitCode::from(failure.status())
+        }
+        Command::Engines => {
+            engines::list();
+            ExitCode::SUCCESS
+        }
+        Command::Bench(bench) => match bench.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("prezero: bench: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+/// Help and version go out as they are, a mistake as one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+        _ => {}
+    }
+    // The status of `run` is the program's; 125 is kept for run itself, as env(1) does.
+    let subcommand = std::env::args_os().nth(1).filter(|name| name == "run");
+    let (place, status) = match subcommand {
+        Some(_) => ("prezero run", run::OWN_FAILURE),
+        None => ("prezero", USAGE),
+    };
+    let text = error.to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<_> = paragraph.split_whitespace().collect();
+    let line = words.join(" ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line);
+    eprintln!("{}: {line}; see `{place} --help`", place.replace(' ', ": "));
+    ExitCode::from(status)
+}

@@ -1,0 +1,187 @@
+//! `prezero run`: becomes the program, with the library in front of its allocator.
+//!
+//! It execs, so pid, signals, terminal and exit status are the program's own. Its
+//! knobs are the rows of [`KNOBS`], each an option and an environment variable; the
+//! library reads them from the environment, as this leaves them.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, FromArgMatches};
+use prezero::{Config, ConfigError, KNOBS, Knob, Origin};
+
+use crate::library::{self, LibraryError};
+use crate::program::{self, Fit, Missing};
+
+/// Exit status of a failure of `prezero run` itself, as env(1) has it.
+pub const OWN_FAILURE: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Tells the library which process `prezero run` became: only that one speaks at its end.
+const PID_VARIABLE: &str = "PREZERO_PID";
+
+/// The command line of `prezero run`.
+#[derive(Args)]
+#[command(after_help = "PREZERO_LIB names the library when it is not beside the command. \
+    Exit status: the program's own; 125 prezero failed, 126 PROGRAM cannot run, 127 no such PROGRAM.")]
+pub struct Run {
+    #[command(flatten)]
+    knobs: GivenKnobs,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
+    command: Vec<OsString>,
+}
+
+/// The knobs that were given, as options or as variables; what is not given is not here.
+struct GivenKnobs(Vec<(&'static Knob, Origin, String)>);
+
+impl Args for GivenKnobs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(KNOBS.iter().map(|knob| {
+            Arg::new(knob.name)
+                .long(knob.name)
+                .env(knob.variable)
+                .hide_env_values(true)
+                .value_name(knob.value)
+                .allow_negative_numbers(true)
+                .help(knob.help)
+        }))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for GivenKnobs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = KNOBS.iter().filter_map(|knob| {
+            let value = matches.get_one::<String>(knob.name)?;
+            let origin = match matches.value_source(knob.name) {
+                Some(ValueSource::EnvVariable) => Origin::Variable,
+                _ => Origin::Option,
+            };
+            (!value.is_empty()).then(|| (knob, origin, value.clone()))
+        });
+        Ok(GivenKnobs(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Why the program does not run.
+#[derive(Debug)]
+pub enum Failure {
+    /// A knob's value is no good.
+    Knob(ConfigError),
+    /// The statistics have nowhere to go.
+    StatsFolder(PathBuf),
+    /// The library is missing or cannot be named.
+    Library(LibraryError),
+    /// There is no such program, or it is not one.
+    Program(Missing),
+    /// The kernel refused.
+    Exec(PathBuf, io::Error),
+}
+
+impl Failure {
+    /// The exit status, as env(1) and nohup(1) have it.
+    pub fn status(&self) -> u8 {
+        match self {
+            Failure::Program(Missing::NotFound(_)) => NOT_FOUND,
+            Failure::Exec(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_FOUND,
+            Failure::Program(Missing::NotExecutable(_)) | Failure::Exec(..) => NOT_EXECUTABLE,
+            Failure::Knob(_) | Failure::StatsFolder(_) | Failure::Library(_) => OWN_FAILURE,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Knob(error) => error.fmt(f),
+            Failure::StatsFolder(file) => {
+                write!(f, "--stats {}: no such directory; make it first", file.display())
+            }
+            Failure::Library(error) => error.fmt(f),
+            Failure::Program(missing) => missing.fmt(f),
+            Failure::Exec(program, error) => {
+                write!(f, "{}: {error}; does it run without prezero?", program.display())
+            }
+        }
+    }
+}
+
+impl Run {
+    /// Becomes the program. Comes back only when that fails.
+    pub fn exec(&self) -> Failure {
+        let Err(failure) = self.try_exec();
+        failure
+    }
+
+    fn try_exec(&self) -> Result<std::convert::Infallible, Failure> {
+        let environment = self.environment()?;
+        let name = &self.command[0];
+        let path = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
+        let mut command = Command::new(&path);
+        command.arg0(name).args(&self.command[1..]);
+
+        match program::fit(&path) {
+            Fit::Preloads => {
+                let library = library::find().map_err(Failure::Library)?;
+                let preload = library::in_front_of(&library, std::env::var_os("LD_PRELOAD"));
+                command.env("LD_PRELOAD", preload.map_err(Failure::Library)?);
+                command.env(PID_VARIABLE, std::process::id().to_string());
+                command.envs(environment);
+            }
+            Fit::CannotPreload(why) => eprintln!(
+                "prezero: run: {} {why}: prezero cannot help it, it runs as it is",
+                Path::new(name).display()
+            ),
+        }
+        Err(Failure::Exec(path, command.exec()))
+    }
+
+    /// The variables that carry the given knobs to the library, checked.
+    fn environment(&self) -> Result<Vec<(&'static str, String)>, Failure> {
+        let mut given: Vec<_> = self.knobs.0.iter().collect();
+        let config = self.config(&given).map_err(Failure::Knob)?;
+        given.dedup_by_key(|(knob, ..)| knob.name);
+        given
+            .into_iter()
+            .map(|(knob, _, _)| {
+                let value = config.show(knob).to_string();
+                let value = if knob.name == "stats" { settled(&value)? } else { value };
+                Ok((knob.variable, value))
+            })
+            .collect()
+    }
+
+    fn config(&self, given: &[&(&'static Knob, Origin, String)]) -> Result<Config, ConfigError> {
+        Config::read(&library::machine(), |knob| {
+            let found = given.iter().find(|(each, ..)| each.name == knob.name);
+            found.map(|(_, origin, value)| (*origin, value.as_str()))
+        })
+    }
+}
+
+/// The place for the statistics, such that the program may change its directory.
+fn settled(stats: &str) -> Result<String, Failure> {
+    if ["-", "off", "summary"].contains(&stats) {
+        return Ok(stats.to_string());
+    }
+    let lost = |_| Failure::StatsFolder(stats.into());
+    let file = std::path::absolute(stats).map_err(lost)?;
+    match file.parent().filter(|folder| Path::is_dir(folder)) {
+        Some(_) => Ok(file.to_string_lossy().into_owned()),
+        None => Err(Failure::StatsFolder(file)),
+    }
+}

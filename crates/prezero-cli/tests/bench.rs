@@ -1,0 +1,54 @@
+//! `prezero bench` end to end: small grids on real workers.
+
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_prezero")).arg("bench").args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_small_grid_has_every_cell_with_enough_samples() {
+    let output = bench(&[
+        "grid",
+        "--json",
+        "--idle",
+        "off",
+        "--sizes",
+        "64K,128K",
+        "--lines",
+        "1,64",
+        "--peers",
+        "glibc,glibc-keep",
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+
+    let cells = report["modes"][0]["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    for cell in cells {
+        for result in cell["results"].as_array().unwrap() {
+            assert!(result["ns"]["samples"].as_array().unwrap().len() >= 15, "{result}");
+            assert!(result["ns"]["median"].as_f64().unwrap() > 0.0, "{result}");
+        }
+        let keep = &cell["results"][1];
+        assert_eq!(keep["allocator"], "glibc-keep");
+        assert!(keep["faults_per_round"].as_f64().unwrap() < 0.1, "it keeps: {keep}");
+    }
+    assert!(report["machine"]["cpus"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn mistakes_are_refused_in_one_line() {
+    for (arguments, status, line) in [
+        (&["grid", "--runs", "3"][..], 1, "prezero: bench: --runs 3: too few; give 15 or more"),
+        (&["grid", "--peers", "hoard"], 1, "prezero: bench: --peers hoard: no such peer"),
+        (&["grid", "--sizes", "5"], 2, "prezero: invalid value '5' for '--sizes"),
+        (&["grid", "--idle", "maybe"], 2, "prezero: invalid value 'maybe' for '--idle"),
+        (&["numpy", "--python", "/bin/false"], 1, "prezero: bench: --python /bin/false: "),
+    ] {
+        let output = bench(arguments);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{told}");
+        assert!(told.starts_with(line) && told.lines().count() == 1, "{told}");
+    }
+}

@@ -1,0 +1,191 @@
+//! `prezero run` end to end, with real children. A stand-in library that does nothing
+//! takes the place of the real one: what matters here is how programs are started.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const PREZERO: &str = env!("CARGO_BIN_EXE_prezero");
+
+/// A place for what the tests make.
+fn made(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+fn compile(name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let (input, output) = (made(&format!("{name}.c")), made(name));
+    std::fs::write(&input, source).unwrap();
+    let status =
+        Command::new("cc").args(options).arg("-o").arg(&output).arg(&input).status().unwrap();
+    assert!(status.success(), "cc {name}");
+    output
+}
+
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        compile("libprezero-stand-in.so", "int prezero_stand_in;\n", &["-shared", "-fPIC"])
+    })
+}
+
+/// `prezero run` with these options and program, in an environment without our variables.
+fn run(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PREZERO);
+    command.arg("run").args(arguments).env("PREZERO_LIB", library()).env_remove("LD_PRELOAD");
+    command
+}
+
+fn told(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(text.lines().count() <= 1, "more than one line: {text}");
+    text.trim_end().to_string()
+}
+
+fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap().trim_end().to_string()
+}
+
+#[test]
+fn the_status_and_the_signal_are_the_programs_own() {
+    let status = run(&["--", "sh", "-c", "exit 42"]).status().unwrap();
+    assert_eq!(status.code(), Some(42));
+    let status = run(&["sh", "-c", "kill -TERM $$"]).status().unwrap();
+    assert_eq!(status.signal(), Some(15));
+}
+
+#[test]
+fn the_program_keeps_the_pid_its_name_and_its_arguments() {
+    let child = run(&["--", "sh", "-c", "echo $$ $PREZERO_PID $0 $1", "--limit", "a b"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let words = printed(&child.wait_with_output().unwrap());
+    assert_eq!(words, format!("{pid} {pid} --limit a b"));
+}
+
+#[test]
+fn the_library_goes_first_and_what_was_preloaded_stays_behind() {
+    let other = compile("libother.so", "int other;\n", &["-shared", "-fPIC"]);
+    let ours = library().canonicalize().unwrap();
+    let output = run(&["--", "sh", "-c", "echo $LD_PRELOAD"]).env("LD_PRELOAD", &other).output();
+    assert_eq!(printed(&output.unwrap()), format!("{}:{}", ours.display(), other.display()));
+}
+
+#[test]
+fn knobs_reach_the_library_checked_and_in_one_spelling() {
+    let script = "echo $PREZERO_LIMIT $PREZERO_SCRUB_START $PREZERO_DECAY $PREZERO_VERIFY";
+    let output = run(&[
+        "--limit",
+        "1.5GiB",
+        "--scrub-start=never",
+        "--decay",
+        "0.5",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ])
+    .env("PREZERO_LIMIT", "64M")
+    .env("PREZERO_VERIFY", "full")
+    .output();
+    assert_eq!(printed(&output.unwrap()), "1536M never 0.500000000 full");
+}
+
+#[test]
+fn the_statistics_go_where_the_command_was_started() {
+    let output = run(&["--stats", "s.json", "--", "sh", "-c", "cd /; echo $PREZERO_STATS"])
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
+        .output();
+    assert_eq!(printed(&output.unwrap()), made("s.json").to_str().unwrap());
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named_and_ends_in_127() {
+    let output = run(&["--", "no-such-program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    let line = told(&output);
+    assert!(line.starts_with("prezero: run: no such program: no-such-program ("), "{line}");
+}
+
+#[test]
+fn a_file_that_is_not_executable_ends_in_126() {
+    let text = made("text");
+    std::fs::write(&text, "no program").unwrap();
+    let output = run(&["--", text.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(126));
+    assert!(told(&output).contains("not executable: "), "{output:?}");
+}
+
+#[test]
+fn a_static_program_runs_as_it_is_and_one_line_says_so() {
+    let source = "#include <stdio.h>\n#include <stdlib.h>\n\
+        int main(void) { puts(getenv(\"LD_PRELOAD\") ? \"set\" : \"unset\"); return 7; }\n";
+    let program = compile("static", source, &["-static"]);
+    let output = run(&["--limit", "1G", "--", program.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(output.stdout, b"unset\n");
+    assert!(told(&output).contains("is statically linked: prezero cannot help it"), "{output:?}");
+
+    let script = made("script");
+    std::fs::write(&script, format!("#! {}\n", program.display())).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let output = run(&["--", script.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "the interpreter of a script is what counts");
+    assert!(told(&output).contains("is statically linked"), "{output:?}");
+}
+
+#[test]
+fn a_script_without_a_first_line_goes_to_the_shell() {
+    let script = made("bare");
+    std::fs::write(&script, "echo $PREZERO_PID; exit 3\n").unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let output = run(&["--", script.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(!output.stdout.trim_ascii().is_empty(), "{output:?}");
+}
+
+#[test]
+fn bad_values_are_refused_in_one_line_before_the_program_starts() {
+    for (arguments, start) in [
+        (&["--limit", "1M", "--", "true"][..], "prezero: run: --limit 1M: "),
+        (&["--scrub-start", "19", "--", "true"], "prezero: run: --scrub-start 19: not an order"),
+        (&["--threshold", "-5", "--", "true"], "prezero: run: --threshold -5: not a size"),
+        (&["--engine", "warp", "--", "true"], "prezero: run: --engine warp: no such clear engine"),
+        (&["--stats", "/no/such/f", "--", "true"], "prezero: run: --stats /no/such/f: no such dir"),
+        (&["--frobnicate", "true"], "prezero: run: unexpected argument '--frobnicate'"),
+        (&[], "prezero: run: the following required arguments were not provided: <PROGRAM>"),
+    ] {
+        let output = run(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}");
+        let line = told(&output);
+        assert!(line.starts_with(start), "{line}");
+    }
+}
+
+#[test]
+fn a_bad_variable_is_named_as_a_variable() {
+    let output = run(&["--", "true"]).env("PREZERO_DECAY", "soon").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(told(&output).starts_with("prezero: run: PREZERO_DECAY=soon: "), "{output:?}");
+}
+
+#[test]
+fn a_missing_library_comes_with_its_mend() {
+    let output = run(&["--", "true"]).env("PREZERO_LIB", "/no/libprezero.so").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(told(&output).starts_with("prezero: run: PREZERO_LIB=/no/libprezero.so: "));
+}
+
+#[test]
+fn help_says_each_knob_with_its_variable() {
+    let help = printed(&run(&["--help"]).output().unwrap());
+    for knob in &prezero::KNOBS {
+        let option = help.lines().find(|line| line.contains(&format!("--{} ", knob.name)));
+        assert!(option.is_some(), "--{}", knob.name);
+        assert!(help.contains(&format!("[env: {}]", knob.variable)), "{}", knob.variable);
+    }
+}

@@ -1,0 +1,71 @@
+//! What the environment says: on or off, the knobs, and who reports.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `PREZERO_DISABLE=1` | no zone: every call goes to the next allocator |
+//! | `PREZERO_PID=N` | process N writes the statistics when it ends (set by `prezero run`) |
+//! | the rest | the knobs of [`Config`] |
+//!
+//! Reads with libc's `getenv`, which needs no heap.
+
+use std::ffi::{CStr, c_char};
+
+use prezero_core::{Config, ConfigError, Machine};
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Whether libc has been given its environment: not so while the dynamic linker is
+/// still starting it, and an empty one must not be taken for "nothing is set".
+pub fn is_there() -> bool {
+    // SAFETY: libc's own variable; a word that is read whole.
+    unsafe { !(&raw const environ).read().is_null() }
+}
+
+/// Whether the user wants no zone.
+pub fn disabled() -> bool {
+    get("PREZERO_DISABLE") == Some("1")
+}
+
+/// The process that writes the statistics.
+pub fn reporter() -> Option<libc::pid_t> {
+    get("PREZERO_PID")?.parse().ok()
+}
+
+/// The knobs.
+///
+/// # Errors
+/// Names the variable, its value and the mend.
+pub fn config() -> Result<Config, ConfigError> {
+    Config::from_env(&Machine { memory: memory(), engine: prezero_core::engine_named }, get)
+}
+
+fn get(name: &str) -> Option<&'static str> {
+    let mut buffer = [0u8; 64];
+    buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    let name = CStr::from_bytes_until_nul(&buffer).ok()?;
+    // SAFETY: the name ends in NUL. The value lies in the environment, which the
+    // program must not change while others read it; libc's own terms.
+    let value = unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() {
+            return None;
+        }
+        CStr::from_ptr(value)
+    };
+    // Not UTF-8: no knob takes it, and its error message will show the mark.
+    Some(value.to_str().unwrap_or("\u{fffd}"))
+}
+
+/// Physical memory in bytes.
+fn memory() -> usize {
+    // Not sysconf: older versions of it open /proc with stdio, which allocates.
+    // SAFETY: a struct of integers, for which zero is valid, that the call fills.
+    let info = unsafe {
+        let mut info: libc::sysinfo = std::mem::zeroed();
+        libc::sysinfo(&mut info);
+        info
+    };
+    (info.totalram as usize).saturating_mul(info.mem_unit as usize)
+}

@@ -1,0 +1,213 @@
+//! Blocks of a zone, known to the program by their address alone.
+//!
+//! `free` is given an address and nothing else, so a [`Heap`] remembers how long each
+//! block is: one word for each granule of 64 KiB of the zone, out of band, that holds
+//! the page count of the block that starts there, or 0. Whoever swaps the word to 0
+//! owns the block; so of two threads that free one block one gets it, and an address
+//! inside a block, a freed one or a made-up one is told from a real one.
+//!
+//! Everything here is lock-free and allocates nothing; what happens to the pages is
+//! the zone's business.
+
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use prezero_core::{
+    Anonymous, Backing, Block, Config, Content, Dirty, Grown, Order, PAGE, PageId, Snapshot, Zero,
+    Zone,
+};
+use prezero_sys::memory::Meta;
+
+/// Every block starts at a multiple of this: the zone rounds page counts to it, and a
+/// word for each of these is all the bookkeeping there is.
+const GRANULE: Order = match Order::new(4) {
+    Some(order) => order,
+    None => unreachable!(),
+};
+
+/// An address in the zone at which no live block starts.
+#[derive(Debug)]
+pub struct Stray;
+
+/// What became of a block that should change its size.
+pub enum Resized {
+    /// It has the new size, here or elsewhere, with its content.
+    To(NonNull<u8>),
+    /// The zone has no room; the block is as it was.
+    Refused(Block<Dirty>),
+}
+
+/// A zone and the sizes of its live blocks.
+pub struct Heap {
+    zone: Zone<Anonymous>,
+    /// Pages of the block that starts in this granule; 0: none does.
+    live: Meta<AtomicU32>,
+    base: usize,
+    bytes: usize,
+}
+
+/// Why there is no heap: the address space does not hold it, or the zone said no.
+#[derive(Debug)]
+pub struct NoHeap;
+
+impl Heap {
+    /// Reserves `config.limit` bytes of address space, at least one huge block.
+    pub fn new(config: &Config) -> Result<Heap, NoHeap> {
+        let backing = Anonymous::reserve(config.limit).map_err(|_| NoHeap)?;
+        let base = backing.base().as_ptr().addr();
+        let live = Meta::new(config.limit / GRANULE.bytes()).map_err(|_| NoHeap)?;
+        let zone = Zone::new(backing, config).map_err(|_| NoHeap)?;
+        Ok(Heap { zone, live, base, bytes: config.limit })
+    }
+
+    /// Address of the zone's first byte.
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Bytes in the zone.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// At least `bytes` of memory with unknown content, at a multiple of `align`.
+    pub fn plain(&self, bytes: usize, align: Order) -> Option<NonNull<u8>> {
+        // The zone aligns within itself; a small one need not start at a multiple of
+        // the largest alignment.
+        if !self.base.is_multiple_of(align.bytes()) {
+            return None;
+        }
+        let pages = Zone::<Anonymous>::pages_for(bytes)?;
+        Some(self.hand_out(self.zone.plain(pages, align.max(GRANULE))?))
+    }
+
+    /// At least `bytes` of zeroed memory.
+    pub fn zeroed(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let pages = Zone::<Anonymous>::pages_for(bytes)?;
+        Some(self.hand_out(self.zone.zero(pages, GRANULE)?))
+    }
+
+    /// At least `bytes` of memory that is zero already: at once, or not at all.
+    pub fn zeroed_already(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let pages = Zone::<Anonymous>::pages_for(bytes)?;
+        Some(self.hand_out(self.zone.only_zero(pages, GRANULE)?))
+    }
+
+    /// Bytes in the block at `ptr`; 0 for a stray address.
+    pub fn usable(&self, ptr: *const u8) -> usize {
+        let pages = self.word(ptr).map_or(0, |(_, word)| word.load(Ordering::Relaxed));
+        pages as usize * PAGE
+    }
+
+    /// Takes the block at `ptr` out of the program's hands.
+    pub fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
+        let (first, pages) = self.claim(ptr)?;
+        // SAFETY: the word said that a block of this heap, of that many pages, starts
+        // here, and the swap in `claim` made this caller its only owner.
+        Ok(unsafe { self.zone.adopt(first, pages) })
+    }
+
+    /// As [`take`](Self::take), for a block whose owner says that it is all zero.
+    ///
+    /// # Safety
+    /// Every byte of the block is zero.
+    pub unsafe fn take_zeroed(&self, ptr: *const u8) -> Result<Block<Zero>, Stray> {
+        let (first, pages) = self.claim(ptr)?;
+        // SAFETY: as in `take`; the caller vouches for the content.
+        Ok(unsafe { self.zone.adopt_zero(first, pages) })
+    }
+
+    /// Gives a block to the program.
+    pub fn hand_out<C: Content>(&self, block: Block<C>) -> NonNull<u8> {
+        let ptr = self.zone.address(&block);
+        // Relaxed: whoever frees the block got its address from us through the
+        // program's own synchronisation, which orders this store too.
+        self.live[block.first().index() / GRANULE.pages() as usize]
+            .store(block.pages(), Ordering::Relaxed);
+        ptr
+    }
+
+    /// Gives a block back to the zone.
+    pub fn free(&self, block: Block<Dirty>) {
+        self.zone.free(block);
+    }
+
+    /// Gives a block back to the zone, which keeps it as zero.
+    pub fn free_zeroed(&self, block: Block<Zero>) {
+        self.zone.free_zeroed(block);
+    }
+
+    /// The block's first byte.
+    pub fn address(&self, block: &Block<Dirty>) -> NonNull<u8> {
+        self.zone.address(block)
+    }
+
+    /// Makes room for `bytes` in a block: in place where the zone can, by a copy where
+    /// it cannot. Growth gets what was asked for and no more: what a program adds to
+    /// amortise its own growth is its own choice.
+    pub fn resize(&self, mut block: Block<Dirty>, bytes: usize) -> Resized {
+        let Some(pages) = Zone::<Anonymous>::pages_for(bytes) else {
+            return Resized::Refused(block);
+        };
+        if pages < block.pages() {
+            block = self.zone.tail_to(block, pages);
+        } else if pages > block.pages()
+            && matches!(self.zone.try_grow(&mut block, pages), Grown::No)
+        {
+            let Some(room) = self.zone.plain(pages, GRANULE) else {
+                return Resized::Refused(block);
+            };
+            let (from, to) = (self.zone.address(&block), self.zone.address(&room));
+            // SAFETY: two blocks in our hands, so they do not overlap, and the new one
+            // is the longer one. A page that the program made unreadable faults, as it
+            // does under any `realloc`.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), block.bytes()) };
+            self.zone.free(block);
+            block = room;
+        }
+        Resized::To(self.hand_out(block))
+    }
+
+    /// The whole pages of the zone that `len` bytes from address `at` on touch.
+    pub fn part(&self, at: usize, len: usize) -> Option<Range<usize>> {
+        let start = at.max(self.base) / PAGE * PAGE;
+        let end = at.saturating_add(len).min(self.base + self.bytes).next_multiple_of(PAGE);
+        (start < end).then_some(start..end)
+    }
+
+    /// Notes that the program changes a [`part`](Self::part) by a system call.
+    pub fn mark_foreign(&self, part: &Range<usize>) {
+        if let Some(first) = self.zone.page_of(ptr::without_provenance(part.start)) {
+            self.zone.mark_foreign(first, (part.len() / PAGE) as u32);
+        }
+    }
+
+    /// The counters and gauges of now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.zone.snapshot()
+    }
+
+    /// What must be done before and after `fork`.
+    pub fn zone(&self) -> &Zone<Anonymous> {
+        &self.zone
+    }
+
+    /// Swaps the word of the block at `ptr` to 0: its pages, if it was live.
+    fn claim(&self, ptr: *const u8) -> Result<(PageId, u32), Stray> {
+        let (first, word) = self.word(ptr).ok_or(Stray)?;
+        match word.swap(0, Ordering::Relaxed) {
+            0 => Err(Stray),
+            pages => Ok((first, pages)),
+        }
+    }
+
+    /// The word of the granule that starts at `ptr`, if one does.
+    fn word(&self, ptr: *const u8) -> Option<(PageId, &AtomicU32)> {
+        let page = self.zone.page_of(ptr)?;
+        if !ptr.addr().is_multiple_of(GRANULE.bytes()) {
+            return None;
+        }
+        Some((page, self.live.get(page.index() / GRANULE.pages() as usize)?))
+    }
+}

@@ -1,0 +1,387 @@
+//! `libprezero.so`: the malloc family of an unmodified program, from a prezero zone.
+//!
+//! Loaded with `LD_PRELOAD` (which `prezero run` does) it takes over `malloc` and its
+//! kin. A request of at least the threshold is served from the process's one zone,
+//! where freed memory is zeroed ahead of time; everything smaller, and everything that
+//! the zone refuses, goes to the allocator that the program had.
+//!
+//! # Contract
+//! - Every function does what glibc's does, error codes and corner cases included,
+//!   because bad arguments are passed on to it. What differs: a block from the zone is
+//!   a whole number of pages long (`malloc_usable_size` says so) and starts at a
+//!   multiple of 64 KiB.
+//! - A block belongs to whom its address says: zone, arena of the start, or the next
+//!   allocator. Any thread may free it, before or after a fork.
+//! - Giving back an address of the zone at which no live block starts ends the process
+//!   with one line that says so.
+//! - `errno` is left alone, except for what `malloc` itself reports.
+//! - Nothing here locks, and nothing allocates, on behalf of the program or for itself.
+//!
+//! # Parts, in the order of a request
+//!
+//! | module | holds |
+//! |---|---|
+//! | here | the exported malloc family, and who serves what |
+//! | [`process`] | the one heap: made at the first large request, or never |
+//! | [`heap`] | blocks known by address alone |
+//! | [`next`] | the functions behind ours; [`arena`] until they are known |
+//! | [`syscalls`] | memory that the program changes under us |
+//! | [`fork`], [`report`], [`env`], [`message`] | what their names say |
+//! | [`capi`] | the `prezero_*` functions of `prezero.h` |
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use prezero_core::{Order, PAGE};
+
+use crate::heap::{Heap, Resized, Stray};
+use crate::message::Line;
+use crate::process::Errno;
+
+pub mod arena;
+pub mod capi;
+pub mod env;
+pub mod fork;
+pub mod heap;
+pub mod message;
+pub mod next;
+pub mod process;
+pub mod report;
+pub mod syscalls;
+
+/// Runs when the library is loaded: after libc, before the program's own code.
+extern "C" fn load() {
+    next::resolve();
+    fork::register();
+    report::remember();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOAD: extern "C" fn() = load;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static UNLOAD: extern "C" fn() = report::write_once;
+
+/// libc's `malloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    if size < process::threshold() {
+        // SAFETY: the caller's terms.
+        return unsafe { next::malloc(size) };
+    }
+    // SAFETY: the caller's terms.
+    large(size, |heap| heap.plain(size, Order::MIN), || unsafe { next::malloc(size) })
+}
+
+/// libc's `calloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    // A product that overflows is the next allocator's to refuse.
+    let bytes = count.checked_mul(size).unwrap_or(0);
+    if bytes < process::threshold() {
+        // SAFETY: the caller's terms.
+        return unsafe { next::calloc(count, size) };
+    }
+    // SAFETY: the caller's terms.
+    large(bytes, |heap| heap.zeroed(bytes), || unsafe { next::calloc(count, size) })
+}
+
+/// libc's `free`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(ptr: *mut c_void) {
+    match process::owner(ptr) {
+        Some(heap) => release(heap, ptr),
+        None if arena::contains(ptr) => {}
+        // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
+        None => unsafe { next::free(ptr) },
+    }
+}
+
+/// C23's `free_sized`, which newer libcs have.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
+    // SAFETY: the caller's terms are those of `free`, and more.
+    unsafe { free(ptr) }
+}
+
+/// C23's `free_aligned_sized`, which newer libcs have.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, _align: usize, _size: usize) {
+    // SAFETY: the caller's terms are those of `free`, and more.
+    unsafe { free(ptr) }
+}
+
+/// libc's `realloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    if let Some(heap) = process::owner(ptr) {
+        // SAFETY: the caller's terms.
+        return unsafe { realloc_from_zone(heap, ptr, size) };
+    }
+    if arena::contains(ptr) {
+        // SAFETY: the caller's terms; the arena wrote the size, and a block of it stays.
+        return unsafe {
+            let to = malloc(size);
+            if !to.is_null() {
+                ptr::copy_nonoverlapping::<u8>(
+                    ptr.cast(),
+                    to.cast(),
+                    arena::size_of(ptr).min(size),
+                );
+            }
+            to
+        };
+    }
+    if size < process::threshold() {
+        // SAFETY: the caller's terms.
+        return unsafe { next::realloc(ptr, size) };
+    }
+    if ptr.is_null() {
+        // SAFETY: the caller's terms.
+        return unsafe { malloc(size) };
+    }
+    // SAFETY: the caller's terms.
+    unsafe { realloc_into_zone(ptr, size) }
+}
+
+/// libc's `reallocarray`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's terms.
+        Some(bytes) => unsafe { realloc(ptr, bytes) },
+        None => {
+            Errno::set(libc::ENOMEM);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// libc's `aligned_alloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    // SAFETY: the caller's terms.
+    aligned(align, size, || unsafe { next::aligned_alloc(align, size) })
+}
+
+/// libc's `memalign`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    // SAFETY: the caller's terms.
+    aligned(align, size, || unsafe { next::memalign(align, size) })
+}
+
+/// libc's `posix_memalign`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    // An alignment that is no multiple of a pointer's size is the next one's to refuse.
+    if size >= process::threshold() && align >= size_of::<*mut c_void>() {
+        let block = aligned(align, size, ptr::null_mut);
+        if !block.is_null() {
+            // SAFETY: the caller's promise: `out` takes an address.
+            unsafe { *out = block };
+            return 0;
+        }
+    }
+    // SAFETY: the caller's terms.
+    unsafe { next::posix_memalign(out, align, size) }
+}
+
+/// libc's `valloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
+    // SAFETY: the caller's terms.
+    aligned(PAGE, size, || unsafe { next::valloc(size) })
+}
+
+/// libc's `pvalloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    // SAFETY: the caller's terms.
+    aligned(PAGE, size, || unsafe { next::pvalloc(size) })
+}
+
+/// libc's `malloc_usable_size`; 0 for an address of the zone where no block starts.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
+    match process::owner(ptr) {
+        Some(heap) => heap.usable(ptr.cast()),
+        // SAFETY: the arena gave it.
+        None if arena::contains(ptr) => unsafe { arena::size_of(ptr) },
+        // SAFETY: the caller's terms.
+        None => unsafe { next::malloc_usable_size(ptr) },
+    }
+}
+
+/// A request of at least the threshold: from the zone if it can, else from the next.
+#[inline(never)]
+fn large(
+    bytes: usize,
+    from_zone: impl Fn(&Heap) -> Option<NonNull<u8>>,
+    from_next: impl Fn() -> *mut c_void,
+) -> *mut c_void {
+    let block = process::heap_for(bytes).and_then(from_zone);
+    block.map_or_else(from_next, |block| block.as_ptr().cast())
+}
+
+/// A request with an alignment in bytes. One that is no power of two, or larger than
+/// the zone's largest order, is the next allocator's to refuse or to serve.
+fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *mut c_void {
+    let pages = (align / PAGE).max(1);
+    match Order::new(pages.trailing_zeros()) {
+        Some(order) if size >= process::threshold() && align.is_power_of_two() => {
+            large(size, |heap| heap.plain(size, order), from_next)
+        }
+        _ => from_next(),
+    }
+}
+
+/// Frees a block of the zone.
+#[inline(never)]
+fn release(heap: &Heap, ptr: *mut c_void) {
+    let errno = Errno::save();
+    match heap.take(ptr.cast()) {
+        Ok(block) => heap.free(block),
+        Err(stray) => abort("free", ptr, stray),
+    }
+    errno.restore();
+}
+
+/// Frees a block of the zone that is zero.
+///
+/// # Safety
+/// Every byte of the block is zero.
+unsafe fn release_zeroed(heap: &Heap, ptr: *mut c_void) {
+    let errno = Errno::save();
+    // SAFETY: the caller's promise.
+    match unsafe { heap.take_zeroed(ptr.cast()) } {
+        Ok(block) => heap.free_zeroed(block),
+        Err(stray) => abort("prezero_free_zeroed", ptr, stray),
+    }
+    errno.restore();
+}
+
+/// Ends the process as glibc does, and says why.
+#[cold]
+fn abort(function: &str, ptr: *mut c_void, _: Stray) -> ! {
+    let why = "is not the start of a live block (invalid pointer or double free)";
+    Line::fatal(format_args!("prezero: {function}(): {ptr:p} {why}"))
+}
+
+/// `realloc` of a block of the zone.
+///
+/// # Safety
+/// As for `realloc`.
+#[inline(never)]
+unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut c_void {
+    let block = heap.take(ptr.cast()).unwrap_or_else(|stray| abort("realloc", ptr, stray));
+    let errno = Errno::save();
+    if size == 0 {
+        heap.free(block);
+        errno.restore();
+        return ptr::null_mut();
+    }
+    // A block that shrinks below the threshold leaves the zone only when it is well
+    // below: one that swings around the threshold is not copied every time.
+    let small = size < process::threshold() / 2;
+    let block = if small {
+        block
+    } else {
+        match heap.resize(block, size) {
+            Resized::To(place) => {
+                errno.restore();
+                return place.as_ptr().cast();
+            }
+            Resized::Refused(block) => block,
+        }
+    };
+    // SAFETY: the next allocator's block is new and has `size` bytes; the zone's block is
+    // in our hands and has `bytes()`; they cannot overlap.
+    let to = unsafe {
+        let to = next::malloc(size);
+        if !to.is_null() {
+            let from = heap.address(&block);
+            ptr::copy_nonoverlapping(from.as_ptr(), to.cast(), block.bytes().min(size));
+        }
+        to
+    };
+    if !to.is_null() {
+        heap.free(block);
+        errno.restore();
+        to
+    } else if small {
+        // It fits where it is.
+        errno.restore();
+        heap.hand_out(block).as_ptr().cast()
+    } else {
+        // The block stays the program's, and `errno` says what the next one said.
+        heap.hand_out(block);
+        ptr::null_mut()
+    }
+}
+
+/// `realloc` of a block of the next allocator to a size of at least the threshold.
+///
+/// A block that is already large there stays there: glibc grows those with `mremap`,
+/// which moves page-table entries, and against that copying them into the zone is
+/// slow however ready the zone's memory is. A small block gets copied anyway, and at
+/// most a threshold's worth.
+///
+/// # Safety
+/// As for `realloc`; `ptr` is a block of the next allocator.
+#[inline(never)]
+unsafe fn realloc_into_zone(ptr: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's terms; the zone's block is new and longer than the old one.
+    unsafe {
+        let old = next::malloc_usable_size(ptr);
+        let to = match process::heap_for(size) {
+            Some(heap) if old < process::threshold() => heap.plain(size, Order::MIN),
+            _ => None,
+        };
+        let Some(to) = to else { return next::realloc(ptr, size) };
+        ptr::copy_nonoverlapping::<u8>(ptr.cast(), to.as_ptr(), old.min(size));
+        next::free(ptr);
+        to.as_ptr().cast()
+    }
+}

@@ -1,0 +1,222 @@
+//! The allocator that the program had, and the system-call functions behind ours.
+//!
+//! Every name that this library takes over is looked up once with
+//! `dlsym(RTLD_NEXT)`: the next one in link order, be it glibc's or that of another
+//! preloaded allocator. A slot starts with an *early* function, so that a call costs
+//! one load and one jump and never asks whether we are ready: an early allocation
+//! resolves all slots and forwards, or takes from the [`arena`] while somebody
+//! resolves; an early system-call wrapper makes the system call itself, and stays in
+//! its slot where nobody else defines the name.
+//!
+//! Resolving takes no lock of ours. A thread that finds another one at it does not
+//! wait, because that one may be waiting for a lock of the dynamic linker which this
+//! one holds.
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+use crate::arena;
+use crate::message::Line;
+
+macro_rules! next {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, before: $early:expr;)*) => {
+        #[expect(non_upper_case_globals, reason = "named after the functions they hold")]
+        mod slot {
+            use super::*;
+            $(pub static $name: AtomicPtr<c_void> = {
+                let early: unsafe extern "C" fn($($type),*) -> $ret = $early;
+                AtomicPtr::new(early as *mut c_void)
+            };)*
+        }
+
+        $(
+            #[doc = concat!("The next `", stringify!($name), "`.")]
+            ///
+            /// # Safety
+            /// As for the function of that name in libc.
+            #[inline(always)]
+            pub unsafe fn $name($($arg: $type),*) -> $ret {
+                type Function = unsafe extern "C" fn($($type),*) -> $ret;
+                let address = slot::$name.load(Ordering::Relaxed);
+                // SAFETY: the slot starts with a function of this type, and `resolve`
+                // stores only what the dynamic linker knows under this name. The
+                // caller keeps its terms.
+                unsafe { std::mem::transmute::<*mut c_void, Function>(address)($($arg),*) }
+            }
+        )*
+
+        /// Name (NUL-terminated) and slot of each.
+        static SLOTS: &[(&str, &AtomicPtr<c_void>)] =
+            &[$((concat!(stringify!($name), "\0"), &slot::$name),)*];
+    };
+}
+
+type Address = *mut c_void;
+
+next! {
+    malloc(size: usize) -> Address, before: early::malloc;
+    free(ptr: Address) -> (), before: early::free;
+    calloc(count: usize, size: usize) -> Address, before: early::calloc;
+    realloc(ptr: Address, size: usize) -> Address, before: early::realloc;
+    aligned_alloc(align: usize, size: usize) -> Address, before: early::aligned_alloc;
+    memalign(align: usize, size: usize) -> Address, before: early::memalign;
+    posix_memalign(out: *mut Address, align: usize, size: usize) -> c_int,
+        before: early::posix_memalign;
+    valloc(size: usize) -> Address, before: early::valloc;
+    pvalloc(size: usize) -> Address, before: early::pvalloc;
+    malloc_usable_size(ptr: Address) -> usize, before: early::malloc_usable_size;
+
+    mmap(at: Address, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Address,
+        before: early::mmap;
+    munmap(at: Address, len: usize) -> c_int, before: early::munmap;
+    mprotect(at: Address, len: usize, prot: c_int) -> c_int, before: early::mprotect;
+    pkey_mprotect(at: Address, len: usize, prot: c_int, key: c_int) -> c_int,
+        before: early::pkey_mprotect;
+    madvise(at: Address, len: usize, advice: c_int) -> c_int, before: early::madvise;
+    mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address,
+        before: early::mremap;
+    mlock(at: *const c_void, len: usize) -> c_int, before: early::mlock;
+    mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int, before: early::mlock2;
+    mlockall(flags: c_int) -> c_int, before: early::mlockall;
+    mbind(at: Address, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint)
+        -> c_long, before: early::mbind;
+    remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int,
+        before: early::remap_file_pages;
+
+    _exit(status: c_int) -> !, before: early::exit_group;
+    _Exit(status: c_int) -> !, before: early::exit_group;
+    quick_exit(status: c_int) -> !, before: early::exit_group;
+}
+
+const UNRESOLVED: u8 = 0;
+const RESOLVING: u8 = 1;
+const RESOLVED: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(UNRESOLVED);
+
+/// What [`resolve`] found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The slots hold the next functions.
+    Known,
+    /// Somebody is at it, perhaps this very thread further up its stack.
+    NotYet,
+}
+
+/// Fills the slots, unless that is done or being done.
+pub fn resolve() -> Next {
+    match STATE.compare_exchange(UNRESOLVED, RESOLVING, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(RESOLVED) => return Next::Known,
+        Err(_) => return Next::NotYet,
+    }
+    // All are asked for before one is used: a half-filled table would let a block of
+    // the next allocator meet an early `free`.
+    let mut found = [std::ptr::null_mut(); SLOTS.len()];
+    for (address, (name, _)) in found.iter_mut().zip(SLOTS) {
+        // SAFETY: the name ends in NUL; RTLD_NEXT searches behind the object that holds
+        // the caller, which is this library.
+        *address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+    }
+    for (address, (_, slot)) in found.into_iter().zip(SLOTS) {
+        if !address.is_null() {
+            slot.store(address, Ordering::Relaxed);
+        }
+    }
+    STATE.store(RESOLVED, Ordering::Release);
+    Next::Known
+}
+
+/// What the slots hold at first.
+mod early {
+    use super::*;
+    use std::ptr;
+
+    /// Runs `forward` if the next allocator is known, `meanwhile` otherwise.
+    ///
+    /// Being here with everything resolved means that nobody behind us has the name:
+    /// there is no allocator to forward to, and no way on.
+    fn once_known<R>(
+        slot: &AtomicPtr<c_void>,
+        me: *mut c_void,
+        forward: impl Fn() -> R,
+        meanwhile: impl Fn() -> R,
+    ) -> R {
+        match resolve() {
+            Next::NotYet => meanwhile(),
+            Next::Known if slot.load(Ordering::Relaxed) == me => {
+                Line::fatal(format_args!("prezero: no C library behind libprezero.so"))
+            }
+            Next::Known => forward(),
+        }
+    }
+
+    macro_rules! early {
+        ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $meanwhile:expr })*) => {
+            $(pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+                once_known(
+                    &slot::$name,
+                    $name as *mut c_void,
+                    // SAFETY: the caller keeps the terms of the function of that name.
+                    || unsafe { super::$name($($arg),*) },
+                    || $meanwhile,
+                )
+            })*
+        };
+    }
+
+    early! {
+        malloc(size: usize) -> Address { arena::alloc(size, 16) }
+        // Not from the arena, which `free` recognises itself, and nobody else gives yet.
+        free(_ptr: Address) -> () { () }
+        calloc(count: usize, size: usize) -> Address {
+            count.checked_mul(size).map_or(ptr::null_mut(), |size| arena::alloc(size, 16))
+        }
+        // Blocks of the arena do not come here, see `realloc`.
+        realloc(_ptr: Address, size: usize) -> Address { arena::alloc(size, 16) }
+        aligned_alloc(align: usize, size: usize) -> Address { arena::alloc(size, align) }
+        memalign(align: usize, size: usize) -> Address { arena::alloc(size, align) }
+        posix_memalign(out: *mut Address, align: usize, size: usize) -> c_int {{
+            let block = arena::alloc(size, align);
+            if block.is_null() {
+                libc::ENOMEM
+            } else {
+                // SAFETY: the caller's promise: `out` takes an address.
+                unsafe { *out = block };
+                0
+            }
+        }}
+        valloc(size: usize) -> Address { arena::alloc(size, 4096) }
+        pvalloc(size: usize) -> Address { arena::alloc(size.next_multiple_of(4096), 4096) }
+        malloc_usable_size(_ptr: Address) -> usize { 0 }
+    }
+
+    macro_rules! system_call {
+        ($($name:ident = $number:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+            $(pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+                // SAFETY: the arguments of the system call in its order, on the
+                // caller's terms.
+                unsafe { libc::syscall(libc::$number, $($arg),*) as $ret }
+            })*
+        };
+    }
+
+    system_call! {
+        mmap = SYS_mmap(at: Address, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Address;
+        munmap = SYS_munmap(at: Address, len: usize) -> c_int;
+        mprotect = SYS_mprotect(at: Address, len: usize, prot: c_int) -> c_int;
+        pkey_mprotect = SYS_pkey_mprotect(at: Address, len: usize, prot: c_int, key: c_int) -> c_int;
+        madvise = SYS_madvise(at: Address, len: usize, advice: c_int) -> c_int;
+        mremap = SYS_mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address;
+        mlock = SYS_mlock(at: *const c_void, len: usize) -> c_int;
+        mlock2 = SYS_mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int;
+        mlockall = SYS_mlockall(flags: c_int) -> c_int;
+        mbind = SYS_mbind(at: Address, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint) -> c_long;
+        remap_file_pages = SYS_remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
+    }
+
+    pub unsafe extern "C" fn exit_group(status: c_int) -> ! {
+        // SAFETY: the system call does not return.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+        unreachable!("the kernel ends the process")
+    }
+}

@@ -1,0 +1,235 @@
+//! The process's one heap, made at its first large request.
+//!
+//! Short programs pay nothing: until a request reaches the threshold there is no zone,
+//! and with a zone that cannot or must not be there is a threshold that no request
+//! reaches. The state only moves forward, and nobody waits for it:
+//!
+//! | state | a large request |
+//! |---|---|
+//! | untouched | reads the environment and makes the heap |
+//! | starting | goes to the next allocator (blocks are told apart by address) |
+//! | ready | comes from the heap |
+//! | off | goes to the next allocator |
+//!
+//! A child forked while another thread is starting stays in that state, without a zone.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::fmt::Write;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use prezero_core::{Config, HUGE, MIN_THRESHOLD};
+
+use crate::heap::Heap;
+use crate::message::Line;
+use crate::{env, fork, report};
+
+/// The smallest reservation worth having: room for a few blocks of some megabytes.
+const MIN_LIMIT: usize = 64 << 20;
+/// Of a finite `RLIMIT_AS`, the zone reserves one part in so many: what it reserves is
+/// lost to a request too large for it, and to small blocks.
+const ADDRESS_SPACE_SHARE: usize = 4;
+
+const UNTOUCHED: u8 = 0;
+const STARTING: u8 = 1;
+const READY: u8 = 2;
+const OFF: u8 = 3;
+
+/// The heap, and the knobs it was made with.
+pub struct Process {
+    /// The heap.
+    pub heap: Heap,
+    /// The knobs.
+    pub config: Config,
+}
+
+struct Slot(UnsafeCell<MaybeUninit<Process>>);
+
+// SAFETY: written once, by the thread that moved the state to STARTING, before it is
+// READY; read only after. What is in it may be shared.
+unsafe impl Sync for Slot where Process: Sync {}
+
+/// What every call looks at, on one cache line that nobody writes to once it is set.
+#[repr(align(64))]
+struct Hot {
+    /// Bytes. The smallest request that is looked at more closely.
+    threshold: AtomicUsize,
+    /// Bytes in the zone; 0 until there is one.
+    bytes: AtomicUsize,
+    /// Address of the zone's first byte; valid when `bytes` is not 0.
+    base: AtomicUsize,
+    state: AtomicU8,
+}
+
+static HOT: Hot = Hot {
+    threshold: AtomicUsize::new(MIN_THRESHOLD),
+    bytes: AtomicUsize::new(0),
+    base: AtomicUsize::new(0),
+    state: AtomicU8::new(UNTOUCHED),
+};
+static SLOT: Slot = Slot(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Bytes below which a request goes straight to the next allocator.
+#[inline(always)]
+pub fn threshold() -> usize {
+    HOT.threshold.load(Ordering::Relaxed)
+}
+
+/// The heap that `ptr` points into.
+#[inline(always)]
+pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
+    // Acquire: pairs with the store in `start`, which comes after that of the base and
+    // of the heap. On x86-64 it costs nothing.
+    let bytes = HOT.bytes.load(Ordering::Acquire);
+    if ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed)) >= bytes {
+        return None;
+    }
+    // SAFETY: bytes is not 0, so the slot was filled before.
+    Some(unsafe { &filled().heap })
+}
+
+/// The heap for a request of `bytes`, made now if this is the first.
+#[inline]
+pub fn heap_for(bytes: usize) -> Option<&'static Heap> {
+    match HOT.state.load(Ordering::Acquire) {
+        // SAFETY: READY is set after the slot.
+        READY => Some(unsafe { &filled().heap }),
+        UNTOUCHED => start(bytes),
+        _ => None,
+    }
+}
+
+/// The heap and its knobs, if they are there.
+pub fn ready() -> Option<&'static Process> {
+    // SAFETY: READY is set after the slot.
+    (HOT.state.load(Ordering::Acquire) == READY).then(|| unsafe { filled() })
+}
+
+/// From now on there is no zone, unless there is one already.
+pub fn never() {
+    let off = HOT.state.compare_exchange(UNTOUCHED, OFF, Ordering::Relaxed, Ordering::Relaxed);
+    if off.is_ok() {
+        HOT.threshold.store(usize::MAX, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// The slot is filled: the caller has seen READY, or a zone that is not empty.
+unsafe fn filled() -> &'static Process {
+    // SAFETY: filled for good before either could be seen, and never written again.
+    unsafe { (*SLOT.0.get()).assume_init_ref() }
+}
+
+#[cold]
+fn start(bytes: usize) -> Option<&'static Heap> {
+    if !env::is_there() {
+        return None;
+    }
+    let claimed =
+        HOT.state.compare_exchange(UNTOUCHED, STARTING, Ordering::Relaxed, Ordering::Relaxed);
+    if claimed.is_err() {
+        return ready().map(|process| &process.heap);
+    }
+    let errno = Errno::save();
+    let (state, threshold) = match make(bytes) {
+        Made::Heap(process) => {
+            // SAFETY: this thread alone moved the state to STARTING, and nobody reads
+            // the slot before the stores below.
+            let process: &'static Process = unsafe { (*SLOT.0.get()).write(process) };
+            process.heap.zone().allow_scrubd();
+            HOT.base.store(process.heap.base(), Ordering::Relaxed);
+            HOT.bytes.store(process.heap.bytes(), Ordering::Release);
+            (READY, process.config.threshold)
+        }
+        Made::NotYet(threshold) => (UNTOUCHED, threshold),
+        Made::Nothing => (OFF, usize::MAX),
+    };
+    HOT.threshold.store(threshold, Ordering::Relaxed);
+    HOT.state.store(state, Ordering::Release);
+    let heap = ready().map(|process| &process.heap);
+    if let Some(heap) = heap {
+        heap.zone().allow_scrubd();
+        fork::register();
+        report::register();
+    }
+    errno.restore();
+    heap
+}
+
+enum Made {
+    Heap(Process),
+    /// The request is below the threshold that the user set: bytes.
+    NotYet(usize),
+    Nothing,
+}
+
+fn make(bytes: usize) -> Made {
+    if env::disabled() {
+        return Made::Nothing;
+    }
+    let mut config = match env::config() {
+        Ok(config) => config,
+        Err(error) => {
+            let _ = writeln!(Line::to_stderr(), "prezero: {error} (running without a zone)");
+            return Made::Nothing;
+        }
+    };
+    if bytes < config.threshold {
+        return Made::NotYet(config.threshold);
+    }
+    let room = address_space() / ADDRESS_SPACE_SHARE;
+    while config.limit > room && config.limit > MIN_LIMIT {
+        config.limit = halved(config.limit);
+    }
+    loop {
+        if let Ok(heap) = Heap::new(&config) {
+            return Made::Heap(Process { heap, config });
+        }
+        if config.limit <= MIN_LIMIT {
+            return Made::Nothing;
+        }
+        config.limit = halved(config.limit);
+    }
+}
+
+/// Half of it, in whole huge blocks, but not less than the smallest reservation.
+fn halved(limit: usize) -> usize {
+    (limit / 2 / HUGE * HUGE).max(MIN_LIMIT)
+}
+
+/// Bytes of address space that the process may use; `usize::MAX`: no limit.
+fn address_space() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the struct is there for the call to fill; if it fails, it says "no limit".
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+    limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+}
+
+/// The calling thread's `errno`, to be put back: what happens inside an allocation is
+/// no business of the program's.
+pub struct Errno(i32);
+
+impl Errno {
+    /// Remembers it.
+    pub fn save() -> Errno {
+        // SAFETY: the calling thread's own variable.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+
+    /// Its number.
+    pub fn number(&self) -> i32 {
+        self.0
+    }
+
+    /// Puts it back.
+    pub fn restore(self) {
+        Errno::set(self.0);
+    }
+
+    /// Sets it.
+    pub fn set(errno: i32) {
+        // SAFETY: the calling thread's own variable.
+        unsafe { *libc::__errno_location() = errno };
+    }
+}

@@ -1,0 +1,130 @@
+//! The account at the end: written once, by the process that `prezero run` started.
+//!
+//! A process ends in more ways than `exit`: children of a fork, and what runs in a
+//! signal handler, leave by `_exit`. So the report hangs on four hooks (an exit handler,
+//! the library's destructor, `_exit` and `_Exit`, `quick_exit`), the first of which
+//! writes it. It allocates nothing and takes no lock, as `_exit` may be called where
+//! neither is allowed.
+//!
+//! Two hooks for `exit`, because both miss something: the handler is registered with
+//! the zone, hence after the program's own first ones, and runs before them (some close
+//! standard error); the destructor also runs in a program that never had a zone.
+
+use std::ffi::{CStr, c_int};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use prezero_core::{Gauges, Snapshot, StatsSink};
+
+use crate::message::Line;
+use crate::{env, next, process};
+
+/// The process that reports; 0: none.
+static REPORTER: AtomicI32 = AtomicI32::new(0);
+static WRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// Notes who reports, while the environment is as it was given.
+pub fn remember() {
+    REPORTER.store(env::reporter().unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Registers the exit handler.
+pub fn register() {
+    if REPORTER.load(Ordering::Relaxed) != 0 {
+        // SAFETY: a function that lives as long as the process (`-z nodelete`). If libc
+        // has no room for it, the destructor reports.
+        unsafe { libc::atexit(write_once) };
+    }
+}
+
+/// Writes the report, if that is for this process to do and not done.
+pub extern "C" fn write_once() {
+    let reporter = REPORTER.load(Ordering::Relaxed);
+    // SAFETY: no terms.
+    if reporter == 0 || reporter != unsafe { libc::getpid() } {
+        return;
+    }
+    if !WRITTEN.swap(true, Ordering::Relaxed) {
+        write();
+    }
+}
+
+fn write() {
+    let process = process::ready();
+    let found;
+    let sink = match process {
+        Some(process) => &process.config.stats,
+        // No zone: turned off and so said before, or never needed, which is worth a line.
+        None => match env::config() {
+            Ok(config) if !env::disabled() => {
+                found = config.stats;
+                &found
+            }
+            _ => return,
+        },
+    };
+    let nothing = || Snapshot::gather([], Gauges::default());
+    let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
+    let _ = match sink {
+        StatsSink::Off => Ok(()),
+        StatsSink::Summary => snapshot.write_summary(&mut Line::to_stderr()),
+        StatsSink::Stderr => snapshot.write_text(&mut Line::to_stderr()),
+        StatsSink::File(path) => to_file(path.as_str(), &snapshot),
+    };
+}
+
+fn to_file(path: &str, snapshot: &Snapshot) -> std::fmt::Result {
+    let mut name = [0u8; 1024];
+    let Some(place) = name.get_mut(..path.len()) else { return Err(std::fmt::Error) };
+    place.copy_from_slice(path.as_bytes());
+    let Ok(name) = CStr::from_bytes_until_nul(&name) else { return Err(std::fmt::Error) };
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+    // SAFETY: the path ends in NUL; the mode goes with O_CREAT.
+    let file = unsafe { libc::open(name.as_ptr(), flags, 0o666) };
+    if file < 0 {
+        return writeln!(
+            Line::to_stderr(),
+            "prezero: PREZERO_STATS={path}: cannot be written (errno {}); give a file in a directory that exists",
+            process::Errno::save().number()
+        );
+    }
+    let mut line = Line::to(file);
+    let written = snapshot.write_json(&mut line).and_then(|()| line.write_char('\n'));
+    drop(line);
+    // SAFETY: opened above, and nobody else knows it.
+    unsafe { libc::close(file) };
+    written
+}
+
+/// libc's `_exit`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    write_once();
+    // SAFETY: the caller's terms.
+    unsafe { next::_exit(status) }
+}
+
+/// libc's `_Exit`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    write_once();
+    // SAFETY: the caller's terms.
+    unsafe { next::_Exit(status) }
+}
+
+/// libc's `quick_exit`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quick_exit(status: c_int) -> ! {
+    write_once();
+    // SAFETY: the caller's terms.
+    unsafe { next::quick_exit(status) }
+}

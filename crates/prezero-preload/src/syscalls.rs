@@ -1,0 +1,265 @@
+//! Memory that the program changes under us by system calls.
+//!
+//! A program may protect, lock, advise, remap or unmap pages of a block that it got
+//! from `malloc`. Each function here forwards to the next one unchanged, and where the
+//! range touches the zone first marks those pages *foreign*: the zone replaces them by
+//! fresh memory when the block is freed, and never hands them on as they are.
+//!
+//! Four things are not forwarded as they stand:
+//! - `munmap` and `mremap` leave inaccessible memory where zone pages were, and not a
+//!   hole that the kernel would give to somebody else.
+//! - `MADV_HUGEPAGE` inside the zone is granted without a call: the zone has asked for
+//!   huge pages already, and marks would make every NumPy array foreign.
+//! - `mlockall` would make the whole reservation resident. Before the zone exists it
+//!   keeps it from existing; later it locks pages as they are touched.
+//!
+//! A program that makes these calls without libc (`syscall(2)`) is not seen.
+
+use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
+use std::ops::Range;
+use std::ptr;
+
+use prezero_core::PAGE;
+
+use crate::heap::Heap;
+use crate::process::Errno;
+use crate::{next, process};
+
+/// The heap and the whole pages of it that the range touches.
+fn part(at: *const c_void, len: usize) -> Option<(&'static Heap, Range<usize>)> {
+    let heap = &process::ready()?.heap;
+    heap.part(at.addr(), len).map(|part| (heap, part))
+}
+
+/// Marks what the range touches of the zone.
+fn mark(at: *const c_void, len: usize) {
+    if let Some((heap, part)) = part(at, len) {
+        heap.mark_foreign(&part);
+    }
+}
+
+/// Puts inaccessible memory in place of pages that are the program's.
+///
+/// # Safety
+/// Nobody uses the pages any more.
+unsafe fn seal(part: &Range<usize>) -> c_int {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let at = ptr::without_provenance_mut(part.start);
+    // SAFETY: the caller gives the pages up; what is there is replaced in one step.
+    let sealed = unsafe { next::mmap(at, part.len(), libc::PROT_NONE, flags, -1, 0) };
+    if sealed == libc::MAP_FAILED { -1 } else { 0 }
+}
+
+macro_rules! marking {
+    ($($(#[$doc:meta])* $name:ident($at:ident: $type:ty, $len:ident: $length:ty $(, $arg:ident: $t:ty)*) -> $ret:ty;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As in libc.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($at: $type, $len: $length $(, $arg: $t)*) -> $ret {
+                mark($at.cast(), $len as usize);
+                // SAFETY: the caller's terms.
+                unsafe { next::$name($at, $len $(, $arg)*) }
+            }
+        )*
+    };
+}
+
+marking! {
+    /// libc's `mprotect`.
+    mprotect(at: *mut c_void, len: usize, prot: c_int) -> c_int;
+    /// libc's `pkey_mprotect`.
+    pkey_mprotect(at: *mut c_void, len: usize, prot: c_int, key: c_int) -> c_int;
+    /// libc's `mlock`. (`munlock` changes nothing that `mlock` did not mark.)
+    mlock(at: *const c_void, len: usize) -> c_int;
+    /// libc's `mlock2`.
+    mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int;
+    /// libnuma's `mbind`.
+    mbind(at: *mut c_void, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint) -> c_long;
+    /// libc's `remap_file_pages`.
+    remap_file_pages(at: *mut c_void, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
+}
+
+/// libc's `mmap`: marks what `MAP_FIXED` puts over zone pages.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    if flags & libc::MAP_FIXED != 0 {
+        mark(at, len);
+    }
+    // SAFETY: the caller's terms.
+    unsafe { next::mmap(at, len, prot, flags, fd, offset) }
+}
+
+/// libc's `mmap64`, which is `mmap` where `off_t` has 64 bits.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    // SAFETY: the caller's terms.
+    unsafe { mmap(at, len, prot, flags, fd, offset) }
+}
+
+/// libc's `madvise`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {
+    if let Some((heap, part)) = part(at, len) {
+        match advice {
+            // These change neither content nor an attribute that outlives them.
+            libc::MADV_NORMAL
+            | libc::MADV_WILLNEED
+            | libc::MADV_COLD
+            | libc::MADV_PAGEOUT
+            | libc::MADV_POPULATE_READ
+            | libc::MADV_POPULATE_WRITE
+            | libc::MADV_COLLAPSE => {}
+            libc::MADV_HUGEPAGE if at.addr() == part.start && at.addr() + len <= part.end => {
+                return 0;
+            }
+            _ => heap.mark_foreign(&part),
+        }
+    }
+    // SAFETY: the caller's terms.
+    unsafe { next::madvise(at, len, advice) }
+}
+
+/// libc's `munmap`: zone pages become inaccessible, the rest goes to the kernel.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
+    let whole_pages = at.addr().is_multiple_of(PAGE) && at.addr().checked_add(len).is_some();
+    let Some((heap, part)) = part(at, len).filter(|_| whole_pages) else {
+        // SAFETY: the caller's terms; a range that the kernel refuses it refuses whole.
+        return unsafe { next::munmap(at, len) };
+    };
+    heap.mark_foreign(&part);
+    let (before, behind) = (part.start - at.addr(), (at.addr() + len).saturating_sub(part.end));
+    // SAFETY: three parts of the range that the caller gives up.
+    unsafe {
+        if before > 0 && next::munmap(at, before) != 0 {
+            return -1;
+        }
+        if behind > 0 && next::munmap(ptr::without_provenance_mut(part.end), behind) != 0 {
+            return -1;
+        }
+        seal(&part)
+    }
+}
+
+/// libc's `mremap`.
+///
+/// # Safety
+/// As in libc. The fifth argument counts only where a flag says so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    at: *mut c_void,
+    old: usize,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> *mut c_void {
+    if flags & libc::MREMAP_FIXED != 0 {
+        mark(to, new);
+    }
+    let kept = flags & libc::MREMAP_DONTUNMAP != 0;
+    let Some((heap, part)) = part(at, old).filter(|_| at.addr().is_multiple_of(PAGE)) else {
+        // SAFETY: the caller's terms.
+        return unsafe { next::mremap(at, old, new, flags, to) };
+    };
+    heap.mark_foreign(&part);
+    // SAFETY: the caller's terms. What it says of a range holds for each part of it.
+    unsafe {
+        if kept || part.len() < old {
+            // The old pages stay mapped; or a range that leaves the zone, which no block
+            // of ours does, and which the kernel refuses as two mappings.
+            return next::mremap(at, old, new, flags, to);
+        }
+        let (old, new) = (old.next_multiple_of(PAGE), new.next_multiple_of(PAGE));
+        if flags & libc::MREMAP_FIXED == 0 && new <= old {
+            let tail = at.addr() + new..at.addr() + old;
+            return if tail.is_empty() || seal(&tail) == 0 { at } else { libc::MAP_FAILED };
+        }
+        if flags & libc::MREMAP_MAYMOVE == 0 || new == 0 {
+            let errno = if new == 0 || flags != 0 { libc::EINVAL } else { libc::ENOMEM };
+            Errno::set(errno);
+            return libc::MAP_FAILED;
+        }
+        move_out(at, old, new, (flags & libc::MREMAP_FIXED != 0).then_some(to))
+    }
+}
+
+/// Moves zone pages out of the zone and leaves inaccessible ones, with no moment at
+/// which the addresses are free for another thread's mapping.
+///
+/// # Safety
+/// As for `mremap` with `MREMAP_MAYMOVE`; both lengths are whole pages, and not 0.
+unsafe fn move_out(
+    at: *mut c_void,
+    old: usize,
+    new: usize,
+    to: Option<*mut c_void>,
+) -> *mut c_void {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    if to.is_some() {
+        flags |= libc::MAP_FIXED;
+    }
+    // SAFETY: the target is new, or what the caller lets be replaced; then pages move
+    // onto it, and the old addresses are the caller's to give up.
+    unsafe {
+        let room = next::mmap(to.unwrap_or(ptr::null_mut()), new, prot, flags, -1, 0);
+        if room == libc::MAP_FAILED {
+            return room;
+        }
+        let len = old.min(new);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        if next::mremap(at, len, len, flags, room) == libc::MAP_FAILED {
+            // A kernel before 5.7 does not know DONTUNMAP.
+            let errno = Errno::save();
+            next::munmap(room, new);
+            errno.restore();
+            return libc::MAP_FAILED;
+        }
+        if seal(&(at.addr()..at.addr() + old)) != 0 {
+            return libc::MAP_FAILED;
+        }
+        room
+    }
+}
+
+/// libc's `mlockall`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    process::never();
+    // Not MCL_ONFAULT, the kernel would fill the reservation to its limit.
+    let lazy = if process::ready().is_some() { libc::MCL_ONFAULT } else { 0 };
+    // SAFETY: the caller's terms.
+    unsafe { next::mlockall(flags | lazy) }
+}

@@ -1,0 +1,136 @@
+/* Changes parts of blocks by system calls, frees them, and uses the memory again. */
+#include "check.h"
+
+#define SIZE (4 * MIB)
+
+/* Whatever was done to it, the memory must come back readable, writable and clear. */
+static void reuse(const char *what)
+{
+	unsigned char *blocks[24];
+
+	for (int i = 0; i < 24; i++) {
+		blocks[i] = i % 2 ? calloc(1, SIZE) : malloc(SIZE);
+		CHECK(in_zone(blocks[i]));
+		if (i % 2)
+			CHECK(is_zero(blocks[i], SIZE));
+		memset(blocks[i], i + 1, SIZE);
+	}
+	for (int i = 0; i < 24; i++) {
+		CHECK(blocks[i][0] == i + 1 && blocks[i][SIZE - 1] == i + 1);
+		free(blocks[i]);
+	}
+	printf("%s\n", what);
+}
+
+static unsigned char *fresh(void)
+{
+	unsigned char *block = malloc(SIZE);
+
+	CHECK(in_zone(block));
+	paint(block, SIZE, 3);
+	return block;
+}
+
+/* Whether the kernel has a mapping at every page, by its own words. */
+static int mapped(void *at, size_t len)
+{
+	unsigned char seen[SIZE / PAGE];
+
+	return mincore(at, len, seen) == 0;
+}
+
+int main(void)
+{
+	unsigned char *block = fresh();
+
+	CHECK(mprotect(block + 5 * PAGE, 3 * PAGE, PROT_NONE) == 0);
+	CHECK(mprotect(block + 100 * PAGE, PAGE, PROT_READ) == 0);
+	free(block);
+	reuse("mprotect");
+
+	block = fresh();
+	CHECK(munmap(block + 7 * PAGE, 20 * PAGE) == 0);
+	CHECK(mapped(block, SIZE)); /* no hole for somebody else's mapping */
+	CHECK(painted(block, 7 * PAGE, 3));
+	free(block);
+	reuse("munmap");
+
+	block = fresh();
+	CHECK(munmap(block, SIZE) == 0);
+	CHECK(mapped(block, SIZE));
+	free(block);
+	reuse("munmap whole");
+
+	int kinds[] = { MADV_DONTNEED, MADV_FREE, MADV_NOHUGEPAGE, MADV_HUGEPAGE, MADV_MERGEABLE,
+			MADV_WILLNEED, MADV_SEQUENTIAL, MADV_DONTFORK, MADV_DONTDUMP, MADV_WIPEONFORK };
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		block = fresh();
+		madvise(block + 3 * PAGE, SIZE - 9 * PAGE, kinds[i]); /* may be unknown here */
+		if (kinds[i] == MADV_DONTNEED)
+			CHECK(is_zero(block + 3 * PAGE, PAGE) && painted(block, 3 * PAGE, 3));
+		if (kinds[i] == MADV_WILLNEED || kinds[i] == MADV_HUGEPAGE)
+			CHECK(painted(block, SIZE, 3));
+		free(block);
+		reuse("madvise");
+	}
+	/* What was kept from a child before must reach one now. */
+	block = fresh();
+	pid_t pid = fork();
+	int status;
+	if (pid == 0)
+		_exit(painted(block, SIZE, 3) ? 0 : 1);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	free(block);
+
+	FILE *file = tmpfile();
+	CHECK(file && ftruncate(fileno(file), 16 * PAGE) == 0);
+	block = fresh();
+	CHECK(mmap(block + 8 * PAGE, 16 * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fileno(file), 0) ==
+	      block + 8 * PAGE);
+	CHECK(is_zero(block + 8 * PAGE, 16 * PAGE));
+	free(block);
+	fclose(file);
+	reuse("mmap fixed");
+
+	block = fresh();
+	CHECK(mlock(block, 4 * PAGE) == 0);
+	free(block);
+	reuse("mlock");
+
+	block = fresh();
+	unsigned char *moved = mremap(block, SIZE, 2 * SIZE, MREMAP_MAYMOVE);
+	CHECK(moved != MAP_FAILED && moved != block);
+	CHECK(painted(moved, SIZE, 3) && is_zero(moved + SIZE, SIZE));
+	CHECK(mapped(block, SIZE));
+	free(block);
+	reuse("mremap away");
+	CHECK(painted(moved, SIZE, 3));
+	CHECK(munmap(moved, 2 * SIZE) == 0);
+
+	block = fresh();
+	CHECK(mremap(block, SIZE, SIZE / 2, 0) == block);
+	CHECK(painted(block, SIZE / 2, 3) && mapped(block, SIZE));
+	errno = 0;
+	CHECK(mremap(block, SIZE / 2, SIZE, 0) == MAP_FAILED && errno == ENOMEM);
+	free(block);
+	reuse("mremap in place");
+
+	block = fresh();
+	moved = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	paint(moved, SIZE, 4);
+	CHECK(mremap(moved, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, block) == block);
+	CHECK(painted(block, SIZE, 4));
+	free(block);
+	reuse("mremap into");
+
+	/* Elsewhere everything is as it was. */
+	moved = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	paint(moved, SIZE, 6);
+	CHECK(mprotect(moved, PAGE, PROT_READ) == 0 && madvise(moved + PAGE, PAGE, MADV_DONTNEED) == 0);
+	CHECK(is_zero(moved + PAGE, PAGE) && painted(moved, PAGE, 6));
+	CHECK(munmap(moved, SIZE) == 0 && !mapped(moved, SIZE));
+	errno = 0;
+	CHECK(munmap(moved + 1, SIZE) == -1 && errno == EINVAL);
+	CHECK(madvise(moved, PAGE, 9999) == -1 && errno == EINVAL);
+	return 0;
+}

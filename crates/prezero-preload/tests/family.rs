@@ -1,0 +1,35 @@
+//! The malloc family behind the shim: glibc's answers, blocks as asked for.
+
+mod common;
+use common::{bare, compile, run, run_c, shim, shimmed};
+
+#[test]
+fn corner_cases_are_answered_as_by_glibc() {
+    let program = compile("edge.c", &[]);
+    assert_eq!(run(&mut shimmed(&program)), run(&mut bare(&program)));
+}
+
+#[test]
+fn blocks_have_size_alignment_content_and_leave_errno() {
+    assert_eq!(run_c("blocks.c"), "good\n");
+}
+
+#[test]
+fn blocks_freed_by_other_threads_keep_their_content() {
+    assert_eq!(run_c("threads.c"), "good\n");
+}
+
+#[test]
+fn c_functions_do_what_the_header_says() {
+    let library = shim().to_str().expect("a path in UTF-8");
+    let program = compile("capi.c", &["-Wl,--no-as-needed", library]);
+    let json = run(&mut shimmed(program));
+    assert!(json.starts_with('{') && json.ends_with("}\n"), "{json}");
+}
+
+#[test]
+fn larger_threshold_leaves_smaller_blocks_to_the_next_allocator() {
+    let program = compile("main.c", &[]);
+    assert_eq!(run(shimmed(&program).env("PREZERO_THRESHOLD", "1M")), "zone\n");
+    assert_eq!(run(shimmed(&program).env("PREZERO_THRESHOLD", "2M")), "next\n");
+}

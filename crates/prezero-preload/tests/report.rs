@@ -1,0 +1,69 @@
+//! The account at the end: who writes it, where, and that he writes it once.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+mod common;
+use common::{HERE, compile, describe, ends, shim, text};
+
+/// Runs a command as `prezero run` does: `PREZERO_PID` names the process that reports.
+fn started(arguments: &str, stats: &str) -> Output {
+    let mut command: Command = common::bare("sh");
+    command
+        .arg("-c")
+        .arg(format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {arguments}"))
+        .env("SHIM", shim())
+        .env("PROGRAM", compile("main.c", &[]))
+        .env("PREZERO_STATS", stats)
+        .current_dir(HERE);
+    ends(&mut command)
+}
+
+fn summaries(output: &Output) -> usize {
+    // However many lines it has, only its first can be the one about requests.
+    let lines = text(&output.stderr);
+    lines.lines().filter(|line| line.contains("requests for zeroed memory")).count()
+}
+
+#[test]
+fn summary_is_written_once_by_the_process_that_was_started() {
+    for (how, code) in [("", 0), ("_exit", 7), ("quick_exit", 8), ("fork", 0)] {
+        let output = started(how, "summary");
+        assert_eq!(output.status.code(), Some(code), "{how}: {}", describe(&output));
+        assert_eq!(summaries(&output), 1, "{how}: {}", describe(&output));
+        assert_eq!(text(&output.stdout), "zone\n");
+    }
+}
+
+#[test]
+fn no_report_without_prezero_run_or_when_turned_off() {
+    let output = ends(&mut common::shimmed(compile("main.c", &[])));
+    assert_eq!(text(&output.stderr), "", "nobody was named to report");
+    assert_eq!(text(&started("", "off").stderr), "");
+}
+
+#[test]
+fn dash_prints_every_counter() {
+    let lines = text(&started("", "-").stderr);
+    for name in ["zero_requests", "scrubbed_bytes", "verify_failures"] {
+        assert!(lines.contains(name), "{name} in {lines}");
+    }
+}
+
+#[test]
+fn file_gets_json_and_a_bad_path_gets_a_line() {
+    let path =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.json", std::process::id()));
+    let output = started("", path.to_str().expect("a path in UTF-8"));
+    assert_eq!(text(&output.stderr), "", "{}", describe(&output));
+    let json = std::fs::read_to_string(&path).expect("the file was written");
+    assert!(json.starts_with("{\"") && json.ends_with("}\n"), "{json}");
+    assert!(json.contains("\"zero_requests\":1,"), "{json}");
+    std::fs::remove_file(path).expect("the file is ours");
+
+    let output = started("", "/nowhere/at/all.json");
+    assert!(output.status.success(), "{}", describe(&output));
+    let line = text(&output.stderr);
+    assert!(line.starts_with("prezero: PREZERO_STATS=/nowhere/at/all.json: "), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+}

@@ -1,0 +1,18 @@
+//! The system calls and thread glue that prezero needs and no safe crate offers.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`memory`] | a reserved address range, and lazily backed metadata arrays |
+//! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
+//! | [`rseq`] | restartable sequences, and the membarrier that revokes them |
+//!
+//! Calls go to the kernel through rustix where it has them, which touches neither
+//! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
+//! says so; none of that belongs in an allocation path, except [`thread::current_cpu`].
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membarrier");
+
+pub mod memory;
+pub mod rseq;
+pub mod thread;

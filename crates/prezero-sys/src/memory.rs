@@ -1,0 +1,416 @@
+//! Address space: reserved once, backed page by page, given back in pieces.
+//!
+//! A [`Reservation`] is private anonymous memory that costs nothing until it is
+//! touched (`MAP_NORESERVE`). A [`Meta`] is an array in a mapping of its own whose
+//! untouched part costs nothing either, and reads as zero.
+//!
+//! Nothing here allocates, locks or sets `errno`. Offsets and lengths are in bytes and
+//! must be multiples of [`GRAIN`] inside the range: anything else is a bug of the
+//! caller, and panics.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+pub use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// `mincore`; 0 or the error number. Saves `errno` round libc's wrapper.
+///
+/// # Safety
+/// `pages` has a byte for each page of the range.
+unsafe fn raw_mincore(first: *mut c_void, len: usize, pages: *mut u8) -> i32 {
+    // SAFETY: `errno` is this thread's own.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let saved = *errno;
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::mincore(first, len, pages) };
+    let error = if done == 0 { 0 } else { *errno };
+    *errno = saved;
+    error
+}
+
+/// Every offset and length is a multiple of this, the smallest page there is: 4 KiB.
+pub const GRAIN: usize = 4096;
+
+/// A range of private anonymous memory, readable and writable, unmapped on drop.
+///
+/// It hands out its address and not a slice: who may touch which part is for the owner
+/// of the reservation to say.
+#[derive(Debug)]
+pub struct Reservation {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address range and owns no thread-bound state; every method is a
+// system call that the kernel serialises.
+unsafe impl Send for Reservation {}
+// SAFETY: as above; the methods that change content are unsafe and name their terms.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Reserves `len` bytes at a multiple of `align` bytes.
+    ///
+    /// # Errors
+    /// `INVAL` for a length that is zero or no multiple of [`GRAIN`], and for an
+    /// alignment that is less than that or no power of two; otherwise what `mmap`
+    /// answers, which is `NOMEM` when the address space or `RLIMIT_AS` is exhausted.
+    pub fn new(len: usize, align: usize) -> Result<Reservation, Errno> {
+        if len == 0 || !len.is_multiple_of(GRAIN) || align < GRAIN || !align.is_power_of_two() {
+            return Err(Errno::INVAL);
+        }
+        // Recent kernels align large mappings by themselves, and then `RLIMIT_AS` need
+        // not cover the slack that aligning by hand asks for.
+        let exact = map(len)?;
+        if exact.addr().get() % align == 0 {
+            return Ok(Reservation { base: exact, len });
+        }
+        // SAFETY: mapped above by us, and nobody has seen it.
+        unsafe { unmap(exact, len) };
+
+        let slack = len.checked_add(align - GRAIN).ok_or(Errno::NOMEM)?;
+        let first = map(slack)?;
+        let head = first.addr().get().next_multiple_of(align) - first.addr().get();
+        // SAFETY: head <= align - GRAIN, so head + len lies within the mapping.
+        let base = unsafe { first.add(head) };
+        // SAFETY: the parts before and after base..base+len; nobody has seen either.
+        unsafe {
+            unmap(first, head);
+            unmap(base.add(len), slack - head - len);
+        }
+        Ok(Reservation { base, len })
+    }
+
+    /// The first byte; a multiple of the alignment asked for.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes in the range.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true: an empty range cannot be reserved.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Makes every page of the range resident and writable, as a write would that
+    /// changes nothing: absent pages become zero pages, others keep their content.
+    ///
+    /// # Errors
+    /// `INVAL` from a kernel before 5.14; `NOMEM` or `FAULT` when memory ran out, with
+    /// part of the range populated.
+    pub fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let first = self.at(offset, len);
+        loop {
+            // SAFETY: inside our own mapping (checked by `at`), and content stays.
+            match unsafe { madvise(first, len, Advice::LinuxPopulateWrite) } {
+                Err(Errno::INTR) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Asks for huge pages in the range from now on.
+    ///
+    /// # Errors
+    /// `INVAL` from a kernel without transparent huge pages.
+    pub fn advise_huge(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`), and content stays.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxHugepage) }
+    }
+
+    /// Gives the pages of the range back to the kernel; each reads as zero afterwards.
+    ///
+    /// # Safety
+    /// The range is the caller's alone: nobody else reads or writes it during the call,
+    /// or relies on what it held.
+    ///
+    /// # Errors
+    /// `INVAL` when part of it is locked in memory (`mlock`): nothing is known of the
+    /// content then.
+    pub unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`); the caller owns the content.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontNeed) }
+    }
+
+    /// Puts a fresh mapping over the range: absent pages, readable and writable, with no
+    /// protection, lock, policy or advice left of what was there.
+    ///
+    /// # Safety
+    /// As for [`release`](Self::release).
+    ///
+    /// # Errors
+    /// What `mmap` answers, `NOMEM` when the process has too many mappings; the old
+    /// mapping may be gone then.
+    pub unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let first = self.at(offset, len);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: replaces only pages of our own mapping (checked by `at`), and the
+        // caller vouches that they are his alone.
+        unsafe { mmap_anonymous(first, len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        Ok(())
+    }
+
+    /// Says of each page from `offset` whether it is resident, in the lowest bit of its
+    /// byte of `pages`. A page of the shared zero page counts as resident.
+    ///
+    /// # Errors
+    /// What a seccomp filter answers; the kernel itself refuses nothing that `at` lets by.
+    pub fn residency(&self, offset: usize, pages: &mut [u8]) -> Result<(), Errno> {
+        let len = pages.len() * GRAIN;
+        let first = self.at(offset, len);
+        // SAFETY: the kernel writes one byte a page, and `pages` has that many.
+        match unsafe { raw_mincore(first, len, pages.as_mut_ptr()) } {
+            0 => Ok(()),
+            error => Err(Errno::from_raw_os_error(error)),
+        }
+    }
+
+    /// The address of `offset`, once `offset..offset+len` is known to lie in the range.
+    fn at(&self, offset: usize, len: usize) -> *mut c_void {
+        assert!(offset.is_multiple_of(GRAIN) && len.is_multiple_of(GRAIN), "not whole pages");
+        assert!(offset <= self.len && len <= self.len - offset, "outside the reservation");
+        // SAFETY: offset <= self.len, checked above.
+        unsafe { self.base.add(offset) }.as_ptr().cast()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; whoever kept an address outlived his right to it.
+        unsafe { unmap(self.base, self.len) };
+    }
+}
+
+fn map(len: usize) -> Result<NonNull<u8>, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: no address is asked for, so no existing mapping is touched.
+    let address =
+        unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+    NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// # Safety
+/// The range is mapped, the caller's own, and not used any more.
+unsafe fn unmap(first: NonNull<u8>, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's promise. A failure (too many mappings to split one) leaks
+        // address space that nobody uses; there is no better answer.
+        let _ = unsafe { munmap(first.as_ptr().cast(), len) };
+    }
+}
+
+/// What a [`Meta`] may hold.
+///
+/// # Safety
+/// A value of all-zero bytes is valid, and dropping one does nothing. Anything that is
+/// shared through `Meta` must also be `Sync`; atomics are, and structs of them.
+pub unsafe trait Plain: Sync {}
+
+// SAFETY: zero is a valid integer, and integers have no drop.
+unsafe impl Plain for AtomicU8 {}
+// SAFETY: as above.
+unsafe impl Plain for AtomicU16 {}
+// SAFETY: as above.
+unsafe impl Plain for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Plain for AtomicU64 {}
+
+/// A zero-filled array in an anonymous mapping of its own; untouched pages cost nothing.
+#[derive(Debug)]
+pub struct Meta<T: Plain> {
+    memory: Reservation,
+    n: usize,
+    holds: PhantomData<[T]>,
+}
+
+impl<T: Plain> Meta<T> {
+    const FITS: () = assert!(size_of::<T>() > 0 && align_of::<T>() <= GRAIN);
+
+    /// `n` elements, all zero bytes; the first is page aligned.
+    ///
+    /// # Errors
+    /// `NOMEM` when the address space does not hold them.
+    pub fn new(n: usize) -> Result<Meta<T>, Errno> {
+        const { Self::FITS };
+        let bytes = n.checked_mul(size_of::<T>()).ok_or(Errno::NOMEM)?;
+        let len = bytes.max(1).checked_next_multiple_of(GRAIN).ok_or(Errno::NOMEM)?;
+        Ok(Meta { memory: Reservation::new(len, GRAIN)?, n, holds: PhantomData })
+    }
+}
+
+impl<T: Plain> Deref for Meta<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the mapping holds n elements, is aligned (`FITS`), readable and
+        // writable for as long as `self` lives, and is never released or replaced; its
+        // zero bytes are valid elements (`Plain`), which only T's own methods change.
+        unsafe { std::slice::from_raw_parts(self.memory.base().cast().as_ptr(), self.n) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    const MIB: usize = 1 << 20;
+
+    fn resident(range: &Reservation, offset: usize, len: usize) -> usize {
+        let mut pages = vec![0u8; len / GRAIN];
+        // SAFETY: the range is mapped and the vector holds one byte a page.
+        let rc = unsafe { libc::mincore(range.at(offset, len), len, pages.as_mut_ptr()) };
+        assert_eq!(rc, 0);
+        pages.iter().filter(|&&page| page & 1 == 1).count()
+    }
+
+    /// Keeps the kernel from touching more than was asked for, where THP is `always`.
+    fn small_pages(range: &Reservation) {
+        // SAFETY: our own mapping; content stays.
+        unsafe { madvise(range.at(0, 0), range.len(), Advice::LinuxNoHugepage) }.unwrap();
+    }
+
+    fn bytes(range: &mut Reservation) -> &mut [u8] {
+        // SAFETY: mapped, and borrowed mutably: the only slice.
+        unsafe { std::slice::from_raw_parts_mut(range.base().as_ptr(), range.len()) }
+    }
+
+    #[test]
+    fn reservation_starts_at_its_alignment_and_spans_its_length() {
+        for (len, align) in
+            [(GRAIN, GRAIN), (3 * GRAIN, 2 * MIB), (4 * MIB, 2 * MIB), (MIB, 1 << 30)]
+        {
+            let mut range = Reservation::new(len, align).unwrap();
+            assert_eq!(range.base().as_ptr().addr() % align, 0);
+            assert_eq!(range.len(), len);
+            assert!(!range.is_empty());
+            let all = bytes(&mut range);
+            all[0] = 1;
+            all[len - 1] = 2;
+            assert_eq!((all[0], all[len - 1]), (1, 2));
+        }
+    }
+
+    #[test]
+    fn reservation_refuses_what_is_no_range() {
+        let refused = [(0, GRAIN), (GRAIN + 1, GRAIN), (GRAIN, 1024), (GRAIN, 3 * GRAIN)];
+        for (len, align) in refused {
+            assert_eq!(Reservation::new(len, align).unwrap_err(), Errno::INVAL);
+        }
+        let all = usize::MAX & !(GRAIN - 1);
+        assert_eq!(Reservation::new(all, GRAIN).unwrap_err(), Errno::NOMEM);
+    }
+
+    #[test]
+    fn dropped_ranges_leave_the_address_space_as_it_was() {
+        // 256 times 1 TiB, the slack too, is more than a process can map at once.
+        for _ in 0..256 {
+            let range = Reservation::new(1 << 40, 1 << 30).unwrap();
+            assert_eq!(range.base().as_ptr().addr() % (1 << 30), 0);
+        }
+    }
+
+    #[test]
+    fn populate_makes_pages_resident_and_keeps_content() {
+        let mut range = Reservation::new(16 * GRAIN, GRAIN).unwrap();
+        small_pages(&range);
+        bytes(&mut range)[5 * GRAIN] = 7;
+        range.populate(4 * GRAIN, 8 * GRAIN).unwrap();
+        assert_eq!(resident(&range, 4 * GRAIN, 8 * GRAIN), 8);
+        assert_eq!(resident(&range, 0, 4 * GRAIN), 0);
+        assert_eq!(resident(&range, 12 * GRAIN, 4 * GRAIN), 0);
+        assert_eq!(bytes(&mut range)[5 * GRAIN], 7);
+        assert_eq!(bytes(&mut range)[6 * GRAIN], 0);
+    }
+
+    #[test]
+    fn populate_of_read_only_memory_fails() {
+        let range = Reservation::new(2 * GRAIN, GRAIN).unwrap();
+        // SAFETY: our own page, which nothing writes while it is read-only.
+        let rc = unsafe { libc::mprotect(range.at(0, GRAIN), GRAIN, libc::PROT_READ) };
+        assert_eq!(rc, 0);
+        assert!(range.populate(0, 2 * GRAIN).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the reservation")]
+    fn populate_past_the_end_panics() {
+        let range = Reservation::new(2 * GRAIN, GRAIN).unwrap();
+        let _ = range.populate(GRAIN, 2 * GRAIN);
+    }
+
+    #[test]
+    #[should_panic(expected = "not whole pages")]
+    fn populate_of_part_of_a_page_panics() {
+        let range = Reservation::new(2 * GRAIN, GRAIN).unwrap();
+        let _ = range.populate(64, GRAIN);
+    }
+
+    #[test]
+    fn released_pages_are_absent_and_read_zero() {
+        let mut range = Reservation::new(8 * GRAIN, GRAIN).unwrap();
+        bytes(&mut range).fill(0xff);
+        // SAFETY: this thread is the range's only user.
+        unsafe { range.release(2 * GRAIN, 4 * GRAIN) }.unwrap();
+        assert_eq!(resident(&range, 2 * GRAIN, 4 * GRAIN), 0);
+        let all = bytes(&mut range);
+        assert!(all[2 * GRAIN..6 * GRAIN].iter().all(|&b| b == 0));
+        assert!(all[..2 * GRAIN].iter().chain(&all[6 * GRAIN..]).all(|&b| b == 0xff));
+    }
+
+    #[test]
+    fn replaced_pages_are_zero_and_writable_whatever_they_were() {
+        let mut range = Reservation::new(4 * GRAIN, GRAIN).unwrap();
+        bytes(&mut range).fill(0xff);
+        // SAFETY: our own pages.
+        let rc = unsafe { libc::mprotect(range.at(GRAIN, GRAIN), GRAIN, libc::PROT_NONE) };
+        assert_eq!(rc, 0);
+        // SAFETY: this thread is the range's only user.
+        unsafe { range.replace(GRAIN, 2 * GRAIN) }.unwrap();
+        let all = bytes(&mut range);
+        assert!(all[GRAIN..3 * GRAIN].iter().all(|&b| b == 0));
+        assert!(all[..GRAIN].iter().chain(&all[3 * GRAIN..]).all(|&b| b == 0xff));
+        all[GRAIN] = 9;
+        assert_eq!(all[GRAIN], 9);
+    }
+
+    #[test]
+    fn advise_huge_is_taken_or_refused_as_unknown() {
+        let range = Reservation::new(4 * MIB, 2 * MIB).unwrap();
+        match range.advise_huge(0, 4 * MIB) {
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn meta_starts_zero_and_keeps_what_is_stored() {
+        let meta = Meta::<AtomicU64>::new(100_000).unwrap();
+        assert_eq!(meta.len(), 100_000);
+        assert!(meta.iter().all(|word| word.load(Relaxed) == 0));
+        meta[99_999].store(u64::MAX, Relaxed);
+        assert_eq!(meta[99_999].load(Relaxed), u64::MAX);
+        assert_eq!(meta[99_998].load(Relaxed), 0);
+    }
+
+    #[test]
+    fn meta_untouched_is_not_resident() {
+        let meta = Meta::<AtomicU8>::new(8 * MIB).unwrap();
+        small_pages(&meta.memory);
+        meta[0].store(1, Relaxed);
+        assert_eq!(resident(&meta.memory, GRAIN, 4 * GRAIN), 0);
+    }
+
+    #[test]
+    fn meta_of_nothing_is_empty_and_of_too_much_is_refused() {
+        assert!(Meta::<AtomicU16>::new(0).unwrap().is_empty());
+        assert_eq!(Meta::<AtomicU32>::new(usize::MAX / 2).unwrap_err(), Errno::NOMEM);
+    }
+}

@@ -1,0 +1,186 @@
+//! What a zone is made of: a range of memory, and how it is made resident and given back.
+//!
+//! A zone speaks to the kernel only through this trait, so that tests can lend it
+//! memory of their own and let every call fail.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use prezero_sys::memory::{Errno, Reservation};
+
+use crate::page::{HUGE, PAGE};
+
+/// A contiguous range of memory with one kind of backing.
+///
+/// # Safety
+/// `base()..base()+len()` stays mapped, readable and writable for the life of the value,
+/// nobody else uses it, and `base()` is aligned to the largest order that the zone is to
+/// align blocks to. After `release` or `replace` the range reads as zero, as it does
+/// before it is first touched.
+pub unsafe trait Backing: Send + Sync {
+    /// Where it begins.
+    fn base(&self) -> NonNull<u8>;
+
+    /// Bytes, a whole number of huge blocks.
+    fn len(&self) -> usize;
+
+    /// Whether it has no byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes a range resident without changing what it holds.
+    fn populate(&self, offset: usize, len: usize) -> Result<(), Errno>;
+
+    /// Gives a range back to the kernel; it reads as zero afterwards.
+    ///
+    /// # Safety
+    /// The caller owns the pages of the range and needs nothing of what they hold.
+    unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno>;
+
+    /// Puts fresh memory in place of a range, whatever was done to its mapping.
+    ///
+    /// # Safety
+    /// As for [`release`](Backing::release).
+    unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno>;
+
+    /// Marks in `resident`, a byte for each page, whether the page is resident.
+    fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno>;
+}
+
+/// A reserved range of private anonymous memory, in huge pages where the kernel allows.
+#[derive(Debug)]
+pub struct Anonymous {
+    reservation: Reservation,
+}
+
+impl Anonymous {
+    /// Alignment of the range: that of the largest block, 1 GiB.
+    const ALIGN: usize = crate::page::MAX_ORDER.bytes();
+
+    /// Reserves address space for `len` bytes; no memory is used until it is touched.
+    ///
+    /// # Errors
+    /// What `mmap` says: `ENOMEM` under a small `RLIMIT_AS`, above all.
+    pub fn reserve(len: usize) -> Result<Anonymous, Errno> {
+        let align = Self::ALIGN.min(len.next_power_of_two());
+        let reservation = Reservation::new(len, align)?;
+        // A kernel without huge pages refuses this; small pages work as well, slower.
+        let _ = reservation.advise_huge(0, len);
+        Ok(Anonymous { reservation })
+    }
+}
+
+// SAFETY: the reservation is ours until it is dropped, mapped readable and writable, and
+// private anonymous memory reads as zero when it is new, released or replaced.
+unsafe impl Backing for Anonymous {
+    fn base(&self) -> NonNull<u8> {
+        self.reservation.base()
+    }
+
+    fn len(&self) -> usize {
+        self.reservation.len()
+    }
+
+    fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.reservation.populate(offset, len)
+    }
+
+    unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller owns the range.
+        unsafe { self.reservation.release(offset, len) }
+    }
+
+    unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller owns the range.
+        unsafe { self.reservation.replace(offset, len)? };
+        let (start, end) = (offset.next_multiple_of(HUGE), (offset + len) / HUGE * HUGE);
+        if start < end {
+            let _ = self.reservation.advise_huge(start, end - start);
+        }
+        Ok(())
+    }
+
+    fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {
+        self.reservation.residency(offset, resident)
+    }
+}
+
+/// Memory as a zone hands it out: the only place where page indices become pointers.
+pub(crate) struct Memory<B> {
+    backing: B,
+    base: usize,
+    pub(crate) pages: u32,
+}
+
+impl<B: Backing> Memory<B> {
+    pub(crate) fn new(backing: B) -> Memory<B> {
+        let (base, pages) = (backing.base().as_ptr() as usize, (backing.len() / PAGE) as u32);
+        Memory { backing, base, pages }
+    }
+
+    /// The backing, for calls that change no content.
+    pub(crate) fn backing(&self) -> &B {
+        &self.backing
+    }
+
+    /// Bytes from the base to `ptr`, if it lies inside.
+    #[inline]
+    pub(crate) fn offset_of(&self, ptr: *const u8) -> Option<usize> {
+        let offset = (ptr as usize).wrapping_sub(self.base);
+        (offset < self.pages as usize * PAGE).then_some(offset)
+    }
+
+    /// The address of a page of the zone.
+    #[inline]
+    pub(crate) fn address(&self, page: crate::page::PageId) -> NonNull<u8> {
+        debug_assert!(page.0 < self.pages);
+        // SAFETY: the offset lies within the mapped range that begins at `base()`.
+        unsafe { self.backing.base().add(page.index() * PAGE) }
+    }
+
+    /// Whether a free or owned run of pages holds only zero bytes.
+    pub(crate) fn is_zero(&self, first: crate::page::PageId, pages: u32) -> bool {
+        let words = pages as usize * PAGE / size_of::<u64>();
+        // SAFETY: the range is mapped, aligned, and the caller owns it, so nobody writes.
+        let slice = unsafe {
+            std::slice::from_raw_parts(self.address(first).as_ptr().cast::<u64>(), words)
+        };
+        slice.chunks(64).all(|chunk| chunk.iter().fold(0, |or, word| or | word) == 0)
+    }
+
+    /// Clears a run of pages that the caller owns.
+    pub(crate) fn clear(
+        &self,
+        engine: &dyn crate::clear::ClearEngine,
+        first: crate::page::PageId,
+        pages: u32,
+    ) {
+        // SAFETY: the run lies in the mapped range, is page aligned and is the caller's.
+        unsafe { engine.clear(self.address(first), pages as usize * PAGE) }
+    }
+
+    /// Clears one piece of a block in scrubd's claim, unless the claim is gone.
+    pub(crate) fn clear_guarded(
+        &self,
+        engine: &dyn crate::clear::ClearEngine,
+        first: crate::page::PageId,
+        pages: u32,
+        guard: &crate::clear::Guard<'_>,
+    ) -> crate::clear::Piece {
+        // SAFETY: as for `clear`, while the guard holds; the guard is checked inside.
+        unsafe { engine.clear_guarded(self.address(first), pages as usize * PAGE, guard) }
+    }
+
+    /// Gives back a run of pages that the caller owns.
+    pub(crate) fn release(&self, first: crate::page::PageId, pages: u32) -> Result<(), Errno> {
+        // SAFETY: the caller owns the run and is done with what it holds.
+        unsafe { self.backing.release(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// Puts fresh memory in place of a run of pages that the caller owns.
+    pub(crate) fn replace(&self, first: crate::page::PageId, pages: u32) -> Result<(), Errno> {
+        // SAFETY: the caller owns the run and is done with what it holds.
+        unsafe { self.backing.replace(first.index() * PAGE, pages as usize * PAGE) }
+    }
+}

@@ -1,0 +1,293 @@
+//! The buddy: which blocks are free, by order, without a lock.
+//!
+//! One bitmap per order, a set bit is a free block: 1 + 1/2 + 1/4 ... = 2 bits a page
+//! in all. Two buddies are neighbouring bits of one word, so one compare-and-swap both
+//! sees a free buddy and takes it: `put` either sets its own bit or takes the buddy's
+//! and goes up an order. No merge is missed, nobody waits, and a thread that is stopped
+//! in the middle holds back only the block in its hands.
+//!
+//! Content is not looked at here: page states survive split and merge because they are
+//! kept per page in [`StateMap`](crate::state::StateMap), which split and merge do not
+//! touch.
+//!
+//! Accepted race: `count` and the scan window (`low..high`) are hints that trail the
+//! bits. A search may miss a block that is being put back at that moment and go on to a
+//! larger one; it never returns a block twice.
+
+use prezero_sys::memory::Errno;
+
+use crate::page::{MAX_ORDER, Order, PageId};
+use crate::sync::{
+    AtomicU32, AtomicU64, Meta,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+const ORDERS: usize = MAX_ORDER.get() as usize + 1;
+
+pub(crate) struct Buddy {
+    orders: [Bitmap; ORDERS],
+}
+
+/// The free blocks of one order.
+struct Bitmap {
+    words: Meta<AtomicU64>,
+    /// How many bits are set.
+    count: AtomicU32,
+    /// No word below this one is likely to have a bit set.
+    low: AtomicU32,
+    /// One past the last word that ever had a bit set.
+    high: AtomicU32,
+}
+
+impl Buddy {
+    /// A buddy in which nothing is free yet.
+    pub(crate) fn new(pages: u32) -> Result<Buddy, Errno> {
+        let mut maps = Vec::with_capacity(ORDERS);
+        for order in Order::MIN.and_above() {
+            let bits = pages.div_ceil(order.pages());
+            maps.push(Bitmap {
+                words: Meta::new(bits.div_ceil(64) as usize)?,
+                count: AtomicU32::new(0),
+                low: AtomicU32::new(0),
+                high: AtomicU32::new(0),
+            });
+        }
+        let Ok(orders) = maps.try_into() else { unreachable!("one map per order") };
+        Ok(Buddy { orders })
+    }
+
+    /// Frees a run of pages that the caller owns, as the fewest aligned blocks.
+    pub(crate) fn put_run(&self, first: PageId, pages: u32) {
+        let (mut at, mut left) = (first, pages);
+        while left > 0 {
+            let order = Order::fitting(at, left);
+            self.put(at, order);
+            at = at.plus(order.pages());
+            left -= order.pages();
+        }
+    }
+
+    /// Frees a block that the caller owns, merging it with its free buddies.
+    pub(crate) fn put(&self, block: PageId, order: Order) {
+        let (mut block, mut order) = (block, order);
+        loop {
+            let map = &self.orders[order.get() as usize];
+            let index = block.0 >> order.get();
+            let word = &map.words[(index / 64) as usize];
+            let (mine, buddy) = (1u64 << (index % 64), 1u64 << ((index % 64) ^ 1));
+            let above = order.above();
+            let mut old = word.load(Relaxed);
+            let merged = loop {
+                debug_assert_eq!(old & mine, 0, "block {block:?} order {order} freed twice");
+                let merge = above.is_some() && old & buddy != 0;
+                let new = if merge { old & !buddy } else { old | mine };
+                match word.compare_exchange_weak(old, new, AcqRel, Relaxed) {
+                    Ok(_) => break merge,
+                    Err(now) => old = now,
+                }
+            };
+            match above {
+                Some(above) if merged => {
+                    map.count.fetch_sub(1, Relaxed);
+                    block = PageId(block.0 & !order.pages());
+                    order = above;
+                }
+                _ => {
+                    map.count.fetch_add(1, Relaxed);
+                    map.low.fetch_min(index / 64, AcqRel);
+                    map.high.fetch_max(index / 64 + 1, Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes this very block, if it is free at this order.
+    pub(crate) fn take(&self, block: PageId, order: Order) -> bool {
+        let map = &self.orders[order.get() as usize];
+        let index = block.0 >> order.get();
+        let bit = 1u64 << (index % 64);
+        let taken = map.words[(index / 64) as usize].fetch_and(!bit, AcqRel) & bit != 0;
+        if taken {
+            map.count.fetch_sub(1, Relaxed);
+        }
+        taken
+    }
+
+    /// Takes `wanted`, a block of order `order` inside the free block `block` of order
+    /// `from`, and frees what is left of it. False if `block` is no longer free.
+    pub(crate) fn carve(&self, block: PageId, from: Order, wanted: PageId, order: Order) -> bool {
+        debug_assert!(wanted >= block && wanted.0 - block.0 < from.pages());
+        if !self.take(block, from) {
+            return false;
+        }
+        let mut level = from;
+        while level > order {
+            let Some(half) = level.below() else { break };
+            level = half;
+            // The half that does not hold `wanted`; its buddy is ours, so it stays split.
+            let other = ((wanted.0 >> level.get()) ^ 1) << level.get();
+            self.put(PageId(other), level);
+        }
+        true
+    }
+
+    /// Takes the run `first..first+pages` if all of it is free; else takes nothing.
+    pub(crate) fn take_run(&self, first: PageId, pages: u32) -> bool {
+        let (mut at, end) = (first.0, first.0 + pages);
+        while at < end {
+            let Some((block, from)) = self.holder(PageId(at)) else { break };
+            // The largest aligned block that starts here and stays within both.
+            let inside = Order::fitting(PageId(at), (end - at).min(block.0 + from.pages() - at));
+            if self.carve(block, from, PageId(at), inside) {
+                at += inside.pages();
+            }
+        }
+        if at < end {
+            self.put_some(first, at - first.0);
+        }
+        at >= end
+    }
+
+    fn put_some(&self, first: PageId, pages: u32) {
+        if pages > 0 {
+            self.put_run(first, pages);
+        }
+    }
+
+    /// The free block that holds `page`, at this moment.
+    fn holder(&self, page: PageId) -> Option<(PageId, Order)> {
+        Order::MIN.and_above().find_map(|order| {
+            let block = PageId((page.0 >> order.get()) << order.get());
+            self.is_free(block, order).then_some((block, order))
+        })
+    }
+
+    fn is_free(&self, block: PageId, order: Order) -> bool {
+        let index = block.0 >> order.get();
+        let words = &self.orders[order.get() as usize].words;
+        let word = words.get((index / 64) as usize);
+        word.is_some_and(|w| w.load(Acquire) >> (index % 64) & 1 != 0)
+    }
+
+    /// Free blocks of one order, about.
+    pub(crate) fn count(&self, order: Order) -> u32 {
+        self.orders[order.get() as usize].count.load(Relaxed)
+    }
+
+    /// The free blocks of one order, lowest address first, as they are when looked at.
+    pub(crate) fn blocks(&self, order: Order) -> impl Iterator<Item = PageId> {
+        let map = &self.orders[order.get() as usize];
+        let low = map.low.load(Relaxed);
+        let high = if map.count.load(Relaxed) == 0 { low } else { map.high.load(Relaxed) };
+        let mut at = low;
+        let mut word = 0;
+        let mut seen = false;
+        std::iter::from_fn(move || {
+            while word == 0 {
+                if at >= high {
+                    return None;
+                }
+                word = map.words[at as usize].load(Acquire);
+                at += 1;
+                if word != 0 && !seen {
+                    seen = true;
+                    map.raise_low(low, at - 1);
+                }
+            }
+            let bit = word.trailing_zeros();
+            word &= word - 1;
+            Some(PageId(((at - 1) * 64 + bit) << order.get()))
+        })
+    }
+}
+
+impl Bitmap {
+    /// Lets later searches start at `to`, every word of `from..to` having been empty.
+    fn raise_low(&self, from: u32, to: u32) {
+        if to <= from || self.low.compare_exchange(from, to, AcqRel, Relaxed).is_err() {
+            return;
+        }
+        // A block put below `to` lowers the window after setting its bit. If it did so
+        // before the exchange above, its bit is visible here; if after, it won.
+        if let Some(at) = (from..to).find(|&w| self.words[w as usize].load(Acquire) != 0) {
+            self.low.fetch_min(at, AcqRel);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGES: u32 = 256;
+
+    fn order(n: u32) -> Order {
+        Order::new(n).unwrap()
+    }
+
+    /// Every free page, each exactly once, and no two free buddies left unmerged.
+    fn free_pages(buddy: &Buddy) -> Vec<bool> {
+        let mut free = vec![false; PAGES as usize];
+        for order in Order::MIN.and_above() {
+            let blocks: Vec<PageId> = buddy.blocks(order).collect();
+            assert_eq!(blocks.len() as u32, buddy.count(order));
+            for block in blocks {
+                assert_eq!(block.0 % order.pages(), 0, "unaligned");
+                let twin = PageId(block.0 ^ order.pages());
+                assert!(order == MAX_ORDER || !buddy.is_free(twin, order), "unmerged buddies");
+                for page in &mut free[block.index()..block.index() + order.pages() as usize] {
+                    assert!(!std::mem::replace(page, true), "page free twice");
+                }
+            }
+        }
+        free
+    }
+
+    proptest! {
+        #[test]
+        fn buddy_agrees_with_a_page_vector(
+            ops in prop::collection::vec((any::<bool>(), 0..PAGES, 1..64u32), 1..60),
+        ) {
+            let buddy = Buddy::new(PAGES).unwrap();
+            let mut model = vec![false; PAGES as usize];
+            for (take, first, pages) in ops {
+                let pages = pages.min(PAGES - first);
+                let range = first as usize..(first + pages) as usize;
+                if take {
+                    let free = model[range.clone()].iter().all(|&f| f);
+                    prop_assert_eq!(buddy.take_run(PageId(first), pages), free);
+                    if free { model[range].fill(false); }
+                } else if model[range.clone()].iter().all(|&f| !f) {
+                    buddy.put_run(PageId(first), pages);
+                    model[range].fill(true);
+                }
+                prop_assert_eq!(free_pages(&buddy), model.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn carve_leaves_everything_but_the_wanted_block_free() {
+        let buddy = Buddy::new(PAGES).unwrap();
+        buddy.put(PageId(0), order(8));
+
+        assert!(buddy.carve(PageId(0), order(8), PageId(96), order(4)));
+
+        let free = free_pages(&buddy);
+        assert!(free.iter().enumerate().all(|(p, &f)| f != (96..112).contains(&p)));
+        assert!(!buddy.carve(PageId(0), order(8), PageId(0), order(0)), "block was taken");
+    }
+
+    #[test]
+    fn blocks_put_below_the_scan_window_are_found() {
+        let buddy = Buddy::new(1 << 14).unwrap();
+        buddy.put(PageId(10_000), order(0));
+        assert_eq!(buddy.blocks(order(0)).next(), Some(PageId(10_000)));
+
+        buddy.put(PageId(2), order(0));
+
+        assert_eq!(buddy.blocks(order(0)).next(), Some(PageId(2)));
+    }
+}

@@ -1,0 +1,151 @@
+//! Looking at the whole zone: gauges for people, and the checker that tests arm.
+
+use crate::backing::Backing;
+use crate::page::{Order, PAGE, PageId};
+use crate::quicklist::{Class, Held};
+use crate::state::{PageState, Tally};
+use crate::stats::{FreeState, Gauges, Snapshot};
+use crate::zone::Zone;
+
+/// What [`Zone::check`] found wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// A page is free in two places.
+    #[error("page {0} is free twice")]
+    FreeTwice(usize),
+    /// A free page is recorded as zero and is not.
+    #[error("page {0} is recorded as zero and holds something else")]
+    FalseZero(usize),
+    /// A free page is recorded as foreign.
+    #[error("page {0} is free and recorded as foreign")]
+    FreeForeign(usize),
+    /// A block on a zero list has a page that is not recorded as zero.
+    #[error("page {0} begins a block on a zero list that is not all zero")]
+    NotAllZero(usize),
+}
+
+impl<B: Backing> Zone<B> {
+    /// All counters, and the zone as it stands. Walks the free blocks: some
+    /// microseconds for each GiB in use.
+    pub fn snapshot(&self) -> Snapshot {
+        let counters = self.cpus.iter().map(|cpu| &cpu.counters);
+        Snapshot::gather(counters.chain([&self.daemon.counters]), self.gauges())
+    }
+
+    fn gauges(&self) -> Gauges {
+        let mut gauges =
+            Gauges { zone_bytes: self.memory.pages as u64 * PAGE as u64, ..Gauges::default() };
+        let mut sum = Tally::default();
+        let mut add = |tally: Tally| {
+            sum.zero += tally.zero;
+            sum.dirty += tally.dirty;
+            sum.absent += tally.absent;
+        };
+        for order in Order::MIN.and_above() {
+            for block in self.buddy.blocks(order) {
+                let tally = self.states.tally(block, order.pages());
+                *gauges.free_mut(order, uniform(tally)) += 1;
+                add(tally);
+            }
+        }
+        for cpu in self.cpus.iter() {
+            for class in Class::largest_first() {
+                let lists = &cpu.lists[class.index()];
+                let bytes = class.pages() as u64 * PAGE as u64;
+                let on_zero = lists.zero.entries();
+                let on_hot_cold = lists.hot_cold.entries();
+                for entry in on_zero {
+                    gauges.quicklist_zero_bytes += bytes;
+                    add(self.states.tally(entry.first, class.pages()));
+                }
+                for entry in on_hot_cold {
+                    gauges.quicklist_hot_cold_bytes += bytes;
+                    add(self.states.tally(entry.first, class.pages()));
+                }
+            }
+        }
+        if let Some(claimed) = self.claim.held() {
+            add(self.states.tally(claimed.first, claimed.pages));
+        }
+        let bytes = |pages: u32| pages as u64 * PAGE as u64;
+        gauges.resident_zero_bytes = bytes(sum.zero);
+        gauges.resident_dirty_bytes = bytes(sum.dirty);
+        gauges.absent_bytes = bytes(sum.absent);
+        gauges.allocated_bytes = gauges
+            .zone_bytes
+            .saturating_sub(bytes(sum.zero) + bytes(sum.dirty) + bytes(sum.absent));
+        let engines = &self.choice().engines;
+        gauges.engine_cached = engines.cached.name();
+        gauges.engine_bypassing = engines.bypassing.name();
+        if engines.cached_rate > 0 {
+            gauges.clear_ns_per_page = PAGE as f64 * 1e9 / engines.cached_rate as f64;
+        }
+        gauges.fault_ns_per_page = self.fault_ns_per_page();
+        gauges
+    }
+
+    /// What populating took for each page, as far as scrubd has done any.
+    fn fault_ns_per_page(&self) -> f64 {
+        use crate::stats::Counter::{PrefaultCpuNs, PrefaultedBytes};
+        let pages = self.daemon.counters.get(PrefaultedBytes) / PAGE as u64;
+        if pages == 0 { 0.0 } else { self.daemon.counters.get(PrefaultCpuNs) as f64 / pages as f64 }
+    }
+
+    /// Checks every free page against its record: no page is free twice, none is foreign,
+    /// and each that is recorded as zero is read and is zero. For tests, and for a
+    /// program that has stopped: nothing may change meanwhile.
+    ///
+    /// # Errors
+    /// The first [`Flaw`] found.
+    pub fn check(&self) -> Result<(), Flaw> {
+        let mut seen = vec![false; self.memory.pages as usize];
+        let mut visit = |first: PageId, pages: u32| {
+            for page in (first.0..first.0 + pages).map(PageId) {
+                if std::mem::replace(&mut seen[page.index()], true) {
+                    return Err(Flaw::FreeTwice(page.index()));
+                }
+                match self.states.get(page) {
+                    PageState::Zero if !self.memory.is_zero(page, 1) => {
+                        return Err(Flaw::FalseZero(page.index()));
+                    }
+                    PageState::Foreign => return Err(Flaw::FreeForeign(page.index())),
+                    PageState::Absent | PageState::Zero | PageState::Dirty => {}
+                }
+            }
+            Ok(())
+        };
+        for order in Order::MIN.and_above() {
+            for block in self.buddy.blocks(order) {
+                visit(block, order.pages())?;
+            }
+        }
+        for cpu in self.cpus.iter() {
+            for class in Class::largest_first() {
+                let lists = &cpu.lists[class.index()];
+                for entry in lists.zero.entries().chain(lists.hot_cold.entries()) {
+                    visit(entry.first, class.pages())?;
+                    if entry.held == Held::Zero
+                        && !self.states.all(entry.first, class.pages(), PageState::Zero)
+                    {
+                        return Err(Flaw::NotAllZero(entry.first.index()));
+                    }
+                }
+            }
+        }
+        if let Some(claimed) = self.claim.held() {
+            visit(claimed.first, claimed.pages)?;
+        }
+        Ok(())
+    }
+}
+
+/// The column of the gauges that a free block counts in.
+fn uniform(tally: Tally) -> FreeState {
+    match tally {
+        Tally { zero: 0, absent: 0, .. } => FreeState::Dirty,
+        Tally { dirty: 0, absent: 0, .. } => FreeState::Zero,
+        Tally { dirty: 0, zero: 0, .. } => FreeState::Absent,
+        _ => FreeState::Mixed,
+    }
+}

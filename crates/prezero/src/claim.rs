@@ -1,0 +1,351 @@
+//! The claim: the one block that scrubd has in its hands, and how an allocation takes
+//! it away without waiting.
+//!
+//! scrubd takes a free block out of circulation, writes here which, and clears it piece
+//! by piece. An allocation that would rather have the block than go without asks for it
+//! (`Wanted`, Xen's abort handshake). If scrubd runs, it answers at its next piece,
+//! within a microsecond or so. If it does not answer it was preempted, perhaps for long:
+//! then the allocation fences and takes the block (`Taken`). After the fence scrubd
+//! writes to the block no more, because each piece is one restartable sequence that
+//! checks this word first, and the kernel restarts a sequence that was preempted
+//! (membarrier, `PRIVATE_EXPEDITED_RSEQ`).
+//!
+//! ```text
+//!   Idle --begin--> Busy --close--> Closing --release--> Idle       scrubd keeps it
+//!                    |                 ^
+//!                    +--want--> Wanted-+   scrubd answers by closing
+//!                                 |
+//!                                 +--take--> Taken --release--> Idle   the allocation has it
+//! ```
+//!
+//! Whoever moves the word to `Closing` or `Taken` owns the block and must put it back.
+//! The generation in the word makes every claim's words unique, so a delayed piece or a
+//! delayed request cannot touch a later claim.
+
+use crate::page::PageId;
+use crate::sync::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    spin,
+};
+
+/// What scrubd does with the block; decides how an allocation may take it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Work {
+    /// Clears it in revocable pieces: may be taken after a fence.
+    Scrub,
+    /// Populates it, which never changes content: may be taken at once.
+    Prefault,
+    /// A step that cannot be taken back (a release to the kernel, a hardware engine):
+    /// an allocation may ask, and goes elsewhere if the answer takes too long.
+    Fixed,
+}
+
+/// Spins before an unanswered request is taken for an absent scrubd: about 8 us, the
+/// longest piece of clearing and a little more. Asking the kernel costs 16 us while scrubd
+/// runs, 0.1 us when it does not.
+#[cfg(not(loom))]
+const PATIENCE: u32 = 200;
+#[cfg(loom)]
+const PATIENCE: u32 = 1;
+
+const IDLE: u64 = 0;
+const BUSY: u64 = 1;
+const WANTED: u64 = 2;
+const TAKEN: u64 = 3;
+const CLOSING: u64 = 4;
+const PHASE: u64 = 7;
+/// Bits 3..5 hold the work, the rest the generation.
+const WORK_SHIFT: u32 = 3;
+const GENERATION: u64 = 1 << 5;
+
+/// A block out of circulation, and how many of its pages from the first are done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) first: PageId,
+    pub(crate) pages: u32,
+    pub(crate) done: u32,
+    /// What the owner of the zone gave to `begin`: says whether a fork came between.
+    pub(crate) mark: u32,
+}
+
+/// See the module.
+#[repr(align(64))]
+pub(crate) struct Claim {
+    word: AtomicU64,
+    /// First page and page count; stable from `begin` to `release`.
+    block: AtomicU64,
+    progress: AtomicU64,
+    mark: AtomicU64,
+}
+
+/// scrubd's side of one claim.
+pub(crate) struct Session<'a> {
+    claim: &'a Claim,
+    busy: u64,
+}
+
+/// An allocation's side of a claim that it took. The block is the holder's.
+#[must_use = "the block must be put back, then the claim released"]
+pub(crate) struct Seized<'a> {
+    claim: &'a Claim,
+    taken: u64,
+    pub(crate) block: Claimed,
+}
+
+impl Claim {
+    pub(crate) fn new() -> Claim {
+        Claim {
+            word: AtomicU64::new(IDLE),
+            block: AtomicU64::new(0),
+            progress: AtomicU64::new(0),
+            mark: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether scrubd has a block in its hands, at a glance.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.word.load(Relaxed) & PHASE != IDLE
+    }
+
+    /// Whether a new claim can begin: nobody is still putting back the last block.
+    pub(crate) fn is_free(&self) -> bool {
+        self.word.load(Acquire) & PHASE == IDLE
+    }
+
+    /// scrubd: writes down the block it has just taken. The claim must be free.
+    pub(crate) fn begin(&self, first: PageId, pages: u32, work: Work, mark: u32) -> Session<'_> {
+        let idle = self.word.load(Acquire);
+        debug_assert_eq!(idle & PHASE, IDLE, "one claim at a time");
+        self.block.store((first.0 as u64) << 32 | pages as u64, Relaxed);
+        self.progress.store(0, Relaxed);
+        self.mark.store(mark as u64, Relaxed);
+        let generation = (idle & !(GENERATION - 1)).wrapping_add(GENERATION);
+        let busy = generation | (work as u64) << WORK_SHIFT | BUSY;
+        self.word.store(busy, Release);
+        Session { claim: self, busy }
+    }
+
+    /// An allocation: asks for the block and, if scrubd does not answer, takes it.
+    /// `fence` must guarantee that no piece of scrubd's is under way when it returns
+    /// true; when it returns false nothing was guaranteed and nothing is taken.
+    pub(crate) fn seize(&self, fence: impl FnOnce() -> bool) -> Option<Seized<'_>> {
+        let busy = self.word.load(Acquire);
+        if busy & PHASE != BUSY {
+            return None;
+        }
+        let wanted = busy & !PHASE | WANTED;
+        self.word.compare_exchange(busy, wanted, AcqRel, Relaxed).ok()?;
+        let mut now = wanted;
+        for _ in 0..PATIENCE {
+            now = self.word.load(Acquire);
+            if now != wanted && now & PHASE != CLOSING {
+                return None; // scrubd has put it back itself: look again
+            }
+            spin();
+        }
+        if now != wanted {
+            return None; // scrubd lost its CPU while putting it back: go elsewhere
+        }
+        let work = wanted >> WORK_SHIFT & 3;
+        if work == Work::Fixed as u64 {
+            return None;
+        }
+        // Pieces that start from now on see `Wanted` and write nothing; the fence ends
+        // the one that may be under way. Only then is the block there to be taken.
+        if work == Work::Scrub as u64 && !fence() {
+            return None;
+        }
+        let taken = busy & !PHASE | TAKEN;
+        self.word.compare_exchange(wanted, taken, AcqRel, Relaxed).ok()?;
+        Some(Seized { claim: self, taken, block: self.read() })
+    }
+
+    /// The child of a fork has no scrubd: whatever the parent's held is the child's.
+    pub(crate) fn inherit(&self) -> Option<Claimed> {
+        let word = self.word.load(Acquire);
+        let held = (word & PHASE != IDLE).then(|| self.read());
+        self.word.store(word & !(GENERATION - 1), Release);
+        held
+    }
+
+    /// The block in scrubd's hands, for checks that look at everything.
+    pub(crate) fn held(&self) -> Option<Claimed> {
+        self.is_held().then(|| self.read())
+    }
+
+    fn read(&self) -> Claimed {
+        let block = self.block.load(Relaxed);
+        Claimed {
+            first: PageId((block >> 32) as u32),
+            pages: block as u32,
+            done: self.progress.load(Acquire) as u32,
+            mark: self.mark.load(Relaxed) as u32,
+        }
+    }
+}
+
+impl<'a> Session<'a> {
+    /// What a piece checks (`word() == busy()`) and commits (`progress()`).
+    pub(crate) fn word(&self) -> &'a AtomicU64 {
+        &self.claim.word
+    }
+
+    pub(crate) fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    pub(crate) fn progress(&self) -> &'a AtomicU64 {
+        &self.claim.progress
+    }
+
+    /// Whether nobody has asked for the block.
+    pub(crate) fn undisturbed(&self) -> bool {
+        self.claim.word.load(Relaxed) == self.busy
+    }
+
+    /// Takes the block back for good, to put it on a list. `None` if it was taken away:
+    /// then it is none of scrubd's business any more.
+    pub(crate) fn close(&self) -> Option<Claimed> {
+        let closing = self.busy & !PHASE | CLOSING;
+        let mut from = self.busy;
+        loop {
+            match self.claim.word.compare_exchange(from, closing, AcqRel, Acquire) {
+                Ok(_) => return Some(self.claim.read()),
+                Err(now) if now == self.busy & !PHASE | WANTED => from = now,
+                Err(now) if now == self.busy => from = now,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// After `close` and after the block was put back.
+    pub(crate) fn release(&self) {
+        self.claim.word.store(self.busy & !(GENERATION - 1), Release);
+    }
+}
+
+impl Seized<'_> {
+    /// After the block was put back: scrubd may claim again.
+    pub(crate) fn release(self) {
+        self.claim.word.store(self.taken & !(GENERATION - 1), Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::atomic::{AtomicBool, AtomicUsize};
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    struct World {
+        claim: Claim,
+        /// A restartable sequence runs wholly before or wholly after a fence.
+        sequence: Mutex<()>,
+        /// How many parties believe that the block is theirs.
+        owners: AtomicUsize,
+        /// The allocation has the block: a write of scrubd's now is a corruption.
+        in_use: AtomicBool,
+    }
+
+    /// scrubd clears two pieces while an allocation seizes: the block has one owner in
+    /// the end, and scrubd never writes into memory that was handed out.
+    fn race(fence_works: bool) {
+        loom::model(move || {
+            let world = Arc::new(World {
+                claim: Claim::new(),
+                sequence: Mutex::new(()),
+                owners: AtomicUsize::new(0),
+                in_use: AtomicBool::new(false),
+            });
+            let session = world.claim.begin(PageId(4), 2, Work::Scrub, 0);
+            let busy = session.busy();
+            let allocator = {
+                let world = world.clone();
+                thread::spawn(move || {
+                    let seized = world.claim.seize(|| {
+                        drop(world.sequence.lock().unwrap());
+                        fence_works
+                    });
+                    if let Some(seized) = seized {
+                        assert!(fence_works);
+                        assert!(seized.block.done <= 2 && seized.block.first == PageId(4));
+                        assert_eq!(world.owners.fetch_add(1, AcqRel), 0);
+                        world.in_use.store(true, Release);
+                        seized.release();
+                    }
+                })
+            };
+            for piece in 1..=2 {
+                let running = world.sequence.lock().unwrap();
+                if session.word().load(Acquire) != busy {
+                    break;
+                }
+                assert!(!world.in_use.load(Acquire), "wrote into a block that was handed out");
+                session.progress().store(piece, Release);
+                drop(running);
+            }
+            if let Some(claimed) = session.close() {
+                assert_eq!(world.owners.fetch_add(1, AcqRel), 0);
+                assert!(claimed.done <= 2);
+                session.release();
+            }
+            allocator.join().unwrap();
+            assert_eq!(world.owners.load(Acquire), 1);
+        });
+    }
+
+    #[test]
+    fn one_owner_and_no_late_write() {
+        race(true);
+    }
+
+    #[test]
+    fn without_a_fence_nothing_is_taken() {
+        race(false);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unanswered_request_takes_the_block_with_its_progress() {
+        let claim = Claim::new();
+        let session = claim.begin(PageId(8), 4, Work::Scrub, 6);
+        session.progress().store(3, Release);
+
+        let seized = claim.seize(|| true).unwrap();
+
+        assert_eq!(seized.block, Claimed { first: PageId(8), pages: 4, done: 3, mark: 6 });
+        assert_eq!(session.close(), None);
+        seized.release();
+        assert!(claim.is_free());
+    }
+
+    #[test]
+    fn fixed_work_is_never_taken() {
+        let claim = Claim::new();
+        let session = claim.begin(PageId(0), 1, Work::Fixed, 0);
+
+        assert!(claim.seize(|| true).is_none());
+
+        assert!(session.close().is_some());
+        session.release();
+        assert!(claim.seize(|| true).is_none(), "nothing is held");
+    }
+
+    #[test]
+    fn a_late_piece_of_an_old_claim_does_not_match_a_new_one() {
+        let claim = Claim::new();
+        let first = claim.begin(PageId(0), 1, Work::Scrub, 0).busy();
+        claim.seize(|| true).unwrap().release();
+
+        let second = claim.begin(PageId(0), 1, Work::Scrub, 0);
+
+        assert_ne!(first, second.busy());
+    }
+}

@@ -1,0 +1,48 @@
+//! Time, injected: ages are counted in ticks that somebody else turns.
+//!
+//! The fast path stamps what is freed with [`Clock::tick`], one relaxed load; scrubd
+//! turns the clock whenever it looks around. While scrubd sleeps for long the clock
+//! stands, so whoever wakes it turns it first: otherwise a block freed now would look as
+//! old as the sleep was long.
+
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+
+/// Nanoseconds of a tick, as a shift: 65.5 us. Short against the shortest rest that
+/// matters (a hot block's), long enough that 32 bits last three days.
+const TICK_SHIFT: u32 = 16;
+
+/// The current tick and the source of time behind it.
+pub(crate) struct Clock {
+    tick: AtomicU32,
+    now_ns: fn() -> u64,
+}
+
+impl Clock {
+    pub(crate) fn new(now_ns: fn() -> u64) -> Clock {
+        Clock { tick: AtomicU32::new((now_ns() >> TICK_SHIFT) as u32), now_ns }
+    }
+
+    /// The tick as it was last turned to.
+    #[inline]
+    pub(crate) fn tick(&self) -> u32 {
+        self.tick.load(Relaxed)
+    }
+
+    /// Turns the clock to the present; returns nanoseconds and the tick.
+    pub(crate) fn turn(&self) -> (u64, u32) {
+        let now = (self.now_ns)();
+        let tick = (now >> TICK_SHIFT) as u32;
+        self.tick.store(tick, Relaxed);
+        (now, tick)
+    }
+
+    /// Nanoseconds now, without turning the clock.
+    pub(crate) fn now_ns(&self) -> u64 {
+        (self.now_ns)()
+    }
+}
+
+/// Ticks in a span of nanoseconds, rounded up.
+pub(crate) const fn ticks(ns: u64) -> u32 {
+    ((ns + (1 << TICK_SHIFT) - 1) >> TICK_SHIFT) as u32
+}

@@ -1,0 +1,340 @@
+//! scrubd, the thread: when it runs, when it sleeps, and how it stays out of the way.
+//!
+//! One thread a zone, `SCHED_IDLE`, started by the first free that leaves it something to
+//! do. It has every signal blocked and a descriptor table of its own, and allocates
+//! nothing once it runs: a lock in the program's allocator, held by a thread that only
+//! runs when nobody else wants to, would stop the program.
+//!
+//! Between two looks it naps, from 50 us to 1 ms while the program frees blocks now and
+//! then; after a tenth of a second without work it parks and costs nothing. A free looks
+//! at one word to see whether scrubd must be woken, and wakes it only for a large block
+//! or out of its parking place, so that a small free never pays for a system call twice
+//! in a row.
+
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+use prezero_sys::memory::Reservation;
+use prezero_sys::rseq::{self, Rseq};
+use prezero_sys::thread::{self, CpuMask, Waited};
+
+use crate::backing::Backing;
+use crate::choice::{Choice, Place};
+use crate::clear;
+use crate::config::EngineChoice;
+use crate::page::PAGE;
+use crate::pressure::{CpuRank, Memory, Pressure};
+use crate::scrub::{Host, Mood, Scrubber, Step};
+use crate::stats::{Counter, Counters};
+use crate::topology::Topology;
+use crate::zone::Zone;
+
+/// scrubd's stack. It recurses nowhere; the deepest frame reads a file into a buffer.
+const STACK: usize = 128 << 10;
+/// Bytes freed before scrubd is started, or blocks: below that a program is not worth a
+/// thread.
+const START_BYTES: u64 = 4 << 20;
+const START_FREES: u64 = 16;
+/// First nap after work, ns: the rest of a block is not much longer.
+const NAP_MIN_NS: u64 = 50_000;
+/// Longest nap of a scrubd that is not parked, ns: how late a small block is found.
+const NAP_MAX_NS: u64 = 1_000_000;
+/// From this nap on a large free wakes scrubd, ns.
+const DOZE_NS: u64 = 200_000;
+/// Pages of a free that is worth a wake-up call (8 MiB): the call costs some 4 us, the
+/// block takes 300 us to clear.
+const WAKE_PAGES: u32 = 2048;
+/// Time without any free after which scrubd parks, ns.
+const PARK_NS: u64 = 100_000_000;
+/// A parked scrubd that still holds idle memory looks for pressure and decay, ns.
+const WATCH_NS: u64 = 250_000_000;
+/// scrubd was kept from its CPU if a step took this much longer than its CPU time, ns.
+const DISTURBED_NS: u64 = 200_000;
+/// First rest of a scrubd that was kept from its CPU, ns; doubled each time, to the last.
+const REST_MIN_NS: u64 = 4_000_000;
+const REST_MAX_NS: u64 = 128_000_000;
+/// A move to a CPU that took longer was a wait behind somebody, ns.
+const BUSY_HOME_NS: u64 = 500_000;
+/// How long a CPU that was busy is not tried again, ns.
+const SHUN_NS: u64 = 100_000_000;
+/// Bytes that engines are tried on.
+const SCRATCH: usize = 1 << 20;
+
+/// The daemon's word: what a free must do about it.
+const AWAKE: u32 = 0;
+const DOZING: u32 = 1;
+const PARKED: u32 = 2;
+/// Not started; `zone` says whether it may be.
+const UNBORN: u32 = 3;
+/// Could not be started.
+const STILLBORN: u32 = 4;
+
+pub(crate) struct Daemon {
+    word: AtomicU32,
+    /// The zone that it serves, for ever; null until somebody allows it to start.
+    zone: AtomicPtr<c_void>,
+    start: AtomicPtr<c_void>,
+    /// Bytes freed before it was started.
+    freed: AtomicU64,
+    /// scrubd's own account; nobody else writes it.
+    pub(crate) counters: Counters,
+}
+
+impl Daemon {
+    pub(crate) fn new() -> Daemon {
+        Daemon {
+            word: AtomicU32::new(UNBORN),
+            zone: AtomicPtr::new(std::ptr::null_mut()),
+            start: AtomicPtr::new(std::ptr::null_mut()),
+            freed: AtomicU64::new(0),
+            counters: Counters::new(),
+        }
+    }
+
+    /// A block of `pages` was freed: scrubd is told if it must be.
+    #[inline]
+    pub(crate) fn nudge<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
+        match self.word.load(Relaxed) {
+            AWAKE => {}
+            DOZING if pages < WAKE_PAGES => {}
+            _ => self.rouse(zone, pages),
+        }
+    }
+
+    #[cold]
+    fn rouse<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
+        match self.word.load(Relaxed) {
+            state @ (DOZING | PARKED) => {
+                // While scrubd was parked the clock stood still: what was stamped just now
+                // is a little older than it looks, what follows must not be.
+                zone.clock.turn();
+                if self.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() {
+                    thread::futex_wake_one(&self.word);
+                }
+            }
+            UNBORN => {
+                let bytes = (u64::from(pages) * PAGE as u64).max(START_BYTES / START_FREES);
+                if self.freed.fetch_add(bytes, Relaxed) + bytes >= START_BYTES {
+                    self.begin();
+                }
+            }
+            // No scrubd will ever come: do as the program's own allocator would have.
+            STILLBORN if zone.stock.resident() >= WAKE_PAGES => {
+                zone.give_back_all(&zone.cpu().counters);
+            }
+            _ => {}
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn begin(&self) {
+        let zone = self.zone.load(Acquire);
+        if zone.is_null() || self.word.compare_exchange(UNBORN, AWAKE, AcqRel, Relaxed).is_err() {
+            return;
+        }
+        // SAFETY: `allow` stored `run::<B>` here before it stored the zone.
+        let entry: thread::Entry = unsafe { std::mem::transmute(self.start.load(Acquire)) };
+        // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects.
+        if unsafe { thread::spawn_detached(STACK, entry, zone) }.is_err() {
+            self.word.store(STILLBORN, SeqCst);
+        }
+    }
+
+    /// The child of a fork has no scrubd; it gets one when it needs one.
+    pub(crate) fn after_fork_in_child(&self) {
+        self.freed.store(0, Relaxed);
+        self.counters.reset();
+        self.word.store(UNBORN, SeqCst);
+    }
+}
+
+impl<B: Backing + 'static> Zone<B> {
+    /// Lets the zone start its scrubd when there is something to do. Without it the
+    /// zone clears nothing ahead and gives nothing back by itself.
+    pub fn allow_scrubd(&'static self) {
+        self.daemon.start.store(run::<B> as *mut c_void, SeqCst);
+        self.daemon.zone.store(std::ptr::from_ref(self).cast_mut().cast(), SeqCst);
+    }
+}
+
+/// The thread.
+#[allow(unsafe_code)]
+extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
+    // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
+    let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
+    thread::name_current(c"scrubd");
+    let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
+    let topology = Topology::read(Path::new("/sys/devices/system/cpu"));
+    let scrubber = Scrubber::new(ThisThread::new(zone.cpus.len()), zone.cpus.len());
+    let mut scrubd = Scrubd { zone, scrubber, pressure, rest: REST_MIN_NS, counted: 0 };
+    // Everything that allocates is done; from here on nobody else may have to wait for us.
+    if thread::become_idle_class().is_err() {
+        zone.daemon.counters.bump(Counter::BackingErrors);
+    }
+    measure(zone, &topology);
+    scrubd.serve()
+}
+
+/// Finds the fastest engines on memory of our own.
+#[allow(unsafe_code)]
+fn measure<B: Backing>(zone: &Zone<B>, topology: &Topology) {
+    let engines = match zone.config.engine {
+        EngineChoice::Named(_) => zone.choice().engines,
+        EngineChoice::Auto => match Reservation::new(SCRATCH, SCRATCH) {
+            Ok(scratch) if scratch.populate(0, SCRATCH).is_ok() => {
+                // SAFETY: the scratch memory is resident, ours, and lives until the end of
+                // this arm.
+                unsafe { clear::calibrate(scratch.base(), SCRATCH, &thread::monotonic_ns) }
+            }
+            _ => zone.choice().engines,
+        },
+    };
+    // Already set only in the child of a fork, by its parent's scrubd.
+    let _ = zone.measured.set(Choice::measured(engines, topology));
+}
+
+struct Scrubd<B: 'static> {
+    zone: &'static Zone<B>,
+    scrubber: Scrubber<ThisThread>,
+    pressure: Option<Pressure>,
+    /// The next rest after being kept from the CPU.
+    rest: u64,
+    /// CPU time in the account.
+    counted: u64,
+}
+
+impl<B: Backing + 'static> Scrubd<B> {
+    fn serve(&mut self) -> ! {
+        let mut nap = NAP_MIN_NS;
+        let mut frees = 0;
+        let mut quiet_since = self.zone.clock.now_ns();
+        loop {
+            let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            let step = self.step(began.0);
+            let ended = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            self.account(ended.1);
+            if (ended.0 - began.0).saturating_sub(ended.1 - began.1) > DISTURBED_NS {
+                // Somebody needs the CPUs.
+                self.sleep(AWAKE, Some(self.rest));
+                self.rest = (self.rest * 2).min(REST_MAX_NS);
+                continue;
+            }
+            let now_frees = self.frees();
+            if step != Step::Nothing || now_frees != frees {
+                quiet_since = ended.0;
+                frees = now_frees;
+            }
+            if step == Step::Yielded {
+                nap = NAP_MIN_NS;
+            }
+            if step == Step::Worked {
+                self.rest = REST_MIN_NS;
+                nap = NAP_MIN_NS;
+                continue;
+            }
+            if ended.0 - quiet_since >= PARK_NS {
+                self.park();
+                nap = NAP_MIN_NS;
+            } else {
+                let state = if nap >= DOZE_NS { DOZING } else { AWAKE };
+                nap = match self.sleep(state, Some(nap)) {
+                    Waited::TimedOut => (nap * 2).min(NAP_MAX_NS),
+                    Waited::Woken | Waited::Changed => NAP_MIN_NS,
+                };
+            }
+        }
+    }
+
+    /// Sleeps until a free wakes it, or for a while if there is memory to watch.
+    fn park(&mut self) {
+        self.zone.daemon.word.store(PARKED, SeqCst);
+        // A free that saw the old word left its block before we look here.
+        let watch = self.zone.holds_idle_memory().then_some(WATCH_NS);
+        self.sleep(PARKED, watch);
+    }
+
+    fn sleep(&mut self, state: u32, ns: Option<u64>) -> Waited {
+        let word = &self.zone.daemon.word;
+        word.store(state, SeqCst);
+        let waited = thread::futex_wait(word, state, ns);
+        word.store(AWAKE, SeqCst);
+        self.zone.daemon.counters.bump(Counter::DaemonWakeups);
+        waited
+    }
+
+    fn step(&mut self, now: u64) -> Step {
+        let verdict = self.pressure.as_mut().map(|p| p.sample(now));
+        let mood = match verdict {
+            Some(v) if v.memory == Memory::Tight => Mood::Pressed,
+            Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
+            _ => Mood::Normal,
+        };
+        self.scrubber.step(self.zone, mood)
+    }
+
+    fn overloaded(&self, load: Option<f32>) -> bool {
+        matches!((load, self.zone.config.scrub_load), (Some(load), Some(most)) if load > most)
+    }
+
+    fn frees(&self) -> u64 {
+        self.zone.cpus.iter().map(|cpu| cpu.counters.get(Counter::Frees)).sum()
+    }
+
+    fn account(&mut self, cpu_ns: u64) {
+        self.zone.daemon.counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
+        self.counted = cpu_ns;
+    }
+}
+
+/// The thread that scrubd really runs on.
+struct ThisThread {
+    rseq: Option<Rseq>,
+    /// Where the program may run.
+    allowed: CpuMask,
+    /// Until when each CPU is not tried, and how often in a row it was found busy.
+    shunned: Box<[(u64, u32)]>,
+}
+
+impl ThisThread {
+    fn new(cpus: usize) -> ThisThread {
+        // Without the membarrier nobody could revoke a piece: then claim no such thing.
+        let rseq = if rseq::membarrier_register() { Rseq::of_current_thread() } else { None };
+        let shunned = vec![(0, 0); cpus].into_boxed_slice();
+        ThisThread { rseq, allowed: thread::affinity(), shunned }
+    }
+}
+
+impl Host for ThisThread {
+    fn rseq(&self) -> Option<&Rseq> {
+        self.rseq.as_ref()
+    }
+
+    /// Pins itself to the CPU and lets go at once: if the CPU is idle scrubd is there
+    /// then, and stays until somebody needs it. If it was busy scrubd has waited behind
+    /// somebody, which costs nobody but scrubd; it leaves that CPU alone for a while.
+    fn go_home(&mut self, cpu: usize) -> Place {
+        if thread::current_cpu() == cpu {
+            return Place::Home;
+        }
+        let began = thread::monotonic_ns();
+        let (until, times) = self.shunned[cpu];
+        if began < until || !self.allowed.contains(cpu) {
+            return Place::Elsewhere;
+        }
+        let moved = thread::set_affinity(&CpuMask::only(cpu)).is_ok();
+        let _ = thread::set_affinity(&self.allowed);
+        let now = thread::monotonic_ns();
+        if moved && now - began < BUSY_HOME_NS && thread::current_cpu() == cpu {
+            self.shunned[cpu] = (0, 0);
+            return Place::Home;
+        }
+        self.shunned[cpu] = (now + (SHUN_NS << times.min(6)), times + 1);
+        Place::Elsewhere
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        thread::thread_cpu_ns()
+    }
+}

@@ -1,0 +1,88 @@
+//! Giving idle memory back to the kernel: by age, under pressure, on request.
+
+use crate::backing::Backing;
+use crate::page::{HUGE_PAGES, Order, PAGE};
+use crate::quicklist::{Class, Entry};
+use crate::scrub::Chunk;
+use crate::state::PageState;
+use crate::stats::{Counter, Counters};
+use crate::sync::Ordering::Relaxed;
+use crate::zone::{Cpu, Zone};
+
+impl<B: Backing> Zone<B> {
+    /// Gives every idle free page back to the kernel, now.
+    pub fn reclaim(&self) {
+        self.give_back_all(&self.cpu().counters);
+    }
+
+    /// Whether the zone holds resident memory that nobody uses, at a glance.
+    pub(crate) fn holds_idle_memory(&self) -> bool {
+        self.stock.resident() > 0
+            || self
+                .cpus
+                .iter()
+                .flat_map(|cpu| &cpu.lists)
+                .any(|lists| lists.zero.entries().chain(lists.hot_cold.entries()).next().is_some())
+    }
+
+    /// As [`reclaim`](Zone::reclaim); true if there was any.
+    pub(crate) fn give_back_all(&self, counters: &Counters) -> bool {
+        for cpu in self.cpus.iter() {
+            for class in Class::largest_first() {
+                self.drain(cpu, class.index());
+            }
+        }
+        self.give_back(counters, |_| true)
+    }
+
+    /// Moves all that a CPU's lists hold of one class to the buddy, as old as it is.
+    pub(crate) fn drain(&self, cpu: &Cpu, class: usize) {
+        let Some(class) = Class::largest_first().find(|c| c.index() == class) else { return };
+        let lists = &cpu.lists[class.index()];
+        let any = |_: Entry| true;
+        while let Some(entry) = lists.zero.take(any).or_else(|| lists.hot_cold.take(any)) {
+            self.return_to_buddy(entry.first, class.pages());
+        }
+    }
+
+    /// Gives back the resident free pages of every huge block whose last free is `old`.
+    /// True if there was any.
+    pub(crate) fn give_back(&self, counters: &Counters, old: impl Fn(u32) -> bool) -> bool {
+        if self.stock.resident() == 0 {
+            return false;
+        }
+        let mut any = false;
+        for state in [PageState::Dirty, PageState::Zero] {
+            while let Some(chunk) = self.find_chunk(Order::MIN, state, |at| at != 0 && old(at)) {
+                if self.borrow(&chunk) {
+                    any = true;
+                    if !self.release(&chunk, counters) {
+                        return any;
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// Gives one chunk that is out of circulation back to the kernel and puts it back
+    /// absent. False if the kernel refused.
+    fn release(&self, chunk: &Chunk, counters: &Counters) -> bool {
+        let (first, pages) = (chunk.first, chunk.order.pages());
+        let tally = self.states.tally(first, pages);
+        let done = self.memory.release(first, pages).is_ok();
+        if done {
+            self.states.set(first, pages, PageState::Absent);
+            if pages == HUGE_PAGES {
+                self.freed_at[first.huge()].store(0, Relaxed);
+            }
+            let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
+            counters.add(Counter::ReleasedBytes, bytes(tally.zero + tally.dirty));
+            counters.add(Counter::UnusedZeroBytes, bytes(tally.zero));
+        } else {
+            counters.bump(Counter::BackingErrors);
+        }
+        self.return_to_buddy(first, pages);
+        done
+    }
+}

@@ -1,0 +1,128 @@
+//! Memory that is already zero when somebody asks for it.
+//!
+//! A [`Zone`] hands out blocks of pages and knows, page by page, which of its free
+//! memory is zero. A thread, scrubd, makes more of it so while a CPU is idle; requests
+//! for zeroed memory then take what is ready and clear only what is not.
+//!
+//! # Vocabulary
+//!
+//! | word | meaning |
+//! |---|---|
+//! | page | 4 KiB |
+//! | block | a run of pages; one of 2^order pages is aligned to its size ([`Order`] 0 to 18) |
+//! | huge block | order 9, 2 MiB |
+//! | zone | one contiguous range of pages with one [`Backing`] |
+//! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band |
+//! | quicklist | per CPU and size: one hot-cold list in LRU order, one zero list |
+//! | scrub, prefault | dirty to zero, absent to zero; both done by scrubd |
+//! | refile | scrub a block of a hot-cold list and move it to the zero list |
+//! | hit, miss, waste | a ZERO request served by zero pages; one cleared inline; zero pages given to somebody who did not ask |
+//!
+//! # Requests
+//!
+//! [`Zone::zero`] (`ZERO`), [`Zone::only_zero`] (`ONLY_ZERO`: at once or not at all),
+//! [`Zone::plain`]; back by [`Zone::free`] or, with proof, [`Zone::free_zeroed`]. What is
+//! known of a block is in its type: a [`Block<Zero>`](Block) comes from a clear engine,
+//! from the kernel, or from an owner who returns it untouched.
+//!
+//! ```
+//! use prezero::{Anonymous, Config, Machine, Order, Zone};
+//!
+//! let config = Config::new(&Machine { memory: 64 << 20, engine: prezero::engine_named });
+//! let zone = Zone::new(Anonymous::reserve(config.limit)?, &config)?;
+//! let block = zone.zero(16, Order::MIN).ok_or("the zone is full")?;
+//! // SAFETY: the block is ours until it is freed, and nobody else reads it.
+//! let bytes = unsafe { std::slice::from_raw_parts(zone.address(&block).as_ptr(), block.bytes()) };
+//! assert!(bytes.iter().all(|&b| b == 0));
+//! zone.free(block);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What may race with what
+//!
+//! Everything here may be called from any thread at any time, and from the child of a
+//! fork. There is no lock: free blocks are bits of the buddy's bitmaps and words of the
+//! quicklists, and taking one is one atomic operation on the word that names it. scrubd
+//! works on blocks that it has taken out of circulation the same way, and an allocation
+//! can take such a block from it without waiting (`claim.rs`, the heart of the matter).
+//! Accepted races are named where they occur: lost increments of statistics, a search
+//! that misses a block in flight, LRU order blurred by preemption.
+//!
+//! # Files, in the order in which memory flows
+//!
+//! `backing` (the kernel), `state` and `buddy` (what is free, and what it holds),
+//! `stock`, `quicklist`, `zone` with `search` and `trust` (requests), `claim`, `scrub`,
+//! `give_back`, `governor`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
+//! `stats`, `report` and `check` (what people see).
+#![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
+
+// Under loom only what it models is built: it replaces the atomics by its own.
+mod buddy;
+mod claim;
+mod page;
+mod quicklist;
+mod state;
+mod sync;
+
+#[cfg(not(loom))]
+mod backing;
+#[cfg(not(loom))]
+mod check;
+#[cfg(not(loom))]
+mod choice;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+pub mod clear;
+#[cfg(not(loom))]
+mod clock;
+#[cfg(not(loom))]
+mod config;
+#[cfg(not(loom))]
+mod daemon;
+#[cfg(not(loom))]
+mod give_back;
+#[cfg(not(loom))]
+mod governor;
+#[cfg(not(loom))]
+mod pressure;
+#[cfg(not(loom))]
+mod report;
+#[cfg(not(loom))]
+mod scrub;
+#[cfg(not(loom))]
+mod search;
+#[cfg(not(loom))]
+mod stats;
+#[cfg(not(loom))]
+mod stock;
+#[cfg(all(test, not(loom)))]
+mod tests;
+#[cfg(not(loom))]
+mod topology;
+#[cfg(not(loom))]
+mod trust;
+#[cfg(not(loom))]
+mod zone;
+
+pub use page::{
+    Block, Content, Dirty, HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Zero,
+};
+pub use state::{PageState, Tally};
+
+#[cfg(not(loom))]
+pub use {
+    backing::{Anonymous, Backing},
+    check::Flaw,
+    config::*,
+    stats::*,
+    topology::Topology,
+    zone::{Grown, Zone, ZoneError},
+};
+
+/// The registry's own name of an engine that runs on this CPU: what
+/// [`Machine::engine`] asks.
+#[cfg(not(loom))]
+pub fn engine_named(name: &str) -> Option<&'static str> {
+    clear::by_name(name).map(|engine| engine.name())
+}

@@ -1,0 +1,159 @@
+//! Pages, orders and blocks: the units everything else counts in.
+//!
+//! A **page** is 4 KiB. A **block** is a run of whole pages; one of 2^order
+//! pages is aligned to its own size. [`Block`] carries in its type what is known of
+//! its content: a [`Block<Zero>`] can only come from a clear engine, from the
+//! kernel, or from an owner who hands it back with proof.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Bytes in a page.
+pub const PAGE: usize = 4096;
+/// Bytes in a huge block (order 9): what one page-table entry maps on x86-64 and,
+/// with 4 KiB granules, on aarch64.
+pub const HUGE: usize = PAGE << HUGE_ORDER;
+/// Pages in a huge block.
+pub const HUGE_PAGES: u32 = 1 << HUGE_ORDER;
+/// Order of a huge block.
+pub const HUGE_ORDER: u32 = 9;
+/// The largest order the buddy keeps: 1 GiB.
+pub const MAX_ORDER: Order = Order(18);
+
+/// The power of two that a block's page count is: 0 (4 KiB) to 18 (1 GiB).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Order(u8);
+
+impl Order {
+    /// Order 0, one page.
+    pub const MIN: Order = Order(0);
+
+    /// An order, if it is one the buddy keeps.
+    pub const fn new(order: u32) -> Option<Order> {
+        if order <= MAX_ORDER.0 as u32 { Some(Order(order as u8)) } else { None }
+    }
+
+    /// The smallest order that holds `pages`, if there is one.
+    pub const fn holding(pages: u32) -> Option<Order> {
+        if pages == 0 { None } else { Order::new(pages.next_power_of_two().trailing_zeros()) }
+    }
+
+    /// The largest aligned order that starts at `first` and spans at most `pages` (>= 1).
+    pub(crate) fn fitting(first: PageId, pages: u32) -> Order {
+        let align = first.0.trailing_zeros().min(MAX_ORDER.0 as u32);
+        Order(align.min(pages.ilog2()) as u8)
+    }
+
+    /// The exponent.
+    pub const fn get(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Pages in a block of this order.
+    pub const fn pages(self) -> u32 {
+        1 << self.0
+    }
+
+    /// Bytes in a block of this order.
+    pub const fn bytes(self) -> usize {
+        PAGE << self.0
+    }
+
+    /// All orders from this one up.
+    pub(crate) fn and_above(self) -> impl DoubleEndedIterator<Item = Order> {
+        (self.0..=MAX_ORDER.0).map(Order)
+    }
+
+    pub(crate) fn below(self) -> Option<Order> {
+        self.0.checked_sub(1).map(Order)
+    }
+
+    pub(crate) fn above(self) -> Option<Order> {
+        Order::new(self.get() + 1)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A page's index in its zone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct PageId(pub(crate) u32);
+
+impl PageId {
+    /// The index, counted from the zone's first page.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The huge block that this page lies in.
+    pub(crate) fn huge(self) -> usize {
+        (self.0 >> HUGE_ORDER) as usize
+    }
+
+    pub(crate) fn plus(self, pages: u32) -> PageId {
+        PageId(self.0 + pages)
+    }
+}
+
+/// What is known of a block's content. Sealed: [`Zero`] and [`Dirty`].
+pub trait Content: private::Sealed {}
+
+/// Every byte is zero (resident, or absent and zero-filled by the kernel on first touch).
+#[derive(Debug)]
+pub enum Zero {}
+/// Content unknown.
+#[derive(Debug)]
+pub enum Dirty {}
+
+impl Content for Zero {}
+impl Content for Dirty {}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for super::Zero {}
+    impl Sealed for super::Dirty {}
+}
+
+/// A run of pages in its owner's hands. Neither `Copy` nor `Clone`: whoever holds it
+/// is the only one who may touch the memory, until it goes back to its zone.
+#[derive(Debug)]
+#[must_use = "a block that is dropped is leaked: give it back with Zone::free"]
+pub struct Block<C: Content> {
+    first: PageId,
+    pages: u32,
+    content: PhantomData<C>,
+}
+
+impl<C: Content> Block<C> {
+    /// Where a block is born; the caller vouches for ownership and for `C`.
+    pub(crate) fn new(first: PageId, pages: u32) -> Self {
+        debug_assert!(pages > 0);
+        Block { first, pages, content: PhantomData }
+    }
+
+    /// The first page.
+    pub fn first(&self) -> PageId {
+        self.first
+    }
+
+    /// How many pages.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> usize {
+        self.pages as usize * PAGE
+    }
+}
+
+impl Block<Zero> {
+    /// Forgets that the block is zero: what an owner does who writes into it.
+    pub fn into_dirty(self) -> Block<Dirty> {
+        Block::new(self.first, self.pages)
+    }
+}

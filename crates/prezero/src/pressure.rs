@@ -1,0 +1,560 @@
+//! How pressed the machine and this process's cgroup are for memory and CPU. Reads, never
+//! writes.
+//!
+//! Sources: PSI (`/proc/pressure/{memory,cpu}`), `/proc/loadavg`, `/proc/meminfo`, and of the
+//! process's cgroup v2 and all above it `memory.{current,high,max}` and `cpu.idle`, of its own
+//! `memory.pressure`. A file that is missing, unreadable or in another form is *no
+//! information*, never an error: a kernel without PSI or with cgroup v1 only leaves less to
+//! judge by.
+//!
+//! - **No descriptor outlives a read.** The program may close every descriptor it finds, and
+//!   would close ours. Within one read the hazard stays: if the program closes ours and opens
+//!   its own under the same number in those microseconds, we read or close *its* file. A
+//!   thread with a descriptor table of its own (`CLOSE_RANGE_UNSHARE`) is free of it; scrubd
+//!   should sample from there.
+//! - **No heap after [`Pressure::new`]** for paths below 384 bytes, which the standard library
+//!   copies to the stack; a longer cgroup path costs a short-lived allocation for each read.
+//! - The cgroup is looked up once. A process that is moved later is judged by its old one.
+//! - scrubd itself counts: while it is runnable it adds up to 1 to the load, and while it
+//!   waits for a busy CPU it *is* a task that PSI counts as stalled.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Nanoseconds. Within this time of the last sample [`Pressure::sample`] repeats its verdict
+/// without a system call: a single stall of a millisecond must not fill the interval, and a
+/// dozen files (some 100 us) must stay below a thousandth of a CPU.
+const MIN_INTERVAL_NS: u64 = 100_000_000;
+
+/// Share of the interval in which *some* task waited for memory. Reclaim that keeps up stays
+/// well below; a tenth of the time is felt.
+const SOME_STALL_SHARE: f32 = 0.10;
+
+/// Share of the interval in which *every* task waited for memory: time lost to all, so far
+/// less of it counts.
+const FULL_STALL_SHARE: f32 = 0.02;
+
+/// Share of `memory.high` or `memory.max` in use. At `high` the kernel throttles the
+/// program's own allocations; the last twentieth is the time left to give back.
+const CGROUP_USED_SHARE: f64 = 0.95;
+
+/// Share of `MemTotal` still available. Kernel watermarks start reclaim at 1 to 2 %; above
+/// them by a margin, so that we give back before others are reclaimed from.
+const AVAILABLE_SHARE: f64 = 0.03;
+
+/// Bytes of a file that are looked at. The largest is `memory.stat`, whose `inactive_file`
+/// stands in its first kilobyte.
+const READ_BYTES: usize = 4096;
+
+/// Whether memory should be given back now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    /// Nothing says that anyone lacks memory.
+    Fine,
+    /// The machine or the cgroup is short: keep nothing that is idle.
+    Tight,
+}
+
+/// How the operator ranks the process's cgroup for the CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CpuRank {
+    /// As any other.
+    Normal,
+    /// `cpu.idle` is set: the whole group runs only where nobody else wants to, so it need
+    /// not hold itself back for the load of others.
+    Idle,
+}
+
+/// What a sample found.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Verdict {
+    /// Memory of the machine and of the cgroup, whichever is tighter.
+    pub memory: Memory,
+    /// Tasks runnable or in uninterruptible sleep, mean of the last minute.
+    pub load: Option<f32>,
+    /// Share of the last interval, 0 to 1, in which some task waited for a CPU; 0 if unknown.
+    pub cpu_some_share: f32,
+    /// The cgroup's rank.
+    pub cpu_rank: CpuRank,
+}
+
+/// The sampler. Belongs to one thread, scrubd's.
+#[derive(Debug)]
+pub struct Pressure {
+    memory_stalls: [Stalls; 2],
+    cpu_stalls: Stalls,
+    loadavg: PathBuf,
+    meminfo: PathBuf,
+    /// The process's cgroup, then each above it.
+    groups: Vec<Group>,
+    last: Option<(u64, Verdict)>,
+}
+
+impl Pressure {
+    /// Prepares the paths below `root` (`/` but for tests) and finds the process's cgroup.
+    pub fn new(root: &Path) -> Pressure {
+        let dirs = cgroup_dirs(root);
+        // Of the groups above, neighbours that thrash at their own limits would count too.
+        let own = dirs.first().map_or_else(PathBuf::new, |dir| dir.join("memory.pressure"));
+        Pressure {
+            memory_stalls: [Stalls::new(root.join("proc/pressure/memory")), Stalls::new(own)],
+            cpu_stalls: Stalls::new(root.join("proc/pressure/cpu")),
+            loadavg: root.join("proc/loadavg"),
+            meminfo: root.join("proc/meminfo"),
+            groups: dirs.iter().map(|dir| Group::new(dir)).collect(),
+            last: None,
+        }
+    }
+
+    /// Judges the time since the last sample; `now_ns` is any clock that does not run
+    /// backward, in nanoseconds. Stall shares need two samples, so the first knows none.
+    /// Sampling again within 100 ms costs nothing and tells nothing new.
+    pub fn sample(&mut self, now_ns: u64) -> Verdict {
+        if let Some((at_ns, verdict)) = self.last
+            && now_ns.checked_sub(at_ns).is_some_and(|elapsed| elapsed < MIN_INTERVAL_NS)
+        {
+            return verdict;
+        }
+        let mut tight = memory_is_scarce(&self.meminfo);
+        // No short circuit: each source moves its baseline.
+        for stalls in &mut self.memory_stalls {
+            let shares = stalls.advance(now_ns);
+            tight |= shares.some > SOME_STALL_SHARE || shares.full > FULL_STALL_SHARE;
+        }
+        tight = tight || self.groups.iter().any(Group::is_full);
+        let idle = self.groups.iter().any(|group| read_number(&group.cpu_idle) == Some(1));
+        let verdict = Verdict {
+            memory: if tight { Memory::Tight } else { Memory::Fine },
+            load: read_load(&self.loadavg),
+            cpu_some_share: self.cpu_stalls.advance(now_ns).some,
+            cpu_rank: if idle { CpuRank::Idle } else { CpuRank::Normal },
+        };
+        self.last = Some((now_ns, verdict));
+        verdict
+    }
+}
+
+/// One PSI file and what it said last.
+#[derive(Debug)]
+struct Stalls {
+    path: PathBuf,
+    last: Option<StallTotals>,
+}
+
+/// Microseconds stalled since boot, and when they were read.
+#[derive(Clone, Copy, Debug)]
+struct StallTotals {
+    at_ns: u64,
+    some_us: u64,
+    full_us: u64,
+}
+
+/// Shares of the time between two reads, 0 to 1.
+#[derive(Clone, Copy, Default)]
+struct StallShares {
+    some: f32,
+    full: f32,
+}
+
+impl Stalls {
+    fn new(path: PathBuf) -> Stalls {
+        Stalls { path, last: None }
+    }
+
+    fn advance(&mut self, now_ns: u64) -> StallShares {
+        let last = self.last.take();
+        self.last = read_stalls(&self.path, now_ns);
+        let (Some(then), Some(now)) = (last, self.last) else { return StallShares::default() };
+        let elapsed_ns = now.at_ns.saturating_sub(then.at_ns);
+        let share = |then_us: u64, now_us: u64| {
+            let stalled_ns = now_us.saturating_sub(then_us).saturating_mul(1000);
+            if elapsed_ns == 0 { 0.0 } else { (stalled_ns as f32 / elapsed_ns as f32).min(1.0) }
+        };
+        StallShares {
+            some: share(then.some_us, now.some_us),
+            full: share(then.full_us, now.full_us),
+        }
+    }
+}
+
+/// The files of one cgroup.
+#[derive(Debug)]
+struct Group {
+    current: PathBuf,
+    high: PathBuf,
+    max: PathBuf,
+    stat: PathBuf,
+    cpu_idle: PathBuf,
+}
+
+impl Group {
+    fn new(dir: &Path) -> Group {
+        Group {
+            current: dir.join("memory.current"),
+            high: dir.join("memory.high"),
+            max: dir.join("memory.max"),
+            stat: dir.join("memory.stat"),
+            cpu_idle: dir.join("cpu.idle"),
+        }
+    }
+
+    /// Whether the group nears its bound with memory that it cannot simply drop. File cache
+    /// that nobody used lately does not count: a group that reads much is always full of it.
+    fn is_full(&self) -> bool {
+        // "max", no bound, is no number and so no information.
+        let bounds = [read_number(&self.high), read_number(&self.max)];
+        let Some(bound) = bounds.into_iter().flatten().min() else { return false };
+        let Some(current) = read_number(&self.current) else { return false };
+        let allowed = bound as f64 * CGROUP_USED_SHARE;
+        // memory.stat costs the kernel a flush of per-CPU counts: only where it decides.
+        current as f64 > allowed
+            && current.saturating_sub(inactive_file(&self.stat).unwrap_or(0)) as f64 > allowed
+    }
+}
+
+/// The directories of this process's cgroup v2 and of those above it, innermost first.
+fn cgroup_dirs(root: &Path) -> Vec<PathBuf> {
+    let Ok(table) = std::fs::read(root.join("proc/self/cgroup")) else { return Vec::new() };
+    let own = table.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"0::/"));
+    let own = own.map(|path| Path::new(OsStr::from_bytes(path)));
+    match own {
+        // A path with `..` leads out of what this mount shows.
+        Some(own) if own.components().all(|c| matches!(c, Component::Normal(_))) => {
+            own.ancestors().map(|path| root.join("sys/fs/cgroup").join(path)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn memory_is_scarce(meminfo: &Path) -> bool {
+    read(meminfo, |text| {
+        let total = field(text, "MemTotal:")?;
+        Some((field(text, "MemAvailable:")? as f64) < total as f64 * AVAILABLE_SHARE)
+    })
+    .unwrap_or(false)
+}
+
+fn inactive_file(stat: &Path) -> Option<u64> {
+    read(stat, |text| field(text, "inactive_file"))
+}
+
+fn read_load(loadavg: &Path) -> Option<f32> {
+    let load = read(loadavg, |text| text.split_whitespace().next()?.parse::<f32>().ok());
+    load.filter(|load| load.is_finite())
+}
+
+fn read_number(path: &Path) -> Option<u64> {
+    read(path, |text| text.trim().parse().ok())
+}
+
+fn read_stalls(path: &Path, at_ns: u64) -> Option<StallTotals> {
+    read(path, |text| {
+        let total = |kind: &str| {
+            let line = text.lines().find(|line| line.split_whitespace().next() == Some(kind))?;
+            line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
+        };
+        // Old kernels have no "full" line for the CPU.
+        Some(StallTotals { at_ns, some_us: total("some")?, full_us: total("full").unwrap_or(0) })
+    })
+}
+
+/// The number after `name` at the beginning of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        if words.next() == Some(name) { words.next()?.parse().ok() } else { None }
+    })
+}
+
+/// Opens, reads at most [`READ_BYTES`], closes, and hands the text to `parse`.
+fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    if path.as_os_str().is_empty() {
+        return None;
+    }
+    let mut buffer = [0u8; READ_BYTES];
+    let mut len = 0;
+    {
+        let mut file = File::open(path).ok()?;
+        while len < buffer.len() {
+            match file.read(&mut buffer[len..]).ok()? {
+                0 => break,
+                n => len += n,
+            }
+        }
+    }
+    parse(std::str::from_utf8(&buffer[..len]).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A directory that plays `/`, gone when dropped.
+    struct FakeRoot(PathBuf);
+
+    impl FakeRoot {
+        fn new() -> FakeRoot {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let id = NEXT.fetch_add(1, Ordering::Relaxed);
+            let dir = format!("prezero-pressure-{}-{id}", std::process::id());
+            FakeRoot(std::env::temp_dir().join(dir))
+        }
+
+        fn with(self, path: &str, content: &str) -> FakeRoot {
+            self.set(path, content);
+            self
+        }
+
+        fn set(&self, path: &str, content: &str) {
+            let path = self.0.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+
+        fn set_stalls(&self, path: &str, some_us: u64, full_us: u64) {
+            let averages = "avg10=1.50 avg60=0.46 avg300=0.10";
+            let text =
+                format!("some {averages} total={some_us}\nfull {averages} total={full_us}\n");
+            self.set(path, &text);
+        }
+
+        fn pressure(&self) -> Pressure {
+            Pressure::new(&self.0)
+        }
+
+        fn memory(&self) -> Memory {
+            self.pressure().sample(SECOND).memory
+        }
+    }
+
+    impl Drop for FakeRoot {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn in_group() -> FakeRoot {
+        FakeRoot::new().with("proc/self/cgroup", "4:memory:/legacy\n0::/outer/inner\n")
+    }
+
+    #[test]
+    fn nothing_to_read_is_no_information() {
+        let root = FakeRoot::new();
+        let mut pressure = root.pressure();
+
+        let verdicts = [pressure.sample(0), pressure.sample(SECOND)];
+
+        let quiet = Verdict {
+            memory: Memory::Fine,
+            load: None,
+            cpu_some_share: 0.0,
+            cpu_rank: CpuRank::Normal,
+        };
+        assert_eq!(verdicts, [quiet, quiet]);
+    }
+
+    #[test]
+    fn text_in_another_form_is_no_information() {
+        let root = in_group()
+            .with("proc/pressure/memory", "some total=\nfull\n")
+            .with("proc/pressure/cpu", "\0\u{fffd} total=7 some")
+            .with("proc/loadavg", "NaN")
+            .with("proc/meminfo", "MemTotal: many kB\nMemAvailable: 0 kB\n")
+            .with("sys/fs/cgroup/outer/inner/memory.current", "-1\n")
+            .with("sys/fs/cgroup/outer/inner/memory.high", "0\n");
+        let mut pressure = root.pressure();
+
+        let verdicts = [pressure.sample(0), pressure.sample(SECOND)];
+
+        for verdict in verdicts {
+            assert_eq!((verdict.memory, verdict.load), (Memory::Fine, None));
+            assert_eq!(verdict.cpu_some_share, 0.0);
+        }
+    }
+
+    #[test]
+    fn stalls_count_between_samples_not_since_boot() {
+        let root = FakeRoot::new();
+        let psi = "proc/pressure/memory";
+        root.set_stalls(psi, 900_000_000, 800_000_000);
+        let mut pressure = root.pressure();
+
+        let first = pressure.sample(SECOND).memory;
+        root.set_stalls(psi, 900_090_000, 800_010_000);
+        let nine_percent = pressure.sample(2 * SECOND).memory;
+        root.set_stalls(psi, 900_200_000, 800_010_000);
+        let eleven_percent = pressure.sample(3 * SECOND).memory;
+        let none = pressure.sample(4 * SECOND).memory;
+        root.set_stalls(psi, 900_230_000, 800_040_000);
+        let three_percent_of_all = pressure.sample(5 * SECOND).memory;
+
+        assert_eq!([first, nine_percent, none], [Memory::Fine; 3]);
+        assert_eq!([eleven_percent, three_percent_of_all], [Memory::Tight; 2]);
+    }
+
+    #[test]
+    fn stalls_of_the_own_cgroup_count() {
+        let root = in_group();
+        let psi = "sys/fs/cgroup/outer/inner/memory.pressure";
+        root.set_stalls(psi, 0, 0);
+        let mut pressure = root.pressure();
+        pressure.sample(0);
+
+        root.set_stalls(psi, 500_000, 0);
+
+        assert_eq!(pressure.sample(SECOND).memory, Memory::Tight);
+    }
+
+    #[test]
+    fn a_source_that_comes_back_starts_anew() {
+        let root = FakeRoot::new();
+        let psi = "proc/pressure/memory";
+        root.set_stalls(psi, 0, 0);
+        let mut pressure = root.pressure();
+        pressure.sample(0);
+        root.set(psi, "");
+        pressure.sample(SECOND);
+
+        root.set_stalls(psi, 5_000_000, 0);
+
+        assert_eq!(pressure.sample(2 * SECOND).memory, Memory::Fine);
+    }
+
+    #[test]
+    fn samples_too_close_repeat_the_verdict_and_keep_the_interval() {
+        let root = FakeRoot::new();
+        let psi = "proc/pressure/memory";
+        root.set_stalls(psi, 0, 0);
+        let mut pressure = root.pressure();
+        pressure.sample(SECOND);
+        root.set_stalls(psi, 20_000, 0);
+
+        let soon = pressure.sample(SECOND + MIN_INTERVAL_NS - 1).memory;
+        let later = pressure.sample(SECOND + MIN_INTERVAL_NS).memory;
+
+        assert_eq!((soon, later), (Memory::Fine, Memory::Tight));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_is_survived() {
+        let root = FakeRoot::new();
+        root.set_stalls("proc/pressure/memory", 0, 0);
+        let mut pressure = root.pressure();
+        pressure.sample(9 * SECOND);
+        root.set_stalls("proc/pressure/memory", 900_000, 0);
+
+        let back = pressure.sample(SECOND).memory;
+        root.set_stalls("proc/pressure/memory", 1_800_000, 0);
+        let on = pressure.sample(2 * SECOND).memory;
+
+        assert_eq!((back, on), (Memory::Fine, Memory::Tight));
+    }
+
+    #[test]
+    fn little_memory_available_is_tight() {
+        let meminfo =
+            |kb: u32| format!("MemTotal: 100000 kB\nMemFree: 1 kB\nMemAvailable: {kb} kB\n");
+
+        let scarce = FakeRoot::new().with("proc/meminfo", &meminfo(2_999)).memory();
+        let enough = FakeRoot::new().with("proc/meminfo", &meminfo(3_000)).memory();
+
+        assert_eq!((scarce, enough), (Memory::Tight, Memory::Fine));
+    }
+
+    #[test]
+    fn the_tightest_cgroup_up_the_tree_counts() {
+        let bounded = |group: &str, high: &str, max: &str| {
+            let dir = format!("sys/fs/cgroup/{group}");
+            in_group()
+                .with("sys/fs/cgroup/outer/inner/memory.current", "960\n")
+                .with("sys/fs/cgroup/outer/memory.current", "960\n")
+                .with("sys/fs/cgroup/memory.current", "960\n")
+                .with(&format!("{dir}/memory.high"), high)
+                .with(&format!("{dir}/memory.max"), max)
+                .memory()
+        };
+
+        assert_eq!(bounded("outer/inner", "max\n", "max\n"), Memory::Fine);
+        assert_eq!(bounded("outer/inner", "1020\n", "max\n"), Memory::Fine);
+        assert_eq!(bounded("outer/inner", "1000\n", "max\n"), Memory::Tight);
+        assert_eq!(bounded("outer/inner", "max\n", "1000\n"), Memory::Tight);
+        assert_eq!(bounded("outer", "1000\n", "2000\n"), Memory::Tight);
+        assert_eq!(bounded(".", "max\n", "1000\n"), Memory::Tight);
+        assert_eq!(bounded("elsewhere", "1\n", "1\n"), Memory::Fine);
+    }
+
+    #[test]
+    fn idle_file_cache_does_not_fill_a_cgroup() {
+        let dir = "sys/fs/cgroup/outer/inner";
+        let with_cache = |cache: u32| {
+            in_group()
+                .with(&format!("{dir}/memory.current"), "1000\n")
+                .with(&format!("{dir}/memory.max"), "1000\n")
+                .with(&format!("{dir}/memory.stat"), &format!("anon 5\ninactive_file {cache}\n"))
+                .memory()
+        };
+
+        assert_eq!((with_cache(900), with_cache(10)), (Memory::Fine, Memory::Tight));
+    }
+
+    #[test]
+    fn a_cgroup_outside_the_mount_is_not_looked_for() {
+        let escape = |path: &str| {
+            FakeRoot::new()
+                .with("proc/self/cgroup", path)
+                .with("sys/fs/cgroup/a/x", "")
+                .with("sys/fs/memory.current", "9\n")
+                .with("sys/fs/memory.max", "9\n")
+                .memory()
+        };
+
+        assert_eq!(escape("0::/..\n"), Memory::Fine);
+        assert_eq!(escape("0::/a/../..\n"), Memory::Fine);
+        assert_eq!(escape("4:memory:/..\n"), Memory::Fine);
+    }
+
+    #[test]
+    fn cpu_load_share_and_rank_are_reported() {
+        let root = in_group().with("proc/loadavg", "1.75 0.46 0.10 1/87 3834\n");
+        root.set_stalls("proc/pressure/cpu", 1_000, 0);
+        let mut pressure = root.pressure();
+        let first = pressure.sample(0);
+        root.set_stalls("proc/pressure/cpu", 251_000, 0);
+        root.set("sys/fs/cgroup/outer/cpu.idle", "1\n");
+
+        let second = pressure.sample(SECOND);
+
+        assert_eq!((first.load, first.cpu_rank), (Some(1.75), CpuRank::Normal));
+        assert_eq!(first.cpu_some_share, 0.0);
+        assert!((second.cpu_some_share - 0.25).abs() < 1e-6, "{second:?}");
+        assert_eq!(second.cpu_rank, CpuRank::Idle);
+    }
+
+    #[test]
+    fn no_descriptor_stays_open() {
+        let root = in_group().with("proc/loadavg", "1.75 0.46 0.10 1/87 3834\n");
+        root.set_stalls("proc/pressure/memory", 0, 0);
+        let mut pressure = root.pressure();
+
+        pressure.sample(0);
+
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        let ours = open
+            .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+            .filter(|target| target.starts_with(&root.0));
+        assert_eq!(ours.count(), 0);
+    }
+
+    #[test]
+    fn the_real_machine_can_be_sampled() {
+        let load = Pressure::new(Path::new("/")).sample(0).load;
+
+        assert!(load.is_some_and(|load| load >= 0.0), "every Linux has a load");
+    }
+}

@@ -1,0 +1,360 @@
+//! What scrubd does, one bounded step at a time: refile, scrub, prefault, give back.
+//!
+//! A step takes at most one huge block out of circulation. It holds no lock, and an
+//! allocation can have the block back at any moment (see [`crate::claim`]). Blocks
+//! rest before they are touched: what was freed a moment ago is hot and likely to be
+//! taken again, and is better cleared by its taker (Lameter, 2004).
+//!
+//! The daemon calls [`Scrubber::step`] while there is work; tests call it with a clock
+//! of their own.
+
+use prezero_sys::rseq::Rseq;
+
+use crate::backing::Backing;
+use crate::choice::Place;
+use crate::claim::{Claimed, Work};
+use crate::clear::{Cache, ClearEngine, Guard, Piece};
+use crate::clock::ticks;
+use crate::governor::{Governor, Seen};
+use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::quicklist::{CLASSES, Class, Entry, Held};
+use crate::state::PageState;
+use crate::stats::{Counter, Counters};
+use crate::sync::Ordering::Relaxed;
+use crate::zone::Zone;
+
+/// How long a free block rests before scrubd touches it, ns: some hundred times what
+/// it costs its taker to clear 64 KiB hot, so a program that frees and allocates in a
+/// loop never meets scrubd.
+const REST_NS: u64 = 100_000;
+/// Pages of a piece: how long an allocation may wait for scrubd's answer, and how much
+/// work is lost when a piece is restarted. 32 KiB through the cache take 1 us.
+const PIECE: u32 = 8;
+/// Past the cache each piece ends in a fence that empties the store buffers: 128 KiB (6 us)
+/// clear at 93 % of the bare engine's rate, 32 KiB at 84 %.
+const PIECE_BYPASSING: u32 = 32;
+/// How often idle memory is looked over for what has decayed, as a part of the decay.
+const DECAY_LOOKS: u64 = 10;
+
+/// What a step came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Something was done: there may be more.
+    Worked,
+    /// An allocation wanted the block in hand: it needs a moment to take what it came for.
+    Yielded,
+    /// There is nothing to do now.
+    Nothing,
+}
+
+/// What the scrubber must be told about the thread it runs on.
+pub(crate) trait Host {
+    /// This thread's restartable-sequence area.
+    fn rseq(&self) -> Option<&Rseq>;
+    /// Moves to the CPU on which a block will be used, if that CPU is idle.
+    fn go_home(&mut self, cpu: usize) -> Place;
+    /// CPU time of this thread, ns.
+    fn cpu_ns(&self) -> u64;
+}
+
+/// What is asked of scrubd beyond its routine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mood {
+    /// Clear, prefault and give back by the book.
+    Normal,
+    /// Load is above `scrub_load`, or scrubbing is off: give back only.
+    Resting,
+    /// Memory is short: give back everything that is idle, now.
+    Pressed,
+}
+
+/// scrubd's own state.
+pub(crate) struct Scrubber<H> {
+    pub(crate) host: H,
+    governor: Governor,
+    /// When idle memory was last looked over, ns.
+    looked: u64,
+    /// Arrivals of every list at its last look, and since when they have stood still.
+    still: Box<[(u32, u64)]>,
+}
+
+impl<H: Host> Scrubber<H> {
+    /// Allocates all that scrubd will ever need.
+    pub(crate) fn new(host: H, cpus: usize) -> Scrubber<H> {
+        Scrubber {
+            host,
+            governor: Governor::default(),
+            looked: 0,
+            still: vec![(0, 0); cpus * CLASSES].into_boxed_slice(),
+        }
+    }
+
+    /// One bounded piece of work.
+    pub(crate) fn step<B: Backing>(&mut self, zone: &Zone<B>, mood: Mood) -> Step {
+        let (now, tick) = zone.clock.turn();
+        if !zone.claim.is_free() {
+            return Step::Nothing; // an allocation is still putting back what it took
+        }
+        if mood == Mood::Pressed {
+            return if zone.give_back_all(&zone.daemon.counters) {
+                Step::Worked
+            } else {
+                Step::Nothing
+            };
+        }
+        self.governor.observe(now, seen(zone));
+        if mood == Mood::Normal && zone.config.scrub_start.is_some() && zone.trust.is_whole() {
+            let step = self
+                .refile(zone, tick)
+                .or_else(|| self.scrub(zone, tick))
+                .or_else(|| self.prefault(zone));
+            if let Some(step) = step {
+                return step;
+            }
+        }
+        self.decay(zone, now, tick);
+        Step::Nothing
+    }
+
+    /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
+    /// it is idle, so that the zeroes lie in its own cache.
+    fn refile<B: Backing>(&mut self, zone: &Zone<B>, tick: u32) -> Option<Step> {
+        for (cpu, lists) in zone.cpus.iter().enumerate() {
+            for class in Class::largest_first().filter(|c| c.order() >= zone.config.scrub_stop) {
+                let lists = &lists.lists[class.index()];
+                let rested = |e: Entry| u32::from(e.age(tick)) > ticks(REST_NS);
+                if !lists.hot_cold.entries().any(rested)
+                    || lists.zero.entries().count() >= self.governor.quick_target(class)
+                {
+                    continue;
+                }
+                let bytes = class.pages() as usize * PAGE;
+                let place = if zone.choice().belongs_home(bytes) {
+                    self.host.go_home(cpu)
+                } else {
+                    Place::Elsewhere
+                };
+                let Some(entry) = lists.hot_cold.take_coldest(lists.newest(), rested) else {
+                    continue;
+                };
+                let stock = zone.stock.zero() as usize * PAGE + bytes;
+                let engine = zone.choice().scrub(bytes, stock, place);
+                return Some(self.refile_one(zone, cpu, class, entry, engine));
+            }
+        }
+        None
+    }
+
+    fn refile_one<B: Backing>(
+        &mut self,
+        zone: &Zone<B>,
+        cpu: usize,
+        class: Class,
+        entry: Entry,
+        engine: &dyn ClearEngine,
+    ) -> Step {
+        let (first, pages) = (entry.first, class.pages());
+        self.clear(zone, first, pages, engine, |zone| {
+            let held = if zone.states.all(first, pages, PageState::Zero) {
+                zone.daemon.counters.bump(Counter::Refiles);
+                Held::Zero
+            } else {
+                Held::Mixed
+            };
+            zone.put_back(&zone.cpus[cpu], first, pages, held, zone.states.tally(first, pages));
+        })
+    }
+
+    /// Clears a rested dirty huge block (or what is free of it), from the highest order
+    /// down, until the zero stock is what the governor wants.
+    fn scrub<B: Backing>(&mut self, zone: &Zone<B>, tick: u32) -> Option<Step> {
+        let (zero, dirty) = (u64::from(zone.stock.zero()), u64::from(zone.stock.dirty()));
+        let target = self.governor.buddy_target();
+        if dirty == 0 || zero >= target {
+            return None;
+        }
+        let stop = zone.config.scrub_stop;
+        let rested = |at: u32| at != 0 && tick.wrapping_sub(at) > ticks(REST_NS);
+        let chunk = zone.find_chunk(stop, PageState::Dirty, rested)?;
+        if !zone.borrow(&chunk) {
+            return Some(Step::Yielded); // somebody was faster
+        }
+        // What will lie ready when scrubd is done: it may be used in one go.
+        let set = (zero + dirty).min(target) as usize * PAGE;
+        let engine = zone.choice().scrub(set, set, Place::Elsewhere);
+        Some(self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
+            zone.return_to_buddy(chunk.first, chunk.order.pages());
+        }))
+    }
+
+    /// Clears the dirty pages of a block that is out of circulation, and puts it back by
+    /// `back`, unless an allocation takes it meanwhile.
+    fn clear<B: Backing>(
+        &mut self,
+        zone: &Zone<B>,
+        first: PageId,
+        pages: u32,
+        engine: &dyn ClearEngine,
+        back: impl FnOnce(&Zone<B>),
+    ) -> Step {
+        let began = self.host.cpu_ns();
+        let mark = zone.fork_mark();
+        let rseq = self.host.rseq();
+        let work = if rseq.is_some() && engine.revocable() { Work::Scrub } else { Work::Fixed };
+        let session = zone.claim.begin(first, pages, work, mark);
+        let piece = match engine.cache() {
+            Cache::Bypassing => PIECE_BYPASSING,
+            Cache::Cached | Cache::Demoted => PIECE,
+        };
+        let mut at = first;
+        let end = first.0 + pages;
+        'runs: while let Some((run, n)) = zone.states.find(at, end - at.0, PageState::Dirty) {
+            for from in (0..n).step_by(piece as usize) {
+                let (piece, n) = (run.plus(from), piece.min(n - from));
+                let guard = Guard {
+                    claim: session.word(),
+                    expected: session.busy(),
+                    progress: session.progress(),
+                    next: u64::from(piece.0 + n - first.0),
+                    rseq,
+                };
+                if zone.memory.clear_guarded(engine, piece, n, &guard) == Piece::Revoked {
+                    break 'runs;
+                }
+            }
+            at = run.plus(n);
+            if at.0 >= end {
+                break;
+            }
+        }
+        let counters = &zone.daemon.counters;
+        let step = if session.undisturbed() { Step::Worked } else { Step::Yielded };
+        if let Some(Claimed { done, .. }) = session.close() {
+            let cleared = zone.publish_zero(first, done, mark);
+            counters.add(Counter::ScrubbedBytes, u64::from(cleared) * PAGE as u64);
+            back(zone);
+            session.release();
+        }
+        counters.add(Counter::ScrubCpuNs, self.host.cpu_ns().saturating_sub(began));
+        step
+    }
+
+    /// Makes absent memory resident where the next request will look, a huge block at a
+    /// time, so that the faults leave the critical path too.
+    fn prefault<B: Backing>(&mut self, zone: &Zone<B>) -> Option<Step> {
+        if u64::from(zone.stock.zero()) >= self.governor.prefault_target() {
+            return None;
+        }
+        let chunk = zone.find_chunk(Order::new(HUGE_ORDER)?, PageState::Absent, |_| true)?;
+        if !zone.borrow(&chunk) {
+            return Some(Step::Yielded);
+        }
+        let began = self.host.cpu_ns();
+        let (first, pages) = (chunk.first, chunk.order.pages());
+        let session = zone.claim.begin(first, pages, Work::Prefault, zone.fork_mark());
+        let (offset, len) = (first.index() * PAGE, chunk.order.bytes());
+        let populated = zone.memory.backing().populate(offset, len);
+        let counters = &zone.daemon.counters;
+        let step = if session.undisturbed() { Step::Worked } else { Step::Yielded };
+        if session.close().is_some() {
+            let mut absent = 0;
+            if populated.is_ok() {
+                absent = zone.states.tally(first, pages).absent;
+                zone.states.each_run(first, pages, PageState::Absent, |run, n| {
+                    zone.states.set(run, n, PageState::Zero);
+                });
+            }
+            // What is prefaulted decays from now on, not from a free long ago.
+            zone.freed_at[first.huge()].store(zone.clock.tick(), Relaxed);
+            zone.return_to_buddy(first, pages);
+            session.release();
+            counters.add(Counter::PrefaultedBytes, u64::from(absent) * PAGE as u64);
+        }
+        if populated.is_err() {
+            counters.bump(Counter::BackingErrors);
+        }
+        counters.add(Counter::PrefaultCpuNs, self.host.cpu_ns().saturating_sub(began));
+        populated.is_ok().then_some(step)
+    }
+
+    /// Gives back what has been idle for the decay time.
+    fn decay<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) {
+        let decay = u64::try_from(zone.config.decay.as_nanos()).unwrap_or(u64::MAX);
+        if now.saturating_sub(self.looked) < decay / DECAY_LOOKS {
+            return;
+        }
+        self.looked = now;
+        for (n, still) in self.still.iter_mut().enumerate() {
+            let (cpu, class) = (&zone.cpus[n / CLASSES], n % CLASSES);
+            let arrivals = cpu.lists[class].arrivals();
+            if arrivals != still.0 {
+                *still = (arrivals, now);
+            } else if now.saturating_sub(still.1) >= decay {
+                zone.drain(cpu, class);
+            }
+        }
+        let old = u32::try_from(decay >> 16).unwrap_or(u32::MAX);
+        zone.give_back(&zone.daemon.counters, |at| tick.wrapping_sub(at) >= old);
+    }
+}
+
+/// The sums that the governor looks at.
+fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
+    let mut seen = Seen::default();
+    let mut absent = 0;
+    for cpu in zone.cpus.iter() {
+        seen.add_demand(&cpu.demand);
+        absent += cpu.counters.get(Counter::AbsentBytes);
+    }
+    let pages = |counters: &Counters, c| counters.get(c) / PAGE as u64;
+    seen.absent = absent / PAGE as u64;
+    seen.prefaulted = pages(&zone.daemon.counters, Counter::PrefaultedBytes);
+    seen.unused = pages(&zone.daemon.counters, Counter::UnusedZeroBytes);
+    seen
+}
+
+/// A part of a free block, at most a huge block long.
+pub(crate) struct Chunk {
+    block: PageId,
+    from: Order,
+    pub(crate) first: PageId,
+    pub(crate) order: Order,
+}
+
+impl<B: Backing> Zone<B> {
+    /// The first chunk with a page in `state` whose huge block `fits`, told when memory
+    /// of it was last freed (0: it has no resident free page). Highest order first, so
+    /// that what is cleared together can be used together.
+    pub(crate) fn find_chunk(
+        &self,
+        stop: Order,
+        state: PageState,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
+        for from in stop.and_above().rev() {
+            for block in self.buddy.blocks(from) {
+                let end = block.0 + from.pages();
+                for huge in block.huge()..=PageId(end - 1).huge() {
+                    if !fits(self.freed_at[huge].load(Relaxed)) {
+                        continue;
+                    }
+                    let order = Order::new(HUGE_ORDER.min(from.get()))?;
+                    let first = PageId((huge as u32) << HUGE_ORDER).max(block);
+                    if self.states.find(first, order.pages(), state).is_some() {
+                        return Some(Chunk { block, from, first, order });
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a chunk out of circulation; false if its block is no longer free.
+    pub(crate) fn borrow(&self, chunk: &Chunk) -> bool {
+        let taken = self.buddy.carve(chunk.block, chunk.from, chunk.first, chunk.order);
+        if taken {
+            self.stock.sub(self.states.tally(chunk.first, chunk.order.pages()));
+        }
+        taken
+    }
+}

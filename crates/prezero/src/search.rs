@@ -1,0 +1,159 @@
+//! Which free block of the buddy serves a request best.
+//!
+//! A block costs what its pages cost the owner-to-be: nothing if they are as he wants
+//! them, a clear if they must be cleared, a page fault if they are absent. The search
+//! looks at a bounded number of candidates, smallest order and lowest address first, and
+//! takes the cheapest; the lowest address of two equals, so that memory that is in use
+//! stays together and what is free above it can go back to the kernel whole.
+
+use crate::backing::Backing;
+use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::state::Tally;
+use crate::stats::Counter;
+use crate::zone::Zone;
+
+/// What a page in each state costs a request, in clears of one page. `None`: such a
+/// page must not be in the block.
+#[derive(Clone, Copy)]
+struct Cost {
+    zero: Option<u64>,
+    dirty: Option<u64>,
+    absent: Option<u64>,
+}
+
+/// A page fault in clears of a page. Measured: 0.5 us (huge pages) to 1.4 us (small ones)
+/// a page against 0.07 to 0.4 us to clear one.
+const FAULT: u64 = 8;
+
+/// `ZERO`: zero pages are ready, dirty ones are cleared inline.
+const FOR_ZERO: Cost = Cost { zero: Some(0), dirty: Some(1), absent: Some(FAULT) };
+/// `ONLY_ZERO`, and the first look of `ZERO`.
+const ALL_ZERO: Cost = Cost { zero: Some(0), dirty: None, absent: None };
+/// Plain, while anything resident will do: a zero page would waste its clearing.
+const RESIDENT: Cost = Cost { zero: Some(1), dirty: Some(0), absent: None };
+/// Plain, whatever there is.
+const ANY: Cost = Cost { zero: Some(1), dirty: Some(0), absent: Some(FAULT) };
+
+/// Candidates that one search looks at. A look costs 5 ns for 64 KiB and 150 ns for
+/// 32 MiB, against 1 us and 1 ms for clearing as much.
+const CANDIDATES: u32 = 64;
+/// Searches that lose their block to somebody else before the request is given up.
+const ATTEMPTS: u32 = 8;
+
+impl Cost {
+    fn of(self, tally: Tally) -> Option<u64> {
+        let part = |pages: u32, each: Option<u64>| match (pages, each) {
+            (0, _) => Some(0),
+            (pages, Some(each)) => Some(pages as u64 * each),
+            (_, None) => None,
+        };
+        let foreign = part(tally.foreign, None)?;
+        Some(
+            part(tally.zero, self.zero)?
+                + part(tally.dirty, self.dirty)?
+                + part(tally.absent, self.absent)?
+                + foreign,
+        )
+    }
+}
+
+/// A run inside a free block.
+struct Candidate {
+    cost: u64,
+    first: PageId,
+    block: PageId,
+    from: Order,
+}
+
+impl<B: Backing> Zone<B> {
+    /// A block of resident zero pages, or none.
+    pub(crate) fn search_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+        if self.stock.zero() < pages { None } else { self.search(pages, align, ALL_ZERO) }
+    }
+
+    /// The block that is cheapest to make zero.
+    pub(crate) fn search_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+        self.search(pages, align, FOR_ZERO)
+    }
+
+    /// A resident block, dirty rather than zero.
+    pub(crate) fn search_resident(&self, pages: u32, align: Order) -> Option<PageId> {
+        if self.stock.resident() < pages { None } else { self.search(pages, align, RESIDENT) }
+    }
+
+    /// Any block, resident rather than absent.
+    pub(crate) fn search_any(&self, pages: u32, align: Order) -> Option<PageId> {
+        self.search(pages, align, ANY)
+    }
+
+    /// Takes `pages` pages out of the buddy, the cheapest at hand.
+    fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
+        let order = Order::holding(pages)?.max(align);
+        // A piece that scrubd holds may be all that keeps a large block from being whole,
+        // and asking for it costs little beside the use of such a block.
+        if order.get() >= HUGE_ORDER {
+            self.seize_claim();
+        }
+        for _ in 0..ATTEMPTS {
+            let Some(best) = self.best(pages, order, cost) else {
+                if self.seize_claim() {
+                    continue;
+                }
+                return None;
+            };
+            if !self.buddy.carve(best.block, best.from, best.first, order) {
+                continue;
+            }
+            if order.pages() > pages {
+                self.buddy.put_run(best.first.plus(pages), order.pages() - pages);
+            }
+            self.stock.sub(self.states.tally(best.first, pages));
+            return Some(best.first);
+        }
+        None
+    }
+
+    /// The cheapest of the first [`CANDIDATES`].
+    fn best(&self, pages: u32, order: Order, cost: Cost) -> Option<Candidate> {
+        let mut best: Option<Candidate> = None;
+        let mut looks = CANDIDATES;
+        for from in order.and_above().filter(|&from| self.buddy.count(from) > 0) {
+            for block in self.buddy.blocks(from) {
+                for n in 0..from.pages() / order.pages() {
+                    if looks == 0 {
+                        return best;
+                    }
+                    looks -= 1;
+                    let first = block.plus(n * order.pages());
+                    let Some(cost) = cost.of(self.states.tally(first, pages)) else { continue };
+                    if best.as_ref().is_none_or(|b| cost < b.cost) {
+                        best = Some(Candidate { cost, first, block, from });
+                    }
+                    if cost == 0 {
+                        return best;
+                    }
+                }
+            }
+        }
+        best
+    }
+
+    /// Takes the block that scrubd works on, if it can be had, and frees it. True if a
+    /// search may find more than before.
+    pub(crate) fn seize_claim(&self) -> bool {
+        if !self.claim.is_held() {
+            return false;
+        }
+        let Some(seized) = self.claim.seize(prezero_sys::rseq::membarrier_rseq) else {
+            return true;
+        };
+        let claimed = seized.block;
+        let cleared = self.publish_zero(claimed.first, claimed.done, claimed.mark);
+        self.return_to_buddy(claimed.first, claimed.pages);
+        seized.release();
+        let cpu = self.cpu();
+        cpu.counters.bump(Counter::Aborts);
+        cpu.counters.add(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
+        true
+    }
+}

@@ -1,0 +1,38 @@
+//! Atomics and metadata arrays: the machine's own, or loom's when a model checks us.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
+
+pub(crate) use std::sync::atomic::Ordering;
+
+#[cfg(not(loom))]
+pub(crate) use prezero_sys::memory::Meta;
+
+/// One pause of a short spin.
+pub(crate) fn spin() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+}
+
+/// Loom's atomics cannot live in raw mappings; a boxed slice stands in.
+#[cfg(loom)]
+pub(crate) struct Meta<T>(Box<[T]>);
+
+#[cfg(loom)]
+impl<T: Default> Meta<T> {
+    pub(crate) fn new(n: usize) -> Result<Self, prezero_sys::memory::Errno> {
+        Ok(Meta((0..n).map(|_| T::default()).collect()))
+    }
+}
+
+#[cfg(loom)]
+impl<T> std::ops::Deref for Meta<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}

@@ -1,0 +1,229 @@
+//! A backing over heap memory that knows which of its pages are resident, and that can
+//! refuse anything.
+//!
+//! It is as unkind as the contract lets it be: a release that fails has released half, a
+//! populate that fails has populated half, a replace that fails leaves rubbish, and a page
+//! that was swapped out is not resident and holds what it held.
+#![allow(unsafe_code)]
+
+use std::alloc::{self, Layout};
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use prezero_sys::memory::Errno;
+use prezero_sys::rseq::Rseq;
+use prezero_sys::thread;
+
+use crate::backing::Backing;
+use crate::choice::Place;
+use crate::page::{MAX_ORDER, PAGE, PageId};
+use crate::scrub::Host;
+
+thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(1 << 40) };
+}
+
+/// The time on this thread, ns: a clock for [`Zone::with_clock`](crate::Zone::with_clock).
+pub(super) fn now() -> u64 {
+    NOW.get()
+}
+
+/// Lets `ns` nanoseconds pass on this thread.
+pub(super) fn pass(ns: u64) {
+    NOW.set(NOW.get() + ns);
+}
+
+/// Whether a call is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    Never,
+    /// The n-th call from now, counted from 1, and no other.
+    Nth(u32),
+    Always,
+}
+
+/// One kind of call: how often it was made, and which of the next is refused.
+#[derive(Default)]
+pub(super) struct Call {
+    made: AtomicU64,
+    /// Calls until the one that is refused; 0: none is, below 0: all are.
+    refuse_in: AtomicI64,
+}
+
+impl Call {
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Relaxed)
+    }
+
+    pub(super) fn refuse(&self, fault: Fault) {
+        let n = match fault {
+            Fault::Never => 0,
+            Fault::Nth(n) => i64::from(n),
+            Fault::Always => -1,
+        };
+        self.refuse_in.store(n, Relaxed);
+    }
+
+    fn make(&self) -> Result<(), Errno> {
+        self.made.fetch_add(1, Relaxed);
+        match self.refuse_in.load(Relaxed) {
+            0 => Ok(()),
+            n if n < 0 => Err(Errno::NOMEM),
+            n => {
+                self.refuse_in.store(n - 1, Relaxed);
+                if n == 1 { Err(Errno::NOMEM) } else { Ok(()) }
+            }
+        }
+    }
+}
+
+const ABSENT: u8 = 0;
+const RESIDENT: u8 = 1;
+const SWAPPED: u8 = 2;
+
+/// What a failed `replace` leaves behind.
+const RUBBISH: u8 = 0xDB;
+
+/// See the module.
+pub(super) struct Fake {
+    base: NonNull<u8>,
+    layout: Layout,
+    pages: Vec<AtomicU8>,
+    pub(super) populates: Call,
+    pub(super) releases: Call,
+    pub(super) replaces: Call,
+    pub(super) residencies: Call,
+}
+
+// SAFETY: the memory belongs to the value; who may touch which part is for the zone to say,
+// as with any backing.
+unsafe impl Send for Fake {}
+// SAFETY: as above; all other fields are atomics.
+unsafe impl Sync for Fake {}
+
+impl Fake {
+    /// Absent memory of `bytes` bytes, aligned as a zone wants it.
+    pub(super) fn new(bytes: usize) -> Fake {
+        let align = bytes.next_power_of_two().min(MAX_ORDER.bytes());
+        let layout = Layout::from_size_align(bytes, align).unwrap();
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
+        let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
+        let [populates, releases, replaces, residencies] = [(); 4].map(|()| Call::default());
+        Fake { base, layout, pages, populates, releases, replaces, residencies }
+    }
+
+    /// The owner of a page touches it: it is resident from now on.
+    pub(super) fn touch(&self, page: PageId) {
+        self.pages[page.index()].store(RESIDENT, Relaxed);
+    }
+
+    /// Moves a page to swap, if there is anything to move.
+    pub(super) fn swap_out(&self, page: PageId) {
+        let _ = self.pages[page.index()].compare_exchange(RESIDENT, SWAPPED, Relaxed, Relaxed);
+    }
+
+    /// Whether the kernel holds anything for the page, in memory or in swap.
+    pub(super) fn holds(&self, page: PageId) -> bool {
+        self.pages[page.index()].load(Relaxed) != ABSENT
+    }
+
+    fn mark(&self, offset: usize, len: usize, state: u8) {
+        self.pages[offset / PAGE..(offset + len) / PAGE].iter().for_each(|p| p.store(state, Relaxed));
+    }
+
+    /// # Safety
+    /// The caller of the backing's method owns the range.
+    unsafe fn fill(&self, offset: usize, len: usize, byte: u8) {
+        assert!(offset + len <= self.layout.size());
+        // SAFETY: inside the allocation, and the caller's promise.
+        unsafe { self.base.add(offset).write_bytes(byte, len) };
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout.
+        unsafe { alloc::dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+/// Half of a range, in whole pages.
+fn half(len: usize) -> usize {
+    len / PAGE / 2 * PAGE
+}
+
+// SAFETY: the allocation lives as long as the value, is zero when new, and `release` and
+// `replace` fill it with zero bytes.
+unsafe impl Backing for Fake {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.layout.size()
+    }
+
+    fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let made = self.populates.make();
+        self.mark(offset, if made.is_ok() { len } else { half(len) }, RESIDENT);
+        made
+    }
+
+    unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let made = self.releases.make();
+        let done = if made.is_ok() { len } else { half(len) };
+        // SAFETY: the caller's promise.
+        unsafe { self.fill(offset, done, 0) };
+        self.mark(offset, done, ABSENT);
+        made
+    }
+
+    unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let made = self.replaces.make();
+        // SAFETY: the caller's promise.
+        unsafe { self.fill(offset, len, if made.is_ok() { 0 } else { RUBBISH }) };
+        self.mark(offset, len, ABSENT);
+        made
+    }
+
+    fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {
+        let made = self.residencies.make();
+        if made.is_ok() {
+            for (byte, page) in resident.iter_mut().zip(&self.pages[offset / PAGE..]) {
+                // The bits above the lowest mean nothing.
+                *byte = 0xFE | u8::from(page.load(Relaxed) == RESIDENT);
+            }
+        }
+        made
+    }
+}
+
+/// The thread of the test, as a place for scrubd to run on.
+#[derive(Default)]
+pub(super) struct FakeHost {
+    rseq: Option<Rseq>,
+}
+
+impl FakeHost {
+    /// With this thread's restartable sequences: pieces can be revoked.
+    pub(super) fn with_rseq() -> FakeHost {
+        assert!(prezero_sys::rseq::membarrier_register());
+        FakeHost { rseq: Rseq::of_current_thread() }
+    }
+}
+
+impl Host for FakeHost {
+    fn rseq(&self) -> Option<&Rseq> {
+        self.rseq.as_ref()
+    }
+
+    fn go_home(&mut self, _cpu: usize) -> Place {
+        Place::Home
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        thread::thread_cpu_ns()
+    }
+}

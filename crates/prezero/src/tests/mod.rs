@@ -1,0 +1,5 @@
+//! The zone as a whole, against models and faults.
+
+mod fake;
+mod model;
+mod world;

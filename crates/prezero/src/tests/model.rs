@@ -1,0 +1,466 @@
+//! Random histories of a zone against a naive model at page grain.
+//!
+//! The model knows of each page who owns it and what it must hold. After every operation
+//! no page has two owners, what owners wrote is intact, the armed checker finds nothing,
+//! free and owned pages add up, and the counters tell the same story.
+
+use proptest::prelude::*;
+
+use super::fake::{Fault, pass};
+use super::world::{World, holds};
+use crate::config::Verify;
+use crate::page::{Block, Dirty, Order, PAGE, PageId, Zero};
+use crate::scrub::Mood;
+use crate::state::PageState;
+use crate::stats::Counter;
+use crate::zone::Grown;
+
+const HUGE_BLOCKS: usize = 4;
+const PAGES: u32 = 512 * HUGE_BLOCKS as u32;
+/// Histories, and the longest of them.
+const CASES: u32 = 400;
+const OPS: usize = 60;
+
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Zero,
+    OnlyZero,
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    Populate,
+    Release,
+    Replace,
+    Residency,
+}
+
+/// Pages of a block as fractions of it, in 256ths: where they begin and how many.
+type Part = (u8, u8);
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Take(Request, u32, u32),
+    Write(usize, Part, u8),
+    Free(usize),
+    FreeZeroed(usize),
+    TailTo(usize, u8),
+    Grow(usize, u32),
+    /// The owner changes a mapping, and may write into what he got.
+    Foreign(usize, Part, Option<u8>),
+    SwapOut(u32, u32),
+    Pass(u64),
+    Step(Mood, u32),
+    Reclaim,
+    Fork,
+    Refuse(Refusal, Fault),
+}
+
+fn pages() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        2 => (0u32..10).prop_map(|order| 1 << order),
+        1 => (1u32..=32).prop_map(|granules| granules * 16),
+        1 => 1u32..64,
+        1 => 1u32..2048,
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Op> {
+    let request = prop_oneof![
+        3 => Just(Request::Zero), 1 => Just(Request::OnlyZero), 2 => Just(Request::Plain)
+    ];
+    let align = prop_oneof![4 => Just(0u32), 1 => 0u32..11];
+    let which = any::<prop::sample::Index>().prop_map(|index| index.index(1 << 16));
+    let which = || which.clone();
+    let byte = || 1u8..=255;
+    let mood = prop_oneof![4 => Just(Mood::Normal), 1 => Just(Mood::Resting), 1 => Just(Mood::Pressed)];
+    let time = prop_oneof![
+        Just(10_000u64), Just(200_000), Just(1_000_000), Just(110_000_000), Just(700_000_000)
+    ];
+    prop_oneof![
+        12 => (request, pages(), align).prop_map(|(r, p, a)| Op::Take(r, p, a)),
+        8 => (which(), any::<Part>(), byte()).prop_map(|(w, p, b)| Op::Write(w, p, b)),
+        7 => which().prop_map(Op::Free),
+        4 => which().prop_map(Op::FreeZeroed),
+        2 => (which(), any::<u8>()).prop_map(|(w, n)| Op::TailTo(w, n)),
+        2 => (which(), 1u32..300).prop_map(|(w, n)| Op::Grow(w, n)),
+        1 => (which(), any::<Part>(), prop::option::of(byte()))
+            .prop_map(|(w, p, b)| Op::Foreign(w, p, b)),
+        1 => (0..PAGES, 1u32..600).prop_map(|(p, n)| Op::SwapOut(p, n)),
+        5 => time.prop_map(Op::Pass),
+        8 => (mood, 1u32..30).prop_map(|(m, n)| Op::Step(m, n)),
+        1 => Just(Op::Reclaim),
+        1 => Just(Op::Fork),
+    ]
+}
+
+fn refusal() -> impl Strategy<Value = Op> {
+    let call = prop_oneof![
+        Just(Refusal::Populate),
+        Just(Refusal::Release),
+        Just(Refusal::Replace),
+        Just(Refusal::Residency)
+    ];
+    let fault = prop_oneof![
+        2 => Just(Fault::Never), 2 => (1u32..5).prop_map(Fault::Nth), 1 => Just(Fault::Always)
+    ];
+    (call, fault).prop_map(|(c, f)| Op::Refuse(c, f))
+}
+
+/// What a page in somebody's hands must hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holds {
+    /// Whatever it held when it was handed out.
+    Unknown,
+    Byte(u8),
+}
+
+enum Grip {
+    Zero(Block<Zero>),
+    Dirty(Block<Dirty>),
+}
+
+struct Owned {
+    grip: Grip,
+    holds: Vec<Holds>,
+}
+
+impl Owned {
+    fn first(&self) -> PageId {
+        match &self.grip {
+            Grip::Zero(block) => block.first(),
+            Grip::Dirty(block) => block.first(),
+        }
+    }
+
+    fn pages(&self) -> u32 {
+        self.holds.len() as u32
+    }
+
+    fn into_dirty(self) -> (Block<Dirty>, Vec<Holds>) {
+        match self.grip {
+            Grip::Zero(block) => (block.into_dirty(), self.holds),
+            Grip::Dirty(block) => (block, self.holds),
+        }
+    }
+
+    /// The pages that a part names.
+    fn part(&self, (from, n): Part) -> (usize, usize) {
+        let from = usize::from(from) * self.holds.len() / 256;
+        (from, (usize::from(n) * self.holds.len() / 256).clamp(1, self.holds.len() - from))
+    }
+}
+
+/// Pages, or calls, that the counters must agree with.
+#[derive(Default)]
+struct Account {
+    zero: u64,
+    only_zero: u64,
+    plain: u64,
+    refused: u64,
+    zeroed_pages: u64,
+    freed_pages: u64,
+}
+
+struct Run {
+    world: World,
+    owned: Vec<Owned>,
+    /// Who owns each page, by the first page of his block.
+    owner: Vec<Option<PageId>>,
+    account: Account,
+    /// While a fork is under way: the pages that were free and zero when it began, and
+    /// what had been prefaulted.
+    fork: Option<(Vec<bool>, u64)>,
+}
+
+impl Run {
+    fn new(verify: Verify, scrubs: bool) -> Run {
+        let world = World::with(HUGE_BLOCKS, |config| {
+            config.verify = verify;
+            config.decay = std::time::Duration::from_secs(2);
+            config.scrub_stop = Order::MIN;
+            if !scrubs {
+                config.scrub_start = None;
+            }
+        });
+        let owner = vec![None; PAGES as usize];
+        Run { world, owned: Vec::new(), owner, account: Account::default(), fork: None }
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Take(request, pages, align) => self.take(request, pages, Order::new(align).unwrap()),
+            Op::Pass(ns) => pass(ns),
+            Op::Step(mood, n) => {
+                for _ in 0..n {
+                    self.world.scrubber.step(&self.world.zone, mood);
+                }
+            }
+            Op::Reclaim => self.world.zone.reclaim(),
+            Op::Fork => self.fork(),
+            Op::SwapOut(first, n) => {
+                for page in first..(first + n).min(PAGES) {
+                    self.world.fake().swap_out(PageId(page));
+                }
+            }
+            Op::Refuse(call, fault) => {
+                let fake = self.world.fake();
+                let call = match call {
+                    Refusal::Populate => &fake.populates,
+                    Refusal::Release => &fake.releases,
+                    Refusal::Replace => &fake.replaces,
+                    Refusal::Residency => &fake.residencies,
+                };
+                call.refuse(fault);
+            }
+            Op::Write(which, ..)
+            | Op::Free(which)
+            | Op::FreeZeroed(which)
+            | Op::TailTo(which, _)
+            | Op::Grow(which, _)
+            | Op::Foreign(which, ..) => {
+                if !self.owned.is_empty() {
+                    self.apply_to_block(which % self.owned.len(), op);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, request: Request, pages: u32, align: Order) {
+        let zone = &self.world.zone;
+        let populates = self.world.fake().populates.made();
+        let grip = match request {
+            Request::Zero => {
+                self.account.zero += 1;
+                zone.zero(pages, align).map(Grip::Zero)
+            }
+            Request::OnlyZero => {
+                self.account.only_zero += 1;
+                zone.only_zero(pages, align).map(Grip::Zero)
+            }
+            Request::Plain => {
+                self.account.plain += 1;
+                zone.plain(pages, align).map(Grip::Dirty)
+            }
+        };
+        assert_eq!(self.world.fake().populates.made(), populates, "a request never populates");
+        let Some(grip) = grip else {
+            self.account.refused += u64::from(!matches!(request, Request::OnlyZero));
+            return;
+        };
+        let holds = match request {
+            Request::Plain => Holds::Unknown,
+            Request::Zero | Request::OnlyZero => {
+                self.account.zeroed_pages += u64::from(pages);
+                Holds::Byte(0)
+            }
+        };
+        let owned = Owned { grip, holds: vec![holds; pages as usize] };
+        let first = owned.first();
+        assert_eq!(first.0 % align.pages(), 0, "unaligned");
+        if let Request::OnlyZero = request {
+            let resident = |n| self.world.fake().holds(first.plus(n));
+            assert!((0..pages).all(resident), "ONLY_ZERO hands out what is resident");
+        }
+        self.own(first, pages);
+        self.owned.push(owned);
+    }
+
+    fn own(&mut self, first: PageId, pages: u32) {
+        for page in first.index()..(first.0 + pages) as usize {
+            assert_eq!(self.owner[page].replace(first), None, "page {page} has two owners");
+        }
+    }
+
+    fn disown(&mut self, first: PageId, pages: u32) {
+        self.owner[first.index()..(first.0 + pages) as usize].fill(None);
+        self.account.freed_pages += u64::from(pages);
+    }
+
+    fn apply_to_block(&mut self, which: usize, op: Op) {
+        let mut owned = self.owned.swap_remove(which);
+        let (first, pages) = (owned.first(), owned.pages());
+        match op {
+            Op::Write(_, part, byte) => {
+                self.write(&mut owned, part, byte);
+                self.owned.push(owned);
+            }
+            Op::Foreign(_, part, byte) => {
+                let (from, n) = owned.part(part);
+                if let Some(byte) = byte {
+                    self.write(&mut owned, part, byte);
+                }
+                self.world.zone.mark_foreign(first.plus(from as u32), n as u32);
+                self.owned.push(owned);
+            }
+            Op::Free(_) => {
+                self.disown(first, pages);
+                match owned.grip {
+                    Grip::Zero(block) => self.world.zone.free(block),
+                    Grip::Dirty(block) => self.world.zone.free(block),
+                }
+            }
+            Op::FreeZeroed(_) => match owned {
+                Owned { grip: Grip::Zero(block), holds }
+                    if holds.iter().all(|&h| h == Holds::Byte(0)) =>
+                {
+                    self.disown(first, pages);
+                    self.world.zone.free_zeroed(block);
+                }
+                owned => self.owned.push(owned),
+            },
+            Op::TailTo(_, part) => {
+                let (block, mut holds) = owned.into_dirty();
+                let keep = u32::from(part) * pages / 256;
+                let block = self.world.zone.tail_to(block, keep);
+                if keep > 0 {
+                    self.disown(first.plus(keep), pages - keep);
+                    self.account.freed_pages -= u64::from(pages - keep);
+                    holds.truncate(keep as usize);
+                }
+                assert_eq!((block.first(), block.pages()), (first, holds.len() as u32));
+                self.owned.push(Owned { grip: Grip::Dirty(block), holds });
+            }
+            Op::Grow(_, more) => {
+                let (mut block, mut holds) = owned.into_dirty();
+                if self.world.zone.try_grow(&mut block, pages + more) == Grown::Yes {
+                    for page in first.0 + pages..first.0 + pages + more {
+                        let before = self.owner[page as usize].replace(first);
+                        assert_eq!(before, None, "page {page} has two owners");
+                    }
+                    holds.resize((pages + more) as usize, Holds::Unknown);
+                }
+                assert_eq!((block.first(), block.pages()), (first, holds.len() as u32));
+                self.owned.push(Owned { grip: Grip::Dirty(block), holds });
+            }
+            _ => self.owned.push(owned),
+        }
+    }
+
+    fn write(&self, owned: &mut Owned, part: Part, byte: u8) {
+        let (from, n) = owned.part(part);
+        owned.holds[from..from + n].fill(Holds::Byte(byte));
+        self.world.fill(owned.first().plus(from as u32), n as u32, byte);
+    }
+
+    fn fork(&mut self) {
+        if self.fork.take().is_some() {
+            return self.world.zone.after_fork_in_parent();
+        }
+        let zero = (0..PAGES).map(|page| self.is_free_zero(page)).collect();
+        self.fork = Some((zero, self.world.count(Counter::PrefaultedBytes)));
+        self.world.zone.before_fork();
+    }
+
+    fn is_free_zero(&self, page: u32) -> bool {
+        self.owner[page as usize].is_none()
+            && self.world.zone.states.get(PageId(page)) == PageState::Zero
+    }
+
+    fn assert_holds(&self) {
+        self.world.assert_sound();
+        for owned in &self.owned {
+            for (n, holding) in owned.holds.iter().enumerate() {
+                if let Holds::Byte(byte) = *holding {
+                    let page = owned.first().plus(n as u32);
+                    assert!(holds(&self.world.zone, page, byte), "page {page:?}: not {byte:#x}");
+                }
+            }
+        }
+        self.assert_sums();
+        self.assert_counters();
+        if let Some((zero, prefaulted)) = &self.fork {
+            if self.world.count(Counter::PrefaultedBytes) == *prefaulted {
+                let born = (0..PAGES).find(|&p| self.is_free_zero(p) && !zero[p as usize]);
+                assert_eq!(born, None, "zero was published while a fork was under way");
+            }
+        }
+    }
+
+    fn assert_sums(&self) {
+        let owned = self.owner.iter().flatten().count();
+        let abandoned = (0..PAGES)
+            .filter(|&p| self.owner[p as usize].is_none())
+            .filter(|&p| self.world.zone.states.get(PageId(p)) == PageState::Foreign)
+            .count();
+        let refused = self.world.count(Counter::BackingErrors);
+        assert!(abandoned == 0 || refused > 0, "only a refusal costs a page");
+        let gauges = self.world.zone.snapshot().gauges;
+        assert_eq!(gauges.allocated_bytes, ((owned + abandoned) * PAGE) as u64);
+    }
+
+    fn assert_counters(&self) {
+        let now = self.world.zone.snapshot();
+        let bytes = |pages: u64| pages * PAGE as u64;
+        assert_eq!(now.get(Counter::ZeroRequests), self.account.zero);
+        assert_eq!(now.get(Counter::OnlyZeroRequests), self.account.only_zero);
+        assert_eq!(now.get(Counter::PlainRequests), self.account.plain);
+        assert_eq!(now.get(Counter::Refused), self.account.refused);
+        assert_eq!(now.get(Counter::FreeBytes), bytes(self.account.freed_pages));
+        assert_eq!(
+            now.get(Counter::HitBytes) + now.get(Counter::MissBytes) + now.get(Counter::AbsentBytes),
+            bytes(self.account.zeroed_pages),
+            "every page of zeroed memory was hit, missed or absent"
+        );
+        assert_eq!(now.get(Counter::VerifyFailures), 0);
+    }
+
+    /// Everybody gives everything back: then all of it is one free run again.
+    fn end(mut self) {
+        if self.fork.is_some() {
+            self.fork();
+        }
+        for call in [Refusal::Populate, Refusal::Release, Refusal::Replace, Refusal::Residency] {
+            self.apply(Op::Refuse(call, Fault::Never));
+        }
+        while !self.owned.is_empty() {
+            self.apply_to_block(0, Op::Free(0));
+        }
+        self.world.work(Mood::Pressed);
+        self.assert_holds();
+        let tally = self.world.tally();
+        assert_eq!(tally.absent + tally.foreign, PAGES, "{tally:?} after everything went back");
+        let held = (0..PAGES)
+            .map(PageId)
+            .filter(|&p| self.world.zone.states.get(p) == PageState::Absent)
+            .find(|&p| self.world.fake().holds(p));
+        assert_eq!(held, None, "recorded as absent, and the kernel holds it");
+    }
+}
+
+fn verify() -> impl Strategy<Value = Verify> {
+    prop_oneof![Just(Verify::Off), Just(Verify::Sample), Just(Verify::Full)]
+}
+
+fn run(verify: Verify, scrubs: bool, ops: &[Op]) {
+    let mut run = Run::new(verify, scrubs);
+    for &op in ops {
+        run.apply(op);
+        run.assert_holds();
+    }
+    run.end();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
+
+    #[test]
+    fn zone_agrees_with_a_page_vector(
+        verify in verify(),
+        scrubs in prop::bool::weighted(0.9),
+        ops in prop::collection::vec(operation(), 1..OPS),
+    ) {
+        run(verify, scrubs, &ops);
+    }
+
+    /// The same while the kernel refuses calls: the zone stays consistent, and nothing is
+    /// called zero that is not.
+    #[test]
+    fn zone_survives_refusals(
+        verify in verify(),
+        ops in prop::collection::vec(prop_oneof![6 => operation(), 1 => refusal()], 1..OPS),
+    ) {
+        run(verify, true, &ops);
+    }
+}

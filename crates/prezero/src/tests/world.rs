@@ -1,0 +1,131 @@
+//! A zone over fake memory, its scrubber, and the hands that write into blocks.
+#![allow(unsafe_code)]
+
+use prezero_sys::thread::{self, CpuMask};
+
+use super::fake::{Fake, FakeHost, now, pass};
+use crate::backing::Backing;
+use crate::config::{Config, Machine};
+use crate::page::{Block, Content, HUGE, Order, PAGE, PageId};
+use crate::scrub::{Mood, Scrubber, Step};
+use crate::state::{PageState, Tally};
+use crate::stats::Counter;
+use crate::zone::Zone;
+
+/// Longer than any rest of a block before scrubd touches it, ns.
+pub(super) const RESTED_NS: u64 = 1_000_000;
+/// A window of the governor and a little more, ns.
+pub(super) const WINDOW_NS: u64 = 110_000_000;
+
+pub(super) struct World {
+    pub(super) zone: Zone<Fake>,
+    pub(super) scrubber: Scrubber<FakeHost>,
+}
+
+impl World {
+    /// A zone of `huge` huge blocks with the default knobs.
+    pub(super) fn new(huge: usize) -> World {
+        World::with(huge, |_| {})
+    }
+
+    /// As `new`, with knobs of the test's own. Pins the thread, since lists are per CPU.
+    pub(super) fn with(huge: usize, knobs: impl FnOnce(&mut Config)) -> World {
+        thread::set_affinity(&CpuMask::only(thread::current_cpu())).unwrap();
+        let config = config(huge, knobs);
+        let zone = Zone::with_clock(Fake::new(huge * HUGE), &config, now).unwrap();
+        let scrubber = Scrubber::new(FakeHost::with_rseq(), zone.cpus.len());
+        World { zone, scrubber }
+    }
+
+    pub(super) fn fake(&self) -> &Fake {
+        self.zone.memory.backing()
+    }
+
+    pub(super) fn count(&self, counter: Counter) -> u64 {
+        self.zone.snapshot().get(counter)
+    }
+
+    /// Steps until there is nothing to do; panics if that never comes.
+    pub(super) fn scrub(&mut self) -> u32 {
+        pass(RESTED_NS);
+        self.work(Mood::Normal)
+    }
+
+    /// Steps in one mood until there is nothing to do, without letting time pass.
+    pub(super) fn work(&mut self, mood: Mood) -> u32 {
+        let most = 10_000;
+        (0..most)
+            .find(|_| self.scrubber.step(&self.zone, mood) == Step::Nothing)
+            .expect("the scrubber comes to rest")
+    }
+
+    /// Writes into every page of a block, and gives it back.
+    pub(super) fn soil<C: Content>(&self, block: Block<C>) {
+        self.fill(block.first(), block.pages(), 0xA5);
+        self.zone.free(block);
+    }
+
+    /// As its owner, fills pages with a byte.
+    pub(super) fn fill(&self, first: PageId, pages: u32, byte: u8) {
+        for n in 0..pages {
+            self.fake().touch(first.plus(n));
+        }
+        fill(&self.zone, first, pages, byte);
+    }
+
+    /// Pages by state, free or not.
+    pub(super) fn tally(&self) -> Tally {
+        self.zone.states.tally(PageId(0), self.zone.pages())
+    }
+
+    /// The zone agrees with itself: checker, sums, and absent pages that read as zero.
+    pub(super) fn assert_sound(&self) {
+        assert_eq!(self.zone.check(), Ok(()));
+        assert!(self.zone.claim.is_free(), "a step leaves no claim behind");
+        let mut buddy = Tally::default();
+        for order in Order::MIN.and_above() {
+            for block in self.zone.buddy.blocks(order) {
+                let tally = self.zone.states.tally(block, order.pages());
+                buddy.zero += tally.zero;
+                buddy.dirty += tally.dirty;
+                for page in (block.0..block.0 + order.pages()).map(PageId) {
+                    if self.zone.states.get(page) == PageState::Absent {
+                        assert!(holds(&self.zone, page, 0), "absent page {page:?} is not zero");
+                    }
+                }
+            }
+        }
+        assert_eq!(
+            (self.zone.stock.zero(), self.zone.stock.dirty()),
+            (buddy.zero, buddy.dirty),
+            "the stock is what lies in the buddy"
+        );
+    }
+}
+
+/// Knobs for a zone of `huge` huge blocks.
+pub(super) fn config(huge: usize, knobs: impl FnOnce(&mut Config)) -> Config {
+    let machine = Machine { memory: huge * HUGE, engine: crate::engine_named };
+    let mut config = Config::new(&machine);
+    knobs(&mut config);
+    config
+}
+
+/// Fills pages that the caller owns.
+pub(super) fn fill<B: Backing>(zone: &Zone<B>, first: PageId, pages: u32, byte: u8) {
+    // SAFETY: the test owns the pages.
+    unsafe { zone.memory.address(first).write_bytes(byte, pages as usize * PAGE) };
+}
+
+/// Whether every byte of a page that nobody writes to now is `byte`.
+pub(super) fn holds<B: Backing>(zone: &Zone<B>, page: PageId, byte: u8) -> bool {
+    let address = zone.memory.address(page).as_ptr();
+    // SAFETY: the page is mapped and nobody writes to it during the test's look.
+    let bytes: &[u8] = unsafe { std::slice::from_raw_parts(address, PAGE) };
+    bytes[0] == byte && bytes[1..] == bytes[..PAGE - 1]
+}
+
+/// Whether a block that the test owns is all zero.
+pub(super) fn is_zero<B: Backing, C: Content>(zone: &Zone<B>, block: &Block<C>) -> bool {
+    (0..block.pages()).all(|n| holds(zone, block.first().plus(n), 0))
+}

@@ -1,0 +1,203 @@
+//! What the machine's CPUs share: read once from sysfs, by scrubd (it allocates).
+//!
+//! One CPU stands for all of them, the first that is online. Where cores differ, or sysfs is
+//! missing as in some containers, a figure is unknown (0) rather than wrong.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::thread;
+
+/// CPUs and the caches between them and memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Topology {
+    /// CPUs online; those this process may use where sysfs does not say.
+    pub cpus: usize,
+    /// Bytes of second-level cache of one CPU; 0: unknown.
+    pub l2: usize,
+    /// Bytes of the third-level cache that one CPU uses; 0: unknown, or there is none. A guest
+    /// sees its host's, of which it may have only a share.
+    pub l3: usize,
+    /// CPUs that share that third-level cache; 1 where it is unknown.
+    pub l3_sharers: usize,
+}
+
+impl Topology {
+    /// Where Linux keeps it.
+    pub const ROOT: &str = "/sys/devices/system/cpu";
+
+    /// Reads the tree under `root`, [`Topology::ROOT`] outside of tests.
+    pub fn read(root: &Path) -> Topology {
+        let online = word(&root.join("online")).and_then(|list| CpuList::parse(&list));
+        let first = online.as_ref().map_or(0, |list| list.first);
+        let caches = root.join(format!("cpu{first}/cache"));
+        let l3 = cache(&caches, "3");
+        Topology {
+            cpus: online.map_or_else(usable, |list| list.count),
+            l2: cache(&caches, "2").map_or(0, |cache| cache.bytes),
+            l3: l3.as_ref().map_or(0, |cache| cache.bytes),
+            l3_sharers: l3.map_or(1, |cache| cache.sharers),
+        }
+    }
+}
+
+fn usable() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+struct Cache {
+    bytes: usize,
+    sharers: usize,
+}
+
+/// The cache of that level that holds data.
+fn cache(caches: &Path, level: &str) -> Option<Cache> {
+    let entries = fs::read_dir(caches).ok()?;
+    entries.flatten().map(|entry| entry.path()).find_map(|index| {
+        let is = |file, value| word(&index.join(file)).as_deref() == Some(value);
+        if !is("level", level) || is("type", "Instruction") {
+            return None;
+        }
+        let bytes = size(&word(&index.join("size"))?)?;
+        let sharers = word(&index.join("shared_cpu_list")).and_then(|list| CpuList::parse(&list));
+        Some(Cache { bytes, sharers: sharers.map_or(1, |list| list.count) })
+    })
+}
+
+fn word(file: &Path) -> Option<String> {
+    Some(fs::read_to_string(file).ok()?.trim().to_owned())
+}
+
+/// Bytes in a size as the kernel writes it: `2048K`.
+fn size(text: &str) -> Option<usize> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
+/// A kernel CPU list, such as `0-3,8-11`.
+struct CpuList {
+    first: usize,
+    count: usize,
+}
+
+impl CpuList {
+    fn parse(text: &str) -> Option<CpuList> {
+        let mut list: Option<CpuList> = None;
+        for range in text.split(',') {
+            let (from, to) = range.split_once('-').unwrap_or((range, range));
+            let (from, to) = (from.parse::<usize>().ok()?, to.parse::<usize>().ok()?);
+            let count = to.checked_sub(from)?.checked_add(1)?;
+            let before = list.unwrap_or(CpuList { first: from, count: 0 });
+            list = Some(CpuList { count: before.count.checked_add(count)?, ..before });
+        }
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::process;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A made-up tree, removed on drop.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(files: &[(&str, &str)]) -> Tree {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let id = NEXT.fetch_add(1, Ordering::Relaxed);
+            let root =
+                std::env::temp_dir().join(format!("prezero-topology-{}-{id}", process::id()));
+            fs::create_dir(&root).unwrap();
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, format!("{text}\n")).unwrap();
+            }
+            Tree(root)
+        }
+
+        fn read(files: &[(&str, &str)]) -> Topology {
+            Topology::read(&Tree::new(files).0)
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            // What stays behind is a small directory among the temporary ones.
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn server_with_two_shared_caches_is_read() {
+        let topology = Tree::read(&[
+            ("online", "0-15,32-47"),
+            ("cpu0/cache/index0/level", "1"),
+            ("cpu0/cache/index0/type", "Data"),
+            ("cpu0/cache/index0/size", "48K"),
+            ("cpu0/cache/index2/level", "2"),
+            ("cpu0/cache/index2/type", "Unified"),
+            ("cpu0/cache/index2/size", "2048K"),
+            ("cpu0/cache/index2/shared_cpu_list", "0,32"),
+            ("cpu0/cache/index3/level", "3"),
+            ("cpu0/cache/index3/type", "Unified"),
+            ("cpu0/cache/index3/size", "32M"),
+            ("cpu0/cache/index3/shared_cpu_list", "0-7,32-39"),
+        ]);
+        let expected = Topology { cpus: 32, l2: 2 << 20, l3: 32 << 20, l3_sharers: 16 };
+        assert_eq!(topology, expected);
+    }
+
+    #[test]
+    fn offline_first_cpu_is_passed_over() {
+        let topology = Tree::read(&[
+            ("online", "2-3"),
+            ("cpu2/cache/index1/level", "2"),
+            ("cpu2/cache/index1/size", "512K"),
+        ]);
+        assert_eq!(topology, Topology { cpus: 2, l2: 512 << 10, l3: 0, l3_sharers: 1 });
+    }
+
+    #[test]
+    fn instruction_caches_do_not_count() {
+        let topology = Tree::read(&[
+            ("online", "0"),
+            ("cpu0/cache/index0/level", "2"),
+            ("cpu0/cache/index0/type", "Instruction"),
+            ("cpu0/cache/index0/size", "64K"),
+        ]);
+        assert_eq!(topology.l2, 0);
+    }
+
+    #[test]
+    fn nonsense_is_unknown() {
+        let topology = Tree::read(&[
+            ("online", "3-1"),
+            ("cpu0/cache/index2/level", "2"),
+            ("cpu0/cache/index2/size", "much"),
+            ("cpu0/cache/index3/level", "3"),
+            ("cpu0/cache/index3/size", "8192K"),
+            ("cpu0/cache/index3/shared_cpu_list", "x"),
+        ]);
+        assert_eq!(topology, Topology { cpus: usable(), l2: 0, l3: 8 << 20, l3_sharers: 1 });
+    }
+
+    #[test]
+    fn missing_tree_leaves_defaults() {
+        let topology = Topology::read(Path::new("/nonexistent"));
+        assert_eq!(topology, Topology { cpus: usable(), l2: 0, l3: 0, l3_sharers: 1 });
+    }
+
+    #[test]
+    fn this_machine_has_a_cpu() {
+        assert!(Topology::read(Path::new(Topology::ROOT)).cpus >= 1);
+    }
+}
