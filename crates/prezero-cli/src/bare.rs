@@ -22,7 +22,7 @@ pub struct Memory {
 impl Memory {
     /// `bytes` is a multiple of a page and not zero.
     pub fn new(bytes: usize) -> Memory {
-        assert!(bytes > 0 && bytes % PAGE == 0, "{bytes} bytes are not whole pages");
+        assert!(bytes > 0 && bytes.is_multiple_of(PAGE), "{bytes} bytes are not whole pages");
         let Ok(layout) = Layout::from_size_align(bytes, PAGE) else {
             unreachable!("a page is a power of two")
         };
@@ -52,7 +52,7 @@ impl Drop for Memory {
 
 /// Bytes for each nanosecond (GB/s) of `engine`, over and over the first `window` bytes.
 pub fn rate(engine: &dyn ClearEngine, memory: &Memory, window: usize) -> f64 {
-    assert!(window <= memory.layout.size() && window % PAGE == 0 && window > 0);
+    assert!(window <= memory.layout.size() && window.is_multiple_of(PAGE) && window > 0);
     let times = (PASS_BYTES / window).max(1);
     let mut rates: Vec<f64> = (0..PASSES)
         .map(|_| {

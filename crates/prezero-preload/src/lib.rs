@@ -75,7 +75,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
         return unsafe { next::malloc(size) };
     }
     // SAFETY: the caller's terms.
-    large(size, |heap| heap.plain(size, Order::MIN), || unsafe { next::malloc(size) })
+    large(size, move |heap| heap.plain(size, Order::MIN), move || unsafe { next::malloc(size) })
 }
 
 /// libc's `calloc`.
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
         return unsafe { next::calloc(count, size) };
     }
     // SAFETY: the caller's terms.
-    large(bytes, |heap| heap.zeroed(bytes), || unsafe { next::calloc(count, size) })
+    large(bytes, move |heap| heap.zeroed(bytes), move || unsafe { next::calloc(count, size) })
 }
 
 /// libc's `free`.
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usiz
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     // SAFETY: the caller's terms.
-    aligned(align, size, || unsafe { next::aligned_alloc(align, size) })
+    aligned(align, size, move || unsafe { next::aligned_alloc(align, size) })
 }
 
 /// libc's `memalign`.
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     // SAFETY: the caller's terms.
-    aligned(align, size, || unsafe { next::memalign(align, size) })
+    aligned(align, size, move || unsafe { next::memalign(align, size) })
 }
 
 /// libc's `posix_memalign`.
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
     // SAFETY: the caller's terms.
-    aligned(PAGE, size, || unsafe { next::valloc(size) })
+    aligned(PAGE, size, move || unsafe { next::valloc(size) })
 }
 
 /// libc's `pvalloc`.
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
     // SAFETY: the caller's terms.
-    aligned(PAGE, size, || unsafe { next::pvalloc(size) })
+    aligned(PAGE, size, move || unsafe { next::pvalloc(size) })
 }
 
 /// libc's `malloc_usable_size`; 0 for an address of the zone where no block starts.
@@ -271,7 +271,7 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
     let pages = (align / PAGE).max(1);
     match Order::new(pages.trailing_zeros()) {
         Some(order) if size >= process::threshold() && align.is_power_of_two() => {
-            large(size, |heap| heap.plain(size, order), from_next)
+            large(size, move |heap| heap.plain(size, order), from_next)
         }
         _ => from_next(),
     }

@@ -35,6 +35,7 @@ macro_rules! next {
             /// # Safety
             /// As for the function of that name in libc.
             #[inline(always)]
+            #[allow(non_snake_case, reason = "`_Exit` is libc's name")]
             pub unsafe fn $name($($arg: $type),*) -> $ret {
                 type Function = unsafe extern "C" fn($($type),*) -> $ret;
                 let address = slot::$name.load(Ordering::Relaxed);

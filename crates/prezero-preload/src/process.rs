@@ -157,6 +157,7 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     heap
 }
 
+#[expect(clippy::large_enum_variant, reason = "no heap to box it on; one per process")]
 enum Made {
     Heap(Process),
     /// The request is below the threshold that the user set: bytes.

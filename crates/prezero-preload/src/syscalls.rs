@@ -9,7 +9,7 @@
 //! - `munmap` and `mremap` leave inaccessible memory where zone pages were, and not a
 //!   hole that the kernel would give to somebody else.
 //! - `MADV_HUGEPAGE` inside the zone is granted without a call: the zone has asked for
-//!   huge pages already, and marks would make every NumPy array foreign.
+//!   huge pages already, and marks would make every `NumPy` array foreign.
 //! - `mlockall` would make the whole reservation resident. Before the zone exists it
 //!   keeps it from existing; later it locks pages as they are touched.
 //!

@@ -7,7 +7,7 @@ use common::{compile, describe, ends, shimmed, text};
 
 fn ends_with_a_line(how: &str, function: &str) {
     let output = ends(shimmed(compile("bad_free.c", &[])).arg(how));
-    assert_eq!(output.status.signal(), Some(libc_sigabrt()), "{}", describe(&output));
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{}", describe(&output));
     let line = text(&output.stderr);
     let (start, end) = (
         format!("prezero: {function}(): 0x"),
@@ -15,10 +15,6 @@ fn ends_with_a_line(how: &str, function: &str) {
     );
     assert!(line.starts_with(&start) && line.ends_with(end), "{line}");
     assert_eq!(line.lines().count(), 1);
-}
-
-fn libc_sigabrt() -> i32 {
-    6
 }
 
 #[test]

@@ -5,5 +5,5 @@ use common::{compile, run, shimmed};
 
 #[test]
 fn child_of_a_threaded_program_allocates_and_frees() {
-    assert_eq!(run(shimmed(compile("threads.c", &[])).arg("40")), "good\n");
+    assert_eq!(run(shimmed(compile("threads.c", &[])).arg("12")), "good\n");
 }

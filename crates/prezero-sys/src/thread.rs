@@ -186,7 +186,17 @@ impl CpuMask {
 
 /// The CPUs that the calling thread may run on; all, where the kernel will not say.
 pub fn affinity() -> CpuMask {
-    CpuMask(kernel::sched_getaffinity(None).unwrap_or_else(|_| {
+    affinity_of(None)
+}
+
+/// The CPUs that the process's first thread may run on: what `taskset` set, whatever
+/// other threads were pinned to.
+pub fn process_affinity() -> CpuMask {
+    affinity_of(Some(rustix::process::getpid()))
+}
+
+fn affinity_of(thread: Option<rustix::process::Pid>) -> CpuMask {
+    CpuMask(kernel::sched_getaffinity(thread).unwrap_or_else(|_| {
         let mut all = CpuSet::new();
         (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
         all

@@ -41,11 +41,11 @@ pub(crate) enum Work {
     Fixed,
 }
 
-/// Spins before an unanswered request is taken for an absent scrubd: about 8 us, the
-/// longest piece of clearing and a little more. Asking the kernel costs 16 us while scrubd
-/// runs, 0.1 us when it does not.
+/// Spins before an unanswered request is taken for an absent scrubd: 5 us or a few times
+/// that (a pause takes 10 to 40 ns, by CPU), about the longest piece of clearing. Asking
+/// the kernel costs 16 us while scrubd runs, 0.1 us when it does not.
 #[cfg(not(loom))]
-const PATIENCE: u32 = 200;
+const PATIENCE: u32 = 500;
 #[cfg(loom)]
 const PATIENCE: u32 = 1;
 
@@ -165,7 +165,9 @@ impl Claim {
     /// The child of a fork has no scrubd: whatever the parent's held is the child's.
     pub(crate) fn inherit(&self) -> Option<Claimed> {
         let word = self.word.load(Acquire);
-        let held = (word & PHASE != IDLE).then(|| self.read());
+        // In `Closing` and `Taken` somebody was putting the block back, and may have: then
+        // it may be somebody's already. Losing a block is better than having two owners.
+        let held = matches!(word & PHASE, BUSY | WANTED).then(|| self.read());
         self.word.store(word & !(GENERATION - 1), Release);
         held
     }

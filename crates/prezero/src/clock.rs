@@ -36,10 +36,22 @@ impl Clock {
         (now, tick)
     }
 
+    /// A tick that is older than any age that matters; never 0.
+    pub(crate) fn long_ago(&self) -> u32 {
+        self.tick().wrapping_sub(1 << 30).max(1)
+    }
+
     /// Nanoseconds now, without turning the clock.
     pub(crate) fn now_ns(&self) -> u64 {
         (self.now_ns)()
     }
+}
+
+/// Ticks from `then` to `now`; 0 if `then` is the later one, as it is for what is freed
+/// after somebody looked at the clock.
+pub(crate) const fn age(now: u32, then: u32) -> u32 {
+    let age = now.wrapping_sub(then);
+    if age > i32::MAX as u32 { 0 } else { age }
 }
 
 /// Ticks in a span of nanoseconds, rounded up.

@@ -52,6 +52,8 @@ const PARK_NS: u64 = 100_000_000;
 const WATCH_NS: u64 = 250_000_000;
 /// scrubd was kept from its CPU if a step took this much longer than its CPU time, ns.
 const DISTURBED_NS: u64 = 200_000;
+/// A nap that ended this much late ended behind somebody else's work, ns.
+const LATE_NS: u64 = 1_000_000;
 /// First rest of a scrubd that was kept from its CPU, ns; doubled each time, to the last.
 const REST_MIN_NS: u64 = 4_000_000;
 const REST_MAX_NS: u64 = 128_000_000;
@@ -103,13 +105,16 @@ impl Daemon {
         }
     }
 
+    /// Whether scrubd sleeps so long that nobody turns the clock.
+    #[inline]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.word.load(Relaxed) >= PARKED
+    }
+
     #[cold]
     fn rouse<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
         match self.word.load(Relaxed) {
             state @ (DOZING | PARKED) => {
-                // While scrubd was parked the clock stood still: what was stamped just now
-                // is a little older than it looks, what follows must not be.
-                zone.clock.turn();
                 if self.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() {
                     thread::futex_wake_one(&self.word);
                 }
@@ -166,20 +171,19 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     thread::name_current(c"scrubd");
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
-    let topology = Topology::read(Path::new("/sys/devices/system/cpu"));
+    let topology = Topology::read(Path::new(Topology::ROOT));
     let scrubber = Scrubber::new(ThisThread::new(zone.cpus.len()), zone.cpus.len());
-    let mut scrubd = Scrubd { zone, scrubber, pressure, rest: REST_MIN_NS, counted: 0 };
+    let choice = Box::leak(Box::new(*zone.choice()));
     // Everything that allocates is done; from here on nobody else may have to wait for us.
-    if thread::become_idle_class().is_err() {
-        zone.daemon.counters.bump(Counter::BackingErrors);
-    }
-    measure(zone, &topology);
-    scrubd.serve()
+    let idle_class = thread::become_idle_class().is_ok();
+    measure(zone, &topology, choice);
+    let rest = REST_MIN_NS;
+    Scrubd { zone, scrubber, pressure, idle_class, rest, late: false, counted: 0 }.serve()
 }
 
-/// Finds the fastest engines on memory of our own.
+/// Finds the fastest engines on memory of our own, and puts them in use.
 #[allow(unsafe_code)]
-fn measure<B: Backing>(zone: &Zone<B>, topology: &Topology) {
+fn measure<B: Backing>(zone: &Zone<B>, topology: &Topology, choice: &'static mut Choice) {
     let engines = match zone.config.engine {
         EngineChoice::Named(_) => zone.choice().engines,
         EngineChoice::Auto => match Reservation::new(SCRATCH, SCRATCH) {
@@ -191,14 +195,18 @@ fn measure<B: Backing>(zone: &Zone<B>, topology: &Topology) {
             _ => zone.choice().engines,
         },
     };
-    // Already set only in the child of a fork, by its parent's scrubd.
-    let _ = zone.measured.set(Choice::measured(engines, topology));
+    *choice = Choice::measured(engines, topology);
+    zone.measured.store(choice, SeqCst);
 }
 
 struct Scrubd<B: 'static> {
     zone: &'static Zone<B>,
     scrubber: Scrubber<ThisThread>,
     pressure: Option<Pressure>,
+    /// Whether this thread runs only when nobody else wants to.
+    idle_class: bool,
+    /// Whether the last sleep ended late: then somebody else is on the CPUs.
+    late: bool,
     /// The next rest after being kept from the CPU.
     rest: u64,
     /// CPU time in the account.
@@ -218,6 +226,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             if (ended.0 - began.0).saturating_sub(ended.1 - began.1) > DISTURBED_NS {
                 // Somebody needs the CPUs.
                 self.sleep(AWAKE, Some(self.rest));
+                self.late = true;
                 self.rest = (self.rest * 2).min(REST_MAX_NS);
                 continue;
             }
@@ -226,7 +235,7 @@ impl<B: Backing + 'static> Scrubd<B> {
                 quiet_since = ended.0;
                 frees = now_frees;
             }
-            if step == Step::Yielded {
+            if step == Step::Nap {
                 nap = NAP_MIN_NS;
             }
             if step == Step::Worked {
@@ -250,17 +259,24 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// Sleeps until a free wakes it, or for a while if there is memory to watch.
     fn park(&mut self) {
         self.zone.daemon.word.store(PARKED, SeqCst);
-        // A free that saw the old word left its block before we look here.
+        // A free that saw the old word left its block before we look here; one that sees
+        // the new word changes it, and then there is no sleep.
         let watch = self.zone.holds_idle_memory().then_some(WATCH_NS);
-        self.sleep(PARKED, watch);
+        self.wait(PARKED, watch);
     }
 
     fn sleep(&mut self, state: u32, ns: Option<u64>) -> Waited {
-        let word = &self.zone.daemon.word;
-        word.store(state, SeqCst);
-        let waited = thread::futex_wait(word, state, ns);
-        word.store(AWAKE, SeqCst);
+        self.zone.daemon.word.store(state, SeqCst);
+        self.wait(state, ns)
+    }
+
+    fn wait(&mut self, state: u32, ns: Option<u64>) -> Waited {
+        let began = self.zone.clock.now_ns();
+        let waited = thread::futex_wait(&self.zone.daemon.word, state, ns);
+        self.zone.daemon.word.store(AWAKE, SeqCst);
         self.zone.daemon.counters.bump(Counter::DaemonWakeups);
+        let slept = self.zone.clock.now_ns() - began;
+        self.late = ns.is_some_and(|ns| slept > ns + LATE_NS);
         waited
     }
 
@@ -268,7 +284,9 @@ impl<B: Backing + 'static> Scrubd<B> {
         let verdict = self.pressure.as_mut().map(|p| p.sample(now));
         let mood = match verdict {
             Some(v) if v.memory == Memory::Tight => Mood::Pressed,
+            _ if !self.idle_class => Mood::Resting,
             Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
+            _ if self.late => Mood::Unsure,
             _ => Mood::Normal,
         };
         self.scrubber.step(self.zone, mood)
@@ -302,7 +320,10 @@ impl ThisThread {
         // Without the membarrier nobody could revoke a piece: then claim no such thing.
         let rseq = if rseq::membarrier_register() { Rseq::of_current_thread() } else { None };
         let shunned = vec![(0, 0); cpus].into_boxed_slice();
-        ThisThread { rseq, allowed: thread::affinity(), shunned }
+        // A thread inherits the mask of the one that happened to start it.
+        let allowed = thread::process_affinity();
+        let _ = thread::set_affinity(&allowed);
+        ThisThread { rseq, allowed, shunned }
     }
 }
 

@@ -29,40 +29,47 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn give_back_all(&self, counters: &Counters) -> bool {
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
-                self.drain(cpu, class.index());
+                self.drain(cpu, class, |_| true);
             }
         }
-        self.give_back(counters, |_| true)
+        self.give_back(counters, usize::MAX, |_| true)
     }
 
-    /// Moves all that a CPU's lists hold of one class to the buddy, as old as it is.
-    pub(crate) fn drain(&self, cpu: &Cpu, class: usize) {
-        let Some(class) = Class::largest_first().find(|c| c.index() == class) else { return };
+    /// Moves what a CPU's lists hold of one class and is `old` to the buddy, no younger
+    /// for it.
+    pub(crate) fn drain(&self, cpu: &Cpu, class: Class, old: impl Fn(Entry) -> bool) {
         let lists = &cpu.lists[class.index()];
-        let any = |_: Entry| true;
-        while let Some(entry) = lists.zero.take(any).or_else(|| lists.hot_cold.take(any)) {
+        while let Some(entry) = lists.zero.take(&old).or_else(|| lists.hot_cold.take(&old)) {
             self.return_to_buddy(entry.first, class.pages());
         }
     }
 
-    /// Gives back the resident free pages of every huge block whose last free is `old`.
-    /// True if there was any.
-    pub(crate) fn give_back(&self, counters: &Counters, old: impl Fn(u32) -> bool) -> bool {
+    /// Gives back the resident free pages of up to `most` huge blocks whose last free is
+    /// `old`. True if there were any.
+    pub(crate) fn give_back(
+        &self,
+        counters: &Counters,
+        most: usize,
+        old: impl Fn(u32) -> bool,
+    ) -> bool {
         if self.stock.resident() == 0 {
             return false;
         }
-        let mut any = false;
+        let mut done = 0;
         for state in [PageState::Dirty, PageState::Zero] {
             while let Some(chunk) = self.find_chunk(Order::MIN, state, |at| at != 0 && old(at)) {
+                if done == most {
+                    return true;
+                }
                 if self.borrow(&chunk) {
-                    any = true;
                     if !self.release(&chunk, counters) {
-                        return any;
+                        return done > 0;
                     }
+                    done += 1;
                 }
             }
         }
-        any
+        done > 0
     }
 
     /// Gives one chunk that is out of circulation back to the kernel and puts it back

@@ -101,6 +101,9 @@ pub(crate) fn round_up(pages: u32) -> u32 {
     granules.next_multiple_of(step) * GRANULE
 }
 
+/// A block may be stamped this many ticks after its reader looked at the clock (35 ms).
+const LATE: u16 = 512;
+
 /// What a quicklist knows of a block's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Held {
@@ -145,9 +148,15 @@ impl Entry {
         })
     }
 
-    /// Ticks since it was freed, right for ages below 2^16 ticks.
+    /// Ticks since it was freed, modulo 2^16; 0 for what was freed after `now` was read.
     pub(crate) fn age(self, now: u32) -> u16 {
-        (now as u16).wrapping_sub(self.tick)
+        let age = (now as u16).wrapping_sub(self.tick);
+        if age > u16::MAX - LATE { 0 } else { age }
+    }
+
+    /// Blocks that came to its list after it, `newest` being the last (modulo 2^16).
+    pub(crate) fn rank(self, newest: u16) -> u16 {
+        newest.wrapping_sub(self.stamp)
     }
 }
 
@@ -186,12 +195,12 @@ impl List {
     /// Takes the hottest block that `fits`: the one freed last, by `newest`.
     #[inline]
     pub(crate) fn take_hottest(&self, newest: u16, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
-        self.take_by(|entry| fits(entry).then(|| newest.wrapping_sub(entry.stamp)))
+        self.take_by(|entry| fits(entry).then(|| entry.rank(newest)))
     }
 
     /// Takes the coldest block that `fits`: the one freed longest ago.
     pub(crate) fn take_coldest(&self, newest: u16, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
-        self.take_by(|entry| fits(entry).then(|| u16::MAX - newest.wrapping_sub(entry.stamp)))
+        self.take_by(|entry| fits(entry).then(|| u16::MAX - entry.rank(newest)))
     }
 
     /// Takes the block with the smallest key. A lost race is tried again once with what

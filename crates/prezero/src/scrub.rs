@@ -12,11 +12,11 @@ use prezero_sys::rseq::Rseq;
 
 use crate::backing::Backing;
 use crate::choice::Place;
-use crate::claim::{Claimed, Work};
+use crate::claim::{Claimed, Session, Work};
 use crate::clear::{Cache, ClearEngine, Guard, Piece};
-use crate::clock::ticks;
+use crate::clock::{age, ticks};
 use crate::governor::{Governor, Seen};
-use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::quicklist::{CLASSES, Class, Entry, Held};
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
@@ -33,6 +33,8 @@ const PIECE: u32 = 8;
 /// Past the cache each piece ends in a fence that empties the store buffers: 128 KiB (6 us)
 /// clear at 93 % of the bare engine's rate, 32 KiB at 84 %.
 const PIECE_BYPASSING: u32 = 32;
+/// Huge blocks given back in one step: at most half a millisecond.
+const RELEASE_MOST: usize = 8;
 /// How often idle memory is looked over for what has decayed, as a part of the decay.
 const DECAY_LOOKS: u64 = 10;
 
@@ -41,8 +43,11 @@ const DECAY_LOOKS: u64 = 10;
 pub(crate) enum Step {
     /// Something was done: there may be more.
     Worked,
-    /// An allocation wanted the block in hand: it needs a moment to take what it came for.
-    Yielded,
+    /// Something was done, and a nap comes before the next step: because an allocation
+    /// wanted the block in hand and needs a moment to take what it came for, or because
+    /// the kernel was asked for something, which is done only while a CPU is idle, as a
+    /// nap that ends in time shows.
+    Nap,
     /// There is nothing to do now.
     Nothing,
 }
@@ -62,7 +67,11 @@ pub(crate) trait Host {
 pub(crate) enum Mood {
     /// Clear, prefault and give back by the book.
     Normal,
-    /// Load is above `scrub_load`, or scrubbing is off: give back only.
+    /// Some CPU is busy: clear, but ask nothing of the kernel. A thread that is kept from
+    /// its CPU inside a fault or a `madvise` keeps locks of the whole process: measured, a
+    /// program's `mmap` then waits up to 4 s for it.
+    Unsure,
+    /// Load is above `scrub_load`: give back only.
     Resting,
     /// Memory is short: give back everything that is idle, now.
     Pressed,
@@ -74,8 +83,9 @@ pub(crate) struct Scrubber<H> {
     governor: Governor,
     /// When idle memory was last looked over, ns.
     looked: u64,
-    /// Arrivals of every list at its last look, and since when they have stood still.
-    still: Box<[(u32, u64)]>,
+    /// When the lists were last looked over, ns, and how many blocks had come to each.
+    listed: u64,
+    arrivals: Box<[u32]>,
 }
 
 impl<H: Host> Scrubber<H> {
@@ -85,7 +95,8 @@ impl<H: Host> Scrubber<H> {
             host,
             governor: Governor::default(),
             looked: 0,
-            still: vec![(0, 0); cpus * CLASSES].into_boxed_slice(),
+            listed: 0,
+            arrivals: vec![0; cpus * CLASSES].into_boxed_slice(),
         }
     }
 
@@ -103,17 +114,17 @@ impl<H: Host> Scrubber<H> {
             };
         }
         self.governor.observe(now, seen(zone));
-        if mood == Mood::Normal && zone.config.scrub_start.is_some() && zone.trust.is_whole() {
+        let sure = mood != Mood::Unsure;
+        if mood != Mood::Resting && zone.config.scrub_start.is_some() && zone.trust.is_whole() {
             let step = self
                 .refile(zone, tick)
                 .or_else(|| self.scrub(zone, tick))
-                .or_else(|| self.prefault(zone));
+                .or_else(|| if sure { self.prefault(zone) } else { None });
             if let Some(step) = step {
                 return step;
             }
         }
-        self.decay(zone, now, tick);
-        Step::Nothing
+        if sure && self.decay(zone, now, tick) { Step::Nap } else { Step::Nothing }
     }
 
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
@@ -174,10 +185,10 @@ impl<H: Host> Scrubber<H> {
             return None;
         }
         let stop = zone.config.scrub_stop;
-        let rested = |at: u32| at != 0 && tick.wrapping_sub(at) > ticks(REST_NS);
+        let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
         let chunk = zone.find_chunk(stop, PageState::Dirty, rested)?;
         if !zone.borrow(&chunk) {
-            return Some(Step::Yielded); // somebody was faster
+            return Some(Step::Nap); // somebody was faster
         }
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
@@ -228,7 +239,7 @@ impl<H: Host> Scrubber<H> {
             }
         }
         let counters = &zone.daemon.counters;
-        let step = if session.undisturbed() { Step::Worked } else { Step::Yielded };
+        let step = outcome(&session, counters);
         if let Some(Claimed { done, .. }) = session.close() {
             let cleared = zone.publish_zero(first, done, mark);
             counters.add(Counter::ScrubbedBytes, u64::from(cleared) * PAGE as u64);
@@ -247,7 +258,7 @@ impl<H: Host> Scrubber<H> {
         }
         let chunk = zone.find_chunk(Order::new(HUGE_ORDER)?, PageState::Absent, |_| true)?;
         if !zone.borrow(&chunk) {
-            return Some(Step::Yielded);
+            return Some(Step::Nap);
         }
         let began = self.host.cpu_ns();
         let (first, pages) = (chunk.first, chunk.order.pages());
@@ -255,7 +266,7 @@ impl<H: Host> Scrubber<H> {
         let (offset, len) = (first.index() * PAGE, chunk.order.bytes());
         let populated = zone.memory.backing().populate(offset, len);
         let counters = &zone.daemon.counters;
-        let step = if session.undisturbed() { Step::Worked } else { Step::Yielded };
+        outcome(&session, counters);
         if session.close().is_some() {
             let mut absent = 0;
             if populated.is_ok() {
@@ -274,28 +285,49 @@ impl<H: Host> Scrubber<H> {
             counters.bump(Counter::BackingErrors);
         }
         counters.add(Counter::PrefaultCpuNs, self.host.cpu_ns().saturating_sub(began));
-        populated.is_ok().then_some(step)
+        populated.is_ok().then_some(Step::Nap)
     }
 
-    /// Gives back what has been idle for the decay time.
-    fn decay<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) {
-        let decay = u64::try_from(zone.config.decay.as_nanos()).unwrap_or(u64::MAX);
-        if now.saturating_sub(self.looked) < decay / DECAY_LOOKS {
-            return;
-        }
-        self.looked = now;
-        for (n, still) in self.still.iter_mut().enumerate() {
-            let (cpu, class) = (&zone.cpus[n / CLASSES], n % CLASSES);
-            let arrivals = cpu.lists[class].arrivals();
-            if arrivals != still.0 {
-                *still = (arrivals, now);
-            } else if now.saturating_sub(still.1) >= decay {
-                zone.drain(cpu, class);
+    /// Takes off the lists what was there at the last look and is there still.
+    fn drain_unused<B: Backing>(&mut self, zone: &Zone<B>) {
+        let mut last = self.arrivals.iter_mut();
+        for cpu in zone.cpus.iter() {
+            for (class, last) in Class::largest_first().zip(&mut last) {
+                let lists = &cpu.lists[class.index()];
+                let since = lists.arrivals().wrapping_sub(*last);
+                let newest = lists.newest();
+                zone.drain(cpu, class, |e| u32::from(e.rank(newest)) >= since);
+                *last = lists.arrivals();
             }
         }
-        let old = u32::try_from(decay >> 16).unwrap_or(u32::MAX);
-        zone.give_back(&zone.daemon.counters, |at| tick.wrapping_sub(at) >= old);
     }
+
+    /// Gives back some of what has been idle for the decay time. True if there may be more.
+    fn decay<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
+        let decay = u64::try_from(zone.config.decay.as_nanos()).unwrap_or(u64::MAX);
+        if now.saturating_sub(self.looked) < decay / DECAY_LOOKS {
+            return false;
+        }
+        if now.saturating_sub(self.listed) >= decay {
+            self.listed = now;
+            self.drain_unused(zone);
+        }
+        let old = u32::try_from(decay >> 16).unwrap_or(u32::MAX);
+        let more = zone.give_back(&zone.daemon.counters, RELEASE_MOST, |at| age(tick, at) >= old);
+        if !more {
+            self.looked = now;
+        }
+        more
+    }
+}
+
+/// Whether scrubd could do what it wanted with its block.
+fn outcome(session: &Session<'_>, counters: &Counters) -> Step {
+    if session.undisturbed() {
+        return Step::Worked;
+    }
+    counters.bump(Counter::Aborts);
+    Step::Nap
 }
 
 /// The sums that the governor looks at.

@@ -89,18 +89,16 @@ impl<B: Backing> Zone<B> {
     /// Takes `pages` pages out of the buddy, the cheapest at hand.
     fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
         let order = Order::holding(pages)?.max(align);
-        // A piece that scrubd holds may be all that keeps a large block from being whole,
-        // and asking for it costs little beside the use of such a block.
-        if order.get() >= HUGE_ORDER {
-            self.seize_claim();
-        }
         for _ in 0..ATTEMPTS {
-            let Some(best) = self.best(pages, order, cost) else {
-                if self.seize_claim() {
-                    continue;
-                }
-                return None;
-            };
+            let best = self.best(pages, order, cost);
+            // The piece that scrubd holds may be all that keeps a large block from being
+            // whole, and asking for it costs little beside the use of such a block.
+            let perfect = best.as_ref().is_some_and(|best| best.cost == 0);
+            let worth_it = best.is_none() || order.get() >= HUGE_ORDER;
+            if !perfect && worth_it && self.seize_claim() {
+                continue;
+            }
+            let best = best?;
             if !self.buddy.carve(best.block, best.from, best.first, order) {
                 continue;
             }
@@ -151,9 +149,7 @@ impl<B: Backing> Zone<B> {
         let cleared = self.publish_zero(claimed.first, claimed.done, claimed.mark);
         self.return_to_buddy(claimed.first, claimed.pages);
         seized.release();
-        let cpu = self.cpu();
-        cpu.counters.bump(Counter::Aborts);
-        cpu.counters.add(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
+        self.cpu().counters.add(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
         true
     }
 }

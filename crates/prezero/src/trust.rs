@@ -20,8 +20,6 @@ const SAMPLE_EVERY: u32 = 512;
 
 pub(crate) struct Trust {
     verify: Verify,
-    /// Hits until the next sample; a lost decrement moves it, no more.
-    countdown: AtomicU32,
     /// Which page of the block the next sample reads.
     turn: AtomicU32,
     lost: AtomicBool,
@@ -29,12 +27,7 @@ pub(crate) struct Trust {
 
 impl Trust {
     pub(crate) fn new(verify: Verify) -> Trust {
-        Trust {
-            verify,
-            countdown: AtomicU32::new(1),
-            turn: AtomicU32::new(0x9E37_79B9),
-            lost: AtomicBool::new(false),
-        }
+        Trust { verify, turn: AtomicU32::new(0x9E37_79B9), lost: AtomicBool::new(false) }
     }
 
     /// Whether no check has failed yet.
@@ -57,12 +50,13 @@ impl Trust {
         match self.verify {
             Verify::Off => true,
             Verify::Sample => {
-                let left = self.countdown.load(Relaxed);
-                if left > 1 {
-                    self.countdown.store(left - 1, Relaxed);
+                // The CPU's own; a lost decrement moves the sample, no more.
+                let left = cpu.countdown.load(Relaxed);
+                if left > 0 {
+                    cpu.countdown.store(left - 1, Relaxed);
                     return true;
                 }
-                self.countdown.store(SAMPLE_EVERY, Relaxed);
+                cpu.countdown.store(SAMPLE_EVERY - 1, Relaxed);
                 let page = first.plus(self.random() % pages);
                 zone.states.get(page) != PageState::Zero || self.check(zone, cpu, page, 1)
             }

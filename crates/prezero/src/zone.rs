@@ -6,7 +6,7 @@
 //! it takes, so a thread stopped anywhere holds back only the block in its hands.
 
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::atomic::AtomicPtr;
 
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
@@ -36,6 +36,8 @@ use crate::trust::Trust;
 pub(crate) struct Cpu {
     pub(crate) counters: Counters,
     pub(crate) demand: Demand,
+    /// Hits until the next sample (see `trust.rs`).
+    pub(crate) countdown: AtomicU32,
     pub(crate) lists: [Lists; CLASSES],
 }
 
@@ -43,6 +45,9 @@ pub(crate) struct Cpu {
 // value, and none of them has a destructor.
 #[allow(unsafe_code)]
 unsafe impl prezero_sys::memory::Plain for Cpu {}
+
+/// One fork in the count of forks; below it count those under way.
+const FORK: u32 = 1 << 8;
 
 /// Why a zone could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -72,9 +77,10 @@ pub struct Zone<B> {
     pub(crate) config: Config,
     /// What the CPU's features promise, until scrubd has measured.
     guess: Choice,
-    pub(crate) measured: OnceLock<Choice>,
-    /// Forks so far, times two; odd while one is under way.
-    pub(crate) forks: AtomicU32,
+    /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
+    pub(crate) measured: AtomicPtr<Choice>,
+    /// Forks so far, times [`FORK`], plus how many are under way.
+    forks: AtomicU32,
     /// Whether any page was ever marked foreign.
     foreign: AtomicU32,
 }
@@ -84,6 +90,18 @@ impl<B> std::fmt::Debug for Zone<B> {
         f.debug_struct("Zone").field("pages", &self.memory.pages).finish_non_exhaustive()
     }
 }
+
+/// What the kernel says of a run of pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Residency {
+    Resident,
+    NotResident,
+    /// It would not say, or the answer is too scattered to act on.
+    Unknown,
+}
+
+/// Of 1024 pages, more runs than this are not told apart: each costs a system call.
+const MOST_RUNS: usize = 64;
 
 /// Whether a block could be made longer where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +152,7 @@ impl<B: Backing> Zone<B> {
             daemon: Daemon::new(),
             config: config.clone(),
             guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only)),
-            measured: OnceLock::new(),
+            measured: AtomicPtr::new(std::ptr::null_mut()),
             forks: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
         };
@@ -217,13 +235,20 @@ impl<B: Backing> Zone<B> {
         }
         // The child of a fork under way may see this page as it was before its owner
         // cleared it, and this list as it is after: then it must not be called zero.
-        if !self.forks.load(Acquire).is_multiple_of(2) {
+        if !self.fork_mark().is_multiple_of(FORK) {
             return self.free(block);
         }
         let cpu = self.cpu();
         cpu.counters.bump(Counter::FreesZeroed);
         cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
         self.replace_foreign(first, pages);
+        self.states.each_run(first, pages, PageState::Absent, |run, n| {
+            self.each_residency(run, n, |run, n, resident| {
+                if resident == Residency::Resident {
+                    self.states.set(run, n, PageState::Zero);
+                }
+            });
+        });
         let tally = self.states.tally(first, pages);
         debug_assert_eq!(tally.dirty, 0, "a Block<Zero> has no dirty page");
         let held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
@@ -305,9 +330,11 @@ impl<B: Backing> Zone<B> {
     }
 
     /// The engines in use, and what each is for.
+    #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn choice(&self) -> &Choice {
-        self.measured.get().unwrap_or(&self.guess)
+        // SAFETY: null, or a choice that scrubd leaked for good before it stored this.
+        unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
     }
 
     /// What this CPU has of its own; a hint, the thread may be elsewhere by now.
@@ -452,26 +479,46 @@ impl<B: Backing> Zone<B> {
         self.states.tally(first, pages)
     }
 
-    /// Of pages that were absent when they were handed out, those that were touched.
+    /// Of pages that were absent when they were handed out, which were touched? What is
+    /// not resident was never touched, or was written and swapped out: it is released,
+    /// which makes it absent either way.
     fn settle_absent(&self, first: PageId, pages: u32) {
-        let mut resident = [0u8; 1024];
-        let mut at = 0;
-        while at < pages {
-            let n = (pages - at).min(resident.len() as u32);
-            let page = first.plus(at);
-            let map = &mut resident[..n as usize];
-            if self.memory.backing().residency(page.index() * PAGE, map).is_err() {
-                self.states.set(page, n, PageState::Dirty);
-            } else {
-                let mut start = 0;
-                for run in map.chunk_by(|a, b| a & 1 == b & 1) {
-                    if run[0] & 1 != 0 {
-                        self.states.set(page.plus(start), run.len() as u32, PageState::Dirty);
-                    }
-                    start += run.len() as u32;
-                }
+        self.each_residency(first, pages, |run, n, residency| {
+            let absent = residency == Residency::NotResident && self.memory.release(run, n).is_ok();
+            if !absent {
+                self.states.set(run, n, PageState::Dirty);
             }
-            at += n;
+        });
+    }
+
+    /// Calls `each` for the runs of owned pages that are resident and those that are not.
+    fn each_residency(
+        &self,
+        first: PageId,
+        pages: u32,
+        mut each: impl FnMut(PageId, u32, Residency),
+    ) {
+        let mut map = [0u8; 1024];
+        for at in (0..pages).step_by(map.len()) {
+            let n = (pages - at).min(map.len() as u32);
+            let page = first.plus(at);
+            let map = &mut map[..n as usize];
+            if self.memory.backing().residency(page.index() * PAGE, map).is_err() {
+                each(page, n, Residency::Unknown);
+                continue;
+            }
+            let runs = || map.chunk_by(|a, b| a & 1 == b & 1);
+            if runs().nth(MOST_RUNS).is_some() {
+                each(page, n, Residency::Unknown);
+                continue;
+            }
+            let mut start = 0;
+            for run in runs() {
+                let resident = run[0] & 1 != 0;
+                let residency = if resident { Residency::Resident } else { Residency::NotResident };
+                each(page.plus(start), run.len() as u32, residency);
+                start += run.len() as u32;
+            }
         }
     }
 
@@ -496,7 +543,7 @@ impl<B: Backing> Zone<B> {
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
         let Some(class) = class else { return self.put_to_buddy(first, pages, tally) };
         let lists = &cpu.lists[class.index()];
-        let entry = lists.stamp(Entry::new(first, held, self.clock.tick()));
+        let entry = lists.stamp(Entry::new(first, held, self.tick_of_free()));
         let slots = class.slots();
         if held == Held::Zero {
             if lists.zero.push(entry, slots).is_ok() {
@@ -531,7 +578,7 @@ impl<B: Backing> Zone<B> {
             return self.abandon_foreign(first, pages);
         }
         if tally.absent < pages {
-            let tick = self.clock.tick().max(1);
+            let tick = self.tick_of_free().max(1);
             for huge in first.huge()..=first.plus(pages - 1).huge() {
                 self.freed_at[huge].store(tick, Relaxed);
             }
@@ -542,8 +589,24 @@ impl<B: Backing> Zone<B> {
 
     /// Frees a run that was only borrowed from the free memory: it is as old as it was.
     pub(crate) fn return_to_buddy(&self, first: PageId, pages: u32) {
-        self.stock.add(self.states.tally(first, pages));
+        let tally = self.states.tally(first, pages);
+        if tally.absent < pages {
+            for freed_at in &self.freed_at[first.huge()..=first.plus(pages - 1).huge()] {
+                if freed_at.load(Relaxed) == 0 {
+                    // It comes off a quicklist that kept it for long.
+                    freed_at.store(self.clock.long_ago(), Relaxed);
+                }
+            }
+        }
+        self.stock.add(tally);
         self.buddy.put_run(first, pages);
+    }
+
+    /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the
+    /// clock, and what is freed must not look as old as scrubd's sleep is long.
+    #[inline]
+    fn tick_of_free(&self) -> u32 {
+        if self.daemon.is_parked() { self.clock.turn().1 } else { self.clock.tick() }
     }
 
     /// What to hand to [`publish_zero`](Zone::publish_zero) for clearing that starts now.
@@ -555,7 +618,7 @@ impl<B: Backing> Zone<B> {
     /// `mark` was taken, and returns how many they were; none if a fork began since: its
     /// child may see this record and the pages as they were before.
     pub(crate) fn publish_zero(&self, first: PageId, done: u32, mark: u32) -> u32 {
-        if !mark.is_multiple_of(2) || self.forks.load(Acquire) != mark {
+        if !mark.is_multiple_of(FORK) || self.fork_mark() != mark {
             return 0;
         }
         let cleared = self.states.tally(first, done).dirty;
@@ -579,12 +642,12 @@ impl<B: Backing> Zone<B> {
     /// called zero in the child: the copy of a page may be older than the copy of its
     /// record. Nothing stops, the publishers of zero look at this number.
     pub fn before_fork(&self) {
-        self.forks.fetch_add(1, AcqRel);
+        self.forks.fetch_add(FORK + 1, AcqRel);
     }
 
     /// The fork is over, in the parent.
     pub fn after_fork_in_parent(&self) {
-        self.forks.fetch_add(1, AcqRel);
+        self.forks.fetch_sub(1, AcqRel);
     }
 
     /// The fork is over, in the child: it has no scrubd, its own account, and the block

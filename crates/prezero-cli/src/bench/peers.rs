@@ -1,10 +1,9 @@
 //! The allocators that are measured, each through the same door: a program that knows
 //! nothing of it, `LD_PRELOAD`, and the environment.
 //!
-//! Each stands at its default, as a user gets it who installs it. jemalloc and mimalloc
-//! give memory back to the kernel while a program idles for long (10 s and more; 10 ms and
-//! more for what mimalloc resets): with 3 ms between rounds that seldom shows, with longer
-//! pauses it makes them slower than these numbers.
+//! Each stands at its default, as a user gets it who installs it. jemalloc and mimalloc give
+//! memory back to the kernel while a program idles (after some 10 s, and after tens of
+//! milliseconds): pauses of 3 ms mostly hide that, longer ones make them slower than here.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

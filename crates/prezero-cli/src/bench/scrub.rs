@@ -31,6 +31,10 @@ const LIMIT: usize = 512 << 20;
 const WARM_UP: usize = 3;
 /// How long scrubd may take for one block.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Of a block, in bytes: less is too short a time to tell a rate from.
+const MOST: u64 = BYTES as u64 / 2;
+/// No progress for so long: it rests. Longer than its naps within a block.
+const AT_REST: Duration = Duration::from_millis(20);
 /// How often it is looked after.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -138,15 +142,19 @@ fn soil<C: Content>(zone: &Zone<Anonymous>, block: &Block<C>) {
 }
 
 /// Bytes that scrubd cleared, and the CPU time that it took, from before `free` until it
-/// has done a whole block.
+/// has done most of a block and rests: how much it leaves as it is, is its own decision.
 fn scrubbed_by(zone: &Zone<Anonymous>, free: impl FnOnce()) -> Result<(u64, u64)> {
     let before = zone.snapshot();
     let start = Instant::now();
     free();
+    let (mut last, mut since) = (0, Instant::now());
     loop {
+        std::thread::sleep(LOOK);
         let done = zone.snapshot().delta(&before);
         let (bytes, ns) = (done.get(Counter::ScrubbedBytes), done.get(Counter::ScrubCpuNs));
-        if bytes >= BYTES as u64 && ns > 0 {
+        if bytes != last {
+            (last, since) = (bytes, Instant::now());
+        } else if bytes >= MOST && ns > 0 && since.elapsed() >= AT_REST {
             return Ok((bytes, ns));
         }
         if start.elapsed() > PATIENCE {
@@ -157,7 +165,6 @@ fn scrubbed_by(zone: &Zone<Anonymous>, free: impl FnOnce()) -> Result<(u64, u64)
                 PATIENCE.as_secs()
             );
         }
-        std::thread::sleep(LOOK);
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where this crate lies.
 pub const HERE: &str = env!("CARGO_MANIFEST_DIR");
@@ -39,12 +40,13 @@ pub fn shim() -> &'static Path {
     })
 }
 
-/// Compiles `tests/c/<source>` once per test process and says where the result lies.
+/// Compiles `tests/c/<source>` and says where the result lies.
 pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(std::process::id().to_string());
     std::fs::create_dir_all(&folder).expect("a folder for what is compiled");
-    let name = format!("{source}{}", flags.concat().replace(|c: char| !c.is_alphanumeric(), "_"));
-    let output = folder.join(name);
+    // A name for each call: tests run side by side, and one may run what another compiles.
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    let output = folder.join(format!("{source}.{}", CALLS.fetch_add(1, Ordering::Relaxed)));
     // -O1 and no builtins: the compiler must not reason about malloc for us.
     let done = Command::new("cc")
         .args(["-std=gnu11", "-Wall", "-Wno-unused-result", "-Wno-use-after-free", "-O1", "-g"])
@@ -61,9 +63,10 @@ pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// A command with a clean slate of our variables and no shim.
+/// A command with a clean slate of our variables and no shim; a hang is an end too.
 pub fn bare(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
+    let mut command = Command::new("timeout");
+    command.args(["--signal=ABRT", "120"]).arg(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PREZERO_") {
             command.env_remove(name);

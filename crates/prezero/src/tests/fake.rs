@@ -130,7 +130,9 @@ impl Fake {
     }
 
     fn mark(&self, offset: usize, len: usize, state: u8) {
-        self.pages[offset / PAGE..(offset + len) / PAGE].iter().for_each(|p| p.store(state, Relaxed));
+        self.pages[offset / PAGE..(offset + len) / PAGE]
+            .iter()
+            .for_each(|p| p.store(state, Relaxed));
     }
 
     /// # Safety

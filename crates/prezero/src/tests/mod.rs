@@ -2,4 +2,5 @@
 
 mod fake;
 mod model;
+mod threads;
 mod world;

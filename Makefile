@@ -1,0 +1,51 @@
+# What a newcomer needs. `make help` lists it.
+CARGO ?= cargo
+PREFIX ?= /usr/local
+VENV := .venv
+PYTHON := $(VENV)/bin/python3
+BIN := target/release/prezero
+# Where cargo puts things may be set from outside; the two programs are always found here.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+build: ## build prezero and libprezero.so
+	$(CARGO) build --release
+
+demo: build $(PYTHON) ## run a NumPy program without and with prezero
+	@echo; echo "== without prezero"; $(PYTHON) bench/demo.py
+	@echo; echo "== with prezero: $(BIN) run -- $(PYTHON) bench/demo.py"
+	@$(BIN) run -- $(PYTHON) bench/demo.py
+
+test: build $(PYTHON) ## unit, property, model and end-to-end tests
+	$(CARGO) test --workspace
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
+	PYTHON=$(CURDIR)/$(PYTHON) tests/programs.sh $(BIN)
+
+bench: build $(PYTHON) ## the grid and the NumPy rounds against five allocators (20 minutes)
+	$(BIN) bench grid --idle all
+	$(BIN) bench numpy --python $(PYTHON)
+
+lint: ## formatting and clippy, as CI runs them
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+setup: ## Debian packages that tests and benchmarks use (asks for root)
+	tests/setup.sh
+
+install: build ## install into PREFIX (/usr/local)
+	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
+	install -Dm755 target/release/libprezero.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero.so
+	install -Dm644 crates/prezero-preload/include/prezero.h $(DESTDIR)$(PREFIX)/include/prezero.h
+
+$(PYTHON):
+	python3 -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check numpy
+
+clean: ## remove what was built
+	rm -rf target $(VENV)
+
+.PHONY: help build demo test bench lint setup install clean

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Debian packages that the tests and the benchmarks use: a C compiler, Python with venv and
+# its regression tests, the peers of the grid, and the programs that are run for real.
+set -eu
+as_root=
+[ "$(id -u)" -eq 0 ] || as_root=sudo
+$as_root apt-get update -q
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+    gcc libc6-dev make git python3 python3-venv libpython3-testsuite gzip xz-utils \
+    libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4
