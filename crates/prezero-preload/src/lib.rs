@@ -15,7 +15,8 @@
 //! - Giving back an address of the zone at which no live block starts ends the process
 //!   with one line that says so.
 //! - `errno` is left alone, except for what `malloc` itself reports.
-//! - Nothing here locks, and nothing allocates, on behalf of the program or for itself.
+//! - Nothing here locks. What the library itself keeps on a heap (scrubd a little, a
+//!   request nothing) comes from the kernel, never from the program's allocator.
 //!
 //! # Parts, in the order of a request
 //!
@@ -27,6 +28,7 @@
 //! | [`next`] | the functions behind ours; [`arena`] until they are known |
 //! | [`syscalls`] | memory that the program changes under us |
 //! | [`fork`], [`report`], [`env`], [`message`] | what their names say |
+//! | `own` | what Rust itself keeps on a heap, apart from the program's |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
 use std::ffi::{c_int, c_void};
@@ -45,6 +47,7 @@ pub mod fork;
 pub mod heap;
 pub mod message;
 pub mod next;
+mod own;
 pub mod process;
 pub mod report;
 pub mod syscalls;

@@ -27,9 +27,11 @@ use crate::{env, fork, report};
 
 /// The smallest reservation worth having: room for a few blocks of some megabytes.
 const MIN_LIMIT: usize = 64 << 20;
-/// Of a finite `RLIMIT_AS`, the zone reserves one part in so many: what it reserves is
-/// lost to a request too large for it, and to small blocks.
-const ADDRESS_SPACE_SHARE: usize = 4;
+/// Of a finite `RLIMIT_AS`, the zone reserves at most one part in so many: what it
+/// reserves is lost to small blocks and to a request too large for it, and glibc alone
+/// spends 64 MiB for each arena. Under less than this many times [`MIN_LIMIT`] there is
+/// no zone.
+const ADDRESS_SPACE_SHARE: usize = 8;
 
 const UNTOUCHED: u8 = 0;
 const STARTING: u8 = 1;
@@ -180,7 +182,10 @@ fn make(bytes: usize) -> Made {
         return Made::NotYet(config.threshold);
     }
     let room = address_space() / ADDRESS_SPACE_SHARE;
-    while config.limit > room && config.limit > MIN_LIMIT {
+    while config.limit > room {
+        if config.limit <= MIN_LIMIT {
+            return Made::Nothing;
+        }
         config.limit = halved(config.limit);
     }
     loop {

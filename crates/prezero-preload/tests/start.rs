@@ -43,7 +43,7 @@ fn threads_and_blocks_before_main_are_served() {
 #[test]
 fn address_space_limit_that_suffices_without_the_shim_suffices_with_it() {
     let program = compile("limited.c", &[]);
-    for limit in ["64", "256", "1024", "6000"] {
+    for limit in ["64", "100", "256", "600", "1024", "6000"] {
         assert_eq!(run(bare(&program).arg(limit)), "good\n");
         assert_eq!(run(shimmed(&program).arg(limit)), "good\n", "{limit} MiB");
     }

@@ -83,7 +83,8 @@ unsafe impl Backing for Anonymous {
     }
 
     fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        self.reservation.populate(offset, len)
+        self.reservation.populate(offset, len);
+        Ok(())
     }
 
     unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {

@@ -4,7 +4,7 @@ use crate::backing::Backing;
 use crate::page::{Order, PAGE, PageId};
 use crate::quicklist::{Class, Held};
 use crate::state::{PageState, Tally};
-use crate::stats::{FreeState, Gauges, Snapshot};
+use crate::stats::{Counter, FreeState, Gauges, Snapshot};
 use crate::zone::Zone;
 
 /// What [`Zone::check`] found wrong.
@@ -78,18 +78,31 @@ impl<B: Backing> Zone<B> {
         let engines = &self.choice().engines;
         gauges.engine_cached = engines.cached.name();
         gauges.engine_bypassing = engines.bypassing.name();
-        if engines.cached_rate > 0 {
-            gauges.clear_ns_per_page = PAGE as f64 * 1e9 / engines.cached_rate as f64;
-        }
+        gauges.clear_ns_per_page = self.clear_ns_per_page();
         gauges.fault_ns_per_page = self.fault_ns_per_page();
         gauges
     }
 
+    /// What clearing on the critical path took for each page where it was timed, else what
+    /// the calibration says, which is for memory that is hot.
+    fn clear_ns_per_page(&self) -> f64 {
+        let sum = |c| self.cpus.iter().map(|cpu| cpu.counters.get(c)).sum::<u64>();
+        let pages = sum(Counter::TimedClearBytes) / PAGE as u64;
+        let rate = self.choice().engines.cached_rate;
+        match (pages, rate) {
+            (0, 0) => 0.0,
+            (0, rate) => PAGE as f64 * 1e9 / rate as f64,
+            (pages, _) => sum(Counter::TimedClearNs) as f64 / pages as f64,
+        }
+    }
+
     /// What populating took for each page, as far as scrubd has done any.
     fn fault_ns_per_page(&self) -> f64 {
-        use crate::stats::Counter::{PrefaultCpuNs, PrefaultedBytes};
-        let pages = self.daemon.counters.get(PrefaultedBytes) / PAGE as u64;
-        if pages == 0 { 0.0 } else { self.daemon.counters.get(PrefaultCpuNs) as f64 / pages as f64 }
+        let counters = &self.daemon.counters;
+        match counters.get(Counter::PrefaultedBytes) / PAGE as u64 {
+            0 => 0.0,
+            pages => counters.get(Counter::PrefaultCpuNs) as f64 / pages as f64,
+        }
     }
 
     /// Checks every free page against its record: no page is free twice, none is foreign,

@@ -69,6 +69,17 @@ pub(crate) struct Claimed {
     pub(crate) mark: u32,
 }
 
+/// What came of asking for the block.
+#[must_use]
+pub(crate) enum Answer<'a> {
+    /// It is the caller's now.
+    Seized(Seized<'a>),
+    /// It is back where it came from, or about to be: look again.
+    Released,
+    /// It is not to be had soon: go elsewhere.
+    Kept,
+}
+
 /// See the module.
 #[repr(align(64))]
 pub(crate) struct Claim {
@@ -130,36 +141,40 @@ impl Claim {
     /// An allocation: asks for the block and, if scrubd does not answer, takes it.
     /// `fence` must guarantee that no piece of scrubd's is under way when it returns
     /// true; when it returns false nothing was guaranteed and nothing is taken.
-    pub(crate) fn seize(&self, fence: impl FnOnce() -> bool) -> Option<Seized<'_>> {
+    pub(crate) fn seize(&self, fence: impl FnOnce() -> bool) -> Answer<'_> {
         let busy = self.word.load(Acquire);
-        if busy & PHASE != BUSY {
-            return None;
-        }
         let wanted = busy & !PHASE | WANTED;
-        self.word.compare_exchange(busy, wanted, AcqRel, Relaxed).ok()?;
-        let mut now = wanted;
+        if busy & PHASE == BUSY
+            && self.word.compare_exchange(busy, wanted, AcqRel, Relaxed).is_err()
+        {
+            return Answer::Released; // it moved just now, most likely on
+        }
+        let mut now = busy;
         for _ in 0..PATIENCE {
             now = self.word.load(Acquire);
-            if now != wanted && now & PHASE != CLOSING {
-                return None; // scrubd has put it back itself: look again
+            if now & PHASE == IDLE || now & !PHASE != busy & !PHASE {
+                return Answer::Released;
             }
             spin();
         }
-        if now != wanted {
-            return None; // scrubd lost its CPU while putting it back: go elsewhere
+        // Taken by another allocation, or scrubd lost its CPU while it put the block back.
+        if now != wanted || busy & PHASE != BUSY {
+            return Answer::Kept;
         }
         let work = wanted >> WORK_SHIFT & 3;
         if work == Work::Fixed as u64 {
-            return None;
+            return Answer::Kept;
         }
         // Pieces that start from now on see `Wanted` and write nothing; the fence ends
         // the one that may be under way. Only then is the block there to be taken.
         if work == Work::Scrub as u64 && !fence() {
-            return None;
+            return Answer::Kept;
         }
         let taken = busy & !PHASE | TAKEN;
-        self.word.compare_exchange(wanted, taken, AcqRel, Relaxed).ok()?;
-        Some(Seized { claim: self, taken, block: self.read() })
+        if self.word.compare_exchange(wanted, taken, AcqRel, Relaxed).is_err() {
+            return Answer::Released;
+        }
+        Answer::Seized(Seized { claim: self, taken, block: self.read() })
     }
 
     /// The child of a fork has no scrubd: whatever the parent's held is the child's.
@@ -271,7 +286,7 @@ mod model {
                         drop(world.sequence.lock().unwrap());
                         fence_works
                     });
-                    if let Some(seized) = seized {
+                    if let Answer::Seized(seized) = seized {
                         assert!(fence_works);
                         assert!(seized.block.done <= 2 && seized.block.first == PageId(4));
                         assert_eq!(world.owners.fetch_add(1, AcqRel), 0);
@@ -320,7 +335,7 @@ mod tests {
         let session = claim.begin(PageId(8), 4, Work::Scrub, 6);
         session.progress().store(3, Release);
 
-        let seized = claim.seize(|| true).unwrap();
+        let Answer::Seized(seized) = claim.seize(|| true) else { panic!("not answered: taken") };
 
         assert_eq!(seized.block, Claimed { first: PageId(8), pages: 4, done: 3, mark: 6 });
         assert_eq!(session.close(), None);
@@ -333,18 +348,19 @@ mod tests {
         let claim = Claim::new();
         let session = claim.begin(PageId(0), 1, Work::Fixed, 0);
 
-        assert!(claim.seize(|| true).is_none());
+        assert!(matches!(claim.seize(|| true), Answer::Kept));
 
         assert!(session.close().is_some());
         session.release();
-        assert!(claim.seize(|| true).is_none(), "nothing is held");
+        assert!(matches!(claim.seize(|| true), Answer::Released), "nothing is held");
     }
 
     #[test]
     fn a_late_piece_of_an_old_claim_does_not_match_a_new_one() {
         let claim = Claim::new();
         let first = claim.begin(PageId(0), 1, Work::Scrub, 0).busy();
-        claim.seize(|| true).unwrap().release();
+        let Answer::Seized(seized) = claim.seize(|| true) else { panic!("not answered: taken") };
+        seized.release();
 
         let second = claim.begin(PageId(0), 1, Work::Scrub, 0);
 

@@ -114,10 +114,10 @@ impl Daemon {
     #[cold]
     fn rouse<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
         match self.word.load(Relaxed) {
-            state @ (DOZING | PARKED) => {
-                if self.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() {
-                    thread::futex_wake_one(&self.word);
-                }
+            state @ (DOZING | PARKED)
+                if self.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() =>
+            {
+                thread::futex_wake_one(&self.word);
             }
             UNBORN => {
                 let bytes = (u64::from(pages) * PAGE as u64).max(START_BYTES / START_FREES);
@@ -187,12 +187,13 @@ fn measure<B: Backing>(zone: &Zone<B>, topology: &Topology, choice: &'static mut
     let engines = match zone.config.engine {
         EngineChoice::Named(_) => zone.choice().engines,
         EngineChoice::Auto => match Reservation::new(SCRATCH, SCRATCH) {
-            Ok(scratch) if scratch.populate(0, SCRATCH).is_ok() => {
+            Ok(scratch) => {
+                scratch.populate(0, SCRATCH);
                 // SAFETY: the scratch memory is resident, ours, and lives until the end of
                 // this arm.
                 unsafe { clear::calibrate(scratch.base(), SCRATCH, &thread::monotonic_ns) }
             }
-            _ => zone.choice().engines,
+            Err(_) => zone.choice().engines,
         },
     };
     *choice = Choice::measured(engines, topology);

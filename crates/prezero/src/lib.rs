@@ -51,9 +51,10 @@
 //! # Files, in the order in which memory flows
 //!
 //! `backing` (the kernel), `state` and `buddy` (what is free, and what it holds),
-//! `stock`, `quicklist`, `zone` with `search` and `trust` (requests), `claim`, `scrub`,
+//! `stock`, `quicklist`, `zone` with `search` and `trust` (requests), `settle`,
+//! `put_back` and `fork` (what comes back), `claim`, `scrub`,
 //! `give_back`, `governor`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
-//! `stats`, `report` and `check` (what people see).
+//! `stats`, `report`, `summary` and `check` (what people see).
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -81,11 +82,15 @@ mod config;
 #[cfg(not(loom))]
 mod daemon;
 #[cfg(not(loom))]
+mod fork;
+#[cfg(not(loom))]
 mod give_back;
 #[cfg(not(loom))]
 mod governor;
 #[cfg(not(loom))]
 mod pressure;
+#[cfg(not(loom))]
+mod put_back;
 #[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]
@@ -93,9 +98,13 @@ mod scrub;
 #[cfg(not(loom))]
 mod search;
 #[cfg(not(loom))]
+mod settle;
+#[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
 mod stock;
+#[cfg(not(loom))]
+mod summary;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]

@@ -7,6 +7,7 @@
 //! stays together and what is free above it can go back to the kernel whole.
 
 use crate::backing::Backing;
+use crate::claim::Answer;
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::state::Tally;
 use crate::stats::Counter;
@@ -39,6 +40,9 @@ const ANY: Cost = Cost { zero: Some(1), dirty: Some(0), absent: Some(FAULT) };
 const CANDIDATES: u32 = 64;
 /// Searches that lose their block to somebody else before the request is given up.
 const ATTEMPTS: u32 = 8;
+
+/// Times that one search asks scrubd for its block.
+const SEIZES: u32 = 2;
 
 impl Cost {
     fn of(self, tally: Tally) -> Option<u64> {
@@ -89,13 +93,13 @@ impl<B: Backing> Zone<B> {
     /// Takes `pages` pages out of the buddy, the cheapest at hand.
     fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
         let order = Order::holding(pages)?.max(align);
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let best = self.best(pages, order, cost);
             // The piece that scrubd holds may be all that keeps a large block from being
             // whole, and asking for it costs little beside the use of such a block.
             let perfect = best.as_ref().is_some_and(|best| best.cost == 0);
             let worth_it = best.is_none() || order.get() >= HUGE_ORDER;
-            if !perfect && worth_it && self.seize_claim() {
+            if !perfect && worth_it && attempt < SEIZES && self.seize_claim() {
                 continue;
             }
             let best = best?;
@@ -142,8 +146,10 @@ impl<B: Backing> Zone<B> {
         if !self.claim.is_held() {
             return false;
         }
-        let Some(seized) = self.claim.seize(prezero_sys::rseq::membarrier_rseq) else {
-            return true;
+        let seized = match self.claim.seize(prezero_sys::rseq::membarrier_rseq) {
+            Answer::Seized(seized) => seized,
+            Answer::Released => return true,
+            Answer::Kept => return false,
         };
         let claimed = seized.block;
         let cleared = self.publish_zero(claimed.first, claimed.done, claimed.mark);

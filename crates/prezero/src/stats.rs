@@ -78,6 +78,8 @@ counters! {
         HitBytes "hit_bytes" Bytes "bytes of ZERO requests that were resident and zero already";
         Misses "misses" Count "ZERO requests of which some page was cleared inline";
         MissBytes "miss_bytes" Bytes "bytes of ZERO requests cleared inline";
+        TimedClearBytes "timed_clear_bytes" Bytes "of the bytes cleared inline, those in blocks large enough to be timed";
+        TimedClearNs "timed_clear_ns" Nanoseconds "time that clearing those took";
         AbsentBytes "served_absent_bytes" Bytes "bytes of ZERO requests that the kernel zero-fills when touched";
         Wastes "wastes" Count "zero blocks given to plain requests";
         WasteBytes "waste_bytes" Bytes "zero bytes given to plain requests";

@@ -21,14 +21,12 @@ use crate::config::{Config, EngineChoice};
 use crate::daemon::Daemon;
 use crate::governor::Demand;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Zero};
-use crate::quicklist::{self, BATCH, CLASSES, Class, Entry, Held, Lists};
-use crate::state::{PageState, StateMap, Tally};
+use crate::quicklist::{self, CLASSES, Class, Entry, Held, Lists};
+use crate::settle::Residency;
+use crate::state::{PageState, StateMap};
 use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
-use crate::sync::{
-    AtomicU32, Meta,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use crate::sync::{AtomicU32, Meta, Ordering::Acquire};
 use crate::trust::Trust;
 
 /// What one CPU has of its own. All-zero bytes are a valid empty value.
@@ -46,8 +44,9 @@ pub(crate) struct Cpu {
 #[allow(unsafe_code)]
 unsafe impl prezero_sys::memory::Plain for Cpu {}
 
-/// One fork in the count of forks; below it count those under way.
-const FORK: u32 = 1 << 8;
+/// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
+/// hit saves is measured: two looks at the clock, 50 ns, against 20 us at least.
+const TIMED_PAGES: u32 = 256;
 
 /// Why a zone could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -80,9 +79,9 @@ pub struct Zone<B> {
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
     pub(crate) measured: AtomicPtr<Choice>,
     /// Forks so far, times [`FORK`], plus how many are under way.
-    forks: AtomicU32,
+    pub(crate) forks: AtomicU32,
     /// Whether any page was ever marked foreign.
-    foreign: AtomicU32,
+    pub(crate) foreign: AtomicU32,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -90,18 +89,6 @@ impl<B> std::fmt::Debug for Zone<B> {
         f.debug_struct("Zone").field("pages", &self.memory.pages).finish_non_exhaustive()
     }
 }
-
-/// What the kernel says of a run of pages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Residency {
-    Resident,
-    NotResident,
-    /// It would not say, or the answer is too scattered to act on.
-    Unknown,
-}
-
-/// Of 1024 pages, more runs than this are not told apart: each costs a system call.
-const MOST_RUNS: usize = 64;
 
 /// Whether a block could be made longer where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -235,7 +222,7 @@ impl<B: Backing> Zone<B> {
         }
         // The child of a fork under way may see this page as it was before its owner
         // cleared it, and this list as it is after: then it must not be called zero.
-        if !self.fork_mark().is_multiple_of(FORK) {
+        if self.fork_is_under_way() {
             return self.free(block);
         }
         let cpu = self.cpu();
@@ -320,13 +307,6 @@ impl<B: Backing> Zone<B> {
         self.stock.sub(self.states.tally(behind, more));
         *block = Block::new(first, pages);
         Grown::Yes
-    }
-
-    /// The owner changed the mapping of these pages of his block by a system call:
-    /// when the block comes back they are replaced by fresh memory.
-    pub fn mark_foreign(&self, first: PageId, pages: u32) {
-        self.foreign.store(1, Relaxed);
-        self.states.set(first, pages, PageState::Foreign);
     }
 
     /// The engines in use, and what each is for.
@@ -428,10 +408,17 @@ impl<B: Backing> Zone<B> {
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
             let engine = self.choice().inline(bytes(tally.dirty) as usize);
+            let timed = tally.dirty >= TIMED_PAGES;
+            let began = if timed { self.clock.now_ns() } else { 0 };
             self.states.each_run(first, pages, PageState::Dirty, |run, n| {
                 self.memory.clear(engine, run, n);
                 self.states.set(run, n, PageState::Zero);
             });
+            if timed {
+                let took = self.clock.now_ns().saturating_sub(began);
+                cpu.counters.add(Counter::TimedClearBytes, bytes(tally.dirty));
+                cpu.counters.add(Counter::TimedClearNs, took);
+            }
             cpu.counters.bump(Counter::Misses);
             cpu.counters.add(Counter::MissBytes, bytes(tally.dirty));
         } else if tally.absent == 0 {
@@ -452,215 +439,6 @@ impl<B: Backing> Zone<B> {
             self.put_to_buddy(first, pages, tally);
         }
         trusted
-    }
-
-    /// Writes down what the pages of a block hold that comes back from its owner: dirty
-    /// where it is resident, absent where he never touched it.
-    #[inline]
-    fn settle(&self, first: PageId, pages: u32) -> Tally {
-        let dirty = Tally { dirty: pages, ..Tally::default() };
-        if self.states.all(first, pages, PageState::Dirty) {
-            return dirty;
-        }
-        if self.states.all(first, pages, PageState::Zero) {
-            self.states.set(first, pages, PageState::Dirty);
-            return dirty;
-        }
-        self.settle_slowly(first, pages)
-    }
-
-    #[cold]
-    fn settle_slowly(&self, first: PageId, pages: u32) -> Tally {
-        self.replace_foreign(first, pages);
-        self.states.each_run(first, pages, PageState::Zero, |run, n| {
-            self.states.set(run, n, PageState::Dirty);
-        });
-        self.states.each_run(first, pages, PageState::Absent, |run, n| self.settle_absent(run, n));
-        self.states.tally(first, pages)
-    }
-
-    /// Of pages that were absent when they were handed out, which were touched? What is
-    /// not resident was never touched, or was written and swapped out: it is released,
-    /// which makes it absent either way.
-    fn settle_absent(&self, first: PageId, pages: u32) {
-        self.each_residency(first, pages, |run, n, residency| {
-            let absent = residency == Residency::NotResident && self.memory.release(run, n).is_ok();
-            if !absent {
-                self.states.set(run, n, PageState::Dirty);
-            }
-        });
-    }
-
-    /// Calls `each` for the runs of owned pages that are resident and those that are not.
-    fn each_residency(
-        &self,
-        first: PageId,
-        pages: u32,
-        mut each: impl FnMut(PageId, u32, Residency),
-    ) {
-        let mut map = [0u8; 1024];
-        for at in (0..pages).step_by(map.len()) {
-            let n = (pages - at).min(map.len() as u32);
-            let page = first.plus(at);
-            let map = &mut map[..n as usize];
-            if self.memory.backing().residency(page.index() * PAGE, map).is_err() {
-                each(page, n, Residency::Unknown);
-                continue;
-            }
-            let runs = || map.chunk_by(|a, b| a & 1 == b & 1);
-            if runs().nth(MOST_RUNS).is_some() {
-                each(page, n, Residency::Unknown);
-                continue;
-            }
-            let mut start = 0;
-            for run in runs() {
-                let resident = run[0] & 1 != 0;
-                let residency = if resident { Residency::Resident } else { Residency::NotResident };
-                each(page.plus(start), run.len() as u32, residency);
-                start += run.len() as u32;
-            }
-        }
-    }
-
-    /// Puts fresh memory where the owner changed the mapping. What cannot be replaced
-    /// stays marked, and is never used again.
-    fn replace_foreign(&self, first: PageId, pages: u32) {
-        if self.foreign.load(Relaxed) == 0 {
-            return;
-        }
-        self.states.each_run(first, pages, PageState::Foreign, |run, n| {
-            if self.memory.replace(run, n).is_ok() {
-                self.states.set(run, n, PageState::Absent);
-            } else {
-                self.cpu().counters.bump(Counter::BackingErrors);
-            }
-        });
-    }
-
-    /// Puts a settled block where it will be found again: this CPU's lists, then the buddy.
-    #[inline]
-    pub(crate) fn put_back(&self, cpu: &Cpu, first: PageId, pages: u32, held: Held, tally: Tally) {
-        let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
-        let Some(class) = class else { return self.put_to_buddy(first, pages, tally) };
-        let lists = &cpu.lists[class.index()];
-        let entry = lists.stamp(Entry::new(first, held, self.tick_of_free()));
-        let slots = class.slots();
-        if held == Held::Zero {
-            if lists.zero.push(entry, slots).is_ok() {
-                return;
-            }
-            cpu.counters.bump(Counter::Overflows);
-        }
-        if lists.hot_cold.push(entry, slots).is_ok() {
-            return;
-        }
-        self.overflow(cpu, class, BATCH.min(slots));
-        if lists.hot_cold.push(entry, slots).is_err() {
-            self.put_to_buddy(first, pages, tally);
-        }
-    }
-
-    /// Moves the coldest blocks of a hot-cold list to the buddy, zero state and all.
-    #[cold]
-    pub(crate) fn overflow(&self, cpu: &Cpu, class: Class, blocks: usize) {
-        let lists = &cpu.lists[class.index()];
-        for _ in 0..blocks {
-            let Some(entry) = lists.hot_cold.take_coldest(lists.newest(), |_| true) else { return };
-            cpu.counters.bump(Counter::BuddyOverflows);
-            let tally = self.states.tally(entry.first, class.pages());
-            self.put_to_buddy(entry.first, class.pages(), tally);
-        }
-    }
-
-    /// Frees a settled run into the buddy.
-    pub(crate) fn put_to_buddy(&self, first: PageId, pages: u32, tally: Tally) {
-        if tally.foreign > 0 {
-            return self.abandon_foreign(first, pages);
-        }
-        if tally.absent < pages {
-            let tick = self.tick_of_free().max(1);
-            for huge in first.huge()..=first.plus(pages - 1).huge() {
-                self.freed_at[huge].store(tick, Relaxed);
-            }
-        }
-        self.stock.add(tally);
-        self.buddy.put_run(first, pages);
-    }
-
-    /// Frees a run that was only borrowed from the free memory: it is as old as it was.
-    pub(crate) fn return_to_buddy(&self, first: PageId, pages: u32) {
-        let tally = self.states.tally(first, pages);
-        if tally.absent < pages {
-            for freed_at in &self.freed_at[first.huge()..=first.plus(pages - 1).huge()] {
-                if freed_at.load(Relaxed) == 0 {
-                    // It comes off a quicklist that kept it for long.
-                    freed_at.store(self.clock.long_ago(), Relaxed);
-                }
-            }
-        }
-        self.stock.add(tally);
-        self.buddy.put_run(first, pages);
-    }
-
-    /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the
-    /// clock, and what is freed must not look as old as scrubd's sleep is long.
-    #[inline]
-    fn tick_of_free(&self) -> u32 {
-        if self.daemon.is_parked() { self.clock.turn().1 } else { self.clock.tick() }
-    }
-
-    /// What to hand to [`publish_zero`](Zone::publish_zero) for clearing that starts now.
-    pub(crate) fn fork_mark(&self) -> u32 {
-        self.forks.load(Acquire)
-    }
-
-    /// Marks as zero the dirty pages among `first..first+done`, which were cleared after
-    /// `mark` was taken, and returns how many they were; none if a fork began since: its
-    /// child may see this record and the pages as they were before.
-    pub(crate) fn publish_zero(&self, first: PageId, done: u32, mark: u32) -> u32 {
-        if !mark.is_multiple_of(FORK) || self.fork_mark() != mark {
-            return 0;
-        }
-        let cleared = self.states.tally(first, done).dirty;
-        self.states.each_run(first, done, PageState::Dirty, |run, n| {
-            self.states.set(run, n, PageState::Zero);
-        });
-        cleared
-    }
-
-    /// Pages whose mapping could not be mended are never used again; the rest is freed.
-    #[cold]
-    fn abandon_foreign(&self, first: PageId, pages: u32) {
-        for state in [PageState::Absent, PageState::Zero, PageState::Dirty] {
-            self.states.each_run(first, pages, state, |run, n| {
-                self.put_to_buddy(run, n, self.states.tally(run, n));
-            });
-        }
-    }
-
-    /// A fork is about to copy this zone. What is cleared from here on must not be
-    /// called zero in the child: the copy of a page may be older than the copy of its
-    /// record. Nothing stops, the publishers of zero look at this number.
-    pub fn before_fork(&self) {
-        self.forks.fetch_add(FORK + 1, AcqRel);
-    }
-
-    /// The fork is over, in the parent.
-    pub fn after_fork_in_parent(&self) {
-        self.forks.fetch_sub(1, AcqRel);
-    }
-
-    /// The fork is over, in the child: it has no scrubd, its own account, and the block
-    /// that the parent's scrubd was clearing, whose content it knows nothing of.
-    pub fn after_fork_in_child(&self) {
-        self.forks.store(0, Release);
-        for cpu in self.cpus.iter() {
-            cpu.counters.reset();
-        }
-        self.daemon.after_fork_in_child();
-        if let Some(claimed) = self.claim.inherit() {
-            self.return_to_buddy(claimed.first, claimed.pages);
-        }
     }
 }
 

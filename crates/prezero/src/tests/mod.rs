@@ -2,5 +2,6 @@
 
 mod fake;
 mod model;
+mod scenarios;
 mod threads;
 mod world;

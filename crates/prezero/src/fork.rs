@@ -1,0 +1,66 @@
+//! Fork: what the child may believe.
+//!
+//! A fork copies page after page while other threads of the parent go on, so the child
+//! may see a record as it is after a page was cleared, and the page as it was before.
+//! Nobody is stopped for it. Whoever is about to record pages as zero looks whether a fork
+//! began since they were cleared, and if so lets them be dirty.
+
+use crate::backing::Backing;
+use crate::page::PageId;
+use crate::state::PageState;
+use crate::sync::Ordering::{AcqRel, Acquire, Release};
+use crate::zone::Zone;
+
+/// One fork in the count of forks; below it count those under way.
+const FORK: u32 = 1 << 8;
+
+impl<B: Backing> Zone<B> {
+    /// What to hand to [`publish_zero`](Zone::publish_zero) for clearing that starts now.
+    pub(crate) fn fork_mark(&self) -> u32 {
+        self.forks.load(Acquire)
+    }
+
+    /// Whether some thread is forking right now.
+    pub(crate) fn fork_is_under_way(&self) -> bool {
+        !self.fork_mark().is_multiple_of(FORK)
+    }
+
+    /// Marks as zero the dirty pages among `first..first+done`, which were cleared after
+    /// `mark` was taken, and returns how many they were; none if a fork began since: its
+    /// child may see this record and the pages as they were before.
+    pub(crate) fn publish_zero(&self, first: PageId, done: u32, mark: u32) -> u32 {
+        if !mark.is_multiple_of(FORK) || self.fork_mark() != mark {
+            return 0;
+        }
+        let cleared = self.states.tally(first, done).dirty;
+        self.states.each_run(first, done, PageState::Dirty, |run, n| {
+            self.states.set(run, n, PageState::Zero);
+        });
+        cleared
+    }
+
+    /// A fork is about to copy this zone. What is cleared from here on must not be
+    /// called zero in the child: the copy of a page may be older than the copy of its
+    /// record. Nothing stops, the publishers of zero look at this number.
+    pub fn before_fork(&self) {
+        self.forks.fetch_add(FORK + 1, AcqRel);
+    }
+
+    /// The fork is over, in the parent.
+    pub fn after_fork_in_parent(&self) {
+        self.forks.fetch_sub(1, AcqRel);
+    }
+
+    /// The fork is over, in the child: it has no scrubd, its own account, and the block
+    /// that the parent's scrubd was clearing, whose content it knows nothing of.
+    pub fn after_fork_in_child(&self) {
+        self.forks.store(0, Release);
+        for cpu in self.cpus.iter() {
+            cpu.counters.reset();
+        }
+        self.daemon.after_fork_in_child();
+        if let Some(claimed) = self.claim.inherit() {
+            self.return_to_buddy(claimed.first, claimed.pages);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a block holds that comes back from its owner.
+//!
+//! Dirty where he may have written, absent where he never touched it, fresh where he
+//! changed the mapping. Nothing is zero here: that takes proof.
+
+use crate::backing::Backing;
+use crate::page::{PAGE, PageId};
+use crate::state::{PageState, Tally};
+use crate::stats::Counter;
+use crate::sync::Ordering::Relaxed;
+use crate::zone::Zone;
+
+/// What the kernel says of a run of pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Residency {
+    Resident,
+    NotResident,
+    /// It would not say, or the answer is too scattered to act on.
+    Unknown,
+}
+
+/// Of 1024 pages, more runs than this are not told apart: each costs a system call.
+const MOST_RUNS: usize = 64;
+
+impl<B: Backing> Zone<B> {
+    /// The owner changed the mapping of these pages of his block by a system call:
+    /// when the block comes back they are replaced by fresh memory.
+    pub fn mark_foreign(&self, first: PageId, pages: u32) {
+        self.foreign.store(1, Relaxed);
+        self.states.set(first, pages, PageState::Foreign);
+    }
+
+    /// Writes down what the pages of a block hold that comes back from its owner: dirty
+    /// where it is resident, absent where he never touched it.
+    #[inline]
+    pub(crate) fn settle(&self, first: PageId, pages: u32) -> Tally {
+        let dirty = Tally { dirty: pages, ..Tally::default() };
+        if self.states.all(first, pages, PageState::Dirty) {
+            return dirty;
+        }
+        if self.states.all(first, pages, PageState::Zero) {
+            self.states.set(first, pages, PageState::Dirty);
+            return dirty;
+        }
+        self.settle_slowly(first, pages)
+    }
+
+    #[cold]
+    fn settle_slowly(&self, first: PageId, pages: u32) -> Tally {
+        self.replace_foreign(first, pages);
+        self.states.each_run(first, pages, PageState::Zero, |run, n| {
+            self.states.set(run, n, PageState::Dirty);
+        });
+        self.states.each_run(first, pages, PageState::Absent, |run, n| self.settle_absent(run, n));
+        self.states.tally(first, pages)
+    }
+
+    /// Of pages that were absent when they were handed out, which were touched? What is
+    /// not resident was never touched, or was written and swapped out: it is released,
+    /// which makes it absent either way.
+    fn settle_absent(&self, first: PageId, pages: u32) {
+        self.each_residency(first, pages, |run, n, residency| {
+            let absent = residency == Residency::NotResident && self.memory.release(run, n).is_ok();
+            if !absent {
+                self.states.set(run, n, PageState::Dirty);
+            }
+        });
+    }
+
+    /// Calls `each` for the runs of owned pages that are resident and those that are not.
+    pub(crate) fn each_residency(
+        &self,
+        first: PageId,
+        pages: u32,
+        mut each: impl FnMut(PageId, u32, Residency),
+    ) {
+        let mut map = [0u8; 1024];
+        for at in (0..pages).step_by(map.len()) {
+            let n = (pages - at).min(map.len() as u32);
+            let page = first.plus(at);
+            let map = &mut map[..n as usize];
+            if self.memory.backing().residency(page.index() * PAGE, map).is_err() {
+                each(page, n, Residency::Unknown);
+                continue;
+            }
+            let runs = || map.chunk_by(|a, b| a & 1 == b & 1);
+            if runs().nth(MOST_RUNS).is_some() {
+                each(page, n, Residency::Unknown);
+                continue;
+            }
+            let mut start = 0;
+            for run in runs() {
+                let resident = run[0] & 1 != 0;
+                let residency = if resident { Residency::Resident } else { Residency::NotResident };
+                each(page.plus(start), run.len() as u32, residency);
+                start += run.len() as u32;
+            }
+        }
+    }
+
+    /// Puts fresh memory where the owner changed the mapping. What cannot be replaced
+    /// stays marked, and is never used again.
+    pub(crate) fn replace_foreign(&self, first: PageId, pages: u32) {
+        if self.foreign.load(Relaxed) == 0 {
+            return;
+        }
+        self.states.each_run(first, pages, PageState::Foreign, |run, n| {
+            if self.memory.replace(run, n).is_ok() {
+                self.states.set(run, n, PageState::Absent);
+            } else {
+                self.cpu().counters.bump(Counter::BackingErrors);
+            }
+        });
+    }
+}
