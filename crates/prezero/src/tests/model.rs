@@ -4,8 +4,11 @@
 //! no page has two owners, what owners wrote is intact, the armed checker finds nothing,
 //! free and owned pages add up, and the counters tell the same story.
 
+mod ops;
+
 use proptest::prelude::*;
 
+use self::ops::{Op, Part, Refusal, Request, operation, refusal, verify};
 use super::fake::{Fault, pass};
 use super::world::{World, holds};
 use crate::config::Verify;
@@ -20,98 +23,6 @@ const PAGES: u32 = 512 * HUGE_BLOCKS as u32;
 /// Histories, and the longest of them.
 const CASES: u32 = 400;
 const OPS: usize = 60;
-
-#[derive(Clone, Copy, Debug)]
-enum Request {
-    Zero,
-    OnlyZero,
-    Plain,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Refusal {
-    Populate,
-    Release,
-    Replace,
-    Residency,
-}
-
-/// Pages of a block as fractions of it, in 256ths: where they begin and how many.
-type Part = (u8, u8);
-
-#[derive(Clone, Copy, Debug)]
-enum Op {
-    Take(Request, u32, u32),
-    Write(usize, Part, u8),
-    Free(usize),
-    FreeZeroed(usize),
-    TailTo(usize, u8),
-    Grow(usize, u32),
-    /// The owner changes a mapping, and may write into what he got.
-    Foreign(usize, Part, Option<u8>),
-    SwapOut(u32, u32),
-    Pass(u64),
-    Step(Mood, u32),
-    Reclaim,
-    Fork,
-    Refuse(Refusal, Fault),
-}
-
-fn pages() -> impl Strategy<Value = u32> {
-    prop_oneof![
-        2 => (0u32..10).prop_map(|order| 1 << order),
-        1 => (1u32..=32).prop_map(|granules| granules * 16),
-        1 => 1u32..64,
-        1 => 1u32..2048,
-    ]
-}
-
-fn operation() -> impl Strategy<Value = Op> {
-    let request = prop_oneof![
-        3 => Just(Request::Zero), 1 => Just(Request::OnlyZero), 2 => Just(Request::Plain)
-    ];
-    let align = prop_oneof![4 => Just(0u32), 1 => 0u32..11];
-    let which = any::<prop::sample::Index>().prop_map(|index| index.index(1 << 16));
-    let which = || which.clone();
-    let byte = || 1u8..=255;
-    let mood =
-        prop_oneof![4 => Just(Mood::Normal), 1 => Just(Mood::Resting), 1 => Just(Mood::Pressed)];
-    let time = prop_oneof![
-        Just(10_000u64),
-        Just(200_000),
-        Just(1_000_000),
-        Just(110_000_000),
-        Just(700_000_000)
-    ];
-    prop_oneof![
-        12 => (request, pages(), align).prop_map(|(r, p, a)| Op::Take(r, p, a)),
-        8 => (which(), any::<Part>(), byte()).prop_map(|(w, p, b)| Op::Write(w, p, b)),
-        7 => which().prop_map(Op::Free),
-        4 => which().prop_map(Op::FreeZeroed),
-        2 => (which(), any::<u8>()).prop_map(|(w, n)| Op::TailTo(w, n)),
-        2 => (which(), 1u32..300).prop_map(|(w, n)| Op::Grow(w, n)),
-        1 => (which(), any::<Part>(), prop::option::of(byte()))
-            .prop_map(|(w, p, b)| Op::Foreign(w, p, b)),
-        1 => (0..PAGES, 1u32..600).prop_map(|(p, n)| Op::SwapOut(p, n)),
-        5 => time.prop_map(Op::Pass),
-        8 => (mood, 1u32..30).prop_map(|(m, n)| Op::Step(m, n)),
-        1 => Just(Op::Reclaim),
-        1 => Just(Op::Fork),
-    ]
-}
-
-fn refusal() -> impl Strategy<Value = Op> {
-    let call = prop_oneof![
-        Just(Refusal::Populate),
-        Just(Refusal::Release),
-        Just(Refusal::Replace),
-        Just(Refusal::Residency)
-    ];
-    let fault = prop_oneof![
-        2 => Just(Fault::Never), 2 => (1u32..5).prop_map(Fault::Nth), 1 => Just(Fault::Always)
-    ];
-    (call, fault).prop_map(|(c, f)| Op::Refuse(c, f))
-}
 
 /// What a page in somebody's hands must hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -395,11 +306,10 @@ impl Run {
         }
         self.assert_sums();
         self.assert_counters();
-        if let Some((zero, prefaulted)) = &self.fork {
-            if self.world.count(Counter::PrefaultedBytes) == *prefaulted {
-                let born = (0..PAGES).find(|&p| self.is_free_zero(p) && !zero[p as usize]);
-                assert_eq!(born, None, "zero was published while a fork was under way");
-            }
+        let Some((zero, prefaulted)) = &self.fork else { return };
+        if self.world.count(Counter::PrefaultedBytes) == *prefaulted {
+            let born = (0..PAGES).find(|&p| self.is_free_zero(p) && !zero[p as usize]);
+            assert_eq!(born, None, "zero was published while a fork was under way");
         }
     }
 
@@ -458,10 +368,6 @@ impl Run {
             assert_eq!(held, None, "recorded as absent, and the kernel holds it");
         }
     }
-}
-
-fn verify() -> impl Strategy<Value = Verify> {
-    prop_oneof![Just(Verify::Off), Just(Verify::Sample), Just(Verify::Full)]
 }
 
 fn run(verify: Verify, scrubs: bool, ops: &[Op]) {

@@ -1,0 +1,139 @@
+//! Forks, and blocks that are taken out of scrubd's hands.
+
+use super::super::fake::pass;
+use super::super::world::{RESTED_NS, World, is_zero};
+use super::{ANY, SMALL, bytes};
+use crate::claim::{Answer, Claimed, Work};
+use crate::page::{HUGE_PAGES, PageId};
+use crate::scrub::Mood;
+use crate::state::PageState;
+use crate::stats::Counter;
+
+#[test]
+fn what_is_cleared_while_a_fork_begins_is_not_called_zero() {
+    let world = World::new(1);
+    let block = world.zero(SMALL);
+    world.fill(block.first(), SMALL, 1);
+    let first = block.first();
+    world.zone.free(block);
+    let mark = world.zone.fork_mark();
+
+    world.zone.before_fork();
+    assert_eq!(world.zone.publish_zero(first, SMALL, mark), 0, "under way");
+    assert_eq!(world.zone.publish_zero(first, SMALL, world.zone.fork_mark()), 0, "begun in it");
+    world.zone.after_fork_in_parent();
+    assert_eq!(world.zone.publish_zero(first, SMALL, mark), 0, "one came between");
+    assert_eq!(world.tally().zero, 0);
+}
+
+#[test]
+fn two_forks_at_once_are_both_seen() {
+    let world = World::new(1);
+    world.soil(world.zero(SMALL));
+    let first = PageId(0);
+    world.zone.before_fork();
+    world.zone.before_fork();
+    assert_eq!(world.zone.publish_zero(first, SMALL, world.zone.fork_mark()), 0);
+    world.zone.after_fork_in_parent();
+    assert_eq!(world.zone.publish_zero(first, SMALL, world.zone.fork_mark()), 0);
+    world.zone.after_fork_in_parent();
+    world.fill(first, SMALL, 0);
+    assert_eq!(world.zone.publish_zero(first, SMALL, world.zone.fork_mark()), SMALL);
+}
+
+#[test]
+fn while_a_fork_is_under_way_nothing_becomes_zero_and_afterwards_it_does() {
+    let mut world = World::new(1);
+    world.soil(world.zero(SMALL));
+    pass(RESTED_NS);
+    world.zone.before_fork();
+    for _ in 0..10 {
+        world.scrubber.step(&world.zone, Mood::Normal);
+    }
+    let block = world.zero(SMALL);
+    world.zone.free_zeroed(block);
+    assert_eq!(world.tally().zero, 0);
+
+    world.zone.after_fork_in_parent();
+    world.scrub();
+
+    assert_eq!(world.tally().zero, SMALL);
+    world.assert_sound();
+}
+
+/// Takes a dirty block out of the buddy as scrubd does, half cleared.
+fn claim_half(world: &World) -> (PageId, u64) {
+    world.soil(world.zero(HUGE_PAGES));
+    world.zone.reclaim();
+    let first = world.zone.plain(HUGE_PAGES, ANY).unwrap().first();
+    world.fill(first, HUGE_PAGES, 0x11);
+    world.zone.states.set(first, HUGE_PAGES, PageState::Dirty);
+    let session = world.zone.claim.begin(first, HUGE_PAGES, Work::Scrub, world.zone.fork_mark());
+    world.fill(first, 256, 0);
+    session.progress().store(256, std::sync::atomic::Ordering::Release);
+    (first, session.busy())
+}
+
+#[test]
+fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
+    let world = World::new(1);
+    claim_half(&world);
+    world.zone.before_fork();
+
+    world.zone.after_fork_in_child();
+
+    world.assert_sound();
+    assert_eq!(world.tally().dirty, HUGE_PAGES);
+    let block = world.zero(HUGE_PAGES);
+    assert!(is_zero(&world.zone, &block));
+    assert_eq!(world.count(Counter::ZeroRequests), 1, "its account is its own");
+    world.zone.free(block);
+}
+
+#[test]
+fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
+    let world = World::new(1);
+    let (first, _) = claim_half(&world);
+    let Answer::Seized(seized) = world.zone.claim.seize(|| true) else {
+        panic!("nobody answers");
+    };
+    let Claimed { pages, done, .. } = seized.block;
+    assert_eq!((pages, done), (HUGE_PAGES, 256));
+    world.zone.return_to_buddy(first, pages);
+    // The fork comes before the release.
+    world.zone.before_fork();
+
+    world.zone.after_fork_in_child();
+
+    world.assert_sound();
+    let block = world.zero(HUGE_PAGES);
+    assert!(world.zone.zero(1, ANY).is_none(), "one owner");
+    world.zone.free(block);
+}
+
+#[test]
+fn a_seized_block_is_zero_as_far_as_scrubd_came() {
+    let world = World::new(1);
+    claim_half(&world);
+
+    let block = world.zero(HUGE_PAGES);
+
+    assert!(is_zero(&world.zone, &block));
+    assert_eq!(world.count(Counter::MissBytes), bytes(256));
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn a_seized_block_whose_clearing_met_a_fork_is_cleared_again() {
+    let world = World::new(1);
+    claim_half(&world);
+    world.zone.before_fork();
+    world.zone.after_fork_in_parent();
+
+    let block = world.zero(HUGE_PAGES);
+
+    assert_eq!(world.count(Counter::MissBytes), bytes(HUGE_PAGES));
+    assert!(is_zero(&world.zone, &block));
+    world.zone.free(block);
+}

@@ -1,0 +1,184 @@
+//! What goes back to the kernel, and what owners did behind the zone's back.
+
+use std::time::Duration;
+
+use super::super::fake::{Fault, pass};
+use super::super::world::{World, holds, is_zero};
+use super::{ANY, SMALL, bytes};
+use crate::page::{HUGE_PAGES, PageId};
+use crate::scrub::Mood;
+use crate::state::Tally;
+use crate::stats::Counter;
+
+#[test]
+fn decay_releases_what_idles_and_not_what_is_in_use() {
+    let mut world = World::with(4, |config| config.decay = Duration::from_secs(1));
+    let used = world.zero(100);
+    world.fill(used.first(), 100, 3);
+    // Idle: in the buddy, on a hot-cold list, and scrubbed.
+    for pages in [700, SMALL, 17] {
+        world.soil(world.zero(pages));
+    }
+    world.scrub();
+    assert!(world.tally().zero > 0);
+
+    for _ in 0..40 {
+        pass(100_000_000);
+        world.work(Mood::Normal);
+    }
+
+    assert_eq!(world.zone.snapshot().gauges.absent_bytes, bytes(4 * HUGE_PAGES - 100));
+    assert!((0..100).all(|n| holds(&world.zone, used.first().plus(n), 3)));
+    assert!((0..100).all(|n| world.fake().holds(used.first().plus(n))));
+    let held = (0..4 * HUGE_PAGES).filter(|&p| world.fake().holds(PageId(p))).count();
+    assert_eq!(held, 100);
+    world.zone.free(used);
+    world.assert_sound();
+}
+
+#[test]
+fn memory_that_is_used_again_and_again_does_not_decay() {
+    let mut world = World::with(1, |config| config.decay = Duration::from_secs(1));
+    for _ in 0..100 {
+        world.soil(world.zero(SMALL));
+        pass(100_000_000);
+        world.work(Mood::Resting);
+    }
+    assert_eq!(world.count(Counter::ReleasedBytes), 0);
+}
+
+#[test]
+fn under_pressure_everything_idle_goes_back_at_once() {
+    let mut world = World::new(4);
+    for pages in [1, SMALL, 17, 600] {
+        world.soil(world.zero(pages));
+    }
+
+    world.work(Mood::Pressed);
+
+    assert_eq!(world.tally().absent, 4 * HUGE_PAGES);
+    assert!((0..4 * HUGE_PAGES).all(|p| !world.fake().holds(PageId(p))));
+    assert_eq!(world.count(Counter::ReleasedBytes), bytes(1 + SMALL + 17 + 600));
+    world.assert_sound();
+}
+
+#[test]
+fn reclaim_gives_back_what_lies_on_quicklists() {
+    let world = World::new(1);
+    world.soil(world.zero(SMALL));
+    world.zone.reclaim();
+    assert_eq!(world.tally().absent, HUGE_PAGES);
+}
+
+#[test]
+fn a_refused_release_keeps_the_memory_and_brings_scrubd_to_rest() {
+    let mut world = World::new(2);
+    world.soil(world.zero(700));
+    world.fake().releases.refuse(Fault::Always);
+
+    world.work(Mood::Pressed);
+
+    assert!(world.count(Counter::BackingErrors) > 0);
+    assert_eq!(world.count(Counter::ReleasedBytes), 0);
+    world.assert_sound();
+    let again = world.zero(700);
+    assert!(is_zero(&world.zone, &again));
+    world.zone.free(again);
+}
+
+#[test]
+fn a_page_that_was_swapped_out_is_not_taken_for_untouched() {
+    let world = World::new(1);
+    let block = world.zero(64);
+    let first = block.first();
+    world.fill(first, 64, 0x5A);
+    (0..64).for_each(|n| world.fake().swap_out(first.plus(n)));
+    world.zone.free(block);
+    world.assert_sound();
+
+    let block = world.zero(HUGE_PAGES);
+
+    assert!(is_zero(&world.zone, &block), "the kernel brought back what was swapped out");
+    world.zone.free(block);
+}
+
+#[test]
+fn pages_that_were_never_touched_stay_absent() {
+    let world = World::new(1);
+    let block = world.zero(64);
+    world.fill(block.first(), 3, 1);
+    world.zone.free(block);
+    assert_eq!(world.tally(), Tally { dirty: 3, absent: HUGE_PAGES - 3, ..Tally::default() });
+}
+
+#[test]
+fn if_the_kernel_will_not_tell_everything_counts_as_written() {
+    let world = World::new(1);
+    world.fake().residencies.refuse(Fault::Always);
+    let block = world.zero(64);
+    world.fill(block.first(), 64, 1);
+    world.zone.free(block);
+    let block = world.zero(64);
+    assert!(is_zero(&world.zone, &block));
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn foreign_pages_are_replaced_when_their_block_comes_back() {
+    let world = World::new(1);
+    let block = world.zero(64);
+    let first = block.first();
+    world.fill(first, 64, 0x77);
+    world.zone.mark_foreign(first.plus(8), 4);
+
+    world.zone.free(block);
+
+    assert_eq!(world.fake().replaces.made(), 1);
+    assert_eq!(world.tally(), Tally { dirty: 60, absent: 452, ..Tally::default() });
+    assert!((8..12).all(|n| holds(&world.zone, first.plus(n), 0)));
+    world.assert_sound();
+}
+
+#[test]
+fn foreign_pages_that_cannot_be_replaced_are_never_used_again() {
+    let world = World::new(1);
+    let block = world.zero(64);
+    world.fill(block.first(), 64, 0x77);
+    world.zone.mark_foreign(block.first().plus(8), 4);
+    world.fake().replaces.refuse(Fault::Always);
+
+    world.zone.free(block);
+
+    world.assert_sound();
+    assert_eq!(world.tally().foreign, 4);
+    assert_eq!(world.count(Counter::BackingErrors), 1);
+    let mut all = Vec::new();
+    while let Some(page) = world.zone.zero(1, ANY) {
+        assert!(is_zero(&world.zone, &page));
+        all.push(page);
+    }
+    assert_eq!(all.len() as u32, HUGE_PAGES - 4);
+    all.into_iter().for_each(|page| world.zone.free(page));
+}
+
+#[test]
+fn a_zero_block_with_foreign_pages_comes_back_as_zero_and_absent() {
+    let world = World::new(1);
+    let block = world.zero(64);
+    world.zone.mark_foreign(block.first(), 4);
+    world.zone.free_zeroed(block);
+    assert_eq!(world.fake().replaces.made(), 1);
+    assert_eq!(world.tally().absent, HUGE_PAGES);
+    world.assert_sound();
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "free_zeroed")]
+fn a_false_proof_is_caught_in_debug_builds() {
+    let world = World::new(1);
+    let block = world.zero(4);
+    world.fill(block.first().plus(2), 1, 1);
+    world.zone.free_zeroed(block);
+}

@@ -1,0 +1,191 @@
+//! What each request hands out, and that zero state survives what lies between.
+#![allow(unsafe_code)]
+
+use super::super::fake::{Fake, now};
+use super::super::world::{World, config, holds, is_zero};
+use super::{ANY, SMALL, bytes, order};
+use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
+use crate::quicklist::{BATCH, SLOTS};
+use crate::state::PageState;
+use crate::stats::Counter;
+use crate::zone::{Grown, Zone, ZoneError};
+
+#[test]
+fn a_half_zero_block_is_cleared_only_in_its_dirty_half() {
+    let world = World::new(1);
+    let block = world.zero(HUGE_PAGES);
+    world.fill(block.first(), HUGE_PAGES, 7);
+    let front = world.zone.tail_to(block.into_dirty(), 200);
+    // Zero by its owner's word, dirty behind it: then both merge.
+    let (first, tail) = (front.first(), PageId(200));
+    world.fill(first, 200, 0);
+    // SAFETY: the front is ours, and was just cleared.
+    let zero = unsafe { world.zone.adopt_zero(first, 200) };
+    world.zone.states.set(first, 200, PageState::Zero);
+    world.zone.free_zeroed(zero);
+    assert_eq!(world.states(tail, 312).dirty, 312);
+
+    let whole = world.zero(HUGE_PAGES);
+
+    assert!(is_zero(&world.zone, &whole));
+    assert_eq!(world.count(Counter::MissBytes), bytes(312));
+    assert_eq!(world.count(Counter::HitBytes), bytes(200));
+    world.zone.free(whole);
+    world.assert_sound();
+}
+
+#[test]
+fn zero_state_survives_split_and_merge() {
+    let mut world = World::new(1);
+    world.stock_zero(HUGE_PAGES);
+
+    let blocks: Vec<_> =
+        [1, 3, 100, 40].map(|pages| world.zone.only_zero(pages, ANY).unwrap()).into();
+    blocks.into_iter().for_each(|block| world.zone.free_zeroed(block));
+    world.drain();
+
+    let whole = world.zone.only_zero(HUGE_PAGES, ANY).expect("all of it is zero still");
+    assert!(is_zero(&world.zone, &whole));
+    world.zone.free(whole);
+}
+
+#[test]
+fn zero_blocks_overflow_to_hot_cold_and_to_the_buddy_and_stay_zero() {
+    let mut world = World::new(4);
+    let many = 3 * SLOTS as u32;
+    world.stock_zero(many * SMALL);
+    let blocks: Vec<_> = (0..many).map(|_| world.zone.only_zero(SMALL, ANY).unwrap()).collect();
+    let before = world.zone.snapshot();
+
+    blocks.into_iter().for_each(|block| world.zone.free_zeroed(block));
+
+    let moved = world.zone.snapshot().delta(&before);
+    assert_eq!(moved.get(Counter::Overflows), u64::from(many) - SLOTS as u64);
+    let batches = moved.get(Counter::BuddyOverflows);
+    assert!(batches >= SLOTS as u64 && batches.is_multiple_of(BATCH as u64), "{batches}");
+    let again: Vec<_> = (0..many).map(|_| world.zone.only_zero(SMALL, ANY).unwrap()).collect();
+    assert!(again.iter().all(|block| is_zero(&world.zone, block)));
+    assert_eq!(world.count(Counter::MissBytes), before.get(Counter::MissBytes));
+    again.into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn a_small_block_is_refiled_from_hot_cold_to_the_zero_list() {
+    let mut world = World::new(1);
+    world.soil(world.zero(SMALL));
+
+    world.scrub();
+
+    assert_eq!(world.count(Counter::Refiles), 1);
+    let gauges = world.zone.snapshot().gauges;
+    assert_eq!((gauges.quicklist_zero_bytes, gauges.quicklist_hot_cold_bytes), (bytes(SMALL), 0));
+    let block = world.zone.only_zero(SMALL, ANY).unwrap();
+    assert!(is_zero(&world.zone, &block));
+    world.zone.free(block);
+}
+
+#[test]
+fn only_zero_neither_clears_nor_asks_the_kernel() {
+    let world = World::new(1);
+    assert!(world.zone.only_zero(1, ANY).is_none(), "absent is not zero");
+    world.soil(world.zero(HUGE_PAGES));
+
+    assert!(world.zone.only_zero(1, ANY).is_none(), "dirty is not zero");
+    assert!(world.zone.only_zero(HUGE_PAGES, ANY).is_none());
+
+    assert_eq!(world.fake().populates.made(), 0);
+    assert_eq!(world.tally().dirty, HUGE_PAGES);
+    assert_eq!((world.count(Counter::MissBytes), world.count(Counter::Refused)), (0, 0));
+}
+
+#[test]
+fn plain_takes_zero_last_of_what_is_resident() {
+    let mut world = World::new(2);
+    let dirty = world.plain(SMALL);
+    world.stock_zero(SMALL);
+    world.soil(dirty);
+
+    let one = world.plain(SMALL);
+    assert_eq!(world.count(Counter::WasteBytes), 0, "the dirty one comes first");
+    let two = world.plain(SMALL);
+
+    assert_eq!(world.count(Counter::WasteBytes), bytes(SMALL), "zero comes before absent");
+    assert_eq!(world.states(two.first(), SMALL).absent, 0);
+    let three = world.plain(SMALL);
+    assert_eq!(world.states(three.first(), SMALL).absent, SMALL);
+    [one, two, three].into_iter().for_each(|block| world.zone.free(block));
+}
+
+#[test]
+fn a_full_zone_returns_none_and_counts_it() {
+    let world = World::new(1);
+    let all = world.zero(HUGE_PAGES);
+
+    assert!(world.zone.zero(1, ANY).is_none());
+    assert!(world.zone.plain(1, ANY).is_none());
+    assert!(world.zone.only_zero(1, ANY).is_none());
+
+    assert_eq!(world.count(Counter::Refused), 2);
+    world.zone.free(all);
+    assert!(world.zone.zero(HUGE_PAGES + 1, ANY).is_none(), "more than there is");
+    assert!(world.zone.zero(0, ANY).is_none());
+    world.assert_sound();
+}
+
+#[test]
+fn a_zone_has_whole_huge_blocks() {
+    let config = config(1, |_| {});
+    for bytes in [PAGE, HUGE + PAGE] {
+        let made = Zone::with_clock(Fake::new(bytes), &config, now);
+        assert!(matches!(made, Err(ZoneError::Size(n)) if n == bytes));
+    }
+}
+
+#[test]
+fn blocks_begin_where_they_are_asked_to() {
+    let world = World::new(2);
+    let odd = world.zero(1);
+    let aligned = world.zone.zero(3, order(8)).unwrap();
+    assert_eq!(aligned.first().0 % 256, 0);
+    assert_ne!(aligned.first(), odd.first());
+    world.zone.free(odd);
+    world.zone.free(aligned);
+    world.assert_sound();
+}
+
+#[test]
+fn a_block_grows_and_shrinks_where_it_is() {
+    let world = World::new(1);
+    let mut block = world.zero(10).into_dirty();
+    world.fill(block.first(), 10, 9);
+
+    assert_eq!(world.zone.try_grow(&mut block, 300), Grown::Yes);
+    assert_eq!(block.pages(), 300);
+    let behind = world.zone.plain(1, ANY).unwrap();
+    let shorter = world.zone.tail_to(block, 20);
+
+    assert!((0..10).all(|n| holds(&world.zone, shorter.first().plus(n), 9)));
+    assert_eq!(world.zone.snapshot().gauges.allocated_bytes, bytes(20 + 1));
+    let mut blocked = shorter;
+    assert_eq!(world.zone.try_grow(&mut blocked, HUGE_PAGES + 1), Grown::No, "past the end");
+    world.fill(behind.first(), 1, 1);
+    world.zone.free(blocked);
+    world.zone.free(behind);
+    world.assert_sound();
+}
+
+#[test]
+fn growth_stops_at_the_next_owner_and_changes_nothing() {
+    let world = World::new(1);
+    let mut block = world.plain(16);
+    let next = world.plain(16);
+    assert_eq!(next.first(), block.first().plus(16), "the lowest address that is free");
+
+    assert_eq!(world.zone.try_grow(&mut block, 17), Grown::No);
+
+    assert_eq!(block.pages(), 16);
+    world.assert_sound();
+    world.zone.free(block);
+    world.zone.free(next);
+}

@@ -1,0 +1,169 @@
+//! What scrubd clears and prefaults, when, and how far.
+
+use std::time::Duration;
+
+use super::super::fake::{Fault, pass};
+use super::super::world::{RESTED_NS, World, is_zero};
+use super::{ANY, SMALL, order};
+use crate::page::{HUGE_PAGES, PageId};
+use crate::scrub::{Mood, Step};
+use crate::state::{PageState, Tally};
+use crate::stats::Counter;
+
+#[test]
+fn the_highest_order_is_scrubbed_first() {
+    let mut world = World::with(4, |config| config.scrub_stop = ANY);
+    let blocks = world.dirty_all(HUGE_PAGES);
+    let mut kept = Vec::new();
+    for (n, block) in blocks.into_iter().enumerate() {
+        if n == 0 {
+            // A small dirty block at the lowest address, a huge one above.
+            let block = world.zone.tail_to(block, HUGE_PAGES - 2);
+            kept.push(block);
+        } else if n == 2 {
+            let (first, dirty) = (block.first(), HUGE_PAGES);
+            world.zone.states.set(first, dirty, PageState::Dirty);
+            world.zone.put_to_buddy(first, dirty, Tally { dirty, ..Tally::default() });
+        } else {
+            kept.push(block);
+        }
+    }
+    world.zone.cpu().demand.note(8 * HUGE_PAGES);
+    pass(RESTED_NS);
+
+    assert_eq!(world.scrubber.step(&world.zone, Mood::Normal), Step::Worked);
+
+    assert_eq!(world.states(PageId(2 * HUGE_PAGES), HUGE_PAGES).zero, HUGE_PAGES);
+    assert_eq!(world.states(PageId(HUGE_PAGES - 2), 2).dirty, 2);
+    kept.into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn nothing_is_scrubbed_for_a_program_that_wants_no_zero() {
+    let mut world = World::new(1);
+    world.soil(world.plain(HUGE_PAGES));
+    world.scrub();
+    assert_eq!(world.tally().dirty, HUGE_PAGES);
+}
+
+#[test]
+fn scrub_start_never_scrubs_nothing_and_prefaults_nothing() {
+    let mut world = World::with(2, |config| config.scrub_start = None);
+    let blocks = world.grow(4, 64);
+    blocks.into_iter().for_each(|block| world.soil(block));
+
+    world.scrub();
+
+    assert_eq!(world.tally().zero, 0);
+    assert_eq!((world.count(Counter::ScrubbedBytes), world.fake().populates.made()), (0, 0));
+}
+
+#[test]
+fn blocks_below_scrub_stop_are_left_alone() {
+    let mut world = World::with(1, |config| config.scrub_stop = order(6));
+    let all = world.dirty_all(16);
+    // Every second block stays in use: nothing merges beyond order 4.
+    let (keep, give): (Vec<_>, Vec<_>) = all.into_iter().partition(|b| b.first().0 / 16 % 2 == 0);
+    give.into_iter().for_each(|block| world.zone.free(block));
+    world.zone.cpu().demand.note(HUGE_PAGES);
+
+    world.scrub();
+    assert_eq!(world.tally().zero, 0, "order 4 is below scrub_stop");
+
+    keep.into_iter().for_each(|block| world.zone.free(block));
+    world.scrub();
+    assert!(world.tally().zero > 0, "merged they are above it");
+    world.assert_sound();
+}
+
+#[test]
+fn what_was_freed_just_now_is_not_touched() {
+    let mut world = World::new(1);
+    // One block on a quicklist, one in the buddy.
+    for pages in [SMALL, SMALL + 1] {
+        world.soil(world.zero(pages));
+    }
+
+    pass(50_000);
+    assert_eq!(world.work(Mood::Normal), 0);
+    assert_eq!((world.tally().zero, world.count(Counter::ScrubbedBytes)), (0, 0));
+
+    world.scrub();
+    assert_eq!(world.tally().zero, 2 * SMALL + 1);
+}
+
+#[test]
+fn a_resting_scrubd_clears_nothing() {
+    let mut world = World::new(1);
+    world.soil(world.zero(HUGE_PAGES));
+    pass(RESTED_NS);
+    assert_eq!(world.work(Mood::Resting), 0);
+    assert_eq!(world.tally().zero, 0);
+}
+
+#[test]
+fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
+    let mut world = World::with(2, |config| config.decay = Duration::ZERO);
+    let blocks = world.grow(3, 32);
+    let (populates, releases) = (world.fake().populates.made(), world.fake().releases.made());
+    blocks.into_iter().for_each(|block| world.soil(block));
+    pass(RESTED_NS);
+
+    let scrubbed = world.count(Counter::ScrubbedBytes);
+
+    assert!(world.work(Mood::Unsure) > 0);
+
+    assert!(world.count(Counter::ScrubbedBytes) > scrubbed);
+    assert_eq!(world.fake().populates.made(), populates);
+    assert_eq!(world.fake().releases.made(), releases);
+}
+
+#[test]
+fn prefault_waits_for_two_growing_windows() {
+    let mut world = World::new(4);
+    let mut held = world.grow(1, 64);
+    assert_eq!(world.fake().populates.made(), 0, "once is no trend");
+
+    held.extend(world.grow(2, 64));
+    world.work(Mood::Normal);
+
+    assert!(world.fake().populates.made() > 0);
+    let block = world.zone.only_zero(64, ANY).expect("it lies ready");
+    assert!(is_zero(&world.zone, &block));
+    held.push(block);
+    held.into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn prefault_stops_when_it_was_wasted() {
+    let mut world = World::new(8);
+    let mut held = world.grow(3, 64);
+    world.work(Mood::Normal);
+    assert!(world.count(Counter::PrefaultedBytes) > 0);
+    world.work(Mood::Pressed);
+    let populates = world.fake().populates.made();
+
+    held.extend(world.grow(3, 64));
+    world.work(Mood::Normal);
+
+    assert_eq!(world.fake().populates.made(), populates);
+    held.into_iter().for_each(|block| world.zone.free(block));
+}
+
+#[test]
+fn a_refused_populate_makes_nothing_zero() {
+    let mut world = World::new(4);
+    world.fake().populates.refuse(Fault::Always);
+    let held = world.grow(4, 64);
+
+    world.work(Mood::Normal);
+
+    assert!(world.fake().populates.made() > 0);
+    assert_eq!(world.zone.stock.zero(), 0);
+    assert!(world.count(Counter::BackingErrors) > 0);
+    assert!(world.zone.only_zero(1, ANY).is_none());
+    held.into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
