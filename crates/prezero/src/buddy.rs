@@ -291,3 +291,99 @@ mod tests {
         assert_eq!(buddy.blocks(order(0)).next(), Some(PageId(2)));
     }
 }
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn order(n: u32) -> Order {
+        Order::new(n).unwrap()
+    }
+
+    /// Every free block of four pages, as (order, first page).
+    fn free(buddy: &Buddy) -> Vec<(u32, u32)> {
+        let all = |n: u32| buddy.blocks(order(n)).map(move |block| (n, block.0));
+        (0..=2).flat_map(all).collect()
+    }
+
+    /// Runs `one` and `other` at once on a buddy of four pages on which `before` was run,
+    /// and shows what came of it to `after`.
+    fn race<A: Send + 'static>(
+        before: fn(&Buddy),
+        one: fn(&Buddy) -> A,
+        other: fn(&Buddy) -> A,
+        after: fn(&Buddy, A, A),
+    ) {
+        loom::model(move || {
+            let buddy = Arc::new(Buddy::new(4).unwrap());
+            before(&buddy);
+            let theirs = {
+                let buddy = buddy.clone();
+                thread::spawn(move || other(&buddy))
+            };
+            let ours = one(&buddy);
+            let theirs = theirs.join().unwrap();
+            after(&buddy, ours, theirs);
+        });
+    }
+
+    /// Both buddies come back at once, their neighbour is free: no merge is missed.
+    #[test]
+    fn two_puts_merge_whatever_their_order() {
+        race(
+            |buddy| buddy.put(PageId(2), order(1)),
+            |buddy| buddy.put(PageId(0), order(0)),
+            |buddy| buddy.put(PageId(1), order(0)),
+            |buddy, (), ()| assert_eq!(free(buddy), [(2, 0)]),
+        );
+    }
+
+    /// A block is taken while its buddy comes back: one owner, and nothing lost.
+    #[test]
+    fn a_block_is_taken_or_merged_and_never_both() {
+        race(
+            |buddy| buddy.put(PageId(0), order(0)),
+            |buddy| buddy.take(PageId(0), order(0)),
+            |buddy| {
+                buddy.put(PageId(1), order(0));
+                false
+            },
+            |buddy, taken, _| {
+                let left: &[_] = if taken { &[(0, 1)] } else { &[(1, 0)] };
+                assert_eq!(free(buddy), left);
+            },
+        );
+    }
+
+    /// Two carve the same block: one gets his page, and the rest is free.
+    #[test]
+    fn two_carve_one_block_and_one_wins() {
+        race(
+            |buddy| buddy.put(PageId(0), order(2)),
+            |buddy| buddy.carve(PageId(0), order(2), PageId(0), order(0)),
+            |buddy| buddy.carve(PageId(0), order(2), PageId(3), order(0)),
+            |buddy, one, other| {
+                assert!(one != other);
+                let left = if one { [(0, 1), (1, 2)] } else { [(0, 2), (1, 0)] };
+                assert_eq!(free(buddy), left);
+            },
+        );
+    }
+
+    /// Two want overlapping runs: both never get them, and who fails leaves nothing taken.
+    #[test]
+    fn overlapping_runs_have_one_owner() {
+        race(
+            |buddy| buddy.put(PageId(0), order(2)),
+            |buddy| buddy.take_run(PageId(0), 3),
+            |buddy| buddy.take_run(PageId(1), 3),
+            |buddy, one, other| {
+                assert!(!(one && other));
+                let pages: u32 = free(buddy).iter().map(|&(order, _)| 1 << order).sum();
+                assert_eq!(pages, if one || other { 1 } else { 4 });
+            },
+        );
+    }
+}

@@ -7,12 +7,14 @@
 //! | block | same core, cached | other core, cached | other core, demoted | other, bypassing |
 //! |---|---|---|---|---|
 //! | 64 KiB | 1.1 | 8.2 | 3.4 | 15 |
-//! | 1 MiB | 18 | 57 | 35 | 100 |
+//! | 1 MiB | 18 | 57 | 48 | 100 |
+//! | 4 MiB | - | 133 | 208 | 416 |
 //! | 32 MiB | - | 1330 | 2330 | 3530 |
 //! | 256 MiB | - | 27000 | 27900 | 28700 |
 //!
-//! So: small blocks at home if possible, demoted if not; what fits a share of the shared
-//! cache cached; beyond it bypassing, which then costs the user nothing and clears faster.
+//! So: what fits a private cache at home if possible, demoted if not; what fits a share of
+//! the shared cache cached; beyond it bypassing, which then costs the user nothing and
+//! clears faster.
 
 use crate::clear::{ClearEngine, Engines};
 use crate::topology::Topology;
@@ -23,10 +25,6 @@ use crate::topology::Topology;
 const SHARE_OF_L3: usize = 4;
 /// The part of a private cache that a block may fill and still be worth clearing at home.
 const SHARE_OF_L2: usize = 2;
-
-/// Up to this many private caches' worth of zeroes are handed over by demoting; beyond
-/// it demoting takes longer than its user gains.
-const DEMOTED_L2S: usize = 2;
 
 /// Where a block is cleared, seen from the CPU that is likely to use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,9 +76,7 @@ impl Choice {
             return self.engines.bypassing;
         }
         match self.engines.demoting {
-            Some(demoting) if place == Place::Elsewhere && bytes <= DEMOTED_L2S * self.l2 => {
-                demoting
-            }
+            Some(demoting) if place == Place::Elsewhere && self.belongs_home(bytes) => demoting,
             _ => self.engines.cached,
         }
     }

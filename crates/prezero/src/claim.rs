@@ -34,10 +34,8 @@ use crate::sync::{
 pub(crate) enum Work {
     /// Clears it in revocable pieces: may be taken after a fence.
     Scrub,
-    /// Populates it, which never changes content: may be taken at once.
-    Prefault,
-    /// A step that cannot be taken back (a release to the kernel, a hardware engine):
-    /// an allocation may ask, and goes elsewhere if the answer takes too long.
+    /// A step that cannot be taken back (a page fault, a hardware engine): an allocation
+    /// may ask, and goes elsewhere if the answer takes too long.
     Fixed,
 }
 
@@ -167,7 +165,7 @@ impl Claim {
         }
         // Pieces that start from now on see `Wanted` and write nothing; the fence ends
         // the one that may be under way. Only then is the block there to be taken.
-        if work == Work::Scrub as u64 && !fence() {
+        if !fence() {
             return Answer::Kept;
         }
         let taken = busy & !PHASE | TAKEN;

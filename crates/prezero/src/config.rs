@@ -16,7 +16,7 @@ use crate::page::{HUGE, MAX_ORDER, Order, PAGE};
 pub const MIN_THRESHOLD: usize = 64 << 10;
 /// The largest limit: half of what a 32-bit page index spans, so that the end of a
 /// block never overflows one.
-pub const MAX_LIMIT: usize = PAGE << 31;
+pub const MAX_LIMIT: usize = PAGE << 30;
 /// The longest decay: thirty years, "not while I live".
 const MAX_DECAY: Duration = Duration::from_secs(1_000_000_000);
 /// Bytes that the path of a statistics file may have: it is kept without a heap.

@@ -24,6 +24,7 @@ use crate::backing::Backing;
 use crate::choice::{Choice, Place};
 use crate::clear;
 use crate::config::EngineChoice;
+use crate::deference::Deference;
 use crate::page::PAGE;
 use crate::pressure::{CpuRank, Memory, Pressure};
 use crate::scrub::{Host, Mood, Scrubber, Step};
@@ -36,14 +37,14 @@ const STACK: usize = 128 << 10;
 /// Bytes freed before scrubd is started, or blocks: below that a program is not worth a
 /// thread.
 const START_BYTES: u64 = 4 << 20;
-const START_FREES: u64 = 16;
+const START_FREES: u64 = 4;
 /// First nap after work, ns: the rest of a block is not much longer.
 const NAP_MIN_NS: u64 = 50_000;
 /// Longest nap of a scrubd that is not parked, ns: how late a small block is found.
 const NAP_MAX_NS: u64 = 1_000_000;
 /// From this nap on a large free wakes scrubd, ns.
 const DOZE_NS: u64 = 200_000;
-/// Pages of a free that is worth a wake-up call (8 MiB): the call costs some 4 us, the
+/// Pages of a free that is worth a wake-up call (8 MiB): the call costs 4 to 50 us, the
 /// block takes 300 us to clear.
 const WAKE_PAGES: u32 = 2048;
 /// Time without any free after which scrubd parks, ns.
@@ -59,8 +60,9 @@ const REST_MIN_NS: u64 = 4_000_000;
 const REST_MAX_NS: u64 = 128_000_000;
 /// A move to a CPU that took longer was a wait behind somebody, ns.
 const BUSY_HOME_NS: u64 = 500_000;
-/// How long a CPU that was busy is not tried again, ns.
-const SHUN_NS: u64 = 100_000_000;
+/// How long a CPU that was busy is not tried again, ns; doubled each time in a row.
+const SHUN_NS: u64 = 2_000_000;
+const SHUN_DOUBLINGS: u32 = 7;
 /// Bytes that engines are tried on.
 const SCRATCH: usize = 1 << 20;
 
@@ -177,8 +179,19 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     // Everything that allocates is done; from here on nobody else may have to wait for us.
     let idle_class = thread::become_idle_class().is_ok();
     measure(zone, &topology, choice);
-    let rest = REST_MIN_NS;
-    Scrubd { zone, scrubber, pressure, idle_class, rest, late: false, counted: 0 }.serve()
+    let (rest, deference) = (REST_MIN_NS, Deference::new());
+    Scrubd {
+        zone,
+        scrubber,
+        pressure,
+        idle_class,
+        deference,
+        rest,
+        wakes_pay: true,
+        late: false,
+        counted: 0,
+    }
+    .serve()
 }
 
 /// Finds the fastest engines on memory of our own, and puts them in use.
@@ -206,8 +219,13 @@ struct Scrubd<B: 'static> {
     pressure: Option<Pressure>,
     /// Whether this thread runs only when nobody else wants to.
     idle_class: bool,
+    /// Whether being woken by a free has led to work: a wake-up call costs the program up
+    /// to 50 us where a CPU must be kicked out of its sleep, and one that frees and takes
+    /// again at once pays it for nothing.
+    wakes_pay: bool,
     /// Whether the last sleep ended late: then somebody else is on the CPUs.
     late: bool,
+    deference: Deference,
     /// The next rest after being kept from the CPU.
     rest: u64,
     /// CPU time in the account.
@@ -224,6 +242,9 @@ impl<B: Backing + 'static> Scrubd<B> {
             let step = self.step(began.0);
             let ended = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             self.account(ended.1);
+            let aborts = self.zone.daemon.counters.get(Counter::Aborts);
+            let program = || thread::process_cpu_ns().saturating_sub(ended.1);
+            self.deference.observe(ended.0, aborts, program);
             if (ended.0 - began.0).saturating_sub(ended.1 - began.1) > DISTURBED_NS {
                 // Somebody needs the CPUs.
                 self.sleep(AWAKE, Some(self.rest));
@@ -239,6 +260,9 @@ impl<B: Backing + 'static> Scrubd<B> {
             if step == Step::Nap {
                 nap = NAP_MIN_NS;
             }
+            if step != Step::Nothing {
+                self.wakes_pay = true;
+            }
             if step == Step::Worked {
                 self.rest = REST_MIN_NS;
                 nap = NAP_MIN_NS;
@@ -248,10 +272,13 @@ impl<B: Backing + 'static> Scrubd<B> {
                 self.park();
                 nap = NAP_MIN_NS;
             } else {
-                let state = if nap >= DOZE_NS { DOZING } else { AWAKE };
+                let state = if nap >= DOZE_NS && self.wakes_pay { DOZING } else { AWAKE };
                 nap = match self.sleep(state, Some(nap)) {
                     Waited::TimedOut => (nap * 2).min(NAP_MAX_NS),
-                    Waited::Woken | Waited::Changed => NAP_MIN_NS,
+                    Waited::Woken | Waited::Changed => {
+                        self.wakes_pay = false;
+                        NAP_MIN_NS
+                    }
                 };
             }
         }
@@ -285,7 +312,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let verdict = self.pressure.as_mut().map(|p| p.sample(now));
         let mood = match verdict {
             Some(v) if v.memory == Memory::Tight => Mood::Pressed,
-            _ if !self.idle_class => Mood::Resting,
+            _ if !self.idle_class || self.deference.holds(now) => Mood::Resting,
             Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
             _ if self.late => Mood::Unsure,
             _ => Mood::Normal,
@@ -352,7 +379,7 @@ impl Host for ThisThread {
             self.shunned[cpu] = (0, 0);
             return Place::Home;
         }
-        self.shunned[cpu] = (now + (SHUN_NS << times.min(6)), times + 1);
+        self.shunned[cpu] = (now + (SHUN_NS << times.min(SHUN_DOUBLINGS)), times + 1);
         Place::Elsewhere
     }
 

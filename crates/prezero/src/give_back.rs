@@ -27,12 +27,18 @@ impl<B: Backing> Zone<B> {
 
     /// As [`reclaim`](Zone::reclaim); true if there was any.
     pub(crate) fn give_back_all(&self, counters: &Counters) -> bool {
+        self.drain_all();
+        self.give_back(counters, usize::MAX, |_| true)
+    }
+
+    /// Moves what all CPUs' lists hold to the buddy: what is split among them may be a
+    /// whole block there.
+    pub(crate) fn drain_all(&self) {
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
                 self.drain(cpu, class, |_| true);
             }
         }
-        self.give_back(counters, usize::MAX, |_| true)
     }
 
     /// Moves what a CPU's lists hold of one class and is `old` to the buddy, no younger

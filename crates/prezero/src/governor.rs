@@ -57,6 +57,25 @@ impl Peak {
     }
 }
 
+/// A quantity summed over the last minute or so.
+#[derive(Clone, Copy, Default)]
+struct Recent {
+    seen: u64,
+    sum: u64,
+}
+
+impl Recent {
+    /// Each window it forgets one part in this many: half of it in 35 s, some times the
+    /// decay after which waste shows.
+    const FADE: u64 = 512;
+
+    fn turn(&mut self, total: u64) {
+        self.sum += total.saturating_sub(self.seen);
+        self.sum -= self.sum.div_ceil(Recent::FADE);
+        self.seen = total;
+    }
+}
+
 /// What the governor is shown: sums over all CPUs.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Seen {
@@ -64,8 +83,8 @@ pub(crate) struct Seen {
     pub(crate) demand: [u64; ORDERS],
     /// Pages of those that were served absent.
     pub(crate) absent: u64,
-    /// Pages prefaulted so far.
-    pub(crate) prefaulted: u64,
+    /// Pages scrubbed or prefaulted so far.
+    pub(crate) made: u64,
     /// Zero pages given back to the kernel unused so far.
     pub(crate) unused: u64,
 }
@@ -86,6 +105,9 @@ pub(crate) struct Governor {
     absent: Peak,
     /// Windows in a row in which memory was served absent.
     growing: u32,
+    /// Of late: zero pages made, and given back unused.
+    made: Recent,
+    unused: Recent,
     seen: Seen,
 }
 
@@ -102,6 +124,8 @@ impl Governor {
         }
         self.growing = if seen.absent > self.absent.seen { self.growing + 1 } else { 0 };
         self.absent.turn(seen.absent);
+        self.made.turn(seen.made);
+        self.unused.turn(seen.unused);
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.
@@ -117,10 +141,10 @@ impl Governor {
     }
 
     /// Zero pages that should lie ready where only absent ones do. None before memory
-    /// was served absent in two windows running, nor once a quarter of what was
-    /// prefaulted went back to the kernel unused.
+    /// was served absent in two windows running, nor while of the zero pages made of late
+    /// more than a quarter went back to the kernel unused.
     pub(crate) fn prefault_target(&self) -> u64 {
-        if self.growing < 2 || self.seen.unused > self.seen.prefaulted / 4 {
+        if self.growing < 2 || self.unused.sum > self.made.sum / 4 {
             return 0;
         }
         self.absent.now(self.seen.absent).min(PREFAULT_MOST)
@@ -183,9 +207,11 @@ mod tests {
         governor.observe(window(2), grown(2));
         assert_eq!(governor.prefault_target(), 512);
 
-        governor.observe(window(3), Seen { prefaulted: 1024, unused: 1024, ..grown(3) });
+        governor.observe(window(3), Seen { made: 1024, unused: 1024, ..grown(3) });
+        assert_eq!(governor.prefault_target(), 0, "all of it was wasted");
 
-        assert_eq!(governor.prefault_target(), 0);
+        governor.observe(window(4), Seen { made: 1 << 20, unused: 1024, ..grown(4) });
+        assert_eq!(governor.prefault_target(), 512, "waste is forgiven when it is outdone");
     }
 
     #[test]

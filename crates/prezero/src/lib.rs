@@ -53,7 +53,7 @@
 //! `backing` (the kernel), `state` and `buddy` (what is free, and what it holds),
 //! `stock`, `quicklist`, `zone` with `search` and `trust` (requests), `settle`,
 //! `put_back` and `fork` (what comes back), `claim`, `scrub`,
-//! `give_back`, `governor`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
+//! `give_back`, `governor`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
 //! `stats`, `report`, `summary` and `check` (what people see).
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
@@ -81,6 +81,8 @@ mod clock;
 mod config;
 #[cfg(not(loom))]
 mod daemon;
+#[cfg(not(loom))]
+mod deference;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]

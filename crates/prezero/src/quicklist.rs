@@ -129,20 +129,20 @@ impl Entry {
         Entry { first, held, stamp: 0, tick: tick as u16 }
     }
 
-    /// Bits 0..30 page + 1 (so no entry is the empty word), 30 zero, 32..48 stamp, 48.. tick.
+    /// Bits 0..31 page + 1 (so no entry is the empty word), 31 zero, 32..48 stamp, 48.. tick.
     fn pack(self) -> u64 {
         let zero = (self.held == Held::Zero) as u64;
         (self.first.0 as u64 + 1)
-            | zero << 30
+            | zero << 31
             | (self.stamp as u64) << 32
             | (self.tick as u64) << 48
     }
 
     fn unpack(word: u64) -> Option<Entry> {
-        let page = word as u32 & ((1 << 30) - 1);
+        let page = word as u32 & (u32::MAX >> 1);
         Some(Entry {
             first: PageId(page.checked_sub(1)?),
-            held: if word >> 30 & 1 != 0 { Held::Zero } else { Held::Mixed },
+            held: if word >> 31 & 1 != 0 { Held::Zero } else { Held::Mixed },
             stamp: (word >> 32) as u16,
             tick: (word >> 48) as u16,
         })

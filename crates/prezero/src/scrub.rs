@@ -27,6 +27,8 @@ use crate::zone::Zone;
 /// it costs its taker to clear 64 KiB hot, so a program that frees and allocates in a
 /// loop never meets scrubd.
 const REST_NS: u64 = 100_000;
+/// How long a block waits for the CPU on which it was freed to be idle, ns.
+const AWAY_NS: u64 = 20_000_000;
 /// Pages of a piece: how long an allocation may wait for scrubd's answer, and how much
 /// work is lost when a piece is restarted. 32 KiB through the cache take 1 us.
 const PIECE: u32 = 8;
@@ -81,6 +83,8 @@ pub(crate) enum Mood {
 pub(crate) struct Scrubber<H> {
     pub(crate) host: H,
     governor: Governor,
+    /// Whether the last look found something to clear.
+    working: bool,
     /// When idle memory was last looked over, ns.
     looked: u64,
     /// When the lists were last looked over, ns, and how many blocks had come to each.
@@ -94,6 +98,7 @@ impl<H: Host> Scrubber<H> {
         Scrubber {
             host,
             governor: Governor::default(),
+            working: false,
             looked: 0,
             listed: 0,
             arrivals: vec![0; cpus * CLASSES].into_boxed_slice(),
@@ -115,11 +120,16 @@ impl<H: Host> Scrubber<H> {
         }
         self.governor.observe(now, seen(zone));
         let sure = mood != Mood::Unsure;
-        if mood != Mood::Resting && zone.config.scrub_start.is_some() && zone.trust.is_whole() {
-            let step = self
-                .refile(zone, tick)
-                .or_else(|| self.scrub(zone, tick))
-                .or_else(|| if sure { self.prefault(zone) } else { None });
+        if let Some(start) = zone.config.scrub_start
+            && mood != Mood::Resting
+            && zone.trust.is_whole()
+        {
+            // A block of order `start` sets scrubd to work, and it works down to `stop`.
+            let stop = zone.config.scrub_stop;
+            let stop = if self.working { stop } else { start.max(stop) };
+            let cleared = self.refile(zone, stop, tick).or_else(|| self.scrub(zone, stop, tick));
+            self.working = cleared.is_some();
+            let step = cleared.or_else(|| if sure { self.prefault(zone) } else { None });
             if let Some(step) = step {
                 return step;
             }
@@ -129,9 +139,9 @@ impl<H: Host> Scrubber<H> {
 
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
     /// it is idle, so that the zeroes lie in its own cache.
-    fn refile<B: Backing>(&mut self, zone: &Zone<B>, tick: u32) -> Option<Step> {
+    fn refile<B: Backing>(&mut self, zone: &Zone<B>, stop: Order, tick: u32) -> Option<Step> {
         for (cpu, lists) in zone.cpus.iter().enumerate() {
-            for class in Class::largest_first().filter(|c| c.order() >= zone.config.scrub_stop) {
+            for class in Class::largest_first().filter(|c| c.order() >= stop) {
                 let lists = &lists.lists[class.index()];
                 let rested = |e: Entry| u32::from(e.age(tick)) > ticks(REST_NS);
                 if !lists.hot_cold.entries().any(rested)
@@ -140,12 +150,13 @@ impl<H: Host> Scrubber<H> {
                     continue;
                 }
                 let bytes = class.pages() as usize * PAGE;
-                let place = if zone.choice().belongs_home(bytes) {
-                    self.host.go_home(cpu)
-                } else {
-                    Place::Elsewhere
-                };
-                let Some(entry) = lists.hot_cold.take_coldest(lists.newest(), rested) else {
+                let home = zone.choice().belongs_home(bytes);
+                let place = if home { self.host.go_home(cpu) } else { Place::Elsewhere };
+                // A block whose CPU is busy waits for it a while before it is cleared far
+                // from it: filled at once, it would cost more than its inline clear.
+                let rest = if home && place == Place::Elsewhere { AWAY_NS } else { REST_NS };
+                let fits = |e: Entry| u32::from(e.age(tick)) > ticks(rest);
+                let Some(entry) = lists.hot_cold.take_coldest(lists.newest(), fits) else {
                     continue;
                 };
                 let stock = zone.stock.zero() as usize * PAGE + bytes;
@@ -178,13 +189,12 @@ impl<H: Host> Scrubber<H> {
 
     /// Clears a rested dirty huge block (or what is free of it), from the highest order
     /// down, until the zero stock is what the governor wants.
-    fn scrub<B: Backing>(&mut self, zone: &Zone<B>, tick: u32) -> Option<Step> {
+    fn scrub<B: Backing>(&mut self, zone: &Zone<B>, stop: Order, tick: u32) -> Option<Step> {
         let (zero, dirty) = (u64::from(zone.stock.zero()), u64::from(zone.stock.dirty()));
         let target = self.governor.buddy_target();
         if dirty == 0 || zero >= target {
             return None;
         }
-        let stop = zone.config.scrub_stop;
         let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
         let chunk = zone.find_chunk(stop, PageState::Dirty, rested)?;
         if !zone.borrow(&chunk) {
@@ -250,8 +260,8 @@ impl<H: Host> Scrubber<H> {
         step
     }
 
-    /// Makes absent memory resident where the next request will look, a huge block at a
-    /// time, so that the faults leave the critical path too.
+    /// Makes absent memory resident where the next request will look, so that the faults
+    /// leave the critical path too: page by page, until an allocation asks for the block.
     fn prefault<B: Backing>(&mut self, zone: &Zone<B>) -> Option<Step> {
         if u64::from(zone.stock.zero()) >= self.governor.prefault_target() {
             return None;
@@ -262,30 +272,32 @@ impl<H: Host> Scrubber<H> {
         }
         let began = self.host.cpu_ns();
         let (first, pages) = (chunk.first, chunk.order.pages());
-        let session = zone.claim.begin(first, pages, Work::Prefault, zone.fork_mark());
-        let (offset, len) = (first.index() * PAGE, chunk.order.bytes());
-        let populated = zone.memory.backing().populate(offset, len);
+        let session = zone.claim.begin(first, pages, Work::Fixed, zone.fork_mark());
         let counters = &zone.daemon.counters;
+        let backing = zone.memory.backing();
+        let mut populated = 0;
+        zone.states.each_run(first, pages, PageState::Absent, |run, n| {
+            for page in (run.0..run.0 + n).map(PageId) {
+                if !session.undisturbed() || backing.populate(page.index() * PAGE, PAGE).is_err() {
+                    return;
+                }
+                zone.states.set(page, 1, PageState::Zero);
+                populated += 1;
+            }
+        });
         outcome(&session, counters);
         if session.close().is_some() {
-            let mut absent = 0;
-            if populated.is_ok() {
-                absent = zone.states.tally(first, pages).absent;
-                zone.states.each_run(first, pages, PageState::Absent, |run, n| {
-                    zone.states.set(run, n, PageState::Zero);
-                });
-            }
             // What is prefaulted decays from now on, not from a free long ago.
-            zone.freed_at[first.huge()].store(zone.clock.tick(), Relaxed);
+            zone.freed_at[first.huge()].store(zone.clock.tick().max(1), Relaxed);
             zone.return_to_buddy(first, pages);
             session.release();
-            counters.add(Counter::PrefaultedBytes, u64::from(absent) * PAGE as u64);
         }
-        if populated.is_err() {
+        if populated == 0 {
             counters.bump(Counter::BackingErrors);
         }
+        counters.add(Counter::PrefaultedBytes, populated * PAGE as u64);
         counters.add(Counter::PrefaultCpuNs, self.host.cpu_ns().saturating_sub(began));
-        populated.is_ok().then_some(Step::Nap)
+        (populated > 0).then_some(Step::Nap)
     }
 
     /// Takes off the lists what was there at the last look and is there still.
@@ -340,7 +352,8 @@ fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     }
     let pages = |counters: &Counters, c| counters.get(c) / PAGE as u64;
     seen.absent = absent / PAGE as u64;
-    seen.prefaulted = pages(&zone.daemon.counters, Counter::PrefaultedBytes);
+    let made = |c| pages(&zone.daemon.counters, c);
+    seen.made = made(Counter::PrefaultedBytes) + made(Counter::ScrubbedBytes);
     seen.unused = pages(&zone.daemon.counters, Counter::UnusedZeroBytes);
     seen
 }

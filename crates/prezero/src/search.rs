@@ -61,6 +61,23 @@ impl Cost {
     }
 }
 
+impl Cost {
+    /// The least that `pages` pages can cost when the buddy holds so many of each kind:
+    /// whoever finds that need not look on.
+    fn goal(self, pages: u32, zero: u32, dirty: u32) -> u64 {
+        let mut kinds = [(self.zero, zero), (self.dirty, dirty), (self.absent, u32::MAX)];
+        kinds.sort_unstable_by_key(|&(cost, _)| cost.unwrap_or(u64::MAX));
+        let mut left = pages;
+        let mut goal = 0;
+        for (cost, have) in kinds {
+            let taken = left.min(have);
+            goal += u64::from(taken) * cost.unwrap_or(0);
+            left -= taken;
+        }
+        goal
+    }
+}
+
 /// A run inside a free block.
 struct Candidate {
     cost: u64,
@@ -94,10 +111,11 @@ impl<B: Backing> Zone<B> {
     fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
         let order = Order::holding(pages)?.max(align);
         for attempt in 0..ATTEMPTS {
-            let best = self.best(pages, order, cost);
+            let goal = cost.goal(pages, self.stock.zero(), self.stock.dirty());
+            let best = self.best(pages, order, cost, goal);
             // The piece that scrubd holds may be all that keeps a large block from being
             // whole, and asking for it costs little beside the use of such a block.
-            let perfect = best.as_ref().is_some_and(|best| best.cost == 0);
+            let perfect = best.as_ref().is_some_and(|best| best.cost <= goal);
             let worth_it = best.is_none() || order.get() >= HUGE_ORDER;
             if !perfect && worth_it && attempt < SEIZES && self.seize_claim() {
                 continue;
@@ -115,8 +133,8 @@ impl<B: Backing> Zone<B> {
         None
     }
 
-    /// The cheapest of the first [`CANDIDATES`].
-    fn best(&self, pages: u32, order: Order, cost: Cost) -> Option<Candidate> {
+    /// The cheapest of the first [`CANDIDATES`], or the first that costs no more than `goal`.
+    fn best(&self, pages: u32, order: Order, cost: Cost, goal: u64) -> Option<Candidate> {
         let mut best: Option<Candidate> = None;
         let mut looks = CANDIDATES;
         for from in order.and_above().filter(|&from| self.buddy.count(from) > 0) {
@@ -131,7 +149,7 @@ impl<B: Backing> Zone<B> {
                     if best.as_ref().is_none_or(|b| cost < b.cost) {
                         best = Some(Candidate { cost, first, block, from });
                     }
-                    if cost == 0 {
+                    if cost <= goal {
                         return best;
                     }
                 }

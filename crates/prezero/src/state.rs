@@ -39,7 +39,7 @@ impl PageState {
     }
 
     /// The word in which all sixteen pages are in this state.
-    fn pattern(self) -> u32 {
+    const fn pattern(self) -> u32 {
         self as u32 * LOW
     }
 }
@@ -108,6 +108,19 @@ impl StateMap {
         let (mut zero, mut dirty, mut foreign) = (0, 0, 0);
         for (index, mask) in spans(first, pages) {
             let word = self.words[index].load(Relaxed) & mask;
+            // Most words are all of one state; counting bits is slow where the CPU's own
+            // instruction for it cannot be assumed.
+            if word == 0 {
+                continue;
+            }
+            if word == PageState::Dirty.pattern() {
+                dirty += PER_WORD;
+                continue;
+            }
+            if word == PageState::Zero.pattern() {
+                zero += PER_WORD;
+                continue;
+            }
             let (low, high) = (word & LOW, word >> 1 & LOW);
             zero += (low & !high).count_ones();
             dirty += (high & !low).count_ones();

@@ -236,8 +236,10 @@ impl<B: Backing> Zone<B> {
                 }
             });
         });
+        self.states.each_run(first, pages, PageState::Dirty, |run, n| {
+            self.states.set(run, n, PageState::Zero); // the owner cleared what he was given
+        });
         let tally = self.states.tally(first, pages);
-        debug_assert_eq!(tally.dirty, 0, "a Block<Zero> has no dirty page");
         let held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
         self.put_back(cpu, first, pages, held, tally);
         self.daemon.nudge(self, pages);
@@ -349,7 +351,10 @@ impl<B: Backing> Zone<B> {
                 return Some(entry.first);
             }
         }
-        let found = self.search_for_zero(pages, align);
+        let found = self.search_for_zero(pages, align).or_else(|| {
+            self.drain_all();
+            self.search_for_zero(pages, align)
+        });
         if found.is_none() {
             cpu.counters.bump(Counter::Refused);
         }
@@ -370,7 +375,11 @@ impl<B: Backing> Zone<B> {
                 .or_else(|| lists.zero.take(fits))
                 .map(|entry| entry.first);
         }
-        let Some(first) = found.or_else(|| self.search_any(pages, align)) else {
+        let found = found.or_else(|| self.search_any(pages, align)).or_else(|| {
+            self.drain_all();
+            self.search_any(pages, align)
+        });
+        let Some(first) = found else {
             cpu.counters.bump(Counter::Refused);
             return None;
         };

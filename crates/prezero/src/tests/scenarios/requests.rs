@@ -189,3 +189,40 @@ fn growth_stops_at_the_next_owner_and_changes_nothing() {
     world.zone.free(block);
     world.zone.free(next);
 }
+// Fail until findings 3 and 10 are mended; paste at the end of tests/scenarios/requests.rs.
+
+// Very large zones.
+
+#[test]
+fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
+    use crate::backing::Anonymous;
+    use crate::config::MAX_LIMIT;
+    // Address space only: nothing but the last huge block is ever touched.
+    let Ok(backing) = Anonymous::reserve(MAX_LIMIT) else {
+        eprintln!("skipped: no address space for {MAX_LIMIT} bytes");
+        return;
+    };
+    let zone = Zone::new(backing, &config(1, |_| {})).unwrap();
+    let last = PageId((MAX_LIMIT / PAGE - 1) as u32);
+    assert!(zone.buddy.take_run(last, 1));
+    zone.states.set(last, 1, PageState::Dirty);
+    // SAFETY: the page was just taken.
+    zone.free(unsafe { zone.adopt(last, 1) });
+
+    let found = zone.cpus.iter().flat_map(|cpu| cpu.lists[0].hot_cold.entries()).next();
+
+    let found = found.expect("it lies on a list");
+    assert_eq!((found.first, found.held), (last, crate::quicklist::Held::Mixed));
+}
+
+#[test]
+fn what_lies_on_lists_is_found_before_a_request_is_refused() {
+    let world = World::new(1);
+    world.soil(world.zero(HUGE_PAGES));
+
+    let block = world.zone.zero(HUGE_PAGES / 2, ANY).expect("the zone is empty");
+
+    assert!(is_zero(&world.zone, &block));
+    world.zone.free(block);
+    world.assert_sound();
+}

@@ -1,0 +1,104 @@
+//! When scrubd keeps out of a program that leaves it no time.
+//!
+//! A program that takes blocks back while they are being cleared, and computes all the
+//! time, has no pause to clear them in: scrubd then only competes with it for memory
+//! bandwidth (measured: a loop over 64 MiB blocks ran at 0.7 of its speed). A program that
+//! does the same but sleeps now and then gains. So an aborted clear counts against
+//! scrubd only if the program was busy since the last one. Told the time; reads no clock.
+
+/// Share of one CPU that the program used between two aborts, from which on it is busy.
+const BUSY: f64 = 0.85;
+/// First time for which scrubd clears nothing after such an abort, ns; doubled each time.
+const HOLD_MIN_NS: u64 = 20_000_000;
+const HOLD_MAX_NS: u64 = 640_000_000;
+
+/// The account.
+#[derive(Debug)]
+pub(crate) struct Deference {
+    /// When the last abort was seen, ns, and what CPU time the program had used then, ns.
+    last: (u64, u64),
+    aborts: u64,
+    until: u64,
+    hold: u64,
+}
+
+impl Deference {
+    pub(crate) fn new() -> Deference {
+        Deference { last: (0, 0), aborts: 0, until: 0, hold: HOLD_MIN_NS }
+    }
+
+    /// Whether scrubd should clear nothing now.
+    pub(crate) fn holds(&self, now_ns: u64) -> bool {
+        now_ns < self.until
+    }
+
+    /// Shows how many clears were aborted so far; `program_cpu_ns` is asked for only if
+    /// there is a new one.
+    pub(crate) fn observe(
+        &mut self,
+        now_ns: u64,
+        aborts: u64,
+        program_cpu_ns: impl FnOnce() -> u64,
+    ) {
+        if aborts == self.aborts {
+            return;
+        }
+        self.aborts = aborts;
+        let now = (now_ns, program_cpu_ns());
+        let wall = now.0.saturating_sub(self.last.0);
+        let cpu = now.1.saturating_sub(self.last.1);
+        self.last = now;
+        if cpu as f64 >= BUSY * wall as f64 {
+            self.until = now_ns + self.hold;
+            self.hold = (self.hold * 2).min(HOLD_MAX_NS);
+        } else {
+            self.hold = HOLD_MIN_NS;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Aborts every `every` ms in a program that uses `share` of a CPU.
+    fn after_aborts(n: u64, every: u64, share: f64) -> (Deference, u64) {
+        let mut deference = Deference::new();
+        let mut now = 0;
+        for abort in 1..=n {
+            now = abort * every * MS;
+            deference.observe(now, abort, || (now as f64 * share) as u64);
+        }
+        (deference, now)
+    }
+
+    #[test]
+    fn a_program_that_pauses_is_served_however_often_it_aborts() {
+        let (deference, now) = after_aborts(100, 3, 0.5);
+        assert!(!deference.holds(now));
+    }
+
+    #[test]
+    fn a_program_that_never_pauses_is_left_alone_for_longer_and_longer() {
+        let (deference, now) = after_aborts(3, 700, 1.0);
+        assert!(deference.holds(now + 4 * HOLD_MIN_NS - 1));
+        assert!(!deference.holds(now + 4 * HOLD_MIN_NS));
+    }
+
+    #[test]
+    fn a_pause_is_noticed_at_the_next_abort() {
+        let (mut deference, now) = after_aborts(10, 700, 1.0);
+        let later = now + 700 * MS;
+        deference.observe(later, 11, || now);
+        deference.observe(later + 3 * MS, 12, || now + MS);
+        assert!(!deference.holds(later + 3 * MS));
+    }
+
+    #[test]
+    fn without_a_new_abort_nothing_is_asked() {
+        let (mut deference, now) = after_aborts(1, 1, 0.0);
+        deference.observe(now + 1, 1, || unreachable!("nothing new"));
+    }
+}
