@@ -26,6 +26,11 @@ const SHARE_OF_L3: usize = 4;
 /// The part of a private cache that a block may fill and still be worth clearing at home.
 const SHARE_OF_L2: usize = 2;
 
+/// Up to this many private caches' worth a set is cleared at home if that is idle: what
+/// stays in another core's private cache costs its user 8 ns a line, 4 MiB 230 us against
+/// 135 to fill.
+const HOME_L2S: usize = 8;
+
 /// Where a block is cleared, seen from the CPU that is likely to use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
@@ -54,9 +59,14 @@ impl Choice {
         Choice { engines, l2: topology.l2, l3: topology.l3 }
     }
 
-    /// Whether a block of `bytes` is worth clearing on the CPU that freed it.
+    /// Whether a block of `bytes` is worth waiting for the CPU that freed it.
     pub(crate) fn belongs_home(&self, bytes: usize) -> bool {
         bytes <= self.l2 / SHARE_OF_L2
+    }
+
+    /// Whether a set of `bytes` is cleared better at home than elsewhere, both being idle.
+    pub(crate) fn prefers_home(&self, bytes: usize) -> bool {
+        bytes <= self.l2 * HOME_L2S
     }
 
     /// For a block that its owner is waiting for, and will use at once.

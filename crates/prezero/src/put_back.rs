@@ -50,6 +50,7 @@ impl<B: Backing> Zone<B> {
             return self.abandon_foreign(first, pages);
         }
         if tally.absent < pages {
+            self.freed_on.store(prezero_sys::thread::current_cpu() as u32, Relaxed);
             let tick = self.tick_of_free().max(1);
             for huge in first.huge()..=first.plus(pages - 1).huge() {
                 self.freed_at[huge].store(tick, Relaxed);

@@ -202,7 +202,12 @@ impl<H: Host> Scrubber<H> {
         }
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
-        let engine = zone.choice().scrub(set, set, Place::Elsewhere);
+        let place = if zone.choice().prefers_home(set) {
+            self.host.go_home(zone.freed_on.load(Relaxed) as usize)
+        } else {
+            Place::Elsewhere
+        };
+        let engine = zone.choice().scrub(set, set, place);
         Some(self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
             zone.return_to_buddy(chunk.first, chunk.order.pages());
         }))

@@ -16,7 +16,7 @@ use crate::buddy::Buddy;
 use crate::choice::Choice;
 use crate::claim::Claim;
 use crate::clear::Engines;
-use crate::clock::Clock;
+use crate::clock::{Clock, ticks};
 use crate::config::{Config, EngineChoice};
 use crate::daemon::Daemon;
 use crate::governor::Demand;
@@ -44,6 +44,10 @@ pub(crate) struct Cpu {
 #[allow(unsafe_code)]
 unsafe impl prezero_sys::memory::Plain for Cpu {}
 
+/// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
+/// clear in place costs less than to search for a zero block and fetch its lines.
+const HOT_NS: u64 = 1_000_000;
+
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
 /// hit saves is measured: two looks at the clock, 50 ns, against 20 us at least.
 const TIMED_PAGES: u32 = 256;
@@ -70,6 +74,8 @@ pub struct Zone<B> {
     pub(crate) claim: Claim,
     /// Tick of the last free in each huge block; 0: none of its free pages is resident.
     pub(crate) freed_at: Meta<AtomicU32>,
+    /// The CPU that last freed something into the buddy: a hint where it will be used.
+    pub(crate) freed_on: AtomicU32,
     pub(crate) clock: Clock,
     pub(crate) trust: Trust,
     pub(crate) daemon: Daemon,
@@ -134,6 +140,7 @@ impl<B: Backing> Zone<B> {
             cpus: Meta::new(thread::cpu_count()).map_err(ZoneError::Records)?,
             claim: Claim::new(),
             freed_at: Meta::new((pages / HUGE_PAGES) as usize).map_err(ZoneError::Records)?,
+            freed_on: AtomicU32::new(0),
             clock: Clock::new(now_ns),
             trust: Trust::new(config.verify),
             daemon: Daemon::new(),
@@ -337,16 +344,21 @@ impl<B: Backing> Zone<B> {
         Some(entry.first)
     }
 
-    /// Nothing zero on this CPU's lists: zero from the buddy, else hot from the lists,
-    /// else whatever costs least.
+    /// Nothing zero on this CPU's lists: what is hot there, cleared in place, before what
+    /// is zero and cold in the buddy, and at last whatever costs least.
     #[cold]
     fn slow_zero(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
         if let Some(class) = Class::of(pages) {
+            let lists = &cpu.lists[class.index()];
+            let fits = |e: Entry| aligned(e.first, align);
+            let now = self.clock.tick();
+            let hot = |e: Entry| fits(e) && u32::from(e.age(now)) <= ticks(HOT_NS);
+            if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), hot) {
+                return Some(entry.first);
+            }
             if let Some(first) = self.search_zero(pages, align) {
                 return Some(first);
             }
-            let lists = &cpu.lists[class.index()];
-            let fits = |e: Entry| aligned(e.first, align);
             if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), fits) {
                 return Some(entry.first);
             }
