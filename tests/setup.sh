@@ -4,7 +4,11 @@
 set -eu
 as_root=
 [ "$(id -u)" -eq 0 ] || as_root=sudo
+install() {
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+}
 $as_root apt-get update -q
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-    gcc libc6-dev make git python3 python3-venv libpython3-testsuite gzip xz-utils \
+install gcc libc6-dev make git python3 python3-venv gzip xz-utils \
     libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4
+# CPython's own tests come in a package named after the version.
+install "libpython$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite"
