@@ -45,6 +45,11 @@ const NAP_MIN_NS: u64 = 50_000;
 const NAP_MAX_NS: u64 = 500_000;
 /// From this nap on a large free wakes scrubd, ns.
 const DOZE_NS: u64 = 200_000;
+/// Beyond that a nap may be one part in this many of the time since the last work: work
+/// that comes with some period is found late by that part of the period at most.
+const LATE_SHARE: u64 = 8;
+/// Longest nap of a scrubd that finds nothing to do although the program frees, ns.
+const NAP_LAZY_NS: u64 = 20_000_000;
 /// Pages of a free that is worth a wake-up call (64 MiB): the call costs the program 4 to
 /// 50 us, by how deep the other CPU sleeps; the block takes milliseconds to clear.
 const WAKE_PAGES: u32 = 16 << 10;
@@ -240,6 +245,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mut nap = NAP_MIN_NS;
         let mut frees = 0;
         let mut quiet_since = self.zone.clock.now_ns();
+        let mut worked = quiet_since;
         loop {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             let step = self.step(began.0);
@@ -265,6 +271,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             }
             if step != Step::Nothing {
                 self.wakes_pay = true;
+                worked = ended.0;
             }
             if step == Step::Worked {
                 self.rest = REST_MIN_NS;
@@ -277,7 +284,10 @@ impl<B: Backing + 'static> Scrubd<B> {
             } else {
                 let state = if nap >= DOZE_NS && self.wakes_pay { DOZING } else { AWAKE };
                 nap = match self.sleep(state, Some(nap)) {
-                    Waited::TimedOut => (nap * 2).min(NAP_MAX_NS),
+                    Waited::TimedOut => {
+                        let lazy = ((ended.0 - worked) / LATE_SHARE).min(NAP_LAZY_NS);
+                        (nap * 2).min(lazy.max(NAP_MAX_NS))
+                    }
                     Waited::Woken | Waited::Changed => {
                         self.wakes_pay = false;
                         NAP_MIN_NS

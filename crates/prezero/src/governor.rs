@@ -16,6 +16,9 @@ const WINDOW_NS: u64 = 100_000_000;
 /// Of its memory of a peak the governor loses one part in this many each window: a
 /// single burst of 64 MiB is forgotten after about seven seconds, before it decays.
 const FADE: u64 = 8;
+/// Zero pages that may go to requests that did not need them, beyond as many as went to
+/// those that did, before scrubbing stops, in pages (2 MiB): a start needs some credit.
+const WASTE_ALLOWED: u64 = 512;
 /// Most that is prefaulted ahead, in pages (64 MiB): two to eight milliseconds of faults
 /// saved, and a bound on what a wrong guess makes resident.
 const PREFAULT_MOST: u64 = 16 << 10;
@@ -69,6 +72,10 @@ impl Recent {
     /// decay after which waste shows.
     const FADE: u64 = 512;
 
+    fn now(&self, total: u64) -> u64 {
+        self.sum + total.saturating_sub(self.seen)
+    }
+
     fn turn(&mut self, total: u64) {
         self.sum += total.saturating_sub(self.seen);
         self.sum -= self.sum.div_ceil(Recent::FADE);
@@ -87,6 +94,9 @@ pub(crate) struct Seen {
     pub(crate) made: u64,
     /// Zero pages given back to the kernel unused so far.
     pub(crate) unused: u64,
+    /// Zero pages that went to requests for zero, and to others, so far.
+    pub(crate) hit: u64,
+    pub(crate) wasted: u64,
 }
 
 impl Seen {
@@ -108,6 +118,9 @@ pub(crate) struct Governor {
     /// Of late: zero pages made, and given back unused.
     made: Recent,
     unused: Recent,
+    /// Of late: zero pages that went to requests for zero, and to others.
+    hit: Recent,
+    wasted: Recent,
     seen: Seen,
 }
 
@@ -126,10 +139,20 @@ impl Governor {
         self.absent.turn(seen.absent);
         self.made.turn(seen.made);
         self.unused.turn(seen.unused);
+        self.hit.turn(seen.hit);
+        self.wasted.turn(seen.wasted);
+    }
+
+    /// Whether what is made zero goes to those who ask for it, by and large.
+    fn worthwhile(&self) -> bool {
+        self.wasted.now(self.seen.wasted) <= self.hit.now(self.seen.hit) + WASTE_ALLOWED
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.
     pub(crate) fn quick_target(&self, class: Class) -> usize {
+        if !self.worthwhile() {
+            return 0;
+        }
         let order = class.order().get() as usize;
         let pages = self.orders[order].now(self.seen.demand[order]);
         pages.div_ceil(class.pages() as u64).min(class.slots() as u64) as usize
@@ -137,6 +160,9 @@ impl Governor {
 
     /// Zero pages that the buddy should hold: what the largest window of late asked for.
     pub(crate) fn buddy_target(&self) -> u64 {
+        if !self.worthwhile() {
+            return 0;
+        }
         self.orders.iter().zip(&self.seen.demand).map(|(peak, &total)| peak.now(total)).sum()
     }
 
@@ -212,6 +238,22 @@ mod tests {
 
         governor.observe(window(4), Seen { made: 1 << 20, unused: 1024, ..grown(4) });
         assert_eq!(governor.prefault_target(), 512, "waste is forgiven when it is outdone");
+    }
+
+    #[test]
+    fn zeroes_that_others_take_are_no_longer_made_until_that_is_past() {
+        let mut governor = Governor::default();
+        let wasted = |n: u64| Seen { wasted: n, ..demand(n) };
+        governor.observe(1, wasted(WASTE_ALLOWED));
+        assert_eq!(governor.buddy_target(), WASTE_ALLOWED, "a start needs some credit");
+
+        governor.observe(window(1), wasted(4 * WASTE_ALLOWED));
+        assert_eq!(governor.buddy_target(), 0);
+        assert_eq!(governor.quick_target(Class::of(16).unwrap()), 0);
+
+        let hit = Seen { hit: 4 * WASTE_ALLOWED, ..wasted(4 * WASTE_ALLOWED) };
+        governor.observe(window(1) + 1, hit);
+        assert!(governor.buddy_target() > 0, "as much was used");
     }
 
     #[test]

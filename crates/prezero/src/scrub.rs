@@ -350,12 +350,16 @@ fn outcome(session: &Session<'_>, counters: &Counters) -> Step {
 /// The sums that the governor looks at.
 fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let mut seen = Seen::default();
-    let mut absent = 0;
+    let (mut absent, mut hit, mut wasted) = (0, 0, 0);
     for cpu in zone.cpus.iter() {
         seen.add_demand(&cpu.demand);
         absent += cpu.counters.get(Counter::AbsentBytes);
+        hit += cpu.counters.get(Counter::HitBytes);
+        wasted += cpu.counters.get(Counter::WasteBytes);
     }
     let pages = |counters: &Counters, c| counters.get(c) / PAGE as u64;
+    seen.hit = hit / PAGE as u64;
+    seen.wasted = wasted / PAGE as u64;
     seen.absent = absent / PAGE as u64;
     let made = |c| pages(&zone.daemon.counters, c);
     seen.made = made(Counter::PrefaultedBytes) + made(Counter::ScrubbedBytes);

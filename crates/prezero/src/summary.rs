@@ -10,6 +10,9 @@ use crate::stats::{Counter, Snapshot};
 /// advises against scrubbing. Clearing a block whose lines lie in another core's cache was
 /// measured at 3.6 times the inline clear; what goes beyond that is waste.
 const POOR_TRADE: f64 = 4.0;
+/// Below this cost, ns of CPU time, no advice is given: starting scrubd and trying out the
+/// engines takes a few milliseconds of it.
+const NOT_WORTH_A_WORD_NS: u64 = 20_000_000;
 
 impl Snapshot {
     /// What it gained, what it cost, and what to change: at most four lines, each beginning
@@ -83,6 +86,7 @@ impl Snapshot {
             write!(out, "prefaulted {}, ", bytes(self.get(PrefaultedBytes)))?;
             write!(out, "wasted {}", bytes(waste))?;
             match account.saved_ns {
+                _ if account.cost_ns < NOT_WORTH_A_WORD_NS => {}
                 Some(saved) if account.cost_ns as f64 > POOR_TRADE * saved => {
                     out.write_str("; a poor trade: try --scrub-start never")?;
                 }
@@ -201,13 +205,16 @@ mod tests {
 
     #[test]
     fn summary_of_a_loss_says_what_to_change() {
-        let hits = [(Counter::ZeroRequests, 1), (Counter::HitBytes, MIB)];
+        let hits = [(Counter::ZeroRequests, 1), (Counter::HitBytes, 1024 * MIB)];
         let cost = |ns| [hits[0], hits[1], (Counter::ScrubCpuNs, ns), (Counter::WasteBytes, 4096)];
 
-        let (slight, poor) = (lines(&counted(&cost(50_000))), lines(&counted(&cost(500_000))));
+        let (slight, poor) =
+            (lines(&counted(&cost(50_000_000))), lines(&counted(&cost(500_000_000))));
 
-        assert!(slight[2].contains("net -24.4 us of CPU"), "{slight:?}");
+        assert!(slight[2].contains("net -23.8 ms of CPU"), "{slight:?}");
         assert!(slight[2].ends_with("wasted 4.0 KiB; pays only on CPUs that would idle"));
+        let small = lines(&counted(&cost(5_000_000)));
+        assert!(small[2].ends_with("wasted 4.0 KiB"), "not worth a word: {small:?}");
         assert!(poor[2].ends_with("a poor trade: try --scrub-start never"), "{poor:?}");
     }
 
