@@ -282,7 +282,12 @@ impl<B: Backing + 'static> Scrubd<B> {
                 self.park();
                 nap = NAP_MIN_NS;
             } else {
-                let state = if nap >= DOZE_NS && self.wakes_pay { DOZING } else { AWAKE };
+                // A long nap must not make scrubd late for a program that begins again.
+                let state = match nap {
+                    _ if !self.wakes_pay || nap < DOZE_NS => AWAKE,
+                    _ if nap <= NAP_MAX_NS => DOZING,
+                    _ => PARKED,
+                };
                 nap = match self.sleep(state, Some(nap)) {
                     Waited::TimedOut => {
                         let lazy = ((ended.0 - worked) / LATE_SHARE).min(NAP_LAZY_NS);
