@@ -149,7 +149,7 @@ impl Daemon {
         if zone.is_null() || self.word.compare_exchange(UNBORN, AWAKE, AcqRel, Relaxed).is_err() {
             return;
         }
-        // SAFETY: `allow` stored `run::<B>` here before it stored the zone.
+        // SAFETY: `allow_scrubd` stored `run::<B>` here before it stored the zone.
         let entry: thread::Entry = unsafe { std::mem::transmute(self.start.load(Acquire)) };
         // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects.
         if unsafe { thread::spawn_detached(STACK, entry, zone) }.is_err() {

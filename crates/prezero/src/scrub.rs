@@ -198,9 +198,6 @@ impl<H: Host> Scrubber<H> {
         }
         let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
         let chunk = zone.find_chunk(stop, PageState::Dirty, rested)?;
-        if !zone.borrow(&chunk) {
-            return Some(Step::Nap); // somebody was faster
-        }
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         let place = if zone.choice().prefers_home(set) {
@@ -208,6 +205,11 @@ impl<H: Host> Scrubber<H> {
         } else {
             Place::Elsewhere
         };
+        // Taken only now: the move may wait behind somebody on a busy CPU, and a block that
+        // is out of circulation without a claim cannot be asked for.
+        if !zone.borrow(&chunk) {
+            return Some(Step::Nap); // somebody was faster
+        }
         let engine = zone.choice().scrub(set, set, place);
         Some(self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
             zone.return_to_buddy(chunk.first, chunk.order.pages());
@@ -358,13 +360,12 @@ fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
         hit += cpu.counters.get(Counter::HitBytes);
         wasted += cpu.counters.get(Counter::WasteBytes);
     }
-    let pages = |counters: &Counters, c| counters.get(c) / PAGE as u64;
+    let own = |c| zone.daemon.counters.get(c) / PAGE as u64;
     seen.hit = hit / PAGE as u64;
     seen.wasted = wasted / PAGE as u64;
     seen.absent = absent / PAGE as u64;
-    let made = |c| pages(&zone.daemon.counters, c);
-    seen.made = made(Counter::PrefaultedBytes) + made(Counter::ScrubbedBytes);
-    seen.unused = pages(&zone.daemon.counters, Counter::UnusedZeroBytes);
+    seen.made = own(Counter::PrefaultedBytes) + own(Counter::ScrubbedBytes);
+    seen.unused = own(Counter::UnusedZeroBytes);
     seen
 }
 
