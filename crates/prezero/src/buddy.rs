@@ -156,7 +156,7 @@ impl Buddy {
     }
 
     /// The free block that holds `page`, at this moment.
-    fn holder(&self, page: PageId) -> Option<(PageId, Order)> {
+    pub(crate) fn holder(&self, page: PageId) -> Option<(PageId, Order)> {
         Order::MIN.and_above().find_map(|order| {
             let block = PageId((page.0 >> order.get()) << order.get());
             self.is_free(block, order).then_some((block, order))
@@ -168,6 +168,20 @@ impl Buddy {
         let words = &self.orders[order.get() as usize].words;
         let word = words.get((index / 64) as usize);
         word.is_some_and(|w| w.load(Acquire) >> (index % 64) & 1 != 0)
+    }
+
+    /// `n` neighbouring bits of an order's map from `index` on; both are multiples of `n`,
+    /// a power of two up to 64.
+    pub(crate) fn bits(&self, order: Order, index: u32, n: u32) -> u64 {
+        let words = &self.orders[order.get() as usize].words;
+        let word = words.get((index / 64) as usize).map_or(0, |word| word.load(Acquire));
+        word >> (index % 64) & (u64::MAX >> (64 - n))
+    }
+
+    /// One past the last page that a free block of this order may hold.
+    pub(crate) fn end(&self, order: Order) -> u32 {
+        let words = self.orders[order.get() as usize].high.load(Relaxed);
+        u64::min((u64::from(words) * 64) << order.get(), u64::from(u32::MAX)) as u32
     }
 
     /// Free blocks of one order, about.

@@ -32,22 +32,27 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Moves what all CPUs' lists hold to the buddy: what is split among them may be a
-    /// whole block there.
-    pub(crate) fn drain_all(&self) {
+    /// whole block there. False if they held nothing.
+    pub(crate) fn drain_all(&self) -> bool {
+        let mut any = false;
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
-                self.drain(cpu, class, |_| true);
+                any |= self.drain(cpu, class, |_| true);
             }
         }
+        any
     }
 
     /// Moves what a CPU's lists hold of one class and is `old` to the buddy, no younger
-    /// for it.
-    pub(crate) fn drain(&self, cpu: &Cpu, class: Class, old: impl Fn(Entry) -> bool) {
+    /// for it. False if there was nothing.
+    pub(crate) fn drain(&self, cpu: &Cpu, class: Class, old: impl Fn(Entry) -> bool) -> bool {
         let lists = &cpu.lists[class.index()];
+        let mut any = false;
         while let Some(entry) = lists.zero.take(&old).or_else(|| lists.hot_cold.take(&old)) {
             self.return_to_buddy(entry.first, class.pages());
+            any = true;
         }
+        any
     }
 
     /// Gives back the resident free pages of up to `most` huge blocks whose last free is

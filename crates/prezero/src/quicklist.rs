@@ -24,7 +24,7 @@ pub(crate) const GRANULE: u32 = 16;
 const MAX_PAGES: u32 = 512;
 /// How much one list may hold: what a CPU's private cache holds or a little more,
 /// since a block beyond it has no locality left to keep.
-const LIST_BYTES: usize = 8 << 20;
+const LIST_BYTES: usize = 2 << 20;
 /// Slots that a full hot-cold list empties into the buddy at once.
 pub(crate) const BATCH: usize = SLOTS / 2;
 
@@ -68,6 +68,11 @@ impl Class {
     /// All classes, largest first.
     pub(crate) fn largest_first() -> impl Iterator<Item = Class> {
         (0..CLASSES as u8).rev().map(Class)
+    }
+
+    /// The class with this index, if there is one.
+    pub(crate) fn nth(index: usize) -> Option<Class> {
+        (index < CLASSES).then_some(Class(index as u8))
     }
 
     pub(crate) fn index(self) -> usize {

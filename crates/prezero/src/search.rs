@@ -2,13 +2,15 @@
 //!
 //! A block costs what its pages cost the owner-to-be: nothing if they are as he wants
 //! them, a clear if they must be cleared, a page fault if they are absent. The search
-//! looks at a bounded number of candidates, smallest order and lowest address first, and
-//! takes the cheapest; the lowest address of two equals, so that memory that is in use
+//! looks at a bounded number of candidates, smallest order and lowest address first (of huge
+//! blocks: the first runs by address that are long enough), and takes the cheapest; the lowest address of two equals, so that memory that is in use
 //! stays together and what is free above it can go back to the kernel whole.
+
+use std::ops::ControlFlow;
 
 use crate::backing::Backing;
 use crate::claim::Answer;
-use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
 use crate::state::Tally;
 use crate::stats::Counter;
 use crate::zone::Zone;
@@ -28,6 +30,8 @@ const FAULT: u64 = 8;
 
 /// `ZERO`: zero pages are ready, dirty ones are cleared inline.
 const FOR_ZERO: Cost = Cost { zero: Some(0), dirty: Some(1), absent: Some(FAULT) };
+/// `ZERO`, while anything resident will do.
+const CLEARABLE: Cost = Cost { zero: Some(0), dirty: Some(1), absent: None };
 /// `ONLY_ZERO`, and the first look of `ZERO`.
 const ALL_ZERO: Cost = Cost { zero: Some(0), dirty: None, absent: None };
 /// Plain, while anything resident will do: a zero page would waste its clearing.
@@ -78,12 +82,12 @@ impl Cost {
     }
 }
 
-/// A run inside a free block.
+/// Free pages that would serve, at this moment.
 struct Candidate {
     cost: u64,
     first: PageId,
-    block: PageId,
-    from: Order,
+    /// The free block that they lie in, where they lie in one.
+    within: Option<(PageId, Order)>,
 }
 
 impl<B: Backing> Zone<B> {
@@ -92,9 +96,19 @@ impl<B: Backing> Zone<B> {
         if self.stock.zero() < pages { None } else { self.search(pages, align, ALL_ZERO) }
     }
 
+    /// The resident block that is cheapest to make zero.
+    pub(crate) fn search_clearable(&self, pages: u32, align: Order) -> Option<PageId> {
+        if self.stock.resident() < pages { None } else { self.search(pages, align, CLEARABLE) }
+    }
+
     /// The block that is cheapest to make zero.
     pub(crate) fn search_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
         self.search(pages, align, FOR_ZERO)
+    }
+
+    /// Where the run begins that `search_for_zero` would take now.
+    pub(crate) fn next_for_zero(&self, pages: u32) -> Option<PageId> {
+        self.best(pages, Order::MIN, FOR_ZERO, 0).map(|best| best.first)
     }
 
     /// A resident block, dirty rather than zero.
@@ -112,7 +126,7 @@ impl<B: Backing> Zone<B> {
         let order = Order::holding(pages)?.max(align);
         for attempt in 0..ATTEMPTS {
             let goal = cost.goal(pages, self.stock.zero(), self.stock.dirty());
-            let best = self.best(pages, order, cost, goal);
+            let best = self.best(pages, align, cost, goal);
             // The piece that scrubd holds may be all that keeps a large block from being
             // whole, and asking for it costs little beside the use of such a block.
             let perfect = best.as_ref().is_some_and(|best| best.cost <= goal);
@@ -121,10 +135,14 @@ impl<B: Backing> Zone<B> {
                 continue;
             }
             let best = best?;
-            if !self.buddy.carve(best.block, best.from, best.first, order) {
+            let taken = match best.within {
+                Some((block, from)) => self.buddy.carve(block, from, best.first, order),
+                None => self.buddy.take_run(best.first, pages),
+            };
+            if !taken {
                 continue;
             }
-            if order.pages() > pages {
+            if best.within.is_some() && order.pages() > pages {
                 self.buddy.put_run(best.first.plus(pages), order.pages() - pages);
             }
             self.stock.sub(self.states.tally(best.first, pages));
@@ -134,27 +152,43 @@ impl<B: Backing> Zone<B> {
     }
 
     /// The cheapest of the first [`CANDIDATES`], or the first that costs no more than `goal`.
-    fn best(&self, pages: u32, order: Order, cost: Cost, goal: u64) -> Option<Candidate> {
+    fn best(&self, pages: u32, align: Order, cost: Cost, goal: u64) -> Option<Candidate> {
         let mut best: Option<Candidate> = None;
         let mut looks = CANDIDATES;
-        for from in order.and_above().filter(|&from| self.buddy.count(from) > 0) {
-            for block in self.buddy.blocks(from) {
-                for n in 0..from.pages() / order.pages() {
-                    if looks == 0 {
-                        return best;
-                    }
-                    looks -= 1;
-                    let first = block.plus(n * order.pages());
-                    let Some(cost) = cost.of(self.states.tally(first, pages)) else { continue };
-                    if best.as_ref().is_none_or(|b| cost < b.cost) {
-                        best = Some(Candidate { cost, first, block, from });
-                    }
-                    if cost <= goal {
-                        return best;
-                    }
-                }
+        let mut look = |first: PageId, within| {
+            if looks == 0 {
+                return ControlFlow::Break(());
             }
-        }
+            looks -= 1;
+            let Some(cost) = cost.of(self.states.tally(first, pages)) else {
+                return ControlFlow::Continue(());
+            };
+            if best.as_ref().is_none_or(|b| cost < b.cost) {
+                best = Some(Candidate { cost, first, within });
+            }
+            if cost <= goal { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        // How it ended does not matter: `best` has what was found.
+        let _ = if pages >= HUGE_PAGES {
+            let step = (align.pages() / HUGE_PAGES).max(1);
+            let length = pages.div_ceil(HUGE_PAGES);
+            self.buddy.runs(length).try_for_each(|run| {
+                let start = run.huge.next_multiple_of(step);
+                let end = (run.huge + run.len + 1).saturating_sub(length);
+                (start..end)
+                    .step_by(step as usize)
+                    .try_for_each(|huge| look(PageId(huge << HUGE_ORDER), None))
+            })
+        } else {
+            let order = Order::holding(pages)?.max(align);
+            let orders = || order.and_above().filter(|&from| self.buddy.count(from) > 0);
+            orders().try_for_each(|from| {
+                self.buddy.blocks(from).try_for_each(|block| {
+                    (0..from.pages() / order.pages())
+                        .try_for_each(|n| look(block.plus(n * order.pages()), Some((block, from))))
+                })
+            })
+        };
         best
     }
 
