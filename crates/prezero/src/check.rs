@@ -5,6 +5,7 @@ use crate::page::{Order, PAGE, PageId};
 use crate::quicklist::{Class, Held};
 use crate::state::{PageState, Tally};
 use crate::stats::{Counter, FreeState, Gauges, Snapshot};
+use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
 /// What [`Zone::check`] found wrong.
@@ -69,6 +70,7 @@ impl<B: Backing> Zone<B> {
             add(self.states.tally(claimed.first, claimed.pages));
         }
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
+        gauges.target_zero_bytes = self.daemon.target.load(Relaxed) * PAGE as u64;
         gauges.resident_zero_bytes = bytes(sum.zero);
         gauges.resident_dirty_bytes = bytes(sum.dirty);
         gauges.absent_bytes = bytes(sum.absent);
@@ -83,26 +85,27 @@ impl<B: Backing> Zone<B> {
         gauges
     }
 
-    /// What clearing on the critical path took for each page where it was timed, else what
-    /// the calibration says, which is for memory that is hot.
-    fn clear_ns_per_page(&self) -> f64 {
+    /// What clearing on the critical path took for each page where it was timed. Else what
+    /// scrubd's own clears took, whose memory is as cold; at least what the calibration
+    /// says, which is for memory that is hot.
+    pub(crate) fn clear_ns_per_page(&self) -> f64 {
         let sum = |c| self.cpus.iter().map(|cpu| cpu.counters.get(c)).sum::<u64>();
-        let pages = sum(Counter::TimedClearBytes) / PAGE as u64;
-        let rate = self.choice().engines.cached_rate;
-        match (pages, rate) {
-            (0, 0) => 0.0,
-            (0, rate) => PAGE as f64 * 1e9 / rate as f64,
-            (pages, _) => sum(Counter::TimedClearNs) as f64 / pages as f64,
+        let timed = per_page(sum(Counter::TimedClearNs), sum(Counter::TimedClearBytes));
+        if timed > 0.0 {
+            return timed;
         }
+        let own = |c| self.daemon.counters.get(c);
+        let hot = match self.choice().engines.cached_rate {
+            0 => 0.0,
+            rate => PAGE as f64 * 1e9 / rate as f64,
+        };
+        hot.max(per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes)))
     }
 
     /// What populating took for each page, as far as scrubd has done any.
-    fn fault_ns_per_page(&self) -> f64 {
-        let counters = &self.daemon.counters;
-        match counters.get(Counter::PrefaultedBytes) / PAGE as u64 {
-            0 => 0.0,
-            pages => counters.get(Counter::PrefaultCpuNs) as f64 / pages as f64,
-        }
+    pub(crate) fn fault_ns_per_page(&self) -> f64 {
+        let own = |c| self.daemon.counters.get(c);
+        per_page(own(Counter::PrefaultCpuNs), own(Counter::PrefaultedBytes))
     }
 
     /// Checks every free page against its record: no page is free twice, none is foreign,
@@ -150,6 +153,14 @@ impl<B: Backing> Zone<B> {
             visit(claimed.first, claimed.pages)?;
         }
         Ok(())
+    }
+}
+
+/// 0 if there was no page.
+fn per_page(ns: u64, bytes: u64) -> f64 {
+    match bytes / PAGE as u64 {
+        0 => 0.0,
+        pages => ns as f64 / pages as f64,
     }
 }
 

@@ -16,7 +16,7 @@
 //! the shared cache cached; beyond it bypassing, which then costs the user nothing and
 //! clears faster.
 
-use crate::clear::{ClearEngine, Engines};
+use crate::clear::{Border, ClearEngine, Engines, Use};
 use crate::topology::Topology;
 
 /// The part of the shared cache that zeroes may fill, as a divisor. On a cloud guest the
@@ -47,16 +47,29 @@ pub(crate) struct Choice {
     /// Bytes; 0: unknown.
     l2: usize,
     l3: usize,
+    /// Where hot stops beating zero.
+    border: Border,
 }
 
 impl Choice {
     /// Before anything is known of the machine: everything through the cache.
     pub(crate) fn unmeasured(engines: Engines) -> Choice {
-        Choice { engines, l2: 0, l3: 0 }
+        Choice { engines, l2: 0, l3: 0, border: Border::UNKNOWN }
     }
 
     pub(crate) fn measured(engines: Engines, topology: &Topology) -> Choice {
-        Choice { engines, l2: topology.l2, l3: topology.l3 }
+        Choice { engines, l2: topology.l2, l3: topology.l3, border: Border::UNKNOWN }
+    }
+
+    /// The same, with the border that was measured by it.
+    pub(crate) fn with_border(self, border: Border) -> Choice {
+        Choice { border, ..self }
+    }
+
+    /// Whether a hot block of `pages`, cleared in place, beats a zero one that is cold.
+    #[inline]
+    pub(crate) fn hot_wins(&self, pages: u32, first_use: Use) -> bool {
+        self.border.hot_wins(pages, first_use)
     }
 
     /// Whether a block of `bytes` is worth waiting for the CPU that freed it.

@@ -71,9 +71,6 @@ const BUSY_HOME_NS: u64 = 500_000;
 /// How long a CPU that was busy is not tried again, ns; doubled each time in a row.
 const SHUN_NS: u64 = 2_000_000;
 const SHUN_DOUBLINGS: u32 = 7;
-/// Bytes that engines are tried on.
-const SCRATCH: usize = 1 << 20;
-
 /// The daemon's word: what a free must do about it.
 const AWAKE: u32 = 0;
 const DOZING: u32 = 1;
@@ -90,6 +87,8 @@ pub(crate) struct Daemon {
     start: AtomicPtr<c_void>,
     /// Bytes freed before it was started.
     freed: AtomicU64,
+    /// Zero pages that the governor wants in the buddy.
+    pub(crate) target: AtomicU64,
     /// scrubd's own account; nobody else writes it.
     pub(crate) counters: Counters,
 }
@@ -101,6 +100,7 @@ impl Daemon {
             zone: AtomicPtr::new(std::ptr::null_mut()),
             start: AtomicPtr::new(std::ptr::null_mut()),
             freed: AtomicU64::new(0),
+            target: AtomicU64::new(0),
             counters: Counters::new(),
         }
     }
@@ -182,14 +182,15 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     thread::name_current(c"scrubd");
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
     let topology = Topology::read(Path::new(Topology::ROOT));
-    let scrubber = Scrubber::new(ThisThread::new(zone.cpus.len()), zone.cpus.len());
+    let scrubber =
+        Scrubber::new(ThisThread::new(zone.cpus.len()), zone.cpus.len(), zone.clock.now_ns());
     let choice = Box::leak(Box::new(*zone.choice()));
     // Everything that allocates is done; from here on nobody else may have to wait for us.
     let idle_class = thread::become_idle_class().is_ok();
-    measure(zone, &topology, choice);
     let (rest, deference) = (REST_MIN_NS, Deference::new());
     Scrubd {
         zone,
+        unmeasured: Some((topology, choice)),
         scrubber,
         pressure,
         idle_class,
@@ -202,28 +203,55 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     .serve()
 }
 
-/// Finds the fastest engines on memory of our own, and puts them in use.
+/// Finds the fastest engines on memory of our own, and where a zero block beats a hot one,
+/// and puts them in use.
 #[allow(unsafe_code)]
-fn measure<B: Backing>(zone: &Zone<B>, topology: &Topology, choice: &'static mut Choice) {
-    let engines = match zone.config.engine {
-        EngineChoice::Named(_) => zone.choice().engines,
-        EngineChoice::Auto => match Reservation::new(SCRATCH, SCRATCH) {
-            Ok(scratch) => {
-                scratch.populate(0, SCRATCH);
-                // SAFETY: the scratch memory is resident, ours, and lives until the end of
-                // this arm.
-                unsafe { clear::calibrate(scratch.base(), SCRATCH, &thread::monotonic_ns) }
-            }
-            Err(_) => zone.choice().engines,
+fn measure<B: Backing>(
+    zone: &Zone<B>,
+    topology: &Topology,
+    choice: &'static mut Choice,
+    host: &mut ThisThread,
+) {
+    let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
+    let scratch = scratch.filter(|scratch| {
+        scratch.populate(0, clear::SCRATCH);
+        true
+    });
+    let now = &thread::monotonic_ns;
+    let engines = match (zone.config.engine, &scratch) {
+        // SAFETY: the scratch memory is resident, ours, and lives to the end of the function.
+        (EngineChoice::Auto, Some(scratch)) => unsafe {
+            clear::calibrate(scratch.base(), clear::SCRATCH, now)
         },
+        _ => zone.choice().engines,
     };
     *choice = Choice::measured(engines, topology);
+    if let Some(scratch) = &scratch {
+        let far = |bytes| choice.scrub(bytes, bytes, Place::Elsewhere);
+        let here = thread::current_cpu();
+        let there = (0..zone.cpus.len()).find(|&cpu| cpu != here && host.allowed.contains(cpu));
+        let mut elsewhere = |work: &mut dyn FnMut()| {
+            let Some(there) = there else { return false };
+            let moved = host.go_home(there) == Place::Home;
+            if moved {
+                work();
+            }
+            host.go_home(here);
+            moved
+        };
+        // SAFETY: as above.
+        let border =
+            unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
+        *choice = choice.with_border(border);
+    }
     zone.measured.store(choice, SeqCst);
 }
 
 struct Scrubd<B: 'static> {
     zone: &'static Zone<B>,
     scrubber: Scrubber<ThisThread>,
+    /// Until the machine is measured: what it is, and where the choice is written down.
+    unmeasured: Option<(Topology, &'static mut Choice)>,
     pressure: Option<Pressure>,
     /// Whether this thread runs only when nobody else wants to.
     idle_class: bool,
@@ -335,6 +363,13 @@ impl<B: Backing + 'static> Scrubd<B> {
             _ if self.late => Mood::Unsure,
             _ => Mood::Normal,
         };
+        // Not before there is anything to clear: most programs never ask for zero.
+        if mood == Mood::Normal
+            && self.zone.daemon.target.load(Relaxed) > 0
+            && let Some((topology, choice)) = self.unmeasured.take()
+        {
+            measure(self.zone, &topology, choice, &mut self.scrubber.host);
+        }
         self.scrubber.step(self.zone, mood)
     }
 

@@ -1,169 +1,304 @@
-//! How much zero stock is worth having: what was asked for lately, and no more.
+//! How much zero stock is worth having, of which sizes, and what may be spent on it.
 //!
-//! Demand is counted per order where it arises, one relaxed add on the asking CPU. The
-//! governor looks at it in windows and remembers the largest window, fading. No demand
-//! for zero: nothing is scrubbed. It is told the time; it reads no clock.
+//! The loop is closed twice. *How much*: requests come in bursts, and a stock as large as
+//! the largest burst of late serves the next one whole. While a burst goes on no more is
+//! made than is left of it, since what is free then may be what the program wants as it is;
+//! what plain requests had to take all the same was too much and is taken off. *At what price*: [`Purse`] lets scrubd spend what its
+//! zeroes save. No demand for zero: nothing is scrubbed. The governor is told the time and
+//! what happened; it reads no clock and touches no memory.
 
-use crate::page::{MAX_ORDER, Order};
+use crate::clock::REST_NS;
+use crate::demand::{BANDS, Band};
+use crate::purse::Purse;
 use crate::quicklist::Class;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const ORDERS: usize = MAX_ORDER.get() as usize + 1;
-
-/// Length of a window, ns. Long against the pauses between requests of a busy program
-/// (milliseconds), short against what a person notices.
+/// A burst of requests is over when its blocks came back and nothing was asked for so long,
+/// ns: as long as a free block rests.
+const QUIET_NS: u64 = REST_NS;
+/// Length of a window, in which bursts fade, and of the longest burst, ns: then it is over
+/// although its blocks are still in use. Long against the
+/// pauses between requests of a busy program, short against what a person notices.
 const WINDOW_NS: u64 = 100_000_000;
-/// Of its memory of a peak the governor loses one part in this many each window: a
-/// single burst of 64 MiB is forgotten after about seven seconds, before it decays.
-const FADE: u64 = 8;
-/// Zero pages that may go to requests that did not need them, beyond as many as went to
-/// those that did, before scrubbing stops, in pages (2 MiB): a start needs some credit.
-const WASTE_ALLOWED: u64 = 512;
+/// Of its memory of a burst the governor loses one part in this many each window: half in
+/// two seconds. Scrubbing a burst's worth takes a fraction of that; the stock itself stays.
+const FADE: u64 = 32;
+/// Of what plain requests had to take it forgets one page for so many that a request missed:
+/// where both want the same pages no more than such a part of the stock is made in vain.
+const FORGIVE: u64 = 32;
+/// After so long without a request for zero nothing more is earned by waiting, ns.
+const IDLE_NS: u64 = 1_000_000_000;
 /// Most that is prefaulted ahead, in pages (64 MiB): two to eight milliseconds of faults
 /// saved, and a bound on what a wrong guess makes resident.
 const PREFAULT_MOST: u64 = 16 << 10;
 
-/// Pages asked for as zero, by order, on one CPU. All-zero bytes are none.
-#[repr(C, align(64))]
-#[derive(Default)]
-pub(crate) struct Demand {
-    pages: [AtomicU64; ORDERS],
+/// What the governor is shown: sums over all CPUs, since the zone began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Pages asked for as zero that a stock could have served, by band.
+    pub(crate) demand: [u64; BANDS],
+    /// Pages given back that had been handed out zero.
+    pub(crate) returned: u64,
+    /// Pages of ZERO requests that were served absent.
+    pub(crate) absent: u64,
+    /// Zero pages that went to requests for zero, and to others.
+    pub(crate) hit: u64,
+    pub(crate) wasted: u64,
+    /// Pages scrubbed, and pages prefaulted.
+    pub(crate) scrubbed: u64,
+    pub(crate) prefaulted: u64,
+    /// Zero pages given back to the kernel unused.
+    pub(crate) unused: u64,
+    /// CPU time that scrubbing and prefaulting took, ns.
+    pub(crate) spent_ns: u64,
+    /// What a request pays for a page that must be cleared, and one that must be faulted in,
+    /// ns, as measured.
+    pub(crate) clear_ns: f64,
+    pub(crate) fault_ns: f64,
 }
 
-impl Demand {
-    /// Counts a request. May lose one when two threads share the CPU, as counters may.
-    #[inline]
-    pub(crate) fn note(&self, pages: u32) {
-        let order = Order::holding(pages).unwrap_or(MAX_ORDER);
-        let cell = &self.pages[order.get() as usize];
-        cell.store(cell.load(Relaxed) + pages as u64, Relaxed);
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen {
+            demand: [0; BANDS],
+            returned: 0,
+            absent: 0,
+            hit: 0,
+            wasted: 0,
+            scrubbed: 0,
+            prefaulted: 0,
+            unused: 0,
+            spent_ns: 0,
+            clear_ns: 0.0,
+            fault_ns: 0.0,
+        }
     }
 }
 
-/// A quantity that is watched in windows: the largest of late.
-#[derive(Clone, Copy, Default)]
-struct Peak {
-    seen: u64,
-    largest: u64,
-}
-
-impl Peak {
-    /// What arrived since the window began, and the largest window of late.
-    fn now(&self, total: u64) -> u64 {
-        self.largest.max(total.saturating_sub(self.seen))
-    }
-
-    fn turn(&mut self, total: u64) {
-        let arrived = total.saturating_sub(self.seen);
-        let faded = self.largest - self.largest.div_ceil(FADE);
-        *self = Peak { seen: total, largest: arrived.max(faded) };
+impl Seen {
+    /// ns that the requests since `earlier` were spared. Nobody remembers which zero page
+    /// was scrubbed and which prefaulted; hits count as what is made of late.
+    fn spared_ns(&self, earlier: &Seen, prefaulted: f64) -> f64 {
+        let hits = self.hit.saturating_sub(earlier.hit) as f64;
+        hits * (prefaulted * self.fault_ns + (1.0 - prefaulted) * self.clear_ns)
     }
 }
 
-/// A quantity summed over the last minute or so.
+/// A quantity of which old parts are forgotten: half in 35 s, some times the decay after
+/// which waste shows.
 #[derive(Clone, Copy, Default)]
 struct Recent {
-    seen: u64,
     sum: u64,
 }
 
 impl Recent {
-    /// Each window it forgets one part in this many: half of it in 35 s, some times the
-    /// decay after which waste shows.
     const FADE: u64 = 512;
 
-    fn now(&self, total: u64) -> u64 {
-        self.sum + total.saturating_sub(self.seen)
-    }
-
-    fn turn(&mut self, total: u64) {
-        self.sum += total.saturating_sub(self.seen);
+    fn turn(&mut self) {
         self.sum -= self.sum.div_ceil(Recent::FADE);
-        self.seen = total;
     }
 }
 
-/// What the governor is shown: sums over all CPUs.
+/// The bursts of one band.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Seen {
-    /// Pages asked for as zero, by order.
-    pub(crate) demand: [u64; ORDERS],
-    /// Pages of those that were served absent.
-    pub(crate) absent: u64,
-    /// Pages scrubbed or prefaulted so far.
-    pub(crate) made: u64,
-    /// Zero pages given back to the kernel unused so far.
-    pub(crate) unused: u64,
-    /// Zero pages that went to requests for zero, and to others, so far.
-    pub(crate) hit: u64,
-    pub(crate) wasted: u64,
+struct Bursts {
+    /// Demand when the present burst began.
+    start: u64,
+    largest: u64,
+    /// Pages asked for of late, fading as the bursts do.
+    rate: u64,
 }
 
-impl Seen {
-    pub(crate) fn add_demand(&mut self, demand: &Demand) {
-        for (sum, cell) in self.demand.iter_mut().zip(&demand.pages) {
-            *sum += cell.load(Relaxed);
-        }
+impl Bursts {
+    fn arrived(&self, total: u64) -> u64 {
+        total.saturating_sub(self.start)
     }
+
+    fn largest(&self, total: u64) -> u64 {
+        self.largest.max(self.arrived(total))
+    }
+
+    fn end(&mut self, total: u64) {
+        self.largest = self.largest(total);
+        self.rate += self.arrived(total);
+        self.start = total;
+    }
+
+    fn fade(&mut self) {
+        self.largest -= self.largest.div_ceil(FADE);
+        self.rate -= self.rate.div_ceil(FADE);
+    }
+}
+
+/// Pages asked for, all bands together.
+fn total(seen: &Seen) -> u64 {
+    seen.demand.iter().sum()
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Governor {
     window_began: u64,
-    orders: [Peak; ORDERS],
-    absent: Peak,
-    /// Windows in a row in which memory was served absent.
+    /// When the present burst began and its last request was seen, ns, and what had been
+    /// given back, or served absent, before it.
+    burst_began: u64,
+    asked_at: u64,
+    settled_before: u64,
+    bands: [Bursts; BANDS],
+    /// Pages of zero stock that plain requests took for want of dirty ones, fading.
+    excess: u64,
+    /// Pages served absent when the window began, the most in a window of late, and for
+    /// how many windows in a row there were any.
+    absent_before: u64,
+    absent_peak: u64,
     growing: u32,
-    /// Of late: zero pages made, and given back unused.
+    /// Of late: pages made zero, of those prefaulted, and given back unused.
     made: Recent,
+    prefaulted: Recent,
     unused: Recent,
-    /// Of late: zero pages that went to requests for zero, and to others.
-    hit: Recent,
-    wasted: Recent,
+    purse: Purse,
     seen: Seen,
+    seen_at: u64,
 }
 
 impl Governor {
-    /// Shows the governor what was asked until `now_ns`.
-    pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) {
-        self.seen = seen;
-        if now_ns.saturating_sub(self.window_began) < WINDOW_NS {
-            return;
+    pub(crate) fn new(now_ns: u64) -> Governor {
+        Governor {
+            window_began: now_ns,
+            burst_began: now_ns,
+            asked_at: now_ns,
+            settled_before: 0,
+            bands: [Bursts::default(); BANDS],
+            excess: 0,
+            absent_before: 0,
+            absent_peak: 0,
+            growing: 0,
+            made: Recent::default(),
+            prefaulted: Recent::default(),
+            unused: Recent::default(),
+            purse: Purse::new(),
+            seen: Seen::default(),
+            seen_at: now_ns,
         }
-        self.window_began = now_ns;
-        for (peak, &total) in self.orders.iter_mut().zip(&seen.demand) {
-            peak.turn(total);
-        }
-        self.growing = if seen.absent > self.absent.seen { self.growing + 1 } else { 0 };
-        self.absent.turn(seen.absent);
-        self.made.turn(seen.made);
-        self.unused.turn(seen.unused);
-        self.hit.turn(seen.hit);
-        self.wasted.turn(seen.wasted);
     }
 
-    /// Whether what is made zero goes to those who ask for it, by and large.
-    fn worthwhile(&self) -> bool {
-        self.wasted.now(self.seen.wasted) <= self.hit.now(self.seen.hit) + WASTE_ALLOWED
+    /// Shows the governor what was done until `now_ns`.
+    pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) {
+        if seen.demand != self.seen.demand {
+            if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
+                self.end_burst();
+                self.burst_began = now_ns;
+            }
+            self.asked_at = now_ns;
+        }
+        let made = |s: &Seen| s.scrubbed + s.prefaulted;
+        self.made.sum += made(&seen).saturating_sub(made(&self.seen));
+        self.prefaulted.sum += seen.prefaulted.saturating_sub(self.seen.prefaulted);
+        self.unused.sum += seen.unused.saturating_sub(self.seen.unused);
+        let wasted = seen.wasted.saturating_sub(self.seen.wasted);
+        let hit = seen.hit.saturating_sub(self.seen.hit);
+        let missed = total(&seen).saturating_sub(total(&self.seen)).saturating_sub(hit);
+        let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
+        let prefaulted = self.prefaulted.sum as f64 / self.made.sum.max(1) as f64;
+        self.purse.settle(
+            seen.spared_ns(&self.seen, prefaulted),
+            seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,
+            if wanting { now_ns.saturating_sub(self.seen_at) } else { 0 },
+        );
+        self.seen = seen;
+        self.seen_at = now_ns;
+        self.excess = (self.excess + wasted).saturating_sub(missed.div_ceil(FORGIVE));
+        self.excess = self.excess.min(self.largest());
+        let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
+        let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
+        // What was absent tells nobody for whom it was when it comes back.
+        let settled = self.settled().saturating_sub(self.settled_before);
+        if quiet && (long || settled >= self.asked()) {
+            self.end_burst();
+        }
+        self.turn_windows(now_ns);
+    }
+
+    /// Pages that the present burst asked for; 0: there is none.
+    fn asked(&self) -> u64 {
+        self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
+    }
+
+    /// Pages of the largest burst of late, all bands together.
+    fn largest(&self) -> u64 {
+        self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.largest(asked)).sum()
+    }
+
+    fn end_burst(&mut self) {
+        for (band, &asked) in self.bands.iter_mut().zip(&self.seen.demand) {
+            band.end(asked);
+        }
+        self.settled_before = self.settled();
+    }
+
+    fn settled(&self) -> u64 {
+        self.seen.returned + self.seen.absent
+    }
+
+    /// Ends the windows that have passed; a sleeper's many are as good as the few hundred
+    /// after which nothing is left.
+    fn turn_windows(&mut self, now_ns: u64) {
+        let passed = now_ns.saturating_sub(self.window_began) / WINDOW_NS;
+        if passed == 0 {
+            return;
+        }
+        self.window_began += passed * WINDOW_NS;
+        let absent = self.seen.absent.saturating_sub(self.absent_before);
+        self.growing = if absent > 0 { self.growing + 1 } else { 0 };
+        self.absent_peak = self.absent_peak.max(absent);
+        self.absent_before = self.seen.absent;
+        for _ in 0..passed.min(16 * FADE) {
+            self.bands.iter_mut().for_each(Bursts::fade);
+            self.absent_peak -= self.absent_peak.div_ceil(FADE);
+            self.made.turn();
+            self.prefaulted.turn();
+            self.unused.turn();
+            self.purse.fade();
+        }
+    }
+
+    /// Pages of a band that the rest of the present burst will ask for, or the next burst.
+    fn ahead(&self, band: Band) -> u64 {
+        let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
+        bursts.largest(asked) - bursts.arrived(asked)
+    }
+
+    /// Whether scrubd has something to spend; if not it clears and prefaults nothing.
+    pub(crate) fn may_spend(&self) -> bool {
+        self.purse.is_open()
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.
     pub(crate) fn quick_target(&self, class: Class) -> usize {
-        if !self.worthwhile() {
-            return 0;
-        }
-        let order = class.order().get() as usize;
-        let pages = self.orders[order].now(self.seen.demand[order]);
+        let ahead = u128::from(self.ahead(class.into()));
+        let share = ahead * u128::from(self.buddy_target());
+        let pages = share.div_ceil(u128::from(self.wanted().max(1))) as u64;
         pages.div_ceil(class.pages() as u64).min(class.slots() as u64) as usize
     }
 
-    /// Zero pages that the buddy should hold: what the largest window of late asked for.
+    /// Zero pages that the buddy should hold: what is ahead, less what was too much.
     pub(crate) fn buddy_target(&self) -> u64 {
-        if !self.worthwhile() {
-            return 0;
+        self.wanted().saturating_sub(self.excess)
+    }
+
+    fn wanted(&self) -> u64 {
+        Band::all().map(|band| self.ahead(band)).sum()
+    }
+
+    /// The bands that are asked for, the one with the most requests first: where idle time
+    /// is short, its next block is the likeliest to be missed. With the pages ahead.
+    pub(crate) fn likeliest(&self) -> impl Iterator<Item = (Band, u64)> {
+        let mut ranked = [(0, 0, None); BANDS];
+        for (rank, band) in ranked.iter_mut().zip(Band::all()) {
+            let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
+            let lately = bursts.rate + bursts.arrived(asked);
+            *rank = (lately.div_ceil(u64::from(band.pages())), self.ahead(band), Some(band));
         }
-        self.orders.iter().zip(&self.seen.demand).map(|(peak, &total)| peak.now(total)).sum()
+        ranked.sort_unstable_by_key(|&(requests, ..)| std::cmp::Reverse(requests));
+        ranked.into_iter().filter_map(|(_, ahead, band)| Some((band?, ahead)).filter(|b| b.1 > 0))
     }
 
     /// Zero pages that should lie ready where only absent ones do. None before memory
@@ -173,96 +308,7 @@ impl Governor {
         if self.growing < 2 || self.unused.sum > self.made.sum / 4 {
             return 0;
         }
-        self.absent.now(self.seen.absent).min(PREFAULT_MOST)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ORDER: usize = 13;
-    const BURST: u64 = 8192;
-
-    fn demand(pages: u64) -> Seen {
-        let mut seen = Seen::default();
-        seen.demand[ORDER] = pages;
-        seen
-    }
-
-    fn window(n: u64) -> u64 {
-        n * WINDOW_NS
-    }
-
-    #[test]
-    fn nothing_asked_nothing_wanted() {
-        let mut governor = Governor::default();
-        governor.observe(window(1), Seen::default());
-        assert_eq!(governor.buddy_target(), 0);
-        assert_eq!(governor.prefault_target(), 0);
-    }
-
-    #[test]
-    fn demand_counts_before_its_window_ends() {
-        let mut governor = Governor::default();
-        governor.observe(1, demand(BURST));
-        assert_eq!(governor.buddy_target(), BURST);
-    }
-
-    #[test]
-    fn the_largest_window_is_remembered_and_fades() {
-        let mut governor = Governor::default();
-        governor.observe(window(1), demand(BURST));
-        governor.observe(window(2), demand(BURST + 10));
-        let soon = governor.buddy_target();
-        assert!(soon > BURST / 2 && soon < BURST, "{soon}");
-
-        for n in 3..100 {
-            governor.observe(window(n), demand(BURST + 10));
-        }
-
-        assert_eq!(governor.buddy_target(), 0);
-    }
-
-    #[test]
-    fn prefault_follows_growth_and_stops_when_it_is_wasted() {
-        let mut governor = Governor::default();
-        let grown = |n: u64| Seen { absent: n * 512, ..Seen::default() };
-        governor.observe(window(1), grown(1));
-        assert_eq!(governor.prefault_target(), 0, "once is no trend");
-        governor.observe(window(2), grown(2));
-        assert_eq!(governor.prefault_target(), 512);
-
-        governor.observe(window(3), Seen { made: 1024, unused: 1024, ..grown(3) });
-        assert_eq!(governor.prefault_target(), 0, "all of it was wasted");
-
-        governor.observe(window(4), Seen { made: 1 << 20, unused: 1024, ..grown(4) });
-        assert_eq!(governor.prefault_target(), 512, "waste is forgiven when it is outdone");
-    }
-
-    #[test]
-    fn zeroes_that_others_take_are_no_longer_made_until_that_is_past() {
-        let mut governor = Governor::default();
-        let wasted = |n: u64| Seen { wasted: n, ..demand(n) };
-        governor.observe(1, wasted(WASTE_ALLOWED));
-        assert_eq!(governor.buddy_target(), WASTE_ALLOWED, "a start needs some credit");
-
-        governor.observe(window(1), wasted(4 * WASTE_ALLOWED));
-        assert_eq!(governor.buddy_target(), 0);
-        assert_eq!(governor.quick_target(Class::of(16).unwrap()), 0);
-
-        let hit = Seen { hit: 4 * WASTE_ALLOWED, ..wasted(4 * WASTE_ALLOWED) };
-        governor.observe(window(1) + 1, hit);
-        assert!(governor.buddy_target() > 0, "as much was used");
-    }
-
-    #[test]
-    fn a_quicklist_wants_no_more_than_it_holds() {
-        let mut governor = Governor::default();
-        let mut seen = Seen::default();
-        seen.demand[4] = 1 << 20;
-        governor.observe(1, seen);
-        let class = Class::of(16).unwrap();
-        assert_eq!(governor.quick_target(class), class.slots());
+        let now = self.seen.absent.saturating_sub(self.absent_before);
+        self.absent_peak.max(now).min(PREFAULT_MOST)
     }
 }

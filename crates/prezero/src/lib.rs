@@ -84,6 +84,8 @@ mod daemon;
 #[cfg(not(loom))]
 mod deference;
 #[cfg(not(loom))]
+mod demand;
+#[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod give_back;
@@ -92,9 +94,13 @@ mod governor;
 #[cfg(not(loom))]
 mod pressure;
 #[cfg(not(loom))]
+mod purse;
+#[cfg(not(loom))]
 mod put_back;
 #[cfg(not(loom))]
 mod report;
+#[cfg(not(loom))]
+mod runs;
 #[cfg(not(loom))]
 mod scrub;
 #[cfg(not(loom))]
@@ -125,6 +131,7 @@ pub use state::{PageState, Tally};
 pub use {
     backing::{Anonymous, Backing},
     check::Flaw,
+    clear::Use,
     config::*,
     stats::*,
     topology::Topology,

@@ -15,7 +15,7 @@ impl<B: Backing> Zone<B> {
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
         let Some(class) = class else { return self.put_to_buddy(first, pages, tally) };
         let lists = &cpu.lists[class.index()];
-        let entry = lists.stamp(Entry::new(first, held, self.tick_of_free()));
+        let entry = lists.stamp(Entry::new(first, held, self.tick_of_free(pages)));
         let slots = class.slots();
         if held == Held::Zero {
             if lists.zero.push(entry, slots).is_ok() {
@@ -51,7 +51,7 @@ impl<B: Backing> Zone<B> {
         }
         if tally.absent < pages {
             self.freed_on.store(prezero_sys::thread::current_cpu() as u32, Relaxed);
-            let tick = self.tick_of_free().max(1);
+            let tick = self.tick_of_free(pages).max(1);
             for huge in first.huge()..=first.plus(pages - 1).huge() {
                 self.freed_at[huge].store(tick, Relaxed);
             }
@@ -78,8 +78,8 @@ impl<B: Backing> Zone<B> {
     /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the
     /// clock, and what is freed must not look as old as scrubd's sleep is long.
     #[inline]
-    fn tick_of_free(&self) -> u32 {
-        if self.daemon.is_parked() { self.clock.turn().1 } else { self.clock.tick() }
+    fn tick_of_free(&self, pages: u32) -> u32 {
+        if self.daemon.is_parked() { self.clock.turn().1 } else { self.tick_for(pages) }
     }
 
     /// Pages whose mapping could not be mended are never used again; the rest is freed.

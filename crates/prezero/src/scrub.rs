@@ -14,7 +14,8 @@ use crate::backing::Backing;
 use crate::choice::Place;
 use crate::claim::{Claimed, Session, Work};
 use crate::clear::{Cache, ClearEngine, Guard, Piece};
-use crate::clock::{age, ticks};
+use crate::clock::{REST_NS, age, ticks};
+use crate::demand::{BANDS, Band};
 use crate::governor::{Governor, Seen};
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::quicklist::{CLASSES, Class, Entry, Held};
@@ -23,10 +24,6 @@ use crate::stats::{Counter, Counters};
 use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
-/// How long a free block rests before scrubd touches it, ns: some hundred times what
-/// it costs its taker to clear 64 KiB hot, so a program that frees and allocates in a
-/// loop never meets scrubd.
-const REST_NS: u64 = 100_000;
 /// How long a block waits for the CPU on which it was freed to be idle, ns.
 const AWAY_NS: u64 = 20_000_000;
 /// Pages of a piece (128 KiB): how long an allocation may wait for scrubd's answer, 5 to
@@ -95,10 +92,10 @@ pub(crate) struct Scrubber<H> {
 
 impl<H: Host> Scrubber<H> {
     /// Allocates all that scrubd will ever need.
-    pub(crate) fn new(host: H, cpus: usize) -> Scrubber<H> {
+    pub(crate) fn new(host: H, cpus: usize, now_ns: u64) -> Scrubber<H> {
         Scrubber {
             host,
-            governor: Governor::default(),
+            governor: Governor::new(now_ns),
             working: false,
             looked: 0,
             listed: 0,
@@ -119,10 +116,16 @@ impl<H: Host> Scrubber<H> {
                 Step::Nothing
             };
         }
+        let spent_before = self.governor.may_spend();
         self.governor.observe(now, seen(zone));
+        if spent_before && !self.governor.may_spend() {
+            zone.daemon.counters.bump(Counter::Asides);
+        }
+        zone.daemon.target.store(self.governor.buddy_target(), Relaxed);
         let sure = mood != Mood::Unsure;
         if let Some(start) = zone.config.scrub_start
             && mood != Mood::Resting
+            && self.governor.may_spend()
             && zone.trust.is_whole()
         {
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
@@ -188,8 +191,9 @@ impl<H: Host> Scrubber<H> {
         })
     }
 
-    /// Clears a rested dirty huge block (or what is free of it), from the highest order
-    /// down, until the zero stock is what the governor wants.
+    /// Clears a piece of a rested dirty block, until the zero stock is what the governor
+    /// wants: first the block that the next request of each size would get, the likeliest
+    /// request first, and then the largest there are.
     fn scrub<B: Backing>(&mut self, zone: &Zone<B>, stop: Order, tick: u32) -> Option<Step> {
         let (zero, dirty) = (u64::from(zone.stock.zero()), u64::from(zone.stock.dirty()));
         let target = self.governor.buddy_target();
@@ -197,7 +201,12 @@ impl<H: Host> Scrubber<H> {
             return None;
         }
         let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
-        let chunk = zone.find_chunk(stop, PageState::Dirty, rested)?;
+        let chunk = self
+            .governor
+            .likeliest()
+            .filter(|(band, _)| band.order() >= stop)
+            .find_map(|(band, burst)| zone.next_chunk(band, burst, rested))
+            .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))?;
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         let place = if zone.choice().prefers_home(set) {
@@ -352,21 +361,30 @@ fn outcome(session: &Session<'_>, counters: &Counters) -> Step {
 
 /// The sums that the governor looks at.
 fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
-    let mut seen = Seen::default();
-    let (mut absent, mut hit, mut wasted) = (0, 0, 0);
+    let mut demand = [0; BANDS];
+    let (mut returned, mut absent, mut hit, mut wasted) = (0, 0, 0, 0);
     for cpu in zone.cpus.iter() {
-        seen.add_demand(&cpu.demand);
+        cpu.demand.add_to(&mut demand);
+        returned += cpu.demand.returned();
         absent += cpu.counters.get(Counter::AbsentBytes);
         hit += cpu.counters.get(Counter::HitBytes);
         wasted += cpu.counters.get(Counter::WasteBytes);
     }
-    let own = |c| zone.daemon.counters.get(c) / PAGE as u64;
-    seen.hit = hit / PAGE as u64;
-    seen.wasted = wasted / PAGE as u64;
-    seen.absent = absent / PAGE as u64;
-    seen.made = own(Counter::PrefaultedBytes) + own(Counter::ScrubbedBytes);
-    seen.unused = own(Counter::UnusedZeroBytes);
-    seen
+    let own = |c| zone.daemon.counters.get(c);
+    let pages = |bytes: u64| bytes / PAGE as u64;
+    Seen {
+        demand,
+        returned,
+        absent: pages(absent),
+        hit: pages(hit),
+        wasted: pages(wasted),
+        scrubbed: pages(own(Counter::ScrubbedBytes)),
+        prefaulted: pages(own(Counter::PrefaultedBytes)),
+        unused: pages(own(Counter::UnusedZeroBytes)),
+        spent_ns: own(Counter::ScrubCpuNs) + own(Counter::PrefaultCpuNs),
+        clear_ns: zone.clear_ns_per_page(),
+        fault_ns: zone.fault_ns_per_page(),
+    }
 }
 
 /// A part of a free block, at most a huge block long.
@@ -403,6 +421,22 @@ impl<B: Backing> Zone<B> {
             }
         }
         None
+    }
+
+    /// The first dirty chunk of the block that a request of this band would get now, if it
+    /// has one that `fits`; no more of it than `burst` pages.
+    fn next_chunk(&self, band: Band, burst: u64, fits: impl Fn(u32) -> bool) -> Option<Chunk> {
+        let pages = u64::from(band.pages()).min(burst) as u32;
+        let (dirty, _) = self.states.find(self.next_for_zero(pages)?, pages, PageState::Dirty)?;
+        let (block, from) = self.buddy.holder(dirty)?;
+        let order = Order::new(HUGE_ORDER.min(from.get()).min(band.order().get()))?;
+        let first = PageId(dirty.0 & !(order.pages() - 1));
+        fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
+            block,
+            from,
+            first,
+            order,
+        })
     }
 
     /// Takes a chunk out of circulation; false if its block is no longer free.

@@ -8,7 +8,7 @@ use crate::page::{PAGE, PageId};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
-use crate::zone::Zone;
+use crate::zone::{Cpu, Zone};
 
 /// What the kernel says of a run of pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,21 +33,23 @@ impl<B: Backing> Zone<B> {
     /// Writes down what the pages of a block hold that comes back from its owner: dirty
     /// where it is resident, absent where he never touched it.
     #[inline]
-    pub(crate) fn settle(&self, first: PageId, pages: u32) -> Tally {
+    pub(crate) fn settle(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
         let dirty = Tally { dirty: pages, ..Tally::default() };
         if self.states.all(first, pages, PageState::Dirty) {
             return dirty;
         }
         if self.states.all(first, pages, PageState::Zero) {
             self.states.set(first, pages, PageState::Dirty);
+            cpu.demand.note_return(pages);
             return dirty;
         }
-        self.settle_slowly(first, pages)
+        self.settle_slowly(cpu, first, pages)
     }
 
     #[cold]
-    fn settle_slowly(&self, first: PageId, pages: u32) -> Tally {
+    fn settle_slowly(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
         self.replace_foreign(first, pages);
+        cpu.demand.note_return(self.states.tally(first, pages).zero);
         self.states.each_run(first, pages, PageState::Zero, |run, n| {
             self.states.set(run, n, PageState::Dirty);
         });

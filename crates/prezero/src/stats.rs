@@ -101,6 +101,7 @@ counters! {
         DaemonCpuNs "daemon_cpu_ns" Nanoseconds "CPU time of scrubd, all of it";
         DaemonWakeups "daemon_wakeups" Count "times scrubd woke up";
         Aborts "aborts" Count "blocks that scrubd gave up to an allocation";
+        Asides "asides" Count "times scrubd stepped aside because it spent more than it spared";
     }
     "give-back" {
         ReleasedBytes "released_bytes" Bytes "bytes given back to the kernel";
@@ -248,6 +249,7 @@ gauges! {
     resident_zero_bytes: u64, Bytes, "free, resident and zero";
     resident_dirty_bytes: u64, Bytes, "free, resident, content unknown";
     absent_bytes: u64, Bytes, "free and not resident";
+    target_zero_bytes: u64, Bytes, "that the governor wants zero, beside the quicklists";
     quicklist_zero_bytes: u64, Bytes, "of the free bytes, on the zero quicklists";
     quicklist_hot_cold_bytes: u64, Bytes, "of the free bytes, on the hot-cold quicklists";
     clear_ns_per_page: f64, NanosecondsPerPage, "to clear inline, calibrated; 0 if not measured";

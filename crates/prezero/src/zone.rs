@@ -15,18 +15,18 @@ use crate::backing::{Backing, Memory};
 use crate::buddy::Buddy;
 use crate::choice::Choice;
 use crate::claim::Claim;
-use crate::clear::Engines;
-use crate::clock::{Clock, ticks};
+use crate::clear::{Engines, Use};
+use crate::clock::{Clock, REST_NS, age, ticks};
 use crate::config::{Config, EngineChoice};
 use crate::daemon::Daemon;
-use crate::governor::Demand;
+use crate::demand::Demand;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, Class, Entry, Held, Lists};
 use crate::settle::Residency;
 use crate::state::{PageState, StateMap};
 use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
-use crate::sync::{AtomicU32, Meta, Ordering::Acquire};
+use crate::sync::{AtomicU32, Meta, Ordering::Acquire, Ordering::Relaxed};
 use crate::trust::Trust;
 
 /// What one CPU has of its own. All-zero bytes are a valid empty value.
@@ -47,6 +47,11 @@ unsafe impl prezero_sys::memory::Plain for Cpu {}
 /// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
 /// clear in place costs less than to search for a zero block and fetch its lines.
 const HOT_NS: u64 = 1_000_000;
+
+/// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
+/// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
+/// looks older than it is would be taken for one that nobody will ask for soon.
+const CLOCKED_PAGES: u32 = 128;
 
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
 /// hit saves is measured: two looks at the clock, 50 ns, against 20 us at least.
@@ -168,13 +173,19 @@ impl<B: Backing> Zone<B> {
     /// only where it is not zero already. `None` when the zone has no such block free.
     #[inline]
     pub fn zero(&self, pages: u32, align: Order) -> Option<Block<Zero>> {
+        self.zero_for(pages, align, Use::Unknown)
+    }
+
+    /// As [`zero`](Zone::zero), told what its owner will do with the block first.
+    #[inline]
+    pub fn zero_for(&self, pages: u32, align: Order, first_use: Use) -> Option<Block<Zero>> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::ZeroRequests);
-        cpu.demand.note(pages);
         if let Some(first) = self.quick_zero(cpu, pages, align) {
+            cpu.demand.note(pages);
             return Some(self.hand_out_zero(cpu, first, pages));
         }
-        let first = self.slow_zero(cpu, pages, align)?;
+        let first = self.slow_zero(cpu, pages, align, first_use)?;
         Some(self.make_zero(cpu, first, pages))
     }
 
@@ -214,7 +225,7 @@ impl<B: Backing> Zone<B> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::Frees);
         cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
-        let tally = self.settle(first, pages);
+        let tally = self.settle(cpu, first, pages);
         self.put_back(cpu, first, pages, Held::Mixed, tally);
         self.daemon.nudge(self, pages);
     }
@@ -235,6 +246,7 @@ impl<B: Backing> Zone<B> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::FreesZeroed);
         cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
+        cpu.demand.note_return(pages);
         self.replace_foreign(first, pages);
         self.states.each_run(first, pages, PageState::Absent, |run, n| {
             self.each_residency(run, n, |run, n, resident| {
@@ -296,7 +308,7 @@ impl<B: Backing> Zone<B> {
             return block;
         }
         let (first, tail) = (block.first().plus(pages), block.pages() - pages);
-        let tally = self.settle(first, tail);
+        let tally = self.settle(self.cpu(), first, tail);
         self.put_to_buddy(first, tail, tally);
         self.daemon.nudge(self, tail);
         Block::new(block.first(), pages)
@@ -344,33 +356,64 @@ impl<B: Backing> Zone<B> {
         Some(entry.first)
     }
 
-    /// Nothing zero on this CPU's lists: what is hot there, cleared in place, before what
-    /// is zero and cold in the buddy, and at last whatever costs least.
+    /// Nothing zero on this CPU's lists: what is hot there, cleared in place, if it is small
+    /// enough for that to beat what is zero and cold in the buddy; then that, and at last
+    /// whatever costs least.
     #[cold]
-    fn slow_zero(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
+    fn slow_zero(&self, cpu: &Cpu, pages: u32, align: Order, first_use: Use) -> Option<PageId> {
+        let now = self.tick_for(pages);
         if let Some(class) = Class::of(pages) {
             let lists = &cpu.lists[class.index()];
             let fits = |e: Entry| aligned(e.first, align);
-            let now = self.clock.tick();
             let hot = |e: Entry| fits(e) && u32::from(e.age(now)) <= ticks(HOT_NS);
-            if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), hot) {
+            let found = if self.choice().hot_wins(pages, first_use) {
+                lists.hot_cold.take_hottest(lists.newest(), hot)
+            } else {
+                None
+            };
+            if let Some(entry) = found {
+                self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
                 return Some(entry.first);
             }
             if let Some(first) = self.search_zero(pages, align) {
+                cpu.demand.note(pages);
                 return Some(first);
             }
             if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), fits) {
+                self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
                 return Some(entry.first);
             }
         }
-        let found = self.search_for_zero(pages, align).or_else(|| {
-            self.drain_all();
-            self.search_for_zero(pages, align)
-        });
-        if found.is_none() {
-            cpu.counters.bump(Counter::Refused);
+        // What the lists hold may be all that splits a resident block, and to empty them
+        // costs less than to fault a page in.
+        let found = self
+            .search_clearable(pages, align)
+            .or_else(|| self.drain_all().then(|| self.search_clearable(pages, align))?)
+            .or_else(|| self.search_for_zero(pages, align));
+        match found {
+            Some(first) => {
+                let at = self.freed_at[first.huge()].load(Relaxed);
+                self.note_unless_fresh(cpu, pages, if at == 0 { u32::MAX } else { age(now, at) });
+            }
+            None => cpu.counters.bump(Counter::Refused),
         }
         found
+    }
+
+    /// Counts a request that was not served zero, unless its block was freed so lately that
+    /// nobody could have cleared it.
+    fn note_unless_fresh(&self, cpu: &Cpu, pages: u32, age: u32) {
+        let fresh = if pages < CLOCKED_PAGES { HOT_NS } else { REST_NS };
+        if age > ticks(fresh) {
+            cpu.demand.note(pages);
+        }
+    }
+
+    /// The tick for a block of this size: of small ones as scrubd last turned it, which may
+    /// be a nap ago; for large ones the time is asked.
+    #[inline]
+    pub(crate) fn tick_for(&self, pages: u32) -> u32 {
+        if pages >= CLOCKED_PAGES { self.clock.turn().1 } else { self.clock.tick() }
     }
 
     /// No dirty block on this CPU's hot-cold list: what is resident in the buddy, then
@@ -387,10 +430,9 @@ impl<B: Backing> Zone<B> {
                 .or_else(|| lists.zero.take(fits))
                 .map(|entry| entry.first);
         }
-        let found = found.or_else(|| self.search_any(pages, align)).or_else(|| {
-            self.drain_all();
-            self.search_any(pages, align)
-        });
+        let found = found
+            .or_else(|| self.drain_all().then(|| self.search_resident(pages, align))?)
+            .or_else(|| self.search_any(pages, align));
         let Some(first) = found else {
             cpu.counters.bump(Counter::Refused);
             return None;

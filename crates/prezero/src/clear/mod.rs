@@ -18,6 +18,7 @@
 //! piece that was interrupted for another reason starts again from its first byte.
 //! Without either one, a taker must wait until the piece in hand is committed.
 
+mod border;
 mod calibrate;
 mod plain;
 mod registry;
@@ -31,6 +32,7 @@ mod x86;
 #[cfg(test)]
 mod tests;
 
+pub use border::{Border, SCRATCH, Use, measure_border};
 pub use calibrate::calibrate;
 pub use registry::{MAX_REGISTERED, RegistryFull, by_name, engines, register};
 pub use select::Engines;

@@ -1,5 +1,6 @@
 //! The zone as a whole, against models and faults.
 
+mod demand;
 mod fake;
 mod model;
 mod scenarios;

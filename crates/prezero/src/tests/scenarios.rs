@@ -59,7 +59,7 @@ impl World {
     /// Empties all lists into the buddy.
     fn drain(&self) {
         for cpu in self.zone.cpus.iter() {
-            Class::largest_first().for_each(|class| self.zone.drain(cpu, class, |_| true));
+            Class::largest_first().for_each(|class| _ = self.zone.drain(cpu, class, |_| true));
         }
     }
 

@@ -110,7 +110,8 @@ fn hammer(zone: &Zone<Anonymous>, workers: &CpuMask, scrubber: &CpuMask, mood: M
             scope.spawn(|| {
                 set_affinity(scrubber).unwrap();
                 thread::become_idle_class().unwrap();
-                let mut scrubd = Scrubber::new(FakeHost::with_rseq(), zone.cpus.len());
+                let mut scrubd =
+                    Scrubber::new(FakeHost::with_rseq(), zone.cpus.len(), zone.clock.now_ns());
                 while !stop.load(Relaxed) {
                     scrubd.step(zone, mood);
                 }

@@ -33,7 +33,7 @@ impl World {
         thread::set_affinity(&CpuMask::only(thread::current_cpu())).unwrap();
         let config = config(huge, knobs);
         let zone = Zone::with_clock(Fake::new(huge * HUGE), &config, now).unwrap();
-        let scrubber = Scrubber::new(FakeHost::with_rseq(), zone.cpus.len());
+        let scrubber = Scrubber::new(FakeHost::with_rseq(), zone.cpus.len(), zone.clock.now_ns());
         World { zone, scrubber }
     }
 
@@ -45,10 +45,22 @@ impl World {
         self.zone.snapshot().get(counter)
     }
 
-    /// Steps until there is nothing to do; panics if that never comes.
+    /// Steps until there is nothing to do; panics if that never comes. Looks twice: what
+    /// was asked for since the last look may be a burst that still goes on.
     pub(super) fn scrub(&mut self) -> u32 {
         pass(RESTED_NS);
-        self.work(Mood::Normal)
+        let first = self.work(Mood::Normal);
+        pass(RESTED_NS);
+        first + self.work(Mood::Normal)
+    }
+
+    /// Lets the governor know of a burst for `pages` zero pages that is over.
+    pub(super) fn wanted_before(&mut self, pages: u32) {
+        let demand = &self.zone.cpu().demand;
+        demand.note(pages);
+        demand.note_return(pages);
+        self.work(Mood::Resting);
+        pass(RESTED_NS);
     }
 
     /// Steps in one mood until there is nothing to do, without letting time pass.

@@ -28,8 +28,7 @@ fn the_highest_order_is_scrubbed_first() {
             kept.push(block);
         }
     }
-    world.zone.cpu().demand.note(8 * HUGE_PAGES);
-    pass(RESTED_NS);
+    world.wanted_before(8 * HUGE_PAGES);
 
     assert_eq!(world.scrubber.step(&world.zone, Mood::Normal), Step::Worked);
 
@@ -66,7 +65,7 @@ fn blocks_below_scrub_stop_are_left_alone() {
     // Every second block stays in use: nothing merges beyond order 4.
     let (keep, give): (Vec<_>, Vec<_>) = all.into_iter().partition(|b| b.first().0 / 16 % 2 == 0);
     give.into_iter().for_each(|block| world.zone.free(block));
-    world.zone.cpu().demand.note(HUGE_PAGES);
+    world.wanted_before(HUGE_PAGES);
 
     world.scrub();
     assert_eq!(world.tally().zero, 0, "order 4 is below scrub_stop");
@@ -81,9 +80,8 @@ fn blocks_below_scrub_stop_are_left_alone() {
 fn what_was_freed_just_now_is_not_touched() {
     let mut world = World::new(1);
     // One block on a quicklist, one in the buddy.
-    for pages in [SMALL, SMALL + 1] {
-        world.soil(world.zero(pages));
-    }
+    let blocks = [SMALL, SMALL + 1].map(|pages| world.zero(pages));
+    blocks.into_iter().for_each(|block| world.soil(block));
 
     pass(50_000);
     assert_eq!(world.work(Mood::Normal), 0);

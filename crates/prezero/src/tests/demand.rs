@@ -1,0 +1,237 @@
+//! The governor against patterns of demand, in time of the test's own.
+//!
+//! A model stands for everything but the policy: pages are counted, not kept, and a
+//! scrubber with a CPU of its own clears at a fixed pace whatever the governor wants, as
+//! soon as it has rested. What comes out is what a user would see: the share of hits, what
+//! was made in vain, and the CPU time.
+
+mod patterns;
+
+use crate::clock::REST_NS;
+use crate::demand::{BANDS, Band};
+use crate::governor::{Governor, Seen};
+use crate::page::PAGE;
+
+pub(super) const US: u64 = 1_000;
+pub(super) const MS: u64 = 1_000_000;
+/// Pages of a MiB.
+pub(super) const MIB: u64 = 256;
+
+/// Between two looks of the scrubber, ns.
+const LOOK_NS: u64 = 100 * US;
+/// To clear a page, in place or ahead: 13 GB/s.
+const CLEAR_NS: u64 = 300;
+
+/// What a program does next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Act {
+    /// Asks for zeroed pages, or for any.
+    Zero(u64),
+    Plain(u64),
+    /// Gives back so many of those it asked for as zero, or plain.
+    FreeZero(u64),
+    FreePlain(u64),
+    /// Lets so much time pass, ns.
+    Pass(u64),
+}
+
+/// What became of it, in pages.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Outcome {
+    pub(super) freed: u64,
+    pub(super) asked: u64,
+    pub(super) hit: u64,
+    pub(super) scrubbed: u64,
+    /// Zero pages that plain requests took.
+    pub(super) to_plain: u64,
+    /// Zero pages that nobody took.
+    pub(super) left: u64,
+}
+
+impl Outcome {
+    pub(super) fn hit_share(&self) -> f64 {
+        self.hit as f64 / self.asked.max(1) as f64
+    }
+
+    /// Share of what was scrubbed that no request for zero used.
+    pub(super) fn waste(&self) -> f64 {
+        (self.to_plain + self.left) as f64 / self.scrubbed.max(1) as f64
+    }
+
+    /// Scrubbed pages for each that was freed.
+    pub(super) fn effort(&self) -> f64 {
+        self.scrubbed as f64 / self.freed.max(1) as f64
+    }
+
+    /// CPU time of the scrubber, ns.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        self.scrubbed * CLEAR_NS
+    }
+
+    pub(super) fn since(&self, earlier: &Outcome) -> Outcome {
+        Outcome {
+            freed: self.freed - earlier.freed,
+            asked: self.asked - earlier.asked,
+            hit: self.hit - earlier.hit,
+            scrubbed: self.scrubbed - earlier.scrubbed,
+            to_plain: self.to_plain - earlier.to_plain,
+            left: self.left,
+        }
+    }
+}
+
+/// The world in which the governor governs.
+pub(super) struct Model {
+    governor: Governor,
+    now: u64,
+    looked: u64,
+    zero: u64,
+    /// Dirty pages and when they were freed, the oldest first.
+    dirty: Vec<(u64, u64)>,
+    seen: Seen,
+    outcome: Outcome,
+}
+
+impl Model {
+    pub(super) fn new() -> Model {
+        let seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
+        Model {
+            governor: Governor::new(0),
+            now: 0,
+            looked: 0,
+            zero: 0,
+            dirty: Vec::new(),
+            seen,
+            outcome: Outcome::default(),
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        Outcome { left: self.zero, ..self.outcome }
+    }
+
+    /// What happens while the program does all this.
+    pub(super) fn play(&mut self, acts: impl IntoIterator<Item = Act>) -> Outcome {
+        let before = self.outcome();
+        for act in acts {
+            match act {
+                Act::Zero(pages) => self.ask(pages),
+                Act::Plain(pages) => self.ask_plain(pages),
+                Act::FreeZero(pages) => {
+                    self.seen.returned += pages;
+                    self.free(pages);
+                }
+                Act::FreePlain(pages) => self.free(pages),
+                Act::Pass(ns) => self.pass(ns),
+            }
+        }
+        self.outcome().since(&before)
+    }
+
+    fn ask(&mut self, pages: u64) {
+        let hit = pages.min(self.zero);
+        self.zero -= hit;
+        let rested = self.rested();
+        let dirty = self.take_dirty(pages - hit);
+        self.seen.hit += hit;
+        self.outcome.hit += hit;
+        self.outcome.asked += pages;
+        // As the zone does: what was freed a moment before is no demand for a stock.
+        if hit > 0 || rested > 0 || dirty < pages - hit {
+            self.seen.demand[Band::of(pages as u32).index()] += pages;
+            self.seen.absent += pages - hit - dirty;
+        }
+    }
+
+    fn ask_plain(&mut self, pages: u64) {
+        let dirty = self.take_dirty(pages);
+        let zero = (pages - dirty).min(self.zero);
+        self.zero -= zero;
+        self.seen.wasted += zero;
+        self.outcome.to_plain += zero;
+    }
+
+    fn free(&mut self, pages: u64) {
+        self.dirty.push((self.now, pages));
+        self.outcome.freed += pages;
+    }
+
+    fn rested(&self) -> u64 {
+        let old = |&&(at, _): &&(u64, u64)| at + REST_NS <= self.now;
+        self.dirty.iter().filter(old).map(|&(_, pages)| pages).sum()
+    }
+
+    /// Takes what was freed last first, as the hot one.
+    fn take_dirty(&mut self, pages: u64) -> u64 {
+        let mut left = pages;
+        while left > 0
+            && let Some((_, have)) = self.dirty.last_mut()
+        {
+            let taken = left.min(*have);
+            *have -= taken;
+            left -= taken;
+            if *have == 0 {
+                self.dirty.pop();
+            }
+        }
+        pages - left
+    }
+
+    fn pass(&mut self, ns: u64) {
+        let until = self.now + ns;
+        while self.looked + LOOK_NS <= until {
+            self.looked += LOOK_NS;
+            self.now = self.now.max(self.looked);
+            self.governor.observe(self.looked, self.seen);
+            self.scrub(LOOK_NS / CLEAR_NS);
+        }
+        self.now = until;
+    }
+
+    fn scrub(&mut self, most: u64) {
+        let wanted = self.governor.buddy_target().saturating_sub(self.zero);
+        if !self.governor.may_spend() {
+            return;
+        }
+        let mut left = wanted.min(most).min(self.rested());
+        self.zero += left;
+        self.seen.scrubbed += left;
+        self.seen.spent_ns += left * CLEAR_NS;
+        self.outcome.scrubbed += left;
+        self.dirty.retain_mut(|(_, pages)| {
+            let taken = left.min(*pages);
+            *pages -= taken;
+            left -= taken;
+            *pages > 0
+        });
+    }
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model::new()
+    }
+}
+
+/// Of the bands, those with demand, as the model's programs make it.
+#[test]
+fn the_likeliest_band_is_the_one_with_most_requests() {
+    let mut governor = Governor::new(0);
+    let mut seen = Seen::default();
+    let (small, large) = (Band::of(16), Band::of(8192));
+    let mut note = |governor: &mut Governor, now, small_asked, large_asked| {
+        seen.demand[small.index()] += small_asked;
+        seen.demand[large.index()] += large_asked;
+        seen.returned += small_asked + large_asked;
+        governor.observe(now, seen);
+    };
+    note(&mut governor, MS, 10 * 16, 8192);
+    note(&mut governor, 2 * MS, 0, 0);
+
+    let ranked: Vec<_> = governor.likeliest().collect();
+
+    assert_eq!(ranked, [(small, 160), (large, 8192)]);
+    assert_eq!(governor.buddy_target(), 160 + 8192);
+    assert_eq!(BANDS, Band::all().count());
+    assert_eq!(PAGE as u64 * MIB, 1 << 20);
+}

@@ -1,0 +1,178 @@
+//! Synthetic demand: steady, in bursts, in phases, none, and hostile.
+
+use super::Act::{FreePlain, FreeZero, Pass, Plain, Zero};
+use super::{Act, MIB, MS, Model, US};
+
+/// Takes so many pages, uses them for a while, gives them back, and pauses.
+fn round(pages: u64, used: u64, pause: u64) -> [Act; 4] {
+    [Zero(pages), Pass(used), FreeZero(pages), Pass(pause)]
+}
+
+fn repeat(times: usize, acts: &[Act]) -> impl Iterator<Item = Act> {
+    std::iter::repeat_n(acts, times).flatten().copied()
+}
+
+/// A burst of `count` blocks that live together.
+fn burst(count: usize, pages: u64, pause: u64) -> Vec<Act> {
+    let mut acts: Vec<Act> = repeat(count, &[Zero(pages), Pass(100 * US)]).collect();
+    acts.extend(repeat(count, &[FreeZero(pages)]));
+    acts.push(Pass(pause));
+    acts
+}
+
+#[test]
+fn who_never_asks_for_zero_gets_nothing_scrubbed() {
+    let acts = [Plain(4 * MIB), Pass(MS), FreePlain(4 * MIB), Pass(3 * MS)];
+    let outcome = Model::new().play(repeat(1000, &acts));
+    assert_eq!(outcome.scrubbed, 0);
+    assert!(outcome.freed > 0);
+}
+
+#[test]
+fn steady_demand_is_met_and_next_to_nothing_is_wasted() {
+    for pages in [16, MIB, 4 * MIB, 32 * MIB] {
+        let outcome = Model::new().play(repeat(1000, &round(pages, MS, 5 * MS)));
+        assert!(outcome.hit_share() > 0.95, "{pages} pages: {outcome:?}");
+        assert!(outcome.waste() <= 0.05, "{pages} pages: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_loop_without_pauses_is_left_alone() {
+    let outcome = Model::new().play(repeat(10_000, &round(4 * MIB, 300 * US, 0)));
+    assert!(outcome.effort() < 0.01, "{outcome:?}");
+}
+
+#[test]
+fn bursts_hit_from_the_fourth_on() {
+    for (count, pages) in [(64, MIB), (16, 4 * MIB), (1, 64 * MIB)] {
+        let mut model = Model::new();
+        let burst = burst(count, pages, 90 * MS);
+        model.play(repeat(3, &burst));
+        let outcome = model.play(repeat(20, &burst));
+        assert!(outcome.hit_share() >= 0.95, "{count} of {pages} pages: {outcome:?}");
+        assert!(outcome.waste() <= 0.05 + 1.0 / 20.0, "{count} of {pages} pages: {outcome:?}");
+    }
+}
+
+#[test]
+fn rare_bursts_find_their_stock_too() {
+    let mut model = Model::new();
+    let burst = burst(16, 4 * MIB, 4000 * MS);
+    model.play(repeat(3, &burst));
+    assert!(model.play(repeat(5, &burst)).hit_share() >= 0.95);
+}
+
+#[test]
+fn slow_bursts_that_grow_are_followed() {
+    let mut model = Model::new();
+    for count in 1..32 {
+        model.play(burst(count, MIB, 50 * MS));
+    }
+    assert!(model.play(burst(32, MIB, 50 * MS)).hit_share() >= 0.9);
+}
+
+#[test]
+fn what_is_asked_once_costs_the_seed_and_no_more() {
+    let mut model = Model::new();
+    let start = model.play(burst(64, 8 * MIB, 100 * MS));
+    let after = model.play(repeat(3000, &[Plain(MIB), Pass(MS), FreePlain(MIB), Pass(9 * MS)]));
+    assert!(start.cpu_ns() + after.cpu_ns() <= 40 * MS, "{start:?} {after:?}");
+    assert!(after.effort() < 0.01, "{after:?}");
+}
+
+/// A zeroed array, and two results of the same size that need no zero: an addition.
+#[test]
+fn blocks_that_are_wanted_as_they_are_stay_as_they_are() {
+    let n = 32 * MIB;
+    let acts = [
+        Zero(n),
+        Pass(300 * US),
+        Plain(n),
+        Pass(3 * MS),
+        Plain(n),
+        Pass(3 * MS),
+        FreePlain(n),
+        FreePlain(n),
+        FreeZero(n),
+        Pass(5 * MS),
+    ];
+    let mut model = Model::new();
+    model.play(repeat(5, &acts));
+    let outcome = model.play(repeat(200, &acts));
+    assert!(outcome.hit_share() > 0.9, "{outcome:?}");
+    assert!(outcome.to_plain as f64 <= 0.05 * outcome.scrubbed as f64, "{outcome:?}");
+}
+
+#[test]
+fn a_change_of_phase_is_followed_within_a_second() {
+    let plain = [Plain(4 * MIB), Pass(MS), FreePlain(4 * MIB), Pass(3 * MS)];
+    let mut model = Model::new();
+    model.play(repeat(400, &round(4 * MIB, MS, 3 * MS)));
+
+    let change = model.play(repeat(250, &round(16, 20 * US, 4 * MS)));
+    assert!(change.hit_share() > 0.9, "to small blocks: {change:?}");
+
+    model.play(repeat(250, &plain));
+    let rest = model.play(repeat(500, &plain));
+    assert!(rest.effort() < 0.01, "to plain: {rest:?}");
+
+    model.play(repeat(250, &round(4 * MIB, MS, 3 * MS)));
+    let again = model.play(repeat(250, &round(4 * MIB, MS, 3 * MS)));
+    assert!(again.hit_share() > 0.9, "back to large blocks: {again:?}");
+}
+
+/// Whatever is made zero goes to a plain request: all dirty memory is taken before the next
+/// request for zero comes.
+#[test]
+fn hostile_demand_costs_a_thousandth_of_a_cpu() {
+    let acts = [
+        Plain(8 * MIB),
+        Pass(2 * MS),
+        Zero(8 * MIB),
+        FreeZero(8 * MIB),
+        Pass(MS),
+        FreePlain(8 * MIB),
+        Pass(MS),
+        Plain(16 * MIB),
+        Pass(100 * US),
+        FreePlain(16 * MIB),
+    ];
+    let mut model = Model::new();
+    model.play(repeat(250, &acts));
+    let outcome = model.play(repeat(2500, &acts));
+    let wall = 2500 * 4100 * US;
+    let useful = outcome.hit as f64 / outcome.scrubbed.max(1) as f64;
+    assert!(
+        useful > 0.5 || outcome.cpu_ns() as f64 <= 0.002 * wall as f64,
+        "{outcome:?}: {useful}"
+    );
+}
+
+/// What was scrubbed is given back to the kernel before it is asked for: it is lost.
+#[test]
+fn a_net_loss_makes_scrubd_step_aside_within_a_second() {
+    let mut model = Model::new();
+    model.play(repeat(500, &round(16 * MIB, MS, 5 * MS)));
+    let mut spent = 0;
+    for _ in 0..20 {
+        // Asked for, returned, scrubbed; and then all of it is taken as it is.
+        let lost = model.play([
+            Zero(MIB),
+            Pass(100 * US),
+            FreeZero(MIB),
+            Pass(45 * MS),
+            Plain(model_holds(&model)),
+            Pass(5 * MS),
+            FreePlain(model_holds(&model)),
+        ]);
+        spent += lost.cpu_ns();
+    }
+    let later = model.play(repeat(20, &round(16 * MIB, MS, 50 * MS)));
+    assert!(spent <= 120 * MS, "{spent} ns in a second");
+    assert!(later.asked > 0);
+}
+
+fn model_holds(model: &Model) -> u64 {
+    model.zero + model.dirty.iter().map(|&(_, pages)| pages).sum::<u64>()
+}
