@@ -19,7 +19,8 @@
 use crate::clear::{Border, ClearEngine, Engines, Use};
 use crate::topology::Topology;
 
-/// The part of the shared cache that zeroes may fill, as a divisor. On a cloud guest the
+/// The part of the shared cache that zeroes may fill unless `scrub_cache` says otherwise, as
+/// a divisor. On a cloud guest the
 /// whole socket's cache is reported and others use it too; at a quarter, cached and
 /// bypassing clears cost the next user the same on the machines measured.
 const SHARE_OF_L3: usize = 4;
@@ -46,7 +47,8 @@ pub(crate) struct Choice {
     pub(crate) engines: Engines,
     /// Bytes; 0: unknown.
     l2: usize,
-    l3: usize,
+    /// Bytes of zeroes that may lie in the shared cache.
+    share: usize,
     /// Where hot stops beating zero.
     border: Border,
 }
@@ -54,11 +56,16 @@ pub(crate) struct Choice {
 impl Choice {
     /// Before anything is known of the machine: everything through the cache.
     pub(crate) fn unmeasured(engines: Engines) -> Choice {
-        Choice { engines, l2: 0, l3: 0, border: Border::UNKNOWN }
+        Choice { engines, l2: 0, share: usize::MAX, border: Border::UNKNOWN }
     }
 
-    pub(crate) fn measured(engines: Engines, topology: &Topology) -> Choice {
-        Choice { engines, l2: topology.l2, l3: topology.l3, border: Border::UNKNOWN }
+    /// `share`: bytes of zeroes that may lie in the shared cache, if the user set it.
+    pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
+        let share = share.unwrap_or(match topology.l3 {
+            0 => usize::MAX,
+            l3 => l3 / SHARE_OF_L3,
+        });
+        Choice { engines, l2: topology.l2, share, border: Border::UNKNOWN }
     }
 
     /// The same, with the border that was measured by it.
@@ -84,18 +91,18 @@ impl Choice {
 
     /// For a block that its owner is waiting for, and will use at once.
     pub(crate) fn inline(&self, bytes: usize) -> &'static dyn ClearEngine {
-        if self.overflows_l3(bytes) { self.engines.bypassing } else { self.engines.cached }
+        if bytes > self.share { self.engines.bypassing } else { self.engines.cached }
     }
 
-    /// For what scrubd clears at `place`: `bytes` that are likely to be used together, out
-    /// of `stock` bytes of zeroes that will lie ready.
+    /// For what scrubd clears at `place`: `bytes` that are likely to be used together, when
+    /// `until_used` bytes have gone through the caches.
     pub(crate) fn scrub(
         &self,
         bytes: usize,
-        stock: usize,
+        until_used: usize,
         place: Place,
     ) -> &'static dyn ClearEngine {
-        if self.overflows_l3(stock) {
+        if until_used > self.share {
             return self.engines.bypassing;
         }
         match self.engines.demoting {
@@ -103,8 +110,45 @@ impl Choice {
             _ => self.engines.cached,
         }
     }
+}
 
-    fn overflows_l3(&self, bytes: usize) -> bool {
-        self.l3 != 0 && bytes > self.l3 / SHARE_OF_L3
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clear::Cache;
+    use crate::topology::Topology;
+    use std::path::Path;
+
+    const MIB: usize = 1 << 20;
+
+    fn choice(share: Option<usize>) -> Choice {
+        let topology =
+            Topology { l2: 2 * MIB, l3: 32 * MIB, ..Topology::read(Path::new("nowhere")) };
+        Choice::measured(Engines::uncalibrated(), &topology, share)
+    }
+
+    #[test]
+    fn zeroes_beyond_their_share_of_the_cache_go_past_it() {
+        let bypassing = Engines::uncalibrated().bypassing.cache();
+        for (share, fits) in [(None, 8 * MIB), (Some(MIB), MIB)] {
+            let choice = choice(share);
+            let cache = |until_used| choice.scrub(MIB, until_used, Place::Home).cache();
+            assert_eq!(cache(fits), Cache::Cached);
+            assert_eq!(cache(fits + 1), bypassing);
+        }
+    }
+
+    #[test]
+    fn a_small_block_is_worth_a_move_and_a_large_one_is_not() {
+        let choice = choice(None);
+        assert!(choice.belongs_home(MIB) && !choice.belongs_home(2 * MIB));
+        assert!(choice.prefers_home(16 * MIB) && !choice.prefers_home(17 * MIB));
+    }
+
+    #[test]
+    fn what_is_used_soon_on_another_cpu_is_handed_over_where_that_can_be_done() {
+        let expected = Engines::uncalibrated().demoting.map_or(Cache::Cached, |e| e.cache());
+        let engine = choice(None).scrub(64 << 10, 64 << 10, Place::Elsewhere);
+        assert_eq!(engine.cache(), expected);
     }
 }

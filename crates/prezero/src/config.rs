@@ -1,15 +1,15 @@
-//! The knobs: what a user may set, how it is written, what it is unless set.
+//! The configuration: what the [`KNOBS`] set, and what it is unless set.
 //!
-//! [`KNOBS`] is the one table. The shim reads it from the environment, the command
-//! from its options; both end in [`Config::read`]. Parsing uses no heap, does no I/O
-//! and never panics, so the shim may call it before any malloc works; what only the
-//! machine knows comes in as a [`Machine`]. Every value that [`Config::show`] prints is
-//! one that the parser accepts and reads back the same.
+//! Reading it uses no heap, does no I/O and never panics, so the shim may do it before any
+//! malloc works; what only the machine knows comes in as a [`Machine`]. Every value that
+//! [`Config::show`] prints is one that the parser accepts and reads back the same.
 
-use core::fmt::{self, Display};
+use core::fmt;
 use core::time::Duration;
 
+use crate::knobs::{KNOBS, Knob};
 use crate::page::{HUGE, MAX_ORDER, Order, PAGE};
+use crate::value::Text;
 
 /// The smallest threshold, and the default: below it a hot block that is cleared on
 /// demand beats a zero block that is cold.
@@ -17,10 +17,8 @@ pub const MIN_THRESHOLD: usize = 64 << 10;
 /// The largest limit: half of what a 32-bit page index spans, so that the end of a
 /// block never overflows one.
 pub const MAX_LIMIT: usize = PAGE << 30;
-/// The longest decay: thirty years, "not while I live".
-const MAX_DECAY: Duration = Duration::from_secs(1_000_000_000);
 /// Bytes that the path of a statistics file may have: it is kept without a heap.
-const MAX_PATH: usize = 1023;
+pub const MAX_PATH: usize = 1023;
 
 /// All knobs, read and checked.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,6 +33,11 @@ pub struct Config {
     pub scrub_stop: Order,
     /// One-minute load average above which scrubd rests. `None`: it never looks.
     pub scrub_load: Option<f32>,
+    /// Most bytes that scrubd clears in a second. `None`: as fast as it can.
+    pub scrub_rate: Option<usize>,
+    /// Bytes of zeroes that may lie in the cache that the cores share; larger sets are
+    /// cleared past it. `None`: a quarter of it.
+    pub scrub_cache: Option<usize>,
     /// How bytes are cleared.
     pub engine: EngineChoice,
     /// How much of what is marked zero gets checked before it is handed out.
@@ -89,183 +92,6 @@ pub struct Machine {
     pub engine: fn(&str) -> Option<&'static str>,
 }
 
-/// One row of [`KNOBS`].
-#[derive(Debug)]
-pub struct Knob {
-    /// Its name as an option, without the dashes.
-    pub name: &'static str,
-    /// Its name as an environment variable.
-    pub variable: &'static str,
-    /// How its value is written.
-    pub value: &'static str,
-    /// What it does, in one line.
-    pub help: &'static str,
-    /// Reads a value, or says how to mend it.
-    set: fn(&mut Config, &str, &Machine) -> Result<(), &'static str>,
-    show: fn(&Config, &mut fmt::Formatter<'_>) -> fmt::Result,
-}
-
-/// Every knob there is.
-pub static KNOBS: [Knob; 9] = [
-    Knob {
-        name: "scrub-start",
-        variable: "PREZERO_SCRUB_START",
-        value: "N|never",
-        help: "Order (0-18) of a dirty free block that wakes scrubd; never: no scrubbing [4]",
-        set: |c, v, _| {
-            c.scrub_start = if v == "never" { None } else { Some(order(v)?) };
-            Ok(())
-        },
-        show: |c, f| match c.scrub_start {
-            Some(order) => order.fmt(f),
-            None => f.write_str("never"),
-        },
-    },
-    Knob {
-        name: "scrub-stop",
-        variable: "PREZERO_SCRUB_STOP",
-        value: "N",
-        help: "scrubd stops when all free blocks of this order (0-18) and above are zero [4]",
-        set: |c, v, _| order(v).map(|order| c.scrub_stop = order),
-        show: |c, f| c.scrub_stop.fmt(f),
-    },
-    Knob {
-        name: "scrub-load",
-        variable: "PREZERO_SCRUB_LOAD",
-        value: "X|off",
-        help: "One-minute load average above which scrubd rests; off: no such limit [off]",
-        set: |c, v, _| {
-            c.scrub_load = if v == "off" { None } else { Some(load(v)?) };
-            Ok(())
-        },
-        show: |c, f| match c.scrub_load {
-            Some(load) => load.fmt(f),
-            None => f.write_str("off"),
-        },
-    },
-    Knob {
-        name: "engine",
-        variable: "PREZERO_ENGINE",
-        value: "NAME",
-        help: "Clear engine, one of `prezero engines`; auto: chosen by calibration [auto]",
-        set: |c, v, machine| {
-            c.engine = if v == "auto" {
-                EngineChoice::Auto
-            } else {
-                let name = (machine.engine)(v).ok_or(
-                    "no such clear engine on this machine; give auto, or one that `prezero engines` lists",
-                )?;
-                EngineChoice::Named(name)
-            };
-            Ok(())
-        },
-        show: |c, f| match c.engine {
-            EngineChoice::Auto => f.write_str("auto"),
-            EngineChoice::Named(name) => f.write_str(name),
-        },
-    },
-    Knob {
-        name: "limit",
-        variable: "PREZERO_LIMIT",
-        value: "SIZE",
-        help: "Most memory the zone may hold, 2M or more [physical memory]",
-        set: |c, v, _| {
-            let bytes = size(v)?;
-            c.limit = bytes - bytes % HUGE;
-            match bytes {
-                0..HUGE => Err("less than one huge block; give 2M or more"),
-                HUGE..=MAX_LIMIT => Ok(()),
-                _ => Err("more than a zone can span; give 8T or less"),
-            }
-        },
-        show: |c, f| Size(c.limit).fmt(f),
-    },
-    Knob {
-        name: "threshold",
-        variable: "PREZERO_THRESHOLD",
-        value: "SIZE",
-        help: "Smallest request that the zone serves, 64K or more, whole pages [64K]",
-        set: |c, v, _| {
-            c.threshold = size(v)?;
-            match c.threshold {
-                0..MIN_THRESHOLD => Err("smaller blocks do not gain; give 64K or more"),
-                bytes if bytes % PAGE != 0 => Err("not whole pages; give a multiple of 4K"),
-                _ => Ok(()),
-            }
-        },
-        show: |c, f| Size(c.threshold).fmt(f),
-    },
-    Knob {
-        name: "verify",
-        variable: "PREZERO_VERIFY",
-        value: "off|sample|full",
-        help: "How much of the zero memory is read back before it is handed out [sample]",
-        set: |c, v, _| {
-            c.verify = match v {
-                "off" => Verify::Off,
-                "sample" => Verify::Sample,
-                "full" => Verify::Full,
-                _ => return Err("no such mode; give off, sample or full"),
-            };
-            Ok(())
-        },
-        show: |c, f| {
-            f.write_str(match c.verify {
-                Verify::Off => "off",
-                Verify::Sample => "sample",
-                Verify::Full => "full",
-            })
-        },
-    },
-    Knob {
-        name: "decay",
-        variable: "PREZERO_DECAY",
-        value: "SECONDS",
-        help: "How long idle free memory above a small stock stays before the kernel gets it [10]",
-        set: |c, v, _| seconds(v).map(|decay| c.decay = decay),
-        show: |c, f| {
-            write!(f, "{}", c.decay.as_secs())?;
-            match c.decay.subsec_nanos() {
-                0 => Ok(()),
-                nanos => write!(f, ".{nanos:09}"),
-            }
-        },
-    },
-    Knob {
-        name: "stats",
-        variable: "PREZERO_STATS",
-        value: "FILE|-|summary|off",
-        help: "Where the statistics go at exit; -: all on stderr; summary: one line there [summary]",
-        set: |c, v, _| {
-            c.stats = match v {
-                "summary" => StatsSink::Summary,
-                "off" => StatsSink::Off,
-                "-" => StatsSink::Stderr,
-                path => StatsSink::File(
-                    Text::new(path)
-                        .ok_or("the path is too long; give one of 1023 bytes or less")?,
-                ),
-            };
-            Ok(())
-        },
-        show: |c, f| {
-            f.write_str(match &c.stats {
-                StatsSink::Summary => "summary",
-                StatsSink::Off => "off",
-                StatsSink::Stderr => "-",
-                StatsSink::File(path) => path.as_str(),
-            })
-        },
-    },
-];
-
-impl Knob {
-    /// The knob of that name.
-    pub fn named(name: &str) -> Option<&'static Knob> {
-        KNOBS.iter().find(|knob| knob.name == name)
-    }
-}
-
 impl Config {
     /// What holds unless a knob says otherwise.
     pub fn new(machine: &Machine) -> Config {
@@ -279,6 +105,8 @@ impl Config {
             scrub_start: Some(worth_it),
             scrub_stop: worth_it,
             scrub_load: None,
+            scrub_rate: None,
+            scrub_cache: None,
             engine: EngineChoice::Auto,
             verify: Verify::Sample,
             decay: Duration::from_secs(10),
@@ -337,80 +165,6 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Bytes, shown in the largest binary unit that divides them: `64K`, `1536M`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Size(pub usize);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
-            if self.0 != 0 && self.0.trailing_zeros() >= shift {
-                return write!(f, "{}{unit}", self.0 >> shift);
-            }
-        }
-        self.0.fmt(f)
-    }
-}
-
-impl core::str::FromStr for Size {
-    type Err = &'static str;
-
-    /// Bytes, or a number with a binary unit: `65536`, `64K`, `1.5G`, `512MiB`.
-    fn from_str(text: &str) -> Result<Size, &'static str> {
-        size(text).map(Size)
-    }
-}
-
-fn size(text: &str) -> Result<usize, &'static str> {
-    const MEND: &str = "not a size; give bytes or a number with a unit: 64K, 1.5G, 512MiB";
-    let digits = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let powers = ["", "k", "m", "g", "t"];
-    let shift = powers
-        .iter()
-        .position(|power| {
-            let tail = unit.get(power.len()..).unwrap_or("?");
-            let (prefixed, plain) = (["", "b", "ib"], ["", "b"]);
-            let tails: &[&str] = if power.is_empty() { &plain } else { &prefixed };
-            unit.get(..power.len()).is_some_and(|head| head.eq_ignore_ascii_case(power))
-                && tails.iter().any(|known| tail.eq_ignore_ascii_case(known))
-        })
-        .ok_or(MEND)?
-        * 10;
-    let (whole, nanos) = decimal(number).ok_or(MEND)?;
-    let bytes = (u128::from(whole) << shift) + ((u128::from(nanos) << shift) / 1_000_000_000);
-    usize::try_from(bytes).map_err(|_| "too large a size; give 8T or less")
-}
-
-/// A decimal number as its whole part and its billionths (digits beyond are cut).
-fn decimal(text: &str) -> Option<(u64, u32)> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let all_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    if !all_digits(whole) || !all_digits(fraction) {
-        return None;
-    }
-    let nanos = fraction.bytes().chain(core::iter::repeat(b'0')).take(9);
-    Some((whole.parse().ok()?, nanos.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'))))
-}
-
-fn order(text: &str) -> Result<Order, &'static str> {
-    let number = text.parse().ok().filter(|_| !text.starts_with('+'));
-    number.and_then(Order::new).ok_or("not an order; give 0 (4K) to 18 (1G)")
-}
-
-fn load(text: &str) -> Result<f32, &'static str> {
-    let number =
-        text.parse().ok().filter(|load: &f32| load.is_finite() && !load.is_sign_negative());
-    number.ok_or("not a load average; give a number from 0 up, or off")
-}
-
-fn seconds(text: &str) -> Result<Duration, &'static str> {
-    let (whole, nanos) = decimal(text).ok_or("not a time; give seconds: 10, 0.5")?;
-    Some(Duration::new(whole, nanos))
-        .filter(|&decay| decay <= MAX_DECAY)
-        .ok_or("too long a time; give 1000000000 seconds or less")
-}
-
 /// Where a value was given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
@@ -436,46 +190,6 @@ impl fmt::Display for ConfigError {
             Origin::Option => write!(f, "--{} {}", self.knob.name, self.value)?,
         }
         write!(f, ": {}", self.mend)
-    }
-}
-
-/// A string of at most `N` bytes that lies where it is, not on a heap.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Text<const N: usize> {
-    len: usize,
-    bytes: [u8; N],
-}
-
-impl<const N: usize> Text<N> {
-    /// `text`, if it fits.
-    pub fn new(text: &str) -> Option<Self> {
-        (text.len() <= N).then(|| Text::head(text))
-    }
-
-    /// As many whole characters of `text` as fit.
-    pub fn head(text: &str) -> Self {
-        let len = (0..=N.min(text.len())).rev().find(|&len| text.is_char_boundary(len));
-        let mut head = Text { len: len.unwrap_or(0), bytes: [0; N] };
-        head.bytes[..head.len].copy_from_slice(&text.as_bytes()[..head.len]);
-        head
-    }
-
-    /// The string.
-    pub fn as_str(&self) -> &str {
-        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("")
-    }
-}
-
-impl<const N: usize> fmt::Display for Text<N> {
-    /// On one line: control characters are escaped.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_str().escape_debug().fmt(f)
-    }
-}
-
-impl<const N: usize> fmt::Debug for Text<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
@@ -506,29 +220,6 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_every_spelling() {
-        for (text, bytes) in [
-            ("65536", 65536),
-            ("64K", 65536),
-            ("64kb", 65536),
-            ("64KiB", 65536),
-            ("2M", 2 << 20),
-            ("1.5G", 3 << 29),
-            ("512MiB", 512 << 20),
-            ("1t", 1 << 40),
-            ("0.0000001K", 0),
-            ("7B", 7),
-        ] {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "K", "1.G", ".5G", "1..5G", "-1", "+1", "1 G", "1KK", "1iB", "1.5.2M", "é"]
-        {
-            assert!(size(text).is_err(), "{text}");
-        }
-        assert!(size("99999999999T").is_err());
-    }
-
-    #[test]
     fn errors_name_the_variable_the_value_and_the_mend() {
         for (variable, value, mend) in [
             ("PREZERO_LIMIT", "1M", "give 2M or more"),
@@ -540,6 +231,8 @@ mod tests {
             ("PREZERO_SCRUB_STOP", "never", "give 0 (4K) to 18 (1G)"),
             ("PREZERO_SCRUB_STOP", "5", "give scrub-start or less"),
             ("PREZERO_SCRUB_LOAD", "nan", "or off"),
+            ("PREZERO_SCRUB_RATE", "1M", "give 2M or more, or off"),
+            ("PREZERO_SCRUB_CACHE", "most", "64K, 1.5G, 512MiB"),
             ("PREZERO_ENGINE", "warp", "one that `prezero engines` lists"),
             ("PREZERO_VERIFY", "yes", "give off, sample or full"),
             ("PREZERO_DECAY", "10s", "give seconds: 10, 0.5"),
@@ -596,16 +289,27 @@ mod tests {
             Just(StatsSink::Stderr),
             "/[a-z \u{e9}/.]{0,200}".prop_map(|path| StatsSink::File(Text::new(&path).unwrap())),
         ];
+        let limits = (proptest::option::of(HUGE..1 << 40), proptest::option::of(0usize..1 << 40));
         let decay = (0u64..1_000_000_000, 0u32..1_000_000_000);
         let sizes = (1usize..=MAX_LIMIT / HUGE, 16usize..1 << 30);
         let scrub = (proptest::option::of(order()), order(), proptest::option::of(0f32..1e9));
-        (sizes, scrub, engine, verify, decay, stats).prop_map(
-            |((huge, pages), (start, stop, load), engine, verify, (secs, nanos), stats)| Config {
+        (sizes, scrub, limits, engine, verify, decay, stats).prop_map(
+            |(
+                (huge, pages),
+                (start, stop, load),
+                (rate, cache),
+                engine,
+                verify,
+                (secs, nanos),
+                stats,
+            )| Config {
                 limit: huge * HUGE,
                 threshold: pages * PAGE,
                 scrub_start: start,
                 scrub_stop: start.map_or(stop, |start| stop.min(start)),
                 scrub_load: load,
+                scrub_rate: rate,
+                scrub_cache: cache,
                 engine,
                 verify,
                 decay: Duration::new(secs, nanos),

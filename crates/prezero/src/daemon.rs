@@ -225,7 +225,7 @@ fn measure<B: Backing>(
         },
         _ => zone.choice().engines,
     };
-    *choice = Choice::measured(engines, topology);
+    *choice = Choice::measured(engines, topology, zone.config.scrub_cache);
     if let Some(scratch) = &scratch {
         let far = |bytes| choice.scrub(bytes, bytes, Place::Elsewhere);
         let here = thread::current_cpu();
@@ -304,6 +304,10 @@ impl<B: Backing + 'static> Scrubd<B> {
             if step == Step::Worked {
                 self.rest = REST_MIN_NS;
                 nap = NAP_MIN_NS;
+                continue;
+            }
+            if let Step::Paced(wait) = step {
+                self.sleep(AWAKE, Some(wait.min(NAP_LAZY_NS)));
                 continue;
             }
             if ended.0 - quiet_since >= PARK_NS {

@@ -22,9 +22,14 @@ const WINDOW_NS: u64 = 100_000_000;
 /// Of its memory of a burst the governor loses one part in this many each window: half in
 /// two seconds. Scrubbing a burst's worth takes a fraction of that; the stock itself stays.
 const FADE: u64 = 32;
-/// Of what plain requests had to take it forgets one page for so many that a request missed:
-/// where both want the same pages no more than such a part of the stock is made in vain.
-const FORGIVE: u64 = 32;
+/// For a page of the stock that a plain request had to take so many fewer are kept, and for
+/// so many that were used as meant one more: a stock of which more than an eighth goes the
+/// wrong way shrinks, any other grows to what is wanted.
+const PENANCE: u64 = 4;
+const TRUST: u64 = 2;
+/// For so many pages that are missed one more is kept: where others want the same pages no
+/// more than such a part of what is asked for is made in vain.
+const FORGIVE: u64 = 64;
 /// After so long without a request for zero nothing more is earned by waiting, ns.
 const IDLE_NS: u64 = 1_000_000_000;
 /// Most that is prefaulted ahead, in pages (64 MiB): two to eight milliseconds of faults
@@ -36,7 +41,13 @@ const PREFAULT_MOST: u64 = 16 << 10;
 pub(crate) struct Seen {
     /// Pages asked for as zero that a stock could have served, by band.
     pub(crate) demand: [u64; BANDS],
-    /// Pages given back that had been handed out zero.
+    /// Pages in the program's hands now, and free in the buddy: zero ones, and all that are
+    /// resident.
+    pub(crate) live: u64,
+    pub(crate) zero: u64,
+    pub(crate) free: u64,
+    /// Pages given back, and those of them that had been handed out zero.
+    pub(crate) freed: u64,
     pub(crate) returned: u64,
     /// Pages of ZERO requests that were served absent.
     pub(crate) absent: u64,
@@ -60,6 +71,10 @@ impl Default for Seen {
     fn default() -> Seen {
         Seen {
             demand: [0; BANDS],
+            live: 0,
+            zero: 0,
+            free: 0,
+            freed: 0,
             returned: 0,
             absent: 0,
             hit: 0,
@@ -142,9 +157,17 @@ pub(crate) struct Governor {
     burst_began: u64,
     asked_at: u64,
     settled_before: u64,
+    /// Pages given back before the present burst began, and between the beginnings of the
+    /// last two.
+    freed_before: u64,
+    traffic: u64,
     bands: [Bursts; BANDS],
-    /// Pages of zero stock that plain requests took for want of dirty ones, fading.
-    excess: u64,
+    /// The most pages that were in the program's hands of late, fading.
+    live_peak: u64,
+    /// The largest stock that plain requests let lie, in pages.
+    tolerated: u64,
+    /// The largest stock of late, fading.
+    stock_peak: u64,
     /// Pages served absent when the window began, the most in a window of late, and for
     /// how many windows in a row there were any.
     absent_before: u64,
@@ -166,8 +189,12 @@ impl Governor {
             burst_began: now_ns,
             asked_at: now_ns,
             settled_before: 0,
+            freed_before: 0,
+            traffic: 0,
             bands: [Bursts::default(); BANDS],
-            excess: 0,
+            live_peak: 0,
+            tolerated: u64::MAX,
+            stock_peak: 0,
             absent_before: 0,
             absent_peak: 0,
             growing: 0,
@@ -186,6 +213,8 @@ impl Governor {
             if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
                 self.end_burst();
                 self.burst_began = now_ns;
+                self.traffic = self.seen.freed.saturating_sub(self.freed_before);
+                self.freed_before = self.seen.freed;
             }
             self.asked_at = now_ns;
         }
@@ -203,10 +232,15 @@ impl Governor {
             seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,
             if wanting { now_ns.saturating_sub(self.seen_at) } else { 0 },
         );
+        self.live_peak = self.live_peak.max(seen.live);
         self.seen = seen;
         self.seen_at = now_ns;
-        self.excess = (self.excess + wasted).saturating_sub(missed.div_ceil(FORGIVE));
-        self.excess = self.excess.min(self.largest());
+        if wasted > 0 {
+            let stock = self.tolerated.min(self.stock_peak);
+            self.tolerated = stock.saturating_sub(PENANCE * wasted);
+        }
+        self.tolerated = self.tolerated.saturating_add(missed.div_ceil(FORGIVE) + hit / TRUST);
+        self.stock_peak = self.stock_peak.max(seen.zero).min(self.tolerated);
         let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
         // What was absent tells nobody for whom it was when it comes back.
@@ -220,11 +254,6 @@ impl Governor {
     /// Pages that the present burst asked for; 0: there is none.
     fn asked(&self) -> u64 {
         self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
-    }
-
-    /// Pages of the largest burst of late, all bands together.
-    fn largest(&self) -> u64 {
-        self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.largest(asked)).sum()
     }
 
     fn end_burst(&mut self) {
@@ -252,6 +281,8 @@ impl Governor {
         self.absent_before = self.seen.absent;
         for _ in 0..passed.min(16 * FADE) {
             self.bands.iter_mut().for_each(Bursts::fade);
+            self.live_peak -= self.live_peak.div_ceil(FADE);
+            self.stock_peak -= self.stock_peak.div_ceil(FADE);
             self.absent_peak -= self.absent_peak.div_ceil(FADE);
             self.made.turn();
             self.prefaulted.turn();
@@ -266,6 +297,11 @@ impl Governor {
         bursts.largest(asked) - bursts.arrived(asked)
     }
 
+    /// Pages that the program frees, and so uses, from one burst to the next.
+    pub(crate) fn traffic(&self) -> u64 {
+        self.traffic
+    }
+
     /// Whether scrubd has something to spend; if not it clears and prefaults nothing.
     pub(crate) fn may_spend(&self) -> bool {
         self.purse.is_open()
@@ -274,14 +310,21 @@ impl Governor {
     /// Zero blocks that a CPU's zero list of this class should hold.
     pub(crate) fn quick_target(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));
-        let share = ahead * u128::from(self.buddy_target());
-        let pages = share.div_ceil(u128::from(self.wanted().max(1))) as u64;
+        let (wanted, useful) = (self.wanted(), self.useful());
+        let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;
         pages.div_ceil(class.pages() as u64).min(class.slots() as u64) as usize
     }
 
-    /// Zero pages that the buddy should hold: what is ahead, less what was too much.
+    /// Zero pages that the buddy should hold: what is ahead, less what was too much; and no
+    /// more than leaves what the program will take as it is, if it takes as much as of late.
     pub(crate) fn buddy_target(&self) -> u64 {
-        self.wanted().saturating_sub(self.excess)
+        let to_come = self.live_peak.saturating_sub(self.seen.live);
+        let as_it_is = to_come.saturating_sub(self.wanted());
+        self.useful().min(self.seen.free.saturating_sub(as_it_is))
+    }
+
+    fn useful(&self) -> u64 {
+        self.wanted().min(self.tolerated)
     }
 
     fn wanted(&self) -> u64 {

@@ -92,6 +92,8 @@ mod give_back;
 #[cfg(not(loom))]
 mod governor;
 #[cfg(not(loom))]
+mod knobs;
+#[cfg(not(loom))]
 mod pressure;
 #[cfg(not(loom))]
 mod purse;
@@ -120,6 +122,8 @@ mod topology;
 #[cfg(not(loom))]
 mod trust;
 #[cfg(not(loom))]
+mod value;
+#[cfg(not(loom))]
 mod zone;
 
 pub use page::{
@@ -133,8 +137,10 @@ pub use {
     check::Flaw,
     clear::Use,
     config::*,
+    knobs::{KNOBS, Knob},
     stats::*,
     topology::Topology,
+    value::{Size, Text},
     zone::{Grown, Zone, ZoneError},
 };
 

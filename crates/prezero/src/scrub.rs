@@ -26,6 +26,8 @@ use crate::zone::Zone;
 
 /// How long a block waits for the CPU on which it was freed to be idle, ns.
 const AWAY_NS: u64 = 20_000_000;
+/// scrubd does not stop for less than this to keep to its rate, ns.
+const PACE_GRAIN_NS: u64 = 100_000;
 /// Pages of a piece (128 KiB): how long an allocation may wait for scrubd's answer, 5 to
 /// 13 us, and how much work is lost when a piece is restarted. `rep stosb` reaches 90 % of
 /// its bare rate on 64 MiB in such pieces, 84 % in a quarter of it; past the cache, where
@@ -48,6 +50,8 @@ pub(crate) enum Step {
     /// the kernel was asked for something, which is done only while a CPU is idle, as a
     /// nap that ends in time shows.
     Nap,
+    /// So many ns until more may be cleared: `scrub_rate` bounds it.
+    Paced(u64),
     /// There is nothing to do now.
     Nothing,
 }
@@ -81,6 +85,8 @@ pub(crate) enum Mood {
 pub(crate) struct Scrubber<H> {
     pub(crate) host: H,
     governor: Governor,
+    /// Until when what was cleared fills `scrub_rate`, ns.
+    paced_until: u64,
     /// Whether the last look found something to clear.
     working: bool,
     /// When idle memory was last looked over, ns.
@@ -96,6 +102,7 @@ impl<H: Host> Scrubber<H> {
         Scrubber {
             host,
             governor: Governor::new(now_ns),
+            paced_until: 0,
             working: false,
             looked: 0,
             listed: 0,
@@ -128,10 +135,18 @@ impl<H: Host> Scrubber<H> {
             && self.governor.may_spend()
             && zone.trust.is_whole()
         {
+            if let Some(wait) = self.paced_until.checked_sub(now).filter(|&ns| ns > PACE_GRAIN_NS) {
+                return Step::Paced(wait);
+            }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
             let stop = zone.config.scrub_stop;
             let stop = if self.working { stop } else { start.max(stop) };
+            let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
             let cleared = self.refile(zone, stop, tick).or_else(|| self.scrub(zone, stop, tick));
+            let bytes = zone.daemon.counters.get(Counter::ScrubbedBytes) - before;
+            if let Some(rate) = zone.config.scrub_rate {
+                self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate as u64;
+            }
             self.working = cleared.is_some();
             let step = cleared.or_else(|| if sure { self.prefault(zone) } else { None });
             if let Some(step) = step {
@@ -164,11 +179,17 @@ impl<H: Host> Scrubber<H> {
                     continue;
                 };
                 let stock = zone.stock.zero() as usize * PAGE + bytes;
-                let engine = zone.choice().scrub(bytes, stock, place);
+                let engine = zone.choice().scrub(bytes, self.until_used(stock), place);
                 return Some(self.refile_one(zone, cpu, class, entry, engine));
             }
         }
         None
+    }
+
+    /// Bytes that will have gone through the caches when zeroes out of a stock of `stock`
+    /// bytes are used: the stock itself, or what the program uses meanwhile.
+    fn until_used(&self, stock: usize) -> usize {
+        stock.max(self.governor.traffic() as usize * PAGE)
     }
 
     fn refile_one<B: Backing>(
@@ -219,7 +240,7 @@ impl<H: Host> Scrubber<H> {
         if !zone.borrow(&chunk) {
             return Some(Step::Nap); // somebody was faster
         }
-        let engine = zone.choice().scrub(set, set, place);
+        let engine = zone.choice().scrub(set, self.until_used(set), place);
         Some(self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
             zone.return_to_buddy(chunk.first, chunk.order.pages());
         }))
@@ -362,10 +383,13 @@ fn outcome(session: &Session<'_>, counters: &Counters) -> Step {
 /// The sums that the governor looks at.
 fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let mut demand = [0; BANDS];
-    let (mut returned, mut absent, mut hit, mut wasted) = (0, 0, 0, 0);
+    let (mut asked, mut freed, mut returned) = (0, 0, 0);
+    let (mut absent, mut hit, mut wasted) = (0, 0, 0);
     for cpu in zone.cpus.iter() {
         cpu.demand.add_to(&mut demand);
         returned += cpu.demand.returned();
+        asked += cpu.counters.get(Counter::MissBytes) + cpu.counters.get(Counter::PlainBytes);
+        freed += cpu.counters.get(Counter::FreeBytes);
         absent += cpu.counters.get(Counter::AbsentBytes);
         hit += cpu.counters.get(Counter::HitBytes);
         wasted += cpu.counters.get(Counter::WasteBytes);
@@ -374,6 +398,10 @@ fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let pages = |bytes: u64| bytes / PAGE as u64;
     Seen {
         demand,
+        live: pages((asked + hit + absent).saturating_sub(freed)),
+        zero: u64::from(zone.stock.zero()),
+        free: u64::from(zone.stock.resident()),
+        freed: pages(freed),
         returned,
         absent: pages(absent),
         hit: pages(hit),

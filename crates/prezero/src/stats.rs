@@ -74,6 +74,7 @@ counters! {
         ZeroRequests "zero_requests" Count "requests for zeroed memory";
         OnlyZeroRequests "only_zero_requests" Count "requests for zeroed memory at once or not at all";
         PlainRequests "plain_requests" Count "requests that take memory as it is";
+        PlainBytes "plain_bytes" Bytes "bytes handed out as they are";
         Hits "hits" Count "ZERO requests served wholly by resident zero pages";
         HitBytes "hit_bytes" Bytes "bytes of ZERO requests that were resident and zero already";
         Misses "misses" Count "ZERO requests of which some page was cleared inline";

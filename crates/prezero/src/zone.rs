@@ -207,6 +207,7 @@ impl<B: Backing> Zone<B> {
     pub fn plain(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
+        cpu.counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
         if let Some(class) = Class::of(pages) {
             let lists = &cpu.lists[class.index()];
             let dirty = |e: Entry| e.held == Held::Mixed && aligned(e.first, align);

@@ -6,6 +6,7 @@
 //! was made in vain, and the CPU time.
 
 mod patterns;
+mod recorded;
 
 use crate::clock::REST_NS;
 use crate::demand::{BANDS, Band};
@@ -129,6 +130,7 @@ impl Model {
     }
 
     fn ask(&mut self, pages: u64) {
+        self.seen.live += pages;
         let hit = pages.min(self.zero);
         self.zero -= hit;
         let rested = self.rested();
@@ -144,6 +146,7 @@ impl Model {
     }
 
     fn ask_plain(&mut self, pages: u64) {
+        self.seen.live += pages;
         let dirty = self.take_dirty(pages);
         let zero = (pages - dirty).min(self.zero);
         self.zero -= zero;
@@ -152,6 +155,7 @@ impl Model {
     }
 
     fn free(&mut self, pages: u64) {
+        self.seen.live -= pages;
         self.dirty.push((self.now, pages));
         self.outcome.freed += pages;
     }
@@ -182,6 +186,8 @@ impl Model {
         while self.looked + LOOK_NS <= until {
             self.looked += LOOK_NS;
             self.now = self.now.max(self.looked);
+            self.seen.free = self.zero + self.dirty.iter().map(|&(_, pages)| pages).sum::<u64>();
+            self.seen.zero = self.zero;
             self.governor.observe(self.looked, self.seen);
             self.scrub(LOOK_NS / CLEAR_NS);
         }
@@ -217,7 +223,7 @@ impl Default for Model {
 #[test]
 fn the_likeliest_band_is_the_one_with_most_requests() {
     let mut governor = Governor::new(0);
-    let mut seen = Seen::default();
+    let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
     let (small, large) = (Band::of(16), Band::of(8192));
     let mut note = |governor: &mut Governor, now, small_asked, large_asked| {
         seen.demand[small.index()] += small_asked;

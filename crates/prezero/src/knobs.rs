@@ -1,0 +1,217 @@
+//! The table of knobs: names, how values are written, what they do.
+//!
+//! The shim reads it from the environment, the command from its options and its help.
+
+use core::fmt::{self, Display};
+
+use crate::config::{Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, StatsSink, Verify};
+use crate::page::{HUGE, PAGE};
+use crate::value::{Size, Text, load, order, seconds, size};
+
+/// One row of [`KNOBS`].
+#[derive(Debug)]
+pub struct Knob {
+    /// Its name as an option, without the dashes.
+    pub name: &'static str,
+    /// Its name as an environment variable.
+    pub variable: &'static str,
+    /// How its value is written.
+    pub value: &'static str,
+    /// What it does, in one line.
+    pub help: &'static str,
+    /// Reads a value, or says how to mend it.
+    pub(crate) set: fn(&mut Config, &str, &Machine) -> Result<(), &'static str>,
+    pub(crate) show: fn(&Config, &mut fmt::Formatter<'_>) -> fmt::Result,
+}
+
+/// Every knob there is.
+pub static KNOBS: [Knob; 11] = [
+    Knob {
+        name: "scrub-start",
+        variable: "PREZERO_SCRUB_START",
+        value: "N|never",
+        help: "Order (0-18) of a dirty free block that wakes scrubd; never: no scrubbing [4]",
+        set: |c, v, _| {
+            c.scrub_start = if v == "never" { None } else { Some(order(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.scrub_start {
+            Some(order) => order.fmt(f),
+            None => f.write_str("never"),
+        },
+    },
+    Knob {
+        name: "scrub-stop",
+        variable: "PREZERO_SCRUB_STOP",
+        value: "N",
+        help: "scrubd stops when all free blocks of this order (0-18) and above are zero [4]",
+        set: |c, v, _| order(v).map(|order| c.scrub_stop = order),
+        show: |c, f| c.scrub_stop.fmt(f),
+    },
+    Knob {
+        name: "scrub-load",
+        variable: "PREZERO_SCRUB_LOAD",
+        value: "X|off",
+        help: "One-minute load average above which scrubd rests; off: no such limit [off]",
+        set: |c, v, _| {
+            c.scrub_load = if v == "off" { None } else { Some(load(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.scrub_load {
+            Some(load) => load.fmt(f),
+            None => f.write_str("off"),
+        },
+    },
+    Knob {
+        name: "scrub-rate",
+        variable: "PREZERO_SCRUB_RATE",
+        value: "SIZE|off",
+        help: "Most bytes that scrubd clears in a second; off: as fast as it can [off]",
+        set: |c, v, _| {
+            c.scrub_rate = if v == "off" { None } else { Some(size(v)?) };
+            match c.scrub_rate {
+                Some(0..HUGE) => Err("less than scrubd clears at a time; give 2M or more, or off"),
+                _ => Ok(()),
+            }
+        },
+        show: |c, f| match c.scrub_rate {
+            Some(bytes) => Size(bytes).fmt(f),
+            None => f.write_str("off"),
+        },
+    },
+    Knob {
+        name: "scrub-cache",
+        variable: "PREZERO_SCRUB_CACHE",
+        value: "SIZE|auto",
+        help: "Zeroes that may lie in the shared cache, more go past it; auto: a quarter [auto]",
+        set: |c, v, _| {
+            c.scrub_cache = if v == "auto" { None } else { Some(size(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.scrub_cache {
+            Some(bytes) => Size(bytes).fmt(f),
+            None => f.write_str("auto"),
+        },
+    },
+    Knob {
+        name: "engine",
+        variable: "PREZERO_ENGINE",
+        value: "NAME",
+        help: "Clear engine, one of `prezero engines`; auto: chosen by calibration [auto]",
+        set: |c, v, machine| {
+            c.engine = if v == "auto" {
+                EngineChoice::Auto
+            } else {
+                let name = (machine.engine)(v).ok_or(
+                    "no such clear engine on this machine; give auto, or one that `prezero engines` lists",
+                )?;
+                EngineChoice::Named(name)
+            };
+            Ok(())
+        },
+        show: |c, f| match c.engine {
+            EngineChoice::Auto => f.write_str("auto"),
+            EngineChoice::Named(name) => f.write_str(name),
+        },
+    },
+    Knob {
+        name: "limit",
+        variable: "PREZERO_LIMIT",
+        value: "SIZE",
+        help: "Most memory the zone may hold, 2M or more [physical memory]",
+        set: |c, v, _| {
+            let bytes = size(v)?;
+            c.limit = bytes - bytes % HUGE;
+            match bytes {
+                0..HUGE => Err("less than one huge block; give 2M or more"),
+                HUGE..=MAX_LIMIT => Ok(()),
+                _ => Err("more than a zone can span; give 8T or less"),
+            }
+        },
+        show: |c, f| Size(c.limit).fmt(f),
+    },
+    Knob {
+        name: "threshold",
+        variable: "PREZERO_THRESHOLD",
+        value: "SIZE",
+        help: "Smallest request that the zone serves, 64K or more, whole pages [64K]",
+        set: |c, v, _| {
+            c.threshold = size(v)?;
+            match c.threshold {
+                0..MIN_THRESHOLD => Err("smaller blocks do not gain; give 64K or more"),
+                bytes if bytes % PAGE != 0 => Err("not whole pages; give a multiple of 4K"),
+                _ => Ok(()),
+            }
+        },
+        show: |c, f| Size(c.threshold).fmt(f),
+    },
+    Knob {
+        name: "verify",
+        variable: "PREZERO_VERIFY",
+        value: "off|sample|full",
+        help: "How much of the zero memory is read back before it is handed out [sample]",
+        set: |c, v, _| {
+            c.verify = match v {
+                "off" => Verify::Off,
+                "sample" => Verify::Sample,
+                "full" => Verify::Full,
+                _ => return Err("no such mode; give off, sample or full"),
+            };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match c.verify {
+                Verify::Off => "off",
+                Verify::Sample => "sample",
+                Verify::Full => "full",
+            })
+        },
+    },
+    Knob {
+        name: "decay",
+        variable: "PREZERO_DECAY",
+        value: "SECONDS",
+        help: "How long idle free memory above a small stock stays before the kernel gets it [10]",
+        set: |c, v, _| seconds(v).map(|decay| c.decay = decay),
+        show: |c, f| {
+            write!(f, "{}", c.decay.as_secs())?;
+            match c.decay.subsec_nanos() {
+                0 => Ok(()),
+                nanos => write!(f, ".{nanos:09}"),
+            }
+        },
+    },
+    Knob {
+        name: "stats",
+        variable: "PREZERO_STATS",
+        value: "FILE|-|summary|off",
+        help: "Where the statistics go at exit; -: all on stderr; summary: one line there [summary]",
+        set: |c, v, _| {
+            c.stats = match v {
+                "summary" => StatsSink::Summary,
+                "off" => StatsSink::Off,
+                "-" => StatsSink::Stderr,
+                path => StatsSink::File(
+                    Text::new(path)
+                        .ok_or("the path is too long; give one of 1023 bytes or less")?,
+                ),
+            };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match &c.stats {
+                StatsSink::Summary => "summary",
+                StatsSink::Off => "off",
+                StatsSink::Stderr => "-",
+                StatsSink::File(path) => path.as_str(),
+            })
+        },
+    },
+];
+
+impl Knob {
+    /// The knob of that name.
+    pub fn named(name: &str) -> Option<&'static Knob> {
+        KNOBS.iter().find(|knob| knob.name == name)
+    }
+}

@@ -1,0 +1,77 @@
+//! Demand recorded from real programs by `bench/record.c`, which says what a line means:
+//! 30 frames of `bench/demo.py` (NumPy), a dozen rounds of SciPy filters, 200 rounds of
+//! Node's `Uint8Array` and `Buffer.alloc`, and GCC's `cc1` on a C file of 600 lines.
+
+use std::collections::HashMap;
+
+use super::{Act, Model, Outcome, US};
+
+/// The acts of a recording.
+fn acts(text: &str) -> Vec<Act> {
+    let mut blocks = HashMap::new();
+    let mut acts = Vec::new();
+    let mut now = 0;
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [at, what, pages, id] = fields[..] else { panic!("{line}: four fields") };
+        let (at, pages): (u64, u64) = (at.parse().unwrap(), pages.parse().unwrap());
+        acts.push(Act::Pass((at - now) * US));
+        now = at;
+        acts.push(match what {
+            "z" => Act::Zero(pages),
+            "p" => Act::Plain(pages),
+            "f" if blocks.remove(id) == Some("z") => Act::FreeZero(pages),
+            "f" => Act::FreePlain(pages),
+            _ => panic!("{line}: z, p or f"),
+        });
+        if what != "f" {
+            blocks.insert(id, what);
+        }
+    }
+    acts
+}
+
+/// What the recording comes to, and what the same comes to again afterwards.
+fn twice(text: &str) -> (Outcome, Outcome) {
+    let mut model = Model::new();
+    let acts = acts(text);
+    (model.play(acts.iter().copied()), model.play(acts))
+}
+
+/// Wall time of a recording, ns.
+fn wall_ns(text: &str) -> u64 {
+    let last = text.lines().last().and_then(|line| line.split(' ').next());
+    last.unwrap().parse::<u64>().unwrap() * US
+}
+
+#[test]
+fn frames_of_a_numpy_program_find_their_stock() {
+    let (first, then) = twice(include_str!("numpy.txt"));
+    assert!(first.hit_share() > 0.9, "{first:?}");
+    assert!(then.hit_share() > 0.95 && then.waste() <= 0.05, "{then:?}");
+}
+
+/// Zero and plain requests of the same sizes take turns without a pause: there is little to
+/// gain, and little is spent.
+#[test]
+fn filters_that_want_the_same_blocks_as_they_are_cost_little() {
+    let text = include_str!("scipy.txt");
+    let (first, then) = twice(text);
+    for outcome in [first, then] {
+        assert!(outcome.cpu_ns() <= wall_ns(text) / 500, "{outcome:?}");
+    }
+}
+
+#[test]
+fn most_of_what_is_made_for_node_is_used() {
+    let (first, then) = twice(include_str!("node.txt"));
+    for outcome in [first, then] {
+        assert!(outcome.hit > 0 && outcome.waste() < 0.25, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_compiler_that_asks_for_zero_once_gets_it_cleared_once() {
+    let (first, then) = twice(include_str!("cc1.txt"));
+    assert!(first.scrubbed <= 32 && then.scrubbed <= 32, "{first:?} {then:?}");
+}
