@@ -1,6 +1,6 @@
 //! Demand recorded from real programs by `bench/record.c`, which says what a line means:
-//! 30 frames of `bench/demo.py` (NumPy), a dozen rounds of SciPy filters, 200 rounds of
-//! Node's `Uint8Array` and `Buffer.alloc`, and GCC's `cc1` on a C file of 600 lines.
+//! 30 frames of `bench/demo.py`, a dozen rounds of filters from `scipy`, 200 of `node`'s
+//! `Uint8Array` and `Buffer.alloc`, and GCC's `cc1` on a C file of 600 lines.
 
 use std::collections::HashMap;
 
