@@ -27,7 +27,9 @@
 #include <sys/resource.h>
 #include <time.h>
 
-enum { PAGE = 4096, MAX_LINES = 64 };
+#include "loop.h"
+
+enum { MAX_LINES = 64 };
 
 /* Tells the compiler that the memory behind `p` is seen by others: nothing is elided. */
 static inline void escape(void *p)
@@ -49,15 +51,6 @@ static void fail(const char *what)
 	exit(1);
 }
 
-__attribute__((noinline)) static void touch(volatile char *p, size_t bytes, size_t lines)
-{
-	size_t step = PAGE / lines;
-
-	for (size_t page = 0; page < bytes; page += PAGE)
-		for (size_t line = 0; line < lines; line++)
-			p[page + line * step] = 1;
-}
-
 __attribute__((noinline)) static void one_round(size_t bytes, size_t lines)
 {
 	char *p = calloc(1, bytes);
@@ -65,7 +58,7 @@ __attribute__((noinline)) static void one_round(size_t bytes, size_t lines)
 	if (!p)
 		fail("calloc: out of memory");
 	escape(p);
-	touch(p, bytes, lines);
+	touch_lines(p, bytes, lines);
 	escape(p);
 	free(p);
 }
@@ -120,7 +113,7 @@ static void warm(size_t bytes)
 
 	if (p == MAP_FAILED)
 		fail("warm: mmap: out of memory");
-	touch(p, bytes, 1);
+	touch_lines(p, bytes, 1);
 }
 
 static void spin(int cpu)

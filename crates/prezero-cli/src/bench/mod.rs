@@ -6,7 +6,9 @@
 //! data, and a `table` that a person reads.
 
 mod grid;
+mod grid_report;
 mod grid_table;
+mod ideal;
 mod machine;
 mod numpy;
 mod peers;

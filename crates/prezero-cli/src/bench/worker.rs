@@ -67,7 +67,8 @@ impl Drop for Busy {
     }
 }
 
-fn allowed_cpus() -> Result<Vec<usize>> {
+/// CPUs that this process may use.
+pub fn allowed_cpus() -> Result<Vec<usize>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     parse_cpus(list.unwrap_or("0").trim()).context("/proc/self/status: Cpus_allowed_list")
