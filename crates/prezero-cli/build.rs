@@ -1,17 +1,27 @@
-//! Compiles the benchmark's worker, `bench/touch.c`, so that the command carries it inside.
+//! Compiles the benchmarks' workers, `bench/*.c`, so that the command carries them inside.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn main() {
-    let source = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench/touch.c");
-    println!("cargo::rerun-if-changed={}", source.display());
-    println!("cargo::rerun-if-env-changed=CC");
+/// Each becomes a program of its own.
+const WORKERS: [&str; 2] = ["touch", "pair"];
 
+fn main() {
+    let sources = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench");
+    println!("cargo::rerun-if-changed={}", sources.join("worker.h").display());
+    println!("cargo::rerun-if-env-changed=CC");
+    for worker in WORKERS {
+        compile(&sources, worker);
+    }
+}
+
+fn compile(sources: &Path, worker: &str) {
+    let source = sources.join(worker).with_extension("c");
+    println!("cargo::rerun-if-changed={}", source.display());
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let worker = PathBuf::from(env("OUT_DIR")).join("touch");
-    let status = Command::new(&compiler).arg("-O2").arg("-o").arg(worker).arg(&source).status();
-    match status {
+    let program = PathBuf::from(env("OUT_DIR")).join(worker);
+    let mut command = Command::new(&compiler);
+    match command.args(["-O2", "-pthread", "-o"]).arg(program).arg(&source).status() {
         Ok(status) if status.success() => {}
         Ok(status) => println!("cargo::error={compiler} {}: {status}", source.display()),
         Err(error) => println!("cargo::error={compiler}: {error}; install a C compiler or set CC"),

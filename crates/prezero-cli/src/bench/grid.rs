@@ -7,7 +7,7 @@
 //! everybody else's turn, longer than any pause that the cell is about: state that a long
 //! rest leaves (scrubbed stock, purged pages) is used up first.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, ensure};
@@ -200,8 +200,9 @@ impl Grid {
         costs: &mut [Cost],
     ) -> Result<Vec<Cell>> {
         let folder = Scratch::new()?;
-        let start =
-            |allocator: &Allocator| Worker::start(touch, allocator, folder.0.join(&allocator.name));
+        let start = |allocator: &Allocator| {
+            Worker::start(touch.program(), allocator, folder.stats_of(allocator))
+        };
         let mut workers = field.allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
         let mut cells = vec![];
         for lines in self.lines() {
@@ -275,7 +276,8 @@ fn given_or(given: &[usize], default: impl Fn() -> Vec<usize>) -> Vec<usize> {
     if given.is_empty() { default() } else { given.to_vec() }
 }
 
-fn whole_pages(text: &str) -> Result<usize, String> {
+/// A size of whole pages, in bytes.
+pub fn whole_pages(text: &str) -> Result<usize, String> {
     match Size::from_str(text)?.0 {
         bytes if bytes > 0 && bytes % prezero::PAGE == 0 => Ok(bytes),
         _ => Err("not whole pages; give a multiple of 4K".into()),
@@ -334,12 +336,13 @@ impl Turn {
 }
 
 impl Cost {
-    fn of(allocator: &Allocator) -> Cost {
+    /// Nothing yet.
+    pub fn of(allocator: &Allocator) -> Cost {
         Cost { allocator: allocator.name.clone(), ..Cost::default() }
     }
 
     /// Adds what a worker used, and ends it.
-    fn add(&mut self, mut worker: Worker) -> Result<()> {
+    pub fn add(&mut self, mut worker: Worker) -> Result<()> {
         let (usage, background) = (worker.usage()?, worker.background_ns());
         self.user_s += usage.user_ns as f64 / 1e9;
         self.system_s += usage.system_ns as f64 / 1e9;
@@ -364,20 +367,26 @@ fn number(json: &serde_json::Value, name: &str) -> Option<u64> {
 }
 
 /// A directory for the workers' statistics, gone with its owner.
-struct Scratch(std::path::PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Scratch> {
+    /// A new one.
+    pub fn new() -> Result<Scratch> {
         let folder = std::env::temp_dir().join(format!("prezero-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         Ok(Scratch(folder))
+    }
+
+    /// Where the worker of `allocator` leaves its statistics.
+    pub fn stats_of(&self, allocator: &Allocator) -> PathBuf {
+        self.0.join(&allocator.name)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Whatever stays behind is small and in the temporary directory.
-        let _ = std::fs::remove_dir_all(Path::new(&self.0));
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
