@@ -16,39 +16,20 @@
  * `touch spin CPU` keeps that CPU busy until its parent is gone.
  */
 #define _GNU_SOURCE
-#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include "loop.h"
+#include "worker.h"
 
 enum { MAX_LINES = 64 };
 
-/* Tells the compiler that the memory behind `p` is seen by others: nothing is elided. */
-static inline void escape(void *p)
-{
-	__asm__ volatile("" : : "r"(p) : "memory");
-}
-
-static uint64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void fail(const char *what)
 {
-	fprintf(stderr, "touch: %s\n", what);
-	exit(1);
+	fail_as("touch", what);
 }
 
 __attribute__((noinline)) static void one_round(size_t bytes, size_t lines)
@@ -94,17 +75,6 @@ static void check(size_t bytes)
 	escape(p);
 	free(p);
 	printf("%zu\n", wrong);
-}
-
-static void usage(void)
-{
-	struct rusage u;
-
-	getrusage(RUSAGE_SELF, &u);
-	printf("%lld %lld %ld %ld\n",
-	       u.ru_utime.tv_sec * 1000000000ll + u.ru_utime.tv_usec * 1000ll,
-	       u.ru_stime.tv_sec * 1000000000ll + u.ru_stime.tv_usec * 1000ll,
-	       u.ru_minflt, u.ru_majflt);
 }
 
 static void warm(size_t bytes)

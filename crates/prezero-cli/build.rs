@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each is a program: `bench/NAME.c` and what it shares with others.
-const WORKERS: [(&str, &[&str]); 1] = [("touch", &["touch.c", "loop.c"])];
+const WORKERS: [(&str, &[&str]); 3] =
+    [("touch", &["touch.c", "loop.c"]), ("pair", &["pair.c"]), ("disturb", &["disturb.c"])];
 
 fn main() {
     let sources = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench");
     let out = PathBuf::from(env("OUT_DIR"));
     println!("cargo::rerun-if-env-changed=CC");
-    for shared in ["loop.h"] {
+    for shared in ["loop.h", "worker.h"] {
         println!("cargo::rerun-if-changed={}", sources.join(shared).display());
     }
     for (worker, files) in WORKERS {

@@ -8,7 +8,6 @@
 //! rest leaves (scrubbed stock, purged pages) is used up first. Where there is a pause, the
 //! ways of the [ideal](super::ideal) take their turns among the allocators.
 
-use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Result, ensure};
@@ -17,8 +16,10 @@ use prezero::Size;
 use super::grid_report::{Cell, Cost, Measured, Mode, ModeReport, Report, Tried};
 use super::ideal::Ideal;
 use super::machine::Machine;
+use super::output::Output;
 use super::peers::{Allocator, Field};
 use super::samples::Spread;
+use super::scratch::Scratch;
 use super::worker::{Burst, Touch, Worker};
 use super::{grid_table, progress};
 
@@ -45,9 +46,8 @@ const WARM_BYTES: usize = 1 << 30;
 /// The command line of `prezero bench grid`.
 #[derive(clap::Args)]
 pub struct Grid {
-    /// Print everything as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Only 64K, 1M and 16M with 1 and 64 lines (unless --sizes, --lines say otherwise)
     #[arg(long)]
     quick: bool,
@@ -82,12 +82,7 @@ impl Grid {
         ensure!(self.runs >= MIN_RUNS, "--runs {}: too few; give {MIN_RUNS} or more", self.runs);
         let report = self.measure()?;
         progress("");
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", grid_table::render(&report));
-        }
-        Ok(())
+        self.output.put(&report, || grid_table::render(&report))
     }
 
     fn measure(&self) -> Result<Report> {
@@ -120,8 +115,9 @@ impl Grid {
         costs: &mut [Cost],
     ) -> Result<Vec<Cell>> {
         let folder = Scratch::new()?;
-        let start =
-            |allocator: &Allocator| Worker::start(touch, allocator, folder.0.join(&allocator.name));
+        let start = |allocator: &Allocator| {
+            Worker::start(touch.program(), allocator, folder.file(&allocator.name))
+        };
         let allocators = &stage.field.allocators;
         let mut workers = allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
         let mut cells = vec![];
@@ -206,7 +202,8 @@ fn given_or(given: &[usize], default: impl Fn() -> Vec<usize>) -> Vec<usize> {
     if given.is_empty() { default() } else { given.to_vec() }
 }
 
-fn whole_pages(text: &str) -> Result<usize, String> {
+/// A size of whole pages, in bytes.
+pub fn whole_pages(text: &str) -> Result<usize, String> {
     match Size::from_str(text)?.0 {
         bytes if bytes > 0 && bytes % prezero::PAGE == 0 => Ok(bytes),
         _ => Err("not whole pages; give a multiple of 4K".into()),
@@ -273,24 +270,6 @@ impl Turn {
 
     fn tried(self, way: String) -> Option<Tried> {
         Some(Tried { way, ns: Spread::of(self.samples)? })
-    }
-}
-
-/// A directory for the workers' statistics, gone with its owner.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch> {
-        let folder = std::env::temp_dir().join(format!("prezero-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Scratch(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Whatever stays behind is small and in the temporary directory.
-        let _ = std::fs::remove_dir_all(Path::new(&self.0));
     }
 }
 

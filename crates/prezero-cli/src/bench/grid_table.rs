@@ -118,7 +118,8 @@ fn reached(is: bool) -> &'static str {
     if is { "reached" } else { "missed" }
 }
 
-fn cost_line(cost: &Cost) -> String {
+/// What one allocator used up, on one line.
+pub fn cost_line(cost: &Cost) -> String {
     let mut line = format!(
         "CPU {:<10} {:>7.2} s user {:>7.2} s system",
         cost.allocator, cost.user_s, cost.system_s

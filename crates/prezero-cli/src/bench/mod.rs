@@ -11,8 +11,11 @@ mod grid_table;
 mod ideal;
 mod machine;
 mod numpy;
+mod output;
+mod pair;
 mod peers;
 mod samples;
+mod scratch;
 mod scrub;
 mod worker;
 
@@ -25,6 +28,8 @@ pub enum Bench {
     Grid(grid::Grid),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
     Numpy(numpy::Numpy),
+    /// malloc and free of one block, from several threads and from one to another.
+    Pair(pair::Pair),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
 }
@@ -35,6 +40,7 @@ impl Bench {
         match self {
             Bench::Grid(grid) => grid.run(),
             Bench::Numpy(numpy) => numpy.run(),
+            Bench::Pair(pair) => pair.run(),
             Bench::Scrub(scrub) => scrub.run(),
         }
     }
