@@ -67,6 +67,9 @@ fn pairs_are_counted_for_every_thread_and_ring() {
 fn mistakes_are_refused_in_one_line() {
     for (arguments, status, line) in [
         (&["grid", "--runs", "3"][..], 1, "prezero: bench: --runs 3: too few; give 15 or more"),
+        (&["disturb", "--rounds", "2"], 1, "prezero: bench: --rounds 2: too few; give 5 or more"),
+        (&["disturb", "--seconds", "60"], 1, "prezero: bench: --seconds 60: give 0.05 to 10"),
+        (&["disturb", "--scenes", "all"], 2, "prezero: invalid value 'all' for '--scenes"),
         (&["grid", "--peers", "hoard"], 1, "prezero: bench: --peers hoard: no such peer"),
         (&["grid", "--sizes", "5"], 2, "prezero: invalid value '5' for '--sizes"),
         (&["pair", "--runs", "3"], 1, "prezero: bench: --runs 3: too few; give 9 or more"),

@@ -1,5 +1,7 @@
 //! The grid as data: what was measured, what it cost, and whether it is what was wanted.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +100,7 @@ pub struct Cost {
     /// Of both, the scrubbing thread's; `None` where there is none.
     pub background_s: Option<f64>,
     /// Counters of the zone, summed over the workers; empty for others.
-    pub counters: std::collections::BTreeMap<String, u64>,
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// The counters that a report of costs shows.
@@ -194,13 +196,17 @@ impl Cost {
             *self.background_s.get_or_insert(0.0) += ns as f64 / 1e9;
         }
         let stats = worker.finish()?;
-        for name in COUNTERS {
-            if let Some(value) = stats.as_ref().and_then(|stats| number(stats, name)) {
-                *self.counters.entry(name.into()).or_default() += value;
-            }
+        for (name, value) in stats.iter().flat_map(counters) {
+            *self.counters.entry(name).or_default() += value;
         }
         Ok(())
     }
+}
+
+/// What a zone's statistics say that bears on cost.
+pub fn counters(stats: &serde_json::Value) -> BTreeMap<String, u64> {
+    let named = |name: &str| Some((name.to_string(), number(stats, name)?));
+    COUNTERS.into_iter().filter_map(named).collect()
 }
 
 /// The number called `name`, however deep it lies.

@@ -5,6 +5,10 @@
 //! numbers were taken on; each benchmark is a module that ends in a report of plain
 //! data, and a `table` that a person reads.
 
+mod disturb;
+mod disturb_report;
+mod disturb_stage;
+mod disturb_table;
 mod grid;
 mod grid_report;
 mod grid_table;
@@ -24,6 +28,8 @@ use anyhow::Result;
 /// The benchmarks.
 #[derive(clap::Subcommand)]
 pub enum Bench {
+    /// What neighbours feel of a program under prezero: throughput, cache latency, wake-ups.
+    Disturb(disturb::Disturb),
     /// Allocate zeroed, touch, free: sizes by lines touched, idle, back to back and busy.
     Grid(grid::Grid),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
@@ -38,6 +44,7 @@ impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
         match self {
+            Bench::Disturb(disturb) => disturb.run(),
             Bench::Grid(grid) => grid.run(),
             Bench::Numpy(numpy) => numpy.run(),
             Bench::Pair(pair) => pair.run(),
