@@ -3,10 +3,14 @@
  *
  * The workers of `prezero bench disturb`. It reads one command a line from stdin and answers
  * with one line. Times are in ns; LEAD is how long it runs before it is counted, so that
- * everybody is under way, SLICE for how long it is counted. As a neighbour it is told a CPU
- * first and stays there:
+ * everybody is under way, SLICE for how long it is counted. All is done by one thread that is
+ * not the first, so that pinning it leaves the process's other threads, a scrubber's say, where
+ * they may run.
  *
  *   pin CPU                           0
+ *
+ * As a neighbour:
+ *
  *   compute LEAD SLICE                work done, CPU time, time: arithmetic in registers.
  *   chase BYTES LEAD SLICE            the same; the work is loads, each of which needs the last
  *       one's result, in a random order over every cache line of BYTES.
@@ -14,7 +18,7 @@
  *       each HOPS loads; neither CPU time nor time of the sleeps is counted.
  *   tick PERIOD LEAD SLICE            how late each wake-up of a periodic task was.
  *
- * and as the program beside them
+ * As the program beside them:
  *
  *   churn BYTES PAUSE LEAD SLICE      rounds, bytes asked for, CPU time of all threads: a round
  *       is zeroed blocks of 64 KiB to 4 MiB, BYTES together, a byte written to each page, all
@@ -22,6 +26,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -279,7 +284,7 @@ static void churn(size_t bytes, uint64_t pause, uint64_t lead, uint64_t slice)
 	printf("%" PRIu64 " %" PRIu64 " %" PRIu64 "\n", rounds, asked, cpu);
 }
 
-int main(void)
+static void *serve(void *unused)
 {
 	static char answers[1 << 16], line[256];
 
@@ -314,5 +319,14 @@ int main(void)
 			fail("no such command");
 		fflush(stdout);
 	}
+	return unused;
+}
+
+int main(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, serve, NULL) || pthread_join(thread, NULL))
+		fail("cannot start a thread");
 	return 0;
 }

@@ -8,7 +8,8 @@
 //! That program takes CPU time and cache whatever its allocator does. So what counts is
 //! prezero against prezero that never scrubs: all else is the same. Both are told by the
 //! wall clock and by the neighbours' own CPU time, beside nobody, glibc and another peer.
-//! The variants take turns in short slices, the order rotated.
+//! The variants take turns in short slices, the order rotated. Where the program pauses,
+//! scrubd works beside the neighbours, and prezero runs once more with each kind of engine.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use prezero::Topology;
 
-use super::disturb_report::{Felt, Load, Metric, OFF, ON, Report, Row, Scene, SceneReport, Sizes};
-use super::disturb_stage::{Churn, Stage, Variant};
+use super::disturb_report::{Felt, Load, OFF, ON, Report, Row, Scene, SceneReport, Side, Sizes};
+use super::disturb_stage::{Churn, Stage, Time, Variant};
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::{Allocator, Field};
@@ -102,17 +103,18 @@ impl Disturb {
         cpus: &[usize],
         sizes: Sizes,
     ) -> Result<SceneReport> {
-        let cpus = scene.neighbours(cpus);
+        let (home, cpus) = (cpus[0], scene.neighbours(cpus));
         ensure!(!cpus.is_empty(), "{scene:?} needs two CPUs; leave it out (--scenes)");
         let (variants, churn) = (variants(scene, field)?, scene.churn());
         let slice = scene.slice(Duration::from_secs_f64(self.seconds));
-        let mut stage = Stage::set(scene, cpus, &variants, churn, slice)?;
+        let mut stage = Stage::set(scene, home, cpus, &variants, churn, slice)?;
         let mut rows = vec![];
         for load in scene.loads(sizes) {
             rows.extend(self.load(&mut stage, load, &variants)?);
         }
         Ok(SceneReport {
             scene,
+            home,
             churn_bytes: churn.bytes,
             churn_pause_ns: churn.pause.as_nanos() as u64,
             cpus: cpus.to_vec(),
@@ -123,7 +125,7 @@ impl Disturb {
 
     /// One load beside every variant in turn.
     fn load(&self, stage: &mut Stage, load: Load, variants: &[Variant]) -> Result<Vec<Row>> {
-        let mut times = vec![Vec::<Vec<(Metric, f64)>>::new(); variants.len()];
+        let mut times = vec![Vec::<Vec<Time>>::new(); variants.len()];
         for round in 0..WARM_ROUNDS + self.rounds {
             for place in 0..variants.len() {
                 let next = (round + place) % variants.len();
@@ -135,16 +137,16 @@ impl Disturb {
                 }
             }
         }
-        rows(load, variants, &times).with_context(|| format!("{load}: no samples"))
+        rows(variants, &times).with_context(|| format!("{load}: no samples"))
     }
 }
 
-/// From each variant's slices to a row for each metric.
-fn rows(load: Load, variants: &[Variant], times: &[Vec<Vec<(Metric, f64)>>]) -> Option<Vec<Row>> {
-    let metrics: Vec<_> = times.first()?.first()?.iter().map(|(metric, _)| *metric).collect();
-    let row = |(which, &metric): (usize, &Metric)| {
-        let of_slices = |slices: &Vec<Vec<(Metric, f64)>>| {
-            Spread::of(slices.iter().map(|slice| slice[which].1).collect())
+/// From each variant's slices to a row for each load and metric that they tell.
+fn rows(variants: &[Variant], times: &[Vec<Vec<Time>>]) -> Option<Vec<Row>> {
+    let row = |(which, &(load, metric, _)): (usize, &Time)| {
+        let of_slices = |slices: &Vec<Vec<Time>>| {
+            let all = slices.iter().map(|slice| slice.get(which).map(|time| time.2));
+            Spread::of(all.collect::<Option<_>>()?)
         };
         let spreads = times.iter().map(of_slices).collect::<Option<Vec<_>>>()?;
         let off = variants.iter().position(|variant| variant.name == OFF);
@@ -156,7 +158,7 @@ fn rows(load: Load, variants: &[Variant], times: &[Vec<Vec<(Metric, f64)>>]) -> 
         };
         Some(Row { load, metric, results: variants.iter().zip(spreads).map(felt).collect() })
     };
-    metrics.iter().enumerate().map(row).collect()
+    times.first()?.first()?.iter().enumerate().map(row).collect()
 }
 
 /// Nobody, the peers, prezero without scrubbing and with it; where scrubd has idle time also
@@ -211,7 +213,7 @@ impl Scene {
                 vec![Load::Compute, Load::Chase(l2), Load::Chase(l3), Load::Chase(dram)]
             }
             Scene::Dozing => vec![Load::Doze(l2)],
-            Scene::TicksIdle | Scene::TicksBusy => vec![Load::Tick],
+            Scene::TicksIdle | Scene::TicksBusy => vec![Load::Tick(Side::Home)],
         }
     }
 }
@@ -229,6 +231,7 @@ impl Sizes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::disturb_report::Metric;
     use super::*;
 
     #[test]
@@ -246,10 +249,13 @@ mod tests {
     fn each_metric_has_a_row_and_each_variant_but_one_a_change() {
         let variant = |name: &str| Variant { name: name.into(), allocator: None };
         let variants = [variant("alone"), variant(OFF), variant(ON)];
-        let slices = |ns: f64| vec![vec![(Metric::Wall, ns), (Metric::Cpu, ns / 2.0)]; 5];
+        let slice = |ns: f64| {
+            vec![(Load::Compute, Metric::Wall, ns), (Load::Compute, Metric::Cpu, ns / 2.0)]
+        };
+        let slices = |ns: f64| vec![slice(ns); 5];
         let times = [slices(100.0), slices(200.0), slices(210.0)];
 
-        let rows = rows(Load::Compute, &variants, &times).unwrap();
+        let rows = rows(&variants, &times).unwrap();
 
         assert_eq!(rows.len(), 2);
         assert_eq!(rows[1].of(ON).unwrap().ns.median, 105.0);

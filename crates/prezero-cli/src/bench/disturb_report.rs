@@ -83,7 +83,17 @@ pub enum Load {
     /// The same, a few thousand at each wake-up of a periodic task.
     Doze(usize),
     /// A periodic task that does nothing.
-    Tick,
+    Tick(Side),
+}
+
+/// Where a neighbour is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    /// On the CPU of the program.
+    Home,
+    /// On another.
+    Away,
 }
 
 impl std::fmt::Display for Load {
@@ -92,7 +102,8 @@ impl std::fmt::Display for Load {
             Load::Compute => write!(f, "compute"),
             Load::Chase(bytes) => write!(f, "chase {}", Size(*bytes)),
             Load::Doze(bytes) => write!(f, "chase {} and sleep", Size(*bytes)),
-            Load::Tick => write!(f, "tick"),
+            Load::Tick(Side::Home) => write!(f, "tick, program's CPU"),
+            Load::Tick(Side::Away) => write!(f, "tick, other CPUs"),
         }
     }
 }
@@ -131,6 +142,8 @@ pub struct SceneReport {
     pub churn_bytes: usize,
     /// Its pause after each; 0 for none.
     pub churn_pause_ns: u64,
+    /// The CPU of the program.
+    pub home: usize,
     /// CPUs with a neighbour.
     pub cpus: Vec<usize>,
     /// One for each load and metric.
@@ -299,6 +312,7 @@ pub mod tests {
             scene: Scene::Full,
             churn_bytes: 1 << 26,
             churn_pause_ns: 0,
+            home: 0,
             cpus: vec![0, 1],
             rows,
             churns: vec![],

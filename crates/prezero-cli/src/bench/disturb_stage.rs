@@ -2,14 +2,16 @@
 //!
 //! Everybody is started once. Whoever is not in a slice is stopped by a signal, so that no
 //! thread of his (a scrubber, a purger) works into somebody else's. The program under test
-//! starts a little before the neighbours are counted, and stops when they have answered.
+//! starts a little before the neighbours are counted, and stops when they have answered. It
+//! has one CPU, its home, so that the scheduler's moving it about is not in the figures; a
+//! scrubber goes where it likes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::disturb_report::{ALONE, Churned, Load, Metric, Scene};
+use super::disturb_report::{ALONE, Churned, Load, Metric, Scene, Side};
 use super::grid_report::counters;
 use super::peers::Allocator;
 use super::samples::quantile;
@@ -44,6 +46,9 @@ pub struct Churn {
     pub pause: Duration,
 }
 
+/// What a slice tells: of which load, by which metric, ns.
+pub type Time = (Load, Metric, f64);
+
 /// A scene that is set.
 #[derive(Debug)]
 pub struct Stage {
@@ -51,6 +56,8 @@ pub struct Stage {
     churn: Churn,
     slice: Duration,
     neighbours: Vec<Worker>,
+    /// Which of them has the program's CPU.
+    at_home: Option<usize>,
     /// Who keep the CPUs busy where a scene wants that.
     crowd: Vec<Worker>,
     churners: Vec<(Variant, Option<Worker>, Sum)>,
@@ -67,33 +74,36 @@ struct Sum {
 }
 
 impl Stage {
-    /// Starts everybody: a neighbour on each of `cpus`, the program under each variant.
+    /// Starts everybody: a neighbour on each of `cpus`, at `home` the program under each
+    /// variant.
     pub fn set(
         scene: Scene,
+        home: usize,
         cpus: &[usize],
         variants: &[Variant],
         churn: Churn,
         slice: Duration,
     ) -> Result<Stage> {
         let (program, folder) = (Program::disturb()?, Scratch::new()?);
-        let plain = Allocator::plain();
-        let on_each_cpu = || {
-            let start = |&cpu: &usize| {
-                let mut worker = Worker::start(&program, &plain, folder.file("none"))?;
-                worker.ask(&format!("pin {cpu}"))?;
-                Ok(worker)
-            };
-            cpus.iter().map(start).collect::<Result<Vec<_>>>()
+        let start = |allocator: &Allocator, stats: &str, cpu: usize| {
+            let mut worker = Worker::start(&program, allocator, folder.file(stats))?;
+            worker.ask(&format!("pin {cpu}"))?;
+            Ok(worker)
         };
+        let plain = Allocator::plain();
+        let on_each_cpu =
+            || cpus.iter().map(|&cpu| start(&plain, "none", cpu)).collect::<Result<Vec<_>>>();
         let neighbours = on_each_cpu()?;
         let crowd = if scene == Scene::TicksBusy { on_each_cpu()? } else { vec![] };
-        let start = |variant: &Variant| {
-            let start = |each| Worker::start(&program, each, folder.file(&variant.name));
+        let churner = |variant: &Variant| {
+            let start = |each| start(each, &variant.name, home);
             let worker = variant.allocator.as_ref().map(start).transpose()?;
             Ok((variant.clone(), worker, Sum::default()))
         };
-        let churners = variants.iter().map(start).collect::<Result<Vec<_>>>()?;
-        let stage = Stage { scene, churn, slice, neighbours, crowd, churners, _folder: folder };
+        let churners = variants.iter().map(churner).collect::<Result<Vec<_>>>()?;
+        let at_home = cpus.iter().position(|&cpu| cpu == home);
+        let stage =
+            Stage { scene, churn, slice, neighbours, at_home, crowd, churners, _folder: folder };
         stage
             .churners
             .iter()
@@ -101,8 +111,8 @@ impl Stage {
         Ok(stage)
     }
 
-    /// One slice with the program under the `variant`-th; its times by metric.
-    pub fn slice(&mut self, load: Load, variant: usize) -> Result<Vec<(Metric, f64)>> {
+    /// One slice with the program under the `variant`-th.
+    pub fn slice(&mut self, load: Load, variant: usize) -> Result<Vec<Time>> {
         let (lead, slice) = (LEAD.as_nanos(), self.slice.as_nanos());
         let (_, churner, sum) = &mut self.churners[variant];
         let before = churner.as_ref().and_then(Worker::background_ns);
@@ -136,7 +146,11 @@ impl Stage {
                 *sum.scrubd_ns.get_or_insert(0) += after - before.unwrap_or(0);
             }
         }
-        times(load, &felt).with_context(|| format!("{load}: no work in {:?}", self.slice))
+        let times = match load {
+            Load::Tick(_) => late(self.at_home, &felt),
+            _ => work(load, &felt),
+        };
+        times.with_context(|| format!("{load}: nothing done in {:?}", self.slice))
     }
 
     /// Ends everybody; what the program did under each variant.
@@ -184,26 +198,33 @@ fn command(load: Load, lead: u128, slice: u128) -> String {
         Load::Compute => format!("compute {lead} {slice}"),
         Load::Chase(bytes) => format!("chase {bytes} {lead} {slice}"),
         Load::Doze(bytes) => format!("doze {bytes} {HOPS} {period} {lead} {slice}"),
-        Load::Tick => format!("tick {period} {lead} {slice}"),
+        Load::Tick(_) => format!("tick {period} {lead} {slice}"),
     }
 }
 
-/// What all neighbours' answers come to; `None` if nobody did anything.
-fn times(load: Load, answers: &[Vec<u64>]) -> Option<Vec<(Metric, f64)>> {
-    if load == Load::Tick {
-        let mut late: Vec<_> = answers.iter().flatten().map(|&ns| ns as f64).collect();
-        late.sort_by(f64::total_cmp);
-        return Some(vec![
-            (Metric::Late50, quantile(&late, 0.5)?),
-            (Metric::Late99, quantile(&late, 0.99)?),
-        ]);
-    }
+/// What all neighbours' work took; `None` if nobody did anything.
+fn work(load: Load, answers: &[Vec<u64>]) -> Option<Vec<Time>> {
     let sum = |which: usize| {
         let parts = answers.iter().map(|answer| answer.get(which).copied());
         parts.sum::<Option<u64>>().map(|sum| sum as f64)
     };
     let (work, cpu, wall) = (sum(0)?, sum(1)?, sum(2)?);
-    (work > 0.0).then(|| vec![(Metric::Wall, wall / work), (Metric::Cpu, cpu / work)])
+    (work > 0.0).then(|| vec![(load, Metric::Wall, wall / work), (load, Metric::Cpu, cpu / work)])
+}
+
+/// How late the wake-ups were at home and away; `None` if there were none.
+fn late(at_home: Option<usize>, answers: &[Vec<u64>]) -> Option<Vec<Time>> {
+    let mut times = vec![];
+    for side in [Side::Home, Side::Away] {
+        let here = |which: usize| (Some(which) == at_home) == (side == Side::Home);
+        let answers = answers.iter().enumerate().filter(|(which, _)| here(*which));
+        let mut late: Vec<_> = answers.flat_map(|(_, each)| each).map(|&ns| ns as f64).collect();
+        late.sort_by(f64::total_cmp);
+        for (metric, share) in [(Metric::Late50, 0.5), (Metric::Late99, 0.99)] {
+            times.extend(quantile(&late, share).map(|ns| (Load::Tick(side), metric, ns)));
+        }
+    }
+    (!times.is_empty()).then_some(times)
 }
 
 #[cfg(test)]
@@ -212,13 +233,24 @@ mod tests {
     use crate::bench::worker::allowed_cpus;
 
     #[test]
-    fn work_is_summed_over_the_neighbours_and_lateness_is_pooled() {
-        let work = times(Load::Compute, &[vec![10, 20, 40], vec![30, 20, 40]]).unwrap();
-        assert_eq!(work, [(Metric::Wall, 2.0), (Metric::Cpu, 1.0)]);
-        let late = times(Load::Tick, &[vec![1, 2], vec![3]]).unwrap();
-        assert_eq!(late[0], (Metric::Late50, 2.0));
-        assert!(times(Load::Chase(4096), &[vec![0, 1, 1]]).is_none());
-        assert!(times(Load::Tick, &[vec![]]).is_none());
+    fn work_is_summed_over_the_neighbours() {
+        let times = work(Load::Compute, &[vec![10, 20, 40], vec![30, 20, 40]]).unwrap();
+        let expected = [(Load::Compute, Metric::Wall, 2.0), (Load::Compute, Metric::Cpu, 1.0)];
+        assert_eq!(times, expected);
+        assert!(work(Load::Chase(4096), &[vec![0, 1, 1]]).is_none());
+    }
+
+    #[test]
+    fn lateness_is_told_for_the_programs_cpu_and_for_all_others() {
+        let times = late(Some(1), &[vec![1, 2], vec![50, 50], vec![3]]).unwrap();
+        let median = |side| {
+            let found =
+                times.iter().find(|time| (time.0, time.1) == (Load::Tick(side), Metric::Late50));
+            found.map(|time| time.2)
+        };
+        assert_eq!((median(Side::Home), median(Side::Away)), (Some(50.0), Some(2.0)));
+        assert!(late(Some(0), &[vec![]]).is_none());
+        assert_eq!(late(Some(0), &[vec![1]]).unwrap().len(), 2, "nobody is away");
     }
 
     #[test]
@@ -228,10 +260,11 @@ mod tests {
         let slice = Duration::from_millis(5);
         let cpu = allowed_cpus().unwrap()[0];
         let mut stage =
-            Stage::set(Scene::Full, &[cpu], &[Variant::alone(), beside], churn, slice).unwrap();
-        for load in [Load::Compute, Load::Chase(65536), Load::Doze(65536), Load::Tick] {
+            Stage::set(Scene::Full, cpu, &[cpu], &[Variant::alone(), beside], churn, slice)
+                .unwrap();
+        for load in [Load::Compute, Load::Chase(65536), Load::Doze(65536), Load::Tick(Side::Home)] {
             let times = stage.slice(load, 0).unwrap();
-            assert!(times.len() == 2 && times.iter().all(|(_, ns)| *ns > 0.0), "{times:?}");
+            assert!(times.len() == 2 && times.iter().all(|(.., ns)| *ns > 0.0), "{times:?}");
         }
         stage.slice(Load::Compute, 1).unwrap();
         let churned = stage.finish().unwrap();

@@ -1,6 +1,6 @@
 //! What the neighbours felt, as a person reads it.
 //!
-//! One row for each load and metric: nanoseconds by variant, and how much more or less that
+//! One row for each load and metric: the time by variant, and how much more or less that
 //! is than beside prezero that never scrubs; the noise of that figure for prezero as it
 //! comes; `<` where a bound is broken, `?` where the noise does not let it be told.
 
@@ -21,8 +21,8 @@ pub fn render(report: &Report) -> String {
     let _ = writeln!(
         text,
         "chases over {} (second-level cache), {} (shared cache), {} (memory); {} slices of {} s, \
-         in turns, medians\nns for a unit of work by the wall clock or in CPU time, ns of lateness \
-         for wake-ups;\n%: more than beside prezero that never scrubs ({OFF}), and the noise of \
+         in turns, medians\ntime for a unit of work (a load of a chase) by the wall clock or in CPU time, \
+         lateness of wake-ups;\n%: more than beside prezero that never scrubs ({OFF}), and the noise of \
          that for {ON};\n< beyond the bound, ? the noise hides on which side",
         Size(sizes.l2),
         Size(sizes.l3),
@@ -46,7 +46,7 @@ pub fn render(report: &Report) -> String {
 fn title(report: &SceneReport) -> String {
     let who = match report.scene {
         Scene::Full => "a neighbour on every CPU",
-        Scene::Beside => "a neighbour on every CPU but one",
+        Scene::Beside => "a neighbour on every CPU but the program's",
         Scene::Dozing => "neighbours that sleep, on every CPU",
         Scene::TicksIdle => "a task on every CPU that wakes up each ms, else idle",
         Scene::TicksBusy => "a task on every CPU that wakes up each ms, every CPU busy",
@@ -55,7 +55,12 @@ fn title(report: &SceneReport) -> String {
         0 => "at full speed".to_string(),
         ns => format!("with {} ms of pause", ns as f64 / 1e6),
     };
-    format!("{who}; the program: rounds of {}, {how}", Size(report.churn_bytes))
+    format!(
+        "{}: {who}; the program, on CPU {}: rounds of {}, {how}",
+        name(report.scene),
+        report.home,
+        Size(report.churn_bytes)
+    )
 }
 
 fn table(report: &SceneReport) -> Table {
@@ -63,7 +68,7 @@ fn table(report: &SceneReport) -> Table {
     table.load_style(UTF8_BORDERS_ONLY);
     let variants = report.rows.first().map_or(&[][..], |row| &row.results);
     let names = variants.iter().map(|felt| felt.variant.as_str());
-    table.set_header(["load", "ns of"].into_iter().chain(names).chain(["noise"]));
+    table.set_header(["load", "time"].into_iter().chain(names).chain(["noise"]));
     for row in &report.rows {
         let head = [row.load.to_string(), metric(row.metric).to_string()];
         let cells = row.results.iter().map(|felt| cell(row, felt));
@@ -79,23 +84,26 @@ fn table(report: &SceneReport) -> Table {
 
 fn metric(metric: Metric) -> &'static str {
     match metric {
-        Metric::Wall => "wall",
-        Metric::Cpu => "CPU",
-        Metric::Late50 => "late, median",
-        Metric::Late99 => "late, 99th",
+        Metric::Wall => "wall, ns",
+        Metric::Cpu => "CPU, ns",
+        Metric::Late50 => "late, median, us",
+        Metric::Late99 => "late, 99th, us",
     }
 }
 
 fn cell(row: &Row, felt: &Felt) -> String {
-    let ns = digits(felt.ns.median);
+    let time = match row.metric {
+        Metric::Wall | Metric::Cpu => digits(felt.ns.median),
+        Metric::Late50 | Metric::Late99 => digits(felt.ns.median / 1e3),
+    };
     // Beside nobody there is no program: a percentage would say nothing of scrubbing.
-    let Some(change) = felt.change.filter(|_| felt.variant != ALONE) else { return ns };
+    let Some(change) = felt.change.filter(|_| felt.variant != ALONE) else { return time };
     let mark = match row.judged().filter(|_| felt.variant == ON) {
         Some((_, Judged::Beyond)) => "<",
         Some((_, Judged::Unclear)) => "?",
         _ => " ",
     };
-    format!("{ns} {:+.1} %{mark}", change.change * 100.0)
+    format!("{time} {:+.1} %{mark}", change.change * 100.0)
 }
 
 fn churn_line(churned: &Churned) -> String {
@@ -129,12 +137,12 @@ fn verdict(report: &SceneReport) -> String {
         }
     };
     format!(
-        "{}: scrubbing adds {:+.1} % ±{:.1} % at worst ({}, {}); wanted <= {:.0} %: {outcome}\n",
+        "{}: scrubbing adds {:+.1} % ±{:.1} % at worst ({}: {}); wanted <= {:.0} %: {outcome}\n",
         name(report.scene),
         worst.change * 100.0,
         worst.noise * 100.0,
         row.load,
-        metric(row.metric),
+        metric(row.metric).rsplit_once(", ").map_or("", |(what, _)| what),
         row.bound().unwrap_or(0.0) * 100.0
     )
 }
@@ -145,11 +153,11 @@ fn name(scene: Scene) -> String {
 }
 
 /// Three digits that count.
-fn digits(ns: f64) -> String {
-    match ns {
-        _ if ns < 10.0 => format!("{ns:.2}"),
-        _ if ns < 100.0 => format!("{ns:.1}"),
-        _ => format!("{ns:.0}"),
+fn digits(number: f64) -> String {
+    match number {
+        _ if number < 10.0 => format!("{number:.2}"),
+        _ if number < 100.0 => format!("{number:.1}"),
+        _ => format!("{number:.0}"),
     }
 }
 
@@ -164,6 +172,7 @@ mod tests {
             scene: Scene::Beside,
             churn_bytes: 64 << 20,
             churn_pause_ns: 8_000_000,
+            home: 0,
             cpus: vec![1],
             rows,
             churns: vec![Churned {
@@ -189,18 +198,18 @@ mod tests {
     fn a_row_shows_times_changes_and_marks() {
         let text = rendered(vec![row(Metric::Wall, 0.05, 0.01), row(Metric::Cpu, 0.01, 0.04)]);
         let row = |name: &str| text.lines().find(|line| line.contains(name)).unwrap();
-        let words: Vec<_> = row("chase 1M   wall").split_whitespace().collect();
+        let words: Vec<_> = row("chase 1M   wall, ns").split_whitespace().collect();
         assert_eq!(
             words[1..],
-            ["chase", "1M", "wall", "100", "105", "+5.0", "%<", "±1.0", "%", "│"]
+            ["chase", "1M", "wall,", "ns", "100", "105", "+5.0", "%<", "±1.0", "%", "│"]
         );
-        assert!(row("chase 1M   CPU").contains("+1.0 %?"), "{text}");
+        assert!(row("chase 1M   CPU, ns").contains("+1.0 %?"), "{text}");
     }
 
     #[test]
     fn the_verdict_says_reached_missed_or_that_noise_hides_it() {
         let kept = rendered(vec![row(Metric::Wall, 0.01, 0.001)]);
-        assert!(kept.contains("+1.0 % ±0.1 % at worst (chase 1M, wall); wanted <= 2 %: reached"));
+        assert!(kept.contains("+1.0 % ±0.1 % at worst (chase 1M: wall); wanted <= 2 %: reached"));
         let broken = rendered(vec![row(Metric::Wall, 0.05, 0.001), row(Metric::Cpu, 0.0, 0.09)]);
         assert!(broken.contains("missed in 1 of 2 rows, noise hides 1"), "{broken}");
         let hidden = rendered(vec![row(Metric::Wall, 0.0, 0.09)]);

@@ -28,7 +28,7 @@ use anyhow::Result;
 /// The benchmarks.
 #[derive(clap::Subcommand)]
 pub enum Bench {
-    /// What neighbours feel of a program under prezero: throughput, cache latency, wake-ups.
+    /// What neighbours feel of a program under prezero: speed, cache latency, wake-ups (10 min).
     Disturb(disturb::Disturb),
     /// Allocate zeroed, touch, free: sizes by lines touched, idle, back to back and busy.
     Grid(grid::Grid),
