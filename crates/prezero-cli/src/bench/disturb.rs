@@ -179,9 +179,10 @@ fn variants(scene: Scene, field: &Field) -> Result<Vec<Variant>> {
     variants.extend([named(OFF, &[("PREZERO_SCRUB_START", "never")]), named(ON, &[])]);
     if matches!(scene, Scene::Beside | Scene::Dozing) {
         let chosen = Memory::new(CALIBRATED_ON).calibrated();
-        let mut engines = vec![chosen.cached.name(), chosen.bypassing.name()];
-        engines.dedup();
-        variants.extend(engines.iter().map(|name| named(name, &[("PREZERO_ENGINE", name)])));
+        for (kind, engine) in [("cached", chosen.cached), ("bypassing", chosen.bypassing)] {
+            let name = format!("{kind} {}", engine.name());
+            variants.push(named(&name, &[("PREZERO_ENGINE", engine.name())]));
+        }
     }
     Ok(variants)
 }
