@@ -7,7 +7,6 @@
 //! everybody else's turn, longer than any pause that the cell is about: state that a long
 //! rest leaves (scrubbed stock, purged pages) is used up first.
 
-use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Result, ensure};
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::machine::Machine;
 use super::peers::{Allocator, Field};
 use super::samples::Spread;
+use super::scratch::Scratch;
 use super::worker::{Burst, Touch, Worker};
 use super::{grid_table, progress};
 
@@ -201,7 +201,7 @@ impl Grid {
     ) -> Result<Vec<Cell>> {
         let folder = Scratch::new()?;
         let start =
-            |allocator: &Allocator| Worker::start(touch, allocator, folder.0.join(&allocator.name));
+            |allocator: &Allocator| Worker::start(touch, allocator, folder.file(&allocator.name));
         let mut workers = field.allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
         let mut cells = vec![];
         for lines in self.lines() {
@@ -357,28 +357,10 @@ impl Cost {
 }
 
 /// The number called `name`, however deep it lies.
-fn number(json: &serde_json::Value, name: &str) -> Option<u64> {
+pub fn number(json: &serde_json::Value, name: &str) -> Option<u64> {
     let object = json.as_object()?;
     let here = object.get(name).and_then(serde_json::Value::as_u64);
     here.or_else(|| object.values().find_map(|inner| number(inner, name)))
-}
-
-/// A directory for the workers' statistics, gone with its owner.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch> {
-        let folder = std::env::temp_dir().join(format!("prezero-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Scratch(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Whatever stays behind is small and in the temporary directory.
-        let _ = std::fs::remove_dir_all(Path::new(&self.0));
-    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,14 @@ mod grid;
 mod grid_table;
 mod machine;
 mod numpy;
+mod output;
 mod peers;
 mod samples;
+mod scratch;
 mod scrub;
+mod waste;
+mod waste_pattern;
+mod waste_table;
 mod worker;
 
 use anyhow::Result;
@@ -25,6 +30,8 @@ pub enum Bench {
     Numpy(numpy::Numpy),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
+    /// Patterns of demand: what is scrubbed in vain, what it costs, what it gains.
+    Waste(waste::Waste),
 }
 
 impl Bench {
@@ -34,6 +41,7 @@ impl Bench {
             Bench::Grid(grid) => grid.run(),
             Bench::Numpy(numpy) => numpy.run(),
             Bench::Scrub(scrub) => scrub.run(),
+            Bench::Waste(waste) => waste.run(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The worker: `bench/touch.c`, one long-lived process for each allocator, driven by
 //! lines on its stdin and stdout.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::peers::Allocator;
 
 /// The compiled worker; the command carries it.
-const BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/touch"));
+const TOUCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/touch"));
 
 /// The worker as a program that can be started, in memory: no place on disk to write to
 /// or to leave behind.
@@ -22,19 +23,12 @@ pub struct Touch(File);
 impl Touch {
     /// Unpacks it.
     pub fn unpack() -> Result<Touch> {
-        // Without close-on-exec: `prezero run` execs it by the descriptor's number.
-        // SAFETY: the name ends in NUL; the call makes a new descriptor or fails.
-        let fd = unsafe { libc::memfd_create(c"touch".as_ptr(), 0) };
-        ensure!(fd >= 0, "memfd_create: {}", std::io::Error::last_os_error());
-        // SAFETY: `fd` was just made and nobody else has it.
-        let mut file = unsafe { File::from_raw_fd(fd) };
-        file.write_all(BINARY).and_then(|()| file.rewind()).context("unpacking the worker")?;
-        Ok(Touch(file))
+        Ok(Touch(unpack(c"touch", TOUCH)?))
     }
 
     /// Its path, for this process and its children.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+        path(&self.0)
     }
 
     /// Faults `bytes` in once and gives them back, so that the hypervisor has them.
@@ -52,6 +46,23 @@ impl Touch {
         }
         Ok(busy)
     }
+}
+
+/// A compiled worker as a file in memory that can be executed.
+pub fn unpack(name: &CStr, binary: &[u8]) -> Result<File> {
+    // Without close-on-exec: `prezero run` execs it by the descriptor's number.
+    // SAFETY: the name ends in NUL; the call makes a new descriptor or fails.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
+    ensure!(fd >= 0, "memfd_create: {}", std::io::Error::last_os_error());
+    // SAFETY: `fd` was just made and nobody else has it.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    file.write_all(binary).and_then(|()| file.rewind()).context("unpacking the worker")?;
+    Ok(file)
+}
+
+/// The path of an unpacked worker, for this process and its children.
+pub fn path(worker: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", worker.as_raw_fd()).into()
 }
 
 /// Processes that keep the CPUs busy.
