@@ -242,6 +242,8 @@ static void once(void)
 	for (int i = 0; i < MOST_LIVE; i++)
 		give(p[i], 8 * MIB);
 	burst_ends("start", 0, 10 * MS);
+	/* The start takes some of them a second, which is not to shorten the rest. */
+	ends += now() - began;
 	while (going_on()) {
 		burst_begins();
 		take_and_give(DIRTY, MIB, FILLED);

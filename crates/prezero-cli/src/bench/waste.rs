@@ -26,9 +26,6 @@ const WORKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/waste"));
 pub const CONTROL: &str = "no scrubd";
 /// Bursts of each phase that are not compared: the allocator is new to it.
 const WARM_UP: usize = 3;
-/// Faulted in and given back before anything is measured.
-const WARM_BYTES: usize = 1 << 30;
-
 /// The command line of `prezero bench waste`.
 #[derive(clap::Args)]
 pub struct Waste {
@@ -145,7 +142,7 @@ impl Waste {
 
     fn measure(&self) -> Result<Report> {
         let (machine, field) = (Machine::here(), Field::find(&self.peers)?);
-        Touch::unpack()?.warm(WARM_BYTES)?;
+        let touch = Touch::unpack()?;
         let mut allocators = field.allocators.clone();
         allocators.extend(field.allocators.iter().filter(|each| each.is_prezero()).map(control));
         let asked = |pattern: &&Pattern| {
@@ -158,6 +155,7 @@ impl Waste {
                 let which = (turn + place) % allocators.len();
                 let name = label(&allocators[which]);
                 progress(&format!("waste: {} under {name}", pattern.name));
+                touch.warm(pattern.warm_mib << 20)?;
                 runs.push((which, self.play(pattern, &allocators[which], name)?));
             }
             runs.sort_by_key(|(which, _)| *which);
