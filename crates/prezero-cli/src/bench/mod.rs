@@ -11,6 +11,9 @@ mod machine;
 mod numpy;
 mod output;
 mod peers;
+mod real;
+mod real_programs;
+mod real_table;
 mod samples;
 mod scratch;
 mod scrub;
@@ -28,6 +31,8 @@ pub enum Bench {
     Grid(grid::Grid),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
     Numpy(numpy::Numpy),
+    /// Programs that nobody here wrote: wall time, CPU time, peak size.
+    Real(real::Real),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
     /// Patterns of demand: what is scrubbed in vain, what it costs, what it gains.
@@ -40,6 +45,7 @@ impl Bench {
         match self {
             Bench::Grid(grid) => grid.run(),
             Bench::Numpy(numpy) => numpy.run(),
+            Bench::Real(real) => real.run(),
             Bench::Scrub(scrub) => scrub.run(),
             Bench::Waste(waste) => waste.run(),
         }
