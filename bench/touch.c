@@ -83,6 +83,9 @@ static void warm(size_t bytes)
 
 	if (p == MAP_FAILED)
 		fail("warm: mmap: out of memory");
+	/* In huge pages where there are any: free memory is reported to the hypervisor in
+	 * those, and what is freed last is handed out first. */
+	madvise(p, bytes, MADV_HUGEPAGE);
 	touch_lines(p, bytes, 1);
 }
 

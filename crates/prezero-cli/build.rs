@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each is a program: `bench/NAME.c` and what it shares with others.
-const WORKERS: [(&str, &[&str]); 3] =
-    [("touch", &["touch.c", "loop.c"]), ("pair", &["pair.c"]), ("disturb", &["disturb.c"])];
+const WORKERS: [(&str, &[&str]); 4] = [
+    ("touch", &["touch.c", "loop.c"]),
+    ("pair", &["pair.c"]),
+    ("disturb", &["disturb.c"]),
+    ("waste", &["waste.c"]),
+];
 
 fn main() {
     let sources = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench");
@@ -31,6 +35,10 @@ fn compile(folder: &Path, files: &[&str], how: &[&str], product: &Path) {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let mut command = Command::new(&compiler);
     command.args(["-O2", "-pthread"]).args(how).arg("-o").arg(product).args(&files);
+    if how.is_empty() {
+        // For C libraries that keep `dlsym` apart.
+        command.arg("-ldl");
+    }
     match command.status() {
         Ok(status) if status.success() => {}
         Ok(status) => println!("cargo::error={compiler} {}: {status}", product.display()),

@@ -64,6 +64,20 @@ fn pairs_are_counted_for_every_thread_and_ring() {
 }
 
 #[test]
+fn a_pattern_is_played_and_told_burst_by_burst() {
+    let output =
+        bench(&["waste", "--only", "never", "--times", "0.1", "--peers", "glibc", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+
+    let played = &report["patterns"][0];
+    assert_eq!(played["pattern"], "never");
+    let glibc = &played["phases"][0]["times"][0];
+    assert!(glibc["allocator"] == "glibc" && glibc["us"]["median"].as_f64() > Some(0.0), "{glibc}");
+    assert!(played["costs"][0]["cpu_s"].as_f64() > Some(0.0), "{played}");
+}
+
+#[test]
 fn mistakes_are_refused_in_one_line() {
     for (arguments, status, line) in [
         (&["grid", "--runs", "3"][..], 1, "prezero: bench: --runs 3: too few; give 15 or more"),
@@ -75,6 +89,8 @@ fn mistakes_are_refused_in_one_line() {
         (&["pair", "--runs", "3"], 1, "prezero: bench: --runs 3: too few; give 9 or more"),
         (&["pair", "--threads", "0"], 2, "prezero: invalid value '0' for '--threads"),
         (&["grid", "--idle", "maybe"], 2, "prezero: invalid value 'maybe' for '--idle"),
+        (&["waste", "--only", "often"], 1, "prezero: bench: --only often: no such pattern"),
+        (&["waste", "--times", "0"], 1, "prezero: bench: --times 0: give 0.05 to 100"),
         (&["numpy", "--python", "/bin/false"], 1, "prezero: bench: --python /bin/false: "),
     ] {
         let output = bench(arguments);

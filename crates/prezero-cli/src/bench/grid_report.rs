@@ -210,7 +210,7 @@ pub fn counters(stats: &serde_json::Value) -> BTreeMap<String, u64> {
 }
 
 /// The number called `name`, however deep it lies.
-fn number(json: &serde_json::Value, name: &str) -> Option<u64> {
+pub fn number(json: &serde_json::Value, name: &str) -> Option<u64> {
     let object = json.as_object()?;
     let here = object.get(name).and_then(serde_json::Value::as_u64);
     here.or_else(|| object.values().find_map(|inner| number(inner, name)))

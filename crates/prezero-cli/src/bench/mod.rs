@@ -18,9 +18,15 @@ mod numpy;
 mod output;
 mod pair;
 mod peers;
+mod real;
+mod real_programs;
+mod real_table;
 mod samples;
 mod scratch;
 mod scrub;
+mod waste;
+mod waste_pattern;
+mod waste_table;
 mod worker;
 
 use anyhow::Result;
@@ -36,8 +42,12 @@ pub enum Bench {
     Numpy(numpy::Numpy),
     /// malloc and free of one block, from several threads and from one to another.
     Pair(pair::Pair),
+    /// Programs that nobody here wrote: wall time, CPU time, peak size.
+    Real(real::Real),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
+    /// Patterns of demand: what is scrubbed in vain, what it costs, what it gains.
+    Waste(waste::Waste),
 }
 
 impl Bench {
@@ -48,7 +58,9 @@ impl Bench {
             Bench::Grid(grid) => grid.run(),
             Bench::Numpy(numpy) => numpy.run(),
             Bench::Pair(pair) => pair.run(),
+            Bench::Real(real) => real.run(),
             Bench::Scrub(scrub) => scrub.run(),
+            Bench::Waste(waste) => waste.run(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A directory for what a benchmark's programs write, gone with its owner.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 
@@ -9,9 +10,11 @@ use anyhow::{Context, Result};
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Made in the temporary directory; there is one for each process of ours.
+    /// A new one in the temporary directory.
     pub fn new() -> Result<Scratch> {
-        let folder = std::env::temp_dir().join(format!("prezero-bench-{}", std::process::id()));
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let (process, nth) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(format!("prezero-bench-{process}-{nth}"));
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("{}: set TMPDIR to a place to write", folder.display()))?;
         Ok(Scratch(folder))

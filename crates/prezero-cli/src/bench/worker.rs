@@ -1,5 +1,5 @@
-//! The workers: `bench/touch.c` and `bench/pair.c`, one long-lived process for each
-//! allocator, driven by lines on its stdin and stdout.
+//! The workers: C programs, most of them one long-lived process for each allocator, driven
+//! by lines on its stdin and stdout.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -26,6 +26,11 @@ impl Program {
     /// `bench/disturb.c`, unpacked.
     pub fn disturb() -> Result<Program> {
         Program::unpack(c"disturb", include_bytes!(concat!(env!("OUT_DIR"), "/disturb")))
+    }
+
+    /// `bench/waste.c`, unpacked.
+    pub fn waste() -> Result<Program> {
+        Program::unpack(c"waste", include_bytes!(concat!(env!("OUT_DIR"), "/waste")))
     }
 
     fn unpack(name: &CStr, binary: &[u8]) -> Result<Program> {
