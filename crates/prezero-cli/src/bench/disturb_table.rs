@@ -108,7 +108,7 @@ fn cell(row: &Row, felt: &Felt) -> String {
 
 fn churn_line(churned: &Churned) -> String {
     let mut line = format!(
-        "program {:<10} {:>6.2} GB/s zeroed, {:.2} CPUs",
+        "program {:<20} {:>6.2} GB/s zeroed, {:.2} CPUs",
         churned.variant,
         churned.bytes_per_s / 1e9,
         churned.cpus
