@@ -16,46 +16,20 @@
  * `touch spin CPU` keeps that CPU busy until its parent is gone.
  */
 #define _GNU_SOURCE
-#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <time.h>
 
-enum { PAGE = 4096, MAX_LINES = 64 };
+#include "loop.h"
+#include "worker.h"
 
-/* Tells the compiler that the memory behind `p` is seen by others: nothing is elided. */
-static inline void escape(void *p)
-{
-	__asm__ volatile("" : : "r"(p) : "memory");
-}
-
-static uint64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+enum { MAX_LINES = 64 };
 
 static void fail(const char *what)
 {
-	fprintf(stderr, "touch: %s\n", what);
-	exit(1);
-}
-
-__attribute__((noinline)) static void touch(volatile char *p, size_t bytes, size_t lines)
-{
-	size_t step = PAGE / lines;
-
-	for (size_t page = 0; page < bytes; page += PAGE)
-		for (size_t line = 0; line < lines; line++)
-			p[page + line * step] = 1;
+	fail_as("touch", what);
 }
 
 __attribute__((noinline)) static void one_round(size_t bytes, size_t lines)
@@ -65,7 +39,7 @@ __attribute__((noinline)) static void one_round(size_t bytes, size_t lines)
 	if (!p)
 		fail("calloc: out of memory");
 	escape(p);
-	touch(p, bytes, lines);
+	touch_lines(p, bytes, lines);
 	escape(p);
 	free(p);
 }
@@ -103,24 +77,16 @@ static void check(size_t bytes)
 	printf("%zu\n", wrong);
 }
 
-static void usage(void)
-{
-	struct rusage u;
-
-	getrusage(RUSAGE_SELF, &u);
-	printf("%lld %lld %ld %ld\n",
-	       u.ru_utime.tv_sec * 1000000000ll + u.ru_utime.tv_usec * 1000ll,
-	       u.ru_stime.tv_sec * 1000000000ll + u.ru_stime.tv_usec * 1000ll,
-	       u.ru_minflt, u.ru_majflt);
-}
-
 static void warm(size_t bytes)
 {
 	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (p == MAP_FAILED)
 		fail("warm: mmap: out of memory");
-	touch(p, bytes, 1);
+	/* In huge pages where there are any: free memory is reported to the hypervisor in
+	 * those, and what is freed last is handed out first. */
+	madvise(p, bytes, MADV_HUGEPAGE);
+	touch_lines(p, bytes, 1);
 }
 
 static void spin(int cpu)

@@ -1,19 +1,47 @@
-//! Compiles the benchmark's worker, `bench/touch.c`, so that the command carries it inside.
+//! Compiles the benchmarks' workers, so that the command carries them inside, and the loop
+//! that is timed, which the command runs too.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn main() {
-    let source = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench/touch.c");
-    println!("cargo::rerun-if-changed={}", source.display());
-    println!("cargo::rerun-if-env-changed=CC");
+/// Each is a program: `bench/NAME.c` and what it shares with others.
+const WORKERS: [(&str, &[&str]); 4] = [
+    ("touch", &["touch.c", "loop.c"]),
+    ("pair", &["pair.c"]),
+    ("disturb", &["disturb.c"]),
+    ("waste", &["waste.c"]),
+];
 
+fn main() {
+    let sources = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench");
+    let out = PathBuf::from(env("OUT_DIR"));
+    println!("cargo::rerun-if-env-changed=CC");
+    for shared in ["loop.h", "worker.h"] {
+        println!("cargo::rerun-if-changed={}", sources.join(shared).display());
+    }
+    for (worker, files) in WORKERS {
+        compile(&sources, files, &[], &out.join(worker));
+    }
+    let object = out.join("loop.o");
+    compile(&sources, &["loop.c"], &["-c"], &object);
+    println!("cargo::rustc-link-arg={}", object.display());
+}
+
+fn compile(folder: &Path, files: &[&str], how: &[&str], product: &Path) {
+    let files: Vec<_> = files.iter().map(|file| folder.join(file)).collect();
+    for file in &files {
+        println!("cargo::rerun-if-changed={}", file.display());
+    }
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let worker = PathBuf::from(env("OUT_DIR")).join("touch");
-    let status = Command::new(&compiler).arg("-O2").arg("-o").arg(worker).arg(&source).status();
-    match status {
+    let mut command = Command::new(&compiler);
+    command.args(["-O2", "-pthread"]).args(how).arg("-o").arg(product).args(&files);
+    if how.is_empty() {
+        // For C libraries that keep `dlsym` apart.
+        command.arg("-ldl");
+    }
+    match command.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => println!("cargo::error={compiler} {}: {status}", source.display()),
+        Ok(status) => println!("cargo::error={compiler} {}: {status}", product.display()),
         Err(error) => println!("cargo::error={compiler}: {error}; install a C compiler or set CC"),
     }
 }

@@ -38,12 +38,59 @@ fn a_small_grid_has_every_cell_with_enough_samples() {
 }
 
 #[test]
+fn pairs_are_counted_for_every_thread_and_ring() {
+    let output = bench(&[
+        "pair",
+        "--json",
+        "--runs",
+        "9",
+        "--threads",
+        "1,3",
+        "--ring",
+        "2",
+        "--peers",
+        "glibc",
+    ]);
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 3);
+    assert_eq!((&cells[1]["threads"], &cells[2]["ring"]), (&3.into(), &2.into()));
+    for result in cells.iter().flat_map(|cell| cell["results"].as_array().unwrap()) {
+        assert_eq!(result["ns"]["samples"].as_array().unwrap().len(), 9, "{result}");
+        assert!(result["pairs_per_s"].as_f64().unwrap() > 0.0, "{result}");
+    }
+}
+
+#[test]
+fn a_pattern_is_played_and_told_burst_by_burst() {
+    let output =
+        bench(&["waste", "--only", "never", "--times", "0.1", "--peers", "glibc", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+
+    let played = &report["patterns"][0];
+    assert_eq!(played["pattern"], "never");
+    let glibc = &played["phases"][0]["times"][0];
+    assert!(glibc["allocator"] == "glibc" && glibc["us"]["median"].as_f64() > Some(0.0), "{glibc}");
+    assert!(played["costs"][0]["cpu_s"].as_f64() > Some(0.0), "{played}");
+}
+
+#[test]
 fn mistakes_are_refused_in_one_line() {
     for (arguments, status, line) in [
         (&["grid", "--runs", "3"][..], 1, "prezero: bench: --runs 3: too few; give 15 or more"),
+        (&["disturb", "--rounds", "2"], 1, "prezero: bench: --rounds 2: too few; give 5 or more"),
+        (&["disturb", "--seconds", "60"], 1, "prezero: bench: --seconds 60: give 0.05 to 10"),
+        (&["disturb", "--scenes", "all"], 2, "prezero: invalid value 'all' for '--scenes"),
         (&["grid", "--peers", "hoard"], 1, "prezero: bench: --peers hoard: no such peer"),
         (&["grid", "--sizes", "5"], 2, "prezero: invalid value '5' for '--sizes"),
+        (&["pair", "--runs", "3"], 1, "prezero: bench: --runs 3: too few; give 9 or more"),
+        (&["pair", "--threads", "0"], 2, "prezero: invalid value '0' for '--threads"),
         (&["grid", "--idle", "maybe"], 2, "prezero: invalid value 'maybe' for '--idle"),
+        (&["waste", "--only", "often"], 1, "prezero: bench: --only often: no such pattern"),
+        (&["waste", "--times", "0"], 1, "prezero: bench: --times 0: give 0.05 to 100"),
         (&["numpy", "--python", "/bin/false"], 1, "prezero: bench: --python /bin/false: "),
     ] {
         let output = bench(arguments);

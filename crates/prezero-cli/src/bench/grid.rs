@@ -5,18 +5,21 @@
 //! asked for. What drifts (frequency, neighbours on the host) so falls on all alike. Each burst
 //! opens with samples that are not counted, because its worker has just sat through
 //! everybody else's turn, longer than any pause that the cell is about: state that a long
-//! rest leaves (scrubbed stock, purged pages) is used up first.
+//! rest leaves (scrubbed stock, purged pages) is used up first. Where there is a pause, the
+//! ways of the [ideal](super::ideal) take their turns among the allocators.
 
-use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Result, ensure};
 use prezero::Size;
-use serde::{Deserialize, Serialize};
 
+use super::grid_report::{Cell, Cost, Measured, Mode, ModeReport, Report, Tried};
+use super::ideal::Ideal;
 use super::machine::Machine;
+use super::output::Output;
 use super::peers::{Allocator, Field};
 use super::samples::Spread;
+use super::scratch::Scratch;
 use super::worker::{Burst, Touch, Worker};
 use super::{grid_table, progress};
 
@@ -43,9 +46,8 @@ const WARM_BYTES: usize = 1 << 30;
 /// The command line of `prezero bench grid`.
 #[derive(clap::Args)]
 pub struct Grid {
-    /// Print everything as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Only 64K, 1M and 16M with 1 and 64 lines (unless --sizes, --lines say otherwise)
     #[arg(long)]
     quick: bool,
@@ -74,116 +76,30 @@ enum Idle {
     All,
 }
 
-/// What happens between the rounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// A pause.
-    Idle,
-    /// Nothing.
-    BackToBack,
-    /// Nothing, and another process keeps each CPU busy.
-    Busy,
-}
-
-/// Everything measured.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Report {
-    /// `grid`.
-    pub benchmark: String,
-    /// Taken on.
-    pub machine: Machine,
-    /// Taken with.
-    #[serde(flatten)]
-    pub field: Field,
-    /// Samples asked for in each cell.
-    pub runs: usize,
-    /// One entry for each mode.
-    pub modes: Vec<ModeReport>,
-}
-
-/// One mode's grid.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct ModeReport {
-    /// Which.
-    pub mode: Mode,
-    /// Size by lines.
-    pub cells: Vec<Cell>,
-    /// One for each allocator.
-    pub costs: Vec<Cost>,
-}
-
-/// One size and number of lines.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Cell {
-    /// Of the block.
-    pub bytes: usize,
-    /// Touched in each page.
-    pub lines: usize,
-    /// Before each sample; 0 for none.
-    pub pause_ns: u64,
-    /// One for each allocator, in the field's order.
-    pub results: Vec<Measured>,
-}
-
-/// One allocator in one cell.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Measured {
-    /// Which.
-    pub allocator: String,
-    /// Rounds in each sample.
-    pub rounds: usize,
-    /// Of a round, in nanoseconds.
-    pub ns: Spread,
-    /// Minor faults for each round, uncounted ones included.
-    pub faults_per_round: f64,
-}
-
-/// What an allocator used up in one mode, uncounted samples included.
-#[derive(Clone, Default, Debug, Serialize, Deserialize)]
-pub struct Cost {
-    /// Which.
-    pub allocator: String,
-    /// CPU time in its own code, all threads.
-    pub user_s: f64,
-    /// CPU time in the kernel, all threads.
-    pub system_s: f64,
-    /// Of both, the scrubbing thread's; `None` where there is none.
-    pub background_s: Option<f64>,
-    /// Counters of the zone, summed over the workers; empty for others.
-    pub counters: std::collections::BTreeMap<String, u64>,
-}
-
-/// The counters that a report of costs shows.
-const COUNTERS: [&str; 6] =
-    ["scrubbed_bytes", "prefaulted_bytes", "waste_bytes", "unused_zero_bytes", "hits", "misses"];
-
 impl Grid {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
         ensure!(self.runs >= MIN_RUNS, "--runs {}: too few; give {MIN_RUNS} or more", self.runs);
         let report = self.measure()?;
         progress("");
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", grid_table::render(&report));
-        }
-        Ok(())
+        self.output.put(&report, || grid_table::render(&report))
     }
 
     fn measure(&self) -> Result<Report> {
         let (machine, field) = (Machine::here(), Field::find(&self.peers)?);
         let touch = Touch::unpack()?;
         let sizes = self.sizes();
-        touch.warm(sizes.iter().max().map_or(0, |largest| 4 * largest).max(WARM_BYTES))?;
+        let largest = sizes.iter().copied().max().unwrap_or(0);
+        touch.warm((4 * largest).max(WARM_BYTES))?;
         let mut modes = vec![];
         for mode in self.modes() {
             let _busy = if mode == Mode::Busy { Some(touch.occupy_all_cpus()?) } else { None };
+            let ideal = if mode == Mode::Idle { Some(Ideal::new(largest)?) } else { None };
             let mut costs: Vec<_> = field.allocators.iter().map(Cost::of).collect();
             let mut cells = vec![];
+            let stage = Stage { field: &field, mode, ideal: ideal.as_ref() };
             for &bytes in &sizes {
-                cells.extend(self.size(&touch, &field, mode, bytes, &mut costs)?);
+                cells.extend(self.size(&touch, &stage, bytes, &mut costs)?);
             }
             modes.push(ModeReport { mode, cells, costs });
         }
@@ -194,19 +110,20 @@ impl Grid {
     fn size(
         &self,
         touch: &Touch,
-        field: &Field,
-        mode: Mode,
+        stage: &Stage<'_>,
         bytes: usize,
         costs: &mut [Cost],
     ) -> Result<Vec<Cell>> {
         let folder = Scratch::new()?;
-        let start =
-            |allocator: &Allocator| Worker::start(touch, allocator, folder.0.join(&allocator.name));
-        let mut workers = field.allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let start = |allocator: &Allocator| {
+            Worker::start(touch.program(), allocator, folder.file(&allocator.name))
+        };
+        let allocators = &stage.field.allocators;
+        let mut workers = allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
         let mut cells = vec![];
         for lines in self.lines() {
-            progress(&format!("{mode:?}: {} x {lines}", Size(bytes)));
-            cells.push(self.cell(&mut workers, field, mode, bytes, lines)?);
+            progress(&format!("{:?}: {} x {lines}", stage.mode, Size(bytes)));
+            cells.push(self.cell(&mut workers, stage, bytes, lines)?);
         }
         for (worker, cost) in workers.into_iter().zip(costs) {
             cost.add(worker)?;
@@ -217,12 +134,11 @@ impl Grid {
     fn cell(
         &self,
         workers: &mut [Worker],
-        field: &Field,
-        mode: Mode,
+        stage: &Stage<'_>,
         bytes: usize,
         lines: usize,
     ) -> Result<Cell> {
-        let pause_ns = match mode {
+        let pause_ns = match stage.mode {
             Mode::Idle => PAUSE_NS.max(bytes as u64 / SCRUB_RATE),
             Mode::BackToBack | Mode::Busy => 0,
         };
@@ -239,17 +155,28 @@ impl Grid {
             }
             turn.faults = worker.usage()?.minor_faults;
         }
+        let ways = stage.ideal.map_or(&[][..], Ideal::ways);
+        let mut tries: Vec<_> = ways.iter().map(|_| Turn::new(single, &[])).collect();
+        let players = workers.len() + ways.len();
         for burst in 0..self.runs.div_ceil(BURST) {
-            for place in 0..workers.len() {
-                let next = (burst + place) % workers.len();
-                turns[next].take(&mut workers[next])?;
+            for place in 0..players {
+                let next = (burst + place) % players;
+                match (next.checked_sub(workers.len()), stage.ideal) {
+                    (Some(way), Some(ideal)) => {
+                        tries[way].take(|each| ideal.run(ways[way], each, burst))?;
+                    }
+                    _ => turns[next].take(|each| workers[next].run(each))?,
+                }
             }
         }
         let mut results = vec![];
-        for ((worker, turn), allocator) in workers.iter_mut().zip(turns).zip(&field.allocators) {
+        for ((worker, turn), allocator) in
+            workers.iter_mut().zip(turns).zip(&stage.field.allocators)
+        {
             results.extend(turn.finish(worker.usage()?.minor_faults, allocator));
         }
-        Ok(Cell { bytes, lines, pause_ns, results })
+        let tried = ways.iter().zip(tries).filter_map(|(way, turn)| turn.tried(way.to_string()));
+        Ok(Cell { bytes, lines, pause_ns, results, ideal: tried.collect() })
     }
 
     fn sizes(&self) -> Vec<usize> {
@@ -275,7 +202,8 @@ fn given_or(given: &[usize], default: impl Fn() -> Vec<usize>) -> Vec<usize> {
     if given.is_empty() { default() } else { given.to_vec() }
 }
 
-fn whole_pages(text: &str) -> Result<usize, String> {
+/// A size of whole pages, in bytes.
+pub fn whole_pages(text: &str) -> Result<usize, String> {
     match Size::from_str(text)?.0 {
         bytes if bytes > 0 && bytes % prezero::PAGE == 0 => Ok(bytes),
         _ => Err("not whole pages; give a multiple of 4K".into()),
@@ -287,7 +215,15 @@ fn lines_of_a_page(text: &str) -> Result<usize, String> {
     lines.ok_or("not a number of lines; give 1 to 64".into())
 }
 
-/// One allocator's part in one cell.
+/// What all cells of a mode have in common.
+struct Stage<'a> {
+    field: &'a Field,
+    mode: Mode,
+    /// Where there is a pause.
+    ideal: Option<&'a Ideal>,
+}
+
+/// One allocator's part in one cell, or one way's of the ideal.
 struct Turn {
     burst: Burst,
     /// Samples that open each burst and are not counted.
@@ -317,8 +253,8 @@ impl Turn {
         Turn { burst, opening, samples: vec![], taken: 0, faults: 0 }
     }
 
-    fn take(&mut self, worker: &mut Worker) -> Result<()> {
-        let times = worker.run(self.burst)?;
+    fn take(&mut self, run: impl FnOnce(Burst) -> Result<Vec<f64>>) -> Result<()> {
+        let times = run(self.burst)?;
         self.taken += times.len() * self.burst.rounds;
         let counted = times[self.opening..].iter();
         self.samples.extend(counted.map(|ns| ns / self.burst.rounds as f64));
@@ -331,53 +267,9 @@ impl Turn {
         let (allocator, rounds) = (allocator.name.clone(), self.burst.rounds);
         Some(Measured { allocator, rounds, ns, faults_per_round })
     }
-}
 
-impl Cost {
-    fn of(allocator: &Allocator) -> Cost {
-        Cost { allocator: allocator.name.clone(), ..Cost::default() }
-    }
-
-    /// Adds what a worker used, and ends it.
-    fn add(&mut self, mut worker: Worker) -> Result<()> {
-        let (usage, background) = (worker.usage()?, worker.background_ns());
-        self.user_s += usage.user_ns as f64 / 1e9;
-        self.system_s += usage.system_ns as f64 / 1e9;
-        if let Some(ns) = background {
-            *self.background_s.get_or_insert(0.0) += ns as f64 / 1e9;
-        }
-        let stats = worker.finish()?;
-        for name in COUNTERS {
-            if let Some(value) = stats.as_ref().and_then(|stats| number(stats, name)) {
-                *self.counters.entry(name.into()).or_default() += value;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The number called `name`, however deep it lies.
-fn number(json: &serde_json::Value, name: &str) -> Option<u64> {
-    let object = json.as_object()?;
-    let here = object.get(name).and_then(serde_json::Value::as_u64);
-    here.or_else(|| object.values().find_map(|inner| number(inner, name)))
-}
-
-/// A directory for the workers' statistics, gone with its owner.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch> {
-        let folder = std::env::temp_dir().join(format!("prezero-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Scratch(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Whatever stays behind is small and in the temporary directory.
-        let _ = std::fs::remove_dir_all(Path::new(&self.0));
+    fn tried(self, way: String) -> Option<Tried> {
+        Some(Tried { way, ns: Spread::of(self.samples)? })
     }
 }
 
@@ -394,13 +286,6 @@ mod tests {
         assert_eq!((long.burst.rounds, long.opening, long.burst.samples), (1, 6, 6 + BURST));
         let paused = Turn::new(Burst { idle_ns: 3_000_000, ..tried }, &[2000.0]);
         assert_eq!((paused.burst.rounds, paused.opening), (1, 1));
-    }
-
-    #[test]
-    fn counters_are_found_wherever_they_lie() {
-        let json = serde_json::json!({"pid": 1, "counters": {"scrubd": {"scrubbed_bytes": 7}}});
-        assert_eq!(number(&json, "scrubbed_bytes"), Some(7));
-        assert_eq!(number(&json, "waste_bytes"), None);
     }
 
     #[test]

@@ -1,16 +1,15 @@
 //! The grid as a person reads it.
 //!
 //! One row a cell: microseconds of each allocator, how many times slower the best peer is
-//! than prezero, and who that is. A cell that prezero loses is marked `<`.
+//! than prezero, and who that is. A cell that prezero loses is marked `<`. Where there is
+//! an ideal, its time, its share of prezero's, and how it scrubbed.
 
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 
-use super::grid::{Cell, Cost, Mode, ModeReport, Report};
-use super::peers::PREZERO;
-use super::samples::geometric_mean;
+use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Wanted};
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {
@@ -24,7 +23,9 @@ pub fn render(report: &Report) -> String {
     let _ = writeln!(
         text,
         "\nus a round of calloc, touch L lines of each page, free; medians of {} or more samples, \
-         interleaved;\nx best: the fastest peer's time over prezero's, < where prezero loses",
+         interleaved;\nx best: the fastest peer's time over prezero's, < where prezero loses; ideal: touching \
+         memory\nthat was scrubbed in the pause, no allocator, by the best way; % ideal: its time \
+         over prezero's",
         report.runs
     );
     for mode in &report.modes {
@@ -38,7 +39,10 @@ fn mode_table(report: &ModeReport, whole: &Report) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY);
     let names = whole.field.allocators.iter().map(|allocator| allocator.name.as_str());
-    table.set_header(["size", "L"].into_iter().chain(names).chain(["x best", "best peer"]));
+    let ideal = report.cells.iter().any(|cell| cell.ideal().is_some());
+    let last = if ideal { &["ideal", "% ideal", "ideal by"][..] } else { &[] };
+    let header = ["size", "L"].into_iter().chain(names).chain(["x best", "best peer"]);
+    table.set_header(header.chain(last.iter().copied()));
     for cell in &report.cells {
         let times = cell.results.iter().map(|result| micros(result.ns.median));
         let (ratio, peer) = match cell.best() {
@@ -46,7 +50,8 @@ fn mode_table(report: &ModeReport, whole: &Report) -> String {
             None => ("-".into(), "-".into()),
         };
         let row = [Size(cell.bytes).to_string(), cell.lines.to_string()];
-        table.add_row(row.into_iter().chain(times).chain([ratio, peer]));
+        let row = row.into_iter().chain(times).chain([ratio, peer]);
+        table.add_row(row.chain(ideal.then(|| ideal_columns(cell)).into_iter().flatten()));
     }
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
@@ -72,21 +77,49 @@ fn title(report: &ModeReport) -> String {
     }
 }
 
-fn summary(report: &ModeReport) -> String {
-    let ratios = report.cells.iter().filter_map(|cell| Some((cell.best()?.0, cell)));
-    let mean = geometric_mean(ratios.clone().map(|(ratio, _)| ratio));
-    let worst = ratios.clone().min_by(|a, b| a.0.total_cmp(&b.0));
-    let (Some(mean), Some((ratio, cell))) = (mean, worst) else { return String::new() };
-    let lost = ratios.filter(|(ratio, _)| *ratio < 1.0).count();
-    format!(
-        "geometric mean {mean:.2}x the best peer; worst cell {ratio:.2}x ({} L={}); {lost} of {} cells lost\n",
-        Size(cell.bytes),
-        cell.lines,
-        report.cells.len()
-    )
+fn ideal_columns(cell: &Cell) -> [String; 3] {
+    let (Some(ideal), Some(share)) = (cell.ideal(), cell.share_of_ideal()) else {
+        return ["-".into(), "-".into(), "-".into()];
+    };
+    [micros(ideal.ns.median), format!("{:.0}", share * 100.0), ideal.way.clone()]
 }
 
-fn cost_line(cost: &Cost) -> String {
+fn summary(report: &ModeReport) -> String {
+    let Some(verdict) = report.verdict() else { return String::new() };
+    let (mean, (ratio, cell)) = (verdict.mean, verdict.worst);
+    let mut text = format!(
+        "geometric mean {mean:.2}x the best peer; worst cell {ratio:.2}x ({}); {} of {} cells lost",
+        name(cell),
+        verdict.lost,
+        report.cells.len()
+    );
+    if let Some((share, cell)) = verdict.ideal {
+        let _ = write!(text, "; worst share of ideal {:.0} % ({})", share * 100.0, name(cell));
+    }
+    let Wanted { mean: least_mean, worst, ideal } = report.mode.wanted();
+    let _ = write!(text, "\nwanted:");
+    if let Some(least) = least_mean {
+        let _ = write!(text, " mean >= {least}x: {};", reached(mean >= least));
+    }
+    let _ = write!(text, " worst cell >= {worst}x: {}", reached(ratio >= worst));
+    if let Some((least, (share, _))) = ideal.zip(verdict.ideal) {
+        let percent = least * 100.0;
+        let _ =
+            write!(text, "; worst share of ideal >= {percent:.0} %: {}", reached(share >= least));
+    }
+    text + "\n"
+}
+
+fn name(cell: &Cell) -> String {
+    format!("{} L={}", Size(cell.bytes), cell.lines)
+}
+
+fn reached(is: bool) -> &'static str {
+    if is { "reached" } else { "missed" }
+}
+
+/// What one allocator used up, on one line.
+pub fn cost_line(cost: &Cost) -> String {
     let mut line = format!(
         "CPU {:<10} {:>7.2} s user {:>7.2} s system",
         cost.allocator, cost.user_s, cost.system_s
@@ -101,16 +134,6 @@ fn cost_line(cost: &Cost) -> String {
         };
     }
     line + "\n"
-}
-
-impl Cell {
-    /// The fastest peer's time over prezero's, and that peer; `None` unless both ran.
-    pub fn best(&self) -> Option<(f64, &str)> {
-        let (ours, peers): (Vec<_>, Vec<_>) =
-            self.results.iter().partition(|result| result.allocator == PREZERO);
-        let best = peers.into_iter().min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))?;
-        Some((best.ns.median / ours.first()?.ns.median, &best.allocator))
-    }
 }
 
 /// A ratio with its mark where it is below one.
@@ -131,6 +154,7 @@ pub fn micros(ns: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::peers::PREZERO;
 
     fn recorded() -> Report {
         serde_json::from_str(include_str!("../../tests/grid.json")).unwrap()
@@ -141,7 +165,20 @@ mod tests {
         let text = render(&recorded());
         let row = text.lines().find(|line| line.contains("64K")).unwrap();
         let columns: Vec<_> = row.split_whitespace().filter(|word| *word != "│").collect();
-        assert_eq!(columns, ["64K", "1", "25.6", "1.20", "0.15", "8.00", "glibc-keep"]);
+        let expected = [
+            "64K",
+            "1",
+            "25.6",
+            "1.20",
+            "0.15",
+            "8.00",
+            "glibc-keep",
+            "0.12",
+            "80",
+            "stosb",
+            "home",
+        ];
+        assert_eq!(columns, expected);
     }
 
     #[test]
@@ -150,6 +187,28 @@ mod tests {
         assert!(text.lines().any(|line| line.contains("1M") && line.contains("0.50<")), "{text}");
         assert!(text.contains("worst cell 0.50x (1M L=64); 1 of 2 cells lost"), "{text}");
         assert!(text.contains("geometric mean 2.00x"), "{text}");
+    }
+
+    #[test]
+    fn the_verdict_names_each_target() {
+        let text = render(&recorded());
+        assert!(text.contains("cells lost; worst share of ideal 75 % (1M L=64)"), "{text}");
+        let wanted = "wanted: mean >= 4.5x: missed; worst cell >= 1.1x: missed; \
+                      worst share of ideal >= 85 %: missed";
+        assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn without_a_pause_there_is_no_ideal_and_another_target() {
+        let mut report = recorded();
+        report.modes[0].mode = Mode::BackToBack;
+        for cell in &mut report.modes[0].cells {
+            cell.ideal.clear();
+            cell.results.iter_mut().for_each(|result| result.ns.median = 100.0);
+        }
+        let text = render(&report);
+        assert!(text.contains("wanted: worst cell >= 0.97x: reached\n"), "{text}");
+        assert!(!text.contains("ideal by"), "{text}");
     }
 
     #[test]

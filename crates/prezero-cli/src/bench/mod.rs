@@ -5,13 +5,28 @@
 //! numbers were taken on; each benchmark is a module that ends in a report of plain
 //! data, and a `table` that a person reads.
 
+mod disturb;
+mod disturb_report;
+mod disturb_stage;
+mod disturb_table;
 mod grid;
+mod grid_report;
 mod grid_table;
+mod ideal;
 mod machine;
 mod numpy;
+mod output;
+mod pair;
 mod peers;
+mod real;
+mod real_programs;
+mod real_table;
 mod samples;
+mod scratch;
 mod scrub;
+mod waste;
+mod waste_pattern;
+mod waste_table;
 mod worker;
 
 use anyhow::Result;
@@ -19,21 +34,33 @@ use anyhow::Result;
 /// The benchmarks.
 #[derive(clap::Subcommand)]
 pub enum Bench {
+    /// What neighbours feel of a program under prezero: speed, cache latency, wake-ups (10 min).
+    Disturb(disturb::Disturb),
     /// Allocate zeroed, touch, free: sizes by lines touched, idle, back to back and busy.
     Grid(grid::Grid),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
     Numpy(numpy::Numpy),
+    /// malloc and free of one block, from several threads and from one to another.
+    Pair(pair::Pair),
+    /// Programs that nobody here wrote: wall time, CPU time, peak size.
+    Real(real::Real),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
+    /// Patterns of demand: what is scrubbed in vain, what it costs, what it gains.
+    Waste(waste::Waste),
 }
 
 impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
         match self {
+            Bench::Disturb(disturb) => disturb.run(),
             Bench::Grid(grid) => grid.run(),
             Bench::Numpy(numpy) => numpy.run(),
+            Bench::Pair(pair) => pair.run(),
+            Bench::Real(real) => real.run(),
             Bench::Scrub(scrub) => scrub.run(),
+            Bench::Waste(waste) => waste.run(),
         }
     }
 }

@@ -158,6 +158,11 @@ impl Recipe {
 }
 
 impl Allocator {
+    /// None but the C library's, for programs that are not under test.
+    pub fn plain() -> Allocator {
+        Allocator { name: GLIBC.into(), version: String::new(), library: None, environment: vec![] }
+    }
+
     /// Whether it is ours.
     pub fn is_prezero(&self) -> bool {
         self.name == PREZERO

@@ -1,6 +1,7 @@
-//! The worker: `bench/touch.c`, one long-lived process for each allocator, driven by
-//! lines on its stdin and stdout.
+//! The workers: C programs, most of them one long-lived process for each allocator, driven
+//! by lines on its stdin and stdout.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -11,30 +12,62 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::peers::Allocator;
 
-/// The compiled worker; the command carries it.
-const BINARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/touch"));
-
-/// The worker as a program that can be started, in memory: no place on disk to write to
-/// or to leave behind.
+/// A compiled worker, which the command carries, as a program that can be started, in
+/// memory: no place on disk to write to or to leave behind.
 #[derive(Debug)]
-pub struct Touch(File);
+pub struct Program(File);
 
-impl Touch {
-    /// Unpacks it.
-    pub fn unpack() -> Result<Touch> {
+impl Program {
+    /// `bench/pair.c`, unpacked.
+    pub fn pair() -> Result<Program> {
+        Program::unpack(c"pair", include_bytes!(concat!(env!("OUT_DIR"), "/pair")))
+    }
+
+    /// `bench/disturb.c`, unpacked.
+    pub fn disturb() -> Result<Program> {
+        Program::unpack(c"disturb", include_bytes!(concat!(env!("OUT_DIR"), "/disturb")))
+    }
+
+    /// `bench/waste.c`, unpacked.
+    pub fn waste() -> Result<Program> {
+        Program::unpack(c"waste", include_bytes!(concat!(env!("OUT_DIR"), "/waste")))
+    }
+
+    fn unpack(name: &CStr, binary: &[u8]) -> Result<Program> {
         // Without close-on-exec: `prezero run` execs it by the descriptor's number.
         // SAFETY: the name ends in NUL; the call makes a new descriptor or fails.
-        let fd = unsafe { libc::memfd_create(c"touch".as_ptr(), 0) };
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
         ensure!(fd >= 0, "memfd_create: {}", std::io::Error::last_os_error());
         // SAFETY: `fd` was just made and nobody else has it.
         let mut file = unsafe { File::from_raw_fd(fd) };
-        file.write_all(BINARY).and_then(|()| file.rewind()).context("unpacking the worker")?;
-        Ok(Touch(file))
+        file.write_all(binary).and_then(|()| file.rewind()).context("unpacking the worker")?;
+        Ok(Program(file))
     }
 
     /// Its path, for this process and its children.
     pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+}
+
+/// The program of `bench/touch.c`, which can do more than answer.
+#[derive(Debug)]
+pub struct Touch(Program);
+
+impl Touch {
+    /// Unpacks it.
+    pub fn unpack() -> Result<Touch> {
+        let binary = include_bytes!(concat!(env!("OUT_DIR"), "/touch"));
+        Ok(Touch(Program::unpack(c"touch", binary)?))
+    }
+
+    /// What a [`Worker`] runs.
+    pub fn program(&self) -> &Program {
+        &self.0
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path()
     }
 
     /// Faults `bytes` in once and gives them back, so that the hypervisor has them.
@@ -67,7 +100,8 @@ impl Drop for Busy {
     }
 }
 
-fn allowed_cpus() -> Result<Vec<usize>> {
+/// CPUs that this process may use.
+pub fn allowed_cpus() -> Result<Vec<usize>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     parse_cpus(list.unwrap_or("0").trim()).context("/proc/self/status: Cpus_allowed_list")
@@ -117,18 +151,20 @@ pub struct Worker {
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     stats: PathBuf,
+    /// The last command.
+    told: String,
 }
 
 impl Worker {
     /// Starts one under `allocator`; statistics, if it writes any, go to `stats`.
-    pub fn start(touch: &Touch, allocator: &Allocator, stats: PathBuf) -> Result<Worker> {
-        let mut command = allocator.command(&touch.path(), &stats)?;
+    pub fn start(program: &Program, allocator: &Allocator, stats: PathBuf) -> Result<Worker> {
+        let mut command = allocator.command(&program.path(), &stats)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("starting {}", allocator.name))?;
         let input = child.stdin.take();
         let output = child.stdout.take().context("the worker's stdout")?;
         let (name, output) = (allocator.name.clone(), BufReader::new(output));
-        Ok(Worker { name, child, input, output, stats })
+        Ok(Worker { name, child, input, output, stats, told: String::new() })
     }
 
     /// Nanoseconds of each sample of a burst.
@@ -177,16 +213,51 @@ impl Worker {
         Ok(written.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    fn ask(&mut self, command: &str) -> Result<Vec<u64>> {
+    /// Sends a command; the numbers of the answer.
+    pub fn ask(&mut self, command: &str) -> Result<Vec<u64>> {
+        self.tell(command)?;
+        self.hear()
+    }
+
+    /// Sends a command whose answer will be [heard](Worker::hear) later.
+    pub fn tell(&mut self, command: &str) -> Result<()> {
         let input = self.input.as_mut().context("the worker's stdin")?;
-        let mut answer = String::new();
-        let sent = writeln!(input, "{command}").and_then(|()| self.output.read_line(&mut answer));
-        if sent.is_err() || answer.is_empty() {
-            bail!("{}: the worker died at '{command}': {}", self.name, self.child.wait()?);
+        self.told = command.into();
+        // One that is gone is found when its answer is missed.
+        let _ = writeln!(input, "{command}");
+        Ok(())
+    }
+
+    /// The numbers of the answer to the last command.
+    pub fn hear(&mut self) -> Result<Vec<u64>> {
+        let (mut answer, told) = (String::new(), &self.told);
+        if self.output.read_line(&mut answer).is_err() || answer.is_empty() {
+            bail!("{}: the worker died at '{told}': {}", self.name, self.child.wait()?);
         }
         let numbers = answer.split_whitespace().map(str::parse).collect::<Result<_, _>>();
-        numbers.with_context(|| format!("{}: '{command}': {}", self.name, answer.trim()))
+        numbers.with_context(|| format!("{}: '{told}': {}", self.name, answer.trim()))
     }
+
+    /// Stops all its threads, or lets them go on.
+    pub fn signal(&self, what: Signal) -> Result<()> {
+        let signal = match what {
+            Signal::Stop => libc::SIGSTOP,
+            Signal::Continue => libc::SIGCONT,
+        };
+        // SAFETY: a system call on a child that nobody has waited for.
+        let rc = unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        ensure!(rc == 0, "{}: {what:?}: {}", self.name, std::io::Error::last_os_error());
+        Ok(())
+    }
+}
+
+/// What [`Worker::signal`] sends.
+#[derive(Clone, Copy, Debug)]
+pub enum Signal {
+    /// SIGSTOP.
+    Stop,
+    /// SIGCONT.
+    Continue,
 }
 
 impl Drop for Worker {
@@ -206,7 +277,7 @@ mod tests {
     fn glibc_keep() -> Worker {
         let field = Field::find(&["glibc-keep".into()]).unwrap();
         let touch = Touch::unpack().unwrap();
-        Worker::start(&touch, &field.allocators[0], "/nonexistent".into()).unwrap()
+        Worker::start(touch.program(), &field.allocators[0], "/nonexistent".into()).unwrap()
     }
 
     #[test]

@@ -1,0 +1,190 @@
+/*
+ * pair: malloc, one byte written, free; from several threads, and from one thread to another.
+ *
+ * The worker of `prezero bench pair`. It reads one command a line from stdin and answers
+ * with one line:
+ *
+ *   local BYTES THREADS PAIRS    THREADS threads, each with a loop of its own of PAIRS pairs.
+ *   remote BYTES SLOTS PAIRS     two threads: one allocates and writes, the other frees what
+ *       it is handed through a ring that holds SLOTS blocks.
+ *   usage                        user ns, system ns, minor faults, major faults.
+ *
+ * The answer to the first two is two numbers: ns from the first thread's start to the last one's end, and ns
+ * of CPU time of all threads between. Every thread first runs some pairs that are not
+ * timed: its allocator's caches are warm, as they are in a program that has run for a while.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "worker.h"
+
+enum {
+	MAX_THREADS = 256,
+	MAX_RING = 1024,
+	/* Untimed pairs of each thread. */
+	WARM_UP = 2000,
+	/* Looks at the ring before the thread lets others run. */
+	SPINS = 1000,
+};
+
+struct task {
+	pthread_t thread;
+	size_t bytes;
+	long pairs;
+	void (*loop)(struct task *task, long pairs);
+	uint64_t start, end, cpu;
+} __attribute__((aligned(128)));
+
+static struct task tasks[MAX_THREADS];
+static pthread_barrier_t barrier;
+
+/* Each end writes its own index only, and each has a cache line for itself. */
+static struct {
+	_Alignas(128) _Atomic long put;
+	_Alignas(128) _Atomic long taken;
+	_Alignas(128) long slots;
+	_Alignas(128) char *slot[MAX_RING];
+} ring;
+
+static void fail(const char *what)
+{
+	fail_as("pair", what);
+}
+
+static char *allocate(size_t bytes)
+{
+	char *p = malloc(bytes);
+
+	if (!p)
+		fail("malloc: out of memory");
+	escape(p);
+	*(volatile char *)p = 1;
+	return p;
+}
+
+static void local(struct task *task, long pairs)
+{
+	for (long i = 0; i < pairs; i++)
+		free(allocate(task->bytes));
+}
+
+static inline void relax(long *spins)
+{
+	if (++*spins % SPINS == 0)
+		sched_yield();
+#if defined(__x86_64__)
+	else
+		__builtin_ia32_pause();
+#endif
+}
+
+static void give(struct task *task, long pairs)
+{
+	long put = atomic_load(&ring.put), spins = 0;
+
+	for (long end = put + pairs; put < end; put++) {
+		char *p = allocate(task->bytes);
+
+		while (put - atomic_load_explicit(&ring.taken, memory_order_acquire) >= ring.slots)
+			relax(&spins);
+		ring.slot[put % ring.slots] = p;
+		atomic_store_explicit(&ring.put, put + 1, memory_order_release);
+	}
+}
+
+static void take(struct task *task, long pairs)
+{
+	long taken = atomic_load(&ring.taken), spins = 0;
+
+	(void)task;
+	for (long end = taken + pairs; taken < end; taken++) {
+		char *p;
+
+		while (atomic_load_explicit(&ring.put, memory_order_acquire) == taken)
+			relax(&spins);
+		p = ring.slot[taken % ring.slots];
+		atomic_store_explicit(&ring.taken, taken + 1, memory_order_release);
+		free(p);
+	}
+}
+
+static void *run(void *argument)
+{
+	struct task *task = argument;
+	uint64_t cpu;
+
+	task->loop(task, WARM_UP);
+	pthread_barrier_wait(&barrier);
+	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	task->start = now();
+	task->loop(task, task->pairs);
+	task->end = now();
+	task->cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+	/* A thread that ends gives its caches back: not while another is still timed. */
+	pthread_barrier_wait(&barrier);
+	return NULL;
+}
+
+/* Runs the first `threads` tasks at once and answers. */
+static void race(int threads)
+{
+	uint64_t start = UINT64_MAX, end = 0, cpu = 0;
+
+	pthread_barrier_init(&barrier, NULL, threads);
+	for (int i = 0; i < threads; i++)
+		if (pthread_create(&tasks[i].thread, NULL, run, &tasks[i]))
+			fail("pthread_create: no more threads");
+	for (int i = 0; i < threads; i++) {
+		pthread_join(tasks[i].thread, NULL);
+		start = tasks[i].start < start ? tasks[i].start : start;
+		end = tasks[i].end > end ? tasks[i].end : end;
+		cpu += tasks[i].cpu;
+	}
+	pthread_barrier_destroy(&barrier);
+	printf("%" PRIu64 " %" PRIu64 "\n", end - start, cpu);
+}
+
+static void prepare(int thread, size_t bytes, long pairs, void (*loop)(struct task *, long))
+{
+	tasks[thread].bytes = bytes;
+	tasks[thread].pairs = pairs;
+	tasks[thread].loop = loop;
+}
+
+int main(void)
+{
+	static char answers[256], line[256];
+
+	/* Own buffers: stdio's would come from the allocator under test. */
+	setvbuf(stdout, answers, _IOFBF, sizeof(answers));
+	setvbuf(stdin, NULL, _IONBF, 0);
+	while (fgets(line, sizeof(line), stdin)) {
+		size_t bytes;
+		long pairs, slots;
+		int threads;
+
+		if (sscanf(line, "local %zu %d %ld", &bytes, &threads, &pairs) == 3) {
+			if (threads < 1 || threads > MAX_THREADS || pairs < 1)
+				fail("local: out of range");
+			for (int i = 0; i < threads; i++)
+				prepare(i, bytes, pairs, local);
+			race(threads);
+		} else if (sscanf(line, "remote %zu %ld %ld", &bytes, &slots, &pairs) == 3) {
+			if (slots < 1 || slots > MAX_RING || pairs < 1)
+				fail("remote: out of range");
+			ring.slots = slots;
+			prepare(0, bytes, pairs, give);
+			prepare(1, bytes, pairs, take);
+			race(2);
+		} else if (!strcmp(line, "usage\n")) {
+			usage();
+		} else {
+			fail("no such command");
+		}
+		fflush(stdout);
+	}
+	return 0;
+}

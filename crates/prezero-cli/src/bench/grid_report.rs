@@ -1,0 +1,253 @@
+//! The grid as data: what was measured, what it cost, and whether it is what was wanted.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::machine::Machine;
+use super::peers::{Allocator, Field, PREZERO};
+use super::samples::{Spread, geometric_mean};
+use super::worker::Worker;
+
+/// What happens between the rounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// A pause.
+    Idle,
+    /// Nothing.
+    BackToBack,
+    /// Nothing, and another process keeps each CPU busy.
+    Busy,
+}
+
+/// Everything measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// `grid`.
+    pub benchmark: String,
+    /// Taken on.
+    pub machine: Machine,
+    /// Taken with.
+    #[serde(flatten)]
+    pub field: Field,
+    /// Samples asked for in each cell.
+    pub runs: usize,
+    /// One entry for each mode.
+    pub modes: Vec<ModeReport>,
+}
+
+/// One mode's grid.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ModeReport {
+    /// Which.
+    pub mode: Mode,
+    /// Size by lines.
+    pub cells: Vec<Cell>,
+    /// One for each allocator.
+    pub costs: Vec<Cost>,
+}
+
+/// One size and number of lines.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Cell {
+    /// Of the block.
+    pub bytes: usize,
+    /// Touched in each page.
+    pub lines: usize,
+    /// Before each sample; 0 for none.
+    pub pause_ns: u64,
+    /// One for each allocator, in the field's order.
+    pub results: Vec<Measured>,
+    /// The same rounds on scrubbed memory without an allocator, one entry for each way of
+    /// scrubbing; none without a pause.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ideal: Vec<Tried>,
+}
+
+/// One allocator in one cell.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// Which.
+    pub allocator: String,
+    /// Rounds in each sample.
+    pub rounds: usize,
+    /// Of a round, in nanoseconds.
+    pub ns: Spread,
+    /// Minor faults for each round, uncounted ones included.
+    pub faults_per_round: f64,
+}
+
+/// One way of scrubbing in one cell.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Tried {
+    /// Engine and place.
+    pub way: String,
+    /// Of a round, in nanoseconds.
+    pub ns: Spread,
+}
+
+/// What an allocator used up in one mode, uncounted samples included.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub struct Cost {
+    /// Which.
+    pub allocator: String,
+    /// CPU time in its own code, all threads.
+    pub user_s: f64,
+    /// CPU time in the kernel, all threads.
+    pub system_s: f64,
+    /// Of both, the scrubbing thread's; `None` where there is none.
+    pub background_s: Option<f64>,
+    /// Counters of the zone, summed over the workers; empty for others.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// The counters that a report of costs shows.
+const COUNTERS: [&str; 6] =
+    ["scrubbed_bytes", "prefaulted_bytes", "waste_bytes", "unused_zero_bytes", "hits", "misses"];
+
+impl Cell {
+    /// The fastest peer's time over prezero's, and that peer; `None` unless both ran.
+    pub fn best(&self) -> Option<(f64, &str)> {
+        let peers = self.results.iter().filter(|result| result.allocator != PREZERO);
+        let best = peers.min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))?;
+        Some((best.ns.median / self.ours()?, &best.allocator))
+    }
+
+    /// The way of scrubbing whose rounds were the fastest; `None` without a pause.
+    pub fn ideal(&self) -> Option<&Tried> {
+        self.ideal.iter().min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))
+    }
+
+    /// The ideal's time over prezero's.
+    pub fn share_of_ideal(&self) -> Option<f64> {
+        Some(self.ideal()?.ns.median / self.ours()?)
+    }
+
+    /// Of prezero, in nanoseconds.
+    fn ours(&self) -> Option<f64> {
+        let ours = self.results.iter().find(|result| result.allocator == PREZERO)?;
+        Some(ours.ns.median)
+    }
+}
+
+/// What the cells of a mode come to.
+#[derive(Debug)]
+pub struct Verdict<'a> {
+    /// Geometric mean of the best peers' times over prezero's.
+    pub mean: f64,
+    /// The smallest of those ratios, and its cell.
+    pub worst: (f64, &'a Cell),
+    /// Cells where the ratio is below one.
+    pub lost: usize,
+    /// The smallest share of the ideal, and its cell.
+    pub ideal: Option<(f64, &'a Cell)>,
+}
+
+/// What a mode is to reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Geometric mean, at least.
+    pub mean: Option<f64>,
+    /// Worst cell, at least.
+    pub worst: f64,
+    /// Worst share of the ideal, at least.
+    pub ideal: Option<f64>,
+}
+
+impl Mode {
+    /// What it is to reach.
+    pub fn wanted(self) -> Wanted {
+        match self {
+            Mode::Idle => Wanted { mean: Some(4.5), worst: 1.1, ideal: Some(0.85) },
+            Mode::BackToBack | Mode::Busy => Wanted { mean: None, worst: 0.97, ideal: None },
+        }
+    }
+}
+
+impl ModeReport {
+    /// `None` unless prezero and a peer ran.
+    pub fn verdict(&self) -> Option<Verdict<'_>> {
+        let ratios = self.cells.iter().filter_map(|cell| Some((cell.best()?.0, cell)));
+        let shares = self.cells.iter().filter_map(|cell| Some((cell.share_of_ideal()?, cell)));
+        let least = |a: &(f64, &Cell), b: &(f64, &Cell)| a.0.total_cmp(&b.0);
+        Some(Verdict {
+            mean: geometric_mean(ratios.clone().map(|(ratio, _)| ratio))?,
+            worst: ratios.clone().min_by(least)?,
+            lost: ratios.filter(|(ratio, _)| *ratio < 1.0).count(),
+            ideal: shares.min_by(least),
+        })
+    }
+}
+
+impl Cost {
+    /// None yet.
+    pub fn of(allocator: &Allocator) -> Cost {
+        Cost { allocator: allocator.name.clone(), ..Cost::default() }
+    }
+
+    /// Adds what a worker used, and ends it.
+    pub fn add(&mut self, mut worker: Worker) -> Result<()> {
+        let (usage, background) = (worker.usage()?, worker.background_ns());
+        self.user_s += usage.user_ns as f64 / 1e9;
+        self.system_s += usage.system_ns as f64 / 1e9;
+        if let Some(ns) = background {
+            *self.background_s.get_or_insert(0.0) += ns as f64 / 1e9;
+        }
+        let stats = worker.finish()?;
+        for (name, value) in stats.iter().flat_map(counters) {
+            *self.counters.entry(name).or_default() += value;
+        }
+        Ok(())
+    }
+}
+
+/// What a zone's statistics say that bears on cost.
+pub fn counters(stats: &serde_json::Value) -> BTreeMap<String, u64> {
+    let named = |name: &str| Some((name.to_string(), number(stats, name)?));
+    COUNTERS.into_iter().filter_map(named).collect()
+}
+
+/// The number called `name`, however deep it lies.
+pub fn number(json: &serde_json::Value, name: &str) -> Option<u64> {
+    let object = json.as_object()?;
+    let here = object.get(name).and_then(serde_json::Value::as_u64);
+    here.or_else(|| object.values().find_map(|inner| number(inner, name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_wherever_they_lie() {
+        let json = serde_json::json!({"pid": 1, "counters": {"scrubd": {"scrubbed_bytes": 7}}});
+        assert_eq!(number(&json, "scrubbed_bytes"), Some(7));
+        assert_eq!(number(&json, "waste_bytes"), None);
+    }
+
+    #[test]
+    fn the_ideal_is_the_best_way_of_the_cell() {
+        let spread = |ns| Spread::of(vec![ns]).unwrap();
+        let measured = |name: &str, ns| Measured {
+            allocator: name.into(),
+            rounds: 1,
+            ns: spread(ns),
+            faults_per_round: 0.0,
+        };
+        let tried = |way: &str, ns| Tried { way: way.into(), ns: spread(ns) };
+        let mut cell = Cell {
+            bytes: 65536,
+            lines: 1,
+            pause_ns: 3_000_000,
+            results: vec![measured("glibc", 400.0), measured(PREZERO, 200.0)],
+            ideal: vec![tried("stosb away", 300.0), tried("stosb home", 160.0)],
+        };
+        assert_eq!(cell.ideal().unwrap().way, "stosb home");
+        assert_eq!(cell.share_of_ideal(), Some(0.8));
+        assert_eq!(cell.best(), Some((2.0, "glibc")));
+        cell.ideal.clear();
+        assert_eq!(cell.share_of_ideal(), None);
+    }
+}

@@ -1,0 +1,332 @@
+//! `prezero bench real`: programs that nobody here wrote, under each allocator.
+//!
+//! Each run is a fresh process, the allocators take turns, and the medians are compared. Wall
+//! time is from start to end; CPU time is that of the process and of its children that it waited
+//! for; the peak resident size is that of the largest process among them. All three come
+//! from the kernel. Prezero's counters are of the process that was started, not of its children.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::grid_report::number;
+use super::machine::Machine;
+use super::output::Output;
+use super::peers::{Allocator, Field, GLIBC, PREZERO};
+use super::real_programs::{Inputs, PROGRAMS, Program};
+use super::samples::Spread;
+use super::worker::Touch;
+use super::{progress, real_table};
+
+/// Faulted in and given back before each run: what was free for two seconds may have gone to
+/// the hypervisor, and the next to touch it would wait for the host.
+const WARM_BYTES: usize = 512 << 20;
+/// The slowest that prezero may be, of glibc's wall time.
+const SLOWEST: f64 = 1.01;
+/// The largest that prezero's peak may be, of the smallest peer's.
+const LARGEST: f64 = 1.10;
+/// What a program that zeroes much gains, of glibc's wall time over prezero's.
+const GAIN: f64 = 1.2;
+/// And how much that is, in bytes of ZERO requests for each second under glibc: a
+/// 4 KiB fault costs some 1.5 us, so at this rate a fifth of the time goes there, and with
+/// less no allocator can gain as much.
+const MUCH: f64 = 512.0 * 1048576.0;
+
+/// The command line of `prezero bench real`.
+#[derive(clap::Args)]
+pub struct Real {
+    #[command(flatten)]
+    output: Output,
+    /// Which programs: ndimage, sparse, pandas, node, sort, sqlite, g++, xz, ripgrep [all]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    only: Vec<String>,
+    /// Runs of each program under each allocator; the medians of 5 count
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: usize,
+    /// The text that sort and ripgrep read, in MiB; 1024 takes sort some 40 s a run
+    #[arg(long, value_name = "MIB", default_value_t = 96)]
+    text_mib: u64,
+    /// A Python that has numpy, scipy and pandas [the first found that has]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// Which peers: glibc, glibc-keep, jemalloc, mimalloc, tcmalloc [all]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    peers: Vec<String>,
+}
+
+/// Everything measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// `real`.
+    pub benchmark: String,
+    /// Taken on.
+    pub machine: Machine,
+    /// Taken with.
+    #[serde(flatten)]
+    pub field: Field,
+    /// Of each program under each allocator.
+    pub runs: usize,
+    /// What sort and ripgrep read.
+    pub text_mib: u64,
+    /// One for each program that is here.
+    pub programs: Vec<Measured>,
+    /// Programs that are not, and what to install.
+    pub missing: Vec<(String, String)>,
+}
+
+/// One program.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// Its row.
+    pub program: String,
+    /// What it does.
+    pub about: String,
+    /// In the field's order.
+    pub results: Vec<Cost>,
+    /// Prezero's counters of its last run; `null` if it wrote none.
+    pub stats: serde_json::Value,
+}
+
+/// One program under one allocator.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Cost {
+    /// Which.
+    pub allocator: String,
+    /// From start to end.
+    pub wall_s: Spread,
+    /// User and system, waited-for children included.
+    pub cpu_s: Spread,
+    /// Peak resident, of the largest process.
+    pub rss_mib: Spread,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    wall_s: f64,
+    cpu_s: f64,
+    rss_mib: f64,
+}
+
+impl Real {
+    /// Measures and prints.
+    pub fn run(&self) -> Result<()> {
+        let known = |name: &String| PROGRAMS.iter().any(|program| program.name == name);
+        if let Some(unknown) = self.only.iter().find(|name| !known(name)) {
+            let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
+            bail!("--only {unknown}: no such program; give some of {}", names.join(","));
+        }
+        ensure!(self.runs > 0, "--runs 0: nothing to measure; give 5 or more");
+        ensure!(
+            (1..=1 << 16).contains(&self.text_mib),
+            "--text-mib {}: give 1 to 65536",
+            self.text_mib
+        );
+        let report = self.measure()?;
+        progress("");
+        self.output.put(&report, || real_table::render(&report))
+    }
+
+    fn measure(&self) -> Result<Report> {
+        let (machine, field) = (Machine::here(), Field::find(&self.peers)?);
+        let (touch, inputs) = (Touch::unpack()?, Inputs::make(self.text_mib << 20)?);
+        let (mut programs, mut missing) = (vec![], vec![]);
+        let asked = |program: &&Program| {
+            self.only.is_empty() || self.only.iter().any(|name| name == program.name)
+        };
+        for program in PROGRAMS.iter().filter(asked) {
+            match program.find(self.python.as_deref()) {
+                Ok(path) => programs.push(self.program(program, &path, &field, &touch, &inputs)?),
+                Err(mend) => missing.push((program.name.into(), mend)),
+            }
+        }
+        let (benchmark, runs, text_mib) = ("real".into(), self.runs, self.text_mib);
+        Ok(Report { benchmark, machine, field, runs, text_mib, programs, missing })
+    }
+
+    fn program(
+        &self,
+        program: &Program,
+        path: &Path,
+        field: &Field,
+        touch: &Touch,
+        inputs: &Inputs,
+    ) -> Result<Measured> {
+        let (allocators, stats) = (&field.allocators, inputs.file("stats"));
+        // Left by another program; this one may end without writing any.
+        let _ = std::fs::remove_file(&stats);
+        let mut runs = vec![vec![]; allocators.len()];
+        // One uncounted run of all: the page cache has program and input then.
+        for turn in 0..=self.runs {
+            for place in 0..allocators.len() {
+                let which = (turn + place) % allocators.len();
+                let allocator = &allocators[which];
+                let counted = if turn == 0 { "warm-up".into() } else { turn.to_string() };
+                progress(&format!("real: {} under {}, {counted}", program.name, allocator.name));
+                touch.warm(WARM_BYTES)?;
+                let mut command = allocator.command(path, &stats)?;
+                program.dress(&mut command, inputs)?;
+                let run = once(&mut command)
+                    .with_context(|| format!("{} under {}", program.name, allocator.name))?;
+                if turn > 0 {
+                    runs[which].push(run);
+                }
+            }
+        }
+        let text = std::fs::read_to_string(&stats).unwrap_or_default();
+        let results = allocators.iter().zip(runs).filter_map(|(each, runs)| Cost::of(each, &runs));
+        Ok(Measured {
+            program: program.name.into(),
+            about: program.about.into(),
+            results: results.collect(),
+            stats: serde_json::from_str(&text).unwrap_or_default(),
+        })
+    }
+}
+
+/// Runs a command to its end, and what the kernel says that it used.
+fn once(command: &mut Command) -> Result<Run> {
+    let start = Instant::now();
+    let child = command.spawn().context("cannot be started")?;
+    let (mut status, pid) = (0, child.id() as libc::pid_t);
+    // SAFETY: all-zero bytes are a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: waits for our own child, which nobody else waits for: `child` is only dropped,
+        // and that does not wait. Both pointers are to live locals.
+        if unsafe { libc::wait4(pid, &mut status, 0, &mut usage) } == pid {
+            break;
+        }
+        let error = std::io::Error::last_os_error();
+        ensure!(error.kind() == std::io::ErrorKind::Interrupted, "wait4: {error}");
+    }
+    let wall_s = start.elapsed().as_secs_f64();
+    let status = std::os::unix::process::ExitStatusExt::from_raw(status);
+    let status: std::process::ExitStatus = status;
+    ensure!(status.success(), "it ended with {status}; does it run by itself?");
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    Ok(Run { wall_s, cpu_s, rss_mib: usage.ru_maxrss as f64 / 1024.0 })
+}
+
+impl Cost {
+    fn of(allocator: &Allocator, runs: &[Run]) -> Option<Cost> {
+        let spread = |value: fn(&Run) -> f64| Spread::of(runs.iter().map(value).collect());
+        Some(Cost {
+            allocator: allocator.name.clone(),
+            wall_s: spread(|run| run.wall_s)?,
+            cpu_s: spread(|run| run.cpu_s)?,
+            rss_mib: spread(|run| run.rss_mib)?,
+        })
+    }
+}
+
+/// Prezero against what is asked of it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Verdict {
+    /// Its wall time over glibc's is not above the limit.
+    pub fast_enough: bool,
+    /// Its peak over the smallest peer's is not above the limit.
+    pub small_enough: bool,
+    /// Whether a program that zeroes much gains as much as asked; `None` if this one does not.
+    pub gains: Option<bool>,
+}
+
+impl Measured {
+    /// The results of one allocator.
+    pub fn of(&self, allocator: &str) -> Option<&Cost> {
+        self.results.iter().find(|cost| cost.allocator == allocator)
+    }
+
+    /// The peer with the least of something.
+    pub fn best(&self, value: fn(&Cost) -> f64) -> Option<&Cost> {
+        let peers = self.results.iter().filter(|cost| cost.allocator != PREZERO);
+        peers.min_by(|a, b| value(a).total_cmp(&value(b)))
+    }
+
+    /// A counter of prezero's; 0 if there is none.
+    pub fn counter(&self, name: &str) -> u64 {
+        number(&self.stats, name).unwrap_or(0)
+    }
+
+    /// Bytes of ZERO requests.
+    pub fn zeroed(&self) -> u64 {
+        ["hit_bytes", "miss_bytes", "served_absent_bytes"]
+            .map(|name| self.counter(name))
+            .iter()
+            .sum()
+    }
+
+    /// `None` unless prezero and glibc ran.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let (ours, glibc) = (self.of(PREZERO)?, self.of(GLIBC)?);
+        let smallest = self.best(|cost| cost.rss_mib.median)?;
+        let gain = glibc.wall_s.median / ours.wall_s.median;
+        let much = self.zeroed() as f64 >= MUCH * glibc.wall_s.median;
+        Some(Verdict {
+            fast_enough: ours.wall_s.median <= SLOWEST * glibc.wall_s.median,
+            small_enough: ours.rss_mib.median <= LARGEST * smallest.rss_mib.median,
+            gains: much.then_some(gain >= GAIN),
+        })
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Wall seconds and peak MiB of allocators, and bytes of ZERO requests that were hits.
+    pub fn measured(results: &[(&str, f64, f64)], hit_bytes: u64) -> Measured {
+        let one = |value| Spread::of(vec![value]).unwrap();
+        let cost = |&(name, wall, rss): &(&str, f64, f64)| Cost {
+            allocator: name.into(),
+            wall_s: one(wall),
+            cpu_s: one(1.5 * wall),
+            rss_mib: one(rss),
+        };
+        Measured {
+            program: "sort".into(),
+            about: "sorts".into(),
+            results: results.iter().map(cost).collect(),
+            stats: serde_json::json!({"hit_bytes": hit_bytes}),
+        }
+    }
+
+    #[test]
+    fn speed_is_against_glibc_and_size_against_the_smallest_peer() {
+        let peers = [(GLIBC, 1.0, 100.0), ("jemalloc", 0.5, 120.0)];
+        let with = |wall, rss| {
+            let all: Vec<_> = peers.into_iter().chain([(PREZERO, wall, rss)]).collect();
+            measured(&all, 0).verdict().unwrap()
+        };
+        assert_eq!(
+            with(1.01, 110.0),
+            Verdict { fast_enough: true, small_enough: true, gains: None }
+        );
+        assert!(!with(1.02, 110.0).fast_enough && !with(1.0, 111.0).small_enough);
+    }
+
+    #[test]
+    fn only_a_program_that_zeroes_much_has_to_gain() {
+        let run = |wall, hits| measured(&[(GLIBC, 2.0, 1.0), (PREZERO, wall, 1.0)], hits);
+        assert_eq!(run(1.9, 2 << 30).verdict().unwrap().gains, Some(false));
+        assert_eq!(run(1.6, 2 << 30).verdict().unwrap().gains, Some(true));
+        assert_eq!(run(1.9, 1 << 20).verdict().unwrap().gains, None);
+        assert_eq!(measured(&[(PREZERO, 1.0, 1.0)], 0).verdict(), None);
+    }
+
+    #[test]
+    fn a_run_is_measured_with_its_children_and_its_failure_told() {
+        let run = once(
+            Command::new("sh")
+                .args(["-c", "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'"]),
+        )
+        .unwrap();
+        assert!(run.wall_s > 0.0 && run.cpu_s > 0.0 && run.rss_mib > 0.0, "{run:?}");
+        let error = once(Command::new("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3"), "{error}");
+    }
+}

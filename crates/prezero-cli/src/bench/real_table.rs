@@ -1,0 +1,178 @@
+//! The programs of `prezero bench real` as a person reads them.
+//!
+//! Wall time and peak size of each allocator, then what prezero did for the difference, then the
+//! verdict on each program.
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+
+use super::peers::{GLIBC, PREZERO};
+use super::real::{Cost, Measured, Report};
+
+/// The whole report as text.
+pub fn render(report: &Report) -> String {
+    let missing = |(name, mend): &(String, String)| format!("left out: {name}: {mend}\n");
+    let met = report.programs.iter().filter(|program| faults(program).is_empty()).count();
+    format!(
+        "{}\n{}{}{} runs each, interleaved, medians; the text has {} MiB\n\
+         \nwall time, s; x glibc and x best: theirs over prezero's\n{}\n\
+         \npeak resident, MiB, of the largest process; prezero's over the smallest peer's\n{}\n\
+         \nCPU time, s, children included; prezero's counters of its last run: bytes in MiB, scrubd in ms\n{}\n\
+         \n{}{met} of {} programs as asked: at most 1 % slower than glibc, at most 10 % above the smallest \
+         peer's peak,\nand 1.2x glibc where zeroed memory is asked for at 512 MiB/s or more\n",
+        report.machine,
+        report.field.absences(),
+        report.missing.iter().map(missing).collect::<String>(),
+        report.runs,
+        report.text_mib,
+        wall_table(report),
+        size_table(report),
+        account_table(report),
+        report.programs.iter().map(verdict).collect::<String>(),
+        report.programs.len()
+    )
+}
+
+fn wall_table(report: &Report) -> Table {
+    let mut table = started(report, &["x glibc", "x best", "best peer"]);
+    for program in &report.programs {
+        let wall = |cost: &Cost| cost.wall_s.median;
+        let ours = program.of(PREZERO).map(wall);
+        let best = program.best(wall);
+        let over = |theirs: Option<f64>| ratio(theirs, ours);
+        let last = [
+            over(program.of(GLIBC).map(wall)),
+            over(best.map(wall)),
+            best.map_or("-".into(), |best| best.allocator.clone()),
+        ];
+        table.add_row(row(report, program, wall, 3).chain(last));
+    }
+    finished(table)
+}
+
+fn size_table(report: &Report) -> Table {
+    let mut table = started(report, &["x least", "least"]);
+    for program in &report.programs {
+        let size = |cost: &Cost| cost.rss_mib.median;
+        let least = program.best(size);
+        let last = [
+            ratio(program.of(PREZERO).map(size), least.map(size)),
+            least.map_or("-".into(), |least| least.allocator.clone()),
+        ];
+        table.add_row(row(report, program, size, 0).chain(last));
+    }
+    finished(table)
+}
+
+fn account_table(report: &Report) -> Table {
+    let mut table = started(
+        report,
+        &[
+            "zero asked",
+            "hit",
+            "cleared",
+            "to kernel",
+            "plain",
+            "scrubbed",
+            "wasted",
+            "scrubd",
+            "net",
+        ],
+    );
+    for program in &report.programs {
+        let mib = |bytes: u64| format!("{:.0}", bytes as f64 / (1 << 20) as f64);
+        let counter = |name| program.counter(name);
+        let wasted: u64 =
+            ["waste_bytes", "unused_zero_bytes", "resident_zero_bytes"].map(counter).iter().sum();
+        let cost_ms = counter("daemon_cpu_ns") as f64 / 1e6;
+        let clear_ns = program.stats["clear_ns_per_page"].as_f64().unwrap_or(0.0);
+        let saved_ms = (counter("hit_bytes") / 4096) as f64 * clear_ns / 1e6;
+        let last = [
+            mib(program.zeroed()),
+            mib(counter("hit_bytes")),
+            mib(counter("miss_bytes")),
+            mib(counter("served_absent_bytes")),
+            counter("plain_requests").to_string(),
+            mib(counter("scrubbed_bytes") + counter("prefaulted_bytes")),
+            mib(wasted),
+            format!("{cost_ms:.0}"),
+            format!("{:+.0}", saved_ms - cost_ms),
+        ];
+        table.add_row(row(report, program, |cost| cost.cpu_s.median, 3).chain(last));
+    }
+    finished(table)
+}
+
+/// What a program misses, in words.
+fn faults(program: &Measured) -> Vec<&'static str> {
+    let Some(verdict) = program.verdict() else { return vec!["glibc or prezero did not run"] };
+    let told = [
+        (verdict.fast_enough, "slower than glibc"),
+        (verdict.small_enough, "larger than the smallest peer"),
+        (verdict.gains != Some(false), "zeroes much and gains too little"),
+    ];
+    told.into_iter().filter(|(met, _)| !met).map(|(_, words)| words).collect()
+}
+
+fn verdict(program: &Measured) -> String {
+    let faults = faults(program);
+    let mark = if faults.is_empty() { "met   " } else { "MISSED" };
+    let tail = if faults.is_empty() { String::new() } else { format!(": {}", faults.join(", ")) };
+    format!("{mark} {:<8} {}{tail}\n", program.program, program.about)
+}
+
+fn row<'a>(
+    report: &'a Report,
+    program: &'a Measured,
+    value: fn(&Cost) -> f64,
+    digits: usize,
+) -> impl Iterator<Item = String> + use<'a> {
+    let shown = move |cost: &Cost| format!("{:.digits$}", value(cost));
+    let values = report
+        .field
+        .allocators
+        .iter()
+        .map(move |allocator| program.of(&allocator.name).map_or("-".into(), shown));
+    [program.program.clone()].into_iter().chain(values)
+}
+
+fn ratio(part: Option<f64>, whole: Option<f64>) -> String {
+    part.zip(whole).map_or("-".into(), |(part, whole)| format!("{:.3}", part / whole))
+}
+
+fn started(report: &Report, last: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    let names = report.field.allocators.iter().map(|allocator| allocator.name.as_str());
+    table.set_header(["program"].into_iter().chain(names).chain(last.iter().copied()));
+    table
+}
+
+fn finished(mut table: Table) -> Table {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::real::tests::measured;
+    use super::*;
+
+    #[test]
+    fn a_program_that_misses_is_told_with_all_it_misses() {
+        let line = verdict(&measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 1.1, 120.0)], 1 << 30));
+        assert!(line.starts_with("MISSED sort"), "{line}");
+        for words in ["slower than glibc", "larger than the smallest", "gains too little"] {
+            assert!(line.contains(words), "{line}");
+        }
+        let line = verdict(&measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 0.9, 100.0)], 0));
+        assert!(line.starts_with("met    sort"), "{line}");
+    }
+
+    #[test]
+    fn ratios_say_nothing_without_both() {
+        assert_eq!(ratio(Some(3.0), Some(2.0)), "1.500");
+        assert_eq!(ratio(None, Some(2.0)), "-");
+    }
+}
