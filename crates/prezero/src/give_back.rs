@@ -17,7 +17,8 @@ impl<B: Backing> Zone<B> {
 
     /// Whether the zone holds resident memory that nobody uses, at a glance.
     pub(crate) fn holds_idle_memory(&self) -> bool {
-        self.stock.resident() > 0
+        self.holds_in_hand()
+            || self.stock.resident() > 0
             || self
                 .cpus
                 .iter()
@@ -36,6 +37,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn drain_all(&self) {
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
+                self.put_down(cpu, class, 0);
                 self.drain(cpu, class, |_| true);
             }
         }
@@ -48,6 +50,8 @@ impl<B: Backing> Zone<B> {
         while let Some(entry) = lists.zero.take(&old).or_else(|| lists.hot_cold.take(&old)) {
             self.return_to_buddy(entry.first, class.pages());
         }
+        // What is in hand grows old on the list, until the next look.
+        self.put_down(cpu, class, 0);
     }
 
     /// Gives back the resident free pages of up to `most` huge blocks whose last free is
