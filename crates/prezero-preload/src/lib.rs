@@ -77,6 +77,11 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
         // SAFETY: the caller's terms.
         return unsafe { next::malloc(size) };
     }
+    if let Some((heap, size)) = process::heap_with_hand_for(size)
+        && let Some(block) = heap.take_in_hand(size)
+    {
+        return block.as_ptr().cast();
+    }
     // SAFETY: the caller's terms.
     large(size, move |heap| heap.plain(size, Order::MIN), move || unsafe { next::malloc(size) })
 }
@@ -103,8 +108,9 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
-    match process::owner(ptr) {
-        Some(heap) => release(heap, ptr),
+    match process::owner_of(ptr) {
+        Some((heap, inside)) if heap.put_in_hand(inside) => {}
+        Some((heap, _)) => release(heap, ptr),
         None if arena::contains(ptr) => {}
         // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
         None => unsafe { next::free(ptr) },
@@ -280,7 +286,7 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
     }
 }
 
-/// Frees a block of the zone.
+/// Frees a block of the zone that did not fit into the hand.
 #[inline(never)]
 fn release(heap: &Heap, ptr: *mut c_void) {
     let errno = Errno::save();

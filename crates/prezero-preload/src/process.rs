@@ -19,9 +19,9 @@ use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use prezero_core::{Config, HUGE, MIN_THRESHOLD};
+use prezero_core::{Config, HUGE, HandSize, MIN_THRESHOLD};
 
-use crate::heap::Heap;
+use crate::heap::{Heap, Inside};
 use crate::message::Line;
 use crate::{env, fork, report};
 
@@ -61,6 +61,8 @@ struct Hot {
     bytes: AtomicUsize,
     /// Address of the zone's first byte; valid when `bytes` is not 0.
     base: AtomicUsize,
+    /// Bytes. The largest request that may be served from a hand; 0 until there is a zone.
+    most_in_hand: AtomicUsize,
     state: AtomicU8,
 }
 
@@ -68,6 +70,7 @@ static HOT: Hot = Hot {
     threshold: AtomicUsize::new(MIN_THRESHOLD),
     bytes: AtomicUsize::new(0),
     base: AtomicUsize::new(0),
+    most_in_hand: AtomicUsize::new(0),
     state: AtomicU8::new(UNTOUCHED),
 };
 static SLOT: Slot = Slot(UnsafeCell::new(MaybeUninit::uninit()));
@@ -89,6 +92,26 @@ pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
     }
     // SAFETY: bytes is not 0, so the slot was filled before.
     Some(unsafe { &filled().heap })
+}
+
+/// As [`owner`], with the bytes from the zone's beginning to `ptr`.
+#[inline(always)]
+pub fn owner_of(ptr: *const c_void) -> Option<(&'static Heap, Inside)> {
+    let bytes = HOT.bytes.load(Ordering::Acquire);
+    let offset = ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed));
+    // SAFETY: as in `owner`; and what `Inside` says was just checked.
+    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(offset)) })
+}
+
+/// The heap, if there is one already and it may have a block of `bytes` in hand.
+#[inline(always)]
+pub fn heap_with_hand_for(bytes: usize) -> Option<(&'static Heap, HandSize)> {
+    // Acquire: pairs with the store in `start`, which comes after the heap's.
+    if bytes.wrapping_sub(1) >= HOT.most_in_hand.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: the bound is not 0, so the slot was filled before; and it is `HandSize::MOST`.
+    Some(unsafe { (&filled().heap, HandSize::holding_unchecked(bytes)) })
 }
 
 /// The heap for a request of `bytes`, made now if this is the first.
@@ -142,6 +165,7 @@ fn start(bytes: usize) -> Option<&'static Heap> {
             process.heap.zone().allow_scrubd();
             HOT.base.store(process.heap.base(), Ordering::Relaxed);
             HOT.bytes.store(process.heap.bytes(), Ordering::Release);
+            HOT.most_in_hand.store(HandSize::MOST, Ordering::Release);
             (READY, process.config.threshold)
         }
         Made::NotYet(threshold) => (UNTOUCHED, threshold),

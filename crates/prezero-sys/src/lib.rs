@@ -5,6 +5,7 @@
 //! | [`memory`] | a reserved address range, and lazily backed metadata arrays |
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`rseq`] | restartable sequences, and the membarrier that revokes them |
+//! | [`hand`] | a word for each CPU, taken and put in restartable sequences |
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -13,6 +14,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membarrier");
 
+pub mod hand;
 pub mod memory;
 pub mod rseq;
 pub mod thread;

@@ -16,6 +16,9 @@ use crate::memory::Reservation;
 
 /// Offset in `struct rseq` of the 8-byte address of the open section's descriptor.
 pub const RSEQ_CS: usize = 8;
+/// Offset of the CPU number, negative while the thread is not registered.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const CPU_ID: usize = 4;
 /// The four bytes that must stand before an abort handler, so that a forged descriptor cannot
 /// send the thread just anywhere. What glibc registers with on x86.
 pub const SIGNATURE: u32 = 0x5305_3053;
@@ -71,28 +74,30 @@ pub fn membarrier_rseq() -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod x86_64 {
-    use super::{Rseq, SIGNATURE};
+pub(crate) mod x86_64 {
+    use super::{CPU_ID, Rseq, SIGNATURE};
     use crate::memory::{GRAIN, Reservation};
     use std::arch::asm;
     use std::ffi::{CStr, c_long};
     use std::marker::PhantomData;
     use std::ptr::NonNull;
 
-    /// Offset of the CPU number, negative while the thread is not registered.
-    const CPU_ID: usize = 4;
     /// Bytes in the first version of `struct rseq`, which every kernel accepts.
     const AREA_LEN: usize = 32;
     const UNREGISTERED: i32 = -1;
     const FLAG_UNREGISTER: u32 = 1;
 
-    pub(super) fn registered_by_libc() -> Option<Rseq> {
+    /// Where glibc has every thread's area, from the thread pointer; `None` if it registers
+    /// none.
+    pub(crate) fn offset_of_libc() -> Option<isize> {
         // SAFETY: the types are those that glibc documents for its two symbols.
         let (offset, size) =
             unsafe { (read::<isize>(c"__rseq_offset")?, read::<u32>(c"__rseq_size")?) };
-        if size == 0 {
-            return None;
-        }
+        (size != 0).then_some(offset)
+    }
+
+    pub(super) fn registered_by_libc() -> Option<Rseq> {
+        let offset = offset_of_libc()?;
         let area = NonNull::new(thread_pointer().wrapping_offset(offset))?;
         // SAFETY: a size above zero says that the area exists in every thread; the kernel
         // changes the number at will, hence volatile.

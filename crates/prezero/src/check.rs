@@ -4,7 +4,7 @@ use crate::backing::Backing;
 use crate::page::{Order, PAGE, PageId};
 use crate::quicklist::{Class, Held};
 use crate::state::{PageState, Tally};
-use crate::stats::{Counter, FreeState, Gauges, Snapshot};
+use crate::stats::{Counter, Counters, FreeState, Gauges, Snapshot};
 use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
@@ -30,8 +30,10 @@ impl<B: Backing> Zone<B> {
     /// All counters, and the zone as it stands. Walks the free blocks: some
     /// microseconds for each GiB in use.
     pub fn snapshot(&self) -> Snapshot {
+        let in_hands = Counters::new();
+        self.cpus.iter().for_each(|cpu| cpu.grip.count(&in_hands));
         let counters = self.cpus.iter().map(|cpu| &cpu.counters);
-        Snapshot::gather(counters.chain([&self.daemon.counters]), self.gauges())
+        Snapshot::gather(counters.chain([&self.daemon.counters, &in_hands]), self.gauges())
     }
 
     fn gauges(&self) -> Gauges {
@@ -65,6 +67,10 @@ impl<B: Backing> Zone<B> {
                     add(self.states.tally(entry.first, class.pages()));
                 }
             }
+        }
+        for (first, class) in self.in_hand() {
+            gauges.quicklist_hot_cold_bytes += class.pages() as u64 * PAGE as u64;
+            add(self.states.tally(first, class.pages()));
         }
         if let Some(claimed) = self.claim.held() {
             add(self.states.tally(claimed.first, claimed.pages));
@@ -148,6 +154,9 @@ impl<B: Backing> Zone<B> {
                     }
                 }
             }
+        }
+        for (first, class) in self.in_hand() {
+            visit(first, class.pages())?;
         }
         if let Some(claimed) = self.claim.held() {
             visit(claimed.first, claimed.pages)?;

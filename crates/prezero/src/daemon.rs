@@ -30,7 +30,7 @@ use crate::pressure::{CpuRank, Memory, Pressure};
 use crate::scrub::{Host, Mood, Scrubber, Step};
 use crate::stats::{Counter, Counters};
 use crate::topology::Topology;
-use crate::zone::Zone;
+use crate::zone::{Cpu, Zone};
 
 /// scrubd's stack. It recurses nowhere; the deepest frame reads a file into a buffer.
 const STACK: usize = 128 << 10;
@@ -73,7 +73,7 @@ const SHUN_NS: u64 = 2_000_000;
 const SHUN_DOUBLINGS: u32 = 7;
 /// The daemon's word: what a free must do about it.
 const AWAKE: u32 = 0;
-const DOZING: u32 = 1;
+pub(crate) const DOZING: u32 = 1;
 const PARKED: u32 = 2;
 /// Not started; `zone` says whether it may be.
 const UNBORN: u32 = 3;
@@ -113,6 +113,19 @@ impl Daemon {
             DOZING if pages < WAKE_PAGES => {}
             _ => self.rouse(zone, pages),
         }
+    }
+
+    /// The word that says whether scrubd looks after what lies in hands: while it is
+    /// [`DOZING`] or less.
+    #[inline]
+    pub(crate) fn gate(&self) -> &AtomicU32 {
+        &self.word
+    }
+
+    /// Opens the gate of the hands for a test, which is its own scrubd.
+    #[cfg(test)]
+    pub(crate) fn open_gate(&self) {
+        self.word.store(AWAKE, SeqCst);
     }
 
     /// Whether scrubd sleeps so long that nobody turns the clock.
@@ -382,7 +395,8 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn frees(&self) -> u64 {
-        self.zone.cpus.iter().map(|cpu| cpu.counters.get(Counter::Frees)).sum()
+        let frees = |cpu: &Cpu| cpu.counters.get(Counter::Frees) + cpu.grip.frees();
+        self.zone.cpus.iter().map(frees).sum()
     }
 
     fn account(&mut self, cpu_ns: u64) {
@@ -402,6 +416,7 @@ struct ThisThread {
 
 impl ThisThread {
     fn new(cpus: usize) -> ThisThread {
+        prezero_sys::hand::enable();
         // Without the membarrier nobody could revoke a piece: then claim no such thing.
         let rseq = if rseq::membarrier_register() { Rseq::of_current_thread() } else { None };
         let shunned = vec![(0, 0); cpus].into_boxed_slice();

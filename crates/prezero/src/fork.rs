@@ -59,6 +59,10 @@ impl<B: Backing> Zone<B> {
             cpu.counters.reset();
         }
         self.daemon.after_fork_in_child();
+        self.put_down_in_child();
+        for cpu in self.cpus.iter() {
+            cpu.grip.reset();
+        }
         if let Some(claimed) = self.claim.inherit() {
             self.return_to_buddy(claimed.first, claimed.pages);
         }

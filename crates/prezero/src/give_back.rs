@@ -17,7 +17,8 @@ impl<B: Backing> Zone<B> {
 
     /// Whether the zone holds resident memory that nobody uses, at a glance.
     pub(crate) fn holds_idle_memory(&self) -> bool {
-        self.stock.resident() > 0
+        self.holds_in_hand()
+            || self.stock.resident() > 0
             || self
                 .cpus
                 .iter()
@@ -37,6 +38,7 @@ impl<B: Backing> Zone<B> {
         let mut any = false;
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
+                any |= self.put_down(cpu, class, 0);
                 any |= self.drain(cpu, class, |_| true);
             }
         }
@@ -52,6 +54,8 @@ impl<B: Backing> Zone<B> {
             self.return_to_buddy(entry.first, class.pages());
             any = true;
         }
+        // What is in hand grows old on the list, until the next look.
+        self.put_down(cpu, class, 0);
         any
     }
 

@@ -14,6 +14,7 @@
 //! | zone | one contiguous range of pages with one [`Backing`] |
 //! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band |
 //! | quicklist | per CPU and size: one hot-cold list in LRU order, one zero list |
+//! | hand | per CPU and size: the dirty block freed last, taken and put without an atomic operation |
 //! | scrub, prefault | dirty to zero, absent to zero; both done by scrubd |
 //! | refile | scrub a block of a hot-cold list and move it to the zero list |
 //! | hit, miss, waste | a ZERO request served by zero pages; one cleared inline; zero pages given to somebody who did not ask |
@@ -51,7 +52,7 @@
 //! # Files, in the order in which memory flows
 //!
 //! `backing` (the kernel), `state` and `buddy` (what is free, and what it holds),
-//! `stock`, `quicklist`, `zone` with `search` and `trust` (requests), `settle`,
+//! `stock`, `quicklist`, `hand`, `zone` with `search` and `trust` (requests), `settle`,
 //! `put_back` and `fork` (what comes back), `claim`, `scrub`,
 //! `give_back`, `governor`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
 //! `stats`, `report`, `summary` and `check` (what people see).
@@ -91,6 +92,8 @@ mod fork;
 mod give_back;
 #[cfg(not(loom))]
 mod governor;
+#[cfg(not(loom))]
+mod hand;
 #[cfg(not(loom))]
 mod knobs;
 #[cfg(not(loom))]
@@ -137,6 +140,7 @@ pub use {
     check::Flaw,
     clear::Use,
     config::*,
+    hand::{HandBlock, HandSize},
     knobs::{KNOBS, Knob},
     stats::*,
     topology::Topology,

@@ -1,8 +1,8 @@
-//! Where a free block goes: this CPU's quicklists, then the buddy.
+//! Where a free block goes: this CPU's quicklists, those of a CPU that lacks it, the buddy.
 
 use crate::backing::Backing;
 use crate::page::PageId;
-use crate::quicklist::{BATCH, Class, Entry, Held};
+use crate::quicklist::{BATCH, Class, Entry, Held, Lists};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
@@ -14,10 +14,16 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn put_back(&self, cpu: &Cpu, first: PageId, pages: u32, held: Held, tally: Tally) {
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
         let Some(class) = class else { return self.put_to_buddy(first, pages, tally) };
+        self.file(cpu, class, Entry::new(first, held, self.tick_of_free(pages)));
+    }
+
+    /// Onto a CPU's lists, the buddy if they are full.
+    #[inline]
+    pub(crate) fn file(&self, cpu: &Cpu, class: Class, entry: Entry) {
         let lists = &cpu.lists[class.index()];
-        let entry = lists.stamp(Entry::new(first, held, self.tick_of_free(pages)));
+        let entry = lists.stamp(entry);
         let slots = class.slots();
-        if held == Held::Zero {
+        if entry.held == Held::Zero {
             if lists.zero.push(entry, slots).is_ok() {
                 return;
             }
@@ -28,16 +34,40 @@ impl<B: Backing> Zone<B> {
         }
         self.overflow(cpu, class, BATCH.min(slots));
         if lists.hot_cold.push(entry, slots).is_err() {
-            self.put_to_buddy(first, pages, tally);
+            let tally = self.states.tally(entry.first, class.pages());
+            self.put_to_buddy(entry.first, class.pages(), tally);
         }
     }
 
-    /// Moves the coldest blocks of a hot-cold list to the buddy, zero state and all.
+    /// Notes that this CPU has no block of this size left: what overflows elsewhere is sent
+    /// here. One thread may allocate what another frees, and the blocks must come back.
+    #[cold]
+    pub(crate) fn hungry(&self, pages: u32) {
+        if let Some(class) = Class::of(pages) {
+            let cpu = prezero_sys::thread::current_cpu() as u32 + 1;
+            let word = &self.hungry[class.index()];
+            if word.load(Relaxed) != cpu {
+                word.store(cpu, Relaxed);
+            }
+        }
+    }
+
+    /// Moves the coldest blocks of a hot-cold list, zero state and all, to the CPU that lacks
+    /// them if there is one, or to the buddy.
     #[cold]
     pub(crate) fn overflow(&self, cpu: &Cpu, class: Class, blocks: usize) {
         let lists = &cpu.lists[class.index()];
+        let hungry = self.hungry[class.index()].load(Relaxed) as usize;
+        let hungry = hungry.checked_sub(1).and_then(|number| self.cpus.get(number));
+        let theirs = hungry.filter(|&other| !std::ptr::eq(other, cpu));
+        let theirs = theirs.map(|other| &other.lists[class.index()]);
         for _ in 0..blocks {
             let Some(entry) = lists.hot_cold.take_coldest(lists.newest(), |_| true) else { return };
+            let sent =
+                |there: &Lists| there.hot_cold.push(there.stamp(entry), class.slots()).is_ok();
+            if theirs.is_some_and(sent) {
+                continue;
+            }
             cpu.counters.bump(Counter::BuddyOverflows);
             let tally = self.states.tally(entry.first, class.pages());
             self.put_to_buddy(entry.first, class.pages(), tally);

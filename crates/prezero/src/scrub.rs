@@ -161,11 +161,13 @@ impl<H: Host> Scrubber<H> {
     fn refile<B: Backing>(&mut self, zone: &Zone<B>, stop: Order, tick: u32) -> Option<Step> {
         for (cpu, lists) in zone.cpus.iter().enumerate() {
             for class in Class::largest_first().filter(|c| c.order() >= stop) {
+                let wanted = self.governor.quick_target(class);
+                if lists.lists[class.index()].zero.entries().count() < wanted {
+                    zone.put_down(lists, class, ticks(REST_NS) + 1);
+                }
                 let lists = &lists.lists[class.index()];
                 let rested = |e: Entry| u32::from(e.age(tick)) > ticks(REST_NS);
-                if !lists.hot_cold.entries().any(rested)
-                    || lists.zero.entries().count() >= self.governor.quick_target(class)
-                {
+                if !lists.hot_cold.entries().any(rested) || lists.zero.entries().count() >= wanted {
                     continue;
                 }
                 let bytes = class.pages() as usize * PAGE;
@@ -388,8 +390,11 @@ fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     for cpu in zone.cpus.iter() {
         cpu.demand.add_to(&mut demand);
         returned += cpu.demand.returned();
-        asked += cpu.counters.get(Counter::MissBytes) + cpu.counters.get(Counter::PlainBytes);
-        freed += cpu.counters.get(Counter::FreeBytes);
+        let in_hand = Counters::new();
+        cpu.grip.count(&in_hand);
+        let sum = |c| cpu.counters.get(c) + in_hand.get(c);
+        asked += sum(Counter::MissBytes) + sum(Counter::PlainBytes);
+        freed += sum(Counter::FreeBytes);
         absent += cpu.counters.get(Counter::AbsentBytes);
         hit += cpu.counters.get(Counter::HitBytes);
         wasted += cpu.counters.get(Counter::WasteBytes);

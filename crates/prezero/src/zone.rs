@@ -20,8 +20,9 @@ use crate::clock::{Clock, REST_NS, age, ticks};
 use crate::config::{Config, EngineChoice};
 use crate::daemon::Daemon;
 use crate::demand::Demand;
+use crate::hand::{Grip, HandSize};
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Zero};
-use crate::quicklist::{self, CLASSES, Class, Entry, Held, Lists};
+use crate::quicklist::{self, CLASSES, Class, Entry, GRANULE, Held, Lists};
 use crate::settle::Residency;
 use crate::state::{PageState, StateMap};
 use crate::stats::{Counter, Counters};
@@ -36,6 +37,7 @@ pub(crate) struct Cpu {
     pub(crate) demand: Demand,
     /// Hits until the next sample (see `trust.rs`).
     pub(crate) countdown: AtomicU32,
+    pub(crate) grip: Grip,
     pub(crate) lists: [Lists; CLASSES],
 }
 
@@ -81,6 +83,8 @@ pub struct Zone<B> {
     pub(crate) freed_at: Meta<AtomicU32>,
     /// The CPU that last freed something into the buddy: a hint where it will be used.
     pub(crate) freed_on: AtomicU32,
+    /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
+    pub(crate) hungry: [AtomicU32; CLASSES],
     pub(crate) clock: Clock,
     pub(crate) trust: Trust,
     pub(crate) daemon: Daemon,
@@ -146,6 +150,7 @@ impl<B: Backing> Zone<B> {
             claim: Claim::new(),
             freed_at: Meta::new((pages / HUGE_PAGES) as usize).map_err(ZoneError::Records)?,
             freed_on: AtomicU32::new(0),
+            hungry: [const { AtomicU32::new(0) }; CLASSES],
             clock: Clock::new(now_ns),
             trust: Trust::new(config.verify),
             daemon: Daemon::new(),
@@ -185,6 +190,7 @@ impl<B: Backing> Zone<B> {
             cpu.demand.note(pages);
             return Some(self.hand_out_zero(cpu, first, pages));
         }
+        self.put_down_own(pages);
         let first = self.slow_zero(cpu, pages, align, first_use)?;
         Some(self.make_zero(cpu, first, pages))
     }
@@ -205,6 +211,13 @@ impl<B: Backing> Zone<B> {
     /// Plain: a block as it is. Prefers dirty and hot; takes zero last of what is resident.
     #[inline]
     pub fn plain(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
+        if pages.is_multiple_of(GRANULE)
+            && align.pages() <= GRANULE
+            && let Some(size) = HandSize::holding(pages as usize * PAGE)
+            && let Some(block) = self.take_in_hand(size)
+        {
+            return Some(block.into());
+        }
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
         cpu.counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
@@ -215,6 +228,7 @@ impl<B: Backing> Zone<B> {
                 return Some(Block::new(entry.first, pages));
             }
         }
+        self.hungry(pages);
         let first = self.slow_plain(cpu, pages, align)?;
         Some(Block::new(first, pages))
     }
@@ -224,11 +238,13 @@ impl<B: Backing> Zone<B> {
     pub fn free<C: Content>(&self, block: Block<C>) {
         let (first, pages) = (block.first(), block.pages());
         let cpu = self.cpu();
-        cpu.counters.bump(Counter::Frees);
-        cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
         let tally = self.settle(cpu, first, pages);
-        self.put_back(cpu, first, pages, Held::Mixed, tally);
-        self.daemon.nudge(self, pages);
+        if !self.took_in_hand(first, pages) {
+            cpu.counters.bump(Counter::Frees);
+            cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
+            self.put_back(cpu, first, pages, Held::Mixed, tally);
+            self.daemon.nudge(self, pages);
+        }
     }
 
     /// Gives a block back that its owner knows to be zero still: never written, or

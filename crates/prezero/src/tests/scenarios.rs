@@ -2,6 +2,7 @@
 
 mod forks;
 mod give_back;
+mod hands;
 mod requests;
 mod scrubbing;
 mod trust;
@@ -9,7 +10,6 @@ mod trust;
 use super::fake::pass;
 use super::world::{WINDOW_NS, World};
 use crate::page::{Block, Dirty, Order, PAGE, PageId, Zero};
-use crate::quicklist::Class;
 use crate::scrub::Mood;
 use crate::state::Tally;
 
@@ -58,9 +58,7 @@ impl World {
 
     /// Empties all lists into the buddy.
     fn drain(&self) {
-        for cpu in self.zone.cpus.iter() {
-            Class::largest_first().for_each(|class| _ = self.zone.drain(cpu, class, |_| true));
-        }
+        self.zone.drain_all();
     }
 
     /// A burst of demand in each of `n` windows of the governor.

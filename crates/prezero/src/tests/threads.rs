@@ -96,7 +96,10 @@ fn work(zone: &Zone<Anonymous>, tag: u8, seed: u32) {
 
 fn hammered(knobs: impl FnOnce(&mut Config)) -> Zone<Anonymous> {
     let backing = Anonymous::reserve(HUGE_BLOCKS * HUGE).unwrap();
-    Zone::with_clock(backing, &config(HUGE_BLOCKS, knobs), fast).unwrap()
+    let zone = Zone::with_clock(backing, &config(HUGE_BLOCKS, knobs), fast).unwrap();
+    assert!(prezero_sys::hand::enable(), "a kernel and a libc with restartable sequences");
+    zone.daemon.open_gate();
+    zone
 }
 
 /// Workers on `workers`, a scrubber on `scrubber`, until scrubd has had to give up a

@@ -1,0 +1,203 @@
+//! A word for each CPU that its threads take and put with plain instructions.
+//!
+//! A compare-and-swap costs 5 ns even on a line that nobody else wants; a restartable
+//! sequence (see [`rseq`](crate::rseq)) costs one store more than the work itself. Inside
+//! one, a thread is alone on its CPU: it reads the word, decides, and commits by one store.
+//!
+//! Others get at a word without the CPU's threads taking notice, in three steps that need
+//! no lock: [`mark`](Hand::mark) it by compare-and-swap, so that no section that begins
+//! from now on touches it; [`membarrier_rseq`](crate::rseq::membarrier_rseq), after which
+//! none that began earlier is under way; [`collect`](Hand::collect) it, if it still bears
+//! the mark. Of two that mark one word at most one has his mark on it at the end, because
+//! each has a token of his own.
+//!
+//! A thread's last section stays written down in its area, for the kernel to look at: code
+//! that uses hands must never be unmapped.
+//!
+//! An empty hand is 0. A word is a payload of 32 bits, not 0, and a tag of 15 in its top half;
+//! the top bit is the mark, and the tag of a marked word is its token.
+
+use std::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
+
+use crate::memory::Plain;
+
+/// See the module. All-zero bytes are an empty hand.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct Hand(AtomicU64);
+
+// SAFETY: an atomic, for which zero bytes are a valid value, without a destructor.
+unsafe impl Plain for Hand {}
+
+const TAG_SHIFT: u32 = 48;
+const TAG: u32 = (1 << 15) - 1;
+const MARK: u64 = 1 << 63;
+
+/// Where a thread's `struct rseq` lies from its thread pointer; 0 while hands are not in use.
+static AREA: AtomicIsize = AtomicIsize::new(0);
+
+/// Puts hands in use, if that can be: false where glibc registers no restartable sequences
+/// (before 2.35, under an emulator or a filter), or the kernel has no membarrier for them
+/// (before 5.10), or no section is written for this architecture. Asks the dynamic linker,
+/// which locks and may allocate.
+pub fn enable() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if crate::rseq::membarrier_register()
+        && let Some(offset) = crate::rseq::x86_64::offset_of_libc()
+    {
+        AREA.store(offset, Ordering::Relaxed);
+        return true;
+    }
+    false
+}
+
+/// What a hand holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held(u64);
+
+impl Held {
+    /// A payload that is not 0, and the low 15 bits of a tag.
+    #[inline(always)]
+    pub const fn new(payload: u32, tag: u32) -> Held {
+        Held((payload as u64) | ((tag & TAG) as u64) << TAG_SHIFT)
+    }
+
+    /// The payload.
+    #[inline(always)]
+    pub const fn payload(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The tag, 15 bits.
+    #[inline]
+    pub const fn tag(self) -> u32 {
+        (self.0 >> TAG_SHIFT) as u32 & TAG
+    }
+}
+
+/// What a collector of marked words goes by: his own among 2^15.
+#[derive(Clone, Copy, Debug)]
+pub struct Token(u32);
+
+impl Token {
+    /// The next.
+    pub fn next() -> Token {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        Token(LAST.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Hand {
+    /// What it holds, marked or not.
+    pub fn peek(&self) -> Option<Held> {
+        let word = self.0.load(Ordering::Acquire);
+        (word != 0).then_some(Held(word & !MARK))
+    }
+
+    /// Marks a hand that holds exactly `held`. True if it did.
+    pub fn mark(&self, held: Held, token: Token) -> bool {
+        let marked = Held::new(held.payload(), token.0).0 | MARK;
+        self.0.compare_exchange(held.0, marked, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes what was marked with `token`. To be called after the membarrier.
+    pub fn collect(&self, token: Token) -> Option<u32> {
+        self.end(token, 0)
+    }
+
+    /// Lets go of what was marked with `token`, because there was no membarrier. The tag is
+    /// lost: it is the token's now.
+    pub fn unmark(&self, token: Token) {
+        let word = self.0.load(Ordering::Relaxed);
+        self.end(token, word & !MARK);
+    }
+
+    fn end(&self, token: Token, to: u64) -> Option<u32> {
+        let word = self.0.load(Ordering::Acquire);
+        let payload = word as u32;
+        let ours = word != 0 && word == (Held::new(payload, token.0).0 | MARK);
+        let taken =
+            || self.0.compare_exchange(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        (ours && taken()).then_some(payload)
+    }
+
+    /// Takes what it holds, marked or not.
+    ///
+    /// # Safety
+    /// No other thread of this process runs: it is the child of a fork.
+    pub unsafe fn take_alone(&self) -> Option<Held> {
+        let word = self.0.swap(0, Ordering::AcqRel);
+        (word != 0).then_some(Held(word & !MARK))
+    }
+}
+
+/// What a CPU has of its own, some hands among it.
+///
+/// # Safety
+/// At `OFFSET` bytes from the beginning of a value lies a `[Hand; COUNT]`, and at `LAST` an
+/// `AtomicU64` that nobody else writes to.
+pub unsafe trait Hands: Sync {
+    /// Bytes before the first.
+    const OFFSET: usize;
+    /// How many there are.
+    const COUNT: usize;
+    /// Bytes before the number of the hand that something was last put into.
+    const LAST: usize;
+}
+
+/// Takes what the hand number `which` of this thread's CPU holds, of one `T` for each CPU.
+/// `None` if the hand is empty or marked, or not in use,
+/// or there is no such hand.
+#[inline(always)]
+pub fn take<T: Hands>(cpus: &[T], which: usize) -> Option<Held> {
+    let area = AREA.load(Ordering::Relaxed);
+    if area == 0 || which >= T::COUNT {
+        return None;
+    }
+    // SAFETY: hands are in use, so that is where this thread's area lies; there is such a
+    // hand.
+    unsafe { sections::take(cpus, which, area) }
+}
+
+/// Puts `held` into the hand number `which` of this thread's CPU, if it is empty, and `gate`
+/// is at most `MOST` at that moment: the `T` of that CPU.
+#[inline(always)]
+pub fn put<'a, T: Hands, const MOST: u32>(
+    cpus: &'a [T],
+    which: usize,
+    held: Held,
+    gate: &AtomicU32,
+) -> Option<&'a T> {
+    let area = AREA.load(Ordering::Relaxed);
+    if area == 0 || which >= T::COUNT {
+        return None;
+    }
+    // SAFETY: as in `take`.
+    unsafe { sections::put::<T, MOST>(cpus, which, held, gate, area) }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod sections;
+/// No section is written for this architecture, and hands are never in use.
+#[cfg(not(target_arch = "x86_64"))]
+mod sections {
+    use super::{Hands, Held};
+    use std::sync::atomic::AtomicU32;
+
+    pub(super) unsafe fn take<T: Hands>(_: &[T], _: usize, _: isize) -> Option<Held> {
+        None
+    }
+
+    pub(super) unsafe fn put<'a, T: Hands, const MOST: u32>(
+        _: &'a [T],
+        _: usize,
+        _: Held,
+        _: &AtomicU32,
+        _: isize,
+    ) -> Option<&'a T> {
+        None
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;

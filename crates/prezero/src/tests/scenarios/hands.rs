@@ -1,0 +1,126 @@
+//! The block in the hand: who gets it, and who sees it.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use prezero_sys::thread;
+
+use super::super::world::{World, is_zero};
+use super::{ANY, SMALL, bytes};
+use crate::quicklist::{BATCH, Class};
+use crate::stats::Counter;
+
+#[test]
+fn what_was_freed_last_comes_back_first_and_everything_is_counted() {
+    let world = World::new(1);
+    let first = world.plain(SMALL);
+    let page = first.first();
+    world.soil(first);
+    let on_lists = |world: &World| {
+        let lists = &world.zone.cpu().lists[Class::of(SMALL).unwrap().index()];
+        lists.hot_cold.entries().count()
+    };
+    assert_eq!((world.zone.in_hand().count(), on_lists(&world)), (1, 0));
+
+    let again = world.plain(SMALL);
+
+    assert_eq!(again.first(), page);
+    assert_eq!(world.zone.in_hand().count(), 0);
+    let other = world.plain(SMALL);
+    world.soil(again);
+    world.soil(other);
+    assert_eq!((world.zone.in_hand().count(), on_lists(&world)), (1, 1), "a hand holds one");
+    let counted = |counter| world.count(counter);
+    assert_eq!((counted(Counter::PlainRequests), counted(Counter::Frees)), (3, 3));
+    assert_eq!(counted(Counter::FreeBytes), 3 * bytes(SMALL));
+    world.assert_sound();
+}
+
+#[test]
+fn a_request_for_zero_clears_what_is_in_hand() {
+    let world = World::new(1);
+    let block = world.zero(SMALL);
+    let page = block.first();
+    world.soil(block);
+    assert_eq!(world.zone.in_hand().count(), 1);
+
+    let again = world.zero(SMALL);
+
+    assert_eq!(again.first(), page);
+    assert!(is_zero(&world.zone, &again));
+    assert_eq!(world.count(Counter::Misses), 1);
+    world.zone.free(again);
+    world.assert_sound();
+}
+
+#[test]
+fn what_rests_in_a_hand_is_scrubbed_where_zero_is_wanted() {
+    let mut world = World::new(1);
+    world.soil(world.zero(SMALL));
+    assert_eq!(world.zone.in_hand().count(), 1);
+
+    world.scrub();
+
+    assert_eq!(world.zone.in_hand().count(), 0);
+    let block = world.zone.only_zero(SMALL, ANY).expect("a zero block");
+    assert!(is_zero(&world.zone, &block));
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn a_hand_stays_closed_without_a_scrubd_to_open_it() {
+    let world = World::new(1);
+    world.zone.daemon.after_fork_in_child(); // unborn
+    world.soil(world.plain(SMALL));
+    assert_eq!(world.zone.in_hand().count(), 0);
+}
+
+#[test]
+fn what_the_owner_remapped_never_comes_to_hand() {
+    let world = World::new(1);
+    world.soil(world.plain(SMALL));
+    let block = world.plain(SMALL);
+    world.zone.mark_foreign(block.first(), 1);
+
+    world.zone.free(block);
+
+    assert_eq!(world.zone.in_hand().count(), 0);
+    assert_eq!(world.tally().foreign, 0, "replaced");
+    world.assert_sound();
+}
+
+#[test]
+fn the_child_of_a_fork_finds_what_was_in_hand() {
+    let world = World::new(1);
+    world.soil(world.plain(SMALL));
+    let page = world.zone.in_hand().next().unwrap().0;
+
+    world.zone.before_fork();
+    world.zone.after_fork_in_child();
+
+    assert_eq!(world.zone.in_hand().count(), 0);
+    let block = world.plain(SMALL);
+    assert_eq!(block.first(), page);
+    assert_eq!((world.count(Counter::PlainRequests), world.count(Counter::Frees)), (1, 0));
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn what_overflows_goes_to_the_cpu_that_lacks_it() {
+    let world = World::new(4);
+    let class = Class::of(SMALL).unwrap();
+    let here = thread::current_cpu();
+    let other = (here + 1) % world.zone.cpus.len();
+    if other == here {
+        return; // a machine with one CPU
+    }
+    let blocks: Vec<_> = (0..class.slots() + 2).map(|_| world.plain(SMALL)).collect();
+    world.zone.hungry[class.index()].store(other as u32 + 1, Relaxed);
+
+    blocks.into_iter().for_each(|block| world.soil(block));
+
+    let there = &world.zone.cpus[other].lists[class.index()];
+    assert_eq!(there.hot_cold.entries().count(), BATCH);
+    world.assert_sound();
+}
