@@ -25,9 +25,12 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
 	PYTHON=$(CURDIR)/$(PYTHON) tests/programs.sh $(BIN)
 
-bench: build $(PYTHON) ## the grid and the NumPy rounds against five allocators (20 minutes)
+bench: build $(PYTHON) ## grid, NumPy rounds, patterns of demand and real programs (30 minutes)
 	$(BIN) bench grid --idle all
 	$(BIN) bench numpy --python $(PYTHON)
+	$(BIN) bench waste
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
+	$(BIN) bench real --python $(PYTHON)
 
 lint: ## formatting and clippy, as CI runs them
 	$(CARGO) fmt --all --check

@@ -1,12 +1,9 @@
 // Makes the compiler work: what it compiles is the C++ library's templates.
 #include <algorithm>
-#include <functional>
 #include <iostream>
 #include <map>
-#include <random>
 #include <regex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 int main(int, char **argv)
@@ -14,13 +11,11 @@ int main(int, char **argv)
 	std::regex pattern(argv[1]);
 	std::string text(argv[2]);
 	std::map<std::string, std::vector<double>> found;
-	std::unordered_map<std::string, std::function<int(int)>> actions;
-	std::mt19937_64 random;
 	std::vector<std::pair<std::string, int>> pairs;
 
 	std::sort(pairs.begin(), pairs.end());
 	std::stable_sort(pairs.begin(), pairs.end());
 	for (std::sregex_iterator at(text.begin(), text.end(), pattern), end; at != end; ++at)
-		found[at->str()].push_back(double(random()));
-	std::cout << found.size() << actions.size() << std::regex_replace(text, pattern, "x");
+		found[at->str()].push_back(at->position());
+	std::cout << found.size() << "" << std::regex_replace(text, pattern, "x");
 }

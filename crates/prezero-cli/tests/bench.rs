@@ -78,6 +78,21 @@ fn a_pattern_is_played_and_told_burst_by_burst() {
 }
 
 #[test]
+fn a_real_program_is_measured_from_outside() {
+    let arguments =
+        ["real", "--only", "sort", "--runs", "1", "--text-mib", "1", "--peers", "glibc"];
+    let output = bench(&[&arguments[..], &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+
+    let glibc = &report["programs"][0]["results"][0];
+    assert_eq!(glibc["allocator"], "glibc");
+    for figure in ["wall_s", "cpu_s", "rss_mib"] {
+        assert!(glibc[figure]["median"].as_f64() > Some(0.0), "{figure}: {glibc}");
+    }
+}
+
+#[test]
 fn mistakes_are_refused_in_one_line() {
     for (arguments, status, line) in [
         (&["grid", "--runs", "3"][..], 1, "prezero: bench: --runs 3: too few; give 15 or more"),
@@ -91,6 +106,8 @@ fn mistakes_are_refused_in_one_line() {
         (&["grid", "--idle", "maybe"], 2, "prezero: invalid value 'maybe' for '--idle"),
         (&["waste", "--only", "often"], 1, "prezero: bench: --only often: no such pattern"),
         (&["waste", "--times", "0"], 1, "prezero: bench: --times 0: give 0.05 to 100"),
+        (&["real", "--only", "doom"], 1, "prezero: bench: --only doom: no such program"),
+        (&["real", "--runs", "0"], 1, "prezero: bench: --runs 0: nothing to measure"),
         (&["numpy", "--python", "/bin/false"], 1, "prezero: bench: --python /bin/false: "),
     ] {
         let output = bench(arguments);

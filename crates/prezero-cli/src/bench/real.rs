@@ -46,7 +46,7 @@ pub struct Real {
     /// Runs of each program under each allocator; the medians of 5 count
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// The text that sort and ripgrep read, in MiB; 1024 takes sort some 40 s a run
+    /// The text that sort and ripgrep read, in MiB; 1024 is the full size
     #[arg(long, value_name = "MIB", default_value_t = 96)]
     text_mib: u64,
     /// A Python that has numpy, scipy and pandas [the first found that has]

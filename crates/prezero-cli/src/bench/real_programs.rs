@@ -90,9 +90,9 @@ pub const PROGRAMS: [Program; 9] = [
     },
     Program {
         name: "xz",
-        about: "C: xz -3 with two threads, 16 MiB of the text",
+        about: "C: xz -1 with two threads, 8 MiB of the text",
         starts: Starts::Command("xz", "xz-utils"),
-        arguments: &["-T2", "-3", "--block-size=4MiB", "-k", "-c", "{extract}"],
+        arguments: &["-T2", "-1", "--block-size=2MiB", "-k", "-c", "{extract}"],
         stdin: "",
     },
     Program {
@@ -114,7 +114,7 @@ const SCRIPTS: [(&str, &str); 6] = [
     ("templates.cc", include_str!("../../../../bench/real/templates.cc")),
 ];
 /// Of the text that is compressed.
-const EXTRACT_BYTES: u64 = 16 << 20;
+const EXTRACT_BYTES: u64 = 8 << 20;
 
 /// The inputs, in a directory of their own.
 #[derive(Debug)]
