@@ -382,7 +382,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         };
         // Not before there is anything to clear: most programs never ask for zero.
         if mood == Mood::Normal
-            && self.zone.daemon.target.load(Relaxed) > 0
+            && self.scrubber.is_wanted()
             && let Some((topology, choice)) = self.unmeasured.take()
         {
             measure(self.zone, &topology, choice, &mut self.scrubber.host);

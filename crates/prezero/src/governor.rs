@@ -307,6 +307,11 @@ impl Governor {
         self.purse.is_open()
     }
 
+    /// Whether there is anything to make zero, wherever it lies.
+    pub(crate) fn wants(&self) -> bool {
+        self.useful() > 0
+    }
+
     /// Zero blocks that a CPU's zero list of this class should hold.
     pub(crate) fn quick_target(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));

@@ -11,6 +11,8 @@ use crate::page::{HUGE_ORDER, MAX_ORDER, Order};
 
 /// Huge blocks that are looked at together.
 const REGION: u32 = 64;
+/// A run is told as soon as it is this long.
+const LONG: u32 = 2 * REGION;
 
 /// Neighbouring huge blocks, all free when they were looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,37 +23,43 @@ pub(crate) struct Run {
 }
 
 impl Buddy {
-    /// The runs of at least `least` huge blocks.
+    /// The runs of at least `least` huge blocks. A long one comes in parts, so that whoever
+    /// is content with its beginning need not wait for its end; they overlap by what it
+    /// takes for every `least` neighbours to lie in one part.
     pub(crate) fn runs(&self, least: u32) -> impl Iterator<Item = Run> {
         let regions = self.regions();
         let mut region = 0;
         let mut mask = if regions > 0 { self.free_huge(0) } else { 0 };
         let mut open = Run { huge: 0, len: 0 };
         std::iter::from_fn(move || {
-            while region < regions {
-                let base = region * REGION;
-                if mask == 0 {
+            loop {
+                if open.len >= least.max(LONG) {
+                    let part = open;
+                    open = Run { huge: part.huge + part.len - (least - 1), len: least - 1 };
+                    return Some(part);
+                }
+                while mask == 0 && region < regions {
                     region += 1;
                     mask = if region < regions { self.free_huge(region) } else { 0 };
-                    continue;
+                }
+                if mask == 0 {
+                    let last = std::mem::replace(&mut open, Run { huge: 0, len: 0 });
+                    return Some(last).filter(|run| run.len >= least);
                 }
                 let from = mask.trailing_zeros();
                 let len = (mask >> from).trailing_ones();
                 mask = if from + len < REGION { mask & (u64::MAX << (from + len)) } else { 0 };
                 // A run goes on where one ended with the region before.
-                let run = Run { huge: base + from, len };
-                let done = if open.huge + open.len == run.huge {
+                let run = Run { huge: region * REGION + from, len };
+                if open.huge + open.len == run.huge {
                     open.len += run.len;
-                    None
                 } else {
-                    Some(std::mem::replace(&mut open, run))
-                };
-                if let Some(run) = done.filter(|run| run.len >= least) {
-                    return Some(run);
+                    let done = std::mem::replace(&mut open, run);
+                    if done.len >= least {
+                        return Some(done);
+                    }
                 }
             }
-            let last = std::mem::replace(&mut open, Run { huge: 0, len: 0 });
-            (last.len > 0 && last.len >= least).then_some(last)
         })
     }
 
@@ -111,15 +119,10 @@ mod tests {
                 }
             }
 
-            let mut expected = Vec::new();
-            let mut at = 0;
-            for run in free.chunk_by(|a, b| a == b) {
-                if run[0] && run.len() as u32 >= least {
-                    expected.push(Run { huge: at, len: run.len() as u32 });
-                }
-                at += run.len() as u32;
-            }
-            prop_assert_eq!(buddy.runs(least).collect::<Vec<_>>(), expected);
+            let fits = |at: &u32| free[*at as usize..(*at + least) as usize].iter().all(|&f| f);
+            let expected: Vec<u32> = (0..=HUGES - least).filter(fits).collect();
+            let places = |run: Run| run.huge..run.huge + run.len + 1 - least;
+            prop_assert_eq!(buddy.runs(least).flat_map(places).collect::<Vec<_>>(), expected);
         }
 
         #[test]

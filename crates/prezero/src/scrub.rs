@@ -15,7 +15,7 @@ use crate::choice::Place;
 use crate::claim::{Claimed, Session, Work};
 use crate::clear::{Cache, ClearEngine, Guard, Piece};
 use crate::clock::{REST_NS, age, ticks};
-use crate::demand::{BANDS, Band};
+use crate::demand::BANDS;
 use crate::governor::{Governor, Seen};
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::quicklist::{CLASSES, Class, Entry, Held};
@@ -85,6 +85,8 @@ pub(crate) enum Mood {
 pub(crate) struct Scrubber<H> {
     pub(crate) host: H,
     governor: Governor,
+    /// The block that is being cleared piece by piece: its first page and length.
+    focus: Option<(PageId, u32)>,
     /// Until when what was cleared fills `scrub_rate`, ns.
     paced_until: u64,
     /// Whether the last look found something to clear.
@@ -102,12 +104,18 @@ impl<H: Host> Scrubber<H> {
         Scrubber {
             host,
             governor: Governor::new(now_ns),
+            focus: None,
             paced_until: 0,
             working: false,
             looked: 0,
             listed: 0,
             arrivals: vec![0; cpus * CLASSES].into_boxed_slice(),
         }
+    }
+
+    /// Whether the program wants anything zero.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.governor.wants()
     }
 
     /// One bounded piece of work.
@@ -225,10 +233,9 @@ impl<H: Host> Scrubber<H> {
         }
         let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
         let chunk = self
-            .governor
-            .likeliest()
-            .filter(|(band, _)| band.order() >= stop)
-            .find_map(|(band, burst)| zone.next_chunk(band, burst, rested))
+            .focus
+            .and_then(|(first, pages)| zone.chunk_within(first, pages, rested))
+            .or_else(|| self.next_chunk(zone, stop, rested))
             .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))?;
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
@@ -246,6 +253,24 @@ impl<H: Host> Scrubber<H> {
         Some(self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
             zone.return_to_buddy(chunk.first, chunk.order.pages());
         }))
+    }
+
+    /// The first dirty chunk of the block that the likeliest request would get now, if it has
+    /// one that `fits`, or of the next likeliest. No more of it than the pages ahead.
+    fn next_chunk<B: Backing>(
+        &mut self,
+        zone: &Zone<B>,
+        stop: Order,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
+        let bands = self.governor.likeliest().filter(|(band, _)| band.order() >= stop);
+        let (focus, chunk) = bands.into_iter().find_map(|(band, ahead)| {
+            let pages = u64::from(band.pages()).min(ahead) as u32;
+            let first = zone.next_for_zero(pages)?;
+            Some(((first, pages), zone.chunk_within(first, pages, &fits)?))
+        })?;
+        self.focus = Some(focus);
+        Some(chunk)
     }
 
     /// Clears the dirty pages of a block that is out of circulation, and puts it back by
@@ -456,13 +481,11 @@ impl<B: Backing> Zone<B> {
         None
     }
 
-    /// The first dirty chunk of the block that a request of this band would get now, if it
-    /// has one that `fits`; no more of it than `burst` pages.
-    fn next_chunk(&self, band: Band, burst: u64, fits: impl Fn(u32) -> bool) -> Option<Chunk> {
-        let pages = u64::from(band.pages()).min(burst) as u32;
-        let (dirty, _) = self.states.find(self.next_for_zero(pages)?, pages, PageState::Dirty)?;
+    /// The first dirty chunk of a run, if it is free and `fits`.
+    fn chunk_within(&self, first: PageId, pages: u32, fits: impl Fn(u32) -> bool) -> Option<Chunk> {
+        let (dirty, _) = self.states.find(first, pages, PageState::Dirty)?;
         let (block, from) = self.buddy.holder(dirty)?;
-        let order = Order::new(HUGE_ORDER.min(from.get()).min(band.order().get()))?;
+        let order = Order::new(HUGE_ORDER.min(from.get()).min(Order::holding(pages)?.get()))?;
         let first = PageId(dirty.0 & !(order.pages() - 1));
         fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
             block,
