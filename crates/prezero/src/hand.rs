@@ -38,7 +38,7 @@ pub(crate) struct Grip {
     last: AtomicU64,
     /// Blocks that ever came to each hand by a free.
     freed: [AtomicU64; HANDS],
-    /// Blocks that left it otherwise than to a request.
+    /// Blocks that left it otherwise than to a plain request.
     laid: [AtomicU64; HANDS],
 }
 
@@ -243,14 +243,21 @@ impl<B: Backing> Zone<B> {
         self.states.all(first, pages, PageState::Dirty) && self.put_in_hand(block).is_ok()
     }
 
-    /// Puts down what this CPU has in its hand of a class, for a request that looks further.
+    /// The block in this CPU's hand, if it came there at most `hot` ticks ago, and how long
+    /// ago, for a request that will clear it. An older one is put down: the request looks
+    /// further.
     #[inline]
-    pub(crate) fn put_down_own(&self, pages: u32) {
-        if let Some(class) = Class::of(pages)
-            && let Some(held) = hand::take(&self.cpus, class.index())
-        {
-            self.lay_down(self.cpu(), class, first_page(held.payload()), held.tag());
+    pub(crate) fn take_hot(&self, pages: u32, hot: u32) -> Option<(PageId, u32)> {
+        let class = Class::of(pages)?;
+        let held = hand::take(&self.cpus, class.index())?;
+        let (cpu, first) = (self.cpu(), first_page(held.payload()));
+        let age = age(held.tag(), self.tick_for(pages));
+        if age > hot {
+            self.lay_down(cpu, class, first, held.tag());
+            return None;
         }
+        bump(&cpu.grip.laid[class.index()]);
+        Some((first, age))
     }
 
     /// Puts down what a CPU has had in its hand of a class for at least `rest` ticks.

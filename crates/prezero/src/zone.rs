@@ -190,7 +190,11 @@ impl<B: Backing> Zone<B> {
             cpu.demand.note(pages);
             return Some(self.hand_out_zero(cpu, first, pages));
         }
-        self.put_down_own(pages);
+        let hot = self.choice().hot_wins(pages, first_use) && align.pages() <= GRANULE;
+        if let Some((first, age)) = self.take_hot(pages, if hot { ticks(HOT_NS) } else { 0 }) {
+            self.note_unless_fresh(cpu, pages, age);
+            return Some(self.clear_hot(cpu, first, pages));
+        }
         let first = self.slow_zero(cpu, pages, align, first_use)?;
         Some(self.make_zero(cpu, first, pages))
     }
@@ -487,20 +491,9 @@ impl<B: Backing> Zone<B> {
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
-            let engine = self.choice().inline(bytes(tally.dirty) as usize);
-            let timed = tally.dirty >= TIMED_PAGES;
-            let began = if timed { self.clock.now_ns() } else { 0 };
-            self.states.each_run(first, pages, PageState::Dirty, |run, n| {
-                self.memory.clear(engine, run, n);
-                self.states.set(run, n, PageState::Zero);
+            self.clear_inline(cpu, tally.dirty, |clear| {
+                self.states.each_run(first, pages, PageState::Dirty, clear);
             });
-            if timed {
-                let took = self.clock.now_ns().saturating_sub(began);
-                cpu.counters.add(Counter::TimedClearBytes, bytes(tally.dirty));
-                cpu.counters.add(Counter::TimedClearNs, took);
-            }
-            cpu.counters.bump(Counter::Misses);
-            cpu.counters.add(Counter::MissBytes, bytes(tally.dirty));
         } else if tally.absent == 0 {
             cpu.counters.bump(Counter::Hits);
         }
@@ -509,6 +502,33 @@ impl<B: Backing> Zone<B> {
         }
         cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
         Block::new(first, pages)
+    }
+
+    /// A block out of the hand, which is dirty page by page, for a request for zero.
+    fn clear_hot(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
+        debug_assert!(self.states.all(first, pages, PageState::Dirty), "what is in hand is dirty");
+        self.clear_inline(cpu, pages, |clear| clear(first, pages));
+        Block::new(first, pages)
+    }
+
+    /// Clears `dirty` pages, the runs that `each` yields, while their owner waits.
+    #[inline]
+    fn clear_inline(&self, cpu: &Cpu, dirty: u32, each: impl FnOnce(&mut dyn FnMut(PageId, u32))) {
+        let bytes = u64::from(dirty) * PAGE as u64;
+        let engine = self.choice().inline(bytes as usize);
+        let timed = dirty >= TIMED_PAGES;
+        let began = if timed { self.clock.now_ns() } else { 0 };
+        each(&mut |run, n| {
+            self.memory.clear(engine, run, n);
+            self.states.set(run, n, PageState::Zero);
+        });
+        if timed {
+            let took = self.clock.now_ns().saturating_sub(began);
+            cpu.counters.add(Counter::TimedClearBytes, bytes);
+            cpu.counters.add(Counter::TimedClearNs, took);
+        }
+        cpu.counters.bump(Counter::Misses);
+        cpu.counters.add(Counter::MissBytes, bytes);
     }
 
     /// `only_zero` must not clear: once trust is lost it serves nothing.
