@@ -97,15 +97,18 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn clear_ns_per_page(&self) -> f64 {
         let sum = |c| self.cpus.iter().map(|cpu| cpu.counters.get(c)).sum::<u64>();
         let timed = per_page(sum(Counter::TimedClearNs), sum(Counter::TimedClearBytes));
-        if timed > 0.0 {
-            return timed;
-        }
         let own = |c| self.daemon.counters.get(c);
         let hot = match self.choice().engines.cached_rate {
             0 => 0.0,
             rate => PAGE as f64 * 1e9 / rate as f64,
         };
-        hot.max(per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes)))
+        let known = hot.max(per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes)));
+        match timed {
+            0.0 => known,
+            // It is wall time: a clear that was preempted must not count for many.
+            _ if known > 0.0 => timed.min(MOST_OF_KNOWN * known),
+            _ => timed,
+        }
     }
 
     /// What populating took for each page, as far as scrubd has done any.
@@ -164,6 +167,10 @@ impl<B: Backing> Zone<B> {
         Ok(())
     }
 }
+
+/// What clears on the critical path seem to cost is believed up to so many times what
+/// clears are known to cost.
+const MOST_OF_KNOWN: f64 = 4.0;
 
 /// 0 if there was no page.
 fn per_page(ns: u64, bytes: u64) -> f64 {

@@ -47,8 +47,10 @@ pub(crate) struct Choice {
     pub(crate) engines: Engines,
     /// Bytes; 0: unknown.
     l2: usize,
-    /// Bytes of zeroes that may lie in the shared cache.
+    /// Bytes of zeroes that may lie in the shared cache, as scrubd sees it, and as a program
+    /// does that is about to use them.
     share: usize,
+    own_share: usize,
     /// Where hot stops beating zero.
     border: Border,
 }
@@ -56,16 +58,17 @@ pub(crate) struct Choice {
 impl Choice {
     /// Before anything is known of the machine: everything through the cache.
     pub(crate) fn unmeasured(engines: Engines) -> Choice {
-        Choice { engines, l2: 0, share: usize::MAX, border: Border::UNKNOWN }
+        Choice { engines, l2: 0, share: usize::MAX, own_share: usize::MAX, border: Border::UNKNOWN }
     }
 
     /// `share`: bytes of zeroes that may lie in the shared cache, if the user set it.
     pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
-        let share = share.unwrap_or(match topology.l3 {
+        let own_share = match topology.l3 {
             0 => usize::MAX,
             l3 => l3 / SHARE_OF_L3,
-        });
-        Choice { engines, l2: topology.l2, share, border: Border::UNKNOWN }
+        };
+        let (l2, share) = (topology.l2, share.unwrap_or(own_share));
+        Choice { engines, l2, share, own_share, border: Border::UNKNOWN }
     }
 
     /// The same, with the border that was measured by it.
@@ -91,7 +94,7 @@ impl Choice {
 
     /// For a block that its owner is waiting for, and will use at once.
     pub(crate) fn inline(&self, bytes: usize) -> &'static dyn ClearEngine {
-        if bytes > self.share { self.engines.bypassing } else { self.engines.cached }
+        if bytes > self.own_share { self.engines.bypassing } else { self.engines.cached }
     }
 
     /// For what scrubd clears at `place`: `bytes` that are likely to be used together, when

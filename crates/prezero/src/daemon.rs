@@ -203,7 +203,8 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     let (rest, deference) = (REST_MIN_NS, Deference::new());
     Scrubd {
         zone,
-        unmeasured: Some((topology, choice)),
+        // The child of a fork has its parent's measurements.
+        unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
         scrubber,
         pressure,
         idle_class,
@@ -249,8 +250,8 @@ fn measure<B: Backing>(
             if moved {
                 work();
             }
-            host.go_home(here);
-            moved
+            // Who does not come back would touch what his own cache holds.
+            moved && host.go_home(here) == Place::Home
         };
         // SAFETY: as above.
         let border =
@@ -335,7 +336,12 @@ impl<B: Backing + 'static> Scrubd<B> {
                 };
                 nap = match self.sleep(state, Some(nap)) {
                     Waited::TimedOut => {
-                        let lazy = ((ended.0 - worked) / LATE_SHARE).min(NAP_LAZY_NS);
+                        // A program that wants zeroes and has no time for them now may have
+                        // some at any moment; and what looks far apart see runs together.
+                        let lazy = match self.scrubber.is_wanted() {
+                            true => 0,
+                            false => ((ended.0 - worked) / LATE_SHARE).min(NAP_LAZY_NS),
+                        };
                         (nap * 2).min(lazy.max(NAP_MAX_NS))
                     }
                     Waited::Woken | Waited::Changed => {

@@ -89,10 +89,19 @@ impl Demand {
         self.returned.load(Relaxed)
     }
 
-    /// Adds this CPU's pages to sums over all CPUs.
-    pub(crate) fn add_to(&self, sums: &mut [u64; BANDS]) {
-        for (sum, cell) in sums.iter_mut().zip(&self.pages) {
-            *sum += cell.load(Relaxed);
+    /// Back to none: the child of a fork has asked for nothing yet.
+    pub(crate) fn reset(&self) {
+        for cell in self.pages.iter().chain([&self.returned]) {
+            cell.store(0, Relaxed);
+        }
+    }
+
+    /// Adds this CPU's pages to sums over all CPUs, and the CPU to those that asked.
+    pub(crate) fn add_to(&self, sums: &mut [u64; BANDS], askers: &mut [u32; BANDS]) {
+        for ((sum, askers), cell) in sums.iter_mut().zip(askers).zip(&self.pages) {
+            let pages = cell.load(Relaxed);
+            *sum += pages;
+            *askers += u32::from(pages > 0);
         }
     }
 }
@@ -128,7 +137,9 @@ mod tests {
                 demand.note(pages);
             }
             let mut sums = [0; BANDS];
-            demand.add_to(&mut sums);
+            let mut askers = [0; BANDS];
+            demand.add_to(&mut sums, &mut askers);
+            prop_assert!(askers.iter().zip(sums).all(|(&n, sum)| n == u32::from(sum > 0)));
             prop_assert_eq!(sums.iter().sum::<u64>(), pages.iter().map(|&p| u64::from(p)).sum::<u64>());
         }
     }

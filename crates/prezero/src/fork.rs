@@ -57,6 +57,7 @@ impl<B: Backing> Zone<B> {
         self.forks.store(0, Release);
         for cpu in self.cpus.iter() {
             cpu.counters.reset();
+            cpu.demand.reset();
         }
         self.daemon.after_fork_in_child();
         self.put_down_in_child();

@@ -15,6 +15,9 @@ use crate::quicklist::Class;
 /// A burst of requests is over when its blocks came back and nothing was asked for so long,
 /// ns: as long as a free block rests.
 const QUIET_NS: u64 = REST_NS;
+/// Between two looks that are further apart than this, ns, several bursts may have come and
+/// gone: no more of what was asked for counts as one than would have come in that time.
+const BLUR_NS: u64 = 5_000_000;
 /// Length of a window, in which bursts fade, and of the longest burst, ns: then it is over
 /// although its blocks are still in use. Long against the
 /// pauses between requests of a busy program, short against what a person notices.
@@ -41,13 +44,16 @@ const PREFAULT_MOST: u64 = 16 << 10;
 pub(crate) struct Seen {
     /// Pages asked for as zero that a stock could have served, by band.
     pub(crate) demand: [u64; BANDS],
-    /// Pages in the program's hands now, and free in the buddy: zero ones, and all that are
-    /// resident.
+    /// On how many CPUs, by band.
+    pub(crate) askers: [u32; BANDS],
+    /// Pages in the program's hands now, free and zero, and free and resident in the buddy.
     pub(crate) live: u64,
     pub(crate) zero: u64,
     pub(crate) free: u64,
-    /// Pages given back, and those of them that had been handed out zero.
+    /// Pages given back.
     pub(crate) freed: u64,
+    /// Pages handed out zero, and those of them that came back.
+    pub(crate) handed: u64,
     pub(crate) returned: u64,
     /// Pages of ZERO requests that were served absent.
     pub(crate) absent: u64,
@@ -71,10 +77,12 @@ impl Default for Seen {
     fn default() -> Seen {
         Seen {
             demand: [0; BANDS],
+            askers: [0; BANDS],
             live: 0,
             zero: 0,
             free: 0,
             freed: 0,
+            handed: 0,
             returned: 0,
             absent: 0,
             hit: 0,
@@ -152,11 +160,12 @@ fn total(seen: &Seen) -> u64 {
 /// See the module.
 pub(crate) struct Governor {
     window_began: u64,
-    /// When the present burst began and its last request was seen, ns, and what had been
-    /// given back, or served absent, before it.
+    /// When the present burst began and its last request was seen, ns.
     burst_began: u64,
     asked_at: u64,
-    settled_before: u64,
+    /// The fewest pages handed out zero that were in use at a time, in this window and the
+    /// one before: what the program keeps.
+    kept: [i64; 2],
     /// Pages given back before the present burst began, and between the beginnings of the
     /// last two.
     freed_before: u64,
@@ -188,7 +197,7 @@ impl Governor {
             window_began: now_ns,
             burst_began: now_ns,
             asked_at: now_ns,
-            settled_before: 0,
+            kept: [i64::MAX; 2],
             freed_before: 0,
             traffic: 0,
             bands: [Bursts::default(); BANDS],
@@ -215,6 +224,7 @@ impl Governor {
                 self.burst_began = now_ns;
                 self.traffic = self.seen.freed.saturating_sub(self.freed_before);
                 self.freed_before = self.seen.freed;
+                self.discount(&seen, now_ns.saturating_sub(self.seen_at));
             }
             self.asked_at = now_ns;
         }
@@ -243,12 +253,23 @@ impl Governor {
         self.stock_peak = self.stock_peak.max(seen.zero).min(self.tolerated);
         let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
-        // What was absent tells nobody for whom it was when it comes back.
-        let settled = self.settled().saturating_sub(self.settled_before);
-        if quiet && (long || settled >= self.asked()) {
+        let in_use = self.in_use();
+        self.kept[0] = self.kept[0].min(in_use);
+        if quiet && (long || in_use <= self.kept[0].min(self.kept[1])) {
             self.end_burst();
         }
         self.turn_windows(now_ns);
+    }
+
+    /// Of the demand that one look found after `gap` ns, counts no more than may be one burst.
+    fn discount(&mut self, seen: &Seen, gap: u64) {
+        let Some(blurred) = gap.checked_sub(BLUR_NS) else { return };
+        for (band, (&now, &then)) in
+            self.bands.iter_mut().zip(seen.demand.iter().zip(&self.seen.demand))
+        {
+            let delta = u128::from(now.saturating_sub(then));
+            band.start += (delta * u128::from(blurred) / u128::from(gap)) as u64;
+        }
     }
 
     /// Pages that the present burst asked for; 0: there is none.
@@ -260,11 +281,12 @@ impl Governor {
         for (band, &asked) in self.bands.iter_mut().zip(&self.seen.demand) {
             band.end(asked);
         }
-        self.settled_before = self.settled();
     }
 
-    fn settled(&self) -> u64 {
-        self.seen.returned + self.seen.absent
+    /// Pages handed out zero that have not come back. What was absent is in neither sum:
+    /// it tells nobody for whom it was when it comes back.
+    fn in_use(&self) -> i64 {
+        self.seen.handed.wrapping_sub(self.seen.returned) as i64
     }
 
     /// Ends the windows that have passed; a sleeper's many are as good as the few hundred
@@ -275,6 +297,7 @@ impl Governor {
             return;
         }
         self.window_began += passed * WINDOW_NS;
+        self.kept = [self.in_use(), self.kept[0]];
         let absent = self.seen.absent.saturating_sub(self.absent_before);
         self.growing = if absent > 0 { self.growing + 1 } else { 0 };
         self.absent_peak = self.absent_peak.max(absent);
@@ -312,11 +335,13 @@ impl Governor {
         self.useful() > 0
     }
 
-    /// Zero blocks that a CPU's zero list of this class should hold.
+    /// Zero blocks that a CPU's zero list of this class should hold: its part of a burst.
     pub(crate) fn quick_target(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));
         let (wanted, useful) = (self.wanted(), self.useful());
-        let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;
+        let askers = self.seen.askers[Band::from(class).index()].max(1);
+        let parts = u128::from(wanted.max(1)) * u128::from(askers);
+        let pages = (ahead * u128::from(useful)).div_ceil(parts) as u64;
         pages.div_ceil(class.pages() as u64).min(class.slots() as u64) as usize
     }
 

@@ -18,7 +18,7 @@ use crate::clock::{REST_NS, age, ticks};
 use crate::demand::BANDS;
 use crate::governor::{Governor, Seen};
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
-use crate::quicklist::{CLASSES, Class, Entry, Held};
+use crate::quicklist::{CLASSES, Class, Entry, GRANULE, Held};
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
 use crate::sync::Ordering::Relaxed;
@@ -144,7 +144,8 @@ impl<H: Host> Scrubber<H> {
             && zone.trust.is_whole()
         {
             if let Some(wait) = self.paced_until.checked_sub(now).filter(|&ns| ns > PACE_GRAIN_NS) {
-                return Step::Paced(wait);
+                let more = sure && self.decay(zone, now, tick);
+                return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
             let stop = zone.config.scrub_stop;
@@ -234,8 +235,8 @@ impl<H: Host> Scrubber<H> {
         let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
         let chunk = self
             .focus
-            .and_then(|(first, pages)| zone.chunk_within(first, pages, rested))
-            .or_else(|| self.next_chunk(zone, stop, rested))
+            .and_then(|(first, pages)| zone.chunk_within(first, pages, target - zero, rested))
+            .or_else(|| self.next_chunk(zone, stop, target - zero, rested))
             .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))?;
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
@@ -256,18 +257,20 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// The first dirty chunk of the block that the likeliest request would get now, if it has
-    /// one that `fits`, or of the next likeliest. No more of it than the pages ahead.
+    /// one that `fits`, or of the next likeliest. No more of it than the pages ahead, nor than
+    /// `most`.
     fn next_chunk<B: Backing>(
         &mut self,
         zone: &Zone<B>,
         stop: Order,
+        most: u64,
         fits: impl Fn(u32) -> bool,
     ) -> Option<Chunk> {
         let bands = self.governor.likeliest().filter(|(band, _)| band.order() >= stop);
         let (focus, chunk) = bands.into_iter().find_map(|(band, ahead)| {
             let pages = u64::from(band.pages()).min(ahead) as u32;
             let first = zone.next_for_zero(pages)?;
-            Some(((first, pages), zone.chunk_within(first, pages, &fits)?))
+            Some(((first, pages), zone.chunk_within(first, pages, most, &fits)?))
         })?;
         self.focus = Some(focus);
         Some(chunk)
@@ -409,16 +412,22 @@ fn outcome(session: &Session<'_>, counters: &Counters) -> Step {
 
 /// The sums that the governor looks at.
 fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
-    let mut demand = [0; BANDS];
-    let (mut asked, mut freed, mut returned) = (0, 0, 0);
+    let (mut demand, mut askers) = ([0; BANDS], [0; BANDS]);
+    let mut listed = 0;
+    let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
     let (mut absent, mut hit, mut wasted) = (0, 0, 0);
     for cpu in zone.cpus.iter() {
-        cpu.demand.add_to(&mut demand);
+        cpu.demand.add_to(&mut demand, &mut askers);
         returned += cpu.demand.returned();
+        for class in Class::largest_first() {
+            let blocks = cpu.lists[class.index()].zero.entries().count();
+            listed += blocks as u64 * u64::from(class.pages());
+        }
         let in_hand = Counters::new();
         cpu.grip.count(&in_hand);
         let sum = |c| cpu.counters.get(c) + in_hand.get(c);
-        asked += sum(Counter::MissBytes) + sum(Counter::PlainBytes);
+        plain += sum(Counter::PlainBytes);
+        missed += sum(Counter::MissBytes);
         freed += sum(Counter::FreeBytes);
         absent += cpu.counters.get(Counter::AbsentBytes);
         hit += cpu.counters.get(Counter::HitBytes);
@@ -428,10 +437,12 @@ fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let pages = |bytes: u64| bytes / PAGE as u64;
     Seen {
         demand,
-        live: pages((asked + hit + absent).saturating_sub(freed)),
-        zero: u64::from(zone.stock.zero()),
+        askers,
+        live: pages((plain + missed + hit + absent).saturating_sub(freed)),
+        zero: u64::from(zone.stock.zero()) + listed,
         free: u64::from(zone.stock.resident()),
         freed: pages(freed),
+        handed: pages(hit + missed + wasted),
         returned,
         absent: pages(absent),
         hit: pages(hit),
@@ -481,11 +492,19 @@ impl<B: Backing> Zone<B> {
         None
     }
 
-    /// The first dirty chunk of a run, if it is free and `fits`.
-    fn chunk_within(&self, first: PageId, pages: u32, fits: impl Fn(u32) -> bool) -> Option<Chunk> {
+    /// The first dirty chunk of a run, if it is free and `fits`: of at most `most` pages, or
+    /// one granule.
+    fn chunk_within(
+        &self,
+        first: PageId,
+        pages: u32,
+        most: u64,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
         let (dirty, _) = self.states.find(first, pages, PageState::Dirty)?;
         let (block, from) = self.buddy.holder(dirty)?;
-        let order = Order::new(HUGE_ORDER.min(from.get()).min(Order::holding(pages)?.get()))?;
+        let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
+        let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
         let first = PageId(dirty.0 & !(order.pages() - 1));
         fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
             block,

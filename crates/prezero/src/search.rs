@@ -13,6 +13,7 @@ use crate::claim::Answer;
 use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
 use crate::state::Tally;
 use crate::stats::Counter;
+use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
 /// What a page in each state costs a request, in clears of one page. `None`: such a
@@ -149,7 +150,14 @@ impl<B: Backing> Zone<B> {
             if best.within.is_some() && order.pages() > pages {
                 self.buddy.put_run(best.first.plus(pages), order.pages() - pages);
             }
-            self.stock.sub(self.states.tally(best.first, pages));
+            let tally = self.states.tally(best.first, pages);
+            self.stock.sub(tally);
+            // Between the look and the grasp somebody may have taken the block, used it and
+            // given it back.
+            if cost.of(tally).is_none() {
+                self.return_to_buddy(best.first, pages);
+                continue;
+            }
             return Some(best.first);
         }
         None
@@ -180,8 +188,13 @@ impl<B: Backing> Zone<B> {
             self.buddy.runs(length).try_for_each(|run| {
                 let start = run.huge.next_multiple_of(aligned);
                 let end = (run.huge + run.len + 1).saturating_sub(length);
+                let anything = |huge: &u32| {
+                    // Where nothing is resident there is nothing to look at.
+                    cost.absent.is_some() || self.freed_at[*huge as usize].load(Relaxed) != 0
+                };
                 (start..end)
                     .step_by(step as usize)
+                    .filter(anything)
                     .try_for_each(|huge| look(PageId(huge << HUGE_ORDER), None))
             })
         } else {

@@ -224,17 +224,19 @@ impl<B: Backing> Zone<B> {
         }
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
-        cpu.counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
+        let counted = |first| {
+            cpu.counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
+            Block::new(first, pages)
+        };
         if let Some(class) = Class::of(pages) {
             let lists = &cpu.lists[class.index()];
             let dirty = |e: Entry| e.held == Held::Mixed && aligned(e.first, align);
             if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), dirty) {
-                return Some(Block::new(entry.first, pages));
+                return Some(counted(entry.first));
             }
         }
         self.hungry(pages);
-        let first = self.slow_plain(cpu, pages, align)?;
-        Some(Block::new(first, pages))
+        self.slow_plain(cpu, pages, align).map(counted)
     }
 
     /// Gives a block back. What it holds counts as unknown, whatever its type.
@@ -330,6 +332,7 @@ impl<B: Backing> Zone<B> {
         }
         let (first, tail) = (block.first().plus(pages), block.pages() - pages);
         let tally = self.settle(self.cpu(), first, tail);
+        self.cpu().counters.add(Counter::FreeBytes, u64::from(tail) * PAGE as u64);
         self.put_to_buddy(first, tail, tally);
         self.daemon.nudge(self, tail);
         Block::new(block.first(), pages)
@@ -346,7 +349,11 @@ impl<B: Backing> Zone<B> {
         if !self.buddy.take_run(behind, more) {
             return Grown::No;
         }
-        self.stock.sub(self.states.tally(behind, more));
+        let tally = self.states.tally(behind, more);
+        self.stock.sub(tally);
+        let counters = &self.cpu().counters;
+        counters.add(Counter::PlainBytes, u64::from(more) * PAGE as u64);
+        counters.add(Counter::WasteBytes, u64::from(tally.zero) * PAGE as u64);
         *block = Block::new(first, pages);
         Grown::Yes
     }

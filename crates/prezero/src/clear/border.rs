@@ -66,8 +66,8 @@ pub const SCRATCH: usize = TRIED[TRIED.len() - 1] as usize * PAGE;
 const TRIES: usize = 4;
 
 /// Measures the border, in some milliseconds, and allocates nothing. `elsewhere` runs what it
-/// is given on another CPU and comes back, or says that it could not; then a clear past the
-/// cache stands for a cold block. `far` is the engine that clears for another CPU.
+/// is given on another CPU and comes back, or says that it could not do both; then a clear
+/// past the cache stands for a cold block. `far` is the engine that clears for another CPU.
 ///
 /// # Safety
 /// `scratch` starts [`SCRATCH`] bytes that are mapped, resident, writable and the caller's

@@ -252,7 +252,6 @@ impl Run {
                 let block = self.world.zone.tail_to(block, keep);
                 if keep > 0 {
                     self.disown(first.plus(keep), pages - keep);
-                    self.account.freed_pages -= u64::from(pages - keep);
                     holds.truncate(keep as usize);
                 }
                 assert_eq!((block.first(), block.pages()), (first, holds.len() as u32));
