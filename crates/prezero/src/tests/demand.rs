@@ -32,6 +32,8 @@ pub(super) enum Act {
     /// Gives back so many of those it asked for as zero, or plain.
     FreeZero(u64),
     FreePlain(u64),
+    /// The kernel gets all that is free.
+    Release,
     /// Lets so much time pass, ns.
     Pass(u64),
 }
@@ -128,6 +130,11 @@ impl Model {
                     self.free(pages);
                 }
                 Act::FreePlain(pages) => self.free(pages),
+                Act::Release => {
+                    self.seen.unused += self.zero;
+                    self.zero = 0;
+                    self.dirty.clear();
+                }
                 Act::Pass(ns) => self.pass(ns),
             }
         }

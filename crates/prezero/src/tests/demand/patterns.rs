@@ -1,6 +1,6 @@
 //! Synthetic demand: steady, in bursts, in phases, none, and hostile.
 
-use super::Act::{FreePlain, FreeZero, Pass, Plain, Zero};
+use super::Act::{FreePlain, FreeZero, Pass, Plain, Release, Zero};
 use super::{Act, MIB, MS, Model, US};
 
 /// Takes so many pages, uses them for a while, gives them back, and pauses.
@@ -77,7 +77,8 @@ fn what_is_asked_once_costs_the_seed_and_no_more() {
     let mut model = Model::new();
     let start = model.play(burst(64, 8 * MIB, 100 * MS));
     let after = model.play(repeat(3000, &[Plain(MIB), Pass(MS), FreePlain(MIB), Pass(9 * MS)]));
-    assert!(start.cpu_ns() + after.cpu_ns() <= 40 * MS, "{start:?} {after:?}");
+    // The seed, and what waiting earns in the second after: all of it would be 39 ms.
+    assert!(start.cpu_ns() + after.cpu_ns() <= 8 * MS, "{start:?} {after:?}");
     assert!(after.effort() < 0.01, "{after:?}");
 }
 
@@ -125,7 +126,7 @@ fn a_change_of_phase_is_followed_within_a_second() {
 /// Whatever is made zero goes to a plain request: all dirty memory is taken before the next
 /// request for zero comes.
 #[test]
-fn hostile_demand_costs_a_thousandth_of_a_cpu() {
+fn hostile_demand_costs_two_thousandths_of_a_cpu() {
     let acts = [
         Plain(8 * MIB),
         Pass(2 * MS),
@@ -142,37 +143,22 @@ fn hostile_demand_costs_a_thousandth_of_a_cpu() {
     model.play(repeat(250, &acts));
     let outcome = model.play(repeat(2500, &acts));
     let wall = 2500 * 4100 * US;
-    let useful = outcome.hit as f64 / outcome.scrubbed.max(1) as f64;
-    assert!(
-        useful > 0.5 || outcome.cpu_ns() as f64 <= 0.002 * wall as f64,
-        "{outcome:?}: {useful}"
-    );
+    assert!(outcome.asked > 0 && outcome.cpu_ns() <= wall / 500, "{outcome:?}");
 }
 
-/// What was scrubbed is given back to the kernel before it is asked for: it is lost.
+/// What was scrubbed is given back to the kernel before it is asked for: it is lost, and
+/// nothing but the account tells.
 #[test]
 fn a_net_loss_makes_scrubd_step_aside_within_a_second() {
+    let block = 256 * MIB;
     let mut model = Model::new();
-    model.play(repeat(500, &round(16 * MIB, MS, 5 * MS)));
-    let mut spent = 0;
-    for _ in 0..20 {
-        // Asked for, returned, scrubbed; and then all of it is taken as it is.
-        let lost = model.play([
-            Zero(MIB),
-            Pass(100 * US),
-            FreeZero(MIB),
-            Pass(45 * MS),
-            Plain(model_holds(&model)),
-            Pass(5 * MS),
-            FreePlain(model_holds(&model)),
-        ]);
-        spent += lost.cpu_ns();
-    }
-    let later = model.play(repeat(20, &round(16 * MIB, MS, 50 * MS)));
-    assert!(spent <= 120 * MS, "{spent} ns in a second");
-    assert!(later.asked > 0);
-}
+    model.play(repeat(100, &round(block, MS, 50 * MS)));
+    let lost = [Zero(block), Pass(MS), FreeZero(block), Pass(48 * MS), Release, Pass(MS)];
 
-fn model_holds(model: &Model) -> u64 {
-    model.zero + model.dirty.iter().map(|&(_, pages)| pages).sum::<u64>()
+    let first = model.play(repeat(20, &lost));
+    let then = model.play(repeat(20, &lost));
+
+    // All of it would be 19.7 ms for each of the twenty.
+    assert!(first.cpu_ns() <= 200 * MS, "{first:?}");
+    assert!(then.cpu_ns() <= 10 * MS, "{then:?}");
 }
