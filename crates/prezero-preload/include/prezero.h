@@ -27,6 +27,22 @@ void *prezero_alloc(size_t size);
  */
 void *prezero_zalloc(size_t size);
 
+/* What a caller will do first with zeroed memory. */
+enum prezero_use {
+	PREZERO_UNKNOWN = 0,
+	PREZERO_SPARSE = 1, /* touch little of it */
+	PREZERO_FILL = 2    /* write all of it, at once */
+};
+
+/*
+ * As prezero_zalloc, for a caller who knows what comes first. Memory to be filled is
+ * better hot than zero, up to a size that is measured on the machine (the statistics say
+ * which, hot_border_bytes): PREZERO_FILL may get a block that was in use a moment ago, and
+ * is cleared now; PREZERO_SPARSE gets one that was cleared before wherever there is one.
+ * It is zero in every case.
+ */
+void *prezero_zalloc_for(size_t size, enum prezero_use first_use);
+
 /*
  * At least `size` bytes that are zero already and resident, or NULL: never clears,
  * never waits, never asks the kernel. NULL is no error and leaves errno alone; it is

@@ -4,10 +4,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::fmt::{self, Write};
 use std::ptr;
 
-use prezero_core::{Gauges, Snapshot};
+use prezero_core::{Gauges, Snapshot, Use};
 
 use crate::process::{self, Errno};
-use crate::{calloc, free, malloc, release_zeroed};
+use crate::{calloc, calloc_for, free, malloc, release_zeroed};
 
 /// As `malloc`.
 #[unsafe(no_mangle)]
@@ -21,6 +21,19 @@ pub extern "C" fn prezero_alloc(size: usize) -> *mut c_void {
 pub extern "C" fn prezero_zalloc(size: usize) -> *mut c_void {
     // SAFETY: any size may be asked for.
     unsafe { calloc(1, size) }
+}
+
+/// As `calloc(1, size)`, for a caller who knows what he will do with it first: a value of
+/// `enum prezero_use`; any other says nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn prezero_zalloc_for(size: usize, first_use: c_int) -> *mut c_void {
+    let first_use = match first_use {
+        1 => Use::Sparse,
+        2 => Use::Fill,
+        _ => Use::Unknown,
+    };
+    // SAFETY: any size may be asked for.
+    unsafe { calloc_for(1, size, first_use) }
 }
 
 /// Memory that is zero already and resident, or null.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use prezero_core::{
     Anonymous, Backing, Block, Config, Content, Dirty, Grown, HandSize, Order, PAGE, PageId,
-    Snapshot, Zero, Zone,
+    Snapshot, Use, Zero, Zone,
 };
 use prezero_sys::memory::{Meta, Plain};
 
@@ -156,9 +156,9 @@ impl Heap {
     }
 
     /// At least `bytes` of zeroed memory.
-    pub fn zeroed(&self, bytes: usize) -> Option<NonNull<u8>> {
+    pub fn zeroed(&self, bytes: usize, first_use: Use) -> Option<NonNull<u8>> {
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
-        Some(self.hand_out(self.zone.zero(pages, GRANULE)?))
+        Some(self.hand_out(self.zone.zero_for(pages, GRANULE, first_use)?))
     }
 
     /// At least `bytes` of memory that is zero already: at once, or not at all.

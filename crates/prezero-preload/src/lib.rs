@@ -34,7 +34,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use prezero_core::{Order, PAGE};
+use prezero_core::{Order, PAGE, Use};
 
 use crate::heap::{Heap, Resized, Stray};
 use crate::message::Line;
@@ -92,14 +92,25 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    // SAFETY: the caller's terms.
+    unsafe { calloc_for(count, size, Use::Unknown) }
+}
+
+/// `calloc`, told what comes first.
+///
+/// # Safety
+/// As in libc.
+#[inline]
+unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *mut c_void {
     // A product that overflows is the next allocator's to refuse.
     let bytes = count.checked_mul(size).unwrap_or(0);
     if bytes < process::threshold() {
         // SAFETY: the caller's terms.
         return unsafe { next::calloc(count, size) };
     }
+    let zeroed = move |heap: &Heap| heap.zeroed(bytes, first_use);
     // SAFETY: the caller's terms.
-    large(bytes, move |heap| heap.zeroed(bytes), move || unsafe { next::calloc(count, size) })
+    large(bytes, zeroed, move || unsafe { next::calloc(count, size) })
 }
 
 /// libc's `free`.

@@ -14,8 +14,8 @@
 //! A thread's last section stays written down in its area, for the kernel to look at: code
 //! that uses hands must never be unmapped.
 //!
-//! An empty hand is 0. A word is a payload of 32 bits, not 0, and a tag of 15 in its top half;
-//! the top bit is the mark, and the tag of a marked word is its token.
+//! An empty hand is 0. Else the low half of a word is the payload, not 0, bits 48 to 62 are
+//! the tag, and the top bit is the mark. A marked word has its token in bits 32 to 62.
 
 use std::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
 
@@ -75,7 +75,9 @@ impl Held {
     }
 }
 
-/// What a collector of marked words goes by: his own among 2^15.
+/// What a collector of marked words goes by: his own among 2^31. They come round, but each
+/// is worth a fence, so who is kept between mark and collect for hours would have to find
+/// the very token that he left.
 #[derive(Clone, Copy, Debug)]
 pub struct Token(u32);
 
@@ -83,7 +85,12 @@ impl Token {
     /// The next.
     pub fn next() -> Token {
         static LAST: AtomicU32 = AtomicU32::new(0);
-        Token(LAST.fetch_add(1, Ordering::Relaxed))
+        Token(LAST.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1))
+    }
+
+    /// The word that holds `payload` and is marked with this.
+    const fn marks(self, payload: u32) -> u64 {
+        MARK | (self.0 as u64) << 32 | payload as u64
     }
 }
 
@@ -96,7 +103,7 @@ impl Hand {
 
     /// Marks a hand that holds exactly `held`. True if it did.
     pub fn mark(&self, held: Held, token: Token) -> bool {
-        let marked = Held::new(held.payload(), token.0).0 | MARK;
+        let marked = token.marks(held.payload());
         self.0.compare_exchange(held.0, marked, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -109,13 +116,13 @@ impl Hand {
     /// lost: it is the token's now.
     pub fn unmark(&self, token: Token) {
         let word = self.0.load(Ordering::Relaxed);
-        self.end(token, word & !MARK);
+        self.end(token, Held::new(word as u32, token.0).0);
     }
 
     fn end(&self, token: Token, to: u64) -> Option<u32> {
         let word = self.0.load(Ordering::Acquire);
         let payload = word as u32;
-        let ours = word != 0 && word == (Held::new(payload, token.0).0 | MARK);
+        let ours = word == token.marks(payload);
         let taken =
             || self.0.compare_exchange(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         (ours && taken()).then_some(payload)

@@ -1,6 +1,7 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
 use crate::backing::Backing;
+use crate::clear::Use;
 use crate::page::{Order, PAGE, PageId};
 use crate::quicklist::{Class, Held};
 use crate::state::{PageState, Tally};
@@ -86,6 +87,7 @@ impl<B: Backing> Zone<B> {
         let engines = &self.choice().engines;
         gauges.engine_cached = engines.cached.name();
         gauges.engine_bypassing = engines.bypassing.name();
+        gauges.hot_border_bytes = self.choice().hot_border(Use::Unknown) as u64;
         gauges.clear_ns_per_page = self.clear_ns_per_page();
         gauges.fault_ns_per_page = self.fault_ns_per_page();
         gauges

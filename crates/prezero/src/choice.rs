@@ -17,6 +17,7 @@
 //! clears faster.
 
 use crate::clear::{Border, ClearEngine, Engines, Use};
+use crate::page::PAGE;
 use crate::topology::Topology;
 
 /// The part of the shared cache that zeroes may fill unless `scrub_cache` says otherwise, as
@@ -31,6 +32,9 @@ const SHARE_OF_L2: usize = 2;
 /// stays in another core's private cache costs its user 8 ns a line, 4 MiB 230 us against
 /// 135 to fill.
 const HOME_L2S: usize = 8;
+
+/// No hot block is kept that is larger (2 MiB): those on the quicklists.
+const MAX_HOT_PAGES: usize = 512;
 
 /// Where a block is cleared, seen from the CPU that is likely to use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,6 +84,14 @@ impl Choice {
     #[inline]
     pub(crate) fn hot_wins(&self, pages: u32, first_use: Use) -> bool {
         self.border.hot_wins(pages, first_use)
+    }
+
+    /// Bytes below which it does; 0: nowhere, or nobody knows.
+    pub(crate) fn hot_border(&self, first_use: Use) -> usize {
+        if self.border == Border::UNKNOWN {
+            return 0;
+        }
+        (self.border.pages(first_use) as usize).min(MAX_HOT_PAGES) * PAGE
     }
 
     /// Whether a block of `bytes` is worth waiting for the CPU that freed it.

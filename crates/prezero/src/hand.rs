@@ -188,9 +188,13 @@ fn first_page(payload: u32) -> PageId {
     PageId(granule(payload) * GRANULE)
 }
 
-/// Ticks since a block came to hand, modulo 2^15.
+/// A block may be stamped this many ticks after its reader looked at the clock (35 ms).
+const LATE: u32 = 512;
+
+/// Ticks since a block came to hand, modulo 2^15; 0 for one that came after `now` was read.
 fn age(tag: u32, now: u32) -> u32 {
-    now.wrapping_sub(tag) & 0x7fff
+    let age = now.wrapping_sub(tag) & 0x7fff;
+    if age > 0x7fff - LATE { 0 } else { age }
 }
 
 impl<B: Backing> Zone<B> {
@@ -265,8 +269,11 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn put_down(&self, cpu: &Cpu, class: Class, rest: u32) -> bool {
         let hand = &cpu.grip.hands[class.index()];
         let Some(held) = hand.peek() else { return false };
+        if age(held.tag(), self.clock.tick()) < rest {
+            return false;
+        }
         let token = Token::next();
-        if age(held.tag(), self.clock.tick()) < rest || !hand.mark(held, token) {
+        if !hand.mark(held, token) {
             return false;
         }
         if !prezero_sys::rseq::membarrier_rseq() {

@@ -217,6 +217,7 @@ impl<B: Backing> Zone<B> {
     pub fn plain(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
         if pages.is_multiple_of(GRANULE)
             && align.pages() <= GRANULE
+            && Class::of(pages).is_some()
             && let Some(size) = HandSize::holding(pages as usize * PAGE)
             && let Some(block) = self.take_in_hand(size)
         {

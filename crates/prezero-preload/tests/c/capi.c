@@ -16,6 +16,13 @@ int main(void)
 	prezero_free_zeroed(NULL);
 	prezero_free_zeroed(zeroed);
 	errno = 5;
+	for (int first_use = -1; first_use <= 3; first_use++) {
+		unsigned char *used = prezero_zalloc_for(MIB, (enum prezero_use)first_use);
+
+		CHECK(used && is_zero(used, MIB));
+		memset(used, 1, MIB);
+		free(used);
+	}
 	CHECK(prezero_try_zalloc(10) == NULL && errno == 5);
 	block = prezero_try_zalloc(MIB);
 	CHECK(!block || is_zero(block, malloc_usable_size(block)));
