@@ -25,10 +25,12 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
 	PYTHON=$(CURDIR)/$(PYTHON) tests/programs.sh $(BIN)
 
-bench: build $(PYTHON) ## grid, NumPy rounds, patterns of demand and real programs (30 minutes)
+bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, on a quiet machine)
 	$(BIN) bench grid --idle all
 	$(BIN) bench numpy --python $(PYTHON)
+	$(BIN) bench pair
 	$(BIN) bench waste
+	$(BIN) bench disturb
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
