@@ -1,9 +1,9 @@
 //! Giving idle memory back to the kernel: by age, under pressure, on request.
 
 use crate::backing::Backing;
+use crate::chunk::Chunk;
 use crate::page::{HUGE_PAGES, Order, PAGE};
 use crate::quicklist::{Class, Entry};
-use crate::scrub::Chunk;
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
 use crate::sync::Ordering::Relaxed;

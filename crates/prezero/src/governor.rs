@@ -219,7 +219,12 @@ impl Governor {
     /// Shows the governor what was done until `now_ns`.
     pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) {
         if seen.demand != self.seen.demand {
-            if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
+            // What it asked for before may all have come back since the last look.
+            let of_before = seen.handed.wrapping_sub(seen.returned) as i64
+                - seen.handed.wrapping_sub(self.seen.handed) as i64;
+            let over = of_before <= self.kept[0].min(self.kept[1]);
+            let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
+            if over || long || self.asked() == 0 {
                 self.end_burst();
                 self.burst_began = now_ns;
                 self.traffic = self.seen.freed.saturating_sub(self.freed_before);
@@ -330,9 +335,11 @@ impl Governor {
         self.purse.is_open()
     }
 
-    /// Whether there is anything to make zero, wherever it lies.
+    /// Whether there is anything to make zero, wherever it lies, for somebody who asked for
+    /// zero of late.
     pub(crate) fn wants(&self) -> bool {
-        self.useful() > 0
+        let lately = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
+        lately && self.may_spend() && self.useful() > 0
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold: its part of a burst.
@@ -342,7 +349,10 @@ impl Governor {
         let askers = self.seen.askers[Band::from(class).index()].max(1);
         let parts = u128::from(wanted.max(1)) * u128::from(askers);
         let pages = (ahead * u128::from(useful)).div_ceil(parts) as u64;
-        pages.div_ceil(class.pages() as u64).min(class.slots() as u64) as usize
+        let one = u64::from(class.pages());
+        // What was too much is not rounded up to it again.
+        let blocks = if useful < wanted { pages / one } else { pages.div_ceil(one) };
+        blocks.min(class.slots() as u64) as usize
     }
 
     /// Zero pages that the buddy should hold: what is ahead, less what was too much; and no

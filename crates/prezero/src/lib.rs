@@ -74,6 +74,8 @@ mod check;
 #[cfg(not(loom))]
 mod choice;
 #[cfg(not(loom))]
+mod chunk;
+#[cfg(not(loom))]
 #[allow(unsafe_code)]
 pub mod clear;
 #[cfg(not(loom))]
@@ -110,6 +112,8 @@ mod runs;
 mod scrub;
 #[cfg(not(loom))]
 mod search;
+#[cfg(not(loom))]
+mod seen;
 #[cfg(not(loom))]
 mod settle;
 #[cfg(not(loom))]

@@ -12,13 +12,14 @@ use prezero_sys::rseq::Rseq;
 
 use crate::backing::Backing;
 use crate::choice::Place;
+use crate::chunk::Chunk;
 use crate::claim::{Claimed, Session, Work};
 use crate::clear::{Cache, ClearEngine, Guard, Piece};
 use crate::clock::{REST_NS, age, ticks};
-use crate::demand::BANDS;
-use crate::governor::{Governor, Seen};
+use crate::governor::Governor;
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
-use crate::quicklist::{CLASSES, Class, Entry, GRANULE, Held};
+use crate::quicklist::{CLASSES, Class, Entry, Held};
+use crate::seen::seen;
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
 use crate::sync::Ordering::Relaxed;
@@ -408,118 +409,4 @@ fn outcome(session: &Session<'_>, counters: &Counters) -> Step {
     }
     counters.bump(Counter::Aborts);
     Step::Nap
-}
-
-/// The sums that the governor looks at.
-fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
-    let (mut demand, mut askers) = ([0; BANDS], [0; BANDS]);
-    let mut listed = 0;
-    let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
-    let (mut absent, mut hit, mut wasted) = (0, 0, 0);
-    for cpu in zone.cpus.iter() {
-        cpu.demand.add_to(&mut demand, &mut askers);
-        returned += cpu.demand.returned();
-        for class in Class::largest_first() {
-            let blocks = cpu.lists[class.index()].zero.entries().count();
-            listed += blocks as u64 * u64::from(class.pages());
-        }
-        let in_hand = Counters::new();
-        cpu.grip.count(&in_hand);
-        let sum = |c| cpu.counters.get(c) + in_hand.get(c);
-        plain += sum(Counter::PlainBytes);
-        missed += sum(Counter::MissBytes);
-        freed += sum(Counter::FreeBytes);
-        absent += cpu.counters.get(Counter::AbsentBytes);
-        hit += cpu.counters.get(Counter::HitBytes);
-        wasted += cpu.counters.get(Counter::WasteBytes);
-    }
-    let own = |c| zone.daemon.counters.get(c);
-    let pages = |bytes: u64| bytes / PAGE as u64;
-    Seen {
-        demand,
-        askers,
-        live: pages((plain + missed + hit + absent).saturating_sub(freed)),
-        zero: u64::from(zone.stock.zero()) + listed,
-        free: u64::from(zone.stock.resident()),
-        freed: pages(freed),
-        handed: pages(hit + missed + wasted),
-        returned,
-        absent: pages(absent),
-        hit: pages(hit),
-        wasted: pages(wasted),
-        scrubbed: pages(own(Counter::ScrubbedBytes)),
-        prefaulted: pages(own(Counter::PrefaultedBytes)),
-        unused: pages(own(Counter::UnusedZeroBytes)),
-        spent_ns: own(Counter::ScrubCpuNs) + own(Counter::PrefaultCpuNs),
-        clear_ns: zone.clear_ns_per_page(),
-        fault_ns: zone.fault_ns_per_page(),
-    }
-}
-
-/// A part of a free block, at most a huge block long.
-pub(crate) struct Chunk {
-    block: PageId,
-    from: Order,
-    pub(crate) first: PageId,
-    pub(crate) order: Order,
-}
-
-impl<B: Backing> Zone<B> {
-    /// The first chunk with a page in `state` whose huge block `fits`, told when memory
-    /// of it was last freed (0: it has no resident free page). Highest order first, so
-    /// that what is cleared together can be used together.
-    pub(crate) fn find_chunk(
-        &self,
-        stop: Order,
-        state: PageState,
-        fits: impl Fn(u32) -> bool,
-    ) -> Option<Chunk> {
-        for from in stop.and_above().rev() {
-            for block in self.buddy.blocks(from) {
-                let end = block.0 + from.pages();
-                for huge in block.huge()..=PageId(end - 1).huge() {
-                    if !fits(self.freed_at[huge].load(Relaxed)) {
-                        continue;
-                    }
-                    let order = Order::new(HUGE_ORDER.min(from.get()))?;
-                    let first = PageId((huge as u32) << HUGE_ORDER).max(block);
-                    if self.states.find(first, order.pages(), state).is_some() {
-                        return Some(Chunk { block, from, first, order });
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    /// The first dirty chunk of a run, if it is free and `fits`: of at most `most` pages, or
-    /// one granule.
-    fn chunk_within(
-        &self,
-        first: PageId,
-        pages: u32,
-        most: u64,
-        fits: impl Fn(u32) -> bool,
-    ) -> Option<Chunk> {
-        let (dirty, _) = self.states.find(first, pages, PageState::Dirty)?;
-        let (block, from) = self.buddy.holder(dirty)?;
-        let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
-        let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
-        let first = PageId(dirty.0 & !(order.pages() - 1));
-        fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
-            block,
-            from,
-            first,
-            order,
-        })
-    }
-
-    /// Takes a chunk out of circulation; false if its block is no longer free.
-    pub(crate) fn borrow(&self, chunk: &Chunk) -> bool {
-        let taken = self.buddy.carve(chunk.block, chunk.from, chunk.first, chunk.order);
-        if taken {
-            self.stock.sub(self.states.tally(chunk.first, chunk.order.pages()));
-        }
-        taken
-    }
 }

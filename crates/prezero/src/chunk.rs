@@ -1,0 +1,76 @@
+//! What scrubd takes out of circulation at a time: a part of a free block.
+
+use crate::backing::Backing;
+use crate::page::{HUGE_ORDER, Order, PageId};
+use crate::quicklist::GRANULE;
+use crate::state::PageState;
+use crate::sync::Ordering::Relaxed;
+use crate::zone::Zone;
+
+/// A part of a free block, at most a huge block long.
+pub(crate) struct Chunk {
+    block: PageId,
+    from: Order,
+    pub(crate) first: PageId,
+    pub(crate) order: Order,
+}
+
+impl<B: Backing> Zone<B> {
+    /// The first chunk with a page in `state` whose huge block `fits`, told when memory
+    /// of it was last freed (0: it has no resident free page). Highest order first, so
+    /// that what is cleared together can be used together.
+    pub(crate) fn find_chunk(
+        &self,
+        stop: Order,
+        state: PageState,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
+        for from in stop.and_above().rev() {
+            for block in self.buddy.blocks(from) {
+                let end = block.0 + from.pages();
+                for huge in block.huge()..=PageId(end - 1).huge() {
+                    if !fits(self.freed_at[huge].load(Relaxed)) {
+                        continue;
+                    }
+                    let order = Order::new(HUGE_ORDER.min(from.get()))?;
+                    let first = PageId((huge as u32) << HUGE_ORDER).max(block);
+                    if self.states.find(first, order.pages(), state).is_some() {
+                        return Some(Chunk { block, from, first, order });
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The first dirty chunk of a run, if it is free and `fits`: of at most `most` pages, or
+    /// one granule.
+    pub(crate) fn chunk_within(
+        &self,
+        first: PageId,
+        pages: u32,
+        most: u64,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
+        let (dirty, _) = self.states.find(first, pages, PageState::Dirty)?;
+        let (block, from) = self.buddy.holder(dirty)?;
+        let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
+        let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
+        let first = PageId(dirty.0 & !(order.pages() - 1));
+        fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
+            block,
+            from,
+            first,
+            order,
+        })
+    }
+
+    /// Takes a chunk out of circulation; false if its block is no longer free.
+    pub(crate) fn borrow(&self, chunk: &Chunk) -> bool {
+        let taken = self.buddy.carve(chunk.block, chunk.from, chunk.first, chunk.order);
+        if taken {
+            self.stock.sub(self.states.tally(chunk.first, chunk.order.pages()));
+        }
+        taken
+    }
+}

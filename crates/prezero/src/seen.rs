@@ -1,0 +1,55 @@
+//! What the governor is shown of a zone: sums over its CPUs.
+
+use crate::backing::Backing;
+use crate::demand::BANDS;
+use crate::governor::Seen;
+use crate::page::PAGE;
+use crate::quicklist::Class;
+use crate::stats::{Counter, Counters};
+use crate::zone::Zone;
+
+/// The sums that the governor looks at.
+pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
+    let (mut demand, mut askers) = ([0; BANDS], [0; BANDS]);
+    let mut listed = 0;
+    let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
+    let (mut absent, mut hit, mut wasted) = (0, 0, 0);
+    for cpu in zone.cpus.iter() {
+        cpu.demand.add_to(&mut demand, &mut askers);
+        returned += cpu.demand.returned();
+        for class in Class::largest_first() {
+            let blocks = cpu.lists[class.index()].zero.entries().count();
+            listed += blocks as u64 * u64::from(class.pages());
+        }
+        let in_hand = Counters::new();
+        cpu.grip.count(&in_hand);
+        let sum = |c| cpu.counters.get(c) + in_hand.get(c);
+        plain += sum(Counter::PlainBytes);
+        missed += sum(Counter::MissBytes);
+        freed += sum(Counter::FreeBytes);
+        absent += cpu.counters.get(Counter::AbsentBytes);
+        hit += cpu.counters.get(Counter::HitBytes);
+        wasted += cpu.counters.get(Counter::WasteBytes);
+    }
+    let own = |c| zone.daemon.counters.get(c);
+    let pages = |bytes: u64| bytes / PAGE as u64;
+    Seen {
+        demand,
+        askers,
+        live: pages((plain + missed + hit + absent).saturating_sub(freed)),
+        zero: u64::from(zone.stock.zero()) + listed,
+        free: u64::from(zone.stock.resident()),
+        freed: pages(freed),
+        handed: pages(hit + missed + wasted),
+        returned,
+        absent: pages(absent),
+        hit: pages(hit),
+        wasted: pages(wasted),
+        scrubbed: pages(own(Counter::ScrubbedBytes)),
+        prefaulted: pages(own(Counter::PrefaultedBytes)),
+        unused: pages(own(Counter::UnusedZeroBytes)),
+        spent_ns: own(Counter::ScrubCpuNs) + own(Counter::PrefaultCpuNs),
+        clear_ns: zone.clear_ns_per_page(),
+        fault_ns: zone.fault_ns_per_page(),
+    }
+}
