@@ -336,12 +336,7 @@ impl<B: Backing + 'static> Scrubd<B> {
                 };
                 nap = match self.sleep(state, Some(nap)) {
                     Waited::TimedOut => {
-                        // A program that wants zeroes and has no time for them now may have
-                        // some at any moment; and what looks far apart see runs together.
-                        let lazy = match self.scrubber.is_wanted() {
-                            true => 0,
-                            false => ((ended.0 - worked) / LATE_SHARE).min(NAP_LAZY_NS),
-                        };
+                        let lazy = ((ended.0 - worked) / LATE_SHARE).min(NAP_LAZY_NS);
                         (nap * 2).min(lazy.max(NAP_MAX_NS))
                     }
                     Waited::Woken | Waited::Changed => {

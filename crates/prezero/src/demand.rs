@@ -96,12 +96,10 @@ impl Demand {
         }
     }
 
-    /// Adds this CPU's pages to sums over all CPUs, and the CPU to those that asked.
-    pub(crate) fn add_to(&self, sums: &mut [u64; BANDS], askers: &mut [u32; BANDS]) {
-        for ((sum, askers), cell) in sums.iter_mut().zip(askers).zip(&self.pages) {
-            let pages = cell.load(Relaxed);
-            *sum += pages;
-            *askers += u32::from(pages > 0);
+    /// Adds this CPU's pages to sums over all CPUs.
+    pub(crate) fn add_to(&self, sums: &mut [u64; BANDS]) {
+        for (sum, cell) in sums.iter_mut().zip(&self.pages) {
+            *sum += cell.load(Relaxed);
         }
     }
 }
@@ -137,9 +135,7 @@ mod tests {
                 demand.note(pages);
             }
             let mut sums = [0; BANDS];
-            let mut askers = [0; BANDS];
-            demand.add_to(&mut sums, &mut askers);
-            prop_assert!(askers.iter().zip(sums).all(|(&n, sum)| n == u32::from(sum > 0)));
+            demand.add_to(&mut sums);
             prop_assert_eq!(sums.iter().sum::<u64>(), pages.iter().map(|&p| u64::from(p)).sum::<u64>());
         }
     }

@@ -15,9 +15,6 @@ use crate::quicklist::Class;
 /// A burst of requests is over when its blocks came back and nothing was asked for so long,
 /// ns: as long as a free block rests.
 const QUIET_NS: u64 = REST_NS;
-/// Between two looks that are further apart than this, ns, several bursts may have come and
-/// gone: no more of what was asked for counts as one than would have come in that time.
-const BLUR_NS: u64 = 5_000_000;
 /// Length of a window, in which bursts fade, and of the longest burst, ns: then it is over
 /// although its blocks are still in use. Long against the
 /// pauses between requests of a busy program, short against what a person notices.
@@ -44,16 +41,13 @@ const PREFAULT_MOST: u64 = 16 << 10;
 pub(crate) struct Seen {
     /// Pages asked for as zero that a stock could have served, by band.
     pub(crate) demand: [u64; BANDS],
-    /// On how many CPUs, by band.
-    pub(crate) askers: [u32; BANDS],
-    /// Pages in the program's hands now, free and zero, and free and resident in the buddy.
+    /// Pages in the program's hands now, and free in the buddy: zero ones, and all that are
+    /// resident.
     pub(crate) live: u64,
     pub(crate) zero: u64,
     pub(crate) free: u64,
-    /// Pages given back.
+    /// Pages given back, and those of them that had been handed out zero.
     pub(crate) freed: u64,
-    /// Pages handed out zero, and those of them that came back.
-    pub(crate) handed: u64,
     pub(crate) returned: u64,
     /// Pages of ZERO requests that were served absent.
     pub(crate) absent: u64,
@@ -77,12 +71,10 @@ impl Default for Seen {
     fn default() -> Seen {
         Seen {
             demand: [0; BANDS],
-            askers: [0; BANDS],
             live: 0,
             zero: 0,
             free: 0,
             freed: 0,
-            handed: 0,
             returned: 0,
             absent: 0,
             hit: 0,
@@ -160,12 +152,11 @@ fn total(seen: &Seen) -> u64 {
 /// See the module.
 pub(crate) struct Governor {
     window_began: u64,
-    /// When the present burst began and its last request was seen, ns.
+    /// When the present burst began and its last request was seen, ns, and what had been
+    /// given back, or served absent, before it.
     burst_began: u64,
     asked_at: u64,
-    /// The fewest pages handed out zero that were in use at a time, in this window and the
-    /// one before: what the program keeps.
-    kept: [i64; 2],
+    settled_before: u64,
     /// Pages given back before the present burst began, and between the beginnings of the
     /// last two.
     freed_before: u64,
@@ -197,7 +188,7 @@ impl Governor {
             window_began: now_ns,
             burst_began: now_ns,
             asked_at: now_ns,
-            kept: [i64::MAX; 2],
+            settled_before: 0,
             freed_before: 0,
             traffic: 0,
             bands: [Bursts::default(); BANDS],
@@ -219,17 +210,11 @@ impl Governor {
     /// Shows the governor what was done until `now_ns`.
     pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) {
         if seen.demand != self.seen.demand {
-            // What it asked for before may all have come back since the last look.
-            let of_before = seen.handed.wrapping_sub(seen.returned) as i64
-                - seen.handed.wrapping_sub(self.seen.handed) as i64;
-            let over = of_before <= self.kept[0].min(self.kept[1]);
-            let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
-            if over || long || self.asked() == 0 {
+            if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
                 self.end_burst();
                 self.burst_began = now_ns;
                 self.traffic = self.seen.freed.saturating_sub(self.freed_before);
                 self.freed_before = self.seen.freed;
-                self.discount(&seen, now_ns.saturating_sub(self.seen_at));
             }
             self.asked_at = now_ns;
         }
@@ -258,23 +243,12 @@ impl Governor {
         self.stock_peak = self.stock_peak.max(seen.zero).min(self.tolerated);
         let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
-        let in_use = self.in_use();
-        self.kept[0] = self.kept[0].min(in_use);
-        if quiet && (long || in_use <= self.kept[0].min(self.kept[1])) {
+        // What was absent tells nobody for whom it was when it comes back.
+        let settled = self.settled().saturating_sub(self.settled_before);
+        if quiet && (long || settled >= self.asked()) {
             self.end_burst();
         }
         self.turn_windows(now_ns);
-    }
-
-    /// Of the demand that one look found after `gap` ns, counts no more than may be one burst.
-    fn discount(&mut self, seen: &Seen, gap: u64) {
-        let Some(blurred) = gap.checked_sub(BLUR_NS) else { return };
-        for (band, (&now, &then)) in
-            self.bands.iter_mut().zip(seen.demand.iter().zip(&self.seen.demand))
-        {
-            let delta = u128::from(now.saturating_sub(then));
-            band.start += (delta * u128::from(blurred) / u128::from(gap)) as u64;
-        }
     }
 
     /// Pages that the present burst asked for; 0: there is none.
@@ -286,12 +260,11 @@ impl Governor {
         for (band, &asked) in self.bands.iter_mut().zip(&self.seen.demand) {
             band.end(asked);
         }
+        self.settled_before = self.settled();
     }
 
-    /// Pages handed out zero that have not come back. What was absent is in neither sum:
-    /// it tells nobody for whom it was when it comes back.
-    fn in_use(&self) -> i64 {
-        self.seen.handed.wrapping_sub(self.seen.returned) as i64
+    fn settled(&self) -> u64 {
+        self.seen.returned + self.seen.absent
     }
 
     /// Ends the windows that have passed; a sleeper's many are as good as the few hundred
@@ -302,7 +275,6 @@ impl Governor {
             return;
         }
         self.window_began += passed * WINDOW_NS;
-        self.kept = [self.in_use(), self.kept[0]];
         let absent = self.seen.absent.saturating_sub(self.absent_before);
         self.growing = if absent > 0 { self.growing + 1 } else { 0 };
         self.absent_peak = self.absent_peak.max(absent);
@@ -342,13 +314,11 @@ impl Governor {
         lately && self.may_spend() && self.useful() > 0
     }
 
-    /// Zero blocks that a CPU's zero list of this class should hold: its part of a burst.
+    /// Zero blocks that a CPU's zero list of this class should hold.
     pub(crate) fn quick_target(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));
         let (wanted, useful) = (self.wanted(), self.useful());
-        let askers = self.seen.askers[Band::from(class).index()].max(1);
-        let parts = u128::from(wanted.max(1)) * u128::from(askers);
-        let pages = (ahead * u128::from(useful)).div_ceil(parts) as u64;
+        let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;
         let one = u64::from(class.pages());
         // What was too much is not rounded up to it again.
         let blocks = if useful < wanted { pages / one } else { pages.div_ceil(one) };

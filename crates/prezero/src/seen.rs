@@ -10,12 +10,12 @@ use crate::zone::Zone;
 
 /// The sums that the governor looks at.
 pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
-    let (mut demand, mut askers) = ([0; BANDS], [0; BANDS]);
+    let mut demand = [0; BANDS];
     let mut listed = 0;
     let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
     let (mut absent, mut hit, mut wasted) = (0, 0, 0);
     for cpu in zone.cpus.iter() {
-        cpu.demand.add_to(&mut demand, &mut askers);
+        cpu.demand.add_to(&mut demand);
         returned += cpu.demand.returned();
         for class in Class::largest_first() {
             let blocks = cpu.lists[class.index()].zero.entries().count();
@@ -35,12 +35,10 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let pages = |bytes: u64| bytes / PAGE as u64;
     Seen {
         demand,
-        askers,
         live: pages((plain + missed + hit + absent).saturating_sub(freed)),
         zero: u64::from(zone.stock.zero()) + listed,
         free: u64::from(zone.stock.resident()),
         freed: pages(freed),
-        handed: pages(hit + missed + wasted),
         returned,
         absent: pages(absent),
         hit: pages(hit),

@@ -89,8 +89,6 @@ pub(super) struct Model {
     now: u64,
     looked: u64,
     zero: u64,
-    /// Pages in use that were served absent.
-    absent: u64,
     /// Dirty pages and when they were freed, the oldest first.
     dirty: Vec<(u64, u64)>,
     seen: Seen,
@@ -105,7 +103,6 @@ impl Model {
             now: 0,
             looked: 0,
             zero: 0,
-            absent: 0,
             dirty: Vec::new(),
             seen,
             outcome: Outcome::default(),
@@ -124,9 +121,7 @@ impl Model {
                 Act::Zero(pages) => self.ask(pages),
                 Act::Plain(pages) => self.ask_plain(pages),
                 Act::FreeZero(pages) => {
-                    let absent = pages.min(self.absent);
-                    self.absent -= absent;
-                    self.seen.returned += pages - absent;
+                    self.seen.returned += pages;
                     self.free(pages);
                 }
                 Act::FreePlain(pages) => self.free(pages),
@@ -150,8 +145,6 @@ impl Model {
         self.seen.hit += hit;
         self.outcome.hit += hit;
         self.outcome.asked += pages;
-        self.seen.handed += hit + dirty;
-        self.absent += pages - hit - dirty;
         // As the zone does: what was freed a moment before is no demand for a stock.
         if hit > 0 || rested > 0 || dirty < pages - hit {
             self.seen.demand[Band::of(pages as u32).index()] += pages;
@@ -243,7 +236,6 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
     let mut note = |governor: &mut Governor, now, small_asked, large_asked| {
         seen.demand[small.index()] += small_asked;
         seen.demand[large.index()] += large_asked;
-        seen.handed += small_asked + large_asked;
         seen.returned += small_asked + large_asked;
         governor.observe(now, seen);
     };
