@@ -1,11 +1,12 @@
 //! How much zero stock is worth having, of which sizes, and what may be spent on it.
 //!
-//! The loop is closed twice. *How much*: requests come in bursts, and a stock as large as
-//! the largest burst of late serves the next one whole. While a burst goes on no more is
-//! made than is left of it, since what is free then may be what the program wants as it is;
-//! what plain requests had to take all the same was too much and is taken off. *At what price*: [`Purse`] lets scrubd spend what its
-//! zeroes save. No demand for zero: nothing is scrubbed. The governor is told the time and
-//! what happened; it reads no clock and touches no memory.
+//! The loop is closed three times. *How much*: requests come in bursts, and a stock as large
+//! as the largest burst of late serves the next one whole; while a burst goes on no more is
+//! made than is left of it. *Of what*: free pages that plain requests will want stay as they
+//! are; when one had to take zero pages all the same, [`Reserve`] keeps so many more back.
+//! *At what price*: [`Purse`] lets scrubd spend what its zeroes save. No demand for zero:
+//! nothing is scrubbed. The governor is told the time and what happened; it reads no clock
+//! and touches no memory.
 
 use crate::clock::REST_NS;
 use crate::demand::{BANDS, Band};
@@ -22,14 +23,10 @@ const WINDOW_NS: u64 = 100_000_000;
 /// Of its memory of a burst the governor loses one part in this many each window: half in
 /// two seconds. Scrubbing a burst's worth takes a fraction of that; the stock itself stays.
 const FADE: u64 = 32;
-/// For a page of the stock that a plain request had to take so many fewer are kept, and for
-/// so many that were used as meant one more: a stock of which more than an eighth goes the
-/// wrong way shrinks, any other grows to what is wanted.
-const PENANCE: u64 = 4;
-const TRUST: u64 = 2;
-/// For so many pages that are missed one more is kept: where others want the same pages no
-/// more than such a part of what is asked for is made in vain.
-const FORGIVE: u64 = 64;
+/// Of what its largest burst was above the present one a band forgets one part in this many:
+/// half in five bursts. Two bursts that were taken for one, because scrubd could not look
+/// between them, are soon told apart.
+const SETTLE: u64 = 8;
 /// After so long without a request for zero nothing more is earned by waiting, ns.
 const IDLE_NS: u64 = 1_000_000_000;
 /// Most that is prefaulted ahead, in pages (64 MiB): two to eight milliseconds of faults
@@ -41,10 +38,8 @@ const PREFAULT_MOST: u64 = 16 << 10;
 pub(crate) struct Seen {
     /// Pages asked for as zero that a stock could have served, by band.
     pub(crate) demand: [u64; BANDS],
-    /// Pages in the program's hands now, and free in the buddy: zero ones, and all that are
-    /// resident.
+    /// Pages in the program's hands now, and those that are free and resident.
     pub(crate) live: u64,
-    pub(crate) zero: u64,
     pub(crate) free: u64,
     /// Pages given back, and those of them that had been handed out zero.
     pub(crate) freed: u64,
@@ -72,7 +67,6 @@ impl Default for Seen {
         Seen {
             demand: [0; BANDS],
             live: 0,
-            zero: 0,
             free: 0,
             freed: 0,
             returned: 0,
@@ -113,6 +107,50 @@ impl Recent {
     }
 }
 
+/// Free pages that are left as they are, because plain requests had to take zero ones: so
+/// many were short. What was right then may be too much later, so each request for zero
+/// takes off a part of its size, twice as much after each burst that passes without waste.
+/// If there is waste again the next attempt begins with half of that part: a reserve that
+/// stays right costs less and less, and one that is not is gone after a few bursts.
+#[derive(Clone, Copy)]
+struct Reserve {
+    pages: u64,
+    /// Requests for zero take off one page in so many, and took when the attempt began.
+    doubt: u64,
+    began: u64,
+}
+
+impl Reserve {
+    const LEAST: u64 = 8;
+    const MOST: u64 = 1024;
+
+    fn new() -> Reserve {
+        Reserve { pages: 0, doubt: 1, began: Reserve::LEAST }
+    }
+
+    /// Plain requests had to take so many zero pages although `kept` were left for them.
+    fn was_short(&mut self, wasted: u64, kept: u64) {
+        self.pages = self.pages.max(kept) + wasted;
+        if self.doubt < self.began {
+            self.began = (2 * self.began).min(Reserve::MOST);
+        }
+        self.doubt = self.began;
+    }
+
+    /// So many pages were asked for as zero, and nothing went wrong.
+    fn was_enough(&mut self, asked: u64) {
+        self.pages = self.pages.saturating_sub(asked.div_ceil(self.doubt));
+    }
+
+    /// A burst is over.
+    fn turn(&mut self) {
+        self.doubt = (self.doubt / 2).max(1);
+        if self.pages == 0 {
+            self.began = (self.began / 2).max(Reserve::LEAST);
+        }
+    }
+}
+
 /// The bursts of one band.
 #[derive(Clone, Copy, Default)]
 struct Bursts {
@@ -133,8 +171,12 @@ impl Bursts {
     }
 
     fn end(&mut self, total: u64) {
-        self.largest = self.largest(total);
-        self.rate += self.arrived(total);
+        let arrived = self.arrived(total);
+        if arrived > 0 {
+            let excess = self.largest.saturating_sub(arrived);
+            self.largest = self.largest.max(arrived) - excess.div_ceil(SETTLE);
+        }
+        self.rate += arrived;
         self.start = total;
     }
 
@@ -164,10 +206,7 @@ pub(crate) struct Governor {
     bands: [Bursts; BANDS],
     /// The most pages that were in the program's hands of late, fading.
     live_peak: u64,
-    /// The largest stock that plain requests let lie, in pages.
-    tolerated: u64,
-    /// The largest stock of late, fading.
-    stock_peak: u64,
+    reserve: Reserve,
     /// Pages served absent when the window began, the most in a window of late, and for
     /// how many windows in a row there were any.
     absent_before: u64,
@@ -193,8 +232,7 @@ impl Governor {
             traffic: 0,
             bands: [Bursts::default(); BANDS],
             live_peak: 0,
-            tolerated: u64::MAX,
-            stock_peak: 0,
+            reserve: Reserve::new(),
             absent_before: 0,
             absent_peak: 0,
             growing: 0,
@@ -223,8 +261,8 @@ impl Governor {
         self.prefaulted.sum += seen.prefaulted.saturating_sub(self.seen.prefaulted);
         self.unused.sum += seen.unused.saturating_sub(self.seen.unused);
         let wasted = seen.wasted.saturating_sub(self.seen.wasted);
-        let hit = seen.hit.saturating_sub(self.seen.hit);
-        let missed = total(&seen).saturating_sub(total(&self.seen)).saturating_sub(hit);
+        let asked = total(&seen).saturating_sub(total(&self.seen));
+        let kept = self.expected();
         let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
         let prefaulted = self.prefaulted.sum as f64 / self.made.sum.max(1) as f64;
         self.purse.settle(
@@ -236,11 +274,10 @@ impl Governor {
         self.seen = seen;
         self.seen_at = now_ns;
         if wasted > 0 {
-            let stock = self.tolerated.min(self.stock_peak);
-            self.tolerated = stock.saturating_sub(PENANCE * wasted);
+            self.reserve.was_short(wasted, kept);
+        } else {
+            self.reserve.was_enough(asked);
         }
-        self.tolerated = self.tolerated.saturating_add(missed.div_ceil(FORGIVE) + hit / TRUST);
-        self.stock_peak = self.stock_peak.max(seen.zero).min(self.tolerated);
         let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
         // What was absent tells nobody for whom it was when it comes back.
@@ -257,6 +294,9 @@ impl Governor {
     }
 
     fn end_burst(&mut self) {
+        if self.asked() > 0 {
+            self.reserve.turn();
+        }
         for (band, &asked) in self.bands.iter_mut().zip(&self.seen.demand) {
             band.end(asked);
         }
@@ -282,7 +322,6 @@ impl Governor {
         for _ in 0..passed.min(16 * FADE) {
             self.bands.iter_mut().for_each(Bursts::fade);
             self.live_peak -= self.live_peak.div_ceil(FADE);
-            self.stock_peak -= self.stock_peak.div_ceil(FADE);
             self.absent_peak -= self.absent_peak.div_ceil(FADE);
             self.made.turn();
             self.prefaulted.turn();
@@ -311,13 +350,13 @@ impl Governor {
     /// zero of late.
     pub(crate) fn wants(&self) -> bool {
         let lately = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
-        lately && self.may_spend() && self.useful() > 0
+        lately && self.may_spend() && self.target() > 0
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.
     pub(crate) fn quick_target(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));
-        let (wanted, useful) = (self.wanted(), self.useful());
+        let (wanted, useful) = (self.wanted(), self.target());
         let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;
         let one = u64::from(class.pages());
         // What was too much is not rounded up to it again.
@@ -325,16 +364,15 @@ impl Governor {
         blocks.min(class.slots() as u64) as usize
     }
 
-    /// Zero pages that the buddy should hold: what is ahead, less what was too much; and no
-    /// more than leaves what the program will take as it is, if it takes as much as of late.
-    pub(crate) fn buddy_target(&self) -> u64 {
-        let to_come = self.live_peak.saturating_sub(self.seen.live);
-        let as_it_is = to_come.saturating_sub(self.wanted());
-        self.useful().min(self.seen.free.saturating_sub(as_it_is))
+    /// Zero pages that should lie ready: what is ahead, of what need not stay as it is.
+    pub(crate) fn target(&self) -> u64 {
+        let kept = self.reserve.pages.max(self.expected());
+        self.wanted().min(self.seen.free.saturating_sub(kept))
     }
 
-    fn useful(&self) -> u64 {
-        self.wanted().min(self.tolerated)
+    /// Free pages that the program will take as they are, if it takes as much as of late.
+    fn expected(&self) -> u64 {
+        self.live_peak.saturating_sub(self.seen.live).saturating_sub(self.wanted())
     }
 
     fn wanted(&self) -> u64 {

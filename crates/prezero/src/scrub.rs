@@ -137,7 +137,7 @@ impl<H: Host> Scrubber<H> {
         if spent_before && !self.governor.may_spend() {
             zone.daemon.counters.bump(Counter::Asides);
         }
-        zone.daemon.target.store(self.governor.buddy_target(), Relaxed);
+        zone.daemon.target.store(self.governor.target(), Relaxed);
         let sure = mood != Mood::Unsure;
         if let Some(start) = zone.config.scrub_start
             && mood != Mood::Resting
@@ -229,7 +229,7 @@ impl<H: Host> Scrubber<H> {
     /// request first, and then the largest there are.
     fn scrub<B: Backing>(&mut self, zone: &Zone<B>, stop: Order, tick: u32) -> Option<Step> {
         let (zero, dirty) = (u64::from(zone.stock.zero()), u64::from(zone.stock.dirty()));
-        let target = self.governor.buddy_target();
+        let target = self.governor.target();
         if dirty == 0 || zero >= target {
             return None;
         }

@@ -11,15 +11,17 @@ use crate::zone::Zone;
 /// The sums that the governor looks at.
 pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let mut demand = [0; BANDS];
-    let mut listed = 0;
+    let mut at_hand: u64 = zone.in_hand().map(|(_, class)| u64::from(class.pages())).sum();
     let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
     let (mut absent, mut hit, mut wasted) = (0, 0, 0);
     for cpu in zone.cpus.iter() {
         cpu.demand.add_to(&mut demand);
         returned += cpu.demand.returned();
         for class in Class::largest_first() {
-            let blocks = cpu.lists[class.index()].zero.entries().count();
-            listed += blocks as u64 * u64::from(class.pages());
+            let lists = &cpu.lists[class.index()];
+            let zero = lists.zero.entries().count() as u64;
+            let others = lists.hot_cold.entries().count() as u64;
+            at_hand += (zero + others) * u64::from(class.pages());
         }
         let in_hand = Counters::new();
         cpu.grip.count(&in_hand);
@@ -36,8 +38,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     Seen {
         demand,
         live: pages((plain + missed + hit + absent).saturating_sub(freed)),
-        zero: u64::from(zone.stock.zero()) + listed,
-        free: u64::from(zone.stock.resident()),
+        free: u64::from(zone.stock.resident()) + at_hand,
         freed: pages(freed),
         returned,
         absent: pages(absent),

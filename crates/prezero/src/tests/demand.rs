@@ -195,7 +195,6 @@ impl Model {
             self.looked += LOOK_NS;
             self.now = self.now.max(self.looked);
             self.seen.free = self.zero + self.dirty.iter().map(|&(_, pages)| pages).sum::<u64>();
-            self.seen.zero = self.zero;
             self.governor.observe(self.looked, self.seen);
             self.scrub(LOOK_NS / CLEAR_NS);
         }
@@ -203,7 +202,7 @@ impl Model {
     }
 
     fn scrub(&mut self, most: u64) {
-        let wanted = self.governor.buddy_target().saturating_sub(self.zero);
+        let wanted = self.governor.target().saturating_sub(self.zero);
         if !self.governor.may_spend() {
             return;
         }
@@ -245,7 +244,7 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
     let ranked: Vec<_> = governor.likeliest().collect();
 
     assert_eq!(ranked, [(small, 160), (large, 8192)]);
-    assert_eq!(governor.buddy_target(), 160 + 8192);
+    assert_eq!(governor.target(), 160 + 8192);
     assert_eq!(BANDS, Band::all().count());
     assert_eq!(PAGE as u64 * MIB, 1 << 20);
 }

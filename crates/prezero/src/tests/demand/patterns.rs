@@ -105,6 +105,30 @@ fn blocks_that_are_wanted_as_they_are_stay_as_they_are() {
     assert!(outcome.to_plain as f64 <= 0.05 * outcome.scrubbed as f64, "{outcome:?}");
 }
 
+/// A start-up in which plain requests take the little that was made, as in most programs.
+#[test]
+fn what_went_wrong_in_small_does_not_hold_back_the_large() {
+    let mut model = Model::new();
+    let small = [Zero(96), Pass(MS), FreeZero(96), Pass(MS), Plain(96), FreePlain(96)];
+    model.play(repeat(20, &small));
+    let n = 32 * MIB;
+    model.play(repeat(3, &round(n, MS, 3 * MS)));
+    let outcome = model.play(repeat(15, &round(n, MS, 3 * MS)));
+    assert!(outcome.hit_share() > 0.95, "{outcome:?}");
+}
+
+/// Sums, which take the stock of the arrays before them as it is, and then a mask.
+#[test]
+fn a_stock_that_was_wanted_as_it_is_comes_back_within_ten_bursts() {
+    let n = 32 * MIB;
+    let mut model = Model::new();
+    model.play(repeat(18, &round(n, MS, 3 * MS)));
+    model.play(repeat(18, &[Plain(n), Pass(2 * MS), FreePlain(n), Pass(3 * MS)]));
+    model.play(repeat(10, &round(10 * MIB, 20 * US, 3 * MS)));
+    let outcome = model.play(repeat(10, &round(10 * MIB, 20 * US, 3 * MS)));
+    assert!(outcome.hit_share() > 0.95, "{outcome:?}");
+}
+
 #[test]
 fn a_change_of_phase_is_followed_within_a_second() {
     let plain = [Plain(4 * MIB), Pass(MS), FreePlain(4 * MIB), Pass(3 * MS)];

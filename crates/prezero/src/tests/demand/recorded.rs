@@ -38,12 +38,6 @@ fn twice(text: &str) -> (Outcome, Outcome) {
     (model.play(acts.iter().copied()), model.play(acts))
 }
 
-/// Wall time of a recording, ns.
-fn wall_ns(text: &str) -> u64 {
-    let last = text.lines().last().and_then(|line| line.split(' ').next());
-    last.unwrap().parse::<u64>().unwrap() * US
-}
-
 #[test]
 fn frames_of_a_numpy_program_find_their_stock() {
     let (first, then) = twice(include_str!("numpy.txt"));
@@ -51,14 +45,12 @@ fn frames_of_a_numpy_program_find_their_stock() {
     assert!(then.hit_share() > 0.95 && then.waste() <= 0.05, "{then:?}");
 }
 
-/// Zero and plain requests of the same sizes take turns without a pause: there is little to
-/// gain, and little is spent.
+/// Zero and plain requests of the same sizes take turns, mostly without a pause.
 #[test]
-fn filters_that_want_the_same_blocks_as_they_are_cost_little() {
-    let text = include_str!("scipy.txt");
-    let (first, then) = twice(text);
+fn filters_that_want_the_same_blocks_as_they_are_get_most_of_what_is_made() {
+    let (first, then) = twice(include_str!("scipy.txt"));
     for outcome in [first, then] {
-        assert!(outcome.cpu_ns() <= wall_ns(text) / 500, "{outcome:?}");
+        assert!(outcome.hit_share() > 0.4 && outcome.waste() < 0.2, "{outcome:?}");
     }
 }
 
@@ -68,8 +60,9 @@ fn most_of_what_is_made_for_node_is_used() {
     assert!(then.hit_share() > 0.2 && then.waste() < 0.25, "{then:?}");
 }
 
+/// It asks for 32 pages; what it takes as it is comes back again and again.
 #[test]
-fn a_compiler_that_asks_for_zero_once_gets_it_cleared_once() {
+fn a_compiler_that_asks_for_zero_once_costs_next_to_nothing() {
     let (first, then) = twice(include_str!("cc1.txt"));
-    assert!(first.scrubbed <= 32 && then.scrubbed <= 32, "{first:?} {then:?}");
+    assert!(first.cpu_ns() <= 50 * US && then.cpu_ns() <= 10 * US, "{first:?} {then:?}");
 }
