@@ -6,10 +6,10 @@
 //!
 //! Others get at a word without the CPU's threads taking notice, in three steps that need
 //! no lock: [`mark`](Hand::mark) it by compare-and-swap, so that no section that begins
-//! from now on touches it; [`membarrier_rseq`](crate::rseq::membarrier_rseq), after which
+//! from now on touches it; [`fence`], after which
 //! none that began earlier is under way; [`collect`](Hand::collect) it, if it still bears
-//! the mark. Of two that mark one word at most one has his mark on it at the end, because
-//! each has a token of his own.
+//! the mark. Each has a token of his own, and the last to mark a word has it: a collector
+//! that vanishes (its thread may be kept from its CPU for long) bars nobody's way.
 //!
 //! A thread's last section stays written down in its area, for the kernel to look at: code
 //! that uses hands must never be unmapped.
@@ -35,6 +35,8 @@ const MARK: u64 = 1 << 63;
 
 /// Where a thread's `struct rseq` lies from its thread pointer; 0 while hands are not in use.
 static AREA: AtomicIsize = AtomicIsize::new(0);
+/// The same, for who puts something in: 0 as soon as nobody else could take it out.
+static AREA_TO_PUT: AtomicIsize = AtomicIsize::new(0);
 
 /// Puts hands in use, if that can be: false where glibc registers no restartable sequences
 /// (before 2.35, under an emulator or a filter), or the kernel has no membarrier for them
@@ -46,9 +48,21 @@ pub fn enable() -> bool {
         && let Some(offset) = crate::rseq::x86_64::offset_of_libc()
     {
         AREA.store(offset, Ordering::Relaxed);
+        AREA_TO_PUT.store(offset, Ordering::Relaxed);
         return true;
     }
     false
+}
+
+/// The membarrier between [`mark`](Hand::mark) and [`collect`](Hand::collect). False if the
+/// kernel refuses, as it may from some day on under a filter: then nothing is put into a
+/// hand any more, and what is in one waits for its CPU's own threads.
+pub fn fence() -> bool {
+    let done = crate::rseq::membarrier_rseq();
+    if !done {
+        AREA_TO_PUT.store(0, Ordering::Relaxed);
+    }
+    done
 }
 
 /// What a hand holds.
@@ -68,10 +82,10 @@ impl Held {
         self.0 as u32
     }
 
-    /// The tag, 15 bits.
+    /// The tag, 15 bits; `None` if the word is marked.
     #[inline]
-    pub const fn tag(self) -> u32 {
-        (self.0 >> TAG_SHIFT) as u32 & TAG
+    pub const fn tag(self) -> Option<u32> {
+        if self.0 & MARK != 0 { None } else { Some((self.0 >> TAG_SHIFT) as u32) }
     }
 }
 
@@ -98,22 +112,23 @@ impl Hand {
     /// What it holds, marked or not.
     pub fn peek(&self) -> Option<Held> {
         let word = self.0.load(Ordering::Acquire);
-        (word != 0).then_some(Held(word & !MARK))
+        (word != 0).then_some(Held(word))
     }
 
-    /// Marks a hand that holds exactly `held`. True if it did.
+    /// Marks a hand that holds exactly `held`, also where somebody else has marked it: what
+    /// it holds is not his any more. True if it did.
     pub fn mark(&self, held: Held, token: Token) -> bool {
         let marked = token.marks(held.payload());
         self.0.compare_exchange(held.0, marked, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes what was marked with `token`. To be called after the membarrier.
+    /// Takes what was marked with `token`. To be called after the [`fence`].
     pub fn collect(&self, token: Token) -> Option<u32> {
         self.end(token, 0)
     }
 
-    /// Lets go of what was marked with `token`, because there was no membarrier. The tag is
-    /// lost: it is the token's now.
+    /// Lets go of what was marked with `token`, because there was no fence. The tag is lost:
+    /// it is the token's now.
     pub fn unmark(&self, token: Token) {
         let word = self.0.load(Ordering::Relaxed);
         self.end(token, Held::new(word as u32, token.0).0);
@@ -134,7 +149,7 @@ impl Hand {
     /// No other thread of this process runs: it is the child of a fork.
     pub unsafe fn take_alone(&self) -> Option<Held> {
         let word = self.0.swap(0, Ordering::AcqRel);
-        (word != 0).then_some(Held(word & !MARK))
+        (word != 0).then_some(Held(word))
     }
 }
 
@@ -152,11 +167,11 @@ pub unsafe trait Hands: Sync {
     const LAST: usize;
 }
 
-/// Takes what the hand number `which` of this thread's CPU holds, of one `T` for each CPU.
-/// `None` if the hand is empty or marked, or not in use,
+/// Takes what the hand number `which` of this thread's CPU holds, of one `T` for each CPU,
+/// and says whose hand it was. `None` if the hand is empty or marked, or not in use,
 /// or there is no such hand.
 #[inline(always)]
-pub fn take<T: Hands>(cpus: &[T], which: usize) -> Option<Held> {
+pub fn take<T: Hands>(cpus: &[T], which: usize) -> Option<(Held, &T)> {
     let area = AREA.load(Ordering::Relaxed);
     if area == 0 || which >= T::COUNT {
         return None;
@@ -175,7 +190,7 @@ pub fn put<'a, T: Hands, const MOST: u32>(
     held: Held,
     gate: &AtomicU32,
 ) -> Option<&'a T> {
-    let area = AREA.load(Ordering::Relaxed);
+    let area = AREA_TO_PUT.load(Ordering::Relaxed);
     if area == 0 || which >= T::COUNT {
         return None;
     }
@@ -191,7 +206,7 @@ mod sections {
     use super::{Hands, Held};
     use std::sync::atomic::AtomicU32;
 
-    pub(super) unsafe fn take<T: Hands>(_: &[T], _: usize, _: isize) -> Option<Held> {
+    pub(super) unsafe fn take<T: Hands>(_: &[T], _: usize, _: isize) -> Option<(Held, &T)> {
         None
     }
 

@@ -35,10 +35,10 @@ impl<B: Backing> Zone<B> {
     /// Moves what all CPUs' lists hold to the buddy: what is split among them may be a
     /// whole block there. False if they held nothing.
     pub(crate) fn drain_all(&self) -> bool {
+        self.put_down_all(&self.cpus, Class::largest_first(), 0);
         let mut any = false;
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
-                any |= self.put_down(cpu, class, 0);
                 any |= self.drain(cpu, class, |_| true);
             }
         }
@@ -54,8 +54,6 @@ impl<B: Backing> Zone<B> {
             self.return_to_buddy(entry.first, class.pages());
             any = true;
         }
-        // What is in hand grows old on the list, until the next look.
-        self.put_down(cpu, class, 0);
         any
     }
 

@@ -191,8 +191,10 @@ fn first_page(payload: u32) -> PageId {
 /// A block may be stamped this many ticks after its reader looked at the clock (35 ms).
 const LATE: u32 = 512;
 
-/// Ticks since a block came to hand, modulo 2^15; 0 for one that came after `now` was read.
-fn age(tag: u32, now: u32) -> u32 {
+/// Ticks since a block came to hand, modulo 2^15; 0 for one that came after `now` was read,
+/// and for one of which nobody knows any more.
+fn age(held: InHand, now: u32) -> u32 {
+    let Some(tag) = held.tag() else { return 0 };
     let age = now.wrapping_sub(tag) & 0x7fff;
     if age > 0x7fff - LATE { 0 } else { age }
 }
@@ -201,7 +203,7 @@ impl<B: Backing> Zone<B> {
     /// The block in this CPU's hand, for a plain request; `None`: ask [`plain`](Zone::plain).
     #[inline(always)]
     pub fn take_in_hand(&self, size: HandSize) -> Option<HandBlock> {
-        let held = hand::take(&self.cpus, size.which())?;
+        let (held, _) = hand::take(&self.cpus, size.which())?;
         Some(HandBlock { granule: granule(held.payload()), size })
     }
 
@@ -253,11 +255,10 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub(crate) fn take_hot(&self, pages: u32, hot: u32) -> Option<(PageId, u32)> {
         let class = Class::of(pages)?;
-        let held = hand::take(&self.cpus, class.index())?;
-        let (cpu, first) = (self.cpu(), first_page(held.payload()));
-        let age = age(held.tag(), self.tick_for(pages));
+        let (held, cpu) = hand::take(&self.cpus, class.index())?;
+        let (first, age) = (first_page(held.payload()), age(held, self.tick_for(pages)));
         if age > hot {
-            self.lay_down(cpu, class, first, held.tag());
+            self.lay_down(cpu, class, first, age);
             return None;
         }
         bump(&cpu.grip.laid[class.index()]);
@@ -265,32 +266,46 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Puts down what a CPU has had in its hand of a class for at least `rest` ticks.
-    /// False if that was nothing.
-    pub(crate) fn put_down(&self, cpu: &Cpu, class: Class, rest: u32) -> bool {
-        let hand = &cpu.grip.hands[class.index()];
-        let Some(held) = hand.peek() else { return false };
-        if age(held.tag(), self.clock.tick()) < rest {
-            return false;
+    pub(crate) fn put_down(&self, cpu: &Cpu, class: Class, rest: u32) {
+        self.put_down_all(std::slice::from_ref(cpu), std::iter::once(class), rest);
+    }
+
+    /// As [`put_down`](Zone::put_down), of several CPUs and classes at the price of one.
+    /// What another collector has marked is anybody's, however long it was there.
+    pub(crate) fn put_down_all(
+        &self,
+        cpus: &[Cpu],
+        classes: impl Iterator<Item = Class> + Clone,
+        rest: u32,
+    ) {
+        let (now, token) = (self.clock.tick(), Token::next());
+        let hands = || cpus.iter().flat_map(|cpu| classes.clone().map(move |class| (cpu, class)));
+        let mut marked = 0;
+        for (cpu, class) in hands() {
+            let hand = &cpu.grip.hands[class.index()];
+            let rested = |held: &InHand| held.tag().is_none() || age(*held, now) >= rest;
+            if hand.peek().filter(rested).is_some_and(|held| hand.mark(held, token)) {
+                marked += 1;
+            }
         }
-        let token = Token::next();
-        if !hand.mark(held, token) {
-            return false;
+        if marked == 0 {
+            return;
         }
-        if !prezero_sys::rseq::membarrier_rseq() {
-            hand.unmark(token);
-            return false;
+        let fenced = hand::fence();
+        for (cpu, class) in hands() {
+            let hand = &cpu.grip.hands[class.index()];
+            if !fenced {
+                hand.unmark(token);
+            } else if let Some(payload) = hand.collect(token) {
+                self.lay_down(cpu, class, first_page(payload), rest);
+            }
         }
-        let collected = hand.collect(token);
-        if let Some(payload) = collected {
-            self.lay_down(cpu, class, first_page(payload), held.tag());
-        }
-        collected.is_some()
     }
 
     /// Whether any hand holds anything that was there before the call; what is on its way
     /// there will find scrubd's word as it is now.
     pub(crate) fn holds_in_hand(&self) -> bool {
-        prezero_sys::rseq::membarrier_rseq();
+        hand::fence();
         self.in_hand().next().is_some()
     }
 
@@ -311,18 +326,18 @@ impl<B: Backing> Zone<B> {
             for class in Class::largest_first() {
                 // SAFETY: the caller's only thread is this one.
                 if let Some(held) = unsafe { cpu.grip.hands[class.index()].take_alone() } {
-                    self.lay_down(cpu, class, first_page(held.payload()), held.tag());
+                    let age = age(held, self.clock.tick());
+                    self.lay_down(cpu, class, first_page(held.payload()), age);
                 }
             }
         }
     }
 
-    /// A block that was in the hand, onto the hot-cold list, no younger for it.
+    /// A block that was in the hand for `age` ticks, onto the hot-cold list.
     #[cold]
-    fn lay_down(&self, cpu: &Cpu, class: Class, first: PageId, tag: u32) {
+    fn lay_down(&self, cpu: &Cpu, class: Class, first: PageId, age: u32) {
         bump(&cpu.grip.laid[class.index()]);
-        let now = self.clock.tick();
-        let tick = now.wrapping_sub(age(tag, now));
+        let tick = self.clock.tick().wrapping_sub(age);
         self.file(cpu, class, Entry::new(first, Held::Mixed, tick));
     }
 }

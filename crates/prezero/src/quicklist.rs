@@ -80,7 +80,7 @@ impl Class {
     }
 
     /// All classes, largest first.
-    pub(crate) fn largest_first() -> impl Iterator<Item = Class> {
+    pub(crate) fn largest_first() -> impl Iterator<Item = Class> + Clone {
         (0..CLASSES as u8).rev().map(Class)
     }
 

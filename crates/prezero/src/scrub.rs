@@ -381,6 +381,8 @@ impl<H: Host> Scrubber<H> {
                 *last = lists.arrivals();
             }
         }
+        // What is in hand grows old on the lists, until the next look.
+        zone.put_down_all(&zone.cpus, Class::largest_first(), 0);
     }
 
     /// Gives back some of what has been idle for the decay time. True if there may be more.

@@ -18,8 +18,9 @@ use std::sync::atomic::AtomicU32;
 /// # Safety
 /// `area` is where a thread's registered area lies; `which` is below `T::COUNT`.
 #[inline(always)]
-pub(super) unsafe fn take<T: Hands>(cpus: &[T], which: usize, area: isize) -> Option<Held> {
+pub(super) unsafe fn take<T: Hands>(cpus: &[T], which: usize, area: isize) -> Option<(Held, &T)> {
     let word: i64;
+    let cpu: *const T;
     // SAFETY: the CPU's number is checked against the slice before it is used; the
     // only store is the commit, to a hand.
     unsafe {
@@ -64,11 +65,12 @@ pub(super) unsafe fn take<T: Hands>(cpus: &[T], which: usize, area: isize) -> Op
             cpus = in(reg) cpus.len(),
             which = in(reg) which,
             word = out(reg) word,
-            cpu = out(reg) _,
+            cpu = out(reg) cpu,
             options(nostack),
         );
+        // A word that is not 0 was read from an element, at this address.
+        (word > 0).then(|| (Held(word as u64), &*cpu))
     }
-    (word > 0).then_some(Held(word as u64))
 }
 
 /// # Safety

@@ -98,8 +98,9 @@ fn is_scrubbers(claim: u64) -> bool {
     claim % 2 == 1
 }
 
-/// Takes a block away from a scrubber `rounds` times, and checks each time that nobody writes
-/// to it any more. Returns the pieces that the scrubber committed.
+/// Takes a block away from a scrubber `rounds` times, or until that got to run at all, and
+/// checks each time that nobody writes to it any more. Returns the pieces that the scrubber
+/// committed.
 fn revoke(engine: &'static dyn ClearEngine, cpus: Cpus, rounds: u64) -> u64 {
     assert!(membarrier_register());
     let range = memory(8 * PAGE);
@@ -138,7 +139,10 @@ fn revoke(engine: &'static dyn ClearEngine, cpus: Cpus, rounds: u64) -> u64 {
         });
         let taker = scope.spawn(|| {
             place();
-            for round in 0..rounds {
+            for round in 0.. {
+                if round >= rounds && progress.load(Acquire) > 0 {
+                    break;
+                }
                 // Lets the scrubber begin a piece, at least until it has no CPU.
                 thread::yield_now();
                 claim.store(2 * round + 2, Release);
