@@ -199,6 +199,16 @@ fn age(held: InHand, now: u32) -> u32 {
     if age > 0x7fff - LATE { 0 } else { age }
 }
 
+impl Cpu {
+    /// What lies in this CPU's hands, by first page and class.
+    pub(crate) fn in_hand(&self) -> impl Iterator<Item = (PageId, Class)> {
+        Class::largest_first().filter_map(|class| {
+            let held = self.grip.hands[class.index()].peek()?;
+            Some((first_page(held.payload()), class))
+        })
+    }
+}
+
 impl<B: Backing> Zone<B> {
     /// The block in this CPU's hand, for a plain request; `None`: ask [`plain`](Zone::plain).
     #[inline(always)]
@@ -311,12 +321,7 @@ impl<B: Backing> Zone<B> {
 
     /// What lies in all hands, by first page and class.
     pub(crate) fn in_hand(&self) -> impl Iterator<Item = (PageId, Class)> {
-        self.cpus.iter().flat_map(|cpu| {
-            Class::largest_first().filter_map(|class| {
-                let held = cpu.grip.hands[class.index()].peek()?;
-                Some((first_page(held.payload()), class))
-            })
-        })
+        self.cpus.iter().flat_map(Cpu::in_hand)
     }
 
     /// In the child of a fork, whose hands nobody else can open.

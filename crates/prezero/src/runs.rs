@@ -106,7 +106,7 @@ mod tests {
         #[test]
         fn runs_are_those_of_a_plain_vector(
             taken in prop::collection::vec((0..HUGES, 1..40u32), 0..40),
-            least in 1..20u32,
+            least in 1..200u32,
         ) {
             let buddy = Buddy::new(HUGES * HUGE_PAGES).unwrap();
             buddy.put_run(PageId(0), HUGES * HUGE_PAGES);

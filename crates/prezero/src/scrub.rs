@@ -169,7 +169,7 @@ impl<H: Host> Scrubber<H> {
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
     /// it is idle, so that the zeroes lie in its own cache.
     fn refile<B: Backing>(&mut self, zone: &Zone<B>, stop: Order, tick: u32) -> Option<Step> {
-        for (cpu, lists) in zone.cpus.iter().enumerate() {
+        for (cpu, lists) in zone.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used()) {
             for class in Class::largest_first().filter(|c| c.order() >= stop) {
                 let wanted = self.governor.quick_target(class);
                 if lists.lists[class.index()].zero.entries().count() < wanted {

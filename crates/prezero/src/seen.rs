@@ -11,10 +11,10 @@ use crate::zone::Zone;
 /// The sums that the governor looks at.
 pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let mut demand = [0; BANDS];
-    let mut at_hand: u64 = zone.in_hand().map(|(_, class)| u64::from(class.pages())).sum();
+    let mut at_hand = 0;
     let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
     let (mut absent, mut hit, mut wasted) = (0, 0, 0);
-    for cpu in zone.cpus.iter() {
+    for cpu in zone.cpus.iter().filter(|cpu| cpu.was_used()) {
         cpu.demand.add_to(&mut demand);
         returned += cpu.demand.returned();
         for class in Class::largest_first() {
@@ -23,6 +23,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
             let others = lists.hot_cold.entries().count() as u64;
             at_hand += (zero + others) * u64::from(class.pages());
         }
+        at_hand += cpu.in_hand().map(|(_, class)| u64::from(class.pages())).sum::<u64>();
         let in_hand = Counters::new();
         cpu.grip.count(&in_hand);
         let sum = |c| cpu.counters.get(c) + in_hand.get(c);

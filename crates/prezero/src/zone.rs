@@ -46,6 +46,17 @@ pub(crate) struct Cpu {
 #[allow(unsafe_code)]
 unsafe impl prezero_sys::memory::Plain for Cpu {}
 
+impl Cpu {
+    /// Whether anything was ever asked for or freed here. For the looks of scrubd: a machine
+    /// may have hundreds of CPUs on which the program never ran.
+    pub(crate) fn was_used(&self) -> bool {
+        [Counter::ZeroRequests, Counter::PlainRequests, Counter::Frees]
+            .into_iter()
+            .any(|counter| self.counters.get(counter) != 0)
+            || self.grip.frees() != 0
+    }
+}
+
 /// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
 /// clear in place costs less than to search for a zero block and fetch its lines.
 const HOT_NS: u64 = 1_000_000;
