@@ -104,6 +104,11 @@ impl Heap {
         self.base
     }
 
+    /// Bytes at the zone's beginning for which it does not ask for huge pages at first.
+    pub fn small(&self) -> usize {
+        self.zone.small()
+    }
+
     /// Bytes in the zone.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -229,7 +234,7 @@ impl Heap {
         } else if pages > block.pages()
             && matches!(self.zone.try_grow(&mut block, pages), Grown::No)
         {
-            let Some(room) = self.zone.plain(pages, GRANULE) else {
+            let Some(room) = self.zone.plain_to_grow(pages, GRANULE) else {
                 return Resized::Refused(block);
             };
             let (from, to) = (self.zone.address(&block), self.zone.address(&room));

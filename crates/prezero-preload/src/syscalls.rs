@@ -8,8 +8,8 @@
 //! Four things are not forwarded as they stand:
 //! - `munmap` and `mremap` leave inaccessible memory where zone pages were, and not a
 //!   hole that the kernel would give to somebody else.
-//! - `MADV_HUGEPAGE` inside the zone is granted without a call: the zone has asked for
-//!   huge pages already, and marks would make every `NumPy` array foreign.
+//! - `MADV_HUGEPAGE` inside the zone leaves no mark, which would make every `NumPy` array
+//!   foreign: the zone asks for huge pages too, and where it did already no call is made.
 //! - `mlockall` would make the whole reservation resident. Before the zone exists it
 //!   keeps it from existing; later it locks pages as they are touched.
 //!
@@ -136,7 +136,9 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
             | libc::MADV_POPULATE_WRITE
             | libc::MADV_COLLAPSE => {}
             libc::MADV_HUGEPAGE if at.addr() == part.start && at.addr() + len <= part.end => {
-                return 0;
+                if part.start >= heap.base() + heap.small() {
+                    return 0;
+                }
             }
             _ => heap.mark_foreign(&part),
         }

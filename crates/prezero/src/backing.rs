@@ -44,9 +44,23 @@ pub unsafe trait Backing: Send + Sync {
     /// As for [`release`](Backing::release).
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno>;
 
+    /// Bytes at the beginning that are faulted in small pages, whole huge blocks, 64 at
+    /// most.
+    fn small(&self) -> usize {
+        0
+    }
+
+    /// Has the huge block at `offset` faulted in whole from now on.
+    fn make_huge(&self, _offset: usize) {}
+
     /// Marks in `resident`, a byte for each page, whether the page is resident.
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno>;
 }
+
+/// Bytes at the beginning of a range that are faulted in small pages at first (64 MiB): a
+/// program that uses little memory, and that not wholly, must not become twice as large.
+/// The lowest addresses are used first. Measured: `xz` 45 MiB in huge pages, 27 in small.
+const SMALL: usize = 64 << 20;
 
 /// A reserved range of private anonymous memory, in huge pages where the kernel allows.
 #[derive(Debug)]
@@ -65,8 +79,11 @@ impl Anonymous {
     pub fn reserve(len: usize) -> Result<Anonymous, Errno> {
         let align = Self::ALIGN.min(len.next_power_of_two());
         let reservation = Reservation::new(len, align)?;
-        // A kernel without huge pages refuses this; small pages work as well, slower.
-        let _ = reservation.advise_huge(0, len);
+        let small = SMALL.min(len);
+        if small < len {
+            // A kernel without huge pages refuses this; small pages work as well, slower.
+            let _ = reservation.advise_huge(small, len - small);
+        }
         Ok(Anonymous { reservation })
     }
 }
@@ -100,6 +117,14 @@ unsafe impl Backing for Anonymous {
             let _ = self.reservation.advise_huge(start, end - start);
         }
         Ok(())
+    }
+
+    fn small(&self) -> usize {
+        SMALL.min(self.len())
+    }
+
+    fn make_huge(&self, offset: usize) {
+        let _ = self.reservation.advise_huge(offset, HUGE);
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {

@@ -189,6 +189,11 @@ impl Buddy {
         self.orders[order.get() as usize].count.load(Relaxed)
     }
 
+    /// Free pages, all orders together, about.
+    pub(crate) fn free(&self) -> u32 {
+        Order::MIN.and_above().map(|order| self.count(order) << order.get()).sum()
+    }
+
     /// The free blocks of one order, lowest address first, as they are when looked at.
     pub(crate) fn blocks(&self, order: Order) -> impl Iterator<Item = PageId> {
         let map = &self.orders[order.get() as usize];

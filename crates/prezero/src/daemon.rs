@@ -353,7 +353,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.daemon.word.store(PARKED, SeqCst);
         // A free that saw the old word left its block before we look here; one that sees
         // the new word changes it, and then there is no sleep.
-        let watch = self.zone.holds_idle_memory().then_some(WATCH_NS);
+        let watch = self.zone.holds_idle_memory().then_some(WATCH_NS.min(self.scrubber.watch_ns()));
         self.wait(PARKED, watch);
     }
 

@@ -2,14 +2,37 @@
 
 use crate::backing::Backing;
 use crate::chunk::Chunk;
-use crate::page::{HUGE_PAGES, Order, PAGE};
+use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE};
 use crate::quicklist::{Class, Entry};
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
 use crate::sync::Ordering::Relaxed;
 use crate::zone::{Cpu, Zone};
 
+/// Free memory may stay resident up to this part of the most that was in use at once, and
+/// this many pages (1 MiB) above it: a tenth is what a program may be larger than without
+/// us, and below some MiB nobody looks.
+const IDLE_SHARE: u32 = 10;
+const IDLE_LEAST: u32 = 256;
+
+/// Free pages that are memory, those first that nobody made an effort for.
+pub(crate) const RESIDENT: [PageState; 2] = [PageState::Dirty, PageState::Zero];
+
 impl<B: Backing> Zone<B> {
+    /// So many `absent` pages are about to be faulted in: gives back as many idle ones where the
+    /// zone would hold more than ever was of use. To give back costs a tenth of the faults.
+    #[cold]
+    pub(crate) fn make_way(&self, counters: &Counters, absent: u32) {
+        self.faulted.fetch_add(u64::from(absent), Relaxed);
+        let used = self.memory.pages.saturating_sub(self.buddy.free());
+        let peak = self.peak.fetch_max(used, Relaxed).max(used);
+        let most = (peak + peak / IDLE_SHARE + IDLE_LEAST) - used;
+        let excess = self.stock.resident().saturating_sub(most).min(absent);
+        if excess > 0 {
+            self.give_back(counters, excess.div_ceil(HUGE_PAGES) as usize, &RESIDENT, |_| true);
+        }
+    }
+
     /// Gives every idle free page back to the kernel, now.
     pub fn reclaim(&self) {
         self.give_back_all(&self.cpu().counters);
@@ -29,7 +52,7 @@ impl<B: Backing> Zone<B> {
     /// As [`reclaim`](Zone::reclaim); true if there was any.
     pub(crate) fn give_back_all(&self, counters: &Counters) -> bool {
         self.drain_all();
-        self.give_back(counters, usize::MAX, |_| true)
+        self.give_back(counters, usize::MAX, &RESIDENT, |_| true)
     }
 
     /// Moves what all CPUs' lists hold to the buddy: what is split among them may be a
@@ -57,20 +80,21 @@ impl<B: Backing> Zone<B> {
         any
     }
 
-    /// Gives back the resident free pages of up to `most` huge blocks whose last free is
-    /// `old`. True if there were any.
+    /// Gives back the resident free pages of up to `most` huge blocks that have any of these
+    /// `kinds` and whose last free is `old`. True if there were any.
     pub(crate) fn give_back(
         &self,
         counters: &Counters,
         most: usize,
+        kinds: &[PageState],
         old: impl Fn(u32) -> bool,
     ) -> bool {
         if self.stock.resident() == 0 {
             return false;
         }
         let mut done = 0;
-        for state in [PageState::Dirty, PageState::Zero] {
-            while let Some(chunk) = self.find_chunk(Order::MIN, state, |at| at != 0 && old(at)) {
+        for &kind in kinds {
+            while let Some(chunk) = self.find_chunk(Order::MIN, kind, |at| at != 0 && old(at)) {
                 if done == most {
                     return true;
                 }
@@ -88,6 +112,26 @@ impl<B: Backing> Zone<B> {
     /// Gives one chunk that is out of circulation back to the kernel and puts it back
     /// absent. False if the kernel refused.
     fn release(&self, chunk: &Chunk, counters: &Counters) -> bool {
+        let done = self.make_absent(chunk, counters);
+        self.return_to_buddy(chunk.first, chunk.order.pages());
+        done
+    }
+
+    /// Has the kernel back a chunk that is out of circulation by one huge page, where it is
+    /// of small ones: it is absent then. False if it is as it was.
+    pub(crate) fn was_made_huge(&self, chunk: &Chunk) -> bool {
+        let huge = chunk.first.huge();
+        let bit = 1u64.checked_shl(huge as u32).unwrap_or(0);
+        if chunk.order.get() != HUGE_ORDER || self.in_small.load(Relaxed) & bit == 0 {
+            return false;
+        }
+        self.in_small.fetch_and(!bit, Relaxed);
+        self.memory.backing().make_huge(chunk.first.index() * PAGE);
+        self.make_absent(chunk, &self.daemon.counters)
+    }
+
+    /// Gives one chunk that is out of circulation back to the kernel. False if that refused.
+    fn make_absent(&self, chunk: &Chunk, counters: &Counters) -> bool {
         let (first, pages) = (chunk.first, chunk.order.pages());
         let tally = self.states.tally(first, pages);
         let done = self.memory.release(first, pages).is_ok();
@@ -102,7 +146,6 @@ impl<B: Backing> Zone<B> {
         } else {
             counters.bump(Counter::BackingErrors);
         }
-        self.return_to_buddy(first, pages);
         done
     }
 }

@@ -95,6 +95,7 @@ mod give_back;
 #[cfg(not(loom))]
 mod governor;
 #[cfg(not(loom))]
+mod grow;
 mod hand;
 #[cfg(not(loom))]
 mod knobs;
@@ -144,12 +145,13 @@ pub use {
     check::Flaw,
     clear::Use,
     config::*,
+    grow::Grown,
     hand::{HandBlock, HandSize},
     knobs::{KNOBS, Knob},
     stats::*,
     topology::Topology,
     value::{Size, Text},
-    zone::{Grown, Zone, ZoneError},
+    zone::{Zone, ZoneError},
 };
 
 /// The registry's own name of an engine that runs on this CPU: what

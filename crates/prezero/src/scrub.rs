@@ -16,6 +16,7 @@ use crate::chunk::Chunk;
 use crate::claim::{Claimed, Session, Work};
 use crate::clear::{Cache, ClearEngine, Guard, Piece};
 use crate::clock::{REST_NS, age, ticks};
+use crate::give_back::RESIDENT;
 use crate::governor::Governor;
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::quicklist::{CLASSES, Class, Entry, Held};
@@ -40,6 +41,11 @@ const PIECE_DEMOTED: u32 = 8;
 const RELEASE_MOST: usize = 8;
 /// How often idle memory is looked over for what has decayed, as a part of the decay.
 const DECAY_LOOKS: u64 = 10;
+/// How long memory stays that nobody is known to come back for, ns: a program's pause
+/// between two pieces of work is shorter. When half of what went is faulted in again, what
+/// idles stays longer, up to the configured decay.
+const FIRST_DECAY_NS: u64 = 50_000_000;
+const RELENT: u64 = 2;
 
 /// What a step came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,8 +98,12 @@ pub(crate) struct Scrubber<H> {
     paced_until: u64,
     /// Whether the last look found something to clear.
     working: bool,
-    /// When idle memory was last looked over, ns.
+    /// How long idle memory stays, ns, and when it was last looked over.
+    decay: u64,
     looked: u64,
+    /// Pages that went before their time, and those faulted in by then, since the zone began.
+    gone: u64,
+    faulted: u64,
     /// When the lists were last looked over, ns, and how many blocks had come to each.
     listed: u64,
     arrivals: Box<[u32]>,
@@ -108,7 +118,10 @@ impl<H: Host> Scrubber<H> {
             focus: None,
             paced_until: 0,
             working: false,
+            decay: FIRST_DECAY_NS,
             looked: 0,
+            gone: 0,
+            faulted: 0,
             listed: 0,
             arrivals: vec![0; cpus * CLASSES].into_boxed_slice(),
         }
@@ -117,6 +130,11 @@ impl<H: Host> Scrubber<H> {
     /// Whether the program wants anything zero.
     pub(crate) fn is_wanted(&self) -> bool {
         self.governor.wants()
+    }
+
+    /// How long idle memory may wait to be looked over, ns.
+    pub(crate) fn watch_ns(&self) -> u64 {
+        self.decay / 2
     }
 
     /// One bounded piece of work.
@@ -152,7 +170,8 @@ impl<H: Host> Scrubber<H> {
             let stop = zone.config.scrub_stop;
             let stop = if self.working { stop } else { start.max(stop) };
             let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
-            let cleared = self.refile(zone, stop, tick).or_else(|| self.scrub(zone, stop, tick));
+            let cleared =
+                self.refile(zone, stop, tick).or_else(|| self.scrub(zone, stop, tick, mood));
             let bytes = zone.daemon.counters.get(Counter::ScrubbedBytes) - before;
             if let Some(rate) = zone.config.scrub_rate {
                 self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate as u64;
@@ -227,7 +246,13 @@ impl<H: Host> Scrubber<H> {
     /// Clears a piece of a rested dirty block, until the zero stock is what the governor
     /// wants: first the block that the next request of each size would get, the likeliest
     /// request first, and then the largest there are.
-    fn scrub<B: Backing>(&mut self, zone: &Zone<B>, stop: Order, tick: u32) -> Option<Step> {
+    fn scrub<B: Backing>(
+        &mut self,
+        zone: &Zone<B>,
+        stop: Order,
+        tick: u32,
+        mood: Mood,
+    ) -> Option<Step> {
         let (zero, dirty) = (u64::from(zone.stock.zero()), u64::from(zone.stock.dirty()));
         let target = self.governor.target();
         if dirty == 0 || zero >= target {
@@ -250,6 +275,11 @@ impl<H: Host> Scrubber<H> {
         // is out of circulation without a claim cannot be asked for.
         if !zone.borrow(&chunk) {
             return Some(Step::Nap); // somebody was faster
+        }
+        // For the price of a clear the kernel makes a huge page of it, zero as well.
+        if mood == Mood::Normal && zone.was_made_huge(&chunk) {
+            self.populate(zone, &chunk);
+            return Some(Step::Nap);
         }
         let engine = zone.choice().scrub(set, self.until_used(set), place);
         Some(self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
@@ -339,6 +369,12 @@ impl<H: Host> Scrubber<H> {
         if !zone.borrow(&chunk) {
             return Some(Step::Nap);
         }
+        self.populate(zone, &chunk).then_some(Step::Nap)
+    }
+
+    /// Faults in the absent pages of a chunk that is out of circulation, and puts it back.
+    /// False if the kernel refused.
+    fn populate<B: Backing>(&mut self, zone: &Zone<B>, chunk: &Chunk) -> bool {
         let began = self.host.cpu_ns();
         let (first, pages) = (chunk.first, chunk.order.pages());
         let session = zone.claim.begin(first, pages, Work::Fixed, zone.fork_mark());
@@ -366,7 +402,7 @@ impl<H: Host> Scrubber<H> {
         }
         counters.add(Counter::PrefaultedBytes, populated * PAGE as u64);
         counters.add(Counter::PrefaultCpuNs, self.host.cpu_ns().saturating_sub(began));
-        (populated > 0).then_some(Step::Nap)
+        populated > 0
     }
 
     /// Takes off the lists what was there at the last look and is there still.
@@ -387,16 +423,32 @@ impl<H: Host> Scrubber<H> {
 
     /// Gives back some of what has been idle for the decay time. True if there may be more.
     fn decay<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
-        let decay = u64::try_from(zone.config.decay.as_nanos()).unwrap_or(u64::MAX);
+        let most = u64::try_from(zone.config.decay.as_nanos()).unwrap_or(u64::MAX);
+        let faulted = zone.faulted.load(Relaxed);
+        if self.gone > 0 && faulted - self.faulted >= self.gone / 2 {
+            self.decay = self.decay.saturating_mul(RELENT);
+            self.gone = 0;
+        }
+        let decay = self.decay.min(most);
         if now.saturating_sub(self.looked) < decay / DECAY_LOOKS {
             return false;
         }
-        if now.saturating_sub(self.listed) >= decay {
+        if now.saturating_sub(self.listed) >= most {
             self.listed = now;
             self.drain_unused(zone);
         }
-        let old = u32::try_from(decay >> 16).unwrap_or(u32::MAX);
-        let more = zone.give_back(&zone.daemon.counters, RELEASE_MOST, |at| age(tick, at) >= old);
+        let resident = zone.stock.resident();
+        // What was made zero was made because it is in demand: it stays the whole time.
+        let more = [(&RESIDENT[..1], decay), (&RESIDENT, most)].into_iter().any(|(kinds, ns)| {
+            let old = |at| age(tick, at) >= u32::try_from(ns >> 16).unwrap_or(u32::MAX);
+            zone.give_back(&zone.daemon.counters, RELEASE_MOST, kinds, old)
+        });
+        if decay < most {
+            if self.gone == 0 {
+                self.faulted = faulted;
+            }
+            self.gone += u64::from(resident.saturating_sub(zone.stock.resident()));
+        }
         if !more {
             self.looked = now;
         }

@@ -6,7 +6,7 @@
 //! it takes, so a thread stopped anywhere holds back only the block in its hands.
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
@@ -108,21 +108,18 @@ pub struct Zone<B> {
     pub(crate) forks: AtomicU32,
     /// Whether any page was ever marked foreign.
     pub(crate) foreign: AtomicU32,
+    /// The most pages that were out of the buddy when memory was last needed.
+    pub(crate) peak: AtomicU32,
+    /// Pages handed out absent, since the zone began.
+    pub(crate) faulted: AtomicU64,
+    /// The huge blocks in small pages, one bit each (see [`Backing::small`]).
+    pub(crate) in_small: AtomicU64,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Zone").field("pages", &self.memory.pages).finish_non_exhaustive()
     }
-}
-
-/// Whether a block could be made longer where it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Grown {
-    /// It is longer now.
-    Yes,
-    /// Its neighbours are not free: it is as it was.
-    No,
 }
 
 impl<B: Backing> Zone<B> {
@@ -152,6 +149,8 @@ impl<B: Backing> Zone<B> {
             EngineChoice::Named(name) => crate::clear::by_name(name),
             EngineChoice::Auto => None,
         };
+        let in_small =
+            u64::MAX.checked_shl((backing.small() / HUGE) as u32).map_or(u64::MAX, |m| !m);
         let zone = Zone {
             memory: Memory::new(backing),
             states: StateMap::new(pages).map_err(ZoneError::Records)?,
@@ -170,6 +169,9 @@ impl<B: Backing> Zone<B> {
             measured: AtomicPtr::new(std::ptr::null_mut()),
             forks: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
+            peak: AtomicU32::new(0),
+            faulted: AtomicU64::new(0),
+            in_small: AtomicU64::new(in_small),
         };
         zone.buddy.put_run(PageId(0), pages);
         Ok(zone)
@@ -201,8 +203,11 @@ impl<B: Backing> Zone<B> {
             cpu.demand.note(pages);
             return Some(self.hand_out_zero(cpu, first, pages));
         }
-        let hot = self.choice().hot_wins(pages, first_use) && align.pages() <= GRANULE;
-        if let Some((first, age)) = self.take_hot(pages, if hot { ticks(HOT_NS) } else { 0 }) {
+        let hot = if self.choice().hot_wins(pages, first_use) { ticks(HOT_NS) } else { 0 };
+        // What is in hand lies at a granule, of whatever alignment.
+        if align.pages() <= GRANULE
+            && let Some((first, age)) = self.take_hot(pages, hot)
+        {
             self.note_unless_fresh(cpu, pages, age);
             return Some(self.clear_hot(cpu, first, pages));
         }
@@ -311,6 +316,11 @@ impl<B: Backing> Zone<B> {
         self.memory.offset_of(ptr).map(|offset| PageId((offset / PAGE) as u32))
     }
 
+    /// Bytes at the beginning that are backed by small pages at first.
+    pub fn small(&self) -> usize {
+        self.memory.backing().small()
+    }
+
     /// Pages in the zone.
     pub fn pages(&self) -> u32 {
         self.memory.pages
@@ -334,40 +344,6 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn adopt_zero(&self, first: PageId, pages: u32) -> Block<Zero> {
         Block::new(first, pages)
-    }
-
-    /// Shortens a block where it is and gives its tail back. A block that is not longer
-    /// than `pages`, or `pages` of 0, leaves it as it is.
-    pub fn tail_to(&self, block: Block<Dirty>, pages: u32) -> Block<Dirty> {
-        if pages == 0 || pages >= block.pages() {
-            return block;
-        }
-        let (first, tail) = (block.first().plus(pages), block.pages() - pages);
-        let tally = self.settle(self.cpu(), first, tail);
-        self.cpu().counters.add(Counter::FreeBytes, u64::from(tail) * PAGE as u64);
-        self.put_to_buddy(first, tail, tally);
-        self.daemon.nudge(self, tail);
-        Block::new(block.first(), pages)
-    }
-
-    /// Makes a block `pages` long where it is, if the pages behind it are free.
-    pub fn try_grow(&self, block: &mut Block<Dirty>, pages: u32) -> Grown {
-        let (first, old) = (block.first(), block.pages());
-        let end = first.0.checked_add(pages);
-        if pages <= old || end.is_none_or(|end| end > self.memory.pages) {
-            return Grown::No;
-        }
-        let (behind, more) = (first.plus(old), pages - old);
-        if !self.buddy.take_run(behind, more) {
-            return Grown::No;
-        }
-        let tally = self.states.tally(behind, more);
-        self.stock.sub(tally);
-        let counters = &self.cpu().counters;
-        counters.add(Counter::PlainBytes, u64::from(more) * PAGE as u64);
-        counters.add(Counter::WasteBytes, u64::from(tally.zero) * PAGE as u64);
-        *block = Block::new(first, pages);
-        Grown::Yes
     }
 
     /// The engines in use, and what each is for.
@@ -477,10 +453,13 @@ impl<B: Backing> Zone<B> {
             cpu.counters.bump(Counter::Refused);
             return None;
         };
-        let zero = self.states.tally(first, pages).zero;
-        if zero > 0 {
+        let tally = self.states.tally(first, pages);
+        if tally.zero > 0 {
             cpu.counters.bump(Counter::Wastes);
-            cpu.counters.add(Counter::WasteBytes, zero as u64 * PAGE as u64);
+            cpu.counters.add(Counter::WasteBytes, tally.zero as u64 * PAGE as u64);
+        }
+        if tally.absent > 0 {
+            self.make_way(&cpu.counters, tally.absent);
         }
         Some(first)
     }
@@ -518,6 +497,7 @@ impl<B: Backing> Zone<B> {
         }
         if tally.absent > 0 {
             cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
+            self.make_way(&cpu.counters, tally.absent);
         }
         cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
         Block::new(first, pages)

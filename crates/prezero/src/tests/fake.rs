@@ -9,6 +9,7 @@
 use std::alloc::{self, Layout};
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use prezero_sys::memory::Errno;
@@ -90,6 +91,7 @@ pub(super) struct Fake {
     base: NonNull<u8>,
     layout: Layout,
     pages: Vec<AtomicU8>,
+    huge: Mutex<Vec<usize>>,
     pub(super) populates: Call,
     pub(super) releases: Call,
     pub(super) replaces: Call,
@@ -111,7 +113,8 @@ impl Fake {
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
         let [populates, releases, replaces, residencies] = [(); 4].map(|()| Call::default());
-        Fake { base, layout, pages, populates, releases, replaces, residencies }
+        let huge = Mutex::default();
+        Fake { base, layout, pages, huge, populates, releases, replaces, residencies }
     }
 
     /// The owner of a page touches it: it is resident from now on.
@@ -122,6 +125,11 @@ impl Fake {
     /// Moves a page to swap, if there is anything to move.
     pub(super) fn swap_out(&self, page: PageId) {
         let _ = self.pages[page.index()].compare_exchange(RESIDENT, SWAPPED, Relaxed, Relaxed);
+    }
+
+    /// Offsets of the huge blocks that are to be faulted in whole.
+    pub(super) fn made_huge(&self) -> Vec<usize> {
+        self.huge.lock().unwrap().clone()
     }
 
     /// Whether the kernel holds anything for the page, in memory or in swap.
@@ -188,6 +196,10 @@ unsafe impl Backing for Fake {
         unsafe { self.fill(offset, len, if made.is_ok() { 0 } else { RUBBISH }) };
         self.mark(offset, len, ABSENT);
         made
+    }
+
+    fn make_huge(&self, offset: usize) {
+        self.huge.lock().unwrap().push(offset);
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {

@@ -12,11 +12,11 @@ use self::ops::{Op, Part, Refusal, Request, operation, refusal, verify};
 use super::fake::{Fault, pass};
 use super::world::{World, holds};
 use crate::config::Verify;
+use crate::grow::Grown;
 use crate::page::{Block, Dirty, Order, PAGE, PageId, Zero};
 use crate::scrub::Mood;
 use crate::state::PageState;
 use crate::stats::Counter;
-use crate::zone::Grown;
 
 const HUGE_BLOCKS: usize = 4;
 const PAGES: u32 = 512 * HUGE_BLOCKS as u32;

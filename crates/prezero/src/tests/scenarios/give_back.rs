@@ -36,6 +36,59 @@ fn decay_releases_what_idles_and_not_what_is_in_use() {
     world.assert_sound();
 }
 
+/// What one burst left idle, out of a zone where nothing else is: pages.
+fn idle_after(world: &mut World, pause_ns: u64) -> u64 {
+    let block = world.plain(2 * HUGE_PAGES);
+    world.soil(block);
+    for _ in 0..8 {
+        pass(pause_ns / 8);
+        world.work(Mood::Normal);
+    }
+    world.zone.snapshot().gauges.resident_dirty_bytes / bytes(1)
+}
+
+#[test]
+fn memory_goes_soon_until_its_owner_has_come_back_for_it() {
+    let mut world = World::new(4);
+    let idle: Vec<u64> = (0..6).map(|_| idle_after(&mut world, 120_000_000)).collect();
+    assert_eq!(idle[0], 0, "nobody is known to come back");
+    assert_eq!(idle[3..], [u64::from(2 * HUGE_PAGES); 3], "he does");
+
+    assert_eq!(idle_after(&mut world, 20_000_000_000), 0, "the decay holds all the same");
+}
+
+#[test]
+fn what_was_made_zero_stays_its_whole_time() {
+    let mut world = World::with(4, |config| config.decay = Duration::from_secs(1));
+    let pages = 2 * HUGE_PAGES;
+    world.soil(world.zero(pages));
+    world.scrub();
+    assert_eq!(world.tally().zero, pages);
+    pass(500_000_000);
+    world.work(Mood::Normal);
+    assert_eq!(world.tally().zero, pages);
+    pass(600_000_000);
+    world.work(Mood::Normal);
+    assert_eq!(world.tally().zero, 0);
+}
+
+#[test]
+fn idle_memory_makes_way_for_what_is_faulted_in() {
+    let world = World::new(16);
+    let idle = world.plain(4 * HUGE_PAGES);
+    let between = world.plain(1);
+    world.soil(idle);
+
+    let larger = world.plain(6 * HUGE_PAGES);
+
+    let used = u64::from(6 * HUGE_PAGES + 1);
+    let resident = world.zone.snapshot().gauges.resident_dirty_bytes / bytes(1);
+    assert!(resident <= used / 10 + 256, "{resident} pages");
+    assert!(resident >= used / 10 + 256 - u64::from(HUGE_PAGES), "no more than must: {resident}");
+    [between, larger].into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
 #[test]
 fn memory_that_is_used_again_and_again_does_not_decay() {
     let mut world = World::with(1, |config| config.decay = Duration::from_secs(1));

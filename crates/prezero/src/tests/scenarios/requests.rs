@@ -5,11 +5,12 @@ use super::super::fake::{Fake, now};
 use super::super::world::{World, config, holds, is_zero};
 use super::{ANY, SMALL, bytes, order};
 use crate::backing::Anonymous;
+use crate::grow::Grown;
 use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
 use crate::quicklist::{BATCH, SLOTS};
 use crate::state::PageState;
 use crate::stats::Counter;
-use crate::zone::{Grown, Zone, ZoneError};
+use crate::zone::{Zone, ZoneError};
 
 #[test]
 fn a_half_zero_block_is_cleared_only_in_its_dirty_half() {
@@ -190,7 +191,33 @@ fn growth_stops_at_the_next_owner_and_changes_nothing() {
     world.zone.free(block);
     world.zone.free(next);
 }
-// Fail until findings 3 and 10 are mended; paste at the end of tests/scenarios/requests.rs.
+
+#[test]
+fn what_outgrew_its_place_once_has_room_where_it_moves_to() {
+    let world = World::new(256);
+    let others: Vec<_> = (0..4).map(|_| world.plain(256)).collect();
+    let mut block = world.zone.plain_to_grow(257, ANY).unwrap();
+    let mut second = world.zone.plain_to_grow(300, ANY).unwrap();
+    world.fill(block.first(), 257, 9);
+
+    for pages in [512, 1024, 4096] {
+        assert_eq!(world.zone.try_grow(&mut block, pages), Grown::Yes, "to {pages} pages");
+    }
+    assert_eq!(world.zone.try_grow(&mut second, 600), Grown::Yes);
+
+    assert!((0..257).all(|n| holds(&world.zone, block.first().plus(n), 9)));
+    others.into_iter().chain([block, second]).for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn a_zone_without_room_moves_a_block_where_it_fits() {
+    let world = World::new(2);
+    let block = world.zone.plain_to_grow(900, ANY).unwrap();
+    assert_eq!(block.pages(), 900);
+    assert!(world.zone.plain_to_grow(900, ANY).is_none());
+    world.zone.free(block);
+}
 
 // Very large zones.
 

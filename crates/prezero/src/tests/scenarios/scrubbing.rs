@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::fake::{Fault, pass};
 use super::super::world::{RESTED_NS, World, is_zero};
 use super::{ANY, SMALL, order};
-use crate::page::{HUGE_PAGES, PageId};
+use crate::page::{HUGE, HUGE_PAGES, PageId};
 use crate::scrub::{Mood, Step};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
@@ -115,6 +115,35 @@ fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
     assert!(world.count(Counter::ScrubbedBytes) > scrubbed);
     assert_eq!(world.fake().populates.made(), populates);
     assert_eq!(world.fake().releases.made(), releases);
+}
+
+#[test]
+fn a_huge_block_of_small_pages_is_scrubbed_into_one_huge_page_once() {
+    let mut world = World::new(4);
+    world.zone.in_small.store(0b11, std::sync::atomic::Ordering::Relaxed);
+    for round in 0..3 {
+        world.soil(world.zero(3 * HUGE_PAGES));
+        world.scrub();
+        assert_eq!(world.tally().zero, 3 * HUGE_PAGES, "round {round}");
+        assert_eq!(world.fake().made_huge(), [0, HUGE]);
+    }
+    let block = world.zone.only_zero(3 * HUGE_PAGES, ANY).unwrap();
+    assert!(is_zero(&world.zone, &block));
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn an_unsure_scrubd_leaves_small_pages_as_they_are() {
+    let mut world = World::new(2);
+    world.zone.in_small.store(0b11, std::sync::atomic::Ordering::Relaxed);
+    let pages = 2 * HUGE_PAGES;
+    world.soil(world.zero(pages));
+    for _ in 0..2 {
+        pass(RESTED_NS);
+        world.work(Mood::Unsure);
+    }
+    assert_eq!((world.tally().zero, world.fake().made_huge().len()), (pages, 0));
 }
 
 #[test]
