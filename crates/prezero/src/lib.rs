@@ -85,6 +85,7 @@ mod config;
 #[cfg(not(loom))]
 mod daemon;
 #[cfg(not(loom))]
+mod decay;
 mod deference;
 #[cfg(not(loom))]
 mod demand;

@@ -16,10 +16,10 @@ use crate::chunk::Chunk;
 use crate::claim::{Claimed, Session, Work};
 use crate::clear::{Cache, ClearEngine, Guard, Piece};
 use crate::clock::{REST_NS, age, ticks};
-use crate::give_back::RESIDENT;
+use crate::decay::Decay;
 use crate::governor::Governor;
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
-use crate::quicklist::{CLASSES, Class, Entry, Held};
+use crate::quicklist::{Class, Entry, Held};
 use crate::seen::seen;
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
@@ -37,16 +37,6 @@ const PACE_GRAIN_NS: u64 = 100_000;
 const PIECE: u32 = 32;
 /// Demoting clears a quarter as fast and loses nothing in smaller pieces.
 const PIECE_DEMOTED: u32 = 8;
-/// Huge blocks given back in one step: at most half a millisecond.
-const RELEASE_MOST: usize = 8;
-/// How often idle memory is looked over for what has decayed, as a part of the decay.
-const DECAY_LOOKS: u64 = 10;
-/// How long memory stays that nobody is known to come back for, ns: a program's pause
-/// between two pieces of work is shorter. When half of what went is faulted in again, what
-/// idles stays longer, up to the configured decay.
-const FIRST_DECAY_NS: u64 = 50_000_000;
-const RELENT: u64 = 2;
-
 /// What a step came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -98,15 +88,7 @@ pub(crate) struct Scrubber<H> {
     paced_until: u64,
     /// Whether the last look found something to clear.
     working: bool,
-    /// How long idle memory stays, ns, and when it was last looked over.
-    decay: u64,
-    looked: u64,
-    /// Pages that went before their time, and those faulted in by then, since the zone began.
-    gone: u64,
-    faulted: u64,
-    /// When the lists were last looked over, ns, and how many blocks had come to each.
-    listed: u64,
-    arrivals: Box<[u32]>,
+    decay: Decay,
 }
 
 impl<H: Host> Scrubber<H> {
@@ -118,12 +100,7 @@ impl<H: Host> Scrubber<H> {
             focus: None,
             paced_until: 0,
             working: false,
-            decay: FIRST_DECAY_NS,
-            looked: 0,
-            gone: 0,
-            faulted: 0,
-            listed: 0,
-            arrivals: vec![0; cpus * CLASSES].into_boxed_slice(),
+            decay: Decay::new(cpus),
         }
     }
 
@@ -134,7 +111,7 @@ impl<H: Host> Scrubber<H> {
 
     /// How long idle memory may wait to be looked over, ns.
     pub(crate) fn watch_ns(&self) -> u64 {
-        self.decay / 2
+        self.decay.watch_ns()
     }
 
     /// One bounded piece of work.
@@ -163,7 +140,7 @@ impl<H: Host> Scrubber<H> {
             && zone.trust.is_whole()
         {
             if let Some(wait) = self.paced_until.checked_sub(now).filter(|&ns| ns > PACE_GRAIN_NS) {
-                let more = sure && self.decay(zone, now, tick);
+                let more = sure && self.decay.look(zone, now, tick);
                 return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
@@ -182,7 +159,7 @@ impl<H: Host> Scrubber<H> {
                 return step;
             }
         }
-        if sure && self.decay(zone, now, tick) { Step::Nap } else { Step::Nothing }
+        if sure && self.decay.look(zone, now, tick) { Step::Nap } else { Step::Nothing }
     }
 
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
@@ -403,56 +380,6 @@ impl<H: Host> Scrubber<H> {
         counters.add(Counter::PrefaultedBytes, populated * PAGE as u64);
         counters.add(Counter::PrefaultCpuNs, self.host.cpu_ns().saturating_sub(began));
         populated > 0
-    }
-
-    /// Takes off the lists what was there at the last look and is there still.
-    fn drain_unused<B: Backing>(&mut self, zone: &Zone<B>) {
-        let mut last = self.arrivals.iter_mut();
-        for cpu in zone.cpus.iter() {
-            for (class, last) in Class::largest_first().zip(&mut last) {
-                let lists = &cpu.lists[class.index()];
-                let since = lists.arrivals().wrapping_sub(*last);
-                let newest = lists.newest();
-                zone.drain(cpu, class, |e| u32::from(e.rank(newest)) >= since);
-                *last = lists.arrivals();
-            }
-        }
-        // What is in hand grows old on the lists, until the next look.
-        zone.put_down_all(&zone.cpus, Class::largest_first(), 0);
-    }
-
-    /// Gives back some of what has been idle for the decay time. True if there may be more.
-    fn decay<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
-        let most = u64::try_from(zone.config.decay.as_nanos()).unwrap_or(u64::MAX);
-        let faulted = zone.faulted.load(Relaxed);
-        if self.gone > 0 && faulted - self.faulted >= self.gone / 2 {
-            self.decay = self.decay.saturating_mul(RELENT);
-            self.gone = 0;
-        }
-        let decay = self.decay.min(most);
-        if now.saturating_sub(self.looked) < decay / DECAY_LOOKS {
-            return false;
-        }
-        if now.saturating_sub(self.listed) >= most {
-            self.listed = now;
-            self.drain_unused(zone);
-        }
-        let resident = zone.stock.resident();
-        // What was made zero was made because it is in demand: it stays the whole time.
-        let more = [(&RESIDENT[..1], decay), (&RESIDENT, most)].into_iter().any(|(kinds, ns)| {
-            let old = |at| age(tick, at) >= u32::try_from(ns >> 16).unwrap_or(u32::MAX);
-            zone.give_back(&zone.daemon.counters, RELEASE_MOST, kinds, old)
-        });
-        if decay < most {
-            if self.gone == 0 {
-                self.faulted = faulted;
-            }
-            self.gone += u64::from(resident.saturating_sub(zone.stock.resident()));
-        }
-        if !more {
-            self.looked = now;
-        }
-        more
     }
 }
 
