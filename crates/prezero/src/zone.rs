@@ -404,6 +404,7 @@ impl<B: Backing> Zone<B> {
         // costs less than to fault a page in.
         let found = self
             .search_clearable(pages, align)
+            .or_else(|| self.steal(cpu, pages, align))
             .or_else(|| self.drain_all().then(|| self.search_clearable(pages, align))?)
             .or_else(|| self.search_for_zero(pages, align));
         match found {
@@ -447,6 +448,7 @@ impl<B: Backing> Zone<B> {
                 .map(|entry| entry.first);
         }
         let found = found
+            .or_else(|| self.steal(cpu, pages, align))
             .or_else(|| self.drain_all().then(|| self.search_resident(pages, align))?)
             .or_else(|| self.search_any(pages, align));
         let Some(first) = found else {
@@ -462,6 +464,21 @@ impl<B: Backing> Zone<B> {
             self.make_way(&cpu.counters, tally.absent);
         }
         Some(first)
+    }
+
+    /// A block of this very size off the lists of another CPU, its coldest: what one thread
+    /// allocates and another frees comes back so, for the price of a cache line.
+    #[cold]
+    fn steal(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
+        let class = Class::of(pages)?;
+        let fits = |e: Entry| aligned(e.first, align);
+        let others = self.cpus.iter().filter(|other| !std::ptr::eq(*other, cpu));
+        let mut lists = others.map(|other| &other.lists[class.index()]);
+        let found = lists.find_map(|lists| {
+            let cold = lists.hot_cold.take_coldest(lists.newest(), fits);
+            cold.or_else(|| lists.zero.take(fits))
+        });
+        Some(found?.first)
     }
 
     /// A block whose pages are all resident and zero, if the sample agrees.

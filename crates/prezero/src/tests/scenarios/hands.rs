@@ -6,7 +6,8 @@ use prezero_sys::thread;
 
 use super::super::world::{World, is_zero};
 use super::{ANY, SMALL, bytes};
-use crate::quicklist::{BATCH, Class};
+use crate::quicklist::{BATCH, Class, Entry, Held};
+use crate::state::PageState;
 use crate::stats::Counter;
 
 #[test]
@@ -103,6 +104,33 @@ fn the_child_of_a_fork_finds_what_was_in_hand() {
     assert_eq!(block.first(), page);
     assert_eq!((world.count(Counter::PlainRequests), world.count(Counter::Frees)), (1, 0));
     world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn what_another_cpu_has_on_its_lists_is_taken_before_memory_is_faulted_in() {
+    let world = World::new(4);
+    let class = Class::of(SMALL).unwrap();
+    let other = (thread::current_cpu() + 1) % world.zone.cpus.len();
+    if other == thread::current_cpu() {
+        return; // a machine with one CPU
+    }
+    let blocks = [(); 3].map(|()| world.plain(SMALL));
+    let there = blocks.map(|block| {
+        world.fill(block.first(), SMALL, 1);
+        world.zone.states.set(block.first(), SMALL, PageState::Dirty);
+        let entry = Entry::new(block.first(), Held::Mixed, world.zone.clock.tick());
+        world.zone.file(&world.zone.cpus[other], class, entry);
+        block.first()
+    });
+
+    let plain = world.plain(SMALL);
+    let zero = world.zero(SMALL);
+
+    assert_eq!((plain.first(), zero.first()), (there[0], there[1]), "the coldest first");
+    assert!(is_zero(&world.zone, &zero));
+    world.zone.free(plain);
+    world.zone.free(zero);
     world.assert_sound();
 }
 
