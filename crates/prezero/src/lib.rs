@@ -86,6 +86,7 @@ mod config;
 mod daemon;
 #[cfg(not(loom))]
 mod decay;
+#[cfg(not(loom))]
 mod deference;
 #[cfg(not(loom))]
 mod demand;
@@ -97,6 +98,7 @@ mod give_back;
 mod governor;
 #[cfg(not(loom))]
 mod grow;
+#[cfg(not(loom))]
 mod hand;
 #[cfg(not(loom))]
 mod knobs;
