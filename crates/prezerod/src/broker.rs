@@ -321,8 +321,8 @@ impl<I: Inode> Broker<I> {
             self.counters.hits += 1;
             return Ok(Some(self.grant(now, client, tenant, blank, 0)?));
         }
-        self.counters.misses += 1;
         self.can_make(&want).map_err(|(reason, text)| self.no(reason, text))?;
+        self.counters.misses += 1;
         self.demand.asked(now, &want);
         if wait_ms == 0 {
             return Err(self.when(now, &want));
@@ -366,10 +366,10 @@ impl<I: Inode> Broker<I> {
         }
         let reserve = self.kept_back(tenant.rank);
         let Some(blank) = self.stock.take(&want, reserve) else {
-            self.counters.misses += 1;
             if let Err((reason, text)) = self.can_make(&want) {
                 return self.no(reason, text);
             }
+            self.counters.misses += 1;
             self.demand.asked(now, &want);
             return self.when(now, &want);
         };
