@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
 use crate::memory::Reservation;
 
@@ -73,6 +73,14 @@ impl SharedMap {
         }
     }
 
+    /// Makes all of it resident and writable in one call, as a program that prefaults does.
+    ///
+    /// # Errors
+    /// What `MADV_POPULATE_WRITE` answers.
+    pub fn populate(&self) -> Result<(), Errno> {
+        populate(&self.range)
+    }
+
     /// Backs the range with huge pages, now, whatever the system-wide settings for them say
     /// (except `deny`). Each huge page's worth needs a page that is resident already.
     ///
@@ -86,6 +94,48 @@ impl SharedMap {
             unsafe { libc::madvise(self.base().as_ptr().add(offset).cast(), len, MADV_COLLAPSE) };
         if done == 0 { Ok(()) } else { Err(last_error()) }
     }
+}
+
+/// Private anonymous memory in huge pages, for comparison with what is shared.
+#[derive(Debug)]
+pub struct PrivateMap {
+    range: Reservation,
+}
+
+impl PrivateMap {
+    /// `len` bytes, absent, in huge pages as far as the kernel has them.
+    ///
+    /// # Errors
+    /// What [`Reservation::new`] answers.
+    pub fn huge(len: usize) -> Result<PrivateMap, Errno> {
+        let range = Reservation::new(len, 2 << 20)?;
+        match range.advise_huge(0, len) {
+            // A kernel without huge pages does what it can.
+            Ok(()) | Err(Errno::INVAL) => Ok(PrivateMap { range }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`SharedMap::populate`].
+    ///
+    /// # Errors
+    /// What `MADV_POPULATE_WRITE` answers.
+    pub fn populate(&self) -> Result<(), Errno> {
+        populate(&self.range)
+    }
+
+    /// As [`SharedMap::touch`].
+    pub fn touch(&self, offset: usize, len: usize, every: usize) {
+        for at in (offset..offset + len).step_by(every) {
+            self.range.populate(at, crate::memory::GRAIN);
+        }
+    }
+}
+
+fn populate(range: &Reservation) -> Result<(), Errno> {
+    let first = range.base().as_ptr().cast();
+    // SAFETY: the whole of our own mapping; content stays.
+    unsafe { madvise(first, range.len(), Advice::LinuxPopulateWrite) }
 }
 
 /// Takes the calling thread's memory from one node only.
