@@ -30,7 +30,7 @@ const PLACE: &str = "{lease}";
     is its descriptor, PREZERO_LEASE_BYTES its size.\n\
     QEMU: prezero claim 4G -- qemu-system-x86_64 -m 4G \
     -object memory-backend-file,id=m,size=4G,mem-path={lease},share=on -machine memory-backend=m ...\n\
-    memcached: prezero claim 1G -- memcached -m 1000 -e {lease}\n\
+    memcached: prezero claim 1G -- memcached -m 1024 -e {lease}\n\
     Exit status: the program's own; 125 no lease, 126 PROGRAM cannot run, 127 no such PROGRAM."
 )]
 pub struct Claim {
@@ -46,8 +46,8 @@ pub struct Claim {
     /// Seconds to wait if it is not ready
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     wait: f64,
-    /// Socket of prezerod [PREZERO_SOCKET, the user's own, /run/prezero/prezerod.sock]
-    #[arg(long, value_name = "PATH")]
+    /// Socket of prezerod [the user's own, or /run/prezero/prezerod.sock]
+    #[arg(long, value_name = "PATH", env = "PREZERO_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
     /// The program and its arguments; without one the lease is described and given back
     #[arg(trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]

@@ -18,8 +18,8 @@ pub struct Stock {
     /// Print the counters as Prometheus reads them
     #[arg(long)]
     metrics: bool,
-    /// Socket of prezerod [PREZERO_SOCKET, the user's own, /run/prezero/prezerod.sock]
-    #[arg(long, value_name = "PATH")]
+    /// Socket of prezerod [the user's own, or /run/prezero/prezerod.sock]
+    #[arg(long, value_name = "PATH", env = "PREZERO_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
 }
 

@@ -16,7 +16,7 @@ pub struct Host {
 pub struct Pool {
     /// All of them.
     pub total: u64,
-    /// Not in use.
+    /// Neither in use nor promised to a mapping.
     pub free: u64,
 }
 
@@ -38,9 +38,13 @@ impl Host {
         let size = format!("hugepages-{}kB", page.bytes() >> 10);
         let of_node = format!("sys/devices/system/node/node{node}/hugepages/{size}");
         let whole = format!("sys/kernel/mm/hugepages/{size}");
-        let dir = if self.root.join(&of_node).is_dir() { of_node } else { whole };
+        let dir = if self.root.join(&of_node).is_dir() { &of_node } else { &whole };
         let read = |file: &str| self.number(&format!("{dir}/{file}")).unwrap_or(0);
-        Pool { total: read("nr_hugepages"), free: read("free_hugepages") }
+        // Pages that mappings were promised are free, but not for us. The kernel counts them
+        // for the machine only, so on each node we leave as many.
+        let promised = self.number(&format!("{whole}/resv_hugepages")).unwrap_or(0);
+        let free = read("free_hugepages").saturating_sub(promised);
+        Pool { total: read("nr_hugepages"), free }
     }
 
     /// Whether transparent huge pages of shared memory can be made here.
@@ -154,11 +158,12 @@ mod tests {
             ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages", "8\n"),
             ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "3\n"),
             ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "64\n"),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "1\n"),
             ("proc/meminfo", "MemTotal:       4096 kB\nMemAvailable:   1024 kB\n"),
             (SHMEM, "always within_size advise [never] deny force\n"),
         ]);
         assert_eq!(host.nodes(), [0, 1, 4]);
-        assert_eq!(host.pool(1, Page::Huge), Pool { total: 8, free: 3 });
+        assert_eq!(host.pool(1, Page::Huge), Pool { total: 8, free: 2 });
         assert_eq!(host.pool(0, Page::Huge).total, 64);
         assert_eq!(host.memory(), (4 << 20, 1 << 20));
         assert_eq!(host.backing(1, Page::Huge), Some(Backing::Hugetlb));

@@ -15,7 +15,7 @@ struct Command {
     /// Configuration, TOML; without it the invoking user is served.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Socket for clients [$XDG_RUNTIME_DIR/prezero/prezerod.sock; root: /run/prezero/...].
+    /// Socket for clients [the run-time directory's prezero/prezerod.sock].
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Check a configuration and end.

@@ -270,7 +270,7 @@ fn stock_survives_an_orderly_restart_and_a_lease_that_comes_back_is_refused() {
     };
     let (a, b) = (fresh.try_clone().unwrap(), lease.file.try_clone().unwrap());
     let script = format!(
-        "exec env LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={name}:{name} \"$@\" 3<&{} 4<&{}",
+        "exec env LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={name}:{name} \"$@\" 3<>/proc/self/fd/{} 4<>/proc/self/fd/{}",
         number(&a),
         number(&b)
     );

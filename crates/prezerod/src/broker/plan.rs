@@ -3,7 +3,8 @@
 use prezero::Size;
 use prezero::pressure::Memory;
 
-use super::{Broker, Inode, Out, Refusal, distrust_text};
+use super::grant::distrust_text;
+use super::{Broker, Inode, Out, Refusal};
 use crate::filler::{Done, Outcome, Pace};
 use crate::inode::Kind;
 use crate::protocol::{Answer, Backing, Page, Reason, Want};
