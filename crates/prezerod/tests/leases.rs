@@ -212,3 +212,26 @@ with Client(sys.argv[1]) as broker:
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn the_c_client_leases_writes_and_is_refused() {
+    if !possible() || Command::new("cc").arg("--version").output().is_err() {
+        return;
+    }
+    let daemon = Daemon::start("");
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = daemon.path("lease");
+    let built = Command::new("cc")
+        .args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join("examples/lease.c"))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let output = Command::new(program).env("PREZERO_SOCKET", daemon.socket()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("64 MiB on node") && said.contains("round up to 2M"), "{said}");
+}
