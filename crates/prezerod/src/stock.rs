@@ -2,6 +2,8 @@
 //!
 //! Mechanism only; what should be in it is for `demand` to say, who may take it for `broker`.
 
+use std::collections::BTreeMap;
+
 use crate::inode::Kind;
 use crate::protocol::{Page, Want};
 
@@ -45,11 +47,16 @@ impl<I> Stock<I> {
     /// Takes the blank that fits best, if that leaves `reserve` bytes of its page size and
     /// node. Of equals the newest: what nobody needs grows old, and shows.
     pub fn take(&mut self, want: &Want, reserve: u64) -> Option<Blank<I>> {
+        // By node, once: there may be thousands of blanks.
+        let mut ready = BTreeMap::new();
+        for blank in self.iter().filter(|blank| blank.kind.page == want.page) {
+            *ready.entry(blank.kind.node).or_insert(0) += blank.bytes;
+        }
+        let most = want.bytes.saturating_add(want.bytes / TRIM);
         let fits = |blank: &Blank<I>| {
-            let most = want.bytes.saturating_add(want.bytes / TRIM);
             matches(&blank.kind, want.page, want.node)
                 && (want.bytes..=most).contains(&blank.bytes)
-                && self.ready(want.page, Some(blank.kind.node)) >= blank.bytes + reserve
+                && ready.get(&blank.kind.node).is_some_and(|&all| all >= blank.bytes + reserve)
         };
         let best = self.blanks.iter().enumerate().filter(|(_, blank)| fits(blank));
         // Of equal keys min_by_key gives the first, so the position is counted from the end.
@@ -62,11 +69,6 @@ impl<I> Stock<I> {
     pub fn take_oldest(&mut self, which: impl Fn(&Blank<I>) -> bool) -> Option<Blank<I>> {
         let at = self.blanks.iter().position(which)?;
         Some(self.blanks.remove(at))
-    }
-
-    /// Takes the one at this place of [`iter`](Stock::iter).
-    pub fn take_at(&mut self, at: usize) -> Option<Blank<I>> {
-        (at < self.blanks.len()).then(|| self.blanks.remove(at))
     }
 
     /// Takes all.

@@ -361,16 +361,19 @@ impl<I: Inode> Broker<I> {
     /// What is above every target for so long that nobody comes back for it.
     fn release_surplus(&mut self, now: u64) {
         let targets: Vec<_> = self.demand.targets().collect();
+        let mut shelves: Vec<_> =
+            targets.iter().map(|(want, target)| (want, *target, self.have(want))).collect();
         loop {
             let surplus = |blank: &Blank<I>| {
-                let mine = targets.iter().filter(|(want, _)| alike(want, &blank.kind, blank.bytes));
-                let wanted = mine.map(|(want, target)| (*target, self.have(want)));
                 now.saturating_sub(blank.made_ns) > SURPLUS_NS
-                    && wanted.into_iter().all(|(target, have)| have > target)
+                    && shelves.iter().all(|(want, target, have)| {
+                        have > target || !alike(want, &blank.kind, blank.bytes)
+                    })
             };
-            let Some(at) = self.stock.iter().position(surplus) else { return };
-            if let Some(blank) = self.stock.take_at(at) {
-                self.counters.waste_bytes += blank.bytes;
+            let Some(blank) = self.stock.take_oldest(surplus) else { return };
+            self.counters.waste_bytes += blank.bytes;
+            for (want, _, have) in &mut shelves {
+                *have -= u64::from(alike(want, &blank.kind, blank.bytes));
             }
         }
     }
