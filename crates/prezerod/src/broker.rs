@@ -87,6 +87,7 @@ pub struct Out<I> {
 struct Wait {
     client: ClientId,
     tag: u32,
+    tenant: String,
     want: Want,
     rank: Rank,
     since: u64,
@@ -202,7 +203,7 @@ impl<I: Inode> Broker<I> {
     /// Somebody connected.
     ///
     /// # Errors
-    /// There are too many already.
+    /// There are too many already, or he may not lease: strangers take nobody's place.
     pub fn connect(&mut self, peer: Peer) -> Result<ClientId, Answer> {
         let of_user = self.clients.values().filter(|other| other.uid == peer.uid).count();
         if self.clients.len() >= self.settings.connections
@@ -210,6 +211,10 @@ impl<I: Inode> Broker<I> {
         {
             self.counters.turned_away += 1;
             return Err(self.no(Reason::Busy, "too many connections; close some".into()));
+        }
+        if let Err((reason, text)) = self.tenant_of(&peer) {
+            self.counters.turned_away += 1;
+            return Err(self.no(reason, text));
         }
         self.counters.connections += 1;
         let id = self.number();
@@ -293,6 +298,10 @@ impl<I: Inode> Broker<I> {
 
     fn tenant(&self, client: ClientId) -> Result<Tenant, Refusal> {
         let peer = self.clients.get(&client).ok_or((Reason::Denied, String::new()))?;
+        self.tenant_of(peer)
+    }
+
+    fn tenant_of(&self, peer: &Peer) -> Result<Tenant, Refusal> {
         tenant::of(&self.tenants, peer)
             .cloned()
             .ok_or_else(|| (Reason::Denied, format!("no tenant for {peer}; name it in [[tenant]]")))
@@ -332,7 +341,8 @@ impl<I: Inode> Broker<I> {
         let wait = u64::from(wait_ms).saturating_mul(1_000_000);
         let longest = self.settings.longest_wait.as_nanos() as u64;
         let until = now.saturating_add(wait.min(longest));
-        self.waits.push(Wait { client, tag, want, rank: tenant.rank, since: now, until });
+        let (tenant, rank) = (tenant.name.clone(), tenant.rank);
+        self.waits.push(Wait { client, tag, tenant, want, rank, since: now, until });
         // First who is in a hurry, then who came first.
         self.waits.sort_by_key(|wait| (wait.rank, wait.since));
         Ok(None)
@@ -436,7 +446,8 @@ impl<I: Inode> Broker<I> {
         let leased =
             self.leases.iter().filter(|lease| lease.tenant == tenant.name).map(|l| l.bytes);
         let held = self.held.iter().filter(|held| held.tenant == tenant.name).map(|h| h.want.bytes);
-        quota.saturating_sub(leased.chain(held).sum())
+        let waits = self.waits.iter().filter(|wait| wait.tenant == tenant.name);
+        quota.saturating_sub(leased.chain(held).chain(waits.map(|wait| wait.want.bytes)).sum())
     }
 
     /// Answers waiting requests that can be answered, and ends what is over.

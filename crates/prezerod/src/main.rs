@@ -40,7 +40,11 @@ enum Process {
 }
 
 fn main() -> ExitCode {
-    let command = Command::parse();
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => return refuse(&error),
+    };
     if let Some(Process::Filler { node, urgent, bind }) = command.process {
         let pace = if urgent { Pace::Urgent } else { Pace::Idle };
         let binding = if bind { Binding::Node } else { Binding::None };
@@ -59,6 +63,15 @@ fn main() -> ExitCode {
         program: "/proc/self/exe".into(),
     };
     end(Server::start(options).and_then(|server| server.run().map_err(|error| error.to_string())))
+}
+
+/// A mistake in the command line, as one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let text = error.to_string();
+    let words: Vec<_> = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect();
+    let line = words.join(" ");
+    eprintln!("prezerod: {}; see `prezerod --help`", line.strip_prefix("error: ").unwrap_or(&line));
+    ExitCode::from(2)
 }
 
 fn end(result: Result<(), String>) -> ExitCode {

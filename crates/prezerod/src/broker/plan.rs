@@ -68,11 +68,23 @@ impl<I: Inode> Broker<I> {
             plan.cancel = idle.map(|job| job.serial).collect();
         }
         self.release_surplus(now);
+        self.cancel_orders(&mut plan);
         self.plan_orders(now, &mut plan);
         if now >= self.held_off_until {
             self.plan_stock(now, &mut plan);
         }
         plan
+    }
+
+    /// What was made for somebody who gave up is not made on.
+    fn cancel_orders(&self, plan: &mut Plan<I>) {
+        let mut waited: Vec<Want> = self.waits.iter().map(|wait| wait.want).collect();
+        for job in self.jobs.iter().filter(|job| job.pace == Pace::Urgent) {
+            match waited.iter().position(|want| *want == job.want) {
+                Some(known) => drop(waited.swap_remove(known)),
+                None => plan.cancel.push(job.serial),
+            }
+        }
     }
 
     /// For each request that waits one inode is made to order.
@@ -277,6 +289,7 @@ impl<I: Inode> Broker<I> {
                 let Job { kind, bytes, .. } = job;
                 self.stock.put(Blank { inode, kind, bytes, made_ns: now, cost_ns: cpu_ns });
             }
+            (Outcome::Stopped, _) if job.pace == Pace::Urgent => {}
             (Outcome::Stopped, _) => {
                 self.held_off_until = self.held_off_until.max(now + HOLD_OFF_NS / 10)
             }

@@ -195,8 +195,10 @@ fn bad_requests_are_refused_with_reason() {
     }
     assert_eq!(reason(rig.ask(client, Request::Redeem { ticket: 5 })), Reason::Ticket);
     assert_eq!(reason(rig.ask(client, Request::Cancel { ticket: 5 })), Reason::Ticket);
-    let stranger = rig.client(8, 1001);
-    assert_eq!(reason(rig.lease(stranger, 2, 0)), Reason::Denied);
+    let stranger = rig.broker.connect(Peer { pid: 8, uid: 1001, gid: 1001, cgroup: None });
+    assert!(
+        matches!(stranger, Err(Answer::No(Reason::Denied, text)) if text.contains("[[tenant]]"))
+    );
     assert_eq!(rig.broker.counters.refused.values().sum::<u64>(), 9);
 }
 
@@ -257,10 +259,15 @@ fn a_vanished_client_costs_nobody_anything() {
         panic!()
     };
     assert!(rig.lease(client, 64, 5000).is_none());
+    let jobs = rig.plan(Memory::Fine).jobs;
 
     rig.broker.disconnect(client);
 
-    assert!(rig.plan(Memory::Fine).jobs.is_empty());
+    let plan = rig.plan(Memory::Fine);
+    assert!(plan.jobs.is_empty(), "{plan:?}");
+    assert_eq!(plan.cancel, [jobs[0].serial]);
+    let stopped = Done { serial: jobs[0].serial, outcome: Outcome::Stopped };
+    rig.broker.done(rig.now, stopped, None);
     assert_eq!(rig.broker.stock.ready(Page::Huge, None), 4 * MIB);
     let other = rig.client(8, 1000);
     assert!(rig.lease(other, 4, 0).unwrap().inode.is_some());
@@ -299,7 +306,11 @@ fn a_quota_counts_what_living_processes_hold_and_what_is_reserved() {
     assert_eq!(rig.answer(b, Request::Cancel { ticket }), Answer::Done);
     assert!(rig.lease(b, 4, 0).unwrap().inode.is_some());
     assert_eq!(reason(rig.lease(a, 4, 0)), Reason::Quota);
+    assert!(rig.lease(a, 2, 0).is_some());
     rig.broker.exited(7);
+    assert!(rig.lease(a, 6, 60_000).is_none());
+    assert_eq!(reason(rig.lease(b, 4, 60_000)), Reason::Quota, "what is waited for counts");
+    rig.broker.disconnect(a);
     assert!(rig.lease(b, 4, 0).unwrap().inode.is_some());
 }
 
@@ -407,7 +418,11 @@ fn what_cannot_be_made_is_said_to_who_waits_and_a_dead_filler_too() {
 
 #[test]
 fn connections_are_bounded_in_all_and_by_user() {
-    let mut rig = Rig::new(|s| (s.connections, s.connections_per_user) = (3, 2));
+    let everybody = Tenant { uids: vec![], ..Tenant::only(0) };
+    let mut rig = Rig::new(|s| {
+        (s.connections, s.connections_per_user) = (3, 2);
+        s.tenants = vec![everybody];
+    });
     let connect =
         |rig: &mut Rig, uid| rig.broker.connect(Peer { pid: 1, uid, gid: uid, cgroup: None });
     let first = connect(&mut rig, 1).unwrap();

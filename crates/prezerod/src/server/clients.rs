@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use prezero_sys::{shared, thread};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, sockopt};
+use rustix::net::{
+    RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, shutdown, sockopt,
+};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::{AT_ONCE, Connection, Server};
@@ -40,6 +42,7 @@ impl Server {
                 Err(answer) => {
                     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
                     let _ = send_packet(socket.as_fd(), &answer.encode(0), None, flags);
+                    farewell(socket);
                 }
             }
         }
@@ -111,12 +114,20 @@ impl Server {
     pub(super) fn drop_client(&mut self, id: ClientId) {
         if let Some(connection) = self.connections.remove(&id) {
             self.broker.disconnect(id);
+            farewell(connection.socket);
             // Without a pidfd nobody will tell when the process ends.
             if !self.holders.contains_key(&connection.peer) {
                 self.broker.exited(connection.peer);
             }
         }
     }
+}
+
+/// Ends a connection such that its last answer can be read: what a client has sent and nobody
+/// read would make the kernel tell it of a reset instead.
+fn farewell(socket: OwnedFd) {
+    let _ = shutdown(&socket, Shutdown::Both);
+    while recv(&socket, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
 }
 
 /// A file with this text that nobody can change.
