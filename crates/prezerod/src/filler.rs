@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use serde::{Deserialize, Serialize};
 
+use crate::host::Host;
 use crate::inode::{Kind, Making};
 use crate::rest::Rest;
 
@@ -98,6 +99,9 @@ pub fn run(pace: Pace, node: u16, bind: Binding) -> io::Result<()> {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     if bind == Binding::Node {
         shared::bind_memory(usize::from(node))?;
+        // Its CPUs clear its memory fastest; where they may not be used any other will do.
+        let cpus = Host::new("/").cpus(node).into_iter().map(usize::from);
+        let _ = thread::set_affinity(&thread::CpuMask::of(cpus));
     }
     let mut pressure = Pressure::new(Path::new("/"));
     while let Some(order) = receive(&input, Patience::Forever)? {

@@ -33,6 +33,12 @@ impl Host {
         if nodes.is_empty() { vec![0] } else { nodes }
     }
 
+    /// CPUs of a node; empty: not known.
+    pub fn cpus(&self, node: u16) -> Vec<u16> {
+        let list = self.text(&format!("sys/devices/system/node/node{node}/cpulist"));
+        list.as_deref().and_then(number_list).unwrap_or_default()
+    }
+
     /// The hugetlb pool of a node.
     pub fn pool(&self, node: u16, page: Page) -> Pool {
         let size = format!("hugepages-{}kB", page.bytes() >> 10);
@@ -155,6 +161,7 @@ mod tests {
     fn the_pool_of_a_node_comes_before_the_pool_of_the_machine() {
         let (_dir, host) = host(&[
             ("sys/devices/system/node/online", "0-1,4\n"),
+            ("sys/devices/system/node/node1/cpulist", "2-3,7\n"),
             ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages", "8\n"),
             ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "3\n"),
             ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "64\n"),
@@ -163,6 +170,7 @@ mod tests {
             (SHMEM, "always within_size advise [never] deny force\n"),
         ]);
         assert_eq!(host.nodes(), [0, 1, 4]);
+        assert_eq!((host.cpus(1), host.cpus(0)), (vec![2, 3, 7], vec![]));
         assert_eq!(host.pool(1, Page::Huge), Pool { total: 8, free: 2 });
         assert_eq!(host.pool(0, Page::Huge).total, 64);
         assert_eq!(host.memory(), (4 << 20, 1 << 20));
