@@ -152,6 +152,41 @@ pub fn bind_memory(node: usize) -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(last_error()) }
 }
 
+/// Who is at the other end of a connected Unix socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// Process; 0: one that this process cannot name, of a PID namespace above its own.
+    pub pid: i32,
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+}
+
+/// The credentials of the process at the other end, when it connected. Not rustix's: its
+/// process number cannot be 0.
+///
+/// # Errors
+/// What `getsockopt` answers for something that is no connected Unix socket.
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes one ucred into room for one.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if done != 0 {
+        return Err(last_error());
+    }
+    Ok(Credentials { pid: peer.pid, uid: peer.uid, gid: peer.gid })
+}
+
 /// The process at the other end of a connected Unix socket, as it was when it connected.
 ///
 /// # Errors
@@ -255,6 +290,15 @@ mod tests {
         let file = file(2 * MIB);
         let map = SharedMap::new(file.as_fd(), 2 * MIB, 2 * MIB).unwrap();
         let _ = map.collapse(2 * MIB, 2 * MIB);
+    }
+
+    #[test]
+    fn a_peer_has_this_process_credentials() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let peer = peer_credentials(ours.as_fd()).unwrap();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        assert_eq!(peer, Credentials { pid: std::process::id() as i32, uid, gid });
+        assert!(peer_credentials(file(4096).as_fd()).is_err());
     }
 
     #[test]

@@ -212,6 +212,12 @@ impl<I: Inode> Broker<I> {
             self.counters.turned_away += 1;
             return Err(self.no(Reason::Busy, "too many connections; close some".into()));
         }
+        if peer.pid <= 0 {
+            // Leases end with a process that can be named.
+            self.counters.turned_away += 1;
+            let text = "a process of another PID namespace; run prezerod in that one";
+            return Err(self.no(Reason::Denied, text.into()));
+        }
         if let Err((reason, text)) = self.tenant_of(&peer) {
             self.counters.turned_away += 1;
             return Err(self.no(reason, text));

@@ -88,6 +88,8 @@ pub struct Server {
     stop: UnixStream,
     reload: UnixStream,
     owner: u32,
+    /// Nobody is accepted until the next look.
+    deaf: bool,
     /// Something happened that may call for making, or allow to serve who waits.
     unplanned: bool,
 }
@@ -134,6 +136,7 @@ impl Server {
             stop,
             reload,
             owner,
+            deaf: false,
             unplanned: true,
         };
         server.adopt(now, left);
@@ -206,13 +209,15 @@ impl Server {
 
     /// Waits for something to happen.
     fn wait(&self, now: u64) -> io::Result<Vec<Source>> {
-        let mut sources = vec![Source::Stop, Source::Reload, Source::Listener];
-        let mut fds: Vec<BorrowedFd<'_>> =
-            vec![self.stop.as_fd(), self.reload.as_fd(), self.listener.as_fd()];
+        let mut sources = vec![Source::Stop, Source::Reload];
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.reload.as_fd()];
         let mut add = |source, fd| {
             sources.push(source);
             fds.push(fd);
         };
+        if !self.deaf {
+            add(Source::Listener, self.listener.as_fd());
+        }
         if let Some(listener) = self.http.listener() {
             add(Source::Http, listener);
         }
@@ -224,7 +229,7 @@ impl Server {
         }
         let mut polled: Vec<_> =
             fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-        let busy = self.broker.is_busy();
+        let busy = self.deaf || self.broker.is_busy();
         let look = now + if busy { LOOK_NS } else { IDLE_LOOK_NS };
         let until = self.broker.deadline().map_or(look, |deadline| deadline.min(look));
         let nap = Duration::from_nanos(if self.unplanned { 0 } else { until.saturating_sub(now) });
@@ -239,7 +244,7 @@ impl Server {
 
     /// Serves who waits, lets go, has made, closes who is silent.
     fn look_after(&mut self, now: u64) {
-        self.unplanned = false;
+        (self.unplanned, self.deaf) = (false, false);
         for out in self.broker.serve(now) {
             self.deliver(out);
         }

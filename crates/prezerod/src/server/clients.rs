@@ -3,12 +3,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use prezero_sys::{shared, thread};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, shutdown, sockopt,
-};
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, shutdown};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{AT_ONCE, Connection, Server};
 use crate::broker::{ClientId, Out};
@@ -20,22 +19,28 @@ impl Server {
     pub(super) fn accept(&mut self) {
         for _ in 0..AT_ONCE {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(socket) = accept_with(&self.listener, flags) else { return };
-            let Ok(credentials) = sockopt::socket_peercred(&socket) else { continue };
-            let pid = credentials.pid;
-            let process = shared::peer_pidfd(socket.as_fd())
-                .or_else(|_| pidfd_open(pid, PidfdFlags::empty()));
-            let peer = Peer {
-                pid: pid.as_raw_nonzero().get(),
-                uid: credentials.uid.as_raw(),
-                gid: credentials.gid.as_raw(),
-                cgroup: self.broker.cgroup(pid.as_raw_nonzero().get()),
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return,
+                // Out of descriptors: whoever knocks is heard at the next look.
+                Err(_) => {
+                    self.deaf = true;
+                    return;
+                }
             };
-            let pid = peer.pid;
+            let Ok(credentials) = shared::peer_credentials(socket.as_fd()) else { continue };
+            let shared::Credentials { pid, uid, gid } = credentials;
+            let process = shared::peer_pidfd(socket.as_fd()).or_else(|_| {
+                let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+                pidfd_open(pid, PidfdFlags::empty())
+            });
+            let process = process.ok();
+            // Read first, looked after whether it was still that process: a number is used again.
+            let cgroup = self.broker.cgroup(pid).filter(|_| process.as_ref().is_some_and(lives));
+            let peer = Peer { pid, uid, gid, cgroup };
             match self.broker.connect(peer) {
                 Ok(id) => {
                     let heard_ns = thread::monotonic_ns();
-                    let process = process.ok();
                     self.connections
                         .insert(id, Connection { socket, peer: pid, process, heard_ns });
                 }
@@ -121,6 +126,12 @@ impl Server {
             }
         }
     }
+}
+
+/// Whether a process has not ended.
+fn lives(process: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
 }
 
 /// Ends a connection such that its last answer can be read: what a client has sent and nobody
