@@ -126,6 +126,22 @@ fn a_client_that_reads_nothing_is_dropped_and_others_are_served() {
 }
 
 #[test]
+fn without_descriptors_it_serves_who_is_there_and_later_the_rest() {
+    let mut daemon = Daemon::start("");
+    daemon.kill();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_prezerod"));
+    command.arg("--socket").arg(daemon.socket()).stderr(Stdio::piped());
+    daemon.run(command);
+    let mut first = daemon.client();
+    first.available(Page::Huge, None).unwrap();
+    let crowd: Vec<OwnedFd> = (0..100).map(|_| raw(&daemon)).collect();
+    first.available(Page::Huge, None).unwrap();
+    drop(crowd);
+    daemon.client().available(Page::Huge, None).unwrap();
+}
+
+#[test]
 fn a_broker_that_is_killed_harms_no_lease_and_its_successor_serves() {
     if !possible() {
         return;
