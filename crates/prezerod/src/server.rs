@@ -194,7 +194,7 @@ impl Server {
                     Source::Http => self.http.accept(),
                     Source::Request(id) => {
                         let broker = &self.broker;
-                        self.http.serve(id, || broker.metrics(now));
+                        self.http.serve(id, || broker.metrics());
                     }
                     Source::Filler(node, pace) => self.hear_filler(node, pace),
                     Source::Client(id) => self.hear_client(id),

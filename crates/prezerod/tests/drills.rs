@@ -195,11 +195,9 @@ fn leases_of_a_process_that_is_killed_are_counted_no_more() {
     if !possible() || Command::new(&python).arg("-V").output().is_err() {
         return;
     }
-    let daemon = Daemon::start(
-        "[[tenant]]\nname = \"t\"\nusers = [0, 1, 2, 3]\ngroups = []\nquota = \"4M\"\n"
-            .replace("[0, 1, 2, 3]", &format!("[{}]", rustix::process::getuid().as_raw()))
-            .as_str(),
-    );
+    let uid = rustix::process::getuid().as_raw();
+    let tenant = format!("[[tenant]]\nname = \"t\"\nusers = [{uid}]\nquota = \"4M\"\n");
+    let daemon = Daemon::start(&tenant);
     let script = "
 import sys
 from prezero_lease import Client

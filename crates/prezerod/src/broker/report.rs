@@ -123,7 +123,7 @@ impl<I: Inode> Broker<I> {
     }
 
     /// All counters and gauges as Prometheus text.
-    pub fn metrics(&self, _now: u64) -> String {
+    pub fn metrics(&self) -> String {
         let mut bytes: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
         let blanks = self.stock.iter().map(|blank| (blank.kind, "ready", blank.bytes));
         let held = self.held.iter().map(|held| (held.blank.kind, "reserved", held.blank.bytes));
