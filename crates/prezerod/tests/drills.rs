@@ -282,7 +282,9 @@ fn stock_survives_an_orderly_restart_and_a_lease_that_comes_back_is_refused() {
         rustix::io::fcntl_setfd(file, flags).unwrap();
         std::os::fd::AsRawFd::as_raw_fd(file)
     };
-    let (a, b) = (fresh.try_clone().unwrap(), lease.file.try_clone().unwrap());
+    // Numbers that the redirections below do not overwrite.
+    let high = |file: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(file, 100).unwrap();
+    let (a, b) = (high(fresh), high(&lease.file));
     let script = format!(
         "exec env LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={name}:{name} \"$@\" 3<>/proc/self/fd/{} 4<>/proc/self/fd/{}",
         number(&a),
