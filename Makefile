@@ -12,7 +12,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## build prezero and libprezero.so
+build: ## build prezero, prezerod and libprezero.so
 	$(CARGO) build --release
 
 demo: build $(PYTHON) ## run a NumPy program without and with prezero
@@ -24,6 +24,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	$(CARGO) test --workspace
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
 	PYTHON=$(CURDIR)/$(PYTHON) tests/programs.sh $(BIN)
+	tests/claim.sh target/release
 
 bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, on a quiet machine)
 	$(BIN) bench grid --idle all
@@ -31,6 +32,7 @@ bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, o
 	$(BIN) bench pair
 	$(BIN) bench waste
 	$(BIN) bench disturb
+	$(BIN) bench lease
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
@@ -45,6 +47,14 @@ install: build ## install into PREFIX (/usr/local)
 	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
 	install -Dm755 target/release/libprezero.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero.so
 	install -Dm644 crates/prezero-preload/include/prezero.h $(DESTDIR)$(PREFIX)/include/prezero.h
+	install -Dm755 target/release/prezerod $(DESTDIR)$(PREFIX)/bin/prezerod
+	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h
+	install -Dm644 crates/prezerod/man/prezerod.8 $(DESTDIR)$(PREFIX)/share/man/man8/prezerod.8
+	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for unit in crates/prezerod/systemd/*; do \
+	    sed 's|/usr/local/bin|$(PREFIX)/bin|' $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; \
+	done
 
 $(PYTHON):
 	python3 -m venv $(VENV)

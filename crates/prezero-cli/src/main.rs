@@ -2,15 +2,18 @@
 //! and measures what that gains and costs.
 //!
 //! `run` validates, puts the library in front of the program's allocator and becomes
-//! the program; `engines` lists how this CPU can clear; `bench` measures against the
+//! the program; `claim` does the same with memory leased from
+//! prezerod, of which `stock` tells; `engines` lists how this CPU can clear; `bench` measures against the
 //! allocators that people use. An error is one line: what was asked, what is wrong, the mend.
 
 mod bare;
 mod bench;
+mod claim;
 mod engines;
 mod library;
 mod program;
 mod run;
+mod stock;
 
 use std::process::ExitCode;
 
@@ -23,6 +26,10 @@ use clap::error::ErrorKind;
 enum Command {
     /// Run a program, unmodified, with memory that is already zero.
     Run(run::Run),
+    /// Run a program with zeroed, populated huge pages leased from prezerod.
+    Claim(claim::Claim),
+    /// Show what prezerod has ready, and who holds what.
+    Stock(stock::Stock),
     /// List the ways in which this CPU can clear memory, and how fast each is.
     Engines,
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
@@ -44,6 +51,20 @@ fn main() -> ExitCode {
             eprintln!("prezero: run: {failure}");
             ExitCode::from(failure.status())
         }
+        Command::Claim(claim) => match claim.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("prezero: claim: {failure}");
+                ExitCode::from(failure.status())
+            }
+        },
+        Command::Stock(stock) => match stock.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("prezero: stock: {error:#}");
+                ExitCode::FAILURE
+            }
+        },
         Command::Engines => {
             engines::list();
             ExitCode::SUCCESS
@@ -67,10 +88,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
         _ => {}
     }
     // The status of `run` is the program's; 125 is kept for run itself, as env(1) does.
-    let subcommand = std::env::args_os().nth(1).filter(|name| name == "run");
-    let (place, status) = match subcommand {
-        Some(_) => ("prezero run", run::OWN_FAILURE),
-        None => ("prezero", USAGE),
+    let subcommand = std::env::args_os().nth(1);
+    let (place, status) = match subcommand.as_ref().and_then(|name| name.to_str()) {
+        Some("run") => ("prezero run", run::OWN_FAILURE),
+        Some("claim") => ("prezero claim", run::OWN_FAILURE),
+        _ => ("prezero", USAGE),
     };
     let text = error.to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();

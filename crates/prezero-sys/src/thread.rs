@@ -178,6 +178,13 @@ impl CpuMask {
         CpuMask(set)
     }
 
+    /// These CPUs; numbers above 1023 are left out.
+    pub fn of(cpus: impl IntoIterator<Item = usize>) -> CpuMask {
+        let mut set = CpuSet::new();
+        cpus.into_iter().filter(|&cpu| cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
+        CpuMask(set)
+    }
+
     /// Whether `cpu` is in the set.
     pub fn contains(&self, cpu: usize) -> bool {
         cpu < CpuSet::MAX_CPU && self.0.is_set(cpu)

@@ -152,8 +152,9 @@ impl Reserve {
 }
 
 /// The bursts of one band.
-#[derive(Clone, Copy, Default)]
-struct Bursts {
+#[doc(hidden)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Bursts {
     /// Demand when the present burst began.
     start: u64,
     largest: u64,
@@ -162,15 +163,18 @@ struct Bursts {
 }
 
 impl Bursts {
-    fn arrived(&self, total: u64) -> u64 {
+    /// What the present burst asked for, given what was asked for since the beginning.
+    pub fn arrived(&self, total: u64) -> u64 {
         total.saturating_sub(self.start)
     }
 
-    fn largest(&self, total: u64) -> u64 {
+    /// The largest burst of late, the present one included.
+    pub fn largest(&self, total: u64) -> u64 {
         self.largest.max(self.arrived(total))
     }
 
-    fn end(&mut self, total: u64) {
+    /// Ends the present burst.
+    pub fn end(&mut self, total: u64) {
         let arrived = self.arrived(total);
         if arrived > 0 {
             let excess = self.largest.saturating_sub(arrived);
@@ -180,7 +184,8 @@ impl Bursts {
         self.start = total;
     }
 
-    fn fade(&mut self) {
+    /// A window has passed: a part of the past is forgotten.
+    pub fn fade(&mut self) {
         self.largest -= self.largest.div_ceil(FADE);
         self.rate -= self.rate.div_ceil(FADE);
     }

@@ -102,8 +102,10 @@ mod grow;
 mod hand;
 #[cfg(not(loom))]
 mod knobs;
+// For prezerod, which answers to the same pressure as scrubd.
 #[cfg(not(loom))]
-mod pressure;
+#[doc(hidden)]
+pub mod pressure;
 #[cfg(not(loom))]
 mod purse;
 #[cfg(not(loom))]
@@ -148,6 +150,8 @@ pub use {
     check::Flaw,
     clear::Use,
     config::*,
+    // For prezerod, whose clients come in bursts as a program's requests do.
+    governor::Bursts,
     grow::Grown,
     hand::{HandBlock, HandSize},
     knobs::{KNOBS, Knob},

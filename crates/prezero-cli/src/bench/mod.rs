@@ -13,6 +13,7 @@ mod grid;
 mod grid_report;
 mod grid_table;
 mod ideal;
+mod lease;
 mod machine;
 mod numpy;
 mod output;
@@ -38,6 +39,8 @@ pub enum Bench {
     Disturb(disturb::Disturb),
     /// Allocate zeroed, touch, free: sizes by lines touched, idle, back to back and busy.
     Grid(grid::Grid),
+    /// Memory leased from prezerod against a client's own hugetlb pages and THP.
+    Lease(lease::Lease),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
     Numpy(numpy::Numpy),
     /// malloc and free of one block, from several threads and from one to another.
@@ -56,6 +59,7 @@ impl Bench {
         match self {
             Bench::Disturb(disturb) => disturb.run(),
             Bench::Grid(grid) => grid.run(),
+            Bench::Lease(lease) => lease.run(),
             Bench::Numpy(numpy) => numpy.run(),
             Bench::Pair(pair) => pair.run(),
             Bench::Real(real) => real.run(),

@@ -1,0 +1,191 @@
+"""Leases of zeroed, populated huge pages from prezerod, in pure Python.
+
+    from prezero_lease import Client
+    with Client() as broker:
+        lease = broker.lease(1 << 30, wait=5.0)
+        memory = lease.map()          # an mmap of zeroes that are already there
+        memory[:5] = b"hello"
+
+Sizes are bytes, times seconds. The frames are those of crates/prezerod/PROTOCOL.md.
+"""
+
+import array
+import fcntl
+import json
+import mmap
+import os
+import socket
+import struct
+
+HUGE = 2 << 20
+GIANT = 1 << 30
+ANY_NODE = -1
+REASONS = {1: "malformed", 2: "size", 3: "node", 4: "host", 5: "denied", 6: "quota", 7: "busy",
+           8: "empty", 9: "pressure", 10: "audit", 11: "ticket", 12: "kernel"}
+BACKINGS = {1: "hugetlb", 2: "thp"}
+
+_HEADER = struct.Struct("<2sBBI")
+_WANT = struct.Struct("<QQiI")
+_GRANTED = struct.Struct("<QQQiIQQQQ")
+_AVAILABLE = struct.Struct("<QQQQQ")
+_UNKNOWN = (1 << 64) - 1
+_SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+
+
+class Refused(Exception):
+    """No. `reason` is one of REASONS, the text says what would help."""
+
+    def __init__(self, reason, text):
+        super().__init__(f"no lease: {text}")
+        self.reason = reason
+
+
+class NotNow(Exception):
+    """Not now, but in about `seconds` (None: nobody knows yet)."""
+
+    def __init__(self, seconds, reason, text):
+        soon = "" if seconds is None else f" (ready in about {seconds:.1f} s)"
+        super().__init__(f"not now: {text}{soon}")
+        self.seconds = seconds
+        self.reason = reason
+
+
+class Lease:
+    """Memory that lives until its descriptor and its last mapping are gone."""
+
+    def __init__(self, fd, fields):
+        (self.number, self.bytes, self.page, self.node, backing, self.inode,
+         age, cost, waited) = fields
+        self.fd = fd
+        self.backing = BACKINGS.get(backing, str(backing))
+        self.age, self.cost, self.waited = age / 1e9, cost / 1e9, waited / 1e9
+        stat = os.fstat(fd)
+        if stat.st_size != self.bytes or stat.st_ino != self.inode:
+            raise OSError("the lease is not as granted: another file came with it")
+        if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+            raise OSError("the lease is not as granted: its size is not sealed")
+
+    @property
+    def path(self):
+        """A path by which this process, and a program that inherits the fd, can open it."""
+        return f"/proc/self/fd/{self.fd}"
+
+    def map(self):
+        """A shared mapping. A private one would copy every page that is written."""
+        return mmap.mmap(self.fd, self.bytes, mmap.MAP_SHARED)
+
+    def close(self):
+        """Closes the descriptor; mappings stay."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    __del__ = close
+
+
+def socket_path():
+    """$PREZERO_SOCKET; the user's own broker, if there is one; the system's."""
+    if path := os.environ.get("PREZERO_SOCKET"):
+        return path
+    own = os.path.join(os.environ.get("XDG_RUNTIME_DIR", "/run"), "prezero/prezerod.sock")
+    return own if os.path.exists(own) else "/run/prezero/prezerod.sock"
+
+
+class Client:
+    """One connection; one question at a time."""
+
+    def __init__(self, path=None):
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._tag = 0
+        try:
+            self._socket.connect(path or socket_path())
+        except OSError as error:
+            self._socket.close()
+            raise OSError(error.errno, f"{path or socket_path()}: {error.strerror}; does prezerod run?") from None
+
+    def lease(self, size, page=HUGE, node=ANY_NODE, wait=0.0):
+        """Leases `size` bytes, waiting for at most `wait` seconds."""
+        body, fd = self._ask(1, _WANT.pack(size, page, node, int(wait * 1000)), 129)
+        return Lease(fd, _GRANTED.unpack(body))
+
+    def reserve(self, size, page=HUGE, node=ANY_NODE, hold=10.0):
+        """Has `size` bytes kept; returns the ticket."""
+        body, _ = self._ask(2, _WANT.pack(size, page, node, int(hold * 1000)), 132)
+        return struct.unpack_from("<Q", body)[0]
+
+    def redeem(self, ticket):
+        """Leases what was reserved."""
+        body, fd = self._ask(3, struct.pack("<Q", ticket), 129)
+        return Lease(fd, _GRANTED.unpack(body))
+
+    def cancel(self, ticket):
+        """Gives up a reservation."""
+        self._ask(4, struct.pack("<Q", ticket), 135)
+
+    def available(self, page=HUGE, node=ANY_NODE):
+        """Bytes ready, largest, making, pace (bytes a second; 0: unknown), quota_left."""
+        body, _ = self._ask(5, struct.pack("<Qi", page, node), 133)
+        return dict(zip(("ready", "largest", "making", "pace", "quota_left"), _AVAILABLE.unpack(body)))
+
+    def stock(self):
+        """What is there and who holds what."""
+        return json.loads(self._report(1))
+
+    def metrics(self):
+        """The counters as Prometheus text."""
+        return self._report(2)
+
+    def close(self):
+        """Ends the connection; leases stay."""
+        self._socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _report(self, which):
+        body, fd = self._ask(6, struct.pack("<I", which), 134)
+        with open(fd, "rb") as file:
+            return os.pread(file.fileno(), struct.unpack("<Q", body)[0], 0).decode()
+
+    def _ask(self, kind, body, expected):
+        self._tag = (self._tag + 1) & 0xFFFFFFFF
+        self._socket.send(_HEADER.pack(b"PZ", 1, kind, self._tag) + body)
+        while True:
+            packet, fd = self._receive()
+            magic, version, kind, tag = _HEADER.unpack_from(packet)
+            body = packet[_HEADER.size:]
+            if magic != b"PZ" or version != 1:
+                raise OSError("the answer is none of prezerod's; are client and broker of one version?")
+            if kind == 130:
+                reason, length = struct.unpack_from("<II", body)
+                raise Refused(REASONS.get(reason, str(reason)), body[8:8 + length].decode())
+            if tag == self._tag:
+                break
+            if fd >= 0:
+                os.close(fd)
+        if kind == 131:
+            ns, reason, length = struct.unpack_from("<QII", body)
+            seconds = None if ns == _UNKNOWN else ns / 1e9
+            raise NotNow(seconds, REASONS.get(reason, str(reason)), body[16:16 + length].decode())
+        if kind != expected or (expected in (129, 134) and fd < 0):
+            raise OSError("the broker answered out of turn; are client and broker of one version?")
+        return body, fd
+
+    def _receive(self):
+        size = array.array("i").itemsize
+        packet, control, _, _ = self._socket.recvmsg(512, socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC)
+        if not packet:
+            raise ConnectionResetError("the broker is gone")
+        for level, kind, data in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                return packet, array.array("i", data[:size])[0]
+        return packet, -1

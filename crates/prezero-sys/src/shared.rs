@@ -1,0 +1,317 @@
+//! Memory that several processes may map: what makes it, and what maps it.
+//!
+//! Inodes (`memfd`) come from rustix as they are; here is what needs an address or a number
+//! that rustix lacks: shared mappings at an alignment, `MADV_COLLAPSE`, memory policy by
+//! node, the peer of a socket as a pidfd. Offsets and lengths are in bytes.
+
+use std::ffi::c_int;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+
+use crate::memory::Reservation;
+
+/// Since Linux 6.1; in no crate yet.
+const MADV_COLLAPSE: c_int = 25;
+/// Since Linux 6.5.
+const SO_PEERPIDFD: c_int = 77;
+const MPOL_BIND: c_int = 2;
+/// Nodes that a policy may name.
+const MAX_NODES: usize = 1024;
+
+/// A shared, readable and writable mapping of a file, unmapped on drop.
+///
+/// Like [`Reservation`] it hands out its address and no slice: other processes may map the
+/// same bytes.
+#[derive(Debug)]
+pub struct SharedMap {
+    range: Reservation,
+}
+
+impl SharedMap {
+    /// Maps the first `len` bytes of `file` at a multiple of `align` bytes.
+    ///
+    /// # Errors
+    /// What [`Reservation::new`] answers for the range, and `mmap` for the file: `NOMEM` also
+    /// where hugetlb pages are to be reserved and there are none.
+    pub fn new(file: BorrowedFd<'_>, len: usize, align: usize) -> Result<SharedMap, Errno> {
+        let range = Reservation::new(len, align)?;
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        // SAFETY: replaces exactly the reservation's own pages, which nobody has seen; the
+        // reservation unmaps whatever lies there when it is dropped.
+        unsafe { mmap(range.base().as_ptr().cast(), len, protection, flags, file, 0) }?;
+        Ok(SharedMap { range })
+    }
+
+    /// The first byte; a multiple of the alignment asked for.
+    pub fn base(&self) -> NonNull<u8> {
+        self.range.base()
+    }
+
+    /// Bytes in the mapping.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Never true: an empty mapping cannot be made.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Makes one page in each `every` bytes resident and writable, by a write that changes
+    /// nothing. `every` is a multiple of 4 KiB.
+    ///
+    /// Touching past the end of the file, or where the kernel has no page left, kills the
+    /// process (`SIGBUS`).
+    pub fn touch(&self, offset: usize, len: usize, every: usize) {
+        for at in (offset..offset + len).step_by(every) {
+            self.range.populate(at, crate::memory::GRAIN);
+        }
+    }
+
+    /// Makes all of it resident and writable in one call, as a program that prefaults does.
+    ///
+    /// # Errors
+    /// What `MADV_POPULATE_WRITE` answers.
+    pub fn populate(&self) -> Result<(), Errno> {
+        populate(&self.range)
+    }
+
+    /// Backs the range with huge pages, now, whatever the system-wide settings for them say
+    /// (except `deny`). Each huge page's worth needs a page that is resident already.
+    ///
+    /// # Errors
+    /// `INVAL`: no page of some part is resident, or the kernel is older than 6.1 or has no
+    /// huge pages; `NOMEM`, `AGAIN`, `BUSY`: none could be had now.
+    pub fn collapse(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        assert!(offset <= self.len() && len <= self.len() - offset, "outside the mapping");
+        // SAFETY: inside our own mapping, checked above; content stays.
+        let done =
+            unsafe { libc::madvise(self.base().as_ptr().add(offset).cast(), len, MADV_COLLAPSE) };
+        if done == 0 { Ok(()) } else { Err(last_error()) }
+    }
+}
+
+/// Private anonymous memory in huge pages, for comparison with what is shared.
+#[derive(Debug)]
+pub struct PrivateMap {
+    range: Reservation,
+}
+
+impl PrivateMap {
+    /// `len` bytes, absent, in huge pages as far as the kernel has them.
+    ///
+    /// # Errors
+    /// What [`Reservation::new`] answers.
+    pub fn huge(len: usize) -> Result<PrivateMap, Errno> {
+        let range = Reservation::new(len, 2 << 20)?;
+        match range.advise_huge(0, len) {
+            // A kernel without huge pages does what it can.
+            Ok(()) | Err(Errno::INVAL) => Ok(PrivateMap { range }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`SharedMap::populate`].
+    ///
+    /// # Errors
+    /// What `MADV_POPULATE_WRITE` answers.
+    pub fn populate(&self) -> Result<(), Errno> {
+        populate(&self.range)
+    }
+
+    /// As [`SharedMap::touch`].
+    pub fn touch(&self, offset: usize, len: usize, every: usize) {
+        for at in (offset..offset + len).step_by(every) {
+            self.range.populate(at, crate::memory::GRAIN);
+        }
+    }
+}
+
+fn populate(range: &Reservation) -> Result<(), Errno> {
+    let first = range.base().as_ptr().cast();
+    // SAFETY: the whole of our own mapping; content stays.
+    unsafe { madvise(first, range.len(), Advice::LinuxPopulateWrite) }
+}
+
+/// Takes the calling thread's memory from one node only.
+///
+/// # Errors
+/// `INVAL` for a node without memory, `NOSYS` from a kernel without NUMA.
+pub fn bind_memory(node: usize) -> Result<(), Errno> {
+    const WORD: usize = u64::BITS as usize;
+    let mut mask = [0u64; MAX_NODES / WORD];
+    *mask.get_mut(node / WORD).ok_or(Errno::INVAL)? |= 1 << (node % WORD);
+    // SAFETY: the kernel reads MAX_NODES bits of the mask (it takes one off the count).
+    let done =
+        unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_BIND, mask.as_ptr(), MAX_NODES + 1) };
+    if done == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Who is at the other end of a connected Unix socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// Process; 0: one that this process cannot name, of a PID namespace above its own.
+    pub pid: i32,
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+}
+
+/// The credentials of the process at the other end, when it connected. Not rustix's: its
+/// process number cannot be 0.
+///
+/// # Errors
+/// What `getsockopt` answers for something that is no connected Unix socket.
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes one ucred into room for one.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
+    };
+    if done != 0 {
+        return Err(last_error());
+    }
+    Ok(Credentials { pid: peer.pid, uid: peer.uid, gid: peer.gid })
+}
+
+/// The process at the other end of a connected Unix socket, as it was when it connected.
+///
+/// # Errors
+/// `NOPROTOOPT` before Linux 6.5, `SRCH` or `INVAL` where the process is gone.
+pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let mut fd: RawFd = -1;
+    let mut len = size_of::<RawFd>() as libc::socklen_t;
+    // SAFETY: the kernel writes one descriptor number into room for one.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &raw mut len,
+        )
+    };
+    if done != 0 {
+        return Err(last_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes over the descriptors that a service manager left open from number 3 on, and marks
+/// them so that no child inherits them.
+///
+/// # Safety
+/// Nobody else in the process uses or will use those numbers.
+pub unsafe fn inherited(count: usize) -> Vec<OwnedFd> {
+    let first: RawFd = 3;
+    let numbers = (first..).take(count);
+    numbers
+        .filter_map(|number| {
+            // SAFETY: sets a flag of a descriptor, or fails where there is none.
+            let there = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
+            // SAFETY: it is open, and the caller vouches that it is ours alone.
+            there.then(|| unsafe { OwnedFd::from_raw_fd(number) })
+        })
+        .collect()
+}
+
+fn last_error() -> Errno {
+    let raw = std::io::Error::last_os_error().raw_os_error();
+    Errno::from_raw_os_error(raw.unwrap_or(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::os::fd::AsFd;
+
+    const MIB: usize = 1 << 20;
+
+    fn file(len: usize) -> OwnedFd {
+        let file = memfd_create("shared-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, len as u64).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_mapping_shows_the_file_and_lies_at_its_alignment() {
+        let file = file(4 * MIB);
+        let map = SharedMap::new(file.as_fd(), 4 * MIB, 2 * MIB).unwrap();
+        assert_eq!(map.base().as_ptr().addr() % (2 * MIB), 0);
+        assert_eq!(rustix::io::pwrite(&file, b"x", 3 * MIB as u64), Ok(1));
+        // SAFETY: mapped, and written by the line above only.
+        assert_eq!(unsafe { map.base().add(3 * MIB).read() }, b'x');
+    }
+
+    #[test]
+    fn touched_pages_are_resident_and_still_zero() {
+        let file = file(4 * MIB);
+        let map = SharedMap::new(file.as_fd(), 4 * MIB, 2 * MIB).unwrap();
+        map.touch(0, 4 * MIB, MIB);
+        let blocks = rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512;
+        assert!(blocks >= 4 * 4096, "{blocks} bytes");
+        let mut byte = [7u8];
+        assert_eq!(rustix::io::pread(&file, &mut byte, MIB as u64), Ok(1));
+        assert_eq!(byte, [0]);
+    }
+
+    #[test]
+    fn collapse_makes_all_of_it_resident_where_the_kernel_can() {
+        let file = file(4 * MIB);
+        let map = SharedMap::new(file.as_fd(), 4 * MIB, 2 * MIB).unwrap();
+        map.touch(0, 4 * MIB, 2 * MIB);
+        match map.collapse(0, 4 * MIB) {
+            Ok(()) => {
+                assert_eq!(rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512, 4 * MIB);
+            }
+            Err(Errno::INVAL | Errno::NOMEM | Errno::AGAIN | Errno::BUSY) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the mapping")]
+    fn collapse_past_the_end_panics() {
+        let file = file(2 * MIB);
+        let map = SharedMap::new(file.as_fd(), 2 * MIB, 2 * MIB).unwrap();
+        let _ = map.collapse(2 * MIB, 2 * MIB);
+    }
+
+    #[test]
+    fn a_peer_has_this_process_credentials() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let peer = peer_credentials(ours.as_fd()).unwrap();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        assert_eq!(peer, Credentials { pid: std::process::id() as i32, uid, gid });
+        assert!(peer_credentials(file(4096).as_fd()).is_err());
+    }
+
+    #[test]
+    fn a_peer_is_a_process_or_unknown_to_an_old_kernel() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        match peer_pidfd(ours.as_fd()) {
+            Ok(_) | Err(Errno::NOPROTOOPT) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn memory_of_a_node_that_cannot_exist_is_refused() {
+        assert_eq!(bind_memory(MAX_NODES), Err(Errno::INVAL));
+    }
+}

@@ -1,0 +1,206 @@
+/* Leases of zeroed, populated huge pages from prezerod: a client in one header.
+ *
+ *     struct prezero_lease lease;
+ *     int broker = prezero_connect(NULL);
+ *     if (broker < 0 || prezero_lease(broker, 1 << 30, PREZERO_2M, -1, 5000, &lease) != 0)
+ *         fprintf(stderr, "%s\n", lease.text);
+ *     char *memory = prezero_map(&lease);
+ *
+ * Sizes are bytes, times milliseconds or nanoseconds as their names say. One thread at a
+ * time for each connection. The frames are those of PROTOCOL.md. Needs Linux and C99 with
+ * _GNU_SOURCE (memfd seals), a little-endian machine.
+ */
+#ifndef PREZERO_LEASE_H
+#define PREZERO_LEASE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "prezero_lease.h writes frames as they lie in memory: little endian"
+#endif
+
+#define PREZERO_2M (2ull << 20)
+#define PREZERO_1G (1ull << 30)
+
+/* What is known of a lease, or why there is none. */
+struct prezero_lease {
+    int fd;               /* the memory; closed on exec */
+    uint64_t number;      /* the broker's number for it */
+    uint64_t bytes;       /* all populated, all zero */
+    uint64_t page;        /* PREZERO_2M or PREZERO_1G */
+    int32_t node;         /* NUMA node */
+    uint32_t backing;     /* 1 hugetlb, 2 transparent huge pages */
+    uint64_t age_ns;      /* how long it had been ready */
+    uint64_t cost_ns;     /* CPU time that making it took */
+    uint64_t waited_ns;   /* how long this request waited */
+    uint32_t reason;      /* of a refusal, as in PROTOCOL.md */
+    uint64_t estimate_ns; /* when to ask again; UINT64_MAX: not known */
+    char text[512];       /* of a refusal, for people; never empty then */
+};
+
+struct prezero__header {
+    char magic[2];
+    uint8_t version, kind;
+    uint32_t tag;
+};
+
+static inline int prezero__failed(struct prezero_lease *lease, const char *what)
+{
+    snprintf(lease->text, sizeof lease->text, "%s: %s", what, strerror(errno));
+    return -1;
+}
+
+/* Connects to the broker at `path`; NULL: to $PREZERO_SOCKET, the user's own, or the
+ * system's. Returns a descriptor, or -1 with errno set. */
+static inline int prezero_connect(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char own[sizeof address.sun_path];
+    const char *dir = getenv("XDG_RUNTIME_DIR");
+    int fd, saved;
+
+    if (!path)
+        path = getenv("PREZERO_SOCKET");
+    if ((!path || !*path) && dir
+        && snprintf(own, sizeof own, "%s/prezero/prezerod.sock", dir) < (int)sizeof own
+        && access(own, F_OK) == 0)
+        path = own;
+    if (!path || !*path)
+        path = "/run/prezero/prezerod.sock";
+    if (strlen(path) >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    strcpy(address.sun_path, path);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
+}
+
+/* Leases `bytes`, a multiple of `page`, on `node` (-1: any), waiting for at most `wait_ms`.
+ * Returns 0; 1: no, or not now, see reason, estimate_ns and text; -1: an error, see text. */
+static inline int prezero_lease(int broker, uint64_t bytes, uint64_t page, int32_t node,
+                                uint32_t wait_ms, struct prezero_lease *lease)
+{
+    struct {
+        struct prezero__header header;
+        uint64_t bytes, page;
+        int32_t node;
+        uint32_t wait_ms;
+    } request = {{{'P', 'Z'}, 1, 1, 1}, bytes, page, node, wait_ms};
+    union {
+        struct prezero__header header;
+        char bytes[512];
+    } answer;
+    union {
+        struct cmsghdr align;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec vector = {&answer, sizeof answer};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1,
+                             .msg_control = &control, .msg_controllen = sizeof control};
+    const char *body = answer.bytes + sizeof answer.header;
+    struct cmsghdr *part;
+    struct stat info;
+    uint64_t inode;
+    uint32_t length;
+    ssize_t got;
+
+    memset(lease, 0, sizeof *lease);
+    lease->fd = -1;
+    lease->estimate_ns = UINT64_MAX;
+    if (send(broker, &request, sizeof request, MSG_NOSIGNAL) < 0 && errno != EPIPE)
+        return prezero__failed(lease, "prezerod cannot be asked");
+    do
+        got = recvmsg(broker, &message, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    if (got < (ssize_t)sizeof answer.header) {
+        errno = got < 0 ? errno : ECONNRESET;
+        return prezero__failed(lease, "prezerod is gone");
+    }
+    for (part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part))
+        if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS)
+            memcpy(&lease->fd, CMSG_DATA(part), sizeof lease->fd);
+    got -= sizeof answer.header;
+    if (answer.header.kind == 130 || answer.header.kind == 131) {
+        if (answer.header.kind == 131 && got >= 8) {
+            memcpy(&lease->estimate_ns, body, 8);
+            body += 8;
+            got -= 8;
+        }
+        if (got >= 8) {
+            memcpy(&lease->reason, body, 4);
+            memcpy(&length, body + 4, 4);
+            if (length <= (uint64_t)got - 8 && length < sizeof lease->text)
+                memcpy(lease->text, body + 8, length);
+        }
+        if (!lease->text[0])
+            strcpy(lease->text, "no lease");
+        return 1;
+    }
+    errno = EPROTO;
+    if (answer.header.kind != 129 || got != 64 || lease->fd < 0)
+        return prezero__failed(lease, "prezerod answered out of turn");
+    memcpy(&lease->number, body, 8);
+    memcpy(&lease->bytes, body + 8, 8);
+    memcpy(&lease->page, body + 16, 8);
+    memcpy(&lease->node, body + 24, 4);
+    memcpy(&lease->backing, body + 28, 4);
+    memcpy(&inode, body + 32, 8);
+    memcpy(&lease->age_ns, body + 40, 8);
+    memcpy(&lease->cost_ns, body + 48, 8);
+    memcpy(&lease->waited_ns, body + 56, 8);
+    if (fstat(lease->fd, &info) != 0 || (uint64_t)info.st_size != lease->bytes
+        || (uint64_t)info.st_ino != inode
+        || (fcntl(lease->fd, F_GET_SEALS) & 7) != (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)) {
+        close(lease->fd);
+        lease->fd = -1;
+        errno = EPROTO;
+        return prezero__failed(lease, "the lease is not as granted");
+    }
+    return 0;
+}
+
+/* Maps all of a lease at a multiple of its page, readable, writable, shared: a private
+ * mapping would copy each page that is written. NULL with errno set if it cannot be. */
+static inline void *prezero_map(const struct prezero_lease *lease)
+{
+    size_t bytes = lease->bytes, page = lease->page;
+    char *room = mmap(NULL, bytes + page, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *first;
+
+    if (room == MAP_FAILED)
+        return NULL;
+    first = (char *)(((uintptr_t)room + page - 1) & ~(uintptr_t)(page - 1));
+    if (first > room)
+        munmap(room, first - room);
+    if (first + bytes < room + bytes + page)
+        munmap(first + bytes, room + page - first);
+    if (mmap(first, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, lease->fd, 0)
+        == MAP_FAILED) {
+        int saved = errno;
+        munmap(first, bytes);
+        errno = saved;
+        return NULL;
+    }
+    return first;
+}
+
+#endif

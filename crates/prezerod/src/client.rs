@@ -1,0 +1,286 @@
+//! The Rust client: one connection, one question at a time.
+//!
+//! ```no_run
+//! use prezerod::client::{Client, socket_path};
+//! use prezerod::protocol::{Page, Want};
+//! use std::time::Duration;
+//!
+//! let mut client = Client::connect(&socket_path())?;
+//! let want = Want { bytes: 1 << 30, page: Page::Huge, node: None };
+//! let lease = client.lease(want, Duration::from_secs(5))?;
+//! let memory = lease.map()?; // zero, resident, ours until it is dropped
+//! # Ok::<(), prezerod::client::ClientError>(())
+//! ```
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use prezero_sys::shared::SharedMap;
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+};
+
+use crate::protocol::{
+    Answer, Granted, MAX_ANSWER, Malformed, Page, Reason, Report, Request, Want,
+};
+
+/// The socket's name below the run-time directory.
+pub const SOCKET: &str = "prezero/prezerod.sock";
+
+/// Where the broker is: `$PREZERO_SOCKET`; the user's own, if there is one; the system's.
+pub fn socket_path() -> PathBuf {
+    if let Some(path) = std::env::var_os("PREZERO_SOCKET").filter(|path| !path.is_empty()) {
+        return path.into();
+    }
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|dir| Path::new(&dir).join(SOCKET));
+    own.filter(|path| path.exists()).unwrap_or_else(|| Path::new("/run").join(SOCKET))
+}
+
+/// Why there is no lease, or no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The broker cannot be reached.
+    #[error("{path}: {1}; does prezerod run?", path = .0.display())]
+    Unreachable(PathBuf, Errno),
+    /// The connection broke.
+    #[error("the broker is gone: {0}")]
+    Gone(Errno),
+    /// No.
+    #[error("no lease: {1}")]
+    No(Reason, String),
+    /// Not now, but probably after so long; `None`: nobody knows yet.
+    #[error("not now: {1}{when}", when = soon(*.0))]
+    When(Option<Duration>, String),
+    /// It answered something else than was asked.
+    #[error("the broker answered out of turn; are client and broker of one version?")]
+    OutOfTurn,
+    /// It answered in another language.
+    #[error("the answer {0}")]
+    Malformed(#[from] Malformed),
+    /// What came with a lease is not what was granted.
+    #[error("the lease is not as granted: {0}")]
+    NotAsGranted(&'static str),
+    /// It could not be mapped.
+    #[error("the lease cannot be mapped: {0}")]
+    Map(Errno),
+}
+
+fn soon(time: Option<Duration>) -> String {
+    time.map_or(String::new(), |time| format!(" (ready in about {:.1} s)", time.as_secs_f64()))
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Client {
+    socket: OwnedFd,
+    tag: u32,
+}
+
+/// A lease: the memory lives until the last descriptor and mapping of it are gone.
+#[derive(Debug)]
+pub struct Lease {
+    /// What was said of it.
+    pub granted: Granted,
+    /// The memory; closed on exec unless told otherwise.
+    pub file: OwnedFd,
+}
+
+/// What is there for this client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Available {
+    /// Bytes that lie ready.
+    pub ready: u64,
+    /// Bytes of the largest lease that is ready.
+    pub largest: u64,
+    /// Bytes being made.
+    pub making: u64,
+    /// Bytes made in a second, of late; 0: not known yet.
+    pub pace: u64,
+    /// Bytes that this client's tenant may still lease.
+    pub quota_left: u64,
+}
+
+impl Client {
+    /// Connects to the broker at this path.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`].
+    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+        let unreachable = |error| ClientError::Unreachable(path.to_owned(), error);
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(unreachable)?;
+        let address = SocketAddrUnix::new(path).map_err(unreachable)?;
+        connect(&socket, &address).map_err(unreachable)?;
+        Ok(Client { socket, tag: 0 })
+    }
+
+    /// Leases this, waiting for so long if it is not ready (at millisecond grain).
+    ///
+    /// # Errors
+    /// [`ClientError::No`], [`ClientError::When`], and what may go wrong on the way.
+    pub fn lease(&mut self, want: Want, wait: Duration) -> Result<Lease, ClientError> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        self.granted(&Request::Lease { want, wait_ms })
+    }
+
+    /// Has this kept for so long; returns the ticket and for how long it is kept.
+    ///
+    /// # Errors
+    /// As for [`lease`](Client::lease).
+    pub fn reserve(&mut self, want: Want, hold: Duration) -> Result<(u64, Duration), ClientError> {
+        let hold_ms = u32::try_from(hold.as_millis()).unwrap_or(u32::MAX);
+        match self.ask(&Request::Reserve { want, hold_ms })? {
+            (Answer::Reserved { ticket, hold_ms, .. }, _) => {
+                Ok((ticket, Duration::from_millis(hold_ms.into())))
+            }
+            _ => Err(ClientError::OutOfTurn),
+        }
+    }
+
+    /// Leases what was reserved.
+    ///
+    /// # Errors
+    /// As for [`lease`](Client::lease).
+    pub fn redeem(&mut self, ticket: u64) -> Result<Lease, ClientError> {
+        self.granted(&Request::Redeem { ticket })
+    }
+
+    /// Gives up a reservation.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if there is none of that ticket.
+    pub fn cancel(&mut self, ticket: u64) -> Result<(), ClientError> {
+        match self.ask(&Request::Cancel { ticket })? {
+            (Answer::Done, _) => Ok(()),
+            _ => Err(ClientError::OutOfTurn),
+        }
+    }
+
+    /// How much there is.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if this client may not lease.
+    pub fn available(&mut self, page: Page, node: Option<u16>) -> Result<Available, ClientError> {
+        match self.ask(&Request::Available { page, node })? {
+            (Answer::Available { ready, largest, making, pace, quota_left }, _) => {
+                Ok(Available { ready, largest, making, pace, quota_left })
+            }
+            _ => Err(ClientError::OutOfTurn),
+        }
+    }
+
+    /// A report, as text.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] if this client may not lease.
+    pub fn report(&mut self, report: Report) -> Result<String, ClientError> {
+        let (Answer::Report { bytes }, Some(file)) = self.ask(&Request::Report(report))? else {
+            return Err(ClientError::OutOfTurn);
+        };
+        let mut text = vec![0u8; usize::try_from(bytes).unwrap_or(0)];
+        let mut at = 0;
+        while at < text.len() {
+            match rustix::io::pread(&file, &mut text[at..], at as u64) {
+                Ok(0) => break,
+                Ok(n) => at += n,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(ClientError::Gone(error)),
+            }
+        }
+        text.truncate(at);
+        String::from_utf8(text).map_err(|_| ClientError::OutOfTurn)
+    }
+
+    fn granted(&mut self, request: &Request) -> Result<Lease, ClientError> {
+        match self.ask(request)? {
+            (Answer::Lease(granted), Some(file)) => {
+                let lease = Lease { granted, file };
+                lease.check()?;
+                Ok(lease)
+            }
+            (Answer::Lease(_), None) => Err(ClientError::NotAsGranted(
+                "no descriptor came with it; is the limit of open files reached?",
+            )),
+            _ => Err(ClientError::OutOfTurn),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<(Answer, Option<OwnedFd>), ClientError> {
+        self.tag = self.tag.wrapping_add(1);
+        let frame = request.encode(self.tag);
+        loop {
+            match send(&self.socket, &frame, SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => {}
+                // A broker that turned us away has said why before it closed.
+                Err(Errno::PIPE) | Ok(_) => break,
+                Err(error) => return Err(ClientError::Gone(error)),
+            }
+        }
+        loop {
+            let (tag, answer, file) = self.receive()?;
+            match answer {
+                Answer::No(reason, text) => return Err(ClientError::No(reason, text)),
+                // What an earlier question, given up by now, was answered.
+                _ if tag != self.tag => {}
+                Answer::When { estimate_ns, text, .. } => {
+                    let time = (estimate_ns < u64::MAX).then(|| Duration::from_nanos(estimate_ns));
+                    return Err(ClientError::When(time, text));
+                }
+                answer => return Ok((answer, file)),
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<(u32, Answer, Option<OwnedFd>), ClientError> {
+        let mut packet = [0u8; MAX_ANSWER];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let len = loop {
+            let slices = &mut [IoSliceMut::new(&mut packet)];
+            match recvmsg(&self.socket, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(ClientError::Gone(error)),
+                Ok(received) if received.bytes == 0 => {
+                    return Err(ClientError::Gone(Errno::CONNRESET));
+                }
+                Ok(received) => break received.bytes,
+            }
+        };
+        let file = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        let (tag, answer) = Answer::decode(&packet[..len])?;
+        Ok((tag, answer, file))
+    }
+}
+
+impl Lease {
+    /// Maps all of it at a multiple of its page size.
+    ///
+    /// # Errors
+    /// [`ClientError::Map`].
+    pub fn map(&self) -> Result<SharedMap, ClientError> {
+        let (bytes, page) = (self.granted.bytes as usize, self.granted.page.bytes() as usize);
+        SharedMap::new(self.file.as_fd(), bytes, page).map_err(ClientError::Map)
+    }
+
+    /// Size, number and seals are as granted: nobody can cut it short under the client.
+    fn check(&self) -> Result<(), ClientError> {
+        let stat = fstat(&self.file).map_err(ClientError::Gone)?;
+        if stat.st_size as u64 != self.granted.bytes || stat.st_ino != self.granted.inode {
+            return Err(ClientError::NotAsGranted("another file came with it"));
+        }
+        let seals = fcntl_get_seals(&self.file).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL) {
+            return Err(ClientError::NotAsGranted("its size is not sealed"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! What the broker counts, and how Prometheus reads it: one table for both.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use crate::protocol::Reason;
+
+macro_rules! counters {
+    ($($field:ident $name:literal $help:literal;)*) => {
+        /// Sums since the start.
+        #[derive(Clone, Debug, Default)]
+        pub struct Counters {
+            $(#[doc = $help] pub $field: u64,)*
+            /// Requests that were refused, by reason.
+            pub refused: BTreeMap<Reason, u64>,
+            /// How long granted requests waited.
+            pub waits: Waits,
+        }
+
+        impl Counters {
+            fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$(($name, $help, self.$field),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    hits "lease_hits" "leases served from stock at once";
+    misses "lease_misses" "requests for which nothing was ready";
+    leased_bytes "leased_bytes" "bytes handed out";
+    made_bytes "made_bytes" "bytes zeroed and populated";
+    made_cpu_ns "made_cpu_ns" "CPU time that making them took";
+    failures "make_failures" "inodes that could not be made";
+    filler_deaths "filler_deaths" "filler processes that died";
+    waste_bytes "waste_bytes" "bytes made and given back to the kernel unused";
+    trimmed_bytes "trimmed_bytes" "of these, bytes cut off a lease that was smaller";
+    pressure_bytes "pressure_bytes" "of these, bytes given back because memory was short";
+    audits "audits" "inodes read before they were leased";
+    audited_bytes "audited_bytes" "bytes read by audits";
+    audit_failures "audit_failures" "inodes that were not zero";
+    connections "connections" "connections accepted";
+    turned_away "connections_refused" "connections over a limit";
+    malformed "malformed_frames" "packets that were no frame";
+    lost "lost_clients" "clients that were gone, or read nothing, when their answer was sent";
+}
+
+impl Counters {
+    /// One refusal.
+    pub fn refuse(&mut self, reason: Reason) {
+        *self.refused.entry(reason).or_default() += 1;
+    }
+}
+
+/// A histogram of waits.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    counts: [u64; Waits::BOUNDS.len()],
+    count: u64,
+    sum_ns: u64,
+}
+
+impl Waits {
+    /// Upper bounds, ns, and as Prometheus writes them, s.
+    const BOUNDS: [(u64, &str); 8] = [
+        (100_000, "0.0001"),
+        (1_000_000, "0.001"),
+        (10_000_000, "0.01"),
+        (100_000_000, "0.1"),
+        (1_000_000_000, "1"),
+        (10_000_000_000, "10"),
+        (60_000_000_000, "60"),
+        (600_000_000_000, "600"),
+    ];
+
+    /// One wait.
+    pub fn add(&mut self, ns: u64) {
+        self.count += 1;
+        self.sum_ns += ns;
+        for (count, (bound, _)) in self.counts.iter_mut().zip(Waits::BOUNDS) {
+            *count += u64::from(ns <= bound);
+        }
+    }
+}
+
+/// A value of the moment, with its labels as `{a="b"}` or nothing.
+#[derive(Clone, Debug)]
+pub struct Gauge {
+    /// Name, without the prefix.
+    pub name: &'static str,
+    /// One line.
+    pub help: &'static str,
+    /// Labels and values, in the order in which they are shown.
+    pub samples: Vec<(Vec<(&'static str, String)>, u64)>,
+}
+
+/// Writes counters and gauges as Prometheus text (`OpenMetrics`).
+///
+/// # Errors
+/// What `out` answers.
+pub fn write_prometheus(
+    out: &mut impl Write,
+    counters: &Counters,
+    gauges: &[Gauge],
+) -> fmt::Result {
+    for (name, help, value) in counters.rows() {
+        match name.strip_suffix("_ns") {
+            Some(stem) => {
+                head(out, &format!("{stem}_seconds"), "counter", help)?;
+                let (s, ns) = (value / 1_000_000_000, value % 1_000_000_000);
+                writeln!(out, "prezerod_{stem}_seconds_total {s}.{ns:09}")?;
+            }
+            None => {
+                head(out, name, "counter", help)?;
+                writeln!(out, "prezerod_{name}_total {value}")?;
+            }
+        }
+    }
+    head(out, "refusals", "counter", "requests that were refused")?;
+    for reason in Reason::ALL {
+        let count = counters.refused.get(&reason).copied().unwrap_or(0);
+        writeln!(out, "prezerod_refusals_total{{reason=\"{}\"}} {count}", reason.name())?;
+    }
+    let waits = &counters.waits;
+    head(out, "wait_seconds", "histogram", "time from a request to its lease")?;
+    for (count, (_, bound)) in waits.counts.iter().zip(Waits::BOUNDS) {
+        writeln!(out, "prezerod_wait_seconds_bucket{{le=\"{bound}\"}} {count}")?;
+    }
+    writeln!(out, "prezerod_wait_seconds_bucket{{le=\"+Inf\"}} {}", waits.count)?;
+    writeln!(out, "prezerod_wait_seconds_sum {:e}", waits.sum_ns as f64 / 1e9)?;
+    writeln!(out, "prezerod_wait_seconds_count {}", waits.count)?;
+    for gauge in gauges {
+        head(out, gauge.name, "gauge", gauge.help)?;
+        for (labels, value) in &gauge.samples {
+            write!(out, "prezerod_{}", gauge.name)?;
+            for (at, (key, label)) in labels.iter().enumerate() {
+                let open = if at == 0 { '{' } else { ',' };
+                let label = label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                write!(out, "{open}{key}=\"{label}\"")?;
+            }
+            writeln!(out, "{} {value}", if labels.is_empty() { "" } else { "}" })?;
+        }
+    }
+    out.write_str("# EOF\n")
+}
+
+fn head(out: &mut impl Write, name: &str, kind: &str, help: &str) -> fmt::Result {
+    writeln!(out, "# TYPE prezerod_{name} {kind}\n# HELP prezerod_{name} {help}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(counters: &Counters, gauges: &[Gauge]) -> String {
+        let mut text = String::new();
+        write_prometheus(&mut text, counters, gauges).unwrap();
+        text
+    }
+
+    #[test]
+    fn every_counter_is_there_once_with_its_value_and_unit() {
+        let counters = Counters { hits: 3, made_cpu_ns: 1_500_000_000, ..Counters::default() };
+        let text = rendered(&counters, &[]);
+        for (name, ..) in counters.rows() {
+            let stem =
+                name.strip_suffix("_ns").map_or(name.into(), |stem| format!("{stem}_seconds"));
+            assert_eq!(text.matches(&format!("\nprezerod_{stem}_total ")).count(), 1, "{name}");
+        }
+        assert!(text.contains("\nprezerod_lease_hits_total 3\n"));
+        assert!(text.contains("\nprezerod_made_cpu_seconds_total 1.500000000\n"));
+        assert!(text.ends_with("\n# EOF\n"));
+    }
+
+    #[test]
+    fn refusals_and_waits_are_counted_where_they_belong() {
+        let mut counters = Counters::default();
+        counters.refuse(Reason::Quota);
+        counters.refuse(Reason::Quota);
+        counters.waits.add(50_000);
+        counters.waits.add(2_000_000_000);
+        let text = rendered(&counters, &[]);
+        assert!(text.contains("refusals_total{reason=\"quota\"} 2\n"));
+        assert!(text.contains("refusals_total{reason=\"host\"} 0\n"));
+        assert!(text.contains("wait_seconds_bucket{le=\"0.0001\"} 1\n"));
+        assert!(text.contains("wait_seconds_bucket{le=\"1\"} 1\n"));
+        assert!(text.contains("wait_seconds_bucket{le=\"10\"} 2\n"));
+        assert!(text.contains("wait_seconds_bucket{le=\"+Inf\"} 2\n"));
+    }
+
+    #[test]
+    fn labels_are_quoted() {
+        let samples = vec![(vec![("tenant", "a\"\\\n".into()), ("node", "0".into())], 7)];
+        let text =
+            rendered(&Counters::default(), &[Gauge { name: "held_bytes", help: "h", samples }]);
+        assert!(text.contains("\nprezerod_held_bytes{tenant=\"a\\\"\\\\\\n\",node=\"0\"} 7\n"));
+    }
+}

@@ -1,0 +1,248 @@
+//! How much of what should lie ready: the library's loop, for clients instead of requests.
+//!
+//! Each size that is asked for has a shelf. Leases come in bursts (a host starts its guests,
+//! a batch its workers); a stock as large as the largest burst of late serves the next one
+//! whole, and while one goes on, what is left of it. What nobody asks for fades, until half
+//! an inode is expected: then it is let go. An operator's `keep` is the floor, `most` the
+//! ceiling. Told the time; reads no clock.
+
+use prezero::Bursts;
+
+use crate::protocol::Want;
+
+/// A burst is over when so long nobody asked, ns: longer than a host takes between two
+/// guests that it starts one after the other.
+const QUIET_NS: u64 = 10_000_000_000;
+/// Windows after which a burst's memory is halved; the fade of [`Bursts`] is 1/32 a window.
+const WINDOWS_TO_HALF: u64 = 22;
+/// How long what a client was told to come back for is kept, ns, and of one size how many.
+const OWED_NS: u64 = 60_000_000_000;
+const MOST_OWED: u64 = 8;
+/// Most sizes that are remembered: a client that asks for all sizes must not fill the memory
+/// of the broker nor the host's.
+const MOST_SHELVES: usize = 64;
+
+/// An operator's wish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keep {
+    /// Inodes of this size, page and node (`None`: the one that the broker chooses).
+    pub want: Want,
+    /// At least so many.
+    pub keep: u64,
+    /// At most so many.
+    pub most: u64,
+}
+
+/// One size.
+#[derive(Clone, Debug)]
+struct Shelf {
+    want: Want,
+    keep: u64,
+    most: u64,
+    /// Bytes asked for since the beginning.
+    asked: u64,
+    asked_at: u64,
+    bursts: Bursts,
+    /// Inodes that clients were told to come back for, and until when they are expected, ns.
+    owed: u64,
+    owed_until: u64,
+}
+
+impl Shelf {
+    fn new(want: Want) -> Shelf {
+        Shelf {
+            want,
+            keep: 0,
+            most: u64::MAX,
+            asked: 0,
+            asked_at: 0,
+            bursts: Bursts::default(),
+            owed: 0,
+            owed_until: 0,
+        }
+    }
+
+    fn target(&self) -> u64 {
+        let ahead = self.bursts.largest(self.asked) - self.bursts.arrived(self.asked);
+        let inodes = (ahead + self.want.bytes / 2) / self.want.bytes;
+        (inodes.max(self.keep) + self.owed).min(self.most)
+    }
+}
+
+/// All sizes that are asked for.
+#[derive(Debug)]
+pub struct Demand {
+    shelves: Vec<Shelf>,
+    window_ns: u64,
+    window_began: u64,
+}
+
+impl Demand {
+    /// Nothing is known; half of what will be is forgotten in `half_ns`.
+    pub fn new(now_ns: u64, half_ns: u64) -> Demand {
+        Demand { shelves: Vec::new(), window_ns: window(half_ns), window_began: now_ns }
+    }
+
+    /// The operator's wishes, in place of those before; what was learnt stays.
+    pub fn wish(&mut self, half_ns: u64, wishes: &[Keep]) {
+        self.window_ns = window(half_ns);
+        for shelf in &mut self.shelves {
+            (shelf.keep, shelf.most) = (0, u64::MAX);
+        }
+        for wish in wishes {
+            let shelf = self.shelf(&wish.want);
+            (shelf.keep, shelf.most) = (wish.keep, wish.most);
+        }
+    }
+
+    /// Somebody asked for this.
+    pub fn asked(&mut self, now_ns: u64, want: &Want) {
+        let shelf = self.shelf(want);
+        shelf.asked = shelf.asked.saturating_add(want.bytes);
+        shelf.asked_at = now_ns;
+        // Whoever was told to come back has, as far as anybody can tell.
+        shelf.owed = shelf.owed.saturating_sub(1);
+    }
+
+    /// Somebody was told to ask for this again.
+    pub fn owe(&mut self, now_ns: u64, want: &Want) {
+        let shelf = self.shelf(want);
+        shelf.owed = (shelf.owed + 1).min(MOST_OWED);
+        shelf.owed_until = now_ns.saturating_add(OWED_NS);
+    }
+
+    /// Ends bursts and windows that are over.
+    pub fn turn(&mut self, now_ns: u64) {
+        for shelf in &mut self.shelves {
+            let quiet = now_ns.saturating_sub(shelf.asked_at) > QUIET_NS;
+            if quiet && shelf.bursts.arrived(shelf.asked) > 0 {
+                shelf.bursts.end(shelf.asked);
+            }
+            if now_ns > shelf.owed_until {
+                shelf.owed = 0;
+            }
+        }
+        let passed = now_ns.saturating_sub(self.window_began) / self.window_ns;
+        self.window_began += passed * self.window_ns;
+        // After forty halvings nothing is left.
+        for _ in 0..passed.min(40 * WINDOWS_TO_HALF) {
+            self.shelves.iter_mut().for_each(|shelf| shelf.bursts.fade());
+        }
+    }
+
+    /// Each size and how many inodes of it should lie ready, the one asked for last first.
+    pub fn targets(&self) -> impl Iterator<Item = (Want, u64)> {
+        let mut shelves: Vec<_> = self.shelves.iter().collect();
+        shelves.sort_by_key(|shelf| std::cmp::Reverse(shelf.asked_at));
+        shelves.into_iter().map(|shelf| (shelf.want, shelf.target()))
+    }
+
+    /// How many inodes of exactly this should lie ready.
+    pub fn target(&self, want: &Want) -> u64 {
+        self.shelves.iter().find(|shelf| shelf.want == *want).map_or(0, Shelf::target)
+    }
+
+    fn shelf(&mut self, want: &Want) -> &mut Shelf {
+        let found = self.shelves.iter().position(|shelf| shelf.want == *want);
+        let at = found.unwrap_or_else(|| {
+            if self.shelves.len() >= MOST_SHELVES {
+                let learnt = self.shelves.iter().enumerate().filter(|(_, shelf)| shelf.keep == 0);
+                if let Some((oldest, _)) = learnt.min_by_key(|(_, shelf)| shelf.asked_at) {
+                    self.shelves.swap_remove(oldest);
+                }
+            }
+            self.shelves.push(Shelf::new(*want));
+            self.shelves.len() - 1
+        });
+        &mut self.shelves[at]
+    }
+}
+
+fn window(half_ns: u64) -> u64 {
+    (half_ns / WINDOWS_TO_HALF).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Page;
+
+    const S: u64 = 1_000_000_000;
+    const HOUR: u64 = 3600 * S;
+
+    fn want(mib: u64) -> Want {
+        Want { bytes: mib << 20, page: Page::Huge, node: Some(0) }
+    }
+
+    #[test]
+    fn nothing_is_kept_that_nobody_asked_for() {
+        let mut demand = Demand::new(0, HOUR);
+        demand.turn(HOUR);
+        assert_eq!(demand.targets().count(), 0);
+        assert_eq!(demand.target(&want(4)), 0);
+    }
+
+    #[test]
+    fn the_next_burst_finds_the_last_one_ready_and_during_it_what_is_left() {
+        let mut demand = Demand::new(0, HOUR);
+        for second in 0..4 {
+            demand.asked(second * S, &want(4096));
+            demand.turn(second * S);
+        }
+        assert_eq!(demand.target(&want(4096)), 0, "the first burst may go on, but how long?");
+        demand.turn(20 * S);
+        assert_eq!(demand.target(&want(4096)), 4);
+        demand.asked(21 * S, &want(4096));
+        demand.turn(21 * S);
+        assert_eq!(demand.target(&want(4096)), 3);
+    }
+
+    #[test]
+    fn what_is_no_longer_asked_for_is_let_go() {
+        let mut demand = Demand::new(0, HOUR);
+        (0..4).for_each(|_| demand.asked(0, &want(64)));
+        demand.turn(11 * S);
+        let mut kept = vec![];
+        for hour in 1..=5 {
+            demand.turn(hour * HOUR);
+            kept.push(demand.target(&want(64)));
+        }
+        assert_eq!(kept, [2, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_wish_is_floor_and_ceiling_and_can_be_withdrawn() {
+        let mut demand = Demand::new(0, HOUR);
+        demand.wish(HOUR, &[Keep { want: want(2), keep: 1, most: 2 }]);
+        assert_eq!(demand.target(&want(2)), 1);
+        (0..9).for_each(|_| demand.asked(0, &want(2)));
+        demand.turn(11 * S);
+        assert_eq!(demand.target(&want(2)), 2);
+        demand.wish(HOUR, &[]);
+        assert_eq!(demand.target(&want(2)), 9);
+    }
+
+    #[test]
+    fn what_a_client_was_told_to_come_back_for_is_made_but_not_for_ever() {
+        let mut demand = Demand::new(0, HOUR);
+        demand.asked(0, &want(64));
+        demand.owe(0, &want(64));
+        assert_eq!(demand.target(&want(64)), 1);
+        demand.asked(S, &want(64));
+        assert_eq!(demand.target(&want(64)), 0);
+        demand.owe(S, &want(64));
+        demand.turn(2 * S + OWED_NS);
+        assert_eq!(demand.target(&want(64)), 2, "what two asked for, and nobody is expected");
+    }
+
+    #[test]
+    fn who_asks_for_every_size_fills_no_memory_and_drives_out_no_wish() {
+        let mut demand = Demand::new(0, HOUR);
+        demand.wish(HOUR, &[Keep { want: want(2), keep: 1, most: 2 }]);
+        for size in 1..1000 {
+            demand.asked(size, &want(2 + 2 * size));
+        }
+        assert_eq!(demand.targets().count(), MOST_SHELVES);
+        assert_eq!(demand.target(&want(2)), 1);
+    }
+}

@@ -1,0 +1,247 @@
+//! The process that populates inodes, and how it is told to.
+//!
+//! A process of its own, not a thread: it is of the idle class, and one that is kept from its
+//! CPU in the middle of a system call keeps the locks of its address space, for which the
+//! broker would wait. It is also what the kernel should kill first when memory runs out, and
+//! what a fault in half-made memory may take down: the broker starts another.
+//!
+//! It dies with the broker. It speaks JSON packets over its standard input, one job at a
+//! time, and keeps neither mapping nor descriptor of what it has handed over.
+
+use std::io::{self, IoSlice, Stdin};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use prezero::pressure::{Memory, Pressure};
+use prezero_sys::{shared, thread};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+use crate::inode::{Kind, Making};
+use crate::rest::Rest;
+
+/// Bytes that are populated between two looks at everything else: 3 to 5 ms.
+const STEP: u64 = 32 << 20;
+/// Longest packet between broker and filler, bytes.
+pub const MAX_PACKET: usize = 1024;
+
+/// How eager a filler is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Pace {
+    /// For stock: idle class, steps aside, keeps to the rate.
+    Idle,
+    /// For a client that waits: as any other process.
+    Urgent,
+}
+
+/// What a filler is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// An inode of `bytes`.
+    Make {
+        /// The broker's number for it.
+        serial: u64,
+        /// Of this kind.
+        kind: Kind,
+        /// So large.
+        bytes: u64,
+        /// At most so many bytes a second.
+        rate: Option<u64>,
+    },
+    /// Forget the job.
+    Cancel,
+}
+
+/// What became of it. With `Made` comes the inode.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Done.
+    Made {
+        /// CPU time it took, ns.
+        cpu_ns: u64,
+        /// Time it took, ns.
+        wall_ns: u64,
+    },
+    /// Cancelled, or stopped because memory is short.
+    Stopped,
+    /// The kernel has no such page left.
+    Exhausted,
+    /// The kernel refused otherwise.
+    Refused(String),
+}
+
+/// An outcome and whose it is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Done {
+    /// As ordered.
+    pub serial: u64,
+    /// See there.
+    pub outcome: Outcome,
+}
+
+/// A filler's life: until its standard input, a packet socket, is closed.
+///
+/// # Errors
+/// What the socket answers; the process is of no use then.
+pub fn run(pace: Pace, node: u16, bind: Binding) -> io::Result<()> {
+    let input = io::stdin();
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    thread::name_current(if pace == Pace::Idle { c"prezero-fill" } else { c"prezero-order" });
+    // A filler that may not lower itself is only less polite.
+    if pace == Pace::Idle {
+        let _ = thread::become_idle_class();
+    }
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    if bind == Binding::Node {
+        shared::bind_memory(usize::from(node))?;
+        // Its CPUs clear its memory fastest; where they may not be used any other will do.
+        let cpus = Host::new("/").cpus(node).into_iter().map(usize::from);
+        let _ = thread::set_affinity(&thread::CpuMask::of(cpus));
+    }
+    let mut pressure = Pressure::new(Path::new("/"));
+    while let Some(order) = receive(&input, Patience::Forever)? {
+        let Order::Make { serial, kind, bytes, rate } = order else { continue };
+        let (outcome, inode) = make(&input, &mut pressure, pace, kind, bytes, rate)?;
+        send(input.as_fd(), &Done { serial, outcome }, inode.as_ref().map(AsFd::as_fd))?;
+    }
+    Ok(())
+}
+
+/// Whether the host has several nodes to choose from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Binding {
+    /// One node: no policy is needed.
+    None,
+    /// Memory of the filler's node only.
+    Node,
+}
+
+fn make(
+    input: &Stdin,
+    pressure: &mut Pressure,
+    pace: Pace,
+    kind: Kind,
+    bytes: u64,
+    rate: Option<u64>,
+) -> io::Result<(Outcome, Option<OwnedFd>)> {
+    let (began, cpu_began) = (thread::monotonic_ns(), thread::thread_cpu_ns());
+    let mut making = match Making::begin(kind, bytes) {
+        Ok(making) => making,
+        Err(error) => return Ok((refusal(&error), None)),
+    };
+    let mut rest = Rest::new();
+    loop {
+        let (wall, cpu) = (thread::monotonic_ns(), thread::thread_cpu_ns());
+        let left = match making.step(STEP) {
+            Ok(left) => left,
+            Err(error) => return Ok((refusal(&error), None)),
+        };
+        let now = thread::monotonic_ns();
+        if left == 0 {
+            break;
+        }
+        let mut pause = 0;
+        if pace == Pace::Idle {
+            if pressure.sample(now).memory == Memory::Tight {
+                return Ok((Outcome::Stopped, None));
+            }
+            pause = rest.after(now - wall, thread::thread_cpu_ns() - cpu);
+            if let Some(rate) = rate {
+                let due = u128::from(bytes - left) * 1_000_000_000 / u128::from(rate.max(1));
+                pause = pause.max((due as u64).saturating_sub(now - began));
+            }
+        }
+        // A closed socket, or any word while a job goes on, is the end of the job.
+        match receive(input, Patience::Ns(pause)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(_) => return Ok((Outcome::Stopped, None)),
+            Err(error) => return Err(error),
+        }
+    }
+    let outcome = Outcome::Made {
+        cpu_ns: thread::thread_cpu_ns() - cpu_began,
+        wall_ns: thread::monotonic_ns() - began,
+    };
+    match making.finish() {
+        Ok(inode) => Ok((outcome, Some(inode))),
+        Err(error) => Ok((refusal(&error), None)),
+    }
+}
+
+fn refusal(error: &io::Error) -> Outcome {
+    match Errno::from_io_error(error) {
+        // INVAL comes from a collapse that found the page swapped out or split meanwhile.
+        Some(Errno::NOSPC | Errno::NOMEM | Errno::AGAIN | Errno::BUSY) => Outcome::Exhausted,
+        _ => Outcome::Refused(error.to_string()),
+    }
+}
+
+enum Patience {
+    Forever,
+    Ns(u64),
+}
+
+/// The next order; `None` when the broker is gone.
+fn receive(input: &Stdin, patience: Patience) -> io::Result<Option<Order>> {
+    let timeout = match patience {
+        Patience::Forever => None,
+        Patience::Ns(ns) => Timespec::try_from(Duration::from_nanos(ns)).ok(),
+    };
+    loop {
+        match poll(&mut [PollFd::new(input, PollFlags::IN)], timeout.as_ref()) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return Err(io::ErrorKind::WouldBlock.into()),
+            Ok(_) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut packet = [0u8; MAX_PACKET];
+    let (len, _) = recv(input, &mut packet, RecvFlags::empty())?;
+    if len == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_slice(&packet[..len])?))
+}
+
+/// Sends one packet of JSON, and a descriptor with it if there is one. Shared with the broker.
+///
+/// # Errors
+/// What `sendmsg` answers.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    message: &impl Serialize,
+    inode: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    send_packet(socket, &serde_json::to_vec(message)?, inode, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Sends one packet, and a descriptor with it if there is one.
+///
+/// # Errors
+/// What `sendmsg` answers.
+pub fn send_packet(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    inode: Option<BorrowedFd<'_>>,
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let inodes: Vec<_> = inode.into_iter().collect();
+    if !inodes.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&inodes)) {
+        return Err(Errno::NOBUFS);
+    }
+    loop {
+        match sendmsg(socket, &[IoSlice::new(packet)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            // A packet socket sends all of a packet or nothing.
+            other => return other.map(drop),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What this host can make: read from sysfs and procfs, never written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::protocol::{Backing, Page};
+
+/// The host's files, below a root (`/` but for tests).
+#[derive(Clone, Debug)]
+pub struct Host {
+    root: PathBuf,
+}
+
+/// One node's hugetlb pool, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pool {
+    /// All of them.
+    pub total: u64,
+    /// Neither in use nor promised to a mapping.
+    pub free: u64,
+}
+
+impl Host {
+    /// Reads below `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Host {
+        Host { root: root.into() }
+    }
+
+    /// NUMA nodes that are online, at least one.
+    pub fn nodes(&self) -> Vec<u16> {
+        let online = self.text("sys/devices/system/node/online");
+        let nodes = online.as_deref().and_then(number_list).unwrap_or_default();
+        if nodes.is_empty() { vec![0] } else { nodes }
+    }
+
+    /// CPUs of a node; empty: not known.
+    pub fn cpus(&self, node: u16) -> Vec<u16> {
+        let list = self.text(&format!("sys/devices/system/node/node{node}/cpulist"));
+        list.as_deref().and_then(number_list).unwrap_or_default()
+    }
+
+    /// The hugetlb pool of a node.
+    pub fn pool(&self, node: u16, page: Page) -> Pool {
+        let size = format!("hugepages-{}kB", page.bytes() >> 10);
+        let of_node = format!("sys/devices/system/node/node{node}/hugepages/{size}");
+        let whole = format!("sys/kernel/mm/hugepages/{size}");
+        let dir = if self.root.join(&of_node).is_dir() { &of_node } else { &whole };
+        let read = |file: &str| self.number(&format!("{dir}/{file}")).unwrap_or(0);
+        // Pages that mappings were promised are free, but not for us. The kernel counts them
+        // for the machine only, so on each node we leave as many.
+        let promised = self.number(&format!("{whole}/resv_hugepages")).unwrap_or(0);
+        let free = read("free_hugepages").saturating_sub(promised);
+        Pool { total: read("nr_hugepages"), free }
+    }
+
+    /// Whether transparent huge pages of shared memory can be made here.
+    pub fn thp(&self) -> bool {
+        let shmem = self.text("sys/kernel/mm/transparent_hugepage/shmem_enabled");
+        shmem.is_some_and(|setting| !setting.contains("[deny]"))
+    }
+
+    /// Physical memory and what of it could be had now, bytes.
+    pub fn memory(&self) -> (u64, u64) {
+        let text = self.text("proc/meminfo").unwrap_or_default();
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+        };
+        let kib = |name| field(name).unwrap_or(0) << 10;
+        (kib("MemTotal:"), kib("MemAvailable:"))
+    }
+
+    /// The backing that pages of this size would come from on this node: the pool where it
+    /// has any, transparent huge pages otherwise.
+    pub fn backing(&self, node: u16, page: Page) -> Option<Backing> {
+        if self.pool(node, page).total > 0 {
+            return Some(Backing::Hugetlb);
+        }
+        (page == Page::Huge && self.thp()).then_some(Backing::Thp)
+    }
+
+    /// What would make this host better for its clients, in one line.
+    pub fn advice(&self) -> Option<String> {
+        let pools = self.nodes().iter().any(|&node| self.pool(node, Page::Huge).total > 0);
+        match (pools, self.thp()) {
+            (true, _) => None,
+            (false, true) => Some(
+                "2M pages come from ordinary memory and can be short when it is fragmented; \
+                 reserve some for guaranteed leases: sysctl vm.nr_hugepages=512 (1 GiB)"
+                    .into(),
+            ),
+            (false, false) => Some(
+                "this host has no huge pages at all; reserve some (sysctl vm.nr_hugepages=512 \
+                 is 1 GiB), or set transparent_hugepage/shmem_enabled to never or advise"
+                    .into(),
+            ),
+        }
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    fn number(&self, path: &str) -> Option<u64> {
+        self.text(path)?.trim().parse().ok()
+    }
+
+    /// The cgroup path of a process, of cgroup v2 or, without it, of the first hierarchy.
+    pub fn cgroup(&self, pid: i32) -> Option<String> {
+        let table = self.text(&format!("proc/{pid}/cgroup"))?;
+        let unified = table.lines().find_map(|line| line.strip_prefix("0::"));
+        let any = || table.lines().next()?.splitn(3, ':').nth(2);
+        unified.or_else(any).map(str::to_owned)
+    }
+}
+
+impl AsRef<Path> for Host {
+    fn as_ref(&self) -> &Path {
+        &self.root
+    }
+}
+
+/// A list as the kernel writes it: `0-3,8`.
+fn number_list(text: &str) -> Option<Vec<u16>> {
+    let mut numbers = Vec::new();
+    for range in text.trim().split(',').filter(|range| !range.is_empty()) {
+        let (from, to) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(from.parse::<u16>().ok()?..=to.parse::<u16>().ok()?);
+    }
+    Some(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let host = Host::new(dir.path());
+        (dir, host)
+    }
+
+    const SHMEM: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+    #[test]
+    fn a_host_that_says_nothing_has_one_node_and_no_huge_pages() {
+        let (_dir, host) = host(&[]);
+        assert_eq!(host.nodes(), [0]);
+        assert_eq!(host.pool(0, Page::Huge), Pool::default());
+        assert_eq!((host.thp(), host.memory()), (false, (0, 0)));
+        assert_eq!(host.backing(0, Page::Huge), None);
+        assert!(host.advice().unwrap().contains("nr_hugepages"));
+    }
+
+    #[test]
+    fn the_pool_of_a_node_comes_before_the_pool_of_the_machine() {
+        let (_dir, host) = host(&[
+            ("sys/devices/system/node/online", "0-1,4\n"),
+            ("sys/devices/system/node/node1/cpulist", "2-3,7\n"),
+            ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages", "8\n"),
+            ("sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages", "3\n"),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "64\n"),
+            ("sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages", "1\n"),
+            ("proc/meminfo", "MemTotal:       4096 kB\nMemAvailable:   1024 kB\n"),
+            (SHMEM, "always within_size advise [never] deny force\n"),
+        ]);
+        assert_eq!(host.nodes(), [0, 1, 4]);
+        assert_eq!((host.cpus(1), host.cpus(0)), (vec![2, 3, 7], vec![]));
+        assert_eq!(host.pool(1, Page::Huge), Pool { total: 8, free: 2 });
+        assert_eq!(host.pool(0, Page::Huge).total, 64);
+        assert_eq!(host.memory(), (4 << 20, 1 << 20));
+        assert_eq!(host.backing(1, Page::Huge), Some(Backing::Hugetlb));
+        assert_eq!(host.backing(1, Page::Giant), None);
+        assert_eq!(host.advice(), None);
+    }
+
+    #[test]
+    fn transparent_pages_are_had_unless_denied() {
+        let (_dir, never) = host(&[(SHMEM, "always within_size advise [never] deny force\n")]);
+        let (_other, deny) = host(&[(SHMEM, "always within_size advise never [deny] force\n")]);
+        assert_eq!(never.backing(0, Page::Huge), Some(Backing::Thp));
+        assert_eq!(never.backing(0, Page::Giant), None);
+        assert_eq!(deny.backing(0, Page::Huge), None);
+    }
+
+    #[test]
+    fn a_process_is_in_its_cgroup_of_version_2_if_there_is_one() {
+        let (_dir, host) = host(&[
+            ("proc/7/cgroup", "4:memory:/old\n0::/vms.slice/a\n"),
+            ("proc/8/cgroup", "4:memory:/old:er\n"),
+        ]);
+        assert_eq!(host.cgroup(7).as_deref(), Some("/vms.slice/a"));
+        assert_eq!(host.cgroup(8).as_deref(), Some("/old:er"));
+        assert_eq!(host.cgroup(9), None);
+    }
+}

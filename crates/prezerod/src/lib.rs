@@ -1,0 +1,49 @@
+//! prezerod: zeroed, populated huge pages for VMs, DPDK, caches and databases.
+//!
+//! The daemon keeps a *stock* of inodes that the kernel zeroed and a filler populated in idle
+//! time, and *leases* them: hands one to a client, once, and keeps nothing of it. A client needs
+//! [`client`] and [`protocol`] only; the rest is the daemon.
+//!
+//! # Vocabulary
+//!
+//! | word | meaning |
+//! |---|---|
+//! | lease | a sealed, populated inode in a client's hands; its memory dies with its last user |
+//! | blank | an inode that is populated and was never handed out |
+//! | stock | all blanks; a *shelf* of the demand is those of one size |
+//! | kind | page size, backing and NUMA node: inodes of one kind differ in size only |
+//! | tenant | clients that share a quota and a rank, told by user, group and cgroup |
+//! | filler | a process that populates, *idle* for the stock or *urgent* for a client that waits |
+//! | hit, miss | a request served from stock at once; one for which nothing was ready |
+//! | waste | bytes made and given back unused |
+//!
+//! # Who does what
+//!
+//! `server` is one thread and one `poll`: it moves packets and inodes. [`broker`] decides, and is
+//! told the time: `stock`, `demand`, `tenant` and `settings` are its nouns, `host` what the machine
+//! offers. [`filler`] is the other process. Modules import downwards only, `server` on top.
+//!
+//! # What may go wrong
+//!
+//! A client may send anything, vanish at any moment and never read: it harms its own connection
+//! only. A filler may be killed: its job fails, its client is told. The broker may be killed:
+//! leases live on, stock goes back to the kernel, the next broker starts with nothing or with what
+//! an orderly stop has stored. No inode has two owners in any of these (`inode`, on seals).
+#![deny(unsafe_code)]
+#![warn(missing_debug_implementations)]
+
+pub mod audit;
+pub mod broker;
+pub mod client;
+pub mod counters;
+pub mod demand;
+pub mod filler;
+pub mod host;
+pub mod inode;
+pub mod protocol;
+pub mod rest;
+pub mod server;
+pub mod service;
+pub mod settings;
+pub mod stock;
+pub mod tenant;

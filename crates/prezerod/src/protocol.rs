@@ -1,0 +1,309 @@
+//! The frames between clients and broker: pure functions over bytes.
+//!
+//! One frame is one packet of a `SOCK_SEQPACKET` Unix socket. Integers are little endian;
+//! sizes are bytes, times milliseconds or nanoseconds as their names say. Each frame begins
+//! with eight bytes: `P` `Z`, the version (1), the kind, and a tag of four bytes that the
+//! client chooses and the answer repeats. `PROTOCOL.md` holds the same for people who
+//! write a client in another language; a test compares the two.
+
+use std::fmt;
+
+/// The version that this file speaks.
+pub const VERSION: u8 = 1;
+/// Longest request, bytes. Longer packets are malformed.
+pub const MAX_REQUEST: usize = 64;
+/// Longest answer, bytes.
+pub const MAX_ANSWER: usize = 512;
+/// Longest text within an answer, bytes.
+pub const MAX_TEXT: usize = MAX_ANSWER - HEADER - 16;
+const HEADER: usize = 8;
+const MAGIC: [u8; 2] = *b"PZ";
+
+/// A size of page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+pub enum Page {
+    /// 2 MiB.
+    Huge,
+    /// 1 GiB.
+    Giant,
+}
+
+impl Page {
+    /// Both sizes, the smaller first.
+    pub const ALL: [Page; 2] = [Page::Huge, Page::Giant];
+
+    /// Bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Page::Huge => 2 << 20,
+            Page::Giant => 1 << 30,
+        }
+    }
+
+    /// The page of so many bytes.
+    pub fn of(bytes: u64) -> Option<Page> {
+        Page::ALL.into_iter().find(|page| page.bytes() == bytes)
+    }
+}
+
+impl fmt::Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Page::Huge => "2M",
+            Page::Giant => "1G",
+        })
+    }
+}
+
+/// What the kernel makes the pages of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Backing {
+    /// A memfd of the hugetlb pool.
+    Hugetlb = 1,
+    /// A memfd of ordinary shared memory in transparent huge pages.
+    Thp = 2,
+}
+
+impl Backing {
+    /// Its name in reports and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backing::Hugetlb => "hugetlb",
+            Backing::Thp => "thp",
+        }
+    }
+
+    /// The backing of that number on the wire.
+    pub fn from_wire(number: u32) -> Option<Backing> {
+        match number {
+            1 => Some(Backing::Hugetlb),
+            2 => Some(Backing::Thp),
+            _ => None,
+        }
+    }
+}
+
+/// Memory that somebody wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Want {
+    /// How much; a multiple of the page, not 0.
+    pub bytes: u64,
+    /// In pages of this size.
+    pub page: Page,
+    /// On this NUMA node; `None`: on any.
+    pub node: Option<u16>,
+}
+
+/// Which report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// What is there and who holds what, JSON.
+    Stock,
+    /// The counters, Prometheus text.
+    Metrics,
+}
+
+/// What a client may say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Lease this now, or within `wait_ms`.
+    Lease {
+        /// What.
+        want: Want,
+        /// How long the client would wait, ms; 0: not at all.
+        wait_ms: u32,
+    },
+    /// Lease what was reserved under this ticket.
+    Redeem {
+        /// From [`Answer::Reserved`].
+        ticket: u64,
+    },
+    /// Keep this for me for so long.
+    Reserve {
+        /// What.
+        want: Want,
+        /// How long, ms; the broker may bound it.
+        hold_ms: u32,
+    },
+    /// Give up a reservation; ticket 0: the request of this connection that waits.
+    Cancel {
+        /// From [`Answer::Reserved`], or 0.
+        ticket: u64,
+    },
+    /// How much of such pages is there?
+    Available {
+        /// Of this size.
+        page: Page,
+        /// On this node; `None`: on all.
+        node: Option<u16>,
+    },
+    /// Send a report, as a file.
+    Report(Report),
+}
+
+/// Why there is no lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Reason {
+    /// The frame is none of this protocol; the connection ends.
+    Malformed = 1,
+    /// The size is 0, no multiple of the page, or more than may ever be leased.
+    Size = 2,
+    /// No such NUMA node.
+    Node = 3,
+    /// This host has no such pages.
+    Host = 4,
+    /// Nobody by that uid, gid or cgroup may lease.
+    Denied = 5,
+    /// The tenant holds as much as it may.
+    Quota = 6,
+    /// Too many connections, or requests of one.
+    Busy = 7,
+    /// None ready, and the client would not wait (longer).
+    Empty = 8,
+    /// Memory is short: nothing is made now.
+    Pressure = 9,
+    /// An audit found memory that was not zero: nothing of that kind is leased any more.
+    Audit = 10,
+    /// No such ticket, or it is over.
+    Ticket = 11,
+    /// The kernel refused to make it.
+    Kernel = 12,
+}
+
+impl Reason {
+    /// All, in the order of their numbers.
+    pub const ALL: [Reason; 12] = [
+        Reason::Malformed,
+        Reason::Size,
+        Reason::Node,
+        Reason::Host,
+        Reason::Denied,
+        Reason::Quota,
+        Reason::Busy,
+        Reason::Empty,
+        Reason::Pressure,
+        Reason::Audit,
+        Reason::Ticket,
+        Reason::Kernel,
+    ];
+
+    /// Its name in metrics and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Malformed => "malformed",
+            Reason::Size => "size",
+            Reason::Node => "node",
+            Reason::Host => "host",
+            Reason::Denied => "denied",
+            Reason::Quota => "quota",
+            Reason::Busy => "busy",
+            Reason::Empty => "empty",
+            Reason::Pressure => "pressure",
+            Reason::Audit => "audit",
+            Reason::Ticket => "ticket",
+            Reason::Kernel => "kernel",
+        }
+    }
+
+    fn from_wire(number: u32) -> Option<Reason> {
+        Reason::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
+    }
+}
+
+/// What is told of a lease; the memory itself comes as a descriptor with the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Granted {
+    /// The broker's number for it, never used again.
+    pub lease: u64,
+    /// Bytes, all populated.
+    pub bytes: u64,
+    /// Page size.
+    pub page: Page,
+    /// NUMA node.
+    pub node: u16,
+    /// What it is made of.
+    pub backing: Backing,
+    /// Inode number, as `fstat` tells it.
+    pub inode: u64,
+    /// How long it had been ready, ns; 0: it was made for this request.
+    pub age_ns: u64,
+    /// CPU time that making it took, ns. It, and the memory until the client's own cgroup
+    /// touches more, are charged to the broker's cgroup.
+    pub cost_ns: u64,
+    /// How long the request had to wait, ns.
+    pub waited_ns: u64,
+}
+
+/// What the broker answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Yes, with one descriptor.
+    Lease(Granted),
+    /// No, and the mend.
+    No(Reason, String),
+    /// Not now, but probably so many ns from now.
+    When {
+        /// At the current pace, ns.
+        estimate_ns: u64,
+        /// Why not now.
+        reason: Reason,
+        /// The same for people.
+        text: String,
+    },
+    /// It is kept.
+    Reserved {
+        /// For [`Request::Redeem`].
+        ticket: u64,
+        /// Bytes.
+        bytes: u64,
+        /// For so long, ms.
+        hold_ms: u32,
+    },
+    /// The stock, as this client may have it.
+    Available {
+        /// Bytes that lie ready.
+        ready: u64,
+        /// Bytes of the largest lease that is ready.
+        largest: u64,
+        /// Bytes being made.
+        making: u64,
+        /// Bytes that are made in a second, of late; 0: not known yet.
+        pace: u64,
+        /// Bytes that this client's tenant may still lease.
+        quota_left: u64,
+    },
+    /// The report comes as a descriptor; so many bytes.
+    Report {
+        /// Length of the file.
+        bytes: u64,
+    },
+    /// Done.
+    Done,
+}
+
+/// A packet that is no frame of this protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Malformed {
+    /// Shorter than a header, or the wrong length for its kind.
+    #[error("{0} bytes are no frame of its kind; see PROTOCOL.md")]
+    Length(usize),
+    /// Does not begin with `PZ`.
+    #[error("does not begin with PZ; is this a client of prezerod?")]
+    Magic,
+    /// Another version.
+    #[error("version {0}; this broker speaks version 1")]
+    Version(u8),
+    /// No such kind.
+    #[error("no frame of kind {0}; see PROTOCOL.md")]
+    Kind(u8),
+    /// A field holds what it cannot.
+    #[error("{0}; see PROTOCOL.md")]
+    Field(&'static str),
+}
+
+mod wire;
+
+#[cfg(test)]
+mod tests;

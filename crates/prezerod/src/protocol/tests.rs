@@ -1,0 +1,145 @@
+//! Frames survive the wire, and nothing else is taken for one.
+
+use super::*;
+use proptest::prelude::*;
+
+fn any_want() -> impl Strategy<Value = Want> {
+    let page = prop_oneof![Just(Page::Huge), Just(Page::Giant)];
+    (any::<u64>(), page, any::<Option<u16>>()).prop_map(|(bytes, page, node)| Want {
+        bytes,
+        page,
+        node,
+    })
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        (any_want(), any::<u32>()).prop_map(|(want, wait_ms)| Request::Lease { want, wait_ms }),
+        (any_want(), any::<u32>()).prop_map(|(want, hold_ms)| Request::Reserve { want, hold_ms }),
+        any::<u64>().prop_map(|ticket| Request::Redeem { ticket }),
+        any::<u64>().prop_map(|ticket| Request::Cancel { ticket }),
+        any_want().prop_map(|w| Request::Available { page: w.page, node: w.node }),
+        Just(Request::Report(Report::Stock)),
+        Just(Request::Report(Report::Metrics)),
+    ]
+}
+
+fn any_answer() -> impl Strategy<Value = Answer> {
+    let reason = || proptest::sample::select(Reason::ALL.to_vec());
+    let granted = (any_want(), any::<[u64; 5]>(), any::<u16>(), any::<bool>()).prop_map(
+        |(want, [lease, inode, age_ns, cost_ns, waited_ns], node, pool)| {
+            let backing = if pool { Backing::Hugetlb } else { Backing::Thp };
+            let Want { bytes, page, .. } = want;
+            Answer::Lease(Granted {
+                lease,
+                bytes,
+                page,
+                node,
+                backing,
+                inode,
+                age_ns,
+                cost_ns,
+                waited_ns,
+            })
+        },
+    );
+    prop_oneof![
+        granted,
+        (reason(), "\\PC{0,120}").prop_map(|(reason, text)| Answer::No(reason, text)),
+        (any::<u64>(), reason(), "\\PC{0,120}")
+            .prop_map(|(estimate_ns, reason, text)| { Answer::When { estimate_ns, reason, text } }),
+        (any::<u64>(), any::<u64>(), any::<u32>())
+            .prop_map(|(ticket, bytes, hold_ms)| Answer::Reserved { ticket, bytes, hold_ms }),
+        any::<[u64; 5]>().prop_map(|[ready, largest, making, pace, quota_left]| {
+            Answer::Available { ready, largest, making, pace, quota_left }
+        }),
+        any::<u64>().prop_map(|bytes| Answer::Report { bytes }),
+        Just(Answer::Done),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn a_request_reads_back_the_same(request in any_request(), tag: u32) {
+        let frame = request.encode(tag);
+        prop_assert!(frame.len() <= MAX_REQUEST);
+        prop_assert_eq!(Request::decode(&frame), Ok((tag, request)));
+    }
+
+    #[test]
+    fn an_answer_reads_back_the_same(answer in any_answer(), tag: u32) {
+        let frame = answer.encode(tag);
+        prop_assert!(frame.len() <= MAX_ANSWER);
+        prop_assert_eq!(Answer::decode(&frame), Ok((tag, answer)));
+    }
+
+    /// Whatever is read from a mutilated frame is what would be written again: no byte of a
+    /// packet is ignored.
+    #[test]
+    fn a_mutilated_frame_is_refused_or_means_what_it_says(
+        request in any_request(), tag: u32, at in 0..64usize, byte: u8, cut in 0..65usize,
+    ) {
+        let mut frame = request.encode(tag);
+        let len = frame.len();
+        frame[at % len] = byte;
+        frame.truncate(cut);
+        if let Ok((tag, request)) = Request::decode(&frame) {
+            prop_assert_eq!(request.encode(tag), frame);
+        }
+    }
+
+    #[test]
+    fn noise_is_no_frame_and_harms_nobody(frame in proptest::collection::vec(any::<u8>(), 0..600)) {
+        if let Ok((tag, request)) = Request::decode(&frame) {
+            prop_assert_eq!(request.encode(tag), frame.clone());
+        }
+        if let Ok((tag, answer)) = Answer::decode(&frame) {
+            prop_assert_eq!(answer.encode(tag), frame);
+        }
+    }
+}
+
+#[test]
+fn text_that_is_too_long_is_cut_at_a_character() {
+    let frame = Answer::No(Reason::Host, "é".repeat(MAX_ANSWER)).encode(7);
+    assert!(frame.len() <= MAX_ANSWER);
+    let (_, answer) = Answer::decode(&frame).unwrap();
+    assert!(matches!(answer, Answer::No(Reason::Host, text) if text.chars().all(|c| c == 'é')));
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let good = Request::Redeem { ticket: 1 }.encode(2);
+    let with = |at: usize, byte: u8| {
+        let mut frame = good.clone();
+        frame[at] = byte;
+        Request::decode(&frame).unwrap_err()
+    };
+    assert_eq!(with(0, b'Q'), Malformed::Magic);
+    assert_eq!(with(2, 2), Malformed::Version(2));
+    assert_eq!(with(3, 99), Malformed::Kind(99));
+    assert_eq!(Request::decode(&good[..15]), Err(Malformed::Length(15)));
+    assert_eq!(Request::decode(&[]), Err(Malformed::Length(0)));
+    let mut long = good.clone();
+    long.push(0);
+    assert_eq!(Request::decode(&long), Err(Malformed::Length(17)));
+}
+
+/// The bytes that `PROTOCOL.md` gives as an example are what this file writes.
+#[test]
+fn the_document_shows_the_frames_as_they_are() {
+    let document = include_str!("../../PROTOCOL.md");
+    let hex = |frame: Vec<u8>| {
+        frame.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+    };
+    let want = Want { bytes: 1 << 30, page: Page::Huge, node: None };
+    assert!(document.contains(&hex(Request::Lease { want, wait_ms: 500 }.encode(7))));
+    assert!(
+        document.contains(&hex(Request::Available { page: Page::Huge, node: Some(0) }.encode(8)))
+    );
+    for reason in Reason::ALL {
+        assert!(document.contains(&format!("| {} | {} |", reason as u32, reason.name())));
+    }
+}

@@ -1,0 +1,65 @@
+//! When a filler rests: what scrubd does, for steps of milliseconds.
+//!
+//! A step during which the filler was kept from its CPU shows that somebody else wants it.
+//! Told the times; reads no clock.
+
+/// Share of a step, besides [`SLACK_NS`], that may pass without a CPU before it counts.
+const SHARE: u64 = 8;
+/// Time without a CPU that tells nothing, ns: an interrupt, a tick.
+const SLACK_NS: u64 = 200_000;
+/// First rest, ns; doubled each time in a row.
+const MIN_NS: u64 = 4_000_000;
+/// Longest rest, ns: what a busy machine loses to us is then one step in 30.
+const MAX_NS: u64 = 128_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Rest {
+    next_ns: u64,
+}
+
+impl Rest {
+    /// Not tired.
+    pub fn new() -> Rest {
+        Rest { next_ns: MIN_NS }
+    }
+
+    /// How long to rest after a step that took `wall_ns`, of which `cpu_ns` on a CPU; ns.
+    pub fn after(&mut self, wall_ns: u64, cpu_ns: u64) -> u64 {
+        if wall_ns.saturating_sub(cpu_ns) <= SLACK_NS + wall_ns / SHARE {
+            self.next_ns = MIN_NS;
+            return 0;
+        }
+        let rest = self.next_ns;
+        self.next_ns = (2 * rest).min(MAX_NS);
+        rest
+    }
+}
+
+impl Default for Rest {
+    fn default() -> Rest {
+        Rest::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_filler_on_an_idle_cpu_never_rests() {
+        let mut rest = Rest::new();
+        assert_eq!([rest.after(4 * MS, 4 * MS), rest.after(4 * MS, 3_600_000)], [0, 0]);
+    }
+
+    #[test]
+    fn one_that_is_kept_from_its_cpu_rests_longer_and_longer_until_it_is_not() {
+        let mut rest = Rest::new();
+        let rests: Vec<u64> = (0..7).map(|_| rest.after(8 * MS, 4 * MS) / MS).collect();
+        assert_eq!(rests, [4, 8, 16, 32, 64, 128, 128]);
+        rest.after(4 * MS, 4 * MS);
+        assert_eq!(rest.after(8 * MS, 4 * MS), 4 * MS);
+    }
+}

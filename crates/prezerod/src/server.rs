@@ -1,0 +1,332 @@
+//! The loop: one thread, one `poll`, everything that the broker is told and sends.
+//!
+//! Nothing here blocks: a client that does not read its answers is dropped, a packet is
+//! handled whole, a filler works in a process of its own.
+
+mod clients;
+mod fillers;
+mod http;
+mod listen;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use prezero::pressure::Pressure;
+use prezero_sys::thread;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::broker::{Broker, ClientId};
+use crate::filler::Pace;
+use crate::host::Host;
+use crate::service::{Inherited, Service, stored};
+use crate::settings::Settings;
+
+use fillers::Fillers;
+use http::Http;
+pub use listen::Listener;
+
+/// How often the broker looks around while there is something to look after, ns.
+const LOOK_NS: u64 = 250_000_000;
+/// And while there is not.
+const IDLE_LOOK_NS: u64 = 1_000_000_000;
+/// Connections accepted, and frames of one client read, before the others are looked at.
+const AT_ONCE: usize = 32;
+
+/// How the server was started.
+#[derive(Debug)]
+pub struct Options {
+    /// The configuration file; `None`: there is none.
+    pub config: Option<PathBuf>,
+    /// The socket, if it was given.
+    pub socket: Option<PathBuf>,
+    /// The program that fillers run: this one.
+    pub program: PathBuf,
+}
+
+/// One client.
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    peer: i32,
+    /// The process, exactly that one; `None` on old kernels where it was gone already.
+    process: Option<OwnedFd>,
+    heard_ns: u64,
+}
+
+/// What an event of `poll` is about.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Stop,
+    Reload,
+    Listener,
+    Http,
+    Request(u64),
+    Filler(u16, Pace),
+    Client(ClientId),
+    Holder(i32),
+}
+
+/// Everything.
+#[derive(Debug)]
+pub struct Server {
+    options: Options,
+    service: Service,
+    broker: Broker<OwnedFd>,
+    pressure: Pressure,
+    listener: Listener,
+    http: Http,
+    fillers: Fillers,
+    connections: BTreeMap<ClientId, Connection>,
+    /// Processes that hold leases.
+    holders: BTreeMap<i32, OwnedFd>,
+    stop: UnixStream,
+    reload: UnixStream,
+    owner: u32,
+    /// Nobody is accepted until the next look.
+    deaf: bool,
+    /// Something happened that may call for making, or allow to serve who waits.
+    unplanned: bool,
+}
+
+impl Server {
+    /// Binds what must be bound, and takes over what an earlier broker left.
+    ///
+    /// # Errors
+    /// What is in the way, in one line.
+    pub fn start(options: Options) -> Result<Server, String> {
+        let (service, inherited) = Service::take();
+        let settings = read_settings(&options)?;
+        let owner = rustix::process::getuid().as_raw();
+        let signals = |numbers: &[i32]| -> io::Result<UnixStream> {
+            let (read, write) = UnixStream::pair()?;
+            read.set_nonblocking(true)?;
+            for number in numbers {
+                signal_hook::low_level::pipe::register(*number, write.try_clone()?)?;
+            }
+            Ok(read)
+        };
+        let signals = |numbers| signals(numbers).map_err(|error| format!("signals: {error}"));
+        let (stop, reload) = (signals(&[SIGTERM, SIGINT])?, signals(&[SIGHUP])?);
+        raise_file_limit();
+        let Inherited { listener, metrics, stored: left } = inherited;
+        let listener = match listener {
+            Some(socket) => Listener::inherited(socket)?,
+            None => Listener::bind(&listen::path(&options, &settings)?, settings.socket_mode)?,
+        };
+        let http = Http::start(metrics, settings.metrics.as_deref())?;
+        let host = Host::new("/");
+        let advice = host.advice();
+        let now = thread::monotonic_ns();
+        let mut server = Server {
+            fillers: Fillers::new(options.program.clone(), host.nodes().len()),
+            broker: Broker::new(now, host, settings, owner),
+            options,
+            service,
+            pressure: Pressure::new(std::path::Path::new("/")),
+            listener,
+            http,
+            connections: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            stop,
+            reload,
+            owner,
+            deaf: false,
+            unplanned: true,
+        };
+        server.adopt(now, left);
+        eprintln!("prezerod: serving on {}", server.listener);
+        if let Some(advice) = advice {
+            eprintln!("prezerod: {advice}");
+        }
+        server.service.tell("READY=1\nSTATUS=serving");
+        Ok(server)
+    }
+
+    /// Takes over the stock of the broker before.
+    fn adopt(&mut self, now: u64, left: Vec<(String, OwnedFd)>) {
+        if left.is_empty() {
+            return;
+        }
+        let all = left.len();
+        let mut adopted = 0;
+        if self.service.forget(left.iter().map(|(name, _)| name.as_str())) {
+            for (name, inode) in left {
+                let blank = stored(&name, inode, now);
+                adopted += usize::from(blank.is_some_and(|blank| self.broker.adopt(blank)));
+            }
+        }
+        eprintln!("prezerod: {adopted} of {all} stored inodes are fresh and kept");
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// What the kernel refuses to a loop that can do nothing else.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut looked = 0;
+        let mut barked = 0;
+        loop {
+            let now = thread::monotonic_ns();
+            if self.unplanned || now.saturating_sub(looked) >= LOOK_NS {
+                looked = now;
+                self.look_after(now);
+            }
+            if let Some(watchdog) = self.service.watchdog
+                && now.saturating_sub(barked) >= watchdog.as_nanos() as u64
+            {
+                barked = now;
+                self.service.tell("WATCHDOG=1");
+            }
+            for source in self.wait(now)? {
+                match source {
+                    Source::Stop => {
+                        self.finish();
+                        return Ok(());
+                    }
+                    Source::Reload => self.reload(),
+                    Source::Listener => self.accept(),
+                    Source::Http => self.http.accept(),
+                    Source::Request(id) => {
+                        let broker = &self.broker;
+                        self.http.serve(id, || broker.metrics());
+                    }
+                    Source::Filler(node, pace) => self.hear_filler(node, pace),
+                    Source::Client(id) => self.hear_client(id),
+                    Source::Holder(pid) => {
+                        self.holders.remove(&pid);
+                        self.broker.exited(pid);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for something to happen.
+    fn wait(&self, now: u64) -> io::Result<Vec<Source>> {
+        let mut sources = vec![Source::Stop, Source::Reload];
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.reload.as_fd()];
+        let mut add = |source, fd| {
+            sources.push(source);
+            fds.push(fd);
+        };
+        if !self.deaf {
+            add(Source::Listener, self.listener.as_fd());
+        }
+        if let Some(listener) = self.http.listener() {
+            add(Source::Http, listener);
+        }
+        self.http.requests().for_each(|(id, fd)| add(Source::Request(id), fd));
+        self.fillers.iter().for_each(|((node, pace), fd)| add(Source::Filler(node, pace), fd));
+        self.holders.iter().for_each(|(&pid, process)| add(Source::Holder(pid), process.as_fd()));
+        for (&id, connection) in &self.connections {
+            add(Source::Client(id), connection.socket.as_fd());
+        }
+        let mut polled: Vec<_> =
+            fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let busy = self.deaf || self.broker.is_busy();
+        let look = now + if busy { LOOK_NS } else { IDLE_LOOK_NS };
+        let until = self.broker.deadline().map_or(look, |deadline| deadline.min(look));
+        let nap = Duration::from_nanos(if self.unplanned { 0 } else { until.saturating_sub(now) });
+        match poll(&mut polled, Timespec::try_from(nap).ok().as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(vec![]),
+            Err(error) => return Err(error.into()),
+        }
+        let ready = polled.iter().zip(sources).filter(|(fd, _)| !fd.revents().is_empty());
+        Ok(ready.map(|(_, source)| source).collect())
+    }
+
+    /// Serves who waits, lets go, has made, closes who is silent.
+    fn look_after(&mut self, now: u64) {
+        (self.unplanned, self.deaf) = (false, false);
+        for out in self.broker.serve(now) {
+            self.deliver(out);
+        }
+        let memory = self.pressure.sample(now).memory;
+        let plan = self.broker.plan(now, memory);
+        for out in plan.outs {
+            self.deliver(out);
+        }
+        for serial in plan.cancel {
+            self.fillers.cancel(serial);
+        }
+        for job in plan.jobs {
+            if let Err(error) = self.fillers.order(&job) {
+                eprintln!("prezerod: filler: {error}");
+                self.broker.died(now, job.kind.node, job.pace);
+            }
+        }
+        let idle = self.broker.settings().idle.as_nanos() as u64;
+        let silent = |(id, connection): (&ClientId, &Connection)| {
+            let silent = now.saturating_sub(connection.heard_ns) > idle;
+            (silent && !self.broker.is_served(*id)).then_some(*id)
+        };
+        let silent: Vec<_> = self.connections.iter().filter_map(silent).collect();
+        for id in silent {
+            self.drop_client(id);
+        }
+        self.http.expire(now);
+    }
+
+    fn hear_filler(&mut self, node: u16, pace: Pace) {
+        let now = thread::monotonic_ns();
+        self.unplanned = true;
+        match self.fillers.hear(node, pace) {
+            Some((done, inode)) => self.broker.done(now, done, inode),
+            None => {
+                self.fillers.bury(node, pace);
+                self.broker.died(now, node, pace);
+            }
+        }
+    }
+
+    fn reload(&mut self) {
+        drain(&self.reload);
+        self.unplanned = true;
+        match read_settings(&self.options) {
+            Ok(settings) => {
+                self.broker.reload(settings, self.owner);
+                eprintln!("prezerod: configuration read again");
+            }
+            Err(error) => eprintln!("prezerod: {error}; the configuration stays as it was"),
+        }
+    }
+
+    /// An orderly end: the stock goes into the service manager's store, or to the kernel.
+    fn finish(mut self) {
+        self.service.tell("STOPPING=1");
+        if self.service.is_there() {
+            for blank in self.broker.drain() {
+                self.service.store(blank);
+            }
+        }
+        self.listener.close();
+        self.http.close();
+    }
+}
+
+/// Settings of the file, or the standard ones.
+fn read_settings(options: &Options) -> Result<Settings, String> {
+    match &options.config {
+        Some(path) => Settings::read(path).map_err(|error| error.to_string()),
+        None => Ok(Settings::standard()),
+    }
+}
+
+fn drain(signals: &UnixStream) {
+    let mut bytes = [0u8; 64];
+    while matches!(rustix::io::read(signals, &mut bytes), Ok(n) if n > 0) {}
+}
+
+/// Each blank, client and holder is an open file: as many as the administrator allows.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}

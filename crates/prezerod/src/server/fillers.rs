@@ -1,0 +1,121 @@
+//! The filler processes: one for each node and pace, started when first needed.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+
+use crate::broker::Job;
+use crate::filler::{self, Done, MAX_PACKET, Order, Pace};
+
+#[derive(Debug)]
+struct Filler {
+    process: Child,
+    socket: OwnedFd,
+    serial: u64,
+    /// A job is cancelled once: a second word would end the job after it.
+    cancelled: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Fillers {
+    program: PathBuf,
+    nodes: usize,
+    fillers: BTreeMap<(u16, bool), Filler>,
+}
+
+fn key(node: u16, pace: Pace) -> (u16, bool) {
+    (node, pace == Pace::Urgent)
+}
+
+impl Fillers {
+    /// None yet; each will run `program`, on a host of so many nodes.
+    pub fn new(program: PathBuf, nodes: usize) -> Fillers {
+        Fillers { program, nodes, fillers: BTreeMap::new() }
+    }
+
+    /// Their sockets.
+    pub fn iter(&self) -> impl Iterator<Item = ((u16, Pace), BorrowedFd<'_>)> {
+        self.fillers.iter().map(|(&(node, urgent), filler)| {
+            let pace = if urgent { Pace::Urgent } else { Pace::Idle };
+            ((node, pace), filler.socket.as_fd())
+        })
+    }
+
+    /// Hands a job to the filler of its node and pace, which has none.
+    pub fn order(&mut self, job: &Job) -> io::Result<()> {
+        let key = key(job.kind.node, job.pace);
+        if !self.fillers.contains_key(&key) {
+            let filler = self.spawn(job)?;
+            self.fillers.insert(key, filler);
+        }
+        let Some(filler) = self.fillers.get_mut(&key) else { return Ok(()) };
+        (filler.serial, filler.cancelled) = (job.serial, false);
+        let Job { serial, kind, bytes, rate, .. } = *job;
+        filler::send(filler.socket.as_fd(), &Order::Make { serial, kind, bytes, rate }, None)
+    }
+
+    fn spawn(&self, job: &Job) -> io::Result<Filler> {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        let mut command = Command::new(&self.program);
+        command.arg("filler").arg(job.kind.node.to_string());
+        if job.pace == Pace::Urgent {
+            command.arg("--urgent");
+        }
+        if self.nodes > 1 {
+            command.arg("--bind");
+        }
+        // What is not ours must not look like the service itself.
+        for name in ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_USEC"]
+        {
+            command.env_remove(name);
+        }
+        let process = command.stdin(Stdio::from(theirs)).spawn()?;
+        Ok(Filler { process, socket, serial: 0, cancelled: false })
+    }
+
+    /// Cancels that job, if it is still being made.
+    pub fn cancel(&mut self, serial: u64) {
+        let filler = self.fillers.values_mut().find(|f| f.serial == serial && !f.cancelled);
+        if let Some(filler) = filler {
+            filler.cancelled = true;
+            // A filler that is gone will be noticed where its socket is polled.
+            let _ = filler::send(filler.socket.as_fd(), &Order::Cancel, None);
+        }
+    }
+
+    /// What it says; `None`: it is gone.
+    pub fn hear(&mut self, node: u16, pace: Pace) -> Option<(Done, Option<OwnedFd>)> {
+        let filler = self.fillers.get(&key(node, pace))?;
+        let mut packet = [0u8; MAX_PACKET];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [IoSliceMut::new(&mut packet)];
+        let received =
+            recvmsg(&filler.socket, slices, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+        let inode = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        let done = serde_json::from_slice(&packet[..received.bytes]).ok()?;
+        Some((done, inode))
+    }
+
+    /// One is gone.
+    pub fn bury(&mut self, node: u16, pace: Pace) {
+        if let Some(mut filler) = self.fillers.remove(&key(node, pace)) {
+            let _ = filler.process.kill();
+            let status = filler.process.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+            eprintln!("prezerod: the filler of node {node} is gone: {status}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The stock: inodes that were populated and never handed out, oldest first.
+//!
+//! Mechanism only; what should be in it is for `demand` to say, who may take it for `broker`.
+
+use std::collections::BTreeMap;
+
+use crate::inode::Kind;
+use crate::protocol::{Page, Want};
+
+/// An inode that is larger than what is wanted is cut to it if no more than one part in this
+/// many is lost: that much zeroing for a client that need not wait. More, and a client of
+/// small leases would eat the large ones.
+const TRIM: u64 = 4;
+
+/// One ready inode.
+#[derive(Debug)]
+pub struct Blank<I> {
+    /// The inode.
+    pub inode: I,
+    /// What it is made of.
+    pub kind: Kind,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was ready, ns.
+    pub made_ns: u64,
+    /// CPU time that it took, ns.
+    pub cost_ns: u64,
+}
+
+/// All ready inodes.
+#[derive(Debug)]
+pub struct Stock<I> {
+    blanks: Vec<Blank<I>>,
+}
+
+impl<I> Stock<I> {
+    /// Empty.
+    pub fn new() -> Stock<I> {
+        Stock { blanks: Vec::new() }
+    }
+
+    /// Adds one, the newest.
+    pub fn put(&mut self, blank: Blank<I>) {
+        self.blanks.push(blank);
+    }
+
+    /// Takes the blank that fits best, if that leaves `reserve` bytes of its page size and
+    /// node. Of equals the newest: what nobody needs grows old, and shows.
+    pub fn take(&mut self, want: &Want, reserve: u64) -> Option<Blank<I>> {
+        // By node, once: there may be thousands of blanks.
+        let mut ready = BTreeMap::new();
+        for blank in self.iter().filter(|blank| blank.kind.page == want.page) {
+            *ready.entry(blank.kind.node).or_insert(0) += blank.bytes;
+        }
+        let most = want.bytes.saturating_add(want.bytes / TRIM);
+        let fits = |blank: &Blank<I>| {
+            matches(&blank.kind, want.page, want.node)
+                && (want.bytes..=most).contains(&blank.bytes)
+                && ready.get(&blank.kind.node).is_some_and(|&all| all >= blank.bytes + reserve)
+        };
+        let best = self.blanks.iter().enumerate().filter(|(_, blank)| fits(blank));
+        // Of equal keys min_by_key gives the first, so the position is counted from the end.
+        let (at, _) = best
+            .min_by_key(|(at, blank)| (blank.bytes, blank.kind.backing, std::cmp::Reverse(*at)))?;
+        Some(self.blanks.remove(at))
+    }
+
+    /// Takes the oldest that `which` accepts.
+    pub fn take_oldest(&mut self, which: impl Fn(&Blank<I>) -> bool) -> Option<Blank<I>> {
+        let at = self.blanks.iter().position(which)?;
+        Some(self.blanks.remove(at))
+    }
+
+    /// Takes all.
+    pub fn drain(&mut self) -> impl Iterator<Item = Blank<I>> + '_ {
+        self.blanks.drain(..)
+    }
+
+    /// All, oldest first.
+    pub fn iter(&self) -> std::slice::Iter<'_, Blank<I>> {
+        self.blanks.iter()
+    }
+
+    /// Bytes ready in such pages.
+    pub fn ready(&self, page: Page, node: Option<u16>) -> u64 {
+        self.iter().filter(|b| matches(&b.kind, page, node)).map(|b| b.bytes).sum()
+    }
+
+    /// Bytes of the largest that is ready in such pages.
+    pub fn largest(&self, page: Page, node: Option<u16>) -> u64 {
+        self.iter().filter(|b| matches(&b.kind, page, node)).map(|b| b.bytes).max().unwrap_or(0)
+    }
+}
+
+impl<I> Default for Stock<I> {
+    fn default() -> Stock<I> {
+        Stock::new()
+    }
+}
+
+fn matches(kind: &Kind, page: Page, node: Option<u16>) -> bool {
+    kind.page == page && node.is_none_or(|node| node == kind.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Backing;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Blanks of these MiB, on node 0, numbered from 0, oldest first.
+    fn stock(sizes: &[u64]) -> Stock<usize> {
+        let mut stock = Stock::new();
+        for (inode, size) in sizes.iter().enumerate() {
+            let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0 };
+            stock.put(Blank { inode, kind, bytes: size * MIB, made_ns: 0, cost_ns: 0 });
+        }
+        stock
+    }
+
+    fn want(mib: u64) -> Want {
+        Want { bytes: mib * MIB, page: Page::Huge, node: None }
+    }
+
+    fn taken(stock: &mut Stock<usize>, mib: u64, reserve: u64) -> Option<usize> {
+        stock.take(&want(mib), reserve * MIB).map(|blank| blank.inode)
+    }
+
+    #[test]
+    fn the_best_fit_is_taken_and_of_equals_the_newest() {
+        let mut stock = stock(&[64, 40, 40, 32, 128]);
+        assert_eq!(taken(&mut stock, 40, 0), Some(2));
+        assert_eq!(taken(&mut stock, 40, 0), Some(1));
+        assert_eq!(taken(&mut stock, 52, 0), Some(0));
+    }
+
+    #[test]
+    fn what_would_lose_more_than_a_quarter_or_is_too_small_is_left() {
+        let mut stock = stock(&[64]);
+        assert_eq!(taken(&mut stock, 50, 0), None);
+        assert_eq!(taken(&mut stock, 66, 0), None);
+        assert_eq!(taken(&mut stock, 52, 0), Some(0));
+    }
+
+    #[test]
+    fn the_reserve_stays() {
+        let mut stock = stock(&[32, 32, 32]);
+        assert_eq!(taken(&mut stock, 32, 40), Some(2));
+        assert_eq!(taken(&mut stock, 32, 40), None);
+        assert_eq!(taken(&mut stock, 32, 32), Some(1));
+        assert_eq!(taken(&mut stock, 32, 0), Some(0));
+    }
+
+    #[test]
+    fn other_pages_and_other_nodes_do_not_count() {
+        let mut stock = stock(&[2]);
+        let other = Want { node: Some(1), ..want(2) };
+        assert!(stock.take(&other, 0).is_none());
+        assert!(stock.take(&Want { page: Page::Giant, ..want(2) }, 0).is_none());
+        assert_eq!(
+            (stock.ready(Page::Huge, Some(0)), stock.ready(Page::Huge, Some(1))),
+            (2 * MIB, 0)
+        );
+        assert_eq!(stock.largest(Page::Huge, None), 2 * MIB);
+    }
+
+    #[test]
+    fn the_oldest_goes_first() {
+        let mut stock = stock(&[2, 4, 2]);
+        let gone = stock.take_oldest(|blank| blank.bytes == 2 * MIB).map(|blank| blank.inode);
+        assert_eq!(gone, Some(0));
+        assert_eq!(stock.drain().map(|blank| blank.inode).collect::<Vec<_>>(), [1, 2]);
+    }
+}

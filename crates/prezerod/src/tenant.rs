@@ -1,0 +1,120 @@
+//! Who may lease, and how much: tenants, by what the kernel says of a peer.
+
+use std::fmt;
+
+/// The process at the other end of a connection, as the kernel knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Process.
+    pub pid: i32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Cgroup, such as `/machine.slice/a.scope`; `None`: unknown.
+    pub cgroup: Option<String>,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pid {}, uid {}, gid {}", self.pid, self.uid, self.gid)?;
+        match &self.cgroup {
+            Some(cgroup) => write!(f, ", cgroup {cgroup}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Who may take the last of the stock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub enum Rank {
+    /// Served before others, and from the reserve.
+    Critical,
+    /// Everybody else.
+    Normal,
+}
+
+/// A tenant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tenant {
+    /// Its name in reports and metrics.
+    pub name: String,
+    /// Users; empty: any.
+    pub uids: Vec<u32>,
+    /// Groups; empty: any.
+    pub gids: Vec<u32>,
+    /// Cgroups and all below them; empty: any.
+    pub cgroups: Vec<String>,
+    /// Most bytes that its processes may hold; `None`: no bound.
+    pub quota: Option<u64>,
+    /// See there.
+    pub rank: Rank,
+}
+
+impl Tenant {
+    /// Everybody of one user, and the superuser, who could help himself anyway.
+    pub fn only(uid: u32) -> Tenant {
+        let uids = if uid == 0 { vec![0] } else { vec![uid, 0] };
+        Tenant {
+            name: "self".into(),
+            uids,
+            gids: vec![],
+            cgroups: vec![],
+            quota: None,
+            rank: Rank::Normal,
+        }
+    }
+
+    fn has(&self, peer: &Peer) -> bool {
+        let in_cgroup = |path: &String| {
+            let own = peer.cgroup.as_deref().and_then(|own| own.strip_prefix(path.as_str()));
+            own.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || path.ends_with('/'))
+        };
+        (self.uids.is_empty() || self.uids.contains(&peer.uid))
+            && (self.gids.is_empty() || self.gids.contains(&peer.gid))
+            && (self.cgroups.is_empty() || self.cgroups.iter().any(in_cgroup))
+    }
+}
+
+/// The first tenant that the peer belongs to.
+pub fn of<'a>(tenants: &'a [Tenant], peer: &Peer) -> Option<&'a Tenant> {
+    tenants.iter().find(|tenant| tenant.has(peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32, cgroup: Option<&str>) -> Peer {
+        Peer { pid: 1, uid, gid: uid, cgroup: cgroup.map(str::to_owned) }
+    }
+
+    #[test]
+    fn everything_that_a_tenant_names_must_fit() {
+        let vms = Tenant {
+            name: "vms".into(),
+            uids: vec![107, 108],
+            cgroups: vec!["/machine.slice".into()],
+            ..Tenant::only(0)
+        };
+        let fits = |uid, cgroup| of(std::slice::from_ref(&vms), &peer(uid, cgroup)).is_some();
+        assert!(fits(107, Some("/machine.slice")) && fits(108, Some("/machine.slice/a/b")));
+        assert!(!fits(109, Some("/machine.slice")), "another user");
+        assert!(!fits(107, Some("/machine.slices")), "another group with the same beginning");
+        assert!(!fits(107, None), "a group that is not known is not this one");
+    }
+
+    #[test]
+    fn the_first_that_fits_counts_and_nobody_is_let_in_by_default() {
+        let tenants = [
+            Tenant { name: "a".into(), uids: vec![5], ..Tenant::only(0) },
+            Tenant { name: "b".into(), uids: vec![], gids: vec![5], ..Tenant::only(0) },
+        ];
+        assert_eq!(of(&tenants, &peer(5, None)).unwrap().name, "a");
+        assert_eq!(of(&tenants[1..], &peer(5, None)).unwrap().name, "b");
+        assert!(of(&tenants, &peer(6, None)).is_none());
+        assert!(of(&[Tenant::only(6)], &peer(6, None)).is_some());
+        assert!(of(&[Tenant::only(6)], &peer(0, None)).is_some());
+        assert!(of(&[Tenant::only(6)], &peer(7, None)).is_none());
+    }
+}

@@ -1,0 +1,189 @@
+//! A broker of one's own, in a directory of its own.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use prezerod::client::{Client, ClientError, Lease};
+use prezerod::host::Host;
+use prezerod::protocol::{Page, Report, Want};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+pub const MIB: u64 = 1 << 20;
+/// Longer than anything here takes; only a failure waits so long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether this host can make leases at all; says so if not.
+pub fn possible() -> bool {
+    let possible = Host::new("/").thp();
+    if !possible {
+        eprintln!("skipped: this kernel makes no transparent huge pages of shared memory");
+    }
+    possible
+}
+
+pub fn want(mib: u64) -> Want {
+    Want { bytes: mib * MIB, page: Page::Huge, node: None }
+}
+
+/// A running broker, killed when dropped.
+pub struct Daemon {
+    pub dir: tempfile::TempDir,
+    process: Option<Child>,
+    log: Option<BufReader<ChildStderr>>,
+}
+
+impl Daemon {
+    /// Starts one with this configuration.
+    pub fn start(config: &str) -> Daemon {
+        let mut daemon = Daemon { dir: tempfile::tempdir().unwrap(), process: None, log: None };
+        daemon.configure(config);
+        daemon.again();
+        daemon
+    }
+
+    pub fn configure(&self, config: &str) {
+        fs::write(self.path("config.toml"), config).unwrap();
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("socket")
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_prezerod"));
+        command.arg("--config").arg(self.path("config.toml"));
+        command.arg("--socket").arg(self.socket()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it again, in the same place.
+    pub fn again(&mut self) {
+        let command = self.command();
+        self.run(command);
+    }
+
+    pub fn run(&mut self, mut command: Command) {
+        self.attach(command.spawn().unwrap());
+        self.wait_for("serving on");
+    }
+
+    pub fn attach(&mut self, mut process: Child) {
+        self.log = Some(BufReader::new(process.stderr.take().unwrap()));
+        self.process = Some(process);
+    }
+
+    /// Reads what it says until it says this; returns all of it.
+    pub fn wait_for(&mut self, words: &str) -> String {
+        let mut said = String::new();
+        let log = self.log.as_mut().unwrap();
+        while log.read_line(&mut said).unwrap() > 0 {
+            if said.lines().last().unwrap().contains(words) {
+                return said;
+            }
+        }
+        panic!("it ended without saying {words:?}, but:\n{said}");
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(self.process.as_ref().unwrap())
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Kills it, as the kernel would.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> bool {
+        self.process.take().unwrap().wait().unwrap().success()
+    }
+
+    /// Its fillers.
+    pub fn fillers(&self) -> Vec<Pid> {
+        let pid = self.pid();
+        let children = fs::read_to_string(format!(
+            "/proc/{pid}/task/{pid}/children",
+            pid = pid.as_raw_nonzero()
+        ));
+        let children = children.unwrap_or_default();
+        children
+            .split_whitespace()
+            .map(|pid| Pid::from_raw(pid.parse().unwrap()).unwrap())
+            .collect()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket()).unwrap()
+    }
+
+    pub fn lease(&self, mib: u64) -> Result<Lease, ClientError> {
+        self.client().lease(want(mib), PATIENCE)
+    }
+
+    pub fn stock(&self) -> serde_json::Value {
+        serde_json::from_str(&self.client().report(Report::Stock).unwrap()).unwrap()
+    }
+
+    /// Waits until so many inodes lie ready: each look is a question to the broker.
+    pub fn wait_for_ready(&self, inodes: usize) {
+        let began = std::time::Instant::now();
+        while self.stock()["ready"].as_array().unwrap().len() < inodes {
+            assert!(began.elapsed() < PATIENCE, "{}", self.stock());
+            std::thread::yield_now();
+        }
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        let text = self.client().report(Report::Metrics).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("prezerod_{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A process that can be waited for though it is no child.
+pub fn watch(pid: Pid) -> OwnedFd {
+    pidfd_open(pid, PidfdFlags::empty()).unwrap()
+}
+
+/// Waits until that process has ended.
+pub fn ended(process: &OwnedFd) {
+    let patience = Timespec::try_from(PATIENCE).unwrap();
+    let n = poll(&mut [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)], Some(&patience));
+    assert_eq!(n, Ok(1), "it lives on");
+}
+
+/// Asserts that every byte of a lease is zero, and writes over all of it.
+pub fn use_up(lease: &Lease) {
+    let map = lease.map().unwrap();
+    // SAFETY: the lease is ours alone, mapped, and its size is sealed.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(map.base().as_ptr(), map.len()) };
+    assert!(bytes.iter().all(|&byte| byte == 0), "a lease that is not zero");
+    bytes.fill(0xa5);
+}
+
+pub fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}

@@ -1,0 +1,312 @@
+//! What goes wrong on purpose: nonsense, clients that vanish, processes that are killed.
+
+mod common;
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Daemon, MIB, PATIENCE, ended, possible, use_up, want, watch};
+use prezerod::client::{Client, ClientError};
+use prezerod::protocol::{Page, Reason, Request};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recv, send, sendmsg, socket_with,
+};
+use rustix::process::{Signal, kill_process};
+
+const STOCK: &str = "[[stock]]\nsize = \"4M\"\nkeep = 4\n";
+
+fn raw(daemon: &Daemon) -> OwnedFd {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(daemon.socket()).unwrap()).unwrap();
+    socket
+}
+
+#[test]
+fn ten_thousand_malformed_frames_are_answered_and_it_serves_on() {
+    let daemon = Daemon::start("");
+    let mut random = fastrand::Rng::with_seed(5);
+    let good = Request::Available { page: Page::Huge, node: None }.encode(1);
+    let mut refused = 0u64;
+    for round in 0..10_000 {
+        let frame: Vec<u8> = match round % 4 {
+            // Noise; a good frame with one byte changed, cut short, or with a tail.
+            0 => (0..random.usize(1..200)).map(|_| random.u8(..)).collect(),
+            1 => {
+                let mut frame = good.clone();
+                frame[random.usize(..4)] ^= random.u8(1..);
+                frame
+            }
+            2 => good[..random.usize(1..good.len())].to_vec(),
+            _ => [good.clone(), vec![0; random.usize(1..4000)]].concat(),
+        };
+        let socket = raw(&daemon);
+        send(&socket, &frame, SendFlags::NOSIGNAL).unwrap();
+        let mut answer = [0u8; 600];
+        let (len, _) = recv(&socket, &mut answer, RecvFlags::empty()).unwrap();
+        let (_, answer) = prezerod::protocol::Answer::decode(&answer[..len]).unwrap();
+        if matches!(answer, prezerod::protocol::Answer::No(Reason::Malformed, _)) {
+            refused += 1;
+        }
+    }
+    assert!(refused > 9_900, "{refused}");
+    assert_eq!(daemon.counter("malformed_frames_total"), refused);
+    daemon.client().available(Page::Huge, None).unwrap();
+}
+
+#[test]
+fn descriptors_that_a_client_sends_are_not_kept() {
+    let daemon = Daemon::start("");
+    let open = || {
+        std::fs::read_dir(format!("/proc/{}/fd", daemon.pid().as_raw_nonzero())).unwrap().count()
+    };
+    let socket = raw(&daemon);
+    let frame = Request::Available { page: Page::Huge, node: None }.encode(1);
+    let mut before = 0;
+    for round in 0..100 {
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = [socket.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+        sendmsg(&socket, &[IoSlice::new(&frame)], &mut control, SendFlags::NOSIGNAL).unwrap();
+        recv(&socket, &mut [0u8; 600], RecvFlags::empty()).unwrap();
+        if round == 0 {
+            before = open();
+        }
+    }
+    assert_eq!(open(), before);
+}
+
+#[test]
+fn a_thousand_clients_vanish_and_the_next_is_served() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start(STOCK);
+    daemon.wait_for_ready(4);
+    for round in 0..1000 {
+        let socket = raw(&daemon);
+        // At once, while it waits, after a word, with an answer unread, with a lease unread.
+        let request = match round % 5 {
+            0 => None,
+            1 => Some(Request::Lease { want: want(64), wait_ms: 60_000 }),
+            2 => Some(Request::Reserve { want: want(4), hold_ms: 60_000 }),
+            3 => Some(Request::Available { page: Page::Huge, node: None }),
+            _ => Some(Request::Lease { want: want(4), wait_ms: 0 }),
+        };
+        if let Some(request) = request {
+            send(&socket, &request.encode(1), SendFlags::NOSIGNAL).unwrap();
+        }
+    }
+    use_up(&daemon.lease(4).unwrap());
+    let stock = daemon.stock();
+    assert_eq!(
+        (stock["waiting"].as_u64(), stock["reserved"].as_u64()),
+        (Some(0), Some(0)),
+        "{stock}"
+    );
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_dropped_and_others_are_served() {
+    let daemon = Daemon::start("");
+    let greedy = raw(&daemon);
+    let frame = Request::Available { page: Page::Huge, node: None }.encode(1);
+    let mut sent = 0;
+    // Ends when the broker hangs up; its queue holds some hundred answers.
+    while send(&greedy, &frame, SendFlags::NOSIGNAL).is_ok() {
+        sent += 1;
+        assert!(sent < 1_000_000, "it is never dropped");
+    }
+    daemon.client().available(Page::Huge, None).unwrap();
+}
+
+#[test]
+fn without_descriptors_it_serves_who_is_there_and_later_the_rest() {
+    let mut daemon = Daemon::start("");
+    daemon.kill();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_prezerod"));
+    command.arg("--socket").arg(daemon.socket()).stderr(Stdio::piped());
+    daemon.run(command);
+    let mut first = daemon.client();
+    first.available(Page::Huge, None).unwrap();
+    let crowd: Vec<OwnedFd> = (0..100).map(|_| raw(&daemon)).collect();
+    first.available(Page::Huge, None).unwrap();
+    drop(crowd);
+    daemon.client().available(Page::Huge, None).unwrap();
+}
+
+#[test]
+fn a_broker_that_is_killed_harms_no_lease_and_its_successor_serves() {
+    if !possible() {
+        return;
+    }
+    let mut daemon = Daemon::start(STOCK);
+    daemon.wait_for_ready(4);
+    let lease = daemon.lease(4).unwrap();
+    let map = lease.map().unwrap();
+    map.touch(0, map.len(), 4096);
+    // A filler is in the middle of this one when the broker dies.
+    let mut waiting = daemon.client();
+    let patient = std::thread::spawn(move || waiting.lease(want(512), PATIENCE));
+    while daemon.fillers().len() < 2 {
+        std::thread::yield_now();
+    }
+    let fillers: Vec<OwnedFd> = daemon.fillers().into_iter().map(watch).collect();
+
+    daemon.kill();
+
+    fillers.iter().for_each(ended);
+    assert!(matches!(patient.join().unwrap(), Err(ClientError::Gone(_)) | Ok(_)));
+    drop(map);
+    use_up(&lease);
+    daemon.again();
+    use_up(&daemon.lease(4).unwrap());
+}
+
+#[test]
+fn a_filler_that_is_killed_costs_one_answer_at_most() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("");
+    let socket = daemon.socket();
+    let patient =
+        std::thread::spawn(move || Client::connect(&socket).unwrap().lease(want(1024), PATIENCE));
+    while daemon.fillers().is_empty() {
+        std::thread::yield_now();
+    }
+    daemon.fillers().into_iter().for_each(|pid| kill_process(pid, Signal::KILL).unwrap());
+    match patient.join().unwrap() {
+        Ok(_) | Err(ClientError::No(Reason::Kernel, _)) => {}
+        other => panic!("{other:?}"),
+    }
+    use_up(&daemon.lease(4).unwrap());
+}
+
+#[test]
+fn leases_of_a_process_that_is_killed_are_counted_no_more() {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+    if !possible() || Command::new(&python).arg("-V").output().is_err() {
+        return;
+    }
+    let uid = rustix::process::getuid().as_raw();
+    let tenant = format!("[[tenant]]\nname = \"t\"\nusers = [{uid}]\nquota = \"4M\"\n");
+    let daemon = Daemon::start(&tenant);
+    let script = "
+import sys
+from prezero_lease import Client
+lease = Client(sys.argv[1]).lease(4 << 20, wait=60.0)
+print('held', flush=True)
+sys.stdin.read()
+";
+    let mut holder = Command::new(python)
+        .args(["-c", script])
+        .arg(daemon.socket())
+        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut held = [0u8; 5];
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut held).unwrap();
+    let full = daemon.client().lease(want(4), Duration::ZERO);
+    assert!(matches!(full, Err(ClientError::No(Reason::Quota, _))), "{full:?}");
+
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+
+    use_up(&daemon.lease(4).unwrap());
+}
+
+/// Plays the service manager: takes what is stored, answers barriers by closing them.
+fn manager(socket: &UnixDatagram, until: impl Fn(&str) -> bool) -> Vec<(String, OwnedFd)> {
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, recvmsg};
+    let mut stored = vec![];
+    loop {
+        let mut packet = [0u8; 4096];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let slices = &mut [std::io::IoSliceMut::new(&mut packet)];
+        let len = recvmsg(socket, slices, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap().bytes;
+        let text = std::str::from_utf8(&packet[..len]).unwrap().to_owned();
+        let file = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        if let (true, Some(file)) = (text.starts_with("FDSTORE=1"), file) {
+            let name = text.lines().find_map(|line| line.strip_prefix("FDNAME=")).unwrap();
+            stored.push((name.to_owned(), file));
+        }
+        if until(&text) {
+            return stored;
+        }
+    }
+}
+
+#[test]
+fn stock_survives_an_orderly_restart_and_a_lease_that_comes_back_is_refused() {
+    if !possible() {
+        return;
+    }
+    let mut daemon = Daemon::start("");
+    daemon.kill();
+    daemon.configure("[[stock]]\nsize = \"4M\"\nkeep = 1\nmost = 1\n");
+    let notify = UnixDatagram::bind(daemon.path("notify")).unwrap();
+    let mut command = daemon.command();
+    command.env("NOTIFY_SOCKET", daemon.path("notify"));
+    daemon.run(command);
+    manager(&notify, |text| text.starts_with("READY=1"));
+    daemon.wait_for_ready(1);
+
+    // Stopped with one inode in stock, and one leased.
+    let lease = daemon.lease(4).unwrap();
+    daemon.wait_for_ready(1);
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait());
+    notify.set_nonblocking(false).unwrap();
+    notify.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let stored = manager(&notify, |text| text.starts_with("FDSTORE=1"));
+    let [(name, fresh)] = &stored[..] else { panic!("{stored:?}") };
+
+    // The manager hands over both: the stock, and what it should not have kept.
+    let mut command = Command::new("sh");
+    let number = |file: &OwnedFd| {
+        let flags = rustix::io::fcntl_getfd(file).unwrap() - rustix::io::FdFlags::CLOEXEC;
+        rustix::io::fcntl_setfd(file, flags).unwrap();
+        std::os::fd::AsRawFd::as_raw_fd(file)
+    };
+    // Numbers that the redirections below do not overwrite.
+    let high = |file: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(file, 100).unwrap();
+    let (a, b) = (high(fresh), high(&lease.file));
+    let script = format!(
+        "exec env LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={name}:{name} \"$@\" 3<>/proc/self/fd/{} 4<>/proc/self/fd/{}",
+        number(&a),
+        number(&b)
+    );
+    command.args(["-c", &script, "sh"]).arg(env!("CARGO_BIN_EXE_prezerod"));
+    command.arg("--config").arg(daemon.path("config.toml")).arg("--socket").arg(daemon.socket());
+    command.env("NOTIFY_SOCKET", daemon.path("notify")).stderr(Stdio::piped());
+    let inode = rustix::fs::fstat(fresh).unwrap().st_ino;
+    let barrier = std::thread::spawn(move || {
+        manager(&notify, |text| text.starts_with("BARRIER=1"));
+        notify
+    });
+    let process = command.spawn().unwrap();
+    daemon.attach(process);
+    let said = daemon.wait_for("serving on");
+    drop(barrier.join().unwrap());
+
+    assert!(said.contains("1 of 2 stored inodes are fresh and kept"), "{said}");
+    let next = daemon.client().lease(want(4), Duration::ZERO).unwrap();
+    assert_eq!(next.granted.inode, inode);
+    assert_ne!(next.granted.inode, lease.granted.inode);
+    assert_eq!(next.granted.bytes, 4 * MIB);
+    use_up(&next);
+}

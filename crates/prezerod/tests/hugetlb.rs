@@ -1,0 +1,145 @@
+//! Leases of reserved pages: the drills that need a hugetlb pool. Run as root on a host that
+//! has some memory free; the pool is left as it was found.
+//!
+//! One test, because the pool is the machine's.
+
+mod common;
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use common::{Daemon, PATIENCE, ended, use_up, want, watch};
+use prezerod::client::ClientError;
+use prezerod::host::Host;
+use prezerod::protocol::{Backing, Page, Reason, Want};
+
+const PAGES: u64 = 64;
+
+/// Reserved pages, given back when dropped.
+struct Reserved {
+    file: String,
+    before: String,
+}
+
+impl Reserved {
+    fn new(page: Page, more: u64) -> Option<Reserved> {
+        let kib = page.bytes() >> 10;
+        let file = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
+        let before = fs::read_to_string(&file).ok()?.trim().to_owned();
+        let all = before.parse::<u64>().ok()? + more;
+        fs::write(&file, all.to_string()).ok()?;
+        let reserved = Reserved { file, before };
+        (fs::read_to_string(&reserved.file).ok()?.trim() == all.to_string()).then_some(reserved)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.file, &self.before);
+    }
+}
+
+fn free() -> u64 {
+    Host::new("/").pool(0, Page::Huge).free
+}
+
+/// The kernel frees the pages of a process that ended a moment after anybody can know.
+fn wait_for_free(pages: u64) {
+    let began = std::time::Instant::now();
+    while free() != pages {
+        assert!(began.elapsed() < PATIENCE, "{} pages free, {pages} expected", free());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
+    let Some(_reserved) = Reserved::new(Page::Huge, PAGES) else {
+        eprintln!("skipped: no hugetlb pages can be reserved here (not root, or no memory)");
+        return;
+    };
+    let start = free();
+    let config = "backing = \"hugetlb\"\n[[stock]]\nsize = \"8M\"\nkeep = 4\nmost = 4\n";
+    let mut daemon = Daemon::start(config);
+
+    // In stock; leased and used; dropped.
+    daemon.wait_for_ready(4);
+    assert_eq!(free(), start - 16);
+    let lease = daemon.client().lease(want(8), Duration::ZERO).unwrap();
+    assert_eq!((lease.granted.backing, lease.granted.page), (Backing::Hugetlb, Page::Huge));
+    use_up(&lease);
+
+    // The stock is made, and a lease: the broker dies.
+    daemon.kill();
+    wait_for_free(start - 4);
+    use_up_again(&lease);
+    drop(lease);
+    wait_for_free(start);
+
+    // It dies while a lease is being made for somebody who waits.
+    daemon.configure("backing = \"hugetlb\"\n");
+    daemon.again();
+    let mut waiting = daemon.client();
+    let patient = std::thread::spawn(move || waiting.lease(want(120), PATIENCE));
+    while daemon.fillers().is_empty() {
+        std::thread::yield_now();
+    }
+    let fillers: Vec<OwnedFd> = daemon.fillers().into_iter().map(watch).collect();
+    daemon.kill();
+    fillers.iter().for_each(ended);
+    drop(patient.join().unwrap());
+    wait_for_free(start);
+
+    // A lease that its client never reads goes back with the client.
+    daemon.again();
+    let mut silent = daemon.client();
+    let (ticket, _) = loop {
+        match silent.reserve(want(8), PATIENCE) {
+            Ok(reserved) => break reserved,
+            Err(ClientError::When(..)) => std::thread::yield_now(),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    drop(silent);
+    assert!(matches!(daemon.client().redeem(ticket), Err(ClientError::No(Reason::Ticket, _))));
+    daemon.kill();
+    wait_for_free(start);
+
+    // More than the pool has.
+    daemon.again();
+    let much = Want { bytes: (start + 1) * Page::Huge.bytes(), ..want(0) };
+    match daemon.client().lease(much, PATIENCE) {
+        Err(ClientError::No(Reason::Host, text)) => {
+            assert!(text.contains("nr_hugepages"), "{text}")
+        }
+        other => panic!("{other:?}"),
+    }
+    daemon.kill();
+
+    giant();
+}
+
+fn use_up_again(lease: &prezerod::client::Lease) {
+    let map = lease.map().unwrap();
+    // SAFETY: as in `use_up`.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(map.base().as_ptr(), map.len()) };
+    assert!(bytes.iter().all(|&byte| byte == 0xa5), "the lease lost its content");
+}
+
+/// Pages of 1 GiB, where the kernel finds one.
+fn giant() {
+    let Some(_reserved) = Reserved::new(Page::Giant, 1) else {
+        eprintln!("skipped: no page of 1 GiB can be reserved here");
+        return;
+    };
+    let daemon = Daemon::start("");
+    let want = Want { bytes: 1 << 30, page: Page::Giant, node: None };
+    let lease = daemon.client().lease(want, PATIENCE).unwrap();
+    assert_eq!(lease.granted.backing, Backing::Hugetlb);
+    let map = lease.map().unwrap();
+    assert_eq!(map.base().as_ptr().addr() % (1 << 30), 0);
+    map.touch(0, map.len(), 4096);
+    let again = daemon.client().lease(want, Duration::ZERO);
+    assert!(matches!(again, Err(ClientError::No(Reason::Host, _))), "{again:?}");
+}

@@ -1,0 +1,237 @@
+//! Leases from a real broker: what they are, who gets them, how the daemon is run.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Daemon, MIB, PATIENCE, possible, use_up, want};
+use prezerod::client::ClientError;
+use prezerod::protocol::{Page, Reason, Want};
+use rustix::process::Signal;
+
+#[test]
+fn a_lease_is_zero_populated_sealed_and_reachable_by_path() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("");
+    let lease = daemon.lease(8).unwrap();
+    let path = format!("/proc/self/fd/{}", lease.file.as_raw_fd());
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let info = file.metadata().unwrap();
+    assert_eq!((info.len(), info.blocks() * 512), (8 * MIB, 8 * MIB));
+    assert!(file.set_len(4 * MIB).is_err() && file.set_len(16 * MIB).is_err());
+    use_up(&lease);
+}
+
+#[test]
+fn no_lease_ever_holds_what_another_wrote() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("audit = \"full\"");
+    let mut inodes = std::collections::BTreeSet::new();
+    let mut kept = vec![];
+    for round in 0..8 {
+        let lease = daemon.lease(4).unwrap();
+        assert!(inodes.insert(lease.granted.lease));
+        use_up(&lease);
+        if round % 2 == 0 {
+            kept.push(lease);
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_in_stock_is_leased_at_once() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("[[stock]]\nsize = \"4M\"\nkeep = 3\n");
+    daemon.wait_for_ready(3);
+    let mut client = daemon.client();
+    assert_eq!(client.available(Page::Huge, None).unwrap().ready, 12 * MIB);
+    for _ in 0..3 {
+        let lease = client.lease(want(4), Duration::ZERO).unwrap();
+        assert_eq!(lease.granted.waited_ns, 0);
+        assert!(lease.granted.age_ns > 0);
+        use_up(&lease);
+    }
+    assert_eq!(daemon.counter("lease_hits_total"), 3);
+}
+
+#[test]
+fn a_reservation_is_redeemed_or_comes_back() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("[[stock]]\nsize = \"4M\"\nkeep = 1\nmost = 1\n");
+    daemon.wait_for_ready(1);
+    let mut client = daemon.client();
+    let (ticket, hold) = client.reserve(want(4), Duration::from_secs(3600)).unwrap();
+    assert_eq!(hold, Duration::from_secs(60), "bounded by longest-hold");
+    client.cancel(ticket).unwrap();
+    let (ticket, _) = client.reserve(want(4), hold).unwrap();
+    use_up(&client.redeem(ticket).unwrap());
+    assert!(matches!(client.redeem(ticket), Err(ClientError::No(Reason::Ticket, _))));
+}
+
+#[test]
+fn nonsense_is_refused_and_the_connection_lives_on() {
+    let daemon = Daemon::start("");
+    let mut client = daemon.client();
+    for (bad, expected) in [
+        (Want { bytes: 5, ..want(2) }, Reason::Size),
+        (Want { node: Some(999), ..want(2) }, Reason::Node),
+        (Want { bytes: 1 << 43, ..want(2) }, Reason::Pressure),
+    ] {
+        match client.lease(bad, Duration::ZERO) {
+            Err(ClientError::No(reason, text)) => assert_eq!(reason, expected, "{text}"),
+            other => panic!("{bad:?}: {other:?}"),
+        }
+    }
+    client.available(Page::Huge, None).unwrap();
+}
+
+#[test]
+fn a_changed_configuration_holds_after_sighup_and_a_bad_one_changes_nothing() {
+    let mut daemon = Daemon::start("");
+    daemon.client().available(Page::Huge, None).unwrap();
+
+    daemon.configure("[[tenant]]\nname = \"nobody here\"\nusers = [4294967]\n");
+    daemon.signal(Signal::HUP);
+    daemon.wait_for("configuration read again");
+    let refused = daemon.client().available(Page::Huge, None);
+    assert!(matches!(refused, Err(ClientError::No(Reason::Denied, _))), "{refused:?}");
+
+    daemon.configure("tenants = 3\n");
+    daemon.signal(Signal::HUP);
+    let said = daemon.wait_for("the configuration stays as it was");
+    assert!(said.contains("config.toml:1: unknown field `tenants`"), "{said}");
+    assert!(daemon.client().available(Page::Huge, None).is_err());
+}
+
+#[test]
+fn check_reads_the_shipped_example_and_refuses_a_bad_file_in_one_line() {
+    let check = |file: &std::path::Path| {
+        Command::new(env!("CARGO_BIN_EXE_prezerod")).arg("--check").arg(file).output().unwrap()
+    };
+    let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("prezerod.toml");
+    assert!(check(&example).status.success());
+    let dir = tempfile::tempdir().unwrap();
+    let bad = dir.path().join("bad.toml");
+    std::fs::write(&bad, "\n\nrates = 3\n").unwrap();
+    let output = check(&bad);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(
+        said.contains("bad.toml:3: unknown field `rates`") && said.lines().count() == 1,
+        "{said}"
+    );
+}
+
+#[test]
+fn only_one_broker_serves_on_a_socket() {
+    let daemon = Daemon::start("");
+    let second = daemon.command().stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(!second.status.success() && said.contains("another prezerod serves on"), "{said}");
+    daemon.client().available(Page::Huge, None).unwrap();
+}
+
+#[test]
+fn an_orderly_end_takes_the_socket_away() {
+    let mut daemon = Daemon::start("");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait());
+    assert!(!common::exists(&daemon.socket()));
+}
+
+#[test]
+fn prometheus_reads_the_counters_over_a_socket() {
+    let mut daemon = Daemon::start("");
+    let path = daemon.path("metrics");
+    daemon.kill();
+    daemon.configure(&format!("metrics = {path:?}\n"));
+    daemon.again();
+    let get = |request: &str| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = get("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    assert!(body.contains("prezerod_lease_hits_total 0") && body.ends_with("# EOF\n"));
+    assert!(get("GET /passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn the_python_client_leases_writes_and_is_refused() {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+    if !possible() || Command::new(&python).arg("-V").output().is_err() {
+        return;
+    }
+    let daemon = Daemon::start("");
+    let script = "
+import sys
+from prezero_lease import Client, NotNow, Refused
+with Client(sys.argv[1]) as broker:
+    with broker.lease(4 << 20, wait=60.0) as lease:
+        memory = lease.map()
+        assert memory[:] == bytes(4 << 20)
+        memory[:5] = b'hello'
+        assert open(lease.path, 'rb').read(5) == b'hello'
+    for size, reason in ((5, 'size'), (1 << 43, 'pressure')):
+        try:
+            broker.lease(size)
+        except Refused as error:
+            assert error.reason == reason, error
+        else:
+            raise AssertionError(size)
+    assert broker.available()['quota_left'] == (1 << 64) - 1
+    assert broker.stock()['leased'][0]['bytes'] == 4 << 20
+    assert 'prezerod_lease_misses_total 1' in broker.metrics()
+";
+    let bindings = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python");
+    let output = Command::new(python)
+        .args(["-c", script])
+        .arg(daemon.socket())
+        .env("PYTHONPATH", bindings)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_c_client_leases_writes_and_is_refused() {
+    if !possible() || Command::new("cc").arg("--version").output().is_err() {
+        return;
+    }
+    let daemon = Daemon::start("");
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = daemon.path("lease");
+    let built = Command::new("cc")
+        .args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(here.join("include"))
+        .arg(here.join("examples/lease.c"))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let output = Command::new(program).env("PREZERO_SOCKET", daemon.socket()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("64 MiB on node") && said.contains("round up to 2M"), "{said}");
+}
