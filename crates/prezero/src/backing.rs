@@ -50,8 +50,8 @@ pub unsafe trait Backing: Send + Sync {
         0
     }
 
-    /// Has the huge block at `offset` faulted in whole from now on.
-    fn make_huge(&self, _offset: usize) {}
+    /// Has huge blocks faulted in whole from now on: `len` bytes of them from `offset`.
+    fn make_huge(&self, _offset: usize, _len: usize) {}
 
     /// Marks in `resident`, a byte for each page, whether the page is resident.
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno>;
@@ -123,8 +123,8 @@ unsafe impl Backing for Anonymous {
         SMALL.min(self.len())
     }
 
-    fn make_huge(&self, offset: usize) {
-        let _ = self.reservation.advise_huge(offset, HUGE);
+    fn make_huge(&self, offset: usize, len: usize) {
+        let _ = self.reservation.advise_huge(offset, len);
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {

@@ -2,7 +2,7 @@
 
 use crate::backing::Backing;
 use crate::chunk::Chunk;
-use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE};
+use crate::page::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
 use crate::quicklist::{Class, Entry};
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
@@ -15,18 +15,25 @@ use crate::zone::{Cpu, Zone};
 const IDLE_SHARE: u32 = 10;
 const IDLE_LEAST: u32 = 256;
 
+/// A block of which so many pages are absent (16 MiB) is faulted in whole: what it may waste of
+/// its last huge page is an eighth of it.
+const LARGE: u32 = 4096;
+
 /// Free pages that are memory, those first that nobody made an effort for.
 pub(crate) const RESIDENT: [PageState; 2] = [PageState::Dirty, PageState::Zero];
 
 impl<B: Backing> Zone<B> {
-    /// So many `absent` pages are about to be faulted in: gives back as many idle ones where the
-    /// zone would hold more than ever was of use. To give back costs a tenth of the faults.
+    /// `absent` pages of a block are about to be faulted in: gives back as many idle ones where
+    /// the zone would hold more than ever was of use. To give back costs a tenth of the faults.
     #[cold]
-    pub(crate) fn make_way(&self, counters: &Counters, absent: u32) {
+    pub(crate) fn make_way(&self, counters: &Counters, first: PageId, pages: u32, absent: u32) {
+        if absent >= LARGE {
+            self.fault_in_whole(first, pages);
+        }
         self.faulted.fetch_add(u64::from(absent), Relaxed);
         let used = self.memory.pages.saturating_sub(self.buddy.free());
         let peak = self.peak.fetch_max(used, Relaxed).max(used);
-        let most = (peak + peak / IDLE_SHARE + IDLE_LEAST) - used;
+        let most = peak.saturating_add(peak / IDLE_SHARE + IDLE_LEAST) - used;
         let excess = self.stock.resident().saturating_sub(most).min(absent);
         if excess > 0 {
             self.give_back(counters, excess.div_ceil(HUGE_PAGES) as usize, &RESIDENT, |_| true);
@@ -117,6 +124,20 @@ impl<B: Backing> Zone<B> {
         done
     }
 
+    /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
+    /// yet: five times as fast as small ones.
+    fn fault_in_whole(&self, first: PageId, pages: u32) {
+        let small = self.in_small.load(Relaxed);
+        let (from, to) = (first.0.div_ceil(HUGE_PAGES), (first.0 + pages) / HUGE_PAGES);
+        let is_small = |huge: &u32| small >> huge & 1 != 0;
+        let mut huges = from..to.min(u64::BITS);
+        if let Some(least) = huges.find(is_small) {
+            let len = huges.rev().find(is_small).unwrap_or(least) + 1 - least;
+            self.in_small.fetch_and(!((u64::MAX >> (u64::BITS - len)) << least), Relaxed);
+            self.memory.backing().make_huge(least as usize * HUGE, len as usize * HUGE);
+        }
+    }
+
     /// Has the kernel back a chunk that is out of circulation by one huge page, where it is
     /// of small ones: it is absent then. False if it is as it was.
     pub(crate) fn was_made_huge(&self, chunk: &Chunk) -> bool {
@@ -126,7 +147,7 @@ impl<B: Backing> Zone<B> {
             return false;
         }
         self.in_small.fetch_and(!bit, Relaxed);
-        self.memory.backing().make_huge(chunk.first.index() * PAGE);
+        self.memory.backing().make_huge(chunk.first.index() * PAGE, HUGE);
         self.make_absent(chunk, &self.daemon.counters)
     }
 

@@ -55,7 +55,7 @@ impl<B: Backing> Zone<B> {
         }
         let tally = self.states.tally(behind, more);
         self.stock.sub(tally);
-        self.count_plain(more, tally);
+        self.count_plain(behind, more, tally);
         *block = Block::new(first, pages);
         Grown::Yes
     }
@@ -74,17 +74,17 @@ impl<B: Backing> Zone<B> {
         let tally = self.states.tally(first, pages);
         self.stock.sub(tally);
         self.cpu().counters.bump(Counter::PlainRequests);
-        self.count_plain(pages, tally);
+        self.count_plain(first, pages, tally);
         Some(Block::new(first, pages))
     }
 
     /// Counts pages that a plain request got.
-    fn count_plain(&self, pages: u32, tally: Tally) {
+    fn count_plain(&self, first: PageId, pages: u32, tally: Tally) {
         let counters = &self.cpu().counters;
         counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
         counters.add(Counter::WasteBytes, u64::from(tally.zero) * PAGE as u64);
         if tally.absent > 0 {
-            self.make_way(counters, tally.absent);
+            self.make_way(counters, first, pages, tally.absent);
         }
     }
 }

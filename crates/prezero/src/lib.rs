@@ -113,6 +113,8 @@ mod put_back;
 #[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]
+mod request;
+#[cfg(not(loom))]
 mod runs;
 #[cfg(not(loom))]
 mod scrub;

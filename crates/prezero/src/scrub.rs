@@ -255,7 +255,8 @@ impl<H: Host> Scrubber<H> {
         }
         // For the price of a clear the kernel makes a huge page of it, zero as well.
         if mood == Mood::Normal && zone.was_made_huge(&chunk) {
-            self.populate(zone, &chunk);
+            let cost = (Counter::ScrubbedBytes, Counter::ScrubCpuNs);
+            self.populate(zone, &chunk, cost);
             return Some(Step::Nap);
         }
         let engine = zone.choice().scrub(set, self.until_used(set), place);
@@ -346,12 +347,18 @@ impl<H: Host> Scrubber<H> {
         if !zone.borrow(&chunk) {
             return Some(Step::Nap);
         }
-        self.populate(zone, &chunk).then_some(Step::Nap)
+        let cost = (Counter::PrefaultedBytes, Counter::PrefaultCpuNs);
+        self.populate(zone, &chunk, cost).then_some(Step::Nap)
     }
 
-    /// Faults in the absent pages of a chunk that is out of circulation, and puts it back.
-    /// False if the kernel refused.
-    fn populate<B: Backing>(&mut self, zone: &Zone<B>, chunk: &Chunk) -> bool {
+    /// Faults in the absent pages of a chunk that is out of circulation, and puts it back;
+    /// counts the bytes and the CPU time. False if the kernel refused.
+    fn populate<B: Backing>(
+        &mut self,
+        zone: &Zone<B>,
+        chunk: &Chunk,
+        (bytes, cpu): (Counter, Counter),
+    ) -> bool {
         let began = self.host.cpu_ns();
         let (first, pages) = (chunk.first, chunk.order.pages());
         let session = zone.claim.begin(first, pages, Work::Fixed, zone.fork_mark());
@@ -377,8 +384,8 @@ impl<H: Host> Scrubber<H> {
         if populated == 0 {
             counters.bump(Counter::BackingErrors);
         }
-        counters.add(Counter::PrefaultedBytes, populated * PAGE as u64);
-        counters.add(Counter::PrefaultCpuNs, self.host.cpu_ns().saturating_sub(began));
+        counters.add(bytes, populated * PAGE as u64);
+        counters.add(cpu, self.host.cpu_ns().saturating_sub(began));
         populated > 0
     }
 }

@@ -18,7 +18,7 @@ use prezero_sys::thread;
 
 use crate::backing::Backing;
 use crate::choice::Place;
-use crate::page::{MAX_ORDER, PAGE, PageId};
+use crate::page::{HUGE, MAX_ORDER, PAGE, PageId};
 use crate::scrub::Host;
 
 thread_local! {
@@ -91,7 +91,7 @@ pub(super) struct Fake {
     base: NonNull<u8>,
     layout: Layout,
     pages: Vec<AtomicU8>,
-    huge: Mutex<Vec<usize>>,
+    huge: Mutex<Vec<(usize, usize)>>,
     pub(super) populates: Call,
     pub(super) releases: Call,
     pub(super) replaces: Call,
@@ -127,8 +127,8 @@ impl Fake {
         let _ = self.pages[page.index()].compare_exchange(RESIDENT, SWAPPED, Relaxed, Relaxed);
     }
 
-    /// Offsets of the huge blocks that are to be faulted in whole.
-    pub(super) fn made_huge(&self) -> Vec<usize> {
+    /// Which huge blocks were asked for whole: the first and how many, for each call.
+    pub(super) fn made_huge(&self) -> Vec<(usize, usize)> {
         self.huge.lock().unwrap().clone()
     }
 
@@ -198,8 +198,8 @@ unsafe impl Backing for Fake {
         made
     }
 
-    fn make_huge(&self, offset: usize) {
-        self.huge.lock().unwrap().push(offset);
+    fn make_huge(&self, offset: usize, len: usize) {
+        self.huge.lock().unwrap().push((offset / HUGE, len / HUGE));
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::fake::{Fault, pass};
 use super::super::world::{RESTED_NS, World, is_zero};
 use super::{ANY, SMALL, order};
-use crate::page::{HUGE, HUGE_PAGES, PageId};
+use crate::page::{HUGE_PAGES, PageId};
 use crate::scrub::{Mood, Step};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
@@ -125,12 +125,25 @@ fn a_huge_block_of_small_pages_is_scrubbed_into_one_huge_page_once() {
         world.soil(world.zero(3 * HUGE_PAGES));
         world.scrub();
         assert_eq!(world.tally().zero, 3 * HUGE_PAGES, "round {round}");
-        assert_eq!(world.fake().made_huge(), [0, HUGE]);
+        assert_eq!(world.fake().made_huge(), [(0, 1), (1, 1)]);
     }
     let block = world.zone.only_zero(3 * HUGE_PAGES, ANY).unwrap();
     assert!(is_zero(&world.zone, &block));
     world.zone.free(block);
     world.assert_sound();
+}
+
+#[test]
+fn a_large_block_is_faulted_in_whole_from_the_start() {
+    let world = World::new(32);
+    world.zone.in_small.store(0xffff, std::sync::atomic::Ordering::Relaxed);
+    let small = world.plain(7 * HUGE_PAGES + 1);
+    assert_eq!(world.fake().made_huge(), []);
+    let large = world.zero(10 * HUGE_PAGES + 1);
+    assert_eq!((large.first().0, world.fake().made_huge()), (8 * HUGE_PAGES, vec![(8, 8)]));
+    let larger = world.plain(9 * HUGE_PAGES);
+    assert_eq!(world.fake().made_huge().len(), 1, "beyond they are huge already");
+    [small, large.into_dirty(), larger].into_iter().for_each(|block| world.zone.free(block));
 }
 
 #[test]

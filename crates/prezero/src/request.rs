@@ -1,0 +1,349 @@
+//! Requests and returns: which block serves, and what is done to it before it is handed out.
+//!
+//! The fast path is a swap on a slot of this CPU's quicklist; beyond it every step is an
+//! atomic operation on a word that names what it takes, so a thread stopped anywhere holds
+//! back only the block in its hands.
+
+use crate::backing::Backing;
+use crate::clear::Use;
+use crate::clock::{REST_NS, age, ticks};
+use crate::hand::HandSize;
+use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Zero};
+use crate::quicklist::{Class, Entry, GRANULE, Held};
+use crate::settle::Residency;
+use crate::state::PageState;
+use crate::stats::Counter;
+use crate::sync::Ordering::Relaxed;
+use crate::zone::{Cpu, Zone};
+
+/// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
+/// clear in place costs less than to search for a zero block and fetch its lines.
+const HOT_NS: u64 = 1_000_000;
+
+/// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
+/// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
+/// looks older than it is would be taken for one that nobody will ask for soon.
+const CLOCKED_PAGES: u32 = 128;
+
+/// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
+/// hit saves is measured: two looks at the clock, 50 ns, against 20 us at least.
+const TIMED_PAGES: u32 = 256;
+
+impl<B: Backing> Zone<B> {
+    /// `ZERO`: a zeroed block of `pages` pages at a multiple of `align`, cleared inline
+    /// only where it is not zero already. `None` when the zone has no such block free.
+    #[inline]
+    pub fn zero(&self, pages: u32, align: Order) -> Option<Block<Zero>> {
+        self.zero_for(pages, align, Use::Unknown)
+    }
+
+    /// As [`zero`](Zone::zero), told what its owner will do with the block first.
+    #[inline]
+    pub fn zero_for(&self, pages: u32, align: Order, first_use: Use) -> Option<Block<Zero>> {
+        let cpu = self.cpu();
+        cpu.counters.bump(Counter::ZeroRequests);
+        if let Some(first) = self.quick_zero(cpu, pages, align) {
+            cpu.demand.note(pages);
+            return Some(self.hand_out_zero(cpu, first, pages));
+        }
+        let hot = if self.choice().hot_wins(pages, first_use) { ticks(HOT_NS) } else { 0 };
+        // What is in hand lies at a granule, of whatever alignment.
+        if align.pages() <= GRANULE
+            && let Some((first, age)) = self.take_hot(pages, hot)
+        {
+            self.note_unless_fresh(cpu, pages, age);
+            return Some(self.clear_hot(cpu, first, pages));
+        }
+        let first = self.slow_zero(cpu, pages, align, first_use)?;
+        Some(self.make_zero(cpu, first, pages))
+    }
+
+    /// `ONLY_ZERO`: a resident zero block at once, or nothing. Never clears, never
+    /// blocks, never asks the kernel for memory.
+    pub fn only_zero(&self, pages: u32, align: Order) -> Option<Block<Zero>> {
+        let cpu = self.cpu();
+        cpu.counters.bump(Counter::OnlyZeroRequests);
+        cpu.demand.note(pages);
+        let first = self
+            .quick_zero(cpu, pages, align)
+            .or_else(|| self.search_zero(pages, align))
+            .filter(|&first| self.give_up_if_untrusted(first, pages))?;
+        Some(self.hand_out_zero(cpu, first, pages))
+    }
+
+    /// Plain: a block as it is. Prefers dirty and hot; takes zero last of what is resident.
+    #[inline]
+    pub fn plain(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
+        if pages.is_multiple_of(GRANULE)
+            && align.pages() <= GRANULE
+            && Class::of(pages).is_some()
+            && let Some(size) = HandSize::holding(pages as usize * PAGE)
+            && let Some(block) = self.take_in_hand(size)
+        {
+            return Some(block.into());
+        }
+        let cpu = self.cpu();
+        cpu.counters.bump(Counter::PlainRequests);
+        let counted = |first| {
+            cpu.counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
+            Block::new(first, pages)
+        };
+        if let Some(class) = Class::of(pages) {
+            let lists = &cpu.lists[class.index()];
+            let dirty = |e: Entry| e.held == Held::Mixed && aligned(e.first, align);
+            if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), dirty) {
+                return Some(counted(entry.first));
+            }
+        }
+        self.hungry(pages);
+        self.slow_plain(cpu, pages, align).map(counted)
+    }
+
+    /// Gives a block back. What it holds counts as unknown, whatever its type.
+    #[inline]
+    pub fn free<C: Content>(&self, block: Block<C>) {
+        let (first, pages) = (block.first(), block.pages());
+        let cpu = self.cpu();
+        let tally = self.settle(cpu, first, pages);
+        if !self.took_in_hand(first, pages) {
+            cpu.counters.bump(Counter::Frees);
+            cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
+            self.put_back(cpu, first, pages, Held::Mixed, tally);
+            self.daemon.nudge(self, pages);
+        }
+    }
+
+    /// Gives a block back that its owner knows to be zero still: never written, or
+    /// cleared again. The proof is the owner's word; debug builds check it, and what is
+    /// handed out later is sampled like everything else.
+    pub fn free_zeroed(&self, block: Block<Zero>) {
+        let (first, pages) = (block.first(), block.pages());
+        if cfg!(debug_assertions) {
+            assert!(self.memory.is_zero(first, pages), "free_zeroed: the block is not zero");
+        }
+        // The child of a fork under way may see this page as it was before its owner
+        // cleared it, and this list as it is after: then it must not be called zero.
+        if self.fork_is_under_way() {
+            return self.free(block);
+        }
+        let cpu = self.cpu();
+        cpu.counters.bump(Counter::FreesZeroed);
+        cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
+        cpu.demand.note_return(pages);
+        self.replace_foreign(first, pages);
+        self.states.each_run(first, pages, PageState::Absent, |run, n| {
+            self.each_residency(run, n, |run, n, resident| {
+                if resident == Residency::Resident {
+                    self.states.set(run, n, PageState::Zero);
+                }
+            });
+        });
+        self.states.each_run(first, pages, PageState::Dirty, |run, n| {
+            self.states.set(run, n, PageState::Zero); // the owner cleared what he was given
+        });
+        let tally = self.states.tally(first, pages);
+        let held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
+        self.put_back(cpu, first, pages, held, tally);
+        self.daemon.nudge(self, pages);
+    }
+
+    /// Takes a zero block from this CPU's lists.
+    #[inline]
+    fn quick_zero(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
+        let lists = &cpu.lists[Class::of(pages)?.index()];
+        let fits = |e: Entry| e.held == Held::Zero && aligned(e.first, align);
+        let entry =
+            lists.zero.take(fits).or_else(|| lists.hot_cold.take_hottest(lists.newest(), fits))?;
+        Some(entry.first)
+    }
+
+    /// Nothing zero on this CPU's lists: what is hot there, cleared in place, if it is small
+    /// enough for that to beat what is zero and cold in the buddy; then that, and at last
+    /// whatever costs least.
+    #[cold]
+    fn slow_zero(&self, cpu: &Cpu, pages: u32, align: Order, first_use: Use) -> Option<PageId> {
+        let now = self.tick_for(pages);
+        if let Some(class) = Class::of(pages) {
+            let lists = &cpu.lists[class.index()];
+            let fits = |e: Entry| aligned(e.first, align);
+            let hot = |e: Entry| fits(e) && u32::from(e.age(now)) <= ticks(HOT_NS);
+            let found = if self.choice().hot_wins(pages, first_use) {
+                lists.hot_cold.take_hottest(lists.newest(), hot)
+            } else {
+                None
+            };
+            if let Some(entry) = found {
+                self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
+                return Some(entry.first);
+            }
+            if let Some(first) = self.search_zero(pages, align) {
+                cpu.demand.note(pages);
+                return Some(first);
+            }
+            if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), fits) {
+                self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
+                return Some(entry.first);
+            }
+        }
+        // What the lists hold may be all that splits a resident block, and to empty them
+        // costs less than to fault a page in.
+        let found = self
+            .search_clearable(pages, align)
+            .or_else(|| self.steal(cpu, pages, align))
+            .or_else(|| self.drain_all().then(|| self.search_clearable(pages, align))?)
+            .or_else(|| self.search_for_zero(pages, align));
+        match found {
+            Some(first) => {
+                let at = self.freed_at[first.huge()].load(Relaxed);
+                self.note_unless_fresh(cpu, pages, if at == 0 { u32::MAX } else { age(now, at) });
+            }
+            None => cpu.counters.bump(Counter::Refused),
+        }
+        found
+    }
+
+    /// Counts a request that was not served zero, unless its block was freed so lately that
+    /// nobody could have cleared it.
+    fn note_unless_fresh(&self, cpu: &Cpu, pages: u32, age: u32) {
+        let fresh = if pages < CLOCKED_PAGES { HOT_NS } else { REST_NS };
+        if age > ticks(fresh) {
+            cpu.demand.note(pages);
+        }
+    }
+
+    /// The tick for a block of this size: of small ones as scrubd last turned it, which may
+    /// be a nap ago; for large ones the time is asked.
+    #[inline]
+    pub(crate) fn tick_for(&self, pages: u32) -> u32 {
+        if pages >= CLOCKED_PAGES { self.clock.turn().1 } else { self.clock.tick() }
+    }
+
+    /// No dirty block on this CPU's hot-cold list: what is resident in the buddy, then
+    /// zero from the lists, then absent.
+    #[cold]
+    fn slow_plain(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
+        let mut found = self.search_resident(pages, align);
+        if let (None, Some(class)) = (found, Class::of(pages)) {
+            let lists = &cpu.lists[class.index()];
+            let fits = |e: Entry| aligned(e.first, align);
+            found = lists
+                .hot_cold
+                .take_hottest(lists.newest(), fits)
+                .or_else(|| lists.zero.take(fits))
+                .map(|entry| entry.first);
+        }
+        let found = found
+            .or_else(|| self.steal(cpu, pages, align))
+            .or_else(|| self.drain_all().then(|| self.search_resident(pages, align))?)
+            .or_else(|| self.search_any(pages, align));
+        let Some(first) = found else {
+            cpu.counters.bump(Counter::Refused);
+            return None;
+        };
+        let tally = self.states.tally(first, pages);
+        if tally.zero > 0 {
+            cpu.counters.bump(Counter::Wastes);
+            cpu.counters.add(Counter::WasteBytes, tally.zero as u64 * PAGE as u64);
+        }
+        if tally.absent > 0 {
+            self.make_way(&cpu.counters, first, pages, tally.absent);
+        }
+        Some(first)
+    }
+
+    /// A block of this very size off the lists of another CPU, its coldest: what one thread
+    /// allocates and another frees comes back so, for the price of a cache line.
+    #[cold]
+    fn steal(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
+        let class = Class::of(pages)?;
+        let fits = |e: Entry| aligned(e.first, align);
+        let others = self.cpus.iter().filter(|other| !std::ptr::eq(*other, cpu));
+        let mut lists = others.map(|other| &other.lists[class.index()]);
+        let found = lists.find_map(|lists| {
+            let cold = lists.hot_cold.take_coldest(lists.newest(), fits);
+            cold.or_else(|| lists.zero.take(fits))
+        });
+        Some(found?.first)
+    }
+
+    /// A block whose pages are all resident and zero, if the sample agrees.
+    #[inline]
+    fn hand_out_zero(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
+        debug_assert!(self.states.all(first, pages, PageState::Zero), "a hit is all zero");
+        if !self.trust.holds(self, cpu, first, pages) {
+            return self.make_zero(cpu, first, pages);
+        }
+        cpu.counters.bump(Counter::Hits);
+        cpu.counters.add(Counter::HitBytes, pages as u64 * PAGE as u64);
+        Block::new(first, pages)
+    }
+
+    /// Clears what is not zero of an owned block, and nothing else.
+    #[cold]
+    fn make_zero(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
+        if !self.trust.holds(self, cpu, first, pages) {
+            // Nothing that is marked zero is believed any more.
+            self.states.each_run(first, pages, PageState::Zero, |run, n| {
+                self.states.set(run, n, PageState::Dirty);
+            });
+        }
+        let tally = self.states.tally(first, pages);
+        debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
+        let bytes = |pages: u32| pages as u64 * PAGE as u64;
+        if tally.dirty > 0 {
+            self.clear_inline(cpu, tally.dirty, |clear| {
+                self.states.each_run(first, pages, PageState::Dirty, clear);
+            });
+        } else if tally.absent == 0 {
+            cpu.counters.bump(Counter::Hits);
+        }
+        if tally.absent > 0 {
+            cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
+            self.make_way(&cpu.counters, first, pages, tally.absent);
+        }
+        cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
+        Block::new(first, pages)
+    }
+
+    /// A block out of the hand, which is dirty page by page, for a request for zero.
+    fn clear_hot(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
+        debug_assert!(self.states.all(first, pages, PageState::Dirty), "what is in hand is dirty");
+        self.clear_inline(cpu, pages, |clear| clear(first, pages));
+        Block::new(first, pages)
+    }
+
+    /// Clears `dirty` pages, the runs that `each` yields, while their owner waits.
+    #[inline]
+    fn clear_inline(&self, cpu: &Cpu, dirty: u32, each: impl FnOnce(&mut dyn FnMut(PageId, u32))) {
+        let bytes = u64::from(dirty) * PAGE as u64;
+        let engine = self.choice().inline(bytes as usize);
+        let timed = dirty >= TIMED_PAGES;
+        let began = if timed { self.clock.now_ns() } else { 0 };
+        each(&mut |run, n| {
+            self.memory.clear(engine, run, n);
+            self.states.set(run, n, PageState::Zero);
+        });
+        if timed {
+            let took = self.clock.now_ns().saturating_sub(began);
+            cpu.counters.add(Counter::TimedClearBytes, bytes);
+            cpu.counters.add(Counter::TimedClearNs, took);
+        }
+        cpu.counters.bump(Counter::Misses);
+        cpu.counters.add(Counter::MissBytes, bytes);
+    }
+
+    /// `only_zero` must not clear: once trust is lost it serves nothing.
+    fn give_up_if_untrusted(&self, first: PageId, pages: u32) -> bool {
+        let trusted = self.trust.is_whole();
+        if !trusted {
+            let tally = self.states.tally(first, pages);
+            self.put_to_buddy(first, pages, tally);
+        }
+        trusted
+    }
+}
+
+#[inline]
+fn aligned(first: PageId, align: Order) -> bool {
+    first.0 & (align.pages() - 1) == 0
+}
