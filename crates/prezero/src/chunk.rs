@@ -25,6 +25,17 @@ impl<B: Backing> Zone<B> {
         state: PageState,
         fits: impl Fn(u32) -> bool,
     ) -> Option<Chunk> {
+        self.find_chunk_without(stop, state, None, fits)
+    }
+
+    /// As [`find_chunk`](Zone::find_chunk), and with no page in the state `without`.
+    pub(crate) fn find_chunk_without(
+        &self,
+        stop: Order,
+        state: PageState,
+        without: Option<PageState>,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
         for from in stop.and_above().rev() {
             for block in self.buddy.blocks(from) {
                 let end = block.0 + from.pages();
@@ -34,7 +45,8 @@ impl<B: Backing> Zone<B> {
                     }
                     let order = Order::new(HUGE_ORDER.min(from.get()))?;
                     let first = PageId((huge as u32) << HUGE_ORDER).max(block);
-                    if self.states.find(first, order.pages(), state).is_some() {
+                    let has = |state| self.states.find(first, order.pages(), state).is_some();
+                    if has(state) && !without.is_some_and(has) {
                         return Some(Chunk { block, from, first, order });
                     }
                 }

@@ -87,8 +87,8 @@ impl<B: Backing> Zone<B> {
         any
     }
 
-    /// Gives back the resident free pages of up to `most` huge blocks that have any of these
-    /// `kinds` and whose last free is `old`. True if there were any.
+    /// Gives back the resident free pages of up to `most` huge blocks of which all resident
+    /// pages are of these `kinds` and the last free is `old`. True if there were any.
     pub(crate) fn give_back(
         &self,
         counters: &Counters,
@@ -100,8 +100,11 @@ impl<B: Backing> Zone<B> {
             return false;
         }
         let mut done = 0;
+        let without = RESIDENT.into_iter().find(|kind| !kinds.contains(kind));
         for &kind in kinds {
-            while let Some(chunk) = self.find_chunk(Order::MIN, kind, |at| at != 0 && old(at)) {
+            while let Some(chunk) =
+                self.find_chunk_without(Order::MIN, kind, without, |at| at != 0 && old(at))
+            {
                 if done == most {
                     return true;
                 }

@@ -72,6 +72,22 @@ fn what_was_made_zero_stays_its_whole_time() {
     assert_eq!(world.tally().zero, 0);
 }
 
+/// A stock that is no longer wanted whole has dirty pages among the zero ones.
+#[test]
+fn a_dirty_page_does_not_take_the_zero_ones_with_it() {
+    let mut world = World::new(4);
+    let pages = 2 * HUGE_PAGES;
+    world.soil(world.zero(pages));
+    world.scrub();
+    let block = world.zone.only_zero(20, super::order(0)).unwrap();
+    world.soil(block);
+    world.zone.drain_all();
+    assert_eq!(world.tally().zero, pages - 20);
+    pass(200_000_000);
+    world.work(Mood::Resting);
+    assert_eq!(world.tally().zero, pages - 20);
+}
+
 #[test]
 fn idle_memory_makes_way_for_what_is_faulted_in() {
     let world = World::new(16);
