@@ -311,6 +311,10 @@ impl<B: Backing + 'static> Scrubd<B> {
             if step == Step::Nap {
                 nap = NAP_MIN_NS;
             }
+            if self.scrubber.sees_a_burst() {
+                // Who looks too late takes the next burst for this one.
+                nap = nap.min(NAP_MAX_NS);
+            }
             if step != Step::Nothing {
                 self.wakes_pay = true;
                 worked = ended.0;

@@ -298,6 +298,11 @@ impl Governor {
         self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
     }
 
+    /// Whether a burst goes on.
+    pub(crate) fn in_burst(&self) -> bool {
+        self.asked() > 0
+    }
+
     fn end_burst(&mut self) {
         if self.asked() > 0 {
             self.reserve.turn();

@@ -109,6 +109,11 @@ impl<H: Host> Scrubber<H> {
         self.governor.wants()
     }
 
+    /// Whether a burst of requests for zero goes on, as far as can be seen.
+    pub(crate) fn sees_a_burst(&self) -> bool {
+        self.governor.in_burst()
+    }
+
     /// How long idle memory may wait to be looked over, ns.
     pub(crate) fn watch_ns(&self) -> u64 {
         self.decay.watch_ns()

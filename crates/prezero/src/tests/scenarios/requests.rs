@@ -4,7 +4,6 @@
 use super::super::fake::{Fake, now};
 use super::super::world::{World, config, holds, is_zero};
 use super::{ANY, SMALL, bytes, order};
-use crate::backing::Anonymous;
 use crate::grow::Grown;
 use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
 use crate::quicklist::{BATCH, SLOTS};
@@ -253,40 +252,4 @@ fn what_lies_on_lists_is_found_before_a_request_is_refused() {
     assert!(is_zero(&world.zone, &block));
     world.zone.free(block);
     world.assert_sound();
-}
-
-#[test]
-fn dbg_bursts() {
-    let world = World::new(200);
-    let mut s: u64 = 88172645463325252;
-    let mut rnd = || {
-        s ^= s << 13;
-        s ^= s >> 7;
-        s ^= s << 17;
-        s
-    };
-    for k in 0..8 {
-        let mut held = Vec::new();
-        for i in 0..6 {
-            let o = 16 + rnd() % 9;
-            let bytes = (1u64 << o) + rnd() % (1 << o);
-            let pages = Zone::<Anonymous>::pages_for(bytes as usize).unwrap();
-            let block = world.zone.plain(pages, ANY).unwrap();
-            let before = world.tally().absent;
-            let touched = (bytes as u32).div_ceil(4096);
-            for n in 0..touched {
-                world.fake().touch(block.first().plus(n));
-            }
-            let t = world.zone.states.tally(block.first(), pages);
-            println!(
-                "burst {k} i {i} pages {pages} at {:?} absent in it {} of {before}",
-                block.first(),
-                t.absent
-            );
-            held.push(block);
-        }
-        for block in held {
-            world.zone.free(block);
-        }
-    }
 }
