@@ -7,8 +7,10 @@
 //! What it keeps to: an inode goes to one client, once; it is fresh, audited and sealed when
 //! it goes; nothing of it stays here; all of what was asked for or nothing.
 
+mod choose;
 mod clients;
 mod grant;
+mod made;
 mod plan;
 mod report;
 mod requests;
@@ -18,36 +20,34 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 
-use prezero::Size;
-
 use crate::audit::{self, Depth, Finding};
+use crate::cgroup::Cgroups;
 use crate::counters::Counters;
-use crate::demand::Demand;
+use crate::demand::{Demand, Keep};
 use crate::host::Host;
 use crate::inode::{self, Kind};
-use crate::protocol::{Answer, Granted, Reason, Report, Request, Want};
+use crate::protocol::{Answer, Backing, Reason};
 use crate::settings::Settings;
-use crate::stock::{Blank, Stock};
-use crate::tenant::{self, Peer, Rank, Tenant};
+use crate::stock::{Blank, Need, Stock};
+use crate::tenant::{Payer, Peer, Rank, Tenant};
 
-use grant::distrust_text;
 pub use plan::{Job, Plan};
 
 /// What the broker needs of an inode.
 pub trait Inode {
     /// Whether all `bytes` are populated and it was never handed out.
-    fn is_fresh(&self, bytes: u64) -> bool;
+    fn is_fresh(&self, bytes: u64, backing: Backing) -> bool;
     /// Reads it.
     fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding;
     /// Cuts it to `bytes`; false: it could not be.
     fn trim(&self, bytes: u64) -> bool;
     /// Makes it a lease, and tells its number; `None`: it cannot be.
-    fn seal(&self) -> Option<u64>;
+    fn seal(&self, backing: Backing) -> Option<u64>;
 }
 
 impl Inode for OwnedFd {
-    fn is_fresh(&self, bytes: u64) -> bool {
-        inode::is_fresh(self.as_fd(), bytes)
+    fn is_fresh(&self, bytes: u64, backing: Backing) -> bool {
+        inode::is_fresh(self.as_fd(), bytes, backing)
     }
 
     fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding {
@@ -58,13 +58,17 @@ impl Inode for OwnedFd {
         inode::trim(self.as_fd(), bytes).is_ok()
     }
 
-    fn seal(&self) -> Option<u64> {
-        inode::seal(self.as_fd()).ok()
+    fn seal(&self, backing: Backing) -> Option<u64> {
+        inode::seal(self.as_fd(), backing).ok()
     }
 }
 
 /// Largest lease, bytes: more than any host has, and sums of many fit 64 bits.
 const LARGEST: u64 = 1 << 44;
+
+/// How long nothing is made for stock after memory was short, or after the kernel had no
+/// page left, ns: reclaim and compaction need seconds.
+const HOLD_OFF_NS: u64 = 10_000_000_000;
 
 /// A connection's number; never used again.
 pub type ClientId = u64;
@@ -90,7 +94,7 @@ struct Wait {
     client: ClientId,
     tag: u32,
     tenant: String,
-    want: Want,
+    need: Need,
     rank: Rank,
     since: u64,
     until: u64,
@@ -102,7 +106,7 @@ struct Held<I> {
     ticket: u64,
     client: ClientId,
     tenant: String,
-    want: Want,
+    need: Need,
     until: u64,
     blank: Blank<I>,
 }
@@ -124,9 +128,12 @@ struct Lease {
 #[derive(Debug)]
 pub struct Broker<I> {
     host: Host,
+    cgroups: Cgroups,
     nodes: Vec<u16>,
     settings: Settings,
     tenants: Vec<Tenant>,
+    /// Cgroups that pay; the first is the broker's own and has no name.
+    payers: Vec<String>,
     clients: BTreeMap<ClientId, Peer>,
     stock: Stock<I>,
     demand: Demand,
@@ -135,13 +142,15 @@ pub struct Broker<I> {
     leases: Vec<Lease>,
     jobs: Vec<Job>,
     /// What could not be made for somebody who waits, and why.
-    failed: Vec<(Want, String)>,
+    failed: Vec<(Need, String)>,
     /// Kinds of which an audit found one that was not zero.
     distrusted: BTreeSet<Kind>,
     /// Bytes a second at which a kind was made of late.
     paces: BTreeMap<Kind, f64>,
     /// Nothing is made for stock before this, ns.
     held_off_until: u64,
+    /// Nor for this payer.
+    held_off: BTreeMap<Payer, u64>,
     numbers: u64,
     /// Sums since the start.
     pub counters: Counters,
@@ -155,8 +164,10 @@ impl<I: Inode> Broker<I> {
         let forget = settings.forget.as_nanos() as u64;
         let mut broker = Broker {
             nodes: host.nodes(),
+            cgroups: Cgroups::new(host.as_ref()),
             host,
             tenants: vec![],
+            payers: vec![String::new()],
             clients: BTreeMap::new(),
             stock: Stock::new(),
             demand: Demand::new(now_ns, forget),
@@ -168,6 +179,7 @@ impl<I: Inode> Broker<I> {
             distrusted: BTreeSet::new(),
             paces: BTreeMap::new(),
             held_off_until: 0,
+            held_off: BTreeMap::new(),
             numbers: 0,
             counters: Counters::default(),
             settings: settings.clone(),
@@ -182,8 +194,37 @@ impl<I: Inode> Broker<I> {
         if self.tenants.is_empty() {
             self.tenants.push(Tenant::only(owner));
         }
-        self.demand.wish(settings.forget.as_nanos() as u64, &settings.stock);
+        let charges: Vec<String> = self.tenants.iter().filter_map(|t| t.charge.clone()).collect();
+        for charge in charges {
+            if !self.payers.contains(&charge) {
+                self.payers.push(charge);
+            }
+        }
+        let wishes: Vec<Keep> = settings
+            .stock
+            .iter()
+            .map(|stocked| {
+                let of = |tenant: &&Tenant| Some(&tenant.name) == stocked.tenant.as_ref();
+                let payer = self.tenants.iter().find(of).map(|tenant| self.payer(tenant));
+                let need = Need { want: stocked.want, payer: payer.unwrap_or_default() };
+                Keep { need, keep: stocked.keep, most: stocked.most }
+            })
+            .collect();
+        self.demand.wish(settings.forget.as_nanos() as u64, &wishes);
         self.settings = settings;
+    }
+
+    /// Who pays for what is made for a tenant.
+    fn payer(&self, tenant: &Tenant) -> Payer {
+        let known = |charge| self.payers.iter().position(|payer| payer == charge);
+        let at = tenant.charge.as_ref().and_then(known).unwrap_or(0);
+        Payer(u16::try_from(at).unwrap_or(0))
+    }
+
+    /// The cgroup of a payer; `None`: the broker's own.
+    pub fn charged(&self, payer: Payer) -> Option<&str> {
+        let cgroup = self.payers.get(usize::from(payer.0))?;
+        (payer != Payer::BROKER).then_some(cgroup)
     }
 
     /// The settings that hold.
@@ -219,10 +260,10 @@ impl<I: Inode> Broker<I> {
             let mut out = Out { client, tag, answer: Answer::Done, inode: None, text: None };
             let tenant = self.tenant(client);
             let checked =
-                tenant.and_then(|tenant| self.check(&wait.want, &tenant).map(|()| tenant));
+                tenant.and_then(|tenant| self.check(&wait.need.want, &tenant).map(|()| tenant));
             out.answer = match checked {
                 Err((reason, text)) => self.no(reason, text),
-                Ok(tenant) => match self.take(&wait.want, tenant.rank) {
+                Ok(tenant) => match self.take(&wait.need, tenant.rank) {
                     Some(blank) => {
                         let waited = now.saturating_sub(wait.since);
                         match self.grant(now, client, &tenant, blank, waited) {
@@ -233,7 +274,7 @@ impl<I: Inode> Broker<I> {
                             Err(answer) => answer,
                         }
                     }
-                    None if wait.until <= now => self.when(now, &wait.want),
+                    None if wait.until <= now => self.when(now, &wait.need),
                     None => {
                         self.waits.push(wait);
                         continue;
@@ -263,9 +304,17 @@ impl<I: Inode> Broker<I> {
         held.chain(self.stock.drain()).collect()
     }
 
-    /// Takes in what an earlier broker made. What is not fresh is dropped.
-    pub fn adopt(&mut self, blank: Blank<I>) -> bool {
-        let fresh = blank.inode.is_fresh(blank.bytes) && self.nodes.contains(&blank.kind.node);
+    /// Takes in what an earlier broker made, and `charged` to that cgroup (`None`: its own).
+    /// What is not fresh is dropped, and what nobody pays for any more.
+    pub fn adopt(&mut self, mut blank: Blank<I>, charged: Option<&str>) -> bool {
+        let payer = match charged {
+            None => Some(0),
+            Some(cgroup) => self.payers.iter().position(|payer| payer == cgroup),
+        };
+        let Some(payer) = payer.and_then(|at| u16::try_from(at).ok()) else { return false };
+        blank.kind.payer = Payer(payer);
+        let fresh = blank.inode.is_fresh(blank.bytes, blank.kind.backing)
+            && self.nodes.contains(&blank.kind.node);
         if fresh {
             self.stock.put(blank);
         }

@@ -8,7 +8,7 @@
 
 use prezero::Bursts;
 
-use crate::protocol::Want;
+use crate::stock::Need;
 
 /// A burst is over when so long nobody asked, ns: longer than a host takes between two
 /// guests that it starts one after the other.
@@ -25,8 +25,9 @@ const MOST_SHELVES: usize = 64;
 /// An operator's wish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keep {
-    /// Inodes of this size, page and node (`None`: the one that the broker chooses).
-    pub want: Want,
+    /// Inodes of this size, page and node (`None`: the one that the broker chooses), for this
+    /// payer.
+    pub need: Need,
     /// At least so many.
     pub keep: u64,
     /// At most so many.
@@ -36,7 +37,7 @@ pub struct Keep {
 /// One size.
 #[derive(Clone, Debug)]
 struct Shelf {
-    want: Want,
+    need: Need,
     keep: u64,
     most: u64,
     /// Bytes asked for since the beginning.
@@ -49,9 +50,9 @@ struct Shelf {
 }
 
 impl Shelf {
-    fn new(want: Want) -> Shelf {
+    fn new(need: Need) -> Shelf {
         Shelf {
-            want,
+            need,
             keep: 0,
             most: u64::MAX,
             asked: 0,
@@ -64,7 +65,7 @@ impl Shelf {
 
     fn target(&self) -> u64 {
         let ahead = self.bursts.largest(self.asked) - self.bursts.arrived(self.asked);
-        let inodes = (ahead + self.want.bytes / 2) / self.want.bytes;
+        let inodes = (ahead + self.need.want.bytes / 2) / self.need.want.bytes;
         (inodes.max(self.keep) + self.owed).min(self.most)
     }
 }
@@ -90,23 +91,23 @@ impl Demand {
             (shelf.keep, shelf.most) = (0, u64::MAX);
         }
         for wish in wishes {
-            let shelf = self.shelf(&wish.want);
+            let shelf = self.shelf(&wish.need);
             (shelf.keep, shelf.most) = (wish.keep, wish.most);
         }
     }
 
     /// Somebody asked for this.
-    pub fn asked(&mut self, now_ns: u64, want: &Want) {
-        let shelf = self.shelf(want);
-        shelf.asked = shelf.asked.saturating_add(want.bytes);
+    pub fn asked(&mut self, now_ns: u64, need: &Need) {
+        let shelf = self.shelf(need);
+        shelf.asked = shelf.asked.saturating_add(need.want.bytes);
         shelf.asked_at = now_ns;
         // Whoever was told to come back has, as far as anybody can tell.
         shelf.owed = shelf.owed.saturating_sub(1);
     }
 
     /// Somebody was told to ask for this again.
-    pub fn owe(&mut self, now_ns: u64, want: &Want) {
-        let shelf = self.shelf(want);
+    pub fn owe(&mut self, now_ns: u64, need: &Need) {
+        let shelf = self.shelf(need);
         shelf.owed = (shelf.owed + 1).min(MOST_OWED);
         shelf.owed_until = now_ns.saturating_add(OWED_NS);
     }
@@ -131,19 +132,19 @@ impl Demand {
     }
 
     /// Each size and how many inodes of it should lie ready, the one asked for last first.
-    pub fn targets(&self) -> impl Iterator<Item = (Want, u64)> {
+    pub fn targets(&self) -> impl Iterator<Item = (Need, u64)> {
         let mut shelves: Vec<_> = self.shelves.iter().collect();
         shelves.sort_by_key(|shelf| std::cmp::Reverse(shelf.asked_at));
-        shelves.into_iter().map(|shelf| (shelf.want, shelf.target()))
+        shelves.into_iter().map(|shelf| (shelf.need, shelf.target()))
     }
 
     /// How many inodes of exactly this should lie ready.
-    pub fn target(&self, want: &Want) -> u64 {
-        self.shelves.iter().find(|shelf| shelf.want == *want).map_or(0, Shelf::target)
+    pub fn target(&self, need: &Need) -> u64 {
+        self.shelves.iter().find(|shelf| shelf.need == *need).map_or(0, Shelf::target)
     }
 
-    fn shelf(&mut self, want: &Want) -> &mut Shelf {
-        let found = self.shelves.iter().position(|shelf| shelf.want == *want);
+    fn shelf(&mut self, need: &Need) -> &mut Shelf {
+        let found = self.shelves.iter().position(|shelf| shelf.need == *need);
         let at = found.unwrap_or_else(|| {
             if self.shelves.len() >= MOST_SHELVES {
                 let learnt = self.shelves.iter().enumerate().filter(|(_, shelf)| shelf.keep == 0);
@@ -151,7 +152,7 @@ impl Demand {
                     self.shelves.swap_remove(oldest);
                 }
             }
-            self.shelves.push(Shelf::new(*want));
+            self.shelves.push(Shelf::new(*need));
             self.shelves.len() - 1
         });
         &mut self.shelves[at]
@@ -165,13 +166,15 @@ fn window(half_ns: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Page;
+    use crate::protocol::{Page, Want};
+    use crate::tenant::Payer;
 
     const S: u64 = 1_000_000_000;
     const HOUR: u64 = 3600 * S;
 
-    fn want(mib: u64) -> Want {
-        Want { bytes: mib << 20, page: Page::Huge, node: Some(0) }
+    fn want(mib: u64) -> Need {
+        let want = Want { bytes: mib << 20, page: Page::Huge, node: Some(0) };
+        Need { want, payer: Payer::BROKER }
     }
 
     #[test]
@@ -213,7 +216,7 @@ mod tests {
     #[test]
     fn a_wish_is_floor_and_ceiling_and_can_be_withdrawn() {
         let mut demand = Demand::new(0, HOUR);
-        demand.wish(HOUR, &[Keep { want: want(2), keep: 1, most: 2 }]);
+        demand.wish(HOUR, &[Keep { need: want(2), keep: 1, most: 2 }]);
         assert_eq!(demand.target(&want(2)), 1);
         (0..9).for_each(|_| demand.asked(0, &want(2)));
         demand.turn(11 * S);
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn who_asks_for_every_size_fills_no_memory_and_drives_out_no_wish() {
         let mut demand = Demand::new(0, HOUR);
-        demand.wish(HOUR, &[Keep { want: want(2), keep: 1, most: 2 }]);
+        demand.wish(HOUR, &[Keep { need: want(2), keep: 1, most: 2 }]);
         for size in 1..1000 {
             demand.asked(size, &want(2 + 2 * size));
         }

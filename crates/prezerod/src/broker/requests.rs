@@ -5,6 +5,7 @@ use prezero::Size;
 use super::grant::distrust_text;
 use super::{Broker, ClientId, Held, Inode, LARGEST, Out, Refusal, Wait};
 use crate::protocol::{Answer, Granted, Reason, Report, Request, Want};
+use crate::stock::Need;
 use crate::tenant::Tenant;
 
 impl<I: Inode> Broker<I> {
@@ -70,22 +71,23 @@ impl<I: Inode> Broker<I> {
             return Err(self.no(Reason::Busy, text.into()));
         }
         self.check(&want, tenant).map_err(|(reason, text)| self.no(reason, text))?;
-        if let Some(blank) = self.take(&want, tenant.rank) {
-            self.demand.asked(now, &want);
+        let need = Need { want, payer: self.payer(tenant) };
+        if let Some(blank) = self.take(&need, tenant.rank) {
+            self.demand.asked(now, &need);
             self.counters.hits += 1;
             return Ok(Some(self.grant(now, client, tenant, blank, 0)?));
         }
-        self.can_make(&want).map_err(|(reason, text)| self.no(reason, text))?;
+        self.can_make(&need).map_err(|(reason, text)| self.no(reason, text))?;
         self.counters.misses += 1;
-        self.demand.asked(now, &want);
+        self.demand.asked(now, &need);
         if wait_ms == 0 {
-            return Err(self.when(now, &want));
+            return Err(self.when(now, &need));
         }
         let wait = u64::from(wait_ms).saturating_mul(1_000_000);
         let longest = self.settings.longest_wait.as_nanos() as u64;
         let until = now.saturating_add(wait.min(longest));
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
-        self.waits.push(Wait { client, tag, tenant, want, rank, since: now, until });
+        self.waits.push(Wait { client, tag, tenant, need, rank, since: now, until });
         // First who is in a hurry, then who came first.
         self.waits.sort_by_key(|wait| (wait.rank, wait.since));
         Ok(None)
@@ -102,8 +104,8 @@ impl<I: Inode> Broker<I> {
             || (Reason::Ticket, format!("no ticket {ticket}; it may be over: reserve again"));
         let mine = |held: &Held<I>| held.client == client && held.ticket == ticket;
         let at = self.held.iter().position(mine).ok_or_else(unknown)?;
-        let Held { want, blank, .. } = self.held.remove(at);
-        let blank = self.ready(blank, &want).ok_or_else(|| distrust_text(&want))?;
+        let Held { need, blank, .. } = self.held.remove(at);
+        let blank = self.ready(blank, &need.want).ok_or_else(|| distrust_text(&need.want))?;
         self.counters.hits += 1;
         self.grant(now, client, tenant, blank, 0).map_err(|_| unknown())
     }
@@ -120,20 +122,21 @@ impl<I: Inode> Broker<I> {
             return self.no(reason, text);
         }
         let reserve = self.kept_back(tenant.rank);
-        let Some(blank) = self.stock.take(&want, reserve) else {
-            if let Err((reason, text)) = self.can_make(&want) {
+        let need = Need { want, payer: self.payer(tenant) };
+        let Some(blank) = self.stock.take(&need, reserve) else {
+            if let Err((reason, text)) = self.can_make(&need) {
                 return self.no(reason, text);
             }
             self.counters.misses += 1;
-            self.demand.asked(now, &want);
-            return self.when(now, &want);
+            self.demand.asked(now, &need);
+            return self.when(now, &need);
         };
-        self.demand.asked(now, &want);
+        self.demand.asked(now, &need);
         let longest = self.settings.longest_hold.as_millis() as u64;
         let hold_ms = u64::from(hold_ms).min(longest);
         let ticket = self.number();
         let (tenant, until) = (tenant.name.clone(), now + hold_ms * 1_000_000);
-        self.held.push(Held { ticket, client, tenant, want, until, blank });
+        self.held.push(Held { ticket, client, tenant, need, until, blank });
         Answer::Reserved { ticket, bytes: want.bytes, hold_ms: hold_ms as u32 }
     }
 
@@ -188,8 +191,9 @@ impl<I: Inode> Broker<I> {
         let Some(quota) = tenant.quota else { return u64::MAX };
         let leased =
             self.leases.iter().filter(|lease| lease.tenant == tenant.name).map(|l| l.bytes);
-        let held = self.held.iter().filter(|held| held.tenant == tenant.name).map(|h| h.want.bytes);
+        let held =
+            self.held.iter().filter(|held| held.tenant == tenant.name).map(|h| h.need.want.bytes);
         let waits = self.waits.iter().filter(|wait| wait.tenant == tenant.name);
-        quota.saturating_sub(leased.chain(held).chain(waits.map(|wait| wait.want.bytes)).sum())
+        quota.saturating_sub(leased.chain(held).chain(waits.map(|wait| wait.need.want.bytes)).sum())
     }
 }
