@@ -203,7 +203,7 @@ fn note(all: &mut Vec<(Way, Vec<f64>)>, way: Way, ms: f64) {
 fn lease_of(backing: Backing) -> Way {
     match backing {
         Backing::Hugetlb => Way::LeaseHugetlb,
-        Backing::Thp => Way::LeaseThp,
+        Backing::Thp | Backing::Tmpfs => Way::LeaseThp,
     }
 }
 

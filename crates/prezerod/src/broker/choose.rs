@@ -33,13 +33,13 @@ impl<I: Inode> Broker<I> {
     pub(super) fn choose(&self, need: &Need) -> Result<Kind, Refusal> {
         let source = self.settings.backing;
         let pool = match source {
-            Source::Auto | Source::Hugetlb => self.from_pool(need),
+            Source::Auto | Source::Hugetlb => self.pooled(need),
             Source::Thp | Source::Tmpfs => Err((Reason::Host, String::new())),
         };
-        let paged = source != Source::Hugetlb && need.want.page == Page::Huge && self.host.thp();
+        let ordinary = source != Source::Hugetlb && need.want.page == Page::Huge && self.host.thp();
         match pool {
             Ok(kind) => Ok(kind),
-            Err(_) if paged => self.from_memory(need),
+            Err(_) if ordinary => self.paged(need),
             Err((_, text)) if text.is_empty() => {
                 let page = need.want.page;
                 let text = format!(
@@ -62,7 +62,7 @@ impl<I: Inode> Broker<I> {
         !self.distrusted.contains(&kind.unpaid())
     }
 
-    fn from_pool(&self, need: &Need) -> Result<Kind, Refusal> {
+    fn pooled(&self, need: &Need) -> Result<Kind, Refusal> {
         let (bytes, page) = (need.want.bytes, need.want.page);
         let free = |node: u16| self.host.pool(node, page).free * page.bytes();
         let kinds = self.kinds(need, Backing::Hugetlb);
@@ -84,7 +84,7 @@ impl<I: Inode> Broker<I> {
         Err((Reason::Host, text))
     }
 
-    fn from_memory(&self, need: &Need) -> Result<Kind, Refusal> {
+    fn paged(&self, need: &Need) -> Result<Kind, Refusal> {
         let bytes = need.want.bytes;
         let backing = match self.settings.backing {
             Source::Tmpfs => Backing::Tmpfs,
