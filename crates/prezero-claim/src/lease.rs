@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::raw;
 use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 
@@ -114,17 +115,15 @@ impl Lease {
             unmap(room, whole);
             return None;
         }
-        let at = std::ptr::with_exposed_provenance_mut::<c_void>(room);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | flags & libc::MAP_POPULATE;
         let file = self.file.as_raw_fd();
         // SAFETY: replaces exactly the room that was made above, which nobody has seen.
-        let map = unsafe { libc::syscall(libc::SYS_mmap, at, whole, protection, flags, file, 0) };
-        if map == -1 {
-            unmap(room, whole);
-            return None;
+        let map = unsafe { raw::mmap(room, whole, protection, flags, file, 0) };
+        match map {
+            Some(map) => self.mapped(map, whole),
+            None => unmap(room, whole),
         }
-        self.mapped(at, whole);
-        Some(at)
+        map
     }
 
     /// The lease is mapped there.
@@ -151,24 +150,22 @@ impl Lease {
 }
 
 /// Room in the address space that begins at a multiple of the page.
-fn room(hint: *mut c_void, len: usize, page: usize) -> Option<usize> {
+fn room(hint: *mut c_void, len: usize, page: usize) -> Option<*mut c_void> {
     let wide = len.checked_add(page)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping wherever the kernel likes.
-    let map = unsafe { libc::syscall(libc::SYS_mmap, hint, wide, libc::PROT_NONE, flags, -1, 0) };
-    if map == -1 {
-        return None;
-    }
-    let (map, first) = (map as usize, (map as usize).next_multiple_of(page));
-    unmap(map, first - map);
-    unmap(first + len, map + wide - first - len);
+    let map = unsafe { raw::mmap(hint, wide, libc::PROT_NONE, flags, -1, 0) }?;
+    let before = map.addr().next_multiple_of(page) - map.addr();
+    let first = map.wrapping_byte_add(before);
+    unmap(map, before);
+    unmap(first.wrapping_byte_add(len), page - before);
     Some(first)
 }
 
 /// Unmaps a part of what `room` has mapped, which nobody has seen.
-fn unmap(at: usize, len: usize) {
+fn unmap(at: *mut c_void, len: usize) {
     if len > 0 {
         // SAFETY: see above.
-        unsafe { libc::syscall(libc::SYS_munmap, at, len) };
+        unsafe { raw::munmap(at, len) };
     }
 }

@@ -21,6 +21,7 @@
 //! two programs of a script nor a restarted one ever share it, or find it dirty.
 
 mod lease;
+mod raw;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -163,11 +164,9 @@ pub unsafe extern "C" fn mmap(
         }
     }
     // SAFETY: the kernel is asked what we were asked, by our caller's leave.
-    let map = unsafe { libc::syscall(libc::SYS_mmap, at, len, protection, flags, file, offset) };
-    if map == -1 {
+    let Some(map) = (unsafe { raw::mmap(at, len, protection, flags, file, offset) }) else {
         return MAP_FAILED;
-    }
-    let map = std::ptr::with_exposed_provenance_mut(map as usize);
+    };
     if sharing == MAP_SHARED
         && file >= 0
         && let Some(lease) = lease()
@@ -200,7 +199,7 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     // The program does not know that its memory came in larger pages than it asked for.
     let len = lease().map_or(len, |lease| lease.unmapped(at, len));
     // SAFETY: as our caller was told; rounded up only where the rest is part of the same map.
-    unsafe { libc::syscall(libc::SYS_munmap, at, len) as c_int }
+    unsafe { raw::munmap(at, len) }
 }
 
 /// # Safety
@@ -215,7 +214,7 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) ->
         );
     }
     // SAFETY: the kernel is asked what we were asked, by our caller's leave.
-    unsafe { libc::syscall(libc::SYS_madvise, at, len, advice) as c_int }
+    unsafe { raw::madvise(at, len, advice) }
 }
 
 static PRIVATE: OnceLock<()> = OnceLock::new();

@@ -111,7 +111,7 @@ impl Claim {
             println!("{}", described(&lease));
             return Ok(());
         };
-        traps::look(name, arguments).map_err(Failure::Trap)?;
+        traps::look(name, arguments, self.size).map_err(Failure::Trap)?;
         let path = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
         let Err(failure) = self.exec(name, &path, arguments);
         Err(failure)

@@ -5,13 +5,15 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use prezero::Size;
+
 /// Refuses what would cost more than no lease.
-pub fn look(name: &OsStr, arguments: &[OsString]) -> Result<(), String> {
+pub fn look(name: &OsStr, arguments: &[OsString], lease: Size) -> Result<(), String> {
     let words: Vec<Cow<'_, str>> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     let program = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
     qemu(&words)?;
     if program == "java" {
-        java(&words)?;
+        java(&words, lease)?;
     }
     Ok(())
 }
@@ -32,8 +34,14 @@ fn qemu(words: &[Cow<'_, str>]) -> Result<(), String> {
     Ok(())
 }
 
-/// A JVM that is not told where to put its heap never asks for the lease.
-fn java(words: &[Cow<'_, str>]) -> Result<(), String> {
+/// A JVM that is not told where to put its heap never asks for the lease, and one that wants a
+/// larger heap than the lease does not start.
+fn java(words: &[Cow<'_, str>], lease: Size) -> Result<(), String> {
+    let heap = words.iter().rev().find_map(|word| word.strip_prefix("-Xmx"));
+    let heap = heap.and_then(|heap| heap.to_uppercase().parse::<Size>().ok());
+    if let Some(heap) = heap.filter(|heap| heap.0 > lease.0) {
+        return Err(format!("java: a heap of {heap} does not fit into {lease}; lease {heap}"));
+    }
     if words.iter().any(|word| word.starts_with("-XX:AllocateHeapAt=")) {
         return Ok(());
     }
@@ -47,7 +55,7 @@ mod tests {
 
     fn refusal(program: &str, words: &[&str]) -> Option<String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        look(OsStr::new(program), &words).err()
+        look(OsStr::new(program), &words, Size(1 << 30)).err()
     }
 
     #[test]
@@ -69,6 +77,7 @@ mod tests {
         let heap = "-XX:AllocateHeapAt=/tmp";
         assert!(refusal("/usr/bin/java", &["-Xmx1g", "T"]).unwrap().contains(heap));
         assert_eq!(refusal("java", &["-Xmx1g", heap, "T"]), None);
+        assert!(refusal("java", &["-Xmx1025m", heap, "T"]).unwrap().contains("lease 1025M"));
         assert_eq!(refusal("sh", &["-c", "java"]), None);
     }
 }
