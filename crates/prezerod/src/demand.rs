@@ -3,8 +3,9 @@
 //! Each size that is asked for has a shelf. Leases come in bursts (a host starts its guests,
 //! a batch its workers); a stock as large as the largest burst of late serves the next one
 //! whole, and while one goes on, what is left of it. What nobody asks for fades, until half
-//! an inode is expected: then it is let go. An operator's `keep` is the floor, `most` the
-//! ceiling. Told the time; reads no clock.
+//! an inode is expected: then it is let go. What an hour of the day used to ask for lies ready
+//! from ten minutes before that hour. An operator's `keep` is the floor, `most` the
+//! ceiling. Told the time and the minute of the day (UTC); reads no clock.
 
 use prezero::Bursts;
 
@@ -21,6 +22,11 @@ const MOST_OWED: u64 = 8;
 /// Most sizes that are remembered: a client that asks for all sizes must not fill the memory
 /// of the broker nor the host's.
 const MOST_SHELVES: usize = 64;
+
+/// How long before an hour of the day what it used to ask for is made, minutes.
+const LEAD: u16 = 10;
+const HOURS: usize = 24;
+const DAY: u16 = 60 * HOURS as u16;
 
 /// An operator's wish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +53,11 @@ struct Shelf {
     /// Inodes that clients were told to come back for, and until when they are expected, ns.
     owed: u64,
     owed_until: u64,
+    /// What each hour of the day asked for at once, bytes: halfway between what it did before
+    /// and the largest burst of the last time.
+    hours: [u64; HOURS],
+    /// The largest burst of this hour so far.
+    this_hour: u64,
 }
 
 impl Shelf {
@@ -60,11 +71,16 @@ impl Shelf {
             bursts: Bursts::default(),
             owed: 0,
             owed_until: 0,
+            hours: [0; HOURS],
+            this_hour: 0,
         }
     }
 
-    fn target(&self) -> u64 {
-        let ahead = self.bursts.largest(self.asked) - self.bursts.arrived(self.asked);
+    /// `minute` of the day.
+    fn target(&self, minute: u16) -> u64 {
+        let arrived = self.bursts.arrived(self.asked);
+        let soon = self.hours[hour(minute)].max(self.hours[hour(minute + LEAD)]);
+        let ahead = self.bursts.largest(self.asked).max(soon).saturating_sub(arrived);
         let inodes = (ahead + self.need.want.bytes / 2) / self.need.want.bytes;
         (inodes.max(self.keep) + self.owed).min(self.most)
     }
@@ -76,12 +92,14 @@ pub struct Demand {
     shelves: Vec<Shelf>,
     window_ns: u64,
     window_began: u64,
+    minute: u16,
 }
 
 impl Demand {
     /// Nothing is known; half of what will be is forgotten in `half_ns`.
     pub fn new(now_ns: u64, half_ns: u64) -> Demand {
-        Demand { shelves: Vec::new(), window_ns: window(half_ns), window_began: now_ns }
+        let window_ns = window(half_ns);
+        Demand { shelves: Vec::new(), window_ns, window_began: now_ns, minute: 0 }
     }
 
     /// The operator's wishes, in place of those before; what was learnt stays.
@@ -112,9 +130,16 @@ impl Demand {
         shelf.owed_until = now_ns.saturating_add(OWED_NS);
     }
 
-    /// Ends bursts and windows that are over.
-    pub fn turn(&mut self, now_ns: u64) {
+    /// Ends bursts, windows and hours that are over. It is this `minute` of the day.
+    pub fn turn(&mut self, now_ns: u64, minute: u16) {
+        let (before, minute) = (hour(self.minute), minute % DAY);
+        self.minute = minute;
         for shelf in &mut self.shelves {
+            shelf.this_hour = shelf.this_hour.max(shelf.bursts.arrived(shelf.asked));
+            if before != hour(minute) {
+                let seen = std::mem::take(&mut shelf.this_hour);
+                shelf.hours[before] = shelf.hours[before].midpoint(seen);
+            }
             let quiet = now_ns.saturating_sub(shelf.asked_at) > QUIET_NS;
             if quiet && shelf.bursts.arrived(shelf.asked) > 0 {
                 shelf.bursts.end(shelf.asked);
@@ -135,12 +160,12 @@ impl Demand {
     pub fn targets(&self) -> impl Iterator<Item = (Need, u64)> {
         let mut shelves: Vec<_> = self.shelves.iter().collect();
         shelves.sort_by_key(|shelf| std::cmp::Reverse(shelf.asked_at));
-        shelves.into_iter().map(|shelf| (shelf.need, shelf.target()))
+        shelves.into_iter().map(|shelf| (shelf.need, shelf.target(self.minute)))
     }
 
     /// How many inodes of exactly this should lie ready.
     pub fn target(&self, need: &Need) -> u64 {
-        self.shelves.iter().find(|shelf| shelf.need == *need).map_or(0, Shelf::target)
+        self.shelves.iter().find(|shelf| shelf.need == *need).map_or(0, |s| s.target(self.minute))
     }
 
     fn shelf(&mut self, need: &Need) -> &mut Shelf {
@@ -157,6 +182,10 @@ impl Demand {
         });
         &mut self.shelves[at]
     }
+}
+
+fn hour(minute: u16) -> usize {
+    usize::from(minute % DAY / 60)
 }
 
 fn window(half_ns: u64) -> u64 {
@@ -180,7 +209,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_that_nobody_asked_for() {
         let mut demand = Demand::new(0, HOUR);
-        demand.turn(HOUR);
+        demand.turn(HOUR, 0);
         assert_eq!(demand.targets().count(), 0);
         assert_eq!(demand.target(&want(4)), 0);
     }
@@ -190,13 +219,13 @@ mod tests {
         let mut demand = Demand::new(0, HOUR);
         for second in 0..4 {
             demand.asked(second * S, &want(4096));
-            demand.turn(second * S);
+            demand.turn(second * S, 0);
         }
         assert_eq!(demand.target(&want(4096)), 0, "the first burst may go on, but how long?");
-        demand.turn(20 * S);
+        demand.turn(20 * S, 0);
         assert_eq!(demand.target(&want(4096)), 4);
         demand.asked(21 * S, &want(4096));
-        demand.turn(21 * S);
+        demand.turn(21 * S, 0);
         assert_eq!(demand.target(&want(4096)), 3);
     }
 
@@ -204,10 +233,10 @@ mod tests {
     fn what_is_no_longer_asked_for_is_let_go() {
         let mut demand = Demand::new(0, HOUR);
         (0..4).for_each(|_| demand.asked(0, &want(64)));
-        demand.turn(11 * S);
+        demand.turn(11 * S, 0);
         let mut kept = vec![];
         for hour in 1..=5 {
-            demand.turn(hour * HOUR);
+            demand.turn(hour * HOUR, 0);
             kept.push(demand.target(&want(64)));
         }
         assert_eq!(kept, [2, 1, 0, 0, 0]);
@@ -219,7 +248,7 @@ mod tests {
         demand.wish(HOUR, &[Keep { need: want(2), keep: 1, most: 2 }]);
         assert_eq!(demand.target(&want(2)), 1);
         (0..9).for_each(|_| demand.asked(0, &want(2)));
-        demand.turn(11 * S);
+        demand.turn(11 * S, 0);
         assert_eq!(demand.target(&want(2)), 2);
         demand.wish(HOUR, &[]);
         assert_eq!(demand.target(&want(2)), 9);
@@ -234,7 +263,7 @@ mod tests {
         demand.asked(S, &want(64));
         assert_eq!(demand.target(&want(64)), 0);
         demand.owe(S, &want(64));
-        demand.turn(2 * S + OWED_NS);
+        demand.turn(2 * S + OWED_NS, 0);
         assert_eq!(demand.target(&want(64)), 2, "what two asked for, and nobody is expected");
     }
 
@@ -247,5 +276,36 @@ mod tests {
         }
         assert_eq!(demand.targets().count(), MOST_SHELVES);
         assert_eq!(demand.target(&want(2)), 1);
+    }
+
+    #[test]
+    fn what_an_hour_used_to_ask_for_lies_ready_before_it_and_only_then() {
+        const MINUTE: u64 = 60 * S;
+        let mut demand = Demand::new(0, HOUR);
+        let minutes = 5 * u64::from(DAY);
+        let mut targets = vec![];
+        for at in 0..minutes {
+            let (day, minute) = (at / u64::from(DAY), (at % u64::from(DAY)) as u16);
+            // Each day but the last, at 9:05, four at once.
+            if minute == 9 * 60 + 5 && day < 4 {
+                (0..4).for_each(|_| demand.asked(at * MINUTE, &want(64)));
+            }
+            demand.turn(at * MINUTE, minute);
+            if [8 * 60, 8 * 60 + 50, 9 * 60 + 4, 9 * 60 + 6, 20 * 60].contains(&minute) {
+                targets.push(demand.target(&want(64)));
+            }
+        }
+        let days: Vec<_> = targets.chunks(5).collect();
+        // 8:00, 8:50, 9:04, after the burst, evening.
+        assert_eq!(days[0], [0, 0, 0, 4, 0], "nothing is known on the first day");
+        assert_eq!(days[1], [0, 2, 2, 4, 0]);
+        assert_eq!(days[2], [0, 3, 3, 4, 0]);
+        assert_eq!(days[3], [0, 4, 4, 4, 0]);
+        assert_eq!(days[4], [0, 4, 4, 4, 0], "nobody came");
+        for at in minutes..minutes + 4 * u64::from(DAY) {
+            demand.turn(at * MINUTE, (at % u64::from(DAY)) as u16);
+        }
+        demand.turn((minutes + 4 * u64::from(DAY)) * MINUTE, 9 * 60);
+        assert_eq!(demand.target(&want(64)), 0, "nor since, and it is forgotten");
     }
 }

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prezero::pressure::Pressure;
 use prezero_sys::thread;
@@ -249,7 +249,7 @@ impl Server {
             self.deliver(out);
         }
         let memory = self.pressure.sample(now).memory;
-        let plan = self.broker.plan(now, memory);
+        let plan = self.broker.plan(now, minute_of_day(), memory);
         for out in plan.outs {
             self.deliver(out);
         }
@@ -311,6 +311,12 @@ impl Server {
         self.listener.close();
         self.http.close();
     }
+}
+
+/// By the wall clock, UTC.
+fn minute_of_day() -> u16 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs() / 60 % (24 * 60)) as u16
 }
 
 /// Settings of the file, or the standard ones.

@@ -49,8 +49,9 @@ pub struct Plan<I> {
 
 impl<I: Inode> Broker<I> {
     /// Looks at everything: lets go what nobody needs, says what to make.
-    pub fn plan(&mut self, now: u64, memory: Memory) -> Plan<I> {
-        self.demand.turn(now);
+    /// It is this `minute` of the day.
+    pub fn plan(&mut self, now: u64, minute: u16, memory: Memory) -> Plan<I> {
+        self.demand.turn(now, minute);
         let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![] };
         if memory == Memory::Tight {
             self.held_off_until = now + HOLD_OFF_NS;

@@ -95,7 +95,7 @@ impl Rig {
     }
 
     fn plan(&mut self, memory: Memory) -> Plan<Fake> {
-        self.broker.plan(self.now, memory)
+        self.broker.plan(self.now, 0, memory)
     }
 
     fn made(&mut self, job: &Job) {
