@@ -15,7 +15,7 @@ use crate::library::{self, LibraryError};
 use crate::program::{self, Missing};
 use prezero::Size;
 use prezerod::client::{Client, ClientError, Lease, socket_path};
-use prezerod::protocol::{Page, Want};
+use prezerod::protocol::{Charged, Page, Want};
 
 mod handed;
 mod traps;
@@ -164,14 +164,19 @@ fn refused(path: &Path, error: io::Error) -> Failure {
 fn described(lease: &Lease) -> String {
     let granted = &lease.granted;
     format!(
-        "{} in {} pages ({}) on node {}: waited {:.3} ms, zeroed {:.1} s before for {:.0} ms of CPU time; given back",
+        "{} in {} pages ({}) on node {}: waited {:.3} ms, zeroed {:.1} s before for {:.0} ms of CPU time, \
+         charged to {}; given back",
         Size(granted.bytes as usize),
         granted.page,
         granted.backing.name(),
         granted.node,
         granted.waited_ns as f64 / 1e6,
         granted.age_ns as f64 / 1e9,
-        granted.cost_ns as f64 / 1e6
+        granted.cost_ns as f64 / 1e6,
+        match granted.charged {
+            Charged::Broker => "the broker's cgroup",
+            Charged::Tenant => "the tenant's cgroup",
+        }
     )
 }
 

@@ -8,8 +8,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::filler::{Done, Outcome, Pace};
-use crate::protocol::{Backing, Page, Report, Request, Want};
+use crate::protocol::{Backing, Charged, Page, Report, Request, Want};
 use crate::settings::Stocked;
+
+mod payers;
 
 const MIB: u64 = 1 << 20;
 const S: u64 = 1_000_000_000;
