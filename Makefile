@@ -12,7 +12,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## build prezero, prezerod and libprezero.so
+build: ## build prezero, prezerod and their libraries
 	$(CARGO) build --release
 
 demo: build $(PYTHON) ## run a NumPy program without and with prezero
@@ -25,6 +25,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
 	PYTHON=$(CURDIR)/$(PYTHON) tests/programs.sh $(BIN)
 	tests/claim.sh target/release
+	tests/systemd.sh target/release
 
 bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, on a quiet machine)
 	$(BIN) bench grid --idle all
@@ -46,6 +47,7 @@ setup: ## Debian packages that tests and benchmarks use (asks for root)
 install: build ## install into PREFIX (/usr/local)
 	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
 	install -Dm755 target/release/libprezero.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero.so
+	install -Dm755 target/release/libprezero_claim.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero_claim.so
 	install -Dm644 crates/prezero-preload/include/prezero.h $(DESTDIR)$(PREFIX)/include/prezero.h
 	install -Dm755 target/release/prezerod $(DESTDIR)$(PREFIX)/bin/prezerod
 	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h

@@ -8,6 +8,7 @@ export PREZERO_SOCKET="$dir/prezerod.sock"
 broker=
 client=
 finish() {
+    umount "$dir/huge" 2>/dev/null || true
     for process in $client $broker; do kill "$process" 2>/dev/null || true; done
     rm -rf "$dir"
 }
@@ -65,6 +66,160 @@ PYTHON
     wait "$client" 2>/dev/null || true
     client=
     echo "claim: memcached: good"
+fi
+
+link="$dir/memory"
+"$bin/prezero" claim 64M --path "$link" -- sh -c 'test "$1" = "$2" && cmp -n 67108864 "$1" /dev/zero &&
+    test "$(readlink "$1")" = "/proc/$$/fd/$PREZERO_LEASE_FD"' sh '{lease}' "$link" || fail "a lease by path"
+[ -L "$link" ] && [ ! -e "$link" ] || fail "the path leads somewhere after the program's end"
+"$bin/prezero" claim 64M --path "$link" -- test -s "$link" || fail "a path that an earlier program left"
+if "$bin/prezero" claim 64M --path "$dir/log" -- true 2>"$dir/no"; then fail "--path over a file"; fi
+grep -q 'exists' "$dir/no" || fail "no reason for --path over a file: $(cat "$dir/no")"
+if "$bin/prezero" claim 4M --page-size 4K -- true 2>"$dir/no"; then fail "small pages"; fi
+grep -q 'costs its client more' "$dir/no" || fail "no reason against small pages: $(cat "$dir/no")"
+echo "claim: by path: good"
+
+python=$(command -v python3)
+# Two mappings as PostgreSQL makes them: one gets the lease, the other the kernel's memory, and a
+# child started later nothing. What is known to go wrong is said.
+"$bin/prezero" claim 64M --preload -- "$python" - "$python" <<'PYTHON' 2>"$dir/said2" || fail "--preload: $(cat "$dir/said2")"
+import ctypes, mmap, os, subprocess, sys
+def maps():
+    return sum("memfd:prezero" in line for line in open("/proc/self/maps"))
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+size, shared = 60 << 20, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+def private():
+    return libc.mmap(None, 2 << 20, 3, mmap.MAP_PRIVATE, int(os.environ["PREZERO_LEASE_FD"]), 0)
+assert maps() == 0
+libc.mmap(None, 2 << 20, 3, shared, -1, 0)
+libc.mmap(None, size, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+libc.mmap(None, 128 << 20, 3, shared, -1, 0)
+assert maps() == 0, "too small, private, or too large, and yet it was the lease"
+first = libc.mmap(None, size + 12345, 3, shared, -1, 0)
+assert maps() == 1 and first % (2 << 20) == 0
+memory = (ctypes.c_char * size).from_address(first)
+assert bytes(memory) == bytes(size)
+memory[0] = b"x"
+second = libc.mmap(None, size, 3, shared, -1, 0)
+assert maps() == 1 and (ctypes.c_char * size).from_address(second)[0] == b"\0", "leased twice"
+# A child of a fork shares it, a program that is started does not have it.
+if os.fork() == 0:
+    os._exit(0 if memory[0] == b"x" else 1)
+assert os.wait()[1] == 0
+held = subprocess.run([sys.argv[1], "-c", "import os; os.fstat(int(os.environ['PREZERO_LEASE_FD']))"],
+                      close_fds=False, stderr=subprocess.DEVNULL)
+assert held.returncode != 0, "a program that is started holds the lease"
+copy = private()
+assert libc.madvise(first, 2 << 20, 4) == 0 and memory[0] == b"x"
+assert libc.munmap(copy, 2 << 20) == 0 and libc.munmap(first, size + 12345) == 0 and maps() == 0
+PYTHON
+grep -q 'mapped privately' "$dir/said2" || fail "no warning of a private mapping"
+grep -q 'MADV_DONTNEED on the lease' "$dir/said2" || fail "no warning of MADV_DONTNEED"
+grep -q 'lease more: prezero claim 128M' "$dir/said2" || fail "no word of a lease that is too small"
+# Of two programs of a script the first has the lease; the second must not find it dirty.
+"$bin/prezero" claim 64M --preload -- sh -c '
+    for expected in 1 0; do
+        "$1" -c "
+import mmap, sys
+memory = mmap.mmap(-1, 64 << 20, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+mine = sum(\"memfd:prezero\" in line for line in open(\"/proc/self/maps\"))
+assert mine == int(sys.argv[1]), mine
+assert memory[:] == bytes(64 << 20), \"dirty\"
+memory[:5] = b\"dirty\"" $expected || exit 1
+    done' sh "$python" || fail "one lease for two programs"
+echo "claim: --preload: good"
+
+if command -v java >/dev/null && command -v javac >/dev/null; then
+    cat >"$dir/Heap.java" <<'JAVA'
+import java.nio.file.*;
+class Heap {
+    public static void main(String[] a) throws Exception {
+        byte[][] all = new byte[100][];
+        for (int i = 0; i < all.length; i++) {
+            all[i] = new byte[1 << 20];
+            for (byte b : all[i]) if (b != 0) throw new Error("dirty");
+        }
+        long leased = Files.lines(Path.of("/proc/self/maps")).filter(l -> l.contains("memfd:prezero")).count();
+        if (leased == 0) throw new Error("the heap is not the lease");
+    }
+}
+JAVA
+    javac -d "$dir" "$dir/Heap.java" || fail "javac"
+    for collector in Parallel G1 Serial; do
+        "$bin/prezero" claim 256M --preload -- java "-XX:+Use${collector}GC" -Xms256m -Xmx256m \
+            -XX:+AlwaysPreTouch -XX:AllocateHeapAt=/tmp -cp "$dir" Heap >>"$dir/log" 2>&1 || fail "JVM, $collector"
+    done
+    if "$bin/prezero" claim 256M --preload -- java -Xmx300m -XX:AllocateHeapAt=/tmp -cp "$dir" Heap 2>"$dir/no"; then
+        fail "a heap that is larger than its lease"
+    fi
+    grep -q 'lease 300M' "$dir/no" || fail "no mend for a large heap: $(cat "$dir/no")"
+    echo "claim: JVM: good"
+fi
+
+postgres=$(ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | tail -n 1)
+as=
+[ "$(id -u)" -ne 0 ] || as="setpriv --reuid=postgres --regid=postgres --clear-groups"
+if [ -n "$postgres" ] && { [ -z "$as" ] || getent passwd postgres >/dev/null; }; then
+    tools=$(dirname "$postgres")
+    mkdir "$dir/pg"
+    chmod 711 "$dir"
+    [ -z "$as" ] || chown postgres "$dir/pg"
+    $as "$tools/initdb" -D "$dir/pg/data" -A trust -U postgres >>"$dir/log" 2>&1 || fail "initdb"
+    # shellcheck disable=SC2086 # $as is words
+    "$bin/prezero" claim 256M --preload -- $as "$postgres" -D "$dir/pg/data" -k "$dir/pg" -h '' \
+        -c shared_buffers=200MB -c huge_pages=try >>"$dir/log" 2>&1 &
+    client=$!
+    sql() { $as "$tools/psql" -h "$dir/pg" -U postgres -AtXc "$1" 2>>"$dir/log"; }
+    $as "$tools/pg_isready" -h "$dir/pg" -t 30 >/dev/null || true
+    for _ in $(seq 300); do $as "$tools/pg_isready" -qh "$dir/pg" && break; sleep 0.1; done
+    sum=$(sql 'CREATE TABLE t AS SELECT generate_series(1, 300000) n; SELECT sum(n) FROM t' | tail -n 1)
+    [ "$sum" = 45000150000 ] || fail "PostgreSQL: $sum"
+    grep -q memfd:prezero "/proc/$client/maps" || fail "PostgreSQL's shared memory is not the lease"
+    # A backend that is killed: the server makes its shared memory anew, and not from the used lease.
+    backend=$(sql 'SELECT pg_backend_pid()')
+    child=$(sed 's/ .*//' "/proc/$client/task/$client/children")
+    [ -n "$backend" ] && kill -KILL "$child"
+    for _ in $(seq 300); do [ "$(sql 'SELECT sum(n) FROM t')" = 45000150000 ] && break; sleep 0.1; done
+    [ "$(sql 'SELECT sum(n) FROM t')" = 45000150000 ] || fail "PostgreSQL does not recover"
+    if grep -q memfd:prezero "/proc/$client/maps"; then fail "PostgreSQL took a used lease again"; fi
+    kill -INT "$client"
+    wait "$client" 2>/dev/null || true
+    client=
+    echo "claim: PostgreSQL: good"
+fi
+
+pool=/proc/sys/vm/nr_hugepages
+if command -v dpdk-testpmd >/dev/null && [ "$(id -u)" -eq 0 ] && [ -w "$pool" ]; then
+    before=$(cat "$pool")
+    mkdir "$dir/huge"
+    if echo $((before + 128)) >"$pool" && [ "$(cat "$pool")" -ge $((before + 128)) ] &&
+        mount -t hugetlbfs -o pagesize=2M none "$dir/huge" 2>>"$dir/log"; then
+        "$bin/prezero" place dpdk 200M --dir "$dir/huge" >>"$dir/log" || fail "place dpdk"
+        # shellcheck disable=SC2012 # names of our own
+        [ "$(ls "$dir/huge" | wc -l)" -eq 100 ] || fail "place dpdk: files"
+        cat "$dir"/huge/rtemap_* | cmp -n 209715200 - /dev/zero || fail "place dpdk: not zero"
+        inodes=$(ls -i "$dir/huge" | sort)
+        if "$bin/prezero" place dpdk 2M --dir "$dir/huge" 2>"$dir/no"; then fail "place over used files"; fi
+        grep -q 'rm ' "$dir/no" || fail "no mend for used files"
+        (echo start; echo stop; echo quit) | timeout 60 dpdk-testpmd --no-pci --no-telemetry --lcores '0@0,1@0' \
+            --huge-dir "$dir/huge" --huge-unlink=never --file-prefix rte -m 200 --vdev=net_null0 \
+            -- -i --total-num-mbufs=4096 >"$dir/pmd" 2>&1 || true
+        grep -q '^Bye' "$dir/pmd" || fail "testpmd: $(tail -n 3 "$dir/pmd")"
+        [ "$(ls -i "$dir/huge" | sort)" = "$inodes" ] || fail "testpmd made pages of its own"
+        [ "$(cat "$dir"/huge/rtemap_* | tr -d '\0' | head -c 1 | wc -c)" -eq 1 ] || fail "testpmd used none of them"
+        rm "$dir"/huge/rtemap_*
+        if "$bin/prezero" place dpdk 100G --dir "$dir/huge" 2>"$dir/no"; then fail "place more than there is"; fi
+        [ -z "$(ls "$dir/huge")" ] || fail "place left a part"
+        echo "claim: DPDK: good"
+    else
+        echo "claim: left out: DPDK, no 256M of hugetlb pages can be had here"
+    fi
+    umount "$dir/huge" 2>/dev/null || true
+    echo "$before" >"$pool"
 fi
 
 if command -v qemu-system-x86_64 >/dev/null; then

@@ -12,7 +12,8 @@ install gcc libc6-dev make git python3 python3-venv gzip xz-utils \
     libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4
 # What `prezero bench real` runs; its Python programs need numpy, scipy and pandas besides.
 install g++ nodejs ripgrep sqlite3
-# What `prezero claim` is tried with; QEMU too where it is installed.
-install memcached
+# What `prezero claim` and `place` are tried with; QEMU too where it is installed. tests/systemd.sh
+# runs the systemd that is there.
+install memcached openjdk-17-jdk-headless postgresql-15 dpdk-dev systemd
 # CPython's own tests come in a package named after the version.
 install "libpython$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite"

@@ -22,11 +22,12 @@ GIANT = 1 << 30
 ANY_NODE = -1
 REASONS = {1: "malformed", 2: "size", 3: "node", 4: "host", 5: "denied", 6: "quota", 7: "busy",
            8: "empty", 9: "pressure", 10: "audit", 11: "ticket", 12: "kernel"}
-BACKINGS = {1: "hugetlb", 2: "thp"}
+BACKINGS = {1: "hugetlb", 2: "thp", 3: "tmpfs"}
+CHARGED = {1: "broker", 2: "tenant"}
 
 _HEADER = struct.Struct("<2sBBI")
 _WANT = struct.Struct("<QQiI")
-_GRANTED = struct.Struct("<QQQiIQQQQ")
+_GRANTED = struct.Struct("<QQQiIQQQQI")
 _AVAILABLE = struct.Struct("<QQQQQ")
 _UNKNOWN = (1 << 64) - 1
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
@@ -55,14 +56,15 @@ class Lease:
 
     def __init__(self, fd, fields):
         (self.number, self.bytes, self.page, self.node, backing, self.inode,
-         age, cost, waited) = fields
+         age, cost, waited, charged) = fields
         self.fd = fd
         self.backing = BACKINGS.get(backing, str(backing))
+        self.charged = CHARGED.get(charged, str(charged))
         self.age, self.cost, self.waited = age / 1e9, cost / 1e9, waited / 1e9
         stat = os.fstat(fd)
         if stat.st_size != self.bytes or stat.st_ino != self.inode:
             raise OSError("the lease is not as granted: another file came with it")
-        if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+        if self.backing != "tmpfs" and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise OSError("the lease is not as granted: its size is not sealed")
 
     @property

@@ -6,19 +6,21 @@
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
+use crate::library::{self, LibraryError};
+use crate::program::{self, Missing};
 use prezero::Size;
 use prezerod::client::{Client, ClientError, Lease, socket_path};
-use prezerod::protocol::{Page, Want};
-use rustix::io::{FdFlags, fcntl_setfd};
+use prezerod::protocol::{Charged, Page, Want};
 
-use crate::program::{self, Missing};
+mod handed;
+mod traps;
+
+pub use handed::Handed;
 
 /// What stands for the lease's path.
 const PLACE: &str = "{lease}";
@@ -31,6 +33,8 @@ const PLACE: &str = "{lease}";
     QEMU: prezero claim 4G -- qemu-system-x86_64 -m 4G \
     -object memory-backend-file,id=m,size=4G,mem-path={lease},share=on -machine memory-backend=m ...\n\
     memcached: prezero claim 1G -- memcached -m 1024 -e {lease}\n\
+    JVM: prezero claim 4G --preload -- java -Xms4g -Xmx4g -XX:AllocateHeapAt=/tmp ...\n\
+    PostgreSQL: prezero claim 1200M --preload -- postgres -D DIR -c shared_buffers=1GB\n\
     Exit status: the program's own; 125 no lease, 126 PROGRAM cannot run, 127 no such PROGRAM."
 )]
 pub struct Claim {
@@ -49,6 +53,14 @@ pub struct Claim {
     /// Socket of prezerod [the user's own, or /run/prezero/prezerod.sock]
     #[arg(long, value_name = "PATH", env = "PREZERO_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
+    /// Make FILE a path of the memory too, for programs with a path of their own; {lease} is FILE
+    /// then. It is a link that leads nowhere once the program has ended
+    #[arg(long, value_name = "FILE")]
+    path: Option<PathBuf>,
+    /// For programs that take no path, a JVM with `-XX:AllocateHeapAt=DIR` or `PostgreSQL`: preload
+    /// a library that answers their request for shared memory with the lease
+    #[arg(long)]
+    preload: bool,
     /// The program and its arguments; without one the lease is described and given back
     #[arg(trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
     command: Vec<OsString>,
@@ -69,6 +81,12 @@ pub enum Failure {
     /// There is no such program, or it is not one.
     #[error("{0}")]
     Program(Missing),
+    /// The library is not there.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The link could not be made.
+    #[error("--path {path}: {1}", path = .0.display())]
+    Path(PathBuf, String),
     /// The kernel refused.
     #[error("{path}: {1}", path = .0.display())]
     Exec(PathBuf, io::Error),
@@ -93,7 +111,7 @@ impl Claim {
             println!("{}", described(&lease));
             return Ok(());
         };
-        trap(arguments).map_err(Failure::Trap)?;
+        traps::look(name, arguments, self.size).map_err(Failure::Trap)?;
         let path = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
         let Err(failure) = self.exec(name, &path, arguments);
         Err(failure)
@@ -105,23 +123,31 @@ impl Claim {
         path: &Path,
         arguments: &[OsString],
     ) -> Result<Infallible, Failure> {
+        let preload = if self.preload {
+            let library = library::find(library::CLAIM)?;
+            Some(library::in_front_of(&library, std::env::var_os("LD_PRELOAD"))?)
+        } else {
+            None
+        };
         let lease = self.lease()?;
-        let refused = |error| Failure::Exec(path.to_owned(), error);
-        fcntl_setfd(&lease.file, FdFlags::empty()).map_err(|error| refused(error.into()))?;
-        let number = lease.file.as_raw_fd();
-        let place = format!("/proc/self/fd/{number}");
-        let error = Command::new(path)
-            .arg0(name)
-            .args(arguments.iter().map(|argument| replaced(argument, &place)))
-            .env("PREZERO_LEASE_FD", number.to_string())
-            .env("PREZERO_LEASE_BYTES", lease.granted.bytes.to_string())
-            .exec();
-        Err(refused(error))
+        let mut handed = Handed::over(&lease).map_err(|error| refused(path, error))?;
+        if let Some(link) = &self.path {
+            handed.link(link).map_err(|what| Failure::Path(link.clone(), what))?;
+        }
+        let mut command = handed.command(path);
+        command.arg0(name).args(arguments.iter().map(|argument| replaced(argument, &handed.place)));
+        command.envs(preload.map(|preload| ("LD_PRELOAD", preload)));
+        Err(refused(path, command.exec()))
     }
 
     fn lease(&self) -> Result<Lease, Failure> {
         let page = Page::of(self.page_size.0 as u64).ok_or_else(|| {
-            Failure::Option(format!("--page-size {}: give 2M or 1G", self.page_size))
+            let small = if self.page_size.0 < 2 << 20 {
+                " (in small pages a lease costs its client more than no lease: a fault each)"
+            } else {
+                ""
+            };
+            Failure::Option(format!("--page-size {}: give 2M or 1G{small}", self.page_size))
         })?;
         let wait = Duration::try_from_secs_f64(self.wait)
             .map_err(|_| Failure::Option(format!("--wait {}: give seconds: 30, 0.5", self.wait)))?;
@@ -131,22 +157,31 @@ impl Claim {
     }
 }
 
+fn refused(path: &Path, error: io::Error) -> Failure {
+    Failure::Exec(path.to_owned(), error)
+}
+
 fn described(lease: &Lease) -> String {
     let granted = &lease.granted;
     format!(
-        "{} in {} pages ({}) on node {}: waited {:.3} ms, zeroed {:.1} s before for {:.0} ms of CPU time; given back",
+        "{} in {} pages ({}) on node {}: waited {:.3} ms, zeroed {:.1} s before for {:.0} ms of CPU time, \
+         charged to {}; given back",
         Size(granted.bytes as usize),
         granted.page,
         granted.backing.name(),
         granted.node,
         granted.waited_ns as f64 / 1e6,
         granted.age_ns as f64 / 1e9,
-        granted.cost_ns as f64 / 1e6
+        granted.cost_ns as f64 / 1e6,
+        match granted.charged {
+            Charged::Broker => "the broker's cgroup",
+            Charged::Tenant => "the tenant's cgroup",
+        }
     )
 }
 
 /// The argument with the path in place of every `{lease}`.
-fn replaced(argument: &OsStr, place: &str) -> OsString {
+fn replaced(argument: &OsStr, place: &OsStr) -> OsString {
     let (mut rest, mut whole) = (argument.as_bytes(), vec![]);
     while let Some(at) = rest.windows(PLACE.len()).position(|bytes| bytes == PLACE.as_bytes()) {
         whole.extend(&rest[..at]);
@@ -155,20 +190,6 @@ fn replaced(argument: &OsStr, place: &str) -> OsString {
     }
     whole.extend(rest);
     OsString::from_vec(whole)
-}
-
-/// What is known to go wrong: QEMU maps a file privately unless told to share it, and then
-/// copies every page that the guest writes.
-fn trap(arguments: &[OsString]) -> Result<(), String> {
-    let backend = arguments.iter().map(|argument| argument.to_string_lossy()).find(|argument| {
-        argument.starts_with("memory-backend-file") && argument.contains("mem-path={lease}")
-    });
-    match backend {
-        Some(backend) if !backend.split(',').any(|part| part == "share=on") => Err(format!(
-            "{backend}: a private mapping copies each page that the guest writes; add share=on"
-        )),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -183,20 +204,9 @@ mod tests {
             ("{leas}{lease", "{leas}{lease"),
             ("", ""),
         ] {
-            assert_eq!(replaced(OsStr::new(argument), "/p/3"), expected);
+            assert_eq!(replaced(OsStr::new(argument), OsStr::new("/p/3")), expected);
         }
         let raw = OsStr::from_bytes(b"\xff{lease}\xfe");
-        assert_eq!(replaced(raw, "x").as_bytes(), b"\xffx\xfe");
-    }
-
-    #[test]
-    fn a_private_guest_is_refused_with_the_mend() {
-        let arguments = |text: &str| vec![OsString::from("-object"), OsString::from(text)];
-        let private = arguments("memory-backend-file,id=m,size=4G,mem-path={lease}");
-        assert!(trap(&private).unwrap_err().contains("add share=on"));
-        let off = arguments("memory-backend-file,mem-path={lease},share=off");
-        assert!(trap(&off).is_err());
-        assert!(trap(&arguments("memory-backend-file,mem-path={lease},share=on")).is_ok());
-        assert!(trap(&arguments("memory-backend-file,mem-path=/dev/hugepages")).is_ok());
+        assert_eq!(replaced(raw, OsStr::new("x")).as_bytes(), b"\xffx\xfe");
     }
 }

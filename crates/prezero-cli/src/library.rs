@@ -1,5 +1,5 @@
-//! The library: where `libprezero.so` lies, how it gets in front of a program's
-//! allocator, and what its registry knows of this machine.
+//! The libraries: where `libprezero.so` and `libprezero_claim.so` lie, how they get in front of
+//! a program's own, and what the allocator's registry knows of this machine.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,9 +8,24 @@ use std::path::{Path, PathBuf};
 
 use prezero::Machine;
 
-const NAME: &str = "libprezero.so";
-/// Names the library when it is not beside the command.
-const VARIABLE: &str = "PREZERO_LIB";
+/// A library that is preloaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Library {
+    name: &'static str,
+    package: &'static str,
+    /// Names the file when it is not beside the command.
+    variable: &'static str,
+}
+
+/// The malloc family.
+pub const ALLOCATOR: Library =
+    Library { name: "libprezero.so", package: "prezero-preload", variable: "PREZERO_LIB" };
+/// Leases for programs that take none by path.
+pub const CLAIM: Library = Library {
+    name: "libprezero_claim.so",
+    package: "prezero-claim",
+    variable: "PREZERO_CLAIM_LIB",
+};
 /// Where it lies, seen from the directory of the command.
 const PLACES: [&str; 3] = ["", "../lib/prezero", "../lib"];
 
@@ -18,9 +33,9 @@ const PLACES: [&str; 3] = ["", "../lib/prezero", "../lib"];
 #[derive(Debug)]
 pub enum LibraryError {
     /// It is in none of the places.
-    Absent,
-    /// `PREZERO_LIB` does not name a file.
-    NoFile(PathBuf),
+    Absent(Library),
+    /// Its variable does not name a file.
+    NoFile(Library, PathBuf),
     /// Its path has a character that separates the entries of `LD_PRELOAD`.
     Unnameable(PathBuf),
 }
@@ -28,17 +43,17 @@ pub enum LibraryError {
 impl fmt::Display for LibraryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LibraryError::Absent => write!(
+            LibraryError::Absent(Library { name, package, variable }) => write!(
                 f,
-                "{NAME} is not beside the command; build it (cargo build --release -p \
-                 prezero-preload) or set {VARIABLE}"
+                "{name} is not beside the command; build it (cargo build --release -p \
+                 {package}) or set {variable}"
             ),
-            LibraryError::NoFile(path) => {
-                write!(f, "{VARIABLE}={}: no such file; name {NAME} itself", path.display())
+            LibraryError::NoFile(Library { name, variable, .. }, path) => {
+                write!(f, "{variable}={}: no such file; name {name} itself", path.display())
             }
             LibraryError::Unnameable(path) => write!(
                 f,
-                "{}: LD_PRELOAD cannot name a path with a space or a colon; move it and set {VARIABLE}",
+                "{}: LD_PRELOAD cannot name a path with a space or a colon; move it and name its file",
                 path.display()
             ),
         }
@@ -48,17 +63,17 @@ impl fmt::Display for LibraryError {
 impl std::error::Error for LibraryError {}
 
 /// The library's path.
-pub fn find() -> Result<PathBuf, LibraryError> {
-    if let Some(given) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+pub fn find(library: Library) -> Result<PathBuf, LibraryError> {
+    if let Some(given) = std::env::var_os(library.variable).filter(|path| !path.is_empty()) {
         let path = PathBuf::from(given);
         // Made absolute: the program may change its directory and start others.
         let file = path.canonicalize().ok().filter(|file| file.is_file());
-        return file.ok_or(LibraryError::NoFile(path));
+        return file.ok_or(LibraryError::NoFile(library, path));
     }
-    let command = std::env::current_exe().map_err(|_| LibraryError::Absent)?;
+    let command = std::env::current_exe().map_err(|_| LibraryError::Absent(library))?;
     let folder = command.parent().unwrap_or(Path::new("/"));
-    let places = PLACES.iter().map(|place| folder.join(place).join(NAME));
-    places.filter_map(|file| file.canonicalize().ok()).next().ok_or(LibraryError::Absent)
+    let places = PLACES.iter().map(|place| folder.join(place).join(library.name));
+    places.filter_map(|file| file.canonicalize().ok()).next().ok_or(LibraryError::Absent(library))
 }
 
 /// `LD_PRELOAD` with the library first, once, and everything that was there behind it.

@@ -3,7 +3,7 @@
 //!
 //! `run` validates, puts the library in front of the program's allocator and becomes
 //! the program; `claim` does the same with memory leased from
-//! prezerod, of which `stock` tells; `engines` lists how this CPU can clear; `bench` measures against the
+//! prezerod, of which `stock` tells; `place` makes ready files for programs that look for them; `engines` lists how this CPU can clear; `bench` measures against the
 //! allocators that people use. An error is one line: what was asked, what is wrong, the mend.
 
 mod bare;
@@ -11,6 +11,7 @@ mod bench;
 mod claim;
 mod engines;
 mod library;
+mod place;
 mod program;
 mod run;
 mod stock;
@@ -28,6 +29,9 @@ enum Command {
     Run(run::Run),
     /// Run a program with zeroed, populated huge pages leased from prezerod.
     Claim(claim::Claim),
+    /// Put ready huge pages where a program will look for its own.
+    #[command(subcommand)]
+    Place(place::Place),
     /// Show what prezerod has ready, and who holds what.
     Stock(stock::Stock),
     /// List the ways in which this CPU can clear memory, and how fast each is.
@@ -56,6 +60,13 @@ fn main() -> ExitCode {
             Err(failure) => {
                 eprintln!("prezero: claim: {failure}");
                 ExitCode::from(failure.status())
+            }
+        },
+        Command::Place(place) => match place.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("prezero: place: {error:#}");
+                ExitCode::FAILURE
             }
         },
         Command::Stock(stock) => match stock.run() {

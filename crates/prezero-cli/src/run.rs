@@ -136,7 +136,7 @@ impl Run {
 
         match program::fit(&path) {
             Fit::Preloads => {
-                let library = library::find().map_err(Failure::Library)?;
+                let library = library::find(library::ALLOCATOR).map_err(Failure::Library)?;
                 let preload = library::in_front_of(&library, std::env::var_os("LD_PRELOAD"));
                 command.env("LD_PRELOAD", preload.map_err(Failure::Library)?);
                 command.env(PID_VARIABLE, std::process::id().to_string());

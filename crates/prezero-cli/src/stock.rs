@@ -47,14 +47,16 @@ fn render(report: &Value) -> String {
     let bytes = |row: &Value, name: &str| Size(of(row, name) as usize).to_string();
     let seconds = |row: &Value, name: &str| format!("{:.1}", row[name].as_f64().unwrap_or(0.0));
     let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
+    let payer = |row: &Value| row["charged"].as_str().unwrap_or("broker").to_owned();
     let rows = |name: &str| report[name].as_array().cloned().unwrap_or_default();
 
-    let mut ready = table(&["bytes", "pages", "backing", "node", "ready for, s", "CPU, s"], 2);
+    let mut ready =
+        table(&["bytes", "pages", "backing", "node", "ready for, s", "CPU, s", "charged"], 2);
     for row in rows("ready") {
         let (size, page) = (bytes(&row, "bytes"), bytes(&row, "page_bytes"));
         let node = of(&row, "node").to_string();
         let (age, cost) = (seconds(&row, "age_seconds"), seconds(&row, "cpu_seconds"));
-        ready.add_row([size, page, text(&row, "backing"), node, age, cost]);
+        ready.add_row([size, page, text(&row, "backing"), node, age, cost, payer(&row)]);
     }
     let headings = [
         "bytes",
@@ -67,6 +69,7 @@ fn render(report: &Value) -> String {
         "uid",
         "tenant",
         "cgroup",
+        "charged",
     ];
     let mut leased = table(&headings, 2);
     for row in rows("leased") {
@@ -86,6 +89,7 @@ fn render(report: &Value) -> String {
             uid,
             tenant,
             cgroup,
+            payer(&row),
         ]);
     }
     let shown = |name: &str, table: Table, none: &str| {
@@ -125,12 +129,18 @@ mod tests {
     fn everything_is_shown_with_units() {
         let report = serde_json::json!({
             "ready": [{"page_bytes": 2 << 20, "backing": "thp", "node": 0, "bytes": 1u64 << 30,
-                       "age_seconds": 12.34, "cpu_seconds": 0.25}],
+                       "age_seconds": 12.34, "cpu_seconds": 0.25, "charged": "/vms"}],
             "leased": [], "making_bytes": 4 << 20, "waiting": 1, "reserved": 0, "hits": 3,
             "misses": 2, "made_bytes": 6 << 20, "made_cpu_seconds": 1.26, "waste_bytes": 2 << 20
         });
         let text = render(&report);
-        assert!(text.contains("12.3") && text.contains("1G") && text.contains("2M"), "{text}");
+        assert!(
+            text.contains("12.3")
+                && text.contains("/vms")
+                && text.contains("1G")
+                && text.contains("2M"),
+            "{text}"
+        );
         assert!(text.contains("leased, by processes that live: nothing\n"), "{text}");
         assert!(text.ends_with("made 6M for 1.3 s of CPU time, 2M of it in vain\n"), "{text}");
     }

@@ -39,10 +39,11 @@ struct prezero_lease {
     uint64_t bytes;       /* all populated, all zero */
     uint64_t page;        /* PREZERO_2M or PREZERO_1G */
     int32_t node;         /* NUMA node */
-    uint32_t backing;     /* 1 hugetlb, 2 transparent huge pages */
+    uint32_t backing;     /* 1 hugetlb, 2 transparent huge pages, 3 the same on a tmpfs */
     uint64_t age_ns;      /* how long it had been ready */
     uint64_t cost_ns;     /* CPU time that making it took */
     uint64_t waited_ns;   /* how long this request waited */
+    uint32_t charged;     /* to the cgroup of 1 the broker, 2 the tenant */
     uint32_t reason;      /* of a refusal, as in PROTOCOL.md */
     uint64_t estimate_ns; /* when to ask again; UINT64_MAX: not known */
     char text[512];       /* of a refusal, for people; never empty then */
@@ -155,7 +156,7 @@ static inline int prezero_lease(int broker, uint64_t bytes, uint64_t page, int32
         return 1;
     }
     errno = EPROTO;
-    if (answer.header.kind != 129 || got != 64 || lease->fd < 0)
+    if (answer.header.kind != 129 || got != 68 || lease->fd < 0)
         return prezero__failed(lease, "prezerod answered out of turn");
     memcpy(&lease->number, body, 8);
     memcpy(&lease->bytes, body + 8, 8);
@@ -166,9 +167,11 @@ static inline int prezero_lease(int broker, uint64_t bytes, uint64_t page, int32
     memcpy(&lease->age_ns, body + 40, 8);
     memcpy(&lease->cost_ns, body + 48, 8);
     memcpy(&lease->waited_ns, body + 56, 8);
+    memcpy(&lease->charged, body + 64, 4);
     if (fstat(lease->fd, &info) != 0 || (uint64_t)info.st_size != lease->bytes
         || (uint64_t)info.st_ino != inode
-        || (fcntl(lease->fd, F_GET_SEALS) & 7) != (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)) {
+        || (lease->backing != 3 && (fcntl(lease->fd, F_GET_SEALS) & 7)
+                                       != (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW))) {
         close(lease->fd);
         lease->fd = -1;
         errno = EPROTO;

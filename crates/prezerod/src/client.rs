@@ -27,7 +27,7 @@ use rustix::net::{
 };
 
 use crate::protocol::{
-    Answer, Granted, MAX_ANSWER, Malformed, Page, Reason, Report, Request, Want,
+    Answer, Backing, Granted, MAX_ANSWER, Malformed, Page, Reason, Report, Request, Want,
 };
 
 /// The socket's name below the run-time directory.
@@ -271,11 +271,15 @@ impl Lease {
         SharedMap::new(self.file.as_fd(), bytes, page).map_err(ClientError::Map)
     }
 
-    /// Size, number and seals are as granted: nobody can cut it short under the client.
+    /// Size, number and seals are as granted: nobody can cut it short under the client. A
+    /// tmpfs has no seals.
     fn check(&self) -> Result<(), ClientError> {
         let stat = fstat(&self.file).map_err(ClientError::Gone)?;
         if stat.st_size as u64 != self.granted.bytes || stat.st_ino != self.granted.inode {
             return Err(ClientError::NotAsGranted("another file came with it"));
+        }
+        if self.granted.backing == Backing::Tmpfs {
+            return Ok(());
         }
         let seals = fcntl_get_seals(&self.file).unwrap_or(SealFlags::empty());
         if !seals.contains(SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL) {

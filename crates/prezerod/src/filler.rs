@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Cgroups;
 use crate::host::Host;
 use crate::inode::{Kind, Making};
 use crate::rest::Rest;
@@ -31,7 +32,7 @@ const STEP: u64 = 32 << 20;
 pub const MAX_PACKET: usize = 1024;
 
 /// How eager a filler is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Pace {
     /// For stock: idle class, steps aside, keeps to the rate.
     Idle,
@@ -88,10 +89,13 @@ pub struct Done {
 ///
 /// # Errors
 /// What the socket answers; the process is of no use then.
-pub fn run(pace: Pace, node: u16, bind: Binding) -> io::Result<()> {
+pub fn run(pace: Pace, node: u16, bind: Binding, cgroup: Option<&str>) -> io::Result<()> {
     let input = io::stdin();
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     thread::name_current(if pace == Pace::Idle { c"prezero-fill" } else { c"prezero-order" });
+    // First of all: what it touches is charged from here on.
+    let cgroups = Cgroups::new(Path::new("/"));
+    let entered = cgroup.map_or(Ok(()), |cgroup| cgroups.enter(cgroup));
     // A filler that may not lower itself is only less polite.
     if pace == Pace::Idle {
         let _ = thread::become_idle_class();
@@ -106,6 +110,14 @@ pub fn run(pace: Pace, node: u16, bind: Binding) -> io::Result<()> {
     let mut pressure = Pressure::new(Path::new("/"));
     while let Some(order) = receive(&input, Patience::Forever)? {
         let Order::Make { serial, kind, bytes, rate } = order else { continue };
+        let charged = match (&entered, cgroup) {
+            (Ok(()), Some(cgroup)) => cgroups.charges(cgroup, kind.backing, kind.page),
+            (entered, _) => entered.clone(),
+        };
+        if let Err(what) = charged {
+            send(input.as_fd(), &Done { serial, outcome: Outcome::Refused(what) }, None)?;
+            continue;
+        }
         let (outcome, inode) = make(&input, &mut pressure, pace, kind, bytes, rate)?;
         send(input.as_fd(), &Done { serial, outcome }, inode.as_ref().map(AsFd::as_fd))?;
     }
@@ -175,8 +187,16 @@ fn make(
 
 fn refusal(error: &io::Error) -> Outcome {
     match Errno::from_io_error(error) {
-        // INVAL comes from a collapse that found the page swapped out or split meanwhile.
         Some(Errno::NOSPC | Errno::NOMEM | Errno::AGAIN | Errno::BUSY) => Outcome::Exhausted,
+        Some(Errno::INVAL) => Outcome::Refused(
+            "this kernel makes no huge pages of a memfd (MADV_COLLAPSE is of Linux 6.1); set \
+             backing = \"tmpfs\" and run prezerod as root, or reserve pages: vm.nr_hugepages"
+                .into(),
+        ),
+        Some(Errno::PERM) => Outcome::Refused(
+            "backing = \"tmpfs\" mounts a tmpfs; run prezerod with CAP_SYS_ADMIN, or set \"thp\""
+                .into(),
+        ),
         _ => Outcome::Refused(error.to_string()),
     }
 }

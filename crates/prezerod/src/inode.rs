@@ -16,17 +16,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use prezero_sys::shared::SharedMap;
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
-    ftruncate, memfd_create,
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals,
+    fcntl_get_seals, fstat, ftruncate, memfd_create, openat,
 };
 use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{Backing, Page};
+use crate::tenant::Payer;
 
 /// What an inode is made of; all inodes of one kind are alike but for their size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(from = "(u64, u32, u16)", into = "(u64, u32, u16)")]
+#[serde(from = "(u64, u32, u16, u16)", into = "(u64, u32, u16, u16)")]
 pub struct Kind {
     /// Page size.
     pub page: Page,
@@ -34,28 +39,45 @@ pub struct Kind {
     pub backing: Backing,
     /// NUMA node.
     pub node: u16,
+    /// Whose cgroup is charged.
+    pub payer: Payer,
 }
 
-impl From<Kind> for (u64, u32, u16) {
-    fn from(kind: Kind) -> Self {
-        (kind.page.bytes(), kind.backing as u32, kind.node)
+impl Kind {
+    /// The same pages, whoever pays for them.
+    pub fn unpaid(self) -> Kind {
+        Kind { payer: Payer::BROKER, ..self }
     }
 }
 
-impl From<(u64, u32, u16)> for Kind {
+impl From<Kind> for (u64, u32, u16, u16) {
+    fn from(kind: Kind) -> Self {
+        (kind.page.bytes(), kind.backing as u32, kind.node, kind.payer.0)
+    }
+}
+
+impl From<(u64, u32, u16, u16)> for Kind {
     /// What is unknown becomes transparent 2 MiB pages: only the broker's own processes
     /// speak so to each other.
-    fn from((page, backing, node): (u64, u32, u16)) -> Kind {
+    fn from((page, backing, node, payer): (u64, u32, u16, u16)) -> Kind {
         Kind {
             page: Page::of(page).unwrap_or(Page::Huge),
             backing: Backing::from_wire(backing).unwrap_or(Backing::Thp),
             node,
+            payer: Payer(payer),
         }
     }
 }
 
 /// The seals of a lease: nobody can change its size, nor the seals.
 const LEASED: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
+
+/// Instead of seals, which the kernel has for memfds only: the permissions of a file that
+/// never left the broker, and of one that did. Such files are never stored with the service
+/// manager, so none can come back.
+const FRESH: Mode = Mode::RUSR.union(Mode::WUSR);
+const HANDED_OUT: Mode =
+    FRESH.union(Mode::RGRP).union(Mode::WGRP).union(Mode::ROTH).union(Mode::WOTH);
 
 /// An inode while it is being populated.
 #[derive(Debug)]
@@ -74,18 +96,24 @@ impl Making {
     /// # Errors
     /// What the kernel answers: `ENOMEM`, `EMFILE`, `EINVAL` for a page size it lacks.
     pub fn begin(kind: Kind, bytes: u64) -> io::Result<Making> {
-        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        if kind.backing == Backing::Hugetlb {
-            flags |= match kind.page {
-                Page::Huge => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
-                Page::Giant => MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB,
-            };
-        }
-        let file = memfd_create("prezero", flags)?;
+        let sealable = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = match (kind.backing, kind.page) {
+            (Backing::Thp, _) => memfd_create("prezero", sealable)?,
+            (Backing::Hugetlb, page) => {
+                let size = match page {
+                    Page::Huge => MemfdFlags::HUGE_2MB,
+                    Page::Giant => MemfdFlags::HUGE_1GB,
+                };
+                memfd_create("prezero", sealable | MemfdFlags::HUGETLB | size)?
+            }
+            (Backing::Tmpfs, _) => tmpfs_file(bytes)?,
+        };
         ftruncate(&file, bytes)?;
         let map = match kind.backing {
             Backing::Hugetlb => None,
-            Backing::Thp => Some(SharedMap::new(file.as_fd(), bytes as usize, 2 << 20)?),
+            Backing::Thp | Backing::Tmpfs => {
+                Some(SharedMap::new(file.as_fd(), bytes as usize, 2 << 20)?)
+            }
         };
         Ok(Making { file, kind, bytes, done: 0, map })
     }
@@ -100,6 +128,9 @@ impl Making {
         if len > 0 {
             match &self.map {
                 None => fallocate(&self.file, FallocateFlags::empty(), self.done, len)?,
+                Some(map) if self.kind.backing == Backing::Tmpfs => {
+                    map.touch(self.done as usize, len as usize, page as usize);
+                }
                 Some(map) => {
                     for at in (self.done..self.done + len).step_by(page as usize) {
                         rustix::io::pwrite(&self.file, &[0], at)?;
@@ -118,19 +149,35 @@ impl Making {
     /// Something is missing in it all the same.
     pub fn finish(self) -> io::Result<OwnedFd> {
         drop(self.map);
-        if self.done < self.bytes || !is_fresh(self.file.as_fd(), self.bytes) {
-            return Err(io::Error::other("the kernel populated less than it said"));
+        if self.done < self.bytes || !is_fresh(self.file.as_fd(), self.bytes, self.kind.backing) {
+            // A tmpfs takes small pages where it finds no huge one.
+            return Err(Errno::NOMEM.into());
         }
         Ok(self.file)
     }
 }
 
+/// A file without a name on a tmpfs of its own, which is mounted nowhere and has room for it
+/// alone. Both go with its last user.
+fn tmpfs_file(bytes: u64) -> Result<OwnedFd, Errno> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "huge", "always")?;
+    fsconfig_set_string(&context, "size", bytes.to_string())?;
+    fsconfig_create(&context)?;
+    let hardened = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, hardened)?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    openat(&mount, ".", flags, FRESH)
+}
+
 /// Whether this inode has `bytes`, all populated, and was never handed out.
-pub fn is_fresh(file: BorrowedFd<'_>, bytes: u64) -> bool {
-    let unsealed = fcntl_get_seals(file).is_ok_and(|seals| seals.is_empty());
-    let whole = fstat(file)
-        .is_ok_and(|stat| stat.st_size as u64 == bytes && stat.st_blocks as u64 * 512 >= bytes);
-    unsealed && whole
+pub fn is_fresh(file: BorrowedFd<'_>, bytes: u64, backing: Backing) -> bool {
+    let Ok(stat) = fstat(file) else { return false };
+    let unused = match backing {
+        Backing::Tmpfs => Mode::from_raw_mode(stat.st_mode) == FRESH,
+        _ => fcntl_get_seals(file).is_ok_and(|seals| seals.is_empty()),
+    };
+    unused && stat.st_size as u64 == bytes && stat.st_blocks as u64 * 512 >= bytes
 }
 
 /// Cuts the inode to `bytes`: the rest goes back to the kernel.
@@ -145,9 +192,15 @@ pub fn trim(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `EPERM` when it was sealed before: it belongs to somebody.
-pub fn seal(file: BorrowedFd<'_>) -> Result<u64, Errno> {
-    fcntl_add_seals(file, LEASED)?;
-    Ok(fstat(file)?.st_ino)
+pub fn seal(file: BorrowedFd<'_>, backing: Backing) -> Result<u64, Errno> {
+    let stat = fstat(file)?;
+    match backing {
+        Backing::Tmpfs if Mode::from_raw_mode(stat.st_mode) != FRESH => return Err(Errno::PERM),
+        // As with a memfd, whoever has the descriptor may open it again.
+        Backing::Tmpfs => fchmod(file, HANDED_OUT)?,
+        _ => fcntl_add_seals(file, LEASED)?,
+    }
+    Ok(stat.st_ino)
 }
 
 #[cfg(test)]
@@ -157,27 +210,41 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A populated inode, or `None` where this kernel makes no transparent huge pages.
-    fn made(bytes: u64) -> Option<OwnedFd> {
-        let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0 };
-        Host::new("/").thp().then(|| {
-            let mut making = Making::begin(kind, bytes).unwrap();
-            while making.step(4 * MIB).unwrap() > 0 {}
-            making.finish().unwrap()
-        })
+    /// A populated inode, or `None` where this kernel makes no transparent huge pages or this
+    /// user may mount nothing.
+    fn made(bytes: u64, backing: Backing) -> Option<OwnedFd> {
+        let kind = Kind { page: Page::Huge, backing, node: 0, payer: Payer::BROKER };
+        if !Host::new("/").thp() {
+            return None;
+        }
+        let mut making = match Making::begin(kind, bytes) {
+            Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => return None,
+            making => making.unwrap(),
+        };
+        while making.step(4 * MIB).unwrap() > 0 {}
+        Some(making.finish().unwrap())
     }
 
     #[test]
     fn a_populated_inode_is_fresh_until_it_is_sealed_and_cannot_be_sealed_twice() {
-        let Some(file) = made(6 * MIB) else { return };
-        assert!(is_fresh(file.as_fd(), 6 * MIB));
-        trim(file.as_fd(), 4 * MIB).unwrap();
-        assert!(is_fresh(file.as_fd(), 4 * MIB) && !is_fresh(file.as_fd(), 6 * MIB));
+        for backing in [Backing::Thp, Backing::Tmpfs] {
+            let Some(file) = made(6 * MIB, backing) else { continue };
+            let fresh = |mib: u64| is_fresh(file.as_fd(), mib * MIB, backing);
+            assert!(fresh(6));
+            trim(file.as_fd(), 4 * MIB).unwrap();
+            assert!(fresh(4) && !fresh(6));
 
-        assert!(seal(file.as_fd()).unwrap() > 0);
+            assert!(seal(file.as_fd(), backing).unwrap() > 0);
 
-        assert!(!is_fresh(file.as_fd(), 4 * MIB));
-        assert_eq!(seal(file.as_fd()), Err(Errno::PERM));
+            assert!(!fresh(4));
+            assert_eq!(seal(file.as_fd(), backing), Err(Errno::PERM));
+        }
+    }
+
+    #[test]
+    fn nobody_changes_the_size_of_a_lease_that_can_be_sealed() {
+        let Some(file) = made(4 * MIB, Backing::Thp) else { return };
+        seal(file.as_fd(), Backing::Thp).unwrap();
         assert_eq!(trim(file.as_fd(), 2 * MIB), Err(Errno::PERM));
         assert_eq!(trim(file.as_fd(), 6 * MIB), Err(Errno::PERM));
     }
@@ -186,12 +253,12 @@ mod tests {
     fn an_inode_with_a_hole_is_not_fresh() {
         let file = memfd_create("hole", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, 2 * MIB).unwrap();
-        assert!(!is_fresh(file.as_fd(), 2 * MIB));
+        assert!(!is_fresh(file.as_fd(), 2 * MIB, Backing::Thp));
     }
 
     #[test]
     fn making_that_is_not_done_gives_nothing() {
-        let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0 };
+        let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         let making = Making::begin(kind, 4 * MIB).unwrap();
         assert!(making.finish().is_err());
     }

@@ -34,6 +34,7 @@
 
 pub mod audit;
 pub mod broker;
+pub mod cgroup;
 pub mod client;
 pub mod counters;
 pub mod demand;

@@ -36,6 +36,8 @@ enum Process {
         urgent: bool,
         #[arg(long)]
         bind: bool,
+        #[arg(long)]
+        cgroup: Option<String>,
     },
 }
 
@@ -45,10 +47,11 @@ fn main() -> ExitCode {
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => return refuse(&error),
     };
-    if let Some(Process::Filler { node, urgent, bind }) = command.process {
+    if let Some(Process::Filler { node, urgent, bind, cgroup }) = command.process {
         let pace = if urgent { Pace::Urgent } else { Pace::Idle };
         let binding = if bind { Binding::Node } else { Binding::None };
-        return end(filler::run(pace, node, binding).map_err(|error| format!("filler: {error}")));
+        let ended = filler::run(pace, node, binding, cgroup.as_deref());
+        return end(ended.map_err(|error| format!("filler: {error}")));
     }
     if let Some(path) = command.check {
         return end(Settings::read(&path).map_err(|error| error.to_string()).map(|settings| {

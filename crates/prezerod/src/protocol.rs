@@ -63,14 +63,31 @@ pub enum Backing {
     Hugetlb = 1,
     /// A memfd of ordinary shared memory in transparent huge pages.
     Thp = 2,
+    /// A file without a name on a tmpfs of the broker's, mounted `huge=always`: for kernels
+    /// that cannot make transparent pages of a memfd. Its size cannot be sealed.
+    Tmpfs = 3,
+}
+
+/// Which cgroup is charged for a lease's memory, for as long as it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Charged {
+    /// The broker's own, which populated it.
+    Broker = 1,
+    /// The one that the operator named for the tenant; reports say which.
+    Tenant = 2,
 }
 
 impl Backing {
+    /// All, in the order of their numbers.
+    pub const ALL: [Backing; 3] = [Backing::Hugetlb, Backing::Thp, Backing::Tmpfs];
+
     /// Its name in reports and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Backing::Hugetlb => "hugetlb",
             Backing::Thp => "thp",
+            Backing::Tmpfs => "tmpfs",
         }
     }
 
@@ -79,6 +96,7 @@ impl Backing {
         match number {
             1 => Some(Backing::Hugetlb),
             2 => Some(Backing::Thp),
+            3 => Some(Backing::Tmpfs),
             _ => None,
         }
     }
@@ -229,11 +247,12 @@ pub struct Granted {
     pub inode: u64,
     /// How long it had been ready, ns; 0: it was made for this request.
     pub age_ns: u64,
-    /// CPU time that making it took, ns. It, and the memory until the client's own cgroup
-    /// touches more, are charged to the broker's cgroup.
+    /// CPU time that making it took, ns.
     pub cost_ns: u64,
     /// How long the request had to wait, ns.
     pub waited_ns: u64,
+    /// Whose cgroup the memory and that time are charged to.
+    pub charged: Charged,
 }
 
 /// What the broker answers.

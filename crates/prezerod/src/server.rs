@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prezero::pressure::Pressure;
 use prezero_sys::thread;
@@ -22,12 +22,11 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::broker::{Broker, ClientId};
-use crate::filler::Pace;
 use crate::host::Host;
 use crate::service::{Inherited, Service, stored};
 use crate::settings::Settings;
 
-use fillers::Fillers;
+use fillers::{Fillers, Key};
 use http::Http;
 pub use listen::Listener;
 
@@ -67,7 +66,7 @@ enum Source {
     Listener,
     Http,
     Request(u64),
-    Filler(u16, Pace),
+    Filler(Key),
     Client(ClientId),
     Holder(i32),
 }
@@ -157,8 +156,9 @@ impl Server {
         let mut adopted = 0;
         if self.service.forget(left.iter().map(|(name, _)| name.as_str())) {
             for (name, inode) in left {
-                let blank = stored(&name, inode, now);
-                adopted += usize::from(blank.is_some_and(|blank| self.broker.adopt(blank)));
+                let kept = stored(&name, inode, now)
+                    .is_some_and(|(blank, charged)| self.broker.adopt(blank, charged.as_deref()));
+                adopted += usize::from(kept);
             }
         }
         eprintln!("prezerod: {adopted} of {all} stored inodes are fresh and kept");
@@ -196,7 +196,7 @@ impl Server {
                         let broker = &self.broker;
                         self.http.serve(id, || broker.metrics());
                     }
-                    Source::Filler(node, pace) => self.hear_filler(node, pace),
+                    Source::Filler(key) => self.hear_filler(key),
                     Source::Client(id) => self.hear_client(id),
                     Source::Holder(pid) => {
                         self.holders.remove(&pid);
@@ -222,7 +222,7 @@ impl Server {
             add(Source::Http, listener);
         }
         self.http.requests().for_each(|(id, fd)| add(Source::Request(id), fd));
-        self.fillers.iter().for_each(|((node, pace), fd)| add(Source::Filler(node, pace), fd));
+        self.fillers.iter().for_each(|(key, fd)| add(Source::Filler(key), fd));
         self.holders.iter().for_each(|(&pid, process)| add(Source::Holder(pid), process.as_fd()));
         for (&id, connection) in &self.connections {
             add(Source::Client(id), connection.socket.as_fd());
@@ -249,7 +249,7 @@ impl Server {
             self.deliver(out);
         }
         let memory = self.pressure.sample(now).memory;
-        let plan = self.broker.plan(now, memory);
+        let plan = self.broker.plan(now, minute_of_day(), memory);
         for out in plan.outs {
             self.deliver(out);
         }
@@ -257,9 +257,10 @@ impl Server {
             self.fillers.cancel(serial);
         }
         for job in plan.jobs {
-            if let Err(error) = self.fillers.order(&job) {
+            let cgroup = self.broker.charged(job.kind.payer);
+            if let Err(error) = self.fillers.order(&job, cgroup) {
                 eprintln!("prezerod: filler: {error}");
-                self.broker.died(now, job.kind.node, job.pace);
+                self.broker.died(now, job.kind.node, job.pace, job.kind.payer);
             }
         }
         let idle = self.broker.settings().idle.as_nanos() as u64;
@@ -274,14 +275,14 @@ impl Server {
         self.http.expire(now);
     }
 
-    fn hear_filler(&mut self, node: u16, pace: Pace) {
+    fn hear_filler(&mut self, key: Key) {
         let now = thread::monotonic_ns();
         self.unplanned = true;
-        match self.fillers.hear(node, pace) {
+        match self.fillers.hear(key) {
             Some((done, inode)) => self.broker.done(now, done, inode),
             None => {
-                self.fillers.bury(node, pace);
-                self.broker.died(now, node, pace);
+                self.fillers.bury(key);
+                self.broker.died(now, key.node, key.pace, key.payer);
             }
         }
     }
@@ -303,12 +304,19 @@ impl Server {
         self.service.tell("STOPPING=1");
         if self.service.is_there() {
             for blank in self.broker.drain() {
-                self.service.store(blank);
+                let charged = self.broker.charged(blank.kind.payer).map(str::to_owned);
+                self.service.store(blank, charged.as_deref());
             }
         }
         self.listener.close();
         self.http.close();
     }
+}
+
+/// By the wall clock, UTC.
+fn minute_of_day() -> u16 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs() / 60 % (24 * 60)) as u16
 }
 
 /// Settings of the file, or the standard ones.

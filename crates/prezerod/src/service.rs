@@ -24,9 +24,12 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Page};
 use crate::stock::Blank;
+use crate::tenant::Payer;
 
 /// What names a stored inode begin with; the rest tells its kind.
 const STORED: &str = "blank";
+/// Longest name that systemd stores a descriptor under.
+const NAME_MAX: usize = 255;
 /// How long the service manager may take to forget what it stored.
 const BARRIER: Duration = Duration::from_secs(5);
 
@@ -90,10 +93,16 @@ impl Service {
         let _ = self.send(message, None);
     }
 
-    /// Stores an inode with the manager. It is closed here either way.
-    pub fn store(&self, blank: Blank<OwnedFd>) {
-        let Kind { page, backing, node } = blank.kind;
-        let name = format!("{STORED}.{page}.{}.{node}", backing.name());
+    /// Stores an inode with the manager, and which cgroup it is charged to. It is closed here
+    /// either way. What has no seals is not stored, nor what has no name that a manager takes.
+    pub fn store(&self, blank: Blank<OwnedFd>, charged: Option<&str>) {
+        let Kind { page, backing, node, .. } = blank.kind;
+        let charged = charged.unwrap_or_default();
+        let name = format!("{STORED}.{page}.{}.{node}.{charged}", backing.name());
+        let plain = |byte: u8| byte.is_ascii_graphic() && byte != b':';
+        if backing == Backing::Tmpfs || name.len() > NAME_MAX || !name.bytes().all(plain) {
+            return;
+        }
         let _ =
             self.send(&format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), Some(blank.inode.as_fd()));
     }
@@ -144,15 +153,18 @@ fn notify_socket(path: &str) -> Option<(OwnedFd, SocketAddrUnix)> {
     Some((socket.ok()?, address.ok()?))
 }
 
-/// The blank that was stored under a name; `None`: it is none.
-pub fn stored(name: &str, inode: OwnedFd, now_ns: u64) -> Option<Blank<OwnedFd>> {
-    let mut parts = name.split('.').skip(1);
-    let page = Page::ALL
-        .into_iter()
-        .find(|page| Some(page.to_string().as_str()) == parts.clone().next())?;
-    let backing = parts.nth(1)?;
+/// The blank that was stored under a name, and the cgroup that it is charged to (`None`: the
+/// broker's own); `None`: it is no blank.
+pub fn stored(name: &str, inode: OwnedFd, now_ns: u64) -> Option<(Blank<OwnedFd>, Option<String>)> {
+    let mut parts = name.splitn(5, '.').skip(1);
+    let page = parts.next()?;
+    let page = Page::ALL.into_iter().find(|known| known.to_string() == page)?;
+    let backing = parts.next()?;
     let backing = [Backing::Hugetlb, Backing::Thp].into_iter().find(|b| b.name() == backing)?;
-    let kind = Kind { page, backing, node: parts.next()?.parse().ok()? };
+    let node = parts.next()?.parse().ok()?;
+    let charged = parts.next().filter(|cgroup| !cgroup.is_empty()).map(str::to_owned);
+    let kind = Kind { page, backing, node, payer: Payer::BROKER };
     let bytes = fstat(&inode).ok()?.st_size as u64;
-    (bytes > 0).then_some(Blank { inode, kind, bytes, made_ns: now_ns, cost_ns: 0 })
+    let blank = Blank { inode, kind, bytes, made_ns: now_ns, cost_ns: 0 };
+    (bytes > 0).then_some((blank, charged))
 }

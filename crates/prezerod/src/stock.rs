@@ -6,11 +6,22 @@ use std::collections::BTreeMap;
 
 use crate::inode::Kind;
 use crate::protocol::{Page, Want};
+use crate::tenant::Payer;
 
 /// An inode that is larger than what is wanted is cut to it if no more than one part in this
 /// many is lost: that much zeroing for a client that need not wait. More, and a client of
 /// small leases would eat the large ones.
 const TRIM: u64 = 4;
+
+/// What somebody wants, and who pays for it: memory is charged where it is populated, so what
+/// one cgroup paid for is nobody else's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Need {
+    /// What.
+    pub want: Want,
+    /// Whose cgroup.
+    pub payer: Payer,
+}
 
 /// One ready inode.
 #[derive(Debug)]
@@ -44,17 +55,20 @@ impl<I> Stock<I> {
         self.blanks.push(blank);
     }
 
-    /// Takes the blank that fits best, if that leaves `reserve` bytes of its page size and
-    /// node. Of equals the newest: what nobody needs grows old, and shows.
-    pub fn take(&mut self, want: &Want, reserve: u64) -> Option<Blank<I>> {
+    /// Takes the blank that fits best, if that leaves `reserve` bytes of its page size, node
+    /// and payer. Of equals the newest: what nobody needs grows old, and shows.
+    pub fn take(&mut self, need: &Need, reserve: u64) -> Option<Blank<I>> {
+        let Need { want, payer } = need;
         // By node, once: there may be thousands of blanks.
         let mut ready = BTreeMap::new();
-        for blank in self.iter().filter(|blank| blank.kind.page == want.page) {
+        for blank in
+            self.iter().filter(|blank| blank.kind.page == want.page && blank.kind.payer == *payer)
+        {
             *ready.entry(blank.kind.node).or_insert(0) += blank.bytes;
         }
         let most = want.bytes.saturating_add(want.bytes / TRIM);
         let fits = |blank: &Blank<I>| {
-            matches(&blank.kind, want.page, want.node)
+            matches(&blank.kind, want.page, want.node, *payer)
                 && (want.bytes..=most).contains(&blank.bytes)
                 && ready.get(&blank.kind.node).is_some_and(|&all| all >= blank.bytes + reserve)
         };
@@ -82,13 +96,17 @@ impl<I> Stock<I> {
     }
 
     /// Bytes ready in such pages.
-    pub fn ready(&self, page: Page, node: Option<u16>) -> u64 {
-        self.iter().filter(|b| matches(&b.kind, page, node)).map(|b| b.bytes).sum()
+    pub fn ready(&self, page: Page, node: Option<u16>, payer: Payer) -> u64 {
+        self.iter().filter(|b| matches(&b.kind, page, node, payer)).map(|b| b.bytes).sum()
     }
 
     /// Bytes of the largest that is ready in such pages.
-    pub fn largest(&self, page: Page, node: Option<u16>) -> u64 {
-        self.iter().filter(|b| matches(&b.kind, page, node)).map(|b| b.bytes).max().unwrap_or(0)
+    pub fn largest(&self, page: Page, node: Option<u16>, payer: Payer) -> u64 {
+        self.iter()
+            .filter(|b| matches(&b.kind, page, node, payer))
+            .map(|b| b.bytes)
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -98,8 +116,8 @@ impl<I> Default for Stock<I> {
     }
 }
 
-fn matches(kind: &Kind, page: Page, node: Option<u16>) -> bool {
-    kind.page == page && node.is_none_or(|node| node == kind.node)
+fn matches(kind: &Kind, page: Page, node: Option<u16>, payer: Payer) -> bool {
+    kind.payer == payer && kind.page == page && node.is_none_or(|node| node == kind.node)
 }
 
 #[cfg(test)]
@@ -113,18 +131,20 @@ mod tests {
     fn stock(sizes: &[u64]) -> Stock<usize> {
         let mut stock = Stock::new();
         for (inode, size) in sizes.iter().enumerate() {
-            let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0 };
+            let kind =
+                Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
             stock.put(Blank { inode, kind, bytes: size * MIB, made_ns: 0, cost_ns: 0 });
         }
         stock
     }
 
-    fn want(mib: u64) -> Want {
-        Want { bytes: mib * MIB, page: Page::Huge, node: None }
+    fn need(mib: u64) -> Need {
+        let want = Want { bytes: mib * MIB, page: Page::Huge, node: None };
+        Need { want, payer: Payer::BROKER }
     }
 
     fn taken(stock: &mut Stock<usize>, mib: u64, reserve: u64) -> Option<usize> {
-        stock.take(&want(mib), reserve * MIB).map(|blank| blank.inode)
+        stock.take(&need(mib), reserve * MIB).map(|blank| blank.inode)
     }
 
     #[test]
@@ -153,16 +173,19 @@ mod tests {
     }
 
     #[test]
-    fn other_pages_and_other_nodes_do_not_count() {
+    fn other_pages_nodes_and_payers_do_not_count() {
         let mut stock = stock(&[2]);
-        let other = Want { node: Some(1), ..want(2) };
-        assert!(stock.take(&other, 0).is_none());
-        assert!(stock.take(&Want { page: Page::Giant, ..want(2) }, 0).is_none());
-        assert_eq!(
-            (stock.ready(Page::Huge, Some(0)), stock.ready(Page::Huge, Some(1))),
-            (2 * MIB, 0)
-        );
-        assert_eq!(stock.largest(Page::Huge, None), 2 * MIB);
+        let Need { want, payer } = need(2);
+        for other in [
+            Need { want: Want { node: Some(1), ..want }, payer },
+            Need { want: Want { page: Page::Giant, ..want }, payer },
+            Need { want, payer: Payer(1) },
+        ] {
+            assert!(stock.take(&other, 0).is_none(), "{other:?}");
+        }
+        let ready = |node, payer| stock.ready(Page::Huge, Some(node), payer);
+        assert_eq!((ready(0, payer), ready(1, payer), ready(0, Payer(1))), (2 * MIB, 0, 0));
+        assert_eq!(stock.largest(Page::Huge, None, payer), 2 * MIB);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The process at the other end of a connection, as the kernel knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
@@ -34,6 +36,18 @@ pub enum Rank {
     Normal,
 }
 
+/// The cgroup that pays for memory: 0 is the broker's own, others are those that tenants name,
+/// in the order in which the broker learnt of them.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Payer(pub u16);
+
+impl Payer {
+    /// Whoever populates.
+    pub const BROKER: Payer = Payer(0);
+}
+
 /// A tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tenant {
@@ -49,6 +63,8 @@ pub struct Tenant {
     pub quota: Option<u64>,
     /// See there.
     pub rank: Rank,
+    /// The cgroup that pays for what is made for it; `None`: the broker's.
+    pub charge: Option<String>,
 }
 
 impl Tenant {
@@ -62,6 +78,7 @@ impl Tenant {
             cgroups: vec![],
             quota: None,
             rank: Rank::Normal,
+            charge: None,
         }
     }
 

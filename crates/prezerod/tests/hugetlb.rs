@@ -5,40 +5,15 @@
 
 mod common;
 
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use common::{Daemon, PATIENCE, ended, use_up, want, watch};
+use common::{Daemon, PATIENCE, Reserved, ended, use_up, want, watch};
 use prezerod::client::ClientError;
 use prezerod::host::Host;
 use prezerod::protocol::{Backing, Page, Reason, Want};
 
 const PAGES: u64 = 64;
-
-/// Reserved pages, given back when dropped.
-struct Reserved {
-    file: String,
-    before: String,
-}
-
-impl Reserved {
-    fn new(page: Page, more: u64) -> Option<Reserved> {
-        let kib = page.bytes() >> 10;
-        let file = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
-        let before = fs::read_to_string(&file).ok()?.trim().to_owned();
-        let all = before.parse::<u64>().ok()? + more;
-        fs::write(&file, all.to_string()).ok()?;
-        let reserved = Reserved { file, before };
-        (fs::read_to_string(&reserved.file).ok()?.trim() == all.to_string()).then_some(reserved)
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        let _ = fs::write(&self.file, &self.before);
-    }
-}
 
 fn free() -> u64 {
     Host::new("/").pool(0, Page::Huge).free

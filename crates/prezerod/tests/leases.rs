@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{Daemon, MIB, PATIENCE, possible, use_up, want};
 use prezerod::client::ClientError;
-use prezerod::protocol::{Page, Reason, Want};
+use prezerod::protocol::{Backing, Page, Reason, Want};
 use rustix::process::Signal;
 
 #[test]
@@ -27,6 +27,30 @@ fn a_lease_is_zero_populated_sealed_and_reachable_by_path() {
     assert_eq!((info.len(), info.blocks() * 512), (8 * MIB, 8 * MIB));
     assert!(file.set_len(4 * MIB).is_err() && file.set_len(16 * MIB).is_err());
     use_up(&lease);
+}
+
+#[test]
+fn on_a_tmpfs_a_lease_is_the_same_but_for_the_seals() {
+    if !possible() || !rustix::process::getuid().is_root() {
+        eprintln!("skipped: mounting a tmpfs needs root");
+        return;
+    }
+    let daemon = Daemon::start("backing = \"tmpfs\"\n[[stock]]\nsize = \"8M\"\nkeep = 1\n");
+    daemon.wait_for_ready(1);
+    let lease = daemon.client().lease(want(8), Duration::ZERO).unwrap();
+    assert_eq!(lease.granted.backing, Backing::Tmpfs);
+    let path = format!("/proc/self/fd/{}", lease.file.as_raw_fd());
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let info = file.metadata().unwrap();
+    assert_eq!((info.len(), info.blocks() * 512), (8 * MIB, 8 * MIB));
+    // It can be cut short, but takes no more memory than was leased.
+    file.set_len(16 * MIB).unwrap();
+    let beyond = rustix::io::pwrite(&file, &[1], 8 * MIB);
+    assert_eq!(beyond, Err(rustix::io::Errno::NOSPC));
+    use_up(&lease);
+    let other = daemon.lease(8).unwrap();
+    assert_ne!((other.granted.lease, other.granted.inode), (lease.granted.lease, 0));
+    use_up(&other);
 }
 
 #[test]

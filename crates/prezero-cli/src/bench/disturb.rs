@@ -221,7 +221,7 @@ impl Scene {
 
 impl Sizes {
     /// Half of each cache, within bounds; `memory` is a CPU's share, in bytes.
-    fn of(topology: &Topology, memory: usize) -> Sizes {
+    pub fn of(topology: &Topology, memory: usize) -> Sizes {
         let pages = |bytes: usize| (bytes / prezero::PAGE).max(1) * prezero::PAGE;
         let l2 = if topology.l2 == 0 { L2_UNKNOWN } else { topology.l2 };
         let l3 = (topology.l3 / 2).min(L3_MOST).max(2 * l2);

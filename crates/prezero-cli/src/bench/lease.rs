@@ -9,40 +9,31 @@
 //! The broker is one of its own, started for this; hugetlb pages are reserved for it and for
 //! its rival with `--reserve`, and given back.
 
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
-use prezero_sys::shared::{PrivateMap, SharedMap};
-use prezerod::client::{Client, ClientError, Lease as Leased};
-use prezerod::host::Host;
+use prezerod::client::Client;
 use prezerod::protocol::{Backing, Page, Want};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use serde::Serialize;
 
+use super::broker::{Broker, HUGE, Reserved, backings, ms, own_hugetlb, own_thp, warm};
+use super::lease_table::render;
 use super::machine::Machine;
 use super::output::Output;
 use super::progress;
 use super::samples::{Spread, quantile};
-use super::scratch::Scratch;
 
 /// What the design asks: times its rivals, and ms for each GiB.
-const OVER_HUGETLB: f64 = 100.0;
-const OVER_THP: f64 = 20.0;
-const MS_PER_GIB: f64 = 1.0;
+pub const OVER_HUGETLB: f64 = 100.0;
+pub const OVER_THP: f64 = 20.0;
+pub const MS_PER_GIB: f64 = 1.0;
 /// And of small leases: so many a second, of which 99 % within so many ms.
-const A_SECOND: f64 = 1000.0;
-const P99_MS: f64 = 2.0;
+pub const A_SECOND: f64 = 1000.0;
+pub const P99_MS: f64 = 2.0;
 /// Small leases: how many, and how many other clients are connected meanwhile.
 const SMALL: u64 = 1000;
 const IDLE_CLIENTS: usize = 100;
-/// How long the broker may take to make what a round needs.
-const PATIENCE: Duration = Duration::from_secs(120);
-const HUGE: u64 = 2 << 20;
 
 /// The command line of `prezero bench lease`.
 #[derive(clap::Args)]
@@ -63,7 +54,7 @@ pub struct Lease {
 /// One way to come by memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Way {
+pub enum Way {
     LeaseHugetlb,
     OwnHugetlb,
     LeaseThp,
@@ -71,7 +62,8 @@ enum Way {
 }
 
 impl Way {
-    fn name(self) -> &'static str {
+    /// Its row.
+    pub fn name(self) -> &'static str {
         match self {
             Way::LeaseHugetlb => "lease, hugetlb",
             Way::OwnHugetlb => "own hugetlb",
@@ -82,33 +74,33 @@ impl Way {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
-    benchmark: &'static str,
-    machine: Machine,
-    runs: usize,
-    sizes: Vec<Row>,
-    small: Vec<Small>,
-    left_out: Vec<String>,
+pub struct Report {
+    pub benchmark: &'static str,
+    pub machine: Machine,
+    pub runs: usize,
+    pub sizes: Vec<Row>,
+    pub small: Vec<Small>,
+    pub left_out: Vec<String>,
 }
 
 /// One size: ms from the request to the last page written, by way.
 #[derive(Debug, Serialize)]
-struct Row {
-    bytes: u64,
-    ways: Vec<(Way, Spread)>,
+pub struct Row {
+    pub bytes: u64,
+    pub ways: Vec<(Way, Spread)>,
     /// CPU time that the broker spent on one lease, ms.
-    cost_ms: Vec<(Way, Spread)>,
+    pub cost_ms: Vec<(Way, Spread)>,
 }
 
 /// Small leases of one backing.
 #[derive(Debug, Serialize)]
-struct Small {
-    way: Way,
-    leases: u64,
-    clients: usize,
-    a_second: f64,
-    p50_ms: f64,
-    p99_ms: f64,
+pub struct Small {
+    pub way: Way,
+    pub leases: u64,
+    pub clients: usize,
+    pub a_second: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
 }
 
 impl Lease {
@@ -121,20 +113,10 @@ impl Lease {
         }
         let machine = Machine::here();
         let largest = sizes.iter().copied().max().unwrap_or(0).max(SMALL * HUGE);
-        let mut left_out = vec![];
-        let host = Host::new("/");
         // One lease ready, and as much for the rival.
         let pages = 2 * largest / HUGE + 64;
         let _reserved = if self.reserve { Some(Reserved::new(pages)?) } else { None };
-        let hugetlb =
-            host.nodes().iter().map(|&node| host.pool(node, Page::Huge).free).sum::<u64>() >= pages;
-        if !hugetlb {
-            left_out
-                .push(format!("hugetlb: fewer than {pages} pages free; give --reserve as root"));
-        }
-        if !host.thp() {
-            left_out.push("leases of thp: this kernel makes none".into());
-        }
+        let (there, left_out) = backings(pages * HUGE);
         warm(largest).context("warming: no memory of that size; give smaller --sizes")?;
         let mut report = Report {
             benchmark: "lease",
@@ -144,10 +126,8 @@ impl Lease {
             small: vec![],
             left_out,
         };
-        let backings: Vec<Backing> = [(Backing::Hugetlb, hugetlb), (Backing::Thp, host.thp())]
-            .into_iter()
-            .filter_map(|(backing, there)| there.then_some(backing))
-            .collect();
+        let backings: Vec<Backing> =
+            there.into_iter().filter_map(|(backing, there)| there.then_some(backing)).collect();
         for bytes in sizes {
             report.sizes.push(self.size(bytes, &backings)?);
         }
@@ -203,12 +183,8 @@ fn note(all: &mut Vec<(Way, Vec<f64>)>, way: Way, ms: f64) {
 fn lease_of(backing: Backing) -> Way {
     match backing {
         Backing::Hugetlb => Way::LeaseHugetlb,
-        Backing::Thp => Way::LeaseThp,
+        Backing::Thp | Backing::Tmpfs => Way::LeaseThp,
     }
-}
-
-fn ms(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e3
 }
 
 /// Small leases one after the other, with other clients connected.
@@ -238,234 +214,4 @@ fn small(backing: Backing) -> Result<Small> {
         p50_ms,
         p99_ms,
     })
-}
-
-/// A broker of this benchmark, ended when dropped.
-struct Broker {
-    process: Child,
-    scratch: Scratch,
-}
-
-impl Broker {
-    fn start(backing: Backing, bytes: u64, keep: u64) -> Result<Broker> {
-        let scratch = Scratch::new()?;
-        let config = format!(
-            "backing = \"{}\"\nlimit = {}\n[[stock]]\nsize = {bytes}\nkeep = {keep}\nmost = {keep}\n",
-            backing.name(),
-            bytes * keep,
-        );
-        std::fs::write(scratch.file("config"), config)?;
-        let program = prezerod_path()?;
-        let process = Command::new(&program)
-            .arg("--config")
-            .arg(scratch.file("config"))
-            .arg("--socket")
-            .arg(scratch.file("socket"))
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("{}: cannot be run", program.display()))?;
-        let broker = Broker { process, scratch };
-        let began = Instant::now();
-        while broker.connect().is_err() {
-            ensure!(began.elapsed() < PATIENCE, "prezerod does not come up; try it by itself");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(broker)
-    }
-
-    fn connect(&self) -> Result<Client> {
-        Ok(Client::connect(&self.scratch.file("socket"))?)
-    }
-
-    /// Waits until so many leases lie ready.
-    fn wait_for(&self, leases: u64) -> Result<()> {
-        let mut client = self.connect()?;
-        let began = Instant::now();
-        loop {
-            let report: serde_json::Value =
-                serde_json::from_str(&client.report(prezerod::protocol::Report::Stock)?)?;
-            if report["ready"].as_array().is_some_and(|ready| ready.len() as u64 >= leases) {
-                return Ok(());
-            }
-            ensure!(began.elapsed() < PATIENCE, "the broker makes nothing; is memory short?");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// ms from the request to the last page written.
-    fn lease(&self, bytes: u64) -> Result<(f64, Leased)> {
-        let mut client = self.connect()?;
-        let want = Want { bytes, page: Page::Huge, node: None };
-        let began = Instant::now();
-        let lease = client.lease(want, Duration::ZERO)?;
-        let map = lease.map()?;
-        map.touch(0, bytes as usize, HUGE as usize);
-        let took = ms(began);
-        Ok::<_, ClientError>((took, lease)).map_err(Into::into)
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn prezerod_path() -> Result<PathBuf> {
-    let here = std::env::current_exe()?;
-    let path = here.parent().unwrap_or(Path::new("/")).join("prezerod");
-    ensure!(
-        path.is_file(),
-        "{}: not there; build it: cargo build --release -p prezerod",
-        path.display()
-    );
-    Ok(path)
-}
-
-/// What a client without a broker does with the same pages: QEMU's and DPDK's way.
-fn own_hugetlb(bytes: u64) -> Result<f64> {
-    let began = Instant::now();
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-    let file = memfd_create("own", flags)?;
-    ftruncate(&file, bytes)?;
-    let map = SharedMap::new(file.as_fd(), bytes as usize, HUGE as usize)?;
-    map.populate()?;
-    map.touch(0, bytes as usize, HUGE as usize);
-    Ok(ms(began))
-}
-
-fn own_thp(bytes: u64) -> Result<f64> {
-    let began = Instant::now();
-    let map = PrivateMap::huge(bytes as usize)?;
-    map.populate()?;
-    map.touch(0, bytes as usize, HUGE as usize);
-    Ok(ms(began))
-}
-
-/// Has the host back the memory that will be used: a guest's first touch is another story.
-fn warm(bytes: u64) -> Result<()> {
-    progress("lease: warming");
-    PrivateMap::huge(2 * bytes as usize)?.populate()?;
-    Ok(())
-}
-
-/// Hugetlb pages on top of those there are, given back when dropped.
-struct Reserved {
-    before: String,
-}
-
-impl Reserved {
-    const FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-
-    fn new(pages: u64) -> Result<Reserved> {
-        let before = std::fs::read_to_string(Self::FILE)?.trim().to_owned();
-        let all = before.parse::<u64>()? + pages;
-        std::fs::write(Self::FILE, all.to_string()).context("--reserve: needs root")?;
-        let reserved = Reserved { before };
-        let got = std::fs::read_to_string(Self::FILE)?.trim().parse::<u64>()?;
-        ensure!(
-            got == all,
-            "--reserve: {all} hugetlb pages wanted, the kernel found {got}; give smaller --sizes"
-        );
-        Ok(reserved)
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if std::fs::write(Self::FILE, &self.before).is_err() {
-            eprintln!("prezero: bench: {} should be {} again", Self::FILE, self.before);
-        }
-    }
-}
-
-fn render(report: &Report) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header([
-        "size",
-        "way",
-        "ms",
-        "p10",
-        "p90",
-        "ms a GiB",
-        "x lease",
-        "CPU of the broker, ms",
-    ]);
-    let mut verdicts = vec![];
-    for row in &report.sizes {
-        let of =
-            |way: Way| row.ways.iter().find(|(other, _)| *other == way).map(|(_, ms)| ms.median);
-        for (way, spread) in &row.ways {
-            let lease = match way {
-                Way::OwnHugetlb => of(Way::LeaseHugetlb),
-                Way::OwnThp => of(Way::LeaseHugetlb).or(of(Way::LeaseThp)),
-                _ => None,
-            };
-            let cost = row.cost_ms.iter().find(|(other, _)| other == way);
-            table.add_row([
-                Size(row.bytes as usize).to_string(),
-                way.name().into(),
-                format!("{:.3}", spread.median),
-                format!("{:.3}", spread.p10),
-                format!("{:.3}", spread.p90),
-                format!("{:.3}", per_gib(spread.median, row.bytes)),
-                lease.map_or(String::new(), |lease| format!("{:.0}", spread.median / lease)),
-                cost.map_or(String::new(), |(_, cost)| format!("{:.0}", cost.median)),
-            ]);
-        }
-        let size = Size(row.bytes as usize);
-        for (lease, own, wanted) in [
-            (Way::LeaseHugetlb, Way::OwnHugetlb, OVER_HUGETLB),
-            (Way::LeaseHugetlb, Way::OwnThp, OVER_THP),
-            (Way::LeaseThp, Way::OwnThp, OVER_THP),
-        ] {
-            if let (Some(lease_ms), Some(own_ms)) = (of(lease), of(own)) {
-                let times = own_ms / lease_ms;
-                let verdict = if times >= wanted { "reached" } else { "missed" };
-                let (lease, own) = (lease.name(), own.name());
-                verdicts.push(format!(
-                    "{size}: {lease} {times:.0}x {own}, wanted {wanted:.0}x: {verdict}"
-                ));
-            }
-        }
-        for lease in [Way::LeaseHugetlb, Way::LeaseThp] {
-            if let Some(ms) = of(lease).map(|ms| per_gib(ms, row.bytes)) {
-                let verdict = if ms <= MS_PER_GIB { "reached" } else { "missed" };
-                verdicts.push(format!(
-                    "{size}: {} {ms:.3} ms a GiB, wanted {MS_PER_GIB}: {verdict}",
-                    lease.name()
-                ));
-            }
-        }
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for small in &report.small {
-        let good = small.a_second >= A_SECOND && small.p99_ms <= P99_MS;
-        verdicts.push(format!(
-            "{} of 2M, {} other clients connected: {:.0} a second, median {:.3} ms, p99 {:.3} ms; wanted {A_SECOND:.0} and {P99_MS} ms: {}",
-            small.way.name(),
-            small.clients,
-            small.a_second,
-            small.p50_ms,
-            small.p99_ms,
-            if good { "reached" } else { "missed" }
-        ));
-    }
-    let left_out: String =
-        report.left_out.iter().map(|what| format!("left out: {what}\n")).collect();
-    format!(
-        "{}\nfrom the request to mapped and written once in each 2 MiB page; {} rounds, interleaved, medians\n\
-         {left_out}{table}\n{}\n",
-        report.machine,
-        report.runs,
-        verdicts.join("\n")
-    )
-}
-
-fn per_gib(ms: f64, bytes: u64) -> f64 {
-    ms / (bytes as f64 / f64::from(1 << 30))
 }

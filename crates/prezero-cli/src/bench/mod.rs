@@ -5,15 +5,19 @@
 //! numbers were taken on; each benchmark is a module that ends in a report of plain
 //! data, and a `table` that a person reads.
 
+mod broker;
 mod disturb;
 mod disturb_report;
 mod disturb_stage;
 mod disturb_table;
+mod fill;
+mod fill_table;
 mod grid;
 mod grid_report;
 mod grid_table;
 mod ideal;
 mod lease;
+mod lease_table;
 mod machine;
 mod numpy;
 mod output;
@@ -25,6 +29,8 @@ mod real_table;
 mod samples;
 mod scratch;
 mod scrub;
+mod start;
+mod start_table;
 mod waste;
 mod waste_pattern;
 mod waste_table;
@@ -37,6 +43,8 @@ use anyhow::Result;
 pub enum Bench {
     /// What neighbours feel of a program under prezero: speed, cache latency, wake-ups (10 min).
     Disturb(disturb::Disturb),
+    /// How fast prezerod fills its stock, and what neighbours feel of it.
+    Fill(fill::Fill),
     /// Allocate zeroed, touch, free: sizes by lines touched, idle, back to back and busy.
     Grid(grid::Grid),
     /// Memory leased from prezerod against a client's own hugetlb pages and THP.
@@ -49,6 +57,8 @@ pub enum Bench {
     Real(real::Real),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
+    /// Programs that start with leased memory, against each one's own way.
+    Start(start::Start),
     /// Patterns of demand: what is scrubbed in vain, what it costs, what it gains.
     Waste(waste::Waste),
 }
@@ -58,12 +68,14 @@ impl Bench {
     pub fn run(&self) -> Result<()> {
         match self {
             Bench::Disturb(disturb) => disturb.run(),
+            Bench::Fill(fill) => fill.run(),
             Bench::Grid(grid) => grid.run(),
             Bench::Lease(lease) => lease.run(),
             Bench::Numpy(numpy) => numpy.run(),
             Bench::Pair(pair) => pair.run(),
             Bench::Real(real) => real.run(),
             Bench::Scrub(scrub) => scrub.run(),
+            Bench::Start(start) => start.run(),
             Bench::Waste(waste) => waste.run(),
         }
     }

@@ -116,7 +116,7 @@ impl Field {
                 Err(absent) => field.absent.push(absent),
             }
         }
-        match library::find() {
+        match library::find(library::ALLOCATOR) {
             Ok(library) => field.allocators.push(Allocator {
                 name: PREZERO.into(),
                 version: env!("CARGO_PKG_VERSION").into(),

@@ -3,9 +3,9 @@
 use super::{Broker, ClientId, Inode, Lease, Refusal};
 use crate::audit::Finding;
 use crate::inode::Kind;
-use crate::protocol::{Answer, Granted, Reason, Want};
-use crate::stock::Blank;
-use crate::tenant::{Rank, Tenant};
+use crate::protocol::{Answer, Charged, Granted, Reason, Want};
+use crate::stock::{Blank, Need};
+use crate::tenant::{Payer, Rank, Tenant};
 
 impl<I: Inode> Broker<I> {
     pub(super) fn kept_back(&self, rank: Rank) -> u64 {
@@ -16,10 +16,10 @@ impl<I: Inode> Broker<I> {
     }
 
     /// The blank that fits, audited and cut to size.
-    pub(super) fn take(&mut self, want: &Want, rank: Rank) -> Option<Blank<I>> {
+    pub(super) fn take(&mut self, need: &Need, rank: Rank) -> Option<Blank<I>> {
         let reserve = self.kept_back(rank);
-        while let Some(blank) = self.stock.take(want, reserve) {
-            if let Some(ready) = self.ready(blank, want) {
+        while let Some(blank) = self.stock.take(need, reserve) {
+            if let Some(ready) = self.ready(blank, &need.want) {
                 return Some(ready);
             }
         }
@@ -29,7 +29,7 @@ impl<I: Inode> Broker<I> {
     /// The blank, if it may be handed out for this; it is gone otherwise.
     pub(super) fn ready(&mut self, mut blank: Blank<I>, want: &Want) -> Option<Blank<I>> {
         let depth = self.settings.audit;
-        let finding = match blank.inode.is_fresh(blank.bytes) {
+        let finding = match blank.inode.is_fresh(blank.bytes, blank.kind.backing) {
             true => blank.inode.audit(blank.bytes, depth, &mut |below| fastrand::u64(..below)),
             false => Finding::Unreadable,
         };
@@ -63,8 +63,9 @@ impl<I: Inode> Broker<I> {
             kind.page,
             kind.node
         );
+        let kind = kind.unpaid();
         self.distrusted.insert(kind);
-        while let Some(other) = self.stock.take_oldest(|other| other.kind == kind) {
+        while let Some(other) = self.stock.take_oldest(|other| other.kind.unpaid() == kind) {
             self.counters.waste_bytes += other.bytes;
         }
     }
@@ -80,7 +81,7 @@ impl<I: Inode> Broker<I> {
     ) -> Result<(Granted, I), Answer> {
         let Blank { inode, kind, bytes, made_ns, cost_ns } = blank;
         let (Some(number_of_inode), Some(peer)) =
-            (inode.seal(), self.clients.get(&client).cloned())
+            (inode.seal(kind.backing), self.clients.get(&client).cloned())
         else {
             self.counters.waste_bytes += bytes;
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
@@ -108,6 +109,10 @@ impl<I: Inode> Broker<I> {
             age_ns: now.saturating_sub(made_ns),
             cost_ns,
             waited_ns,
+            charged: match kind.payer {
+                Payer::BROKER => Charged::Broker,
+                _ => Charged::Tenant,
+            },
         };
         Ok((granted, inode))
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Broker, ClientId, Inode};
 use crate::counters::{Gauge, write_prometheus};
 use crate::inode::Kind;
+use crate::stock::Need;
 
 #[derive(Serialize)]
 struct Ready {
@@ -16,6 +17,7 @@ struct Ready {
     bytes: u64,
     age_seconds: f64,
     cpu_seconds: f64,
+    charged: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -32,10 +34,12 @@ struct Leased {
     inode: u64,
     age_seconds: f64,
     cpu_seconds: f64,
+    charged: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Wanted {
+    charged: Option<String>,
     page_bytes: u64,
     node: Option<u16>,
     bytes: u64,
@@ -69,6 +73,7 @@ impl<I: Inode> Broker<I> {
         let uid = self.clients.get(&client).map_or(u32::MAX, |peer| peer.uid);
         let all = uid == 0 || uid == rustix::process::getuid().as_raw();
         let leases = self.leases.iter().filter(|lease| all || lease.peer.uid == uid);
+        let charged = |payer| self.charged(payer).map(str::to_owned);
         let report = StockReport {
             ready: self
                 .stock
@@ -80,6 +85,7 @@ impl<I: Inode> Broker<I> {
                     bytes: blank.bytes,
                     age_seconds: seconds(now.saturating_sub(blank.made_ns)),
                     cpu_seconds: seconds(blank.cost_ns),
+                    charged: charged(blank.kind.payer),
                 })
                 .collect(),
             making_bytes: self.jobs.iter().map(|job| job.bytes).sum(),
@@ -89,7 +95,8 @@ impl<I: Inode> Broker<I> {
                 .demand
                 .targets()
                 .filter(|(_, target)| *target > 0)
-                .map(|(want, target)| Wanted {
+                .map(|(Need { want, payer }, target)| Wanted {
+                    charged: charged(payer),
                     page_bytes: want.page.bytes(),
                     node: want.node,
                     bytes: want.bytes,
@@ -110,6 +117,7 @@ impl<I: Inode> Broker<I> {
                     inode: lease.inode,
                     age_seconds: seconds(now.saturating_sub(lease.since)),
                     cpu_seconds: seconds(lease.cost_ns),
+                    charged: charged(lease.kind.payer),
                 })
                 .collect(),
             hits: self.counters.hits,
@@ -141,6 +149,7 @@ impl<I: Inode> Broker<I> {
                 ("page", kind.page.to_string()),
                 ("backing", kind.backing.name().to_owned()),
                 ("node", kind.node.to_string()),
+                ("charged", self.charged(kind.payer).unwrap_or("broker").to_owned()),
             ]
         };
         let gauges = [

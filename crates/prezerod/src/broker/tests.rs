@@ -7,9 +7,11 @@ use prezero::pressure::Memory;
 use proptest::prelude::*;
 
 use super::*;
-use crate::demand::Keep;
 use crate::filler::{Done, Outcome, Pace};
-use crate::protocol::{Backing, Page};
+use crate::protocol::{Backing, Charged, Page, Report, Request, Want};
+use crate::settings::Stocked;
+
+mod payers;
 
 const MIB: u64 = 1 << 20;
 const S: u64 = 1_000_000_000;
@@ -24,7 +26,7 @@ struct Fake {
 }
 
 impl Inode for Fake {
-    fn is_fresh(&self, _: u64) -> bool {
+    fn is_fresh(&self, _: u64, _: Backing) -> bool {
         !self.stale && self.sealed.get() == 0
     }
 
@@ -39,7 +41,7 @@ impl Inode for Fake {
         true
     }
 
-    fn seal(&self) -> Option<u64> {
+    fn seal(&self, _: Backing) -> Option<u64> {
         self.sealed.set(self.sealed.get() + 1);
         (self.sealed.get() == 1).then_some(99)
     }
@@ -77,7 +79,7 @@ impl Rig {
     }
 
     fn stock(&mut self, mib: u64, inode: Fake) {
-        let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0 };
+        let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         let blank = Blank { inode, kind, bytes: mib * MIB, made_ns: self.now, cost_ns: 5 };
         self.broker.stock.put(blank);
     }
@@ -95,7 +97,7 @@ impl Rig {
     }
 
     fn plan(&mut self, memory: Memory) -> Plan<Fake> {
-        self.broker.plan(self.now, memory)
+        self.broker.plan(self.now, 0, memory)
     }
 
     fn made(&mut self, job: &Job) {
@@ -156,10 +158,10 @@ fn what_was_sealed_before_is_never_leased_nor_adopted() {
     rig.stock(4, used());
     let client = rig.client(7, 1000);
     assert!(rig.lease(client, 4, 0).unwrap().inode.is_none());
-    let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0 };
+    let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
     let blank = |inode| Blank { inode, kind, bytes: 4 * MIB, made_ns: 0, cost_ns: 0 };
-    assert!(!rig.broker.adopt(blank(used())));
-    assert!(rig.broker.adopt(blank(Fake::default())));
+    assert!(!rig.broker.adopt(blank(used()), None));
+    assert!(rig.broker.adopt(blank(Fake::default()), None));
 }
 
 #[test]
@@ -269,7 +271,7 @@ fn a_vanished_client_costs_nobody_anything() {
     assert_eq!(plan.cancel, [jobs[0].serial]);
     let stopped = Done { serial: jobs[0].serial, outcome: Outcome::Stopped };
     rig.broker.done(rig.now, stopped, None);
-    assert_eq!(rig.broker.stock.ready(Page::Huge, None), 4 * MIB);
+    assert_eq!(rig.broker.stock.ready(Page::Huge, None, Payer::BROKER), 4 * MIB);
     let other = rig.client(8, 1000);
     assert!(rig.lease(other, 4, 0).unwrap().inode.is_some());
 }
@@ -339,7 +341,8 @@ fn the_last_of_the_stock_is_for_the_hurried() {
 
 #[test]
 fn under_pressure_the_oldest_goes_first_and_nothing_is_made_for_a_while() {
-    let mut rig = Rig::new(|s| s.stock = vec![Keep { want: want(4), keep: 8, most: 8 }]);
+    let mut rig =
+        Rig::new(|s| s.stock = vec![Stocked { want: want(4), tenant: None, keep: 8, most: 8 }]);
     for at in 0..4 {
         rig.now = at;
         rig.stock(4, Fake::default());
@@ -360,7 +363,7 @@ fn under_pressure_the_oldest_goes_first_and_nothing_is_made_for_a_while() {
 
 #[test]
 fn stock_keeps_to_its_limit_and_surplus_goes_after_a_minute() {
-    let keep = |keep| vec![Keep { want: want(4), keep, most: u64::MAX }];
+    let keep = |keep| vec![Stocked { want: want(4), tenant: None, keep, most: u64::MAX }];
     let mut rig = Rig::new(|s| {
         s.stock = keep(8);
         s.limit = Some(9 * MIB);
@@ -405,7 +408,7 @@ fn what_cannot_be_made_is_said_to_who_waits_and_a_dead_filler_too() {
         assert!(rig.lease(client, 8, 60_000).is_none());
         let job = rig.plan(Memory::Fine).jobs[0];
         if death {
-            rig.broker.died(rig.now, job.kind.node, job.pace);
+            rig.broker.died(rig.now, job.kind.node, job.pace, job.kind.payer);
         } else {
             let done = Done { serial: job.serial, outcome: Outcome::Exhausted };
             rig.broker.done(rig.now, done, None);
@@ -550,7 +553,7 @@ proptest! {
                 }
             }
             let leased: u64 = rig.broker.leases.iter().map(|lease| lease.bytes).sum();
-            let held: u64 = rig.broker.held.iter().map(|held| held.want.bytes).sum();
+            let held: u64 = rig.broker.held.iter().map(|held| held.need.want.bytes).sum();
             prop_assert!(leased + held <= QUOTA, "{leased} leased, {held} held");
             // Each has one owner: this list and the stock, or this list alone.
             let kept = inodes.iter().filter(|sealed| Rc::strong_count(sealed) == 2);

@@ -26,9 +26,10 @@ fn any_request() -> impl Strategy<Value = Request> {
 
 fn any_answer() -> impl Strategy<Value = Answer> {
     let reason = || proptest::sample::select(Reason::ALL.to_vec());
-    let granted = (any_want(), any::<[u64; 5]>(), any::<u16>(), any::<bool>()).prop_map(
-        |(want, [lease, inode, age_ns, cost_ns, waited_ns], node, pool)| {
-            let backing = if pool { Backing::Hugetlb } else { Backing::Thp };
+    let granted = (any_want(), any::<[u64; 5]>(), any::<u16>(), 0..6usize).prop_map(
+        |(want, [lease, inode, age_ns, cost_ns, waited_ns], node, form)| {
+            let backing = Backing::ALL[form % 3];
+            let charged = if form < 3 { Charged::Broker } else { Charged::Tenant };
             let Want { bytes, page, .. } = want;
             Answer::Lease(Granted {
                 lease,
@@ -40,6 +41,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
                 age_ns,
                 cost_ns,
                 waited_ns,
+                charged,
             })
         },
     );
@@ -139,6 +141,9 @@ fn the_document_shows_the_frames_as_they_are() {
     assert!(
         document.contains(&hex(Request::Available { page: Page::Huge, node: Some(0) }.encode(8)))
     );
+    for backing in Backing::ALL {
+        assert!(document.contains(&format!("{} {}", backing as u32, backing.name())));
+    }
     for reason in Reason::ALL {
         assert!(document.contains(&format!("| {} | {} |", reason as u32, reason.name())));
     }

@@ -1,8 +1,8 @@
 //! Frames as bytes: what `PROTOCOL.md` says, once for writing and once for reading.
 
 use super::{
-    Answer, Backing, Granted, MAGIC, MAX_TEXT, Malformed, Page, Reason, Report, Request, VERSION,
-    Want,
+    Answer, Backing, Charged, Granted, MAGIC, MAX_TEXT, Malformed, Page, Reason, Report, Request,
+    VERSION, Want,
 };
 
 mod kind {
@@ -183,7 +183,8 @@ impl Answer {
                 .u64(g.inode)
                 .u64(g.age_ns)
                 .u64(g.cost_ns)
-                .u64(g.waited_ns),
+                .u64(g.waited_ns)
+                .u32(g.charged as u32),
             Answer::No(reason, text) => Writer::new(kind::NO, tag).u32(*reason as u32).text(text),
             Answer::When { estimate_ns, reason, text } => {
                 Writer::new(kind::WHEN, tag).u64(*estimate_ns).u32(*reason as u32).text(text)
@@ -221,6 +222,11 @@ impl Answer {
                 age_ns: r.u64()?,
                 cost_ns: r.u64()?,
                 waited_ns: r.u64()?,
+                charged: match r.u32()? {
+                    1 => Charged::Broker,
+                    2 => Charged::Tenant,
+                    _ => return Err(Malformed::Field("charged to nobody that is known")),
+                },
             }),
             kind::NO => Answer::No(reason(&mut r)?, r.text()?),
             kind::WHEN => {

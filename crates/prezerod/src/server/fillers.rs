@@ -1,4 +1,4 @@
-//! The filler processes: one for each node and pace, started when first needed.
+//! The filler processes: one for each node, pace and payer, started when first needed.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
@@ -14,6 +14,7 @@ use rustix::net::{
 
 use crate::broker::Job;
 use crate::filler::{self, Done, MAX_PACKET, Order, Pace};
+use crate::tenant::Payer;
 
 #[derive(Debug)]
 struct Filler {
@@ -29,11 +30,15 @@ struct Filler {
 pub struct Fillers {
     program: PathBuf,
     nodes: usize,
-    fillers: BTreeMap<(u16, bool), Filler>,
+    fillers: BTreeMap<Key, Filler>,
 }
 
-fn key(node: u16, pace: Pace) -> (u16, bool) {
-    (node, pace == Pace::Urgent)
+/// Which filler: its node, its pace, and whose cgroup it lives in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub struct Key {
+    pub node: u16,
+    pub pace: Pace,
+    pub payer: Payer,
 }
 
 impl Fillers {
@@ -43,18 +48,16 @@ impl Fillers {
     }
 
     /// Their sockets.
-    pub fn iter(&self) -> impl Iterator<Item = ((u16, Pace), BorrowedFd<'_>)> {
-        self.fillers.iter().map(|(&(node, urgent), filler)| {
-            let pace = if urgent { Pace::Urgent } else { Pace::Idle };
-            ((node, pace), filler.socket.as_fd())
-        })
+    pub fn iter(&self) -> impl Iterator<Item = (Key, BorrowedFd<'_>)> {
+        self.fillers.iter().map(|(&key, filler)| (key, filler.socket.as_fd()))
     }
 
-    /// Hands a job to the filler of its node and pace, which has none.
-    pub fn order(&mut self, job: &Job) -> io::Result<()> {
-        let key = key(job.kind.node, job.pace);
+    /// Hands a job to the filler of its node, pace and payer, which has none; `cgroup` is the
+    /// payer's, `None` this one.
+    pub fn order(&mut self, job: &Job, cgroup: Option<&str>) -> io::Result<()> {
+        let key = Key { node: job.kind.node, pace: job.pace, payer: job.kind.payer };
         if !self.fillers.contains_key(&key) {
-            let filler = self.spawn(job)?;
+            let filler = self.spawn(job, cgroup)?;
             self.fillers.insert(key, filler);
         }
         let Some(filler) = self.fillers.get_mut(&key) else { return Ok(()) };
@@ -63,7 +66,7 @@ impl Fillers {
         filler::send(filler.socket.as_fd(), &Order::Make { serial, kind, bytes, rate }, None)
     }
 
-    fn spawn(&self, job: &Job) -> io::Result<Filler> {
+    fn spawn(&self, job: &Job, cgroup: Option<&str>) -> io::Result<Filler> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (socket, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
         let mut command = Command::new(&self.program);
@@ -73,6 +76,9 @@ impl Fillers {
         }
         if self.nodes > 1 {
             command.arg("--bind");
+        }
+        if let Some(cgroup) = cgroup {
+            command.arg("--cgroup").arg(cgroup);
         }
         // What is not ours must not look like the service itself.
         for name in ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_USEC"]
@@ -94,8 +100,8 @@ impl Fillers {
     }
 
     /// What it says; `None`: it is gone.
-    pub fn hear(&mut self, node: u16, pace: Pace) -> Option<(Done, Option<OwnedFd>)> {
-        let filler = self.fillers.get(&key(node, pace))?;
+    pub fn hear(&mut self, key: Key) -> Option<(Done, Option<OwnedFd>)> {
+        let filler = self.fillers.get(&key)?;
         let mut packet = [0u8; MAX_PACKET];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -111,11 +117,11 @@ impl Fillers {
     }
 
     /// One is gone.
-    pub fn bury(&mut self, node: u16, pace: Pace) {
-        if let Some(mut filler) = self.fillers.remove(&key(node, pace)) {
+    pub fn bury(&mut self, key: Key) {
+        if let Some(mut filler) = self.fillers.remove(&key) {
             let _ = filler.process.kill();
             let status = filler.process.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
-            eprintln!("prezerod: the filler of node {node} is gone: {status}");
+            eprintln!("prezerod: the filler of node {} is gone: {status}", key.node);
         }
     }
 }

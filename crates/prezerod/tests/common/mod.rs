@@ -31,6 +31,30 @@ pub fn want(mib: u64) -> Want {
     Want { bytes: mib * MIB, page: Page::Huge, node: None }
 }
 
+/// Reserved pages, given back when dropped.
+pub struct Reserved {
+    file: String,
+    before: String,
+}
+
+impl Reserved {
+    pub fn new(page: Page, more: u64) -> Option<Reserved> {
+        let kib = page.bytes() >> 10;
+        let file = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
+        let before = fs::read_to_string(&file).ok()?.trim().to_owned();
+        let all = before.parse::<u64>().ok()? + more;
+        fs::write(&file, all.to_string()).ok()?;
+        let reserved = Reserved { file, before };
+        (fs::read_to_string(&reserved.file).ok()?.trim() == all.to_string()).then_some(reserved)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.file, &self.before);
+    }
+}
+
 /// A running broker, killed when dropped.
 pub struct Daemon {
     pub dir: tempfile::TempDir,

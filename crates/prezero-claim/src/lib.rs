@@ -1,0 +1,221 @@
+//! `libprezero_claim.so`: a lease for programs that take no path to their memory.
+//!
+//! `prezero claim --preload` puts it in front of libc. It answers, once, the call by which such
+//! a program makes its memory:
+//!
+//! | call | who makes it | what it gets |
+//! |---|---|---|
+//! | `open(DIR, O_TMPFILE)` | JVM with `-XX:AllocateHeapAt=DIR` | a descriptor of the lease |
+//! | `mmap(MAP_SHARED \| MAP_ANONYMOUS)`, more than half of the lease and not more than it | `PostgreSQL` and others with shared buffers | a mapping of the lease |
+//!
+//! Everything else, and the second such call, gets what it would have had without us: memory
+//! of the kernel. A private mapping is never replaced, since what is private is copied by a
+//! fork and cleared by `MADV_DONTNEED`, and a lease is neither. What is known to go wrong with a
+//! lease is said once on standard error: mapping it privately, and `MADV_DONTNEED` on it.
+//!
+//! # Once
+//!
+//! All processes that inherit the lease share one open file description, and so its offset,
+//! which is zero when it comes from the broker. Whoever takes the lease moves the offset by one
+//! first, which the kernel does atomically; only who moved it to one has it. So neither
+//! two programs of a script nor a restarted one ever share it, or find it dirty.
+
+mod lease;
+mod raw;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, O_TMPFILE, mode_t, off_t, size_t};
+
+use lease::{Lease, warn};
+
+static LEASE: OnceLock<Lease> = OnceLock::new();
+
+/// Looks for the lease before the program begins: an allocator that calls us from inside
+/// `malloc` must not find us in the middle of it.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = {
+    extern "C" fn begin() {
+        if let Some(lease) = Lease::inherited() {
+            let _ = LEASE.set(lease);
+        }
+    }
+    begin
+};
+
+/// The lease of this process, if it inherited one.
+fn lease() -> Option<&'static Lease> {
+    LEASE.get()
+}
+
+type Open = unsafe extern "C" fn(*const c_char, c_int, mode_t) -> c_int;
+type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, mode_t) -> c_int;
+
+/// libc's own function of that name.
+///
+/// # Safety
+/// `F` is the type of that function, a pointer.
+unsafe fn next<F: Copy>(known: &AtomicPtr<c_void>, name: &CStr) -> F {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let mut address = known.load(Ordering::Relaxed);
+    if address.is_null() {
+        // SAFETY: looks a name up. Two threads find the same.
+        address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        known.store(address, Ordering::Relaxed);
+    }
+    if address.is_null() {
+        // libc without `open` is none; there is nothing to go on with.
+        std::process::abort();
+    }
+    // SAFETY: a pointer of the size checked above, to what the caller says it is.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
+/// A descriptor of the lease for who asks for a file without a name; `None`: the kernel's.
+fn answer_open(flags: c_int) -> Option<c_int> {
+    if flags & O_TMPFILE != O_TMPFILE {
+        return None;
+    }
+    lease()?.take_as_file()
+}
+
+/// # Safety
+/// As for `open(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    // SAFETY: libc's open, called as we were.
+    answer_open(flags).unwrap_or_else(|| unsafe { next::<Open>(&NEXT, c"open")(path, flags, mode) })
+}
+
+/// # Safety
+/// As for `open(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let next = |flags| {
+        // SAFETY: libc's open64, called as we were.
+        unsafe { next::<Open>(&NEXT, c"open64")(path, flags, mode) }
+    };
+    answer_open(flags).unwrap_or_else(|| next(flags))
+}
+
+/// # Safety
+/// As for `openat(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn openat(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let next = || {
+        // SAFETY: libc's openat, called as we were.
+        unsafe { next::<OpenAt>(&NEXT, c"openat")(dir, path, flags, mode) }
+    };
+    answer_open(flags).unwrap_or_else(next)
+}
+
+/// # Safety
+/// As for `openat(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn openat64(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let next = || {
+        // SAFETY: libc's openat64, called as we were.
+        unsafe { next::<OpenAt>(&NEXT, c"openat64")(dir, path, flags, mode) }
+    };
+    answer_open(flags).unwrap_or_else(next)
+}
+
+/// # Safety
+/// As for `mmap(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    at: *mut c_void,
+    len: size_t,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    let sharing = flags & (MAP_SHARED | MAP_PRIVATE);
+    if let Some(lease) = lease() {
+        if sharing == MAP_SHARED && flags & MAP_ANONYMOUS != 0 {
+            if let Some(map) = lease.take_as_memory(at, len, protection, flags) {
+                return map;
+            }
+        } else if sharing == MAP_PRIVATE && file >= 0 && lease.is(file) {
+            warn(
+                &PRIVATE,
+                "the lease is mapped privately: each page that is written is copied, \
+                which costs more than no lease; map it MAP_SHARED",
+            );
+        }
+    }
+    // SAFETY: the kernel is asked what we were asked, by our caller's leave.
+    let Some(map) = (unsafe { raw::mmap(at, len, protection, flags, file, offset) }) else {
+        return MAP_FAILED;
+    };
+    if sharing == MAP_SHARED
+        && file >= 0
+        && let Some(lease) = lease()
+        && lease.is(file)
+    {
+        lease.mapped(map, len);
+    }
+    map
+}
+
+/// # Safety
+/// As for `mmap(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    at: *mut c_void,
+    len: size_t,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    // SAFETY: the same function where off_t has 64 bits.
+    unsafe { mmap(at, len, protection, flags, file, offset) }
+}
+
+/// # Safety
+/// As for `munmap(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
+    // The program does not know that its memory came in larger pages than it asked for.
+    let len = lease().map_or(len, |lease| lease.unmapped(at, len));
+    // SAFETY: as our caller was told; rounded up only where the rest is part of the same map.
+    unsafe { raw::munmap(at, len) }
+}
+
+/// # Safety
+/// As for `madvise(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
+    if advice == libc::MADV_DONTNEED && lease().is_some_and(|lease| lease.holds(at)) {
+        warn(
+            &DONTNEED,
+            "MADV_DONTNEED on the lease keeps what is in it, as on all shared memory; \
+            MADV_REMOVE clears it",
+        );
+    }
+    // SAFETY: the kernel is asked what we were asked, by our caller's leave.
+    unsafe { raw::madvise(at, len, advice) }
+}
+
+static PRIVATE: OnceLock<()> = OnceLock::new();
+static DONTNEED: OnceLock<()> = OnceLock::new();

@@ -1,0 +1,304 @@
+//! `prezero bench fill`: how fast a broker fills its stock, and what neighbours feel of it.
+//!
+//! A client takes each lease as soon as it lies ready, so that the broker fills on and on. Its
+//! pace, by the clock and by the CPU time of its fillers, stands beside what one thread reaches
+//! that populates the same pages in one call. Then neighbours work, pinned, on all CPUs or on all but
+//! one: arithmetic, and pointer chases over sets of the sizes of the caches and beyond. In every
+//! second slice the fillers are stopped, and the two kinds are compared in pairs.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use prezero::{Size, Topology};
+use prezerod::client::ClientError;
+use prezerod::protocol::{Backing, Page, Want};
+use rustix::process::{Pid, Signal as Kill, kill_process};
+use serde::Serialize;
+
+use super::broker::{Broker, HUGE, Reserved, backings, own_hugetlb, own_thp, warm};
+use super::disturb_report::Sizes;
+use super::fill_table::render;
+use super::machine::Machine;
+use super::output::Output;
+use super::peers::Allocator;
+use super::progress;
+use super::samples::{Change, Spread};
+use super::scratch::Scratch;
+use super::worker::{Program, Worker, allowed_cpus};
+
+/// A lease that is made again and again, and how many may lie ready.
+const LEASE: u64 = 512 << 20;
+const READY: u64 = 2;
+/// Rounds of the rival, and for how long the pace is taken.
+const RIVAL: usize = 9;
+const PACE_TIME: Duration = Duration::from_secs(5);
+/// Before a slice counts.
+const LEAD: Duration = Duration::from_millis(100);
+
+/// The command line of `prezero bench fill`.
+#[derive(clap::Args)]
+pub struct Fill {
+    #[command(flatten)]
+    output: Output,
+    /// Pairs of slices beside each load, 5 or more
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    rounds: usize,
+    /// Length of a slice
+    #[arg(long, value_name = "S", default_value_t = 0.4)]
+    seconds: f64,
+    /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
+    #[arg(long)]
+    reserve: bool,
+}
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    benchmark: &'static str,
+    pub machine: Machine,
+    pub slice_s: f64,
+    pub rounds: usize,
+    pub paces: Vec<Pace>,
+    pub felt: Vec<Felt>,
+    pub left_out: Vec<String>,
+}
+
+/// How fast one backing is filled, GB/s.
+#[derive(Debug, Serialize)]
+pub struct Pace {
+    pub backing: &'static str,
+    /// By the clock.
+    pub wall: f64,
+    /// By the CPU time of the fillers.
+    pub cpu: f64,
+    /// One thread that populates as much in one call.
+    pub rival: Spread,
+}
+
+/// What neighbours felt beside one backing's filling.
+#[derive(Debug, Serialize)]
+pub struct Felt {
+    pub backing: &'static str,
+    /// CPUs with a neighbour.
+    pub busy: usize,
+    pub cpus: usize,
+    pub load: String,
+    pub wall: Change,
+    pub cpu: Change,
+    /// Bytes a second that were filled meanwhile, GB/s.
+    pub filled: f64,
+}
+
+impl Fill {
+    /// Measures and prints.
+    pub fn run(&self) -> Result<()> {
+        let (rounds, seconds) = (self.rounds, self.seconds);
+        ensure!(rounds >= 5, "--rounds {rounds}: too few; give 5 or more");
+        ensure!((0.05..=10.0).contains(&seconds), "--seconds {seconds}: give 0.05 to 10");
+        let machine = Machine::here();
+        let bytes = (READY + 2) * LEASE;
+        let _reserved = if self.reserve { Some(Reserved::new(bytes / HUGE)?) } else { None };
+        let (there, left_out) = backings(bytes);
+        warm(bytes).context("warming: no memory of that size")?;
+        let slice_s = self.seconds;
+        let mut report = Report {
+            benchmark: "fill",
+            machine,
+            slice_s,
+            rounds,
+            paces: vec![],
+            felt: vec![],
+            left_out,
+        };
+        for backing in there.into_iter().filter_map(|(backing, there)| there.then_some(backing)) {
+            self.backing(backing, &mut report)?;
+        }
+        progress("");
+        self.output.put(&report, || render(&report))
+    }
+
+    fn backing(&self, backing: Backing, report: &mut Report) -> Result<()> {
+        let name = backing.name();
+        progress(&format!("fill: {name}, pace"));
+        let rival = (0..RIVAL).map(|_| match backing {
+            Backing::Hugetlb => own_hugetlb(LEASE),
+            _ => own_thp(LEASE),
+        });
+        let rival = rival.map(|ms| Ok(gb_per_s(LEASE as f64, ms? / 1e3)));
+        let rival = Spread::of(rival.collect::<Result<_>>()?).context("rounds")?;
+        let broker = Broker::start(backing, LEASE, READY)?;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| consume(&broker, &over));
+            let measured = self.measured(backing, &broker, rival, report);
+            over.store(true, Ordering::Relaxed);
+            let consumed =
+                client.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the client died")));
+            measured.and(consumed)
+        })
+    }
+
+    fn measured(
+        &self,
+        backing: Backing,
+        broker: &Broker,
+        rival: Spread,
+        report: &mut Report,
+    ) -> Result<()> {
+        let made = || -> Result<(f64, f64)> {
+            Ok((
+                broker.counter("prezerod_made_bytes_total")?,
+                broker.counter("prezerod_made_cpu_seconds_total")?,
+            ))
+        };
+        while broker.fillers().is_empty() || made()?.0 == 0.0 {
+            std::thread::sleep(LEAD);
+        }
+        let (began, before) = (Instant::now(), made()?);
+        std::thread::sleep(PACE_TIME);
+        let (after, wall) = (made()?, began.elapsed().as_secs_f64());
+        let bytes = after.0 - before.0;
+        let (wall, cpu) = (gb_per_s(bytes, wall), gb_per_s(bytes, after.1 - before.1));
+        report.paces.push(Pace { backing: backing.name(), wall, cpu, rival });
+
+        let cpus = allowed_cpus()?;
+        let topology = Topology::read(Path::new(Topology::ROOT));
+        let sizes = Sizes::of(&topology, report.machine.memory_bytes / cpus.len());
+        let mut loads = vec![("compute".to_owned(), "compute".to_owned())];
+        for bytes in [sizes.l2, sizes.l3, sizes.dram] {
+            loads.push((format!("chase {}", Size(bytes)), format!("chase {bytes}")));
+        }
+        for busy in [cpus.len(), cpus.len() - 1] {
+            if busy == 0 {
+                continue;
+            }
+            let mut crowd = Crowd::start(&cpus[cpus.len() - busy..])?;
+            for (load, command) in &loads {
+                progress(&format!("fill: {}, {load} on {busy} CPUs", backing.name()));
+                let before = made()?.0;
+                let (on, off, filled_s) = self.load(broker, &mut crowd, command)?;
+                let filled = gb_per_s(made()?.0 - before, filled_s);
+                let change = |which: fn(&(f64, f64)) -> f64| {
+                    let of = |all: &[(f64, f64)]| Spread::of(all.iter().map(which).collect());
+                    Change::of(&of(&on)?, &of(&off)?)
+                };
+                let (wall, cpu) = (change(|one| one.0), change(|one| one.1));
+                report.felt.push(Felt {
+                    backing: backing.name(),
+                    busy,
+                    cpus: cpus.len(),
+                    load: load.clone(),
+                    wall: wall.context("slices")?,
+                    cpu: cpu.context("slices")?,
+                    filled,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// ns of a unit of work by the clock and by CPU time, with fillers and without; and for how
+    /// many seconds the fillers might run.
+    #[expect(clippy::type_complexity, reason = "two lists of pairs, named where they are used")]
+    fn load(
+        &self,
+        broker: &Broker,
+        crowd: &mut Crowd,
+        command: &str,
+    ) -> Result<(Vec<(f64, f64)>, Vec<(f64, f64)>, f64)> {
+        let (mut on, mut off, mut filled_s) = (vec![], vec![], 0.0);
+        // One pair more than is counted: chases are laid out in the first.
+        for round in 0..=self.rounds {
+            for which in [round % 2 == 0, round % 2 == 1] {
+                let began = Instant::now();
+                let _stopped = (!which).then(|| Stopped::fillers(broker));
+                let felt = crowd.slice(command, LEAD, Duration::from_secs_f64(self.seconds))?;
+                if which {
+                    filled_s += began.elapsed().as_secs_f64();
+                }
+                if round > 0 {
+                    if which { on.push(felt) } else { off.push(felt) }
+                }
+            }
+        }
+        Ok((on, off, filled_s))
+    }
+}
+
+fn gb_per_s(bytes: f64, seconds: f64) -> f64 {
+    bytes / 1e9 / seconds
+}
+
+/// Takes what lies ready, at once, until it is over.
+fn consume(broker: &Broker, over: &AtomicBool) -> Result<()> {
+    let mut client = broker.connect()?;
+    let want = Want { bytes: LEASE, page: Page::Huge, node: None };
+    while !over.load(Ordering::Relaxed) {
+        match client.lease(want, Duration::ZERO) {
+            Ok(lease) => drop(lease),
+            Err(ClientError::When(..)) => std::thread::sleep(Duration::from_millis(5)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Fillers that were stopped, until dropped.
+struct Stopped(Vec<i32>);
+
+impl Stopped {
+    fn fillers(broker: &Broker) -> Stopped {
+        let fillers = broker.fillers();
+        signal(&fillers, Kill::STOP);
+        Stopped(fillers)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(&self.0, Kill::CONT);
+    }
+}
+
+fn signal(processes: &[i32], what: Kill) {
+    for pid in processes.iter().filter_map(|&pid| Pid::from_raw(pid)) {
+        // One that is gone does nothing.
+        let _ = kill_process(pid, what);
+    }
+}
+
+/// Neighbours, one on each of some CPUs.
+struct Crowd {
+    workers: Vec<Worker>,
+    _folder: Scratch,
+}
+
+impl Crowd {
+    fn start(cpus: &[usize]) -> Result<Crowd> {
+        let (program, folder) = (Program::disturb()?, Scratch::new()?);
+        let workers = cpus.iter().map(|cpu| {
+            let mut worker = Worker::start(&program, &Allocator::plain(), folder.file("none"))?;
+            worker.ask(&format!("pin {cpu}"))?;
+            Ok(worker)
+        });
+        Ok(Crowd { workers: workers.collect::<Result<_>>()?, _folder: folder })
+    }
+
+    /// ns of a unit of work in a slice, by the clock and by CPU time.
+    fn slice(&mut self, command: &str, lead: Duration, slice: Duration) -> Result<(f64, f64)> {
+        for worker in &mut self.workers {
+            worker.tell(&format!("{command} {} {}", lead.as_nanos(), slice.as_nanos()))?;
+        }
+        let (mut work, mut cpu, mut wall) = (0.0, 0.0, 0.0);
+        for worker in &mut self.workers {
+            let [done, cpu_ns, wall_ns] = worker.hear()?[..] else {
+                anyhow::bail!("{command}: a neighbour told something else")
+            };
+            (work, cpu, wall) = (work + done as f64, cpu + cpu_ns as f64, wall + wall_ns as f64);
+        }
+        ensure!(work > 0.0, "{command}: nothing done in {slice:?}");
+        Ok((wall / work, cpu / work))
+    }
+}

@@ -1,0 +1,407 @@
+//! `prezero bench start`: programs that start with leased memory, against each one's own way.
+//!
+//! QEMU until its monitor greets, a JVM that touches its heap until it ends, DPDK's testpmd until it has
+//! ended, memcached until it answers. Every way of a program has its turn in each round, the first
+//! rotating. A lease lies ready before its turn, as it would on a host that had some
+//! idle time; `prezero claim` is part of what is timed.
+//!
+//! First with transparent huge pages, then with pages of a pool, if it has them or
+//! `--reserve` may reserve them; DPDK has no other.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use prezero::Size;
+use prezerod::protocol::Backing;
+use serde::Serialize;
+
+use super::broker::{Broker, HUGE, Reserved, backings, ms, warm};
+use super::machine::Machine;
+use super::output::Output;
+use super::progress;
+use super::samples::Spread;
+use super::scratch::Scratch;
+use super::start_table::render;
+
+/// Longest that a program may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two attempts to reach a server.
+const ATTEMPT: Duration = Duration::from_micros(200);
+
+/// The command line of `prezero bench start`.
+#[derive(clap::Args)]
+pub struct Start {
+    #[command(flatten)]
+    output: Output,
+    /// Rounds, 3 or more
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    runs: usize,
+    /// Memory of the guest and of the JVM; DPDK and memcached have half of it
+    #[arg(long, value_name = "SIZE", default_value = "4G")]
+    size: Size,
+    /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
+    #[arg(long)]
+    reserve: bool,
+}
+
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    benchmark: &'static str,
+    pub machine: Machine,
+    pub runs: usize,
+    pub rows: Vec<Row>,
+    pub left_out: Vec<String>,
+}
+
+/// One way to start one program, ms.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    pub program: &'static str,
+    pub bytes: u64,
+    pub way: String,
+    /// Against which others are told.
+    pub base: Base,
+    pub ms: Spread,
+}
+
+/// What a way is to the others of its program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Base {
+    /// The start without any memory made ready: nobody can be faster.
+    Bare,
+    /// Its own way to have its memory ready.
+    Own,
+    /// A lease, or what was placed for it.
+    Ready,
+}
+
+/// When a program counts as started.
+#[derive(Clone, Debug)]
+enum Started {
+    /// It has said something.
+    Says,
+    /// It has ended, well.
+    Ends,
+    /// It answers on this socket.
+    Answers(PathBuf),
+}
+
+struct Way {
+    name: String,
+    base: Base,
+    /// Of a lease.
+    claim: Vec<String>,
+    command: Vec<String>,
+    input: &'static str,
+}
+
+struct Contest {
+    program: &'static str,
+    bytes: u64,
+    started: Started,
+    ways: Vec<Way>,
+}
+
+fn way(name: &str, base: Base, command: &[String]) -> Way {
+    let command = command.to_vec();
+    Way { name: name.into(), base, claim: vec![], command, input: "" }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+impl Start {
+    /// Measures and prints.
+    pub fn run(&self) -> Result<()> {
+        ensure!(self.runs >= 3, "--runs {}: too few; give 3 or more", self.runs);
+        let bytes = self.size.0 as u64;
+        ensure!(
+            bytes >= 256 << 20 && bytes.is_multiple_of(2 * HUGE),
+            "--size {}: give 256M or more, a multiple of 4M",
+            self.size
+        );
+        let machine = Machine::here();
+        warm(bytes).context("warming: no memory of that size; give a smaller --size")?;
+        let mut report =
+            Report { benchmark: "start", machine, runs: self.runs, rows: vec![], left_out: vec![] };
+        let scratch = Scratch::new()?;
+        for backing in [Backing::Thp, Backing::Hugetlb] {
+            // One lease ready, and as much for the rival.
+            let pages = 2 * bytes / HUGE + 64;
+            let pool = backing == Backing::Hugetlb && self.reserve;
+            let _reserved = if pool { Some(Reserved::new(pages)?) } else { None };
+            let (there, why) = backings(pages * HUGE);
+            if !there.contains(&(backing, true)) {
+                report.left_out.extend(why);
+                continue;
+            }
+            let contests = [
+                qemu(bytes, backing),
+                jvm(bytes, backing),
+                memcached(bytes / 2, backing, &scratch),
+            ];
+            for contest in contests {
+                self.contest(&contest, backing, &mut report)?;
+            }
+            if backing == Backing::Hugetlb {
+                self.dpdk(bytes / 2, &scratch, &mut report)?;
+            }
+        }
+        progress("");
+        self.output.put(&report, || render(&report))
+    }
+
+    fn contest(&self, contest: &Contest, backing: Backing, report: &mut Report) -> Result<()> {
+        if !is_there(&contest.ways[0].command[0]) {
+            report.left_out.push(format!("{}: it is not installed", contest.program));
+            return Ok(());
+        }
+        let broker = Broker::start(backing, contest.bytes, 1)?;
+        let before = |way: &Way| if way.claim.is_empty() { Ok(()) } else { broker.wait_for(1) };
+        self.rounds(contest, report, before, &broker.socket())
+    }
+
+    /// Files for DPDK, made before its turn and removed after it.
+    fn dpdk(&self, bytes: u64, scratch: &Scratch, report: &mut Report) -> Result<()> {
+        let dir = scratch.file("huge");
+        std::fs::create_dir_all(&dir)?;
+        let mounted = Mounted::on(&dir);
+        if !is_there("dpdk-testpmd") || mounted.is_none() {
+            report.left_out.push("dpdk-testpmd: it is not installed, or no root".into());
+            return Ok(());
+        }
+        let (shown, mib) = (dir.display(), bytes >> 20);
+        // Two logical cores, which it wants, on one CPU if there is one only.
+        let eal = format!(
+            "dpdk-testpmd --no-pci --no-telemetry --lcores 0@0,1@0 --huge-dir {shown} -m {mib} \
+             --vdev=net_null0"
+        );
+        let own = |name: &str, base, options: &str| Way {
+            input: "quit\n",
+            ..way(name, base, &words(&format!("{eal} {options} -- -i --total-num-mbufs=4096")))
+        };
+        let contest = Contest {
+            program: "DPDK testpmd",
+            bytes,
+            started: Started::Ends,
+            ways: vec![
+                own("its own pages", Base::Own, "--huge-unlink=always"),
+                own("placed", Base::Ready, "--huge-unlink=never"),
+            ],
+        };
+        let clear = || -> Result<()> {
+            for file in std::fs::read_dir(&dir)? {
+                std::fs::remove_file(file?.path())?;
+            }
+            Ok(())
+        };
+        let before = |way: &Way| -> Result<()> {
+            clear()?;
+            if way.base != Base::Ready {
+                return Ok(());
+            }
+            let mut place = Command::new(std::env::current_exe()?);
+            place.args(["place", "dpdk"]).arg(format!("{mib}M")).arg("--dir").arg(&dir);
+            ensure!(place.stdout(Stdio::null()).status()?.success(), "prezero place dpdk failed");
+            Ok(())
+        };
+        self.rounds(&contest, report, before, Path::new(""))?;
+        clear()
+    }
+
+    fn rounds(
+        &self,
+        contest: &Contest,
+        report: &mut Report,
+        before: impl Fn(&Way) -> Result<()>,
+        socket: &Path,
+    ) -> Result<()> {
+        let mut times = vec![vec![]; contest.ways.len()];
+        for round in 0..self.runs {
+            progress(&format!("start: {}, round {} of {}", contest.program, round + 1, self.runs));
+            for turn in 0..contest.ways.len() {
+                let which = (round + turn) % contest.ways.len();
+                let way = &contest.ways[which];
+                before(way)?;
+                let time = timed(way, &contest.started, socket);
+                times[which]
+                    .push(time.with_context(|| format!("{}, {}", contest.program, way.name))?);
+            }
+        }
+        for (way, times) in contest.ways.iter().zip(times) {
+            report.rows.push(Row {
+                program: contest.program,
+                bytes: contest.bytes,
+                way: way.name.clone(),
+                base: way.base,
+                ms: Spread::of(times).context("rounds")?,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn lease(backing: Backing, bytes: u64, options: &str, command: &[String]) -> Way {
+    let claim = format!("claim {bytes} --wait 0 {options} --").replace("  ", " ");
+    let name = format!("lease, {}", backing.name());
+    Way { claim: words(&claim), ..way(&name, Base::Ready, command) }
+}
+
+fn qemu(bytes: u64, backing: Backing) -> Contest {
+    let mib = bytes >> 20;
+    let bare = words(&format!(
+        "qemu-system-x86_64 -accel tcg -m {mib}M -S -display none -nodefaults -qmp stdio"
+    ));
+    let with = |backend: &str| {
+        let backend = format!("-object {backend},id=m,size={mib}M -machine memory-backend=m");
+        [bare.clone(), words(&backend)].concat()
+    };
+    let own = match backing {
+        Backing::Hugetlb => "memory-backend-memfd,hugetlb=on,hugetlbsize=2M",
+        _ => "memory-backend-ram",
+    };
+    let prealloc = |threads: u32| with(&format!("{own},prealloc=on,prealloc-threads={threads}"));
+    Contest {
+        program: "QEMU",
+        bytes,
+        started: Started::Says,
+        ways: vec![
+            way("bare", Base::Bare, &bare),
+            way("prealloc, 1 thread", Base::Own, &prealloc(1)),
+            way("prealloc, 2 threads", Base::Own, &prealloc(2)),
+            lease(backing, bytes, "", &with("memory-backend-file,mem-path={lease},share=on")),
+        ],
+    }
+}
+
+fn jvm(bytes: u64, backing: Backing) -> Contest {
+    let mib = bytes >> 20;
+    let java = |options: &str| {
+        words(&format!("java -XX:+UseParallelGC -Xms{mib}m -Xmx{mib}m {options} -version"))
+    };
+    let own = match backing {
+        Backing::Hugetlb => ("its own hugetlb pages", "-XX:+UseLargePages"),
+        _ => ("its own THP", "-XX:+UseTransparentHugePages"),
+    };
+    let mut ways = vec![
+        way("untouched", Base::Bare, &java("")),
+        way(own.0, Base::Own, &java(&format!("{} -XX:+AlwaysPreTouch", own.1))),
+        lease(backing, bytes, "--preload", &java("-XX:+AlwaysPreTouch -XX:AllocateHeapAt=/tmp")),
+    ];
+    if backing == Backing::Thp {
+        ways.insert(1, way("its own 4 KiB pages", Base::Own, &java("-XX:+AlwaysPreTouch")));
+    }
+    Contest { program: "JVM", bytes, started: Started::Ends, ways }
+}
+
+fn memcached(bytes: u64, backing: Backing, scratch: &Scratch) -> Contest {
+    let (socket, mib) = (scratch.file("memcached"), bytes >> 20);
+    let common = words(&format!("memcached -u root -m {mib} -s {}", socket.display()));
+    let with = |options: &str| [common.clone(), words(options)].concat();
+    Contest {
+        program: "memcached",
+        bytes,
+        started: Started::Answers(socket),
+        ways: vec![
+            way("untouched", Base::Bare, &common),
+            way("its own large pages", Base::Own, &with("-L")),
+            lease(backing, bytes, "", &with("-e {lease}")),
+        ],
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    crate::program::find(program.as_ref(), std::env::var_os("PATH")).is_ok()
+}
+
+/// ms until it has started. It is ended then.
+fn timed(way: &Way, started: &Started, socket: &Path) -> Result<f64> {
+    let mut command = if way.claim.is_empty() {
+        let mut command = Command::new(&way.command[0]);
+        command.args(&way.command[1..]);
+        command
+    } else {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(&way.claim).args(&way.command).env("PREZERO_SOCKET", socket);
+        command
+    };
+    if let Started::Answers(path) = started {
+        let _ = std::fs::remove_file(path);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let began = Instant::now();
+    let mut program = Running(command.spawn()?);
+    if !way.input.is_empty() {
+        program.0.stdin.as_mut().context("stdin")?.write_all(way.input.as_bytes())?;
+    }
+    let mut output = BufReader::new(program.0.stdout.take().context("stdout")?);
+    match started {
+        Started::Says => {
+            let mut line = String::new();
+            output.read_line(&mut line)?;
+            ensure!(!line.is_empty(), "it ended without a word");
+        }
+        Started::Ends => {
+            let mut all = String::new();
+            output.read_to_string(&mut all)?;
+            let status = program.0.wait()?;
+            ensure!(status.success(), "it ended with {status}");
+        }
+        Started::Answers(path) => answers(path, &mut program.0)?,
+    }
+    Ok(ms(began))
+}
+
+/// Asks memcached for its version until it tells.
+fn answers(path: &Path, program: &mut Child) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        if let Ok(mut peer) = UnixStream::connect(path) {
+            peer.write_all(b"version\r\n")?;
+            let mut answer = [0u8; 7];
+            peer.read_exact(&mut answer)?;
+            ensure!(&answer == b"VERSION", "it answered something else");
+            return Ok(());
+        }
+        if let Some(status) = program.try_wait()? {
+            bail!("it ended with {status}");
+        }
+        ensure!(began.elapsed() < PATIENCE, "it does not answer");
+        std::thread::sleep(ATTEMPT);
+    }
+}
+
+/// A program, ended when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A hugetlbfs, unmounted when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn on(dir: &Path) -> Option<Mounted> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "hugetlbfs", "-o", "pagesize=2M", "none"]).arg(dir);
+        let mounted = mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+        mounted.then(|| Mounted(dir.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}

@@ -1,0 +1,135 @@
+//! What an inode would be made of now, or why there can be none: pool, memory, cgroups.
+
+use prezero::Size;
+
+use super::grant::distrust_text;
+use super::{Broker, Inode, Refusal};
+use crate::cgroup::Room;
+use crate::inode::Kind;
+use crate::protocol::{Backing, Page, Reason};
+use crate::settings::Source;
+use crate::stock::Need;
+
+/// Part of memory that stays available whatever a client waits for; at half of that scrubd
+/// and the fillers call memory tight.
+const SPARE: u64 = 16;
+/// Part of memory that the stock may take unless told otherwise.
+const SHARE_OF_MEMORY: u64 = 8;
+
+impl<I: Inode> Broker<I> {
+    /// Most bytes of stock of such pages.
+    pub(super) fn limit(&self, kind: Kind) -> u64 {
+        self.settings.limit.unwrap_or_else(|| match kind.backing {
+            Backing::Thp | Backing::Tmpfs => self.host.memory().0 / SHARE_OF_MEMORY,
+            Backing::Hugetlb => {
+                let pages: u64 =
+                    self.nodes.iter().map(|&node| self.host.pool(node, kind.page).total).sum();
+                pages * kind.page.bytes() / 4 * 3
+            }
+        })
+    }
+
+    /// What such an inode would be made of now.
+    pub(super) fn choose(&self, need: &Need) -> Result<Kind, Refusal> {
+        let source = self.settings.backing;
+        let pool = match source {
+            Source::Auto | Source::Hugetlb => self.pooled(need),
+            Source::Thp | Source::Tmpfs => Err((Reason::Host, String::new())),
+        };
+        let ordinary = source != Source::Hugetlb && need.want.page == Page::Huge && self.host.thp();
+        match pool {
+            Ok(kind) => Ok(kind),
+            Err(_) if ordinary => self.paged(need),
+            Err((_, text)) if text.is_empty() => {
+                let page = need.want.page;
+                let text = format!(
+                    "{page} pages come from a hugetlb pool only here; set backing = \"auto\""
+                );
+                Err((Reason::Host, text))
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Such kinds, on the nodes that will do.
+    fn kinds(&self, need: &Need, backing: Backing) -> Vec<Kind> {
+        let Need { want, payer } = *need;
+        let nodes = want.node.map_or_else(|| self.nodes.clone(), |node| vec![node]);
+        nodes.into_iter().map(|node| Kind { page: want.page, backing, node, payer }).collect()
+    }
+
+    fn is_trusted(&self, kind: &Kind) -> bool {
+        !self.distrusted.contains(&kind.unpaid())
+    }
+
+    fn pooled(&self, need: &Need) -> Result<Kind, Refusal> {
+        let (bytes, page) = (need.want.bytes, need.want.page);
+        let free = |node: u16| self.host.pool(node, page).free * page.bytes();
+        let kinds = self.kinds(need, Backing::Hugetlb);
+        let trusted = kinds.iter().filter(|kind| self.is_trusted(kind));
+        let best = trusted.max_by_key(|kind| free(kind.node));
+        if let Some(kind) = best.filter(|kind| free(kind.node) >= bytes) {
+            return self.affordable(need, *kind);
+        }
+        if kinds.iter().any(|kind| !self.is_trusted(kind)) {
+            return Err(distrust_text(&need.want));
+        }
+        let most = kinds.iter().map(|kind| free(kind.node)).max().unwrap_or(0);
+        let (size, most) = (Size(bytes as usize), Size(most as usize));
+        let (pages, kib) = (bytes / page.bytes(), page.bytes() >> 10);
+        let text = format!(
+            "{size} asked, {most} free in the pool of {page} pages; reserve more: echo {pages} > \
+             /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"
+        );
+        Err((Reason::Host, text))
+    }
+
+    fn paged(&self, need: &Need) -> Result<Kind, Refusal> {
+        let bytes = need.want.bytes;
+        let backing = match self.settings.backing {
+            Source::Tmpfs => Backing::Tmpfs,
+            _ => Backing::Thp,
+        };
+        let kinds = self.kinds(need, backing);
+        let Some(kind) = kinds.into_iter().find(|kind| self.is_trusted(kind)) else {
+            return Err(distrust_text(&need.want));
+        };
+        let (total, available) = self.host.memory();
+        if available >= bytes.saturating_add(total / SPARE) {
+            return self.affordable(need, kind);
+        }
+        let (size, available) = (Size(bytes as usize), Size((available >> 20 << 20) as usize));
+        let text = format!(
+            "{size} asked, {available} of memory available; ask for less, or stop something"
+        );
+        Err((Reason::Pressure, text))
+    }
+
+    /// Whether the payer's cgroup has room for it.
+    fn affordable(&self, need: &Need, kind: Kind) -> Result<Kind, Refusal> {
+        match self.room(kind).lacks(need.want.bytes) {
+            None => Ok(kind),
+            Some(text) => Err((Reason::Quota, text)),
+        }
+    }
+
+    /// What the payer's cgroup still takes of such pages.
+    pub(super) fn room(&self, kind: Kind) -> Room {
+        self.cgroups.room(self.charged(kind.payer), kind.backing, kind.page)
+    }
+
+    /// Whether it can be made at all: now, or from what lies in the stock in other sizes.
+    pub(super) fn can_make(&self, need: &Need) -> Result<(), Refusal> {
+        let Need { want, payer } = need;
+        match self.choose(need) {
+            Ok(_) => Ok(()),
+            Err((Reason::Host | Reason::Pressure | Reason::Quota, _))
+                if self.stock.ready(want.page, want.node, *payer) >= want.bytes
+                    && self.distrusted.is_empty() =>
+            {
+                Ok(())
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What became of a job: made, stopped, or not to be had.
+
+use super::{Broker, HOLD_OFF_NS, Inode, Job, Out};
+use crate::filler::{Done, Outcome, Pace};
+use crate::protocol::Reason;
+use crate::stock::Blank;
+use crate::tenant::Payer;
+
+/// Weight of the last inode in the pace.
+const NEWEST: f64 = 0.25;
+
+impl<I: Inode> Broker<I> {
+    /// A filler is done, one way or another.
+    pub fn done(&mut self, now: u64, done: Done, inode: Option<I>) {
+        let Some(at) = self.jobs.iter().position(|job| job.serial == done.serial) else { return };
+        let job = self.jobs.remove(at);
+        match (done.outcome, inode) {
+            (Outcome::Made { cpu_ns, wall_ns }, Some(inode)) => {
+                self.counters.made_bytes += job.bytes;
+                self.counters.made_cpu_ns += cpu_ns;
+                let pace = job.bytes as f64 * 1e9 / wall_ns.max(1) as f64;
+                let known = self.paces.entry(job.kind.unpaid()).or_insert(pace);
+                *known += NEWEST * (pace - *known);
+                let Job { kind, bytes, .. } = job;
+                self.stock.put(Blank { inode, kind, bytes, made_ns: now, cost_ns: cpu_ns });
+            }
+            (Outcome::Stopped, _) if job.pace == Pace::Urgent => {}
+            (Outcome::Stopped, _) => {
+                self.held_off_until = self.held_off_until.max(now + HOLD_OFF_NS / 10)
+            }
+            (outcome, _) => {
+                self.counters.failures += 1;
+                // One cgroup's limit is not the others' business.
+                self.held_off.insert(job.kind.payer, now + HOLD_OFF_NS);
+                if job.pace == Pace::Idle {
+                    self.make_room(&job);
+                } else {
+                    self.fail(&job, &outcome);
+                }
+            }
+        }
+    }
+
+    /// A filler died, and its job with it.
+    pub fn died(&mut self, now: u64, node: u16, pace: Pace, payer: Payer) {
+        self.counters.filler_deaths += 1;
+        let own = |job: &&Job| job.kind.node == node && job.pace == pace && job.kind.payer == payer;
+        if let Some(serial) = self.jobs.iter().find(own).map(|job| job.serial) {
+            let outcome = Outcome::Refused("the filler was killed; is memory short?".into());
+            self.done(now, Done { serial, outcome }, None);
+        }
+    }
+
+    /// The kernel had no page: what lies in the stock in other sizes may be in the way.
+    fn make_room(&mut self, job: &Job) {
+        let kind = job.kind;
+        if let Some(other) =
+            self.stock.take_oldest(|other| other.kind == kind && other.bytes != job.bytes)
+        {
+            self.counters.waste_bytes += other.bytes;
+        }
+    }
+
+    /// Whoever waits for what cannot be made waits in vain.
+    fn fail(&mut self, job: &Job, outcome: &Outcome) {
+        let before = self.stock.iter().count();
+        self.make_room(job);
+        if self.stock.iter().count() < before {
+            return;
+        }
+        let text = match outcome {
+            Outcome::Refused(text) => text.clone(),
+            _ => format!(
+                "the kernel has no {} page left on node {}; free some memory or compact it: \
+                 echo 1 > /proc/sys/vm/compact_memory",
+                job.kind.page, job.kind.node
+            ),
+        };
+        self.failed.push((job.need, text));
+    }
+
+    /// Ends the waits that a failed job was for.
+    pub(super) fn failures(&mut self) -> Vec<Out<I>> {
+        let mut outs = vec![];
+        for (need, text) in std::mem::take(&mut self.failed) {
+            if let Some(at) = self.waits.iter().position(|wait| wait.need == need) {
+                let wait = self.waits.remove(at);
+                let answer = self.no(Reason::Kernel, text);
+                let (client, tag) = (wait.client, wait.tag);
+                outs.push(Out { client, tag, answer, inode: None, text: None });
+            }
+        }
+        outs
+    }
+}

@@ -1,0 +1,199 @@
+//! What clients ask for, and what they are answered at once.
+
+use prezero::Size;
+
+use super::grant::distrust_text;
+use super::{Broker, ClientId, Held, Inode, LARGEST, Out, Refusal, Wait};
+use crate::protocol::{Answer, Granted, Reason, Report, Request, Want};
+use crate::stock::Need;
+use crate::tenant::Tenant;
+
+impl<I: Inode> Broker<I> {
+    /// A client says this. `None`: the answer comes later.
+    pub fn request(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        tag: u32,
+        request: Request,
+    ) -> Option<Out<I>> {
+        let mut out = Out { client, tag, answer: Answer::Done, inode: None, text: None };
+        let answered = match self.tenant(client) {
+            Err(refusal) => Err(refusal),
+            Ok(tenant) => match request {
+                Request::Lease { want, wait_ms } => {
+                    match self.lease(now, client, tag, &tenant, want, wait_ms) {
+                        Ok(Some((granted, inode))) => {
+                            out.inode = Some(inode);
+                            Ok(Answer::Lease(granted))
+                        }
+                        Ok(None) => return None,
+                        Err(answer) => Ok(answer),
+                    }
+                }
+                Request::Redeem { ticket } => {
+                    self.redeem(now, client, ticket, &tenant).map(|lease| {
+                        out.inode = Some(lease.1);
+                        Answer::Lease(lease.0)
+                    })
+                }
+                Request::Reserve { want, hold_ms } => {
+                    Ok(self.reserve(now, client, &tenant, want, hold_ms))
+                }
+                Request::Cancel { ticket } => self.cancel(client, ticket),
+                Request::Available { page, node } => Ok(self.available(&tenant, page, node)),
+                Request::Report(report) => {
+                    let text = match report {
+                        Report::Stock => self.stock_report(now, client),
+                        Report::Metrics => self.metrics(),
+                    };
+                    let bytes = text.len() as u64;
+                    out.text = Some(text);
+                    Ok(Answer::Report { bytes })
+                }
+            },
+        };
+        out.answer = answered.unwrap_or_else(|(reason, text)| self.no(reason, text));
+        Some(out)
+    }
+
+    fn lease(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        tag: u32,
+        tenant: &Tenant,
+        want: Want,
+        wait_ms: u32,
+    ) -> Result<Option<(Granted, I)>, Answer> {
+        if self.waits.iter().any(|wait| wait.client == client) {
+            let text = "this connection waits for another lease; open a second one";
+            return Err(self.no(Reason::Busy, text.into()));
+        }
+        self.check(&want, tenant).map_err(|(reason, text)| self.no(reason, text))?;
+        let need = Need { want, payer: self.payer(tenant) };
+        if let Some(blank) = self.take(&need, tenant.rank) {
+            self.demand.asked(now, &need);
+            self.counters.hits += 1;
+            return Ok(Some(self.grant(now, client, tenant, blank, 0)?));
+        }
+        self.can_make(&need).map_err(|(reason, text)| self.no(reason, text))?;
+        self.counters.misses += 1;
+        self.demand.asked(now, &need);
+        if wait_ms == 0 {
+            return Err(self.when(now, &need));
+        }
+        let wait = u64::from(wait_ms).saturating_mul(1_000_000);
+        let longest = self.settings.longest_wait.as_nanos() as u64;
+        let until = now.saturating_add(wait.min(longest));
+        let (tenant, rank) = (tenant.name.clone(), tenant.rank);
+        self.waits.push(Wait { client, tag, tenant, need, rank, since: now, until });
+        // First who is in a hurry, then who came first.
+        self.waits.sort_by_key(|wait| (wait.rank, wait.since));
+        Ok(None)
+    }
+
+    fn redeem(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        ticket: u64,
+        tenant: &Tenant,
+    ) -> Result<(Granted, I), Refusal> {
+        let unknown =
+            || (Reason::Ticket, format!("no ticket {ticket}; it may be over: reserve again"));
+        let mine = |held: &Held<I>| held.client == client && held.ticket == ticket;
+        let at = self.held.iter().position(mine).ok_or_else(unknown)?;
+        let Held { need, blank, .. } = self.held.remove(at);
+        let blank = self.ready(blank, &need.want).ok_or_else(|| distrust_text(&need.want))?;
+        self.counters.hits += 1;
+        self.grant(now, client, tenant, blank, 0).map_err(|_| unknown())
+    }
+
+    fn reserve(
+        &mut self,
+        now: u64,
+        client: ClientId,
+        tenant: &Tenant,
+        want: Want,
+        hold_ms: u32,
+    ) -> Answer {
+        if let Err((reason, text)) = self.check(&want, tenant) {
+            return self.no(reason, text);
+        }
+        let reserve = self.kept_back(tenant.rank);
+        let need = Need { want, payer: self.payer(tenant) };
+        let Some(blank) = self.stock.take(&need, reserve) else {
+            if let Err((reason, text)) = self.can_make(&need) {
+                return self.no(reason, text);
+            }
+            self.counters.misses += 1;
+            self.demand.asked(now, &need);
+            return self.when(now, &need);
+        };
+        self.demand.asked(now, &need);
+        let longest = self.settings.longest_hold.as_millis() as u64;
+        let hold_ms = u64::from(hold_ms).min(longest);
+        let ticket = self.number();
+        let (tenant, until) = (tenant.name.clone(), now + hold_ms * 1_000_000);
+        self.held.push(Held { ticket, client, tenant, need, until, blank });
+        Answer::Reserved { ticket, bytes: want.bytes, hold_ms: hold_ms as u32 }
+    }
+
+    fn cancel(&mut self, client: ClientId, ticket: u64) -> Result<Answer, Refusal> {
+        if ticket == 0 {
+            self.waits.retain(|wait| wait.client != client);
+            return Ok(Answer::Done);
+        }
+        let mine = |held: &Held<I>| held.client == client && held.ticket == ticket;
+        let at = self.held.iter().position(mine);
+        let at =
+            at.ok_or_else(|| (Reason::Ticket, format!("no ticket {ticket}; it may be over")))?;
+        self.stock.put(self.held.remove(at).blank);
+        Ok(Answer::Done)
+    }
+
+    /// What can be said of a request without looking into the stock.
+    pub(super) fn check(&self, want: &Want, tenant: &Tenant) -> Result<(), Refusal> {
+        if want.bytes == 0 || !want.bytes.is_multiple_of(want.page.bytes()) {
+            let (size, page) = (Size(want.bytes as usize), want.page);
+            return Err((
+                Reason::Size,
+                format!("{size} is no multiple of the page; round up to {page}"),
+            ));
+        }
+        if want.bytes > LARGEST {
+            let (size, most) = (Size(want.bytes as usize), Size(LARGEST as usize));
+            return Err((
+                Reason::Size,
+                format!("{size} is too large a lease; give {most} or less"),
+            ));
+        }
+        if let Some(node) = want.node.filter(|node| !self.nodes.contains(node)) {
+            let (first, last) = (self.nodes[0], self.nodes[self.nodes.len() - 1]);
+            return Err((
+                Reason::Node,
+                format!("no node {node} here; give {first} to {last}, or any"),
+            ));
+        }
+        let left = self.quota_left(tenant);
+        if want.bytes > left {
+            let (name, left) = (&tenant.name, Size(left as usize));
+            let text = format!(
+                "tenant {name} has {left} left; end a process that holds a lease, or raise its quota"
+            );
+            return Err((Reason::Quota, text));
+        }
+        Ok(())
+    }
+
+    pub(super) fn quota_left(&self, tenant: &Tenant) -> u64 {
+        let Some(quota) = tenant.quota else { return u64::MAX };
+        let leased =
+            self.leases.iter().filter(|lease| lease.tenant == tenant.name).map(|l| l.bytes);
+        let held =
+            self.held.iter().filter(|held| held.tenant == tenant.name).map(|h| h.need.want.bytes);
+        let waits = self.waits.iter().filter(|wait| wait.tenant == tenant.name);
+        quota.saturating_sub(leased.chain(held).chain(waits.map(|wait| wait.need.want.bytes)).sum())
+    }
+}

@@ -1,0 +1,107 @@
+//! Memory is charged where it was populated: what one cgroup paid for is nobody else's.
+
+use super::*;
+
+const V2: (&str, &str) = ("proc/mounts", "cgroup2 /cg cgroup2 rw 0 0\n");
+const SHMEM: (&str, &str) = ("sys/kernel/mm/transparent_hugepage/shmem_enabled", "[never]");
+
+fn tenant(name: &str, uid: u32, charge: Option<&str>) -> Tenant {
+    let charge = charge.map(str::to_owned);
+    Tenant { name: name.into(), uids: vec![uid], charge, ..Tenant::only(0) }
+}
+
+/// Two tenants, of which the second pays by itself, below a limit of 64 MiB of which it uses
+/// `used`.
+fn rig(used_mib: u64) -> Rig {
+    let used = (used_mib * MIB).to_string();
+    let files = [
+        V2,
+        SHMEM,
+        ("cg/cgroup.controllers", "memory\n"),
+        ("cg/b/memory.max", "67108864\n"),
+        ("cg/b/memory.current", &used),
+    ];
+    Rig::on(&files, |settings| {
+        settings.tenants = vec![tenant("a", 1, None), tenant("b", 2, Some("/b"))];
+    })
+}
+
+fn charged(out: Option<Out<Fake>>) -> Charged {
+    match out.expect("an answer at once").answer {
+        Answer::Lease(granted) => granted.charged,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_is_served_from_what_its_own_cgroup_paid_for() {
+    let mut rig = rig(0);
+    let (a, b) = (rig.client(1, 1), rig.client(2, 2));
+    rig.stock(4, Fake::default());
+    assert_eq!(reason(rig.lease(b, 4, 0)), Reason::Empty, "the broker paid for that one");
+    let jobs = rig.plan(Memory::Fine).jobs;
+    let [job] = &jobs[..] else { panic!("{jobs:?}") };
+    assert_eq!(rig.broker.charged(job.kind.payer), Some("/b"));
+    rig.made(job);
+    let available = |answer| match answer {
+        Answer::Available { ready, .. } => ready,
+        other => panic!("{other:?}"),
+    };
+    let ask = Request::Available { page: Page::Huge, node: None };
+    assert_eq!(available(rig.answer(a, ask)), 4 * MIB);
+    assert_eq!(available(rig.answer(b, ask)), 4 * MIB);
+    assert_eq!(charged(rig.lease(a, 4, 0)), Charged::Broker);
+    assert_eq!(charged(rig.lease(b, 4, 0)), Charged::Tenant);
+    assert_eq!(reason(rig.lease(a, 4, 0)), Reason::Empty);
+}
+
+#[test]
+fn a_full_cgroup_is_refused_with_the_limit_and_others_are_served() {
+    let mut rig = rig(62);
+    let (a, b) = (rig.client(1, 1), rig.client(2, 2));
+    let Answer::No(Reason::Quota, text) = rig.lease(b, 4, 1000).unwrap().answer else { panic!() };
+    assert!(text.starts_with("4M asked, 2M left below "), "{text}");
+    assert!(text.ends_with("cg/b/memory.max; raise that limit"), "{text}");
+    assert!(rig.lease(a, 4, 1000).is_none(), "he waits, and it is made");
+    assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
+}
+
+#[test]
+fn stock_that_a_cgroup_needs_itself_goes_back_and_is_not_made_again() {
+    let mut rig = rig(61);
+    let b = rig.client(2, 2);
+    assert_eq!(reason(rig.lease(b, 2, 0)), Reason::Empty);
+    assert!(rig.plan(Memory::Fine).jobs.is_empty(), "a sixteenth stays free, and as much again");
+    let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer(1) };
+    let inode = Fake::default();
+    rig.broker.stock.put(Blank { inode, kind, bytes: 2 * MIB, made_ns: 0, cost_ns: 0 });
+    rig.stock(2, Fake::default());
+    rig.plan(Memory::Fine);
+    let kept: Vec<Payer> = rig.broker.stock.iter().map(|blank| blank.kind.payer).collect();
+    assert_eq!(kept, [Payer::BROKER]);
+    assert_eq!(rig.broker.counters.pressure_bytes, 2 * MIB);
+}
+
+#[test]
+fn what_cannot_be_made_for_one_payer_holds_up_no_other() {
+    let mut rig = rig(0);
+    let (a, b) = (rig.client(1, 1), rig.client(2, 2));
+    assert_eq!(reason(rig.lease(b, 4, 0)), Reason::Empty);
+    let job = rig.plan(Memory::Fine).jobs[0];
+    let refused = Outcome::Refused("no".into());
+    rig.broker.done(rig.now, Done { serial: job.serial, outcome: refused }, None);
+    assert_eq!(reason(rig.lease(a, 4, 0)), Reason::Empty);
+    let jobs = rig.plan(Memory::Fine).jobs;
+    assert_eq!(jobs.iter().map(|job| job.kind.payer).collect::<Vec<_>>(), [Payer::BROKER]);
+}
+
+#[test]
+fn stored_inodes_come_back_to_who_paid_for_them_or_to_nobody() {
+    let mut rig = rig(0);
+    let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
+    let blank = || Blank { inode: Fake::default(), kind, bytes: 4 * MIB, made_ns: 0, cost_ns: 0 };
+    assert!(rig.broker.adopt(blank(), Some("/b")));
+    assert!(!rig.broker.adopt(blank(), Some("/of a tenant that is no more")));
+    let b = rig.client(2, 2);
+    assert_eq!(charged(rig.lease(b, 4, 0)), Charged::Tenant);
+}

@@ -1,0 +1,273 @@
+//! The file as it is written, and how it becomes settings.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use prezero::Size;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+
+use super::{Settings, Source, Stocked};
+use crate::audit::Depth;
+use crate::protocol::{Page, Want};
+use crate::tenant::{Rank, Tenant};
+
+/// Pieces of 4 KiB that an audit reads by default, besides the first and the last: 12 us a lease.
+const SAMPLE: u32 = 8;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(super) struct File {
+    socket: Option<PathBuf>,
+    socket_mode: String,
+    metrics: Option<String>,
+    backing: Source,
+    limit: Option<Bytes>,
+    rate: Option<Bytes>,
+    reserve: Bytes,
+    audit: Audit,
+    forget: Seconds,
+    longest_wait: Seconds,
+    longest_hold: Seconds,
+    idle: Seconds,
+    connections: usize,
+    connections_per_user: usize,
+    stock: Vec<FileStock>,
+    tenant: Vec<FileTenant>,
+}
+
+impl Default for File {
+    fn default() -> File {
+        File {
+            socket: None,
+            socket_mode: "0666".into(),
+            metrics: None,
+            backing: Source::Auto,
+            limit: None,
+            rate: None,
+            reserve: Bytes(0),
+            audit: Audit::Sample,
+            forget: Seconds(3600.0),
+            longest_wait: Seconds(600.0),
+            longest_hold: Seconds(60.0),
+            idle: Seconds(300.0),
+            connections: 1024,
+            connections_per_user: 256,
+            stock: vec![],
+            tenant: vec![],
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Audit {
+    Off,
+    Sample,
+    Full,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileStock {
+    size: Bytes,
+    page: Option<Bytes>,
+    node: Option<u16>,
+    tenant: Option<String>,
+    keep: u64,
+    most: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileTenant {
+    name: String,
+    #[serde(default)]
+    users: Vec<Account>,
+    #[serde(default)]
+    groups: Vec<Account>,
+    #[serde(default)]
+    cgroups: Vec<String>,
+    quota: Option<Bytes>,
+    charge: Option<String>,
+    #[serde(default)]
+    latency: Latency,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+enum Latency {
+    #[default]
+    Normal,
+    Critical,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Account {
+    Number(u32),
+    Name(String),
+}
+
+#[derive(Clone, Copy)]
+struct Bytes(u64);
+
+#[derive(Clone, Copy, Deserialize)]
+struct Seconds(f64);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Bytes;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size: bytes, or a string such as \"64M\" or \"1.5G\"")
+            }
+            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Bytes, E> {
+                let bytes = u64::try_from(bytes);
+                bytes.map(Bytes).map_err(|_| E::custom("a size cannot be negative"))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
+                let size =
+                    text.parse::<Size>().map_err(|mend| E::custom(format!("{text}: {mend}")));
+                size.map(|size| Bytes(size.0 as u64))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+impl Settings {
+    pub(super) fn from_file(file: File, root: &Path) -> Result<Settings, String> {
+        let time = |name: &str, Seconds(seconds): Seconds| {
+            Duration::try_from_secs_f64(seconds)
+                .ok()
+                .filter(|time| {
+                    (Duration::from_millis(1)..=Duration::from_secs(31_536_000)).contains(time)
+                })
+                .ok_or_else(|| {
+                    format!("{name} = {seconds}: give seconds, 0.001 to 31536000 (a year)")
+                })
+        };
+        if let Some(metrics) = &file.metrics {
+            let local = metrics.parse::<std::net::SocketAddr>().is_ok_and(|a| a.ip().is_loopback());
+            if !local && !metrics.starts_with('/') {
+                return Err(format!(
+                    "metrics = {metrics:?}: give an absolute path or a loopback address, \"127.0.0.1:9464\""
+                ));
+            }
+        }
+        let tenants = file
+            .tenant
+            .into_iter()
+            .map(|tenant| tenant_of(tenant, root))
+            .collect::<Result<Vec<_>, _>>()?;
+        let socket_mode =
+            u32::from_str_radix(&file.socket_mode, 8).ok().filter(|mode| *mode <= 0o777);
+        Ok(Settings {
+            socket_mode: socket_mode.ok_or_else(|| {
+                format!("socket-mode = {:?}: give permission bits, \"0666\"", file.socket_mode)
+            })?,
+            socket: file.socket,
+            metrics: file.metrics,
+            backing: file.backing,
+            limit: file.limit.map(|Bytes(limit)| limit),
+            rate: match file.rate {
+                Some(Bytes(rate)) if rate < 2 << 20 => {
+                    return Err(format!(
+                        "rate = {rate}: less than a page; give \"2M\" or more, or leave it out"
+                    ));
+                }
+                rate => rate.map(|Bytes(rate)| rate),
+            },
+            reserve: file.reserve.0,
+            audit: match file.audit {
+                Audit::Off => Depth::Off,
+                Audit::Sample => Depth::Sample(SAMPLE),
+                Audit::Full => Depth::Full,
+            },
+            forget: time("forget", file.forget)?,
+            longest_wait: time("longest-wait", file.longest_wait)?,
+            longest_hold: time("longest-hold", file.longest_hold)?,
+            idle: time("idle", file.idle)?,
+            connections: file.connections.max(1),
+            connections_per_user: file.connections_per_user.max(1),
+            stock: file
+                .stock
+                .into_iter()
+                .map(|stock| stocked(stock, &tenants))
+                .collect::<Result<_, _>>()?,
+            tenants,
+        })
+    }
+}
+
+fn stocked(stock: FileStock, tenants: &[Tenant]) -> Result<Stocked, String> {
+    let Bytes(bytes) = stock.size;
+    let page = match stock.page {
+        None => Page::Huge,
+        Some(Bytes(page)) => Page::of(page).ok_or("stock: page: give \"2M\" or \"1G\"")?,
+    };
+    if bytes == 0 || !bytes.is_multiple_of(page.bytes()) {
+        let size = Size(bytes as usize);
+        return Err(format!("stock: size = {size}: give a multiple of its page, {page}"));
+    }
+    let most = stock.most.unwrap_or(u64::MAX);
+    if most < stock.keep {
+        return Err(format!("stock: most = {most}: less than keep = {}", stock.keep));
+    }
+    if let Some(name) =
+        stock.tenant.as_ref().filter(|name| !tenants.iter().any(|t| t.name == **name))
+    {
+        return Err(format!("stock: tenant = {name:?}: no [[tenant]] has that name"));
+    }
+    let want = Want { bytes, page, node: stock.node };
+    Ok(Stocked { want, tenant: stock.tenant, keep: stock.keep, most })
+}
+
+fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
+    let FileTenant { name, users, groups, cgroups, quota, charge, latency } = tenant;
+    if users.is_empty() && groups.is_empty() && cgroups.is_empty() {
+        return Err(format!("tenant {name}: names nobody; give users, groups or cgroups"));
+    }
+    if let Some(path) = cgroups.iter().find(|path| !path.starts_with('/')) {
+        return Err(format!(
+            "tenant {name}: cgroup {path:?}: give the path from the root, \"/{path}\""
+        ));
+    }
+    let plain = |path: &str| path.starts_with('/') && !path.split('/').any(|part| part == "..");
+    if let Some(path) = charge.as_ref().filter(|path| !plain(path) || path.len() < 2) {
+        return Err(format!(
+            "tenant {name}: charge = {path:?}: give the path of a cgroup from the root, \"/vms\""
+        ));
+    }
+    let numbers = |accounts: Vec<Account>, table: &str| {
+        let number = |account| match account {
+            Account::Number(number) => Ok(number),
+            Account::Name(account) => look_up(&root.join(table), &account).ok_or_else(|| {
+                format!("tenant {name}: {account:?} is not in /{table}; give the number")
+            }),
+        };
+        accounts.into_iter().map(number).collect::<Result<Vec<_>, _>>()
+    };
+    Ok(Tenant {
+        uids: numbers(users, "etc/passwd")?,
+        gids: numbers(groups, "etc/group")?,
+        cgroups,
+        quota: quota.map(|Bytes(quota)| quota),
+        rank: match latency {
+            Latency::Normal => Rank::Normal,
+            Latency::Critical => Rank::Critical,
+        },
+        charge,
+        name,
+    })
+}
+
+/// The number of an account in a table such as `/etc/passwd`.
+fn look_up(table: &Path, name: &str) -> Option<u32> {
+    let text = std::fs::read_to_string(table).ok()?;
+    let mut rows = text.lines().map(|line| line.split(':'));
+    rows.find_map(|mut row| (row.next() == Some(name)).then(|| row.nth(1)?.parse().ok())?)
+}
