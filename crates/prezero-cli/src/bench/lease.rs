@@ -10,6 +10,7 @@
 //! its rival with `--reserve`, and given back.
 
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use super::output::Output;
-use super::progress;
+use super::progress::{self, kept, step};
 use super::samples::{Spread, quantile};
 use super::scratch::Scratch;
 
@@ -135,6 +136,11 @@ impl Lease {
         if !host.thp() {
             left_out.push("leases of thp: this kernel makes none".into());
         }
+        let backings: Vec<Backing> = [(Backing::Hugetlb, hugetlb), (Backing::Thp, host.thp())]
+            .into_iter()
+            .filter_map(|(backing, there)| there.then_some(backing))
+            .collect();
+        progress::expect(1 + sizes.len() * self.runs + backings.len());
         warm(largest).context("warming: no memory of that size; give smaller --sizes")?;
         let mut report = Report {
             benchmark: "lease",
@@ -144,17 +150,14 @@ impl Lease {
             small: vec![],
             left_out,
         };
-        let backings: Vec<Backing> = [(Backing::Hugetlb, hugetlb), (Backing::Thp, host.thp())]
-            .into_iter()
-            .filter_map(|(backing, there)| there.then_some(backing))
-            .collect();
         for bytes in sizes {
-            report.sizes.push(self.size(bytes, &backings)?);
+            let Some(row) = kept(self.size(bytes, &backings))? else { break };
+            report.sizes.push(row);
         }
         for &backing in &backings {
-            report.small.push(small(backing)?);
+            report.small.extend(kept(small(backing))?);
         }
-        progress("");
+        progress::end();
         self.output.put(&report, || render(&report))
     }
 
@@ -166,12 +169,7 @@ impl Lease {
         let mut ways: Vec<(Way, Vec<f64>)> = vec![];
         let mut costs: Vec<(Way, Vec<f64>)> = vec![];
         for round in 0..self.runs {
-            progress(&format!(
-                "lease: {}, round {} of {}",
-                Size(bytes as usize),
-                round + 1,
-                self.runs
-            ));
+            step(&format!("lease: {}, round {}", Size(bytes as usize), round + 1))?;
             for (backing, broker) in &brokers {
                 broker.wait_for(1)?;
                 let (ms, lease) = broker.lease(bytes)?;
@@ -213,7 +211,7 @@ fn ms(since: Instant) -> f64 {
 
 /// Small leases one after the other, with other clients connected.
 fn small(backing: Backing) -> Result<Small> {
-    progress(&format!("lease: {SMALL} of 2M"));
+    step(&format!("lease: {SMALL} of 2M"))?;
     let broker = Broker::start(backing, HUGE, SMALL)?;
     let idle: Vec<Client> = (0..IDLE_CLIENTS).map(|_| broker.connect()).collect::<Result<_>>()?;
     broker.wait_for(SMALL)?;
@@ -241,13 +239,15 @@ fn small(backing: Backing) -> Result<Small> {
 }
 
 /// A broker of this benchmark, ended when dropped.
-struct Broker {
+#[derive(Debug)]
+pub(super) struct Broker {
     process: Child,
     scratch: Scratch,
 }
 
 impl Broker {
-    fn start(backing: Backing, bytes: u64, keep: u64) -> Result<Broker> {
+    /// With so many leases of so many bytes kept ready.
+    pub(super) fn start(backing: Backing, bytes: u64, keep: u64) -> Result<Broker> {
         let scratch = Scratch::new()?;
         let config = format!(
             "backing = \"{}\"\nlimit = {}\n[[stock]]\nsize = {bytes}\nkeep = {keep}\nmost = {keep}\n",
@@ -262,6 +262,7 @@ impl Broker {
             .arg("--socket")
             .arg(scratch.file("socket"))
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
             .with_context(|| format!("{}: cannot be run", program.display()))?;
         let broker = Broker { process, scratch };
@@ -274,11 +275,16 @@ impl Broker {
     }
 
     fn connect(&self) -> Result<Client> {
-        Ok(Client::connect(&self.scratch.file("socket"))?)
+        Ok(Client::connect(&self.socket())?)
+    }
+
+    /// Where it listens.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.scratch.file("socket")
     }
 
     /// Waits until so many leases lie ready.
-    fn wait_for(&self, leases: u64) -> Result<()> {
+    pub(super) fn wait_for(&self, leases: u64) -> Result<()> {
         let mut client = self.connect()?;
         let began = Instant::now();
         loop {
@@ -312,7 +318,8 @@ impl Drop for Broker {
     }
 }
 
-fn prezerod_path() -> Result<PathBuf> {
+/// The broker beside this command.
+pub(super) fn prezerod_path() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     let path = here.parent().unwrap_or(Path::new("/")).join("prezerod");
     ensure!(
@@ -345,7 +352,7 @@ fn own_thp(bytes: u64) -> Result<f64> {
 
 /// Has the host back the memory that will be used: a guest's first touch is another story.
 fn warm(bytes: u64) -> Result<()> {
-    progress("lease: warming");
+    step("lease: warming")?;
     PrivateMap::huge(2 * bytes as usize)?.populate()?;
     Ok(())
 }

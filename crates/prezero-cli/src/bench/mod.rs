@@ -19,12 +19,14 @@ mod numpy;
 mod output;
 mod pair;
 mod peers;
+mod progress;
 mod real;
 mod real_programs;
 mod real_table;
 mod samples;
 mod scratch;
 mod scrub;
+mod seeds;
 mod waste;
 mod waste_pattern;
 mod waste_table;
@@ -47,6 +49,8 @@ pub enum Bench {
     Pair(pair::Pair),
     /// Programs that nobody here wrote: wall time, CPU time, peak size.
     Real(real::Real),
+    /// The experiments of the four posts that prezero comes from, beside their own figures.
+    Seeds(seeds::Seeds),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
     /// Patterns of demand: what is scrubbed in vain, what it costs, what it gains.
@@ -63,16 +67,9 @@ impl Bench {
             Bench::Numpy(numpy) => numpy.run(),
             Bench::Pair(pair) => pair.run(),
             Bench::Real(real) => real.run(),
+            Bench::Seeds(seeds) => seeds.run(),
             Bench::Scrub(scrub) => scrub.run(),
             Bench::Waste(waste) => waste.run(),
         }
-    }
-}
-
-/// One line of progress on a terminal's stderr, over the last one; nothing elsewhere.
-fn progress(line: &str) {
-    use std::io::IsTerminal;
-    if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{line}");
     }
 }
