@@ -8,7 +8,8 @@
  * zero. sparse: as in NPB's ft, N MiB (384) in three arrays are read throughout, and then one
  * page in --every (16) is written. What is resident before and after, and the most meanwhile.
  * --thp sets what the kernel may do with this process: never (prctl), always (madvise), or
- * what the machine is set to. --used: as much was allocated, written and freed before.
+ * what the machine is set to. --used: as much was allocated, written and freed before, and
+ * calloc is asked, since posix_memalign may hand out what it has.
  *
  * Reading what is resident is tried first, on memory that is known to be: 8 MiB are written,
  * and if the reading does not rise by that much and fall again, nothing that it says counts.
@@ -48,11 +49,15 @@ static void try_reading(void)
 		     PROBE >> 10, smaps, before, full, after);
 }
 
-static char *aligned(size_t bytes, int always)
+/* As his program does; in a process with a past by calloc, since what posix_memalign reuses
+ * need not be zero. */
+static char *aligned(size_t bytes, int always, int used)
 {
-	void *p = NULL;
+	void *p = used ? calloc(1, bytes) : NULL;
 
-	if (posix_memalign(&p, HUGE_BYTES, bytes))
+	if (used && !p)
+		stop(1, "no memory for %zu bytes", bytes);
+	if (!used && posix_memalign(&p, HUGE_BYTES, bytes))
 		stop(1, "no memory for %zu bytes", bytes);
 	if (always && madvise(p, bytes, MADV_HUGEPAGE))
 		stop(MISTAKE, "--thp always: this kernel has no transparent huge pages");
@@ -132,7 +137,7 @@ int main(int argc, char **argv)
 	before = rss_kib();
 	start = now_ns();
 	for (int i = 0; i < (sparse ? ARRAYS : 1); i++) {
-		array[i] = aligned(bytes, always);
+		array[i] = aligned(bytes, always, used);
 		escape(array[i]);
 		all_zero(array[i], bytes);
 	}
