@@ -33,6 +33,12 @@ const SHARE_OF_L2: usize = 2;
 /// 135 to fill.
 const HOME_L2S: usize = 8;
 
+/// What does not fit the private cache is cleared by as many pages from its end on (64 KiB):
+/// its owner begins at the beginning, which was cleared last and is still near. 4 MiB
+/// cleared and written takes 202 us so and 276 forward, 16 MiB 1042 and 1117, 64 MiB 4510
+/// and 4580; in steps of a page the prefetcher loses track, 5 % on cold memory.
+const LAST_FIRST_PAGES: u32 = 16;
+
 /// No hot block is kept that is larger (2 MiB): those on the quicklists.
 const MAX_HOT_PAGES: usize = 512;
 
@@ -104,9 +110,14 @@ impl Choice {
         bytes <= self.l2 * HOME_L2S
     }
 
-    /// For a block that its owner is waiting for, and will use at once.
-    pub(crate) fn inline(&self, bytes: usize) -> &'static dyn ClearEngine {
-        if bytes > self.own_share { self.engines.bypassing } else { self.engines.cached }
+    /// For a block of `bytes` that its owner is waiting for, and will use at once; and the
+    /// pages to clear at a time, from the end of the block to its beginning.
+    pub(crate) fn inline(&self, bytes: usize) -> (&'static dyn ClearEngine, u32) {
+        if bytes > self.own_share {
+            return (self.engines.bypassing, u32::MAX);
+        }
+        let fits = self.l2 == 0 || bytes <= self.l2;
+        (self.engines.cached, if fits { u32::MAX } else { LAST_FIRST_PAGES })
     }
 
     /// For what scrubd clears at `place`: `bytes` that are likely to be used together, when
@@ -151,6 +162,15 @@ mod tests {
             assert_eq!(cache(fits), Cache::Cached);
             assert_eq!(cache(fits + 1), bypassing);
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_the_private_cache_is_cleared_from_its_end() {
+        let choice = choice(None);
+        let pages_of = |bytes| choice.inline(bytes).1;
+        assert_eq!(pages_of(2 * MIB), u32::MAX);
+        assert_eq!(pages_of(2 * MIB + PAGE), LAST_FIRST_PAGES);
+        assert_eq!(pages_of(8 * MIB + PAGE), u32::MAX, "past the cache there is no near end");
     }
 
     #[test]

@@ -66,8 +66,9 @@ impl From<Class> for Band {
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct Demand {
-    pages: [AtomicU64; BANDS],
+    /// First: on one cache line with the bands of small blocks, of which it costs most.
     returned: AtomicU64,
+    pages: [AtomicU64; BANDS],
 }
 
 impl Demand {

@@ -316,11 +316,16 @@ impl<B: Backing> Zone<B> {
     #[inline]
     fn clear_inline(&self, cpu: &Cpu, dirty: u32, each: impl FnOnce(&mut dyn FnMut(PageId, u32))) {
         let bytes = u64::from(dirty) * PAGE as u64;
-        let engine = self.choice().inline(bytes as usize);
+        let (engine, piece) = self.choice().inline(bytes as usize);
         let timed = dirty >= TIMED_PAGES;
         let began = if timed { self.clock.now_ns() } else { 0 };
         each(&mut |run, n| {
-            self.memory.clear(engine, run, n);
+            let mut rest = n;
+            while rest > 0 {
+                let last = rest.min(piece);
+                rest -= last;
+                self.memory.clear(engine, run.plus(rest), last);
+            }
             self.states.set(run, n, PageState::Zero);
         });
         if timed {

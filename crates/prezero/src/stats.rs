@@ -69,24 +69,25 @@ macro_rules! counters {
     };
 }
 
+// The first eight share a cache line: what a hit and its return count.
 counters! {
     "requests" {
         ZeroRequests "zero_requests" Count "requests for zeroed memory";
-        OnlyZeroRequests "only_zero_requests" Count "requests for zeroed memory at once or not at all";
         PlainRequests "plain_requests" Count "requests that take memory as it is";
         PlainBytes "plain_bytes" Bytes "bytes handed out as they are";
         Hits "hits" Count "ZERO requests served wholly by resident zero pages";
         HitBytes "hit_bytes" Bytes "bytes of ZERO requests that were resident and zero already";
+        Frees "frees" Count "blocks given back";
+        FreeBytes "free_bytes" Bytes "bytes given back";
         Misses "misses" Count "ZERO requests of which some page was cleared inline";
         MissBytes "miss_bytes" Bytes "bytes of ZERO requests cleared inline";
+        OnlyZeroRequests "only_zero_requests" Count "requests for zeroed memory at once or not at all";
         TimedClearBytes "timed_clear_bytes" Bytes "of the bytes cleared inline, those in blocks large enough to be timed";
         TimedClearNs "timed_clear_ns" Nanoseconds "time that clearing those took";
         AbsentBytes "served_absent_bytes" Bytes "bytes of ZERO requests that the kernel zero-fills when touched";
         Wastes "wastes" Count "zero blocks given to plain requests";
         WasteBytes "waste_bytes" Bytes "zero bytes given to plain requests";
         Refused "refused" Count "requests that the zone could not serve and that went elsewhere";
-        Frees "frees" Count "blocks given back";
-        FreeBytes "free_bytes" Bytes "bytes given back";
         FreesZeroed "frees_zeroed" Count "blocks given back with proof that they are zero";
     }
     "lists" {

@@ -6,19 +6,21 @@
 //! opens with samples that are not counted, because its worker has just sat through
 //! everybody else's turn, longer than any pause that the cell is about: state that a long
 //! rest leaves (scrubbed stock, purged pages) is used up first. Where there is a pause, the
-//! ways of the [ideal](super::ideal) take their turns among the allocators.
+//! ways of the [ideal](super::ideal) take their turns among the allocators; and because no
+//! allocator costs nothing, each peer's bare malloc and free is timed after the same pause:
+//! the ideal and the fastest of those are together the limit of what an allocator can do.
 
 use std::str::FromStr;
 
 use anyhow::{Result, ensure};
 use prezero::Size;
 
-use super::grid_report::{Cell, Cost, Measured, Mode, ModeReport, Report, Tried};
+use super::grid_report::{Cell, Cost, Measured, Mode, ModeReport, Report, Tried, fastest};
 use super::grid_table;
 use super::ideal::Ideal;
 use super::machine::Machine;
 use super::output::Output;
-use super::peers::{Allocator, Field};
+use super::peers::{Allocator, Field, PREZERO};
 use super::progress::{self, interrupted, step};
 use super::samples::Spread;
 use super::scratch::Scratch;
@@ -128,17 +130,46 @@ impl Grid {
         };
         let allocators = &stage.field.allocators;
         let mut workers = allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let call = match stage.mode {
+            Mode::Idle => self.call(&mut workers, stage, bytes)?,
+            Mode::BackToBack | Mode::Busy => None,
+        };
         let mut cells = vec![];
         for lines in self.lines() {
             if step(&format!("{:?}: {} x {lines}", stage.mode, Size(bytes))).is_err() {
                 break;
             }
-            cells.push(self.cell(&mut workers, stage, bytes, lines)?);
+            let cell = self.cell(&mut workers, stage, bytes, lines)?;
+            cells.push(Cell { call: call.clone(), ..cell });
         }
         for (worker, cost) in workers.into_iter().zip(costs) {
             cost.add(worker)?;
         }
         Ok(cells)
+    }
+
+    /// The fastest peer's malloc and free of `bytes` after a pause, in which nothing is
+    /// cleared or touched.
+    fn call(
+        &self,
+        workers: &mut [Worker],
+        stage: &Stage<'_>,
+        bytes: usize,
+    ) -> Result<Option<Tried>> {
+        let bare = Burst { bytes, lines: 0, samples: WARM_UP, rounds: 1, idle_ns: PAUSE_NS };
+        let names = stage.field.allocators.iter().map(|allocator| allocator.name.as_str());
+        let mut peers: Vec<_> =
+            workers.iter_mut().zip(names).filter(|(_, name)| *name != PREZERO).collect();
+        let mut turns: Vec<_> = peers.iter().map(|_| Turn::new(bare, &[])).collect();
+        for burst in 0..self.runs.div_ceil(BURST) {
+            for place in 0..peers.len() {
+                let next = (burst + place) % peers.len();
+                turns[next].take(|each| peers[next].0.run(each))?;
+            }
+        }
+        let tried =
+            peers.iter().zip(turns).filter_map(|((_, name), turn)| turn.tried(name.to_string()));
+        Ok(fastest(tried))
     }
 
     fn cell(
@@ -186,7 +217,7 @@ impl Grid {
             results.extend(turn.finish(worker.usage()?.minor_faults, allocator));
         }
         let tried = ways.iter().zip(tries).filter_map(|(way, turn)| turn.tried(way.to_string()));
-        Ok(Cell { bytes, lines, pause_ns, results, ideal: tried.collect() })
+        Ok(Cell { bytes, lines, pause_ns, results, ideal: tried.collect(), call: None })
     }
 
     fn sizes(&self) -> Vec<usize> {

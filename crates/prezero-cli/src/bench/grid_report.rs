@@ -1,5 +1,6 @@
 //! The grid as data: what was measured, what it cost, and whether it is what was wanted.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
@@ -64,6 +65,9 @@ pub struct Cell {
     /// scrubbing; none without a pause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ideal: Vec<Tried>,
+    /// The fastest peer's malloc and free after a pause, nothing cleared or touched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Tried>,
 }
 
 /// One allocator in one cell.
@@ -79,10 +83,10 @@ pub struct Measured {
     pub faults_per_round: f64,
 }
 
-/// One way of scrubbing in one cell.
-#[derive(Debug, Serialize, Deserialize)]
+/// What was tried beside the allocators' rounds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tried {
-    /// Engine and place.
+    /// Engine and place, or whose calls.
     pub way: String,
     /// Of a round, in nanoseconds.
     pub ns: Spread,
@@ -117,7 +121,7 @@ impl Cell {
 
     /// The way of scrubbing whose rounds were the fastest; `None` without a pause.
     pub fn ideal(&self) -> Option<&Tried> {
-        self.ideal.iter().min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))
+        fastest(&self.ideal)
     }
 
     /// The ideal's time over prezero's.
@@ -125,11 +129,27 @@ impl Cell {
         Some(self.ideal()?.ns.median / self.ours()?)
     }
 
+    /// What no allocator can beat, in nanoseconds: the ideal, and a call to get the memory.
+    fn limit(&self) -> Option<f64> {
+        Some(self.ideal()?.ns.median + self.call.as_ref()?.ns.median)
+    }
+
+    /// The limit's time over prezero's.
+    pub fn share_of_limit(&self) -> Option<f64> {
+        Some(self.limit()? / self.ours()?)
+    }
+
     /// Of prezero, in nanoseconds.
     fn ours(&self) -> Option<f64> {
         let ours = self.results.iter().find(|result| result.allocator == PREZERO)?;
         Some(ours.ns.median)
     }
+}
+
+/// That with the least median.
+pub fn fastest<T: Borrow<Tried>>(tried: impl IntoIterator<Item = T>) -> Option<T> {
+    let median = |tried: &T| tried.borrow().ns.median;
+    tried.into_iter().min_by(|a, b| median(a).total_cmp(&median(b)))
 }
 
 /// What the cells of a mode come to.
@@ -143,6 +163,8 @@ pub struct Verdict<'a> {
     pub lost: usize,
     /// The smallest share of the ideal, and its cell.
     pub ideal: Option<(f64, &'a Cell)>,
+    /// Geometric mean of the best peers' times over the limit's, and the smallest share of it.
+    pub limit: Option<(f64, (f64, &'a Cell))>,
 }
 
 /// What a mode is to reach.
@@ -171,14 +193,21 @@ impl ModeReport {
     pub fn verdict(&self) -> Option<Verdict<'_>> {
         let ratios = self.cells.iter().filter_map(|cell| Some((cell.best()?.0, cell)));
         let shares = self.cells.iter().filter_map(|cell| Some((cell.share_of_ideal()?, cell)));
+        let of_limit = self.cells.iter().filter_map(|cell| Some((cell.share_of_limit()?, cell)));
         let least = |a: &(f64, &Cell), b: &(f64, &Cell)| a.0.total_cmp(&b.0);
         Some(Verdict {
             mean: geometric_mean(ratios.clone().map(|(ratio, _)| ratio))?,
             worst: ratios.clone().min_by(least)?,
             lost: ratios.filter(|(ratio, _)| *ratio < 1.0).count(),
             ideal: shares.min_by(least),
+            limit: limits(&self.cells).zip(of_limit.min_by(least)),
         })
     }
+}
+
+fn limits(cells: &[Cell]) -> Option<f64> {
+    let ratio = |cell: &Cell| Some(cell.best()?.0 / cell.share_of_limit()?);
+    geometric_mean(cells.iter().filter_map(ratio))
 }
 
 impl Cost {
@@ -243,11 +272,13 @@ mod tests {
             pause_ns: 3_000_000,
             results: vec![measured("glibc", 400.0), measured(PREZERO, 200.0)],
             ideal: vec![tried("stosb away", 300.0), tried("stosb home", 160.0)],
+            call: Some(tried("tcmalloc", 30.0)),
         };
         assert_eq!(cell.ideal().unwrap().way, "stosb home");
         assert_eq!(cell.share_of_ideal(), Some(0.8));
+        assert_eq!(cell.share_of_limit(), Some(0.95), "which has a call in it");
         assert_eq!(cell.best(), Some((2.0, "glibc")));
         cell.ideal.clear();
-        assert_eq!(cell.share_of_ideal(), None);
+        assert_eq!((cell.share_of_ideal(), cell.share_of_limit()), (None, None));
     }
 }

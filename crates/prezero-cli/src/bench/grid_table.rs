@@ -2,7 +2,8 @@
 //!
 //! One row a cell: microseconds of each allocator, how many times slower the best peer is
 //! than prezero, and who that is. A cell that prezero loses is marked `<`. Where there is
-//! an ideal, its time, its share of prezero's, and how it scrubbed.
+//! an ideal, its time, its share of prezero's, the limit's share (the ideal and a bare call),
+//! and how it scrubbed.
 
 use std::fmt::Write;
 
@@ -25,7 +26,7 @@ pub fn render(report: &Report) -> String {
         "\nus a round of calloc, touch L lines of each page, free; medians of {} or more samples, \
          interleaved;\nx best: the fastest peer's time over prezero's, < where prezero loses; ideal: touching \
          memory\nthat was scrubbed in the pause, no allocator, by the best way; % ideal: its time \
-         over prezero's",
+         over prezero's;\n% limit: that of the ideal and the fastest peer's bare malloc and free after the pause",
         report.runs
     );
     for mode in &report.modes {
@@ -40,7 +41,7 @@ fn mode_table(report: &ModeReport, whole: &Report) -> String {
     table.load_style(UTF8_BORDERS_ONLY);
     let names = whole.field.allocators.iter().map(|allocator| allocator.name.as_str());
     let ideal = report.cells.iter().any(|cell| cell.ideal().is_some());
-    let last = if ideal { &["ideal", "% ideal", "ideal by"][..] } else { &[] };
+    let last = if ideal { &["ideal", "% ideal", "% limit", "ideal by"][..] } else { &[] };
     let header = ["size", "L"].into_iter().chain(names).chain(["x best", "best peer"]);
     table.set_header(header.chain(last.iter().copied()));
     for cell in &report.cells {
@@ -77,11 +78,15 @@ fn title(report: &ModeReport) -> String {
     }
 }
 
-fn ideal_columns(cell: &Cell) -> [String; 3] {
-    let (Some(ideal), Some(share)) = (cell.ideal(), cell.share_of_ideal()) else {
-        return ["-".into(), "-".into(), "-".into()];
-    };
-    [micros(ideal.ns.median), format!("{:.0}", share * 100.0), ideal.way.clone()]
+fn ideal_columns(cell: &Cell) -> [String; 4] {
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    let percent = |share: Option<f64>| or_none(share.map(|share| format!("{:.0}", share * 100.0)));
+    [
+        or_none(cell.ideal().map(|ideal| micros(ideal.ns.median))),
+        percent(cell.share_of_ideal()),
+        percent(cell.share_of_limit()),
+        or_none(cell.ideal().map(|ideal| ideal.way.clone())),
+    ]
 }
 
 fn summary(report: &ModeReport) -> String {
@@ -95,6 +100,15 @@ fn summary(report: &ModeReport) -> String {
     );
     if let Some((share, cell)) = verdict.ideal {
         let _ = write!(text, "; worst share of ideal {:.0} % ({})", share * 100.0, name(cell));
+    }
+    if let Some((limit, (share, cell))) = verdict.limit {
+        let _ = write!(
+            text,
+            "\nlimit, the ideal and a bare call: {limit:.2}x the best peer, of which this is {:.0} %; worst cell {:.0} % ({})",
+            mean / limit * 100.0,
+            share * 100.0,
+            name(cell)
+        );
     }
     let Wanted { mean: least_mean, worst, ideal } = report.mode.wanted();
     let _ = write!(text, "\nwanted:");
@@ -175,6 +189,7 @@ mod tests {
             "glibc-keep",
             "0.12",
             "80",
+            "95",
             "stosb",
             "home",
         ];

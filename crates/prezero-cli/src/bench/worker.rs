@@ -144,7 +144,7 @@ fn parse_cpus(list: &str) -> Result<Vec<usize>> {
 pub struct Burst {
     /// Of each block.
     pub bytes: usize,
-    /// Cache lines touched in each page, 1 to 64.
+    /// Cache lines touched in each page, 1 to 64; 0: nothing is cleared or touched.
     pub lines: usize,
     /// How many are timed.
     pub samples: usize,
