@@ -139,7 +139,7 @@ impl<H: Host> Scrubber<H> {
         }
         zone.daemon.target.store(self.governor.target(), Relaxed);
         let sure = mood != Mood::Unsure;
-        if let Some(start) = zone.config.scrub_start
+        if let Some(start) = zone.tuning.scrub_start()
             && mood != Mood::Resting
             && self.governor.may_spend()
             && zone.trust.is_whole()
@@ -149,14 +149,14 @@ impl<H: Host> Scrubber<H> {
                 return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
-            let stop = zone.config.scrub_stop;
+            let stop = zone.tuning.scrub_stop();
             let stop = if self.working { stop } else { start.max(stop) };
             let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
             let cleared =
                 self.refile(zone, stop, tick).or_else(|| self.scrub(zone, stop, tick, mood));
             let bytes = zone.daemon.counters.get(Counter::ScrubbedBytes) - before;
-            if let Some(rate) = zone.config.scrub_rate {
-                self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate as u64;
+            if let Some(rate) = zone.tuning.scrub_rate() {
+                self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate;
             }
             self.working = cleared.is_some();
             let step = cleared.or_else(|| if sure { self.prefault(zone) } else { None });

@@ -106,9 +106,26 @@ impl<const N: usize> Text<N> {
         head
     }
 
+    /// Nothing yet.
+    pub fn empty() -> Self {
+        Text { len: 0, bytes: [0; N] }
+    }
+
     /// The string.
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("")
+    }
+}
+
+impl<const N: usize> fmt::Write for Text<N> {
+    /// As many whole characters as there is room for.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = N - self.len;
+        let more = Text::<N>::head(text);
+        let more = &more.as_str()[..more.as_str().floor_char_boundary(room)];
+        self.bytes[self.len..self.len + more.len()].copy_from_slice(more.as_bytes());
+        self.len += more.len();
+        if more.len() == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
