@@ -3,17 +3,20 @@
 //!
 //! `run` validates, puts the library in front of the program's allocator and becomes
 //! the program; `claim` does the same with memory leased from
-//! prezerod, of which `stock` tells; `engines` lists how this CPU can clear; `bench` measures against the
+//! prezerod, of which `stock` tells; `top` watches and `ctl` turns the knobs of what runs;
+//! `engines` lists how this CPU can clear; `bench` measures against the
 //! allocators that people use. An error is one line: what was asked, what is wrong, the mend.
 
 mod bare;
 mod bench;
 mod claim;
+mod ctl;
 mod engines;
 mod library;
 mod program;
 mod run;
 mod stock;
+mod top;
 
 use std::process::ExitCode;
 
@@ -30,6 +33,10 @@ enum Command {
     Claim(claim::Claim),
     /// Show what prezerod has ready, and who holds what.
     Stock(stock::Stock),
+    /// Watch who runs under prezero, and the broker, live.
+    Top(top::Top),
+    /// Turn the knobs of a process that runs under prezero, or show its figures.
+    Ctl(ctl::Ctl),
     /// List the ways in which this CPU can clear memory, and how fast each is.
     Engines,
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
@@ -58,24 +65,25 @@ fn main() -> ExitCode {
                 ExitCode::from(failure.status())
             }
         },
-        Command::Stock(stock) => match stock.run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("prezero: stock: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
+        Command::Stock(stock) => told("stock", stock.run()),
+        Command::Top(top) => told("top", top.run()),
+        Command::Ctl(ctl) => told("ctl", ctl.run()),
         Command::Engines => {
             engines::list();
             ExitCode::SUCCESS
         }
-        Command::Bench(bench) => match bench.run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("prezero: bench: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
+        Command::Bench(bench) => told("bench", bench.run()),
+    }
+}
+
+/// The exit status; an error is told in one line.
+fn told(command: &str, outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("prezero: {command}: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -9,13 +9,14 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::mem::size_of;
+use std::ops::Deref;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// What the inode is called.
 const NAME: &CStr = c"prezero-panel";
@@ -28,6 +29,26 @@ pub const WORDS: usize = LEN / size_of::<AtomicU64>();
 
 /// A panel that is mapped, for as long as the process lives.
 pub type Words = &'static [AtomicU64; WORDS];
+
+/// Another process's panel, unmapped on drop.
+#[derive(Debug)]
+pub struct Mapped(Words);
+
+impl Deref for Mapped {
+    type Target = [AtomicU64; WORDS];
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: made by `map` for this value alone, which hands out no longer borrow than
+        // its own.
+        let _ = unsafe { munmap(std::ptr::from_ref(self.0).cast_mut().cast(), LEN) };
+    }
+}
 
 /// Makes one in the calling thread's descriptor table, all zero, for its owner alone and of a
 /// size that nobody can change. The child of a fork does not inherit the mapping.
@@ -50,13 +71,13 @@ pub fn create() -> Result<Words, Errno> {
 /// # Errors
 /// `NotFound`: it has none, or there is no such process; `PermissionDenied`: it is somebody
 /// else's; what else the kernel answers.
-pub fn of_process(pid: u32) -> io::Result<Words> {
+pub fn of_process(pid: u32) -> io::Result<Mapped> {
     let path = find(pid)?.ok_or(io::ErrorKind::NotFound)?;
     let file = File::options().read(true).write(true).open(path)?;
     if file.metadata()?.len() != LEN as u64 {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(map(&OwnedFd::from(file))?)
+    Ok(Mapped(map(&OwnedFd::from(file))?))
 }
 
 /// Where a process has its panel, if it has one.
@@ -90,8 +111,8 @@ fn map(file: &OwnedFd) -> Result<Words, Errno> {
     // SAFETY: our own new mapping; its content stays. If the kernel does not know the advice a
     // child has a mapping that nothing in it uses.
     let _ = unsafe { madvise(start, LEN, Advice::LinuxDontFork) };
-    // SAFETY: the mapping is LEN bytes of zeroed or shared memory, page-aligned, and is never
-    // unmapped; the file cannot shrink (sealed, or its length was looked at and its seals are
+    // SAFETY: the mapping is LEN bytes of zeroed or shared memory, page-aligned, and is unmapped
+    // by the end of a `Mapped` alone; the file cannot shrink (sealed, or its length was looked at and its seals are
     // our own), and every access to it, here and elsewhere, is atomic.
     Ok(unsafe { &*start.cast::<[AtomicU64; WORDS]>() })
 }

@@ -29,12 +29,13 @@
 //! | 64 on | values, 8 words each: name (5), unit (1), number (1), 0 if it is an integer and 1 if an IEEE double (1) |
 //! | behind | texts, 20 words each: name (4), 1 for a knob and 0 for a fact (1), value (15) |
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 
-use prezero_sys::panel::{WORDS, Words};
+use prezero_sys::panel::{Mapped, WORDS};
 use prezero_sys::thread;
 
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"PREZERO\0");
@@ -137,25 +138,24 @@ pub enum Refusal {
 }
 
 /// Somebody's panel.
-#[derive(Clone, Copy)]
-pub struct Panel(Words);
+pub struct Panel<W: Deref<Target = [AtomicU64; WORDS]> = Mapped>(W);
 
-impl std::fmt::Debug for Panel {
+impl<W: Deref<Target = [AtomicU64; WORDS]>> std::fmt::Debug for Panel<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Panel").field(&self.0[PID_AT].load(Relaxed)).finish()
     }
 }
 
-impl Panel {
+impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
     /// Of what [`prezero_sys::panel`] found; `None` if it is of another version, or not ready.
-    pub fn new(words: Words) -> Option<Panel> {
+    pub fn new(words: W) -> Option<Panel<W>> {
         let ready = words[MAGIC_AT].load(Acquire) == MAGIC;
         (ready && words[VERSION_AT].load(Relaxed) == VERSION).then_some(Panel(words))
     }
 
     /// Says that somebody watches, and reads everything.
     pub fn read(&self) -> Reading {
-        let words = self.0;
+        let words = &*self.0;
         let now = thread::monotonic_ns();
         words[WATCHED].fetch_max(now + WATCH_NS, Relaxed);
         let since = Instant::now();
@@ -172,7 +172,7 @@ impl Panel {
     }
 
     fn look(&self, now: u64) -> Reading {
-        let words = self.0;
+        let words = &*self.0;
         let number = |at: usize| words[at].load(Relaxed);
         let (mut values, mut knobs, mut facts) = (vec![], vec![], vec![]);
         // Whatever they say, no more than there is room for.
@@ -209,7 +209,7 @@ impl Panel {
     /// # Errors
     /// [`Refusal`].
     pub fn ask(&self, request: &str, patience: Duration) -> Result<(), Refusal> {
-        let words = self.0;
+        let words = &*self.0;
         if request.len() >= REQUEST.len() * 8 {
             return Err(Refusal::Long);
         }
@@ -283,7 +283,7 @@ pub(crate) fn put(words: &[AtomicU64], text: &str) {
 mod tests {
     use super::*;
 
-    fn blank() -> Words {
+    fn blank() -> &'static [AtomicU64; WORDS] {
         Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]))
     }
 

@@ -121,8 +121,8 @@ impl<const N: usize> fmt::Write for Text<N> {
     /// As many whole characters as there is room for.
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = N - self.len;
-        let more = Text::<N>::head(text);
-        let more = &more.as_str()[..more.as_str().floor_char_boundary(room)];
+        let end = (0..=room.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+        let more = &text[..end.unwrap_or(0)];
         self.bytes[self.len..self.len + more.len()].copy_from_slice(more.as_bytes());
         self.len += more.len();
         if more.len() == text.len() { Ok(()) } else { Err(fmt::Error) }
