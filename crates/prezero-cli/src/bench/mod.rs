@@ -5,6 +5,7 @@
 //! numbers were taken on; each benchmark is a module that ends in a report of plain
 //! data, and a `table` that a person reads.
 
+mod compare;
 mod disturb;
 mod disturb_report;
 mod disturb_stage;
@@ -23,6 +24,7 @@ mod progress;
 mod real;
 mod real_programs;
 mod real_table;
+mod report;
 mod samples;
 mod scratch;
 mod scrub;
@@ -37,6 +39,8 @@ use anyhow::Result;
 /// The benchmarks.
 #[derive(clap::Subcommand)]
 pub enum Bench {
+    /// What changed between two runs of a benchmark, beyond noise.
+    Compare(compare::Compare),
     /// What neighbours feel of a program under prezero: speed, cache latency, wake-ups (10 min).
     Disturb(disturb::Disturb),
     /// Allocate zeroed, touch, free: sizes by lines touched, idle, back to back and busy.
@@ -49,6 +53,8 @@ pub enum Bench {
     Pair(pair::Pair),
     /// Programs that nobody here wrote: wall time, CPU time, peak size.
     Real(real::Real),
+    /// One page of HTML with plots: from files of other benchmarks, or measured for it.
+    Report(report::Report),
     /// The experiments of the four posts that prezero comes from, beside their own figures.
     Seeds(seeds::Seeds),
     /// How fast scrubd clears, against the same engine in a bare loop.
@@ -61,12 +67,14 @@ impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
         match self {
+            Bench::Compare(compare) => compare.run(),
             Bench::Disturb(disturb) => disturb.run(),
             Bench::Grid(grid) => grid.run(),
             Bench::Lease(lease) => lease.run(),
             Bench::Numpy(numpy) => numpy.run(),
             Bench::Pair(pair) => pair.run(),
             Bench::Real(real) => real.run(),
+            Bench::Report(report) => report.run(),
             Bench::Seeds(seeds) => seeds.run(),
             Bench::Scrub(scrub) => scrub.run(),
             Bench::Waste(waste) => waste.run(),

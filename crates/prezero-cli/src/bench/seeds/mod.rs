@@ -25,6 +25,7 @@ use super::output::Output;
 use super::peers::Field;
 use super::progress::{self, Interrupted};
 use super::worker::Touch;
+pub use level::KERNEL;
 use level::{Elsewhere, Level};
 use table::Experiment;
 
