@@ -77,8 +77,7 @@ fn grid_mode(document: &Document, mode: &str) -> Result<Section> {
     }
     let mut heat = Heat {
         columns: lines.iter().map(ToString::to_string).collect(),
-        x: "cache lines touched of each page; number: the fastest peer's time over prezero's"
-            .into(),
+        x: "cache lines touched of each page".into(),
         rows: sizes.iter().map(|size| (size.clone(), vec![None; lines.len()])).collect(),
     };
     let allocators: Vec<_> = (0..document.list("/allocators").len())
@@ -110,7 +109,7 @@ fn grid_mode(document: &Document, mode: &str) -> Result<Section> {
     }
     section
         .plots
-        .push((heat.draw()?, "Blue: prezero is faster than the fastest peer. Red: slower.".into()));
+        .push((heat.draw()?, "The fastest peer's time over prezero's: blue where prezero is faster, red where it is slower.".into()));
     let curves: Vec<_> = heat
         .rows
         .iter()
@@ -147,7 +146,7 @@ fn grid_mode(document: &Document, mode: &str) -> Result<Section> {
 fn costs(document: &Document, mode: &str, section: &mut Section) -> Result<()> {
     let count = document.list(&format!("{mode}/costs")).len();
     let mut bars = Bars {
-        x: "CPU seconds in the whole run of this mode".into(),
+        x: "CPU seconds in this mode".into(),
         series: ["user", "system", "of both, scrubd"].map(String::from).to_vec(),
         groups: vec![],
     };
@@ -326,11 +325,8 @@ fn disturb(document: &Document) -> Result<Vec<Section>> {
             }
             groups.push((label, bars));
         }
-        let plot = Bars {
-            x: "% more than beside prezero that never scrubs".into(),
-            series: variants,
-            groups,
-        };
+        let plot =
+            Bars { x: "% against prezero, never scrubbing".into(), series: variants, groups };
         section.plots.push((
             plot.draw()?,
             "Time of the neighbours' work, or lateness of their wake-ups.".into(),
