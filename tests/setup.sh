@@ -14,5 +14,7 @@ install gcc libc6-dev make git python3 python3-venv gzip xz-utils \
 install g++ nodejs ripgrep sqlite3
 # What `prezero claim` is tried with; QEMU too where it is installed.
 install memcached
+# What a live process, the report and the package are looked at with.
+install tmux chromium mmdebstrap dpkg-dev
 # CPython's own tests come in a package named after the version.
 install "libpython$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite"

@@ -12,6 +12,7 @@ mod bench;
 mod claim;
 mod ctl;
 mod engines;
+mod generate;
 mod library;
 mod program;
 mod run;
@@ -20,8 +21,8 @@ mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 /// Memory that is already zero when somebody asks for it.
 #[derive(Parser)]
@@ -42,6 +43,9 @@ enum Command {
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Write man pages and shell completions
+    #[command(hide = true)]
+    Generate(generate::Generate),
 }
 
 /// Exit status of a mistake in the command line, as most commands have it.
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Bench(bench) => told("bench", bench.run()),
+        Command::Generate(generate) => told("generate", generate.run(Command::command())),
     }
 }
 

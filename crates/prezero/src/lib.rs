@@ -56,7 +56,7 @@
 //! `put_back` and `fork` (what comes back), `claim`, `scrub`,
 //! `give_back`, `governor`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
 //! `tuning` and `panel` (knobs and figures of a running process),
-//! `stats`, `report`, `summary` and `check` (what people see).
+//! `stats`, `report`, `summary`, `probes` and `check` (what people see).
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -109,6 +109,8 @@ pub mod panel;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod pressure;
+#[cfg(not(loom))]
+mod probes;
 #[cfg(not(loom))]
 mod purse;
 #[cfg(not(loom))]

@@ -19,6 +19,7 @@ use crate::clock::{REST_NS, age, ticks};
 use crate::decay::Decay;
 use crate::governor::Governor;
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::probes;
 use crate::quicklist::{Class, Entry, Held};
 use crate::seen::seen;
 use crate::state::PageState;
@@ -305,6 +306,7 @@ impl<H: Host> Scrubber<H> {
         let rseq = self.host.rseq();
         let work = if rseq.is_some() && engine.revocable() { Work::Scrub } else { Work::Fixed };
         let session = zone.claim.begin(first, pages, work, mark);
+        probes::scrub_begin(first, pages);
         let piece = match engine.cache() {
             Cache::Cached | Cache::Bypassing => PIECE,
             Cache::Demoted => PIECE_DEMOTED,
@@ -332,8 +334,12 @@ impl<H: Host> Scrubber<H> {
         }
         let counters = &zone.daemon.counters;
         let step = outcome(&session, counters);
+        if step == Step::Nap {
+            probes::abort(first);
+        }
         if let Some(Claimed { done, .. }) = session.close() {
             let cleared = zone.publish_zero(first, done, mark);
+            probes::scrub_end(first, cleared);
             counters.add(Counter::ScrubbedBytes, u64::from(cleared) * PAGE as u64);
             back(zone);
             session.release();

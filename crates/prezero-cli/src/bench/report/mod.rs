@@ -134,7 +134,7 @@ svg{display:block;max-width:100%;height:auto;overflow:visible}.narrow{display:no
 @media(max-width:880px){.wide{display:none}.narrow{display:block}}\
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem}th,td{padding:.15rem .5rem;\
 text-align:right;border-bottom:1px solid var(--rule);vertical-align:top}th[scope=row]{text-align:left;\
-font-weight:normal}.runs td{text-align:left}summary{cursor:pointer;margin:.4rem 0}code{background:var(--soft);\
+font-weight:normal}.runs{min-width:44rem}.runs td,.runs th{text-align:left}summary{cursor:pointer;margin:.4rem 0}code{background:var(--soft);\
 overflow-wrap:anywhere}";
 
 fn page(documents: &[Document]) -> Result<String> {

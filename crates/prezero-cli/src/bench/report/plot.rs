@@ -139,7 +139,10 @@ impl Lines {
                 .margin(8)
                 .x_label_area_size(42)
                 .y_label_area_size(62)
-                .build_cartesian_2d((left..right).log_scale(), (low / 1.2..high * 1.2).log_scale())
+                .build_cartesian_2d(
+                    (left..right).log_scale().base(2.0),
+                    (low / 1.2..high * 1.2).log_scale().base(2.0),
+                )
                 .map_err(failed)?;
             let narrow = width < 500;
             chart
