@@ -26,6 +26,10 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	PYTHON=$(CURDIR)/$(PYTHON) tests/programs.sh $(BIN)
 	tests/claim.sh target/release
 	tests/systemd.sh target/release
+	tests/live.sh target/release
+	tests/seeds.sh target/release
+	tests/report.sh target/release
+	tests/deb.sh
 
 bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, on a quiet machine)
 	$(BIN) bench grid --idle all
@@ -52,11 +56,18 @@ install: build ## install into PREFIX (/usr/local)
 	install -Dm755 target/release/prezerod $(DESTDIR)$(PREFIX)/bin/prezerod
 	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h
 	install -Dm644 crates/prezerod/man/prezerod.8 $(DESTDIR)$(PREFIX)/share/man/man8/prezerod.8
+	$(BIN) generate $(DESTDIR)$(PREFIX)/share
 	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in crates/prezerod/systemd/*; do \
 	    sed 's|/usr/local/bin|$(PREFIX)/bin|' $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; \
 	done
+
+deb: build ## a Debian package, in target/debian
+	packaging/deb.sh
+
+seeds: ## the four posts' experiments as static programs, in target/seeds, for a guest
+	$(MAKE) -C bench/seeds OUT=$(CURDIR)/target/seeds
 
 $(PYTHON):
 	python3 -m venv $(VENV)
@@ -65,4 +76,4 @@ $(PYTHON):
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo test bench lint setup install clean
+.PHONY: help build demo test bench lint setup install deb seeds clean

@@ -5,18 +5,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each is a program: `bench/NAME.c` and what it shares with others.
-const WORKERS: [(&str, &[&str]); 4] = [
+const WORKERS: [(&str, &[&str]); 8] = [
     ("touch", &["touch.c", "loop.c"]),
     ("pair", &["pair.c"]),
     ("disturb", &["disturb.c"]),
     ("waste", &["waste.c"]),
+    ("faults", &["seeds/faults.c"]),
+    ("write", &["seeds/write.c"]),
+    ("lmbench", &["seeds/lmbench.c"]),
+    ("resident", &["seeds/resident.c"]),
 ];
 
 fn main() {
     let sources = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench");
     let out = PathBuf::from(env("OUT_DIR"));
     println!("cargo::rerun-if-env-changed=CC");
-    for shared in ["loop.h", "worker.h"] {
+    for shared in ["loop.h", "worker.h", "seeds/seed.h"] {
         println!("cargo::rerun-if-changed={}", sources.join(shared).display());
     }
     for (worker, files) in WORKERS {

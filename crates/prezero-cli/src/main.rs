@@ -3,23 +3,28 @@
 //!
 //! `run` validates, puts the library in front of the program's allocator and becomes
 //! the program; `claim` does the same with memory leased from
-//! prezerod, of which `stock` tells; `place` makes ready files for programs that look for them; `engines` lists how this CPU can clear; `bench` measures against the
+//! prezerod, of which `stock` tells; `place` makes ready files for programs that look for
+//! them; `top` watches and `ctl` turns the knobs of what runs; `engines` lists how this CPU
+//! can clear; `bench` measures against the
 //! allocators that people use. An error is one line: what was asked, what is wrong, the mend.
 
 mod bare;
 mod bench;
 mod claim;
+mod ctl;
 mod engines;
+mod generate;
 mod library;
 mod place;
 mod program;
 mod run;
 mod stock;
+mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 /// Memory that is already zero when somebody asks for it.
 #[derive(Parser)]
@@ -34,11 +39,18 @@ enum Command {
     Place(place::Place),
     /// Show what prezerod has ready, and who holds what.
     Stock(stock::Stock),
+    /// Watch who runs under prezero, and the broker, live.
+    Top(top::Top),
+    /// Turn the knobs of a process that runs under prezero, or show its figures.
+    Ctl(ctl::Ctl),
     /// List the ways in which this CPU can clear memory, and how fast each is.
     Engines,
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Write man pages and shell completions
+    #[command(hide = true)]
+    Generate(generate::Generate),
 }
 
 /// Exit status of a mistake in the command line, as most commands have it.
@@ -62,31 +74,27 @@ fn main() -> ExitCode {
                 ExitCode::from(failure.status())
             }
         },
-        Command::Place(place) => match place.run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("prezero: place: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
-        Command::Stock(stock) => match stock.run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("prezero: stock: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
+        Command::Place(place) => told("place", place.run()),
+        Command::Stock(stock) => told("stock", stock.run()),
+        Command::Top(top) => told("top", top.run()),
+        Command::Ctl(ctl) => told("ctl", ctl.run()),
         Command::Engines => {
             engines::list();
             ExitCode::SUCCESS
         }
-        Command::Bench(bench) => match bench.run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("prezero: bench: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
+        Command::Bench(bench) => told("bench", bench.run()),
+        Command::Generate(generate) => told("generate", generate.run(Command::command())),
+    }
+}
+
+/// The exit status; an error is told in one line.
+fn told(command: &str, outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("prezero: {command}: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`rseq`] | restartable sequences, and the membarrier that revokes them |
 //! | [`hand`] | a word for each CPU, taken and put in restartable sequences |
+//! | [`panel`] | pages that a process shares with the tools of its owner |
 //! | [`shared`] | shared mappings, huge pages for them, nodes, who is at the other end of a socket |
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
@@ -17,6 +18,7 @@ compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membar
 
 pub mod hand;
 pub mod memory;
+pub mod panel;
 pub mod rseq;
 pub mod shared;
 pub mod thread;

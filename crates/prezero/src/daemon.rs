@@ -23,7 +23,7 @@ use prezero_sys::thread::{self, CpuMask, Waited};
 use crate::backing::Backing;
 use crate::choice::{Choice, Place};
 use crate::clear;
-use crate::config::EngineChoice;
+use crate::config::{Config, EngineChoice};
 use crate::deference::Deference;
 use crate::page::PAGE;
 use crate::pressure::{CpuRank, Memory, Pressure};
@@ -31,6 +31,10 @@ use crate::scrub::{Host, Mood, Scrubber, Step};
 use crate::stats::{Counter, Counters};
 use crate::topology::Topology;
 use crate::zone::{Cpu, Zone};
+
+mod desk;
+
+use desk::Desk;
 
 /// scrubd's stack. It recurses nowhere; the deepest frame reads a file into a buffer.
 const STACK: usize = 128 << 10;
@@ -195,6 +199,7 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     thread::name_current(c"scrubd");
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
     let topology = Topology::read(Path::new(Topology::ROOT));
+    let desk = Desk::new(&zone.config, topology, zone.choice(), pressure.is_some());
     let scrubber =
         Scrubber::new(ThisThread::new(zone.cpus.len()), zone.cpus.len(), zone.clock.now_ns());
     let choice = Box::leak(Box::new(*zone.choice()));
@@ -207,6 +212,8 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
         unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
         scrubber,
         pressure,
+        desk,
+        mood: Mood::Normal,
         idle_class,
         deference,
         rest,
@@ -222,6 +229,7 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
 #[allow(unsafe_code)]
 fn measure<B: Backing>(
     zone: &Zone<B>,
+    config: &Config,
     topology: &Topology,
     choice: &'static mut Choice,
     host: &mut ThisThread,
@@ -232,14 +240,17 @@ fn measure<B: Backing>(
         true
     });
     let now = &thread::monotonic_ns;
-    let engines = match (zone.config.engine, &scratch) {
+    let engines = match (config.engine, &scratch) {
         // SAFETY: the scratch memory is resident, ours, and lives to the end of the function.
         (EngineChoice::Auto, Some(scratch)) => unsafe {
             clear::calibrate(scratch.base(), clear::SCRATCH, now)
         },
-        _ => zone.choice().engines,
+        (EngineChoice::Named(name), _) => {
+            clear::by_name(name).map_or(zone.choice().engines, clear::Engines::only)
+        }
+        (EngineChoice::Auto, None) => zone.choice().engines,
     };
-    *choice = Choice::measured(engines, topology, zone.config.scrub_cache);
+    *choice = Choice::measured(engines, topology, config.scrub_cache);
     if let Some(scratch) = &scratch {
         let far = |bytes| choice.scrub(bytes, bytes, Place::Elsewhere);
         let here = thread::current_cpu();
@@ -267,6 +278,10 @@ struct Scrubd<B: 'static> {
     /// Until the machine is measured: what it is, and where the choice is written down.
     unmeasured: Option<(Topology, &'static mut Choice)>,
     pressure: Option<Pressure>,
+    /// What tools see and ask for.
+    desk: Desk,
+    /// Of the last step.
+    mood: Mood,
     /// Whether this thread runs only when nobody else wants to.
     idle_class: bool,
     /// Whether being woken by a free has led to work: a wake-up call costs the program up
@@ -290,6 +305,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mut worked = quiet_since;
         loop {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            self.attend(began.0);
             let step = self.step(began.0);
             let ended = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             self.account(ended.1);
@@ -354,6 +370,7 @@ impl<B: Backing + 'static> Scrubd<B> {
 
     /// Sleeps until a free wakes it, or for a while if there is memory to watch.
     fn park(&mut self) {
+        self.leave();
         self.zone.daemon.word.store(PARKED, SeqCst);
         // A free that saw the old word left its block before we look here; one that sees
         // the new word changes it, and then there is no sleep.
@@ -390,13 +407,15 @@ impl<B: Backing + 'static> Scrubd<B> {
             && self.scrubber.is_wanted()
             && let Some((topology, choice)) = self.unmeasured.take()
         {
-            measure(self.zone, &topology, choice, &mut self.scrubber.host);
+            let config = &self.zone.config;
+            measure(self.zone, config, &topology, choice, &mut self.scrubber.host);
         }
+        self.mood = mood;
         self.scrubber.step(self.zone, mood)
     }
 
     fn overloaded(&self, load: Option<f32>) -> bool {
-        matches!((load, self.zone.config.scrub_load), (Some(load), Some(most)) if load > most)
+        matches!((load, self.zone.tuning.scrub_load()), (Some(load), Some(most)) if load > most)
     }
 
     fn frees(&self) -> u64 {

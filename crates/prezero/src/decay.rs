@@ -54,7 +54,7 @@ impl Decay {
 
     /// Gives back some of what has been idle for its time. True if there may be more.
     pub(crate) fn look<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
-        let most = u64::try_from(zone.config.decay.as_nanos()).unwrap_or(u64::MAX);
+        let most = zone.tuning.decay_ns();
         self.regret(zone.faulted.load(Relaxed), now, most);
         let early = self.ns.min(most);
         if now.saturating_sub(self.looked) < early / LOOKS {

@@ -3,6 +3,7 @@
 use crate::backing::Backing;
 use crate::chunk::Chunk;
 use crate::page::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::probes;
 use crate::quicklist::{Class, Entry};
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
@@ -167,6 +168,7 @@ impl<B: Backing> Zone<B> {
             let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
             counters.add(Counter::ReleasedBytes, bytes(tally.zero + tally.dirty));
             counters.add(Counter::UnusedZeroBytes, bytes(tally.zero));
+            probes::release(first, tally.zero + tally.dirty);
         } else {
             counters.bump(Counter::BackingErrors);
         }

@@ -55,7 +55,8 @@
 //! `stock`, `quicklist`, `hand`, `zone` with `search` and `trust` (requests), `settle`,
 //! `put_back` and `fork` (what comes back), `claim`, `scrub`,
 //! `give_back`, `governor`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
-//! `stats`, `report`, `summary` and `check` (what people see).
+//! `tuning` and `panel` (knobs and figures of a running process),
+//! `stats`, `report`, `summary`, `probes` and `check` (what people see).
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -102,10 +103,14 @@ mod grow;
 mod hand;
 #[cfg(not(loom))]
 mod knobs;
+#[cfg(not(loom))]
+pub mod panel;
 // For prezerod, which answers to the same pressure as scrubd.
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod pressure;
+#[cfg(not(loom))]
+mod probes;
 #[cfg(not(loom))]
 mod purse;
 #[cfg(not(loom))]
@@ -136,6 +141,8 @@ mod tests;
 mod topology;
 #[cfg(not(loom))]
 mod trust;
+#[cfg(not(loom))]
+mod tuning;
 #[cfg(not(loom))]
 mod value;
 #[cfg(not(loom))]

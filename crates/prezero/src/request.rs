@@ -9,6 +9,7 @@ use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
 use crate::hand::HandSize;
 use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Zero};
+use crate::probes;
 use crate::quicklist::{Class, Entry, GRANULE, Held};
 use crate::settle::Residency;
 use crate::state::PageState;
@@ -275,6 +276,7 @@ impl<B: Backing> Zone<B> {
         }
         cpu.counters.bump(Counter::Hits);
         cpu.counters.add(Counter::HitBytes, pages as u64 * PAGE as u64);
+        probes::hit(first, pages);
         Block::new(first, pages)
     }
 
@@ -335,6 +337,7 @@ impl<B: Backing> Zone<B> {
         }
         cpu.counters.bump(Counter::Misses);
         cpu.counters.add(Counter::MissBytes, bytes);
+        probes::miss(bytes);
     }
 
     /// `only_zero` must not clear: once trust is lost it serves nothing.

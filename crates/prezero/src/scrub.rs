@@ -19,6 +19,7 @@ use crate::clock::{REST_NS, age, ticks};
 use crate::decay::Decay;
 use crate::governor::Governor;
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::probes;
 use crate::quicklist::{Class, Entry, Held};
 use crate::seen::seen;
 use crate::state::PageState;
@@ -139,7 +140,7 @@ impl<H: Host> Scrubber<H> {
         }
         zone.daemon.target.store(self.governor.target(), Relaxed);
         let sure = mood != Mood::Unsure;
-        if let Some(start) = zone.config.scrub_start
+        if let Some(start) = zone.tuning.scrub_start()
             && mood != Mood::Resting
             && self.governor.may_spend()
             && zone.trust.is_whole()
@@ -149,14 +150,14 @@ impl<H: Host> Scrubber<H> {
                 return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
-            let stop = zone.config.scrub_stop;
+            let stop = zone.tuning.scrub_stop();
             let stop = if self.working { stop } else { start.max(stop) };
             let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
             let cleared =
                 self.refile(zone, stop, tick).or_else(|| self.scrub(zone, stop, tick, mood));
             let bytes = zone.daemon.counters.get(Counter::ScrubbedBytes) - before;
-            if let Some(rate) = zone.config.scrub_rate {
-                self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate as u64;
+            if let Some(rate) = zone.tuning.scrub_rate() {
+                self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate;
             }
             self.working = cleared.is_some();
             let step = cleared.or_else(|| if sure { self.prefault(zone) } else { None });
@@ -305,6 +306,7 @@ impl<H: Host> Scrubber<H> {
         let rseq = self.host.rseq();
         let work = if rseq.is_some() && engine.revocable() { Work::Scrub } else { Work::Fixed };
         let session = zone.claim.begin(first, pages, work, mark);
+        probes::scrub_begin(first, pages);
         let piece = match engine.cache() {
             Cache::Cached | Cache::Bypassing => PIECE,
             Cache::Demoted => PIECE_DEMOTED,
@@ -332,8 +334,12 @@ impl<H: Host> Scrubber<H> {
         }
         let counters = &zone.daemon.counters;
         let step = outcome(&session, counters);
+        if step == Step::Nap {
+            probes::abort(first);
+        }
         if let Some(Claimed { done, .. }) = session.close() {
             let cleared = zone.publish_zero(first, done, mark);
+            probes::scrub_end(first, cleared);
             counters.add(Counter::ScrubbedBytes, u64::from(cleared) * PAGE as u64);
             back(zone);
             session.release();

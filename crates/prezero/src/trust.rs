@@ -19,15 +19,14 @@ use crate::zone::{Cpu, Zone};
 const SAMPLE_EVERY: u32 = 512;
 
 pub(crate) struct Trust {
-    verify: Verify,
     /// Which page of the block the next sample reads.
     turn: AtomicU32,
     lost: AtomicBool,
 }
 
 impl Trust {
-    pub(crate) fn new(verify: Verify) -> Trust {
-        Trust { verify, turn: AtomicU32::new(0x9E37_79B9), lost: AtomicBool::new(false) }
+    pub(crate) fn new() -> Trust {
+        Trust { turn: AtomicU32::new(0x9E37_79B9), lost: AtomicBool::new(false) }
     }
 
     /// Whether no check has failed yet.
@@ -47,7 +46,7 @@ impl Trust {
         if !self.is_whole() {
             return false;
         }
-        match self.verify {
+        match zone.tuning.verify() {
             Verify::Off => true,
             Verify::Sample => {
                 // The CPU's own; a lost decrement moves the sample, no more.

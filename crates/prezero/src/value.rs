@@ -106,9 +106,26 @@ impl<const N: usize> Text<N> {
         head
     }
 
+    /// Nothing yet.
+    pub fn empty() -> Self {
+        Text { len: 0, bytes: [0; N] }
+    }
+
     /// The string.
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("")
+    }
+}
+
+impl<const N: usize> fmt::Write for Text<N> {
+    /// As many whole characters as there is room for.
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = N - self.len;
+        let end = (0..=room.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+        let more = &text[..end.unwrap_or(0)];
+        self.bytes[self.len..self.len + more.len()].copy_from_slice(more.as_bytes());
+        self.len += more.len();
+        if more.len() == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
 use crate::sync::{AtomicU32, Meta, Ordering::Acquire};
 use crate::trust::Trust;
+use crate::tuning::Tuning;
 
 /// What one CPU has of its own. All-zero bytes are a valid empty value.
 #[repr(C, align(64))]
@@ -83,7 +84,9 @@ pub struct Zone<B> {
     pub(crate) clock: Clock,
     pub(crate) trust: Trust,
     pub(crate) daemon: Daemon,
+    /// The knobs as they were set at first, and those that have been turned since.
     pub(crate) config: Config,
+    pub(crate) tuning: Tuning,
     /// What the CPU's features promise, until scrubd has measured.
     guess: Choice,
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
@@ -146,9 +149,10 @@ impl<B: Backing> Zone<B> {
             freed_on: AtomicU32::new(0),
             hungry: [const { AtomicU32::new(0) }; CLASSES],
             clock: Clock::new(now_ns),
-            trust: Trust::new(config.verify),
+            trust: Trust::new(),
             daemon: Daemon::new(),
             config: config.clone(),
+            tuning: Tuning::new(config),
             guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only)),
             measured: AtomicPtr::new(std::ptr::null_mut()),
             forks: AtomicU32::new(0),

@@ -2,6 +2,7 @@
 //! does without one.
 
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use prezerod::host::Host;
 use prezerod::protocol::{Backing, Page, Report, Want};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use super::progress;
+use super::progress::step;
 use super::scratch::Scratch;
 
 /// How long the broker may take to make what a round needs.
@@ -61,6 +62,7 @@ impl Broker {
             .arg("--socket")
             .arg(scratch.file("socket"))
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
             .with_context(|| format!("{}: cannot be run", program.display()))?;
         let broker = Broker { process, scratch };
@@ -130,7 +132,8 @@ impl Drop for Broker {
     }
 }
 
-fn prezerod_path() -> Result<PathBuf> {
+/// The broker beside this command.
+pub fn prezerod_path() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     let path = here.parent().unwrap_or(Path::new("/")).join("prezerod");
     ensure!(
@@ -163,7 +166,7 @@ pub fn own_thp(bytes: u64) -> Result<f64> {
 
 /// Has the host back the memory that will be used: a guest's first touch is another story.
 pub fn warm(bytes: u64) -> Result<()> {
-    progress("warming");
+    step("warming")?;
     PrivateMap::huge(2 * bytes as usize)?.populate()?;
     Ok(())
 }

@@ -19,12 +19,13 @@ use prezero::Topology;
 
 use super::disturb_report::{Felt, Load, OFF, ON, Report, Row, Scene, SceneReport, Side, Sizes};
 use super::disturb_stage::{Churn, Stage, Time, Variant};
+use super::disturb_table;
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::{Allocator, Field};
+use super::progress::{self, kept, step};
 use super::samples::{Change, Spread};
 use super::worker::{Touch, allowed_cpus};
-use super::{disturb_table, progress};
 use crate::bare::Memory;
 
 /// A chase over the shared cache goes no further: a guest sees its host's cache, of which
@@ -79,7 +80,7 @@ impl Disturb {
         ensure!((0.05..=10.0).contains(&seconds), "--seconds {seconds}: give 0.05 to 10");
         ensure!(rounds >= 5, "--rounds {rounds}: too few; give 5 or more");
         let report = self.measure()?;
-        progress("");
+        progress::end();
         self.output.put(&report, || disturb_table::render(&report))
     }
 
@@ -90,8 +91,15 @@ impl Disturb {
         let sizes = Sizes::of(&topology, machine.memory_bytes / cpus.len());
         Touch::unpack()?.warm((cpus.len() * sizes.dram).max(WARM_BYTES))?;
         let scenes = if self.scenes.is_empty() { &SCENES[..] } else { &self.scenes };
-        let measured = scenes.iter().map(|&scene| self.scene(scene, &field, &cpus, sizes));
-        let scenes = measured.collect::<Result<Vec<_>>>()?;
+        let loads: usize = scenes.iter().map(|scene| scene.loads(sizes).len()).sum();
+        let players = variants(scenes[0], &field)?.len();
+        progress::expect(loads * (WARM_ROUNDS + self.rounds) * players);
+        let mut measured = vec![];
+        for &scene in scenes {
+            let Some(scene) = kept(self.scene(scene, &field, &cpus, sizes))? else { break };
+            measured.push(scene);
+        }
+        let scenes = measured;
         let (slice_s, rounds) = (self.seconds, self.rounds);
         Ok(Report { benchmark: "disturb", machine, field, sizes, slice_s, rounds, scenes })
     }
@@ -130,7 +138,7 @@ impl Disturb {
             for place in 0..variants.len() {
                 let next = (round + place) % variants.len();
                 let (scene, variant) = (stage.scene(), &variants[next].name);
-                progress(&format!("{scene:?}: {load}: {variant} {round}/{}", self.rounds));
+                step(&format!("{scene:?}: {load}: {variant}"))?;
                 let slice = stage.slice(load, next)?;
                 if round >= WARM_ROUNDS {
                     times[next].push(slice);

@@ -23,7 +23,7 @@ use super::fill_table::render;
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::Allocator;
-use super::progress;
+use super::progress::{self, kept, step};
 use super::samples::{Change, Spread};
 use super::scratch::Scratch;
 use super::worker::{Program, Worker, allowed_cpus};
@@ -91,6 +91,10 @@ pub struct Felt {
     pub filled: f64,
 }
 
+/// Sizes of the crowd, and what it does: for the bar of progress.
+const CROWDS: usize = 2;
+const LOADS: usize = 4;
+
 impl Fill {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
@@ -112,16 +116,21 @@ impl Fill {
             felt: vec![],
             left_out,
         };
-        for backing in there.into_iter().filter_map(|(backing, there)| there.then_some(backing)) {
-            self.backing(backing, &mut report)?;
+        let there: Vec<Backing> =
+            there.into_iter().filter_map(|(backing, there)| there.then_some(backing)).collect();
+        progress::expect(there.len() * (1 + CROWDS * LOADS));
+        for backing in there {
+            if kept(self.backing(backing, &mut report))?.is_none() {
+                break;
+            }
         }
-        progress("");
+        progress::end();
         self.output.put(&report, || render(&report))
     }
 
     fn backing(&self, backing: Backing, report: &mut Report) -> Result<()> {
         let name = backing.name();
-        progress(&format!("fill: {name}, pace"));
+        step(&format!("fill: {name}, pace"))?;
         let rival = (0..RIVAL).map(|_| match backing {
             Backing::Hugetlb => own_hugetlb(LEASE),
             _ => own_thp(LEASE),
@@ -176,7 +185,7 @@ impl Fill {
             }
             let mut crowd = Crowd::start(&cpus[cpus.len() - busy..])?;
             for (load, command) in &loads {
-                progress(&format!("fill: {}, {load} on {busy} CPUs", backing.name()));
+                step(&format!("fill: {}, {load} on {busy} CPUs", backing.name()))?;
                 let before = made()?.0;
                 let (on, off, filled_s) = self.load(broker, &mut crowd, command)?;
                 let filled = gb_per_s(made()?.0 - before, filled_s);

@@ -16,14 +16,15 @@ use anyhow::{Result, ensure};
 use prezero::Size;
 
 use super::grid_report::{Cell, Cost, Measured, Mode, ModeReport, Report, Tried, fastest};
+use super::grid_table;
 use super::ideal::Ideal;
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::{Allocator, Field, PREZERO};
+use super::progress::{self, interrupted, step};
 use super::samples::Spread;
 use super::scratch::Scratch;
 use super::worker::{Burst, Touch, Worker};
-use super::{grid_table, progress};
 
 /// Samples in each cell, at least.
 const MIN_RUNS: usize = 15;
@@ -83,7 +84,7 @@ impl Grid {
     pub fn run(&self) -> Result<()> {
         ensure!(self.runs >= MIN_RUNS, "--runs {}: too few; give {MIN_RUNS} or more", self.runs);
         let report = self.measure()?;
-        progress("");
+        progress::end();
         self.output.put(&report, || grid_table::render(&report))
     }
 
@@ -93,14 +94,21 @@ impl Grid {
         let sizes = self.sizes();
         let largest = sizes.iter().copied().max().unwrap_or(0);
         touch.warm((4 * largest).max(WARM_BYTES))?;
+        progress::expect(self.modes().len() * sizes.len() * self.lines().len());
         let mut modes = vec![];
         for mode in self.modes() {
+            if interrupted() {
+                break;
+            }
             let _busy = if mode == Mode::Busy { Some(touch.occupy_all_cpus()?) } else { None };
             let ideal = if mode == Mode::Idle { Some(Ideal::new(largest)?) } else { None };
             let mut costs: Vec<_> = field.allocators.iter().map(Cost::of).collect();
             let mut cells = vec![];
             let stage = Stage { field: &field, mode, ideal: ideal.as_ref() };
             for &bytes in &sizes {
+                if interrupted() {
+                    break;
+                }
                 cells.extend(self.size(&touch, &stage, bytes, &mut costs)?);
             }
             modes.push(ModeReport { mode, cells, costs });
@@ -128,7 +136,9 @@ impl Grid {
         };
         let mut cells = vec![];
         for lines in self.lines() {
-            progress(&format!("{:?}: {} x {lines}", stage.mode, Size(bytes)));
+            if step(&format!("{:?}: {} x {lines}", stage.mode, Size(bytes))).is_err() {
+                break;
+            }
             let cell = self.cell(&mut workers, stage, bytes, lines)?;
             cells.push(Cell { call: call.clone(), ..cell });
         }

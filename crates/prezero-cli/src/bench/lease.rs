@@ -21,7 +21,7 @@ use super::broker::{Broker, HUGE, Reserved, backings, ms, own_hugetlb, own_thp, 
 use super::lease_table::render;
 use super::machine::Machine;
 use super::output::Output;
-use super::progress;
+use super::progress::{self, kept, step};
 use super::samples::{Spread, quantile};
 
 /// What the design asks: times its rivals, and ms for each GiB.
@@ -117,6 +117,7 @@ impl Lease {
         let pages = 2 * largest / HUGE + 64;
         let _reserved = if self.reserve { Some(Reserved::new(pages)?) } else { None };
         let (there, left_out) = backings(pages * HUGE);
+        progress::expect(1 + sizes.len() * self.runs + there.len());
         warm(largest).context("warming: no memory of that size; give smaller --sizes")?;
         let mut report = Report {
             benchmark: "lease",
@@ -129,12 +130,13 @@ impl Lease {
         let backings: Vec<Backing> =
             there.into_iter().filter_map(|(backing, there)| there.then_some(backing)).collect();
         for bytes in sizes {
-            report.sizes.push(self.size(bytes, &backings)?);
+            let Some(row) = kept(self.size(bytes, &backings))? else { break };
+            report.sizes.push(row);
         }
         for &backing in &backings {
-            report.small.push(small(backing)?);
+            report.small.extend(kept(small(backing))?);
         }
-        progress("");
+        progress::end();
         self.output.put(&report, || render(&report))
     }
 
@@ -146,12 +148,7 @@ impl Lease {
         let mut ways: Vec<(Way, Vec<f64>)> = vec![];
         let mut costs: Vec<(Way, Vec<f64>)> = vec![];
         for round in 0..self.runs {
-            progress(&format!(
-                "lease: {}, round {} of {}",
-                Size(bytes as usize),
-                round + 1,
-                self.runs
-            ));
+            step(&format!("lease: {}, round {}", Size(bytes as usize), round + 1))?;
             for (backing, broker) in &brokers {
                 broker.wait_for(1)?;
                 let (ms, lease) = broker.lease(bytes)?;
@@ -189,7 +186,7 @@ fn lease_of(backing: Backing) -> Way {
 
 /// Small leases one after the other, with other clients connected.
 fn small(backing: Backing) -> Result<Small> {
-    progress(&format!("lease: {SMALL} of 2M"));
+    step(&format!("lease: {SMALL} of 2M"))?;
     let broker = Broker::start(backing, HUGE, SMALL)?;
     let idle: Vec<Client> = (0..IDLE_CLIENTS).map(|_| broker.connect()).collect::<Result<_>>()?;
     broker.wait_for(SMALL)?;

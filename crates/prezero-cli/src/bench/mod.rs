@@ -6,6 +6,7 @@
 //! data, and a `table` that a person reads.
 
 mod broker;
+mod compare;
 mod disturb;
 mod disturb_report;
 mod disturb_stage;
@@ -23,12 +24,15 @@ mod numpy;
 mod output;
 mod pair;
 mod peers;
+mod progress;
 mod real;
 mod real_programs;
 mod real_table;
+mod report;
 mod samples;
 mod scratch;
 mod scrub;
+mod seeds;
 mod start;
 mod start_table;
 mod waste;
@@ -41,6 +45,8 @@ use anyhow::Result;
 /// The benchmarks.
 #[derive(clap::Subcommand)]
 pub enum Bench {
+    /// What changed between two runs of a benchmark, beyond noise.
+    Compare(compare::Compare),
     /// What neighbours feel of a program under prezero: speed, cache latency, wake-ups (10 min).
     Disturb(disturb::Disturb),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
@@ -55,6 +61,10 @@ pub enum Bench {
     Pair(pair::Pair),
     /// Programs that nobody here wrote: wall time, CPU time, peak size.
     Real(real::Real),
+    /// One page of HTML with plots: from files of other benchmarks, or measured for it.
+    Report(report::Report),
+    /// The experiments of the four posts that prezero comes from, beside their own figures.
+    Seeds(seeds::Seeds),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
     /// Programs that start with leased memory, against each one's own way.
@@ -67,6 +77,7 @@ impl Bench {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
         match self {
+            Bench::Compare(compare) => compare.run(),
             Bench::Disturb(disturb) => disturb.run(),
             Bench::Fill(fill) => fill.run(),
             Bench::Grid(grid) => grid.run(),
@@ -74,17 +85,11 @@ impl Bench {
             Bench::Numpy(numpy) => numpy.run(),
             Bench::Pair(pair) => pair.run(),
             Bench::Real(real) => real.run(),
+            Bench::Report(report) => report.run(),
+            Bench::Seeds(seeds) => seeds.run(),
             Bench::Scrub(scrub) => scrub.run(),
             Bench::Start(start) => start.run(),
             Bench::Waste(waste) => waste.run(),
         }
-    }
-}
-
-/// One line of progress on a terminal's stderr, over the last one; nothing elsewhere.
-fn progress(line: &str) {
-    use std::io::IsTerminal;
-    if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{line}");
     }
 }

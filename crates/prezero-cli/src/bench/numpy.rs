@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::grid_table::{marked, micros};
 use super::machine::Machine;
+use super::output::Output;
 use super::peers::{Allocator, Field, GLIBC, PREZERO};
-use super::progress;
+use super::progress::{self, interrupted, step};
 use super::samples::Spread;
 
 /// The program; `bench/numpy_rounds.py` runs by itself too.
@@ -27,9 +28,8 @@ const ROUNDS: usize = 15;
 /// The command line of `prezero bench numpy`.
 #[derive(clap::Args)]
 pub struct Numpy {
-    /// Print everything as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// A Python that has numpy [the first one found that does]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
@@ -92,13 +92,8 @@ impl Numpy {
             self.pause_ms
         );
         let report = self.measure()?;
-        progress("");
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", render(&report));
-        }
-        Ok(())
+        progress::end();
+        self.output.put(&report, || render(&report))
     }
 
     fn measure(&self) -> Result<Report> {
@@ -106,17 +101,24 @@ impl Numpy {
         let (machine, field) = (Machine::here(), Field::find(&self.peers)?);
         let mut numpy = String::new();
         let mut samples = vec![Vec::<PrintedCase>::new(); field.allocators.len()];
-        for turn in 0..self.processes {
+        progress::expect(self.processes * field.allocators.len());
+        'turns: for turn in 0..self.processes {
             for place in 0..field.allocators.len() {
                 let which = (turn + place) % field.allocators.len();
                 let allocator = &field.allocators[which];
-                progress(&format!("numpy: {} {}/{}", allocator.name, turn + 1, self.processes));
+                if step(&format!("numpy: {}", allocator.name)).is_err() {
+                    break 'turns;
+                }
                 let printed = self.process(&python, allocator)?;
                 numpy = printed.numpy;
                 join(&mut samples[which], printed.cases);
             }
         }
-        let cases = cases(&field, samples).context("no samples")?;
+        let cases = match cases(&field, samples) {
+            Some(cases) => cases,
+            None if interrupted() => vec![],
+            None => bail!("no samples"),
+        };
         Ok(Report {
             benchmark: "numpy".into(),
             machine,
@@ -271,7 +273,7 @@ mod tests {
     #[test]
     fn a_python_without_numpy_comes_with_its_mend() {
         let numpy = Numpy {
-            json: false,
+            output: Default::default(),
             python: Some("/bin/false".into()),
             pause_ms: 3.0,
             processes: 1,

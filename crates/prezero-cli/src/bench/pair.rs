@@ -16,8 +16,9 @@ use super::grid::whole_pages;
 use super::grid_report::Cost;
 use super::grid_table::cost_line;
 use super::machine::Machine;
+use super::output::Output;
 use super::peers::{Allocator, Field, PREZERO};
-use super::progress;
+use super::progress::{self, step};
 use super::samples::Spread;
 use super::scratch::Scratch;
 use super::worker::{Program, Touch, Worker};
@@ -41,9 +42,8 @@ const MAX_RING: usize = 1024;
 /// The command line of `prezero bench pair`.
 #[derive(clap::Args)]
 pub struct Pair {
-    /// Print everything as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Samples in each cell, 9 or more
     #[arg(long, value_name = "N", default_value_t = 15)]
     runs: usize,
@@ -154,13 +154,8 @@ impl Pair {
     pub fn run(&self) -> Result<()> {
         ensure!(self.runs >= MIN_RUNS, "--runs {}: too few; give {MIN_RUNS} or more", self.runs);
         let report = self.measure()?;
-        progress("");
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", report.render());
-        }
-        Ok(())
+        progress::end();
+        self.output.put(&report, || report.render())
     }
 
     fn measure(&self) -> Result<Report> {
@@ -169,11 +164,14 @@ impl Pair {
         let (program, folder) = (Program::pair()?, Scratch::new()?);
         let mut costs: Vec<_> = field.allocators.iter().map(Cost::of).collect();
         let mut cells = vec![];
+        progress::expect(self.sizes.len() * self.cases().len());
         for &bytes in &self.sizes {
             let start = |each: &Allocator| Worker::start(&program, each, folder.file(&each.name));
             let mut workers = field.allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
             for case in self.cases() {
-                progress(&format!("{}: {}", Size(bytes), case.label()));
+                if step(&format!("{}: {}", Size(bytes), case.label())).is_err() {
+                    break;
+                }
                 cells.push(self.cell(&mut workers, &field, case, bytes, machine.cpus)?);
             }
             for (worker, cost) in workers.into_iter().zip(&mut costs) {

@@ -6,6 +6,7 @@
 //! milliseconds): pauses of 3 ms mostly hide that, longer ones make them slower than here.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -179,6 +180,8 @@ impl Allocator {
         } else {
             command = Command::new(program);
         }
+        // Ctrl-C is for the benchmark, not for what it measures.
+        command.process_group(0);
         for name in std::env::vars_os().map(|(name, _)| name).filter(|name| self.is_setting(name)) {
             command.env_remove(name);
         }

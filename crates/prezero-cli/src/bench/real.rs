@@ -16,10 +16,11 @@ use super::grid_report::number;
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::{Allocator, Field, GLIBC, PREZERO};
+use super::progress::{self, interrupted, step};
 use super::real_programs::{Inputs, PROGRAMS, Program};
+use super::real_table;
 use super::samples::Spread;
 use super::worker::Touch;
-use super::{progress, real_table};
 
 /// Faulted in and given back before each run: what was free for two seconds may have gone to
 /// the hypervisor, and the next to touch it would wait for the host.
@@ -126,7 +127,7 @@ impl Real {
             self.text_mib
         );
         let report = self.measure()?;
-        progress("");
+        progress::end();
         self.output.put(&report, || real_table::render(&report))
     }
 
@@ -137,7 +138,12 @@ impl Real {
         let asked = |program: &&Program| {
             self.only.is_empty() || self.only.iter().any(|name| name == program.name)
         };
+        let count = PROGRAMS.iter().filter(asked).count();
+        progress::expect(count * (self.runs + 1) * field.allocators.len());
         for program in PROGRAMS.iter().filter(asked) {
+            if interrupted() {
+                break;
+            }
             match program.find(self.python.as_deref()) {
                 Ok(path) => programs.push(self.program(program, &path, &field, &touch, &inputs)?),
                 Err(mend) => missing.push((program.name.into(), mend)),
@@ -160,12 +166,13 @@ impl Real {
         let _ = std::fs::remove_file(&stats);
         let mut runs = vec![vec![]; allocators.len()];
         // One uncounted run of all: the page cache has program and input then.
-        for turn in 0..=self.runs {
+        'turns: for turn in 0..=self.runs {
             for place in 0..allocators.len() {
                 let which = (turn + place) % allocators.len();
                 let allocator = &allocators[which];
-                let counted = if turn == 0 { "warm-up".into() } else { turn.to_string() };
-                progress(&format!("real: {} under {}, {counted}", program.name, allocator.name));
+                if step(&format!("real: {} under {}", program.name, allocator.name)).is_err() {
+                    break 'turns;
+                }
                 touch.warm(WARM_BYTES)?;
                 let mut command = allocator.command(path, &stats)?;
                 program.dress(&mut command, inputs)?;

@@ -17,7 +17,8 @@ use prezero::{
 use serde::Serialize;
 
 use super::machine::Machine;
-use super::progress;
+use super::output::Output;
+use super::progress::{self, step};
 use super::samples::Spread;
 use crate::library;
 
@@ -41,9 +42,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The command line of `prezero bench scrub`.
 #[derive(clap::Args)]
 pub struct Scrub {
-    /// Print everything as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Turns of each, 15 or more
     #[arg(long, value_name = "N", default_value_t = 15)]
     runs: usize,
@@ -75,18 +75,17 @@ impl Scrub {
     pub fn run(&self) -> Result<()> {
         ensure!(self.runs >= 15, "--runs {}: too few; give 15 or more", self.runs);
         let (machine, mut engines) = (Machine::here(), vec![]);
-        for engine in self.chosen()? {
-            progress(&format!("scrub: {}", engine.name()));
+        let chosen = self.chosen()?;
+        progress::expect(chosen.len());
+        for engine in chosen {
+            if step(&format!("scrub: {}", engine.name())).is_err() {
+                break;
+            }
             engines.push(self.engine(engine)?);
         }
-        progress("");
+        progress::end();
         let report = Report { benchmark: "scrub", machine, bytes: BYTES, engines };
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", render(&report));
-        }
-        Ok(())
+        self.output.put(&report, || render(&report))
     }
 
     fn chosen(&self) -> Result<Vec<&'static dyn ClearEngine>> {
@@ -237,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_is_not_here_is_named() {
-        let scrub = Scrub { json: false, runs: 15, engines: vec!["warp".into()] };
+        let scrub = Scrub { output: Default::default(), runs: 15, engines: vec!["warp".into()] };
         let error = scrub.run().unwrap_err().to_string();
         assert!(error.starts_with("--engines warp: "), "{error}");
     }

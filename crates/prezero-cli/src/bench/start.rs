@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::broker::{Broker, HUGE, Reserved, backings, ms, warm};
 use super::machine::Machine;
 use super::output::Output;
-use super::progress;
+use super::progress::{self, kept, step};
 use super::samples::Spread;
 use super::scratch::Scratch;
 use super::start_table::render;
@@ -117,6 +117,9 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
+/// Three programs with each of two backings, and DPDK with one: for the bar of progress.
+const CONTESTS: usize = 7;
+
 impl Start {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
@@ -132,7 +135,8 @@ impl Start {
         let mut report =
             Report { benchmark: "start", machine, runs: self.runs, rows: vec![], left_out: vec![] };
         let scratch = Scratch::new()?;
-        for backing in [Backing::Thp, Backing::Hugetlb] {
+        progress::expect(CONTESTS * self.runs);
+        'backings: for backing in [Backing::Thp, Backing::Hugetlb] {
             // One lease ready, and as much for the rival.
             let pages = 2 * bytes / HUGE + 64;
             let pool = backing == Backing::Hugetlb && self.reserve;
@@ -148,13 +152,15 @@ impl Start {
                 memcached(bytes / 2, backing, &scratch),
             ];
             for contest in contests {
-                self.contest(&contest, backing, &mut report)?;
+                if kept(self.contest(&contest, backing, &mut report))?.is_none() {
+                    break 'backings;
+                }
             }
             if backing == Backing::Hugetlb {
-                self.dpdk(bytes / 2, &scratch, &mut report)?;
+                kept(self.dpdk(bytes / 2, &scratch, &mut report))?;
             }
         }
-        progress("");
+        progress::end();
         self.output.put(&report, || render(&report))
     }
 
@@ -225,7 +231,7 @@ impl Start {
     ) -> Result<()> {
         let mut times = vec![vec![]; contest.ways.len()];
         for round in 0..self.runs {
-            progress(&format!("start: {}, round {} of {}", contest.program, round + 1, self.runs));
+            step(&format!("start: {}, round {} of {}", contest.program, round + 1, self.runs))?;
             for turn in 0..contest.ways.len() {
                 let which = (round + turn) % contest.ways.len();
                 let way = &contest.ways[which];

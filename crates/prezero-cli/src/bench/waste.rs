@@ -14,11 +14,12 @@ use super::grid_report::number;
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::{Allocator, Field, PREZERO};
+use super::progress::{self, step};
 use super::samples::Spread;
 use super::scratch::Scratch;
 use super::waste_pattern::{Burst, PATTERNS, Pattern, Verdict, judge};
+use super::waste_table;
 use super::worker::{Program, Touch};
-use super::{progress, waste_table};
 
 /// Prezero with scrubd off, in every report.
 pub const CONTROL: &str = "no scrubd";
@@ -134,7 +135,7 @@ impl Waste {
         }
         ensure!((0.05..=100.0).contains(&self.times), "--times {}: give 0.05 to 100", self.times);
         let report = self.measure()?;
-        progress("");
+        progress::end();
         self.output.put(&report, || waste_table::render(&report))
     }
 
@@ -147,12 +148,15 @@ impl Waste {
             self.only.is_empty() || self.only.iter().any(|name| name == pattern.name)
         };
         let mut patterns = vec![];
-        for (turn, pattern) in PATTERNS.iter().filter(asked).enumerate() {
+        progress::expect(PATTERNS.iter().filter(asked).count() * allocators.len());
+        'patterns: for (turn, pattern) in PATTERNS.iter().filter(asked).enumerate() {
             let mut runs = vec![];
             for place in 0..allocators.len() {
                 let which = (turn + place) % allocators.len();
                 let name = label(&allocators[which]);
-                progress(&format!("waste: {} under {name}", pattern.name));
+                if step(&format!("waste: {} under {name}", pattern.name)).is_err() {
+                    break 'patterns;
+                }
                 touch.warm(pattern.warm_mib << 20)?;
                 runs.push((which, self.play(pattern, &allocators[which], name)?));
             }

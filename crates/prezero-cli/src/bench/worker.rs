@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -31,6 +32,26 @@ impl Program {
     /// `bench/waste.c`, unpacked.
     pub fn waste() -> Result<Program> {
         Program::unpack(c"waste", include_bytes!(concat!(env!("OUT_DIR"), "/waste")))
+    }
+
+    /// `bench/seeds/faults.c`, unpacked.
+    pub fn faults() -> Result<Program> {
+        Program::unpack(c"faults", include_bytes!(concat!(env!("OUT_DIR"), "/faults")))
+    }
+
+    /// `bench/seeds/write.c`, unpacked.
+    pub fn write() -> Result<Program> {
+        Program::unpack(c"write", include_bytes!(concat!(env!("OUT_DIR"), "/write")))
+    }
+
+    /// `bench/seeds/lmbench.c`, unpacked.
+    pub fn lmbench() -> Result<Program> {
+        Program::unpack(c"lmbench", include_bytes!(concat!(env!("OUT_DIR"), "/lmbench")))
+    }
+
+    /// `bench/seeds/resident.c`, unpacked.
+    pub fn resident() -> Result<Program> {
+        Program::unpack(c"resident", include_bytes!(concat!(env!("OUT_DIR"), "/resident")))
     }
 
     fn unpack(name: &CStr, binary: &[u8]) -> Result<Program> {
@@ -81,7 +102,8 @@ impl Touch {
     pub fn occupy_all_cpus(&self) -> Result<Busy> {
         let mut busy = Busy(vec![]);
         for cpu in allowed_cpus()? {
-            busy.0.push(Command::new(self.path()).arg("spin").arg(cpu.to_string()).spawn()?);
+            let mut spin = Command::new(self.path());
+            busy.0.push(spin.arg("spin").arg(cpu.to_string()).process_group(0).spawn()?);
         }
         Ok(busy)
     }

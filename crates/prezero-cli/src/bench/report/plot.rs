@@ -1,0 +1,351 @@
+//! Plots as SVG: lines, horizontal bars, a heat map. Drawn twice, wide and narrow, since text
+//! that is scaled with its picture cannot be read on a telephone.
+//!
+//! Ink is `currentColor`, so a plot is legible on light and on dark; nothing is painted behind.
+
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// What [`drawn`] turns into the text's own colour.
+const INK: RGBColor = RGBColor(1, 2, 3);
+const INK_WRITTEN: &str = "\"#010203\"";
+/// Legible on white and on black, apart for the colour-blind (Okabe and Ito, 2008).
+const SERIES: [RGBColor; 8] = [
+    RGBColor(213, 94, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(148, 134, 20),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(128, 128, 128),
+];
+const FONT: &str = "sans-serif";
+/// As plotters counts: 1.24 of what the browser is told.
+const TEXT: u32 = 17;
+const WIDTHS: [(&str, u32); 2] = [("wide", 860), ("narrow", 350)];
+
+/// Curves over one axis, both axes logarithmic.
+#[derive(Debug)]
+pub struct Lines {
+    /// What the axes are.
+    pub x: String,
+    /// And in which unit.
+    pub y: String,
+    /// Name and points.
+    pub series: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// Bars side by side in groups, from zero or around it.
+#[derive(Debug)]
+pub struct Bars {
+    /// What their length is.
+    pub x: String,
+    /// What the bars of a group are.
+    pub series: Vec<String>,
+    /// Name, and one length for each series; `None`: no bar.
+    pub groups: Vec<(String, Vec<Option<f64>>)>,
+}
+
+/// A number for each row and column, 1 being neutral.
+#[derive(Debug)]
+pub struct Heat {
+    /// Above the columns.
+    pub columns: Vec<String>,
+    /// What they are.
+    pub x: String,
+    /// Name, and one number for each column.
+    pub rows: Vec<(String, Vec<Option<f64>>)>,
+}
+
+/// Both widths of a plot, each in an element of its class.
+fn drawn(
+    height: impl Fn(u32) -> u32,
+    draw: impl Fn(&Area<'_>, u32) -> Result<()>,
+) -> Result<String> {
+    let mut both = String::new();
+    for (class, width) in WIDTHS {
+        let mut svg = String::new();
+        {
+            let area =
+                SVGBackend::with_string(&mut svg, (width, height(width))).into_drawing_area();
+            draw(&area, width)?;
+            area.present().map_err(|error| anyhow!("drawing: {error}"))?;
+        }
+        let svg = svg.replace(INK_WRITTEN, "\"currentColor\"");
+        both += &format!("<div class=\"{class}\">{}</div>", svg.trim());
+    }
+    Ok(both)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn failed<E: std::fmt::Debug>(error: E) -> anyhow::Error {
+    anyhow!("drawing: {error:?}")
+}
+
+fn ink(size: u32) -> TextStyle<'static> {
+    (FONT, size).into_font().color(&INK)
+}
+
+fn at(style: TextStyle<'static>, h: HPos, v: VPos) -> TextStyle<'static> {
+    style.pos(Pos::new(h, v))
+}
+
+fn color(nth: usize) -> RGBColor {
+    SERIES[nth % SERIES.len()]
+}
+
+/// About how wide a text is.
+fn width_of(text: &str) -> u32 {
+    text.chars().count() as u32 * TEXT * 46 / 100
+}
+
+/// Names with their colours, as many in a row as fit; draws, and tells the height.
+fn legend(area: Option<&Area<'_>>, width: u32, names: &[&str]) -> Result<u32> {
+    let line = TEXT as i32 + 6;
+    let (mut x, mut y) = (4i32, 4i32);
+    for (nth, name) in names.iter().enumerate() {
+        let needed = width_of(name) as i32 + 30;
+        if x > 4 && x + needed > width as i32 {
+            (x, y) = (4, y + line);
+        }
+        if let Some(area) = area {
+            let mark = [(x, y + 3), (x + 14, y + 13)];
+            area.draw(&Rectangle::new(mark, color(nth).filled())).map_err(failed)?;
+            area.draw(&Text::new(name.to_string(), (x + 19, y + 1), ink(TEXT))).map_err(failed)?;
+        }
+        x += needed;
+    }
+    Ok((y + line + 4) as u32)
+}
+
+impl Lines {
+    /// As SVG.
+    pub fn draw(&self) -> Result<String> {
+        let points = || self.series.iter().flat_map(|(_, points)| points);
+        let span = |of: fn(&(f64, f64)) -> f64| {
+            let low = points().map(of).fold(f64::MAX, f64::min);
+            (low, points().map(of).fold(f64::MIN, f64::max).max(low * 1.01))
+        };
+        let ((left, right), (low, high)) = (span(|p| p.0), span(|p| p.1));
+        let names: Vec<_> = self.series.iter().map(|(name, _)| name.as_str()).collect();
+        let height = |width| 300 + legend(None, width, &names).unwrap_or(0);
+        drawn(height, |area, width| {
+            let top = legend(Some(area), width, &names)?;
+            let (_, area) = area.split_vertically(top);
+            let mut chart = ChartBuilder::on(&area)
+                .margin(8)
+                .x_label_area_size(42)
+                .y_label_area_size(62)
+                .build_cartesian_2d(
+                    (left..right).log_scale().base(2.0),
+                    (low / 1.2..high * 1.2).log_scale().base(2.0),
+                )
+                .map_err(failed)?;
+            let narrow = width < 500;
+            chart
+                .configure_mesh()
+                .bold_line_style(INK.mix(0.15))
+                .light_line_style(INK.mix(0.0))
+                .axis_style(INK.mix(0.6))
+                .label_style(ink(TEXT))
+                .axis_desc_style(ink(TEXT))
+                .x_labels(if narrow { 4 } else { 8 })
+                .y_labels(6)
+                .x_desc(&self.x)
+                .y_desc(&self.y)
+                .x_label_formatter(&|x| short(*x))
+                .y_label_formatter(&|y| short(*y))
+                .draw()
+                .map_err(failed)?;
+            for (nth, (_, points)) in self.series.iter().enumerate() {
+                let style = color(nth).stroke_width(2);
+                chart
+                    .draw_series(LineSeries::new(points.iter().copied(), style))
+                    .map_err(failed)?;
+                let dots = points.iter().map(|point| Circle::new(*point, 3, color(nth).filled()));
+                chart.draw_series(dots).map_err(failed)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Bars {
+    /// As SVG.
+    pub fn draw(&self) -> Result<String> {
+        const BAR: i32 = 13;
+        let names: Vec<_> = self.series.iter().map(String::as_str).collect();
+        let all = || self.groups.iter().flat_map(|(_, bars)| bars.iter().flatten().copied());
+        let (low, high) = (all().fold(0.0, f64::min), all().fold(0.0, f64::max));
+        let span = (high - low).max(f64::MIN_POSITIVE);
+        let group = |bars: &[Option<f64>]| 24 + BAR * bars.iter().flatten().count() as i32;
+        let body: i32 = self.groups.iter().map(|(_, bars)| group(bars)).sum();
+        let height = |width| legend(None, width, &names).unwrap_or(0) + body as u32 + TEXT + 14;
+        drawn(height, |area, width| {
+            let mut y = legend(Some(area), width, &names)? as i32;
+            // Beside the bars stands what they say.
+            let room = f64::from(width) - 2.0 * 58.0;
+            let zero = 58 + (-low / span * room) as i32;
+            let zero = if low < 0.0 { zero } else { 4 };
+            let room = if low < 0.0 { room } else { f64::from(width) - 4.0 - 62.0 };
+            let began = y;
+            for (name, bars) in &self.groups {
+                area.draw(&Text::new(name.clone(), (4, y + 4), ink(TEXT))).map_err(failed)?;
+                y += 22;
+                for (nth, value) in bars.iter().enumerate() {
+                    let Some(value) = value else { continue };
+                    let end = zero + (value / span * room).round() as i32;
+                    let (from, to) = (zero.min(end), zero.max(end).max(zero.min(end) + 1));
+                    let bar = [(from, y), (to, y + BAR - 2)];
+                    area.draw(&Rectangle::new(bar, color(nth).filled())).map_err(failed)?;
+                    let (place, side) =
+                        if *value < 0.0 { (from - 4, HPos::Right) } else { (to + 4, HPos::Left) };
+                    let style = at(ink(TEXT - 2), side, VPos::Center);
+                    area.draw(&Text::new(short(*value), (place, y + BAR / 2), style))
+                        .map_err(failed)?;
+                    y += BAR;
+                }
+                y += 2;
+            }
+            let axis = PathElement::new([(zero, began), (zero, y)], INK.mix(0.6));
+            area.draw(&axis).map_err(failed)?;
+            area.draw(&Text::new(self.x.clone(), (4, y + 4), ink(TEXT))).map_err(failed)
+        })
+    }
+}
+
+impl Heat {
+    /// As SVG.
+    pub fn draw(&self) -> Result<String> {
+        const ROW: i32 = 30;
+        let height = |_| (ROW * (self.rows.len() as i32 + 1) + 2 * TEXT as i32 + 16) as u32;
+        drawn(height, |area, width| {
+            let names =
+                self.rows.iter().map(|(name, _)| width_of(name)).max().unwrap_or(0) as i32 + 16;
+            let step = (width as i32 - names - 4) / self.columns.len().max(1) as i32;
+            let middle = |column: usize| names + step * column as i32 + step / 2;
+            let center = |size| at(ink(size), HPos::Center, VPos::Center);
+            for (nth, column) in self.columns.iter().enumerate() {
+                let place = (middle(nth), ROW / 2);
+                area.draw(&Text::new(column.clone(), place, center(TEXT))).map_err(failed)?;
+            }
+            for (nth, (name, values)) in self.rows.iter().enumerate() {
+                let top = ROW * (nth as i32 + 1);
+                let style = at(ink(TEXT), HPos::Right, VPos::Center);
+                let place = (names - 10, top + ROW / 2);
+                area.draw(&Text::new(name.clone(), place, style)).map_err(failed)?;
+                for (column, value) in values.iter().enumerate() {
+                    let Some(value) = value else { continue };
+                    let left = names + step * column as i32;
+                    let cell = [(left + 1, top + 1), (left + step - 1, top + ROW - 1)];
+                    let (paint, dark) = shade(*value);
+                    area.draw(&Rectangle::new(cell, paint.filled())).map_err(failed)?;
+                    let text = if dark { WHITE } else { BLACK };
+                    let style = (FONT, TEXT).into_font().color(&text);
+                    let style = at(style, HPos::Center, VPos::Center);
+                    let place = (middle(column), top + ROW / 2);
+                    area.draw(&Text::new(ratio(*value), place, style)).map_err(failed)?;
+                }
+            }
+            let below = ROW * (self.rows.len() as i32 + 1) + 6;
+            area.draw(&Text::new(self.x.clone(), (4, below), ink(TEXT))).map_err(failed)
+        })
+    }
+}
+
+/// Blue above one, red below, the deeper the farther, on a scale of powers; and whether white
+/// is read better on it.
+fn shade(ratio: f64) -> (RGBColor, bool) {
+    let depth = (ratio.ln().abs() / 10f64.ln()).min(1.0);
+    let mix =
+        |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * depth) as u8;
+    let (r, g, b) = if ratio >= 1.0 { (8, 69, 148) } else { (165, 15, 21) };
+    (RGBColor(mix(240, r), mix(240, g), mix(240, b)), depth > 0.45)
+}
+
+/// Two digits behind the point, fewer where there are many before it.
+pub fn ratio(value: f64) -> String {
+    if value >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
+}
+
+/// A number as a label has room for.
+pub fn short(value: f64) -> String {
+    let (scaled, unit) = match value.abs() {
+        1e9.. => (value / 1e9, "G"),
+        1e6.. => (value / 1e6, "M"),
+        1e4.. => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    match scaled.abs() {
+        0.0 => "0".into(),
+        100.0.. => format!("{scaled:.0}{unit}"),
+        10.0.. => format!("{}{unit}", format!("{scaled:.1}").trim_end_matches(".0")),
+        0.995.. => {
+            let text = format!("{scaled:.2}");
+            format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+        }
+        0.01.. => format!("{scaled:.2}"),
+        _ => format!("{scaled:.1e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plot_has_both_widths_its_numbers_and_no_fixed_ink() {
+        let heat = Heat {
+            columns: vec!["1".into(), "64".into()],
+            x: "lines".into(),
+            rows: vec![
+                ("64K".into(), vec![Some(2.345), None]),
+                ("1M".into(), vec![Some(0.5), Some(12.34)]),
+            ],
+        };
+        let svg = heat.draw().unwrap();
+        assert_eq!(svg.matches("<svg").count(), 2);
+        for number in ["2.35", "0.50", "12.3"] {
+            assert_eq!(svg.matches(&format!("\n{number}\n")).count(), 2, "{number}: {svg}");
+        }
+        assert!(!svg.contains("010203") && svg.contains("currentColor"));
+    }
+
+    #[test]
+    fn every_series_and_bar_is_drawn() {
+        let series =
+            vec![("a".into(), vec![(1.0, 10.0), (64.0, 2.0)]), ("b".into(), vec![(1.0, 1.0)])];
+        let lines = Lines { x: "x".into(), y: "y".into(), series }.draw().unwrap();
+        assert_eq!(lines.matches("<circle").count(), 2 * 3);
+        let groups =
+            vec![("g".into(), vec![Some(-1.5), Some(3.0)]), ("h".into(), vec![None, Some(2.0)])];
+        let bars =
+            Bars { x: "s".into(), series: vec!["p".into(), "q".into()], groups }.draw().unwrap();
+        // Two marks in the legend, three bars.
+        assert_eq!(bars.matches("<rect").count(), 2 * 5);
+    }
+
+    #[test]
+    fn better_is_blue_and_worse_is_red() {
+        let (good, bad) = (shade(3.0).0, shade(0.4).0);
+        assert!(good.2 > good.0 && bad.0 > bad.2);
+        assert!(shade(9.0).1 && !shade(1.1).1);
+    }
+
+    #[test]
+    fn labels_are_short() {
+        for (value, shown) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (1.5, "1.5"),
+            (12.0, "12"),
+            (500_000.0, "500k"),
+            (-3.25, "-3.25"),
+        ] {
+            assert_eq!(short(value), shown);
+        }
+    }
+}

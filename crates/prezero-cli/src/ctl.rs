@@ -1,0 +1,224 @@
+//! `prezero ctl`: the knobs and figures of a process that runs under prezero.
+//!
+//! Through the process's panel (`prezero::panel`): shared memory that its scrubd looks at
+//! whenever it looks around. Nobody is interrupted, and what cannot be answered now is said so.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use prezero::panel::{Number, Panel, Reading};
+
+/// How long an answer may take: scrubd that has work looks within milliseconds, one that holds
+/// idle memory within a quarter of a second.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The command line of `prezero ctl`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    prezero ctl 4711 set scrub-rate 500M    # no more than that a second from now on\n  \
+    prezero ctl 4711 set scrub-cache 64K    # clear past the cache; 1T: through it; auto\n  \
+    prezero ctl 4711 set scrub-start never  # no scrubbing until it is a number again\n  \
+    prezero ctl 4711 get                    # every knob\n  \
+    prezero ctl 4711 stats                  # every counter and gauge\n\
+    Knobs have the names of prezero run's options; scrub_start is scrub-start as well.")]
+pub struct Ctl {
+    /// The process; prezero top lists them
+    #[arg(value_name = "PID")]
+    pid: u32,
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What to do with it.
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Show a knob, counter or fact; without a name all knobs
+    Get {
+        /// Its name
+        key: Option<String>,
+    },
+    /// Turn a knob
+    Set {
+        /// Its name
+        key: String,
+        /// Its value, as prezero run takes it
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// Show every counter and gauge
+    Stats {
+        /// As one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Empty the lists of all CPUs into the buddy
+    Drain,
+    /// Give all idle memory back to the kernel, now
+    Release,
+}
+
+impl Ctl {
+    /// Asks and prints.
+    pub fn run(&self) -> Result<()> {
+        // Whoever reads what is printed may have seen enough.
+        // SAFETY: sets what is done by default; this command writes to nobody else.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+        let panel = open(self.pid)?;
+        let ask = |request: &str| {
+            panel.ask(request, PATIENCE).with_context(|| format!("{}: {request}", self.pid))
+        };
+        match &self.action {
+            Action::Get { key: None } => {
+                for (name, value) in panel.read().knobs {
+                    println!("{name} {value}");
+                }
+                Ok(())
+            }
+            Action::Get { key: Some(key) } => {
+                println!("{}", found(&panel.read(), key)?);
+                Ok(())
+            }
+            Action::Set { key, value } => ask(&format!("set {} {value}", dashed(key))),
+            Action::Drain => ask("drain"),
+            Action::Release => ask("release"),
+            Action::Stats { json } => {
+                let reading = panel.read();
+                if *json {
+                    println!("{}", serde_json::to_string_pretty(&as_json(&reading))?);
+                } else {
+                    print!("{}", as_text(&reading));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The panel of a process.
+pub fn open(pid: u32) -> Result<Panel> {
+    let words = match prezero_sys::panel::of_process(pid) {
+        Ok(words) => words,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                bail!("{pid}: no such process");
+            }
+            bail!(
+                "{pid}: no panel: it does not run under prezero, or has not yet freed enough for scrubd \
+                 to start (4 MiB)"
+            )
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            bail!("{pid}: somebody else's; ask as its owner or as root")
+        }
+        Err(error) => return Err(error).context(pid.to_string()),
+    };
+    Panel::new(words).with_context(|| format!("{pid}: a panel of another version of prezero"))
+}
+
+fn dashed(key: &str) -> String {
+    key.replace('_', "-")
+}
+
+/// A knob by either spelling, or else a value or fact.
+fn found(reading: &Reading, key: &str) -> Result<String> {
+    let knob = reading.knobs.iter().find(|(name, _)| *name == dashed(key));
+    if let Some((_, value)) = knob.or(reading.facts.iter().find(|(name, _)| name == key)) {
+        return Ok(value.clone());
+    }
+    let value = reading.values.iter().find(|(name, ..)| name == key);
+    let (.., number) = value.with_context(|| {
+        format!("{key}: no such knob, counter or fact; prezero ctl {} get lists knobs", reading.pid)
+    })?;
+    Ok(match number {
+        Number::Int(n) => n.to_string(),
+        Number::Float(x) => x.to_string(),
+    })
+}
+
+/// Everything, names as on the panel.
+pub fn as_json(reading: &Reading) -> serde_json::Value {
+    let number = |number: &Number| match number {
+        Number::Int(n) => serde_json::Value::from(*n),
+        Number::Float(x) => serde_json::Value::from(*x),
+    };
+    let values = reading.values.iter().map(|(name, _, value)| (name.clone(), number(value)));
+    let texts = |texts: &[(String, String)]| -> serde_json::Map<String, serde_json::Value> {
+        texts.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect()
+    };
+    serde_json::json!({
+        "pid": reading.pid,
+        "age_s": reading.age.as_secs_f64(),
+        "consistent": reading.consistent,
+        "values": values.collect::<serde_json::Map<_, _>>(),
+        "knobs": texts(&reading.knobs),
+        "facts": texts(&reading.facts),
+    })
+}
+
+fn as_text(reading: &Reading) -> String {
+    use std::fmt::Write;
+    let mut text = format!("process {}, {:.1} s ago\n", reading.pid, reading.age.as_secs_f64());
+    for (name, unit, number) in &reading.values {
+        // Of the many blocks by order and state, those that are.
+        if name.starts_with("free_blocks_") && number.as_f64() == 0.0 {
+            continue;
+        }
+        let number = match number {
+            Number::Int(n) => n.to_string(),
+            Number::Float(x) => format!("{x:.2}"),
+        };
+        let _ = writeln!(text, "{name:<28} {number:>18} {unit}");
+    }
+    for (name, fact) in &reading.facts {
+        let _ = writeln!(text, "{name:<28} {fact:>18}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading() -> Reading {
+        Reading {
+            pid: 7,
+            age: Duration::from_millis(1500),
+            consistent: true,
+            values: vec![
+                ("hits".into(), "count".into(), Number::Int(u64::MAX)),
+                ("free_blocks_zero_3".into(), "count".into(), Number::Int(0)),
+                ("clear_ns_per_page".into(), "ns/page".into(), Number::Float(40.5)),
+            ],
+            knobs: vec![("scrub-start".into(), "4".into())],
+            facts: vec![("trust".into(), "whole".into())],
+        }
+    }
+
+    #[test]
+    fn a_knob_has_two_spellings_and_numbers_lose_nothing() {
+        let reading = reading();
+        for key in ["scrub-start", "scrub_start"] {
+            assert_eq!(found(&reading, key).unwrap(), "4");
+        }
+        assert_eq!(found(&reading, "hits").unwrap(), u64::MAX.to_string());
+        assert_eq!(found(&reading, "trust").unwrap(), "whole");
+        assert!(
+            found(&reading, "colour").unwrap_err().to_string().starts_with("colour: no such knob")
+        );
+        assert_eq!(as_json(&reading)["values"]["hits"], u64::MAX);
+    }
+
+    #[test]
+    fn orders_without_blocks_are_not_shown() {
+        let text = as_text(&reading());
+        assert!(!text.contains("free_blocks_zero_3") && text.contains("40.50 ns/page"), "{text}");
+    }
+
+    #[test]
+    fn who_has_no_panel_is_told_why() {
+        let told = |pid| open(pid).unwrap_err().to_string();
+        assert!(told(u32::MAX).ends_with("no such process"));
+        assert!(told(std::process::id()).contains("no panel"));
+    }
+}

@@ -1,0 +1,328 @@
+//! The panel: what a process shows of its zone, and what its owner may ask of it.
+//!
+//! 16 KiB of shared memory that scrubd makes when it starts and looks at whenever it looks
+//! around; nobody is woken for it, and no allocation knows of it. Tools of the same user find
+//! it as the descriptor `memfd:prezero-panel` of the thread `scrubd`, under
+//! `/proc/PID/task/TID/fd` ([`prezero_sys::panel::of_process`]). A process whose scrubd has
+//! not started, because it has freed less than 4 MiB so far, has none.
+//!
+//! # Layout, version 1
+//!
+//! Words of 8 bytes in the machine's byte order, each read and written whole. Text is padded
+//! with NUL. What a version adds comes where now is nothing; names are those of the statistics
+//! and of the knobs, and a reader goes by names.
+//!
+//! | word | holds |
+//! |---|---|
+//! | 0 | `PREZERO` and a NUL: the panel is ready |
+//! | 1 | 1, the version |
+//! | 2 | process number |
+//! | 3 | odd while values and texts are being written |
+//! | 4 | when they were written, ns of `CLOCK_MONOTONIC` |
+//! | 5 | until when somebody watches, ns of `CLOCK_MONOTONIC`; written by tools. Values are new each 0.1 s then, otherwise each second, and when scrubd goes to sleep |
+//! | 6, 7 | how many values and texts there are |
+//! | 8 | number of the last request; written by tools |
+//! | 9 | number of the last request that was answered |
+//! | 10 | process number of the tool that is about to ask, or 0; taken by compare-and-swap |
+//! | 16 to 31 | the request: `set KEY VALUE`, `drain`, `release` |
+//! | 32 to 63 | the answer: nothing, or what is wrong with it |
+//! | 64 on | values, 8 words each: name (5), unit (1), number (1), 0 if it is an integer and 1 if an IEEE double (1) |
+//! | behind | texts, 20 words each: name (4), 1 for a knob and 0 for a fact (1), value (15) |
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+use std::time::{Duration, Instant};
+
+use prezero_sys::panel::{Mapped, WORDS};
+use prezero_sys::thread;
+
+pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"PREZERO\0");
+pub(crate) const VERSION: u64 = 1;
+pub(crate) const MAGIC_AT: usize = 0;
+pub(crate) const VERSION_AT: usize = 1;
+pub(crate) const PID_AT: usize = 2;
+pub(crate) const SEQUENCE: usize = 3;
+pub(crate) const PUBLISHED: usize = 4;
+pub(crate) const WATCHED: usize = 5;
+pub(crate) const VALUES: usize = 6;
+pub(crate) const TEXTS: usize = 7;
+pub(crate) const ASKED: usize = 8;
+pub(crate) const ANSWERED: usize = 9;
+const ASKING: usize = 10;
+pub(crate) const REQUEST: std::ops::Range<usize> = 16..32;
+pub(crate) const ANSWER: std::ops::Range<usize> = 32..64;
+pub(crate) const RECORDS: usize = 64;
+pub(crate) const VALUE_WORDS: usize = 8;
+pub(crate) const TEXT_WORDS: usize = 20;
+/// Words of a value's name, and where its unit, number and kind lie.
+pub(crate) const VALUE_NAME: usize = 5;
+/// Words of a text's name; its kind comes next, its value last.
+pub(crate) const TEXT_NAME: usize = 4;
+
+/// How long a look at the values keeps them fresh, ns.
+const WATCH_NS: u64 = 5_000_000_000;
+/// How long a reader waits for scrubd to be done writing: it may have lost its CPU.
+const PATIENCE: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(2);
+
+/// A number on a panel.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Number {
+    /// A whole one.
+    Int(u64),
+    /// A measured one.
+    Float(f64),
+}
+
+impl Number {
+    /// As a float, for arithmetic.
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Number::Int(n) => n as f64,
+            Number::Float(x) => x,
+        }
+    }
+}
+
+/// What a panel showed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reading {
+    /// Of the process.
+    pub pid: u32,
+    /// How old the values are.
+    pub age: Duration,
+    /// Whether all values are of one moment: not so if scrubd was kept from its CPU while it
+    /// wrote them.
+    pub consistent: bool,
+    /// Counters and gauges: name, unit, number.
+    pub values: Vec<(String, String, Number)>,
+    /// The knobs as they are set.
+    pub knobs: Vec<(String, String)>,
+    /// What else is known: engines, what scrubd is about.
+    pub facts: Vec<(String, String)>,
+}
+
+impl Reading {
+    /// A number by name; 0 if there is none.
+    pub fn number(&self, name: &str) -> f64 {
+        let found = self.values.iter().find(|(each, ..)| each == name);
+        found.map_or(0.0, |(.., number)| number.as_f64())
+    }
+
+    /// A fact by name; empty if there is none.
+    pub fn fact(&self, name: &str) -> &str {
+        let found = self.facts.iter().find(|(each, _)| each == name);
+        found.map_or("", |(_, fact)| fact)
+    }
+}
+
+/// Why a request was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The process says why.
+    #[error("{0}")]
+    Answer(String),
+    /// scrubd sleeps or has no CPU. It will read the request before it does anything else.
+    #[error(
+        "not yet: scrubd sleeps; it will be done before anything else when the program frees memory"
+    )]
+    Pending,
+    /// Somebody else's request has not been answered.
+    #[error("an earlier request has not been answered yet: {0}")]
+    Busy(String),
+    /// It does not fit.
+    #[error("too long a request; give less than {} bytes", REQUEST.len() * 8)]
+    Long,
+}
+
+/// Somebody's panel.
+pub struct Panel<W: Deref<Target = [AtomicU64; WORDS]> = Mapped>(W);
+
+impl<W: Deref<Target = [AtomicU64; WORDS]>> std::fmt::Debug for Panel<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Panel").field(&self.0[PID_AT].load(Relaxed)).finish()
+    }
+}
+
+impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
+    /// Of what [`prezero_sys::panel`] found; `None` if it is of another version, or not ready.
+    pub fn new(words: W) -> Option<Panel<W>> {
+        let ready = words[MAGIC_AT].load(Acquire) == MAGIC;
+        (ready && words[VERSION_AT].load(Relaxed) == VERSION).then_some(Panel(words))
+    }
+
+    /// Says that somebody watches, and reads everything.
+    pub fn read(&self) -> Reading {
+        let words = &*self.0;
+        let now = thread::monotonic_ns();
+        words[WATCHED].fetch_max(now + WATCH_NS, Relaxed);
+        let since = Instant::now();
+        loop {
+            let before = words[SEQUENCE].load(Acquire);
+            let reading = self.look(now);
+            fence(Acquire);
+            let settled = before.is_multiple_of(2) && words[SEQUENCE].load(Relaxed) == before;
+            if settled || since.elapsed() > PATIENCE {
+                return Reading { consistent: settled, ..reading };
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn look(&self, now: u64) -> Reading {
+        let words = &*self.0;
+        let number = |at: usize| words[at].load(Relaxed);
+        let (mut values, mut knobs, mut facts) = (vec![], vec![], vec![]);
+        // Whatever they say, no more than there is room for.
+        let room = (WORDS - RECORDS) / VALUE_WORDS;
+        let count = (number(VALUES) as usize).min(room);
+        let texts_at = RECORDS + count * VALUE_WORDS;
+        let texts = (number(TEXTS) as usize).min((WORDS - texts_at) / TEXT_WORDS);
+        for at in (0..count).map(|nth| RECORDS + nth * VALUE_WORDS) {
+            let name = text(&words[at..at + VALUE_NAME]);
+            let unit = text(&words[at + VALUE_NAME..at + VALUE_NAME + 1]);
+            let bits = number(at + VALUE_NAME + 1);
+            let whole = number(at + VALUE_NAME + 2) == 0;
+            let value = if whole { Number::Int(bits) } else { Number::Float(f64::from_bits(bits)) };
+            values.push((name, unit, value));
+        }
+        for at in (0..texts).map(|nth| texts_at + nth * TEXT_WORDS) {
+            let name = text(&words[at..at + TEXT_NAME]);
+            let value = text(&words[at + TEXT_NAME + 1..at + TEXT_WORDS]);
+            let list = if number(at + TEXT_NAME) == 1 { &mut knobs } else { &mut facts };
+            list.push((name, value));
+        }
+        Reading {
+            pid: number(PID_AT) as u32,
+            age: Duration::from_nanos(now.saturating_sub(number(PUBLISHED))),
+            consistent: true,
+            values,
+            knobs,
+            facts,
+        }
+    }
+
+    /// Asks for something, and waits so long for the answer.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn ask(&self, request: &str, patience: Duration) -> Result<(), Refusal> {
+        let words = &*self.0;
+        if request.len() >= REQUEST.len() * 8 {
+            return Err(Refusal::Long);
+        }
+        let since = Instant::now();
+        let turn = Turn::take(&words[ASKING], since, patience)
+            .ok_or_else(|| Refusal::Busy(text(&words[REQUEST])))?;
+        let asked = words[ASKED].load(Acquire);
+        if words[ANSWERED].load(Acquire) != asked {
+            return Err(Refusal::Busy(text(&words[REQUEST])));
+        }
+        put(&words[REQUEST], request);
+        words[ASKED].store(asked.wrapping_add(1), Release);
+        while words[ANSWERED].load(Acquire) == asked {
+            if since.elapsed() > patience {
+                return Err(Refusal::Pending);
+            }
+            std::thread::sleep(POLL);
+        }
+        let answer = text(&words[ANSWER]);
+        drop(turn);
+        if answer.is_empty() { Ok(()) } else { Err(Refusal::Answer(answer)) }
+    }
+}
+
+/// The right to ask, given back on drop.
+struct Turn<'a>(&'a AtomicU64);
+
+impl Turn<'_> {
+    fn take(word: &AtomicU64, since: Instant, patience: Duration) -> Option<Turn<'_>> {
+        let own = u64::from(std::process::id());
+        loop {
+            match word.compare_exchange(0, own, AcqRel, Acquire) {
+                Ok(_) => return Some(Turn(word)),
+                // Whoever died with it has no use for it.
+                Err(other) if !Path::new(&format!("/proc/{other}")).exists() => {
+                    let _ = word.compare_exchange(other, 0, AcqRel, Relaxed);
+                }
+                Err(_) if since.elapsed() > patience => return None,
+                Err(_) => std::thread::sleep(POLL),
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Release);
+    }
+}
+
+/// The text in some words, up to its NUL.
+pub(crate) fn text(words: &[AtomicU64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// Writes a text, cut to what fits and padded.
+pub(crate) fn put(words: &[AtomicU64], text: &str) {
+    let mut rest = text.as_bytes();
+    for word in words {
+        let mut bytes = [0u8; 8];
+        let now = rest.len().min(bytes.len());
+        bytes[..now].copy_from_slice(&rest[..now]);
+        rest = &rest[now..];
+        word.store(u64::from_ne_bytes(bytes), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blank() -> &'static [AtomicU64; WORDS] {
+        Box::leak(Box::new([const { AtomicU64::new(0) }; WORDS]))
+    }
+
+    #[test]
+    fn text_is_cut_and_padded() {
+        let words = [const { AtomicU64::new(u64::MAX) }; 2];
+        put(&words, "abc");
+        assert_eq!(text(&words), "abc");
+        put(&words, "a text that is too long for two words");
+        assert_eq!(text(&words), "a text that is t");
+    }
+
+    #[test]
+    fn nonsense_is_no_panel_and_reads_within_bounds() {
+        let words = blank();
+        assert!(Panel::new(words).is_none());
+        for word in words {
+            word.store(u64::MAX, Relaxed);
+        }
+        words[MAGIC_AT].store(MAGIC, Relaxed);
+        words[VERSION_AT].store(VERSION, Relaxed);
+        let reading = Panel::new(words).unwrap().read();
+        assert!(!reading.consistent && !reading.values.is_empty());
+    }
+
+    #[test]
+    fn a_request_without_an_answer_is_pending_and_the_next_is_told() {
+        let words = blank();
+        words[MAGIC_AT].store(MAGIC, Relaxed);
+        words[VERSION_AT].store(VERSION, Relaxed);
+        let panel = Panel::new(words).unwrap();
+        let patience = Duration::from_millis(5);
+        assert!(matches!(panel.ask("drain", patience), Err(Refusal::Pending)));
+        let busy = panel.ask("release", patience).unwrap_err().to_string();
+        assert!(busy.ends_with("answered yet: drain"), "{busy}");
+        words[ANSWERED].store(words[ASKED].load(Relaxed), Relaxed);
+        // A tool that died while it asked.
+        words[ASKING].store(u64::from(u32::MAX), Relaxed);
+        assert!(matches!(panel.ask("release", patience), Err(Refusal::Pending)));
+        assert!(matches!(panel.ask(&"x".repeat(128), patience), Err(Refusal::Long)));
+    }
+}

@@ -1,0 +1,115 @@
+//! The panel of a real scrubd: what a tool sees, and what it can ask for. One zone: a tool
+//! finds a process, not a zone.
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use prezero::panel::{Panel, Reading};
+use prezero::{Anonymous, Config, Counter, Machine, Order, Zone};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const BLOCK: u32 = 1024;
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn use_and_free(zone: &Zone<Anonymous>) {
+    let blocks: Vec<_> = (0..4).filter_map(|_| zone.zero(BLOCK, Order::MIN)).collect();
+    assert_eq!(blocks.len(), 4);
+    for block in blocks {
+        // SAFETY: the block is ours until it is freed.
+        unsafe { zone.address(&block).as_ptr().write_bytes(1, block.bytes()) };
+        zone.free(block.into_dirty());
+    }
+}
+
+fn knob<'a>(reading: &'a Reading, name: &str) -> &'a str {
+    &reading.knobs.iter().find(|(each, _)| each == name).unwrap().1
+}
+
+#[test]
+fn figures_are_shown_and_knobs_are_turned() {
+    let config = Config::new(&Machine { memory: 256 << 20, engine: prezero::engine_named });
+    let zone = Zone::new(Anonymous::reserve(config.limit).unwrap(), &config).unwrap();
+    let zone: &'static Zone<_> = Box::leak(Box::new(zone));
+    let pid = std::process::id();
+    assert!(prezero_sys::panel::of_process(pid).is_err(), "no scrubd, no panel");
+
+    zone.allow_scrubd();
+    until("scrubd clears", || {
+        use_and_free(zone);
+        zone.snapshot().get(Counter::ScrubbedBytes) > 0
+    });
+    let mut panel = None;
+    until("a panel", || {
+        panel = prezero_sys::panel::of_process(pid).ok().and_then(Panel::new);
+        panel.is_some()
+    });
+    let panel = panel.unwrap();
+
+    // What is shown is what the zone says, soon.
+    until("the figures agree", || {
+        use_and_free(zone);
+        std::thread::sleep(Duration::from_millis(150));
+        let (shown, zone) = (panel.read(), zone.snapshot());
+        shown.number("frees") as u64 == zone.get(Counter::Frees)
+            && shown.number("scrubbed_bytes") as u64 == zone.get(Counter::ScrubbedBytes)
+            && shown.number("zone_bytes") as u64 == zone.gauges.zone_bytes
+    });
+    let shown = panel.read();
+    assert_eq!(shown.pid, pid);
+    assert!(shown.values.iter().any(|(name, ..)| name == "free_blocks_absent_9"));
+    assert_eq!(shown.fact("trust"), "whole");
+    assert_eq!(knob(&shown, "scrub-start"), "4");
+
+    let ask = |request: &str| {
+        let began = Instant::now();
+        loop {
+            use_and_free(zone); // so that scrubd looks around
+            match panel.ask(request, Duration::from_millis(500)) {
+                Err(prezero::panel::Refusal::Pending | prezero::panel::Refusal::Busy(_))
+                    if began.elapsed() < PATIENCE => {}
+                other => return other.map_err(|error| error.to_string()),
+            }
+        }
+    };
+    ask("set scrub-rate 8M").unwrap();
+    ask("set verify full").unwrap();
+    ask("set scrub-cache 1M").unwrap();
+    ask("set scrub-start 2").unwrap();
+    let shown = panel.read();
+    assert_eq!([knob(&shown, "scrub-rate"), knob(&shown, "verify")], ["8M", "full"]);
+    assert_eq!([knob(&shown, "scrub-start"), knob(&shown, "scrub-stop")], ["2", "2"]);
+    assert!(ask("set scrub-stop 9").unwrap_err().contains("scrub-start or less"));
+    assert!(ask("set limit 1G").unwrap_err().contains("when the process begins"));
+    assert!(ask("set engine warp").unwrap_err().contains("no such clear engine"));
+    assert!(ask("set colour red").unwrap_err().contains("no such knob"));
+    assert!(ask("dance").unwrap_err().contains("no such request"));
+
+    // Turned, not only shown.
+    let verified = zone.snapshot().get(Counter::VerifiedPages);
+    ask("set scrub-rate off").unwrap();
+    until("all that is handed out is verified", || {
+        use_and_free(zone);
+        std::thread::sleep(Duration::from_millis(5));
+        zone.snapshot().get(Counter::VerifiedPages) > verified + u64::from(BLOCK)
+    });
+    ask("set scrub-start never").unwrap();
+    let scrubbed = zone.snapshot().get(Counter::ScrubbedBytes);
+    for _ in 0..20 {
+        use_and_free(zone);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(zone.snapshot().get(Counter::ScrubbedBytes), scrubbed, "never is never");
+    ask("set decay 1000").unwrap();
+    use_and_free(zone);
+    ask("drain").unwrap();
+    let released = zone.snapshot().get(Counter::ReleasedBytes);
+    ask("release").unwrap();
+    assert!(zone.snapshot().get(Counter::ReleasedBytes) > released);
+}

@@ -1,0 +1,54 @@
+#!/bin/sh
+# The seeds' experiments: alone as static programs, by the command, and interrupted.
+#   tests/seeds.sh DIR      where prezero is
+set -eu
+bin=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT INT TERM
+fail() {
+    echo "seeds: $1" >&2
+    exit 1
+}
+make --no-print-directory -s -C bench/seeds OUT="$dir/alone"
+"$dir/alone/all.sh" 16 >"$dir/lines"
+for experiment in faults write lmbench resident sparse; do
+    grep -q "\"experiment\":\"$experiment\"" "$dir/lines" || fail "all.sh says nothing of $experiment"
+done
+"$dir/alone/faults" --mib 16 | grep -q 'flt/cpu/s' || fail "faults has not his columns"
+if "$dir/alone/write" --loop 0 2>"$dir/no"; then fail "a run of nothing is a result"; fi
+[ "$(cat "$dir/no")" = "write: --loop 0: nothing would be measured" ] || fail "$(cat "$dir/no")"
+
+"$bin/prezero" bench seeds --mib 16 --runs 1 --peers glibc-keep --add "a guest=$dir/lines" --json "$dir/json" >"$dir/table"
+for part in 'post, patched' 'kernel default' 'process (prezero)' 'a guest' 'not comparable:' 'held: '; do
+    grep -q -- "$part" "$dir/table" || fail "the tables lack '$part'"
+done
+python3 - "$dir/json" <<'PYTHON' || fail "its JSON"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["complete"] is True
+names = [each["name"] for each in report["experiments"]]
+assert names == ["faults", "write", "lmbench", "resident"], names
+for experiment in report["experiments"]:
+    assert experiment["held"] and experiment["incomparable"], experiment["name"]
+    for table in experiment["tables"]:
+        levels = {row["level"] for row in table["rows"]}
+        assert any(level.startswith("post") for level in levels) or "NPB" in table["title"], table["title"]
+        for row in table["rows"]:
+            assert any(row["figures"]), (table["title"], row)
+PYTHON
+
+# Ctrl-C: what was measured to its end is a valid result. Heard once the first has ended.
+setsid "$bin/prezero" bench seeds --only resident,faults --mib 16 --runs 1 --peers glibc-keep --json "$dir/partial" \
+    >"$dir/table" 2>&1 &
+process=$!
+sleep 1.5
+kill -INT $process
+wait $process || fail "interrupted, it fails: $(cat "$dir/table")"
+python3 - "$dir/partial" <<'PYTHON' || fail "interrupted, its JSON"
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["complete"] is False and len(report["experiments"]) < 2, report["complete"]
+PYTHON
+grep -q '^interrupted' "$dir/table" || fail "it does not say that it was interrupted"
+echo "seeds: good"
