@@ -48,6 +48,9 @@ pub struct Fill {
     /// Length of a slice
     #[arg(long, value_name = "S", default_value_t = 0.4)]
     seconds: f64,
+    /// One backing only: thp, hugetlb [both]
+    #[arg(long, value_name = "BACKING", value_parser = ["thp", "hugetlb"])]
+    only: Option<String>,
     /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
     #[arg(long)]
     reserve: bool,
@@ -112,8 +115,12 @@ impl Fill {
             felt: vec![],
             left_out,
         };
-        for backing in there.into_iter().filter_map(|(backing, there)| there.then_some(backing)) {
-            self.backing(backing, &mut report)?;
+        let wanted =
+            |backing: Backing| self.only.as_ref().is_none_or(|only| only == backing.name());
+        for (backing, there) in there {
+            if there && wanted(backing) {
+                self.backing(backing, &mut report)?;
+            }
         }
         progress("");
         self.output.put(&report, || render(&report))
