@@ -38,6 +38,8 @@ bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, o
 	$(BIN) bench waste
 	$(BIN) bench disturb
 	$(BIN) bench lease
+	$(BIN) bench start
+	$(BIN) bench fill
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
@@ -57,6 +59,8 @@ install: build ## install into PREFIX (/usr/local)
 	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h
 	install -Dm644 crates/prezerod/man/prezerod.8 $(DESTDIR)$(PREFIX)/share/man/man8/prezerod.8
 	$(BIN) generate $(DESTDIR)$(PREFIX)/share
+	install -Dm644 crates/prezero-cli/man/prezero-claim.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-claim.1
+	install -Dm644 crates/prezerod/examples/charge.conf $(DESTDIR)$(PREFIX)/share/doc/prezero/charge.conf
 	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in crates/prezerod/systemd/*; do \

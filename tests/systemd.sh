@@ -40,7 +40,7 @@ for unit in "$here"/crates/prezerod/systemd/*; do
     sed "s|/usr/local/bin/prezerod|$dir/bin/prezerod|; s|/etc/prezero/prezerod.toml|$dir/prezerod.toml|" \
         "$unit" >"$dir/units/${unit##*/}"
 done
-printf 'metrics = "/run/prezero/metrics.sock"\n[[tenant]]\nname = "all"\nusers = [0, 65534]\n[[stock]]\nsize = "8M"\nkeep = 2\n' \
+printf 'backing = "thp"\nmetrics = "/run/prezero/metrics.sock"\n[[tenant]]\nname = "all"\nusers = [0, 65534]\n[[stock]]\nsize = "8M"\nkeep = 2\n' \
     >"$dir/prezerod.toml"
 chmod 755 "$dir" "$dir/bin"
 mkdir "$dir/units/prezerod.service.d"
@@ -139,6 +139,19 @@ for _ in $(seq 100); do [ "$(show NRestarts)" -ge 2 ] && [ "$(show ActiveState)"
 [ "$(show NRestarts)" -ge 2 ] || fail "no watchdog"
 in_it "$dir/bin/prezero" claim 2M --wait 5 >/dev/null || fail "no lease after the watchdog"
 echo "systemd: $("$systemd" --version | head -n 1): socket, notify, descriptor store, reload, restart, watchdog: good"
+
+# With the drop-in for tenants that pay by themselves.
+cgroup=$(for file in memory/memory.usage_in_bytes memory.current unified/memory.current; do
+    [ ! -e "/sys/fs/cgroup/${file%/*}/$name/${file##*/}" ] || echo "/sys/fs/cgroup/${file%/*}/$name pay/${file##*/}"
+done | head -n 1)
+if [ -n "$cgroup" ]; then
+    cp "$here/crates/prezerod/examples/charge.conf" "$dir/units/prezerod.service.d"
+    sed -i "s|^users = .*|&\ncharge = \"/$name/pay\"|" "$dir/prezerod.toml"
+    in_it systemctl daemon-reload && in_it systemctl restart prezerod.service || fail "no restart with charge.conf"
+    in_it "$dir/bin/prezero" claim 32M --wait 10 -- sh -c 'test "$(cat "$1")" -ge 33554432' sh "${cgroup% *}/${cgroup#* }" ||
+        fail "the lease is not charged to the tenant: $(cat "${cgroup% *}/${cgroup#* }")"
+    echo "systemd: charged to the tenant's cgroup: good"
+fi
 
 if command -v systemd-analyze >/dev/null; then
     exposure=$(systemd-analyze security --offline=true "$here/crates/prezerod/systemd/prezerod.service" |

@@ -48,6 +48,9 @@ pub struct Fill {
     /// Length of a slice
     #[arg(long, value_name = "S", default_value_t = 0.4)]
     seconds: f64,
+    /// One backing only: thp, hugetlb [both]
+    #[arg(long, value_name = "BACKING", value_parser = ["thp", "hugetlb"])]
+    only: Option<String>,
     /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
     #[arg(long)]
     reserve: bool,
@@ -116,8 +119,12 @@ impl Fill {
             felt: vec![],
             left_out,
         };
-        let there: Vec<Backing> =
-            there.into_iter().filter_map(|(backing, there)| there.then_some(backing)).collect();
+        let wanted =
+            |backing: Backing| self.only.as_ref().is_none_or(|only| only == backing.name());
+        let there: Vec<Backing> = there
+            .into_iter()
+            .filter_map(|(backing, there)| (there && wanted(backing)).then_some(backing))
+            .collect();
         progress::expect(there.len() * (1 + CROWDS * LOADS));
         for backing in there {
             if kept(self.backing(backing, &mut report))?.is_none() {
