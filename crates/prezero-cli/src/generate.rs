@@ -50,8 +50,8 @@ fn page(command: &Command, folder: &Path) -> Result<()> {
     let mut text = vec![];
     page.render(&mut text)?;
     std::fs::write(&file, text).with_context(|| format!("{}", file.display()))?;
-    let shown = command.get_subcommands().filter(|each| !each.is_hide_set());
-    shown.map(|each| self::page(each, folder)).collect()
+    let mut shown = command.get_subcommands().filter(|each| !each.is_hide_set());
+    shown.try_for_each(|each| self::page(each, folder))
 }
 
 #[cfg(test)]

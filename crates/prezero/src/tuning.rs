@@ -9,7 +9,7 @@ use crate::config::{Config, Verify};
 use crate::page::{MAX_ORDER, Order};
 
 /// No order: never.
-const NEVER: u32 = MAX_ORDER.get() as u32 + 1;
+const NEVER: u32 = MAX_ORDER.get() + 1;
 /// No rate.
 const OFF: u64 = 0;
 
@@ -39,7 +39,7 @@ impl Tuning {
 
     /// From now on as in `config`.
     pub(crate) fn set(&self, config: &Config) {
-        let order = |order: Option<Order>| order.map_or(NEVER, |order| u32::from(order.get()));
+        let order = |order: Option<Order>| order.map_or(NEVER, Order::get);
         self.scrub_start.store(order(config.scrub_start), Relaxed);
         self.scrub_stop.store(order(Some(config.scrub_stop)), Relaxed);
         self.scrub_load.store(config.scrub_load.unwrap_or(f32::NAN).to_bits(), Relaxed);

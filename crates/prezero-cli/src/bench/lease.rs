@@ -47,6 +47,7 @@ const HUGE: u64 = 2 << 20;
 
 /// The command line of `prezero bench lease`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench lease --sizes 1G --runs 5")]
 pub struct Lease {
     #[command(flatten)]
     output: Output,

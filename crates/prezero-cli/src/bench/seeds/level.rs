@@ -80,7 +80,7 @@ pub fn on_lease(
 
 /// Runs it to its end. A figure that the program itself does not believe ends everything.
 fn one_line(level: &str, command: &mut Command) -> Result<Value> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{level}"))?;
+    let output = command.stdin(Stdio::null()).output().with_context(|| level.to_string())?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
     let Output { status, stdout, stderr } = output;
     ensure!(status.success(), "{level}: {} ({status})", said(&stderr));
