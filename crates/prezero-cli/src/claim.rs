@@ -30,6 +30,7 @@ const PLACE: &str = "{lease}";
 #[command(
     after_help = "In PROGRAM's arguments {lease} becomes the path of the memory; PREZERO_LEASE_FD \
     is its descriptor, PREZERO_LEASE_BYTES its size.\n\
+    Examples:\n\
     QEMU: prezero claim 4G -- qemu-system-x86_64 -m 4G \
     -object memory-backend-file,id=m,size=4G,mem-path={lease},share=on -machine memory-backend=m ...\n\
     memcached: prezero claim 1G -- memcached -m 1024 -e {lease}\n\

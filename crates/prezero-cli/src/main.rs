@@ -28,7 +28,12 @@ use clap::{CommandFactory, Parser};
 
 /// Memory that is already zero when somebody asks for it.
 #[derive(Parser)]
-#[command(name = "prezero", version, arg_required_else_help = true)]
+#[command(
+    name = "prezero",
+    version,
+    arg_required_else_help = true,
+    after_help = "Example: prezero run -- python3 script.py"
+)]
 enum Command {
     /// Run a program, unmodified, with memory that is already zero.
     Run(run::Run),
@@ -44,6 +49,7 @@ enum Command {
     /// Turn the knobs of a process that runs under prezero, or show its figures.
     Ctl(ctl::Ctl),
     /// List the ways in which this CPU can clear memory, and how fast each is.
+    #[command(after_help = "Example: prezero engines")]
     Engines,
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
     #[command(subcommand)]
@@ -120,4 +126,30 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     eprintln!("{}: {line}; see `{place} --help`", place.replace(' ', ": "));
     ExitCode::from(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of a terminal that somebody works in.
+    const SCREEN: usize = 40;
+
+    fn check(command: &mut clap::Command) {
+        let name = command.get_name().to_string();
+        let help = command.render_help().to_string();
+        assert!(help.lines().count() <= SCREEN, "{name}: its help is too long:\n{help}");
+        let leaf = command.get_subcommands().next().is_none();
+        let grouped =
+            ["get", "set", "stats", "drain", "release", "generate"].contains(&name.as_str());
+        assert!(grouped || help.contains("Example"), "{name}: no example:\n{help}");
+        if !leaf {
+            command.get_subcommands_mut().filter(|each| each.get_name() != "help").for_each(check);
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_command_fits_a_screen_and_has_an_example() {
+        check(&mut Command::command());
+    }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 /// The command line of `prezero stock`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero stock --json | jq .ready")]
 pub struct Stock {
     /// Print everything as JSON instead of tables
     #[arg(long, conflicts_with = "metrics")]

@@ -53,6 +53,7 @@ const CALIBRATED_ON: usize = 64 << 20;
 
 /// The command line of `prezero bench disturb`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench disturb --scenes ticks-idle --rounds 5")]
 pub struct Disturb {
     #[command(flatten)]
     output: Output,
@@ -62,8 +63,14 @@ pub struct Disturb {
     /// Slices of each variant beside each load, 5 or more
     #[arg(long, value_name = "N", default_value_t = 10)]
     rounds: usize,
-    /// Which scenes [all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "SCENE,...")]
+    /// Which scenes: full, beside, dozing, ticks-idle, ticks-busy [all]
+    #[arg(
+        long,
+        value_enum,
+        hide_possible_values = true,
+        value_delimiter = ',',
+        value_name = "SCENE,..."
+    )]
     scenes: Vec<Scene>,
     /// Which peers: glibc, glibc-keep, jemalloc, mimalloc, tcmalloc
     #[arg(long, value_delimiter = ',', value_name = "NAME,...", default_value = "glibc,tcmalloc")]

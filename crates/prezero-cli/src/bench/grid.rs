@@ -48,6 +48,9 @@ const WARM_BYTES: usize = 1 << 30;
 
 /// The command line of `prezero bench grid`.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Example: prezero bench grid --idle on --sizes 1M,16M --peers glibc,tcmalloc"
+)]
 pub struct Grid {
     #[command(flatten)]
     output: Output,

@@ -37,6 +37,7 @@ const IDLE_CLIENTS: usize = 100;
 
 /// The command line of `prezero bench lease`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench lease --sizes 1G --runs 5")]
 pub struct Lease {
     #[command(flatten)]
     output: Output,

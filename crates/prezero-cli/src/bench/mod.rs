@@ -44,6 +44,7 @@ use anyhow::Result;
 
 /// The benchmarks.
 #[derive(clap::Subcommand)]
+#[command(after_help = "Example: prezero bench report --quick")]
 pub enum Bench {
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),

@@ -27,6 +27,7 @@ const ROUNDS: usize = 15;
 
 /// The command line of `prezero bench numpy`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench numpy --python .venv/bin/python3")]
 pub struct Numpy {
     #[command(flatten)]
     output: Output,
@@ -273,7 +274,7 @@ mod tests {
     #[test]
     fn a_python_without_numpy_comes_with_its_mend() {
         let numpy = Numpy {
-            output: Default::default(),
+            output: Output::default(),
             python: Some("/bin/false".into()),
             pause_ms: 3.0,
             processes: 1,

@@ -41,6 +41,7 @@ const MAX_RING: usize = 1024;
 
 /// The command line of `prezero bench pair`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench pair --threads 1,2 --json pair.json")]
 pub struct Pair {
     #[command(flatten)]
     output: Output,

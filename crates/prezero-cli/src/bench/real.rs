@@ -38,6 +38,7 @@ const MUCH: f64 = 512.0 * 1048576.0;
 
 /// The command line of `prezero bench real`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench real --only sqlite,node --runs 5")]
 pub struct Real {
     #[command(flatten)]
     output: Output,

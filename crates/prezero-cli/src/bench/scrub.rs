@@ -41,6 +41,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// The command line of `prezero bench scrub`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench scrub --engines stosb,avx512-nt")]
 pub struct Scrub {
     #[command(flatten)]
     output: Output,
@@ -236,7 +237,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_is_not_here_is_named() {
-        let scrub = Scrub { output: Default::default(), runs: 15, engines: vec!["warp".into()] };
+        let scrub = Scrub { output: Output::default(), runs: 15, engines: vec!["warp".into()] };
         let error = scrub.run().unwrap_err().to_string();
         assert!(error.starts_with("--engines warp: "), "{error}");
     }

@@ -27,6 +27,7 @@ pub const CONTROL: &str = "no scrubd";
 const WARM_UP: usize = 3;
 /// The command line of `prezero bench waste`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench waste --only never,bursty-1m")]
 pub struct Waste {
     #[command(flatten)]
     output: Output,
