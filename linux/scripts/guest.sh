@@ -37,7 +37,8 @@ esac
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-timeout -k 5 "$limit" "${command[@]}" < /dev/null 2>&1 | tr -d '\r' | tee "$log"
+timeout -k 5 "$limit" "${command[@]}" < /dev/null 2>&1 |
+    sed -u 's/\r//g; s/\x1b\[[?0-9;]*[a-zA-Z]//g; s/\x1bc//g' | tee "$log"
 status=${PIPESTATUS[0]}
 [ "$status" -ne 124 ] && [ "$status" -ne 137 ] || { echo "guest.sh: no end after $limit s" >&2; exit 124; }
 code=$(sed -n 's/^== exit \([0-9]*\)$/\1/p' "$log" | tail -1)
