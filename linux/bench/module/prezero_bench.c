@@ -13,6 +13,7 @@
  *	 pair	allocate and free one block again and again, cache and lists hot;
  *		nanoseconds a pair
  *	 spoil	write every byte of the working set (that is: use up what is zero)
+ *	 fill	clear the working set and free it as zero (patched kernels; elsewhere ENOSYS)
  * CLEAR none	no __GFP_ZERO
  *	 zero	__GFP_ZERO: the allocator clears, forward, or has cleared
  *	 back	the caller clears page by page from the last to the first, as 6.12's
@@ -44,14 +45,17 @@ static unsigned int pairs = 200000;
 module_param(pairs, uint, 0444);
 MODULE_PARM_DESC(pairs, "pairs of a hot run at order 0; fewer above, in proportion to size");
 
+/* Only a patched kernel has it: symbol_get() tells. */
+void __free_pages_zeroed(struct page *page, unsigned int order);
+
 /* Enough to see neither the clock nor the loop's start. */
 #define PAIRS_MIN 2000
 
-enum mode { COLD, PAIR, SPOIL };
+enum mode { COLD, PAIR, SPOIL, FILL };
 enum clear { CLEAR_NONE, CLEAR_ZERO, CLEAR_BACK };
 enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
 
-static const char * const modes[] = { "cold", "pair", "spoil", NULL };
+static const char * const modes[] = { "cold", "pair", "spoil", "fill", NULL };
 static const char * const clears[] = { "none", "zero", "back", NULL };
 static const char * const touches[] = { "none", "page", "line", NULL };
 
@@ -132,6 +136,29 @@ static int run_cold(unsigned int order, enum clear clear, enum touch touch, bool
 	return got == n ? 0 : -ENOMEM;
 }
 
+/*
+ * The largest blocks, so that nothing but the working set changes its state, and the next
+ * allocations find what kscrubd would have left.
+ */
+static int run_fill(void)
+{
+	unsigned long n = ((unsigned long)set_mb << 20) >> (PAGE_SHIFT + MAX_PAGE_ORDER), i, got;
+	void (*free_zeroed)(struct page *page, unsigned int order) =
+		symbol_get(__free_pages_zeroed);
+
+	if (!free_zeroed)
+		return -ENOSYS;
+	for (got = 0; got < n; got++) {
+		blocks[got] = alloc_pages(GFP_KERNEL | __GFP_ZERO, MAX_PAGE_ORDER);
+		if (!blocks[got])
+			break;
+	}
+	for (i = 0; i < got; i++)
+		free_zeroed(blocks[i], MAX_PAGE_ORDER);
+	symbol_put(__free_pages_zeroed);
+	return got == n ? 0 : -ENOMEM;
+}
+
 static int run_pair(unsigned int order, enum clear clear, enum touch touch)
 {
 	unsigned long n = max_t(unsigned long, pairs >> order, PAIRS_MIN), i;
@@ -185,6 +212,8 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 	mutex_lock(&bench_lock);
 	if (m == PAIR)
 		err = run_pair(order, c, t);
+	else if (m == FILL)
+		err = run_fill();
 	else
 		err = run_cold(order, c, t, m == SPOIL);
 	mutex_unlock(&bench_lock);
