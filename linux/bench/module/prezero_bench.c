@@ -14,6 +14,10 @@
  *		nanoseconds a pair
  *	 spoil	write every byte of the working set (that is: use up what is zero)
  *	 fill	clear the working set and free it as zero (patched kernels; elsewhere ENOSYS)
+ *	 bare	clear the working set with clear_page(), as kscrubd does small blocks
+ *	 barecold	the same with clear_pages_cold(), as it does large ones (patched kernels)
+ *	 scrub	wait until kscrubd, started before, clears no more; nanoseconds a page of
+ *		what it cleared meanwhile (patched kernels)
  * CLEAR none	no __GFP_ZERO
  *	 zero	__GFP_ZERO: the allocator clears, forward, or has cleared
  *	 back	the caller clears page by page from the last to the first, as 6.12's
@@ -51,11 +55,12 @@ void __free_pages_zeroed(struct page *page, unsigned int order);
 /* Enough to see neither the clock nor the loop's start. */
 #define PAIRS_MIN 2000
 
-enum mode { COLD, PAIR, SPOIL, FILL };
+enum mode { COLD, PAIR, SPOIL, FILL, BARE, BARECOLD, SCRUB };
 enum clear { CLEAR_NONE, CLEAR_ZERO, CLEAR_BACK };
 enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
 
-static const char * const modes[] = { "cold", "pair", "spoil", "fill", NULL };
+static const char * const modes[] = { "cold", "pair", "spoil", "fill",
+				      "bare", "barecold", "scrub", NULL };
 static const char * const clears[] = { "none", "zero", "back", NULL };
 static const char * const touches[] = { "none", "page", "line", NULL };
 
@@ -159,6 +164,78 @@ static int run_fill(void)
 	return got == n ? 0 : -ENOMEM;
 }
 
+/* What clearing the working set takes without an allocator; a page of it. */
+static int run_bare(bool cold)
+{
+	unsigned long n = ((unsigned long)set_mb << 20) >> (PAGE_SHIFT + MAX_PAGE_ORDER), i, got;
+	unsigned int j;
+	u64 start, end;
+
+#ifndef clear_pages_cold
+	if (cold)
+		return -ENOSYS;
+#endif
+	for (got = 0; got < n; got++) {
+		blocks[got] = alloc_pages(GFP_KERNEL, MAX_PAGE_ORDER);
+		if (!blocks[got])
+			break;
+	}
+	evict();
+	start = ktime_get_ns();
+	for (i = 0; i < got; i++) {
+#ifdef clear_pages_cold
+		if (cold) {
+			clear_pages_cold(page_address(blocks[i]), MAX_ORDER_NR_PAGES);
+			continue;
+		}
+#endif
+		for (j = 0; j < MAX_ORDER_NR_PAGES; j++)
+			clear_page(page_address(blocks[i] + j));
+	}
+	end = ktime_get_ns();
+	for (i = 0; i < got; i++)
+		__free_pages(blocks[i], MAX_PAGE_ORDER);
+	last_blocks = got * MAX_ORDER_NR_PAGES;
+	last_ns = got ? div64_u64((end - start) * 1000, last_blocks) : 0;
+	last_bad = 0;
+	return got == n ? 0 : -ENOMEM;
+}
+
+#ifdef CONFIG_PREZERO
+static unsigned long scrubbed(void)
+{
+	static unsigned long events[NR_VM_EVENT_ITEMS];
+
+	all_vm_events(events);
+	return events[PREZERO_SCRUBBED] + events[PREZERO_SCRUBBED_COLD];
+}
+
+/* From the first to the last time that the counter was seen to move. */
+static int run_scrub(void)
+{
+	unsigned long first = scrubbed(), before = first, now;
+	u64 start = ktime_get_ns(), end = start, at;
+
+	do {
+		usleep_range(1000, 1100);
+		now = scrubbed();
+		at = ktime_get_ns();
+		if (now != before)
+			end = at;
+		before = now;
+	} while (at - end < 300 * NSEC_PER_MSEC);
+	last_blocks = now - first;
+	last_ns = last_blocks ? div64_u64((end - start) * 1000, last_blocks) : 0;
+	last_bad = 0;
+	return 0;
+}
+#else
+static int run_scrub(void)
+{
+	return -ENOSYS;
+}
+#endif
+
 static int run_pair(unsigned int order, enum clear clear, enum touch touch)
 {
 	unsigned long n = max_t(unsigned long, pairs >> order, PAIRS_MIN), i;
@@ -192,7 +269,7 @@ static int run_pair(unsigned int order, enum clear clear, enum touch touch)
 
 static ssize_t run_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
 {
-	char line[64], mode[8], clear[8], touch[8];
+	char line[64], mode[16], clear[8], touch[8];
 	unsigned int order;
 	int m, c, t, err;
 
@@ -201,7 +278,7 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 	if (copy_from_user(line, from, count))
 		return -EFAULT;
 	line[count] = 0;
-	if (sscanf(line, "%7s %u %7s %7s", mode, &order, clear, touch) != 4)
+	if (sscanf(line, "%15s %u %7s %7s", mode, &order, clear, touch) != 4)
 		return -EINVAL;
 	m = match_string(modes, -1, mode);
 	c = match_string(clears, -1, clear);
@@ -214,6 +291,10 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 		err = run_pair(order, c, t);
 	else if (m == FILL)
 		err = run_fill();
+	else if (m == BARE || m == BARECOLD)
+		err = run_bare(m == BARECOLD);
+	else if (m == SCRUB)
+		err = run_scrub();
 	else
 		err = run_cold(order, c, t, m == SPOIL);
 	mutex_unlock(&bench_lock);
