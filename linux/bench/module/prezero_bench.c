@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What an allocation of zeroed memory costs, in the allocator and in its consumer.
+ *
+ * The same module is built against the unpatched and the patched kernel and uses nothing that
+ * only one of them has. One experiment a write to /sys/kernel/debug/prezero_bench/run:
+ *
+ *	MODE ORDER CLEAR TOUCH
+ *
+ * MODE	 cold	allocate the whole working set block by block, touch, then free it; memory
+ *		was written before and left the caches; nanoseconds a block, allocation and
+ *		touch only
+ *	 pair	allocate and free one block again and again, cache and lists hot;
+ *		nanoseconds a pair
+ *	 spoil	write every byte of the working set (that is: use up what is zero)
+ *	 fill	clear the working set and free it as zero (patched kernels; elsewhere ENOSYS)
+ *	 bare	clear the working set with clear_page(), as kscrubd does small blocks
+ *	 barecold	the same with clear_pages_cold(), as it does large ones (patched kernels)
+ *	 scrub	wait until kscrubd, started before, clears no more; nanoseconds a page of
+ *		what it cleared meanwhile (patched kernels)
+ * CLEAR none	no __GFP_ZERO
+ *	 zero	__GFP_ZERO: the allocator clears, forward, or has cleared
+ *	 back	the caller clears page by page from the last to the first, as 6.12's
+ *		process_huge_page() does for a fault on a huge page's first subpage
+ * TOUCH none, page (one write a page) or line (one write each 64 bytes)
+ *
+ * Reading the file gives "NANOSECONDS-PER-BLOCK-TIMES-1000 BLOCKS BAD", where BAD counts blocks
+ * that were asked for zeroed and had another byte; the check is made after the clock stopped and
+ * before anything is freed (in `pair` once, on the last block).
+ */
+#include <linux/debugfs.h>
+#include <linux/gfp.h>
+#include <linux/highmem.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+#include <linux/vmalloc.h>
+
+static unsigned int set_mb = 256;
+module_param(set_mb, uint, 0444);
+MODULE_PARM_DESC(set_mb, "megabytes of the cold working set");
+
+static unsigned int evict_mb = 640;
+module_param(evict_mb, uint, 0444);
+MODULE_PARM_DESC(evict_mb, "megabytes read before a cold run, so that the set leaves the caches");
+
+static unsigned int pairs = 200000;
+module_param(pairs, uint, 0444);
+MODULE_PARM_DESC(pairs, "pairs of a hot run at order 0; fewer above, in proportion to size");
+
+/* Only a patched kernel has it: symbol_get() tells. */
+void __free_pages_zeroed(struct page *page, unsigned int order);
+
+/* Enough to see neither the clock nor the loop's start. */
+#define PAIRS_MIN 2000
+
+enum mode { COLD, PAIR, SPOIL, FILL, BARE, BARECOLD, SCRUB };
+enum clear { CLEAR_NONE, CLEAR_ZERO, CLEAR_BACK };
+enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
+
+static const char * const modes[] = { "cold", "pair", "spoil", "fill",
+				      "bare", "barecold", "scrub", NULL };
+static const char * const clears[] = { "none", "zero", "back", NULL };
+static const char * const touches[] = { "none", "page", "line", NULL };
+
+static DEFINE_MUTEX(bench_lock);
+static struct dentry *dir;
+static struct page **blocks;
+static u8 *evict_from;
+static u64 last_ns, last_blocks, last_bad;
+
+static __always_inline void consume(void *p, size_t bytes, enum touch touch)
+{
+	size_t step = touch == TOUCH_PAGE ? PAGE_SIZE : 64, i;
+
+	if (touch == TOUCH_NONE)
+		return;
+	for (i = 0; i < bytes; i += step)
+		WRITE_ONCE(*(u64 *)(p + i), i + 1);
+}
+
+static __always_inline struct page *take(unsigned int order, enum clear clear, enum touch touch)
+{
+	struct page *page = alloc_pages(clear == CLEAR_ZERO ? GFP_KERNEL | __GFP_ZERO :
+							      GFP_KERNEL, order);
+
+	if (unlikely(!page))
+		return NULL;
+	if (clear == CLEAR_BACK) {
+		int i;
+
+		for (i = (1 << order) - 1; i >= 0; i--)
+			clear_page(page_address(page + i));
+	}
+	consume(page_address(page), PAGE_SIZE << order, touch);
+	return page;
+}
+
+/* A caller that asked for zeroes and touched nothing must find nothing else. */
+static bool bad(struct page *page, unsigned int order, enum clear clear, enum touch touch)
+{
+	return clear != CLEAR_NONE && touch == TOUCH_NONE &&
+	       memchr_inv(page_address(page), 0, PAGE_SIZE << order);
+}
+
+static void evict(void)
+{
+	size_t i, size = (size_t)evict_mb << 20;
+	unsigned long sum = 0;
+
+	for (i = 0; i < size; i += 64)
+		sum += READ_ONCE(evict_from[i]);
+	barrier_data(&sum);
+}
+
+static int run_cold(unsigned int order, enum clear clear, enum touch touch, bool spoil)
+{
+	unsigned long n = ((unsigned long)set_mb << 20) >> (PAGE_SHIFT + order), i, got;
+	u64 start, end;
+
+	if (!spoil)
+		evict();
+	start = ktime_get_ns();
+	for (got = 0; got < n; got++) {
+		blocks[got] = take(order, clear, touch);
+		if (!blocks[got])
+			break;
+	}
+	end = ktime_get_ns();
+	last_bad = 0;
+	for (i = 0; i < got; i++) {
+		last_bad += bad(blocks[i], order, clear, touch);
+		/* What is freed is dirty, as memory that was in use is. */
+		memset(page_address(blocks[i]), 0xa5, PAGE_SIZE << order);
+	}
+	for (i = 0; i < got; i++)
+		__free_pages(blocks[i], order);
+	last_ns = got ? div64_u64((end - start) * 1000, got) : 0;
+	last_blocks = got;
+	return got == n ? 0 : -ENOMEM;
+}
+
+/*
+ * The largest blocks, so that nothing but the working set changes its state, and the next
+ * allocations find what kscrubd would have left.
+ */
+static int run_fill(void)
+{
+	unsigned long n = ((unsigned long)set_mb << 20) >> (PAGE_SHIFT + MAX_PAGE_ORDER), i, got;
+	void (*free_zeroed)(struct page *page, unsigned int order) =
+		symbol_get(__free_pages_zeroed);
+
+	if (!free_zeroed)
+		return -ENOSYS;
+	for (got = 0; got < n; got++) {
+		blocks[got] = alloc_pages(GFP_KERNEL | __GFP_ZERO, MAX_PAGE_ORDER);
+		if (!blocks[got])
+			break;
+	}
+	for (i = 0; i < got; i++)
+		free_zeroed(blocks[i], MAX_PAGE_ORDER);
+	symbol_put(__free_pages_zeroed);
+	return got == n ? 0 : -ENOMEM;
+}
+
+/* What clearing the working set takes without an allocator; a page of it. */
+static int run_bare(bool cold)
+{
+	unsigned long n = ((unsigned long)set_mb << 20) >> (PAGE_SHIFT + MAX_PAGE_ORDER), i, got;
+	unsigned int j;
+	u64 start, end;
+
+#ifndef clear_pages_cold
+	if (cold)
+		return -ENOSYS;
+#endif
+	for (got = 0; got < n; got++) {
+		blocks[got] = alloc_pages(GFP_KERNEL, MAX_PAGE_ORDER);
+		if (!blocks[got])
+			break;
+	}
+	evict();
+	start = ktime_get_ns();
+	for (i = 0; i < got; i++) {
+#ifdef clear_pages_cold
+		if (cold) {
+			clear_pages_cold(page_address(blocks[i]), MAX_ORDER_NR_PAGES);
+			continue;
+		}
+#endif
+		for (j = 0; j < MAX_ORDER_NR_PAGES; j++)
+			clear_page(page_address(blocks[i] + j));
+	}
+	end = ktime_get_ns();
+	for (i = 0; i < got; i++)
+		__free_pages(blocks[i], MAX_PAGE_ORDER);
+	last_blocks = got * MAX_ORDER_NR_PAGES;
+	last_ns = got ? div64_u64((end - start) * 1000, last_blocks) : 0;
+	last_bad = 0;
+	return got == n ? 0 : -ENOMEM;
+}
+
+#ifdef CONFIG_PREZERO
+static unsigned long scrubbed(void)
+{
+	static unsigned long events[NR_VM_EVENT_ITEMS];
+
+	all_vm_events(events);
+	return events[PREZERO_SCRUBBED] + events[PREZERO_SCRUBBED_COLD];
+}
+
+/* From the first to the last time that the counter was seen to move. */
+static int run_scrub(void)
+{
+	unsigned long first = scrubbed(), before = first, now;
+	u64 start = ktime_get_ns(), end = start, at;
+
+	do {
+		usleep_range(1000, 1100);
+		now = scrubbed();
+		at = ktime_get_ns();
+		if (now != before)
+			end = at;
+		before = now;
+	} while (at - end < 300 * NSEC_PER_MSEC);
+	last_blocks = now - first;
+	last_ns = last_blocks ? div64_u64((end - start) * 1000, last_blocks) : 0;
+	last_bad = 0;
+	return 0;
+}
+#else
+static int run_scrub(void)
+{
+	return -ENOSYS;
+}
+#endif
+
+static int run_pair(unsigned int order, enum clear clear, enum touch touch)
+{
+	unsigned long n = max_t(unsigned long, pairs >> order, PAIRS_MIN), i;
+	struct page *page;
+	u64 start, end;
+
+	/* Warm: lists, code, and the block itself. */
+	for (i = 0; i < 16; i++) {
+		page = take(order, clear, touch);
+		if (!page)
+			return -ENOMEM;
+		__free_pages(page, order);
+	}
+	start = ktime_get_ns();
+	for (i = 0; i < n; i++) {
+		page = take(order, clear, touch);
+		if (unlikely(!page))
+			return -ENOMEM;
+		__free_pages(page, order);
+	}
+	end = ktime_get_ns();
+	page = take(order, clear, touch);
+	if (!page)
+		return -ENOMEM;
+	last_bad = bad(page, order, clear, touch);
+	__free_pages(page, order);
+	last_ns = div64_u64((end - start) * 1000, n);
+	last_blocks = n;
+	return 0;
+}
+
+static ssize_t run_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
+{
+	char line[64], mode[16], clear[8], touch[8];
+	unsigned int order;
+	int m, c, t, err;
+
+	if (count >= sizeof(line))
+		return -EINVAL;
+	if (copy_from_user(line, from, count))
+		return -EFAULT;
+	line[count] = 0;
+	if (sscanf(line, "%15s %u %7s %7s", mode, &order, clear, touch) != 4)
+		return -EINVAL;
+	m = match_string(modes, -1, mode);
+	c = match_string(clears, -1, clear);
+	t = match_string(touches, -1, touch);
+	if (m < 0 || c < 0 || t < 0 || order > MAX_PAGE_ORDER)
+		return -EINVAL;
+
+	mutex_lock(&bench_lock);
+	if (m == PAIR)
+		err = run_pair(order, c, t);
+	else if (m == FILL)
+		err = run_fill();
+	else if (m == BARE || m == BARECOLD)
+		err = run_bare(m == BARECOLD);
+	else if (m == SCRUB)
+		err = run_scrub();
+	else
+		err = run_cold(order, c, t, m == SPOIL);
+	mutex_unlock(&bench_lock);
+	return err ?: count;
+}
+
+static int run_show(struct seq_file *m, void *unused)
+{
+	seq_printf(m, "%llu %llu %llu\n", last_ns, last_blocks, last_bad);
+	return 0;
+}
+
+static int run_open(struct inode *inode, struct file *file)
+{
+	return single_open(file, run_show, NULL);
+}
+
+static const struct file_operations run_fops = {
+	.owner = THIS_MODULE,
+	.open = run_open,
+	.read = seq_read,
+	.write = run_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+static int __init bench_init(void)
+{
+	unsigned long n = ((unsigned long)set_mb << 20) >> PAGE_SHIFT;
+
+	blocks = vmalloc_array(n, sizeof(*blocks));
+	evict_from = vzalloc((size_t)evict_mb << 20);
+	if (!blocks || !evict_from) {
+		vfree(evict_from);
+		vfree(blocks);
+		return -ENOMEM;
+	}
+	dir = debugfs_create_dir("prezero_bench", NULL);
+	debugfs_create_file("run", 0600, dir, NULL, &run_fops);
+	return 0;
+}
+module_init(bench_init);
+
+static void __exit bench_exit(void)
+{
+	debugfs_remove(dir);
+	vfree(evict_from);
+	vfree(blocks);
+}
+module_exit(bench_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Cost of zeroed memory in the page allocator and in its consumer");

@@ -1,0 +1,47 @@
+#!/bin/bash
+# guest.sh um|x86 KERNEL INITRD [NAME[,ARG...]]: boots a guest, and runs /tests/NAME in it.
+#
+# With NAME: its output, and its exit status as ours; 124 when the guest does not end within
+# GUEST_TIMEOUT seconds (300), 70 when it ends without saying how. Without NAME: a shell.
+# GUEST_MEM (megabytes; 512 in user mode, 2048 in QEMU), GUEST_CPUS (QEMU: 2), GUEST_THREADS (QEMU: single for
+# -icount), GUEST_APPEND (kernel
+# arguments) and GUEST_QEMU (QEMU arguments) say how the guest looks.
+set -uo pipefail
+kind=$1 kernel=$2 initrd=$3 run=${4:-}
+limit=${GUEST_TIMEOUT:-300}
+append="${GUEST_APPEND:-}${run:+ run=$run}"
+[ -z "$run" ] || append="panic=-1 $append"
+
+case $kind in
+um)
+    # Its memory is a file in TMPDIR.
+    command=("$kernel" "mem=${GUEST_MEM:-512}M" "initrd=$initrd" con=null con0=fd:0,fd:1
+        console=tty0 quiet rdinit=/init)
+    # shellcheck disable=SC2206 # words
+    command+=($append)
+    ;;
+x86)
+    command=(qemu-system-x86_64 -accel tcg,thread=${GUEST_THREADS:-multi} -cpu max -m "${GUEST_MEM:-2048}"
+        -smp "${GUEST_CPUS:-2}" -nographic -no-reboot -nodefaults -serial mon:stdio
+        -kernel "$kernel" -initrd "$initrd"
+        -append "console=ttyS0 quiet rdinit=/init $append")
+    # shellcheck disable=SC2206 # words
+    command+=(${GUEST_QEMU:-})
+    ;;
+*)
+    echo "guest.sh: um or x86, not $kind" >&2
+    exit 64
+    ;;
+esac
+
+[ -n "$run" ] || exec "${command[@]}"
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+timeout -k 5 "$limit" "${command[@]}" < /dev/null 2>&1 |
+    sed -u 's/\r//g; s/\x1b\[[?0-9;]*[a-zA-Z]//g; s/\x1bc//g' | tee "$log"
+status=${PIPESTATUS[0]}
+[ "$status" -ne 124 ] && [ "$status" -ne 137 ] || { echo "guest.sh: no end after $limit s" >&2; exit 124; }
+code=$(sed -n 's/^== exit \([0-9]*\)$/\1/p' "$log" | tail -1)
+[ -n "$code" ] || { echo "guest.sh: the guest died (status $status)" >&2; exit 70; }
+exit "$code"

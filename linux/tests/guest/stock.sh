@@ -1,0 +1,19 @@
+# Sourced by guest scripts: the series' knobs, where the kernel has the series.
+patched() { [ -e /proc/sys/vm/scrub_start ]; }
+scrub_never() { ! patched || echo never > /proc/sys/vm/scrub_start; }
+counter() { awk -v name="$1" '$1 == name { print $2; found = 1 } END { if (!found) print 0 }' /proc/vmstat; }
+# kscrubd clears all that is free, then rests.
+stock_fill() {
+    patched || { echo "no stock: the kernel has not the series"; exit 1; }
+    echo 1000000 > /proc/sys/vm/scrub_load
+    echo 0 > /proc/sys/vm/scrub_stop
+    echo 0 > /proc/sys/vm/scrub_start
+    last=-1
+    for _ in $(seq 120); do
+        now=$(counter nr_free_zeroed)
+        [ "$now" -ne "$last" ] || [ "$now" -eq 0 ] || break
+        last=$now
+        sleep 0.5
+    done
+    scrub_never
+}
