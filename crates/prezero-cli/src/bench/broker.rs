@@ -13,6 +13,7 @@ use prezerod::client::{Client, ClientError, Lease as Leased};
 use prezerod::host::Host;
 use prezerod::protocol::{Backing, Page, Report, Want};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::progress::step;
 use super::scratch::Scratch;
@@ -56,15 +57,15 @@ impl Broker {
         );
         std::fs::write(scratch.file("config"), config)?;
         let program = prezerod_path()?;
-        let process = Command::new(&program)
-            .arg("--config")
-            .arg(scratch.file("config"))
-            .arg("--socket")
-            .arg(scratch.file("socket"))
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("{}: cannot be run", program.display()))?;
+        let mut command = Command::new(&program);
+        command.arg("--config").arg(scratch.file("config"));
+        command.arg("--socket").arg(scratch.file("socket"));
+        command.stderr(Stdio::null()).process_group(0);
+        // Out of the terminal's reach, it must not outlive a benchmark that is killed.
+        // SAFETY: between fork and exec: one system call, which neither allocates nor locks.
+        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
+        let process =
+            command.spawn().with_context(|| format!("{}: cannot be run", program.display()))?;
         let broker = Broker { process, scratch };
         let began = Instant::now();
         while broker.connect().is_err() {
