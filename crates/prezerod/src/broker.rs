@@ -149,7 +149,10 @@ pub struct Broker<I> {
     paces: BTreeMap<Kind, f64>,
     /// Nothing is made for stock before this, ns.
     held_off_until: u64,
-    /// Nor for this payer.
+    /// When the last lease was granted, ns, and until when its client is left to start.
+    granted_at: Option<u64>,
+    starting_until: u64,
+    /// Nothing is made for this payer before this, ns.
     held_off: BTreeMap<Payer, u64>,
     numbers: u64,
     /// Sums since the start.
@@ -179,6 +182,8 @@ impl<I: Inode> Broker<I> {
             distrusted: BTreeSet::new(),
             paces: BTreeMap::new(),
             held_off_until: 0,
+            granted_at: None,
+            starting_until: 0,
             held_off: BTreeMap::new(),
             numbers: 0,
             counters: Counters::default(),

@@ -7,6 +7,12 @@ use crate::protocol::{Answer, Charged, Granted, Reason, Want};
 use crate::stock::{Blank, Need};
 use crate::tenant::{Payer, Rank, Tenant};
 
+/// Who got a lease starts now, on a machine of which the next lease's making would take the other
+/// half of a core and memory's bandwidth: it is put off by so long, ns, but only after so
+/// long without a lease, lest a stream of them keeps the stock from being made.
+const START_NS: u64 = 200_000_000;
+const ALONE_NS: u64 = 1_000_000_000;
+
 impl<I: Inode> Broker<I> {
     pub(super) fn kept_back(&self, rank: Rank) -> u64 {
         match rank {
@@ -86,6 +92,11 @@ impl<I: Inode> Broker<I> {
             self.counters.waste_bytes += bytes;
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
         };
+        let alone = self.granted_at.is_none_or(|at| now.saturating_sub(at) > ALONE_NS);
+        if alone {
+            self.starting_until = now + START_NS;
+        }
+        self.granted_at = Some(now);
         let number = self.number();
         self.counters.leased_bytes += bytes;
         self.counters.waits.add(waited_ns);

@@ -63,7 +63,7 @@ impl<I: Inode> Broker<I> {
         self.release_surplus(now);
         self.cancel_orders(&mut plan);
         self.plan_orders(now, &mut plan);
-        if now >= self.held_off_until {
+        if now >= self.held_off_until.max(self.starting_until) {
             self.plan_stock(now, &mut plan);
         }
         plan

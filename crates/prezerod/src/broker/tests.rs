@@ -252,6 +252,27 @@ fn who_was_told_when_finds_it_made() {
 }
 
 #[test]
+fn who_got_a_lease_is_left_to_start_but_a_stream_of_leases_holds_nothing_up() {
+    let stock = vec![Stocked { want: want(4), tenant: None, keep: 9, most: 9 }];
+    let mut rig = Rig::new(|settings| settings.stock = stock);
+    let client = rig.client(7, 1000);
+    (0..2).for_each(|_| rig.stock(4, Fake::default()));
+    rig.now = 5 * S;
+    assert!(rig.lease(client, 4, 0).unwrap().inode.is_some());
+    assert!(rig.plan(Memory::Fine).jobs.is_empty());
+    assert!(rig.lease(client, 64, 5000).is_none());
+    let jobs = rig.plan(Memory::Fine).jobs;
+    assert_eq!(jobs.iter().map(|job| job.pace).collect::<Vec<_>>(), [Pace::Urgent]);
+    rig.now += S / 5;
+    assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
+    rig.broker.jobs.clear();
+    rig.broker.disconnect(client);
+    let client = rig.client(7, 1000);
+    assert!(rig.lease(client, 4, 0).unwrap().inode.is_some());
+    assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
+}
+
+#[test]
 fn a_vanished_client_costs_nobody_anything() {
     let mut rig = Rig::new(|_| {});
     rig.stock(4, Fake::default());
