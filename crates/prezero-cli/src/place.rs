@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 /// Files that a program will take for its own.
 #[derive(clap::Subcommand)]
+#[command(after_help = "Example: prezero place dpdk 2G")]
 pub enum Place {
     /// Zeroed pages for DPDK's EAL, as files of a hugetlbfs; run it with --huge-unlink=never.
     Dpdk(Dpdk),
@@ -27,10 +28,9 @@ pub enum Place {
 
 /// The command line of `prezero place dpdk`.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Then: dpdk-testpmd --huge-dir DIR --file-prefix PREFIX --huge-unlink=never -m 2048 ...\n\
-    The files stay until they are removed: rm DIR/PREFIXmap_*"
-)]
+#[command(after_help = "Example: prezero place dpdk 2G --dir /dev/hugepages --prefix web\n\
+    Then: dpdk-testpmd --huge-dir DIR --file-prefix PREFIX --huge-unlink=never -m 2048 ...\n\
+    The files stay until they are removed: rm DIR/PREFIXmap_*")]
 pub struct Dpdk {
     /// How much, a multiple of DIR's page size: 512M, 4G
     #[arg(value_name = "SIZE")]

@@ -39,6 +39,7 @@ const LEAD: Duration = Duration::from_millis(100);
 
 /// The command line of `prezero bench fill`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench fill --only thp --rounds 20")]
 pub struct Fill {
     #[command(flatten)]
     output: Output,

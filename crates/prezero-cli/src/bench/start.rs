@@ -34,6 +34,7 @@ const ATTEMPT: Duration = Duration::from_micros(200);
 
 /// The command line of `prezero bench start`.
 #[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench start --runs 5")]
 pub struct Start {
     #[command(flatten)]
     output: Output,
