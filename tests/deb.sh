@@ -11,7 +11,7 @@ make --no-print-directory deb >/dev/null
 package=$(ls target/debian/prezero_*.deb)
 root=$(mktemp -d)
 finish() {
-    umount "$root/proc" "$root/dev/shm" 2>/dev/null || true
+    umount "$root/proc" "$root/sys" "$root/dev/shm" 2>/dev/null || true
     rm -rf --one-file-system "$root"
 }
 trap finish EXIT INT TERM
@@ -30,6 +30,7 @@ rm -f "$root.list"
 chmod 755 "$root"
 mkdir -p "$root/dev/shm"
 mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys"
 mount -t tmpfs tmpfs "$root/dev/shm"
 find "$root/usr" "$root/etc" | sort >"$root/tmp/before"
 
