@@ -67,6 +67,11 @@ fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return refuse(&error),
     };
+    if matches!(command, Command::Stock(_) | Command::Top(_) | Command::Ctl(_) | Command::Engines) {
+        // Whoever reads what these print may have seen enough: that ends them in silence.
+        // SAFETY: sets what is done by default; they write to no other pipe.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
     match command {
         Command::Run(run) => {
             let failure = run.exec();

@@ -119,12 +119,9 @@ impl Daemon {
         }
     }
 
-    /// The word that says whether scrubd looks after what lies in hands: while it is
-    /// [`DOZING`] or less.
-    #[inline]
-    pub(crate) fn gate(&self) -> &AtomicU32 {
-        &self.word
-    }
+    /// Where the word lies that says whether scrubd looks after what is in hands: while it
+    /// is [`DOZING`] or less.
+    pub(crate) const GATE: usize = std::mem::offset_of!(Daemon, word);
 
     /// Opens the gate of the hands for a test, which is its own scrubd.
     #[cfg(test)]
@@ -197,6 +194,7 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     thread::name_current(c"scrubd");
+    zone.reach.open();
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
     let topology = Topology::read(Path::new(Topology::ROOT));
     let desk = Desk::new(&zone.config, topology, zone.choice(), pressure.is_some());
@@ -440,7 +438,6 @@ struct ThisThread {
 
 impl ThisThread {
     fn new(cpus: usize) -> ThisThread {
-        prezero_sys::hand::enable();
         // Without the membarrier nobody could revoke a piece: then claim no such thing.
         let rseq = if rseq::membarrier_register() { Rseq::of_current_thread() } else { None };
         let shunned = vec![(0, 0); cpus].into_boxed_slice();

@@ -6,6 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
+use prezero_sys::hand::Reach;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
@@ -20,7 +21,7 @@ use crate::daemon::Daemon;
 use crate::demand::Demand;
 use crate::hand::Grip;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
-use crate::quicklist::{self, CLASSES, Lists};
+use crate::quicklist::{self, CLASSES, GRANULE, Lists};
 use crate::state::StateMap;
 use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
@@ -55,6 +56,10 @@ impl Cpu {
     }
 }
 
+/// What a hand can hold ends here (`prezero_sys::hand`); so do all addresses that Linux
+/// gives out unasked.
+const MOST_ADDRESS: usize = 1 << 48;
+
 /// Why a zone could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,6 +67,9 @@ pub enum ZoneError {
     /// The backing is smaller than a huge block, or not a whole number of them.
     #[error("the backing has {0} bytes: a zone needs a whole number of 2 MiB blocks, one at least")]
     Size(usize),
+    /// The backing does not begin at a multiple of 64 KiB, or lies where no hand can point.
+    #[error("the backing begins at {0:#x}: a zone begins at a multiple of 64 KiB below 2^48")]
+    Base(usize),
     /// No memory for page states, lists and counters.
     #[error("no memory for the zone's own records: {0}")]
     Records(Errno),
@@ -95,6 +103,8 @@ pub struct Zone<B> {
     pub(crate) forks: AtomicU32,
     /// Whether any page was ever marked foreign.
     pub(crate) foreign: AtomicU32,
+    /// Whether blocks come to hand: with scrubd, until a page is foreign.
+    pub(crate) reach: Reach,
     /// The most pages that were out of the buddy when memory was last needed.
     pub(crate) peak: AtomicU32,
     /// Pages handed out absent, since the zone began.
@@ -131,6 +141,10 @@ impl<B: Backing> Zone<B> {
         if len < HUGE || !len.is_multiple_of(HUGE) || len > crate::config::MAX_LIMIT {
             return Err(ZoneError::Size(len));
         }
+        let base = backing.base().as_ptr().addr();
+        if !base.is_multiple_of(GRANULE as usize * PAGE) || base + len > MOST_ADDRESS {
+            return Err(ZoneError::Base(base));
+        }
         let pages = (len / PAGE) as u32;
         let engine = match config.engine {
             EngineChoice::Named(name) => crate::clear::by_name(name),
@@ -157,6 +171,7 @@ impl<B: Backing> Zone<B> {
             measured: AtomicPtr::new(std::ptr::null_mut()),
             forks: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
+            reach: Reach::new(),
             peak: AtomicU32::new(0),
             faulted: AtomicU64::new(0),
             in_small: AtomicU64::new(in_small),
