@@ -14,6 +14,7 @@ Arms:
   scrub   the patched kernel: kscrubd's rate beside bare loops over the same memory.
 """
 import argparse
+import fnmatch
 import json
 import os
 import platform
@@ -92,17 +93,18 @@ def guest(build, kernel, append, run, directory):
     return done.stdout.splitlines()
 
 
-def boot(build, arm, directory):
+def boot(options, arm, directory):
     """One round of an arm; yields (case, ns, blocks, hits, misses)."""
     kernel, append, test, cases = ARMS[arm]
+    cases = [case for case in cases if fnmatch.fnmatch(case, options.cases)]
     if test == "scrub":
-        for line in guest(build, kernel, append, ["scrub", str(REPEATS)], directory):
+        for line in guest(options.build, kernel, append, ["scrub", str(REPEATS)], directory):
             if match := re.fullmatch(r"SCRUB (\w+) (\d+) (\d+) \d+", line):
                 yield match[1], int(match[2]) / 1000, int(match[3]), 0, 0
         return
     for start in range(0, len(cases), CASES_A_BOOT):
         group = cases[start:start + CASES_A_BOOT]
-        for line in guest(build, kernel, append, ["bench", arm, str(REPEATS), *group], directory):
+        for line in guest(options.build, kernel, append, ["bench", arm, str(REPEATS), *group], directory):
             if match := re.fullmatch(r"BENCH \w+ (\S+) (\d+) (\d+) (\d+) (-?\d+) (-?\d+)", line):
                 case, ps, blocks, bad, hits, misses = match.groups()
                 if int(bad):
@@ -122,7 +124,7 @@ def measure(options, arms, directory):
     for number in range(options.boots):
         for arm in random.sample(arms, len(arms)):
             seen = {}
-            for case, ns, blocks, hits, misses in boot(options.build, arm, directory):
+            for case, ns, blocks, hits, misses in boot(options, arm, directory):
                 seen.setdefault(case, []).append(ns)
                 if arm == "stock":
                     old = stock.get(case, (0, 0, 0))
@@ -157,6 +159,7 @@ def main():
     parser.add_argument("--boots", type=int, default=7, help="boots of each arm")
     parser.add_argument("--json", type=Path, help="where all figures go")
     parser.add_argument("--arms", default=",".join(ARMS), help="which of them")
+    parser.add_argument("--cases", default="*", help="a glob: which cases")
     options = parser.parse_args()
     arms = options.arms.split(",")
 

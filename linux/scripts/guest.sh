@@ -2,13 +2,13 @@
 # guest.sh um|x86 KERNEL INITRD [NAME[,ARG...]]: boots a guest, and runs /tests/NAME in it.
 #
 # With NAME: its output, and its exit status as ours; 124 when the guest does not end within
-# GUEST_TIMEOUT seconds (300), 70 when it ends without saying how. Without NAME: a shell.
+# GUEST_TIMEOUT seconds (1200), 70 when it ends without saying how. Without NAME: a shell.
 # GUEST_MEM (megabytes; 512 in user mode, 2048 in QEMU), GUEST_CPUS (QEMU: 2), GUEST_THREADS (QEMU: single for
 # -icount), GUEST_APPEND (kernel
 # arguments) and GUEST_QEMU (QEMU arguments) say how the guest looks.
 set -uo pipefail
 kind=$1 kernel=$2 initrd=$3 run=${4:-}
-limit=${GUEST_TIMEOUT:-300}
+limit=${GUEST_TIMEOUT:-1200}
 append="${GUEST_APPEND:-}${run:+ run=$run}"
 [ -z "$run" ] || append="panic=-1 $append"
 
