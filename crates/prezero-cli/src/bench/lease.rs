@@ -31,9 +31,9 @@ pub const MS_PER_GIB: f64 = 1.0;
 /// And of small leases: so many a second, of which 99 % within so many ms.
 pub const A_SECOND: f64 = 1000.0;
 pub const P99_MS: f64 = 2.0;
-/// Small leases: how many, and how many other clients are connected meanwhile.
+/// Small leases: how many, and over how many connections.
 const SMALL: u64 = 1000;
-const IDLE_CLIENTS: usize = 100;
+const CLIENTS: usize = 100;
 
 /// The command line of `prezero bench lease`.
 #[derive(clap::Args)]
@@ -185,19 +185,19 @@ fn lease_of(backing: Backing) -> Way {
     }
 }
 
-/// Small leases one after the other, with other clients connected.
+/// Small leases one after the other, each over the next of all connections.
 fn small(backing: Backing) -> Result<Small> {
     step(&format!("lease: {SMALL} of 2M"))?;
     let broker = Broker::start(backing, HUGE, SMALL)?;
-    let idle: Vec<Client> = (0..IDLE_CLIENTS).map(|_| broker.connect()).collect::<Result<_>>()?;
+    let mut clients: Vec<Client> =
+        (0..CLIENTS).map(|_| broker.connect()).collect::<Result<_>>()?;
     broker.wait_for(SMALL)?;
-    let mut client = broker.connect()?;
     let want = Want { bytes: HUGE, page: Page::Huge, node: None };
     let mut times = vec![];
     let began = Instant::now();
-    for _ in 0..SMALL {
+    for turn in 0..SMALL as usize {
         let asked = Instant::now();
-        drop(client.lease(want, Duration::ZERO)?);
+        drop(clients[turn % CLIENTS].lease(want, Duration::ZERO)?);
         times.push(ms(asked));
     }
     let a_second = SMALL as f64 / began.elapsed().as_secs_f64();
@@ -207,7 +207,7 @@ fn small(backing: Backing) -> Result<Small> {
     Ok(Small {
         way: lease_of(backing),
         leases: SMALL,
-        clients: idle.len(),
+        clients: CLIENTS,
         a_second,
         p50_ms,
         p99_ms,

@@ -75,7 +75,7 @@ impl Rig {
     }
 
     fn client(&mut self, pid: i32, uid: u32) -> ClientId {
-        self.broker.connect(Peer { pid, uid, gid: uid, cgroup: None }).unwrap()
+        self.broker.connect(peer(pid, uid)).unwrap()
     }
 
     fn stock(&mut self, mib: u64, inode: Fake) {
@@ -105,6 +105,10 @@ impl Rig {
         let done = Done { serial: job.serial, outcome };
         self.broker.done(self.now, done, Some(Fake::default()));
     }
+}
+
+fn peer(pid: i32, uid: u32) -> Peer {
+    Peer { pid, uid, gid: uid, groups: vec![], cgroup: None }
 }
 
 fn want(mib: u64) -> Want {
@@ -198,7 +202,7 @@ fn bad_requests_are_refused_with_reason() {
     }
     assert_eq!(reason(rig.ask(client, Request::Redeem { ticket: 5 })), Reason::Ticket);
     assert_eq!(reason(rig.ask(client, Request::Cancel { ticket: 5 })), Reason::Ticket);
-    let stranger = rig.broker.connect(Peer { pid: 8, uid: 1001, gid: 1001, cgroup: None });
+    let stranger = rig.broker.connect(peer(8, 1001));
     assert!(
         matches!(stranger, Err(Answer::No(Reason::Denied, text)) if text.contains("[[tenant]]"))
     );
@@ -449,7 +453,7 @@ fn connections_are_bounded_in_all_and_by_user() {
         s.tenants = vec![everybody];
     });
     let connect =
-        |rig: &mut Rig, uid| rig.broker.connect(Peer { pid: 1, uid, gid: uid, cgroup: None });
+        |rig: &mut Rig, uid| rig.broker.connect(peer(1, uid));
     let first = connect(&mut rig, 1).unwrap();
     connect(&mut rig, 1).unwrap();
     assert!(matches!(connect(&mut rig, 1), Err(Answer::No(Reason::Busy, _))));
