@@ -14,7 +14,7 @@
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -258,6 +258,13 @@ impl Client {
         });
         let (tag, answer) = Answer::decode(&packet[..len])?;
         Ok((tag, answer, file))
+    }
+}
+
+/// To be polled, by who does other things while an answer is on its way.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -257,5 +257,7 @@ fn the_c_client_leases_writes_and_is_refused() {
     let output = Command::new(program).env("PREZERO_SOCKET", daemon.socket()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("64 MiB on node") && said.contains("round up to 2M"), "{said}");
+    for words in ["64 MiB on node", "made at", "again: no ticket", "round up to 2M"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
 }

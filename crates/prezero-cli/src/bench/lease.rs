@@ -3,8 +3,9 @@
 //! Each round asks for so much in 2 MiB pages and counts from the request until all of it is
 //! mapped and written once a page: a lease that lies ready; the client's own hugetlb pages,
 //! populated in one call; transparent huge pages, populated in one call. The three take turns
-//! in one process, on memory that the host has backed before. Between rounds the broker makes
-//! the next lease, and that is not counted here but shown: it is the price, paid while idle.
+//! in one process, on memory that the host has backed before, and nobody fills meanwhile. Between
+//! rounds the broker makes the next lease, and that is not counted here but shown: it is the
+//! price, paid while idle.
 //!
 //! The broker is one of its own, started for this; hugetlb pages are reserved for it and for
 //! its rival with `--reserve`, and given back.
@@ -150,18 +151,20 @@ impl Lease {
         let mut costs: Vec<(Way, Vec<f64>)> = vec![];
         for round in 0..self.runs {
             step(&format!("lease: {}, round {}", Size(bytes as usize), round + 1))?;
-            for (backing, broker) in &brokers {
+            // What is ready stays so while the rivals have the machine to themselves.
+            for (_, broker) in &brokers {
                 broker.wait_for(1)?;
+            }
+            if backings.contains(&Backing::Hugetlb) {
+                note(&mut ways, Way::OwnHugetlb, own_hugetlb(bytes)?);
+            }
+            note(&mut ways, Way::OwnThp, own_thp(bytes)?);
+            for (backing, broker) in &brokers {
                 let (ms, lease) = broker.lease(bytes)?;
                 let way = lease_of(*backing);
                 note(&mut ways, way, ms);
                 note(&mut costs, way, lease.granted.cost_ns as f64 / 1e6);
-                drop(lease);
-                if *backing == Backing::Hugetlb {
-                    note(&mut ways, Way::OwnHugetlb, own_hugetlb(bytes)?);
-                }
             }
-            note(&mut ways, Way::OwnThp, own_thp(bytes)?);
         }
         let spread = |all: Vec<(Way, Vec<f64>)>| -> Vec<(Way, Spread)> {
             let rows = all.into_iter();
