@@ -46,7 +46,7 @@ pub fn socket_path() -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The broker cannot be reached.
-    #[error("{path}: {1}; does prezerod run?", path = .0.display())]
+    #[error("{path}: {1}; {mend}", path = .0.display(), mend = mend(*.1))]
     Unreachable(PathBuf, Errno),
     /// The connection broke.
     #[error("the broker is gone: {0}")]
@@ -69,6 +69,13 @@ pub enum ClientError {
     /// It could not be mapped.
     #[error("the lease cannot be mapped: {0}")]
     Map(Errno),
+}
+
+fn mend(unreachable: Errno) -> &'static str {
+    match unreachable {
+        Errno::ACCESS | Errno::PERM => "this user may not connect; see socket-mode in prezerod(8)",
+        _ => "does prezerod run?",
+    }
 }
 
 fn soon(time: Option<Duration>) -> String {

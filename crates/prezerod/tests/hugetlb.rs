@@ -8,9 +8,7 @@ mod common;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use common::{
-    Daemon, PATIENCE, Reserved, ended, free_pages, use_up, wait_for_free, want, watch,
-};
+use common::{Daemon, PATIENCE, Reserved, ended, free_pages, use_up, wait_for_free, want, watch};
 use prezerod::client::ClientError;
 use prezerod::protocol::{Backing, Page, Reason, Want};
 

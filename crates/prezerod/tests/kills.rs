@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Daemon, MIB, PATIENCE, Reserved, free_pages, possible, use_up, wait_for_free, want};
+use common::{Daemon, PATIENCE, Reserved, free_pages, possible, use_up, wait_for_free, want};
 use prezerod::client::{Client, ClientError, Lease};
 use prezerod::protocol::{Answer, MAX_ANSWER, Page, Request};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,7 +21,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 use rustix::process::{Signal, kill_process};
 
 /// Of a lease, and of one that takes a filler some time.
-const SMALL: u64 = 8;
+const SMALL: u64 = 4;
 const LARGE: u64 = 96;
 /// Pages that are reserved: what the stock, a client and its successor hold at once.
 const PAGES: u64 = 80;

@@ -192,8 +192,7 @@ fn lease_of(backing: Backing) -> Way {
 fn small(backing: Backing) -> Result<Small> {
     step(&format!("lease: {SMALL} of 2M"))?;
     let broker = Broker::start(backing, HUGE, SMALL)?;
-    let mut clients: Vec<Client> =
-        (0..CLIENTS).map(|_| broker.connect()).collect::<Result<_>>()?;
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| broker.connect()).collect::<Result<_>>()?;
     broker.wait_for(SMALL)?;
     let want = Want { bytes: HUGE, page: Page::Huge, node: None };
     let mut times = vec![];
@@ -207,12 +206,5 @@ fn small(backing: Backing) -> Result<Small> {
     times.sort_by(f64::total_cmp);
     let at = |share| quantile(&times, share).unwrap_or(f64::NAN);
     let (p50_ms, p99_ms) = (at(0.5), at(0.99));
-    Ok(Small {
-        way: lease_of(backing),
-        leases: SMALL,
-        clients: CLIENTS,
-        a_second,
-        p50_ms,
-        p99_ms,
-    })
+    Ok(Small { way: lease_of(backing), leases: SMALL, clients: CLIENTS, a_second, p50_ms, p99_ms })
 }

@@ -452,8 +452,7 @@ fn connections_are_bounded_in_all_and_by_user() {
         (s.connections, s.connections_per_user) = (3, 2);
         s.tenants = vec![everybody];
     });
-    let connect =
-        |rig: &mut Rig, uid| rig.broker.connect(peer(1, uid));
+    let connect = |rig: &mut Rig, uid| rig.broker.connect(peer(1, uid));
     let first = connect(&mut rig, 1).unwrap();
     connect(&mut rig, 1).unwrap();
     assert!(matches!(connect(&mut rig, 1), Err(Answer::No(Reason::Busy, _))));
