@@ -59,11 +59,27 @@ enum Command {
     Generate(generate::Generate),
 }
 
+/// `claim` by itself: a program's start waits for it, and all of [`Command`] takes longer to build.
+#[derive(Parser)]
+#[command(name = "prezero", version)]
+enum Alone {
+    /// Run a program with zeroed, populated huge pages leased from prezerod.
+    Claim(claim::Claim),
+}
+
+/// The command line.
+fn parsed() -> Result<Command, clap::Error> {
+    if std::env::args_os().nth(1).is_some_and(|name| name == "claim") {
+        return Alone::try_parse().map(|Alone::Claim(claim)| Command::Claim(claim));
+    }
+    Command::try_parse()
+}
+
 /// Exit status of a mistake in the command line, as most commands have it.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let command = match Command::try_parse() {
+    let command = match parsed() {
         Ok(command) => command,
         Err(error) => return refuse(&error),
     };
