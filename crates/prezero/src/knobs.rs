@@ -25,7 +25,7 @@ pub struct Knob {
 }
 
 /// Every knob there is.
-pub static KNOBS: [Knob; 11] = [
+pub static KNOBS: [Knob; 12] = [
     Knob {
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
@@ -91,6 +91,20 @@ pub static KNOBS: [Knob; 11] = [
         show: |c, f| match c.scrub_cache {
             Some(bytes) => Size(bytes).fmt(f),
             None => f.write_str("auto"),
+        },
+    },
+    Knob {
+        name: "stock",
+        variable: "PREZERO_STOCK",
+        value: "SIZE|off",
+        help: "Most memory that scrubd makes zero ahead of requests; off: as demand has it [off]",
+        set: |c, v, _| {
+            c.stock = if v == "off" { None } else { Some(size(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.stock {
+            Some(bytes) => Size(bytes).fmt(f),
+            None => f.write_str("off"),
         },
     },
     Knob {
