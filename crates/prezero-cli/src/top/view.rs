@@ -84,7 +84,7 @@ impl View {
         ])
         .areas(frame.area());
         let pressure = watch.pressure.map_or(String::new(), |[memory, cpu]| {
-            format!("   waiting of late: {memory:.1} % for memory, {cpu:.1} % for a CPU")
+            format!("   waiting: {memory:.1} % memory, {cpu:.1} % CPU")
         });
         let shown = if self.shows_broker { "broker".to_string() } else { processes(watch) };
         let title_text = format!("prezero top: {shown}{pressure}");
