@@ -23,6 +23,12 @@ grep -q 'scrub-rate 2147483648\|scrub-rate 2G' "$dir/report.html" || fail "it do
 if "$bin/prezero" bench compare "$dir/grid.json" "$dir/pair.json" 2>"$dir/no"; then fail "two of different benchmarks"; fi
 grep -q 'give two of one benchmark' "$dir/no" || fail "$(cat "$dir/no")"
 
+# On a terminal a bar says how much is done and how long the rest will take.
+if command -v script >/dev/null; then
+    script -qec "'$bin/prezero' bench pair --runs 9 --threads 1,2 --peers glibc" /dev/null </dev/null >"$dir/bar"
+    grep -q '\[#[#-]*\] [0-9]*/[0-9]*, [0-9]*:[0-9][0-9] left' "$dir/bar" || fail "no time left: $(tail -c 300 "$dir/bar")"
+fi
+
 # Ctrl-C in the first benchmark: a page of what there is.
 catches() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null; }
 setsid "$bin/prezero" bench report --output "$dir/partial.html" >"$dir/written" 2>&1 &

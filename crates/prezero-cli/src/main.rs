@@ -135,21 +135,29 @@ mod tests {
     /// A terminal that somebody works in.
     const SCREEN: (usize, usize) = (80, 36);
 
-    fn check(command: &mut clap::Command) {
-        let name = command.get_name().to_string();
-        // What --help shows, not -h.
-        let help = command.render_long_help().to_string();
-        let (columns, lines) = SCREEN;
-        assert!(help.lines().count() <= lines, "{name}: its help is too long:\n{help}");
-        let widest = help.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        // A value that cannot be broken may stand out.
-        assert!(widest <= columns + 8, "{name}: its help is too wide:\n{help}");
-        assert!(command.is_hide_set() || help.contains("Example"), "{name}: no example:\n{help}");
-        command.get_subcommands_mut().filter(|each| each.get_name() != "help").for_each(check);
+    /// The names of a command, its parents' first, and of all below it.
+    fn all(command: &clap::Command, above: &[String], found: &mut Vec<Vec<String>>) {
+        let path = [above, &[command.get_name().to_string()]].concat();
+        let shown = command.get_subcommands().filter(|each| !each.is_hide_set());
+        shown.for_each(|each| all(each, &path, found));
+        found.push(path);
     }
 
     #[test]
     fn the_help_of_every_command_fits_a_screen_and_has_an_example() {
-        check(&mut Command::command().term_width(SCREEN.0));
+        let (columns, lines) = SCREEN;
+        let command = || Command::command().term_width(columns);
+        let mut paths = vec![];
+        all(&command(), &[], &mut paths);
+        assert!(paths.len() > 20, "{paths:?}");
+        for mut path in paths {
+            path.push("--help".into());
+            let help = command().try_get_matches_from(&path).unwrap_err().to_string();
+            assert!(help.lines().count() <= lines, "{path:?}: it is too long:\n{help}");
+            let widest = help.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            // A word that cannot be broken may stand out.
+            assert!(widest <= columns + 8, "{path:?}: it is too wide:\n{help}");
+            assert!(help.contains("Example"), "{path:?}: no example:\n{help}");
+        }
     }
 }
