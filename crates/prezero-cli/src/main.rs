@@ -132,8 +132,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// A terminal that somebody works in.
-    const SCREEN: (usize, usize) = (80, 36);
+    /// A terminal that somebody works in: columns, lines.
+    const SCREEN: (usize, usize) = (100, 32);
 
     /// The names of a command, its parents' first, and of all below it.
     fn all(command: &clap::Command, above: &[String], found: &mut Vec<Vec<String>>) {

@@ -28,7 +28,7 @@ const PID_VARIABLE: &str = "PREZERO_PID";
 /// The command line of `prezero run`.
 #[derive(Args)]
 #[command(after_help = "Example: prezero run --scrub-rate 2G -- python3 script.py\n\
-    Each option is a variable as well: --scrub-rate is PREZERO_SCRUB_RATE. \
+    Each option is a variable too: --scrub-rate is PREZERO_SCRUB_RATE. \
     PREZERO_LIB names the library when it is not beside the command. \
     Exit status: the program's own; 125 prezero failed, 126 PROGRAM cannot run, 127 no such PROGRAM.")]
 pub struct Run {
