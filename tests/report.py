@@ -94,6 +94,8 @@ class Reader(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
+        for name in ("src", "href"):
+            assert attributes.get(name, "data:").startswith("data:"), f"it needs {attributes[name]}"
         if tag == "section":
             self.sections.append({"figures": [], "rows": [], "cells": []})
         elif tag == "tr" and self.sections:
@@ -145,6 +147,13 @@ def browse(browser, folder, page, *arguments):
     console = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
     assert not console, f"the console says {console}"
     return run.stdout
+
+
+def pages_of(browser, folder, page):
+    browse(browser, folder, page, "--no-pdf-header-footer", f"--print-to-pdf={folder}/page.pdf")
+    pdf = open(f"{folder}/page.pdf", "rb").read()
+    assert pdf.startswith(b"%PDF"), "not printed"
+    return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
 
 def look_up(documents, place):
@@ -267,9 +276,13 @@ def main():
                 assert not page["outside"], f"text outside its figure: {page}"
                 assert not page["over"], f"text on text: {page}"
                 assert page["ink"] >= 7, f"ink too faint: {page}"
-        browse(browser, folder, "report.html", "--no-pdf-header-footer", f"--print-to-pdf={folder}/report.pdf")
-        pdf = open(f"{folder}/report.pdf", "rb").read()
-        assert pdf.startswith(b"%PDF") and len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 2, "not printed"
+        # Printed, the tables that wait behind a click are there too.
+        for name, text in ("open", source.replace("<details>", "<details open>")), (
+                "bare", re.sub("<details>.*?</details>", "", source, flags=re.S)):
+            with open(f"{folder}/{name}.html", "w", encoding="utf-8") as page:
+                page.write(text)
+        whole, opened, bare = (pages_of(browser, folder, f"{name}.html") for name in ("report", "open", "bare"))
+        assert whole == opened > bare >= 1, f"{whole} pages, {opened} opened, {bare} without tables"
         for picture in pictures:
             alone = picture.read_text(encoding="utf-8")
             with open(f"{folder}/picture.svg", "w", encoding="utf-8") as page:
