@@ -33,6 +33,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	tests/live.sh target/release
 	tests/seeds.sh target/release
 	tests/report.sh target/release
+	tests/docs.sh target/release
 	tests/deb.sh
 
 bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, on a quiet machine)
@@ -63,6 +64,7 @@ install: build ## install into PREFIX (/usr/local)
 	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h
 	install -Dm644 crates/prezerod/man/prezerod.8 $(DESTDIR)$(PREFIX)/share/man/man8/prezerod.8
 	$(BIN) generate $(DESTDIR)$(PREFIX)/share
+	target/release/prezerod generate $(DESTDIR)$(PREFIX)/share
 	install -Dm644 crates/prezero-cli/man/prezero-claim.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-claim.1
 	install -Dm644 crates/prezerod/examples/charge.conf $(DESTDIR)$(PREFIX)/share/doc/prezero/charge.conf
 	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
@@ -77,6 +79,9 @@ deb: build ## a Debian package, in target/debian
 seeds: ## the four posts' experiments as static programs, in target/seeds, for a guest
 	$(MAKE) -C bench/seeds OUT=$(CURDIR)/target/seeds
 
+seeds-kernel: seeds ## and run on the kernel of linux/, patched and not (builds both)
+	$(MAKE) -C bench/seeds OUT=$(CURDIR)/target/seeds kernel
+
 $(PYTHON):
 	python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check numpy
@@ -84,4 +89,4 @@ $(PYTHON):
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo test bench lint setup install deb seeds clean
+.PHONY: help build demo test bench lint setup install deb seeds seeds-kernel clean

@@ -34,11 +34,13 @@ pub struct Ctl {
 #[derive(clap::Subcommand)]
 enum Action {
     /// Show a knob, counter or fact; without a name all knobs
+    #[command(after_help = "Example: prezero ctl 4711 get scrub_rate")]
     Get {
         /// Its name
         key: Option<String>,
     },
     /// Turn a knob
+    #[command(after_help = "Example: prezero ctl 4711 set scrub_rate 500M")]
     Set {
         /// Its name
         key: String,
@@ -47,14 +49,17 @@ enum Action {
         value: String,
     },
     /// Show every counter and gauge
+    #[command(after_help = "Example: prezero ctl 4711 stats --json | jq .values.hits")]
     Stats {
         /// As one JSON object
         #[arg(long)]
         json: bool,
     },
     /// Empty the lists of all CPUs into the buddy
+    #[command(after_help = "Example: prezero ctl 4711 drain")]
     Drain,
     /// Give all idle memory back to the kernel, now
+    #[command(after_help = "Example: prezero ctl 4711 release")]
     Release,
 }
 

@@ -231,7 +231,7 @@ fn measure<B: Backing>(
     topology: &Topology,
     choice: &'static mut Choice,
     host: &mut ThisThread,
-) {
+) -> &'static Choice {
     let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
     let scratch = scratch.filter(|scratch| {
         scratch.populate(0, clear::SCRATCH);
@@ -267,7 +267,8 @@ fn measure<B: Backing>(
             unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
         *choice = choice.with_border(border);
     }
-    zone.measured.store(choice, SeqCst);
+    zone.use_choice(choice);
+    choice
 }
 
 struct Scrubd<B: 'static> {

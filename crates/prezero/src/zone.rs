@@ -25,7 +25,7 @@ use crate::quicklist::{self, CLASSES, GRANULE, Lists};
 use crate::state::StateMap;
 use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
-use crate::sync::{AtomicU32, Meta, Ordering::Acquire};
+use crate::sync::{AtomicU32, Meta, Ordering::Acquire, Ordering::SeqCst};
 use crate::trust::Trust;
 use crate::tuning::Tuning;
 
@@ -238,6 +238,11 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn choice(&self) -> &Choice {
         // SAFETY: null, or a choice that scrubd leaked for good before it stored this.
         unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
+    }
+
+    /// Puts a choice in use that nobody will write again.
+    pub(crate) fn use_choice(&self, choice: &'static Choice) {
+        self.measured.store(std::ptr::from_ref(choice).cast_mut(), SeqCst);
     }
 
     /// What this CPU has of its own; a hint, the thread may be elsewhere by now.
