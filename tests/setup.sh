@@ -17,6 +17,8 @@ install g++ nodejs ripgrep sqlite3
 install memcached openjdk-17-jdk-headless postgresql-15 dpdk-dev systemd
 # What `prezero claim` is tried with; QEMU too where it is installed.
 install memcached
+# What tests/matrix.py runs besides; dpkg-dev unpacks the sources of the programs that it builds.
+install redis-server node-typescript stress-ng libsqlite3-dev dpkg-dev
 # What a live process, the report and the package are looked at with.
 install tmux chromium mmdebstrap dpkg-dev
 # CPython's own tests come in a package named after the version.

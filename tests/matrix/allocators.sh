@@ -1,5 +1,5 @@
 # about: the test programs of mimalloc that call malloc
-# version: echo mimalloc $(sed -n "s/.*MI_MALLOC_VERSION *//p" "$SOURCE/mimalloc/include/mimalloc.h")
+# version: sed -n 's/.*MI_MALLOC_VERSION *\([0-9]*\).*/mimalloc \1/p' "$SOURCE/mimalloc/include/mimalloc.h"
 # needs: gcc g++
 # source: mimalloc
 set -e
