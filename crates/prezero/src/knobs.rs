@@ -185,7 +185,7 @@ pub static KNOBS: [Knob; 11] = [
         name: "stats",
         variable: "PREZERO_STATS",
         value: "FILE|-|summary|off",
-        help: "Where the statistics go at exit; -: all on stderr; summary: one line there; FILE with %p: one for each process [summary]",
+        help: "Where statistics go at exit; -: all on stderr; summary: a line; %p in FILE: pid [summary]",
         set: |c, v, _| {
             c.stats = match v {
                 "summary" => StatsSink::Summary,
