@@ -17,7 +17,7 @@
 //! An empty hand is 0. Else the low half of a word is the payload, not 0, bits 48 to 62 are
 //! the tag, and the top bit is the mark. A marked word has its token in bits 32 to 62.
 
-use std::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::memory::Plain;
 
@@ -33,10 +33,73 @@ const TAG_SHIFT: u32 = 48;
 const TAG: u32 = (1 << 15) - 1;
 const MARK: u64 = 1 << 63;
 
-/// Where a thread's `struct rseq` lies from its thread pointer; 0 while hands are not in use.
-static AREA: AtomicIsize = AtomicIsize::new(0);
-/// The same, for who puts something in: 0 as soon as nobody else could take it out.
-static AREA_TO_PUT: AtomicIsize = AtomicIsize::new(0);
+/// Where a thread's `struct rseq` lies from its thread pointer, and whether hands may be used.
+static AREA: Area = Area::UNKNOWN;
+/// The same, for who puts something in: unknown as soon as nobody else could take it out.
+static AREA_TO_PUT: Area = Area::UNKNOWN;
+
+/// An offset that is known or not, and how many have asked that it be not used: one word, so
+/// that who learns it and who bars it cannot miss each other. Above 0 if it may be used.
+struct Area(AtomicU64);
+
+impl Area {
+    const UNKNOWN: Area = Area(AtomicU64::new(0));
+    /// One who bars it; above the offset, below the sign.
+    const BAR: u64 = 1 << 32;
+    const BARRED: u64 = 1 << 63;
+
+    /// The offset, if it may be used.
+    #[inline(always)]
+    fn usable(&self) -> Option<isize> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word as i64 > 0).then_some(word as i32 as isize)
+    }
+
+    fn learn(&self, offset: i32) {
+        let low = Self::BAR - 1;
+        self.change(|word| (word & !low) | u64::from(offset as u32));
+    }
+
+    fn bar(&self) {
+        self.change(|word| (word + Self::BAR) | Self::BARRED);
+    }
+
+    fn unbar(&self) {
+        self.change(|word| match (word & !Self::BARRED) - Self::BAR {
+            free if free < Self::BAR => free,
+            barred => barred | Self::BARRED,
+        });
+    }
+
+    fn is_barred(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::BARRED != 0
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) {
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(to(word)));
+    }
+}
+
+/// Nobody takes from a hand nor puts into one until [`unbar`]; what is in one stays.
+///
+/// For `vfork`: its child has its parent's thread-local storage, the sequence area included,
+/// and the kernel keeps none for it. It would be the owner of the hands of the CPU that its
+/// parent stopped on, beside that CPU's own threads.
+pub fn bar() {
+    AREA.bar();
+    AREA_TO_PUT.bar();
+}
+
+/// Ends one [`bar`].
+pub fn unbar() {
+    AREA.unbar();
+    AREA_TO_PUT.unbar();
+}
+
+/// Whether somebody bars hands.
+pub fn is_barred() -> bool {
+    AREA.is_barred()
+}
 
 /// Puts hands in use, if that can be: false where glibc registers no restartable sequences
 /// (before 2.35, under an emulator or a filter), or the kernel has no membarrier for them
@@ -46,9 +109,10 @@ pub fn enable() -> bool {
     #[cfg(target_arch = "x86_64")]
     if crate::rseq::membarrier_register()
         && let Some(offset) = crate::rseq::x86_64::offset_of_libc()
+        && let Ok(offset) = i32::try_from(offset)
     {
-        AREA.store(offset, Ordering::Relaxed);
-        AREA_TO_PUT.store(offset, Ordering::Relaxed);
+        AREA.learn(offset);
+        AREA_TO_PUT.learn(offset);
         return true;
     }
     false
@@ -60,7 +124,7 @@ pub fn enable() -> bool {
 pub fn fence() -> bool {
     let done = crate::rseq::membarrier_rseq();
     if !done {
-        AREA_TO_PUT.store(0, Ordering::Relaxed);
+        AREA_TO_PUT.learn(0);
     }
     done
 }
@@ -172,8 +236,8 @@ pub unsafe trait Hands: Sync {
 /// or there is no such hand.
 #[inline(always)]
 pub fn take<T: Hands>(cpus: &[T], which: usize) -> Option<(Held, &T)> {
-    let area = AREA.load(Ordering::Relaxed);
-    if area == 0 || which >= T::COUNT {
+    let area = AREA.usable()?;
+    if which >= T::COUNT {
         return None;
     }
     // SAFETY: hands are in use, so that is where this thread's area lies; there is such a
@@ -190,8 +254,8 @@ pub fn put<'a, T: Hands, const MOST: u32>(
     held: Held,
     gate: &AtomicU32,
 ) -> Option<&'a T> {
-    let area = AREA_TO_PUT.load(Ordering::Relaxed);
-    if area == 0 || which >= T::COUNT {
+    let area = AREA_TO_PUT.usable()?;
+    if which >= T::COUNT {
         return None;
     }
     // SAFETY: as in `take`.

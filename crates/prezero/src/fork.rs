@@ -41,9 +41,11 @@ impl<B: Backing> Zone<B> {
 
     /// A fork is about to copy this zone. What is cleared from here on must not be
     /// called zero in the child: the copy of a page may be older than the copy of its
-    /// record. Nothing stops, the publishers of zero look at this number.
+    /// record. Nothing stops, the publishers of zero look at this number. What is idle the
+    /// child does not get.
     pub fn before_fork(&self) {
         self.forks.fetch_add(FORK + 1, AcqRel);
+        self.hide_from_child();
     }
 
     /// The fork is over, in the parent.
@@ -67,5 +69,6 @@ impl<B: Backing> Zone<B> {
         if let Some(claimed) = self.claim.inherit() {
             self.return_to_buddy(claimed.first, claimed.pages);
         }
+        self.forget_hidden();
     }
 }

@@ -158,6 +158,10 @@ impl<B: Backing> Zone<B> {
                 self.return_to_buddy(best.first, pages);
                 continue;
             }
+            if !self.show(best.first, pages) {
+                self.return_to_buddy(best.first, pages);
+                return None;
+            }
             return Some(best.first);
         }
         None

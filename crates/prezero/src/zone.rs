@@ -19,6 +19,7 @@ use crate::config::{Config, EngineChoice};
 use crate::daemon::Daemon;
 use crate::demand::Demand;
 use crate::hand::Grip;
+use crate::hidden::Hidden;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, Lists};
 use crate::state::StateMap;
@@ -91,6 +92,8 @@ pub struct Zone<B> {
     guess: Choice,
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
     pub(crate) measured: AtomicPtr<Choice>,
+    /// What no child of a fork gets.
+    pub(crate) hidden: Hidden,
     /// Forks so far, times [`FORK`], plus how many are under way.
     pub(crate) forks: AtomicU32,
     /// Whether any page was ever marked foreign.
@@ -155,6 +158,7 @@ impl<B: Backing> Zone<B> {
             tuning: Tuning::new(config),
             guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only)),
             measured: AtomicPtr::new(std::ptr::null_mut()),
+            hidden: Hidden::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             forks: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
             peak: AtomicU32::new(0),
