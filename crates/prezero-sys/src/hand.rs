@@ -212,7 +212,10 @@ impl Hand {
     /// # Safety
     /// No other thread of this process runs: it is the child of a fork.
     pub unsafe fn take_alone(&self) -> Option<Held> {
-        let word = self.0.swap(0, Ordering::AcqRel);
+        let word = self.0.load(Ordering::Acquire);
+        if word != 0 {
+            self.0.store(0, Ordering::Release); // a page that is only read need not be copied
+        }
         (word != 0).then_some(Held(word))
     }
 }

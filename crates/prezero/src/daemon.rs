@@ -184,7 +184,6 @@ impl Daemon {
     /// The child of a fork has no scrubd; it gets one when it needs one.
     pub(crate) fn after_fork_in_child(&self) {
         self.freed.store(0, Relaxed);
-        self.counters.reset();
         self.word.store(UNBORN, SeqCst);
     }
 }
@@ -204,6 +203,7 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     thread::name_current(c"scrubd");
+    zone.take_over();
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
     let topology = Topology::read(Path::new(Topology::ROOT));
     let desk = Desk::new(&zone.config, topology, zone.choice(), pressure.is_some());

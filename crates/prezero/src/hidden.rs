@@ -18,16 +18,16 @@
 //! child of a fork has lost may have been anywhere in this: the child's bits are as good as its
 //! parent's. That also holds for a child that was made without libc.
 
-use prezero_sys::memory::{Errno, Meta};
+use std::ops::Range;
+
+use prezero_sys::memory::Errno;
 
 use crate::backing::{Backing, Hide};
+use crate::bits::Bits;
 use crate::page::{HUGE, HUGE_ORDER, PageId};
 use crate::state::PageState;
 use crate::stats::Counter;
-use crate::sync::{
-    AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::zone::Zone;
 
 /// A shorter run (8 MiB) is copied in about the time that it takes to hide it, 5 us.
@@ -38,7 +38,7 @@ const AT_ONCE: u32 = 32;
 
 /// See the module.
 pub(crate) struct Hidden {
-    bits: Meta<AtomicU64>,
+    bits: Bits,
     /// Whether anything was ever hidden.
     ever: AtomicU32,
 }
@@ -46,95 +46,79 @@ pub(crate) struct Hidden {
 impl Hidden {
     /// Nothing hidden, of `huge` huge blocks.
     pub(crate) fn new(huge: u32) -> Result<Hidden, Errno> {
-        Ok(Hidden { bits: Meta::new(huge.div_ceil(u64::BITS) as usize)?, ever: AtomicU32::new(0) })
+        Ok(Hidden { bits: Bits::new(huge)?, ever: AtomicU32::new(0) })
     }
 
-    fn has(&self, huge: u32) -> bool {
-        let word = self.bits.get((huge / u64::BITS) as usize);
-        word.is_some_and(|word| word.load(Acquire) >> (huge % u64::BITS) & 1 != 0)
+    fn is_used(&self) -> bool {
+        self.ever.load(Relaxed) != 0
     }
-
-    fn set(&self, from: u32, to: u32) {
-        self.ever.store(1, Relaxed);
-        each_word(from, to, |at, mask| {
-            self.bits[at].fetch_or(mask, AcqRel);
-        });
-    }
-
-    fn clear(&self, from: u32, to: u32) {
-        each_word(from, to, |at, mask| {
-            self.bits[at].fetch_and(!mask, AcqRel);
-        });
-    }
-}
-
-/// The words of a range of bits, with the bits of it in each.
-fn each_word(from: u32, to: u32, mut each: impl FnMut(usize, u64)) {
-    let mut at = from;
-    while at < to {
-        let end = (at / u64::BITS + 1) * u64::BITS;
-        let n = end.min(to) - at;
-        each((at / u64::BITS) as usize, u64::MAX >> (u64::BITS - n) << (at % u64::BITS));
-        at += n;
-    }
-}
-
-/// Maximal parts of `from..to` whose members all fit.
-fn stretches(from: u32, to: u32, fits: impl Fn(u32) -> bool) -> impl Iterator<Item = (u32, u32)> {
-    let mut at = from;
-    std::iter::from_fn(move || {
-        let start = (at..to).find(|&huge| fits(huge))?;
-        at = (start..to).find(|&huge| !fits(huge)).unwrap_or(to);
-        Some((start, at))
-    })
 }
 
 impl<B: Backing> Zone<B> {
     /// Hides idle memory from the child of a fork that is about to begin.
     pub(crate) fn hide_from_child(&self) {
-        self.hide_idle(Hide::FromChildren, u32::MAX, |huge| !self.hidden.has(huge));
+        let everywhere = 0..self.memory.pages >> HUGE_ORDER;
+        if !self.has_much() || self.used.runs(everywhere).next().is_none() {
+            return;
+        }
+        for run in self.buddy.runs(1) {
+            let mut at = run.huge;
+            let end = run.huge + run.len;
+            for hidden in self.hidden.bits.runs(at..end).chain(std::iter::once(end..end)) {
+                self.hide_used(Hide::FromChildren, at..hidden.start, u32::MAX);
+                at = hidden.end;
+            }
+        }
     }
 
     /// Hides from core dumps too what idles.
     pub(crate) fn hide_from_dumps(&self) {
-        self.hide_idle(Hide::FromChildrenAndDumps, AT_ONCE, |_| true);
-    }
-
-    fn hide_idle(&self, whom: Hide, at_once: u32, wanted: impl Fn(u32) -> bool) {
-        if self.stock.resident() < LEAST << HUGE_ORDER {
+        if !self.has_much() {
             return;
         }
-        let resident = |huge: u32| self.freed_at[huge as usize].load(Relaxed) != 0;
+        let whom = Hide::FromChildrenAndDumps;
         for run in self.buddy.runs(1) {
-            let wanted = |huge| resident(huge) && wanted(huge);
-            for (from, to) in stretches(run.huge, run.huge + run.len, wanted) {
-                let joins = self.hidden.has(to) || from > 0 && self.hidden.has(from - 1);
-                if to - from < LEAST && !joins {
-                    continue;
-                }
-                for part in (from..to).step_by(at_once as usize) {
-                    self.hide(whom, part, to.min(part.saturating_add(at_once)));
+            let run = run.huge..run.huge + run.len;
+            for hidden in self.hidden.bits.runs(run.clone()) {
+                self.hide(whom, hidden); // perhaps from children alone so far
+            }
+            self.hide_used(whom, run, AT_ONCE);
+        }
+    }
+
+    fn has_much(&self) -> bool {
+        self.stock.resident() >= LEAST << HUGE_ORDER
+    }
+
+    /// Hides those runs of free huge blocks to which something came since they were hidden.
+    fn hide_used(&self, whom: Hide, range: Range<u32>, at_once: u32) {
+        for run in self.used.runs(range) {
+            let bits = &self.hidden.bits;
+            let joins = bits.has(run.end) || run.start > 0 && bits.has(run.start - 1);
+            if run.len() >= LEAST as usize || joins {
+                for from in run.clone().step_by(at_once as usize) {
+                    self.hide(whom, from..run.end.min(from.saturating_add(at_once)));
                 }
             }
         }
     }
 
     /// Hides these huge blocks, if they are all free.
-    fn hide(&self, whom: Hide, from: u32, to: u32) {
-        let (first, pages) = (PageId(from << HUGE_ORDER), (to - from) << HUGE_ORDER);
+    fn hide(&self, whom: Hide, huge: Range<u32>) {
+        let (first, pages) = pages(&huge);
         if !self.buddy.take_run(first, pages) {
             return;
         }
-        self.hidden.set(from, to);
-        match self.memory.backing().hide(from as usize * HUGE, bytes_of(from, to), whom) {
-            Ok(()) => {}
-            Err(error) => {
-                self.cpu().counters.bump(Counter::BackingErrors);
-                if error != Errno::NOMEM {
-                    self.hidden.clear(from, to); // a kernel that cannot, nor show anything
-                }
+        self.hidden.bits.set(huge.clone());
+        self.hidden.ever.store(1, Relaxed);
+        let (offset, len) = bytes(&huge);
+        if let Err(error) = self.memory.backing().hide(offset, len, whom) {
+            self.cpu().counters.bump(Counter::BackingErrors);
+            if error != Errno::NOMEM {
+                self.hidden.bits.clear(huge.clone()); // a kernel that cannot, nor show anything
             }
         }
+        self.used.clear(huge);
         self.buddy.put_run(first, pages);
     }
 
@@ -142,15 +126,16 @@ impl<B: Backing> Zone<B> {
     /// must not be: the kernel would not show it.
     #[inline]
     pub(crate) fn show(&self, first: PageId, pages: u32) -> bool {
-        self.hidden.ever.load(Relaxed) == 0 || self.show_hidden(first, pages)
+        !self.hidden.is_used() || self.show_hidden(first, pages)
     }
 
     fn show_hidden(&self, first: PageId, pages: u32) -> bool {
-        let (from, to) = (first.huge() as u32, first.plus(pages - 1).huge() as u32 + 1);
-        stretches(from, to, |huge| self.hidden.has(huge)).all(|(from, to)| {
-            let shown = self.memory.backing().show(from as usize * HUGE, bytes_of(from, to));
+        let touched = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
+        self.hidden.bits.runs(touched).all(|huge| {
+            let (offset, len) = bytes(&huge);
+            let shown = self.memory.backing().show(offset, len);
             match shown {
-                Ok(()) => self.hidden.clear(from, to),
+                Ok(()) => self.hidden.bits.clear(huge),
                 Err(_) => self.cpu().counters.bump(Counter::BackingErrors),
             }
             shown.is_ok()
@@ -160,24 +145,31 @@ impl<B: Backing> Zone<B> {
     /// In the child of a fork: what was hidden is absent. The bits stay, and so does what the
     /// kernel does with it in a child of this one.
     pub(crate) fn forget_hidden(&self) {
-        if self.hidden.ever.load(Relaxed) == 0 {
+        if !self.hidden.is_used() {
             return;
         }
         for run in self.buddy.runs(1) {
-            for (from, to) in stretches(run.huge, run.huge + run.len, |huge| self.hidden.has(huge))
-            {
-                let (first, pages) = (PageId(from << HUGE_ORDER), (to - from) << HUGE_ORDER);
+            for huge in self.hidden.bits.runs(run.huge..run.huge + run.len) {
+                let (first, pages) = pages(&huge);
+                if !self.buddy.take_run(first, pages) {
+                    continue;
+                }
                 // A bit alone does not prove that it was; after this it does not matter.
                 if self.memory.release(first, pages).is_ok() {
                     self.stock.sub(self.states.tally(first, pages));
                     self.states.set(first, pages, PageState::Absent);
-                    (from..to).for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
+                    huge.for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
                 }
+                self.buddy.put_run(first, pages);
             }
         }
     }
 }
 
-fn bytes_of(from: u32, to: u32) -> usize {
-    (to - from) as usize * HUGE
+fn pages(huge: &Range<u32>) -> (PageId, u32) {
+    (PageId(huge.start << HUGE_ORDER), (huge.end - huge.start) << HUGE_ORDER)
+}
+
+fn bytes(huge: &Range<u32>) -> (usize, usize) {
+    (huge.start as usize * HUGE, (huge.end - huge.start) as usize * HUGE)
 }

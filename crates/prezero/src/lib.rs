@@ -71,6 +71,8 @@ mod sync;
 #[cfg(not(loom))]
 mod backing;
 #[cfg(not(loom))]
+mod bits;
+#[cfg(not(loom))]
 mod check;
 #[cfg(not(loom))]
 mod choice;

@@ -10,6 +10,7 @@ use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
 use crate::backing::{Backing, Memory};
+use crate::bits::Bits;
 use crate::buddy::Buddy;
 use crate::choice::Choice;
 use crate::claim::Claim;
@@ -78,6 +79,8 @@ pub struct Zone<B> {
     pub(crate) claim: Claim,
     /// Tick of the last free in each huge block; 0: none of its free pages is resident.
     pub(crate) freed_at: Meta<AtomicU32>,
+    /// The huge blocks to which something resident came back since they were last hidden.
+    pub(crate) used: Bits,
     /// The CPU that last freed something into the buddy: a hint where it will be used.
     pub(crate) freed_on: AtomicU32,
     /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
@@ -96,6 +99,8 @@ pub struct Zone<B> {
     pub(crate) hidden: Hidden,
     /// Forks so far, times [`FORK`], plus how many are under way.
     pub(crate) forks: AtomicU32,
+    /// Not 0 in the child of a fork that has not looked at what it inherited.
+    pub(crate) inherited: AtomicU32,
     /// Whether any page was ever marked foreign.
     pub(crate) foreign: AtomicU32,
     /// The most pages that were out of the buddy when memory was last needed.
@@ -149,6 +154,7 @@ impl<B: Backing> Zone<B> {
             cpus: Meta::new(thread::cpu_count()).map_err(ZoneError::Records)?,
             claim: Claim::new(),
             freed_at: Meta::new((pages / HUGE_PAGES) as usize).map_err(ZoneError::Records)?,
+            used: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             freed_on: AtomicU32::new(0),
             hungry: [const { AtomicU32::new(0) }; CLASSES],
             clock: Clock::new(now_ns),
@@ -160,6 +166,7 @@ impl<B: Backing> Zone<B> {
             measured: AtomicPtr::new(std::ptr::null_mut()),
             hidden: Hidden::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             forks: AtomicU32::new(0),
+            inherited: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
             peak: AtomicU32::new(0),
             faulted: AtomicU64::new(0),

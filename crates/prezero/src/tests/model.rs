@@ -304,6 +304,7 @@ impl Run {
         self.world.zone.before_fork();
         self.world.fake().fork();
         self.world.zone.after_fork_in_child();
+        self.world.zone.take_over();
         self.account = Account::default();
     }
 

@@ -111,6 +111,8 @@ fn the_child_finds_absent_what_was_hidden() {
     world.zone.before_fork();
     world.fake().fork();
     world.zone.after_fork_in_child();
+    assert_eq!(world.fake().releases.made(), 0, "who calls exec next waits for nothing");
+    world.zone.take_over();
 
     assert!((0..SMALL).all(|n| holds(&world.zone, small.first().plus(n), 0x77)));
     assert_eq!(world.zone.stock.resident(), HUGE_PAGES - SMALL, "what was split is copied");
@@ -173,6 +175,7 @@ fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
     world.zone.before_fork();
 
     world.zone.after_fork_in_child();
+    world.zone.take_over();
 
     world.assert_sound();
     assert_eq!(world.tally().dirty, HUGE_PAGES);
