@@ -27,7 +27,7 @@
 //! | [`heap`] | blocks known by address alone |
 //! | [`next`] | the functions behind ours; [`arena`] until they are known |
 //! | [`syscalls`] | memory that the program changes under us |
-//! | [`fork`], [`report`], [`env`], [`message`] | what their names say |
+//! | [`fork`], `vfork`, [`report`], [`env`], [`message`] | what their names say |
 //! | `own` | what Rust itself keeps on a heap, apart from the program's |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
@@ -51,6 +51,8 @@ mod own;
 pub mod process;
 pub mod report;
 pub mod syscalls;
+#[cfg(target_arch = "x86_64")]
+pub mod vfork;
 
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {

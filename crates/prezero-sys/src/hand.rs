@@ -20,8 +20,7 @@
 //! of malloc and free each waits for what the other stored, so that what lies between is
 //! what a pair costs (3.7 ns with an address, 4.5 with a number that it is made from).
 
-use std::ptr;
-use std::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::memory::Plain;
 
@@ -38,52 +37,72 @@ const TAG_BITS: usize = (1 << 16) - 1;
 const PAYLOAD: u64 = ((1 << 32) - 1) << 16;
 const MARK: u64 = 1 << 63;
 
-/// Where a thread's `struct rseq` lies from its thread pointer; 0 while hands are not in use.
-static AREA: AtomicIsize = AtomicIsize::new(0);
+/// Where a thread's `struct rseq` lies from its thread pointer, and whether hands may be used.
+static AREA: Area = Area::UNKNOWN;
+/// The same, for who puts something in: unknown as soon as nobody else could take it out.
+static AREA_TO_PUT: Area = Area::UNKNOWN;
 
-/// Whether something may be put into a row of hands: not before it is opened, and never
-/// again once it is closed. One word, so that who puts asks one question.
-#[derive(Debug)]
-pub struct Reach(AtomicIsize);
+/// An offset that is known or not, and how many have asked that it be not used: one word, so
+/// that who learns it and who bars it cannot miss each other. Above 0 if it may be used.
+struct Area(AtomicU64);
 
-impl Reach {
-    // An area lies at a multiple of 32.
-    const NOT_YET: isize = 1;
-    const CLOSED: isize = 3;
+impl Area {
+    const UNKNOWN: Area = Area(AtomicU64::new(0));
+    /// One who bars it; above the offset, below the sign.
+    const BAR: u64 = 1 << 32;
+    const BARRED: u64 = 1 << 63;
 
-    /// Nothing may be put in yet.
-    pub const fn new() -> Reach {
-        Reach(AtomicIsize::new(Reach::NOT_YET))
-    }
-
-    /// [Enables](enable) hands and opens these, unless they were closed for good. False if
-    /// hands cannot be used.
-    pub fn open(&self) -> bool {
-        let can = enable();
-        if can {
-            let area = AREA.load(Ordering::Relaxed);
-            let _ =
-                self.0.compare_exchange(Reach::NOT_YET, area, Ordering::Relaxed, Ordering::Relaxed);
-        }
-        can
-    }
-
-    /// For good. Who puts something in at this moment may still do so.
-    pub fn close(&self) {
-        self.0.store(Reach::CLOSED, Ordering::Relaxed);
-    }
-
+    /// The offset, if it may be used.
     #[inline(always)]
-    fn area(&self) -> Option<isize> {
-        let area = self.0.load(Ordering::Relaxed);
-        (area & 1 == 0).then_some(area)
+    fn usable(&self) -> Option<isize> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word as i64 > 0).then_some(word as i32 as isize)
+    }
+
+    fn learn(&self, offset: i32) {
+        let low = Self::BAR - 1;
+        self.change(|word| (word & !low) | u64::from(offset as u32));
+    }
+
+    fn bar(&self) {
+        self.change(|word| (word + Self::BAR) | Self::BARRED);
+    }
+
+    fn unbar(&self) {
+        self.change(|word| match (word & !Self::BARRED) - Self::BAR {
+            free if free < Self::BAR => free,
+            barred => barred | Self::BARRED,
+        });
+    }
+
+    fn is_barred(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::BARRED != 0
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) {
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(to(word)));
     }
 }
 
-impl Default for Reach {
-    fn default() -> Reach {
-        Reach::new()
-    }
+/// Nobody takes from a hand nor puts into one until [`unbar`]; what is in one stays.
+///
+/// For `vfork`: its child has its parent's thread-local storage, the sequence area included,
+/// and the kernel keeps none for it. It would be the owner of the hands of the CPU that its
+/// parent stopped on, beside that CPU's own threads.
+pub fn bar() {
+    AREA.bar();
+    AREA_TO_PUT.bar();
+}
+
+/// Ends one [`bar`].
+pub fn unbar() {
+    AREA.unbar();
+    AREA_TO_PUT.unbar();
+}
+
+/// Whether somebody bars hands.
+pub fn is_barred() -> bool {
+    AREA.is_barred()
 }
 
 /// Puts hands in use, if that can be: false where glibc registers no restartable sequences
@@ -94,18 +113,24 @@ pub fn enable() -> bool {
     #[cfg(target_arch = "x86_64")]
     if crate::rseq::membarrier_register()
         && let Some(offset) = crate::rseq::x86_64::offset_of_libc()
+        && let Ok(offset) = i32::try_from(offset)
     {
-        AREA.store(offset, Ordering::Relaxed);
+        AREA.learn(offset);
+        AREA_TO_PUT.learn(offset);
         return true;
     }
     false
 }
 
 /// The membarrier between [`mark`](Hand::mark) and [`collect`](Hand::collect). False if the
-/// kernel refuses, as it may from some day on under a filter: then hands are to be
-/// [closed](Reach::close), and what is in one waits for its CPU's own threads.
+/// kernel refuses, as it may from some day on under a filter: then nothing is put into a
+/// hand any more, and what is in one waits for its CPU's own threads.
 pub fn fence() -> bool {
-    crate::rseq::membarrier_rseq()
+    let done = crate::rseq::membarrier_rseq();
+    if !done {
+        AREA_TO_PUT.learn(0);
+    }
+    done
 }
 
 /// What a hand holds.
@@ -193,7 +218,10 @@ impl Hand {
     /// # Safety
     /// No other thread of this process runs: it is the child of a fork.
     pub unsafe fn take_alone(&self) -> Option<Held> {
-        let word = self.0.swap(0, Ordering::AcqRel);
+        let word = self.0.load(Ordering::Acquire);
+        if word != 0 {
+            self.0.store(0, Ordering::Release); // a page that is only read need not be copied
+        }
         (word != 0).then_some(Held(word))
     }
 }
@@ -201,15 +229,14 @@ impl Hand {
 /// A row of hands, some in what each CPU has of its own, a `C`, and what decides whether they take anything.
 ///
 /// # Safety
-/// Bytes from the beginning of a value lie, at `CPUS` a `Meta<C>`, at `REACH` a
-/// [`Reach`], and at `GATE` an `AtomicU32`. Bytes from the beginning of a `C` lie, at
-/// `HANDS` a `[Hand; COUNT]`, at `PUTS` a `[AtomicU64; COUNT]`, and at `LAST` an
+/// Bytes from the beginning of a value lie, at `CPUS` a `Meta<C>`, at `SHUT` and at `GATE`
+/// an `AtomicU32`. Bytes from the beginning of a `C` lie, at `HANDS` a `[Hand; COUNT]`, at `PUTS` a `[AtomicU64; COUNT]`, and at `LAST` an
 /// `AtomicU64` that nobody else writes to.
 pub unsafe trait Row<C: Plain>: Sync {
     /// Where what all CPUs have is known.
     const CPUS: usize;
-    /// Where it stands whether anything may be put in.
-    const REACH: usize;
+    /// Where it stands, by another value than 0, that nothing is put in any more.
+    const SHUT: usize;
     /// Where it stands whether anything may be put in at this moment.
     const GATE: usize;
     /// Where a CPU's first hand is.
@@ -227,8 +254,8 @@ pub unsafe trait Row<C: Plain>: Sync {
 /// hand is empty or marked, or not in use, or there is no such hand.
 #[inline(always)]
 pub fn take<C: Plain, R: Row<C>>(row: &R, which: usize) -> Option<usize> {
-    let area = AREA.load(Ordering::Relaxed);
-    if area == 0 || which >= R::COUNT {
+    let area = AREA.usable()?;
+    if which >= R::COUNT {
         return None;
     }
     // SAFETY: hands are in use, so that is where this thread's area lies; there is such a
@@ -241,8 +268,8 @@ pub fn take<C: Plain, R: Row<C>>(row: &R, which: usize) -> Option<usize> {
 /// As [`take`], with the tag, and says what CPU's hand it was.
 #[inline]
 pub fn take_of<C: Plain, R: Row<C>>(row: &R, which: usize) -> Option<(Held, &C)> {
-    let area = AREA.load(Ordering::Relaxed);
-    if area == 0 || which >= R::COUNT {
+    let area = AREA.usable()?;
+    if which >= R::COUNT {
         return None;
     }
     // SAFETY: as in `take`.
@@ -251,13 +278,11 @@ pub fn take_of<C: Plain, R: Row<C>>(row: &R, which: usize) -> Option<(Held, &C)>
     (word > 0).then(|| (Held(word as u64), unsafe { &*cpu }))
 }
 
-/// Puts `held` into the hand number `which` of this thread's CPU, if that is empty, in
-/// reach, and the gate is at most `MOST` at that moment. True if it did.
+/// Puts `held` into the hand number `which` of this thread's CPU, if that is empty, the row
+/// takes anything at all, and the gate is at most `MOST` at that moment. True if it did.
 #[inline(always)]
 pub fn put<C: Plain, R: Row<C>, const MOST: u32>(row: &R, which: usize, held: Held) -> bool {
-    // SAFETY: the row has one there.
-    let reach = unsafe { &*ptr::from_ref(row).byte_add(R::REACH).cast::<Reach>() };
-    match reach.area() {
+    match AREA_TO_PUT.usable() {
         // SAFETY: hands are in use, so that is where this thread's area lies; there is such
         // a hand.
         Some(area) if which < R::COUNT => unsafe {

@@ -182,6 +182,37 @@ impl Reservation {
         Ok(())
     }
 
+    /// A child of a fork finds zeroes in the range, and no page of it is copied for that. It
+    /// finds the same advice, so its own children do too.
+    ///
+    /// # Errors
+    /// `NOMEM` when the process has too many mappings to split one.
+    pub fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`), and its content stays.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxWipeOnFork) }
+    }
+
+    /// Core dumps leave the range out.
+    ///
+    /// # Errors
+    /// As for [`wipe_in_children`](Self::wipe_in_children).
+    pub fn leave_out_of_dumps(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: as above.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontDump) }
+    }
+
+    /// Undoes both: the range is memory like any other.
+    ///
+    /// # Errors
+    /// As for [`wipe_in_children`](Self::wipe_in_children).
+    pub fn keep(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: as above.
+        unsafe {
+            madvise(self.at(offset, len), len, Advice::LinuxKeepOnFork)?;
+            madvise(self.at(offset, len), len, Advice::LinuxDoDump)
+        }
+    }
+
     /// Says of each page from `offset` whether it is resident, in the lowest bit of its
     /// byte of `pages`. A page of the shared zero page counts as resident.
     ///

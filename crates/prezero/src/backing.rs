@@ -53,8 +53,34 @@ pub unsafe trait Backing: Send + Sync {
     /// Has huge blocks faulted in whole from now on: `len` bytes of them from `offset`.
     fn make_huge(&self, _offset: usize, _len: usize) {}
 
+    /// Keeps a range of whole huge blocks away from children, who read it as zero, and perhaps
+    /// from core dumps, until it is [shown](Backing::show).
+    ///
+    /// # Errors
+    /// `NOMEM`: a part may be hidden. Any other: nothing is.
+    fn hide(&self, _offset: usize, _len: usize, _whom: Hide) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Undoes [`hide`](Backing::hide), also of what is not hidden.
+    ///
+    /// # Errors
+    /// What the kernel says: a part may still be hidden.
+    fn show(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Marks in `resident`, a byte for each page, whether the page is resident.
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno>;
+}
+
+/// From whom memory is [hidden](Backing::hide).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hide {
+    /// From the children of a fork.
+    FromChildren,
+    /// And from core dumps.
+    FromChildrenAndDumps,
 }
 
 /// Bytes at the beginning of a range that are faulted in small pages at first (64 MiB): a
@@ -125,6 +151,20 @@ unsafe impl Backing for Anonymous {
 
     fn make_huge(&self, offset: usize, len: usize) {
         let _ = self.reservation.advise_huge(offset, len);
+    }
+
+    fn hide(&self, offset: usize, len: usize, whom: Hide) -> Result<(), Errno> {
+        self.reservation.wipe_in_children(offset, len)?;
+        match whom {
+            Hide::FromChildren => Ok(()),
+            Hide::FromChildrenAndDumps => {
+                self.reservation.leave_out_of_dumps(offset, len).map_err(|_| Errno::NOMEM)
+            }
+        }
+    }
+
+    fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.reservation.keep(offset, len)
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {

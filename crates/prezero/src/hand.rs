@@ -47,7 +47,7 @@ pub(crate) struct Grip {
 #[allow(unsafe_code)]
 unsafe impl<B: Backing> hand::Row<Cpu> for Zone<B> {
     const CPUS: usize = offset_of!(Zone<B>, cpus);
-    const REACH: usize = offset_of!(Zone<B>, reach);
+    const SHUT: usize = offset_of!(Zone<B>, foreign);
     const GATE: usize = offset_of!(Zone<B>, daemon) + Daemon::GATE;
     const HANDS: usize = offset_of!(Cpu, grip.hands);
     const COUNT: usize = HANDS;
@@ -287,7 +287,7 @@ impl<B: Backing> Zone<B> {
         if marked == 0 {
             return;
         }
-        let fenced = self.fence_hands();
+        let fenced = hand::fence();
         for (cpu, class) in hands() {
             let hand = &cpu.grip.hands[class.index()];
             if !fenced {
@@ -301,17 +301,8 @@ impl<B: Backing> Zone<B> {
     /// Whether any hand holds anything that was there before the call; what is on its way
     /// there will find scrubd's word as it is now.
     pub(crate) fn holds_in_hand(&self) -> bool {
-        self.fence_hands();
+        hand::fence();
         self.in_hand().next().is_some()
-    }
-
-    /// False if it cannot be done: then nothing comes to hand any more.
-    fn fence_hands(&self) -> bool {
-        let done = hand::fence();
-        if !done {
-            self.reach.close();
-        }
-        done
     }
 
     /// What lies in all hands, by first page and class.

@@ -27,8 +27,6 @@ impl<B: Backing> Zone<B> {
     /// when the block comes back they are replaced by fresh memory.
     pub fn mark_foreign(&self, first: PageId, pages: u32) {
         self.foreign.store(1, Relaxed);
-        // What comes to hand is not asked for its pages' states.
-        self.reach.close();
         self.states.set(first, pages, PageState::Foreign);
     }
 

@@ -6,11 +6,11 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
-use prezero_sys::hand::Reach;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
 use crate::backing::{Backing, Memory};
+use crate::bits::Bits;
 use crate::buddy::Buddy;
 use crate::choice::Choice;
 use crate::claim::Claim;
@@ -20,6 +20,7 @@ use crate::config::{Config, EngineChoice};
 use crate::daemon::Daemon;
 use crate::demand::Demand;
 use crate::hand::Grip;
+use crate::hidden::Hidden;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, GRANULE, Lists};
 use crate::state::StateMap;
@@ -85,6 +86,8 @@ pub struct Zone<B> {
     pub(crate) claim: Claim,
     /// Tick of the last free in each huge block; 0: none of its free pages is resident.
     pub(crate) freed_at: Meta<AtomicU32>,
+    /// The huge blocks to which something resident came back since they were last hidden.
+    pub(crate) used: Bits,
     /// The CPU that last freed something into the buddy: a hint where it will be used.
     pub(crate) freed_on: AtomicU32,
     /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
@@ -99,12 +102,15 @@ pub struct Zone<B> {
     guess: Choice,
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
     pub(crate) measured: AtomicPtr<Choice>,
+    /// What no child of a fork gets.
+    pub(crate) hidden: Hidden,
     /// Forks so far, times [`FORK`], plus how many are under way.
     pub(crate) forks: AtomicU32,
-    /// Whether any page was ever marked foreign.
+    /// Not 0 in the child of a fork that has not looked at what it inherited.
+    pub(crate) inherited: AtomicU32,
+    /// Whether any page was ever marked foreign. Then no block comes to hand, as there it is
+    /// not asked for its pages' states.
     pub(crate) foreign: AtomicU32,
-    /// Whether blocks come to hand: with scrubd, until a page is foreign.
-    pub(crate) reach: Reach,
     /// The most pages that were out of the buddy when memory was last needed.
     pub(crate) peak: AtomicU32,
     /// Pages handed out absent, since the zone began.
@@ -160,6 +166,7 @@ impl<B: Backing> Zone<B> {
             cpus: Meta::new(thread::cpu_count()).map_err(ZoneError::Records)?,
             claim: Claim::new(),
             freed_at: Meta::new((pages / HUGE_PAGES) as usize).map_err(ZoneError::Records)?,
+            used: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             freed_on: AtomicU32::new(0),
             hungry: [const { AtomicU32::new(0) }; CLASSES],
             clock: Clock::new(now_ns),
@@ -169,9 +176,10 @@ impl<B: Backing> Zone<B> {
             tuning: Tuning::new(config),
             guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only)),
             measured: AtomicPtr::new(std::ptr::null_mut()),
+            hidden: Hidden::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             forks: AtomicU32::new(0),
+            inherited: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
-            reach: Reach::new(),
             peak: AtomicU32::new(0),
             faulted: AtomicU64::new(0),
             in_small: AtomicU64::new(in_small),

@@ -107,6 +107,8 @@ pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(
             "jmp 6f",
             ".popsection",
 
+            "cmp dword ptr [{row} + {shut}], 0",
+            "jne {refused}",
             "6:",
             "lea {cpu}, [rip + 2b]",
             "mov qword ptr fs:[{area} + {rseq_cs}], {cpu}",
@@ -131,6 +133,7 @@ pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(
             cpu_id = const CPU_ID,
             base = const R::CPUS + Meta::<C>::BASE_AT,
             n = const R::CPUS + Meta::<C>::N_AT,
+            shut = const R::SHUT,
             gate = const R::GATE,
             most = const MOST,
             stride = const size_of::<C>(),

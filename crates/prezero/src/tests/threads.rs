@@ -97,7 +97,7 @@ fn work(zone: &Zone<Anonymous>, tag: u8, seed: u32) {
 fn hammered(knobs: impl FnOnce(&mut Config)) -> Zone<Anonymous> {
     let backing = Anonymous::reserve(HUGE_BLOCKS * HUGE).unwrap();
     let zone = Zone::with_clock(backing, &config(HUGE_BLOCKS, knobs), fast).unwrap();
-    zone.reach.open();
+    prezero_sys::hand::enable();
     zone.daemon.open_gate();
     zone
 }

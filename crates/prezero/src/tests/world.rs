@@ -34,7 +34,7 @@ impl World {
         let config = config(huge, knobs);
         let zone = Zone::with_clock(Fake::new(huge * HUGE), &config, now).unwrap();
         // Where there are none (its own tests insist), all goes by the lists.
-        zone.reach.open();
+        prezero_sys::hand::enable();
         zone.daemon.open_gate();
         let scrubber = Scrubber::new(FakeHost::with_rseq(), zone.cpus.len(), zone.clock.now_ns());
         World { zone, scrubber }
