@@ -14,7 +14,12 @@ append="${GUEST_APPEND:-}${run:+ run=$run}"
 
 case $kind in
 um)
-    # Its memory is a file in TMPDIR.
+    # Its memory is a file in TMPDIR, or else in /dev/shm, which in a container may be too small or
+    # not let anybody execute what is there.
+    if [ -z "${TMPDIR:-}" ] && { grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts ||
+        [ "$(df -Pm /dev/shm | awk 'END { print $4 }')" -lt "${GUEST_MEM:-512}" ]; }; then
+        export TMPDIR=/tmp
+    fi
     command=("$kernel" "mem=${GUEST_MEM:-512}M" "initrd=$initrd" con=null con0=fd:0,fd:1
         console=tty0 quiet rdinit=/init)
     # shellcheck disable=SC2206 # words
