@@ -10,7 +10,15 @@ use prezerod::settings::Settings;
 
 /// Keeps zeroed, populated huge pages ready, and leases them to programs that start.
 #[derive(Parser)]
-#[command(name = "prezerod", version, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "prezerod",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n\
+    prezerod &                                    for yourself: no root, no configuration\n\
+    prezerod --check /etc/prezero/prezerod.toml   is it good?\n\
+    prezerod --config /etc/prezero/prezerod.toml  as the service does"
+)]
 struct Command {
     /// Configuration, TOML; without it the invoking user is served.
     #[arg(long, value_name = "FILE")]
