@@ -66,9 +66,6 @@ enum Action {
 impl Ctl {
     /// Asks and prints.
     pub fn run(&self) -> Result<()> {
-        // Whoever reads what is printed may have seen enough.
-        // SAFETY: sets what is done by default; this command writes to nobody else.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let panel = open(self.pid)?;
         let ask = |request: &str| {
             panel.ask(request, PATIENCE).with_context(|| format!("{}: {request}", self.pid))

@@ -59,14 +59,35 @@ enum Command {
     Generate(generate::Generate),
 }
 
+/// `claim` by itself: a program's start waits for it, and all of [`Command`] takes longer to build.
+#[derive(Parser)]
+#[command(name = "prezero", version)]
+enum Alone {
+    /// Run a program with zeroed, populated huge pages leased from prezerod.
+    Claim(claim::Claim),
+}
+
+/// The command line.
+fn parsed() -> Result<Command, clap::Error> {
+    if std::env::args_os().nth(1).is_some_and(|name| name == "claim") {
+        return Alone::try_parse().map(|Alone::Claim(claim)| Command::Claim(claim));
+    }
+    Command::try_parse()
+}
+
 /// Exit status of a mistake in the command line, as most commands have it.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let command = match Command::try_parse() {
+    let command = match parsed() {
         Ok(command) => command,
         Err(error) => return refuse(&error),
     };
+    if matches!(command, Command::Stock(_) | Command::Top(_) | Command::Ctl(_) | Command::Engines) {
+        // Whoever reads what these print may have seen enough: that ends them in silence.
+        // SAFETY: sets what is done by default; they write to no other pipe.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
     match command {
         Command::Run(run) => {
             let failure = run.exec();

@@ -199,7 +199,7 @@ pub static KNOBS: [Knob; 12] = [
         name: "stats",
         variable: "PREZERO_STATS",
         value: "FILE|-|summary|off",
-        help: "Where the statistics go at exit; -: all on stderr; summary: one line there [summary]",
+        help: "Where statistics go at exit; -: all on stderr; summary: a line; %p in FILE: pid [summary]",
         set: |c, v, _| {
             c.stats = match v {
                 "summary" => StatsSink::Summary,
