@@ -29,9 +29,9 @@ saved
 cli debug populate $keys key 2000
 cli debug populate 300 large 300000
 # The load goes to a database of its own; its keys are random.
-for bytes in 100 100000; do
-    redis-benchmark -s "$socket" --dbnum 1 -q -n $((requests / (bytes / 20000 + 1))) -r 500 -d $bytes -c 20 -P 4 \
-        -t set,get,lpush,lrange_100 >bench 2>&1 &
+for bytes in 100 70000; do
+    redis-benchmark -s "$socket" --dbnum 1 -q -n $((requests / (bytes / 10000 + 1))) -r 500 -d $bytes -c 20 -P 4 \
+        -t set,get,lpush,lpop >bench 2>&1 &
     bench=$!
     cli bgsave >/dev/null
     saved
