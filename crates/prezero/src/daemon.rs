@@ -63,6 +63,9 @@ const IDLE_MOST: u32 = 2048;
 const PARK_NS: u64 = 100_000_000;
 /// A parked scrubd that still holds idle memory looks for pressure and decay, ns.
 const WATCH_NS: u64 = 250_000_000;
+/// What has been idle for so long is left out of core dumps, ns. Longer than any pause that a
+/// program makes at work: to take it costs 3 us more then.
+const HIDE_NS: u64 = 1_000_000_000;
 /// scrubd was kept from its CPU if a step took this much longer than its CPU time, ns.
 const DISTURBED_NS: u64 = 200_000;
 /// A nap that ended this much late ended behind somebody else's work, ns.
@@ -119,12 +122,9 @@ impl Daemon {
         }
     }
 
-    /// The word that says whether scrubd looks after what lies in hands: while it is
-    /// [`DOZING`] or less.
-    #[inline]
-    pub(crate) fn gate(&self) -> &AtomicU32 {
-        &self.word
-    }
+    /// Where the word lies that says whether scrubd looks after what is in hands: while it
+    /// is [`DOZING`] or less.
+    pub(crate) const GATE: usize = std::mem::offset_of!(Daemon, word);
 
     /// Opens the gate of the hands for a test, which is its own scrubd.
     #[cfg(test)]
@@ -162,6 +162,10 @@ impl Daemon {
 
     #[allow(unsafe_code)]
     fn begin(&self) {
+        // Who calls may be the child of a vfork, and the thread would end with it.
+        if prezero_sys::hand::is_barred() {
+            return;
+        }
         let zone = self.zone.load(Acquire);
         if zone.is_null() || self.word.compare_exchange(UNBORN, AWAKE, AcqRel, Relaxed).is_err() {
             return;
@@ -177,7 +181,6 @@ impl Daemon {
     /// The child of a fork has no scrubd; it gets one when it needs one.
     pub(crate) fn after_fork_in_child(&self) {
         self.freed.store(0, Relaxed);
-        self.counters.reset();
         self.word.store(UNBORN, SeqCst);
     }
 }
@@ -197,6 +200,8 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     thread::name_current(c"scrubd");
+    zone.take_over();
+    prezero_sys::hand::enable();
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
     let topology = Topology::read(Path::new(Topology::ROOT));
     let desk = Desk::new(&zone.config, topology, zone.choice(), pressure.is_some());
@@ -233,7 +238,7 @@ fn measure<B: Backing>(
     topology: &Topology,
     choice: &'static mut Choice,
     host: &mut ThisThread,
-) {
+) -> &'static Choice {
     let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
     let scratch = scratch.filter(|scratch| {
         scratch.populate(0, clear::SCRATCH);
@@ -269,7 +274,8 @@ fn measure<B: Backing>(
             unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
         *choice = choice.with_border(border);
     }
-    zone.measured.store(choice, SeqCst);
+    zone.use_choice(choice);
+    choice
 }
 
 struct Scrubd<B: 'static> {
@@ -302,6 +308,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mut nap = NAP_MIN_NS;
         let mut frees = 0;
         let mut quiet_since = self.zone.clock.now_ns();
+        let mut hidden = false;
         let mut worked = quiet_since;
         loop {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
@@ -323,6 +330,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             if step != Step::Nothing || now_frees != frees {
                 quiet_since = ended.0;
                 frees = now_frees;
+                hidden = false;
             }
             if step == Step::Nap {
                 nap = NAP_MIN_NS;
@@ -343,6 +351,10 @@ impl<B: Backing + 'static> Scrubd<B> {
             if let Step::Paced(wait) = step {
                 self.sleep(AWAKE, Some(wait.min(NAP_LAZY_NS)));
                 continue;
+            }
+            if ended.0 - quiet_since >= HIDE_NS && !hidden && self.mood == Mood::Normal {
+                self.zone.hide_from_dumps();
+                hidden = true;
             }
             if ended.0 - quiet_since >= PARK_NS {
                 self.park();
@@ -440,7 +452,6 @@ struct ThisThread {
 
 impl ThisThread {
     fn new(cpus: usize) -> ThisThread {
-        prezero_sys::hand::enable();
         // Without the membarrier nobody could revoke a piece: then claim no such thing.
         let rseq = if rseq::membarrier_register() { Rseq::of_current_thread() } else { None };
         let shunned = vec![(0, 0); cpus].into_boxed_slice();

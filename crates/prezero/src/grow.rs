@@ -55,6 +55,10 @@ impl<B: Backing> Zone<B> {
         }
         let tally = self.states.tally(behind, more);
         self.stock.sub(tally);
+        if !self.show(behind, more) {
+            self.return_to_buddy(behind, more);
+            return Grown::No;
+        }
         self.count_plain(behind, more, tally);
         *block = Block::new(first, pages);
         Grown::Yes
@@ -73,6 +77,10 @@ impl<B: Backing> Zone<B> {
         };
         let tally = self.states.tally(first, pages);
         self.stock.sub(tally);
+        if !self.show(first, pages) {
+            self.return_to_buddy(first, pages);
+            return None;
+        }
         self.cpu().counters.bump(Counter::PlainRequests);
         self.count_plain(first, pages, tally);
         Some(Block::new(first, pages))

@@ -24,7 +24,7 @@ const HOT_NS: u64 = 1_000_000;
 /// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
 /// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
 /// looks older than it is would be taken for one that nobody will ask for soon.
-const CLOCKED_PAGES: u32 = 128;
+pub(crate) const CLOCKED_PAGES: u32 = 128;
 
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
 /// hit saves is measured: two looks at the clock, 50 ns, against 20 us at least.
@@ -81,7 +81,7 @@ impl<B: Backing> Zone<B> {
             && let Some(size) = HandSize::holding(pages as usize * PAGE)
             && let Some(block) = self.take_in_hand(size)
         {
-            return Some(block.into());
+            return Some(self.out_of_hand(block));
         }
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
