@@ -116,7 +116,8 @@ impl Fake {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
-        let [populates, releases, replaces, residencies, hides, shows] = [(); 6].map(|()| Call::default());
+        let [populates, releases, replaces, residencies, hides, shows] =
+            [(); 6].map(|()| Call::default());
         let huge = Mutex::default();
         let hidden = (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect();
         Fake {
