@@ -6,7 +6,9 @@
         memory = lease.map()          # an mmap of zeroes that are already there
         memory[:5] = b"hello"
 
-Sizes are bytes, times seconds. The frames are those of crates/prezerod/PROTOCOL.md.
+Sizes are bytes, times seconds. A refusal is an exception that says why and what would help: Refused
+(no), NotNow (when). Besides leases a Client has reserve, redeem, cancel, available, stock and metrics.
+The frames are those of crates/prezerod/PROTOCOL.md.
 """
 
 import array
@@ -109,7 +111,9 @@ class Client:
             self._socket.connect(path or socket_path())
         except OSError as error:
             self._socket.close()
-            raise OSError(error.errno, f"{path or socket_path()}: {error.strerror}; does prezerod run?") from None
+            denied = isinstance(error, PermissionError)
+            mend = "this user may not connect; see socket-mode in prezerod(8)" if denied else "does prezerod run?"
+            raise OSError(error.errno, f"{path or socket_path()}: {error.strerror}; {mend}") from None
 
     def lease(self, size, page=HUGE, node=ANY_NODE, wait=0.0):
         """Leases `size` bytes, waiting for at most `wait` seconds."""

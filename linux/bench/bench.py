@@ -3,15 +3,18 @@
 
 User-mode Linux runs the allocator natively, one kernel a process: each round boots every arm once,
 in shuffled order, and each boot runs every case REPEATS times. The figure of a case is the median
-over all boots; the spread is the quartiles over boots. Nothing is compared across rounds.
+over all boots. Nothing is compared across rounds.
 
 Arms:
-  plain   the unpatched kernel. Its `back` cases clear as 6.12's huge-page fault does.
-  stock   the patched kernel; the working set is free and zero before each run.
+  plain   the unpatched kernel. Its allocator clears forward; its `back` cases clear as 6.12's
+          huge-page fault does, its `chunk` cases as the series' first patch alone would.
+  stock   the patched kernel; before each run kscrubd cleared all that is free.
   never   the patched kernel as it comes: nothing is tracked, nothing is scrubbed.
   bare    the patched kernel tracks the zero state, but nothing is zero: what tracking costs.
+  scrub   the patched kernel: kscrubd's rate beside bare loops over the same memory.
 """
 import argparse
+import fnmatch
 import json
 import os
 import platform
@@ -28,40 +31,44 @@ SET_MB, EVICT_MB = 256, 640
 GUEST_MB = 1600  # working set, what is read to evict it, and room for kscrubd to leave alone
 REPEATS = 3
 
-COLD = [f"cold:{order}:{clear}:{touch}"
-        for order in (0, 4, 9, 10)
-        for clear, touch in (("zero", "none"), ("zero", "page"), ("zero", "line"))]
-BACK = [f"cold:{order}:back:{touch}" for order in (9, 10) for touch in ("none", "page", "line")]
+TOUCHES = ("none", "page", "line")
+COLD = [f"cold:{order}:zero:{touch}" for order in (0, 4, 9, 10) for touch in TOUCHES]
+OTHER_WAYS = [f"cold:{order}:{way}:{touch}"
+              for order in (9, 10) for way in ("back", "chunk") for touch in TOUCHES]
 PAIRS = [f"pair:{order}:{clear}:none" for order in (0, 4, 9) for clear in ("none", "zero")]
-COLD_DIRTY = [f"cold:{order}:none:none" for order in (0, 4, 9)]
+COLD_NONE = [f"cold:{order}:{clear}:none" for order in (0, 4, 9, 10) for clear in ("none", "zero")]
 
-COLD_NONE = [case for case in COLD if case.endswith(":none")]
-
-# Name: kernel, its arguments, cases.
+# Name: kernel, its arguments, the guest's test, cases.
 ARMS = {
-    "plain": ("um-plain", "", COLD + BACK + COLD_DIRTY + PAIRS),
-    "stock": ("um", "prezero=on", COLD),
-    "never": ("um", "", COLD_NONE + COLD_DIRTY + PAIRS),
-    "bare": ("um", "prezero=on", COLD_NONE + COLD_DIRTY + PAIRS),
+    "plain": ("um-plain", "", "bench", [*dict.fromkeys(COLD + OTHER_WAYS + COLD_NONE)] + PAIRS),
+    "stock": ("um", "prezero=on", "bench", COLD),
+    "never": ("um", "", "bench", COLD_NONE + PAIRS),
+    "bare": ("um", "prezero=on", "bench", COLD_NONE + PAIRS),
+    "scrub": ("um", "", "scrub", []),
 }
+CASES_A_BOOT = 24  # the guest's command line is bounded
 
-# What the series has to reach, as (title, case, arm, case of `plain` that it is held against,
-# bound on plain/arm, upper or lower).
+# What the series has to reach: (title, arm, case, case of `plain` that it is held against, lower
+# bound on plain/arm).
 GOALS = [
-    ("order 4 from stock", "cold:4:zero:none", "stock", "cold:4:zero:none", 20),
-    ("order 9 from stock", "cold:9:zero:none", "stock", "cold:9:zero:none", 400),
-    ("order 10 from stock", "cold:10:zero:none", "stock", "cold:10:zero:none", 800),
-    ("order 9, one write a page", "cold:9:zero:page", "stock", "cold:9:zero:page", 5),
-    ("order 9, every line written", "cold:9:zero:line", "stock", "cold:9:zero:line", 1.0),
-    ("order 9, page, against backward", "cold:9:zero:page", "stock", "cold:9:back:page", 5),
-    ("order 9, line, against backward", "cold:9:zero:line", "stock", "cold:9:back:line", 1.0),
-    ("order 10, every line written", "cold:10:zero:line", "stock", "cold:10:zero:line", 1.0),
-    ("order 0 cold from stock, against hot clearing", "cold:0:zero:none", "stock",
-     "pair:0:zero:none", 1.0),
-    ("order 0, every line written", "cold:0:zero:line", "stock", "cold:0:zero:line", 1.0),
+    (f"order {order} from stock", "stock", f"cold:{order}:zero:none", f"cold:{order}:zero:none", bound)
+    for order, bound in ((4, 20), (9, 400), (10, 800))
 ] + [
-    (f"never: {case}", case, "never", case, 0.99) for case in PAIRS
+    (f"order {order}, {what}, unpatched {how}", "stock", f"cold:{order}:zero:{touch}",
+     f"cold:{order}:{way}:{touch}", bound)
+    for touch, what, orders, bound in (("page", "one write a page", (9,), 5),
+                                       ("line", "every line written", (9, 10), 1.0))
+    for order in orders
+    for way, how in (("zero", "forward"), ("chunk", "with the first patch"), ("back", "backward"))
+] + [
+    (f"order {order}, every line written", "stock", f"cold:{order}:zero:line", f"cold:{order}:zero:line", 1.0)
+    for order in (0, 4)
+] + [
+    ("order 0 from stock, against hot clearing", "stock", "cold:0:zero:none", "pair:0:zero:none", 1.0),
+] + [
+    (f"never, {case}", "never", case, case, 0.99) for case in PAIRS
 ]
+SCRUB_RATE = 0.85  # of the better bare loop
 
 
 def backing():
@@ -75,25 +82,75 @@ def backing():
     return Path("/dev/shm"), "tmpfs, /dev/shm", False
 
 
-def boot(build, kernel, append, arm, cases, directory):
-    """One guest's life; yields (case, ns, bad, hits, misses)."""
-    # The command line is bounded: cases go in groups, each its own boot.
-    for start in range(0, len(cases), 24):
-        group = cases[start:start + 24]
-        run = ",".join(["bench", arm, str(REPEATS)] + group)
-        env = dict(os.environ, TMPDIR=str(directory), GUEST_MEM=str(GUEST_MB), GUEST_TIMEOUT="180",
-                   GUEST_APPEND=append)
-        done = subprocess.run([str(HERE.parent / "scripts/guest.sh"), "um",
-                               str(build / kernel / "linux"), str(build / f"{kernel}-bench.gz"), run],
-                              env=env, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"bench.py: {kernel} {arm}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
-        for line in done.stdout.splitlines():
+def guest(build, kernel, append, run, directory):
+    """The lines that a guest prints."""
+    env = dict(os.environ, TMPDIR=str(directory), GUEST_MEM=str(GUEST_MB), GUEST_APPEND=append)
+    done = subprocess.run([str(HERE.parent / "scripts/guest.sh"), "um", str(build / kernel / "linux"),
+                           str(build / f"{kernel}-bench.gz"), ",".join(run)],
+                          env=env, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"bench.py: {kernel}: {run[0]}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
+    return done.stdout.splitlines()
+
+
+def boot(options, arm, directory):
+    """One round of an arm; yields (case, ns, blocks, hits, misses)."""
+    kernel, append, test, cases = ARMS[arm]
+    cases = [case for case in cases if fnmatch.fnmatch(case, options.cases)]
+    if test == "scrub":
+        for line in guest(options.build, kernel, append, ["scrub", str(REPEATS)], directory):
+            if match := re.fullmatch(r"SCRUB (\w+) (\d+) (\d+) \d+", line):
+                yield match[1], int(match[2]) / 1000, int(match[3]), 0, 0
+        return
+    for start in range(0, len(cases), CASES_A_BOOT):
+        group = cases[start:start + CASES_A_BOOT]
+        for line in guest(options.build, kernel, append, ["bench", arm, str(REPEATS), *group], directory):
             if match := re.fullmatch(r"BENCH \w+ (\S+) (\d+) (\d+) (\d+) (-?\d+) (-?\d+)", line):
                 case, ps, blocks, bad, hits, misses = match.groups()
                 if int(bad):
                     sys.exit(f"bench.py: {kernel} {arm} {case}: {bad} blocks of {blocks} NOT ZERO")
                 yield case, int(ps) / 1000, int(blocks), int(hits), int(misses)
+
+
+def scrub_step(build):
+    """The pages of kscrubd's bounded step, from the source that was built."""
+    source = (build / "patched/mm/prezero_scrub.c").read_text()
+    return int(re.search(r"^#define SCRUB_STEP\s+(\d+)", source, re.M)[1])
+
+
+def measure(options, arms, directory):
+    """All rounds: medians by (arm, case), one a boot, and what became of the stock."""
+    runs, stock = {}, {}
+    for number in range(options.boots):
+        for arm in random.sample(arms, len(arms)):
+            seen = {}
+            for case, ns, blocks, hits, misses in boot(options, arm, directory):
+                seen.setdefault(case, []).append(ns)
+                if arm == "stock":
+                    old = stock.get(case, (0, 0, 0))
+                    stock[case] = (old[0] + hits, old[1] + misses, old[2] + blocks)
+            for case, values in seen.items():
+                runs.setdefault((arm, case), []).append(statistics.median(values))
+        print(f"round {number + 1} of {options.boots}", file=sys.stderr)
+    return runs, stock
+
+
+def held_against(middle, step):
+    """What was asked and what was reached."""
+    goals = []
+    for title, arm, case, against, bound in GOALS:
+        if (arm, case) in middle and ("plain", against) in middle:
+            goals.append((title, middle["plain", against] / middle[arm, case], bound))
+    if ("scrub", "kscrubd") in middle:
+        best = min(middle["scrub", "bare"], middle["scrub", "barecold"])
+        goals.append(("kscrubd's rate, of the bare loop's", best / middle["scrub", "kscrubd"], SCRUB_RATE))
+        took = middle["scrub", "kscrubd"]
+        print(f"kscrubd clears {4096 / took:.2f} GB/s, the bare loops {4096 / middle['scrub', 'bare']:.2f} "
+              f"(clear_page) and {4096 / middle['scrub', 'barecold']:.2f} (clear_pages_cold); "
+              f"its bounded step of {step} pages takes {took * step / 1000:.1f} us\n")
+    for title, ratio, bound in goals:
+        print(f"{'ok  ' if ratio >= bound else 'MISS'} {title}: {ratio:.3g}x (asked {bound}x)")
+    return [dict(goal=title, ratio=ratio, asked=bound, reached=ratio >= bound) for title, ratio, bound in goals]
 
 
 def main():
@@ -102,48 +159,31 @@ def main():
     parser.add_argument("--boots", type=int, default=7, help="boots of each arm")
     parser.add_argument("--json", type=Path, help="where all figures go")
     parser.add_argument("--arms", default=",".join(ARMS), help="which of them")
+    parser.add_argument("--cases", default="*", help="a glob: which cases")
     options = parser.parse_args()
-    arms = {name: ARMS[name] for name in options.arms.split(",")}
+    arms = options.arms.split(",")
 
     directory, how, mounted = backing()
-    runs = {}  # (arm, case) -> one median a boot
-    stock = {}  # case -> (hits, misses, blocks)
     try:
-        for number in range(options.boots):
-            for arm in random.sample(sorted(arms), len(arms)):
-                kernel, append, cases = arms[arm]
-                seen = {}
-                for case, ns, blocks, hits, misses in boot(options.build, kernel, append, arm, cases, directory):
-                    seen.setdefault(case, []).append(ns)
-                    if arm == "stock":
-                        old = stock.get(case, (0, 0, 0))
-                        stock[case] = (old[0] + hits, old[1] + misses, old[2] + blocks)
-                for case, values in seen.items():
-                    runs.setdefault((arm, case), []).append(statistics.median(values))
-            print(f"round {number + 1} of {options.boots}", file=sys.stderr)
+        runs, stock = measure(options, arms, directory)
     finally:
         if mounted:
             subprocess.run(["umount", str(directory)], check=True)
             directory.rmdir()
 
     middle = {key: statistics.median(values) for key, values in runs.items()}
+    arms = [arm for arm in arms if ARMS[arm][2] == "bench"]
     table = [("case", *arms)]
-    for case in dict.fromkeys(case for _, case in runs):
+    for case in dict.fromkeys(case for arm, case in runs if arm in arms):
         table.append((case, *(f"{middle[arm, case]:,.1f}" if (arm, case) in middle else "" for arm in arms)))
     print(f"\nnanoseconds a block, medians of {options.boots} boots x {REPEATS}; {SET_MB} MiB working set; "
-          f"memory: {how}; {platform.processor() or platform.machine()} {cpu()}\n")
+          f"memory: {how}; {cpu()}\n")
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     for row in table:
         print("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))))
 
     print()
-    goals = []
-    for title, case, arm, against, bound in GOALS:
-        if (arm, case) not in middle or ("plain", against) not in middle:
-            continue
-        ratio = middle["plain", against] / middle[arm, case]
-        goals.append(dict(goal=title, ratio=ratio, asked=bound, reached=ratio >= bound))
-        print(f"{'ok  ' if ratio >= bound else 'MISS'} {title}: {ratio:.3g}x (asked {bound}x)")
+    goals = held_against(middle, scrub_step(options.build))
     for case, (hits, misses, blocks) in stock.items():
         if misses * 50 > hits:
             print(f"note: {case}: {hits} pages were hits and {misses} misses: no full stock")
@@ -153,7 +193,8 @@ def main():
             cpu=cpu(), host=platform.release(), memory=how, set_mb=SET_MB, evict_mb=EVICT_MB,
             boots=options.boots, repeats=REPEATS, goals=goals,
             cases=[dict(arm=arm, case=case, ns=middle[arm, case], boots=values,
-                        **(dict(zip(("hits", "misses", "blocks"), stock[case])) if arm == "stock" else {}))
+                        **(dict(zip(("hits", "misses", "blocks"), stock[case])) if case in stock and arm == "stock"
+                           else {}))
                    for (arm, case), values in runs.items()]), indent=1) + "\n")
 
 

@@ -2,13 +2,13 @@
 # guest.sh um|x86 KERNEL INITRD [NAME[,ARG...]]: boots a guest, and runs /tests/NAME in it.
 #
 # With NAME: its output, and its exit status as ours; 124 when the guest does not end within
-# GUEST_TIMEOUT seconds (300), 70 when it ends without saying how. Without NAME: a shell.
-# GUEST_MEM (megabytes; 512 in user mode, 2048 in QEMU), GUEST_CPUS (QEMU: 2), GUEST_THREADS (QEMU: single for
-# -icount), GUEST_APPEND (kernel
+# GUEST_TIMEOUT seconds (1200), 70 when it ends without saying how. Without NAME: a shell.
+# GUEST_MEM (megabytes; 512 in user mode, 2048 in QEMU), GUEST_CPUS (QEMU: 2), GUEST_ACCEL (QEMU:
+# "kvm"; software emulation), GUEST_THREADS (QEMU: "single" for -icount), GUEST_APPEND (kernel
 # arguments) and GUEST_QEMU (QEMU arguments) say how the guest looks.
 set -uo pipefail
 kind=$1 kernel=$2 initrd=$3 run=${4:-}
-limit=${GUEST_TIMEOUT:-300}
+limit=${GUEST_TIMEOUT:-1200}
 append="${GUEST_APPEND:-}${run:+ run=$run}"
 [ -z "$run" ] || append="panic=-1 $append"
 
@@ -21,7 +21,7 @@ um)
     command+=($append)
     ;;
 x86)
-    command=(qemu-system-x86_64 -accel tcg,thread=${GUEST_THREADS:-multi} -cpu max -m "${GUEST_MEM:-2048}"
+    command=(qemu-system-x86_64 -accel "${GUEST_ACCEL:-tcg,thread=${GUEST_THREADS:-multi}}" -cpu max -m "${GUEST_MEM:-2048}"
         -smp "${GUEST_CPUS:-2}" -nographic -no-reboot -nodefaults -serial mon:stdio
         -kernel "$kernel" -initrd "$initrd"
         -append "console=ttyS0 quiet rdinit=/init $append")

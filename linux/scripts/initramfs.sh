@@ -1,5 +1,6 @@
 #!/bin/bash
-# initramfs.sh [--overlay] GEN_INIT_CPIO OUT ITEM...: the guest's root: busybox, ./init, and ITEMs.
+# initramfs.sh [--overlay] GEN_INIT_CPIO OUT [--directory NAME] ITEM...: the guest's root: busybox,
+# ./init, the directory NAME, and ITEMs.
 #
 # With --overlay only the ITEMs, for a second archive behind the first (the kernel unpacks both).
 # An ITEM is PATH=FILE (FILE appears as /PATH). The kernel's own gen_init_cpio makes device nodes
@@ -9,6 +10,8 @@ overlay=
 [ "$1" != --overlay ] || { overlay=1; shift; }
 generator=$1 out=$2
 shift 2
+directory=
+[ "${1:-}" != --directory ] || { directory=$2; shift 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
 list=$(mktemp)
 trap 'rm -f "$list" "$out.part"' EXIT
@@ -28,6 +31,7 @@ base() {
 
 {
     [ -n "$overlay" ] || base
+    [ -z "$directory" ] || echo "dir /$directory 0755 0 0"
     for item; do
         echo "file /${item%%=*} ${item#*=} 0755 0 0"
     done

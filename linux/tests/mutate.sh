@@ -52,8 +52,8 @@ mutate "merge: a dirty page that enters the free lists keeps an old bit" kunit \
     mm/prezero.c 's/if (nr_zeroed && !keep) {/if (nr_zeroed \&\& !keep \&\& false) {/'
 mutate "merge: a block of which a part is zero counts as zero" kunit \
     mm/page_alloc.c 's/if (nr_zeroed == nr_pages) {/if (nr_zeroed) {/'
-mutate "write: an allocated page keeps its tag, and is freed with it" kunit \
-    mm/page_alloc.c '/nr_zeroed = prezero_tag(page);/{n;s/^\tset_page_private(page, 0);//}'
+mutate "write: what a page's owner left in it passes for the allocator's tag" kunit \
+    mm/page_alloc.c 's/^\tpage->private = 0;$//'
 mutate "clearing: no barrier after non-temporal stores" barrier \
     arch/x86/lib/clear_pages_cold_64.c '/sfence/d'
 

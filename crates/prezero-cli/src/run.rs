@@ -42,6 +42,7 @@ fn sanitizer_options(given: Option<OsString>) -> OsString {
 /// The command line of `prezero run`.
 #[derive(Args)]
 #[command(after_help = "Example: prezero run --scrub-rate 2G -- python3 script.py\n\
+    Each option is a variable too: --scrub-rate is PREZERO_SCRUB_RATE. \
     PREZERO_LIB names the library when it is not beside the command. \
     Exit status: the program's own; 125 prezero failed, 126 PROGRAM cannot run, 127 no such PROGRAM.")]
 pub struct Run {
@@ -61,7 +62,7 @@ impl Args for GivenKnobs {
             Arg::new(knob.name)
                 .long(knob.name)
                 .env(knob.variable)
-                .hide_env_values(true)
+                .hide_env(true)
                 .value_name(knob.value)
                 .allow_negative_numbers(true)
                 .help(knob.help)

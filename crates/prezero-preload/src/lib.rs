@@ -36,7 +36,7 @@ use std::ptr::{self, NonNull};
 
 use prezero_core::{Order, PAGE, Use};
 
-use crate::heap::{Heap, Resized, Stray};
+use crate::heap::{Heap, Inside, Refused, Resized, Stray};
 use crate::message::Line;
 use crate::process::Errno;
 
@@ -125,8 +125,11 @@ unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
     match process::owner_of(ptr) {
-        Some((heap, inside)) if heap.put_in_hand(inside) => {}
-        Some((heap, _)) => release(heap, ptr),
+        Some((heap, inside)) => {
+            if let Err(refused) = heap.put_in_hand(inside) {
+                release_refused(heap, inside, refused, ptr);
+            }
+        }
         None if arena::contains(ptr) => {}
         // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
         None => unsafe { next::free(ptr) },
@@ -302,7 +305,16 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
     }
 }
 
-/// Frees a block of the zone that did not fit into the hand.
+/// Frees a block of the zone that is not a small one for the hand. Not inlined, so that
+/// `free` of a small one saves no register.
+#[inline(never)]
+fn release_refused(heap: &Heap, inside: Inside, refused: Refused, ptr: *mut c_void) {
+    if !heap.retry_in_hand(inside, refused) {
+        release(heap, ptr);
+    }
+}
+
+/// Frees a block of the zone that no hand takes.
 #[inline(never)]
 fn release(heap: &Heap, ptr: *mut c_void) {
     let errno = Errno::save();

@@ -100,7 +100,7 @@ pub fn owner_of(ptr: *const c_void) -> Option<(&'static Heap, Inside)> {
     let bytes = HOT.bytes.load(Ordering::Acquire);
     let offset = ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed));
     // SAFETY: as in `owner`; and what `Inside` says was just checked.
-    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(offset)) })
+    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(ptr.addr(), offset)) })
 }
 
 /// The heap, if there is one already and it may have a block of `bytes` in hand.

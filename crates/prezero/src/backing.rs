@@ -15,8 +15,8 @@ use crate::page::{HUGE, PAGE};
 /// # Safety
 /// `base()..base()+len()` stays mapped, readable and writable for the life of the value,
 /// nobody else uses it, and `base()` is aligned to the largest order that the zone is to
-/// align blocks to. After `release` or `replace` the range reads as zero, as it does
-/// before it is first touched.
+/// align blocks to, 64 KiB at least. After `release` or `replace` the range reads as zero,
+/// as it does before it is first touched.
 pub unsafe trait Backing: Send + Sync {
     /// Where it begins.
     fn base(&self) -> NonNull<u8>;
@@ -188,6 +188,12 @@ impl<B: Backing> Memory<B> {
     /// The backing, for calls that change no content.
     pub(crate) fn backing(&self) -> &B {
         &self.backing
+    }
+
+    /// Address of the first byte.
+    #[inline]
+    pub(crate) fn base(&self) -> usize {
+        self.base
     }
 
     /// Bytes from the base to `ptr`, if it lies inside.

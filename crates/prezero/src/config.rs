@@ -38,6 +38,8 @@ pub struct Config {
     /// Bytes of zeroes that may lie in the cache that the cores share; larger sets are
     /// cleared past it. `None`: a quarter of it.
     pub scrub_cache: Option<usize>,
+    /// Most bytes that scrubd makes zero ahead of requests. `None`: as demand has it.
+    pub stock: Option<usize>,
     /// How bytes are cleared.
     pub engine: EngineChoice,
     /// How much of what is marked zero gets checked before it is handed out.
@@ -118,6 +120,7 @@ impl Config {
             scrub_load: None,
             scrub_rate: None,
             scrub_cache: None,
+            stock: None,
             engine: EngineChoice::Auto,
             verify: Verify::Sample,
             decay: Duration::from_secs(10),
@@ -245,6 +248,7 @@ mod tests {
             ("PREZERO_SCRUB_LOAD", "nan", "or off"),
             ("PREZERO_SCRUB_RATE", "1M", "give 2M or more, or off"),
             ("PREZERO_SCRUB_CACHE", "most", "64K, 1.5G, 512MiB"),
+            ("PREZERO_STOCK", "-1", "64K, 1.5G, 512MiB"),
             ("PREZERO_ENGINE", "warp", "one that `prezero engines` lists"),
             ("PREZERO_VERIFY", "yes", "give off, sample or full"),
             ("PREZERO_ZERO_ON_FREE", "1", "give on or off"),
@@ -303,7 +307,8 @@ mod tests {
             "/[a-z \u{e9}/.]{0,200}".prop_map(|path| StatsSink::File(Text::new(&path).unwrap())),
         ];
         let on_free = prop_oneof![Just(OnFree::Keep), Just(OnFree::Clear)];
-        let limits = (proptest::option::of(HUGE..1 << 40), proptest::option::of(0usize..1 << 40));
+        let size = || proptest::option::of(0usize..1 << 40);
+        let limits = (proptest::option::of(HUGE..1 << 40), size(), size());
         let decay = (0u64..1_000_000_000, 0u32..1_000_000_000);
         let sizes = (1usize..=MAX_LIMIT / HUGE, 16usize..1 << 30);
         let scrub = (proptest::option::of(order()), order(), proptest::option::of(0f32..1e9));
@@ -311,7 +316,7 @@ mod tests {
             |(
                 (huge, pages),
                 (start, stop, load),
-                (rate, cache),
+                (rate, cache, stock),
                 engine,
                 verify,
                 (secs, nanos),
@@ -325,6 +330,7 @@ mod tests {
                 scrub_load: load,
                 scrub_rate: rate,
                 scrub_cache: cache,
+                stock,
                 engine,
                 verify,
                 decay: Duration::new(secs, nanos),

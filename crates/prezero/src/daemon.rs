@@ -133,12 +133,9 @@ impl Daemon {
         }
     }
 
-    /// The word that says whether scrubd looks after what lies in hands: while it is
-    /// [`DOZING`] or less.
-    #[inline]
-    pub(crate) fn gate(&self) -> &AtomicU32 {
-        &self.word
-    }
+    /// Where the word lies that says whether scrubd looks after what is in hands: while it
+    /// is [`DOZING`] or less.
+    pub(crate) const GATE: usize = std::mem::offset_of!(Daemon, word);
 
     /// Opens the gate of the hands for a test, which is its own scrubd.
     #[cfg(test)]
@@ -227,6 +224,7 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     thread::name_current(c"scrubd");
     zone.take_over();
+    prezero_sys::hand::enable();
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
     let topology = Topology::read(Path::new(Topology::ROOT));
     let desk = Desk::new(&zone.config, topology, zone.choice(), pressure.is_some());
@@ -267,7 +265,7 @@ fn measure<B: Backing>(
     topology: &Topology,
     choice: &'static mut Choice,
     host: &mut ThisThread,
-) {
+) -> &'static Choice {
     let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
     let scratch = scratch.filter(|scratch| {
         scratch.populate(0, clear::SCRATCH);
@@ -303,7 +301,8 @@ fn measure<B: Backing>(
             unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
         *choice = choice.with_border(border);
     }
-    zone.measured.store(choice, SeqCst);
+    zone.use_choice(choice);
+    choice
 }
 
 struct Scrubd<B: 'static> {
@@ -480,7 +479,6 @@ struct ThisThread {
 
 impl ThisThread {
     fn new(cpus: usize) -> ThisThread {
-        prezero_sys::hand::enable();
         // Without the membarrier nobody could revoke a piece: then claim no such thing.
         let rseq = if rseq::membarrier_register() { Rseq::of_current_thread() } else { None };
         let shunned = vec![(0, 0); cpus].into_boxed_slice();

@@ -25,7 +25,7 @@ const HOT_NS: u64 = 1_000_000;
 /// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
 /// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
 /// looks older than it is would be taken for one that nobody will ask for soon.
-const CLOCKED_PAGES: u32 = 128;
+pub(crate) const CLOCKED_PAGES: u32 = 128;
 
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
 /// hit saves is measured: two looks at the clock, 50 ns, against 20 us at least.
@@ -82,7 +82,7 @@ impl<B: Backing> Zone<B> {
             && let Some(size) = HandSize::holding(pages as usize * PAGE)
             && let Some(block) = self.take_in_hand(size)
         {
-            return Some(block.into());
+            return Some(self.out_of_hand(block));
         }
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
@@ -108,11 +108,13 @@ impl<B: Backing> Zone<B> {
         let cpu = self.cpu();
         let mut tally = self.settle(cpu, first, pages);
         let mut held = Held::Mixed;
-        if self.config.on_free == OnFree::Clear {
+        let clears = self.config.on_free == OnFree::Clear;
+        if clears {
             tally = self.clear_freed(cpu, first, pages, tally);
             held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
         }
-        if held == Held::Zero || !self.took_in_hand(first, pages) {
+        // What came out of a hand goes back there without passing here.
+        if clears || !self.took_in_hand(first, pages) {
             cpu.counters.bump(Counter::Frees);
             cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
             self.put_back(cpu, first, pages, held, tally);

@@ -98,6 +98,7 @@ counters! {
     }
     "scrubd" {
         ScrubbedBytes "scrubbed_bytes" Bytes "bytes that scrubd cleared";
+        BypassedBytes "bypassed_bytes" Bytes "of these, bytes written past the cache";
         ScrubCpuNs "scrub_cpu_ns" Nanoseconds "CPU time that clearing took in scrubd";
         PrefaultedBytes "prefaulted_bytes" Bytes "bytes that scrubd made resident before anyone touched them";
         PrefaultCpuNs "prefault_cpu_ns" Nanoseconds "CPU time that prefaulting took in scrubd";

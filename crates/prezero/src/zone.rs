@@ -22,11 +22,11 @@ use crate::demand::Demand;
 use crate::hand::Grip;
 use crate::hidden::Hidden;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
-use crate::quicklist::{self, CLASSES, Lists};
+use crate::quicklist::{self, CLASSES, GRANULE, Lists};
 use crate::state::StateMap;
 use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
-use crate::sync::{AtomicU32, Meta, Ordering::Acquire};
+use crate::sync::{AtomicU32, Meta, Ordering::Acquire, Ordering::SeqCst};
 use crate::trust::Trust;
 use crate::tuning::Tuning;
 
@@ -57,6 +57,10 @@ impl Cpu {
     }
 }
 
+/// What a hand can hold ends here (`prezero_sys::hand`); so do all addresses that Linux
+/// gives out unasked.
+const MOST_ADDRESS: usize = 1 << 48;
+
 /// Why a zone could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,6 +68,9 @@ pub enum ZoneError {
     /// The backing is smaller than a huge block, or not a whole number of them.
     #[error("the backing has {0} bytes: a zone needs a whole number of 2 MiB blocks, one at least")]
     Size(usize),
+    /// The backing does not begin at a multiple of 64 KiB, or lies where no hand can point.
+    #[error("the backing begins at {0:#x}: a zone begins at a multiple of 64 KiB below 2^48")]
+    Base(usize),
     /// No memory for page states, lists and counters.
     #[error("no memory for the zone's own records: {0}")]
     Records(Errno),
@@ -101,7 +108,8 @@ pub struct Zone<B> {
     pub(crate) forks: AtomicU32,
     /// Not 0 in the child of a fork that has not looked at what it inherited.
     pub(crate) inherited: AtomicU32,
-    /// Whether any page was ever marked foreign.
+    /// Whether any page was ever marked foreign. Then no block comes to hand, as there it is
+    /// not asked for its pages' states.
     pub(crate) foreign: AtomicU32,
     /// The most pages that were out of the buddy when memory was last needed.
     pub(crate) peak: AtomicU32,
@@ -138,6 +146,10 @@ impl<B: Backing> Zone<B> {
         let len = backing.len();
         if len < HUGE || !len.is_multiple_of(HUGE) || len > crate::config::MAX_LIMIT {
             return Err(ZoneError::Size(len));
+        }
+        let base = backing.base().as_ptr().addr();
+        if !base.is_multiple_of(GRANULE as usize * PAGE) || base + len > MOST_ADDRESS {
+            return Err(ZoneError::Base(base));
         }
         let pages = (len / PAGE) as u32;
         let engine = match config.engine {
@@ -234,6 +246,11 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn choice(&self) -> &Choice {
         // SAFETY: null, or a choice that scrubd leaked for good before it stored this.
         unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
+    }
+
+    /// Puts a choice in use that nobody will write again.
+    pub(crate) fn use_choice(&self, choice: &'static Choice) {
+        self.measured.store(std::ptr::from_ref(choice).cast_mut(), SeqCst);
     }
 
     /// What this CPU has of its own; a hint, the thread may be elsewhere by now.

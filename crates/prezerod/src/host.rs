@@ -53,6 +53,13 @@ impl Host {
         Pool { total: read("nr_hugepages"), free }
     }
 
+    /// Pages in the pools of all nodes.
+    pub fn pages(&self, page: Page) -> u64 {
+        let file =
+            format!("sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page.bytes() >> 10);
+        self.number(&file).unwrap_or(0)
+    }
+
     /// Whether transparent huge pages of shared memory can be made here.
     pub fn thp(&self) -> bool {
         let shmem = self.text("sys/kernel/mm/transparent_hugepage/shmem_enabled");

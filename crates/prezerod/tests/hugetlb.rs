@@ -8,25 +8,11 @@ mod common;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use common::{Daemon, PATIENCE, Reserved, ended, use_up, want, watch};
+use common::{Daemon, PATIENCE, Reserved, ended, free_pages, use_up, wait_for_free, want, watch};
 use prezerod::client::ClientError;
-use prezerod::host::Host;
 use prezerod::protocol::{Backing, Page, Reason, Want};
 
 const PAGES: u64 = 64;
-
-fn free() -> u64 {
-    Host::new("/").pool(0, Page::Huge).free
-}
-
-/// The kernel frees the pages of a process that ended a moment after anybody can know.
-fn wait_for_free(pages: u64) {
-    let began = std::time::Instant::now();
-    while free() != pages {
-        assert!(began.elapsed() < PATIENCE, "{} pages free, {pages} expected", free());
-        std::thread::yield_now();
-    }
-}
 
 #[test]
 fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
@@ -34,13 +20,13 @@ fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
         eprintln!("skipped: no hugetlb pages can be reserved here (not root, or no memory)");
         return;
     };
-    let start = free();
+    let start = free_pages();
     let config = "backing = \"hugetlb\"\n[[stock]]\nsize = \"8M\"\nkeep = 4\nmost = 4\n";
     let mut daemon = Daemon::start(config);
 
     // In stock; leased and used; dropped.
     daemon.wait_for_ready(4);
-    assert_eq!(free(), start - 16);
+    assert_eq!(free_pages(), start - 16);
     let lease = daemon.client().lease(want(8), Duration::ZERO).unwrap();
     assert_eq!((lease.granted.backing, lease.granted.page), (Backing::Hugetlb, Page::Huge));
     use_up(&lease);

@@ -13,15 +13,16 @@
  *	 pair	allocate and free one block again and again, cache and lists hot;
  *		nanoseconds a pair
  *	 spoil	write every byte of the working set (that is: use up what is zero)
- *	 fill	clear the working set and free it as zero (patched kernels; elsewhere ENOSYS)
  *	 bare	clear the working set with clear_page(), as kscrubd does small blocks
  *	 barecold	the same with clear_pages_cold(), as it does large ones (patched kernels)
- *	 scrub	wait until kscrubd, started before, clears no more; nanoseconds a page of
- *		what it cleared meanwhile (patched kernels)
+ *	 scrub	wait until kscrubd, started before, has cleared all that is free, or clears no
+ *		more; nanoseconds a page of what it cleared meanwhile (patched kernels)
  * CLEAR none	no __GFP_ZERO
  *	 zero	__GFP_ZERO: the allocator clears, forward, or has cleared
  *	 back	the caller clears page by page from the last to the first, as 6.12's
  *		process_huge_page() does for a fault on a huge page's first subpage
+ *	 chunk	the caller clears as the series' first patch makes process_huge_page() do it:
+ *		chunks of 32 pages from the last to the first, forward within each
  * TOUCH none, page (one write a page) or line (one write each 64 bytes)
  *
  * Reading the file gives "NANOSECONDS-PER-BLOCK-TIMES-1000 BLOCKS BAD", where BAD counts blocks
@@ -29,6 +30,7 @@
  * before anything is freed (in `pair` once, on the last block).
  */
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/gfp.h>
 #include <linux/highmem.h>
 #include <linux/ktime.h>
@@ -45,23 +47,26 @@ static unsigned int evict_mb = 640;
 module_param(evict_mb, uint, 0444);
 MODULE_PARM_DESC(evict_mb, "megabytes read before a cold run, so that the set leaves the caches");
 
-static unsigned int pairs = 200000;
+static unsigned int pairs = 1000000;
 module_param(pairs, uint, 0444);
 MODULE_PARM_DESC(pairs, "pairs of a hot run at order 0; fewer above, in proportion to size");
-
-/* Only a patched kernel has it: symbol_get() tells. */
-void __free_pages_zeroed(struct page *page, unsigned int order);
 
 /* Enough to see neither the clock nor the loop's start. */
 #define PAIRS_MIN 2000
 
-enum mode { COLD, PAIR, SPOIL, FILL, BARE, BARECOLD, SCRUB };
-enum clear { CLEAR_NONE, CLEAR_ZERO, CLEAR_BACK };
+/* Of the first patch's process_huge_page(): HUGE_PAGE_CHUNK. */
+#define CHUNK 32
+
+/* Pages that may be dirty in a full stock: what was freed while kscrubd ended. */
+#define SLACK 16
+
+enum mode { COLD, PAIR, SPOIL, BARE, BARECOLD, SCRUB };
+enum clear { CLEAR_NONE, CLEAR_ZERO, CLEAR_BACK, CLEAR_CHUNK };
 enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
 
-static const char * const modes[] = { "cold", "pair", "spoil", "fill",
-				      "bare", "barecold", "scrub", NULL };
-static const char * const clears[] = { "none", "zero", "back", NULL };
+static const char * const modes[] = { "cold", "pair", "spoil", "bare",
+				      "barecold", "scrub", NULL };
+static const char * const clears[] = { "none", "zero", "back", "chunk", NULL };
 static const char * const touches[] = { "none", "page", "line", NULL };
 
 static DEFINE_MUTEX(bench_lock);
@@ -92,6 +97,12 @@ static __always_inline struct page *take(unsigned int order, enum clear clear, e
 
 		for (i = (1 << order) - 1; i >= 0; i--)
 			clear_page(page_address(page + i));
+	} else if (clear == CLEAR_CHUNK) {
+		int end, i;
+
+		for (end = 1 << order; end > 0; end -= CHUNK)
+			for (i = max(end - CHUNK, 0); i < end; i++)
+				clear_page(page_address(page + i));
 	}
 	consume(page_address(page), PAGE_SIZE << order, touch);
 	return page;
@@ -141,29 +152,6 @@ static int run_cold(unsigned int order, enum clear clear, enum touch touch, bool
 	return got == n ? 0 : -ENOMEM;
 }
 
-/*
- * The largest blocks, so that nothing but the working set changes its state, and the next
- * allocations find what kscrubd would have left.
- */
-static int run_fill(void)
-{
-	unsigned long n = ((unsigned long)set_mb << 20) >> (PAGE_SHIFT + MAX_PAGE_ORDER), i, got;
-	void (*free_zeroed)(struct page *page, unsigned int order) =
-		symbol_get(__free_pages_zeroed);
-
-	if (!free_zeroed)
-		return -ENOSYS;
-	for (got = 0; got < n; got++) {
-		blocks[got] = alloc_pages(GFP_KERNEL | __GFP_ZERO, MAX_PAGE_ORDER);
-		if (!blocks[got])
-			break;
-	}
-	for (i = 0; i < got; i++)
-		free_zeroed(blocks[i], MAX_PAGE_ORDER);
-	symbol_put(__free_pages_zeroed);
-	return got == n ? 0 : -ENOMEM;
-}
-
 /* What clearing the working set takes without an allocator; a page of it. */
 static int run_bare(bool cold)
 {
@@ -210,7 +198,13 @@ static unsigned long scrubbed(void)
 	return events[PREZERO_SCRUBBED] + events[PREZERO_SCRUBBED_COLD];
 }
 
-/* From the first to the last time that the counter was seen to move. */
+static bool all_zero(void)
+{
+	return global_zone_page_state(NR_FREE_ZEROED) + SLACK >=
+	       global_zone_page_state(NR_FREE_PAGES);
+}
+
+/* From the start to the last time that the counter was seen to move. */
 static int run_scrub(void)
 {
 	unsigned long first = scrubbed(), before = first, now;
@@ -223,7 +217,7 @@ static int run_scrub(void)
 		if (now != before)
 			end = at;
 		before = now;
-	} while (at - end < 300 * NSEC_PER_MSEC);
+	} while (at - end < 300 * NSEC_PER_MSEC && !(end > start && all_zero()));
 	last_blocks = now - first;
 	last_ns = last_blocks ? div64_u64((end - start) * 1000, last_blocks) : 0;
 	last_bad = 0;
@@ -289,8 +283,6 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 	mutex_lock(&bench_lock);
 	if (m == PAIR)
 		err = run_pair(order, c, t);
-	else if (m == FILL)
-		err = run_fill();
 	else if (m == BARE || m == BARECOLD)
 		err = run_bare(m == BARECOLD);
 	else if (m == SCRUB)

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""whole.py BUILD [--rounds N] [--json FILE]: the CPU time of a whole machine, with and without.
+
+A user-mode Linux guest lives through a load: its CPU time, and that of all it started, from its
+start to its end, as the host accounts it. Each round runs every arm once, in shuffled order.
+
+Arms: unpatched; off, the series as it comes; on, with kscrubd clearing all that is free (its own
+time is in the total).
+"""
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import bench
+
+ARMS = {"unpatched": ("um-plain", "never"), "off": ("um", "never"), "on": ("um", "scrub")}
+GUEST_MB = 512
+ASKED = 0.01  # of the unpatched kernel's CPU time
+
+
+def cpu_seconds(build, arm, load, argument, directory):
+    kernel, scrub = ARMS[arm]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    env = dict(os.environ, TMPDIR=str(directory), GUEST_MEM=str(GUEST_MB))
+    done = subprocess.run([str(bench.HERE.parent / "scripts/guest.sh"), "um", str(build / kernel / "linux"),
+                           str(build / "whole.gz"), f"whole,{load},{scrub},{argument}"],
+                          env=env, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"whole.py: {arm}: {load}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--forks", type=int, default=1000)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    build = options.build.resolve()
+    loads = {"forks": str(options.forks), "make": str(build / "linux-source-6.12")}
+
+    directory, how, mounted = bench.backing()
+    took = {}
+    try:
+        for number in range(options.rounds):
+            for load, argument in loads.items():
+                for arm in random.sample(list(ARMS), len(ARMS)):
+                    took.setdefault((load, arm), []).append(cpu_seconds(build, arm, load, argument, directory))
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(directory)], check=True)
+            directory.rmdir()
+
+    print(f"\nCPU seconds of the whole guest, medians of {options.rounds}; against unpatched: of the ratios "
+          f"within a round, median (quartiles); memory: {how}; {bench.cpu()}\n")
+    rows = []
+    for load in loads:
+        base = took[load, "unpatched"]
+        for arm in ARMS:
+            ratios = [mine / theirs for mine, theirs in zip(took[load, arm], base)]
+            low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+            rows.append(dict(load=load, arm=arm, cpu_s=statistics.median(took[load, arm]), ratio=middle,
+                             quartiles=(low, high), rounds=took[load, arm]))
+            verdict = "" if arm == "unpatched" else "ok" if middle <= 1 + ASKED else "MISS"
+            print(f"{load:6} {arm:10} {rows[-1]['cpu_s']:8.3f} s   {middle:.4f} ({low:.4f} to {high:.4f})  {verdict}")
+    if options.json:
+        options.json.write_text(json.dumps(dict(cpu=bench.cpu(), memory=how, rows=rows), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
