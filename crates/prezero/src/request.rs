@@ -309,9 +309,9 @@ impl<B: Backing> Zone<B> {
     fn make_zero(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
         if !self.trust.holds(self, cpu, first, pages) {
             // Nothing that is marked zero is believed any more.
-            self.states.each_run(first, pages, PageState::Zero, |run, n| {
-                self.states.set(run, n, PageState::Dirty);
-            });
+            for kind in [PageState::Zero, PageState::Absent] {
+                self.states.each_run(first, pages, kind, |run, n| self.doubt(run, n));
+            }
         }
         let tally = self.states.tally(first, pages);
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
@@ -329,6 +329,15 @@ impl<B: Backing> Zone<B> {
         }
         cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
         Block::new(first, pages)
+    }
+
+    /// What is resident of these pages may hold anything.
+    fn doubt(&self, first: PageId, pages: u32) {
+        self.each_residency(first, pages, |run, n, residency| {
+            if residency != Residency::NotResident {
+                self.states.set(run, n, PageState::Dirty);
+            }
+        });
     }
 
     /// A block out of the hand, which is dirty page by page, for a request for zero.

@@ -13,7 +13,10 @@ static size_t left_out(void *at)
 
 	CHECK(maps);
 	while (fgets(line, sizeof line, maps)) {
-		sscanf(line, "%zx-%zx ", &start, &end);
+		size_t from, to;
+
+		if (sscanf(line, "%zx-%zx ", &from, &to) == 2)
+			start = from, end = to;
 		if (!strncmp(line, "VmFlags:", 8) && strstr(line, " dd") && strstr(line, " wf") &&
 		    (!at || ((size_t)at >= start && (size_t)at < end)))
 			sum += end - start;
