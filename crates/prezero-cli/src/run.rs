@@ -25,7 +25,7 @@ const NOT_FOUND: u8 = 127;
 /// Tells the library which process `prezero run` became: only that one speaks at its end.
 const PID_VARIABLE: &str = "PREZERO_PID";
 
-/// Options of AddressSanitizer. A program that is built with it refuses to start behind a
+/// Options of `AddressSanitizer`. A program that is built with it refuses to start behind a
 /// preloaded library; one that this program starts shall not, and the library stands aside.
 const SANITIZER: &str = "ASAN_OPTIONS";
 
