@@ -47,13 +47,13 @@ static AREA_TO_PUT: Area = Area::unknown();
 struct Area(AtomicU64);
 
 impl Area {
-    /// One who bars it; above the offset, below the sign.
-    const BAR: u64 = 1 << 32;
-    const BARRED: u64 = 1 << 63;
-
     const fn unknown() -> Area {
         Area(AtomicU64::new(0))
     }
+
+    /// One who bars it; above the offset, below the sign.
+    const BAR: u64 = 1 << 32;
+    const BARRED: u64 = 1 << 63;
 
     /// The offset, if it may be used.
     #[inline(always)]
