@@ -103,9 +103,6 @@ deb: build ## a Debian package, in target/debian
 seeds: ## the four posts' experiments as static programs, in target/seeds, for a guest
 	$(MAKE) -C bench/seeds OUT=$(CURDIR)/target/seeds
 
-seeds-kernel: seeds ## and run on the kernel of linux/, patched and not (builds both)
-	$(MAKE) -C bench/seeds OUT=$(CURDIR)/target/seeds kernel
-
 $(PYTHON):
 	python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check numpy
@@ -113,4 +110,4 @@ $(PYTHON):
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo test test-long matrix soak fuzz bench lint setup install deb seeds seeds-kernel clean
+.PHONY: help build demo test test-long matrix soak fuzz bench lint setup install deb seeds clean

@@ -44,7 +44,7 @@ const EXPERIMENTS: [Recipe; 4] = [
 #[command(after_help = "Example: prezero bench seeds --only write,resident --json seeds.json\n\
     In a guest or on another kernel: make seeds, run target/seeds/all.sh there, then\n  \
     prezero bench seeds --add \"patched kernel=LINES,LINES-OF-THE-UNPATCHED\"\n\
-    The kernel of linux/, patched and not, in QEMU: make seeds-kernel")]
+    For the kernel of linux/, patched and not: make -C linux seeds, or seeds-x86")]
 pub struct Seeds {
     #[command(flatten)]
     output: Output,
