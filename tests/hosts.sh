@@ -27,6 +27,7 @@ fail() {
 start() {
     printf '%s' "$1" >"$dir/config"
     shift
+    : >"$dir/log"
     "$@" "$bin/prezerod" --config "$dir/config" --socket "$dir/socket" >/dev/null 2>"$dir/log" &
     broker=$!
     until grep -q 'serving on' "$dir/log"; do

@@ -74,6 +74,9 @@ class Case:
                 fetch(package)
         return found
 
+    def command(self):
+        return ["bash", "-o", "pipefail", str(self.script)]
+
     def version(self, environment):
         command = self.head.get("version", "true")
         done = subprocess.run(["bash", "-c", command], env=os.environ | environment,
@@ -114,7 +117,7 @@ class Run:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             folder.chmod(0o777)
-        command = ["bash", str(case.script)]
+        command = case.command()
         if prezero:
             options = ["--verify", args.verify, "--stats", str(stats / "%p.json")]
             command = [str(prezero), "run", *options, "--", *command]

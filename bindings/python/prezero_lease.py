@@ -75,7 +75,10 @@ class Lease:
         return f"/proc/self/fd/{self.fd}"
 
     def map(self):
-        """A shared mapping. A private one would copy every page that is written."""
+        """A shared mapping. A private one would copy every page that is written.
+
+        Python lets the kernel choose the address: thp leases are then mapped in huge pages only where
+        shmem_enabled is `advise`; see PROTOCOL.md."""
         return mmap.mmap(self.fd, self.bytes, mmap.MAP_SHARED)
 
     def close(self):

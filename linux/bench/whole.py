@@ -15,6 +15,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import bench
@@ -41,6 +42,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no round that would end later")
     parser.add_argument("--forks", type=int, default=1000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -49,18 +51,22 @@ def main():
 
     directory, how, mounted = bench.backing()
     took = {}
+    start, rounds = time.monotonic(), 0
     try:
-        for number in range(options.rounds):
+        while rounds < options.rounds:
+            if rounds and (time.monotonic() - start) * (rounds + 1) / rounds > options.seconds:
+                break
             for load, argument in loads.items():
                 for arm in random.sample(list(ARMS), len(ARMS)):
                     took.setdefault((load, arm), []).append(cpu_seconds(build, arm, load, argument, directory))
-            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+            rounds += 1
+            print(f"round {rounds} of {options.rounds}", file=sys.stderr)
     finally:
         if mounted:
             subprocess.run(["umount", str(directory)], check=True)
             directory.rmdir()
 
-    print(f"\nCPU seconds of the whole guest, medians of {options.rounds}; against unpatched: of the ratios "
+    print(f"\nCPU seconds of the whole guest, medians of {rounds}; against unpatched: of the ratios "
           f"within a round, median (quartiles); memory: {how}; {bench.cpu()}\n")
     rows = []
     for load in loads:

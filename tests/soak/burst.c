@@ -1,9 +1,9 @@
 /* Takes memory in bursts, finds it zero, frees it all, and becomes as small as it was.
  *
- *	burst MIB BURSTS
+ *	burst MIB BURSTS [stay]
  *
  * Its size is read from the kernel. It waits for it to shrink however long that takes: who calls it
- * knows when it hangs. What may stay: a tenth of what it had, and 4 MiB.
+ * knows when it hangs. What may stay: a tenth of what it had, and 4 MiB; or all, if it is told so.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 				free(blocks[i]);
 			nanosleep(&rest, NULL);
 		}
-		while (resident() > base + most / 10 + 4 * MIB)
+		while (argc < 4 && resident() > base + most / 10 + 4 * MIB)
 			nanosleep(&rest, NULL);
 	}
 	free(blocks);

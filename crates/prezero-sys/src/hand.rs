@@ -38,16 +38,19 @@ const PAYLOAD: u64 = ((1 << 32) - 1) << 16;
 const MARK: u64 = 1 << 63;
 
 /// Where a thread's `struct rseq` lies from its thread pointer, and whether hands may be used.
-static AREA: Area = Area::UNKNOWN;
+static AREA: Area = Area::unknown();
 /// The same, for who puts something in: unknown as soon as nobody else could take it out.
-static AREA_TO_PUT: Area = Area::UNKNOWN;
+static AREA_TO_PUT: Area = Area::unknown();
 
 /// An offset that is known or not, and how many have asked that it be not used: one word, so
 /// that who learns it and who bars it cannot miss each other. Above 0 if it may be used.
 struct Area(AtomicU64);
 
 impl Area {
-    const UNKNOWN: Area = Area(AtomicU64::new(0));
+    const fn unknown() -> Area {
+        Area(AtomicU64::new(0))
+    }
+
     /// One who bars it; above the offset, below the sign.
     const BAR: u64 = 1 << 32;
     const BARRED: u64 = 1 << 63;

@@ -19,7 +19,7 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals,
     fcntl_get_seals, fstat, ftruncate, memfd_create, openat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
@@ -129,13 +129,16 @@ impl Making {
         let len = (most / page * page).max(page).min(self.bytes - self.done);
         if len > 0 {
             match &self.map {
-                None => fallocate(&self.file, FallocateFlags::empty(), self.done, len)?,
+                // A filler that is stopped and goes on has been interrupted; what it has stays.
+                None => retry_on_intr(|| {
+                    fallocate(&self.file, FallocateFlags::empty(), self.done, len)
+                })?,
                 Some(map) if self.kind.backing == Backing::Tmpfs => {
                     map.touch(self.done as usize, len as usize, page as usize);
                 }
                 Some(map) => {
                     for at in (self.done..self.done + len).step_by(page as usize) {
-                        rustix::io::pwrite(&self.file, &[0], at)?;
+                        retry_on_intr(|| rustix::io::pwrite(&self.file, &[0], at))?;
                     }
                     map.collapse(self.done as usize, len as usize)?;
                 }

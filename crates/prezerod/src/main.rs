@@ -15,7 +15,10 @@ use prezerod::settings::Settings;
     name = "prezerod",
     version,
     args_conflicts_with_subcommands = true,
-    after_help = "Example: prezerod &   # serves you; prezero claim 64M -- ls -lL {lease}"
+    after_help = "Examples:\n\
+    prezerod &                                    for yourself: no root, no configuration\n\
+    prezerod --check /etc/prezero/prezerod.toml   is it good?\n\
+    prezerod --config /etc/prezero/prezerod.toml  as the service does"
 )]
 struct Command {
     /// Configuration, TOML; without it the invoking user is served.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::{Daemon, PATIENCE, Reserved, ended, free_pages, use_up, wait_for_free, want, watch};
 use prezerod::client::ClientError;
 use prezerod::protocol::{Backing, Page, Reason, Want};
+use rustix::process::{Signal, kill_process};
 
 const PAGES: u64 = 64;
 
@@ -50,6 +51,23 @@ fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
     daemon.kill();
     fillers.iter().for_each(ended);
     drop(patient.join().unwrap());
+    wait_for_free(start);
+
+    // Its filler is stopped in the middle of it, and goes on: interrupted is not refused.
+    daemon.again();
+    let mut waiting = daemon.client();
+    let patient = std::thread::spawn(move || waiting.lease(want(120), PATIENCE));
+    let mut stops = 0;
+    while !patient.is_finished() {
+        for filler in daemon.fillers() {
+            for signal in [Signal::STOP, Signal::CONT] {
+                stops += u32::from(kill_process(filler, signal).is_ok());
+            }
+        }
+    }
+    use_up(&patient.join().unwrap().unwrap());
+    assert!(stops > 0 && daemon.counter("make_failures_total") == 0, "{stops} signals");
+    daemon.kill();
     wait_for_free(start);
 
     // A lease that its client never reads goes back with the client.

@@ -35,6 +35,8 @@ pub const P99_MS: f64 = 2.0;
 /// Small leases: how many, and over how many connections.
 const SMALL: u64 = 1000;
 const CLIENTS: usize = 100;
+/// After a round.
+const SETTLE: Duration = Duration::from_millis(300);
 
 /// The command line of `prezero bench lease`.
 #[derive(clap::Args)]
@@ -151,20 +153,21 @@ impl Lease {
         let mut costs: Vec<(Way, Vec<f64>)> = vec![];
         for round in 0..self.runs {
             step(&format!("lease: {}, round {}", Size(bytes as usize), round + 1))?;
-            // What is ready stays so while the rivals have the machine to themselves.
-            for (_, broker) in &brokers {
-                broker.wait_for(1)?;
-            }
-            if backings.contains(&Backing::Hugetlb) {
-                note(&mut ways, Way::OwnHugetlb, own_hugetlb(bytes)?);
-            }
-            note(&mut ways, Way::OwnThp, own_thp(bytes)?);
+            wait_for_all(&brokers)?;
             for (backing, broker) in &brokers {
                 let (ms, lease) = broker.lease(bytes)?;
                 let way = lease_of(*backing);
                 note(&mut ways, way, ms);
                 note(&mut costs, way, lease.granted.cost_ns as f64 / 1e6);
             }
+            // Nobody fills while the rivals have their turn.
+            wait_for_all(&brokers)?;
+            if backings.contains(&Backing::Hugetlb) {
+                note(&mut ways, Way::OwnHugetlb, own_hugetlb(bytes)?);
+            }
+            note(&mut ways, Way::OwnThp, own_thp(bytes)?);
+            // A guest gives what the rivals have freed back to its host, and stumbles meanwhile.
+            std::thread::sleep(SETTLE);
         }
         let spread = |all: Vec<(Way, Vec<f64>)>| -> Vec<(Way, Spread)> {
             let rows = all.into_iter();
@@ -172,6 +175,11 @@ impl Lease {
         };
         Ok(Row { bytes, ways: spread(ways), cost_ms: spread(costs) })
     }
+}
+
+/// Until a lease lies ready everywhere: then nobody fills.
+fn wait_for_all(brokers: &[(Backing, Broker)]) -> Result<()> {
+    brokers.iter().try_for_each(|(_, broker)| broker.wait_for(1))
 }
 
 fn note(all: &mut Vec<(Way, Vec<f64>)>, way: Way, ms: f64) {
