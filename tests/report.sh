@@ -37,7 +37,7 @@ until catches "$process" && child=$(pgrep -P "$process") && catches "$child"; do
     kill -0 "$process" 2>/dev/null || fail "it ended early: $(cat "$dir/written")"
     sleep 0.1
 done
-kill -INT -- "-$process"
+env kill -INT -- "-$process" # dash knows no groups
 wait "$process" || fail "interrupted, it fails: $(cat "$dir/written")"
 grep -q 'Interrupted: incomplete' "$dir/partial.html" || fail "it does not say that it was interrupted"
 
