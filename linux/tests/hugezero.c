@@ -141,6 +141,53 @@ static void write_gives_a_page(void)
 	point("COW: the first write gives a page of one's own, zero but for that byte");
 }
 
+/* Whole blocks of two orders that hold a huge page: how many of them are zero. -1 without the series. */
+static long zero_blocks(void)
+{
+	FILE *file = fopen("/sys/kernel/mm/prezero/zeroed_blocks", "r");
+	long blocks[11] = { 0 };
+
+	if (!file)
+		return -1;
+	for (int order = 0; order < 11; order++)
+		CHECK(fscanf(file, "%ld", &blocks[order]) == 1);
+	fclose(file);
+	return blocks[9] + blocks[10];
+}
+
+/* With the series, and a huge page that is zero: the write takes that. */
+static void write_takes_the_stock(void)
+{
+	static const char knob[] = "/proc/sys/vm/scrub_start";
+	char before[32] = "";
+	int fd = open(knob, O_RDONLY);
+
+	if (fd < 0)
+		return;
+	CHECK(read(fd, before, sizeof(before) - 1) > 0);
+	close(fd);
+	if (zero_blocks() < 0 || write_file(knob, "0") || write_file("/proc/sys/vm/scrub_load", "1000000"))
+		return;
+	for (int tries = 0; zero_blocks() < 8; tries++) {
+		CHECK(tries < 12000, "%ld blocks are zero", zero_blocks());
+		usleep(10000);
+	}
+	CHECK(!write_file(knob, "never"));
+	IN_CHILD({
+		char *p = map_huge(HUGE);
+
+		open_self();
+		CHECK(read_byte(p) == 0 && is_huge_zero(p));
+		p[12345] = 1;
+		CHECK(flags_of(p) >> KPF_THP & 1 && !is_huge_zero(p));
+		CHECK_ZERO(p, 12345);
+		CHECK_ZERO(p + 12346, HUGE - 12346);
+		memset(p, 0xff, HUGE);
+	});
+	CHECK(!write_file(knob, before));
+	point("COW, a step beyond: the page of one's own is huge if one is zero already");
+}
+
 static void survives_fork(void)
 {
 	IN_CHILD({
@@ -301,6 +348,7 @@ int main(void)
 	read_is_free();
 	use_zero_page_off();
 	write_gives_a_page();
+	write_takes_the_stock();
 	survives_fork();
 	mprotect_keeps_protection();
 	mremap_moves();

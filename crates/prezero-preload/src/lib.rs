@@ -57,6 +57,9 @@ pub mod vfork;
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
     next::resolve();
+    if next::is_sanitized() {
+        process::never();
+    }
     fork::register();
     report::remember();
 }
@@ -67,7 +70,7 @@ static LOAD: extern "C" fn() = load;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static UNLOAD: extern "C" fn() = report::write_once;
+static UNLOAD: extern "C" fn() = report::at_exit;
 
 /// libc's `malloc`.
 ///

@@ -42,6 +42,14 @@ pub fn register() {
     }
 }
 
+/// What must be done before the process ends, by whatever way: nobody shall wait for scrubd.
+pub extern "C" fn at_exit() {
+    write_once();
+    if let Some(process) = process::ready() {
+        process.heap.zone().before_exit();
+    }
+}
+
 /// Writes the report, if that is for this process to do and not done.
 pub extern "C" fn write_once() {
     let reporter = REPORTER.load(Ordering::Relaxed);
@@ -137,7 +145,7 @@ fn to_file(path: &str, own: c_int, snapshot: &Snapshot) -> std::fmt::Result {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    write_once();
+    at_exit();
     // SAFETY: the caller's terms.
     unsafe { next::_exit(status) }
 }
@@ -148,7 +156,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    write_once();
+    at_exit();
     // SAFETY: the caller's terms.
     unsafe { next::_Exit(status) }
 }
@@ -159,7 +167,7 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quick_exit(status: c_int) -> ! {
-    write_once();
+    at_exit();
     // SAFETY: the caller's terms.
     unsafe { next::quick_exit(status) }
 }

@@ -14,7 +14,7 @@
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use prezero_sys::memory::Reservation;
 use prezero_sys::rseq::{self, Rseq};
@@ -42,6 +42,9 @@ const STACK: usize = 128 << 10;
 /// thread.
 const START_BYTES: u64 = 4 << 20;
 const START_FREES: u64 = 4;
+/// The same in the child of a fork, most of which live shortly: a thread of the idle class is
+/// one that the end of its process waits for where CPUs are busy, 10 ms and more.
+const CHILD_START_BYTES: u64 = 64 << 20;
 /// First nap after work, ns: the rest of a block is not much longer.
 const NAP_MIN_NS: u64 = 50_000;
 /// Longest nap of a scrubd that is not parked, ns: how late a block is found. Each look
@@ -92,8 +95,13 @@ pub(crate) struct Daemon {
     /// The zone that it serves, for ever; null until somebody allows it to start.
     zone: AtomicPtr<c_void>,
     start: AtomicPtr<c_void>,
-    /// Bytes freed before it was started.
+    /// Bytes freed before it was started, and how many start it.
     freed: AtomicU64,
+    start_bytes: AtomicU64,
+    /// The thread's number, once it is of the idle class; 0: it is not.
+    idle_thread: AtomicI32,
+    /// The process that it is of.
+    process: AtomicU32,
     /// Zero pages that the governor wants in the buddy.
     pub(crate) target: AtomicU64,
     /// scrubd's own account; nobody else writes it.
@@ -107,6 +115,9 @@ impl Daemon {
             zone: AtomicPtr::new(std::ptr::null_mut()),
             start: AtomicPtr::new(std::ptr::null_mut()),
             freed: AtomicU64::new(0),
+            start_bytes: AtomicU64::new(START_BYTES),
+            idle_thread: AtomicI32::new(0),
+            process: AtomicU32::new(0),
             target: AtomicU64::new(0),
             counters: Counters::new(),
         }
@@ -148,7 +159,7 @@ impl Daemon {
             }
             UNBORN => {
                 let bytes = (u64::from(pages) * PAGE as u64).max(START_BYTES / START_FREES);
-                if self.freed.fetch_add(bytes, Relaxed) + bytes >= START_BYTES {
+                if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
                     self.begin();
                 }
             }
@@ -178,9 +189,21 @@ impl Daemon {
         }
     }
 
+    /// Somebody is about to wait for scrubd: who forks waits until it is out of the kernel, and
+    /// who ends the process until it has ended. One of the idle class may not run for long.
+    pub(crate) fn hurry(&self, class: thread::Class) {
+        let scrubd = self.idle_thread.load(Relaxed);
+        // The children of vfork and of a bare clone find their parent's written down here.
+        if scrubd != 0 && self.process.load(Relaxed) == std::process::id() {
+            thread::hurry(scrubd, class);
+        }
+    }
+
     /// The child of a fork has no scrubd; it gets one when it needs one.
     pub(crate) fn after_fork_in_child(&self) {
         self.freed.store(0, Relaxed);
+        self.start_bytes.store(CHILD_START_BYTES, Relaxed);
+        self.idle_thread.store(0, Relaxed);
         self.word.store(UNBORN, SeqCst);
     }
 }
@@ -210,6 +233,10 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     let choice = Box::leak(Box::new(*zone.choice()));
     // Everything that allocates is done; from here on nobody else may have to wait for us.
     let idle_class = thread::become_idle_class().is_ok();
+    if idle_class {
+        zone.daemon.process.store(std::process::id(), Relaxed);
+        zone.daemon.idle_thread.store(thread::current_id(), Relaxed);
+    }
     let (rest, deference) = (REST_MIN_NS, Deference::new());
     Scrubd {
         zone,

@@ -5,6 +5,8 @@
 //! Nobody is stopped for it. Whoever is about to record pages as zero looks whether a fork
 //! began since they were cleared, and if so lets them be dirty.
 
+use prezero_sys::thread::Class;
+
 use crate::backing::Backing;
 use crate::page::PageId;
 use crate::state::PageState;
@@ -46,11 +48,18 @@ impl<B: Backing> Zone<B> {
     pub fn before_fork(&self) {
         self.forks.fetch_add(FORK + 1, AcqRel);
         self.hide_from_child();
+        self.daemon.hurry(Class::Normal);
     }
 
     /// The fork is over, in the parent.
     pub fn after_fork_in_parent(&self) {
         self.forks.fetch_sub(1, AcqRel);
+        self.daemon.hurry(Class::Idle);
+    }
+
+    /// The process is about to end.
+    pub fn before_exit(&self) {
+        self.daemon.hurry(Class::Normal);
     }
 
     /// The fork is over, in the child: it has no scrubd, and the block that the parent's was

@@ -80,7 +80,7 @@ impl<B: Backing> Zone<B> {
         for run in self.buddy.runs(1) {
             let run = run.huge..run.huge + run.len;
             for hidden in self.hidden.bits.runs(run.clone()) {
-                self.hide(whom, hidden); // perhaps from children alone so far
+                self.hide_in_parts(whom, hidden, AT_ONCE); // perhaps from children alone so far
             }
             self.hide_used(whom, run, AT_ONCE);
         }
@@ -96,10 +96,14 @@ impl<B: Backing> Zone<B> {
             let bits = &self.hidden.bits;
             let joins = bits.has(run.end) || run.start > 0 && bits.has(run.start - 1);
             if run.len() >= LEAST as usize || joins {
-                for from in run.clone().step_by(at_once as usize) {
-                    self.hide(whom, from..run.end.min(from.saturating_add(at_once)));
-                }
+                self.hide_in_parts(whom, run, at_once);
             }
+        }
+    }
+
+    fn hide_in_parts(&self, whom: Hide, range: Range<u32>, at_once: u32) {
+        for from in range.clone().step_by(at_once as usize) {
+            self.hide(whom, from..range.end.min(from.saturating_add(at_once)));
         }
     }
 

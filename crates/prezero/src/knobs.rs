@@ -4,7 +4,9 @@
 
 use core::fmt::{self, Display};
 
-use crate::config::{Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, StatsSink, Verify};
+use crate::config::{
+    Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Verify,
+};
 use crate::page::{HUGE, PAGE};
 use crate::value::{Size, Text, load, order, seconds, size};
 
@@ -25,7 +27,7 @@ pub struct Knob {
 }
 
 /// Every knob there is.
-pub static KNOBS: [Knob; 12] = [
+pub static KNOBS: [Knob; 13] = [
     Knob {
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
@@ -193,6 +195,26 @@ pub static KNOBS: [Knob; 12] = [
                 0 => Ok(()),
                 nanos => write!(f, ".{nanos:09}"),
             }
+        },
+    },
+    Knob {
+        name: "zero-on-free",
+        variable: "PREZERO_ZERO_ON_FREE",
+        value: "on|off",
+        help: "Whether blocks are cleared before free returns [off]",
+        set: |c, v, _| {
+            c.on_free = match v {
+                "on" => OnFree::Clear,
+                "off" => OnFree::Keep,
+                _ => return Err("neither; give on or off"),
+            };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match c.on_free {
+                OnFree::Clear => "on",
+                OnFree::Keep => "off",
+            })
         },
     },
     Knob {

@@ -28,7 +28,7 @@ const ALONE_NS: u64 = 1_000_000_000;
 /// other.
 const CHOICES: usize = 64;
 /// What only the beginning of a process can set: the shim reads these there.
-const FIXED: [&str; 3] = ["limit", "threshold", "stats"];
+const FIXED: [&str; 4] = ["limit", "threshold", "zero-on-free", "stats"];
 
 pub(super) struct Desk {
     /// `None`: the kernel gave none, or scrubd has no descriptor table of its own for it.
