@@ -252,9 +252,11 @@ def machine():
 
 def table(report):
     """Markdown, of what the run wrote."""
+    # What else ran makes one run slower than another; no ratio of times is worth much then.
+    busy = " (others used the machine: the times say little)" if report["load"] > os.cpu_count() else ""
     scales = sorted({row["scale"] for row in report["programs"]})
     lines = [f"`tests/matrix.py`, {' and '.join(scales)}, `--verify {report['verify']}`, on "
-             f"{report['machine']}, load {report['load']:.1f} at the start:", "",
+             f"{report['machine']}, load {report['load']:.1f} at the start{busy}:", "",
              "| program | version | result | time | peak RSS | zero pages checked |",
              "|---|---|---|---|---|---|"]
     for row in report["programs"]:

@@ -1,5 +1,5 @@
 # about: redis-benchmark with BGSAVE and AOF rewrite meanwhile, then a restart from each
-# version: redis-server --version
+# version: redis-server --version | sed 's/ sha=.*//'
 # needs: redis-server redis-benchmark redis-cli
 set -e
 requests=10000 keys=10000
