@@ -4,6 +4,12 @@ PREFIX ?= /usr/local
 VENV := .venv
 PYTHON := $(VENV)/bin/python3
 BIN := target/release/prezero
+# As root the benchmarks of leases take pages of a pool too, and give them back.
+RESERVE := $(if $(filter 0,$(shell id -u)),--reserve)
+# What other people's Python tests need.
+MODULES := numpy scipy pytest hypothesis
+SOAK ?= 10m
+FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the two programs are always found here.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
@@ -23,13 +29,36 @@ demo: build $(PYTHON) ## run a NumPy program without and with prezero
 test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	$(CARGO) test --workspace
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
-	PYTHON=$(CURDIR)/$(PYTHON) tests/programs.sh $(BIN)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
+	tests/matrix.py --prezero $(BIN) --python $(PYTHON)
+	tests/fuzz.py --prezero $(BIN) --seconds 60
 	tests/claim.sh target/release
+	tests/user.sh target/release
+	tests/hosts.sh target/release
 	tests/systemd.sh target/release
 	tests/live.sh target/release
 	tests/seeds.sh target/release
 	tests/report.sh target/release
+	tests/docs.sh target/release
 	tests/deb.sh
+
+test-long: build $(PYTHON) ## other people's programs and tests in full, an hour of fuzzing, soak, sanitizers (hours)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
+	tests/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
+	tests/fuzz.py --prezero $(BIN) --seconds 3600
+	tests/soak.py --prezero $(BIN)
+	tests/sanitize.sh
+
+matrix: build $(PYTHON) ## other people's programs without and with prezero; writes the table into README.md
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
+	tests/matrix.py --prezero $(BIN) --python $(PYTHON) --runs 3 --json bench/matrix.json
+	tests/matrix.py --table bench/matrix.json --into README.md
+
+soak: build ## real programs side by side with faults injected, SOAK=10m, 2h, ...
+	tests/soak.py --prezero $(BIN) --time $(SOAK)
+
+fuzz: build ## malloc and mm calls against a model of every byte, FUZZ=3600 seconds
+	tests/fuzz.py --prezero $(BIN) --seconds $(FUZZ)
 
 bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, on a quiet machine)
 	$(BIN) bench grid --idle all
@@ -37,9 +66,9 @@ bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, o
 	$(BIN) bench pair
 	$(BIN) bench waste
 	$(BIN) bench disturb
-	$(BIN) bench lease
-	$(BIN) bench start
-	$(BIN) bench fill
+	$(BIN) bench lease $(RESERVE)
+	$(BIN) bench start $(RESERVE)
+	$(BIN) bench fill $(RESERVE)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
@@ -59,6 +88,7 @@ install: build ## install into PREFIX (/usr/local)
 	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h
 	install -Dm644 crates/prezerod/man/prezerod.8 $(DESTDIR)$(PREFIX)/share/man/man8/prezerod.8
 	$(BIN) generate $(DESTDIR)$(PREFIX)/share
+	target/release/prezerod generate $(DESTDIR)$(PREFIX)/share
 	install -Dm644 crates/prezero-cli/man/prezero-claim.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-claim.1
 	install -Dm644 crates/prezerod/examples/charge.conf $(DESTDIR)$(PREFIX)/share/doc/prezero/charge.conf
 	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
@@ -80,4 +110,4 @@ $(PYTHON):
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo test bench lint setup install deb seeds clean
+.PHONY: help build demo test test-long matrix soak fuzz bench lint setup install deb seeds clean

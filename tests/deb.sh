@@ -11,7 +11,7 @@ make --no-print-directory deb >/dev/null
 package=$(ls target/debian/prezero_*.deb)
 root=$(mktemp -d)
 finish() {
-    umount "$root/proc" "$root/dev/shm" 2>/dev/null || true
+    umount "$root/proc" "$root/sys" "$root/dev/shm" 2>/dev/null || true
     rm -rf --one-file-system "$root"
 }
 trap finish EXIT INT TERM
@@ -30,6 +30,7 @@ rm -f "$root.list"
 chmod 755 "$root"
 mkdir -p "$root/dev/shm"
 mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys"
 mount -t tmpfs tmpfs "$root/dev/shm"
 find "$root/usr" "$root/etc" | sort >"$root/tmp/before"
 
@@ -47,12 +48,27 @@ inside sh -c 'prezerod 2>/tmp/broker & broker=$!
         tries=$((tries - 1)); [ $tries -gt 0 ] || { cat /tmp/broker /tmp/claim; exit 1; }; sleep 0.1
     done
     kill $broker' || fail "claim"
+# What runs is seen and turned there too.
+inside sh -c 'prezero run --stats off -- perl -e "for (;;) { my \$text = qq(x) x 5_000_000; select undef, undef, undef, 0.01 }" & process=$!
+    tries=3000
+    until prezero ctl $process set scrub_rate 64M 2>/tmp/said; do
+        tries=$((tries - 1)); [ $tries -gt 0 ] || { cat /tmp/said; exit 1; }; sleep 0.1
+    done
+    prezero top --once -d 0.1 | grep -q "^ *$process perl" || { echo "top does not show it"; exit 1; }
+    [ "$(prezero ctl $process get scrub-rate)" = 64M ] || { echo "the knob was not turned"; exit 1; }
+    kill $process' || fail "ctl, top"
 for file in man/man1/prezero.1.gz man/man1/prezero-ctl.1.gz man/man8/prezerod.8.gz bash-completion/completions/prezero \
-    zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml; do
+    bash-completion/completions/prezerod zsh/site-functions/_prezerod fish/vendor_completions.d/prezerod.fish \
+    zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml doc/prezero/docs/operator.md; do
     [ -s "$root/usr/share/$file" ] || fail "no /usr/share/$file"
 done
 grep -q '^ExecStart=/usr/bin/prezerod' "$root/usr/lib/systemd/system/prezerod.service" || fail "the unit"
-inside bash -c 'complete() { words=$*; }; . /usr/share/bash-completion/completions/prezero; [ -n "$words" ]' || fail "completions"
+# The completions answer: the commands of prezero, the knobs of run.
+inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
+    asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
+    asked prezero ct; [ "${COMPREPLY[*]}" = ctl ] || exit 1
+    asked prezero run --scrub-r; [ "${COMPREPLY[*]}" = --scrub-rate ]' || fail "completions"
+readelf -n "$root/usr/lib/prezero/libprezero.so" | grep -q 'Name: scrub__begin' || fail "its probes were stripped"
 inside dpkg --purge prezero >/dev/null
 find "$root/usr" "$root/etc" | sort | diff "$root/tmp/before" - || fail "it leaves something behind"
 echo "deb: $package: good"

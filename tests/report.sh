@@ -1,20 +1,46 @@
 #!/bin/sh
-# A report of small runs, opened in a browser.
+# A report of small runs, opened in a browser; one that is interrupted; two runs compared.
 #   tests/report.sh DIR      where prezero is
 set -eu
 bin=$(cd "$1" && pwd)
 cd "$(dirname "$0")"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT INT TERM
+fail() {
+    echo "report: $1" >&2
+    exit 1
+}
 bench() { "$bin/prezero" bench "$@" --json "$dir/$1.json" >/dev/null; }
 bench grid --idle all --sizes 64K,128K --lines 1,64 --peers glibc,glibc-keep
-bench seeds --only faults --mib 16 --runs 1 --peers glibc-keep
+bench seeds --only faults,resident --mib 16 --runs 1 --peers glibc-keep
 bench waste --only never,steady --times 0.05 --peers glibc
 bench disturb --scenes ticks-idle --rounds 5 --seconds 0.05 --peers glibc
-"$bin/prezero" bench report --from "$dir/grid.json" "$dir/seeds.json" "$dir/waste.json" "$dir/disturb.json" \
-    --output "$dir/report.html" >/dev/null
-"$bin/prezero" bench compare "$dir/grid.json" "$dir/grid.json" | grep -q '^grid: 0 of [1-9]' ||
-    { echo "report: a run differs from itself" >&2; exit 1; }
+PREZERO_SCRUB_RATE=2G bench pair --runs 9 --threads 1 --peers glibc
+"$bin/prezero" bench report --from "$dir"/*.json --output "$dir/report.html" --pictures "$dir/pictures" >"$dir/written"
+[ -s "$dir/pictures/grid-idle-heat.svg" ] || fail "no picture of the grid: $(cat "$dir/written")"
+grep -q 'scrub-rate 2147483648\|scrub-rate 2G' "$dir/report.html" || fail "it does not say which knob was turned"
+"$bin/prezero" bench compare "$dir/grid.json" "$dir/grid.json" | grep -q '^grid: 0 of [1-9]' || fail "a run differs from itself"
+if "$bin/prezero" bench compare "$dir/grid.json" "$dir/pair.json" 2>"$dir/no"; then fail "two of different benchmarks"; fi
+grep -q 'give two of one benchmark' "$dir/no" || fail "$(cat "$dir/no")"
+
+# On a terminal a bar says how much is done and how long the rest will take.
+if command -v script >/dev/null; then
+    script -qec "'$bin/prezero' bench pair --runs 9 --threads 1,2 --peers glibc" /dev/null </dev/null >"$dir/bar"
+    grep -q '\[#[#-]*\] [0-9]*/[0-9]*, [0-9]*:[0-9][0-9] left' "$dir/bar" || fail "no time left: $(tail -c 300 "$dir/bar")"
+fi
+
+# Ctrl-C in the first benchmark: a page of what there is.
+catches() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null; }
+setsid "$bin/prezero" bench report --output "$dir/partial.html" >"$dir/written" 2>&1 &
+process=$!
+until catches "$process" && child=$(pgrep -P "$process") && catches "$child"; do
+    kill -0 "$process" 2>/dev/null || fail "it ended early: $(cat "$dir/written")"
+    sleep 0.1
+done
+kill -INT -- "-$process"
+wait "$process" || fail "interrupted, it fails: $(cat "$dir/written")"
+grep -q 'Interrupted: incomplete' "$dir/partial.html" || fail "it does not say that it was interrupted"
+
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
     { echo "report: left out: no chromium; make setup"; exit 0; }
-./report.py "$dir/report.html" "$browser"
+./report.py "$dir/report.html" "$dir/pictures" "$browser"

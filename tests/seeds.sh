@@ -38,11 +38,14 @@ for experiment in report["experiments"]:
             assert any(row["figures"]), (table["title"], row)
 PYTHON
 
-# Ctrl-C: what was measured to its end is a valid result. Heard once the first has ended.
+# Ctrl-C: what was measured to its end is a valid result. Heard from the first step on.
 setsid "$bin/prezero" bench seeds --only resident,faults --mib 16 --runs 1 --peers glibc-keep --json "$dir/partial" \
     >"$dir/table" 2>&1 &
 process=$!
-sleep 1.5
+until grep -q '^SigCgt:.*[2367abef]$' "/proc/$process/status" 2>/dev/null; do
+    kill -0 $process 2>/dev/null || fail "it ended early: $(cat "$dir/table")"
+    sleep 0.1
+done
 kill -INT $process
 wait $process || fail "interrupted, it fails: $(cat "$dir/table")"
 python3 - "$dir/partial" <<'PYTHON' || fail "interrupted, its JSON"

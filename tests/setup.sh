@@ -15,9 +15,9 @@ install g++ nodejs ripgrep sqlite3
 # What `prezero claim` and `place` are tried with; QEMU too where it is installed. tests/systemd.sh
 # runs the systemd that is there.
 install memcached openjdk-17-jdk-headless postgresql-15 dpdk-dev systemd
-# What `prezero claim` is tried with; QEMU too where it is installed.
-install memcached
-# What a live process, the report and the package are looked at with.
-install tmux chromium mmdebstrap dpkg-dev
+# What tests/matrix.py runs besides; dpkg-dev unpacks the sources of the programs that it builds.
+install redis-server node-typescript stress-ng libsqlite3-dev dpkg-dev
+# What a live process, its probes, the report and the package are looked at with.
+install tmux bpftrace binutils procps chromium mmdebstrap
 # CPython's own tests come in a package named after the version.
 install "libpython$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite"

@@ -6,7 +6,9 @@
         memory = lease.map()          # an mmap of zeroes that are already there
         memory[:5] = b"hello"
 
-Sizes are bytes, times seconds. The frames are those of crates/prezerod/PROTOCOL.md.
+Sizes are bytes, times seconds. A refusal is an exception that says why and what would help: Refused
+(no), NotNow (when). Besides leases a Client has reserve, redeem, cancel, available, stock and metrics.
+The frames are those of crates/prezerod/PROTOCOL.md.
 """
 
 import array
@@ -73,7 +75,10 @@ class Lease:
         return f"/proc/self/fd/{self.fd}"
 
     def map(self):
-        """A shared mapping. A private one would copy every page that is written."""
+        """A shared mapping. A private one would copy every page that is written.
+
+        Python lets the kernel choose the address: thp leases are then mapped in huge pages only where
+        shmem_enabled is `advise`; see PROTOCOL.md."""
         return mmap.mmap(self.fd, self.bytes, mmap.MAP_SHARED)
 
     def close(self):
@@ -109,7 +114,9 @@ class Client:
             self._socket.connect(path or socket_path())
         except OSError as error:
             self._socket.close()
-            raise OSError(error.errno, f"{path or socket_path()}: {error.strerror}; does prezerod run?") from None
+            denied = isinstance(error, PermissionError)
+            mend = "this user may not connect; see socket-mode in prezerod(8)" if denied else "does prezerod run?"
+            raise OSError(error.errno, f"{path or socket_path()}: {error.strerror}; {mend}") from None
 
     def lease(self, size, page=HUGE, node=ANY_NODE, wait=0.0):
         """Leases `size` bytes, waiting for at most `wait` seconds."""

@@ -2,8 +2,8 @@
  * faultcount ROUNDS: instructions from a store into untouched memory to the next instruction.
  *
  * For a guest under QEMU's -icount shift=0, where the time stamp counter counts instructions: the
- * same program on the same kernel gives the same figures. `rep stosb` counts one instruction a
- * byte, so a cleared page shows as 4096 and more; cycles are another matter.
+ * same program on the same kernel gives the same figures. Each iteration of a `rep stosq` counts as
+ * one, so a cleared page shows as 512 and more; cycles are another matter.
  */
 #include "../tests/check.h"
 #include <x86intrin.h>

@@ -43,11 +43,13 @@ def main():
     parser.add_argument("build", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no round that would end later")
+    parser.add_argument("--loads", default="forks,make")
     parser.add_argument("--forks", type=int, default=1000)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     build = options.build.resolve()
-    loads = {"forks": str(options.forks), "make": str(build / "linux-source-6.12")}
+    arguments = {"forks": str(options.forks), "make": str(build / "linux-source-6.12")}
+    loads = {load: arguments[load] for load in options.loads.split(",")}
 
     directory, how, mounted = bench.backing()
     took = {}

@@ -9,7 +9,6 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::library::{self, LibraryError};
 use crate::program::{self, Missing};
@@ -19,8 +18,10 @@ use prezerod::protocol::{Charged, Page, Want};
 
 mod handed;
 mod traps;
+mod wait;
 
 pub use handed::Handed;
+use wait::Wait;
 
 /// What stands for the lease's path.
 const PLACE: &str = "{lease}";
@@ -48,9 +49,9 @@ pub struct Claim {
     /// NUMA node [any]
     #[arg(long, value_name = "N")]
     node: Option<u16>,
-    /// Seconds to wait if it is not ready
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    wait: f64,
+    /// How long to wait if it is not ready: seconds, or with a unit: 500ms, 30s, 2m
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    wait: Wait,
     /// Socket of prezerod [the user's own, or /run/prezero/prezerod.sock]
     #[arg(long, value_name = "PATH", env = "PREZERO_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
@@ -150,11 +151,9 @@ impl Claim {
             };
             Failure::Option(format!("--page-size {}: give 2M or 1G{small}", self.page_size))
         })?;
-        let wait = Duration::try_from_secs_f64(self.wait)
-            .map_err(|_| Failure::Option(format!("--wait {}: give seconds: 30, 0.5", self.wait)))?;
         let socket = self.socket.clone().unwrap_or_else(socket_path);
         let want = Want { bytes: self.size.0 as u64, page, node: self.node };
-        Ok(Client::connect(&socket)?.lease(want, wait)?)
+        Ok(Client::connect(&socket)?.lease(want, self.wait.0)?)
     }
 }
 

@@ -34,11 +34,13 @@ pub struct Ctl {
 #[derive(clap::Subcommand)]
 enum Action {
     /// Show a knob, counter or fact; without a name all knobs
+    #[command(after_help = "Example: prezero ctl 4711 get scrub_rate")]
     Get {
         /// Its name
         key: Option<String>,
     },
     /// Turn a knob
+    #[command(after_help = "Example: prezero ctl 4711 set scrub_rate 500M")]
     Set {
         /// Its name
         key: String,
@@ -47,23 +49,23 @@ enum Action {
         value: String,
     },
     /// Show every counter and gauge
+    #[command(after_help = "Example: prezero ctl 4711 stats --json | jq .values.hits")]
     Stats {
         /// As one JSON object
         #[arg(long)]
         json: bool,
     },
     /// Empty the lists of all CPUs into the buddy
+    #[command(after_help = "Example: prezero ctl 4711 drain")]
     Drain,
     /// Give all idle memory back to the kernel, now
+    #[command(after_help = "Example: prezero ctl 4711 release")]
     Release,
 }
 
 impl Ctl {
     /// Asks and prints.
     pub fn run(&self) -> Result<()> {
-        // Whoever reads what is printed may have seen enough.
-        // SAFETY: sets what is done by default; this command writes to nobody else.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let panel = open(self.pid)?;
         let ask = |request: &str| {
             panel.ask(request, PATIENCE).with_context(|| format!("{}: {request}", self.pid))

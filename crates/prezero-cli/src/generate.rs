@@ -45,7 +45,10 @@ fn made(folder: &Path) -> Result<PathBuf> {
 /// A page for a command and one for each of its own.
 fn page(command: &Command, folder: &Path) -> Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_string();
-    let page = clap_mangen::Man::new(command.clone()).title(name.to_uppercase());
+    let page = clap_mangen::Man::new(command.clone())
+        .title(name.to_uppercase())
+        .source(concat!("prezero ", env!("CARGO_PKG_VERSION")))
+        .manual("prezero");
     let file = folder.join(format!("{name}.1"));
     let mut text = vec![];
     page.render(&mut text)?;

@@ -59,14 +59,35 @@ enum Command {
     Generate(generate::Generate),
 }
 
+/// `claim` by itself: a program's start waits for it, and all of [`Command`] takes longer to build.
+#[derive(Parser)]
+#[command(name = "prezero", version)]
+enum Alone {
+    /// Run a program with zeroed, populated huge pages leased from prezerod.
+    Claim(claim::Claim),
+}
+
+/// The command line.
+fn parsed() -> Result<Command, clap::Error> {
+    if std::env::args_os().nth(1).is_some_and(|name| name == "claim") {
+        return Alone::try_parse().map(|Alone::Claim(claim)| Command::Claim(claim));
+    }
+    Command::try_parse()
+}
+
 /// Exit status of a mistake in the command line, as most commands have it.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let command = match Command::try_parse() {
+    let command = match parsed() {
         Ok(command) => command,
         Err(error) => return refuse(&error),
     };
+    if matches!(command, Command::Stock(_) | Command::Top(_) | Command::Ctl(_) | Command::Engines) {
+        // Whoever reads what these print may have seen enough: that ends them in silence.
+        // SAFETY: sets what is done by default; they write to no other pipe.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
     match command {
         Command::Run(run) => {
             let failure = run.exec();
@@ -132,24 +153,32 @@ fn refuse(error: &clap::Error) -> ExitCode {
 mod tests {
     use super::*;
 
-    /// Lines of a terminal that somebody works in.
-    const SCREEN: usize = 40;
+    /// A terminal that somebody works in: columns, lines.
+    const SCREEN: (usize, usize) = (100, 32);
 
-    fn check(command: &mut clap::Command) {
-        let name = command.get_name().to_string();
-        let help = command.render_help().to_string();
-        assert!(help.lines().count() <= SCREEN, "{name}: its help is too long:\n{help}");
-        let leaf = command.get_subcommands().next().is_none();
-        let grouped =
-            ["get", "set", "stats", "drain", "release", "generate"].contains(&name.as_str());
-        assert!(grouped || help.contains("Example"), "{name}: no example:\n{help}");
-        if !leaf {
-            command.get_subcommands_mut().filter(|each| each.get_name() != "help").for_each(check);
-        }
+    /// The names of a command, its parents' first, and of all below it.
+    fn all(command: &clap::Command, above: &[String], found: &mut Vec<Vec<String>>) {
+        let path = [above, &[command.get_name().to_string()]].concat();
+        let shown = command.get_subcommands().filter(|each| !each.is_hide_set());
+        shown.for_each(|each| all(each, &path, found));
+        found.push(path);
     }
 
     #[test]
     fn the_help_of_every_command_fits_a_screen_and_has_an_example() {
-        check(&mut Command::command());
+        let (columns, lines) = SCREEN;
+        let command = || Command::command().term_width(columns);
+        let mut paths = vec![];
+        all(&command(), &[], &mut paths);
+        assert!(paths.len() > 20, "{paths:?}");
+        for mut path in paths {
+            path.push("--help".into());
+            let help = command().try_get_matches_from(&path).unwrap_err().to_string();
+            assert!(help.lines().count() <= lines, "{path:?}: it is too long:\n{help}");
+            let widest = help.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            // A word that cannot be broken may stand out.
+            assert!(widest <= columns + 8, "{path:?}: it is too wide:\n{help}");
+            assert!(help.contains("Example"), "{path:?}: no example:\n{help}");
+        }
     }
 }

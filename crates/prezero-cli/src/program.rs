@@ -85,6 +85,8 @@ pub enum Why {
     OtherMachine,
     /// Its dynamic linker is not glibc's.
     OtherLibc,
+    /// It is built with a sanitizer, which must be the one who allocates.
+    Sanitized,
 }
 
 impl fmt::Display for Why {
@@ -94,6 +96,7 @@ impl fmt::Display for Why {
             Why::Privileged => "changes its rights when it starts (setuid, setgid or capabilities)",
             Why::OtherMachine => "is built for another kind of machine",
             Why::OtherLibc => "is not linked with glibc",
+            Why::Sanitized => "is built with a sanitizer, which does its own allocation",
         })
     }
 }
@@ -167,6 +170,8 @@ struct Elf {
     machine: u16,
     /// The dynamic linker; `None` in a static program.
     linker: Option<Vec<u8>>,
+    /// Whether it needs the library of a sanitizer.
+    sanitized: bool,
 }
 
 impl Elf {
@@ -179,6 +184,7 @@ impl Elf {
             (Some(linker), _) if !linker.windows(8).any(|part| part == b"ld-linux") => {
                 Some(Why::OtherLibc)
             }
+            _ if self.sanitized => Some(Why::Sanitized),
             _ => None,
         }
     }
@@ -193,7 +199,15 @@ fn ours() -> Option<Elf> {
 }
 
 const ELF64: u8 = 2;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
+const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
+/// Bytes of a table of names that are looked at.
+const MOST_NAMES: u64 = 16 << 20;
+/// What a program names that needs the library of a sanitizer.
+const SANITIZERS: [&str; 4] = ["libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so"];
 
 fn head(mut file: &File) -> Head {
     let mut start = Vec::new();
@@ -217,21 +231,51 @@ fn elf(file: &File, start: &[u8]) -> Option<Elf> {
         return None;
     }
     if class != ELF64 {
-        return Some(Elf { class, machine, linker: None });
+        return Some(Elf { class, machine, linker: None, sanitized: false });
     }
     let (table, size, count) =
         (number(start, 32, 8)?, number(start, 54, 2)?, number(start, 56, 2)?);
-    let mut linker = None;
+    let (mut linker, mut dynamic, mut loads) = (None, None, Vec::new());
     for index in 0..count {
         let mut entry = [0; 56];
         file.read_exact_at(&mut entry, table.checked_add(index * size)?).ok()?;
-        if number(&entry, 0, 4)? as u32 == PT_INTERP {
-            let mut name = vec![0; number(&entry, 32, 8)?.min(4096) as usize];
-            file.read_exact_at(&mut name, number(&entry, 8, 8)?).ok()?;
-            linker = Some(name);
+        let (offset, address) = (number(&entry, 8, 8)?, number(&entry, 16, 8)?);
+        let len = number(&entry, 32, 8)?;
+        match number(&entry, 0, 4)? as u32 {
+            PT_INTERP => linker = Some(part(file, offset, len.min(4096))?),
+            PT_DYNAMIC => dynamic = Some((offset, len)),
+            PT_LOAD => loads.push((address, offset, len)),
+            _ => {}
         }
     }
-    Some(Elf { class, machine, linker })
+    let sanitized = dynamic.is_some_and(|table| names_sanitizer(file, table, &loads) == Some(true));
+    Some(Elf { class, machine, linker, sanitized })
+}
+
+fn part(file: &File, offset: u64, len: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len as usize];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
+}
+
+/// Whether the names that a program needs are those of a sanitizer. `loads` says what lies
+/// where: address, place in the file, length.
+fn names_sanitizer(
+    file: &File,
+    (offset, len): (u64, u64),
+    loads: &[(u64, u64, u64)],
+) -> Option<bool> {
+    let table = part(file, offset, len.min(64 << 10))?;
+    let value = |tag| {
+        let entry = table.chunks_exact(16).find(|entry| number(entry, 0, 8) == Some(tag))?;
+        number(entry, 8, 8)
+    };
+    let (names, size) = (value(DT_STRTAB)?, value(DT_STRSZ)?.min(MOST_NAMES));
+    let holds = |load: &&(u64, u64, u64)| (load.0..load.0.saturating_add(load.2)).contains(&names);
+    let (address, place, _) = loads.iter().find(holds)?;
+    let names = part(file, place.checked_add(names - address)?, size)?;
+    let sanitizer = |name: &[u8]| SANITIZERS.iter().any(|known| name.starts_with(known.as_bytes()));
+    Some(names.split(|&byte| byte == 0).any(sanitizer))
 }
 
 /// A little-endian number of `bytes` bytes: a header of the other byte order reads as

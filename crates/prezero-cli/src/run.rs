@@ -25,9 +25,24 @@ const NOT_FOUND: u8 = 127;
 /// Tells the library which process `prezero run` became: only that one speaks at its end.
 const PID_VARIABLE: &str = "PREZERO_PID";
 
+/// Options of `AddressSanitizer`. A program that is built with it refuses to start behind a
+/// preloaded library; one that this program starts shall not, and the library stands aside.
+const SANITIZER: &str = "ASAN_OPTIONS";
+
+fn sanitizer_options(given: Option<OsString>) -> OsString {
+    let mut options =
+        given.filter(|given| !given.is_empty()).map_or_else(OsString::new, |mut it| {
+            it.push(":");
+            it
+        });
+    options.push("verify_asan_link_order=0");
+    options
+}
+
 /// The command line of `prezero run`.
 #[derive(Args)]
 #[command(after_help = "Example: prezero run --scrub-rate 2G -- python3 script.py\n\
+    Each option is a variable too: --scrub-rate is PREZERO_SCRUB_RATE. \
     PREZERO_LIB names the library when it is not beside the command. \
     Exit status: the program's own; 125 prezero failed, 126 PROGRAM cannot run, 127 no such PROGRAM.")]
 pub struct Run {
@@ -47,7 +62,7 @@ impl Args for GivenKnobs {
             Arg::new(knob.name)
                 .long(knob.name)
                 .env(knob.variable)
-                .hide_env_values(true)
+                .hide_env(true)
                 .value_name(knob.value)
                 .allow_negative_numbers(true)
                 .help(knob.help)
@@ -141,6 +156,7 @@ impl Run {
                 let preload = library::in_front_of(&library, std::env::var_os("LD_PRELOAD"));
                 command.env("LD_PRELOAD", preload.map_err(Failure::Library)?);
                 command.env(PID_VARIABLE, std::process::id().to_string());
+                command.env(SANITIZER, sanitizer_options(std::env::var_os(SANITIZER)));
                 command.envs(environment);
             }
             Fit::CannotPreload(why) => eprintln!(

@@ -139,6 +139,20 @@ fn a_static_program_runs_as_it_is_and_one_line_says_so() {
 }
 
 #[test]
+fn a_program_with_a_sanitizer_runs_as_it_is_and_its_children_run() {
+    let source = "#include <stdio.h>\n#include <stdlib.h>\n\
+        int main(void) { free(malloc(9)); puts(getenv(\"LD_PRELOAD\") ? \"set\" : \"unset\"); }\n";
+    let program = compile("sanitized", source, &["-fsanitize=address"]);
+    let path = program.to_str().unwrap();
+    let output = run(&["--", path]).output().unwrap();
+    assert_eq!(printed(&output), "unset");
+    assert!(told(&output).contains("is built with a sanitizer"), "{output:?}");
+
+    let output = run(&["--", "sh", "-c", path]).env("ASAN_OPTIONS", "detect_leaks=0").output();
+    assert_eq!(printed(&output.unwrap()), "set");
+}
+
+#[test]
 fn a_script_without_a_first_line_goes_to_the_shell() {
     let script = made("bare");
     std::fs::write(&script, "echo $PREZERO_PID; exit 3\n").unwrap();

@@ -41,6 +41,25 @@ pub fn config() -> Result<Config, ConfigError> {
     Config::from_env(&Machine { memory: memory(), engine: prezero_core::engine_named }, get)
 }
 
+/// Whether the kernel counts reserved memory as used (`vm.overcommit_memory` = 2): a zone as
+/// large as the machine would leave nothing to others.
+pub fn overcommits_never() -> bool {
+    let path = c"/proc/sys/vm/overcommit_memory";
+    let mut mode = 0u8;
+    // The system calls themselves: libc's wrappers are points at which a thread is cancelled.
+    // SAFETY: the path ends in NUL; the byte is there for the call to fill; the descriptor was
+    // opened here.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+        if file >= 0 {
+            libc::syscall(libc::SYS_read, file, &raw mut mode, 1usize);
+            libc::syscall(libc::SYS_close, file);
+        }
+    }
+    mode == b'2'
+}
+
 fn get(name: &str) -> Option<&'static str> {
     let mut buffer = [0u8; 64];
     buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());

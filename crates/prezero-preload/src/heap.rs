@@ -36,16 +36,25 @@ const GRANULE: Order = match Order::new(4) {
 #[derive(Debug)]
 pub struct Stray;
 
-/// An offset in bytes that lies inside the heap's zone.
+/// A block that came to no hand: what its word was, if that has been set to 0. Not put back
+/// at once, so that the short way through `free` needs no register that it would have to save.
+#[derive(Debug)]
+#[must_use = "its block is neither live nor free"]
+pub struct Refused(u32);
+
+/// An address inside the heap's zone, and its offset from the beginning.
 #[derive(Clone, Copy)]
-pub struct Inside(usize);
+pub struct Inside {
+    address: usize,
+    offset: usize,
+}
 
 impl Inside {
     /// # Safety
-    /// It does.
+    /// It is what it says.
     #[inline(always)]
-    pub unsafe fn new(offset: usize) -> Inside {
-        Inside(offset)
+    pub unsafe fn new(address: usize, offset: usize) -> Inside {
+        Inside { address, offset }
     }
 }
 
@@ -78,6 +87,9 @@ struct Granule {
     /// in which that would say so; 0: none does.
     block: AtomicU32,
 }
+
+/// Bytes of a granule for each byte of its record.
+const GRANULE_PER_RECORD: usize = GRANULE.bytes() / size_of::<Granule>();
 
 /// Bits below the pages in a granule's word.
 const PAGES_SHIFT: u32 = 8;
@@ -128,36 +140,57 @@ impl Heap {
     /// Memory with unknown content, if the CPU has a block of that size in its hand.
     #[inline(always)]
     pub fn take_in_hand(&self, size: HandSize) -> Option<NonNull<u8>> {
-        let granule = self.zone.take_in_hand(size)?.granule();
-        // SAFETY: the zone hands out its own granules, and there is a word for each; its
-        // first byte is not at address 0.
+        let address = self.zone.take_in_hand(size)?.address();
+        // SAFETY: the zone hands out its own granules, and there is a record for each; none
+        // is at address 0.
         unsafe {
-            self.live.get_unchecked(granule).block.store(size.word(), Ordering::Relaxed);
-            let address = self.base + granule * GRANULE.bytes();
+            let record = &*self.live.as_ptr().byte_add((address - self.base) / GRANULE_PER_RECORD);
+            record.block.store(size.word(), Ordering::Relaxed);
             Some(NonNull::new_unchecked(ptr::with_exposed_provenance_mut(address)))
         }
     }
 
-    /// Gives the block at an offset back to the CPU's hand. False, with nothing changed, if the
-    /// hand does not take it or no block starts there: then [`take`](Self::take) it.
+    /// Gives the block at an address back to the CPU's hand.
+    ///
+    /// # Errors
+    /// No block starts there, or the hand does not take it, or wants to know the time first:
+    /// then [`retry_in_hand`](Self::retry_in_hand).
     #[inline(always)]
-    pub fn put_in_hand(&self, Inside(offset): Inside) -> bool {
-        let granule = offset / GRANULE.bytes();
+    pub fn put_in_hand(&self, inside: Inside) -> Result<(), Refused> {
+        self.put(inside, false)
+    }
+
+    /// After [`put_in_hand`](Self::put_in_hand) of a block: for those that are large enough
+    /// for the time to be asked. False: then [`take`](Self::take) it.
+    #[inline]
+    pub fn retry_in_hand(&self, inside: Inside, refused: Refused) -> bool {
+        self.restore(inside, refused);
+        self.put(inside, true).map_err(|refused| self.restore(inside, refused)).is_ok()
+    }
+
+    #[inline(always)]
+    fn put(&self, Inside { address, offset }: Inside, clocked: bool) -> Result<(), Refused> {
+        const UNCHANGED: Refused = Refused(0);
         if !offset.is_multiple_of(GRANULE.bytes()) {
-            return false;
+            return Err(UNCHANGED);
         }
-        // SAFETY: there is a word for each granule of the zone, and this one is inside.
-        let word = unsafe { &self.live.get_unchecked(granule).block };
-        let remembered = word.load(Ordering::Relaxed);
-        let Some(size) = HandSize::remembered(remembered) else { return false };
-        word.store(0, Ordering::Relaxed);
+        // SAFETY: there is a record for each granule of the zone, and this one is inside; in
+        // one step, because whole granules lie at whole records.
+        let record = unsafe { &*self.live.as_ptr().byte_add(offset / GRANULE_PER_RECORD) };
+        let remembered = record.block.load(Ordering::Relaxed);
+        let Some(size) = HandSize::remembered(remembered, clocked) else { return Err(UNCHANGED) };
+        record.block.store(0, Ordering::Relaxed);
         // SAFETY: only `take_in_hand` writes a word that is a size, for the block of that
         // size that it gives out here, and this caller set it to 0.
-        let put = self.zone.put_in_hand(unsafe { self.zone.adopt_in_hand(granule, size) });
-        if put.is_err() {
-            word.store(remembered, Ordering::Relaxed);
+        let block = unsafe { self.zone.adopt_in_hand(address, size) };
+        self.zone.put_in_hand(block).map_err(|_| Refused(remembered))
+    }
+
+    /// What was refused is live again.
+    fn restore(&self, Inside { offset, .. }: Inside, Refused(word): Refused) {
+        if word != 0 {
+            self.live[offset / GRANULE.bytes()].block.store(word, Ordering::Relaxed);
         }
-        put.is_ok()
     }
 
     /// At least `bytes` of zeroed memory.

@@ -27,7 +27,7 @@
 //! | [`heap`] | blocks known by address alone |
 //! | [`next`] | the functions behind ours; [`arena`] until they are known |
 //! | [`syscalls`] | memory that the program changes under us |
-//! | [`fork`], [`report`], [`env`], [`message`] | what their names say |
+//! | [`fork`], `vfork`, [`report`], [`env`], [`message`] | what their names say |
 //! | `own` | what Rust itself keeps on a heap, apart from the program's |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
@@ -36,7 +36,7 @@ use std::ptr::{self, NonNull};
 
 use prezero_core::{Order, PAGE, Use};
 
-use crate::heap::{Heap, Resized, Stray};
+use crate::heap::{Heap, Inside, Refused, Resized, Stray};
 use crate::message::Line;
 use crate::process::Errno;
 
@@ -51,10 +51,15 @@ mod own;
 pub mod process;
 pub mod report;
 pub mod syscalls;
+#[cfg(target_arch = "x86_64")]
+pub mod vfork;
 
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
     next::resolve();
+    if next::is_sanitized() {
+        process::never();
+    }
     fork::register();
     report::remember();
 }
@@ -65,7 +70,7 @@ static LOAD: extern "C" fn() = load;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static UNLOAD: extern "C" fn() = report::write_once;
+static UNLOAD: extern "C" fn() = report::at_exit;
 
 /// libc's `malloc`.
 ///
@@ -120,8 +125,11 @@ unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
     match process::owner_of(ptr) {
-        Some((heap, inside)) if heap.put_in_hand(inside) => {}
-        Some((heap, _)) => release(heap, ptr),
+        Some((heap, inside)) => {
+            if let Err(refused) = heap.put_in_hand(inside) {
+                release_refused(heap, inside, refused, ptr);
+            }
+        }
         None if arena::contains(ptr) => {}
         // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
         None => unsafe { next::free(ptr) },
@@ -297,7 +305,16 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
     }
 }
 
-/// Frees a block of the zone that did not fit into the hand.
+/// Frees a block of the zone that is not a small one for the hand. Not inlined, so that
+/// `free` of a small one saves no register.
+#[inline(never)]
+fn release_refused(heap: &Heap, inside: Inside, refused: Refused, ptr: *mut c_void) {
+    if !heap.retry_in_hand(inside, refused) {
+        release(heap, ptr);
+    }
+}
+
+/// Frees a block of the zone that no hand takes.
 #[inline(never)]
 fn release(heap: &Heap, ptr: *mut c_void) {
     let errno = Errno::save();

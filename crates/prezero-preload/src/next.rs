@@ -12,7 +12,7 @@
 //! wait, because that one may be waiting for a lock of the dynamic linker which this
 //! one holds.
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use crate::arena;
@@ -83,6 +83,7 @@ next! {
         -> c_long, before: early::mbind;
     remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int,
         before: early::remap_file_pages;
+    ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int, before: early::ioctl;
 
     _exit(status: c_int) -> !, before: early::exit_group;
     _Exit(status: c_int) -> !, before: early::exit_group;
@@ -125,6 +126,17 @@ pub fn resolve() -> Next {
     }
     STATE.store(RESOLVED, Ordering::Release);
     Next::Known
+}
+
+/// Whether a sanitizer is in the program: it must see every block, so it serves them all.
+pub fn is_sanitized() -> bool {
+    let runtimes = [c"__asan_init", c"__tsan_init", c"__lsan_init", c"__msan_init"];
+    // SAFETY: the names end in NUL.
+    let found = |name: &CStr| unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() };
+    let found = runtimes.into_iter().any(found);
+    // SAFETY: no terms. What was not found is no error that the program should hear of.
+    unsafe { libc::dlerror() };
+    found
 }
 
 /// What the slots hold at first.
@@ -211,6 +223,7 @@ mod early {
         mlock = SYS_mlock(at: *const c_void, len: usize) -> c_int;
         mlock2 = SYS_mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int;
         mlockall = SYS_mlockall(flags: c_int) -> c_int;
+        ioctl = SYS_ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int;
         mbind = SYS_mbind(at: Address, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint) -> c_long;
         remap_file_pages = SYS_remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
     }

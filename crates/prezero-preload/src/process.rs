@@ -27,7 +27,7 @@ use crate::{env, fork, report};
 
 /// The smallest reservation worth having: room for a few blocks of some megabytes.
 const MIN_LIMIT: usize = 64 << 20;
-/// Of a finite `RLIMIT_AS`, the zone reserves at most one part in so many: what it
+/// Of a finite `RLIMIT_AS` or `RLIMIT_DATA`, the zone reserves at most one part in so many: what it
 /// reserves is lost to small blocks and to a request too large for it, and glibc alone
 /// spends 64 MiB for each arena. Under less than this many times [`MIN_LIMIT`] there is
 /// no zone.
@@ -100,7 +100,7 @@ pub fn owner_of(ptr: *const c_void) -> Option<(&'static Heap, Inside)> {
     let bytes = HOT.bytes.load(Ordering::Acquire);
     let offset = ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed));
     // SAFETY: as in `owner`; and what `Inside` says was just checked.
-    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(offset)) })
+    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(ptr.addr(), offset)) })
 }
 
 /// The heap, if there is one already and it may have a block of `bytes` in hand.
@@ -192,7 +192,7 @@ enum Made {
 }
 
 fn make(bytes: usize) -> Made {
-    if env::disabled() {
+    if env::disabled() || env::overcommits_never() {
         return Made::Nothing;
     }
     let mut config = match env::config() {
@@ -228,12 +228,17 @@ fn halved(limit: usize) -> usize {
     (limit / 2 / HUGE * HUGE).max(MIN_LIMIT)
 }
 
-/// Bytes of address space that the process may use; `usize::MAX`: no limit.
+/// Bytes of address space that the process may use for private memory, untouched or not;
+/// `usize::MAX`: no limit.
 fn address_space() -> usize {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the struct is there for the call to fill; if it fails, it says "no limit".
-    unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
-    limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+    let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|which| {
+        let none = libc::RLIM_INFINITY;
+        let mut limit = libc::rlimit { rlim_cur: none, rlim_max: none };
+        // SAFETY: the struct is there for the call to fill; if it fails, it says "no limit".
+        unsafe { libc::getrlimit(which, &mut limit) };
+        limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+    });
+    limits[0].min(limits[1])
 }
 
 /// The calling thread's `errno`, to be put back: what happens inside an allocation is

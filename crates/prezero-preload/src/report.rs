@@ -1,4 +1,5 @@
-//! The account at the end: written once, by the process that `prezero run` started.
+//! The account at the end: written once, by the process that `prezero run` started; or by
+//! every process that has a zone, if `%p` (its number) in the file's name tells them apart.
 //!
 //! A process ends in more ways than `exit`: children of a fork, and what runs in a
 //! signal handler, leave by `_exit`. So the report hangs on four hooks (an exit handler,
@@ -12,7 +13,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use prezero_core::{Gauges, Snapshot, StatsSink};
 
@@ -21,7 +22,11 @@ use crate::{env, next, process};
 
 /// The process that reports; 0: none.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
-static WRITTEN: AtomicBool = AtomicBool::new(false);
+/// The process that wrote; 0: none. A number, because a child of `vfork` that ends writes it
+/// in its parent's memory.
+static WRITTEN: AtomicI32 = AtomicI32::new(0);
+/// Stands for the process's number in the name of the file.
+const PID: &str = "%p";
 
 /// Notes who reports, while the environment is as it was given.
 pub fn remember() {
@@ -37,19 +42,36 @@ pub fn register() {
     }
 }
 
+/// What must be done before the process ends, by whatever way: nobody shall wait for scrubd.
+pub extern "C" fn at_exit() {
+    write_once();
+    if let Some(process) = process::ready() {
+        process.heap.zone().before_exit();
+    }
+}
+
 /// Writes the report, if that is for this process to do and not done.
 pub extern "C" fn write_once() {
     let reporter = REPORTER.load(Ordering::Relaxed);
     // SAFETY: no terms.
-    if reporter == 0 || reporter != unsafe { libc::getpid() } {
+    let own = unsafe { libc::getpid() };
+    if reporter == 0 || (reporter != own && !each_reports()) {
         return;
     }
-    if !WRITTEN.swap(true, Ordering::Relaxed) {
-        write();
+    if WRITTEN.swap(own, Ordering::Relaxed) != own {
+        write(own);
     }
 }
 
-fn write() {
+/// Whether each process has a file of its own to write to.
+fn each_reports() -> bool {
+    process::ready().is_some_and(|process| match &process.config.stats {
+        StatsSink::File(path) => path.as_str().contains(PID),
+        _ => false,
+    })
+}
+
+fn write(own: c_int) {
     let process = process::ready();
     let found;
     let sink = match process {
@@ -69,15 +91,36 @@ fn write() {
         StatsSink::Off => Ok(()),
         StatsSink::Summary => snapshot.write_summary(&mut Line::to_stderr()),
         StatsSink::Stderr => snapshot.write_text(&mut Line::to_stderr()),
-        StatsSink::File(path) => to_file(path.as_str(), &snapshot),
+        StatsSink::File(path) => to_file(path.as_str(), own, &snapshot),
     };
 }
 
-fn to_file(path: &str, snapshot: &Snapshot) -> std::fmt::Result {
-    let mut name = [0u8; 1024];
-    let Some(place) = name.get_mut(..path.len()) else { return Err(std::fmt::Error) };
-    place.copy_from_slice(path.as_bytes());
-    let Ok(name) = CStr::from_bytes_until_nul(&name) else { return Err(std::fmt::Error) };
+/// A path that ends in NUL, made without a heap.
+struct Name {
+    bytes: [u8; 1024],
+    length: usize,
+}
+
+impl Write for Name {
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        let end = self.length + part.len();
+        // The last byte stays 0.
+        if end >= self.bytes.len() {
+            return Err(std::fmt::Error);
+        }
+        self.bytes[self.length..end].copy_from_slice(part.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+fn to_file(path: &str, own: c_int, snapshot: &Snapshot) -> std::fmt::Result {
+    let mut name = Name { bytes: [0; 1024], length: 0 };
+    match path.split_once(PID) {
+        Some((before, after)) => write!(name, "{before}{own}{after}")?,
+        None => name.write_str(path)?,
+    }
+    let Ok(name) = CStr::from_bytes_until_nul(&name.bytes) else { return Err(std::fmt::Error) };
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     // SAFETY: the path ends in NUL; the mode goes with O_CREAT.
     let file = unsafe { libc::open(name.as_ptr(), flags, 0o666) };
@@ -102,7 +145,7 @@ fn to_file(path: &str, snapshot: &Snapshot) -> std::fmt::Result {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    write_once();
+    at_exit();
     // SAFETY: the caller's terms.
     unsafe { next::_exit(status) }
 }
@@ -113,7 +156,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    write_once();
+    at_exit();
     // SAFETY: the caller's terms.
     unsafe { next::_Exit(status) }
 }
@@ -124,7 +167,7 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quick_exit(status: c_int) -> ! {
-    write_once();
+    at_exit();
     // SAFETY: the caller's terms.
     unsafe { next::quick_exit(status) }
 }

@@ -82,6 +82,31 @@ marking! {
     remap_file_pages(at: *mut c_void, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
 }
 
+/// `UFFDIO_REGISTER`, and the beginning of what its argument points at.
+const UFFDIO_REGISTER: c_ulong = 0xc020_aa00;
+#[repr(C)]
+struct Registered {
+    start: u64,
+    len: u64,
+}
+
+/// libc's `ioctl`: marks what a userfaultfd is to watch, whose faults would wait for an answer
+/// long after the block was freed.
+///
+/// # Safety
+/// As in libc, which declares it with any third argument; all are passed alike.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's terms.
+    let answer = unsafe { next::ioctl(file, request, argument) };
+    if request == UFFDIO_REGISTER && answer == 0 {
+        // SAFETY: the kernel has read it, and said that it is one.
+        let registered = unsafe { argument.cast::<Registered>().read_unaligned() };
+        mark(ptr::without_provenance(registered.start as usize), registered.len as usize);
+    }
+    answer
+}
+
 /// libc's `mmap`: marks what `MAP_FIXED` puts over zone pages.
 ///
 /// # Safety

@@ -1,9 +1,26 @@
 //! Forks of a program whose threads allocate meanwhile.
 
 mod common;
-use common::{compile, run, shimmed};
+use common::{compile, run, run_c, shimmed};
 
 #[test]
 fn child_of_a_threaded_program_allocates_and_frees() {
     assert_eq!(run(shimmed(compile("threads.c", &[])).arg("12")), "good\n");
+}
+
+#[test]
+fn children_of_every_kind_find_what_is_live_and_zeroes() {
+    assert_eq!(run_c("forks.c"), "good\n");
+}
+
+#[test]
+fn child_of_vfork_allocates_beside_the_parents_threads() {
+    assert_eq!(run_c("vforks.c"), "good\n");
+}
+
+#[test]
+fn what_idles_is_not_copied_for_a_child() {
+    let program = compile("idle.c", &[]);
+    let said = run(shimmed(&program).args(["256", "20"]));
+    assert!(said.contains("MiB resident: fork "), "{said}");
 }

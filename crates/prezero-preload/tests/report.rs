@@ -67,3 +67,20 @@ fn file_gets_json_and_a_bad_path_gets_a_line() {
     assert!(line.starts_with("prezero: PREZERO_STATS=/nowhere/at/all.json: "), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
 }
+
+#[test]
+fn each_process_with_a_zone_writes_a_file_of_its_own_if_the_name_has_its_number() {
+    let folder =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-each", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder to write to");
+    let output = started("fork", folder.join("of-%p.json").to_str().expect("a path in UTF-8"));
+    assert_eq!(text(&output.stderr), "", "{}", describe(&output));
+    let files = std::fs::read_dir(&folder).expect("it was made");
+    let names: Vec<_> = files.map(|file| file.expect("it is readable").file_name()).collect();
+    std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    let number = |name: &std::ffi::OsString| {
+        let name = name.to_string_lossy();
+        name.strip_prefix("of-")?.strip_suffix(".json")?.parse::<u32>().ok()
+    };
+    assert_eq!(names.iter().filter_map(number).count(), 3, "parent, fork, vfork: {names:?}");
+}

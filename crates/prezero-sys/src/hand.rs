@@ -14,10 +14,13 @@
 //! A thread's last section stays written down in its area, for the kernel to look at: code
 //! that uses hands must never be unmapped.
 //!
-//! An empty hand is 0. Else the low half of a word is the payload, not 0, bits 48 to 62 are
-//! the tag, and the top bit is the mark. A marked word has its token in bits 32 to 62.
+//! An empty hand is 0. Else bits 16 to 47 of a word are those of the payload, an address at
+//! a multiple of 64 KiB; bits 0 to 14 are the tag, and the top bit is the mark. A marked
+//! word has its token in the bits 0 to 15 and 48 to 62. An address, not a number: in a loop
+//! of malloc and free each waits for what the other stored, so that what lies between is
+//! what a pair costs (3.7 ns with an address, 4.5 with a number that it is made from).
 
-use std::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::memory::Plain;
 
@@ -29,14 +32,81 @@ pub struct Hand(AtomicU64);
 // SAFETY: an atomic, for which zero bytes are a valid value, without a destructor.
 unsafe impl Plain for Hand {}
 
-const TAG_SHIFT: u32 = 48;
 const TAG: u32 = (1 << 15) - 1;
+const TAG_BITS: usize = (1 << 16) - 1;
+const PAYLOAD: u64 = ((1 << 32) - 1) << 16;
 const MARK: u64 = 1 << 63;
 
-/// Where a thread's `struct rseq` lies from its thread pointer; 0 while hands are not in use.
-static AREA: AtomicIsize = AtomicIsize::new(0);
-/// The same, for who puts something in: 0 as soon as nobody else could take it out.
-static AREA_TO_PUT: AtomicIsize = AtomicIsize::new(0);
+/// Where a thread's `struct rseq` lies from its thread pointer, and whether hands may be used.
+static AREA: Area = Area::unknown();
+/// The same, for who puts something in: unknown as soon as nobody else could take it out.
+static AREA_TO_PUT: Area = Area::unknown();
+
+/// An offset that is known or not, and how many have asked that it be not used: one word, so
+/// that who learns it and who bars it cannot miss each other. Above 0 if it may be used.
+struct Area(AtomicU64);
+
+impl Area {
+    const fn unknown() -> Area {
+        Area(AtomicU64::new(0))
+    }
+
+    /// One who bars it; above the offset, below the sign.
+    const BAR: u64 = 1 << 32;
+    const BARRED: u64 = 1 << 63;
+
+    /// The offset, if it may be used.
+    #[inline(always)]
+    fn usable(&self) -> Option<isize> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word as i64 > 0).then_some(word as i32 as isize)
+    }
+
+    fn learn(&self, offset: i32) {
+        let low = Self::BAR - 1;
+        self.change(|word| (word & !low) | u64::from(offset as u32));
+    }
+
+    fn bar(&self) {
+        self.change(|word| (word + Self::BAR) | Self::BARRED);
+    }
+
+    fn unbar(&self) {
+        self.change(|word| match (word & !Self::BARRED) - Self::BAR {
+            free if free < Self::BAR => free,
+            barred => barred | Self::BARRED,
+        });
+    }
+
+    fn is_barred(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & Self::BARRED != 0
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) {
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(to(word)));
+    }
+}
+
+/// Nobody takes from a hand nor puts into one until [`unbar`]; what is in one stays.
+///
+/// For `vfork`: its child has its parent's thread-local storage, the sequence area included,
+/// and the kernel keeps none for it. It would be the owner of the hands of the CPU that its
+/// parent stopped on, beside that CPU's own threads.
+pub fn bar() {
+    AREA.bar();
+    AREA_TO_PUT.bar();
+}
+
+/// Ends one [`bar`].
+pub fn unbar() {
+    AREA.unbar();
+    AREA_TO_PUT.unbar();
+}
+
+/// Whether somebody bars hands.
+pub fn is_barred() -> bool {
+    AREA.is_barred()
+}
 
 /// Puts hands in use, if that can be: false where glibc registers no restartable sequences
 /// (before 2.35, under an emulator or a filter), or the kernel has no membarrier for them
@@ -46,9 +116,10 @@ pub fn enable() -> bool {
     #[cfg(target_arch = "x86_64")]
     if crate::rseq::membarrier_register()
         && let Some(offset) = crate::rseq::x86_64::offset_of_libc()
+        && let Ok(offset) = i32::try_from(offset)
     {
-        AREA.store(offset, Ordering::Relaxed);
-        AREA_TO_PUT.store(offset, Ordering::Relaxed);
+        AREA.learn(offset);
+        AREA_TO_PUT.learn(offset);
         return true;
     }
     false
@@ -60,7 +131,7 @@ pub fn enable() -> bool {
 pub fn fence() -> bool {
     let done = crate::rseq::membarrier_rseq();
     if !done {
-        AREA_TO_PUT.store(0, Ordering::Relaxed);
+        AREA_TO_PUT.learn(0);
     }
     done
 }
@@ -70,22 +141,23 @@ pub fn fence() -> bool {
 pub struct Held(u64);
 
 impl Held {
-    /// A payload that is not 0, and the low 15 bits of a tag.
+    /// A payload, which is not 0, a multiple of 2^16 and below 2^48; and the low 15 bits of
+    /// a tag.
     #[inline(always)]
-    pub const fn new(payload: u32, tag: u32) -> Held {
-        Held((payload as u64) | ((tag & TAG) as u64) << TAG_SHIFT)
+    pub const fn new(payload: usize, tag: u32) -> Held {
+        Held(payload as u64 | (tag & TAG) as u64)
     }
 
     /// The payload.
     #[inline(always)]
-    pub const fn payload(self) -> u32 {
-        self.0 as u32
+    pub const fn payload(self) -> usize {
+        (self.0 & PAYLOAD) as usize
     }
 
     /// The tag, 15 bits; `None` if the word is marked.
     #[inline]
     pub const fn tag(self) -> Option<u32> {
-        if self.0 & MARK != 0 { None } else { Some((self.0 >> TAG_SHIFT) as u32) }
+        if self.0 & MARK != 0 { None } else { Some(self.0 as u32 & TAG) }
     }
 }
 
@@ -103,8 +175,9 @@ impl Token {
     }
 
     /// The word that holds `payload` and is marked with this.
-    const fn marks(self, payload: u32) -> u64 {
-        MARK | (self.0 as u64) << 32 | payload as u64
+    const fn marks(self, payload: usize) -> u64 {
+        let (high, low) = ((self.0 >> 16) as u64, (self.0 & 0xffff) as u64);
+        MARK | high << 48 | low | payload as u64
     }
 }
 
@@ -123,20 +196,20 @@ impl Hand {
     }
 
     /// Takes what was marked with `token`. To be called after the [`fence`].
-    pub fn collect(&self, token: Token) -> Option<u32> {
+    pub fn collect(&self, token: Token) -> Option<usize> {
         self.end(token, 0)
     }
 
     /// Lets go of what was marked with `token`, because there was no fence. The tag is lost:
     /// it is the token's now.
     pub fn unmark(&self, token: Token) {
-        let word = self.0.load(Ordering::Relaxed);
-        self.end(token, Held::new(word as u32, token.0).0);
+        let held = Held(self.0.load(Ordering::Relaxed));
+        self.end(token, Held::new(held.payload(), token.0).0);
     }
 
-    fn end(&self, token: Token, to: u64) -> Option<u32> {
+    fn end(&self, token: Token, to: u64) -> Option<usize> {
         let word = self.0.load(Ordering::Acquire);
-        let payload = word as u32;
+        let payload = Held(word).payload();
         let ours = word == token.marks(payload);
         let taken =
             || self.0.compare_exchange(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -148,54 +221,78 @@ impl Hand {
     /// # Safety
     /// No other thread of this process runs: it is the child of a fork.
     pub unsafe fn take_alone(&self) -> Option<Held> {
-        let word = self.0.swap(0, Ordering::AcqRel);
+        let word = self.0.load(Ordering::Acquire);
+        if word != 0 {
+            self.0.store(0, Ordering::Release); // a page that is only read need not be copied
+        }
         (word != 0).then_some(Held(word))
     }
 }
 
-/// What a CPU has of its own, some hands among it.
+/// A row of hands, some in what each CPU has of its own, a `C`, and what decides whether they take anything.
 ///
 /// # Safety
-/// At `OFFSET` bytes from the beginning of a value lies a `[Hand; COUNT]`, and at `LAST` an
+/// Bytes from the beginning of a value lie, at `CPUS` a `Meta<C>`, at `SHUT` and at `GATE`
+/// an `AtomicU32`. Bytes from the beginning of a `C` lie, at `HANDS` a `[Hand; COUNT]`, at `PUTS` a `[AtomicU64; COUNT]`, and at `LAST` an
 /// `AtomicU64` that nobody else writes to.
-pub unsafe trait Hands: Sync {
-    /// Bytes before the first.
-    const OFFSET: usize;
-    /// How many there are.
+pub unsafe trait Row<C: Plain>: Sync {
+    /// Where what all CPUs have is known.
+    const CPUS: usize;
+    /// Where it stands, by another value than 0, that nothing is put in any more.
+    const SHUT: usize;
+    /// Where it stands whether anything may be put in at this moment.
+    const GATE: usize;
+    /// Where a CPU's first hand is.
+    const HANDS: usize;
+    /// How many it has.
     const COUNT: usize;
-    /// Bytes before the number of the hand that something was last put into.
+    /// Where the number of the hand is that something was last put into.
     const LAST: usize;
+    /// Where the counters are of what was put into each. A counter may miss one: it is
+    /// added to after the section, maybe on another CPU by then.
+    const PUTS: usize;
 }
 
-/// Takes what the hand number `which` of this thread's CPU holds, of one `T` for each CPU,
-/// and says whose hand it was. `None` if the hand is empty or marked, or not in use,
-/// or there is no such hand.
+/// Takes what the hand number `which` of this thread's CPU holds: the payload. `None` if the
+/// hand is empty or marked, or not in use, or there is no such hand.
 #[inline(always)]
-pub fn take<T: Hands>(cpus: &[T], which: usize) -> Option<(Held, &T)> {
-    let area = AREA.load(Ordering::Relaxed);
-    if area == 0 || which >= T::COUNT {
+pub fn take<C: Plain, R: Row<C>>(row: &R, which: usize) -> Option<usize> {
+    let area = AREA.usable()?;
+    if which >= R::COUNT {
         return None;
     }
     // SAFETY: hands are in use, so that is where this thread's area lies; there is such a
     // hand.
-    unsafe { sections::take(cpus, which, area) }
+    let (word, _) = unsafe { sections::take::<C, R>(row, which, area) };
+    // Above the payload there is nothing in a word without a mark.
+    (word > 0).then_some(word as usize & !TAG_BITS)
 }
 
-/// Puts `held` into the hand number `which` of this thread's CPU, if it is empty, and `gate`
-/// is at most `MOST` at that moment: the `T` of that CPU.
-#[inline(always)]
-pub fn put<'a, T: Hands, const MOST: u32>(
-    cpus: &'a [T],
-    which: usize,
-    held: Held,
-    gate: &AtomicU32,
-) -> Option<&'a T> {
-    let area = AREA_TO_PUT.load(Ordering::Relaxed);
-    if area == 0 || which >= T::COUNT {
+/// As [`take`], with the tag, and says what CPU's hand it was.
+#[inline]
+pub fn take_of<C: Plain, R: Row<C>>(row: &R, which: usize) -> Option<(Held, &C)> {
+    let area = AREA.usable()?;
+    if which >= R::COUNT {
         return None;
     }
     // SAFETY: as in `take`.
-    unsafe { sections::put::<T, MOST>(cpus, which, held, gate, area) }
+    let (word, cpu) = unsafe { sections::take::<C, R>(row, which, area) };
+    // SAFETY: a word that is not 0 was read from an element, at this address.
+    (word > 0).then(|| (Held(word as u64), unsafe { &*cpu }))
+}
+
+/// Puts `held` into the hand number `which` of this thread's CPU, if that is empty, the row
+/// takes anything at all, and the gate is at most `MOST` at that moment. True if it did.
+#[inline(always)]
+pub fn put<C: Plain, R: Row<C>, const MOST: u32>(row: &R, which: usize, held: Held) -> bool {
+    match AREA_TO_PUT.usable() {
+        // SAFETY: hands are in use, so that is where this thread's area lies; there is such
+        // a hand.
+        Some(area) if which < R::COUNT => unsafe {
+            sections::put::<C, R, MOST>(row, which, held, area)
+        },
+        _ => false,
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -203,21 +300,19 @@ mod sections;
 /// No section is written for this architecture, and hands are never in use.
 #[cfg(not(target_arch = "x86_64"))]
 mod sections {
-    use super::{Hands, Held};
-    use std::sync::atomic::AtomicU32;
+    use super::{Held, Plain, Row};
 
-    pub(super) unsafe fn take<T: Hands>(_: &[T], _: usize, _: isize) -> Option<(Held, &T)> {
-        None
+    pub(super) unsafe fn take<C: Plain, R: Row<C>>(_: &R, _: usize, _: isize) -> (i64, *const C) {
+        (0, std::ptr::null())
     }
 
-    pub(super) unsafe fn put<'a, T: Hands, const MOST: u32>(
-        _: &'a [T],
+    pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(
+        _: &R,
         _: usize,
         _: Held,
-        _: &AtomicU32,
         _: isize,
-    ) -> Option<&'a T> {
-        None
+    ) -> bool {
+        false
     }
 }
 

@@ -182,6 +182,37 @@ impl Reservation {
         Ok(())
     }
 
+    /// A child of a fork finds zeroes in the range, and no page of it is copied for that. It
+    /// finds the same advice, so its own children do too.
+    ///
+    /// # Errors
+    /// `NOMEM` when the process has too many mappings to split one.
+    pub fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`), and its content stays.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxWipeOnFork) }
+    }
+
+    /// Core dumps leave the range out.
+    ///
+    /// # Errors
+    /// As for [`wipe_in_children`](Self::wipe_in_children).
+    pub fn leave_out_of_dumps(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: as above.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontDump) }
+    }
+
+    /// Undoes both: the range is memory like any other.
+    ///
+    /// # Errors
+    /// As for [`wipe_in_children`](Self::wipe_in_children).
+    pub fn keep(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: as above.
+        unsafe {
+            madvise(self.at(offset, len), len, Advice::LinuxKeepOnFork)?;
+            madvise(self.at(offset, len), len, Advice::LinuxDoDump)
+        }
+    }
+
     /// Says of each page from `offset` whether it is resident, in the lowest bit of its
     /// byte of `pages`. A page of the shared zero page counts as resident.
     ///
@@ -256,6 +287,12 @@ pub struct Meta<T: Plain> {
 }
 
 impl<T: Plain> Meta<T> {
+    /// Where a value has the address of its first element, and the number of elements.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const BASE_AT: usize = std::mem::offset_of!(Meta<T>, memory.base);
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const N_AT: usize = std::mem::offset_of!(Meta<T>, n);
+
     const FITS: () = assert!(size_of::<T>() > 0 && align_of::<T>() <= GRAIN);
 
     /// `n` elements, all zero bytes; the first is page aligned.

@@ -4,17 +4,24 @@
 //! find under `/proc/PID/task/TID/fd`; there is nothing on disk that could stay behind, and
 //! it ends with the process. Every word is an atomic, so that nothing that another process
 //! writes there at any moment is undefined behaviour; what it means is the callers' business.
+//!
+//! A tool, root's perhaps, trusts no process: what a descriptor is called is asked of the inode
+//! that was taken (`O_PATH`), which is opened only then, so that nobody can put a device or a
+//! file of another's in its place; and it is mapped only if it is sealed against becoming
+//! shorter, which is what would kill the reader.
 
 use std::ffi::CStr;
-use std::fs::File;
 use std::io;
 use std::mem::size_of;
 use std::ops::Deref;
-use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    CWD, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals,
+    fcntl_get_seals, flock, fstat, ftruncate, memfd_create, openat,
+};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -32,13 +39,16 @@ pub type Words = &'static [AtomicU64; WORDS];
 
 /// Another process's panel, unmapped on drop.
 #[derive(Debug)]
-pub struct Mapped(Words);
+pub struct Mapped {
+    words: Words,
+    file: OwnedFd,
+}
 
 impl Deref for Mapped {
     type Target = [AtomicU64; WORDS];
 
     fn deref(&self) -> &Self::Target {
-        self.0
+        self.words
     }
 }
 
@@ -46,7 +56,26 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: made by `map` for this value alone, which hands out no longer borrow than
         // its own.
-        let _ = unsafe { munmap(std::ptr::from_ref(self.0).cast_mut().cast(), LEN) };
+        let _ = unsafe { munmap(std::ptr::from_ref(self.words).cast_mut().cast(), LEN) };
+    }
+}
+
+impl Mapped {
+    /// The only turn among all tools that have this panel open, in whatever container; `None`
+    /// while another has it. The kernel ends it with the tool.
+    pub fn turn(&self) -> Option<Turn<'_>> {
+        flock(&self.file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(Turn(self))
+    }
+}
+
+/// What [`Mapped::turn`] gives, until it is dropped.
+#[derive(Debug)]
+pub struct Turn<'a>(&'a Mapped);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let _ = flock(&self.0.file, FlockOperation::Unlock);
     }
 }
 
@@ -70,18 +99,20 @@ pub fn create() -> Result<Words, Errno> {
 ///
 /// # Errors
 /// `NotFound`: it has none, or there is no such process; `PermissionDenied`: it is somebody
-/// else's; what else the kernel answers.
+/// else's; `InvalidData`: it has something else of that name; what else the kernel answers.
 pub fn of_process(pid: u32) -> io::Result<Mapped> {
-    let path = find(pid)?.ok_or(io::ErrorKind::NotFound)?;
-    let file = File::options().read(true).write(true).open(path)?;
-    if file.metadata()?.len() != LEN as u64 {
+    let taken = find(pid)?.ok_or(io::ErrorKind::NotFound)?;
+    let path = format!("/proc/thread-self/fd/{}", taken.as_raw_fd());
+    let file = openat(CWD, path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?;
+    let sealed = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(sealed)) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(Mapped(map(&OwnedFd::from(file))?))
+    Ok(Mapped { words: map(&file)?, file })
 }
 
-/// Where a process has its panel, if it has one.
-fn find(pid: u32) -> io::Result<Option<PathBuf>> {
+/// What a process has that is called a panel and is as long as one.
+fn find(pid: u32) -> io::Result<Option<OwnedFd>> {
     let mut refused = None;
     for task in std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
         let comm = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -91,16 +122,30 @@ fn find(pid: u32) -> io::Result<Option<PathBuf>> {
         match std::fs::read_dir(task.path().join("fd")) {
             Err(error) => refused = Some(error),
             Ok(files) => {
-                let is_panel = |file: &PathBuf| {
-                    std::fs::read_link(file).is_ok_and(|link| link.as_os_str() == LINK)
-                };
-                if let Some(file) = files.flatten().map(|file| file.path()).find(is_panel) {
-                    return Ok(Some(file));
+                let found = files.flatten().find_map(|file| take(&file.path()));
+                if found.is_some() {
+                    return Ok(found);
                 }
             }
         }
     }
     refused.map_or(Ok(None), Err)
+}
+
+/// A descriptor of whatever is there, which does nothing to it, if that is a panel.
+fn take(path: &Path) -> Option<OwnedFd> {
+    let named = |path: &Path| std::fs::read_link(path).is_ok_and(|link| link.as_os_str() == LINK);
+    if !named(path) {
+        return None;
+    }
+    let taken = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let stat = fstat(&taken).ok()?;
+    let is_panel = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_nlink == 0
+        && stat.st_size == LEN as i64
+        // The other name was of whatever lay there a moment ago.
+        && named(Path::new(&format!("/proc/thread-self/fd/{}", taken.as_raw_fd())));
+    is_panel.then_some(taken)
 }
 
 fn map(file: &OwnedFd) -> Result<Words, Errno> {
@@ -112,8 +157,8 @@ fn map(file: &OwnedFd) -> Result<Words, Errno> {
     // child has a mapping that nothing in it uses.
     let _ = unsafe { madvise(start, LEN, Advice::LinuxDontFork) };
     // SAFETY: the mapping is LEN bytes of zeroed or shared memory, page-aligned, and is unmapped
-    // by the end of a `Mapped` alone; the file cannot shrink (sealed, or its length was looked at and its seals are
-    // our own), and every access to it, here and elsewhere, is atomic.
+    // by the end of a `Mapped` alone; the file has that length and is sealed, so it cannot shrink,
+    // and every access to it, here and elsewhere, is atomic.
     Ok(unsafe { &*start.cast::<[AtomicU64; WORDS]>() })
 }
 
@@ -122,26 +167,89 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering::SeqCst;
 
+    /// A thread called scrubd that makes something of its descriptors, and keeps it until
+    /// it is told to end.
+    struct Fake {
+        thread: Option<std::thread::JoinHandle<()>>,
+        end: std::sync::mpsc::Sender<()>,
+    }
+
+    impl Fake {
+        fn new(make: impl FnOnce() -> Vec<OwnedFd> + Send + 'static) -> Fake {
+            let (ready, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+            let scrubd = std::thread::Builder::new().name("scrubd".into());
+            let thread = scrubd.spawn(move || {
+                crate::thread::own_descriptors().unwrap();
+                let kept = make();
+                ready.0.send(()).unwrap();
+                let _ = wait.1.recv();
+                drop(kept);
+            });
+            ready.1.recv().unwrap();
+            Fake { thread: Some(thread.unwrap()), end: wait.0 }
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            let _ = self.end.send(());
+            let _ = self.thread.take().unwrap().join();
+        }
+    }
+
+    fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
+        let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, len).unwrap();
+        fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    fn refusal() -> io::ErrorKind {
+        of_process(std::process::id()).unwrap_err().kind()
+    }
+
+    // One test: they are found by process, and this is one.
     #[test]
-    fn a_panel_is_found_by_another_mapping_and_only_in_a_thread_of_that_name() {
-        let pid = std::process::id();
-        let missing = of_process(pid).unwrap_err();
-        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-        let (ready, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
-        let scrubd = std::thread::Builder::new().name("scrubd".into());
-        let thread = scrubd.spawn(move || {
-            let own = create().unwrap();
-            own[7].store(42, SeqCst);
-            ready.0.send(()).unwrap();
-            wait.1.recv().unwrap();
-            own[8].load(SeqCst)
+    fn a_panel_is_found_if_it_is_one() {
+        assert_eq!(refusal(), io::ErrorKind::NotFound);
+
+        let all = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        for (len, seals, kind) in [
+            // It could be cut under a reader's feet.
+            (LEN as u64, SealFlags::empty(), io::ErrorKind::InvalidData),
+            (LEN as u64, SealFlags::GROW | SealFlags::SEAL, io::ErrorKind::InvalidData),
+            (4096, all, io::ErrorKind::NotFound),
+        ] {
+            let _fake = Fake::new(move || vec![memfd(len, seals)]);
+            assert_eq!(refusal(), kind, "{len} {seals:?}");
+        }
+        // A device, a pipe and a file are not opened, whatever stands beside them.
+        let beside = Fake::new(|| {
+            let open = |path: &str| OwnedFd::from(std::fs::File::open(path).unwrap());
+            vec![
+                open("/dev/zero"),
+                open("/proc/self/exe"),
+                OwnedFd::from(std::io::pipe().unwrap().0),
+            ]
         });
-        ready.1.recv().unwrap();
-        let seen = of_process(pid).unwrap();
+        assert_eq!(refusal(), io::ErrorKind::NotFound);
+        drop(beside);
+
+        let fake = Fake::new(|| {
+            create().unwrap()[7].store(42, SeqCst);
+            vec![]
+        });
+        let seen = of_process(std::process::id()).unwrap();
         assert_eq!(seen[7].load(SeqCst), 42);
-        seen[8].store(43, SeqCst);
-        wait.0.send(()).unwrap();
-        assert_eq!(thread.unwrap().join().unwrap(), 43);
+        // One turn among all who have it open.
+        let other = of_process(std::process::id()).unwrap();
+        let turn = seen.turn().unwrap();
+        assert!(other.turn().is_none());
+        drop(turn);
+        assert!(other.turn().is_some());
+        drop(fake);
+        assert_eq!(refusal(), io::ErrorKind::NotFound);
+        assert_eq!(seen[7].load(SeqCst), 42, "it outlives its process for who has it open");
     }
 
     #[test]

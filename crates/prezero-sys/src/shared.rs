@@ -2,7 +2,7 @@
 //!
 //! Inodes (`memfd`) come from rustix as they are; here is what needs an address or a number
 //! that rustix lacks: shared mappings at an alignment, `MADV_COLLAPSE`, memory policy by
-//! node, the peer of a socket as a pidfd. Offsets and lengths are in bytes.
+//! node, the peer of a socket: credentials, groups, pidfd. Offsets and lengths are in bytes.
 
 use std::ffi::c_int;
 use std::mem::size_of;
@@ -16,6 +16,8 @@ use crate::memory::Reservation;
 
 /// Since Linux 6.1; in no crate yet.
 const MADV_COLLAPSE: c_int = 25;
+/// Since Linux 4.13; in no crate yet.
+const SO_PEERGROUPS: c_int = 59;
 /// Since Linux 6.5.
 const SO_PEERPIDFD: c_int = 77;
 const MPOL_BIND: c_int = 2;
@@ -187,6 +189,38 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
     Ok(Credentials { pid: peer.pid, uid: peer.uid, gid: peer.gid })
 }
 
+/// The supplementary groups of the process at the other end, when it connected.
+///
+/// # Errors
+/// `NOPROTOOPT` before Linux 4.13, `NODATA` for what is no connected Unix socket.
+pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
+    // More than most have; the kernel says how many more there are.
+    let mut groups = vec![0u32; 64];
+    loop {
+        let room = size_of::<u32>() * groups.len();
+        let mut len = room as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, which is what `groups` has room for.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        let count = len as usize / size_of::<u32>();
+        if done == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        match last_error() {
+            Errno::RANGE if count > groups.len() => groups.resize(count, 0),
+            error => return Err(error),
+        }
+    }
+}
+
 /// The process at the other end of a connected Unix socket, as it was when it connected.
 ///
 /// # Errors
@@ -299,6 +333,16 @@ mod tests {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         assert_eq!(peer, Credentials { pid: std::process::id() as i32, uid, gid });
         assert!(peer_credentials(file(4096).as_fd()).is_err());
+    }
+
+    #[test]
+    fn a_peer_has_this_process_groups() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
+        let groups: Vec<u32> = line.split_whitespace().map(|gid| gid.parse().unwrap()).collect();
+        assert_eq!(peer_groups(ours.as_fd()), Ok(groups));
+        assert!(peer_groups(file(4096).as_fd()).is_err());
     }
 
     #[test]

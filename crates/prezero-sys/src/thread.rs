@@ -88,6 +88,38 @@ pub fn become_idle_class() -> Result<(), i32> {
     kernel::set_current_timer_slack(NonZeroU64::new(1)).map_err(|e| e.raw_os_error())
 }
 
+/// The calling thread's number.
+pub fn current_id() -> i32 {
+    kernel::gettid().as_raw_nonzero().get()
+}
+
+/// Has a thread of this process run as any other, or in the idle class again. The kernel
+/// lets a thread out of the idle class only where the caller may raise priorities
+/// (`CAP_SYS_NICE`, `RLIMIT_NICE`); nothing happens where he may not.
+pub fn hurry(thread: i32, class: Class) {
+    let priority = libc::sched_param { sched_priority: 0 };
+    let policy = match class {
+        Class::Normal => libc::SCHED_OTHER,
+        Class::Idle => libc::SCHED_IDLE,
+    };
+    // SAFETY: the kernel reads one sched_param; a thread that is gone is an error, no more.
+    // The raw call leaves `errno` changed, so it is put back.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const priority);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// A scheduling class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// What threads are born in.
+    Normal,
+    /// Runs where nobody else wants to.
+    Idle,
+}
+
 /// Names the calling thread; the kernel keeps the first 15 bytes.
 pub fn name_current(name: &CStr) {
     // A thread without a name works as well.

@@ -15,8 +15,8 @@ use crate::page::{HUGE, PAGE};
 /// # Safety
 /// `base()..base()+len()` stays mapped, readable and writable for the life of the value,
 /// nobody else uses it, and `base()` is aligned to the largest order that the zone is to
-/// align blocks to. After `release` or `replace` the range reads as zero, as it does
-/// before it is first touched.
+/// align blocks to, 64 KiB at least. After `release` or `replace` the range reads as zero,
+/// as it does before it is first touched.
 pub unsafe trait Backing: Send + Sync {
     /// Where it begins.
     fn base(&self) -> NonNull<u8>;
@@ -53,8 +53,34 @@ pub unsafe trait Backing: Send + Sync {
     /// Has huge blocks faulted in whole from now on: `len` bytes of them from `offset`.
     fn make_huge(&self, _offset: usize, _len: usize) {}
 
+    /// Keeps a range of whole huge blocks away from children, who read it as zero, and perhaps
+    /// from core dumps, until it is [shown](Backing::show).
+    ///
+    /// # Errors
+    /// `NOMEM`: a part may be hidden. Any other: nothing is.
+    fn hide(&self, _offset: usize, _len: usize, _whom: Hide) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Undoes [`hide`](Backing::hide), also of what is not hidden.
+    ///
+    /// # Errors
+    /// What the kernel says: a part may still be hidden.
+    fn show(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Marks in `resident`, a byte for each page, whether the page is resident.
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno>;
+}
+
+/// From whom memory is [hidden](Backing::hide).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hide {
+    /// From the children of a fork.
+    FromChildren,
+    /// And from core dumps.
+    FromChildrenAndDumps,
 }
 
 /// Bytes at the beginning of a range that are faulted in small pages at first (64 MiB): a
@@ -127,6 +153,20 @@ unsafe impl Backing for Anonymous {
         let _ = self.reservation.advise_huge(offset, len);
     }
 
+    fn hide(&self, offset: usize, len: usize, whom: Hide) -> Result<(), Errno> {
+        self.reservation.wipe_in_children(offset, len)?;
+        match whom {
+            Hide::FromChildren => Ok(()),
+            Hide::FromChildrenAndDumps => {
+                self.reservation.leave_out_of_dumps(offset, len).map_err(|_| Errno::NOMEM)
+            }
+        }
+    }
+
+    fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.reservation.keep(offset, len)
+    }
+
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {
         self.reservation.residency(offset, resident)
     }
@@ -148,6 +188,12 @@ impl<B: Backing> Memory<B> {
     /// The backing, for calls that change no content.
     pub(crate) fn backing(&self) -> &B {
         &self.backing
+    }
+
+    /// Address of the first byte.
+    #[inline]
+    pub(crate) fn base(&self) -> usize {
+        self.base
     }
 
     /// Bytes from the base to `ptr`, if it lies inside.

@@ -186,12 +186,18 @@ impl Buddy {
 
     /// Free blocks of one order, about.
     pub(crate) fn count(&self, order: Order) -> u32 {
-        self.orders[order.get() as usize].count.load(Relaxed)
+        self.balance(order).max(0) as u32
     }
 
     /// Free pages, all orders together, about.
     pub(crate) fn free(&self) -> u32 {
-        Order::MIN.and_above().map(|order| self.count(order) << order.get()).sum()
+        let pages = |order: Order| i64::from(self.balance(order)) << order.get();
+        Order::MIN.and_above().map(pages).sum::<i64>().max(0) as u32
+    }
+
+    /// Below 0 for a moment, where a block is taken before it was counted.
+    fn balance(&self, order: Order) -> i32 {
+        self.orders[order.get() as usize].count.load(Relaxed) as i32
     }
 
     /// The free blocks of one order, lowest address first, as they are when looked at.

@@ -31,6 +31,7 @@ impl<B: Backing> Zone<B> {
     /// All counters, and the zone as it stands. Walks the free blocks: some
     /// microseconds for each GiB in use.
     pub fn snapshot(&self) -> Snapshot {
+        self.take_over();
         let in_hands = Counters::new();
         self.cpus.iter().for_each(|cpu| cpu.grip.count(&in_hands));
         let counters = self.cpus.iter().map(|cpu| &cpu.counters);

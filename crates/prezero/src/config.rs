@@ -38,12 +38,16 @@ pub struct Config {
     /// Bytes of zeroes that may lie in the cache that the cores share; larger sets are
     /// cleared past it. `None`: a quarter of it.
     pub scrub_cache: Option<usize>,
+    /// Most bytes that scrubd makes zero ahead of requests. `None`: as demand has it.
+    pub stock: Option<usize>,
     /// How bytes are cleared.
     pub engine: EngineChoice,
     /// How much of what is marked zero gets checked before it is handed out.
     pub verify: Verify,
     /// How long free memory above a small stock stays resident.
     pub decay: Duration,
+    /// What becomes of what a block held when it is freed.
+    pub on_free: OnFree,
     /// Where the statistics go when the program ends.
     pub stats: StatsSink,
 }
@@ -66,6 +70,15 @@ pub enum Verify {
     Sample,
     /// Every byte.
     Full,
+}
+
+/// What becomes of what a block held when it is freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnFree {
+    /// It stays until the memory is cleared for somebody else, or given to him as it is.
+    Keep,
+    /// It is cleared before `free` returns.
+    Clear,
 }
 
 /// Where the statistics go.
@@ -107,9 +120,11 @@ impl Config {
             scrub_load: None,
             scrub_rate: None,
             scrub_cache: None,
+            stock: None,
             engine: EngineChoice::Auto,
             verify: Verify::Sample,
             decay: Duration::from_secs(10),
+            on_free: OnFree::Keep,
             stats: StatsSink::Summary,
         }
     }
@@ -233,8 +248,10 @@ mod tests {
             ("PREZERO_SCRUB_LOAD", "nan", "or off"),
             ("PREZERO_SCRUB_RATE", "1M", "give 2M or more, or off"),
             ("PREZERO_SCRUB_CACHE", "most", "64K, 1.5G, 512MiB"),
+            ("PREZERO_STOCK", "-1", "64K, 1.5G, 512MiB"),
             ("PREZERO_ENGINE", "warp", "one that `prezero engines` lists"),
             ("PREZERO_VERIFY", "yes", "give off, sample or full"),
+            ("PREZERO_ZERO_ON_FREE", "1", "give on or off"),
             ("PREZERO_DECAY", "10s", "give seconds: 10, 0.5"),
             ("PREZERO_DECAY", "1000000001", "1000000000 seconds or less"),
         ] {
@@ -289,18 +306,21 @@ mod tests {
             Just(StatsSink::Stderr),
             "/[a-z \u{e9}/.]{0,200}".prop_map(|path| StatsSink::File(Text::new(&path).unwrap())),
         ];
-        let limits = (proptest::option::of(HUGE..1 << 40), proptest::option::of(0usize..1 << 40));
+        let on_free = prop_oneof![Just(OnFree::Keep), Just(OnFree::Clear)];
+        let size = || proptest::option::of(0usize..1 << 40);
+        let limits = (proptest::option::of(HUGE..1 << 40), size(), size());
         let decay = (0u64..1_000_000_000, 0u32..1_000_000_000);
         let sizes = (1usize..=MAX_LIMIT / HUGE, 16usize..1 << 30);
         let scrub = (proptest::option::of(order()), order(), proptest::option::of(0f32..1e9));
-        (sizes, scrub, limits, engine, verify, decay, stats).prop_map(
+        (sizes, scrub, limits, engine, verify, decay, on_free, stats).prop_map(
             |(
                 (huge, pages),
                 (start, stop, load),
-                (rate, cache),
+                (rate, cache, stock),
                 engine,
                 verify,
                 (secs, nanos),
+                on_free,
                 stats,
             )| Config {
                 limit: huge * HUGE,
@@ -310,9 +330,11 @@ mod tests {
                 scrub_load: load,
                 scrub_rate: rate,
                 scrub_cache: cache,
+                stock,
                 engine,
                 verify,
                 decay: Duration::new(secs, nanos),
+                on_free,
                 stats,
             },
         )

@@ -14,7 +14,7 @@
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use prezero_sys::memory::Reservation;
 use prezero_sys::rseq::{self, Rseq};
@@ -42,6 +42,9 @@ const STACK: usize = 128 << 10;
 /// thread.
 const START_BYTES: u64 = 4 << 20;
 const START_FREES: u64 = 4;
+/// The same in the child of a fork, most of which live shortly: a thread of the idle class is
+/// one that the end of its process waits for where CPUs are busy, 10 ms and more.
+const CHILD_START_BYTES: u64 = 64 << 20;
 /// First nap after work, ns: the rest of a block is not much longer.
 const NAP_MIN_NS: u64 = 50_000;
 /// Longest nap of a scrubd that is not parked, ns: how late a block is found. Each look
@@ -63,6 +66,9 @@ const IDLE_MOST: u32 = 2048;
 const PARK_NS: u64 = 100_000_000;
 /// A parked scrubd that still holds idle memory looks for pressure and decay, ns.
 const WATCH_NS: u64 = 250_000_000;
+/// What has been idle for so long is left out of core dumps, ns. Longer than any pause that a
+/// program makes at work: to take it costs 3 us more then.
+const HIDE_NS: u64 = 1_000_000_000;
 /// scrubd was kept from its CPU if a step took this much longer than its CPU time, ns.
 const DISTURBED_NS: u64 = 200_000;
 /// A nap that ended this much late ended behind somebody else's work, ns.
@@ -89,8 +95,13 @@ pub(crate) struct Daemon {
     /// The zone that it serves, for ever; null until somebody allows it to start.
     zone: AtomicPtr<c_void>,
     start: AtomicPtr<c_void>,
-    /// Bytes freed before it was started.
+    /// Bytes freed before it was started, and how many start it.
     freed: AtomicU64,
+    start_bytes: AtomicU64,
+    /// The thread's number, once it is of the idle class; 0: it is not.
+    idle_thread: AtomicI32,
+    /// The process that it is of.
+    process: AtomicU32,
     /// Zero pages that the governor wants in the buddy.
     pub(crate) target: AtomicU64,
     /// scrubd's own account; nobody else writes it.
@@ -104,6 +115,9 @@ impl Daemon {
             zone: AtomicPtr::new(std::ptr::null_mut()),
             start: AtomicPtr::new(std::ptr::null_mut()),
             freed: AtomicU64::new(0),
+            start_bytes: AtomicU64::new(START_BYTES),
+            idle_thread: AtomicI32::new(0),
+            process: AtomicU32::new(0),
             target: AtomicU64::new(0),
             counters: Counters::new(),
         }
@@ -119,12 +133,9 @@ impl Daemon {
         }
     }
 
-    /// The word that says whether scrubd looks after what lies in hands: while it is
-    /// [`DOZING`] or less.
-    #[inline]
-    pub(crate) fn gate(&self) -> &AtomicU32 {
-        &self.word
-    }
+    /// Where the word lies that says whether scrubd looks after what is in hands: while it
+    /// is [`DOZING`] or less.
+    pub(crate) const GATE: usize = std::mem::offset_of!(Daemon, word);
 
     /// Opens the gate of the hands for a test, which is its own scrubd.
     #[cfg(test)]
@@ -148,7 +159,7 @@ impl Daemon {
             }
             UNBORN => {
                 let bytes = (u64::from(pages) * PAGE as u64).max(START_BYTES / START_FREES);
-                if self.freed.fetch_add(bytes, Relaxed) + bytes >= START_BYTES {
+                if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
                     self.begin();
                 }
             }
@@ -162,6 +173,10 @@ impl Daemon {
 
     #[allow(unsafe_code)]
     fn begin(&self) {
+        // Who calls may be the child of a vfork, and the thread would end with it.
+        if prezero_sys::hand::is_barred() {
+            return;
+        }
         let zone = self.zone.load(Acquire);
         if zone.is_null() || self.word.compare_exchange(UNBORN, AWAKE, AcqRel, Relaxed).is_err() {
             return;
@@ -174,10 +189,21 @@ impl Daemon {
         }
     }
 
+    /// Somebody is about to wait for scrubd: who forks waits until it is out of the kernel, and
+    /// who ends the process until it has ended. One of the idle class may not run for long.
+    pub(crate) fn hurry(&self, class: thread::Class) {
+        let scrubd = self.idle_thread.load(Relaxed);
+        // The children of vfork and of a bare clone find their parent's written down here.
+        if scrubd != 0 && self.process.load(Relaxed) == std::process::id() {
+            thread::hurry(scrubd, class);
+        }
+    }
+
     /// The child of a fork has no scrubd; it gets one when it needs one.
     pub(crate) fn after_fork_in_child(&self) {
         self.freed.store(0, Relaxed);
-        self.counters.reset();
+        self.start_bytes.store(CHILD_START_BYTES, Relaxed);
+        self.idle_thread.store(0, Relaxed);
         self.word.store(UNBORN, SeqCst);
     }
 }
@@ -197,6 +223,8 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     thread::name_current(c"scrubd");
+    zone.take_over();
+    prezero_sys::hand::enable();
     let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
     let topology = Topology::read(Path::new(Topology::ROOT));
     let desk = Desk::new(&zone.config, topology, zone.choice(), pressure.is_some());
@@ -205,6 +233,10 @@ extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     let choice = Box::leak(Box::new(*zone.choice()));
     // Everything that allocates is done; from here on nobody else may have to wait for us.
     let idle_class = thread::become_idle_class().is_ok();
+    if idle_class {
+        zone.daemon.process.store(std::process::id(), Relaxed);
+        zone.daemon.idle_thread.store(thread::current_id(), Relaxed);
+    }
     let (rest, deference) = (REST_MIN_NS, Deference::new());
     Scrubd {
         zone,
@@ -233,7 +265,7 @@ fn measure<B: Backing>(
     topology: &Topology,
     choice: &'static mut Choice,
     host: &mut ThisThread,
-) {
+) -> &'static Choice {
     let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
     let scratch = scratch.filter(|scratch| {
         scratch.populate(0, clear::SCRATCH);
@@ -269,7 +301,8 @@ fn measure<B: Backing>(
             unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
         *choice = choice.with_border(border);
     }
-    zone.measured.store(choice, SeqCst);
+    zone.use_choice(choice);
+    choice
 }
 
 struct Scrubd<B: 'static> {
@@ -302,6 +335,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mut nap = NAP_MIN_NS;
         let mut frees = 0;
         let mut quiet_since = self.zone.clock.now_ns();
+        let mut hidden = false;
         let mut worked = quiet_since;
         loop {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
@@ -323,6 +357,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             if step != Step::Nothing || now_frees != frees {
                 quiet_since = ended.0;
                 frees = now_frees;
+                hidden = false;
             }
             if step == Step::Nap {
                 nap = NAP_MIN_NS;
@@ -343,6 +378,10 @@ impl<B: Backing + 'static> Scrubd<B> {
             if let Step::Paced(wait) = step {
                 self.sleep(AWAKE, Some(wait.min(NAP_LAZY_NS)));
                 continue;
+            }
+            if ended.0 - quiet_since >= HIDE_NS && !hidden && self.mood == Mood::Normal {
+                self.zone.hide_from_dumps();
+                hidden = true;
             }
             if ended.0 - quiet_since >= PARK_NS {
                 self.park();
@@ -440,7 +479,6 @@ struct ThisThread {
 
 impl ThisThread {
     fn new(cpus: usize) -> ThisThread {
-        prezero_sys::hand::enable();
         // Without the membarrier nobody could revoke a piece: then claim no such thing.
         let rseq = if rseq::membarrier_register() { Rseq::of_current_thread() } else { None };
         let shunned = vec![(0, 0); cpus].into_boxed_slice();

@@ -5,10 +5,12 @@
 //! Nobody is stopped for it. Whoever is about to record pages as zero looks whether a fork
 //! began since they were cleared, and if so lets them be dirty.
 
+use prezero_sys::thread::Class;
+
 use crate::backing::Backing;
 use crate::page::PageId;
 use crate::state::PageState;
-use crate::sync::Ordering::{AcqRel, Acquire, Release};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::zone::Zone;
 
 /// One fork in the count of forks; below it count those under way.
@@ -41,31 +43,55 @@ impl<B: Backing> Zone<B> {
 
     /// A fork is about to copy this zone. What is cleared from here on must not be
     /// called zero in the child: the copy of a page may be older than the copy of its
-    /// record. Nothing stops, the publishers of zero look at this number.
+    /// record. Nothing stops, the publishers of zero look at this number. What is idle the
+    /// child does not get.
     pub fn before_fork(&self) {
         self.forks.fetch_add(FORK + 1, AcqRel);
+        self.hide_from_child();
+        self.daemon.hurry(Class::Normal);
     }
 
     /// The fork is over, in the parent.
     pub fn after_fork_in_parent(&self) {
         self.forks.fetch_sub(1, AcqRel);
+        self.daemon.hurry(Class::Idle);
     }
 
-    /// The fork is over, in the child: it has no scrubd, its own account, and the block
-    /// that the parent's scrubd was clearing, whose content it knows nothing of.
+    /// The process is about to end.
+    pub fn before_exit(&self) {
+        self.daemon.hurry(Class::Normal);
+    }
+
+    /// The fork is over, in the child: it has no scrubd, and the block that the parent's was
+    /// clearing, whose content it knows nothing of. It writes to little here: most children
+    /// call `exec` next, and each page that they write to is copied first.
     pub fn after_fork_in_child(&self) {
         self.forks.store(0, Release);
-        for cpu in self.cpus.iter() {
-            cpu.counters.reset();
-            cpu.demand.reset();
-        }
+        self.inherited.store(1, Release);
         self.daemon.after_fork_in_child();
         self.put_down_in_child();
-        for cpu in self.cpus.iter() {
-            cpu.grip.reset();
-        }
         if let Some(claimed) = self.claim.inherit() {
             self.return_to_buddy(claimed.first, claimed.pages);
         }
+    }
+
+    /// Once in the child of a fork, when it first needs more than its lists hold: its own
+    /// account, and what its parent kept from it.
+    #[inline]
+    pub(crate) fn take_over(&self) {
+        if self.inherited.load(Relaxed) != 0 && self.inherited.swap(0, AcqRel) != 0 {
+            self.take_over_now();
+        }
+    }
+
+    #[cold]
+    fn take_over_now(&self) {
+        for cpu in self.cpus.iter() {
+            cpu.counters.reset();
+            cpu.demand.reset();
+            cpu.grip.reset();
+        }
+        self.daemon.counters.reset();
+        self.forget_hidden();
     }
 }

@@ -59,6 +59,7 @@ impl<B: Backing> Zone<B> {
 
     /// As [`reclaim`](Zone::reclaim); true if there was any.
     pub(crate) fn give_back_all(&self, counters: &Counters) -> bool {
+        self.take_over();
         self.drain_all();
         self.give_back(counters, usize::MAX, &RESIDENT, |_| true)
     }

@@ -5,6 +5,7 @@
 //! next time it grows there without a copy, and leaves nothing behind.
 
 use crate::backing::Backing;
+use crate::config::OnFree;
 use crate::page::{Block, Dirty, HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
 use crate::state::Tally;
 use crate::stats::Counter;
@@ -35,7 +36,10 @@ impl<B: Backing> Zone<B> {
             return block;
         }
         let (first, tail) = (block.first().plus(pages), block.pages() - pages);
-        let tally = self.settle(self.cpu(), first, tail);
+        let mut tally = self.settle(self.cpu(), first, tail);
+        if self.config.on_free == OnFree::Clear {
+            tally = self.clear_freed(self.cpu(), first, tail, tally);
+        }
         self.cpu().counters.add(Counter::FreeBytes, u64::from(tail) * PAGE as u64);
         self.put_to_buddy(first, tail, tally);
         self.daemon.nudge(self, tail);
@@ -55,6 +59,10 @@ impl<B: Backing> Zone<B> {
         }
         let tally = self.states.tally(behind, more);
         self.stock.sub(tally);
+        if !self.show(behind, more) {
+            self.return_to_buddy(behind, more);
+            return Grown::No;
+        }
         self.count_plain(behind, more, tally);
         *block = Block::new(first, pages);
         Grown::Yes
@@ -73,6 +81,10 @@ impl<B: Backing> Zone<B> {
         };
         let tally = self.states.tally(first, pages);
         self.stock.sub(tally);
+        if !self.show(first, pages) {
+            self.return_to_buddy(first, pages);
+            return None;
+        }
         self.cpu().counters.bump(Counter::PlainRequests);
         self.count_plain(first, pages, tally);
         Some(Block::new(first, pages))

@@ -4,7 +4,9 @@
 
 use core::fmt::{self, Display};
 
-use crate::config::{Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, StatsSink, Verify};
+use crate::config::{
+    Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Verify,
+};
 use crate::page::{HUGE, PAGE};
 use crate::value::{Size, Text, load, order, seconds, size};
 
@@ -25,12 +27,12 @@ pub struct Knob {
 }
 
 /// Every knob there is.
-pub static KNOBS: [Knob; 11] = [
+pub static KNOBS: [Knob; 13] = [
     Knob {
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
         value: "N|never",
-        help: "Order (0-18) of a dirty free block that wakes scrubd; never: no scrubbing [4]",
+        help: "Order (0-18) of a dirty free block that wakes scrubd [4]",
         set: |c, v, _| {
             c.scrub_start = if v == "never" { None } else { Some(order(v)?) };
             Ok(())
@@ -44,7 +46,7 @@ pub static KNOBS: [Knob; 11] = [
         name: "scrub-stop",
         variable: "PREZERO_SCRUB_STOP",
         value: "N",
-        help: "scrubd stops when all free blocks of this order (0-18) and above are zero [4]",
+        help: "Free blocks of this order and above are to be zero [4]",
         set: |c, v, _| order(v).map(|order| c.scrub_stop = order),
         show: |c, f| c.scrub_stop.fmt(f),
     },
@@ -52,7 +54,7 @@ pub static KNOBS: [Knob; 11] = [
         name: "scrub-load",
         variable: "PREZERO_SCRUB_LOAD",
         value: "X|off",
-        help: "One-minute load average above which scrubd rests; off: no such limit [off]",
+        help: "One-minute load average above which scrubd rests [off]",
         set: |c, v, _| {
             c.scrub_load = if v == "off" { None } else { Some(load(v)?) };
             Ok(())
@@ -66,7 +68,7 @@ pub static KNOBS: [Knob; 11] = [
         name: "scrub-rate",
         variable: "PREZERO_SCRUB_RATE",
         value: "SIZE|off",
-        help: "Most bytes that scrubd clears in a second; off: as fast as it can [off]",
+        help: "Most bytes that scrubd clears in a second [off]",
         set: |c, v, _| {
             c.scrub_rate = if v == "off" { None } else { Some(size(v)?) };
             match c.scrub_rate {
@@ -83,7 +85,7 @@ pub static KNOBS: [Knob; 11] = [
         name: "scrub-cache",
         variable: "PREZERO_SCRUB_CACHE",
         value: "SIZE|auto",
-        help: "Zeroes that may lie in the shared cache, more go past it; auto: a quarter [auto]",
+        help: "Zeroes that may lie in the shared cache [auto: a quarter]",
         set: |c, v, _| {
             c.scrub_cache = if v == "auto" { None } else { Some(size(v)?) };
             Ok(())
@@ -94,10 +96,24 @@ pub static KNOBS: [Knob; 11] = [
         },
     },
     Knob {
+        name: "stock",
+        variable: "PREZERO_STOCK",
+        value: "SIZE|off",
+        help: "Most memory made zero ahead of requests [off: by demand]",
+        set: |c, v, _| {
+            c.stock = if v == "off" { None } else { Some(size(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.stock {
+            Some(bytes) => Size(bytes).fmt(f),
+            None => f.write_str("off"),
+        },
+    },
+    Knob {
         name: "engine",
         variable: "PREZERO_ENGINE",
         value: "NAME",
-        help: "Clear engine, one of `prezero engines`; auto: chosen by calibration [auto]",
+        help: "Clear engine, one of `prezero engines` [auto: measured]",
         set: |c, v, machine| {
             c.engine = if v == "auto" {
                 EngineChoice::Auto
@@ -134,7 +150,7 @@ pub static KNOBS: [Knob; 11] = [
         name: "threshold",
         variable: "PREZERO_THRESHOLD",
         value: "SIZE",
-        help: "Smallest request that the zone serves, 64K or more, whole pages [64K]",
+        help: "Smallest request that it serves, 64K or more [64K]",
         set: |c, v, _| {
             c.threshold = size(v)?;
             match c.threshold {
@@ -149,7 +165,7 @@ pub static KNOBS: [Knob; 11] = [
         name: "verify",
         variable: "PREZERO_VERIFY",
         value: "off|sample|full",
-        help: "How much of the zero memory is read back before it is handed out [sample]",
+        help: "Zero memory that is read before it is handed out [sample]",
         set: |c, v, _| {
             c.verify = match v {
                 "off" => Verify::Off,
@@ -171,7 +187,7 @@ pub static KNOBS: [Knob; 11] = [
         name: "decay",
         variable: "PREZERO_DECAY",
         value: "SECONDS",
-        help: "How long idle free memory above a small stock stays before the kernel gets it [10]",
+        help: "How long idle memory stays before the kernel gets it [10]",
         set: |c, v, _| seconds(v).map(|decay| c.decay = decay),
         show: |c, f| {
             write!(f, "{}", c.decay.as_secs())?;
@@ -182,10 +198,30 @@ pub static KNOBS: [Knob; 11] = [
         },
     },
     Knob {
+        name: "zero-on-free",
+        variable: "PREZERO_ZERO_ON_FREE",
+        value: "on|off",
+        help: "Whether blocks are cleared before free returns [off]",
+        set: |c, v, _| {
+            c.on_free = match v {
+                "on" => OnFree::Clear,
+                "off" => OnFree::Keep,
+                _ => return Err("neither; give on or off"),
+            };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match c.on_free {
+                OnFree::Clear => "on",
+                OnFree::Keep => "off",
+            })
+        },
+    },
+    Knob {
         name: "stats",
         variable: "PREZERO_STATS",
         value: "FILE|-|summary|off",
-        help: "Where the statistics go at exit; -: all on stderr; summary: one line there [summary]",
+        help: "Where statistics go at exit; -: all on stderr; summary: a line; %p in FILE: pid [summary]",
         set: |c, v, _| {
             c.stats = match v {
                 "summary" => StatsSink::Summary,

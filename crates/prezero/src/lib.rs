@@ -53,7 +53,7 @@
 //!
 //! `backing` (the kernel), `state` and `buddy` (what is free, and what it holds),
 //! `stock`, `quicklist`, `hand`, `zone` with `search` and `trust` (requests), `settle`,
-//! `put_back` and `fork` (what comes back), `claim`, `scrub`,
+//! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
 //! `give_back`, `governor`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
 //! `tuning` and `panel` (knobs and figures of a running process),
 //! `stats`, `report`, `summary`, `probes` and `check` (what people see).
@@ -70,6 +70,8 @@ mod sync;
 
 #[cfg(not(loom))]
 mod backing;
+#[cfg(not(loom))]
+mod bits;
 #[cfg(not(loom))]
 mod check;
 #[cfg(not(loom))]
@@ -101,6 +103,8 @@ mod governor;
 mod grow;
 #[cfg(not(loom))]
 mod hand;
+#[cfg(not(loom))]
+mod hidden;
 #[cfg(not(loom))]
 mod knobs;
 #[cfg(not(loom))]
@@ -155,7 +159,7 @@ pub use state::{PageState, Tally};
 
 #[cfg(not(loom))]
 pub use {
-    backing::{Anonymous, Backing},
+    backing::{Anonymous, Backing, Hide},
     check::Flaw,
     clear::Use,
     config::*,

@@ -21,17 +21,15 @@
 //! | 4 | when they were written, ns of `CLOCK_MONOTONIC` |
 //! | 5 | until when somebody watches, ns of `CLOCK_MONOTONIC`; written by tools. Values are new each 0.1 s then, otherwise each second, and when scrubd goes to sleep |
 //! | 6, 7 | how many values and texts there are |
-//! | 8 | number of the last request; written by tools |
+//! | 8 | number of the last request; written by tools, by one that holds `flock(LOCK_EX)` on the panel until it has its answer |
 //! | 9 | number of the last request that was answered |
-//! | 10 | process number of the tool that is about to ask, or 0; taken by compare-and-swap |
 //! | 16 to 31 | the request: `set KEY VALUE`, `drain`, `release` |
 //! | 32 to 63 | the answer: nothing, or what is wrong with it |
 //! | 64 on | values, 8 words each: name (5), unit (1), number (1), 0 if it is an integer and 1 if an IEEE double (1) |
 //! | behind | texts, 20 words each: name (4), 1 for a knob and 0 for a fact (1), value (15) |
 
 use std::ops::Deref;
-use std::path::Path;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 
@@ -50,7 +48,6 @@ pub(crate) const VALUES: usize = 6;
 pub(crate) const TEXTS: usize = 7;
 pub(crate) const ASKED: usize = 8;
 pub(crate) const ANSWERED: usize = 9;
-const ASKING: usize = 10;
 pub(crate) const REQUEST: std::ops::Range<usize> = 16..32;
 pub(crate) const ANSWER: std::ops::Range<usize> = 32..64;
 pub(crate) const RECORDS: usize = 64;
@@ -61,8 +58,8 @@ pub(crate) const VALUE_NAME: usize = 5;
 /// Words of a text's name; its kind comes next, its value last.
 pub(crate) const TEXT_NAME: usize = 4;
 
-/// How long a look at the values keeps them fresh, ns.
-const WATCH_NS: u64 = 5_000_000_000;
+/// How long a look at the values keeps them fresh, ns. scrubd believes no more.
+pub(crate) const WATCH_NS: u64 = 5_000_000_000;
 /// How long a reader waits for scrubd to be done writing: it may have lost its CPU.
 const PATIENCE: Duration = Duration::from_millis(50);
 const POLL: Duration = Duration::from_millis(2);
@@ -204,18 +201,12 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
         }
     }
 
-    /// Asks for something, and waits so long for the answer.
-    ///
-    /// # Errors
-    /// [`Refusal`].
-    pub fn ask(&self, request: &str, patience: Duration) -> Result<(), Refusal> {
+    /// Asks, with nobody else at it, and waits for the answer.
+    fn exchange(&self, request: &str, since: Instant, patience: Duration) -> Result<(), Refusal> {
         let words = &*self.0;
         if request.len() >= REQUEST.len() * 8 {
             return Err(Refusal::Long);
         }
-        let since = Instant::now();
-        let turn = Turn::take(&words[ASKING], since, patience)
-            .ok_or_else(|| Refusal::Busy(text(&words[REQUEST])))?;
         let asked = words[ASKED].load(Acquire);
         if words[ANSWERED].load(Acquire) != asked {
             return Err(Refusal::Busy(text(&words[REQUEST])));
@@ -229,42 +220,37 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
             std::thread::sleep(POLL);
         }
         let answer = text(&words[ANSWER]);
-        drop(turn);
         if answer.is_empty() { Ok(()) } else { Err(Refusal::Answer(answer)) }
     }
 }
 
-/// The right to ask, given back on drop.
-struct Turn<'a>(&'a AtomicU64);
-
-impl Turn<'_> {
-    fn take(word: &AtomicU64, since: Instant, patience: Duration) -> Option<Turn<'_>> {
-        let own = u64::from(std::process::id());
-        loop {
-            match word.compare_exchange(0, own, AcqRel, Acquire) {
-                Ok(_) => return Some(Turn(word)),
-                // Whoever died with it has no use for it.
-                Err(other) if !Path::new(&format!("/proc/{other}")).exists() => {
-                    let _ = word.compare_exchange(other, 0, AcqRel, Relaxed);
+impl Panel<Mapped> {
+    /// Asks for something, and waits so long for the answer.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn ask(&self, request: &str, patience: Duration) -> Result<(), Refusal> {
+        let since = Instant::now();
+        let _turn = loop {
+            match self.0.turn() {
+                Some(turn) => break turn,
+                None if since.elapsed() > patience => {
+                    return Err(Refusal::Busy(text(&self.0[REQUEST])));
                 }
-                Err(_) if since.elapsed() > patience => return None,
-                Err(_) => std::thread::sleep(POLL),
+                None => std::thread::sleep(POLL),
             }
-        }
+        };
+        self.exchange(request, since, patience)
     }
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Release);
-    }
-}
-
-/// The text in some words, up to its NUL.
+/// The text in some words, up to its NUL. It may be anything, and who reads it may write it to
+/// root's terminal: nothing in it commands one.
 pub(crate) fn text(words: &[AtomicU64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    let text = String::from_utf8_lossy(&bytes[..end]);
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// Writes a text, cut to what fits and padded.
@@ -315,14 +301,22 @@ mod tests {
         words[MAGIC_AT].store(MAGIC, Relaxed);
         words[VERSION_AT].store(VERSION, Relaxed);
         let panel = Panel::new(words).unwrap();
-        let patience = Duration::from_millis(5);
-        assert!(matches!(panel.ask("drain", patience), Err(Refusal::Pending)));
-        let busy = panel.ask("release", patience).unwrap_err().to_string();
+        let ask = |request: &str| {
+            panel.exchange(request, Instant::now(), Duration::from_millis(5)).unwrap_err()
+        };
+        assert!(matches!(ask("drain"), Refusal::Pending));
+        let busy = ask("release").to_string();
         assert!(busy.ends_with("answered yet: drain"), "{busy}");
         words[ANSWERED].store(words[ASKED].load(Relaxed), Relaxed);
-        // A tool that died while it asked.
-        words[ASKING].store(u64::from(u32::MAX), Relaxed);
-        assert!(matches!(panel.ask("release", patience), Err(Refusal::Pending)));
-        assert!(matches!(panel.ask(&"x".repeat(128), patience), Err(Refusal::Long)));
+        put(&words[ANSWER], "no");
+        assert!(matches!(ask(&"x".repeat(128)), Refusal::Long));
+        assert!(matches!(ask("release"), Refusal::Pending));
+    }
+
+    #[test]
+    fn what_is_read_commands_no_terminal() {
+        let words = [const { AtomicU64::new(0) }; 4];
+        put(&words, "a\x1b]0;b\x07\r\n\u{9b}c");
+        assert_eq!(text(&words), "a\u{fffd}]0;b\u{fffd}\u{fffd}\u{fffd}\u{fffd}c");
     }
 }

@@ -85,6 +85,7 @@ impl<B: Backing> Zone<B> {
             for huge in first.huge()..=first.plus(pages - 1).huge() {
                 self.freed_at[huge].store(tick, Relaxed);
             }
+            self.note_used(first, pages);
         }
         self.stock.add(tally);
         self.buddy.put_run(first, pages);
@@ -100,9 +101,14 @@ impl<B: Backing> Zone<B> {
                     freed_at.store(self.clock.long_ago(), Relaxed);
                 }
             }
+            self.note_used(first, pages);
         }
         self.stock.add(tally);
         self.buddy.put_run(first, pages);
+    }
+
+    fn note_used(&self, first: PageId, pages: u32) {
+        self.used.set(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
     }
 
     /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the

@@ -7,12 +7,13 @@
 use crate::backing::Backing;
 use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
+use crate::config::OnFree;
 use crate::hand::HandSize;
 use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Zero};
 use crate::probes;
 use crate::quicklist::{Class, Entry, GRANULE, Held};
 use crate::settle::Residency;
-use crate::state::PageState;
+use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
 use crate::zone::{Cpu, Zone};
@@ -24,7 +25,7 @@ const HOT_NS: u64 = 1_000_000;
 /// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
 /// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
 /// looks older than it is would be taken for one that nobody will ask for soon.
-const CLOCKED_PAGES: u32 = 128;
+pub(crate) const CLOCKED_PAGES: u32 = 128;
 
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
 /// hit saves is measured: two looks at the clock, 50 ns, against 20 us at least.
@@ -81,7 +82,7 @@ impl<B: Backing> Zone<B> {
             && let Some(size) = HandSize::holding(pages as usize * PAGE)
             && let Some(block) = self.take_in_hand(size)
         {
-            return Some(block.into());
+            return Some(self.out_of_hand(block));
         }
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
@@ -105,13 +106,36 @@ impl<B: Backing> Zone<B> {
     pub fn free<C: Content>(&self, block: Block<C>) {
         let (first, pages) = (block.first(), block.pages());
         let cpu = self.cpu();
-        let tally = self.settle(cpu, first, pages);
-        if !self.took_in_hand(first, pages) {
+        let mut tally = self.settle(cpu, first, pages);
+        let mut held = Held::Mixed;
+        let clears = self.config.on_free == OnFree::Clear;
+        if clears {
+            tally = self.clear_freed(cpu, first, pages, tally);
+            held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
+        }
+        // What came out of a hand goes back there without passing here.
+        if clears || !self.took_in_hand(first, pages) {
             cpu.counters.bump(Counter::Frees);
             cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
-            self.put_back(cpu, first, pages, Held::Mixed, tally);
+            self.put_back(cpu, first, pages, held, tally);
             self.daemon.nudge(self, pages);
         }
+    }
+
+    /// Clears what was freed, for those who want it gone: what is dirty of a settled run. What
+    /// a child of a fork under way may not believe to be zero stays recorded as dirty.
+    #[cold]
+    pub(crate) fn clear_freed(&self, cpu: &Cpu, first: PageId, pages: u32, tally: Tally) -> Tally {
+        let mark = self.fork_mark();
+        let (engine, piece) = self.choice().inline(tally.dirty as usize * PAGE);
+        self.states.each_run(first, pages, PageState::Dirty, |run, n| {
+            for from in (0..n).step_by(piece as usize) {
+                self.memory.clear(engine, run.plus(from), piece.min(n - from));
+            }
+        });
+        cpu.counters.add(Counter::FreedClearedBytes, u64::from(tally.dirty) * PAGE as u64);
+        self.publish_zero(first, pages, mark);
+        self.states.tally(first, pages)
     }
 
     /// Gives a block back that its owner knows to be zero still: never written, or
@@ -285,9 +309,9 @@ impl<B: Backing> Zone<B> {
     fn make_zero(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
         if !self.trust.holds(self, cpu, first, pages) {
             // Nothing that is marked zero is believed any more.
-            self.states.each_run(first, pages, PageState::Zero, |run, n| {
-                self.states.set(run, n, PageState::Dirty);
-            });
+            for kind in [PageState::Zero, PageState::Absent] {
+                self.states.each_run(first, pages, kind, |run, n| self.doubt(run, n));
+            }
         }
         let tally = self.states.tally(first, pages);
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
@@ -305,6 +329,15 @@ impl<B: Backing> Zone<B> {
         }
         cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
         Block::new(first, pages)
+    }
+
+    /// What is resident of these pages may hold anything.
+    fn doubt(&self, first: PageId, pages: u32) {
+        self.each_residency(first, pages, |run, n, residency| {
+            if residency != Residency::NotResident {
+                self.states.set(run, n, PageState::Dirty);
+            }
+        });
     }
 
     /// A block out of the hand, which is dirty page by page, for a request for zero.

@@ -138,7 +138,7 @@ impl<H: Host> Scrubber<H> {
         if spent_before && !self.governor.may_spend() {
             zone.daemon.counters.bump(Counter::Asides);
         }
-        zone.daemon.target.store(self.governor.target(), Relaxed);
+        zone.daemon.target.store(self.governor.target().min(zone.tuning.stock()), Relaxed);
         let sure = mood != Mood::Unsure;
         if let Some(start) = zone.tuning.scrub_start()
             && mood != Mood::Resting
@@ -153,14 +153,16 @@ impl<H: Host> Scrubber<H> {
             let stop = zone.tuning.scrub_stop();
             let stop = if self.working { stop } else { start.max(stop) };
             let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
-            let cleared =
-                self.refile(zone, stop, tick).or_else(|| self.scrub(zone, stop, tick, mood));
+            let room = zone.room();
+            let cleared = self
+                .refile(zone, stop, tick, room)
+                .or_else(|| self.scrub(zone, stop, tick, mood, room));
             let bytes = zone.daemon.counters.get(Counter::ScrubbedBytes) - before;
             if let Some(rate) = zone.tuning.scrub_rate() {
                 self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate;
             }
             self.working = cleared.is_some();
-            let step = cleared.or_else(|| if sure { self.prefault(zone) } else { None });
+            let step = cleared.or_else(|| if sure { self.prefault(zone, room) } else { None });
             if let Some(step) = step {
                 return step;
             }
@@ -170,9 +172,16 @@ impl<H: Host> Scrubber<H> {
 
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
     /// it is idle, so that the zeroes lie in its own cache.
-    fn refile<B: Backing>(&mut self, zone: &Zone<B>, stop: Order, tick: u32) -> Option<Step> {
+    fn refile<B: Backing>(
+        &mut self,
+        zone: &Zone<B>,
+        stop: Order,
+        tick: u32,
+        room: u64,
+    ) -> Option<Step> {
         for (cpu, lists) in zone.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used()) {
-            for class in Class::largest_first().filter(|c| c.order() >= stop) {
+            let fits = |class: &Class| class.order() >= stop && u64::from(class.pages()) <= room;
+            for class in Class::largest_first().filter(fits) {
                 let wanted = self.governor.quick_target(class);
                 if lists.lists[class.index()].zero.entries().count() < wanted {
                     zone.put_down(lists, class, ticks(REST_NS) + 1);
@@ -235,9 +244,10 @@ impl<H: Host> Scrubber<H> {
         stop: Order,
         tick: u32,
         mood: Mood,
+        room: u64,
     ) -> Option<Step> {
         let (zero, dirty) = (u64::from(zone.stock.zero()), u64::from(zone.stock.dirty()));
-        let target = self.governor.target();
+        let target = self.governor.target().min(zero.saturating_add(room));
         if dirty == 0 || zero >= target {
             return None;
         }
@@ -246,7 +256,8 @@ impl<H: Host> Scrubber<H> {
             .focus
             .and_then(|(first, pages)| zone.chunk_within(first, pages, target - zero, rested))
             .or_else(|| self.next_chunk(zone, stop, target - zero, rested))
-            .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))?;
+            .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))
+            .filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         let place = if zone.choice().prefers_home(set) {
@@ -340,7 +351,11 @@ impl<H: Host> Scrubber<H> {
         if let Some(Claimed { done, .. }) = session.close() {
             let cleared = zone.publish_zero(first, done, mark);
             probes::scrub_end(first, cleared);
-            counters.add(Counter::ScrubbedBytes, u64::from(cleared) * PAGE as u64);
+            let bytes = u64::from(cleared) * PAGE as u64;
+            counters.add(Counter::ScrubbedBytes, bytes);
+            if engine.cache() == Cache::Bypassing {
+                counters.add(Counter::BypassedBytes, bytes);
+            }
             back(zone);
             session.release();
         }
@@ -350,11 +365,13 @@ impl<H: Host> Scrubber<H> {
 
     /// Makes absent memory resident where the next request will look, so that the faults
     /// leave the critical path too: page by page, until an allocation asks for the block.
-    fn prefault<B: Backing>(&mut self, zone: &Zone<B>) -> Option<Step> {
+    fn prefault<B: Backing>(&mut self, zone: &Zone<B>, room: u64) -> Option<Step> {
         if u64::from(zone.stock.zero()) >= self.governor.prefault_target() {
             return None;
         }
-        let chunk = zone.find_chunk(Order::new(HUGE_ORDER)?, PageState::Absent, |_| true)?;
+        let chunk = zone
+            .find_chunk(Order::new(HUGE_ORDER)?, PageState::Absent, |_| true)
+            .filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         if !zone.borrow(&chunk) {
             return Some(Step::Nap);
         }

@@ -128,6 +128,7 @@ impl<B: Backing> Zone<B> {
 
     /// Takes `pages` pages out of the buddy, the cheapest at hand.
     fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
+        self.take_over();
         let order = Order::holding(pages)?.max(align);
         for attempt in 0..ATTEMPTS {
             let goal = cost.goal(pages, self.stock.zero(), self.stock.dirty());
@@ -157,6 +158,10 @@ impl<B: Backing> Zone<B> {
             if cost.of(tally).is_none() {
                 self.return_to_buddy(best.first, pages);
                 continue;
+            }
+            if !self.show(best.first, pages) {
+                self.return_to_buddy(best.first, pages);
+                return None;
             }
             return Some(best.first);
         }

@@ -23,7 +23,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
             let others = lists.hot_cold.entries().count() as u64;
             at_hand += (zero + others) * u64::from(class.pages());
         }
-        at_hand += cpu.in_hand().map(|(_, class)| u64::from(class.pages())).sum::<u64>();
+        at_hand += zone.in_hand_of(cpu).map(|(_, class)| u64::from(class.pages())).sum::<u64>();
         let in_hand = Counters::new();
         cpu.grip.count(&in_hand);
         let sum = |c| cpu.counters.get(c) + in_hand.get(c);

@@ -89,6 +89,7 @@ counters! {
         WasteBytes "waste_bytes" Bytes "zero bytes given to plain requests";
         Refused "refused" Count "requests that the zone could not serve and that went elsewhere";
         FreesZeroed "frees_zeroed" Count "blocks given back with proof that they are zero";
+        FreedClearedBytes "freed_cleared_bytes" Bytes "bytes cleared because they were freed (zero-on-free)";
     }
     "lists" {
         Overflows "overflows" Count "blocks moved from a full zero list to hot-cold";
@@ -97,6 +98,7 @@ counters! {
     }
     "scrubd" {
         ScrubbedBytes "scrubbed_bytes" Bytes "bytes that scrubd cleared";
+        BypassedBytes "bypassed_bytes" Bytes "of these, bytes written past the cache";
         ScrubCpuNs "scrub_cpu_ns" Nanoseconds "CPU time that clearing took in scrubd";
         PrefaultedBytes "prefaulted_bytes" Bytes "bytes that scrubd made resident before anyone touched them";
         PrefaultCpuNs "prefault_cpu_ns" Nanoseconds "CPU time that prefaulting took in scrubd";

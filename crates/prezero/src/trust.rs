@@ -1,6 +1,7 @@
 //! Is what is marked zero really zero? Checked before it is handed out.
 //!
-//! `sample` reads a few words of a block now and then; `full` reads every byte. The
+//! `sample` reads a page of a block now and then; `full` reads every byte. What is recorded as
+//! absent is read where the kernel says that it is there: somebody touched it. The
 //! first page that turns out not to be zero is counted, said once on stderr, and ends
 //! all trust: from then on every block is cleared inline, whatever its record says.
 //! openEuler's kzerod handed out 511 dirty pages of 512 for years because nobody looked.
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use crate::backing::Backing;
 use crate::config::Verify;
 use crate::page::PageId;
+use crate::settle::Residency;
 use crate::state::PageState;
 use crate::stats::Counter;
 use crate::zone::{Cpu, Zone};
@@ -56,17 +58,26 @@ impl Trust {
                     return true;
                 }
                 cpu.countdown.store(SAMPLE_EVERY - 1, Relaxed);
-                let page = first.plus(self.random() % pages);
-                zone.states.get(page) != PageState::Zero || self.check(zone, cpu, page, 1)
+                self.checks(zone, cpu, first.plus(self.random() % pages), 1)
             }
-            Verify::Full => {
-                let mut good = true;
-                zone.states.each_run(first, pages, PageState::Zero, |run, n| {
-                    good = good && self.check(zone, cpu, run, n);
-                });
-                good
-            }
+            Verify::Full => self.checks(zone, cpu, first, pages),
         }
+    }
+
+    /// Reads back what is recorded as zero, and what is recorded as absent and is not.
+    #[cold]
+    fn checks<B: Backing>(&self, zone: &Zone<B>, cpu: &Cpu, first: PageId, pages: u32) -> bool {
+        let mut good = true;
+        zone.states.each_run(first, pages, PageState::Zero, |run, n| {
+            good = good && self.check(zone, cpu, run, n);
+        });
+        zone.states.each_run(first, pages, PageState::Absent, |run, n| {
+            zone.each_residency(run, n, |run, n, residency| {
+                let there = residency == Residency::Resident;
+                good = good && (!there || self.check(zone, cpu, run, n));
+            });
+        });
+        good
     }
 
     #[cold]

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::config::{Config, Verify};
-use crate::page::{MAX_ORDER, Order};
+use crate::page::{MAX_ORDER, Order, PAGE};
 
 /// No order: never.
 const NEVER: u32 = MAX_ORDER.get() + 1;
@@ -19,6 +19,8 @@ pub(crate) struct Tuning {
     /// The bits of an `f32`; not a number: no limit.
     scrub_load: AtomicU32,
     scrub_rate: AtomicU64,
+    /// Pages; all ones: no limit.
+    stock: AtomicU64,
     decay_ns: AtomicU64,
     verify: AtomicU8,
 }
@@ -30,6 +32,7 @@ impl Tuning {
             scrub_stop: AtomicU32::new(NEVER),
             scrub_load: AtomicU32::new(0),
             scrub_rate: AtomicU64::new(OFF),
+            stock: AtomicU64::new(u64::MAX),
             decay_ns: AtomicU64::new(0),
             verify: AtomicU8::new(0),
         };
@@ -44,6 +47,8 @@ impl Tuning {
         self.scrub_stop.store(order(Some(config.scrub_stop)), Relaxed);
         self.scrub_load.store(config.scrub_load.unwrap_or(f32::NAN).to_bits(), Relaxed);
         self.scrub_rate.store(config.scrub_rate.map_or(OFF, |rate| rate as u64), Relaxed);
+        let pages = config.stock.map_or(u64::MAX, |bytes| (bytes / PAGE) as u64);
+        self.stock.store(pages, Relaxed);
         let decay = u64::try_from(config.decay.as_nanos()).unwrap_or(u64::MAX);
         self.decay_ns.store(decay, Relaxed);
         self.verify.store(config.verify as u8, Relaxed);
@@ -65,6 +70,11 @@ impl Tuning {
     /// Bytes a second.
     pub(crate) fn scrub_rate(&self) -> Option<u64> {
         Some(self.scrub_rate.load(Relaxed)).filter(|rate| *rate != OFF)
+    }
+
+    /// Pages that may lie ready, at most.
+    pub(crate) fn stock(&self) -> u64 {
+        self.stock.load(Relaxed)
     }
 
     pub(crate) fn decay_ns(&self) -> u64 {
@@ -93,12 +103,14 @@ mod tests {
         let tuning = Tuning::new(&config);
         assert_eq!(tuning.scrub_start(), config.scrub_start);
         assert_eq!((tuning.scrub_load(), tuning.scrub_rate()), (None, None));
+        assert_eq!(tuning.stock(), u64::MAX);
         assert_eq!(tuning.verify(), Verify::Sample);
 
         config.scrub_start = None;
         config.scrub_stop = MAX_ORDER;
         config.scrub_load = Some(1.5);
         config.scrub_rate = Some(1 << 21);
+        config.stock = Some(1 << 20);
         config.decay = Duration::MAX;
         for verify in [Verify::Off, Verify::Full, Verify::Sample] {
             config.verify = verify;
@@ -107,6 +119,6 @@ mod tests {
         }
         assert_eq!((tuning.scrub_start(), tuning.scrub_stop()), (None, MAX_ORDER));
         assert_eq!((tuning.scrub_load(), tuning.scrub_rate()), (Some(1.5), Some(1 << 21)));
-        assert_eq!(tuning.decay_ns(), u64::MAX);
+        assert_eq!((tuning.stock(), tuning.decay_ns()), (256, u64::MAX));
     }
 }

@@ -10,6 +10,7 @@ use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
 use crate::backing::{Backing, Memory};
+use crate::bits::Bits;
 use crate::buddy::Buddy;
 use crate::choice::Choice;
 use crate::claim::Claim;
@@ -19,12 +20,13 @@ use crate::config::{Config, EngineChoice};
 use crate::daemon::Daemon;
 use crate::demand::Demand;
 use crate::hand::Grip;
+use crate::hidden::Hidden;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
-use crate::quicklist::{self, CLASSES, Lists};
+use crate::quicklist::{self, CLASSES, GRANULE, Lists};
 use crate::state::StateMap;
 use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
-use crate::sync::{AtomicU32, Meta, Ordering::Acquire};
+use crate::sync::{AtomicU32, Meta, Ordering::Acquire, Ordering::SeqCst};
 use crate::trust::Trust;
 use crate::tuning::Tuning;
 
@@ -55,6 +57,10 @@ impl Cpu {
     }
 }
 
+/// What a hand can hold ends here (`prezero_sys::hand`); so do all addresses that Linux
+/// gives out unasked.
+const MOST_ADDRESS: usize = 1 << 48;
+
 /// Why a zone could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,6 +68,9 @@ pub enum ZoneError {
     /// The backing is smaller than a huge block, or not a whole number of them.
     #[error("the backing has {0} bytes: a zone needs a whole number of 2 MiB blocks, one at least")]
     Size(usize),
+    /// The backing does not begin at a multiple of 64 KiB, or lies where no hand can point.
+    #[error("the backing begins at {0:#x}: a zone begins at a multiple of 64 KiB below 2^48")]
+    Base(usize),
     /// No memory for page states, lists and counters.
     #[error("no memory for the zone's own records: {0}")]
     Records(Errno),
@@ -77,6 +86,8 @@ pub struct Zone<B> {
     pub(crate) claim: Claim,
     /// Tick of the last free in each huge block; 0: none of its free pages is resident.
     pub(crate) freed_at: Meta<AtomicU32>,
+    /// The huge blocks to which something resident came back since they were last hidden.
+    pub(crate) used: Bits,
     /// The CPU that last freed something into the buddy: a hint where it will be used.
     pub(crate) freed_on: AtomicU32,
     /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
@@ -91,9 +102,14 @@ pub struct Zone<B> {
     guess: Choice,
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
     pub(crate) measured: AtomicPtr<Choice>,
+    /// What no child of a fork gets.
+    pub(crate) hidden: Hidden,
     /// Forks so far, times [`FORK`], plus how many are under way.
     pub(crate) forks: AtomicU32,
-    /// Whether any page was ever marked foreign.
+    /// Not 0 in the child of a fork that has not looked at what it inherited.
+    pub(crate) inherited: AtomicU32,
+    /// Whether any page was ever marked foreign. Then no block comes to hand, as there it is
+    /// not asked for its pages' states.
     pub(crate) foreign: AtomicU32,
     /// The most pages that were out of the buddy when memory was last needed.
     pub(crate) peak: AtomicU32,
@@ -131,6 +147,10 @@ impl<B: Backing> Zone<B> {
         if len < HUGE || !len.is_multiple_of(HUGE) || len > crate::config::MAX_LIMIT {
             return Err(ZoneError::Size(len));
         }
+        let base = backing.base().as_ptr().addr();
+        if !base.is_multiple_of(GRANULE as usize * PAGE) || base + len > MOST_ADDRESS {
+            return Err(ZoneError::Base(base));
+        }
         let pages = (len / PAGE) as u32;
         let engine = match config.engine {
             EngineChoice::Named(name) => crate::clear::by_name(name),
@@ -146,6 +166,7 @@ impl<B: Backing> Zone<B> {
             cpus: Meta::new(thread::cpu_count()).map_err(ZoneError::Records)?,
             claim: Claim::new(),
             freed_at: Meta::new((pages / HUGE_PAGES) as usize).map_err(ZoneError::Records)?,
+            used: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             freed_on: AtomicU32::new(0),
             hungry: [const { AtomicU32::new(0) }; CLASSES],
             clock: Clock::new(now_ns),
@@ -155,7 +176,9 @@ impl<B: Backing> Zone<B> {
             tuning: Tuning::new(config),
             guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only)),
             measured: AtomicPtr::new(std::ptr::null_mut()),
+            hidden: Hidden::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             forks: AtomicU32::new(0),
+            inherited: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
             peak: AtomicU32::new(0),
             faulted: AtomicU64::new(0),
@@ -223,6 +246,11 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn choice(&self) -> &Choice {
         // SAFETY: null, or a choice that scrubd leaked for good before it stored this.
         unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
+    }
+
+    /// Puts a choice in use that nobody will write again.
+    pub(crate) fn use_choice(&self, choice: &'static Choice) {
+        self.measured.store(std::ptr::from_ref(choice).cast_mut(), SeqCst);
     }
 
     /// What this CPU has of its own; a hint, the thread may be elsewhere by now.

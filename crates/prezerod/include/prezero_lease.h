@@ -6,6 +6,9 @@
  *         fprintf(stderr, "%s\n", lease.text);
  *     char *memory = prezero_map(&lease);
  *
+ * Besides: prezero_reserve(), prezero_redeem(), prezero_cancel(), prezero_available() and
+ * prezero_report(). examples/lease.c uses them all.
+ *
  * Sizes are bytes, times milliseconds or nanoseconds as their names say. One thread at a
  * time for each connection. The frames are those of PROTOCOL.md. Needs Linux and C99 with
  * _GNU_SOURCE (memfd seals), a little-endian machine.
@@ -31,11 +34,14 @@
 
 #define PREZERO_2M (2ull << 20)
 #define PREZERO_1G (1ull << 30)
+#define PREZERO_STOCK 1u
+#define PREZERO_METRICS 2u
 
 /* What is known of a lease, or why there is none. */
 struct prezero_lease {
     int fd;               /* the memory; closed on exec */
     uint64_t number;      /* the broker's number for it */
+    uint64_t ticket;      /* of prezero_reserve() */
     uint64_t bytes;       /* all populated, all zero */
     uint64_t page;        /* PREZERO_2M or PREZERO_1G */
     int32_t node;         /* NUMA node */
@@ -47,6 +53,15 @@ struct prezero_lease {
     uint32_t reason;      /* of a refusal, as in PROTOCOL.md */
     uint64_t estimate_ns; /* when to ask again; UINT64_MAX: not known */
     char text[512];       /* of a refusal, for people; never empty then */
+};
+
+/* What there is, in bytes. */
+struct prezero_available {
+    uint64_t ready;      /* lies ready */
+    uint64_t largest;    /* the largest lease that does */
+    uint64_t making;     /* being made */
+    uint64_t pace;       /* made in a second, of late; 0: not known */
+    uint64_t quota_left; /* of this client's tenant; UINT64_MAX: no bound */
 };
 
 struct prezero__header {
@@ -94,80 +109,104 @@ static inline int prezero_connect(const char *path)
     return -1;
 }
 
-/* Leases `bytes`, a multiple of `page`, on `node` (-1: any), waiting for at most `wait_ms`.
- * Returns 0; 1: no, or not now, see reason, estimate_ns and text; -1: an error, see text. */
-static inline int prezero_lease(int broker, uint64_t bytes, uint64_t page, int32_t node,
-                                uint32_t wait_ms, struct prezero_lease *lease)
+/* Sends a request, `body` after the header, and reads the answer of kind `expected`, of which
+ * `length` bytes after the header go to `answer`, a descriptor to lease->fd. Returns as
+ * prezero_lease() does. */
+static inline int prezero__ask(int broker, uint8_t kind, const void *body, size_t size,
+                               uint8_t expected, void *answer, size_t length,
+                               struct prezero_lease *lease)
 {
-    struct {
-        struct prezero__header header;
-        uint64_t bytes, page;
-        int32_t node;
-        uint32_t wait_ms;
-    } request = {{{'P', 'Z'}, 1, 1, 1}, bytes, page, node, wait_ms};
-    union {
-        struct prezero__header header;
-        char bytes[512];
-    } answer;
+    struct prezero__header header = {{'P', 'Z'}, 1, kind, 1};
+    char request[64], packet[512];
     union {
         struct cmsghdr align;
         char space[CMSG_SPACE(sizeof(int))];
     } control;
-    struct iovec vector = {&answer, sizeof answer};
+    struct iovec vector = {packet, sizeof packet};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1,
                              .msg_control = &control, .msg_controllen = sizeof control};
-    const char *body = answer.bytes + sizeof answer.header;
+    const char *rest = packet + sizeof header;
     struct cmsghdr *part;
-    struct stat info;
-    uint64_t inode;
-    uint32_t length;
+    uint32_t text;
     ssize_t got;
 
     memset(lease, 0, sizeof *lease);
     lease->fd = -1;
     lease->estimate_ns = UINT64_MAX;
-    if (send(broker, &request, sizeof request, MSG_NOSIGNAL) < 0 && errno != EPIPE)
+    memcpy(request, &header, sizeof header);
+    memcpy(request + sizeof header, body, size);
+    if (send(broker, request, sizeof header + size, MSG_NOSIGNAL) < 0 && errno != EPIPE)
         return prezero__failed(lease, "prezerod cannot be asked");
     do
         got = recvmsg(broker, &message, MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
-    if (got < (ssize_t)sizeof answer.header) {
+    if (got < (ssize_t)sizeof header) {
         errno = got < 0 ? errno : ECONNRESET;
         return prezero__failed(lease, "prezerod is gone");
     }
     for (part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part))
         if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS)
             memcpy(&lease->fd, CMSG_DATA(part), sizeof lease->fd);
-    got -= sizeof answer.header;
-    if (answer.header.kind == 130 || answer.header.kind == 131) {
-        if (answer.header.kind == 131 && got >= 8) {
-            memcpy(&lease->estimate_ns, body, 8);
-            body += 8;
+    memcpy(&header, packet, sizeof header);
+    got -= sizeof header;
+    if (header.kind == 130 || header.kind == 131) {
+        if (header.kind == 131 && got >= 8) {
+            memcpy(&lease->estimate_ns, rest, 8);
+            rest += 8;
             got -= 8;
         }
         if (got >= 8) {
-            memcpy(&lease->reason, body, 4);
-            memcpy(&length, body + 4, 4);
-            if (length <= (uint64_t)got - 8 && length < sizeof lease->text)
-                memcpy(lease->text, body + 8, length);
+            memcpy(&lease->reason, rest, 4);
+            memcpy(&text, rest + 4, 4);
+            if (text <= (uint64_t)got - 8 && text < sizeof lease->text)
+                memcpy(lease->text, rest + 8, text);
         }
         if (!lease->text[0])
             strcpy(lease->text, "no lease");
         return 1;
     }
-    errno = EPROTO;
-    if (answer.header.kind != 129 || got != 68 || lease->fd < 0)
+    if (header.kind != expected || (size_t)got != length) {
+        if (lease->fd >= 0)
+            close(lease->fd);
+        lease->fd = -1;
+        errno = EPROTO;
         return prezero__failed(lease, "prezerod answered out of turn");
-    memcpy(&lease->number, body, 8);
-    memcpy(&lease->bytes, body + 8, 8);
-    memcpy(&lease->page, body + 16, 8);
-    memcpy(&lease->node, body + 24, 4);
-    memcpy(&lease->backing, body + 28, 4);
-    memcpy(&inode, body + 32, 8);
-    memcpy(&lease->age_ns, body + 40, 8);
-    memcpy(&lease->cost_ns, body + 48, 8);
-    memcpy(&lease->waited_ns, body + 56, 8);
-    memcpy(&lease->charged, body + 64, 4);
+    }
+    memcpy(answer, rest, length);
+    return 0;
+}
+
+/* What LEASE and RESERVE ask for. */
+struct prezero__want {
+    uint64_t bytes, page;
+    int32_t node;
+    uint32_t ms;
+};
+
+static inline int prezero__granted(int broker, uint8_t kind, const void *body, size_t size,
+                                   struct prezero_lease *lease)
+{
+    char answer[68];
+    struct stat info;
+    uint64_t inode;
+    int status = prezero__ask(broker, kind, body, size, 129, answer, sizeof answer, lease);
+
+    if (status != 0)
+        return status;
+    memcpy(&lease->number, answer, 8);
+    memcpy(&lease->bytes, answer + 8, 8);
+    memcpy(&lease->page, answer + 16, 8);
+    memcpy(&lease->node, answer + 24, 4);
+    memcpy(&lease->backing, answer + 28, 4);
+    memcpy(&inode, answer + 32, 8);
+    memcpy(&lease->age_ns, answer + 40, 8);
+    memcpy(&lease->cost_ns, answer + 48, 8);
+    memcpy(&lease->waited_ns, answer + 56, 8);
+    memcpy(&lease->charged, answer + 64, 4);
+    if (lease->fd < 0) {
+        errno = EMFILE;
+        return prezero__failed(lease, "no descriptor came with the lease");
+    }
     if (fstat(lease->fd, &info) != 0 || (uint64_t)info.st_size != lease->bytes
         || (uint64_t)info.st_ino != inode
         || (lease->backing != 3 && (fcntl(lease->fd, F_GET_SEALS) & 7)
@@ -178,6 +217,70 @@ static inline int prezero_lease(int broker, uint64_t bytes, uint64_t page, int32
         return prezero__failed(lease, "the lease is not as granted");
     }
     return 0;
+}
+
+/* Leases `bytes`, a multiple of `page`, on `node` (-1: any), waiting for at most `wait_ms`.
+ * Returns 0; 1: no, or not now, see reason, estimate_ns and text; -1: an error, see text. */
+static inline int prezero_lease(int broker, uint64_t bytes, uint64_t page, int32_t node,
+                                uint32_t wait_ms, struct prezero_lease *lease)
+{
+    struct prezero__want want = {bytes, page, node, wait_ms};
+
+    return prezero__granted(broker, 1, &want, sizeof want, lease);
+}
+
+/* Has that much kept for this connection, for at most `hold_ms` (the broker may bound it):
+ * lease->ticket is for prezero_redeem(). Returns as prezero_lease() does. */
+static inline int prezero_reserve(int broker, uint64_t bytes, uint64_t page, int32_t node,
+                                  uint32_t hold_ms, struct prezero_lease *lease)
+{
+    struct prezero__want want = {bytes, page, node, hold_ms};
+    char answer[20];
+    int status = prezero__ask(broker, 2, &want, sizeof want, 132, answer, sizeof answer, lease);
+
+    if (status == 0) {
+        memcpy(&lease->ticket, answer, 8);
+        memcpy(&lease->bytes, answer + 8, 8);
+    }
+    return status;
+}
+
+/* Leases what was reserved. Returns as prezero_lease() does. */
+static inline int prezero_redeem(int broker, uint64_t ticket, struct prezero_lease *lease)
+{
+    return prezero__granted(broker, 3, &ticket, sizeof ticket, lease);
+}
+
+/* Gives up a reservation. Returns as prezero_lease() does. */
+static inline int prezero_cancel(int broker, uint64_t ticket, struct prezero_lease *lease)
+{
+    char answer[1];
+
+    return prezero__ask(broker, 4, &ticket, sizeof ticket, 135, answer, 0, lease);
+}
+
+/* What there is of such pages, for this client. Returns as prezero_lease() does. */
+static inline int prezero_available(int broker, uint64_t page, int32_t node,
+                                    struct prezero_available *available,
+                                    struct prezero_lease *lease)
+{
+    char body[12];
+
+    memcpy(body, &page, 8);
+    memcpy(body + 8, &node, 4);
+    return prezero__ask(broker, 5, body, sizeof body, 133, available, sizeof *available, lease);
+}
+
+/* A report as a file, lease->fd, of lease->bytes: PREZERO_STOCK is JSON, PREZERO_METRICS text
+ * for Prometheus. Returns as prezero_lease() does. */
+static inline int prezero_report(int broker, uint32_t which, struct prezero_lease *lease)
+{
+    uint64_t bytes;
+    int status = prezero__ask(broker, 6, &which, sizeof which, 134, &bytes, sizeof bytes, lease);
+
+    if (status == 0)
+        lease->bytes = bytes;
+    return status;
 }
 
 /* Maps all of a lease at a multiple of its page, readable, writable, shared: a private

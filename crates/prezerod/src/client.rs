@@ -14,7 +14,7 @@
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub fn socket_path() -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The broker cannot be reached.
-    #[error("{path}: {1}; does prezerod run?", path = .0.display())]
+    #[error("{path}: {1}; {mend}", path = .0.display(), mend = mend(*.1))]
     Unreachable(PathBuf, Errno),
     /// The connection broke.
     #[error("the broker is gone: {0}")]
@@ -69,6 +69,13 @@ pub enum ClientError {
     /// It could not be mapped.
     #[error("the lease cannot be mapped: {0}")]
     Map(Errno),
+}
+
+fn mend(unreachable: Errno) -> &'static str {
+    match unreachable {
+        Errno::ACCESS | Errno::PERM => "this user may not connect; see socket-mode in prezerod(8)",
+        _ => "does prezerod run?",
+    }
 }
 
 fn soon(time: Option<Duration>) -> String {
@@ -258,6 +265,13 @@ impl Client {
         });
         let (tag, answer) = Answer::decode(&packet[..len])?;
         Ok((tag, answer, file))
+    }
+}
+
+/// To be polled, by who does other things while an answer is on its way.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

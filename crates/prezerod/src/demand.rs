@@ -114,13 +114,15 @@ impl Demand {
         }
     }
 
-    /// Somebody asked for this.
+    /// Somebody asked for this: somebody new, or one who was told to come back, as far as
+    /// anybody can tell. One who asks again and again is no burst.
     pub fn asked(&mut self, now_ns: u64, need: &Need) {
         let shelf = self.shelf(need);
-        shelf.asked = shelf.asked.saturating_add(need.want.bytes);
         shelf.asked_at = now_ns;
-        // Whoever was told to come back has, as far as anybody can tell.
-        shelf.owed = shelf.owed.saturating_sub(1);
+        match shelf.owed.checked_sub(1) {
+            Some(others) => shelf.owed = others,
+            None => shelf.asked = shelf.asked.saturating_add(need.want.bytes),
+        }
     }
 
     /// Somebody was told to ask for this again.
@@ -264,7 +266,20 @@ mod tests {
         assert_eq!(demand.target(&want(64)), 0);
         demand.owe(S, &want(64));
         demand.turn(2 * S + OWED_NS, 0);
-        assert_eq!(demand.target(&want(64)), 2, "what two asked for, and nobody is expected");
+        assert_eq!(demand.target(&want(64)), 1, "what one asked for, and nobody is expected");
+    }
+
+    #[test]
+    fn who_asks_again_and_again_is_one_client() {
+        let mut demand = Demand::new(0, HOUR);
+        for poll in 0..1000 {
+            demand.asked(poll * S / 100, &want(64));
+            demand.owe(poll * S / 100, &want(64));
+        }
+        assert_eq!(demand.target(&want(64)), 1);
+        demand.asked(10 * S, &want(64));
+        demand.turn(2 * OWED_NS, 0);
+        assert_eq!(demand.target(&want(64)), 1, "and the next burst will be as large");
     }
 
     #[test]

@@ -53,10 +53,20 @@ impl Host {
         Pool { total: read("nr_hugepages"), free }
     }
 
+    /// Pages in the pools of all nodes.
+    pub fn pages(&self, page: Page) -> u64 {
+        let file =
+            format!("sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page.bytes() >> 10);
+        self.number(&file).unwrap_or(0)
+    }
+
     /// Whether transparent huge pages of shared memory can be made here.
     pub fn thp(&self) -> bool {
-        let shmem = self.text("sys/kernel/mm/transparent_hugepage/shmem_enabled");
-        shmem.is_some_and(|setting| !setting.contains("[deny]"))
+        self.shmem_enabled().is_some_and(|setting| !setting.contains("[deny]"))
+    }
+
+    fn shmem_enabled(&self) -> Option<String> {
+        self.text("sys/kernel/mm/transparent_hugepage/shmem_enabled")
     }
 
     /// Physical memory and what of it could be had now, bytes.
@@ -84,11 +94,16 @@ impl Host {
         let pools = self.nodes().iter().any(|&node| self.pool(node, Page::Huge).total > 0);
         match (pools, self.thp()) {
             (true, _) => None,
-            (false, true) => Some(
-                "2M pages come from ordinary memory and can be short when it is fragmented; \
-                 reserve some for guaranteed leases: sysctl vm.nr_hugepages=512 (1 GiB)"
-                    .into(),
-            ),
+            (false, true) => {
+                let better = "2M pages come from ordinary memory and can be short when it is \
+                              fragmented; reserve some for guaranteed leases: sysctl \
+                              vm.nr_hugepages=512 (1 GiB)";
+                // The kernel then puts mappings of such files where huge pages fit.
+                let aligned = "; and for clients that let the kernel choose an address: echo \
+                               advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+                let never = self.shmem_enabled().is_some_and(|setting| setting.contains("[never]"));
+                Some(format!("{better}{}", if never { aligned } else { "" }))
+            }
             (false, false) => Some(
                 "this host has no huge pages at all; reserve some (sysctl vm.nr_hugepages=512 \
                  is 1 GiB), or set transparent_hugepage/shmem_enabled to never or advise"
@@ -186,6 +201,9 @@ mod tests {
         assert_eq!(never.backing(0, Page::Huge), Some(Backing::Thp));
         assert_eq!(never.backing(0, Page::Giant), None);
         assert_eq!(deny.backing(0, Page::Huge), None);
+        let (_third, advise) = host(&[(SHMEM, "always within_size [advise] never deny force\n")]);
+        assert!(never.advice().unwrap().contains("echo advise"));
+        assert!(!advise.advice().unwrap().contains("echo advise"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Inodes: how one is made, populated step by step, checked, cut to size and sealed.
 //!
 //! An inode is born here, empty, and the kernel zeroes every page of it. Its seals tell where
-//! it stands, and nobody can take a seal off: **unsealed, it never left the broker; sealed,
-//! it was handed out** and is never taken for stock again, not even by a broker that crashed
+//! it stands, and nobody can take a seal off: **with its size unsealed it never left the broker;
+//! sealed, it was handed out** and is never taken for stock again, not even by a broker that crashed
 //! and finds it in the service manager's store.
 //!
 //! Hugetlb pages are populated by `fallocate`, which clears them and needs no mapping.
@@ -19,7 +19,7 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals,
     fcntl_get_seals, fstat, ftruncate, memfd_create, openat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
     fsopen,
@@ -69,6 +69,9 @@ impl From<(u64, u32, u16, u16)> for Kind {
     }
 }
 
+/// The name of leases in `/proc/PID/maps`.
+const NAME: &str = "prezero";
+
 /// The seals of a lease: nobody can change its size, nor the seals.
 const LEASED: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
@@ -96,15 +99,14 @@ impl Making {
     /// # Errors
     /// What the kernel answers: `ENOMEM`, `EMFILE`, `EINVAL` for a page size it lacks.
     pub fn begin(kind: Kind, bytes: u64) -> io::Result<Making> {
-        let sealable = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = match (kind.backing, kind.page) {
-            (Backing::Thp, _) => memfd_create("prezero", sealable)?,
+            (Backing::Thp, _) => memfd(NAME, MemfdFlags::empty())?,
             (Backing::Hugetlb, page) => {
                 let size = match page {
                     Page::Huge => MemfdFlags::HUGE_2MB,
                     Page::Giant => MemfdFlags::HUGE_1GB,
                 };
-                memfd_create("prezero", sealable | MemfdFlags::HUGETLB | size)?
+                memfd(NAME, MemfdFlags::HUGETLB | size)?
             }
             (Backing::Tmpfs, _) => tmpfs_file(bytes)?,
         };
@@ -127,13 +129,16 @@ impl Making {
         let len = (most / page * page).max(page).min(self.bytes - self.done);
         if len > 0 {
             match &self.map {
-                None => fallocate(&self.file, FallocateFlags::empty(), self.done, len)?,
+                // A filler that is stopped and goes on has been interrupted; what it has stays.
+                None => retry_on_intr(|| {
+                    fallocate(&self.file, FallocateFlags::empty(), self.done, len)
+                })?,
                 Some(map) if self.kind.backing == Backing::Tmpfs => {
                     map.touch(self.done as usize, len as usize, page as usize);
                 }
                 Some(map) => {
                     for at in (self.done..self.done + len).step_by(page as usize) {
-                        rustix::io::pwrite(&self.file, &[0], at)?;
+                        retry_on_intr(|| rustix::io::pwrite(&self.file, &[0], at))?;
                     }
                     map.collapse(self.done as usize, len as usize)?;
                 }
@@ -157,6 +162,19 @@ impl Making {
     }
 }
 
+/// A memfd that can be sealed, and that nobody executes: `vm.memfd_noexec` may insist on that.
+///
+/// # Errors
+/// What `memfd_create` answers.
+pub fn memfd(name: &str, more: MemfdFlags) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | more;
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Linux 6.3 is the first that knows the flag.
+        Err(Errno::INVAL) => memfd_create(name, flags),
+        made => made,
+    }
+}
+
 /// A file without a name on a tmpfs of its own, which is mounted nowhere and has room for it
 /// alone. Both go with its last user.
 fn tmpfs_file(bytes: u64) -> Result<OwnedFd, Errno> {
@@ -175,7 +193,7 @@ pub fn is_fresh(file: BorrowedFd<'_>, bytes: u64, backing: Backing) -> bool {
     let Ok(stat) = fstat(file) else { return false };
     let unused = match backing {
         Backing::Tmpfs => Mode::from_raw_mode(stat.st_mode) == FRESH,
-        _ => fcntl_get_seals(file).is_ok_and(|seals| seals.is_empty()),
+        _ => fcntl_get_seals(file).is_ok_and(|seals| !seals.intersects(LEASED)),
     };
     unused && stat.st_size as u64 == bytes && stat.st_blocks as u64 * 512 >= bytes
 }

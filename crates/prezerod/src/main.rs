@@ -1,16 +1,25 @@
 //! The daemon `prezerod`; see the library for what it does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
 use prezerod::filler::{self, Binding, Pace};
 use prezerod::server::{Options, Server};
 use prezerod::settings::Settings;
 
 /// Keeps zeroed, populated huge pages ready, and leases them to programs that start.
 #[derive(Parser)]
-#[command(name = "prezerod", version, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "prezerod",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n\
+    prezerod &                                    for yourself: no root, no configuration\n\
+    prezerod --check /etc/prezero/prezerod.toml   is it good?\n\
+    prezerod --config /etc/prezero/prezerod.toml  as the service does"
+)]
 struct Command {
     /// Configuration, TOML; without it the invoking user is served.
     #[arg(long, value_name = "FILE")]
@@ -25,9 +34,12 @@ struct Command {
     process: Option<Process>,
 }
 
-/// What the daemon starts by itself.
+/// What the daemon starts by itself, and what packages do.
 #[derive(clap::Subcommand)]
 enum Process {
+    /// Writes shell completions below a folder as /usr/local/share.
+    #[command(hide = true)]
+    Generate { folder: PathBuf },
     /// Populates inodes for the broker at standard input.
     #[command(hide = true)]
     Filler {
@@ -47,6 +59,9 @@ fn main() -> ExitCode {
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => return refuse(&error),
     };
+    if let Some(Process::Generate { folder }) = &command.process {
+        return end(completions(folder).map_err(|error| format!("generate: {error}")));
+    }
     if let Some(Process::Filler { node, urgent, bind, cgroup }) = command.process {
         let pace = if urgent { Pace::Urgent } else { Pace::Idle };
         let binding = if bind { Binding::Node } else { Binding::None };
@@ -68,6 +83,24 @@ fn main() -> ExitCode {
     end(Server::start(options).and_then(|server| server.run().map_err(|error| error.to_string())))
 }
 
+/// For every shell that looks for them there.
+fn completions(folder: &Path) -> std::io::Result<()> {
+    for (shell, below) in [
+        (Shell::Bash, "bash-completion/completions"),
+        (Shell::Zsh, "zsh/site-functions"),
+        (Shell::Fish, "fish/vendor_completions.d"),
+    ] {
+        let folder = folder.join(below);
+        std::fs::create_dir_all(&folder)?;
+        let file = clap_complete::generate_to(shell, &mut Command::command(), "prezerod", folder)?;
+        if shell == Shell::Bash {
+            // By its command's name bash-completion finds it.
+            std::fs::rename(&file, file.with_file_name("prezerod"))?;
+        }
+    }
+    Ok(())
+}
+
 /// A mistake in the command line, as one line.
 fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
@@ -83,6 +116,23 @@ fn end(result: Result<(), String>) -> ExitCode {
         Err(error) => {
             eprintln!("prezerod: {error}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_stands_in_the_man_page() {
+        let page = include_str!("../man/prezerod.8").replace('\\', "");
+        let command = Command::command();
+        let options = command.get_arguments().filter_map(|argument| argument.get_long());
+        let options: Vec<_> = options.collect();
+        assert!(options.contains(&"config"));
+        for option in options {
+            assert!(page.contains(&format!("--{option}")), "{option}");
         }
     }
 }

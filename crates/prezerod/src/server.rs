@@ -292,6 +292,9 @@ impl Server {
         self.unplanned = true;
         match read_settings(&self.options) {
             Ok(settings) => {
+                for key in settings.need_restart(self.broker.settings()) {
+                    eprintln!("prezerod: {key} has changed; restart prezerod for that");
+                }
                 self.broker.reload(settings, self.owner);
                 eprintln!("prezerod: configuration read again");
             }

@@ -93,6 +93,16 @@ impl Settings {
         Settings::from_file(File::default(), Path::new("/")).unwrap_or_else(|what| panic!("{what}"))
     }
 
+    /// Keys that differ from those `before` and are read at the start only.
+    pub fn need_restart(&self, before: &Settings) -> impl Iterator<Item = &'static str> {
+        let keys = [
+            ("socket", self.socket != before.socket),
+            ("socket-mode", self.socket_mode != before.socket_mode),
+            ("metrics", self.metrics != before.metrics),
+        ];
+        keys.into_iter().filter_map(|(key, changed)| changed.then_some(key))
+    }
+
     /// Reads a file.
     ///
     /// # Errors

@@ -50,9 +50,10 @@ impl<I> Stock<I> {
         Stock { blanks: Vec::new() }
     }
 
-    /// Adds one, the newest.
+    /// Adds one, by its age: one that was reserved in vain is as old as it was.
     pub fn put(&mut self, blank: Blank<I>) {
-        self.blanks.push(blank);
+        let at = self.blanks.partition_point(|other| other.made_ns <= blank.made_ns);
+        self.blanks.insert(at, blank);
     }
 
     /// Takes the blank that fits best, if that leaves `reserve` bytes of its page size, node
@@ -186,6 +187,17 @@ mod tests {
         let ready = |node, payer| stock.ready(Page::Huge, Some(node), payer);
         assert_eq!((ready(0, payer), ready(1, payer), ready(0, Payer(1))), (2 * MIB, 0, 0));
         assert_eq!(stock.largest(Page::Huge, None, payer), 2 * MIB);
+    }
+
+    #[test]
+    fn what_comes_back_is_as_old_as_it_was() {
+        let mut stock = stock(&[]);
+        for (inode, made_ns) in [(0, 5), (1, 9), (2, 7), (3, 5)] {
+            let kind =
+                Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
+            stock.put(Blank { inode, kind, bytes: MIB, made_ns, cost_ns: 0 });
+        }
+        assert_eq!(stock.drain().map(|blank| blank.inode).collect::<Vec<_>>(), [0, 3, 2, 1]);
     }
 
     #[test]

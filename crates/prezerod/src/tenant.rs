@@ -13,6 +13,8 @@ pub struct Peer {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
     /// Cgroup, such as `/machine.slice/a.scope`; `None`: unknown.
     pub cgroup: Option<String>,
 }
@@ -55,7 +57,7 @@ pub struct Tenant {
     pub name: String,
     /// Users; empty: any.
     pub uids: Vec<u32>,
-    /// Groups; empty: any.
+    /// Groups, a process's own or supplementary; empty: any.
     pub gids: Vec<u32>,
     /// Cgroups and all below them; empty: any.
     pub cgroups: Vec<String>,
@@ -87,8 +89,9 @@ impl Tenant {
             let own = peer.cgroup.as_deref().and_then(|own| own.strip_prefix(path.as_str()));
             own.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || path.ends_with('/'))
         };
+        let in_group = |gid: &u32| peer.gid == *gid || peer.groups.contains(gid);
         (self.uids.is_empty() || self.uids.contains(&peer.uid))
-            && (self.gids.is_empty() || self.gids.contains(&peer.gid))
+            && (self.gids.is_empty() || self.gids.iter().any(in_group))
             && (self.cgroups.is_empty() || self.cgroups.iter().any(in_cgroup))
     }
 }
@@ -103,7 +106,7 @@ mod tests {
     use super::*;
 
     fn peer(uid: u32, cgroup: Option<&str>) -> Peer {
-        Peer { pid: 1, uid, gid: uid, cgroup: cgroup.map(str::to_owned) }
+        Peer { pid: 1, uid, gid: uid, groups: vec![], cgroup: cgroup.map(str::to_owned) }
     }
 
     #[test]
@@ -130,6 +133,8 @@ mod tests {
         assert_eq!(of(&tenants, &peer(5, None)).unwrap().name, "a");
         assert_eq!(of(&tenants[1..], &peer(5, None)).unwrap().name, "b");
         assert!(of(&tenants, &peer(6, None)).is_none());
+        let member = Peer { groups: vec![9, 5], ..peer(6, None) };
+        assert_eq!(of(&tenants, &member).unwrap().name, "b", "by a supplementary group");
         assert!(of(&[Tenant::only(6)], &peer(6, None)).is_some());
         assert!(of(&[Tenant::only(6)], &peer(0, None)).is_some());
         assert!(of(&[Tenant::only(6)], &peer(7, None)).is_none());

@@ -8,25 +8,12 @@ mod common;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use common::{Daemon, PATIENCE, Reserved, ended, use_up, want, watch};
+use common::{Daemon, PATIENCE, Reserved, ended, free_pages, use_up, wait_for_free, want, watch};
 use prezerod::client::ClientError;
-use prezerod::host::Host;
 use prezerod::protocol::{Backing, Page, Reason, Want};
+use rustix::process::{Signal, kill_process};
 
 const PAGES: u64 = 64;
-
-fn free() -> u64 {
-    Host::new("/").pool(0, Page::Huge).free
-}
-
-/// The kernel frees the pages of a process that ended a moment after anybody can know.
-fn wait_for_free(pages: u64) {
-    let began = std::time::Instant::now();
-    while free() != pages {
-        assert!(began.elapsed() < PATIENCE, "{} pages free, {pages} expected", free());
-        std::thread::yield_now();
-    }
-}
 
 #[test]
 fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
@@ -34,13 +21,13 @@ fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
         eprintln!("skipped: no hugetlb pages can be reserved here (not root, or no memory)");
         return;
     };
-    let start = free();
+    let start = free_pages();
     let config = "backing = \"hugetlb\"\n[[stock]]\nsize = \"8M\"\nkeep = 4\nmost = 4\n";
     let mut daemon = Daemon::start(config);
 
     // In stock; leased and used; dropped.
     daemon.wait_for_ready(4);
-    assert_eq!(free(), start - 16);
+    assert_eq!(free_pages(), start - 16);
     let lease = daemon.client().lease(want(8), Duration::ZERO).unwrap();
     assert_eq!((lease.granted.backing, lease.granted.page), (Backing::Hugetlb, Page::Huge));
     use_up(&lease);
@@ -64,6 +51,23 @@ fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
     daemon.kill();
     fillers.iter().for_each(ended);
     drop(patient.join().unwrap());
+    wait_for_free(start);
+
+    // Its filler is stopped in the middle of it, and goes on: interrupted is not refused.
+    daemon.again();
+    let mut waiting = daemon.client();
+    let patient = std::thread::spawn(move || waiting.lease(want(120), PATIENCE));
+    let mut stops = 0;
+    while !patient.is_finished() {
+        for filler in daemon.fillers() {
+            for signal in [Signal::STOP, Signal::CONT] {
+                stops += u32::from(kill_process(filler, signal).is_ok());
+            }
+        }
+    }
+    use_up(&patient.join().unwrap().unwrap());
+    assert!(stops > 0 && daemon.counter("make_failures_total") == 0, "{stops} signals");
+    daemon.kill();
     wait_for_free(start);
 
     // A lease that its client never reads goes back with the client.

@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -133,6 +134,15 @@ fn a_changed_configuration_holds_after_sighup_and_a_bad_one_changes_nothing() {
     let refused = daemon.client().available(Page::Huge, None);
     assert!(matches!(refused, Err(ClientError::No(Reason::Denied, _))), "{refused:?}");
 
+    daemon.configure("metrics = \"127.0.0.1:1\"\n");
+    daemon.signal(Signal::HUP);
+    let said = daemon.wait_for("configuration read again");
+    assert!(said.contains("metrics has changed; restart prezerod"), "{said}");
+    daemon.client().available(Page::Huge, None).unwrap();
+    daemon.configure("[[tenant]]\nname = \"nobody here\"\nusers = [4294967]\n");
+    daemon.signal(Signal::HUP);
+    daemon.wait_for("configuration read again");
+
     daemon.configure("tenants = 3\n");
     daemon.signal(Signal::HUP);
     let said = daemon.wait_for("the configuration stays as it was");
@@ -177,7 +187,7 @@ fn an_orderly_end_takes_the_socket_away() {
 }
 
 #[test]
-fn prometheus_reads_the_counters_over_a_socket() {
+fn prometheus_reads_the_counters_over_a_socket_or_loopback() {
     let mut daemon = Daemon::start("");
     let path = daemon.path("metrics");
     daemon.kill();
@@ -197,6 +207,18 @@ fn prometheus_reads_the_counters_over_a_socket() {
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(body.contains("prezerod_lease_hits_total 0") && body.ends_with("# EOF\n"));
     assert!(get("GET /passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+
+    // On loopback, at a port that was free a moment ago.
+    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    daemon.kill();
+    daemon.configure(&format!("metrics = \"{place}\"\n"));
+    daemon.again();
+    let mut stream = TcpStream::connect(place).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("# EOF\n"), "{answer}");
 }
 
 #[test]
@@ -257,5 +279,7 @@ fn the_c_client_leases_writes_and_is_refused() {
     let output = Command::new(program).env("PREZERO_SOCKET", daemon.socket()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("64 MiB on node") && said.contains("round up to 2M"), "{said}");
+    for words in ["64 MiB on node", "made at", "again: no ticket", "round up to 2M"] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
 }

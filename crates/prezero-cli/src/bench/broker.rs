@@ -182,17 +182,28 @@ pub struct Reserved {
 impl Reserved {
     const FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
+    const COMPACT: &str = "/proc/sys/vm/compact_memory";
+
     pub fn new(pages: u64) -> Result<Reserved> {
         let before = std::fs::read_to_string(Self::FILE)?.trim().to_owned();
         let all = before.parse::<u64>()? + pages;
         std::fs::write(Self::FILE, all.to_string()).context("--reserve: needs root")?;
         let reserved = Reserved { before };
-        let got = std::fs::read_to_string(Self::FILE)?.trim().parse::<u64>()?;
+        if reserved.pages()? < all {
+            // Free memory may lie in pieces.
+            let _ = std::fs::write(Self::COMPACT, "1");
+            std::fs::write(Self::FILE, all.to_string())?;
+        }
+        let got = reserved.pages()?;
         ensure!(
-            got == all,
+            got >= all,
             "--reserve: {all} hugetlb pages wanted, the kernel found {got}; give smaller --sizes"
         );
         Ok(reserved)
+    }
+
+    fn pages(&self) -> Result<u64> {
+        Ok(std::fs::read_to_string(Self::FILE)?.trim().parse()?)
     }
 }
 

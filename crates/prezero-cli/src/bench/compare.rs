@@ -179,7 +179,7 @@ fn collect(json: &Value, path: &str, all: &mut BTreeMap<String, Figure>) {
 }
 
 /// What an element is of; `None` if it does not say.
-fn identity(element: &Value) -> Option<String> {
+pub fn identity(element: &Value) -> Option<String> {
     let words = NAMES.iter().filter_map(|name| match element.get(name)? {
         Value::Null => None,
         Value::String(text) => Some(text.clone()),

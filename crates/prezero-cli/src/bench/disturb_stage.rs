@@ -257,7 +257,8 @@ mod tests {
     fn neighbours_have_times_and_the_program_beside_them_an_account() {
         let beside = Variant { name: "glibc".into(), allocator: Some(Allocator::plain()) };
         let churn = Churn { bytes: 1 << 20, pause: Duration::from_millis(1) };
-        let slice = Duration::from_millis(5);
+        // Long enough for one tick on a machine that starves.
+        let slice = Duration::from_millis(300);
         let cpu = allowed_cpus().unwrap()[0];
         let mut stage =
             Stage::set(Scene::Full, cpu, &[cpu], &[Variant::alone(), beside], churn, slice)

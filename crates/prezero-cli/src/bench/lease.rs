@@ -3,8 +3,9 @@
 //! Each round asks for so much in 2 MiB pages and counts from the request until all of it is
 //! mapped and written once a page: a lease that lies ready; the client's own hugetlb pages,
 //! populated in one call; transparent huge pages, populated in one call. The three take turns
-//! in one process, on memory that the host has backed before. Between rounds the broker makes
-//! the next lease, and that is not counted here but shown: it is the price, paid while idle.
+//! in one process, on memory that the host has backed before, and nobody fills meanwhile. Between
+//! rounds the broker makes the next lease, and that is not counted here but shown: it is the
+//! price, paid while idle.
 //!
 //! The broker is one of its own, started for this; hugetlb pages are reserved for it and for
 //! its rival with `--reserve`, and given back.
@@ -31,9 +32,11 @@ pub const MS_PER_GIB: f64 = 1.0;
 /// And of small leases: so many a second, of which 99 % within so many ms.
 pub const A_SECOND: f64 = 1000.0;
 pub const P99_MS: f64 = 2.0;
-/// Small leases: how many, and how many other clients are connected meanwhile.
+/// Small leases: how many, and over how many connections.
 const SMALL: u64 = 1000;
-const IDLE_CLIENTS: usize = 100;
+const CLIENTS: usize = 100;
+/// After a round.
+const SETTLE: Duration = Duration::from_millis(300);
 
 /// The command line of `prezero bench lease`.
 #[derive(clap::Args)]
@@ -150,18 +153,21 @@ impl Lease {
         let mut costs: Vec<(Way, Vec<f64>)> = vec![];
         for round in 0..self.runs {
             step(&format!("lease: {}, round {}", Size(bytes as usize), round + 1))?;
+            wait_for_all(&brokers)?;
             for (backing, broker) in &brokers {
-                broker.wait_for(1)?;
                 let (ms, lease) = broker.lease(bytes)?;
                 let way = lease_of(*backing);
                 note(&mut ways, way, ms);
                 note(&mut costs, way, lease.granted.cost_ns as f64 / 1e6);
-                drop(lease);
-                if *backing == Backing::Hugetlb {
-                    note(&mut ways, Way::OwnHugetlb, own_hugetlb(bytes)?);
-                }
+            }
+            // Nobody fills while the rivals have their turn.
+            wait_for_all(&brokers)?;
+            if backings.contains(&Backing::Hugetlb) {
+                note(&mut ways, Way::OwnHugetlb, own_hugetlb(bytes)?);
             }
             note(&mut ways, Way::OwnThp, own_thp(bytes)?);
+            // A guest gives what the rivals have freed back to its host, and stumbles meanwhile.
+            std::thread::sleep(SETTLE);
         }
         let spread = |all: Vec<(Way, Vec<f64>)>| -> Vec<(Way, Spread)> {
             let rows = all.into_iter();
@@ -169,6 +175,11 @@ impl Lease {
         };
         Ok(Row { bytes, ways: spread(ways), cost_ms: spread(costs) })
     }
+}
+
+/// Until a lease lies ready everywhere: then nobody fills.
+fn wait_for_all(brokers: &[(Backing, Broker)]) -> Result<()> {
+    brokers.iter().try_for_each(|(_, broker)| broker.wait_for(1))
 }
 
 fn note(all: &mut Vec<(Way, Vec<f64>)>, way: Way, ms: f64) {
@@ -185,31 +196,23 @@ fn lease_of(backing: Backing) -> Way {
     }
 }
 
-/// Small leases one after the other, with other clients connected.
+/// Small leases one after the other, each over the next of all connections.
 fn small(backing: Backing) -> Result<Small> {
     step(&format!("lease: {SMALL} of 2M"))?;
     let broker = Broker::start(backing, HUGE, SMALL)?;
-    let idle: Vec<Client> = (0..IDLE_CLIENTS).map(|_| broker.connect()).collect::<Result<_>>()?;
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| broker.connect()).collect::<Result<_>>()?;
     broker.wait_for(SMALL)?;
-    let mut client = broker.connect()?;
     let want = Want { bytes: HUGE, page: Page::Huge, node: None };
     let mut times = vec![];
     let began = Instant::now();
-    for _ in 0..SMALL {
+    for turn in 0..SMALL as usize {
         let asked = Instant::now();
-        drop(client.lease(want, Duration::ZERO)?);
+        drop(clients[turn % CLIENTS].lease(want, Duration::ZERO)?);
         times.push(ms(asked));
     }
     let a_second = SMALL as f64 / began.elapsed().as_secs_f64();
     times.sort_by(f64::total_cmp);
     let at = |share| quantile(&times, share).unwrap_or(f64::NAN);
     let (p50_ms, p99_ms) = (at(0.5), at(0.99));
-    Ok(Small {
-        way: lease_of(backing),
-        leases: SMALL,
-        clients: idle.len(),
-        a_second,
-        p50_ms,
-        p99_ms,
-    })
+    Ok(Small { way: lease_of(backing), leases: SMALL, clients: CLIENTS, a_second, p50_ms, p99_ms })
 }

@@ -72,7 +72,7 @@ pub fn render(report: &Report) -> String {
     for small in &report.small {
         let good = small.a_second >= A_SECOND && small.p99_ms <= P99_MS;
         verdicts.push(format!(
-            "{} of 2M, {} other clients connected: {:.0} a second, median {:.3} ms, p99 {:.3} ms; wanted {A_SECOND:.0} and {P99_MS} ms: {}",
+            "{} of 2M, {} clients in turn: {:.0} a second, median {:.3} ms, p99 {:.3} ms; wanted {A_SECOND:.0} and {P99_MS} ms: {}",
             small.way.name(),
             small.clients,
             small.a_second,

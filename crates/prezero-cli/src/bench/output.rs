@@ -1,8 +1,10 @@
 //! Where a report goes: a table to stdout, and everything as JSON to a file or to stdout.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use prezero::{Config, KNOBS};
 use serde::Serialize;
 
 use super::progress::interrupted;
@@ -18,8 +20,27 @@ struct Taken<'a, R> {
     prezero: &'static str,
     /// The command line.
     command: String,
+    /// prezero's knobs, as its programs found them in the environment; a benchmark that turns
+    /// one says so in its rows.
+    settings: BTreeMap<&'static str, String>,
+    /// Those that are not as they are by default.
+    turned: Vec<&'static str>,
     /// Seconds since 1970.
     taken_s: u64,
+}
+
+/// The knobs in an environment, and those that are not as they are by default.
+fn settings<'a>(
+    get: impl Fn(&str) -> Option<&'a str>,
+) -> (BTreeMap<&'static str, String>, Vec<&'static str>) {
+    let machine = crate::library::machine();
+    let plain = Config::new(&machine);
+    // With a knob that makes no sense nothing would have run.
+    let config = Config::from_env(&machine, get).unwrap_or_else(|_| plain.clone());
+    let all = KNOBS.iter().map(|knob| (knob.name, config.show(knob).to_string()));
+    let turned =
+        KNOBS.iter().filter(|knob| config.show(knob).to_string() != plain.show(knob).to_string());
+    (all.collect(), turned.map(|knob| knob.name).collect())
 }
 
 impl<'a, R> Taken<'a, R> {
@@ -27,12 +48,16 @@ impl<'a, R> Taken<'a, R> {
         let arguments = std::env::args_os().skip(1);
         let words = arguments.map(|word| word.to_string_lossy().into_owned());
         let command = ["prezero".into()].into_iter().chain(words).collect::<Vec<_>>().join(" ");
+        let environment: BTreeMap<String, String> = std::env::vars().collect();
+        let (settings, turned) = settings(|name| environment.get(name).map(String::as_str));
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Taken {
             report,
             complete: !interrupted(),
             prezero: env!("CARGO_PKG_VERSION"),
             command,
+            settings,
+            turned,
             taken_s: since.map_or(0, |since| since.as_secs()),
         }
     }
@@ -65,5 +90,19 @@ impl Output {
         print!("{}{}", table(), note());
         std::fs::write(file, json)
             .with_context(|| format!("--json {}: give a file that can be written", file.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_all_the_knobs_and_those_that_were_turned_are_named() {
+        let (all, turned) = settings(|_| None);
+        assert_eq!((all.len(), all["scrub-start"].as_str()), (KNOBS.len(), "4"));
+        assert!(turned.is_empty());
+        let (all, turned) = settings(|name| (name == "PREZERO_SCRUB_RATE").then_some("2G"));
+        assert_eq!((all["scrub-rate"].as_str(), turned), ("2G", vec!["scrub-rate"]));
     }
 }

@@ -141,7 +141,15 @@ impl Start {
             // One lease ready, and as much for the rival.
             let pages = 2 * bytes / HUGE + 64;
             let pool = backing == Backing::Hugetlb && self.reserve;
-            let _reserved = if pool { Some(Reserved::new(pages)?) } else { None };
+            let reserved = pool.then(|| Reserved::new(pages)).transpose();
+            let _reserved = match reserved {
+                Ok(reserved) => reserved,
+                // What was measured is kept.
+                Err(error) => {
+                    report.left_out.push(format!("{}: {error:#}", backing.name()));
+                    continue;
+                }
+            };
             let (there, why) = backings(pages * HUGE);
             if !there.contains(&(backing, true)) {
                 report.left_out.extend(why);

@@ -1,8 +1,12 @@
 //! `prezero top`: who runs under prezero, and what the broker has, live.
 //!
-//! [`watch`] collects, from the processes' panels and the broker's socket; [`view`] draws, in 80
-//! columns and 24 lines or more; without a terminal there are `--once` and `--json`.
+//! [`watch`] collects, from the processes' panels and, in [`broker`], the broker's socket; [`view`]
+//! and [`broker_view`] draw, in 80 columns and 24 lines or more, what [`picker`] has sorted and
+//! selected; without a terminal there are `--once` and `--json`.
 
+mod broker;
+mod broker_view;
+mod picker;
 mod view;
 mod watch;
 
@@ -19,7 +23,7 @@ use watch::Watch;
 #[derive(clap::Args)]
 #[command(
     after_help = "Keys: up, down or k, j select; < > or left, right choose the column that sorts; r reverses; \
-    q leaves.\nExample: prezero top --once --json | jq '.processes[] | [.pid, .hit_share]'"
+    b shows the broker, or processes again; q leaves.\nExample: prezero top --once --json | jq '.processes[] | [.pid, .hit_share]'"
 )]
 pub struct Top {
     /// Seconds between two looks

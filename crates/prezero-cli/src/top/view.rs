@@ -1,4 +1,5 @@
-//! What `prezero top` draws: a table of processes, the selected one in detail, the broker.
+//! What `prezero top` draws: a table of processes, the selected one in detail, a line of the
+//! broker, or the other way round.
 
 use std::fmt::Write;
 
@@ -6,9 +7,11 @@ use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table, TableState};
 
+use super::broker_view::{self, BrokerView};
+use super::picker::Picker;
 use super::watch::{Process, STATES, Watch};
 
 /// Headings and widths; 80 columns in all.
@@ -28,20 +31,23 @@ const COLUMNS: [(&str, u16); 11] = [
 /// Lines of the detail, its border included.
 const DETAIL: u16 = 13;
 
-/// What is selected, and how the table is sorted.
+/// Columns of names, which stand to the left.
+const NAMES: [usize; 1] = [1];
+/// Column that sorts at first: the busiest scrubd.
+const CPU: usize = 8;
+
+/// What is shown, selected, and how the tables are sorted.
 #[derive(Debug)]
 pub struct View {
-    /// Process numbers in the order shown.
-    order: Vec<u32>,
-    selected: Option<u32>,
-    sort: usize,
-    reverse: bool,
+    processes: Picker<u32>,
+    broker: BrokerView,
+    shows_broker: bool,
 }
 
 impl Default for View {
     fn default() -> View {
-        // The busiest scrubd first.
-        View { order: vec![], selected: None, sort: 8, reverse: false }
+        let processes = Picker::new(COLUMNS.len(), CPU);
+        View { processes, broker: BrokerView::default(), shows_broker: false }
     }
 }
 
@@ -49,42 +55,27 @@ impl View {
     /// Sorts anew, and selects somebody who lives.
     pub fn arrange(&mut self, watch: &Watch) {
         let mut rows: Vec<&Process> = watch.processes.values().collect();
-        rows.sort_by(|a, b| match self.sort {
-            1 => a.command.cmp(&b.command),
+        rows.sort_by(|a, b| match self.processes.sort {
+            sort if NAMES.contains(&sort) => a.command.cmp(&b.command),
             // Numbers: the largest first.
-            _ => key(b, self.sort).total_cmp(&key(a, self.sort)),
+            sort => key(b, sort).total_cmp(&key(a, sort)),
         });
-        if self.reverse {
-            rows.reverse();
-        }
-        self.order = rows.iter().map(|process| process.now.pid).collect();
-        let lives = |pid: &u32| self.order.contains(pid);
-        self.selected = self.selected.filter(lives).or(self.order.first().copied());
+        self.processes.arrange(rows.iter().map(|process| process.now.pid).collect());
+        self.broker.arrange(&watch.broker);
     }
 
     /// A key that is not for leaving.
     pub fn press(&mut self, code: KeyCode) {
-        let at = self.order.iter().position(|pid| Some(*pid) == self.selected).unwrap_or(0);
-        let columns = COLUMNS.len();
         match code {
-            KeyCode::Up | KeyCode::Char('k') => self.select(at.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.select(at + 1),
-            KeyCode::Home => self.select(0),
-            KeyCode::End => self.select(usize::MAX),
-            KeyCode::Left | KeyCode::Char('<') => self.sort = (self.sort + columns - 1) % columns,
-            KeyCode::Right | KeyCode::Char('>') => self.sort = (self.sort + 1) % columns,
-            KeyCode::Char('r') => self.reverse = !self.reverse,
-            _ => {}
+            KeyCode::Char('b') | KeyCode::Tab => self.shows_broker = !self.shows_broker,
+            code if self.shows_broker => self.broker.picker.press(code),
+            code => self.processes.press(code),
         }
-    }
-
-    fn select(&mut self, at: usize) {
-        self.selected = self.order.get(at).or(self.order.last()).copied();
     }
 
     /// Draws everything.
     pub fn draw(&self, frame: &mut Frame<'_>, watch: &Watch) {
-        let [title, table, detail, broker, keys] = Layout::vertical([
+        let [title, table, detail, other, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Min(4),
             Constraint::Length(DETAIL),
@@ -92,12 +83,30 @@ impl View {
             Constraint::Length(1),
         ])
         .areas(frame.area());
-        let count = self.order.len();
-        let title_text =
-            format!("prezero top: {count} process{}", if count == 1 { "" } else { "es" });
+        let pressure = watch.pressure.map_or(String::new(), |[memory, cpu]| {
+            format!("   waiting: {memory:.1} % memory, {cpu:.1} % CPU")
+        });
+        let shown = if self.shows_broker { "broker".to_string() } else { processes(watch) };
+        let title_text = format!("prezero top: {shown}{pressure}");
         frame.render_widget(Line::from(title_text).style(Modifier::BOLD), title);
-        self.draw_table(frame, table, watch);
-        match self.selected.and_then(|pid| watch.processes.get(&pid)) {
+        let (other_text, hint) = if self.shows_broker {
+            self.broker.draw(frame, [table, detail], &watch.broker);
+            (processes(watch), "b processes")
+        } else {
+            self.draw_processes(frame, [table, detail], watch);
+            (broker_view::line(&watch.broker), "b broker")
+        };
+        frame.render_widget(Line::from(other_text), other);
+        let hints = format!("up/down select   left/right sort   r reverse   {hint}   q leave");
+        frame.render_widget(Line::from(hints).style(Modifier::DIM), keys);
+    }
+
+    fn draw_processes(&self, frame: &mut Frame<'_>, [table, detail]: [Rect; 2], watch: &Watch) {
+        let order = self.processes.order.iter();
+        let rows =
+            order.filter_map(|pid| watch.processes.get(pid)).map(|each| cells(each).to_vec());
+        draw_table(frame, table, &COLUMNS, &NAMES, rows.collect(), &self.processes);
+        match self.processes.selected.and_then(|pid| watch.processes.get(&pid)) {
             Some(process) => draw_process(frame, detail, process),
             None => {
                 let hint = "nobody runs under prezero, or nobody whom you may look at;\n\
@@ -106,39 +115,45 @@ impl View {
                 frame.render_widget(Paragraph::new(hint).block(block), detail);
             }
         }
-        frame.render_widget(Line::from(broker_line(watch)), broker);
-        let hints = "up/down select   left/right sort   r reverse   q leave";
-        frame.render_widget(Line::from(hints).style(Modifier::DIM), keys);
-    }
-
-    fn draw_table(&self, frame: &mut Frame<'_>, area: Rect, watch: &Watch) {
-        let header = COLUMNS.iter().enumerate().map(|(nth, (name, width))| {
-            let mark = if nth == self.sort {
-                Modifier::UNDERLINED | Modifier::BOLD
-            } else {
-                Modifier::BOLD
-            };
-            Cell::from(Line::styled(aligned(nth, name, *width), mark))
-        });
-        let rows = self.order.iter().filter_map(|pid| watch.processes.get(pid)).map(|process| {
-            let cells = cells(process).into_iter().enumerate();
-            Row::new(cells.map(|(nth, text)| aligned(nth, &text, COLUMNS[nth].1)))
-        });
-        let widths = COLUMNS.map(|(_, width)| Constraint::Length(width));
-        let table = Table::new(rows, widths)
-            .header(Row::new(header))
-            .column_spacing(1)
-            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
-        let at = self.order.iter().position(|pid| Some(*pid) == self.selected);
-        let mut state = TableState::default().with_selected(at);
-        frame.render_stateful_widget(table, area, &mut state);
     }
 }
 
+fn processes(watch: &Watch) -> String {
+    let count = watch.processes.len();
+    format!("{count} process{} under prezero", if count == 1 { "" } else { "es" })
+}
+
+/// A table with one row selected and one heading underlined, the one that sorts.
+pub fn draw_table<K: Clone + PartialEq>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    columns: &[(&str, u16)],
+    names: &[usize],
+    rows: Vec<Vec<String>>,
+    picker: &Picker<K>,
+) {
+    let header = columns.iter().enumerate().map(|(nth, (name, width))| {
+        let mark =
+            if nth == picker.sort { Modifier::UNDERLINED | Modifier::BOLD } else { Modifier::BOLD };
+        Cell::from(Line::styled(aligned(names.contains(&nth), name, *width), mark))
+    });
+    let rows = rows.iter().map(|cells| {
+        let cells = cells.iter().enumerate();
+        Row::new(cells.map(|(nth, text)| aligned(names.contains(&nth), text, columns[nth].1)))
+    });
+    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
+    let table = Table::new(rows, widths)
+        .header(Row::new(header))
+        .column_spacing(1)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::default().with_selected(picker.at());
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
 /// Names to the left, numbers to the right.
-fn aligned(nth: usize, text: &str, width: u16) -> String {
+fn aligned(left: bool, text: &str, width: u16) -> String {
     let width = usize::from(width);
-    if nth == 1 { format!("{text:<width$}") } else { format!("{text:>width$}") }
+    if left { format!("{text:<width$}") } else { format!("{text:>width$}") }
 }
 
 fn key(process: &Process, column: usize) -> f64 {
@@ -185,19 +200,42 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, process: &Process) {
     frame.render_widget(block, area);
     let [left, right] =
         Layout::horizontal([Constraint::Min(40), Constraint::Length(37)]).areas(inside);
-    let [lines, scrubbed, hits, zero] = Layout::vertical([
+    let sparks = [
+        Spark { name: "scrub/s", past: &process.scrubbed, shown: size },
+        Spark { name: "hits/s", past: &process.hits, shown: count },
+        Spark { name: "zero", past: &process.zero, shown: size },
+    ];
+    draw_detail(frame, left, about(process), sparks);
+    frame.render_widget(Paragraph::new(orders(process, usize::from(right.height))), right);
+}
+
+/// A figure now and as it was.
+#[derive(Debug)]
+pub struct Spark<'a> {
+    /// What it is.
+    pub name: &'a str,
+    /// Look by look.
+    pub past: &'a [u64],
+    /// How the last one is written.
+    pub shown: fn(f64) -> String,
+}
+
+/// Six lines, and three figures with their past.
+pub fn draw_detail(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    about: Vec<Line<'_>>,
+    sparks: [Spark<'_>; 3],
+) {
+    let [lines, first, second, third] = Layout::vertical([
         Constraint::Length(6),
         Constraint::Length(2),
         Constraint::Length(2),
         Constraint::Length(2),
     ])
-    .areas(left);
-    frame.render_widget(Paragraph::new(about(process)), lines);
-    for (area, name, past, shown) in [
-        (scrubbed, "scrub/s", &process.scrubbed, size as fn(f64) -> String),
-        (hits, "hits/s", &process.hits, count),
-        (zero, "zero", &process.zero, size),
-    ] {
+    .areas(area);
+    frame.render_widget(Paragraph::new(about), lines);
+    for (area, Spark { name, past, shown }) in [first, second, third].into_iter().zip(sparks) {
         let [label, spark] =
             Layout::horizontal([Constraint::Length(15), Constraint::Min(10)]).areas(area);
         let now = past.last().copied().unwrap_or(0);
@@ -206,7 +244,6 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, process: &Process) {
         let recent = &past[past.len().saturating_sub(room)..];
         frame.render_widget(Sparkline::default().data(recent), spark);
     }
-    frame.render_widget(Paragraph::new(orders(process, usize::from(right.height))), right);
 }
 
 fn about(process: &Process) -> Vec<Line<'static>> {
@@ -216,7 +253,7 @@ fn about(process: &Process) -> Vec<Line<'static>> {
         let found = now.knobs.iter().find(|(each, _)| each == name);
         found.map_or("-".to_string(), |(_, value)| value.clone())
     };
-    let line = |text: String| Line::from(Span::raw(text));
+    let line = |text: String| Line::from(text);
     vec![
         line(format!("scrubd {}, trust {}", now.fact("scrubd"), now.fact("trust"))),
         line(format!(
@@ -261,48 +298,36 @@ fn orders(process: &Process, lines: usize) -> Vec<Line<'static>> {
     all
 }
 
-fn broker_line(watch: &Watch) -> String {
-    let Some(broker) = &watch.broker else { return "broker: none answers".into() };
-    let number = |name: &str| broker[name].as_f64().unwrap_or(0.0);
-    let rows = |name: &str| broker[name].as_array().cloned().unwrap_or_default();
-    let sum = |name: &str| rows(name).iter().filter_map(|row| row["bytes"].as_f64()).sum::<f64>();
-    format!(
-        "broker: ready {} in {}, leased {} in {}, hits {} misses {}, made {}, wasted {}",
-        size(sum("ready")),
-        rows("ready").len(),
-        size(sum("leased")),
-        rows("leased").len(),
-        number("hits"),
-        number("misses"),
-        size(number("made_bytes")),
-        size(number("waste_bytes"))
-    )
-}
-
 /// The table alone, for `--once`.
 pub fn table(watch: &Watch) -> String {
     let mut view = View::default();
     view.arrange(watch);
     let mut text = String::new();
     let mut line = |cells: Vec<String>| {
-        let row = cells.iter().enumerate().map(|(nth, cell)| aligned(nth, cell, COLUMNS[nth].1));
+        let row = cells.iter().enumerate();
+        let row = row.map(|(nth, cell)| aligned(NAMES.contains(&nth), cell, COLUMNS[nth].1));
         let _ = writeln!(text, "{}", row.collect::<Vec<_>>().join(" "));
     };
     line(COLUMNS.map(|(name, _)| name.to_string()).to_vec());
-    for process in view.order.iter().filter_map(|pid| watch.processes.get(pid)) {
+    for process in view.processes.order.iter().filter_map(|pid| watch.processes.get(pid)) {
         line(cells(process).to_vec());
     }
-    let _ = writeln!(text, "{}", broker_line(watch));
+    let _ = writeln!(text, "{}", broker_view::line(&watch.broker));
     text
 }
 
+/// Text of somebody else's, without anything that commands a terminal.
+pub fn plain(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
 /// Bytes in at most six characters.
-fn size(bytes: f64) -> String {
+pub fn size(bytes: f64) -> String {
     scaled(bytes, 1024.0, &["", "K", "M", "G", "T"])
 }
 
 /// A number in at most six characters.
-fn count(number: f64) -> String {
+pub fn count(number: f64) -> String {
     scaled(number, 1000.0, &["", "k", "m", "g", "t"])
 }
 
@@ -344,18 +369,5 @@ mod tests {
             assert_eq!(size(value), shown);
         }
         assert_eq!(count(1234.0), "1.2k");
-    }
-
-    #[test]
-    fn keys_choose_column_and_direction() {
-        let mut view = View::default();
-        let first = view.sort;
-        view.press(KeyCode::Right);
-        assert_eq!(view.sort, first + 1);
-        view.press(KeyCode::Left);
-        view.press(KeyCode::Char('r'));
-        assert!(view.sort == first && view.reverse);
-        view.press(KeyCode::Down);
-        assert_eq!(view.selected, None, "nobody is there");
     }
 }

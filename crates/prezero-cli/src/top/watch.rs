@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use prezero::ORDERS;
 use prezero::panel::{Panel, Reading};
-use prezerod::client::Client;
-use prezerod::protocol::Report;
 use serde_json::{Value, json};
+
+use super::broker::Watched;
 
 /// Looks that a sparkline shows.
 pub const PAST: usize = 60;
@@ -18,11 +18,13 @@ pub const STATES: [&str; 4] = ["dirty", "zero", "absent", "mixed"];
 /// Everything, as of the last look.
 #[derive(Debug)]
 pub struct Watch {
-    socket: PathBuf,
     /// By process number.
     pub processes: BTreeMap<u32, Process>,
-    /// What the broker said; `None` if there is none.
-    pub broker: Option<Value>,
+    /// The broker, if there is one.
+    pub broker: Watched,
+    /// Percent of the last ten seconds in which some task waited for memory, and for a CPU;
+    /// `None`: the kernel does not say.
+    pub pressure: Option<[f64; 2]>,
 }
 
 /// A process under prezero.
@@ -48,7 +50,7 @@ pub struct Process {
 impl Watch {
     /// Nothing yet.
     pub fn new(socket: PathBuf) -> Watch {
-        Watch { socket, processes: BTreeMap::new(), broker: None }
+        Watch { processes: BTreeMap::new(), broker: Watched::new(socket), pressure: None }
     }
 
     /// Looks at everything again.
@@ -61,16 +63,19 @@ impl Watch {
             }
         }
         self.processes = found;
-        let report = Client::connect(&self.socket)
-            .ok()
-            .and_then(|mut client| client.report(Report::Stock).ok());
-        self.broker = report.and_then(|text| serde_json::from_str(&text).ok());
+        self.broker.look();
+        self.pressure = stalled("memory").zip(stalled("cpu")).map(|(memory, cpu)| [memory, cpu]);
     }
 
     /// Everything, for scripts.
     pub fn json(&self) -> Value {
         let processes: Vec<_> = self.processes.values().map(Process::json).collect();
-        json!({"processes": processes, "broker": self.broker})
+        let [memory, cpu] = self.pressure.map_or([None; 2], |each| each.map(Some));
+        json!({
+            "processes": processes,
+            "broker": self.broker.json(),
+            "pressure": {"memory_some_percent": memory, "cpu_some_percent": cpu},
+        })
     }
 }
 
@@ -79,6 +84,26 @@ fn running() -> Vec<(u32, String)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(|pid: u32| Some((pid, began(pid)?))).collect()
+}
+
+/// The mean of the last ten seconds in `/proc/pressure`, percent.
+fn stalled(what: &str) -> Option<f64> {
+    average(&std::fs::read_to_string(format!("/proc/pressure/{what}")).ok()?)
+}
+
+fn average(text: &str) -> Option<f64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split(' ').find_map(|word| word.strip_prefix("avg10="))?.parse().ok()
+}
+
+/// Adds a figure to a past that somebody draws, which a process under prezero may have
+/// invented: none is so large that arithmetic on it overflows.
+pub fn note(list: &mut Vec<u64>, figure: f64) {
+    const MOST: u64 = 1 << 48;
+    if list.len() == PAST {
+        list.remove(0);
+    }
+    list.push((figure as u64).min(MOST));
 }
 
 /// The 22nd field of its stat, behind the name, which may hold anything.
@@ -93,7 +118,7 @@ impl Process {
         let command =
             std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("comm"));
         let now = panel.read();
-        let command = command.unwrap_or_default().trim_end().to_string();
+        let command = super::view::plain(command.unwrap_or_default().trim_end());
         let (scrubbed, hits, zero) = (vec![], vec![], vec![]);
         let taken = Instant::now();
         let mut process =
@@ -112,17 +137,12 @@ impl Process {
 
     fn note(&mut self) {
         let figures = [
-            self.rate("scrubbed_bytes") as u64,
-            self.rate("hits") as u64,
-            self.now.number("resident_zero_bytes") as u64,
+            self.rate("scrubbed_bytes"),
+            self.rate("hits"),
+            self.now.number("resident_zero_bytes"),
         ];
         let lists = [&mut self.scrubbed, &mut self.hits, &mut self.zero];
-        for (list, figure) in lists.into_iter().zip(figures) {
-            if list.len() == PAST {
-                list.remove(0);
-            }
-            list.push(figure);
-        }
+        lists.into_iter().zip(figures).for_each(|(list, figure)| note(list, figure));
     }
 
     /// How much a counter rose a second, between the moments at which the last two looks' values
@@ -184,6 +204,24 @@ mod tests {
         assert_eq!(began(std::process::id()), Some(own));
         assert_eq!(began(u32::MAX), None);
         assert!(running().iter().any(|(pid, _)| *pid == std::process::id()));
+    }
+
+    #[test]
+    fn pressure_is_the_mean_of_ten_seconds() {
+        let text = "some avg10=1.25 avg60=0.10 avg300=0.00 total=5\nfull avg10=9.00 total=1\n";
+        assert_eq!(average(text), Some(1.25));
+        assert_eq!(average("nonsense"), None);
+    }
+
+    #[test]
+    fn a_past_is_bounded_in_length_and_height() {
+        let mut past = vec![];
+        for figure in [f64::NAN, -1.0, f64::INFINITY].into_iter().chain((0..70).map(f64::from)) {
+            note(&mut past, figure);
+        }
+        assert_eq!((past.len(), past[PAST - 1]), (PAST, 69));
+        note(&mut past, f64::MAX);
+        assert_eq!(past[PAST - 1], 1 << 48);
     }
 
     #[test]

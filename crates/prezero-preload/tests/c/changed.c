@@ -1,5 +1,13 @@
 /* Changes parts of blocks by system calls, frees them, and uses the memory again. */
 #include "check.h"
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
 
 #define SIZE (4 * MIB)
 
@@ -122,6 +130,21 @@ int main(void)
 	CHECK(painted(block, SIZE, 4));
 	free(block);
 	reuse("mremap into");
+
+	/* A missing page of what is registered waits for its owner's answer, which never comes. */
+	int watcher = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	struct uffdio_api api = { .api = UFFD_API };
+	if (watcher >= 0 && ioctl(watcher, UFFDIO_API, &api) == 0) {
+		block = fresh();
+		struct uffdio_register watched = { .range = { (uintptr_t)block, SIZE },
+						   .mode = UFFDIO_REGISTER_MODE_MISSING };
+
+		CHECK(ioctl(watcher, UFFDIO_REGISTER, &watched) == 0);
+		CHECK(syscall(SYS_madvise, block, SIZE, MADV_DONTNEED) == 0);
+		free(block);
+		reuse("userfaultfd");
+	} else
+		puts("no userfaultfd here");
 
 	/* Elsewhere everything is as it was. */
 	moved = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

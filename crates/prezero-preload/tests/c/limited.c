@@ -1,13 +1,17 @@
-/* Under a limit of address space: what fits without the shim fits with it. */
+/* Under a limit of address space, or of data: what fits without the shim fits with it. */
 #include "check.h"
 #include <sys/resource.h>
+
+#ifndef LIMIT
+#define LIMIT RLIMIT_AS
+#endif
 
 int main(int argc, char **argv)
 {
 	size_t limit = strtoul(argv[1], NULL, 10) * MIB;
 	struct rlimit set = { limit, limit };
 
-	CHECK(argc == 2 && setrlimit(RLIMIT_AS, &set) == 0);
+	CHECK(argc == 2 && setrlimit(LIMIT, &set) == 0);
 	/* Half of the limit in one piece, then in many. */
 	unsigned char *block = calloc(1, limit / 2);
 

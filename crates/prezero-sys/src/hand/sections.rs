@@ -10,19 +10,25 @@
 //! more in each turn of a loop (measured). It writes down the right one outside of the
 //! section, where it may even hit another CPU's note: that is a guess, no more.
 
-use super::{Hands, Held};
+use super::{Held, Row};
+use crate::memory::{Meta, Plain};
 use crate::rseq::{CPU_ID, RSEQ_CS, SIGNATURE};
 use std::arch::asm;
-use std::sync::atomic::AtomicU32;
 
+/// The word if it could be taken, else 0 or less, and what CPU's it was.
+///
 /// # Safety
-/// `area` is where a thread's registered area lies; `which` is below `T::COUNT`.
+/// `area` is where a thread's registered area lies; `which` is below `R::COUNT`.
 #[inline(always)]
-pub(super) unsafe fn take<T: Hands>(cpus: &[T], which: usize, area: isize) -> Option<(Held, &T)> {
+pub(super) unsafe fn take<C: Plain, R: Row<C>>(
+    row: &R,
+    which: usize,
+    area: isize,
+) -> (i64, *const C) {
     let word: i64;
-    let cpu: *const T;
-    // SAFETY: the CPU's number is checked against the slice before it is used; the
-    // only store is the commit, to a hand.
+    let cpu: *const C;
+    // SAFETY: the row's fields are where it says; the CPU's number is checked against theirs
+    // before it is used; the only store is the commit, to a hand.
     unsafe {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -46,45 +52,43 @@ pub(super) unsafe fn take<T: Hands>(cpus: &[T], which: usize, area: isize) -> Op
             "mov qword ptr fs:[{area} + {rseq_cs}], {word}",
             "3:",
             "mov {cpu:e}, dword ptr fs:[{area} + {cpu_id}]",
-            "cmp {cpu:e}, {cpus:e}",
+            "cmp {cpu}, qword ptr [{row} + {n}]",
             "jae 7b",
             "imul {cpu}, {cpu}, {stride}",
-            "add {cpu}, {base}",
-            "mov {word}, qword ptr [{cpu} + {which} * 8 + {offset}]",
+            "add {cpu}, qword ptr [{row} + {base}]",
+            "mov {word}, qword ptr [{cpu} + {which} * 8 + {hands}]",
             "test {word}, {word}",
             "jle 4f",
-            "mov qword ptr [{cpu} + {which} * 8 + {offset}], 0",
+            "mov qword ptr [{cpu} + {which} * 8 + {hands}], 0",
             "4:",
             signature = const SIGNATURE,
             rseq_cs = const RSEQ_CS,
             cpu_id = const CPU_ID,
-            stride = const size_of::<T>(),
-            offset = const T::OFFSET,
+            base = const R::CPUS + Meta::<C>::BASE_AT,
+            n = const R::CPUS + Meta::<C>::N_AT,
+            stride = const size_of::<C>(),
+            hands = const R::HANDS,
             area = in(reg) area,
-            base = in(reg) cpus.as_ptr(),
-            cpus = in(reg) cpus.len(),
+            row = in(reg) row,
             which = in(reg) which,
             word = out(reg) word,
             cpu = out(reg) cpu,
             options(nostack),
         );
-        // A word that is not 0 was read from an element, at this address.
-        (word > 0).then(|| (Held(word as u64), &*cpu))
     }
+    (word, cpu)
 }
 
 /// # Safety
 /// As for `take`.
 #[inline(always)]
-pub(super) unsafe fn put<'a, T: Hands, const MOST: u32>(
-    cpus: &'a [T],
+pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(
+    row: &R,
     which: usize,
     held: Held,
-    gate: &AtomicU32,
     area: isize,
-) -> Option<&'a T> {
-    let cpu: *const T;
-    // SAFETY: as in `take`.
+) -> bool {
+    // SAFETY: as in `take`; the counter lies in the element.
     unsafe {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -98,50 +102,53 @@ pub(super) unsafe fn put<'a, T: Hands, const MOST: u32>(
             ".long {signature}",
             "5:",
             "jmp 6f",
-            "7:",
-            "xor {cpu:e}, {cpu:e}",
-            "jmp 4f",
             "8:",
             "mov qword ptr [{cpu} + {last_at}], {which}",
             "jmp 6f",
             ".popsection",
 
+            "cmp dword ptr [{row} + {shut}], 0",
+            "jne {refused}",
             "6:",
             "lea {cpu}, [rip + 2b]",
             "mov qword ptr fs:[{area} + {rseq_cs}], {cpu}",
             "3:",
             "mov {cpu:e}, dword ptr fs:[{area} + {cpu_id}]",
-            "cmp {cpu:e}, {cpus:e}",
-            "jae 7b",
+            "cmp {cpu}, qword ptr [{row} + {n}]",
+            "jae {refused}",
             "imul {cpu}, {cpu}, {stride}",
-            "add {cpu}, {base}",
+            "add {cpu}, qword ptr [{row} + {base}]",
             "mov {last}, qword ptr [{cpu} + {last_at}]",
             "cmp {last}, {which}",
             "jne 8b",
-            "cmp qword ptr [{cpu} + {last} * 8 + {offset}], 0",
-            "jne 7b",
-            "cmp dword ptr [{gate}], {most}",
-            "ja 7b",
-            "mov qword ptr [{cpu} + {last} * 8 + {offset}], {word}",
+            "cmp qword ptr [{cpu} + {last} * 8 + {hands}], 0",
+            "jne {refused}",
+            "cmp dword ptr [{row} + {gate}], {most}",
+            "ja {refused}",
+            "mov qword ptr [{cpu} + {last} * 8 + {hands}], {word}",
             "4:",
+            "inc qword ptr [{cpu} + {last} * 8 + {puts}]",
             signature = const SIGNATURE,
             rseq_cs = const RSEQ_CS,
             cpu_id = const CPU_ID,
-            stride = const size_of::<T>(),
-            offset = const T::OFFSET,
+            base = const R::CPUS + Meta::<C>::BASE_AT,
+            n = const R::CPUS + Meta::<C>::N_AT,
+            shut = const R::SHUT,
+            gate = const R::GATE,
             most = const MOST,
-            last_at = const T::LAST,
+            stride = const size_of::<C>(),
+            hands = const R::HANDS,
+            puts = const R::PUTS,
+            last_at = const R::LAST,
             last = out(reg) _,
             area = in(reg) area,
-            base = in(reg) cpus.as_ptr(),
-            cpus = in(reg) cpus.len(),
+            row = in(reg) row,
             which = in(reg) which,
-            gate = in(reg) gate.as_ptr(),
             word = in(reg) held.0,
-            cpu = out(reg) cpu,
+            cpu = out(reg) _,
+            refused = label { return false },
             options(nostack),
         );
-        // The address of an element, or null.
-        cpu.as_ref()
     }
+    true
 }

@@ -1,8 +1,8 @@
 //! scrubd's side of the [panel](crate::panel): requests carried out, values written.
 //!
 //! Part of each look, and nothing more than a look at one word unless somebody asked or the
-//! values are due. It allocates nothing: settings of the engines go into places that were made
-//! when scrubd started, and there are [`CHANGES`] of them.
+//! values are due. It allocates nothing: choices of engines, which allocations may be reading at
+//! any time, go into places that were made when scrubd started, and there are [`CHOICES`].
 
 use core::fmt::Write;
 
@@ -11,7 +11,7 @@ use prezero_sys::panel::Words;
 use super::{Scrubd, measure};
 use crate::backing::Backing;
 use crate::choice::Choice;
-use crate::config::{Config, Machine};
+use crate::config::{Config, EngineChoice, Machine};
 use crate::knobs::{KNOBS, Knob};
 use crate::panel::*;
 use crate::scrub::Mood;
@@ -24,10 +24,11 @@ use crate::value::Text;
 /// microseconds for each GiB in use.
 const WATCHED_NS: u64 = 100_000_000;
 const ALONE_NS: u64 = 1_000_000_000;
-/// How often the engine or its share of the cache may be set.
-const CHANGES: usize = 64;
+/// How many different engines and shares of the cache may be set; going back to one is no
+/// other.
+const CHOICES: usize = 64;
 /// What only the beginning of a process can set: the shim reads these there.
-const FIXED: [&str; 3] = ["limit", "threshold", "stats"];
+const FIXED: [&str; 4] = ["limit", "threshold", "zero-on-free", "stats"];
 
 pub(super) struct Desk {
     /// `None`: the kernel gave none, or scrubd has no descriptor table of its own for it.
@@ -35,9 +36,19 @@ pub(super) struct Desk {
     /// The knobs as they are now.
     config: Config,
     topology: Topology,
+    /// Where choices are written down, and those that were.
     spare: std::slice::IterMut<'static, Choice>,
+    made: [Option<Made>; CHOICES],
     answered: u64,
     published: u64,
+}
+
+/// What was set, and what became of it.
+#[derive(Clone, Copy)]
+struct Made {
+    engine: EngineChoice,
+    cache: Option<usize>,
+    choice: &'static Choice,
 }
 
 impl Desk {
@@ -50,12 +61,13 @@ impl Desk {
         own_files: bool,
     ) -> Desk {
         let words = own_files.then(prezero_sys::panel::create).and_then(Result::ok);
-        let spare = Box::leak(vec![*choice; CHANGES].into_boxed_slice()).iter_mut();
+        let spare = Box::leak(vec![*choice; CHOICES].into_boxed_slice()).iter_mut();
         if let Some(words) = words {
             words[PID_AT].store(u64::from(std::process::id()), Ordering::Relaxed);
             words[VERSION_AT].store(VERSION, Ordering::Relaxed);
         }
-        Desk { words, config: config.clone(), topology, spare, answered: 0, published: 0 }
+        let made = [None; CHOICES];
+        Desk { words, config: config.clone(), topology, spare, made, answered: 0, published: 0 }
     }
 }
 
@@ -72,8 +84,12 @@ impl<B: Backing + 'static> Scrubd<B> {
             words[ANSWERED].store(asked, Ordering::Release);
             return;
         }
-        let watched = words[WATCHED].load(Ordering::Relaxed) > now;
-        let every = if watched { WATCHED_NS } else { ALONE_NS };
+        let watched = words[WATCHED].load(Ordering::Relaxed);
+        if watched > now + WATCH_NS {
+            // Nobody can know that he will still look then.
+            words[WATCHED].store(now + WATCH_NS, Ordering::Relaxed);
+        }
+        let every = if watched > now { WATCHED_NS } else { ALONE_NS };
         if now.saturating_sub(self.desk.published) >= every {
             self.publish(words, now);
         }
@@ -124,13 +140,31 @@ impl<B: Backing + 'static> Scrubd<B> {
         if (config.engine, config.scrub_cache)
             != (self.desk.config.engine, self.desk.config.scrub_cache)
         {
-            let choice = self.desk.spare.next().ok_or("set too often; start the process anew")?;
-            // What was not measured yet need not be any more.
-            self.unmeasured = None;
-            measure(self.zone, &config, &self.desk.topology, choice, &mut self.scrubber.host);
+            self.choose(&config)?;
         }
         self.zone.tuning.set(&config);
         self.desk.config = config;
+        Ok(())
+    }
+
+    /// Puts other engines in use, or another share of the cache.
+    fn choose(&mut self, config: &Config) -> Result<(), &'static str> {
+        let same = |made: &&Made| (made.engine, made.cache) == (config.engine, config.scrub_cache);
+        if let Some(made) = self.desk.made.iter().flatten().find(same) {
+            self.zone.use_choice(made.choice);
+            return Ok(());
+        }
+        let choice = self.desk.spare.next().ok_or(
+            "the 65th engine and share of the cache; give one of those before, or start the process anew",
+        )?;
+        // What was not measured yet need not be any more.
+        self.unmeasured = None;
+        let choice =
+            measure(self.zone, config, &self.desk.topology, choice, &mut self.scrubber.host);
+        let made = Made { engine: config.engine, cache: config.scrub_cache, choice };
+        if let Some(place) = self.desk.made.iter_mut().find(|place| place.is_none()) {
+            *place = Some(made);
+        }
         Ok(())
     }
 

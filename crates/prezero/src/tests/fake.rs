@@ -2,8 +2,8 @@
 //! refuse anything.
 //!
 //! It is as unkind as the contract lets it be: a release that fails has released half, a
-//! populate that fails has populated half, a replace that fails leaves rubbish, and a page
-//! that was swapped out is not resident and holds what it held.
+//! populate that fails has populated half, a replace that fails leaves rubbish, a hide or show
+//! that fails has done half, and a page that was swapped out is not resident and holds what it held.
 #![allow(unsafe_code)]
 
 use std::alloc::{self, Layout};
@@ -16,7 +16,7 @@ use prezero_sys::memory::Errno;
 use prezero_sys::rseq::Rseq;
 use prezero_sys::thread;
 
-use crate::backing::Backing;
+use crate::backing::{Backing, Hide};
 use crate::choice::Place;
 use crate::page::{HUGE, MAX_ORDER, PAGE, PageId};
 use crate::scrub::Host;
@@ -92,10 +92,14 @@ pub(super) struct Fake {
     layout: Layout,
     pages: Vec<AtomicU8>,
     huge: Mutex<Vec<(usize, usize)>>,
+    /// Which huge blocks a child does not get.
+    hidden: Vec<AtomicU8>,
     pub(super) populates: Call,
     pub(super) releases: Call,
     pub(super) replaces: Call,
     pub(super) residencies: Call,
+    pub(super) hides: Call,
+    pub(super) shows: Call,
 }
 
 // SAFETY: the memory belongs to the value; who may touch which part is for the zone to say,
@@ -112,9 +116,23 @@ impl Fake {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
-        let [populates, releases, replaces, residencies] = [(); 4].map(|()| Call::default());
+        let [populates, releases, replaces, residencies, hides, shows] =
+            [(); 6].map(|()| Call::default());
         let huge = Mutex::default();
-        Fake { base, layout, pages, huge, populates, releases, replaces, residencies }
+        let hidden = (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect();
+        Fake {
+            base,
+            layout,
+            pages,
+            huge,
+            hidden,
+            populates,
+            releases,
+            replaces,
+            residencies,
+            hides,
+            shows,
+        }
     }
 
     /// The owner of a page touches it: it is resident from now on.
@@ -130,6 +148,25 @@ impl Fake {
     /// Which huge blocks were asked for whole: the first and how many, for each call.
     pub(super) fn made_huge(&self) -> Vec<(usize, usize)> {
         self.huge.lock().unwrap().clone()
+    }
+
+    /// Whether the child of a fork would find zeroes in this page.
+    pub(super) fn is_hidden(&self, page: PageId) -> bool {
+        self.hidden[page.huge()].load(Relaxed) != 0
+    }
+
+    /// From here on it is the child of a fork.
+    pub(super) fn fork(&self) {
+        for huge in (0..self.hidden.len()).filter(|&huge| self.hidden[huge].load(Relaxed) != 0) {
+            // SAFETY: what is hidden is nobody's, which is what the tests are about.
+            unsafe { self.fill(huge * HUGE, HUGE, 0) };
+            self.mark(huge * HUGE, HUGE, ABSENT);
+        }
+    }
+
+    fn set_hidden(&self, offset: usize, len: usize, to: u8) {
+        assert!(offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE), "whole huge blocks");
+        self.hidden[offset / HUGE..(offset + len) / HUGE].iter().for_each(|h| h.store(to, Relaxed));
     }
 
     /// Whether the kernel holds anything for the page, in memory or in swap.
@@ -200,6 +237,20 @@ unsafe impl Backing for Fake {
 
     fn make_huge(&self, offset: usize, len: usize) {
         self.huge.lock().unwrap().push((offset / HUGE, len / HUGE));
+    }
+
+    fn hide(&self, offset: usize, len: usize, _whom: Hide) -> Result<(), Errno> {
+        let made = self.hides.make();
+        let done = if made.is_ok() { len } else { len / HUGE / 2 * HUGE };
+        self.set_hidden(offset, done, 1);
+        made
+    }
+
+    fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let made = self.shows.make();
+        let done = if made.is_ok() { len } else { len / HUGE / 2 * HUGE };
+        self.set_hidden(offset, done, 0);
+        made
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {

@@ -89,6 +89,8 @@ struct Run {
     /// what had been prefaulted.
     fork: Option<(Vec<bool>, u64)>,
     refused: Refused,
+    /// Refusals that a parent counted.
+    refusals: u64,
 }
 
 /// Whether the fake was ever told to refuse anything.
@@ -116,6 +118,7 @@ impl Run {
             account: Account::default(),
             fork: None,
             refused: Refused::Nothing,
+            refusals: 0,
         }
     }
 
@@ -132,6 +135,8 @@ impl Run {
             }
             Op::Reclaim => self.world.zone.reclaim(),
             Op::Fork => self.fork(),
+            Op::Child => self.become_child(),
+            Op::Hide => self.world.zone.hide_from_dumps(),
             Op::SwapOut(first, n) => {
                 for page in first..(first + n).min(PAGES) {
                     self.world.fake().swap_out(PageId(page));
@@ -144,6 +149,8 @@ impl Run {
                     Refusal::Release => &fake.releases,
                     Refusal::Replace => &fake.replaces,
                     Refusal::Residency => &fake.residencies,
+                    Refusal::Hide => &fake.hides,
+                    Refusal::Show => &fake.shows,
                 };
                 call.refuse(fault);
                 self.refused = Refused::Something;
@@ -288,6 +295,19 @@ impl Run {
         self.world.zone.before_fork();
     }
 
+    /// Goes on in the child of a fork, which begins an account of its own.
+    fn become_child(&mut self) {
+        if self.fork.is_some() {
+            return;
+        }
+        self.refusals += self.world.count(Counter::BackingErrors);
+        self.world.zone.before_fork();
+        self.world.fake().fork();
+        self.world.zone.after_fork_in_child();
+        self.world.zone.take_over();
+        self.account = Account::default();
+    }
+
     fn is_free_zero(&self, page: u32) -> bool {
         self.owner[page as usize].is_none()
             && self.world.zone.states.get(PageId(page)) == PageState::Zero
@@ -295,6 +315,9 @@ impl Run {
 
     fn assert_holds(&self) {
         self.world.assert_sound();
+        let owned_pages = (0..PAGES).filter(|&page| self.owner[page as usize].is_some());
+        let hidden = owned_pages.map(PageId).find(|&page| self.world.fake().is_hidden(page));
+        assert_eq!(hidden, None, "a child would not get what its parent owns");
         for owned in &self.owned {
             for (n, holding) in owned.holds.iter().enumerate() {
                 if let Holds::Byte(byte) = *holding {
@@ -318,7 +341,7 @@ impl Run {
             .filter(|&p| self.owner[p as usize].is_none())
             .filter(|&p| self.world.zone.states.get(PageId(p)) == PageState::Foreign)
             .count();
-        let refused = self.world.count(Counter::BackingErrors);
+        let refused = self.refusals + self.world.count(Counter::BackingErrors);
         assert!(abandoned == 0 || refused > 0, "only a refusal costs a page");
         let gauges = self.world.zone.snapshot().gauges;
         assert_eq!(gauges.allocated_bytes, ((owned + abandoned) * PAGE) as u64);
@@ -348,7 +371,8 @@ impl Run {
             self.fork();
         }
         let refused = self.refused;
-        for call in [Refusal::Populate, Refusal::Release, Refusal::Replace, Refusal::Residency] {
+        use Refusal::*;
+        for call in [Populate, Release, Replace, Residency, Hide, Show] {
             self.apply(Op::Refuse(call, Fault::Never));
         }
         while !self.owned.is_empty() {

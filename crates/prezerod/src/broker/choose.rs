@@ -75,13 +75,26 @@ impl<I: Inode> Broker<I> {
             return Err(distrust_text(&need.want));
         }
         let most = kinds.iter().map(|kind| free(kind.node)).max().unwrap_or(0);
+        let enough = self.enough(need, (bytes - most).div_ceil(page.bytes()));
         let (size, most) = (Size(bytes as usize), Size(most as usize));
-        let (pages, kib) = (bytes / page.bytes(), page.bytes() >> 10);
         let text = format!(
-            "{size} asked, {most} free in the pool of {page} pages; reserve more: echo {pages} > \
-             /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"
+            "{size} asked, {most} free in the pool of {page} pages; reserve more: {enough}"
         );
         Err((Reason::Host, text))
+    }
+
+    /// The command that gives the pool so many pages more, there where they are lacking.
+    fn enough(&self, need: &Need, lacking: u64) -> String {
+        let (page, nodes) = (need.want.page, self.nodes.len() as u64);
+        let (dir, pages) = match need.want.node {
+            Some(node) if nodes > 1 => (
+                format!("/sys/devices/system/node/node{node}/hugepages"),
+                self.host.pool(node, page).total + lacking,
+            ),
+            // The kernel spreads what it is told evenly, and a lease lies on one node.
+            _ => ("/sys/kernel/mm/hugepages".into(), self.host.pages(page) + lacking * nodes),
+        };
+        format!("echo {pages} > {dir}/hugepages-{}kB/nr_hugepages", page.bytes() >> 10)
     }
 
     fn paged(&self, need: &Need) -> Result<Kind, Refusal> {

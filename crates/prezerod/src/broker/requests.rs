@@ -170,11 +170,9 @@ impl<I: Inode> Broker<I> {
             ));
         }
         if let Some(node) = want.node.filter(|node| !self.nodes.contains(node)) {
-            let (first, last) = (self.nodes[0], self.nodes[self.nodes.len() - 1]);
-            return Err((
-                Reason::Node,
-                format!("no node {node} here; give {first} to {last}, or any"),
-            ));
+            let nodes: Vec<_> = self.nodes.iter().map(u16::to_string).collect();
+            let nodes = nodes.join(", ");
+            return Err((Reason::Node, format!("no node {node} here; give {nodes}, or any")));
         }
         let left = self.quota_left(tenant);
         if want.bytes > left {

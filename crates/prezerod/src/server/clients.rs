@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use prezero_sys::{shared, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, shutdown};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::{AT_ONCE, Connection, Server};
 use crate::broker::{ClientId, Out};
 use crate::filler::send_packet;
+use crate::inode;
 use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
 use crate::tenant::Peer;
 
@@ -37,7 +38,9 @@ impl Server {
             let process = process.ok();
             // Read first, looked after whether it was still that process: a number is used again.
             let cgroup = self.broker.cgroup(pid).filter(|_| process.as_ref().is_some_and(lives));
-            let peer = Peer { pid, uid, gid, cgroup };
+            // A kernel that does not tell knows of no further groups.
+            let groups = shared::peer_groups(socket.as_fd()).unwrap_or_default();
+            let peer = Peer { pid, uid, gid, groups, cgroup };
             match self.broker.connect(peer) {
                 Ok(id) => {
                     let heard_ns = thread::monotonic_ns();
@@ -143,8 +146,7 @@ fn farewell(socket: OwnedFd) {
 
 /// A file with this text that nobody can change.
 fn file_of(text: &str) -> Option<OwnedFd> {
-    let file =
-        memfd_create("prezero-report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).ok()?;
+    let file = inode::memfd("prezero-report", MemfdFlags::empty()).ok()?;
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         match rustix::io::write(&file, rest) {

@@ -55,6 +55,21 @@ impl Drop for Reserved {
     }
 }
 
+/// Free pages of 2 MiB in the pool of the machine.
+pub fn free_pages() -> u64 {
+    let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The kernel frees the pages of a process that ended a moment after anybody can know.
+pub fn wait_for_free(pages: u64) {
+    let began = std::time::Instant::now();
+    while free_pages() != pages {
+        assert!(began.elapsed() < PATIENCE, "{} pages free, {pages} expected", free_pages());
+        std::thread::yield_now();
+    }
+}
+
 /// A running broker, killed when dropped.
 pub struct Daemon {
     pub dir: tempfile::TempDir,
@@ -137,6 +152,16 @@ impl Daemon {
     /// Waits for its end.
     pub fn wait(&mut self) -> bool {
         self.process.take().unwrap().wait().unwrap().success()
+    }
+
+    /// CPU time that it has taken, to a hundredth.
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = format!("/proc/{}/stat", self.pid().as_raw_nonzero());
+        let stat = fs::read_to_string(stat).unwrap();
+        // After the name, which may hold anything: 12 fields, then user and system time.
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+        let ticks: u64 = fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+        ticks as f64 / rustix::param::clock_ticks_per_second() as f64
     }
 
     /// Its fillers.

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::plot::short;
+use super::plot::{Picture, short};
 
 /// One file that a benchmark wrote.
 #[derive(Debug)]
@@ -73,8 +73,8 @@ pub struct Section {
     pub title: String,
     /// Paragraphs, as HTML.
     pub text: Vec<String>,
-    /// Plots, each with a caption.
-    pub plots: Vec<(String, String)>,
+    /// Plots, each with its kind and a caption.
+    pub plots: Vec<(Picture, &'static str, String)>,
     /// Tables: caption, heading cells, rows of cells that are HTML already.
     pub tables: Vec<(String, Vec<String>, Vec<Vec<String>>)>,
 }
@@ -91,9 +91,12 @@ impl Section {
         for text in &self.text {
             html += &format!("<p>{text}</p>\n");
         }
-        for (plot, caption) in &self.plots {
-            html +=
-                &format!("<figure>{plot}<figcaption>{}</figcaption></figure>\n", escaped(caption));
+        for (picture, kind, caption) in &self.plots {
+            html += &format!(
+                "<figure data-kind=\"{kind}\">{}<figcaption>{}</figcaption></figure>\n",
+                picture.html(),
+                escaped(caption)
+            );
         }
         for (caption, heading, rows) in &self.tables {
             let heading: String =
@@ -108,6 +111,17 @@ impl Section {
             html += "</table></div></details>\n";
         }
         html + "</section>\n"
+    }
+}
+
+impl Section {
+    /// What the file of a plot is called: of the first words of the heading, and its kind.
+    pub fn file(&self, kind: &str) -> String {
+        let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' };
+        let head = self.title.split([':', '(']).next().unwrap_or_default();
+        let words: String = head.chars().map(letter).collect();
+        let words: Vec<_> = words.split_whitespace().collect();
+        format!("{}-{kind}.svg", words.join("-"))
     }
 }
 
@@ -133,6 +147,13 @@ mod tests {
         assert_eq!(cell, "<td data-at=\"x#/a/0/b\" data-scale=\"1000\">3</td>");
         assert!(document.ratio("/a/0/b", "/a/1/b").ends_with(">2.00</td>"));
         assert_eq!(document.cell("/nowhere", 1.0), "<td>-</td>");
+    }
+
+    #[test]
+    fn a_file_is_called_as_its_section() {
+        let name = |title: &str| Section::new(title).file("heat");
+        assert_eq!(name("Grid, back-to-back: allocate zeroed"), "grid-back-to-back-heat.svg");
+        assert_eq!(name("Lameter, V2: Why (2004)"), "lameter-v2-heat.svg");
     }
 
     #[test]

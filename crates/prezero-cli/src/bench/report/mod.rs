@@ -1,10 +1,11 @@
 //! `prezero bench report`: one page of HTML to show to a colleague.
 //!
 //! It needs no network and no script, follows the reader's choice of light or dark, and can be
-//! printed. [`document`] is what was measured, [`sections`] what each benchmark has to show,
-//! [`plot`] the pictures. The JSON is embedded as it was written.
+//! printed. [`document`] is what was measured, [`sections`] what each benchmark has to show (and
+//! [`plain`] what the others do), [`plot`] the pictures. The JSON is embedded as it was written.
 
 mod document;
+mod plain;
 mod plot;
 mod sections;
 
@@ -28,7 +29,7 @@ const RUNS: [(&str, &[&str], &[&str]); 4] = [
 /// The command line of `prezero bench report`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  prezero bench report --quick\n  \
-    prezero bench grid --json grid.json && prezero bench report --from grid.json")]
+    prezero bench grid --json grid.json && prezero bench report --from grid.json --pictures .")]
 pub struct Report {
     /// Files that benchmarks wrote with --json; without any grid, seeds, waste and disturb are run
     #[arg(long, value_delimiter = ',', num_args = 1.., value_name = "FILE")]
@@ -36,6 +37,9 @@ pub struct Report {
     /// Where the page goes
     #[arg(long, short, value_name = "FILE", default_value = "prezero-report.html")]
     output: PathBuf,
+    /// Write each picture into a file of its own as well, in this folder
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
     /// Run less of everything: some ten minutes instead of an hour
     #[arg(long, conflicts_with = "from")]
     quick: bool,
@@ -63,6 +67,22 @@ impl Report {
             format!("--output {}: give a file that can be written", self.output.display())
         })?;
         println!("{}", self.output.display());
+        self.write_pictures(&documents)
+    }
+
+    fn write_pictures(&self, documents: &[Document]) -> Result<()> {
+        let Some(folder) = &self.pictures else { return Ok(()) };
+        let named = |path: &Path| format!("--pictures {}", path.display());
+        std::fs::create_dir_all(folder).with_context(|| named(folder))?;
+        for document in documents {
+            for section in sections::of(document)? {
+                for (picture, kind, _) in &section.plots {
+                    let file = folder.join(section.file(kind));
+                    std::fs::write(&file, picture.alone()).with_context(|| named(&file))?;
+                    println!("{}", file.display());
+                }
+            }
+        }
         Ok(())
     }
 
@@ -101,6 +121,12 @@ fn about(document: &Document) -> String {
         let part = |key: &str| each[key].as_str().unwrap_or_default().to_string();
         escaped(&format!("without {} ({})", part("name"), part("mend")))
     });
+    let turned = document.list("/turned").iter().filter_map(|each| each.as_str());
+    let turned: Vec<_> = turned
+        .map(|knob| escaped(&format!("{knob} {}", document.text(&format!("/settings/{knob}")))))
+        .collect();
+    let settings =
+        if turned.is_empty() { "knobs as they are by default".into() } else { turned.join(", ") };
     let partial = if document.json["complete"] == false {
         " <strong>Interrupted: incomplete.</strong>"
     } else {
@@ -108,7 +134,7 @@ fn about(document: &Document) -> String {
     };
     format!(
         "<tr><th scope=\"row\">{}</th><td><code>{}</code>{partial}</td><td>{}, {} CPUs, L2 {}, L3 {}, {gib:.1} GiB; \
-         Linux {}, THP {}, {}; load {} at the start</td><td>{}</td></tr>\n",
+         Linux {}, THP {}, {}; load {} at the start</td><td>{settings}</td><td>{}</td></tr>\n",
         escaped(&document.id),
         text("/command"),
         machine("cpu"),
@@ -126,12 +152,13 @@ fn about(document: &Document) -> String {
 const STYLE: &str = "\
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b1b1b;--rule:#ccc;--soft:#f4f4f4}\
 @media(prefers-color-scheme:dark){:root{--paper:#16181b;--ink:#e6e6e6;--rule:#444;--soft:#22262a}}\
-@media print{:root{--paper:#fff;--ink:#000;--soft:#fff}details>*{display:block}figure{break-inside:avoid}}\
+@media print{:root{--paper:#fff;--ink:#000;--soft:#fff}figure{break-inside:avoid}}\
 *{box-sizing:border-box}body{margin:0 auto;max-width:900px;padding:1rem;background:var(--paper);\
 color:var(--ink);font:16px/1.45 system-ui,sans-serif}h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.2rem;\
 border-top:1px solid var(--rule);padding-top:1rem}figure{margin:1rem 0}figcaption,small{font-size:.85rem}\
 svg{display:block;max-width:100%;height:auto;overflow:visible}.narrow{display:none}\
-@media(max-width:880px){.wide{display:none}.narrow{display:block}}\
+@media screen and (max-width:880px){.wide{display:none}.narrow{display:block}}\
+@media print{details>*{display:block}details::details-content{content-visibility:visible}}\
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem}th,td{padding:.15rem .5rem;\
 text-align:right;border-bottom:1px solid var(--rule);vertical-align:top}th[scope=row]{text-align:left;\
 font-weight:normal}.runs{min-width:44rem}.runs td,.runs th{text-align:left}summary{cursor:pointer;margin:.4rem 0}code{background:var(--soft);\
@@ -144,7 +171,7 @@ fn page(documents: &[Document]) -> Result<String> {
          <link rel=\"icon\" href=\"data:,\"><title>prezero: report</title>\n<style>{STYLE}</style></head><body>\n\
          <h1>prezero {}: memory that is already zero when somebody asks for it</h1>\n\
          <div class=\"scroll\"><table class=\"runs\"><tr><th></th><th>command</th><th>machine</th>\
-         <th>beside</th></tr>\n",
+         <th>prezero</th><th>versions</th></tr>\n",
         escaped(&documents.first().map(|each| each.text("/prezero")).unwrap_or_default())
     );
     documents.iter().for_each(|document| html += &about(document));

@@ -1,41 +1,35 @@
 //! Plots as SVG: lines, horizontal bars, a heat map. Drawn twice, wide and narrow, since text
 //! that is scaled with its picture cannot be read on a telephone.
 //!
-//! Ink is `currentColor`, so a plot is legible on light and on dark; nothing is painted behind.
+//! Ink is `currentColor`, so a plot is legible on light and on dark; nothing is painted behind,
+//! but for a picture that stands alone ([`Picture::alone`]).
+
+mod lines;
 
 use anyhow::{Result, anyhow};
+pub use lines::Lines;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// What [`drawn`] turns into the text's own colour.
 const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_WRITTEN: &str = "\"#010203\"";
-/// Legible on white and on black, apart for the colour-blind (Okabe and Ito, 2008).
+/// Apart for the colour-blind (after Okabe and Ito, 2008), each three times as light or dark as
+/// the light paper and as the dark one.
 const SERIES: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
+    RGBColor(200, 90, 150),
     RGBColor(148, 134, 20),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
+    RGBColor(45, 145, 205),
+    RGBColor(184, 120, 0),
     RGBColor(128, 128, 128),
 ];
 const FONT: &str = "sans-serif";
 /// As plotters counts: 1.24 of what the browser is told.
 const TEXT: u32 = 17;
 const WIDTHS: [(&str, u32); 2] = [("wide", 860), ("narrow", 350)];
-
-/// Curves over one axis, both axes logarithmic.
-#[derive(Debug)]
-pub struct Lines {
-    /// What the axes are.
-    pub x: String,
-    /// And in which unit.
-    pub y: String,
-    /// Name and points.
-    pub series: Vec<(String, Vec<(f64, f64)>)>,
-}
 
 /// Bars side by side in groups, from zero or around it.
 #[derive(Debug)]
@@ -59,12 +53,36 @@ pub struct Heat {
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// Both widths of a plot, each in an element of its class.
+/// A plot in all its widths.
+#[derive(Debug)]
+pub struct Picture(Vec<(&'static str, String)>);
+
+/// Paper and ink of a picture that stands alone: a page that shows it as an image lends it
+/// neither, but tells it whether its reader wants them dark.
+const ALONE: &str = "<style>svg{color:#1b1b1b;background:#fff}@media(prefers-color-scheme:dark)\
+    {svg{color:#e6e6e6;background:#16181b}}</style>";
+
+impl Picture {
+    /// For a page: each width in an element of its class.
+    pub fn html(&self) -> String {
+        let element = |(class, svg): &(&str, String)| format!("<div class=\"{class}\">{svg}</div>");
+        self.0.iter().map(element).collect()
+    }
+
+    /// For a file: the widest.
+    pub fn alone(&self) -> String {
+        let (_, svg) = &self.0[0];
+        let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
+        format!("{head}>\n{ALONE}{rest}\n")
+    }
+}
+
+/// Draws all widths of a plot.
 fn drawn(
     height: impl Fn(u32) -> u32,
     draw: impl Fn(&Area<'_>, u32) -> Result<()>,
-) -> Result<String> {
-    let mut both = String::new();
+) -> Result<Picture> {
+    let mut all = vec![];
     for (class, width) in WIDTHS {
         let mut svg = String::new();
         {
@@ -73,10 +91,9 @@ fn drawn(
             draw(&area, width)?;
             area.present().map_err(|error| anyhow!("drawing: {error}"))?;
         }
-        let svg = svg.replace(INK_WRITTEN, "\"currentColor\"");
-        both += &format!("<div class=\"{class}\">{}</div>", svg.trim());
+        all.push((class, svg.trim().replace(INK_WRITTEN, "\"currentColor\"")));
     }
-    Ok(both)
+    Ok(Picture(all))
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -121,61 +138,9 @@ fn legend(area: Option<&Area<'_>>, width: u32, names: &[&str]) -> Result<u32> {
     Ok((y + line + 4) as u32)
 }
 
-impl Lines {
-    /// As SVG.
-    pub fn draw(&self) -> Result<String> {
-        let points = || self.series.iter().flat_map(|(_, points)| points);
-        let span = |of: fn(&(f64, f64)) -> f64| {
-            let low = points().map(of).fold(f64::MAX, f64::min);
-            (low, points().map(of).fold(f64::MIN, f64::max).max(low * 1.01))
-        };
-        let ((left, right), (low, high)) = (span(|p| p.0), span(|p| p.1));
-        let names: Vec<_> = self.series.iter().map(|(name, _)| name.as_str()).collect();
-        let height = |width| 300 + legend(None, width, &names).unwrap_or(0);
-        drawn(height, |area, width| {
-            let top = legend(Some(area), width, &names)?;
-            let (_, area) = area.split_vertically(top);
-            let mut chart = ChartBuilder::on(&area)
-                .margin(8)
-                .x_label_area_size(42)
-                .y_label_area_size(62)
-                .build_cartesian_2d(
-                    (left..right).log_scale().base(2.0),
-                    (low / 1.2..high * 1.2).log_scale().base(2.0),
-                )
-                .map_err(failed)?;
-            let narrow = width < 500;
-            chart
-                .configure_mesh()
-                .bold_line_style(INK.mix(0.15))
-                .light_line_style(INK.mix(0.0))
-                .axis_style(INK.mix(0.6))
-                .label_style(ink(TEXT))
-                .axis_desc_style(ink(TEXT))
-                .x_labels(if narrow { 4 } else { 8 })
-                .y_labels(6)
-                .x_desc(&self.x)
-                .y_desc(&self.y)
-                .x_label_formatter(&|x| short(*x))
-                .y_label_formatter(&|y| short(*y))
-                .draw()
-                .map_err(failed)?;
-            for (nth, (_, points)) in self.series.iter().enumerate() {
-                let style = color(nth).stroke_width(2);
-                chart
-                    .draw_series(LineSeries::new(points.iter().copied(), style))
-                    .map_err(failed)?;
-                let dots = points.iter().map(|point| Circle::new(*point, 3, color(nth).filled()));
-                chart.draw_series(dots).map_err(failed)?;
-            }
-            Ok(())
-        })
-    }
-}
-
 impl Bars {
     /// As SVG.
-    pub fn draw(&self) -> Result<String> {
+    pub fn draw(&self) -> Result<Picture> {
         const BAR: i32 = 13;
         let names: Vec<_> = self.series.iter().map(String::as_str).collect();
         let all = || self.groups.iter().flat_map(|(_, bars)| bars.iter().flatten().copied());
@@ -219,7 +184,7 @@ impl Bars {
 
 impl Heat {
     /// As SVG.
-    pub fn draw(&self) -> Result<String> {
+    pub fn draw(&self) -> Result<Picture> {
         const ROW: i32 = 30;
         let height = |_| (ROW * (self.rows.len() as i32 + 1) + 2 * TEXT as i32 + 16) as u32;
         drawn(height, |area, width| {
@@ -241,9 +206,8 @@ impl Heat {
                     let Some(value) = value else { continue };
                     let left = names + step * column as i32;
                     let cell = [(left + 1, top + 1), (left + step - 1, top + ROW - 1)];
-                    let (paint, dark) = shade(*value);
+                    let (paint, text) = shade(*value);
                     area.draw(&Rectangle::new(cell, paint.filled())).map_err(failed)?;
-                    let text = if dark { WHITE } else { BLACK };
                     let style = (FONT, TEXT).into_font().color(&text);
                     let style = at(style, HPos::Center, VPos::Center);
                     let place = (middle(column), top + ROW / 2);
@@ -256,14 +220,31 @@ impl Heat {
     }
 }
 
-/// Blue above one, red below, the deeper the farther, on a scale of powers; and whether white
-/// is read better on it.
-fn shade(ratio: f64) -> (RGBColor, bool) {
+/// How light a colour is (WCAG 2, relative luminance).
+fn light(RGBColor(r, g, b): RGBColor) -> f64 {
+    let linear = |part: u8| {
+        let part = f64::from(part) / 255.0;
+        if part <= 0.03928 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+    };
+    0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
+}
+
+/// How well the one is read on the other, from 1 to 21 (WCAG 2; 4.5 for text, 3 for marks).
+fn contrast(one: RGBColor, other: RGBColor) -> f64 {
+    let (one, other) = (light(one) + 0.05, light(other) + 0.05);
+    (one / other).max(other / one)
+}
+
+/// Blue above one, red below, the deeper the farther, on a scale of powers; and the ink that is
+/// read better on it.
+fn shade(ratio: f64) -> (RGBColor, RGBColor) {
     let depth = (ratio.ln().abs() / 10f64.ln()).min(1.0);
     let mix =
         |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * depth) as u8;
     let (r, g, b) = if ratio >= 1.0 { (8, 69, 148) } else { (165, 15, 21) };
-    (RGBColor(mix(240, r), mix(240, g), mix(240, b)), depth > 0.45)
+    let paint = RGBColor(mix(240, r), mix(240, g), mix(240, b));
+    let ink = if contrast(WHITE, paint) > contrast(BLACK, paint) { WHITE } else { BLACK };
+    (paint, ink)
 }
 
 /// Two digits behind the point, fewer where there are many before it.
@@ -306,8 +287,12 @@ mod tests {
                 ("1M".into(), vec![Some(0.5), Some(12.34)]),
             ],
         };
-        let svg = heat.draw().unwrap();
+        let picture = heat.draw().unwrap();
+        let svg = picture.html();
         assert_eq!(svg.matches("<svg").count(), 2);
+        let alone = picture.alone();
+        assert!(alone.starts_with("<svg width=\"860\"") && alone.ends_with("</svg>\n"), "{alone}");
+        assert_eq!((alone.matches("<svg").count(), alone.matches("<style>").count()), (1, 1));
         for number in ["2.35", "0.50", "12.3"] {
             assert_eq!(svg.matches(&format!("\n{number}\n")).count(), 2, "{number}: {svg}");
         }
@@ -318,12 +303,14 @@ mod tests {
     fn every_series_and_bar_is_drawn() {
         let series =
             vec![("a".into(), vec![(1.0, 10.0), (64.0, 2.0)]), ("b".into(), vec![(1.0, 1.0)])];
-        let lines = Lines { x: "x".into(), y: "y".into(), series }.draw().unwrap();
+        let lines = Lines { x: "x".into(), y: "y".into(), series }.draw().unwrap().html();
         assert_eq!(lines.matches("<circle").count(), 2 * 3);
         let groups =
             vec![("g".into(), vec![Some(-1.5), Some(3.0)]), ("h".into(), vec![None, Some(2.0)])];
-        let bars =
-            Bars { x: "s".into(), series: vec!["p".into(), "q".into()], groups }.draw().unwrap();
+        let bars = Bars { x: "s".into(), series: vec!["p".into(), "q".into()], groups }
+            .draw()
+            .unwrap()
+            .html();
         // Two marks in the legend, three bars.
         assert_eq!(bars.matches("<rect").count(), 2 * 5);
     }
@@ -332,7 +319,20 @@ mod tests {
     fn better_is_blue_and_worse_is_red() {
         let (good, bad) = (shade(3.0).0, shade(0.4).0);
         assert!(good.2 > good.0 && bad.0 > bad.2);
-        assert!(shade(9.0).1 && !shade(1.1).1);
+        assert_eq!((shade(9.0).1, shade(1.1).1), (WHITE, BLACK));
+    }
+
+    #[test]
+    fn figures_are_read_on_every_cell_and_series_are_seen_on_either_paper() {
+        for step in -30..=30 {
+            let (paint, ink) = shade(1.1f64.powi(step));
+            assert!(contrast(paint, ink) >= 4.5, "{step}: {paint:?}");
+        }
+        for color in SERIES {
+            for paper in [WHITE, RGBColor(0x16, 0x18, 0x1b)] {
+                assert!(contrast(color, paper) >= 3.0, "{color:?} on {paper:?}");
+            }
+        }
     }
 
     #[test]

@@ -8,18 +8,14 @@ use super::plot::{Bars, Heat, Lines};
 use crate::bench::peers::PREZERO;
 use crate::bench::seeds::KERNEL;
 
-/// A benchmark's sections; those that have no pictures get their verdicts alone.
+/// A benchmark's sections; one that has no pictures gets a table of all its medians.
 pub fn of(document: &Document) -> Result<Vec<Section>> {
     match document.text("/benchmark").as_str() {
         "grid" => grid(document),
         "seeds" => seeds(document),
         "waste" => waste(document),
         "disturb" => disturb(document),
-        other => {
-            let mut section = Section::new(other);
-            section.text.push("Its figures are in the JSON at the end of this page.".into());
-            Ok(vec![section])
-        }
+        _ => Ok(vec![super::plain::section(document)]),
     }
 }
 
@@ -109,7 +105,7 @@ fn grid_mode(document: &Document, mode: &str) -> Result<Section> {
     }
     section
         .plots
-        .push((heat.draw()?, "The fastest peer's time over prezero's: blue where prezero is faster, red where it is slower.".into()));
+        .push((heat.draw()?, "heat", "The fastest peer's time over prezero's: blue where prezero is faster, red where it is slower.".into()));
     let curves: Vec<_> = heat
         .rows
         .iter()
@@ -128,6 +124,7 @@ fn grid_mode(document: &Document, mode: &str) -> Result<Section> {
         };
         section.plots.push((
             plot.draw()?,
+            "lines",
             "Lameter's curve: the more of a page is touched at once, the less there is to gain."
                 .into(),
         ));
@@ -164,9 +161,11 @@ fn costs(document: &Document, mode: &str, section: &mut Section) -> Result<()> {
         }
         rows.push(row);
     }
-    section
-        .plots
-        .push((bars.draw()?, "Cost beside gain: what the times above were paid with.".into()));
+    section.plots.push((
+        bars.draw()?,
+        "cost",
+        "Cost beside gain: what the times above were paid with.".into(),
+    ));
     let heading = [
         "",
         "user, s",
@@ -243,6 +242,7 @@ fn seeds_table(document: &Document, table: &str, section: &mut Section) -> Resul
         };
         section.plots.push((
             plot.draw()?,
+            "lines",
             "Lameter's curve: his figures of 2004 and today's levels.".into(),
         ));
     }
@@ -276,6 +276,7 @@ fn waste(document: &Document) -> Result<Vec<Section>> {
     }
     section.plots.push((
         bars.draw()?,
+        "waste",
         "What became of the memory that scrubd cleared, by pattern of demand.".into(),
     ));
     let heading = [
@@ -329,6 +330,7 @@ fn disturb(document: &Document) -> Result<Vec<Section>> {
             Bars { x: "% against prezero, never scrubbing".into(), series: variants, groups };
         section.plots.push((
             plot.draw()?,
+            "bars",
             "Time of the neighbours' work, or lateness of their wake-ups.".into(),
         ));
         let heading = ["", "beside", "change, %", "noise, %"];

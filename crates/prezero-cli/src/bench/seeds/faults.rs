@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::level::{self, CONTROL, HOST, KERNEL, PROCESS, number};
 use super::table::{Better, Experiment, Figure, Row, Table};
-use super::{Setting, verdict};
+use super::{Setting, gains, verdict};
 use crate::bench::progress::step;
 use crate::bench::worker::Program;
 
@@ -125,7 +125,22 @@ pub fn run(setting: &Setting) -> Result<Experiment> {
             second.push(Row { level, labels: vec![lines.to_string()], figures });
         }
     }
-    let held = held(&first, &second);
+    let mut held = held(&first, &second);
+    let rate = |lines: &'static str, table: &'static str| {
+        let second = &second;
+        move |level: &str| second.figure(level, &[lines], table)
+    };
+    let all: Vec<_> = gains(setting, rate("64", "flt/cpu/s"), Better::More).collect();
+    for (level, one) in gains(setting, rate("1", "flt/cpu/s"), Better::More) {
+        let all = all.iter().find(|(each, _)| *each == level).map_or(f64::NAN, |(_, all)| *all);
+        held.push(verdict(
+            one > 1.1 && one >= all,
+            &format!(
+                "{level}: {one:.2} times the pages in a CPU second of the same kernel without the patches \
+                 with one line a page, {all:.2} times with all of them"
+            ),
+        ));
+    }
     Ok(Experiment {
         name: "faults".into(),
         seed: "Lameter, Prezeroing V2: Why and When it works (linux-kernel, 23 December 2004)".into(),

@@ -93,15 +93,28 @@ fn one_line(level: &str, command: &mut Command) -> Result<Value> {
 pub struct Elsewhere {
     /// Its row.
     pub name: String,
+    /// The row of the same machine without what makes this one worth a look: what it is
+    /// compared with, never with this machine.
+    pub base: Option<String>,
     lines: Vec<Value>,
 }
 
 impl Elsewhere {
-    /// `NAME=FILE`, as `--add` has it. What is no JSON in the file is another's: a console's.
-    pub fn read(text: &str) -> Result<Elsewhere> {
-        let Some((name, file)) = text.split_once('=') else {
-            bail!("--add {text}: give NAME=FILE");
+    /// `NAME=FILE` or `NAME=FILE,BASE`, as `--add` has it.
+    pub fn read(text: &str) -> Result<Vec<Elsewhere>> {
+        let Some((name, files)) = text.split_once('=') else {
+            bail!("--add {text}: give NAME=FILE or NAME=FILE,UNPATCHED");
         };
+        let Some((file, base)) = files.split_once(',') else {
+            return Ok(vec![Elsewhere::of(name.into(), files, None)?]);
+        };
+        let unpatched = format!("{name}, unpatched");
+        let base = Elsewhere::of(unpatched.clone(), base, None)?;
+        Ok(vec![base, Elsewhere::of(name.into(), file, Some(unpatched))?])
+    }
+
+    /// What is no JSON in the file is another's: a console's.
+    fn of(name: String, file: &str, base: Option<String>) -> Result<Elsewhere> {
         let text = std::fs::read_to_string(file).with_context(|| format!("--add {file}"))?;
         let lines = text.lines().filter_map(|line| serde_json::from_str(line.trim()).ok());
         let ours = |line: &Value| line["experiment"].is_string();
@@ -110,7 +123,7 @@ impl Elsewhere {
             !lines.is_empty(),
             "--add {file}: no line of an experiment; see bench/seeds/all.sh"
         );
-        Ok(Elsewhere { name: name.into(), lines })
+        Ok(Elsewhere { name, base, lines })
     }
 
     /// The lines in which each of these is so.
@@ -178,11 +191,17 @@ mod tests {
         let file = std::env::temp_dir().join(format!("prezero-lines-{}", std::process::id()));
         std::fs::write(&file, "booting\n{\"experiment\":\"write\",\"n\":1}\n{\"x\":2}\r\n")
             .unwrap();
-        let guest = Elsewhere::read(&format!("guest={}", file.display())).unwrap();
+        let read = |text: String| Elsewhere::read(&text);
+        let guest = read(format!("guest={}", file.display())).unwrap().remove(0);
+        assert_eq!(guest.base, None);
+        let pair = read(format!("guest={0},{0}", file.display())).unwrap();
+        let names: Vec<_> =
+            pair.iter().map(|each| (each.name.as_str(), each.base.as_deref())).collect();
+        assert_eq!(names, [("guest, unpatched", None), ("guest", Some("guest, unpatched"))]);
         assert_eq!(guest.find(&[("experiment", "write".into())]).len(), 1);
         assert_eq!(guest.find(&[("n", 2.into())]).len(), 0);
         std::fs::write(&file, "nothing").unwrap();
-        let error = Elsewhere::read(&format!("guest={}", file.display())).unwrap_err();
+        let error = read(format!("guest={}", file.display())).unwrap_err();
         assert!(error.to_string().contains("no line of an experiment"), "{error}");
         std::fs::remove_file(file).unwrap();
     }

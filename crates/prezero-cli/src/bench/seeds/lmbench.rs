@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::level::{KERNEL, Level, PROCESS};
 use super::table::{Better, Experiment, Figure, Row, Table};
-use super::{Setting, verdict};
+use super::{Setting, gains, verdict};
 use crate::bench::machine;
 use crate::bench::progress::step;
 use crate::bench::worker::Program;
@@ -67,7 +67,19 @@ pub fn run(setting: &Setting) -> Result<Experiment> {
         times.push(Row { level, labels: vec![], figures });
     }
     let (memory, sets) = memory(setting, &program)?;
-    let held = held(&times, &memory);
+    let mut held = held(&times, &memory);
+    for what in ["fork, us", "zero-fill fault, us"] {
+        let time = |level: &str| times.figure(level, &[], what);
+        for (level, gain) in gains(setting, time, Better::Less) {
+            let what = what.trim_end_matches(", us");
+            held.push(verdict(
+                gain > 1.1,
+                &format!(
+                    "{level}: {what} gains {gain:.2} times, against itself without the patches"
+                ),
+            ));
+        }
+    }
     Ok(Experiment {
         name: "lmbench".into(),
         seed: "Thorpe, Support for zero'ing pages in idle loop (current-users, 24 April 2000)".into(),

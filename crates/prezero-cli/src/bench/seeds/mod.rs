@@ -27,7 +27,7 @@ use super::progress::{self, Interrupted};
 use super::worker::Touch;
 pub use level::KERNEL;
 use level::{Elsewhere, Level};
-use table::Experiment;
+use table::{Better, Experiment};
 
 /// An experiment: its name, how many steps it takes, and how it is made.
 type Recipe = (&'static str, fn(&Setting) -> usize, fn(&Setting) -> Result<Experiment>);
@@ -43,7 +43,8 @@ const EXPERIMENTS: [Recipe; 4] = [
 #[derive(clap::Args)]
 #[command(after_help = "Example: prezero bench seeds --only write,resident --json seeds.json\n\
     In a guest or on another kernel: make seeds, run target/seeds/all.sh there, then\n  \
-    prezero bench seeds --add \"patched kernel=LINES\"")]
+    prezero bench seeds --add \"patched kernel=LINES,LINES-OF-THE-UNPATCHED\"\n\
+    For the kernel of linux/, patched and not: make -C linux seeds, or seeds-x86")]
 pub struct Seeds {
     #[command(flatten)]
     output: Output,
@@ -64,8 +65,8 @@ pub struct Seeds {
         default_value = "glibc-keep,tcmalloc"
     )]
     peers: Vec<String>,
-    /// Lines that bench/seeds/all.sh printed elsewhere, as a level of that name
-    #[arg(long, value_name = "NAME=FILE")]
+    /// Lines that bench/seeds/all.sh printed elsewhere, as a level of that name [and its base]
+    #[arg(long, value_name = "NAME=FILE[,FILE]")]
     add: Vec<String>,
 }
 
@@ -123,7 +124,7 @@ impl Seeds {
             self.mib
         );
         let elsewhere =
-            self.add.iter().map(|each| Elsewhere::read(each)).collect::<Result<Vec<_>>>()?;
+            self.add.iter().map(|each| Elsewhere::read(each)).collect::<Result<Vec<_>>>()?.concat();
         let (machine, field) = (Machine::here(), Field::find(&self.peers)?);
         let (host, mut levels_left_out) = host();
         if elsewhere.is_empty() {
@@ -181,6 +182,20 @@ fn host() -> (bool, Vec<String>) {
         return (true, vec![]);
     };
     (false, vec![why.into()])
+}
+
+/// A figure of each level that was brought from elsewhere with its base, as a ratio of the two:
+/// more than 1 is a gain.
+fn gains<'a>(
+    setting: &'a Setting,
+    figure: impl Fn(&str) -> Option<f64> + 'a,
+    more_is_better: Better,
+) -> impl Iterator<Item = (&'a str, f64)> {
+    setting.elsewhere.iter().filter_map(move |each| {
+        let (own, base) = (figure(&each.name)?, figure(each.base.as_deref()?)?);
+        let gain = if more_is_better == Better::More { own / base } else { base / own };
+        gain.is_finite().then_some((each.name.as_str(), gain))
+    })
 }
 
 /// `held: ...` or `did not hold: ...`.

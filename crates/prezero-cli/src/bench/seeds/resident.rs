@@ -80,7 +80,15 @@ pub fn run(setting: &Setting) -> Result<Experiment> {
             }
         }
     }
-    let held = held(&read, &sparse);
+    let mut held = held(&read, &sparse);
+    for each in &setting.elsewhere {
+        if let Some(risen) = read.figure(&each.name, &["always", NEW], COLUMNS[1].0) {
+            held.push(verdict(
+                risen < MOST_MIB,
+                &format!("{}: {risen:.2} MiB of 200 under THP always", each.name),
+            ));
+        }
+    }
     Ok(Experiment {
         name: "resident".into(),
         seed: "Shutemov, Introduce huge zero page (linux-mm, 9 August 2012)".into(),

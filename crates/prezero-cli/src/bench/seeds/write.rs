@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::level::{self, HOST, KERNEL, PROCESS};
+use super::level::{self, Elsewhere, HOST, KERNEL, PROCESS};
 use super::table::{Better, Experiment, Figure, Row, Table};
-use super::{Setting, verdict};
+use super::{Setting, gains, verdict};
 use crate::bench::progress::step;
 use crate::bench::worker::Program;
 
@@ -94,8 +94,19 @@ pub fn run(setting: &Setting) -> Result<Experiment> {
     for (level, how, samples) in rows {
         table.push(Row { level, labels: vec![how.into()], figures: samples.figures() });
     }
-    against_kernel(&mut table);
-    let held = held(&table);
+    against_kernel(&mut table, &setting.elsewhere);
+    let levels = setting.levels.iter().map(|level| level.name.clone());
+    let peers: Vec<_> = levels.filter(|name| ![KERNEL, PROCESS].contains(&name.as_str())).collect();
+    let mut held = held(&table, &peers);
+    let cycles = |level: &str| table.figure(level, &[PAUSED], COLUMNS[0].0);
+    for (level, gain) in gains(setting, cycles, Better::Less) {
+        held.push(verdict(
+            gain >= 3.0,
+            &format!(
+                "{level}: {gain:.2} times in a loop with pauses, against itself without the patches"
+            ),
+        ));
+    }
     Ok(Experiment {
         name: "write".into(),
         seed: "Arcangeli, PG_zero (linux-kernel, 30 October 2004)".into(),
@@ -130,17 +141,22 @@ fn add<'a>(
     Ok(())
 }
 
-/// Fills the last column: the kernel's cycles over each level's.
-fn against_kernel(table: &mut Table) {
+/// Fills the last column: the kernel's cycles over each level's; what comes from elsewhere has
+/// the kernel that is there without the patches, or none.
+fn against_kernel(table: &mut Table, elsewhere: &[Elsewhere]) {
     for row in 0..table.rows.len() {
         let labels: Vec<_> = table.rows[row].labels.iter().map(String::as_str).collect();
-        let kernel = table.figure(KERNEL, &labels, COLUMNS[0].0);
+        let base = match elsewhere.iter().find(|each| each.name == table.rows[row].level) {
+            Some(each) => each.base.as_deref().unwrap_or_default(),
+            None => KERNEL,
+        };
+        let kernel = table.figure(base, &labels, COLUMNS[0].0);
         let Some((kernel, own)) = kernel.zip(table.rows[row].figures[0]) else { continue };
         table.rows[row].figures[3] = Some(Figure::once(kernel / own.median));
     }
 }
 
-fn held(table: &Table) -> Vec<String> {
+fn held(table: &Table, peers: &[String]) -> Vec<String> {
     let times = |level, how: &str| table.figure(level, &[how], "x kernel default");
     let mut sentences = vec![];
     if let Some(factor) = times(PROCESS, PAUSED) {
@@ -172,10 +188,8 @@ fn held(table: &Table) -> Vec<String> {
         ));
     }
     // Who keeps its memory has no faults either.
-    let peers = table
-        .rows
-        .iter()
-        .filter(|row| row.labels == [PAUSED] && ![KERNEL, PROCESS].contains(&row.level.as_str()));
+    let peers =
+        table.rows.iter().filter(|row| row.labels == [PAUSED] && peers.contains(&row.level));
     let best = peers.filter_map(|row| Some((row.figures[0]?.median, &row.level)));
     let ours = table.figure(PROCESS, &[PAUSED], COLUMNS[0].0);
     if let (Some((cycles, peer)), Some(ours)) = (best.min_by(|a, b| a.0.total_cmp(&b.0)), ours) {
@@ -217,9 +231,19 @@ mod tests {
             let figures = vec![Some(Figure::once(cycles)), None, None, None];
             table.push(Row { level: level.into(), labels: vec![how.into()], figures });
         }
-        against_kernel(&mut table);
+        let lines = std::env::temp_dir().join(format!("prezero-write-{}", std::process::id()));
+        std::fs::write(&lines, "{\"experiment\":\"write\"}").unwrap();
+        let elsewhere = Elsewhere::read(&format!("guest={0},{0}", lines.display())).unwrap();
+        std::fs::remove_file(lines).unwrap();
+        for (level, cycles) in [("guest, unpatched", 9000.0), ("guest", 4500.0)] {
+            let figures = vec![Some(Figure::once(cycles)), None, None, None];
+            table.push(Row { level: level.into(), labels: vec![PAUSED.into()], figures });
+        }
+        against_kernel(&mut table, &elsewhere);
         assert_eq!(table.figure(PROCESS, &[PAUSED], "x kernel default"), Some(6.0));
-        let held = held(&table);
+        assert_eq!(table.figure("guest", &[PAUSED], "x kernel default"), Some(2.0));
+        assert_eq!(table.figure("guest, unpatched", &[PAUSED], "x kernel default"), None);
+        let held = held(&table, &[]);
         assert!(held[0].starts_with("held: ") && held[0].contains("6.0 times"), "{held:?}");
         assert!(
             held[1].starts_with("did not hold: ") && held[1].contains("0.90 times"),

@@ -20,6 +20,8 @@ pub(super) enum Refusal {
     Release,
     Replace,
     Residency,
+    Hide,
+    Show,
 }
 
 /// Pages of a block as fractions of it, in 256ths: where they begin and how many.
@@ -40,6 +42,10 @@ pub(super) enum Op {
     Step(Mood, u32),
     Reclaim,
     Fork,
+    /// A fork, after which the test is the child, or the parent while that lives.
+    Child,
+    /// What has been idle for a while is left out of core dumps.
+    Hide,
     Refuse(Refusal, Fault),
 }
 
@@ -83,6 +89,8 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
         8 => (mood, 1u32..30).prop_map(|(m, n)| Op::Step(m, n)),
         1 => Just(Op::Reclaim),
         1 => Just(Op::Fork),
+        1 => Just(Op::Child),
+        1 => Just(Op::Hide),
     ]
 }
 
@@ -91,7 +99,9 @@ pub(super) fn refusal() -> impl Strategy<Value = Op> {
         Just(Refusal::Populate),
         Just(Refusal::Release),
         Just(Refusal::Replace),
-        Just(Refusal::Residency)
+        Just(Refusal::Residency),
+        Just(Refusal::Hide),
+        Just(Refusal::Show)
     ];
     let fault = prop_oneof![
         2 => Just(Fault::Never), 2 => (1u32..5).prop_map(Fault::Nth), 1 => Just(Fault::Always)

@@ -1,9 +1,10 @@
 //! Forks, and blocks that are taken out of scrubd's hands.
 
-use super::super::fake::pass;
-use super::super::world::{RESTED_NS, World, is_zero};
+use super::super::fake::{Fault, pass};
+use super::super::world::{RESTED_NS, World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::claim::{Answer, Claimed, Work};
+use crate::grow::Grown;
 use crate::page::{HUGE_PAGES, PageId};
 use crate::scrub::Mood;
 use crate::state::PageState;
@@ -61,6 +62,99 @@ fn while_a_fork_is_under_way_nothing_becomes_zero_and_afterwards_it_does() {
     world.assert_sound();
 }
 
+/// Huge blocks that no child would get.
+fn hidden(world: &World) -> u32 {
+    let all = 0..world.zone.pages() / HUGE_PAGES;
+    all.filter(|huge| world.fake().is_hidden(PageId(huge * HUGE_PAGES))).count() as u32
+}
+
+/// A world of eight huge blocks that are free and hold something.
+fn idle() -> World {
+    let world = World::new(8);
+    world.soil(world.plain(8 * HUGE_PAGES));
+    world
+}
+
+#[test]
+fn idle_memory_is_kept_from_the_child_and_comes_back_to_the_parent() {
+    let world = idle();
+
+    world.zone.before_fork();
+    assert_eq!(hidden(&world), 8);
+    world.zone.after_fork_in_parent();
+
+    let small = world.zero(SMALL);
+    assert_eq!(hidden(&world), 7, "what is handed out is shown");
+    let large = world.plain(3 * HUGE_PAGES);
+    assert_eq!(hidden(&world), 4);
+    assert!((0..large.pages()).all(|n| !world.fake().is_hidden(large.first().plus(n))));
+    world.zone.before_fork();
+    assert_eq!(hidden(&world), 4, "a run of no length is not worth it");
+    world.zone.after_fork_in_parent();
+    let mut large = world.zone.tail_to(large, HUGE_PAGES);
+    world.zone.before_fork();
+    assert_eq!(hidden(&world), 6, "the tail joins what is hidden");
+    world.zone.after_fork_in_parent();
+    assert_eq!(world.zone.try_grow(&mut large, 2 * HUGE_PAGES), Grown::Yes);
+    assert_eq!(hidden(&world), 5);
+    world.zone.free(small);
+    world.zone.free(large);
+    world.assert_sound();
+}
+
+#[test]
+fn the_child_finds_absent_what_was_hidden() {
+    let world = idle();
+    let small = world.plain(SMALL);
+    world.fill(small.first(), SMALL, 0x77);
+
+    world.zone.before_fork();
+    world.fake().fork();
+    world.zone.after_fork_in_child();
+    assert_eq!(world.fake().releases.made(), 0, "who calls exec next waits for nothing");
+    world.zone.take_over();
+
+    assert!((0..SMALL).all(|n| holds(&world.zone, small.first().plus(n), 0x77)));
+    assert_eq!(world.zone.stock.resident(), HUGE_PAGES - SMALL, "what was split is copied");
+    let block = world.zero(2 * HUGE_PAGES);
+    assert!(is_zero(&world.zone, &block) && hidden(&world) == 5, "and its children get it");
+    world.assert_sound();
+    world.zone.free(block);
+    world.zone.free(small);
+}
+
+#[test]
+fn what_the_kernel_will_not_show_is_not_handed_out() {
+    let world = idle();
+    world.zone.before_fork();
+    world.zone.after_fork_in_parent();
+    world.fake().shows.refuse(Fault::Always);
+
+    assert!(world.zone.plain(2 * HUGE_PAGES, ANY).is_none());
+    assert!(world.zone.zero(SMALL, ANY).is_none());
+
+    world.fake().shows.refuse(Fault::Never);
+    let block = world.zero(8 * HUGE_PAGES);
+    assert_eq!(hidden(&world), 0);
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn where_hiding_fails_in_the_middle_nothing_is_lost_or_taken_for_hidden() {
+    let world = idle();
+    world.fake().hides.refuse(Fault::Always);
+    world.zone.before_fork();
+    assert_eq!(hidden(&world), 4, "half of it");
+    world.fake().fork();
+    world.zone.after_fork_in_child();
+    world.assert_sound();
+
+    let block = world.zero(8 * HUGE_PAGES);
+    assert!(is_zero(&world.zone, &block) && hidden(&world) == 0);
+    world.zone.free(block);
+}
+
 /// Takes a dirty block out of the buddy as scrubd does, half cleared.
 fn claim_half(world: &World) -> (PageId, u64) {
     world.soil(world.zero(HUGE_PAGES));
@@ -81,6 +175,7 @@ fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
     world.zone.before_fork();
 
     world.zone.after_fork_in_child();
+    world.zone.take_over();
 
     world.assert_sound();
     assert_eq!(world.tally().dirty, HUGE_PAGES);

@@ -98,6 +98,7 @@ fn the_child_of_a_fork_finds_what_was_in_hand() {
 
     world.zone.before_fork();
     world.zone.after_fork_in_child();
+    world.zone.take_over();
 
     assert_eq!(world.zone.in_hand().count(), 0);
     let block = world.plain(SMALL);

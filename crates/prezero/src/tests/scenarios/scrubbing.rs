@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::fake::{Fault, pass};
 use super::super::world::{RESTED_NS, World, is_zero};
 use super::{ANY, SMALL, order};
-use crate::page::{HUGE_PAGES, PageId};
+use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
 use crate::scrub::{Mood, Step};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
@@ -56,6 +56,24 @@ fn scrub_start_never_scrubs_nothing_and_prefaults_nothing() {
 
     assert_eq!(world.tally().zero, 0);
     assert_eq!((world.count(Counter::ScrubbedBytes), world.fake().populates.made()), (0, 0));
+}
+
+#[test]
+fn no_more_lies_ready_than_the_cap_on_the_stock_allows() {
+    for cap in [0, 3 * PAGE, 40 * PAGE, HUGE, 3 * HUGE] {
+        let mut world = World::with(4, |config| config.stock = Some(cap));
+        let blocks: Vec<_> = (0..8).map(|_| world.plain(64)).collect();
+        blocks.into_iter().for_each(|block| world.soil(block));
+        world.dirty_all(HUGE_PAGES).into_iter().for_each(|block| world.zone.free(block));
+        world.wanted_before(4 * HUGE_PAGES);
+
+        world.scrub();
+
+        let zero = world.tally().zero as usize * PAGE;
+        assert!(zero <= cap, "{zero} of {cap}");
+        assert_eq!(zero > 0, cap >= 64 * PAGE, "{zero} of {cap}");
+        world.assert_sound();
+    }
 }
 
 #[test]

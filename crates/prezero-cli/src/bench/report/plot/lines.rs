@@ -1,0 +1,114 @@
+//! Curves.
+
+use anyhow::Result;
+use plotters::prelude::*;
+
+use super::{INK, Picture, TEXT, color, drawn, failed, ink, legend, short};
+
+/// Curves; both axes are logarithmic.
+#[derive(Debug)]
+pub struct Lines {
+    /// What the axes are.
+    pub x: String,
+    /// And in which unit.
+    pub y: String,
+    /// Name and points.
+    pub series: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// An axis in powers of a base: plotted are exponents, and its labels are at whole ones where
+/// it has room for them.
+struct Powers {
+    base: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Powers {
+    /// Of all these, with a margin.
+    fn over(values: impl Iterator<Item = f64> + Clone, margin: f64) -> Powers {
+        let low = values.clone().fold(f64::MAX, f64::min);
+        let high = values.fold(f64::MIN, f64::max).max(low * 1.01);
+        let base = if high / low > 100.0 { 10.0f64 } else { 2.0 };
+        let margin = (high / low).powf(margin);
+        Powers { base, from: (low / margin).log(base), to: (high * margin).log(base) }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        value.log(self.base)
+    }
+
+    /// How many labels, at most so many: one for each power, or five where there are few.
+    fn labels(&self, most: usize) -> usize {
+        let powers = (self.to.floor() - self.from.ceil()) as usize + 1;
+        if powers < 3 { 5 } else { powers.min(most) }
+    }
+
+    fn label(&self, exponent: f64) -> String {
+        short(self.base.powf(exponent))
+    }
+}
+
+impl Lines {
+    /// As SVG.
+    pub fn draw(&self) -> Result<Picture> {
+        let points = || self.series.iter().flat_map(|(_, points)| points);
+        let x = Powers::over(points().map(|point| point.0), 0.0);
+        let x = Powers { base: 2.0, from: x.from * x.base.log2(), to: x.to * x.base.log2() };
+        let y = Powers::over(points().map(|point| point.1), 0.08);
+        let names: Vec<_> = self.series.iter().map(|(name, _)| name.as_str()).collect();
+        let height = |width| 300 + legend(None, width, &names).unwrap_or(0);
+        drawn(height, |area, width| {
+            let top = legend(Some(area), width, &names)?;
+            let (_, area) = area.split_vertically(top);
+            let mut chart = ChartBuilder::on(&area)
+                .margin(8)
+                .margin_right(16)
+                .x_label_area_size(42)
+                .y_label_area_size(62)
+                .build_cartesian_2d(x.from..x.to, y.from..y.to)
+                .map_err(failed)?;
+            let narrow = width < 500;
+            chart
+                .configure_mesh()
+                .bold_line_style(INK.mix(0.15))
+                .light_line_style(INK.mix(0.0))
+                .axis_style(INK.mix(0.6))
+                .label_style(ink(TEXT))
+                .axis_desc_style(ink(TEXT))
+                .x_labels(x.labels(if narrow { 4 } else { 8 }))
+                .y_labels(y.labels(6))
+                .x_desc(&self.x)
+                .y_desc(&self.y)
+                .x_label_formatter(&|exponent| x.label(*exponent))
+                .y_label_formatter(&|exponent| y.label(*exponent))
+                .draw()
+                .map_err(failed)?;
+            for (nth, (_, points)) in self.series.iter().enumerate() {
+                let style = color(nth).stroke_width(2);
+                let points = || points.iter().map(|point| (x.at(point.0), y.at(point.1)));
+                chart.draw_series(LineSeries::new(points(), style)).map_err(failed)?;
+                let dots = points().map(|point| Circle::new(point, 3, color(nth).filled()));
+                chart.draw_series(dots).map_err(failed)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_is_labelled_at_powers_or_has_five_labels() {
+        let axis = |values: [f64; 2]| Powers::over(values.into_iter(), 0.08);
+        assert_eq!(
+            (axis([1.0, 16.0]).base, axis([1e5, 9e6]).base, axis([1e4, 9e6]).base),
+            (2.0, 2.0, 10.0)
+        );
+        assert_eq!(axis([0.93, 1.12]).labels(6), 5);
+        assert_eq!((axis([1.0, 16.0]).labels(6), axis([1.0, 16.0]).label(4.0)), (5, "16".into()));
+        assert_eq!(axis([1e3, 1e7]).labels(4), 4, "no more than there is room for");
+    }
+}

@@ -1,0 +1,274 @@
+//! What `prezero top` knows and draws of the broker: stock by size of page and state, who
+//! holds it, what it cost.
+//!
+//! The broker is asked by a thread of its own: one that is stopped, or busy, must not stop the
+//! picture of everything else.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+use prezerod::client::Client;
+use prezerod::protocol::Report;
+use serde_json::{Value, json};
+
+use super::watch::note;
+
+/// What an answer is waited for before what was known last is shown.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The broker, looked at again and again.
+#[derive(Debug)]
+pub struct Watched {
+    ask: SyncSender<()>,
+    answers: Receiver<Option<Broker>>,
+    /// Whether a question has not been answered.
+    asked: bool,
+    /// What it said last; `None`: nobody answers there.
+    pub broker: Option<Broker>,
+    /// Bytes ready, made a second, leases a second: look by look.
+    pub past: [Vec<u64>; 3],
+    /// Between the last two answers.
+    rates: [f64; 2],
+}
+
+/// What it said once.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    taken: Instant,
+    /// What `prezero stock --json` prints.
+    pub report: Value,
+    /// Its counters, without `prezerod_` and `_total`.
+    counters: BTreeMap<String, f64>,
+}
+
+/// Bytes of a page, node, who is charged, bytes of a piece.
+pub type Kind = (String, u64, String, u64);
+
+/// Memory of one kind in pieces of one size.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Row {
+    /// Which.
+    pub kind: Kind,
+    /// Pieces that lie ready, are leased, and are wanted to lie ready.
+    pub pieces: [u64; 3],
+    /// Seconds for which the oldest has lain ready.
+    pub age: f64,
+    /// CPU seconds that those ready and leased took.
+    pub cost: f64,
+}
+
+impl Watched {
+    /// Nothing yet.
+    pub fn new(socket: PathBuf) -> Watched {
+        let (ask, questions) = sync_channel(1);
+        let (answer, answers) = sync_channel(1);
+        // Ends with the channel; one that waits for the broker ends with the program.
+        let _ = std::thread::Builder::new().name("broker".into()).spawn(move || {
+            for () in questions {
+                if answer.send(Broker::ask(&socket)).is_err() {
+                    break;
+                }
+            }
+        });
+        let past = [vec![], vec![], vec![]];
+        Watched { ask, answers, asked: false, broker: None, past, rates: [0.0; 2] }
+    }
+
+    /// Asks again, unless it still thinks about the last question.
+    pub fn look(&mut self) {
+        if !self.asked {
+            self.asked = self.ask.try_send(()).is_ok();
+            if self.asked
+                && let Ok(answer) = self.answers.recv_timeout(PATIENCE)
+            {
+                self.take(answer);
+            }
+            return;
+        }
+        match self.answers.try_recv() {
+            Ok(answer) => self.take(answer),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+        }
+    }
+
+    fn take(&mut self, answer: Option<Broker>) {
+        self.asked = false;
+        self.rates = match (&self.broker, &answer) {
+            (Some(then), Some(now)) => {
+                ["made_bytes", "lease_hits"].map(|name| now.rate(then, name))
+            }
+            _ => [0.0; 2],
+        };
+        if let Some(broker) = &answer {
+            let ready = broker.sum("ready", "bytes");
+            let figures = [ready, self.rates[0], self.rates[1]];
+            self.past.iter_mut().zip(figures).for_each(|(list, figure)| note(list, figure));
+        }
+        self.broker = answer;
+    }
+
+    /// For how long it has not answered, if that is long.
+    pub fn silent(&self) -> Option<Duration> {
+        let last = self.broker.as_ref().map(|broker| broker.taken.elapsed())?;
+        (self.asked && last > PATIENCE).then_some(last)
+    }
+
+    /// Everything, for scripts; `null` without a broker.
+    pub fn json(&self) -> Value {
+        let Some(broker) = &self.broker else { return Value::Null };
+        let mut json = broker.report.clone();
+        json["counters"] = json!(broker.counters);
+        json["made_bytes_per_s"] = self.rates[0].into();
+        json["hits_per_s"] = self.rates[1].into();
+        json["silent_s"] = self.silent().map(|silent| silent.as_secs_f64()).into();
+        json
+    }
+}
+
+impl Broker {
+    fn ask(socket: &std::path::Path) -> Option<Broker> {
+        let mut client = Client::connect(socket).ok()?;
+        let report = serde_json::from_str(&client.report(Report::Stock).ok()?).ok()?;
+        let counters = counters(&client.report(Report::Metrics).ok()?);
+        Some(Broker { taken: Instant::now(), report, counters })
+    }
+
+    /// A counter; 0 if there is none of that name.
+    pub fn counter(&self, name: &str) -> f64 {
+        self.counters.get(name).copied().unwrap_or(0.0)
+    }
+
+    /// A number of its report; 0 if there is none of that name.
+    pub fn number(&self, name: &str) -> f64 {
+        self.report[name].as_f64().unwrap_or(0.0)
+    }
+
+    /// A list of its report.
+    pub fn list(&self, name: &str) -> &[Value] {
+        self.report[name].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// Of a list, a number of each, together.
+    pub fn sum(&self, list: &str, name: &str) -> f64 {
+        self.list(list).iter().filter_map(|row| row[name].as_f64()).sum()
+    }
+
+    fn rate(&self, then: &Broker, name: &str) -> f64 {
+        let passed = self.taken.duration_since(then.taken).as_secs_f64();
+        let rise = self.counter(name) - then.counter(name);
+        if passed > 1e-3 { (rise / passed).max(0.0) } else { 0.0 }
+    }
+
+    /// Memory by kind, node, payer and size.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = vec![];
+        for (state, list) in ["ready", "leased", "wanted"].into_iter().enumerate() {
+            for piece in self.list(list) {
+                let number = |name: &str| piece[name].as_u64().unwrap_or(0);
+                // Who wants does not say of what it is to be made: that is the broker's choice.
+                let page = super::view::size(number("page_bytes") as f64);
+                let payer = piece["charged"].as_str().unwrap_or("broker");
+                let kind = (page, number("node"), payer.into(), number("bytes"));
+                let at = rows.iter().position(|row| row.kind == kind).unwrap_or_else(|| {
+                    rows.push(Row { kind, ..Row::default() });
+                    rows.len() - 1
+                });
+                let row = &mut rows[at];
+                row.pieces[state] += if list == "wanted" { number("target") } else { 1 };
+                row.cost += piece["cpu_seconds"].as_f64().unwrap_or(0.0);
+                if list == "ready" {
+                    row.age = row.age.max(piece["age_seconds"].as_f64().unwrap_or(0.0));
+                }
+            }
+        }
+        rows
+    }
+
+    /// Who holds pieces of a kind.
+    pub fn holders(&self, row: &Row) -> Vec<String> {
+        let (page, node, payer, bytes) = &row.kind;
+        let same = |lease: &&Value| {
+            super::view::size(lease["page_bytes"].as_f64().unwrap_or(0.0)) == *page
+                && lease["node"].as_u64() == Some(*node)
+                && lease["charged"].as_str().unwrap_or("broker") == payer
+                && lease["bytes"].as_u64() == Some(*bytes)
+        };
+        let text = |lease: &Value| {
+            format!(
+                "pid {} of {}, for {:.0} s",
+                lease["pid"],
+                lease["tenant"].as_str().unwrap_or("-"),
+                lease["age_seconds"].as_f64().unwrap_or(0.0)
+            )
+        };
+        self.list("leased").iter().filter(same).map(text).collect()
+    }
+}
+
+/// The counters of a text as Prometheus reads it: those that have no labels.
+fn counters(text: &str) -> BTreeMap<String, f64> {
+    let counter = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        let name = name.strip_prefix("prezerod_")?.strip_suffix("_total")?;
+        Some((name.to_string(), value.trim().parse().ok()?))
+    };
+    text.lines().filter_map(counter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broker(counters: &str, report: Value) -> Broker {
+        Broker { taken: Instant::now(), report, counters: super::counters(counters) }
+    }
+
+    #[test]
+    fn pieces_are_counted_by_kind_and_state() {
+        let piece = |bytes: u64, more: Value| {
+            let mut piece = json!({"page_bytes": 2 << 20, "node": 0, "charged": null, "bytes": bytes,
+                                   "cpu_seconds": 0.5, "age_seconds": 7.0});
+            piece.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            piece
+        };
+        let report = json!({
+            "ready": [piece(4 << 20, json!({})), piece(4 << 20, json!({"age_seconds": 9.0}))],
+            "leased": [piece(4 << 20, json!({"pid": 12, "tenant": "uid-0"})), piece(1 << 30, json!({}))],
+            "wanted": [piece(4 << 20, json!({"target": 3, "node": null}))],
+        });
+        let rows = broker("", report.clone()).rows();
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        assert_eq!(rows[0].kind, ("2.0M".into(), 0, "broker".into(), 4 << 20));
+        assert_eq!((rows[0].pieces, rows[0].age), ([2, 1, 3], 9.0));
+        assert_eq!(broker("", report).holders(&rows[0]), ["pid 12 of uid-0, for 7 s"]);
+    }
+
+    #[test]
+    fn counters_are_read_as_prometheus_reads_them() {
+        let text = "# TYPE prezerod_audits_total counter\nprezerod_audits_total 12\n\
+                    prezerod_memory_bytes{state=\"ready\"} 5\nprezerod_lease_hits_total 3\nnonsense\n";
+        let broker = broker(text, json!({}));
+        assert_eq!((broker.counter("audits"), broker.counter("lease_hits")), (12.0, 3.0));
+        assert_eq!((broker.counter("nothing"), broker.counters.len()), (0.0, 2));
+    }
+
+    #[test]
+    fn a_broker_that_says_nothing_stops_nobody() {
+        let dir = std::env::temp_dir().join(format!("prezero-mute-{}", std::process::id()));
+        let (address, kind) =
+            (rustix::net::SocketAddrUnix::new(&dir).unwrap(), rustix::net::SocketType::SEQPACKET);
+        let mute = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).unwrap();
+        rustix::net::bind(&mute, &address).unwrap();
+        rustix::net::listen(&mute, 1).unwrap();
+        let mut watched = Watched::new(dir.clone());
+        watched.look();
+        assert!(watched.asked && watched.broker.is_none(), "it waits no more");
+        let began = Instant::now();
+        watched.look();
+        assert!(began.elapsed() < PATIENCE, "and not again");
+        assert!(watched.json().is_null());
+        std::fs::remove_file(dir).unwrap();
+    }
+}

@@ -1,0 +1,53 @@
+/* Idle memory is left out of core dumps after a while, and what is in use never. */
+#include "check.h"
+
+#define SIZE (16 * MIB)
+#define BLOCKS 4
+
+/* Bytes of the mappings that the kernel leaves out of a dump, of those that hold `at` if any. */
+static size_t left_out(void *at)
+{
+	char line[512];
+	size_t start = 0, end = 0, sum = 0;
+	FILE *maps = fopen("/proc/self/smaps", "r");
+
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps)) {
+		size_t from, to;
+
+		if (sscanf(line, "%zx-%zx ", &from, &to) == 2)
+			start = from, end = to;
+		if (!strncmp(line, "VmFlags:", 8) && strstr(line, " dd") && strstr(line, " wf") &&
+		    (!at || ((size_t)at >= start && (size_t)at < end)))
+			sum += end - start;
+	}
+	fclose(maps);
+	return sum;
+}
+
+int main(void)
+{
+	unsigned char *blocks[BLOCKS], *used = malloc(SIZE);
+
+	memset(used, 1, SIZE);
+	/* Bursts for zero, so that a stock of it stays. */
+	for (int round = 0; round < 8; round++) {
+		for (int i = 0; i < BLOCKS; i++) {
+			CHECK(blocks[i] = calloc(1, SIZE));
+			memset(blocks[i], 1, SIZE);
+		}
+		for (int i = 0; i < BLOCKS; i++)
+			free(blocks[i]);
+		usleep(150000);
+	}
+	while (left_out(NULL) < 2 * SIZE)
+		usleep(50000); /* as long as it takes: who waits in vain is ended from outside */
+	CHECK(left_out(used) == 0);
+	for (int i = 0; i < BLOCKS; i++) {
+		CHECK(blocks[i] = calloc(1, SIZE));
+		CHECK(is_zero(blocks[i], SIZE) && left_out(blocks[i]) == 0);
+		CHECK(left_out(blocks[i] + SIZE - 1) == 0);
+	}
+	puts("good");
+	return 0;
+}

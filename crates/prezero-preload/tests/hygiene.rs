@@ -1,0 +1,51 @@
+//! What is wrong with a program shows, what it freed does not.
+
+mod common;
+use common::{compile, describe, ends, run, shimmed, text};
+
+#[test]
+fn who_writes_through_dangling_pointers_is_told_once_and_gets_zeroes() {
+    let program = compile("scribble.c", &[]);
+    let output = ends(&mut shimmed(&program));
+    assert!(output.status.success(), "{}", describe(&output));
+    assert_eq!(text(&output.stdout), "all zero\n");
+    let line = text(&output.stderr);
+    assert!(line.starts_with("prezero: a free page that should be zero was written to"), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+
+    // The default sees some of it. What it sees first is said once, and all is cleared from
+    // then on.
+    let output = ends(shimmed(&program).env("PREZERO_VERIFY", "sample"));
+    assert!(output.status.success(), "{}", describe(&output));
+    assert!(text(&output.stderr).lines().count() <= 1, "{}", describe(&output));
+}
+
+#[test]
+fn what_is_freed_is_gone_where_that_is_wanted() {
+    let program = compile("cleared.c", &[]);
+    assert_eq!(run(shimmed(&program).env("PREZERO_ZERO_ON_FREE", "on")), "good\n");
+    let threads = compile("threads.c", &[]);
+    assert_eq!(run(shimmed(threads).arg("2").env("PREZERO_ZERO_ON_FREE", "on")), "good\n");
+}
+
+#[test]
+fn idle_memory_is_left_out_of_core_dumps() {
+    let program = compile("dumped.c", &[]);
+    assert_eq!(run(shimmed(program).env("PREZERO_DECAY", "1000")), "good\n");
+}
+
+#[test]
+fn sanitizer_serves_all_of_its_program() {
+    let program = compile("overflow.c", &["-fsanitize=address"]);
+    let options = "verify_asan_link_order=0:detect_leaks=0";
+    let output = ends(shimmed(program).env("ASAN_OPTIONS", options));
+    assert!(!output.status.success(), "{}", describe(&output));
+    assert_eq!(text(&output.stdout), "allocated\n", "{}", describe(&output));
+    assert!(text(&output.stderr).contains("heap-buffer-overflow"), "{}", describe(&output));
+}
+
+#[test]
+fn library_with_a_libc_of_its_own_keeps_its_allocator() {
+    let plugin = compile("plugin.c", &["-shared", "-fPIC"]);
+    assert_eq!(run(shimmed(compile("namespaces.c", &[])).arg(plugin)), "good\n");
+}

@@ -1,0 +1,79 @@
+#!/bin/sh
+# What the documentation tells its readers to do, done.
+#   tests/docs.sh DIR      where prezero, prezerod and libprezero.so are
+set -eu
+bin=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+dir=$(mktemp -d)
+program='' broker=''
+finish() {
+    for each in $program $broker; do kill "$each" 2>/dev/null || true; done
+    rm -rf "$dir"
+}
+trap finish EXIT INT TERM
+fail() {
+    echo "docs: $1" >&2
+    exit 1
+}
+# blocks LANGUAGE FILE: the fenced blocks of a language.
+blocks() { awk -v fence="\`\`\`$1" '$0 == "```" { inside = 0 } inside { print } $0 == fence { inside = 1 }' "$2"; }
+
+blocks c docs/library.md >"$dir/example.c"
+cc -Wall -Wextra -Werror -Icrates/prezero-preload/include "$dir/example.c" -L"$bin" -lprezero -Wl,-rpath,"$bin" -o "$dir/example" ||
+    fail "the example in C"
+"$dir/example" >"$dir/said" || fail "the example in C fails"
+grep -q 'bytes of statistics' "$dir/said" || fail "the example in C says $(cat "$dir/said")"
+
+cat >"$dir/your_program" <<'PYTHON'
+#!/usr/bin/env python3
+import sys, time
+for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 50):
+    blocks = [bytearray(4 << 20) for _ in range(4)]
+    del blocks
+    time.sleep(0.005)
+PYTHON
+chmod 755 "$dir/your_program"
+"$bin/prezero" run --stats off -- "$dir/your_program" 1000000 &
+program=$!
+blocks python docs/library.md >"$dir/panel.py"
+tries=3000
+until python3 "$dir/panel.py" "$program" 2>/dev/null | grep -q '^scrubbed_bytes [1-9]'; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || fail "the example in Python: $(python3 "$dir/panel.py" "$program" 2>&1 | tail -n 3)"
+    sleep 0.1
+done
+
+# The operator's page, line by line, each as it stands there.
+PATH="$bin:$PATH"
+export PATH PREZERO_SOCKET="$dir/socket"
+shared=/sys/kernel/mm/transparent_hugepage/shmem_enabled
+lines=0
+blocks sh docs/operator.md | sed "s/ PID / $program /" >"$dir/lines"
+cd "$dir"
+while IFS= read -r line; do
+    case $line in
+    'prezerod &'*)
+        [ -e "$shared" ] && ! grep -q '\[deny\]' "$shared" || break
+        prezerod 2>"$dir/broker" &
+        broker=$!
+        tries=3000
+        until grep -q 'serving on' "$dir/broker"; do
+            tries=$((tries - 1))
+            [ $tries -gt 0 ] || fail "prezerod: $(cat "$dir/broker")"
+            sleep 0.1
+        done
+        ;;
+    *)
+        # A knob is read when scrubd has a CPU.
+        tries=300
+        until sh -c "$line" >"$dir/said" 2>&1; do
+            grep -q 'not yet\|answered yet' "$dir/said" && [ $tries -gt 0 ] || fail "$line: $(cat "$dir/said")"
+            tries=$((tries - 1))
+            sleep 0.1
+        done
+        ;;
+    esac
+    lines=$((lines + 1))
+done <"$dir/lines"
+[ $lines -ge 18 ] || [ -z "$broker" ] || fail "only $lines lines of the operator's page"
+echo "docs: examples in C and Python, $lines lines for operators: good"

@@ -1,0 +1,19 @@
+# about: its own tests of memory, threads, fork, processes, ctypes, mmap, pickle
+# version: "$PYTHON" --version
+# python: test.test_mmap
+modules="test_mmap test_memoryview test_bytes test_array test_gc test_threading test_threadedtempfile
+    test_fork1 test_subprocess test_ctypes test_pickle test_zlib test_multiprocessing_fork"
+[ "$SCALE" = short ] || modules="$modules test_multiprocessing_spawn test_multiprocessing_forkserver
+    test_concurrent_futures test_os test_io test_posix test_signal test_socket test_shelve test_buffer
+    test_bz2 test_lzma test_sort test_list test_dict test_set test_unicode test_re test_json
+    test_hashlib test_tempfile test_mailbox test_tarfile test_zipfile test_decimal test_long test_bigmem"
+[ "$SCALE" = short ] || more="-u cpu,subprocess,largefile -M 3g"
+for module in $modules; do
+    # How many tests, and what became of each that did not pass; not how long it took.
+    $PYTHON -m test $more -v $module >log 2>&1
+    status=$?
+    echo "$module: exit $status, $(grep -E '^(OK|FAILED)( |$)' log | tail -n 1)"
+    grep -E '^Ran [0-9]+ tests' log | sed 's/ in .*//' | sort
+    grep -E '^(ERROR|FAIL): ' log | sort
+done
+true

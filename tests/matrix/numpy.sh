@@ -1,0 +1,15 @@
+# about: its own tests; zeros, sorts and transforms of random sizes
+# version: "$PYTHON" -c 'import numpy; print("NumPy", numpy.__version__)'
+# python: numpy pytest hypothesis
+export OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2
+$PYTHON "$TOP/tests/matrix/arrays.py" || exit
+tests="numpy._core.tests.test_mem_policy numpy._core.tests.test_multiarray numpy._core.tests.test_indexing
+    numpy._core.tests.test_memmap numpy._core.tests.test_shape_base numpy.lib.tests.test_io"
+$PYTHON -c 'import numpy._core' 2>/dev/null || tests="${tests//_core/core}"
+choice=(-m "not slow")
+[ "$SCALE" = short ] || tests=numpy choice=()
+$PYTHON -m pytest --pyargs $tests "${choice[@]}" -q -p no:cacheprovider --tb=no -rfE >log 2>&1
+echo "exit $?"
+grep -E '^(FAILED|ERROR) ' log | sed 's/ - .*//' | sort
+tail -n 1 log | sed 's/ in .*//; s/, [0-9]* warnings*//'
+true
