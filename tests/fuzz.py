@@ -53,6 +53,9 @@ class Sequence:
             **{"scrub-start": [None, None, "0", "9", "never"], "scrub-stop": [None, "0", "9"],
                "scrub-rate": [None, None, "20M"], "scrub-cache": [None, "0", "1G"]})
 
+        if self.knobs["scrub-stop"] == "9":
+            self.knobs["scrub-start"] = "9"  # it may not be below scrub-stop
+
     def options(self):
         return [word for name, value in self.knobs.items() if value for word in (f"--{name}", value)]
 

@@ -88,6 +88,7 @@ def python_with(modules, given):
     known = [given, "/usr/bin/python3", "python3", str(TOP / ".venv/bin/python3")]
     for python in filter(None, known):
         found = shutil.which(python)
+        found = found and os.path.abspath(found)  # the scripts run elsewhere; not realpath: a venv is a link
         if found and subprocess.run([found, "-c", "import " + ", ".join(modules)],
                                     capture_output=True).returncode == 0:
             return found

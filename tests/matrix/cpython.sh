@@ -15,5 +15,5 @@ for module in $modules; do
     echo "$module: exit $status, $(grep -E '^(OK|FAILED)( |$)' log | tail -n 1)"
     grep -E '^Ran [0-9]+ tests' log | sed 's/ in .*//' | sort
     grep -E '^(ERROR|FAIL): ' log | sort
+    grep -qE '^Ran [1-9]' log || exit 1  # nothing was tested
 done
-true
