@@ -45,7 +45,9 @@ done
 
 # The operator's page, line by line, each as it stands there.
 PATH="$bin:$PATH"
-export PATH PREZERO_SOCKET="$dir/socket"
+mkdir -m 700 "$dir/run"
+export PATH XDG_RUNTIME_DIR="$dir/run"
+unset PREZERO_SOCKET
 shared=/sys/kernel/mm/transparent_hugepage/shmem_enabled
 lines=0
 blocks sh docs/operator.md | sed "s/ PID / $program /" >"$dir/lines"

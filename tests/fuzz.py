@@ -17,6 +17,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,7 @@ def main():
     parser.add_argument("--only", type=int, help="this seed alone")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     prezero = Path(args.prezero).resolve()
     first = args.only if args.only is not None else args.seed
     first = random.SystemRandom().randrange(10**9) if first is None else first

@@ -130,7 +130,12 @@ class Run:
             self.hung = False
             signal.signal(signal.SIGALRM, lambda *_: self.hang(process))
             signal.alarm(HANGS_S[args.scale])
-            _, status, usage = os.wait4(process.pid, 0)
+            try:
+                _, status, usage = os.wait4(process.pid, 0)
+            except BaseException:
+                # Interrupted: what was started ends with us.
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
             signal.alarm(0)
             self.wall_s = time.monotonic() - start
         process.returncode = self.status = os.waitstatus_to_exitcode(status)
@@ -247,9 +252,11 @@ def machine():
 
 def table(report):
     """Markdown, of what the run wrote."""
+    # What else ran makes one run slower than another; no ratio of times is worth much then.
+    busy = " (others used the machine: the times say little)" if report["load"] > os.cpu_count() else ""
     scales = sorted({row["scale"] for row in report["programs"]})
     lines = [f"`tests/matrix.py`, {' and '.join(scales)}, `--verify {report['verify']}`, on "
-             f"{report['machine']}, load {report['load']:.1f} at the start:", "",
+             f"{report['machine']}, load {report['load']:.1f} at the start{busy}:", "",
              "| program | version | result | time | peak RSS | zero pages checked |",
              "|---|---|---|---|---|---|"]
     for row in report["programs"]:
@@ -284,6 +291,7 @@ def main():
     parser.add_argument("--table", help="print the table of a report, or put it --into a file")
     parser.add_argument("--into")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if args.table:
         report = json.loads(Path(args.table).read_text())
         return publish(report, args.into) if args.into else tell(table(report))

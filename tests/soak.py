@@ -293,6 +293,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="a line for each program")
     parser.set_defaults(scale="short")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = random.SystemRandom().randrange(10**9) if args.seed is None else args.seed
     print(f"soak: seed {seed}, {args.time:g} s, {args.jobs} at a time", flush=True)
     built = Path(args.prezero).resolve()

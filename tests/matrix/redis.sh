@@ -1,15 +1,16 @@
 # about: redis-benchmark with BGSAVE and AOF rewrite meanwhile, then a restart from each
-# version: redis-server --version
+# version: redis-server --version | sed 's/ sha=.*//'
 # needs: redis-server redis-benchmark redis-cli
 set -e
-requests=20000 keys=20000
+requests=10000 keys=10000
 [ "$SCALE" = short ] || requests=1000000 keys=200000
 socket=$PWD/socket
 server() {
     redis-server --port 0 --unixsocket "$socket" --daemonize no --save '' --enable-debug-command yes \
         --dir "$PWD" --proto-max-bulk-len 64mb "$@" >>log 2>&1 &
     server=$!
-    until cli ping >/dev/null 2>&1; do
+    # While it loads it answers with something else.
+    until [ "$(cli ping 2>&1)" = PONG ]; do
         kill -0 $server || { cat log; exit 1; }
         sleep 0.1
     done

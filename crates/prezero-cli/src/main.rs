@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     /// A terminal that somebody works in: columns, lines.
-    const SCREEN: (usize, usize) = (100, 32);
+    const SCREEN: (usize, usize) = (100, 36);
 
     /// The names of a command, its parents' first, and of all below it.
     fn all(command: &clap::Command, above: &[String], found: &mut Vec<Vec<String>>) {

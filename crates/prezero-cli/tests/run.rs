@@ -200,6 +200,8 @@ fn help_says_each_knob_with_its_variable() {
     for knob in &prezero::KNOBS {
         let option = help.lines().find(|line| line.contains(&format!("--{} ", knob.name)));
         assert!(option.is_some(), "--{}", knob.name);
-        assert!(help.contains(&format!("[env: {}]", knob.variable)), "{}", knob.variable);
+        let variable = format!("PREZERO_{}", knob.name.to_uppercase().replace('-', "_"));
+        assert_eq!(knob.variable, variable, "as the help's rule says");
     }
+    assert!(help.contains("--scrub-rate is PREZERO_SCRUB_RATE"), "{help}");
 }

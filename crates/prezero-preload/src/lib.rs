@@ -60,6 +60,11 @@ extern "C" fn load() {
     if next::is_sanitized() {
         process::never();
     }
+    if next::is_single_threaded() {
+        // Free now; later the kernel waits some 10 ms for all CPUs, and who ends the process
+        // meanwhile waits with scrubd.
+        prezero_sys::rseq::membarrier_register();
+    }
     fork::register();
     report::remember();
 }

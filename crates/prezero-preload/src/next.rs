@@ -139,6 +139,16 @@ pub fn is_sanitized() -> bool {
     found
 }
 
+/// Whether there is one thread only; false where libc does not say (glibc before 2.32).
+pub fn is_single_threaded() -> bool {
+    // SAFETY: the name ends in NUL; the symbol, where it exists, is a `char` that glibc sets.
+    unsafe {
+        let single = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr());
+        libc::dlerror();
+        !single.is_null() && single.cast::<c_char>().read_volatile() != 0
+    }
+}
+
 /// What the slots hold at first.
 mod early {
     use super::*;

@@ -51,20 +51,25 @@ impl Area {
         Area(AtomicU64::new(0))
     }
 
+    /// What is added to an offset, so that it is above 0 and the word serves as it is: the
+    /// sections take it off in the displacement, which costs nothing.
+    const BIAS: isize = 1 << 30;
     /// One who bars it; above the offset, below the sign.
     const BAR: u64 = 1 << 32;
     const BARRED: u64 = 1 << 63;
 
-    /// The offset, if it may be used.
+    /// The offset and [`BIAS`](Self::BIAS), if it may be used.
     #[inline(always)]
     fn usable(&self) -> Option<isize> {
         let word = self.0.load(Ordering::Relaxed);
-        (word as i64 > 0).then_some(word as i32 as isize)
+        (word as i64 > 0).then_some(word as isize)
     }
 
-    fn learn(&self, offset: i32) {
+    /// From now on this is the offset; `None`: it is not to be used any more.
+    fn learn(&self, offset: Option<i32>) {
         let low = Self::BAR - 1;
-        self.change(|word| (word & !low) | u64::from(offset as u32));
+        let biased = offset.map_or(0, |offset| (offset as isize + Self::BIAS) as u64);
+        self.change(|word| (word & !low) | biased);
     }
 
     fn bar(&self) {
@@ -116,10 +121,11 @@ pub fn enable() -> bool {
     #[cfg(target_arch = "x86_64")]
     if crate::rseq::membarrier_register()
         && let Some(offset) = crate::rseq::x86_64::offset_of_libc()
-        && let Ok(offset) = i32::try_from(offset)
+        && let Ok(near) = i32::try_from(offset)
+        && offset.unsigned_abs() < Area::BIAS as usize
     {
-        AREA.learn(offset);
-        AREA_TO_PUT.learn(offset);
+        AREA.learn(Some(near));
+        AREA_TO_PUT.learn(Some(near));
         return true;
     }
     false
@@ -131,7 +137,7 @@ pub fn enable() -> bool {
 pub fn fence() -> bool {
     let done = crate::rseq::membarrier_rseq();
     if !done {
-        AREA_TO_PUT.learn(0);
+        AREA_TO_PUT.learn(None);
     }
     done
 }

@@ -43,7 +43,7 @@ const STACK: usize = 128 << 10;
 const START_BYTES: u64 = 4 << 20;
 const START_FREES: u64 = 4;
 /// The same in the child of a fork, most of which live shortly: a thread of the idle class is
-/// one that the end of its process waits for where CPUs are busy, 10 ms and more.
+/// one that the end of its process waits for, for milliseconds where CPUs are busy.
 const CHILD_START_BYTES: u64 = 64 << 20;
 /// First nap after work, ns: the rest of a block is not much longer.
 const NAP_MIN_NS: u64 = 50_000;

@@ -49,9 +49,15 @@ pub struct Broker {
 
 impl Broker {
     pub fn start(backing: Backing, bytes: u64, keep: u64) -> Result<Broker> {
+        Broker::at_rate(backing, bytes, keep, None)
+    }
+
+    /// One that fills at most so many bytes a second.
+    pub fn at_rate(backing: Backing, bytes: u64, keep: u64, rate: Option<u64>) -> Result<Broker> {
         let scratch = Scratch::new()?;
+        let rate = rate.map_or(String::new(), |rate| format!("rate = {rate}\n"));
         let config = format!(
-            "backing = \"{}\"\nlimit = {}\n[[stock]]\nsize = {bytes}\nkeep = {keep}\nmost = {keep}\n",
+            "{rate}backing = \"{}\"\nlimit = {}\n[[stock]]\nsize = {bytes}\nkeep = {keep}\nmost = {keep}\n",
             backing.name(),
             bytes * keep,
         );

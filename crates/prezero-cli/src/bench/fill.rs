@@ -52,6 +52,9 @@ pub struct Fill {
     /// One backing only: thp, hugetlb [both]
     #[arg(long, value_name = "BACKING", value_parser = ["thp", "hugetlb"])]
     only: Option<String>,
+    /// Have the broker fill at most so much in a second [as fast as it can]
+    #[arg(long, value_name = "SIZE")]
+    rate: Option<Size>,
     /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
     #[arg(long)]
     reserve: bool,
@@ -77,6 +80,8 @@ pub struct Pace {
     pub wall: f64,
     /// By the CPU time of the fillers.
     pub cpu: f64,
+    /// What it was allowed.
+    pub cap: Option<f64>,
     /// One thread that populates as much in one call.
     pub rival: Spread,
 }
@@ -104,6 +109,9 @@ impl Fill {
     pub fn run(&self) -> Result<()> {
         let (rounds, seconds) = (self.rounds, self.seconds);
         ensure!(rounds >= 5, "--rounds {rounds}: too few; give 5 or more");
+        if let Some(rate) = self.rate {
+            ensure!(rate.0 as u64 >= HUGE, "--rate {rate}: less than a page; give 2M or more");
+        }
         ensure!((0.05..=10.0).contains(&seconds), "--seconds {seconds}: give 0.05 to 10");
         let machine = Machine::here();
         let bytes = (READY + 2) * LEASE;
@@ -145,7 +153,8 @@ impl Fill {
         });
         let rival = rival.map(|ms| Ok(gb_per_s(LEASE as f64, ms? / 1e3)));
         let rival = Spread::of(rival.collect::<Result<_>>()?).context("rounds")?;
-        let broker = Broker::start(backing, LEASE, READY)?;
+        let rate = self.rate.map(|rate| rate.0 as u64);
+        let broker = Broker::at_rate(backing, LEASE, READY, rate)?;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let client = scope.spawn(|| consume(&broker, &over));
@@ -173,12 +182,13 @@ impl Fill {
         while broker.fillers().is_empty() || made()?.0 == 0.0 {
             std::thread::sleep(LEAD);
         }
+        let cap = self.rate.map(|rate| rate.0 as f64 / 1e9);
         let (began, before) = (Instant::now(), made()?);
         std::thread::sleep(PACE_TIME);
         let (after, wall) = (made()?, began.elapsed().as_secs_f64());
         let bytes = after.0 - before.0;
         let (wall, cpu) = (gb_per_s(bytes, wall), gb_per_s(bytes, after.1 - before.1));
-        report.paces.push(Pace { backing: backing.name(), wall, cpu, rival });
+        report.paces.push(Pace { backing: backing.name(), wall, cpu, cap, rival });
 
         let cpus = allowed_cpus()?;
         let topology = Topology::read(Path::new(Topology::ROOT));

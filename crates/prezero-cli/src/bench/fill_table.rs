@@ -26,6 +26,10 @@ pub fn render(report: &Report) -> String {
             format!("{:.0} %", wall * 100.0),
             format!("{:.0} %", cpu * 100.0),
         ]);
+        if let Some(cap) = pace.cap {
+            verdicts.push(format!("{}: capped at {cap:.2} GB/s", pace.backing));
+            continue;
+        }
         let verdict = if wall >= SHARE { "reached" } else { "missed" };
         verdicts.push(format!(
             "{}: filled at {:.0} % of one thread's pace, wanted {:.0} %: {verdict}",

@@ -10,7 +10,7 @@
 //! more in each turn of a loop (measured). It writes down the right one outside of the
 //! section, where it may even hit another CPU's note: that is a guess, no more.
 
-use super::{Held, Row};
+use super::{Area, Held, Row};
 use crate::memory::{Meta, Plain};
 use crate::rseq::{CPU_ID, RSEQ_CS, SIGNATURE};
 use std::arch::asm;
@@ -18,7 +18,7 @@ use std::arch::asm;
 /// The word if it could be taken, else 0 or less, and what CPU's it was.
 ///
 /// # Safety
-/// `area` is where a thread's registered area lies; `which` is below `R::COUNT`.
+/// `area` is where a thread's registered area lies, and [`Area::BIAS`]; `which` is below `R::COUNT`.
 #[inline(always)]
 pub(super) unsafe fn take<C: Plain, R: Row<C>>(
     row: &R,
@@ -62,8 +62,8 @@ pub(super) unsafe fn take<C: Plain, R: Row<C>>(
             "mov qword ptr [{cpu} + {which} * 8 + {hands}], 0",
             "4:",
             signature = const SIGNATURE,
-            rseq_cs = const RSEQ_CS,
-            cpu_id = const CPU_ID,
+            rseq_cs = const RSEQ_CS as isize - Area::BIAS,
+            cpu_id = const CPU_ID as isize - Area::BIAS,
             base = const R::CPUS + Meta::<C>::BASE_AT,
             n = const R::CPUS + Meta::<C>::N_AT,
             stride = const size_of::<C>(),
@@ -129,8 +129,8 @@ pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(
             "4:",
             "inc qword ptr [{cpu} + {last} * 8 + {puts}]",
             signature = const SIGNATURE,
-            rseq_cs = const RSEQ_CS,
-            cpu_id = const CPU_ID,
+            rseq_cs = const RSEQ_CS as isize - Area::BIAS,
+            cpu_id = const CPU_ID as isize - Area::BIAS,
             base = const R::CPUS + Meta::<C>::BASE_AT,
             n = const R::CPUS + Meta::<C>::N_AT,
             shut = const R::SHUT,

@@ -244,3 +244,21 @@ fn nothing_is_lost_or_doubled_between_threads_and_a_collector() {
     all.sort_unstable();
     assert_eq!(all, (1..=THINGS / 2).collect::<Vec<_>>());
 }
+
+#[test]
+fn an_area_is_usable_when_it_is_known_and_nobody_bars_it() {
+    let area = Area::unknown();
+    assert_eq!(area.usable(), None);
+    area.bar();
+    area.learn(Some(-64));
+    assert!(area.usable().is_none() && area.is_barred(), "who learns does not lift a bar");
+    area.bar();
+    area.unbar();
+    assert_eq!(area.usable(), None, "one of two is left");
+    area.unbar();
+    assert_eq!(area.usable(), Some(Area::BIAS - 64));
+    area.learn(Some(2464));
+    assert_eq!(area.usable(), Some(Area::BIAS + 2464));
+    area.learn(None);
+    assert!(area.usable().is_none() && !area.is_barred());
+}

@@ -1,6 +1,6 @@
 //! What is made next, what is let go, and what can be said about when.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prezero::Size;
 use prezero::pressure::Memory;
@@ -239,14 +239,16 @@ impl<I: Inode> Broker<I> {
         }
     }
 
-    /// What is above every target for so long that nobody comes back for it.
+    /// What is above every target, for so long that nobody comes back for it or above the limit.
     fn release_surplus(&mut self, now: u64) {
         let targets: Vec<_> = self.demand.targets().collect();
         let mut shelves: Vec<_> =
             targets.iter().map(|(need, target)| (need, *target, self.have(need))).collect();
         loop {
+            let over = self.over_limit();
             let surplus = |blank: &Blank<I>| {
-                now.saturating_sub(blank.made_ns) > SURPLUS_NS
+                let late = now.saturating_sub(blank.made_ns) > SURPLUS_NS;
+                (late || over.contains(&(blank.kind.backing, blank.kind.page)))
                     && shelves.iter().all(|(need, target, have)| {
                         have > target || !alike(need, &blank.kind, blank.bytes)
                     })
@@ -257,6 +259,18 @@ impl<I: Inode> Broker<I> {
                 *have -= u64::from(alike(need, &blank.kind, blank.bytes));
             }
         }
+    }
+
+    /// Of which pages there is more than the limit allows: what was made to order counts once its
+    /// client is gone.
+    fn over_limit(&self) -> BTreeSet<(Backing, Page)> {
+        let mut ready: BTreeMap<(Backing, Page), (Kind, u64)> = BTreeMap::new();
+        for blank in self.stock.iter() {
+            let pages = (blank.kind.backing, blank.kind.page);
+            ready.entry(pages).or_insert((blank.kind, 0)).1 += blank.bytes;
+        }
+        let over = ready.into_iter().filter(|(_, (kind, bytes))| *bytes > self.limit(*kind));
+        over.map(|(pages, _)| pages).collect()
     }
 }
 

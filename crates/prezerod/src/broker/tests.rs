@@ -410,6 +410,21 @@ fn stock_keeps_to_its_limit_and_surplus_goes_after_a_minute() {
 }
 
 #[test]
+fn what_was_made_for_somebody_who_is_gone_does_not_stay_above_the_limit() {
+    let mut rig = Rig::new(|s| s.limit = Some(9 * MIB));
+    for (mib, kept) in [(8, 1), (16, 0)] {
+        let client = rig.client(7, 1000);
+        assert!(rig.lease(client, mib, 60_000).is_none());
+        let job = rig.plan(Memory::Fine).jobs[0];
+        rig.broker.disconnect(client);
+        rig.made(&job);
+        rig.plan(Memory::Fine);
+        assert_eq!(rig.broker.stock.iter().count(), kept, "{mib} MiB");
+    }
+    assert_eq!(rig.broker.counters.waste_bytes, 24 * MIB);
+}
+
+#[test]
 fn a_pool_that_is_too_small_says_how_to_make_it_larger() {
     let dir = "sys/kernel/mm/hugepages/hugepages-2048kB";
     let (total, free) = (format!("{dir}/nr_hugepages"), format!("{dir}/free_hugepages"));

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use prezero_sys::{shared, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals};
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, seek};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, shutdown};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -158,5 +158,7 @@ fn file_of(text: &str) -> Option<OwnedFd> {
     }
     let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     fcntl_add_seals(&file, all).ok()?;
+    // Who gets it reads from the beginning.
+    seek(&file, SeekFrom::Start(0)).ok()?;
     Some(file)
 }
