@@ -1,6 +1,6 @@
 # about: its own tests of memory, threads, fork, processes, ctypes, mmap, pickle
 # version: "$PYTHON" --version
-# python: test.test_mmap
+# python: test.test_mmap test.test_multiprocessing_fork
 modules="test_mmap test_memoryview test_bytes test_array test_gc test_threading test_threadedtempfile
     test_fork1 test_subprocess test_ctypes test_pickle test_zlib test_multiprocessing_fork"
 [ "$SCALE" = short ] || modules="$modules test_multiprocessing_spawn test_multiprocessing_forkserver
