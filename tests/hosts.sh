@@ -138,7 +138,9 @@ if [ -e "$thp/shmem_enabled" ] && ! grep -q '\[deny\]' "$thp/shmem_enabled"; the
         # A broker that cannot name its client, of a PID namespace above its own.
         start '' unshare --pid --fork --kill-child --mount-proc
         refused "a PID namespace above the broker's" "run prezerod in that one" $claim 2M -- true
-        stop
+        kill -KILL "$broker" # unshare(1) keeps SIGTERM to itself; it takes its child along
+        wait "$broker" 2>/dev/null || true
+        broker=
     fi
 fi
 echo "hosts: good"
