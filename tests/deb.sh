@@ -49,7 +49,7 @@ inside sh -c 'prezerod 2>/tmp/broker & broker=$!
     done
     kill $broker' || fail "claim"
 # What runs is seen and turned there too.
-inside sh -c 'prezero run --stats off -- perl -e "for (;;) { my \$text = qq(x) x 5_000_000; undef \$text; select undef, undef, undef, 0.01 }" & process=$!
+inside sh -c 'prezero run --stats off -- perl -e "for (;;) { my \$text = qq(x) x (5_000_000 + \$i++); undef \$text; select undef, undef, undef, 0.01 }" & process=$!
     tries=3000
     until prezero ctl $process set scrub_rate 64M 2>/tmp/said; do
         tries=$((tries - 1)); [ $tries -gt 0 ] || { cat /tmp/said; exit 1; }; sleep 0.1
