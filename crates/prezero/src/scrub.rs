@@ -87,8 +87,9 @@ pub(crate) struct Scrubber<H> {
     focus: Option<(PageId, u32)>,
     /// Until when what was cleared fills `scrub_rate`, ns.
     paced_until: u64,
-    /// Whether the last look found something to clear.
-    working: bool,
+    /// The `scrub_start` that set it to work, while each look finds something to clear. A
+    /// new one has to set it to work itself.
+    working: Option<Order>,
     decay: Decay,
 }
 
@@ -100,7 +101,7 @@ impl<H: Host> Scrubber<H> {
             governor: Governor::new(now_ns),
             focus: None,
             paced_until: 0,
-            working: false,
+            working: None,
             decay: Decay::new(cpus),
         }
     }
@@ -151,7 +152,7 @@ impl<H: Host> Scrubber<H> {
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
             let stop = zone.tuning.scrub_stop();
-            let stop = if self.working { stop } else { start.max(stop) };
+            let stop = if self.working == Some(start) { stop } else { start.max(stop) };
             let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
             let room = zone.room();
             let cleared = self
@@ -161,7 +162,7 @@ impl<H: Host> Scrubber<H> {
             if let Some(rate) = zone.tuning.scrub_rate() {
                 self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate;
             }
-            self.working = cleared.is_some();
+            self.working = cleared.is_some().then_some(start);
             let step = cleared.or_else(|| if sure { self.prefault(zone, room) } else { None });
             if let Some(step) = step {
                 return step;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::super::fake::{Fault, pass};
-use super::super::world::{RESTED_NS, World, is_zero};
+use super::super::world::{RESTED_NS, World, config, is_zero};
 use super::{ANY, SMALL, order};
-use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
+use crate::page::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
 use crate::scrub::{Mood, Step};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
@@ -56,6 +56,22 @@ fn scrub_start_never_scrubs_nothing_and_prefaults_nothing() {
 
     assert_eq!(world.tally().zero, 0);
     assert_eq!((world.count(Counter::ScrubbedBytes), world.fake().populates.made()), (0, 0));
+}
+
+#[test]
+fn a_new_scrub_start_is_heeded_by_a_scrubd_at_work() {
+    let mut world = World::new(4);
+    world.dirty_all(HUGE_PAGES).into_iter().for_each(|block| world.zone.free(block));
+    world.wanted_before(4 * HUGE_PAGES);
+    assert_eq!(world.scrubber.step(&world.zone, Mood::Normal), Step::Worked);
+    let scrubbed = world.count(Counter::ScrubbedBytes);
+
+    // As large as no block of this zone.
+    let config = config(4, |config| config.scrub_start = Some(MAX_ORDER));
+    world.zone.tuning.set(&config);
+    world.scrub();
+
+    assert_eq!(world.count(Counter::ScrubbedBytes), scrubbed);
 }
 
 #[test]
