@@ -1,0 +1,59 @@
+#!/bin/bash
+# each.sh BUILD PRISTINE SERIES: does each patch of the series build by itself?
+#
+# After each patch what it and those before it touch is compiled: for x86-64 with all that the
+# series has, and for user-mode Linux with none of it configured. A warning counts as an error.
+# What compiled is remembered: called again, it goes on behind the last patch that did.
+set -euo pipefail
+build=$1 pristine=$2 series=$3
+here=$(cd "$(dirname "$0")/.." && pwd)
+patches=$(cd "$(dirname "$series")" && pwd)
+work=$build/each
+mkdir -p "$work"
+mapfile -t names < <(sed 's/#.*//; /^[[:space:]]*$/d' "$series")
+
+# configure ARCH FRAGMENT...: what of it exists after this patch is on.
+configure() {
+    local arch=$1 objects=$work/$1
+    shift
+    if [ ! -e "$objects/.config" ]; then
+        mkdir -p "$objects"
+        make -s -C "$work/tree" O="$objects" ARCH="$arch" tinyconfig
+    fi
+    (cd "$objects" && ARCH=$arch "$work/tree/scripts/kconfig/merge_config.sh" -m .config "$@" > merge.log)
+    make -s -C "$work/tree" O="$objects" ARCH="$arch" olddefconfig
+}
+
+# compile ARCH OBJECT...: those that the configuration leaves out have no rule.
+compile() {
+    local arch=$1
+    shift
+    make -k -s -C "$work/tree" O="$work/$arch" ARCH="$arch" -j"${JOBS:-$(nproc)}" "$@" > "$work/log" 2>&1 || true
+    ! grep -E -A5 '(error|warning): ' "$work/log"
+    [ -e "$work/$arch/mm/page_alloc.o" ] && [ "$work/$arch/mm/page_alloc.o" -nt "$work/tree/mm/page_alloc.c" ]
+}
+
+echo CONFIG_HIBERNATION=y > "$work/more.config"
+: > "$work/series.part"
+for name in "${names[@]}"; do
+    echo "$name" >> "$work/series.part"
+    # The content of all patches so far: an edited patch has everything behind it compiled again.
+    sum=$( (cd "$patches" && while read -r n; do cat "$n"; done < "$work/series.part") | sha256sum | cut -d' ' -f1)
+    if [ -e "$work/done" ] && grep -qx "$sum" "$work/done"; then
+        echo "built    $name (earlier)"
+        continue
+    fi
+    ln -sfn "$patches" "$work/patches"
+    (cd "$work" && mapfile -t so_far < series.part && mkdir -p stage && cp -f "${so_far[@]/#/patches/}" stage/ &&
+        cp series.part stage/series)
+    "$here/scripts/sync-tree.sh" "$pristine" "$work/tree" "$work/stage/series"
+    mapfile -t objects < <(sed -n 's,\.c$,.o,p' "$work/tree/.prezero-files" | grep -v '^tools/' |
+        while read -r o; do [ ! -e "$work/tree/${o%.o}.c" ] || echo "$o"; done)
+    objects+=(mm/page_alloc.o)
+    configure x86_64 "$here/config/x86.config" "$here/config/series.config" "$work/more.config"
+    configure um "$here/config/um.config"
+    compile x86_64 "${objects[@]}" || { echo "each.sh: $name does not build for x86-64" >&2; exit 1; }
+    compile um "${objects[@]}" || { echo "each.sh: $name does not build for user-mode Linux" >&2; exit 1; }
+    echo "$sum" >> "$work/done"
+    echo "built    $name"
+done
