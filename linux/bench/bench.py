@@ -8,6 +8,8 @@ over all boots. Nothing is compared across rounds.
 Arms:
   plain   the unpatched kernel. Its allocator clears forward; its `back` cases clear as 6.12's
           huge-page fault does, its `chunk` cases as the series' first patch alone would.
+  moved   the unpatched kernel with code that nobody calls in front of mm/: what other addresses
+          alone do. A difference that this arm has too says nothing about a patch.
   stock   the patched kernel; before each run kscrubd cleared all that is free.
   never   the patched kernel as it comes: nothing is tracked, nothing is scrubbed.
   bare    the patched kernel tracks the zero state, but nothing is zero: what tracking costs.
@@ -41,6 +43,7 @@ COLD_NONE = [f"cold:{order}:{clear}:none" for order in (0, 4, 9, 10) for clear i
 # Name: kernel, its arguments, the guest's test, cases.
 ARMS = {
     "plain": ("um-plain", "", "bench", [*dict.fromkeys(COLD + OTHER_WAYS + COLD_NONE)] + PAIRS),
+    "moved": ("um-moved", "", "bench", PAIRS),
     "stock": ("um", "prezero=on", "bench", COLD),
     "never": ("um", "", "bench", COLD_NONE + PAIRS),
     "bare": ("um", "prezero=on", "bench", COLD_NONE + PAIRS),
@@ -184,6 +187,10 @@ def main():
 
     print()
     goals = held_against(middle, scrub_step(options.build))
+    for case in PAIRS:
+        if ("moved", case) in middle and ("plain", case) in middle:
+            print(f"note: the unpatched kernel at other addresses, {case}: "
+                  f"{middle['plain', case] / middle['moved', case]:.3g}x")
     for case, (hits, misses, blocks) in stock.items():
         if misses * 50 > hits:
             print(f"note: {case}: {hits} pages were hits and {misses} misses: no full stock")
