@@ -36,6 +36,15 @@ compile() {
 }
 
 echo CONFIG_HIBERNATION=y > "$work/more.config"
+# Objects of the .c files that the patches so far touch; not of one that another includes.
+touched() {
+    local file
+    grep '\.c$' "$work/tree/.prezero-files" | grep -v '^tools/' | while IFS= read -r file; do
+        [ -e "$work/tree/$file" ] || continue
+        grep -qF "#include \"${file##*/}\"" "$work/tree/${file%/*}"/*.c || echo "${file%.c}.o"
+    done
+}
+
 : > "$work/series.part"
 for name in "${names[@]}"; do
     echo "$name" >> "$work/series.part"
@@ -49,8 +58,7 @@ for name in "${names[@]}"; do
     (cd "$work" && mapfile -t so_far < series.part && mkdir -p stage && cp -f "${so_far[@]/#/patches/}" stage/ &&
         cp series.part stage/series)
     "$here/scripts/sync-tree.sh" "$pristine" "$work/tree" "$work/stage/series"
-    mapfile -t objects < <(sed -n 's,\.c$,.o,p' "$work/tree/.prezero-files" | grep -v '^tools/' |
-        while read -r o; do [ ! -e "$work/tree/${o%.o}.c" ] || echo "$o"; done)
+    mapfile -t objects < <(touched)
     objects+=(mm/memory.o)
     # What no option of the series decides about.
     mapfile -t always < <(printf '%s\n' "${objects[@]}" | grep -xE 'mm/(page_alloc|memory|mm_init|shmem|vmstat)\.o')
