@@ -10,6 +10,7 @@ Arms:
           huge-page fault does, its `chunk` cases as the series' first patch alone would.
   moved   the unpatched kernel with code that nobody calls in front of mm/: what other addresses
           alone do. A difference that this arm has too says nothing about a patch.
+  never-moved  the same to the patched kernel: `never` at other addresses.
   stock   the patched kernel; before each run kscrubd cleared all that is free.
   never   the patched kernel as it comes: nothing is tracked, nothing is scrubbed.
   bare    the patched kernel tracks the zero state, but nothing is zero: what tracking costs.
@@ -46,6 +47,7 @@ ARMS = {
     "moved": ("um-moved", "", "bench", PAIRS),
     "stock": ("um", "prezero=on", "bench", COLD),
     "never": ("um", "", "bench", COLD_NONE + PAIRS),
+    "never-moved": ("um-patched-moved", "", "bench", PAIRS),
     "bare": ("um", "prezero=on", "bench", COLD_NONE + PAIRS),
     "scrub": ("um", "", "scrub", []),
 }
@@ -103,6 +105,8 @@ def boot(options, arm, directory):
     if test == "scrub":
         for line in guest(options.build, kernel, append, ["scrub", str(REPEATS)], directory):
             if match := re.fullmatch(r"SCRUB (\w+) (\d+) (\d+) \d+", line):
+                if match[1] == "kscrubd" and int(match[3]) << 12 < SET_MB << 20:
+                    sys.exit(f"bench.py: kscrubd cleared {match[3]} pages only, which says nothing of its rate")
                 yield match[1], int(match[2]) / 1000, int(match[3]), 0, 0
         return
     for start in range(0, len(cases), CASES_A_BOOT):
