@@ -2,16 +2,17 @@
 patched() { [ -e /proc/sys/vm/scrub_start ]; }
 scrub_never() { ! patched || echo never > /proc/sys/vm/scrub_start; }
 counter() { awk -v name="$1" '$1 == name { print $2; found = 1 } END { if (!found) print 0 }' /proc/vmstat; }
-# kscrubd clears all that is free, then rests.
+# kscrubd clears all that is free, then rests: no more of it is zero for longer than it naps (2 s).
 stock_fill() {
     patched || { echo "no stock: the kernel has not the series"; exit 1; }
     echo 1000000 > /proc/sys/vm/scrub_load
     echo 0 > /proc/sys/vm/scrub_stop
     echo 0 > /proc/sys/vm/scrub_start
-    last=-1
-    for _ in $(seq 120); do
+    last=-1 same=0
+    for _ in $(seq 240); do
         now=$(counter nr_free_zeroed)
-        [ "$now" -ne "$last" ] || [ "$now" -eq 0 ] || break
+        if [ "$now" -eq "$last" ] && [ "$now" -gt 0 ]; then same=$((same + 1)); else same=0; fi
+        [ "$same" -lt 6 ] || break
         last=$now
         sleep 0.5
     done
