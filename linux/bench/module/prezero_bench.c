@@ -15,6 +15,7 @@
  *	 spoil	write every byte of the working set (that is: use up what is zero)
  *	 bare	clear the working set with clear_page(), as kscrubd does small blocks
  *	 barecold	the same with clear_pages_cold(), as it does large ones (patched kernels)
+ *	 evict	read so much that what was written before has left the caches
  *	 scrub	wait until kscrubd, started before, has cleared all that is free, or clears no
  *		more; nanoseconds a page of what it cleared meanwhile (patched kernels)
  * CLEAR none	no __GFP_ZERO
@@ -60,12 +61,12 @@ MODULE_PARM_DESC(pairs, "pairs of a hot run at order 0; fewer above, in proporti
 /* Pages that may be dirty in a full stock: what was freed while kscrubd ended. */
 #define SLACK 16
 
-enum mode { COLD, PAIR, SPOIL, BARE, BARECOLD, SCRUB };
+enum mode { COLD, PAIR, SPOIL, BARE, BARECOLD, EVICT, SCRUB };
 enum clear { CLEAR_NONE, CLEAR_ZERO, CLEAR_BACK, CLEAR_CHUNK };
 enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
 
 static const char * const modes[] = { "cold", "pair", "spoil", "bare",
-				      "barecold", "scrub", NULL };
+				      "barecold", "evict", "scrub", NULL };
 static const char * const clears[] = { "none", "zero", "back", "chunk", NULL };
 static const char * const touches[] = { "none", "page", "line", NULL };
 
@@ -204,18 +205,28 @@ static bool all_zero(void)
 	       global_zone_page_state(NR_FREE_PAGES);
 }
 
-/* From the start to the last time that the counter was seen to move. */
+/*
+ * From the first time that the counter was seen to move to the last: a rate, without the time that it
+ * takes a thread of the least priority to get hold of the CPU.
+ */
 static int run_scrub(void)
 {
 	unsigned long first = scrubbed(), before = first, now;
 	u64 start = ktime_get_ns(), end = start, at;
+	bool moved = false;
 
 	do {
 		usleep_range(1000, 1100);
 		now = scrubbed();
 		at = ktime_get_ns();
-		if (now != before)
+		if (now != before) {
+			if (!moved) {
+				first = now;
+				start = at;
+			}
+			moved = true;
 			end = at;
+		}
 		before = now;
 	} while (at - end < 300 * NSEC_PER_MSEC && !(end > start && all_zero()));
 	last_blocks = now - first;
@@ -265,7 +276,7 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 {
 	char line[64], mode[16], clear[8], touch[8];
 	unsigned int order;
-	int m, c, t, err;
+	int m, c, t, err = 0;
 
 	if (count >= sizeof(line))
 		return -EINVAL;
@@ -285,6 +296,8 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 		err = run_pair(order, c, t);
 	else if (m == BARE || m == BARECOLD)
 		err = run_bare(m == BARECOLD);
+	else if (m == EVICT)
+		evict();
 	else if (m == SCRUB)
 		err = run_scrub();
 	else
