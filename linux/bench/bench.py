@@ -105,7 +105,7 @@ def boot(options, arm, directory):
     if test == "scrub":
         for line in guest(options.build, kernel, append, ["scrub", str(REPEATS)], directory):
             if match := re.fullmatch(r"SCRUB (\w+) (\d+) (\d+) \d+", line):
-                if match[1] == "kscrubd" and int(match[3]) << 12 < SET_MB << 19:
+                if match[1] == "kscrubd" and int(match[3]) << 12 < SET_MB << 18:
                     sys.exit(f"bench.py: kscrubd cleared {match[3]} pages only, which says nothing of its rate")
                 yield match[1], int(match[2]) / 1000, int(match[3]), 0, 0
         return
