@@ -146,6 +146,8 @@ impl Fill {
 
     fn backing(&self, backing: Backing, report: &mut Report) -> Result<()> {
         let name = backing.name();
+        // What the backing before it gave back may have gone to a guest's host.
+        warm(READY * LEASE).context("warming: no memory of that size")?;
         step(&format!("fill: {name}, pace"))?;
         let rival = (0..RIVAL).map(|_| match backing {
             Backing::Hugetlb => own_hugetlb(LEASE),

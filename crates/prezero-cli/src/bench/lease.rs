@@ -3,9 +3,9 @@
 //! Each round asks for so much in 2 MiB pages and counts from the request until all of it is
 //! mapped and written once a page: a lease that lies ready; the client's own hugetlb pages,
 //! populated in one call; transparent huge pages, populated in one call. The three take turns
-//! in one process, on memory that the host has backed before, and nobody fills meanwhile. Between
-//! rounds the broker makes the next lease, and that is not counted here but shown: it is the
-//! price, paid while idle.
+//! in one process, on memory that the host has backed before, and nobody fills meanwhile. The
+//! broker makes each lease just before its turn, and that is not counted here but shown: it is
+//! the price, paid while idle.
 //!
 //! The broker is one of its own, started for this; hugetlb pages are reserved for it and for
 //! its rival with `--reserve`, and given back.
@@ -35,8 +35,6 @@ pub const P99_MS: f64 = 2.0;
 /// Small leases: how many, and over how many connections.
 const SMALL: u64 = 1000;
 const CLIENTS: usize = 100;
-/// After a round.
-const SETTLE: Duration = Duration::from_millis(300);
 
 /// The command line of `prezero bench lease`.
 #[derive(clap::Args)]
@@ -153,21 +151,25 @@ impl Lease {
         let mut costs: Vec<(Way, Vec<f64>)> = vec![];
         for round in 0..self.runs {
             step(&format!("lease: {}, round {}", Size(bytes as usize), round + 1))?;
+            // Nobody fills while the rivals have their turn. Each takes its memory twice, and
+            // the second time counts: what was free for long a guest's host may have taken.
             wait_for_all(&brokers)?;
+            if backings.contains(&Backing::Hugetlb) {
+                own_hugetlb(bytes)?;
+                note(&mut ways, Way::OwnHugetlb, own_hugetlb(bytes)?);
+            }
+            own_thp(bytes)?;
+            note(&mut ways, Way::OwnThp, own_thp(bytes)?);
+            // The lease that is timed was made after what the rivals freed: a guest gives that
+            // back to its host, and stumbles meanwhile.
             for (backing, broker) in &brokers {
+                drop(broker.lease(bytes)?);
+                broker.wait_for(1)?;
                 let (ms, lease) = broker.lease(bytes)?;
                 let way = lease_of(*backing);
                 note(&mut ways, way, ms);
                 note(&mut costs, way, lease.granted.cost_ns as f64 / 1e6);
             }
-            // Nobody fills while the rivals have their turn.
-            wait_for_all(&brokers)?;
-            if backings.contains(&Backing::Hugetlb) {
-                note(&mut ways, Way::OwnHugetlb, own_hugetlb(bytes)?);
-            }
-            note(&mut ways, Way::OwnThp, own_thp(bytes)?);
-            // A guest gives what the rivals have freed back to its host, and stumbles meanwhile.
-            std::thread::sleep(SETTLE);
         }
         let spread = |all: Vec<(Way, Vec<f64>)>| -> Vec<(Way, Spread)> {
             let rows = all.into_iter();

@@ -1,0 +1,305 @@
+//! The thread from its first breath: it measures the machine once, and then looks, works, naps,
+//! rests and parks, for ever.
+//!
+//! Between two looks it naps, from 50 us to 0.5 ms while the program frees blocks now and
+//! then; after a tenth of a second without work it parks and costs nothing.
+
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+use prezero_sys::memory::Reservation;
+use prezero_sys::thread::{self, Waited};
+
+use super::this_thread::ThisThread;
+use super::{AWAKE, DOZE_NS, DOZING, PARKED};
+use crate::backing::Backing;
+use crate::choice::{Choice, Place};
+use crate::clear;
+use crate::config::{Config, EngineChoice};
+use crate::deference::Deference;
+use crate::pressure::{CpuRank, Memory, Pressure};
+use crate::scrub::{Host, Mood, Scrubber, Step};
+use crate::stats::Counter;
+use crate::topology::Topology;
+use crate::zone::{Cpu, Zone};
+
+mod desk;
+
+use desk::Desk;
+
+/// First nap after work, ns: the rest of a block is not much longer.
+const NAP_MIN_NS: u64 = 50_000;
+/// Longest nap of a scrubd that is not parked, ns: how late a block is found. Each look
+/// takes 3 to 5 us, 1 % of a CPU that would idle, and only while the program frees.
+const NAP_MAX_NS: u64 = 500_000;
+/// Beyond that a nap may be one part in this many of the time since the last work: work
+/// that comes with some period is found late by that part of the period at most.
+const LATE_SHARE: u64 = 8;
+/// Longest nap of a scrubd that finds nothing to do although the program frees, ns.
+const NAP_LAZY_NS: u64 = 20_000_000;
+/// Time without any free after which scrubd parks, ns.
+const PARK_NS: u64 = 100_000_000;
+/// A parked scrubd that still holds idle memory looks for pressure and decay, ns.
+const WATCH_NS: u64 = 250_000_000;
+/// What has been idle for so long is left out of core dumps, ns. Longer than any pause that a
+/// program makes at work: to take it costs 3 us more then.
+const HIDE_NS: u64 = 1_000_000_000;
+/// scrubd was kept from its CPU if a step took this much longer than its CPU time, ns.
+const DISTURBED_NS: u64 = 200_000;
+/// A nap that ended this much late ended behind somebody else's work, ns.
+const LATE_NS: u64 = 1_000_000;
+/// First rest of a scrubd that was kept from its CPU, ns; doubled each time, to the last.
+const REST_MIN_NS: u64 = 4_000_000;
+const REST_MAX_NS: u64 = 128_000_000;
+
+/// The thread.
+#[allow(unsafe_code)]
+pub(super) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
+    // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
+    let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
+    thread::name_current(c"scrubd");
+    zone.take_over();
+    prezero_sys::hand::enable();
+    let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
+    let topology = Topology::read(Path::new(Topology::ROOT));
+    let desk = Desk::new(&zone.config, topology, zone.choice(), pressure.is_some());
+    let scrubber =
+        Scrubber::new(ThisThread::new(zone.cpus.len()), zone.cpus.len(), zone.clock.now_ns());
+    let choice = Box::leak(Box::new(*zone.choice()));
+    // Everything that allocates is done; from here on nobody else may have to wait for us.
+    let idle_class = thread::become_idle_class().is_ok();
+    if idle_class {
+        zone.daemon.process.store(std::process::id(), Relaxed);
+        zone.daemon.idle_thread.store(thread::current_id(), Relaxed);
+    }
+    let (rest, deference) = (REST_MIN_NS, Deference::new());
+    Scrubd {
+        zone,
+        // The child of a fork has its parent's measurements.
+        unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
+        scrubber,
+        pressure,
+        desk,
+        mood: Mood::Normal,
+        idle_class,
+        deference,
+        rest,
+        wakes_pay: true,
+        late: false,
+        counted: 0,
+    }
+    .serve()
+}
+
+/// Finds the fastest engines on memory of our own, and where a zero block beats a hot one,
+/// and puts them in use.
+#[allow(unsafe_code)]
+fn measure<B: Backing>(
+    zone: &Zone<B>,
+    config: &Config,
+    topology: &Topology,
+    choice: &'static mut Choice,
+    host: &mut ThisThread,
+) -> &'static Choice {
+    let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
+    let scratch = scratch.filter(|scratch| {
+        scratch.populate(0, clear::SCRATCH);
+        true
+    });
+    let now = &thread::monotonic_ns;
+    let engines = match (config.engine, &scratch) {
+        // SAFETY: the scratch memory is resident, ours, and lives to the end of the function.
+        (EngineChoice::Auto, Some(scratch)) => unsafe {
+            clear::calibrate(scratch.base(), clear::SCRATCH, now)
+        },
+        (EngineChoice::Named(name), _) => {
+            clear::by_name(name).map_or(zone.choice().engines, clear::Engines::only)
+        }
+        (EngineChoice::Auto, None) => zone.choice().engines,
+    };
+    *choice = Choice::measured(engines, topology, config.scrub_cache);
+    if let Some(scratch) = &scratch {
+        let far = |bytes| choice.scrub(bytes, bytes, Place::Elsewhere);
+        let here = thread::current_cpu();
+        let there = (0..zone.cpus.len()).find(|&cpu| cpu != here && host.allowed.contains(cpu));
+        let mut elsewhere = |work: &mut dyn FnMut()| {
+            let Some(there) = there else { return false };
+            let moved = host.go_home(there) == Place::Home;
+            if moved {
+                work();
+            }
+            // Who does not come back would touch what his own cache holds.
+            moved && host.go_home(here) == Place::Home
+        };
+        // SAFETY: as above.
+        let border =
+            unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
+        *choice = choice.with_border(border);
+    }
+    zone.use_choice(choice);
+    choice
+}
+
+struct Scrubd<B: 'static> {
+    zone: &'static Zone<B>,
+    scrubber: Scrubber<ThisThread>,
+    /// Until the machine is measured: what it is, and where the choice is written down.
+    unmeasured: Option<(Topology, &'static mut Choice)>,
+    pressure: Option<Pressure>,
+    /// What tools see and ask for.
+    desk: Desk,
+    /// Of the last step.
+    mood: Mood,
+    /// Whether this thread runs only when nobody else wants to.
+    idle_class: bool,
+    /// Whether being woken by a free has led to work: a wake-up call costs the program up
+    /// to 50 us where a CPU must be kicked out of its sleep, and one that frees and takes
+    /// again at once pays it for nothing.
+    wakes_pay: bool,
+    /// Whether the last sleep ended late: then somebody else is on the CPUs.
+    late: bool,
+    deference: Deference,
+    /// The next rest after being kept from the CPU.
+    rest: u64,
+    /// CPU time in the account.
+    counted: u64,
+}
+
+impl<B: Backing + 'static> Scrubd<B> {
+    fn serve(&mut self) -> ! {
+        let mut nap = NAP_MIN_NS;
+        let mut frees = 0;
+        let mut quiet_since = self.zone.clock.now_ns();
+        let mut hidden = false;
+        let mut worked = quiet_since;
+        loop {
+            let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            self.attend(began.0);
+            let step = self.step(began.0);
+            let ended = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            self.account(ended.1);
+            let aborts = self.zone.daemon.counters.get(Counter::Aborts);
+            let program = || thread::process_cpu_ns().saturating_sub(ended.1);
+            self.deference.observe(ended.0, aborts, program);
+            if (ended.0 - began.0).saturating_sub(ended.1 - began.1) > DISTURBED_NS {
+                // Somebody needs the CPUs.
+                self.sleep(AWAKE, Some(self.rest));
+                self.late = true;
+                self.rest = (self.rest * 2).min(REST_MAX_NS);
+                continue;
+            }
+            let now_frees = self.frees();
+            if step != Step::Nothing || now_frees != frees {
+                quiet_since = ended.0;
+                frees = now_frees;
+                hidden = false;
+            }
+            if step == Step::Nap {
+                nap = NAP_MIN_NS;
+            }
+            if self.scrubber.sees_a_burst() {
+                // Who looks too late takes the next burst for this one.
+                nap = nap.min(NAP_MAX_NS);
+            }
+            if step != Step::Nothing {
+                self.wakes_pay = true;
+                worked = ended.0;
+            }
+            if step == Step::Worked {
+                self.rest = REST_MIN_NS;
+                nap = NAP_MIN_NS;
+                continue;
+            }
+            if let Step::Paced(wait) = step {
+                self.sleep(AWAKE, Some(wait.min(NAP_LAZY_NS)));
+                continue;
+            }
+            if ended.0 - quiet_since >= HIDE_NS && !hidden && self.mood == Mood::Normal {
+                self.zone.hide_from_dumps();
+                hidden = true;
+            }
+            if ended.0 - quiet_since >= PARK_NS {
+                self.park();
+                nap = NAP_MIN_NS;
+            } else {
+                // A long nap must not make scrubd late for a program that begins again.
+                let state = match nap {
+                    _ if !self.wakes_pay || nap < DOZE_NS => AWAKE,
+                    _ if nap <= NAP_MAX_NS => DOZING,
+                    _ => PARKED,
+                };
+                nap = match self.sleep(state, Some(nap)) {
+                    Waited::TimedOut => {
+                        let lazy = ((ended.0 - worked) / LATE_SHARE).min(NAP_LAZY_NS);
+                        (nap * 2).min(lazy.max(NAP_MAX_NS))
+                    }
+                    Waited::Woken | Waited::Changed => {
+                        self.wakes_pay = false;
+                        NAP_MIN_NS
+                    }
+                };
+            }
+        }
+    }
+
+    /// Sleeps until a free wakes it, or for a while if there is memory to watch.
+    fn park(&mut self) {
+        self.leave();
+        self.zone.daemon.word.store(PARKED, SeqCst);
+        // A free that saw the old word left its block before we look here; one that sees
+        // the new word changes it, and then there is no sleep.
+        let watch = self.zone.holds_idle_memory().then_some(WATCH_NS.min(self.scrubber.watch_ns()));
+        self.wait(PARKED, watch);
+    }
+
+    fn sleep(&mut self, state: u32, ns: Option<u64>) -> Waited {
+        self.zone.daemon.word.store(state, SeqCst);
+        self.wait(state, ns)
+    }
+
+    fn wait(&mut self, state: u32, ns: Option<u64>) -> Waited {
+        let began = self.zone.clock.now_ns();
+        let waited = thread::futex_wait(&self.zone.daemon.word, state, ns);
+        self.zone.daemon.word.store(AWAKE, SeqCst);
+        self.zone.daemon.counters.bump(Counter::DaemonWakeups);
+        let slept = self.zone.clock.now_ns() - began;
+        self.late = ns.is_some_and(|ns| slept > ns + LATE_NS);
+        waited
+    }
+
+    fn step(&mut self, now: u64) -> Step {
+        let verdict = self.pressure.as_mut().map(|p| p.sample(now));
+        let mood = match verdict {
+            Some(v) if v.memory == Memory::Tight => Mood::Pressed,
+            _ if !self.idle_class || self.deference.holds(now) => Mood::Resting,
+            Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
+            _ if self.late => Mood::Unsure,
+            _ => Mood::Normal,
+        };
+        // Not before there is anything to clear: most programs never ask for zero.
+        if mood == Mood::Normal
+            && self.scrubber.is_wanted()
+            && let Some((topology, choice)) = self.unmeasured.take()
+        {
+            let config = &self.zone.config;
+            measure(self.zone, config, &topology, choice, &mut self.scrubber.host);
+        }
+        self.mood = mood;
+        self.scrubber.step(self.zone, mood)
+    }
+
+    fn overloaded(&self, load: Option<f32>) -> bool {
+        matches!((load, self.zone.tuning.scrub_load()), (Some(load), Some(most)) if load > most)
+    }
+
+    fn frees(&self) -> u64 {
+        let frees = |cpu: &Cpu| cpu.counters.get(Counter::Frees) + cpu.grip.frees();
+        self.zone.cpus.iter().map(frees).sum()
+    }
+
+    fn account(&mut self, cpu_ns: u64) {
+        self.zone.daemon.counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
+        self.counted = cpu_ns;
+    }
+}

@@ -1,0 +1,202 @@
+//! Reservations, quotas, pressure, limits; and what a report shows to whom.
+
+use super::*;
+
+#[test]
+fn a_reservation_is_kept_for_its_client_until_its_time_is_over() {
+    let mut rig = Rig::new(|_| {});
+    rig.stock(4, Fake::default());
+    let (mine, other) = (rig.client(7, 1000), rig.client(8, 1000));
+    let reserve = Request::Reserve { want: want(4), hold_ms: 10 };
+    let Answer::Reserved { ticket, hold_ms: 10, .. } = rig.answer(mine, reserve) else { panic!() };
+    assert_eq!(reason(rig.lease(other, 4, 0)), Reason::Empty);
+    assert_eq!(reason(rig.ask(other, Request::Redeem { ticket })), Reason::Ticket);
+    assert!(rig.ask(mine, Request::Redeem { ticket }).unwrap().inode.is_some());
+
+    rig.stock(4, Fake::default());
+    let Answer::Reserved { ticket, .. } = rig.answer(mine, reserve) else { panic!() };
+    assert_eq!(rig.broker.deadline(), Some(rig.now + 10_000_000));
+    rig.now += 10_000_000;
+    assert!(rig.broker.serve(rig.now).is_empty());
+    assert_eq!(reason(rig.ask(mine, Request::Redeem { ticket })), Reason::Ticket);
+    assert!(rig.lease(other, 4, 0).unwrap().inode.is_some());
+}
+
+#[test]
+fn a_quota_counts_what_living_processes_hold_and_what_is_reserved() {
+    let tenant = Tenant { quota: Some(10 * MIB), ..Tenant::only(1000) };
+    let mut rig = Rig::new(|settings| settings.tenants = vec![tenant]);
+    (0..4).for_each(|_| rig.stock(4, Fake::default()));
+    let (a, b) = (rig.client(7, 1000), rig.client(8, 1000));
+    assert!(rig.lease(a, 4, 0).unwrap().inode.is_some());
+    let reserve = Request::Reserve { want: want(4), hold_ms: 10_000 };
+    let Answer::Reserved { ticket, .. } = rig.answer(b, reserve) else { panic!() };
+    assert_eq!(reason(rig.lease(a, 4, 1000)), Reason::Quota);
+    assert_eq!(rig.answer(b, Request::Cancel { ticket }), Answer::Done);
+    assert!(rig.lease(b, 4, 0).unwrap().inode.is_some());
+    assert_eq!(reason(rig.lease(a, 4, 0)), Reason::Quota);
+    assert!(rig.lease(a, 2, 0).is_some());
+    rig.broker.exited(7);
+    assert!(rig.lease(a, 6, 60_000).is_none());
+    assert_eq!(reason(rig.lease(b, 4, 60_000)), Reason::Quota, "what is waited for counts");
+    rig.broker.disconnect(a);
+    assert!(rig.lease(b, 4, 0).unwrap().inode.is_some());
+}
+
+#[test]
+fn the_last_of_the_stock_is_for_the_hurried() {
+    let fast =
+        Tenant { name: "fast".into(), uids: vec![2], rank: Rank::Critical, ..Tenant::only(0) };
+    let slow = Tenant { name: "slow".into(), uids: vec![1], ..Tenant::only(0) };
+    let mut rig = Rig::new(|settings| {
+        settings.tenants = vec![fast, slow];
+        settings.reserve = 4 * MIB;
+    });
+    rig.stock(4, Fake::default());
+    let (slow, fast) = (rig.client(1, 1), rig.client(2, 2));
+    assert_eq!(reason(rig.lease(slow, 4, 0)), Reason::Empty);
+    let available = |answer| match answer {
+        Answer::Available { ready, .. } => ready,
+        other => panic!("{other:?}"),
+    };
+    let ask = Request::Available { page: Page::Huge, node: None };
+    assert_eq!(available(rig.answer(slow, ask)), 0);
+    assert_eq!(available(rig.answer(fast, ask)), 4 * MIB);
+    assert!(rig.lease(fast, 4, 0).unwrap().inode.is_some());
+}
+
+#[test]
+fn under_pressure_the_oldest_goes_first_and_nothing_is_made_for_a_while() {
+    let mut rig =
+        Rig::new(|s| s.stock = vec![Stocked { want: want(4), tenant: None, keep: 8, most: 8 }]);
+    for at in 0..4 {
+        rig.now = at;
+        rig.stock(4, Fake::default());
+    }
+    let jobs = rig.plan(Memory::Fine).jobs;
+    assert_eq!(jobs.len(), 1);
+    let plan = rig.plan(Memory::Tight);
+    assert_eq!(plan.cancel, [jobs[0].serial]);
+    let ages: Vec<u64> = rig.broker.stock.iter().map(|blank| blank.made_ns).collect();
+    assert_eq!(ages, [1, 2, 3]);
+    assert_eq!(rig.broker.counters.pressure_bytes, 4 * MIB);
+    let stopped = Done { serial: jobs[0].serial, outcome: Outcome::Stopped };
+    rig.broker.done(rig.now, stopped, None);
+    assert!(rig.plan(Memory::Fine).jobs.is_empty());
+    rig.now += 10 * S;
+    assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
+}
+
+#[test]
+fn stock_keeps_to_its_limit_and_surplus_goes_after_a_minute() {
+    let keep = |keep| vec![Stocked { want: want(4), tenant: None, keep, most: u64::MAX }];
+    let mut rig = Rig::new(|s| {
+        s.stock = keep(8);
+        s.limit = Some(9 * MIB);
+    });
+    for _ in 0..2 {
+        let jobs = rig.plan(Memory::Fine).jobs;
+        rig.made(&jobs[0]);
+    }
+    assert!(rig.plan(Memory::Fine).jobs.is_empty());
+    let mut settings = rig.broker.settings().clone();
+    settings.stock = keep(1);
+    rig.broker.reload(settings, 1000);
+    rig.plan(Memory::Fine);
+    assert_eq!(rig.broker.stock.iter().count(), 2);
+    rig.now += 61 * S;
+    rig.plan(Memory::Fine);
+    assert_eq!(rig.broker.stock.iter().count(), 1);
+    assert_eq!(rig.broker.counters.waste_bytes, 4 * MIB);
+}
+
+#[test]
+fn what_was_made_for_somebody_who_is_gone_does_not_stay_above_the_limit() {
+    let mut rig = Rig::new(|s| s.limit = Some(9 * MIB));
+    for (mib, kept) in [(8, 1), (16, 0)] {
+        let client = rig.client(7, 1000);
+        assert!(rig.lease(client, mib, 60_000).is_none());
+        let job = rig.plan(Memory::Fine).jobs[0];
+        rig.broker.disconnect(client);
+        rig.made(&job);
+        rig.plan(Memory::Fine);
+        assert_eq!(rig.broker.stock.iter().count(), kept, "{mib} MiB");
+    }
+    assert_eq!(rig.broker.counters.waste_bytes, 24 * MIB);
+}
+
+#[test]
+fn a_pool_that_is_too_small_says_how_to_make_it_larger() {
+    let dir = "sys/kernel/mm/hugepages/hugepages-2048kB";
+    let (total, free) = (format!("{dir}/nr_hugepages"), format!("{dir}/free_hugepages"));
+    let mut rig = Rig::on(&[(&total, "4"), (&free, "1")], |_| {});
+    let client = rig.client(7, 1000);
+    let Answer::No(Reason::Host, text) = rig.lease(client, 4, 9).unwrap().answer else { panic!() };
+    assert!(text.starts_with("4M asked, 2M free"), "{text}");
+    // One page is lacking, and the kernel gives every second one to the other node.
+    let all = "echo 6 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    assert!(text.ends_with(all), "{text}");
+    let on = Want { node: Some(1), ..want(4) };
+    let request = Request::Lease { want: on, wait_ms: 9 };
+    let Answer::No(Reason::Host, text) = rig.ask(client, request).unwrap().answer else { panic!() };
+    let one = "echo 5 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages";
+    assert!(text.ends_with(one), "{text}");
+    assert!(rig.lease(client, 2, 9).is_none());
+    assert_eq!(rig.plan(Memory::Fine).jobs[0].kind.backing, Backing::Hugetlb);
+}
+
+#[test]
+fn what_cannot_be_made_is_said_to_who_waits_and_a_dead_filler_too() {
+    let mut rig = Rig::new(|_| {});
+    let client = rig.client(7, 1000);
+    for death in [false, true] {
+        assert!(rig.lease(client, 8, 60_000).is_none());
+        let job = rig.plan(Memory::Fine).jobs[0];
+        if death {
+            rig.broker.died(rig.now, job.kind.node, job.pace, job.kind.payer);
+        } else {
+            let done = Done { serial: job.serial, outcome: Outcome::Exhausted };
+            rig.broker.done(rig.now, done, None);
+        }
+        let mut outs = rig.broker.serve(rig.now);
+        assert_eq!(outs.len(), 1);
+        assert_eq!(reason(outs.pop()), Reason::Kernel);
+    }
+    assert_eq!(rig.broker.counters.filler_deaths, 1);
+}
+
+#[test]
+fn connections_are_bounded_in_all_and_by_user() {
+    let everybody = Tenant { uids: vec![], ..Tenant::only(0) };
+    let mut rig = Rig::new(|s| {
+        (s.connections, s.connections_per_user) = (3, 2);
+        s.tenants = vec![everybody];
+    });
+    let connect = |rig: &mut Rig, uid| rig.broker.connect(peer(1, uid));
+    let first = connect(&mut rig, 1).unwrap();
+    connect(&mut rig, 1).unwrap();
+    assert!(matches!(connect(&mut rig, 1), Err(Answer::No(Reason::Busy, _))));
+    connect(&mut rig, 2).unwrap();
+    assert!(connect(&mut rig, 2).is_err());
+    rig.broker.disconnect(first);
+    connect(&mut rig, 2).unwrap();
+    assert_eq!(rig.broker.counters.turned_away, 2);
+}
+
+#[test]
+fn a_user_sees_his_own_leases_and_root_all() {
+    let everybody = Tenant { uids: vec![], gids: vec![], ..Tenant::only(0) };
+    let mut rig = Rig::new(|s| s.tenants = vec![everybody]);
+    (0..2).for_each(|_| rig.stock(4, Fake::default()));
+    for (pid, uid) in [(7, 4001), (8, 4002)] {
+        let client = rig.client(pid, uid);
+        assert!(rig.lease(client, 4, 0).unwrap().inode.is_some());
+    }
+    for (uid, seen) in [(4001, vec![7]), (4003, vec![]), (0, vec![7, 8])] {
+        let client = rig.client(9, uid);
+        let out = rig.ask(client, Request::Report(Report::Stock)).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&out.text.unwrap()).unwrap();
+        let pids = report["leased"].as_array().unwrap().iter().map(|l| l["pid"].as_i64().unwrap());
+        assert_eq!(pids.collect::<Vec<_>>(), seen, "uid {uid}");
+    }
+}
