@@ -44,8 +44,7 @@ pub unsafe trait Backing: Send + Sync {
     /// As for [`release`](Backing::release).
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno>;
 
-    /// Bytes at the beginning that are faulted in small pages, whole huge blocks, 64 at
-    /// most.
+    /// Bytes at the beginning that are faulted in small pages, whole huge blocks.
     fn small(&self) -> usize {
         0
     }
@@ -83,10 +82,10 @@ pub enum Hide {
     FromChildrenAndDumps,
 }
 
-/// Bytes at the beginning of a range that are faulted in small pages at first (64 MiB): a
-/// program that uses little memory, and that not wholly, must not become twice as large.
-/// The lowest addresses are used first. Measured: `xz` 45 MiB in huge pages, 27 in small.
-const SMALL: usize = 64 << 20;
+/// Bytes at the beginning of a range that are faulted in small pages until the zone knows better
+/// (16 GiB). Each of their huge blocks may become a mapping of its own, and those that a process
+/// may have are 65,530: an eighth of them. The lowest addresses are used first.
+const SMALL: usize = 16 << 30;
 
 /// A reserved range of private anonymous memory, in huge pages where the kernel allows.
 #[derive(Debug)]
