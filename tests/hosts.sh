@@ -8,7 +8,7 @@ dir=$(mktemp -d)
 chmod 755 "$dir"
 # Where another user may run them.
 mkdir "$dir/bin"
-cp "$bin/prezero" "$bin/prezerod" "$dir/bin"
+cp "$bin/prezero" "$bin/prezerod" "$bin/libprezero.so" "$dir/bin"
 bin=$dir/bin
 export PREZERO_SOCKET="$dir/socket"
 broker=
@@ -127,12 +127,25 @@ if [ -e "$thp/shmem_enabled" ] && ! grep -q '\[deny\]' "$thp/shmem_enabled"; the
     $claim 4M -- true || fail "no lease with THP $(cat "$thp/enabled"), shmem $(cat "$thp/shmem_enabled")"
     stop
     # Memory that may not be executed, whoever makes it; sysctl of a PID namespace.
+    cat >"$dir/panel.py" <<'PYTHON'
+import os, subprocess, sys, time
+# What is freed lets scrubd start, and that makes the panel, when it has a CPU.
+for _ in range(3000):
+    del [bytearray(8 << 20) for _ in range(4)][:]
+    if subprocess.run([sys.argv[1], "ctl", str(os.getpid()), "get"], capture_output=True).returncode == 0:
+        sys.exit(0)
+    time.sleep(0.1)
+sys.exit("no panel within five minutes")
+PYTHON
     if unshare --pid --fork --mount-proc sh -c 'echo 2 >/proc/sys/vm/memfd_noexec' 2>/dev/null; then
+        # The last broker's log says that it serves.
+        rm -f "$dir/log"
         unshare --pid --fork --mount-proc sh -c 'echo 2 >/proc/sys/vm/memfd_noexec
             "$1/prezerod" --socket "$PREZERO_SOCKET" 2>"$2/log" &
-            until grep -q "serving on" "$2/log"; do sleep 0.05; done
-            "$1/prezero" claim 4M -- cmp -n 4194304 "{lease}" /dev/zero && "$1/prezero" stock >/dev/null' \
-            sh "$bin" "$dir" || fail "no lease with vm.memfd_noexec=2"
+            until grep -qs "serving on" "$2/log"; do sleep 0.05; done
+            "$1/prezero" claim 4M -- cmp -n 4194304 "{lease}" /dev/zero && "$1/prezero" stock >/dev/null &&
+            "$1/prezero" run --stats off -- python3 "$2/panel.py" "$1/prezero"' \
+            sh "$bin" "$dir" || fail "no lease or no panel with vm.memfd_noexec=2"
         echo "hosts: vm.memfd_noexec=2: good"
         rm -f "$dir/socket"
         # A broker that cannot name its client, of a PID namespace above its own.

@@ -10,6 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
+use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Missing};
 use prezero::Size;
@@ -29,17 +30,22 @@ const PLACE: &str = "{lease}";
 /// The command line of `prezero claim`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "In PROGRAM's arguments {lease} becomes the path of the memory; PREZERO_LEASE_FD \
-    is its descriptor, PREZERO_LEASE_BYTES its size.\n\
-    Examples:\n\
+    after_help = "{lease} in ARGS becomes the path of the memory; more is in prezero-claim(1).\n\
+    Example: prezero claim 1G -- memcached -m 1024 -e {lease}\n\
+    Exit status: the program's; 125 no lease, 126 not run, 127 no such PROGRAM.",
+    after_long_help = "In PROGRAM's arguments {lease} becomes the path of the memory; PREZERO_LEASE_FD \
+    is its descriptor, PREZERO_LEASE_BYTES its size.\n\n\
+    Examples:\n\n\
     QEMU: prezero claim 4G -- qemu-system-x86_64 -m 4G \
-    -object memory-backend-file,id=m,size=4G,mem-path={lease},share=on -machine memory-backend=m ...\n\
-    memcached: prezero claim 1G -- memcached -m 1024 -e {lease}\n\
-    JVM: prezero claim 4G --preload -- java -Xms4g -Xmx4g -XX:AllocateHeapAt=/tmp ...\n\
-    PostgreSQL: prezero claim 1200M --preload -- postgres -D DIR -c shared_buffers=1GB\n\
+    -object memory-backend-file,id=m,size=4G,mem-path={lease},share=on -machine memory-backend=m ...\n\n\
+    memcached: prezero claim 1G -- memcached -m 1024 -e {lease}\n\n\
+    JVM: prezero claim 4G --preload -- java -Xms4g -Xmx4g -XX:AllocateHeapAt=/tmp ...\n\n\
+    PostgreSQL: prezero claim 1200M --preload -- postgres -D DIR -c shared_buffers=1GB\n\n\
     Exit status: the program's own; 125 no lease, 126 PROGRAM cannot run, 127 no such PROGRAM."
 )]
 pub struct Claim {
+    #[command(flatten)]
+    _help: OneScreen,
     /// How much, a multiple of the page size: 512M, 4G
     #[arg(value_name = "SIZE")]
     size: Size,
@@ -49,21 +55,31 @@ pub struct Claim {
     /// NUMA node [any]
     #[arg(long, value_name = "N")]
     node: Option<u16>,
-    /// How long to wait if it is not ready: seconds, or with a unit: 500ms, 30s, 2m
+    /// Longest wait: 30, 500ms, 2m
+    ///
+    /// How long to wait if it is not ready: seconds, or with a unit.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     wait: Wait,
-    /// Socket of prezerod [the user's own, or /run/prezero/prezerod.sock]
+    /// Socket of prezerod
+    ///
+    /// By default the user's own, or else /run/prezero/prezerod.sock.
     #[arg(long, value_name = "PATH", env = "PREZERO_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
-    /// Make FILE a path of the memory too, for programs with a path of their own; {lease} is FILE
-    /// then. It is a link that leads nowhere once the program has ended
+    /// A path of the memory too; {lease} is FILE then
+    ///
+    /// For programs with a path of their own. It is a link that leads nowhere once the program
+    /// has ended.
     #[arg(long, value_name = "FILE")]
     path: Option<PathBuf>,
+    /// For a JVM or `PostgreSQL`, which take no path
+    ///
     /// For programs that take no path, a JVM with `-XX:AllocateHeapAt=DIR` or `PostgreSQL`: preload
-    /// a library that answers their request for shared memory with the lease
+    /// a library that answers their request for shared memory with the lease.
     #[arg(long)]
     preload: bool,
-    /// The program and its arguments; without one the lease is described and given back
+    /// The program; without one the lease is described
+    ///
+    /// The program and its arguments; without one the lease is described and given back.
     #[arg(trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
     command: Vec<OsString>,
 }

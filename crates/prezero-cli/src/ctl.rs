@@ -16,12 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The command line of `prezero ctl`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
-    prezero ctl 4711 set scrub-rate 500M    # no more than that a second from now on\n  \
-    prezero ctl 4711 set scrub-cache 64K    # clear past the cache; 1T: through it; auto\n  \
-    prezero ctl 4711 set scrub-start never  # no scrubbing until it is a number again\n  \
-    prezero ctl 4711 get                    # every knob\n  \
-    prezero ctl 4711 stats                  # every counter and gauge\n\
-    Knobs have the names of prezero run's options; scrub_start is scrub-start as well.")]
+    prezero ctl 4711 set scrub-rate 500M   no more than that a second from now on\n  \
+    prezero ctl 4711 set scrub-start never no scrubbing until it is a number again\n  \
+    prezero ctl 4711 get                   every knob\n  \
+    prezero ctl 4711 stats                 every counter and gauge\n\
+    Knobs have the names of prezero run's options; scrub_start is scrub-start too.")]
 pub struct Ctl {
     /// The process; prezero top lists them
     #[arg(value_name = "PID")]

@@ -14,6 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use prezero::{Config, ConfigError, KNOBS, Knob, Origin};
 
+use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Fit, Missing};
 
@@ -41,15 +42,27 @@ fn sanitizer_options(given: Option<OsString>) -> OsString {
 
 /// The command line of `prezero run`.
 #[derive(Args)]
-#[command(after_help = "Example: prezero run --scrub-rate 2G -- python3 script.py\n\
-    Each option is a variable too: --scrub-rate is PREZERO_SCRUB_RATE. \
-    PREZERO_LIB names the library when it is not beside the command. \
-    Exit status: the program's own; 125 prezero failed, 126 PROGRAM cannot run, 127 no such PROGRAM.")]
+#[command(
+    after_help = "Example: prezero run --scrub-rate 2G -- python3 script.py\n\
+    Each is a variable too: PREZERO_SCRUB_RATE. PREZERO_LIB names the library.\n\
+    Exit status: the program's; 125 of prezero, 126 not run, 127 no such PROGRAM.",
+    after_long_help = "Each option is a variable too: --scrub-rate is PREZERO_SCRUB_RATE. \
+    PREZERO_LIB names the library when it is not beside the command.\n\n\
+    Exit status: the program's own; 125 prezero failed, 126 PROGRAM cannot run, 127 no such \
+    PROGRAM.\n\nExample: prezero run --scrub-rate 2G -- python3 script.py"
+)]
 pub struct Run {
+    #[command(flatten)]
+    _help: OneScreen,
     #[command(flatten)]
     knobs: GivenKnobs,
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGS"])]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_names = ["PROGRAM", "ARGS"],
+        hide_short_help = true
+    )]
     command: Vec<OsString>,
 }
 
@@ -66,6 +79,7 @@ impl Args for GivenKnobs {
                 .value_name(knob.value)
                 .allow_negative_numbers(true)
                 .help(knob.help)
+                .long_help(knob.detail)
         }))
     }
 

@@ -235,12 +235,13 @@ impl Hand {
     }
 }
 
-/// A row of hands, some in what each CPU has of its own, a `C`, and what decides whether they take anything.
+/// A row of hands, some in what each CPU has of its own, a `C`, and what decides whether they
+/// take anything.
 ///
 /// # Safety
-/// Bytes from the beginning of a value lie, at `CPUS` a `Meta<C>`, at `SHUT` and at `GATE`
-/// an `AtomicU32`. Bytes from the beginning of a `C` lie, at `HANDS` a `[Hand; COUNT]`, at `PUTS` a `[AtomicU64; COUNT]`, and at `LAST` an
-/// `AtomicU64` that nobody else writes to.
+/// These lie so many bytes from the beginning of a value: at `CPUS` a `Meta<C>`, at `SHUT` and
+/// at `GATE` an `AtomicU32`. And from the beginning of a `C`: at `HANDS` a `[Hand; COUNT]`, at
+/// `PUTS` a `[AtomicU64; COUNT]`, and at `LAST` an `AtomicU64` that nobody else writes to.
 pub unsafe trait Row<C: Plain>: Sync {
     /// Where what all CPUs have is known.
     const CPUS: usize;

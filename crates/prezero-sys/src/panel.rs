@@ -20,10 +20,12 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{
     CWD, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals,
-    fcntl_get_seals, flock, fstat, ftruncate, memfd_create, openat,
+    fcntl_get_seals, flock, fstat, ftruncate, openat,
 };
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::shared::memfd;
 
 /// What the inode is called.
 const NAME: &CStr = c"prezero-panel";
@@ -85,7 +87,7 @@ impl Drop for Turn<'_> {
 /// # Errors
 /// What the kernel answers: no memory, no descriptor, no such call.
 pub fn create() -> Result<Words, Errno> {
-    let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = memfd(NAME, MemfdFlags::empty())?;
     fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     ftruncate(&file, LEN as u64)?;
     fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
@@ -197,8 +199,8 @@ mod tests {
         }
     }
 
-    fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
-        let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    fn inode(len: u64, seals: SealFlags) -> OwnedFd {
+        let file = memfd(NAME, MemfdFlags::empty()).unwrap();
         ftruncate(&file, len).unwrap();
         fcntl_add_seals(&file, seals).unwrap();
         file
@@ -220,7 +222,7 @@ mod tests {
             (LEN as u64, SealFlags::GROW | SealFlags::SEAL, io::ErrorKind::InvalidData),
             (4096, all, io::ErrorKind::NotFound),
         ] {
-            let _fake = Fake::new(move || vec![memfd(len, seals)]);
+            let _fake = Fake::new(move || vec![inode(len, seals)]);
             assert_eq!(refusal(), kind, "{len} {seals:?}");
         }
         // A device, a pipe and a file are not opened, whatever stands beside them.

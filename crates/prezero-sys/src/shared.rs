@@ -1,6 +1,6 @@
 //! Memory that several processes may map: what makes it, and what maps it.
 //!
-//! Inodes (`memfd`) come from rustix as they are; here is what needs an address or a number
+//! Inodes (`memfd`) come from rustix; here is what needs an address or a number
 //! that rustix lacks: shared mappings at an alignment, `MADV_COLLAPSE`, memory policy by
 //! node, the peer of a socket: credentials, groups, pidfd. Offsets and lengths are in bytes.
 
@@ -9,8 +9,10 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+use rustix::path::Arg;
 
 use crate::memory::Reservation;
 
@@ -23,6 +25,19 @@ const SO_PEERPIDFD: c_int = 77;
 const MPOL_BIND: c_int = 2;
 /// Nodes that a policy may name.
 const MAX_NODES: usize = 1024;
+
+/// A memfd that can be sealed, and that nobody executes: `vm.memfd_noexec` may insist on that.
+///
+/// # Errors
+/// What `memfd_create` answers.
+pub fn memfd(name: impl Arg + Copy, more: MemfdFlags) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | more;
+    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Linux 6.3 is the first that knows the flag.
+        Err(Errno::INVAL) => memfd_create(name, flags),
+        made => made,
+    }
+}
 
 /// A shared, readable and writable mapping of a file, unmapped on drop.
 ///

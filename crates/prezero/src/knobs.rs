@@ -19,8 +19,10 @@ pub struct Knob {
     pub variable: &'static str,
     /// How its value is written.
     pub value: &'static str,
-    /// What it does, in one line.
+    /// What it does, and its default, in as much of a line as a terminal leaves.
     pub help: &'static str,
+    /// The same for a manual.
+    pub detail: &'static str,
     /// Reads a value, or says how to mend it.
     pub(crate) set: fn(&mut Config, &str, &Machine) -> Result<(), &'static str>,
     pub(crate) show: fn(&Config, &mut fmt::Formatter<'_>) -> fmt::Result,
@@ -32,7 +34,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
         value: "N|never",
-        help: "Order (0-18) of a dirty free block that wakes scrubd [4]",
+        help: "Order of a dirty block that wakes scrubd [4]",
+        detail: "Order, 0 to 18, of a dirty free block that wakes scrubd; never: nothing is scrubbed. Default 4, which is 64 KiB",
         set: |c, v, _| {
             c.scrub_start = if v == "never" { None } else { Some(order(v)?) };
             Ok(())
@@ -46,7 +49,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "scrub-stop",
         variable: "PREZERO_SCRUB_STOP",
         value: "N",
-        help: "Free blocks of this order and above are to be zero [4]",
+        help: "Smallest order that scrubd clears [4]",
+        detail: "Free blocks of this order, 0 to 18, and above are to be zero. Default 4",
         set: |c, v, _| order(v).map(|order| c.scrub_stop = order),
         show: |c, f| c.scrub_stop.fmt(f),
     },
@@ -54,7 +58,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "scrub-load",
         variable: "PREZERO_SCRUB_LOAD",
         value: "X|off",
-        help: "One-minute load average above which scrubd rests [off]",
+        help: "1-minute load above which scrubd rests [off]",
+        detail: "One-minute load average above which scrubd rests. Default off",
         set: |c, v, _| {
             c.scrub_load = if v == "off" { None } else { Some(load(v)?) };
             Ok(())
@@ -68,7 +73,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "scrub-rate",
         variable: "PREZERO_SCRUB_RATE",
         value: "SIZE|off",
-        help: "Most bytes that scrubd clears in a second [off]",
+        help: "Most bytes scrubd clears in a second [off]",
+        detail: "Most bytes that scrubd clears in a second, 2M or more. Default off: as fast as it can",
         set: |c, v, _| {
             c.scrub_rate = if v == "off" { None } else { Some(size(v)?) };
             match c.scrub_rate {
@@ -85,7 +91,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "scrub-cache",
         variable: "PREZERO_SCRUB_CACHE",
         value: "SIZE|auto",
-        help: "Zeroes that may lie in the shared cache [auto: a quarter]",
+        help: "Zeroes in the shared cache [auto: a quarter]",
+        detail: "Zeroes that may lie in the shared cache; more are cleared past it. Default auto: a quarter of it",
         set: |c, v, _| {
             c.scrub_cache = if v == "auto" { None } else { Some(size(v)?) };
             Ok(())
@@ -99,7 +106,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "stock",
         variable: "PREZERO_STOCK",
         value: "SIZE|off",
-        help: "Most memory made zero ahead of requests [off: by demand]",
+        help: "Most bytes ready ahead of requests [off]",
+        detail: "Most memory that scrubd makes zero ahead of requests. Default off: as demand has it",
         set: |c, v, _| {
             c.stock = if v == "off" { None } else { Some(size(v)?) };
             Ok(())
@@ -113,7 +121,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "engine",
         variable: "PREZERO_ENGINE",
         value: "NAME",
-        help: "Clear engine, one of `prezero engines` [auto: measured]",
+        help: "See `prezero engines` [auto: by measurement]",
+        detail: "How memory is cleared, one of those that `prezero engines` lists. Default auto: measured where it matters",
         set: |c, v, machine| {
             c.engine = if v == "auto" {
                 EngineChoice::Auto
@@ -134,7 +143,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "limit",
         variable: "PREZERO_LIMIT",
         value: "SIZE",
-        help: "Most memory the zone may hold, 2M or more [physical memory]",
+        help: "Most memory of the zone [all of the machine]",
+        detail: "Most memory the zone may hold, 2M or more. Default: as much as the machine has",
         set: |c, v, _| {
             let bytes = size(v)?;
             c.limit = bytes - bytes % HUGE;
@@ -150,7 +160,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "threshold",
         variable: "PREZERO_THRESHOLD",
         value: "SIZE",
-        help: "Smallest request that it serves, 64K or more [64K]",
+        help: "Smallest request that it serves [64K]",
+        detail: "Smallest request that it serves, 64K or more; smaller ones are the C library's. Default 64K",
         set: |c, v, _| {
             c.threshold = size(v)?;
             match c.threshold {
@@ -164,8 +175,9 @@ pub static KNOBS: [Knob; 13] = [
     Knob {
         name: "verify",
         variable: "PREZERO_VERIFY",
-        value: "off|sample|full",
-        help: "Zero memory that is read before it is handed out [sample]",
+        value: "HOW",
+        help: "off, sample or full: read zeroes [sample]",
+        detail: "Zero memory that is read before it is handed out: off; sample, random pages; full, all of it. Default sample",
         set: |c, v, _| {
             c.verify = match v {
                 "off" => Verify::Off,
@@ -187,7 +199,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "decay",
         variable: "PREZERO_DECAY",
         value: "SECONDS",
-        help: "How long idle memory stays before the kernel gets it [10]",
+        help: "Until idle memory goes to the kernel [10]",
+        detail: "How long idle memory stays before the kernel gets it, s. Default 10",
         set: |c, v, _| seconds(v).map(|decay| c.decay = decay),
         show: |c, f| {
             write!(f, "{}", c.decay.as_secs())?;
@@ -201,7 +214,8 @@ pub static KNOBS: [Knob; 13] = [
         name: "zero-on-free",
         variable: "PREZERO_ZERO_ON_FREE",
         value: "on|off",
-        help: "Whether blocks are cleared before free returns [off]",
+        help: "Clear a block before free returns [off]",
+        detail: "on: blocks are cleared before free returns. Default off",
         set: |c, v, _| {
             c.on_free = match v {
                 "on" => OnFree::Clear,
@@ -220,8 +234,9 @@ pub static KNOBS: [Knob; 13] = [
     Knob {
         name: "stats",
         variable: "PREZERO_STATS",
-        value: "FILE|-|summary|off",
-        help: "Where statistics go at exit; -: all on stderr; summary: a line; %p in FILE: pid [summary]",
+        value: "WHERE",
+        help: "FILE, - (stderr), summary or off [summary]",
+        detail: "Where statistics go at exit: a FILE, in whose name %p becomes the pid; - for all of them on standard error; summary for a line there; off. Default summary",
         set: |c, v, _| {
             c.stats = match v {
                 "summary" => StatsSink::Summary,

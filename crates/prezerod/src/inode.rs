@@ -14,10 +14,10 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use prezero_sys::shared::SharedMap;
+use prezero_sys::shared::{SharedMap, memfd};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals,
-    fcntl_get_seals, fstat, ftruncate, memfd_create, openat,
+    fcntl_get_seals, fstat, ftruncate, openat,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::{
@@ -162,19 +162,6 @@ impl Making {
     }
 }
 
-/// A memfd that can be sealed, and that nobody executes: `vm.memfd_noexec` may insist on that.
-///
-/// # Errors
-/// What `memfd_create` answers.
-pub fn memfd(name: &str, more: MemfdFlags) -> Result<OwnedFd, Errno> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | more;
-    match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        // Linux 6.3 is the first that knows the flag.
-        Err(Errno::INVAL) => memfd_create(name, flags),
-        made => made,
-    }
-}
-
 /// A file without a name on a tmpfs of its own, which is mounted nowhere and has room for it
 /// alone. Both go with its last user.
 fn tmpfs_file(bytes: u64) -> Result<OwnedFd, Errno> {
@@ -269,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_inode_with_a_hole_is_not_fresh() {
-        let file = memfd_create("hole", MemfdFlags::ALLOW_SEALING).unwrap();
+        let file = memfd("hole", MemfdFlags::empty()).unwrap();
         ftruncate(&file, 2 * MIB).unwrap();
         assert!(!is_fresh(file.as_fd(), 2 * MIB, Backing::Thp));
     }

@@ -48,29 +48,29 @@ use anyhow::Result;
 pub enum Bench {
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),
-    /// What neighbours feel of a program under prezero: speed, cache latency, wake-ups (10 min).
+    /// What neighbours feel: speed, cache latency, wake-ups (10 min).
     Disturb(disturb::Disturb),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
     Fill(fill::Fill),
-    /// Allocate zeroed, touch, free: sizes by lines touched, idle, back to back and busy.
+    /// Allocate zeroed, touch, free: idle, back to back and busy.
     Grid(grid::Grid),
-    /// Memory leased from prezerod against a client's own hugetlb pages and THP.
+    /// Memory leased from prezerod against one's own hugetlb and THP.
     Lease(lease::Lease),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
     Numpy(numpy::Numpy),
-    /// malloc and free of one block, from several threads and from one to another.
+    /// malloc and free of one block, by threads and between them.
     Pair(pair::Pair),
     /// Programs that nobody here wrote: wall time, CPU time, peak size.
     Real(real::Real),
-    /// One page of HTML with plots: from files of other benchmarks, or measured for it.
+    /// One page of HTML with plots: from files, or measured for it.
     Report(report::Report),
-    /// The experiments of the four posts that prezero comes from, beside their own figures.
+    /// The experiments of the four posts, beside their own figures.
     Seeds(seeds::Seeds),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(scrub::Scrub),
     /// Programs that start with leased memory, against each one's own way.
     Start(start::Start),
-    /// Patterns of demand: what is scrubbed in vain, what it costs, what it gains.
+    /// Patterns of demand: what is scrubbed in vain, cost and gain.
     Waste(waste::Waste),
 }
 

@@ -12,7 +12,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::{AT_ONCE, Connection, Server};
 use crate::broker::{ClientId, Out};
 use crate::filler::send_packet;
-use crate::inode;
 use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
 use crate::tenant::Peer;
 
@@ -146,7 +145,7 @@ fn farewell(socket: OwnedFd) {
 
 /// A file with this text that nobody can change.
 fn file_of(text: &str) -> Option<OwnedFd> {
-    let file = inode::memfd("prezero-report", MemfdFlags::empty()).ok()?;
+    let file = shared::memfd("prezero-report", MemfdFlags::empty()).ok()?;
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         match rustix::io::write(&file, rest) {
