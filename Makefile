@@ -42,7 +42,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	tests/docs.sh target/release
 	tests/deb.sh
 
-test-long: build $(PYTHON) ## other people's programs and tests in full, an hour of fuzzing, soak, AddressSanitizer (hours)
+test-long: build $(PYTHON) ## other people's programs and tests in full, an hour of fuzzing, soak, sanitizers (hours)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
 	tests/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
 	tests/fuzz.py --prezero $(BIN) --seconds 3600

@@ -53,6 +53,17 @@ void raw_gone(void *at, size_t len)
 	syscall(SYS_munmap, at, len);
 }
 
+/* Of a block with a mapping of its own glibc's two words before it say so. Before a block of the
+ * zone lies another one, perhaps closed: so the kernel is asked to read them. */
+static bool mapped_by_glibc(unsigned char *at)
+{
+	size_t words[2] = { 0 };
+	struct iovec ours = { words, sizeof words }, theirs = { at - sizeof words, sizeof words };
+
+	return process_vm_readv(getpid(), &ours, 1, &theirs, 1, 0) == sizeof words &&
+	       (words[1] & 7) == 2 && (words[1] & ~7UL) == malloc_usable_size(at) + sizeof words;
+}
+
 void area_make(struct area *a, void *at, size_t len, bool block, enum mark all)
 {
 	size_t n = pages(len);
@@ -61,9 +72,9 @@ void area_make(struct area *a, void *at, size_t len, bool block, enum mark all)
 	a->shadow = raw(n * PAGE);
 	a->marks = raw(n);
 	memset(a->marks, all, n);
-	/* No block of glibc begins at such an address with whole pages. */
+	/* Of glibc's blocks only those begin at such an address with whole pages. */
 	a->movable = !block || ((uintptr_t)at % (64 * KIB) == 0 && len >= 64 * KIB &&
-				malloc_usable_size(at) % PAGE == 0);
+				malloc_usable_size(at) % PAGE == 0 && !mapped_by_glibc(at));
 }
 
 void area_gone(struct area *a)

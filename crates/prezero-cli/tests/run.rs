@@ -205,3 +205,27 @@ fn help_says_each_knob_with_its_variable() {
     }
     assert!(help.contains("--scrub-rate is PREZERO_SCRUB_RATE"), "{help}");
 }
+
+#[test]
+fn a_program_that_changes_its_rights_runs_as_it_is_and_one_line_says_so() {
+    let program = compile(
+        "changes-rights",
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+         int main(void) { printf(\"%d %s\\n\", geteuid(), dlsym(RTLD_DEFAULT, \"prezero_stand_in\") ? \
+         \"with\" : \"without\"); return 0; }\n",
+        &[],
+    );
+    let name = program.to_str().unwrap();
+    assert!(printed(&run(&["--", name]).output().unwrap()).ends_with(" with"), "as it was made");
+    // Only root gives a file to somebody else.
+    let nobody = 65534;
+    if std::os::unix::fs::chown(&program, Some(nobody), None).is_err() {
+        println!("not tried: only root can make a setuid program of somebody else's");
+        return;
+    }
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let output = run(&["--", name]).output().unwrap();
+    assert!(printed(&output).ends_with(" without"), "{output:?}");
+    let line = told(&output);
+    assert!(line.contains("changes its rights when it starts"), "{line}");
+}

@@ -116,11 +116,6 @@ impl Heap {
         self.base
     }
 
-    /// Bytes at the zone's beginning for which it does not ask for huge pages at first.
-    pub fn small(&self) -> usize {
-        self.zone.small()
-    }
-
     /// Bytes in the zone.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -292,6 +287,13 @@ impl Heap {
     pub fn mark_foreign(&self, part: &Range<usize>) {
         if let Some(first) = self.zone.page_of(ptr::without_provenance(part.start)) {
             self.zone.mark_foreign(first, (part.len() / PAGE) as u32);
+        }
+    }
+
+    /// Has the whole huge blocks of a [`part`](Self::part) faulted in as such.
+    pub fn make_huge(&self, part: &Range<usize>) {
+        if let Some(first) = self.zone.page_of(ptr::without_provenance(part.start)) {
+            self.zone.fault_in_whole(first, (part.len() / PAGE) as u32);
         }
     }
 

@@ -9,7 +9,7 @@
 //! - `munmap` and `mremap` leave inaccessible memory where zone pages were, and not a
 //!   hole that the kernel would give to somebody else.
 //! - `MADV_HUGEPAGE` inside the zone leaves no mark, which would make every `NumPy` array
-//!   foreign: the zone asks for huge pages too, and where it did already no call is made.
+//!   foreign: the zone has the huge blocks that lie in the range faulted in whole, once.
 //! - `mlockall` would make the whole reservation resident. Before the zone exists it
 //!   keeps it from existing; later it locks pages as they are touched.
 //!
@@ -161,9 +161,8 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
             | libc::MADV_POPULATE_WRITE
             | libc::MADV_COLLAPSE => {}
             libc::MADV_HUGEPAGE if at.addr() == part.start && at.addr() + len <= part.end => {
-                if part.start >= heap.base() + heap.small() {
-                    return 0;
-                }
+                heap.make_huge(&part);
+                return 0;
             }
             _ => heap.mark_foreign(&part),
         }

@@ -37,3 +37,41 @@ fn limit_of_data_that_suffices_without_the_shim_suffices_with_it() {
         assert_eq!(run(shimmed(&program).arg(limit)), "good\n", "{limit} MiB");
     }
 }
+
+/// A memory cgroup of its own, gone with the value.
+struct Cgroup(std::path::PathBuf);
+
+impl Cgroup {
+    fn with_limit(bytes: usize) -> std::io::Result<Cgroup> {
+        let own = std::fs::read_to_string("/proc/self/cgroup")?;
+        let first = own.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path);
+        let (root, limit) = match first {
+            Some(path) => (format!("/sys/fs/cgroup/memory{path}"), "memory.limit_in_bytes"),
+            None => ("/sys/fs/cgroup".to_string(), "memory.max"),
+        };
+        let group =
+            Cgroup(std::path::Path::new(&root).join(format!("prezero-{}", std::process::id())));
+        std::fs::create_dir(&group.0)?;
+        std::fs::write(group.0.join(limit), bytes.to_string())?;
+        Ok(group)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn what_idles_does_not_end_a_program_at_its_memory_limit() {
+    // 64 MiB idle and 44 in small blocks do not fit into it; either does.
+    let group = match Cgroup::with_limit(88 << 20) {
+        Ok(group) => group,
+        Err(error) => return println!("not tried: no memory cgroup can be made here: {error}"),
+    };
+    let program = compile("crowded.c", &[]);
+    assert_eq!(run(bare(&program).arg(&group.0)), "good\n");
+    let mut idle = shimmed(&program);
+    assert_eq!(run(idle.arg(&group.0).arg("idle").env("PREZERO_DECAY", "1000")), "good\n");
+}

@@ -164,6 +164,19 @@ impl Reservation {
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontNeed) }
     }
 
+    /// Lets the kernel take the pages of the range, should it lack memory, one by one and until
+    /// they are written: each reads as it was, or as zero.
+    ///
+    /// # Safety
+    /// As for [`release`](Self::release).
+    ///
+    /// # Errors
+    /// `INVAL` when part of it is locked in memory.
+    pub unsafe fn offer(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`); the caller owns the content.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxFree) }
+    }
+
     /// Puts a fresh mapping over the range: absent pages, readable and writable, with no
     /// protection, lock, policy or advice left of what was there.
     ///
@@ -432,6 +445,21 @@ mod tests {
         assert!(all[..GRAIN].iter().chain(&all[3 * GRAIN..]).all(|&b| b == 0xff));
         all[GRAIN] = 9;
         assert_eq!(all[GRAIN], 9);
+    }
+
+    #[test]
+    fn what_is_offered_is_zero_or_as_it_was_until_it_is_written() {
+        let range = Reservation::new(4 * MIB, 2 * MIB).unwrap();
+        let bytes = range.at(0, 4 * MIB).cast::<u8>();
+        // SAFETY: the range is ours.
+        unsafe {
+            bytes.write_bytes(7, 2 * MIB);
+            range.offer(0, 4 * MIB).unwrap();
+            bytes.write(1);
+            assert_eq!(bytes.read(), 1);
+            assert!((1..2 * MIB).step_by(64).all(|at| matches!(bytes.add(at).read(), 0 | 7)));
+            assert_eq!(bytes.add(3 * MIB).read(), 0);
+        }
     }
 
     #[test]

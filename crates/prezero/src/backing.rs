@@ -38,14 +38,20 @@ pub unsafe trait Backing: Send + Sync {
     /// The caller owns the pages of the range and needs nothing of what they hold.
     unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno>;
 
+    /// Lets the kernel take pages of a range should it lack memory, until they are written: each
+    /// reads as it was, or as zero.
+    ///
+    /// # Safety
+    /// As for [`release`](Backing::release).
+    unsafe fn offer(&self, _offset: usize, _len: usize) {}
+
     /// Puts fresh memory in place of a range, whatever was done to its mapping.
     ///
     /// # Safety
     /// As for [`release`](Backing::release).
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno>;
 
-    /// Bytes at the beginning that are faulted in small pages, whole huge blocks, 64 at
-    /// most.
+    /// Bytes at the beginning that are faulted in small pages, whole huge blocks.
     fn small(&self) -> usize {
         0
     }
@@ -83,10 +89,10 @@ pub enum Hide {
     FromChildrenAndDumps,
 }
 
-/// Bytes at the beginning of a range that are faulted in small pages at first (64 MiB): a
-/// program that uses little memory, and that not wholly, must not become twice as large.
-/// The lowest addresses are used first. Measured: `xz` 45 MiB in huge pages, 27 in small.
-const SMALL: usize = 64 << 20;
+/// Bytes at the beginning of a range that are faulted in small pages until the zone knows better
+/// (16 GiB). Each of their huge blocks may become a mapping of its own, and those that a process
+/// may have are 65,530: an eighth of them. The lowest addresses are used first.
+const SMALL: usize = 16 << 30;
 
 /// A reserved range of private anonymous memory, in huge pages where the kernel allows.
 #[derive(Debug)]
@@ -133,6 +139,12 @@ unsafe impl Backing for Anonymous {
     unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: the caller owns the range.
         unsafe { self.reservation.release(offset, len) }
+    }
+
+    unsafe fn offer(&self, offset: usize, len: usize) {
+        // A kernel that does not want it leaves it as it is.
+        // SAFETY: the caller owns the range.
+        let _ = unsafe { self.reservation.offer(offset, len) };
     }
 
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
@@ -248,6 +260,12 @@ impl<B: Backing> Memory<B> {
     pub(crate) fn release(&self, first: crate::page::PageId, pages: u32) -> Result<(), Errno> {
         // SAFETY: the caller owns the run and is done with what it holds.
         unsafe { self.backing.release(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// Lets the kernel take a run of free pages that the caller owns: what is zero stays zero.
+    pub(crate) fn offer(&self, first: crate::page::PageId, pages: u32) {
+        // SAFETY: the caller owns the run, and nobody relies on what a dirty page holds.
+        unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Puts fresh memory in place of a run of pages that the caller owns.

@@ -99,6 +99,12 @@ impl Class {
         CLASS_PAGES[self.0 as usize]
     }
 
+    /// Pages of a block of this class that [`round_up`] may have added, at most.
+    pub(crate) fn slack(self) -> u32 {
+        let smaller = self.index().checked_sub(1).map_or(0, |class| CLASS_PAGES[class]);
+        self.pages() - smaller - 1
+    }
+
     /// Slots in use for this class.
     pub(crate) fn slots(self) -> usize {
         (LIST_BYTES / (self.pages() as usize * PAGE)).clamp(1, SLOTS)

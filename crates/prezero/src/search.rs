@@ -185,12 +185,12 @@ impl<B: Backing> Zone<B> {
             }
             if cost <= goal { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        // How it ended does not matter: `best` has what was found.
-        let _ = if pages >= HUGE_PAGES {
+        // How it ends does not matter: `best` has what was found.
+        if pages >= HUGE_PAGES {
             let length = pages.div_ceil(HUGE_PAGES);
             let aligned = (align.pages() / HUGE_PAGES).max(1);
             let step = (length / STEPS).max(1).next_multiple_of(aligned);
-            self.buddy.runs(length).try_for_each(|run| {
+            let _ = self.buddy.runs(length).try_for_each(|run| {
                 let start = run.huge.next_multiple_of(aligned);
                 let end = (run.huge + run.len + 1).saturating_sub(length);
                 let anything = |huge: &u32| {
@@ -201,17 +201,30 @@ impl<B: Backing> Zone<B> {
                     .step_by(step as usize)
                     .filter(anything)
                     .try_for_each(|huge| look(PageId(huge << HUGE_ORDER), None))
-            })
+            });
         } else {
             let order = Order::holding(pages)?.max(align);
-            let orders = || order.and_above().filter(|&from| self.buddy.count(from) > 0);
-            orders().try_for_each(|from| {
-                self.buddy.blocks(from).try_for_each(|block| {
-                    (0..from.pages() / order.pages())
-                        .try_for_each(|n| look(block.plus(n * order.pages()), Some((block, from))))
+            let mut look_in = |block: PageId, length: u32, within| {
+                (0..length / order.pages())
+                    .try_for_each(|n| look(block.plus(n * order.pages()), within))
+            };
+            // What is split first; then the lowest huge block, however long the run it is in:
+            // the end of a zone of odd length is a small block as well.
+            let whole = order.get() <= HUGE_ORDER;
+            let mut split = order
+                .and_above()
+                .filter(|&from| (!whole || from.get() < HUGE_ORDER) && self.buddy.count(from) > 0);
+            let found = split.try_for_each(|from| {
+                let mut blocks = self.buddy.blocks(from);
+                blocks.try_for_each(|block| look_in(block, from.pages(), Some((block, from))))
+            });
+            let mut runs = whole.then(|| self.buddy.runs(1)).into_iter().flatten();
+            found.is_continue().then(|| {
+                runs.try_for_each(|run| {
+                    look_in(PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER, None)
                 })
-            })
-        };
+            });
+        }
         best
     }
 

@@ -5,6 +5,7 @@
 
 use crate::backing::Backing;
 use crate::page::{PAGE, PageId};
+use crate::quicklist::Class;
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
@@ -53,6 +54,14 @@ impl<B: Backing> Zone<B> {
         self.states.each_run(first, pages, PageState::Zero, |run, n| {
             self.states.set(run, n, PageState::Dirty);
         });
+        let absent = self.states.tally(first, pages).absent;
+        if absent > 0 && absent <= Class::of(pages).map_or(0, Class::slack) {
+            // What was added to the request is nobody's to touch. To ask for it at every turn, and
+            // to keep the block from the lists, would cost more than to clear it once.
+            self.states.each_run(first, pages, PageState::Absent, |run, n| {
+                self.states.set(run, n, PageState::Dirty);
+            });
+        }
         self.states.each_run(first, pages, PageState::Absent, |run, n| self.settle_absent(run, n));
         self.states.tally(first, pages)
     }

@@ -115,8 +115,8 @@ pub struct Zone<B> {
     pub(crate) peak: AtomicU32,
     /// Pages handed out absent, since the zone began.
     pub(crate) faulted: AtomicU64,
-    /// The huge blocks in small pages, one bit each (see [`Backing::small`]).
-    pub(crate) in_small: AtomicU64,
+    /// The huge blocks in small pages (see [`Backing::small`]).
+    pub(crate) in_small: Bits,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -156,8 +156,8 @@ impl<B: Backing> Zone<B> {
             EngineChoice::Named(name) => crate::clear::by_name(name),
             EngineChoice::Auto => None,
         };
-        let in_small =
-            u64::MAX.checked_shl((backing.small() / HUGE) as u32).map_or(u64::MAX, |m| !m);
+        let in_small = Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?;
+        in_small.set(0..(backing.small() / HUGE) as u32);
         let zone = Zone {
             memory: Memory::new(backing),
             states: StateMap::new(pages).map_err(ZoneError::Records)?,
@@ -182,7 +182,7 @@ impl<B: Backing> Zone<B> {
             foreign: AtomicU32::new(0),
             peak: AtomicU32::new(0),
             faulted: AtomicU64::new(0),
-            in_small: AtomicU64::new(in_small),
+            in_small,
         };
         zone.buddy.put_run(PageId(0), pages);
         Ok(zone)
@@ -208,11 +208,6 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub fn page_of(&self, ptr: *const u8) -> Option<PageId> {
         self.memory.offset_of(ptr).map(|offset| PageId((offset / PAGE) as u32))
-    }
-
-    /// Bytes at the beginning that are backed by small pages at first.
-    pub fn small(&self) -> usize {
-        self.memory.backing().small()
     }
 
     /// Pages in the zone.

@@ -253,3 +253,19 @@ fn what_lies_on_lists_is_found_before_a_request_is_refused() {
     world.zone.free(block);
     world.assert_sound();
 }
+
+#[test]
+fn what_rounding_added_to_a_request_is_asked_about_once() {
+    for (touched, asked, states) in [(75, 1, (80, 0)), (60, 2, (60, 20))] {
+        let world = World::new(1);
+        for _ in 0..2 {
+            let block = world.plain(80);
+            assert_eq!(block.first().0, 0);
+            world.fill(block.first(), touched, 1);
+            world.zone.free(block);
+        }
+        assert_eq!(world.fake().residencies.made(), asked, "{touched} pages touched of 80");
+        let tally = world.states(PageId(0), 80);
+        assert_eq!((tally.dirty, tally.absent), states);
+    }
+}

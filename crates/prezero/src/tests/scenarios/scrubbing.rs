@@ -154,7 +154,7 @@ fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
 #[test]
 fn a_huge_block_of_small_pages_is_scrubbed_into_one_huge_page_once() {
     let mut world = World::new(4);
-    world.zone.in_small.store(0b11, std::sync::atomic::Ordering::Relaxed);
+    world.zone.in_small.set(0..2);
     for round in 0..3 {
         world.soil(world.zero(3 * HUGE_PAGES));
         world.scrub();
@@ -170,7 +170,7 @@ fn a_huge_block_of_small_pages_is_scrubbed_into_one_huge_page_once() {
 #[test]
 fn a_large_block_is_faulted_in_whole_from_the_start() {
     let world = World::new(32);
-    world.zone.in_small.store(0xffff, std::sync::atomic::Ordering::Relaxed);
+    world.zone.in_small.set(0..16);
     let small = world.plain(7 * HUGE_PAGES + 1);
     assert_eq!(world.fake().made_huge(), []);
     let large = world.zero(10 * HUGE_PAGES + 1);
@@ -181,9 +181,33 @@ fn a_large_block_is_faulted_in_whole_from_the_start() {
 }
 
 #[test]
+fn a_block_that_fills_its_huge_blocks_is_faulted_in_whole_beyond_the_first() {
+    let world = World::new(40);
+    world.zone.in_small.set(0..40);
+    let few = [(); 8].map(|()| world.plain(4 * HUGE_PAGES));
+    assert_eq!(world.fake().made_huge(), [], "32 of them lie in small pages");
+    let ragged = [80, 255, 320, HUGE_PAGES + 1].map(|pages| world.plain(pages));
+    assert_eq!(world.fake().made_huge(), [], "each would leave memory to nobody");
+    let whole = world.plain(2 * HUGE_PAGES);
+    let half = world.plain(HUGE_PAGES / 2);
+    let at = [&whole, &half].map(|block| block.first().huge());
+    assert_eq!(world.fake().made_huge(), [(at[0], 2), (at[1], 1)]);
+    few.into_iter().chain(ragged).chain([whole, half]).for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn a_zone_of_odd_length_is_used_from_its_beginning() {
+    let world = World::new(7);
+    let blocks = [1, SMALL, 80, HUGE_PAGES / 2].map(|pages| world.plain(pages));
+    assert!(blocks.iter().all(|block| block.first().huge() == 0), "{blocks:?}");
+    blocks.into_iter().for_each(|block| world.zone.free(block));
+}
+
+#[test]
 fn an_unsure_scrubd_leaves_small_pages_as_they_are() {
     let mut world = World::new(2);
-    world.zone.in_small.store(0b11, std::sync::atomic::Ordering::Relaxed);
+    world.zone.in_small.set(0..2);
     let pages = 2 * HUGE_PAGES;
     world.soil(world.zero(pages));
     for _ in 0..2 {

@@ -1,0 +1,60 @@
+/*
+ * Large blocks that were freed, then more small ones than a memory cgroup has room for beside them:
+ * what idles must not be what ends the program. argv[1]: the cgroup's folder, to enter.
+ */
+#include "check.h"
+
+#define SIZE (16 * MIB)
+#define BLOCKS 4
+#define SMALL (44 * MIB)
+
+/* Bytes of the mappings that are hidden, as idle memory is. */
+static size_t hidden(void)
+{
+	char line[512];
+	size_t size = 0, sum = 0;
+	FILE *maps = fopen("/proc/self/smaps", "r");
+
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps)) {
+		size_t from, to;
+
+		if (sscanf(line, "%zx-%zx ", &from, &to) == 2)
+			size = to - from;
+		if (!strncmp(line, "VmFlags:", 8) && strstr(line, " dd") && strstr(line, " wf"))
+			sum += size;
+	}
+	fclose(maps);
+	return sum;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned char *blocks[BLOCKS];
+	char procs[4096];
+
+	snprintf(procs, sizeof procs, "%s/cgroup.procs", argc > 1 ? argv[1] : "");
+	FILE *file = fopen(procs, "w");
+	CHECK(file && fprintf(file, "%d", getpid()) > 0 && fclose(file) == 0);
+	for (int round = 0; round < 8; round++) {
+		for (int i = 0; i < BLOCKS; i++)
+			CHECK(blocks[i] = memset(calloc(1, SIZE), 1, SIZE));
+		int large = in_zone(blocks[0]);
+		for (int i = 0; i < BLOCKS; i++)
+			free(blocks[i]);
+		if (!large)
+			break; /* without the shim there is nothing to wait for */
+		usleep(100000);
+	}
+	if (argc > 2)
+		while (hidden() < BLOCKS * SIZE / 2)
+			usleep(50000); /* as long as it takes: who waits in vain is ended from outside */
+	for (size_t sum = 0; sum < SMALL; sum += KIB)
+		CHECK(memset(malloc(KIB), 1, KIB));
+	for (int i = 0; i < 2; i++) {
+		CHECK(blocks[i] = calloc(1, SIZE));
+		CHECK(is_zero(blocks[i], SIZE));
+	}
+	puts("good");
+	return 0;
+}
