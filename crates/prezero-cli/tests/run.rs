@@ -203,7 +203,7 @@ fn help_says_each_knob_with_its_variable() {
         let variable = format!("PREZERO_{}", knob.name.to_uppercase().replace('-', "_"));
         assert_eq!(knob.variable, variable, "as the help's rule says");
     }
-    assert!(help.contains("--scrub-rate is PREZERO_SCRUB_RATE"), "{help}");
+    assert!(help.contains("Each is a variable too: PREZERO_SCRUB_RATE."), "{help}");
 }
 
 #[test]
