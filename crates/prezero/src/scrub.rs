@@ -152,7 +152,12 @@ impl<H: Host> Scrubber<H> {
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
             let stop = zone.tuning.scrub_stop();
-            let stop = if self.working == Some(start) { stop } else { start.max(stop) };
+            let stop = if self.working == Some(start) {
+                stop
+            } else {
+                self.focus = None; // it may be of a lower order
+                start.max(stop)
+            };
             let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
             let room = zone.room();
             let cleared = self

@@ -60,14 +60,24 @@ fn scrub_start_never_scrubs_nothing_and_prefaults_nothing() {
 
 #[test]
 fn a_new_scrub_start_is_heeded_by_a_scrubd_at_work() {
-    let mut world = World::new(4);
-    world.dirty_all(HUGE_PAGES).into_iter().for_each(|block| world.zone.free(block));
-    world.wanted_before(4 * HUGE_PAGES);
+    let mut world = World::new(8);
+    // It comes to know what is asked for, and sets to work on that.
+    for _ in 0..4 {
+        let blocks: Vec<_> = (0..2).map(|_| world.zero(2 * HUGE_PAGES)).collect();
+        blocks.into_iter().for_each(|block| world.soil(block));
+        world.scrub();
+    }
+    let blocks: Vec<_> = (0..2).map(|_| world.zero(2 * HUGE_PAGES)).collect();
+    blocks.into_iter().for_each(|block| world.soil(block));
+    pass(RESTED_NS);
+    world.work(Mood::Resting);
+    pass(RESTED_NS);
     assert_eq!(world.scrubber.step(&world.zone, Mood::Normal), Step::Worked);
     let scrubbed = world.count(Counter::ScrubbedBytes);
+    assert!(world.tally().dirty > 0, "there is more to do");
 
     // As large as no block of this zone.
-    let config = config(4, |config| config.scrub_start = Some(MAX_ORDER));
+    let config = config(8, |config| config.scrub_start = Some(MAX_ORDER));
     world.zone.tuning.set(&config);
     world.scrub();
 
