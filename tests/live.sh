@@ -248,15 +248,19 @@ first=${program% *}
 until_true "sorted by number" before "$second" "$first"
 keys r
 until_true "the other way round" before "$first" "$second"
+# selects PID: from the first row down, however late each picture comes.
 selects() {
-    keys "$1"
-    sleep 0.3 # for a picture; until then the key is pressed again
-    shows "^─* $2 churn "
+    keys Home
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        sleep 0.3
+        if shows "^─* $1 churn "; then return 0; fi
+        keys Down
+    done
+    return 1
 }
-keys Home
-until_true "the first is selected" selects Down "$first"
-until_true "the second is selected" selects Down "$second"
-until_true "and the first again" selects Up "$first"
+until_true "the first is selected" selects "$first"
+until_true "the second is selected" selects "$second"
+until_true "and the first again" selects "$first"
 kill "$second" && wait "$second" 2>/dev/null || true
 program=${program% *}
 
