@@ -287,7 +287,7 @@ mod tests {
         for knob in &KNOBS {
             let variable = format!("PREZERO_{}", knob.name.to_uppercase().replace('-', "_"));
             assert_eq!(knob.variable, variable);
-            assert!(knob.help.len() <= 44, "{}", knob.name);
+            assert!(knob.help.len() <= 44 && !knob.help.contains('\n'), "{}", knob.name);
             assert!(core::ptr::eq(Knob::named(knob.name).unwrap(), knob));
         }
     }

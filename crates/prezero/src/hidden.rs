@@ -4,9 +4,10 @@
 //! most of a fork: 1 GiB in small pages 2 ms, and each page costs the parent a fault and a copy
 //! more when it is used again while the child lives. So before a fork free runs of huge blocks
 //! are *hidden* (`MADV_WIPEONFORK`), and from core dumps too (`MADV_DONTDUMP`) once they have
-//! been idle for a while. What idles so is offered to the kernel as well (`MADV_FREE`), which takes
-//! it when a limit is reached, at once and whoever reached it: zero stays zero. They stay so until somebody takes a part of them, who has the huge
-//! blocks that he takes shown again first.
+//! been idle for a while. What idles so is offered to the kernel as well (`MADV_FREE`), which
+//! takes it when a limit is reached, at once and whoever reached it: zero stays zero. They stay
+//! hidden until somebody takes a part of them, who has the huge blocks that he takes shown again
+//! first.
 //!
 //! One bit for each huge block says that it may be hidden. **What is handed out is never
 //! hidden**, or its owner's child would find zeroes in it:

@@ -218,12 +218,11 @@ impl<B: Backing> Zone<B> {
                 let mut blocks = self.buddy.blocks(from);
                 blocks.try_for_each(|block| look_in(block, from.pages(), Some((block, from))))
             });
-            let mut runs = whole.then(|| self.buddy.runs(1)).into_iter().flatten();
-            found.is_continue().then(|| {
-                runs.try_for_each(|run| {
+            if whole && found.is_continue() {
+                let _ = self.buddy.runs(1).try_for_each(|run| {
                     look_in(PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER, None)
-                })
-            });
+                });
+            }
         }
         best
     }

@@ -50,19 +50,21 @@ impl<B: Backing> Zone<B> {
     #[cold]
     fn settle_slowly(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
         self.replace_foreign(first, pages);
-        cpu.demand.note_return(self.states.tally(first, pages).zero);
+        let was = self.states.tally(first, pages);
+        cpu.demand.note_return(was.zero);
         self.states.each_run(first, pages, PageState::Zero, |run, n| {
             self.states.set(run, n, PageState::Dirty);
         });
-        let absent = self.states.tally(first, pages).absent;
-        if absent > 0 && absent <= Class::of(pages).map_or(0, Class::slack) {
-            // What was added to the request is nobody's to touch. To ask for it at every turn, and
-            // to keep the block from the lists, would cost more than to clear it once.
-            self.states.each_run(first, pages, PageState::Absent, |run, n| {
+        // What was added to the request is nobody's to touch. To ask for it at every turn, and
+        // to keep the block from the lists, would cost more than to clear it once.
+        let added = was.absent <= Class::of(pages).map_or(0, Class::slack);
+        self.states.each_run(first, pages, PageState::Absent, |run, n| {
+            if added {
                 self.states.set(run, n, PageState::Dirty);
-            });
-        }
-        self.states.each_run(first, pages, PageState::Absent, |run, n| self.settle_absent(run, n));
+            } else {
+                self.settle_absent(run, n);
+            }
+        });
         self.states.tally(first, pages)
     }
 
