@@ -304,8 +304,8 @@ impl<B: Backing> Zone<B> {
             return self.make_zero(cpu, first, front, pages);
         }
         cpu.counters.bump(Counter::Hits);
-        cpu.counters.add(Counter::HitBytes, pages as u64 * PAGE as u64);
-        probes::hit(first, pages);
+        cpu.counters.add(Counter::HitBytes, front as u64 * PAGE as u64);
+        probes::hit(first, front);
     }
 
     /// `only_zero` must not clear: once trust is lost it serves nothing.
