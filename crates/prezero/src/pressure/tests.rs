@@ -64,6 +64,7 @@ fn nothing_to_read_is_no_information() {
         load: None,
         cpu_some_share: 0.0,
         cpu_rank: CpuRank::Normal,
+        limit: None,
     };
     assert_eq!(verdicts, [quiet, quiet]);
 }
