@@ -322,6 +322,7 @@ impl<B: Backing> Zone<B> {
             });
         } else if tally.absent == 0 {
             cpu.counters.bump(Counter::Hits);
+            probes::hit(first, pages);
         }
         if tally.absent > 0 {
             cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
