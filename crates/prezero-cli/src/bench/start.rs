@@ -64,6 +64,8 @@ pub struct Report {
 pub struct Row {
     pub program: &'static str,
     pub bytes: u64,
+    /// Of what the leases of its contest are made.
+    pub pages: &'static str,
     pub way: String,
     /// Against which others are told.
     pub base: Base,
@@ -254,6 +256,7 @@ impl Start {
             report.rows.push(Row {
                 program: contest.program,
                 bytes: contest.bytes,
+                pages: backing.name(),
                 way: way.name.clone(),
                 base: way.base,
                 ms: Spread::of(times).context("rounds")?,
