@@ -3,7 +3,7 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::{INK, Picture, TEXT, color, drawn, failed, ink, legend, short};
+use super::{INK, Picture, TEXT, color, drawn, failed, ink, legend, mark, short};
 
 /// Curves; both axes are logarithmic.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Lines {
                 .margin(8)
                 .margin_right(16)
                 .x_label_area_size(42)
-                .y_label_area_size(62)
+                .y_label_area_size(74)
                 .build_cartesian_2d(x.from..x.to, y.from..y.to)
                 .map_err(failed)?;
             let narrow = width < 500;
@@ -88,7 +88,7 @@ impl Lines {
                 let style = color(nth).stroke_width(2);
                 let points = || points.iter().map(|point| (x.at(point.0), y.at(point.1)));
                 chart.draw_series(LineSeries::new(points(), style)).map_err(failed)?;
-                let dots = points().map(|point| Circle::new(point, 3, color(nth).filled()));
+                let dots = points().map(|point| Circle::new(point, 3, mark(nth)));
                 chart.draw_series(dots).map_err(failed)?;
             }
             Ok(())
