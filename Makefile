@@ -92,6 +92,7 @@ install: build ## install into PREFIX (/usr/local)
 	install -Dm644 crates/prezero-cli/man/prezero-claim.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-claim.1
 	install -Dm644 crates/prezerod/examples/charge.conf $(DESTDIR)$(PREFIX)/share/doc/prezero/charge.conf
 	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
+	sed 's|/usr/local/|$(PREFIX)/|' bench/probes.bt > $(DESTDIR)$(PREFIX)/share/doc/prezero/probes.bt
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in crates/prezerod/systemd/*; do \
 	    sed 's|/usr/local/bin|$(PREFIX)/bin|' $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; \
