@@ -60,12 +60,14 @@ soak: build ## real programs side by side with faults injected, SOAK=10m, 2h, ..
 fuzz: build ## malloc and mm calls against a model of every byte, FUZZ=3600 seconds
 	tests/fuzz.py --prezero $(BIN) --seconds $(FUZZ)
 
-bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, on a quiet machine)
+bench: build $(PYTHON) ## every benchmark against five allocators (an hour or more, on a quiet machine)
 	$(BIN) bench grid --idle all
 	$(BIN) bench numpy --python $(PYTHON)
 	$(BIN) bench pair
 	$(BIN) bench waste
 	$(BIN) bench disturb
+	$(BIN) bench scrub
+	$(BIN) bench seeds
 	$(BIN) bench lease $(RESERVE)
 	$(BIN) bench start $(RESERVE)
 	$(BIN) bench fill $(RESERVE)

@@ -96,10 +96,11 @@ impl Report {
         progress::listen();
         let own = std::env::current_exe().context("finding our own program")?;
         let mut files = vec![];
-        for (name, arguments, short) in RUNS {
+        for (nth, (name, arguments, short)) in RUNS.into_iter().enumerate() {
             if progress::interrupted() {
                 break;
             }
+            progress::heading(&format!("{name}, {} of {}", nth + 1, RUNS.len()));
             let file = scratch.file(format!("{name}.json"));
             let short = if self.quick { short } else { &[] };
             let mut command = Command::new(&own);
