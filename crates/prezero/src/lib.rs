@@ -59,6 +59,8 @@
 //! `stats`, `report`, `summary`, `probes` and `check` (what people see).
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
+// Loom is given what it models, without those who use the rest of it.
+#![cfg_attr(loom, allow(dead_code))]
 
 // Under loom only what it models is built: it replaces the atomics by its own.
 mod buddy;

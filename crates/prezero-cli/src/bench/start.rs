@@ -78,6 +78,8 @@ pub struct Row {
 pub enum Base {
     /// The start without any memory made ready: nobody can be faster.
     Bare,
+    /// That, by way of a program that starts it and does nothing else: no launcher can be faster.
+    Launched,
     /// Its own way to have its memory ready.
     Own,
     /// A lease, or what was placed for it.
@@ -292,6 +294,7 @@ fn qemu(bytes: u64, backing: Backing) -> Contest {
         started: Started::Says,
         ways: vec![
             way("bare", Base::Bare, &bare),
+            way("bare, through env(1)", Base::Launched, &[words("env"), bare.clone()].concat()),
             way("prealloc, 1 thread", Base::Own, &prealloc(1)),
             way("prealloc, 2 threads", Base::Own, &prealloc(2)),
             lease(backing, bytes, "", &with("memory-backend-file,mem-path={lease},share=on")),
