@@ -371,8 +371,7 @@ mod tests {
         };
         let report = compared(&run(1), &run(2), None);
         assert_eq!((report.compared, report.unmatched), (1, 0), "{report:?}");
-        let name = &inside(&run(1)["patterns"], "")[0].0;
-        assert_eq!(name, "steady chase 4096");
+        assert_eq!(inside(&run(1)["patterns"], "")[0].0, "steady chase 4096");
     }
 
     #[test]
