@@ -108,6 +108,8 @@ mod hand;
 #[cfg(not(loom))]
 mod hidden;
 #[cfg(not(loom))]
+mod inline;
+#[cfg(not(loom))]
 mod knobs;
 #[cfg(not(loom))]
 pub mod panel;
@@ -156,6 +158,7 @@ mod zone;
 
 pub use page::{
     Block, Content, Dirty, HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Zero,
+    ZeroFront,
 };
 pub use state::{PageState, Tally};
 

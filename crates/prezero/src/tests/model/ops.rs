@@ -10,6 +10,7 @@ use crate::scrub::Mood;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
     Zero,
+    ZeroFront,
     OnlyZero,
     Plain,
 }
@@ -60,7 +61,10 @@ pub(super) fn pages() -> impl Strategy<Value = u32> {
 
 pub(super) fn operation() -> impl Strategy<Value = Op> {
     let request = prop_oneof![
-        3 => Just(Request::Zero), 1 => Just(Request::OnlyZero), 2 => Just(Request::Plain)
+        2 => Just(Request::Zero),
+        2 => Just(Request::ZeroFront),
+        1 => Just(Request::OnlyZero),
+        2 => Just(Request::Plain),
     ];
     let align = prop_oneof![4 => Just(0u32), 1 => 0u32..11];
     let which = any::<prop::sample::Index>().prop_map(|index| index.index(1 << 16));
