@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     prezero ctl 4711 set scrub-rate 500M    no more than that a second from now on\n  \
-    prezero ctl 4711 set scrub-start never  no scrubbing until it is a number again\n  \
+    prezero ctl 4711 set scrub-start never  no scrubbing until it is a number\n  \
     prezero ctl 4711 get                    every knob\n  \
     prezero ctl 4711 stats                  every counter and gauge\n\
     Knobs have the names of prezero run's options; scrub_start is scrub-start too.")]

@@ -352,8 +352,7 @@ mod tests {
     #[test]
     fn pairs_are_told_by_their_names_and_the_lists_that_hold_them() {
         let run = |first: &str, second: &str| {
-            let of =
-                |way: &str, median: f64| json!([way, {"median": median, "p10": 1.0, "p90": 1.0}]);
+            let of = |way: &str, median: f64| json!([way, {"median": median, "p10": 0.9 * median, "p90": 1.1 * median}]);
             json!({"benchmark": "lease", "sizes": [{"bytes": 2 << 20,
                 "ways": [of(first, 1.0), of(second, 9.0)], "cost_ms": [of(first, 5.0)]}]})
         };
