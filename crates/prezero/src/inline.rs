@@ -32,6 +32,7 @@ impl<B: Backing> Zone<B> {
             });
         } else if tally.absent == 0 {
             cpu.counters.bump(Counter::Hits);
+            probes::hit(first, front);
         }
         if tally.absent > 0 {
             cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));

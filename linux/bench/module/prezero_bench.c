@@ -14,10 +14,12 @@
  *		nanoseconds a pair
  *	 spoil	write every byte of the working set (that is: use up what is zero)
  *	 bare	clear the working set with clear_page(), as kscrubd does small blocks
- *	 barecold	the same with clear_pages_cold(), as it does large ones (patched kernels)
+ *	 barecold	the same with clear_pages_cold(), as it does large ones, 1 << ORDER pages at
+ *		once: each time has a barrier (patched kernels)
  *	 evict	read so much that what was written before has left the caches
  *	 scrub	wait until kscrubd, started before, has cleared all that is free, or clears no
- *		more; nanoseconds a page of what it cleared meanwhile (patched kernels)
+ *		more; nanoseconds a page between the first and the last look at which it was at
+ *		work (patched kernels)
  * CLEAR none	no __GFP_ZERO
  *	 zero	__GFP_ZERO: the allocator clears, forward, or has cleared
  *	 back	the caller clears page by page from the last to the first, as 6.12's
@@ -154,13 +156,13 @@ static int run_cold(unsigned int order, enum clear clear, enum touch touch, bool
 }
 
 /* What clearing the working set takes without an allocator; a page of it. */
-static int run_bare(bool cold)
+static int run_bare(bool cold, unsigned int order)
 {
 	unsigned long n = ((unsigned long)set_mb << 20) >> (PAGE_SHIFT + MAX_PAGE_ORDER), i, got;
 	unsigned int j;
 	u64 start, end;
 
-#ifndef clear_pages_cold
+#ifndef CONFIG_PREZERO
 	if (cold)
 		return -ENOSYS;
 #endif
@@ -172,9 +174,10 @@ static int run_bare(bool cold)
 	evict();
 	start = ktime_get_ns();
 	for (i = 0; i < got; i++) {
-#ifdef clear_pages_cold
+#ifdef CONFIG_PREZERO
 		if (cold) {
-			clear_pages_cold(page_address(blocks[i]), MAX_ORDER_NR_PAGES);
+			for (j = 0; j < MAX_ORDER_NR_PAGES; j += 1 << order)
+				clear_pages_cold(page_address(blocks[i] + j), 1 << order);
 			continue;
 		}
 #endif
@@ -206,13 +209,14 @@ static bool all_zero(void)
 }
 
 /*
- * From the first time that the counter was seen to move to the last: a rate, without the time that it
- * takes a thread of the least priority to get hold of the CPU.
+ * A rate, without the time that it takes a thread of the least priority to get hold of the CPU: from
+ * the first time that the counter was seen to move to the last time after which it moved again. So
+ * it was at work from the one to the other, however late we look.
  */
 static int run_scrub(void)
 {
-	unsigned long first = scrubbed(), before = first, now;
-	u64 start = ktime_get_ns(), end = start, at;
+	unsigned long first = scrubbed(), before = first, last = first, now;
+	u64 start = ktime_get_ns(), end = start, before_at = start, at;
 	bool moved = false;
 
 	do {
@@ -220,16 +224,19 @@ static int run_scrub(void)
 		now = scrubbed();
 		at = ktime_get_ns();
 		if (now != before) {
-			if (!moved) {
-				first = now;
-				start = at;
+			if (moved) {
+				last = before;
+				end = before_at;
+			} else {
+				first = last = now;
+				start = end = at;
 			}
 			moved = true;
-			end = at;
+			before = now;
+			before_at = at;
 		}
-		before = now;
-	} while (at - end < 300 * NSEC_PER_MSEC && !(end > start && all_zero()));
-	last_blocks = now - first;
+	} while (at - before_at < 300 * NSEC_PER_MSEC && !(end > start && all_zero()));
+	last_blocks = last - first;
 	last_ns = last_blocks ? div64_u64((end - start) * 1000, last_blocks) : 0;
 	last_bad = 0;
 	return 0;
@@ -295,7 +302,7 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 	if (m == PAIR)
 		err = run_pair(order, c, t);
 	else if (m == BARE || m == BARECOLD)
-		err = run_bare(m == BARECOLD);
+		err = run_bare(m == BARECOLD, order);
 	else if (m == EVICT)
 		evict();
 	else if (m == SCRUB)

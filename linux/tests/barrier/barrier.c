@@ -1,5 +1,5 @@
 /*
- * barrier SECONDS: is a page that clear_pages_cold() says to have cleared zero for another CPU?
+ * barrier SECONDS: is a page zero for another CPU when clear_pages_cold_done() has been called?
  *
  * Linked with the kernel's own file. The writer clears a page and says so; the reader, on another
  * CPU, looks at each word from the last to the first and makes the page dirty again. Without the
@@ -22,7 +22,8 @@
 /* Between two looks at the clock. */
 #define BATCH 1000
 
-void clear_pages_cold(void *addr, unsigned int nr_pages);
+void __clear_pages_cold(void *addr, unsigned int nr_pages);
+void clear_pages_cold_done(void);
 
 static volatile uint64_t *page;
 /* Odd: cleared, the reader's; even: dirty, the writer's. */
@@ -88,7 +89,8 @@ int main(int argc, char **argv)
 	pin(0);
 	do {
 		for (int i = 0; i < BATCH; i++) {
-			clear_pages_cold((void *)page, 1);
+			__clear_pages_cold((void *)page, 1);
+			clear_pages_cold_done();
 			atomic_store_explicit(&turn, ++now, memory_order_release);
 			while (atomic_load_explicit(&turn, memory_order_acquire) == now)
 				;
