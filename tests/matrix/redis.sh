@@ -18,9 +18,12 @@ server() {
 cli() { redis-cli -s "$socket" "$@"; }
 stop() { cli shutdown "$@" >/dev/null 2>&1 || true; wait $server || true; }
 trap 'kill -9 $server 2>/dev/null || true' EXIT
+# Whoever ended the server, its limit say, leaves nothing to wait for.
+alive() { kill -0 $server || { tail log >&2; exit 1; }; }
 info() { cli info persistence | tr -d '\r' | sed -n "s/^$1://p"; }
 saved() {
     while [ "$(info rdb_bgsave_in_progress)$(info aof_rewrite_in_progress)$(info aof_rewrite_scheduled)" != 000 ]; do
+        alive
         sleep 0.1
     done
 }
