@@ -4,7 +4,7 @@
 set -e
 requests=10000 keys=10000
 [ "$SCALE" = short ] || requests=1000000 keys=200000
-socket=$PWD/socket
+socket=$PWD/socket bench=
 server() {
     redis-server --port 0 --unixsocket "$socket" --daemonize no --save '' --enable-debug-command yes \
         --dir "$PWD" --proto-max-bulk-len 64mb "$@" >>log 2>&1 &
@@ -17,7 +17,7 @@ server() {
 }
 cli() { redis-cli -s "$socket" "$@"; }
 stop() { cli shutdown "$@" >/dev/null 2>&1 || true; wait $server || true; }
-trap 'kill -9 $server 2>/dev/null || true' EXIT
+trap 'kill -9 $bench $server 2>/dev/null || true' EXIT
 # Whoever ended the server, its limit say, leaves nothing to wait for.
 alive() { kill -0 $server || { tail log >&2; exit 1; }; }
 info() { cli info persistence | tr -d '\r' | sed -n "s/^$1://p"; }
@@ -41,6 +41,8 @@ for bytes in 100 70000; do
     saved
     cli bgrewriteaof >/dev/null
     saved
+    # It may wait for ever for a server that was ended.
+    while kill -0 $bench 2>/dev/null; do alive; sleep 0.1; done
     wait $bench
     if grep -i error bench; then exit 1; fi
     for what in rdb_last_bgsave aof_last_bgrewrite aof_last_write; do
