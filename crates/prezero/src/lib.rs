@@ -112,6 +112,8 @@ mod inline;
 #[cfg(not(loom))]
 mod knobs;
 #[cfg(not(loom))]
+mod offer;
+#[cfg(not(loom))]
 pub mod panel;
 // For prezerod, which answers to the same pressure as scrubd.
 #[cfg(not(loom))]

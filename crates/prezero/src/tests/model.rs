@@ -14,7 +14,8 @@ use super::world::{World, holds};
 use crate::clear::Use;
 use crate::config::Verify;
 use crate::grow::Grown;
-use crate::page::{Block, Dirty, Order, PAGE, PageId, Zero};
+use crate::offer::Allowance;
+use crate::page::{Block, Dirty, HUGE, Order, PAGE, PageId, Zero};
 use crate::scrub::Mood;
 use crate::state::PageState;
 use crate::stats::Counter;
@@ -138,6 +139,11 @@ impl Run {
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
             Op::Hide => self.world.zone.hide_from_dumps(),
+            Op::Limit(huge) => {
+                if self.world.zone.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less {
+                    self.world.zone.offer_all();
+                }
+            }
             Op::SwapOut(first, n) => {
                 for page in first..(first + n).min(PAGES) {
                     self.world.fake().swap_out(PageId(page));
