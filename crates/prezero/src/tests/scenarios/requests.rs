@@ -240,6 +240,23 @@ fn what_outgrew_its_place_once_has_room_where_it_moves_to() {
 }
 
 #[test]
+fn blocks_that_grow_side_by_side_halve_the_places_when_all_are_taken() {
+    let world = World::new(256);
+    let many = 40;
+    let mut blocks: Vec<_> =
+        (0..many).map(|_| world.zone.plain_to_grow(257, ANY).unwrap()).collect();
+
+    for pages in [400, 512] {
+        for (n, block) in blocks.iter_mut().enumerate().take(32) {
+            assert_eq!(world.zone.try_grow(block, pages), Grown::Yes, "{n} to {pages} pages");
+        }
+    }
+
+    blocks.into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
 fn a_zone_without_room_moves_a_block_where_it_fits() {
     let world = World::new(2);
     let block = world.zone.plain_to_grow(900, ANY).unwrap();
