@@ -60,12 +60,14 @@ soak: build ## real programs side by side with faults injected, SOAK=10m, 2h, ..
 fuzz: build ## malloc and mm calls against a model of every byte, FUZZ=3600 seconds
 	tests/fuzz.py --prezero $(BIN) --seconds $(FUZZ)
 
-bench: build $(PYTHON) ## every benchmark against five allocators (45 minutes, on a quiet machine)
+bench: build $(PYTHON) ## every benchmark against five allocators (an hour or more, on a quiet machine)
 	$(BIN) bench grid --idle all
 	$(BIN) bench numpy --python $(PYTHON)
 	$(BIN) bench pair
 	$(BIN) bench waste
 	$(BIN) bench disturb
+	$(BIN) bench scrub
+	$(BIN) bench seeds
 	$(BIN) bench lease $(RESERVE)
 	$(BIN) bench start $(RESERVE)
 	$(BIN) bench fill $(RESERVE)
@@ -92,6 +94,7 @@ install: build ## install into PREFIX (/usr/local)
 	install -Dm644 crates/prezero-cli/man/prezero-claim.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-claim.1
 	install -Dm644 crates/prezerod/examples/charge.conf $(DESTDIR)$(PREFIX)/share/doc/prezero/charge.conf
 	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
+	sed 's|/usr/local/|$(PREFIX)/|' bench/probes.bt > $(DESTDIR)$(PREFIX)/share/doc/prezero/probes.bt
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	for unit in crates/prezerod/systemd/*; do \
 	    sed 's|/usr/local/bin|$(PREFIX)/bin|' $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; \

@@ -13,8 +13,9 @@ strip --strip-unneeded "$stage/usr/bin/prezero" "$stage/usr/bin/prezerod" "$stag
 find "$stage/usr/share/man" -name '*.[18]' -exec gzip -9n {} +
 sed -i 's|/usr/local|/usr|g' "$stage/usr/share/doc/prezero/prezerod.toml"
 cp CHANGELOG.md README.md "$stage/usr/share/doc/prezero/"
-mkdir -p "$stage/usr/share/doc/prezero/docs"
+mkdir -p "$stage/usr/share/doc/prezero/docs/pictures"
 cp docs/*.md "$stage/usr/share/doc/prezero/docs/"
+cp docs/pictures/*.svg "$stage/usr/share/doc/prezero/docs/pictures/"
 
 # What the programs are linked with, and since which version it has what they call.
 printf 'Source: prezero\n\nPackage: prezero\nArchitecture: any\n' >"$out/debian/control"

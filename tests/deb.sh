@@ -59,15 +59,19 @@ inside sh -c 'prezero run --stats off -- perl -e "for (;;) { my \$text = qq(x) x
     kill $process' || fail "ctl, top"
 for file in man/man1/prezero.1.gz man/man1/prezero-ctl.1.gz man/man8/prezerod.8.gz bash-completion/completions/prezero \
     bash-completion/completions/prezerod zsh/site-functions/_prezerod fish/vendor_completions.d/prezerod.fish \
-    zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml doc/prezero/docs/operator.md; do
+    zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml doc/prezero/docs/operator.md \
+    doc/prezero/docs/pictures/grid-idle-heat.svg; do
     [ -s "$root/usr/share/$file" ] || fail "no /usr/share/$file"
 done
 grep -q '^ExecStart=/usr/bin/prezerod' "$root/usr/lib/systemd/system/prezerod.service" || fail "the unit"
-# The completions answer: the commands of prezero, the knobs of run.
+grep -q '^usdt:/usr/lib/prezero/libprezero.so:prezero:hit' "$root/usr/share/doc/prezero/probes.bt" || fail "the example of probes"
+# The completions answer: the commands of prezero, the knobs of run and ctl.
 inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
     asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
     asked prezero ct; [ "${COMPREPLY[*]}" = ctl ] || exit 1
-    asked prezero run --scrub-r; [ "${COMPREPLY[*]}" = --scrub-rate ]' || fail "completions"
+    asked prezero run --scrub-r; [ "${COMPREPLY[*]}" = --scrub-rate ] || exit 1
+    asked prezero run --verify f; [ "${COMPREPLY[*]}" = full ] || exit 1
+    asked prezero ctl 4711 set scrub-r; [ "${COMPREPLY[*]}" = scrub-rate ]' || fail "completions"
 readelf -n "$root/usr/lib/prezero/libprezero.so" | grep -q 'Name: scrub__begin' || fail "its probes were stripped"
 inside dpkg --purge prezero >/dev/null
 find "$root/usr" "$root/etc" | sort | diff "$root/tmp/before" - || fail "it leaves something behind"

@@ -6,10 +6,10 @@ set -eu
 bin=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
-program='' broker='' holder=''
+program='' broker='' holder='' tracer=''
 finish() {
     [ -z "$broker" ] || kill -CONT "$broker" 2>/dev/null || true
-    for each in $program $holder $broker; do kill "$each" 2>/dev/null || true; done
+    for each in $program $holder $broker $tracer; do kill "$each" 2>/dev/null || true; done
     tmux -L "$name" kill-server 2>/dev/null || true
     rm -rf "$dir"
 }
@@ -202,6 +202,20 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     setpriv --reuid 65534 --regid 65534 --clear-groups "$dir/prezero" top --once -d 0.1 >"$dir/others"
     if grep -q churn "$dir/others"; then fail "anybody may look"; fi
 fi
+# Nobody is told to wait for one that has ended.
+"$bin/prezero" run --stats off -- "$dir/churn" &
+second=$!
+program="$program $second"
+has_panel() { "$bin/prezero" ctl "$second" get >/dev/null 2>&1; }
+until_true "a second process" has_panel
+kill -STOP "$second"
+"$bin/prezero" ctl "$second" set decay 5 2>"$dir/no" &
+asker=$!
+kill -KILL "$second"
+if wait $asker; then fail "a dead process obeys"; fi
+grep -q 'has ended\|no such process' "$dir/no" || fail "of a dead process: $(cat "$dir/no")"
+wait "$second" 2>/dev/null || true
+program=${program% *}
 echo "live: ctl: good"
 
 for probe in hit miss scrub__begin scrub__end abort release; do
@@ -211,7 +225,28 @@ done
 if command -v bpftrace >/dev/null && [ "$(id -u)" -eq 0 ]; then
     sed "s|/usr/local/lib/prezero/|$bin/|" bench/probes.bt >"$dir/probes.bt"
     bpftrace -d "$dir/probes.bt" >"$dir/parsed" 2>&1 || fail "the example does not parse: $(tail -n 5 "$dir/parsed")"
-    echo "live: probes: good"
+    if bpftrace -e 'BEGIN { exit(); }' >/dev/null 2>&1; then
+        # What the example counts is what the process counts.
+        bpftrace -p "$program" "$dir/probes.bt" >"$dir/traced" 2>&1 &
+        tracer=$!
+        # traced NAME: in all seconds so far.
+        traced() { awk -v "name=@$1:" '$1 == name { sum += $2 } END { print sum + 0 }' "$dir/traced"; }
+        goes_on
+        seen() { [ "$(traced "$1")" -gt 0 ]; }
+        until_true "the example counts hits" seen hits
+        until_true "the example counts what was scrubbed" seen scrubbed_bytes
+        goes_on
+        hits=$(get hits)
+        until_true "hits" above hits $((hits + 200))
+        more=$(($(get hits) - hits))
+        # What it has counted since it last printed, it prints at its end.
+        kill -INT $tracer
+        wait $tracer || fail "the example ends with $?: $(tail -n 5 "$dir/traced")"
+        [ "$(traced hits)" -ge $more ] || fail "the process counts $more hits, the example $(traced hits): $(cat "$dir/traced")"
+        echo "live: probes: good"
+    else
+        echo "live: probes: all there, the example parses; bpftrace does not run here"
+    fi
 else
     echo "live: probes: all there; the example was not parsed: no bpftrace, or not root"
 fi
@@ -263,6 +298,13 @@ until_true "the second is selected" selects "$second"
 until_true "and the first again" selects "$first"
 kill "$second" && wait "$second" 2>/dev/null || true
 program=${program% *}
+# In a small window a column is whole or not there, and the table has the room.
+tmux -L "$name" resize-window -x 40 -y 12
+until_true "top in 40 columns" shows "PID COMMAND .* USED   ZERO  DIRTY$"
+shows "q leave" || fail "top in 40 columns does not say how to leave: $(screen)"
+until_true "its figures are whole" shows "^ *$program churn .*[0-9][KMG]\{0,1\}$"
+tmux -L "$name" resize-window -x 80 -y 24
+until_true "top in 80 columns" shows 'WASTE VERIFY'
 
 shared=/sys/kernel/mm/transparent_hugepage/shmem_enabled
 if [ ! -e $shared ] || grep -q '\[deny\]' $shared; then

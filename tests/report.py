@@ -90,14 +90,17 @@ class Reader(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
         self.documents, self.script = {}, None
-        self.sections, self.cell, self.figure, self.text, self.wide, self.depth = [], None, None, None, False, 0
+        self.sections, self.cell, self.figure, self.text, self.wide = [], None, None, None, False
+        self.verdict, self.heads = None, []
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         for name in ("src", "href"):
             assert attributes.get(name, "data:").startswith("data:"), f"it needs {attributes[name]}"
         if tag == "section":
-            self.sections.append({"figures": [], "rows": [], "cells": []})
+            self.sections.append({"figures": [], "rows": [], "verdict": {}})
+        elif tag == "span" and "data-verdict" in attributes:
+            self.verdict = attributes["data-verdict"]
         elif tag == "tr" and self.sections:
             self.sections[-1]["rows"].append([])
         elif tag in ("td", "th") and self.sections and self.sections[-1]["rows"]:
@@ -120,7 +123,9 @@ class Reader(html.parser.HTMLParser):
             assert attributes.get("type") == "application/json", "a script that could run"
 
     def handle_endtag(self, tag):
-        if tag == "text" and self.text is not None:
+        if tag == "span":
+            self.verdict = None
+        elif tag == "text" and self.text is not None:
             self.figure["texts"].append(self.text.strip())
             self.text = None
         elif tag == "figure":
@@ -129,7 +134,11 @@ class Reader(html.parser.HTMLParser):
             self.cell = None
 
     def handle_data(self, data):
-        if self.text is not None:
+        if self.verdict and self.sections:
+            self.sections[-1]["verdict"][self.verdict] = data
+        elif self.verdict:
+            self.heads.append((self.verdict, data))
+        elif self.text is not None:
             self.text += data
         elif self.cell is not None:
             self.sections[-1]["rows"][-1][-1][1] += data
@@ -209,6 +218,12 @@ def check_plots(documents, section):
     rows = [row for row in section["rows"] if any("data-at" in attributes for attributes, _ in row)]
     ratios = [(row[0][1], row[-1][1], value_of(documents, row[-1][0])) for row in rows
               if "data-over" in row[-1][0]]
+    if ratios:
+        told, values = section["verdict"], [value for _, _, value in ratios]
+        mean = math.exp(sum(map(math.log, values)) / len(values))
+        assert abs(float(told["mean"]) - mean) <= 0.0051, (told, mean)
+        assert abs(float(told["worst"]) - min(values)) <= 0.0051, (told, min(values))
+        assert int(told["lost"]) == sum(value < 1 for value in values), (told, values)
     for figure in section["figures"]:
         kind, texts = figure["kind"], Counter(figure["texts"])
         if kind == "heat":
@@ -253,8 +268,10 @@ def main():
         assert abs(as_number(shown) - value) <= max(0.006 * abs(value), 0.0051), (attributes, shown, value)
     for section in reader.sections:
         check_plots(reader.documents, section)
+    told = [pair for section in reader.sections for pair in section["verdict"].items()]
+    assert reader.heads == told, f"the head says {reader.heads}, the sections {told}"
     plots = sum(len(section["figures"]) for section in reader.sections)
-    assert len(pictures) == plots > 0, f"{len(pictures)} pictures of {plots} plots"
+    assert len(pictures) == 2 * plots > 0, f"{len(pictures)} pictures, wide and narrow, of {plots} plots"
 
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/report.html", "w", encoding="utf-8") as page:

@@ -15,6 +15,13 @@ make --no-print-directory -s -C bench/seeds OUT="$dir/alone"
 for experiment in faults write lmbench resident sparse; do
     grep -q "\"experiment\":\"$experiment\"" "$dir/lines" || fail "all.sh says nothing of $experiment"
 done
+for alone in faults write lmbench resident; do
+    "$dir/alone/$alone" --help >"$dir/help" || fail "$alone --help"
+    grep -q "^Example: $alone " "$dir/help" || fail "$alone --help has no example"
+    [ "$(wc -l <"$dir/help")" -le 24 ] && ! grep -q '.\{81\}' "$dir/help" || fail "$alone --help does not fit a screen"
+    if "$dir/alone/$alone" --colour 2>"$dir/no"; then fail "$alone --colour"; fi
+    grep -q "^$alone: --colour: no such .* $alone --help$" "$dir/no" || fail "$(cat "$dir/no")"
+done
 "$dir/alone/faults" --mib 16 | grep -q 'flt/cpu/s' || fail "faults has not his columns"
 if "$dir/alone/write" --loop 0 2>"$dir/no"; then fail "a run of nothing is a result"; fi
 [ "$(cat "$dir/no")" = "write: --loop 0: nothing would be measured" ] || fail "$(cat "$dir/no")"

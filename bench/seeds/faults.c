@@ -1,9 +1,6 @@
 /*
  * faults: Lameter's page-fault test ("Prezeroing V2: Why and When it works", 2004).
  *
- *   faults [--mib N] [--reps N] [--threads N] [--lines N] [--pause-ms N] [--warm N]
- *          [--from calloc|malloc|mmap|FILE] [--json]
- *
  * N threads share so many MiB. Each repetition obtains the memory, writes to N cache lines
  * of each page, and gives the memory back; that is timed. What follows is not: a look whether
  * all else is still zero, and a pause, in which somebody may prepare memory. The first --warm
@@ -13,6 +10,23 @@
  */
 #include "seed.h"
 #include <pthread.h>
+
+static const char help[] =
+	"Lameter's page-fault test: memory is obtained, some lines of each page are\n"
+	"written, and the memory is given back.\n"
+	"\n"
+	"  faults [OPTIONS]\n"
+	"\n"
+	"  --mib N       memory that the threads share [1024]\n"
+	"  --reps N      repetitions that count [3]\n"
+	"  --warm N      and that do not, before [0]\n"
+	"  --threads N   [1]\n"
+	"  --lines N     written of each page: 1, 2, 4 ... 64 [1]\n"
+	"  --pause-ms N  after each repetition [0]\n"
+	"  --from HOW    calloc, malloc, mmap, or a FILE: a lease, with --reps 1 [calloc]\n"
+	"  --json        one object, for programs\n"
+	"\n"
+	"Example: faults --mib 256 --threads 4 --pause-ms 300\n";
 
 enum { MAX_THREADS = 256 };
 
@@ -204,7 +218,7 @@ int main(int argc, char **argv)
 		else if (!strcmp(option, "--from") && argv[i])
 			from = argv[i];
 		else
-			stop(MISTAKE, "%s: no such option; see the top of faults.c", option);
+			no_such(option, help);
 	}
 	share = (size_t)(mib << 20) / threads / PAGE * PAGE;
 	if (threads > MAX_THREADS || lines > LINES || LINES % lines || !share)

@@ -2,9 +2,6 @@
  * lmbench: the lines of lmbench's tables that Thorpe showed ("Support for zero'ing pages in
  * idle loop", 2000), each as that suite measures it.
  *
- *   lmbench fork|exec|sh|mmap|protect|pagefault|zerofill [--runs N] [--json]
- *   lmbench memory [--kib N] [--scrub off|cached|bypassing|program] [--runs N] [--json]
- *
  * fork: a child that exits; exec: one that becomes another program; sh: a shell that starts
  * it. mmap: 8 MiB of a file mapped, a tenth of it touched each 16 KiB, unmapped. protect: a
  * write to a page that must not be written, until the handler runs. pagefault: a page of a
@@ -23,6 +20,20 @@
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
+
+static const char help[] =
+	"The lines of lmbench that Thorpe showed: us, medians; memory: ns of a load.\n"
+	"\n"
+	"  lmbench fork|exec|sh|mmap|protect|pagefault|zerofill [--runs N] [--json]\n"
+	"  lmbench memory [--kib N] [--scrub WHO] [--runs N] [--json]\n"
+	"\n"
+	"  --kib N       size of the set that is loaded from [16]\n"
+	"  --scrub WHO   who uses the pause before: off, nobody; cached or bypassing, an\n"
+	"                idle loop of this CPU; program, whoever prepares what is freed\n"
+	"  --runs N      [101]\n"
+	"  --json        one object, for programs\n"
+	"\n"
+	"Example: lmbench memory --kib 1024 --scrub cached\n";
 
 enum { FILE_BYTES = 8 << 20, TOUCH_STEP = 16 << 10, TOUCHED = 10 };
 enum { FAULT_PAGES = 256, IDLE_BYTES = 16 << 20, FREED_BYTES = 512 << 10, FREED = 16 };
@@ -305,7 +316,7 @@ int main(int argc, char **argv)
 		else if (!strcmp(option, "--scrub") && argv[i])
 			scrub = argv[i];
 		else
-			stop(MISTAKE, "%s: no such option; see the top of lmbench.c", option);
+			no_such(option, help);
 	}
 	if (runs > MOST_RUNS)
 		stop(MISTAKE, "--runs: give %d or less", MOST_RUNS);
@@ -335,7 +346,7 @@ int main(int argc, char **argv)
 		else if (!strcmp(what, "pagefault") || !strcmp(what, "zerofill"))
 			samples[run] = one_fault(fd);
 		else
-			stop(MISTAKE, "%s: no such experiment; see the top of lmbench.c", what);
+			no_such(what, help);
 	}
 	say(json, what, 0, scrub, runs);
 	return 0;

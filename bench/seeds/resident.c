@@ -1,9 +1,6 @@
 /*
  * resident: Shutemov's demonstration ("Introduce huge zero page", 2012), and his reason.
  *
- *   resident [read|sparse] [--mib N] [--every N] [--thp never|always|asis]
- *            [--used] [--smaps FILE] [--json]
- *
  * read: N MiB (200) aligned to 2 MiB are allocated, one byte of each page is read and must be
  * zero. sparse: as in NPB's ft, N MiB (384) in three arrays are read throughout, and then one
  * page in --every (16) is written. What is resident before and after, and the most meanwhile.
@@ -16,6 +13,20 @@
  */
 #include "seed.h"
 #include <sys/prctl.h>
+
+static const char help[] =
+	"Shutemov's demonstration: memory that is only read, and what is resident then.\n"
+	"\n"
+	"  resident [read|sparse] [OPTIONS]\n"
+	"\n"
+	"  --mib N       [200; sparse: 384, in three arrays]\n"
+	"  --every N     sparse: one page in so many is written [16]\n"
+	"  --thp HOW     what the kernel may do here: never, always, asis [asis]\n"
+	"  --used        as much was used and freed before\n"
+	"  --smaps FILE  where what is resident is read [/proc/self/smaps_rollup]\n"
+	"  --json        one object, for programs\n"
+	"\n"
+	"Example: resident read --thp always\n";
 
 enum { HUGE_BYTES = 2 << 20, PROBE = 8 << 20, ARRAYS = 3 };
 
@@ -107,7 +118,7 @@ int main(int argc, char **argv)
 		} else if (!strcmp(option, "sparse") || !strcmp(option, "read")) {
 			sparse = *option == 's';
 		} else if (++i >= argc) {
-			stop(MISTAKE, "%s: no such option; see the top of resident.c", option);
+			no_such(option, help);
 		} else if (!strcmp(option, "--mib")) {
 			mib = at_least_one(option, argv[i]);
 		} else if (!strcmp(option, "--every")) {
@@ -117,7 +128,7 @@ int main(int argc, char **argv)
 		} else if (!strcmp(option, "--thp")) {
 			thp = argv[i];
 		} else {
-			stop(MISTAKE, "%s: no such option; see the top of resident.c", option);
+			no_such(option, help);
 		}
 	}
 	if (!mib)

@@ -44,6 +44,16 @@ static inline void stop(int status, const char *format, ...)
 	exit(status);
 }
 
+/* A word that is none of its options: a wish for help, or a mistake. */
+__attribute__((noreturn))
+static inline void no_such(const char *word, const char *help)
+{
+	if (strcmp(word, "--help") && strcmp(word, "-h"))
+		stop(MISTAKE, "%s: no such option, or nothing behind it; see %s --help", word, program_name);
+	fputs(help, stdout);
+	exit(0);
+}
+
 /* Tells the compiler that the memory behind `p` is seen by others: nothing is elided. */
 static inline void escape(void *p)
 {

@@ -1,14 +1,24 @@
 /*
  * write: Arcangeli's microbenchmark ("PG_zero", 2004).
  *
- *   write [--loop N] [--pause-us N] [--from malloc|calloc|mmap|FILE] [--json]
- *
  * Obtains 4 MiB and writes one long to each 32 KiB of it; the cycles that the writing took,
  * as in his program. Once, as he did, or N times in a loop with the memory given back each
  * time and a pause before the next. With --json also ns, and the time that obtaining and
  * giving back took, which his program did not look at and where an allocator may hide it.
  */
 #include "seed.h"
+
+static const char help[] =
+	"Arcangeli's microbenchmark: 4 MiB, one write each 32 KiB, in cycles.\n"
+	"\n"
+	"  write [OPTIONS]\n"
+	"\n"
+	"  --loop N      rounds in one process [1]\n"
+	"  --pause-us N  before each [0]\n"
+	"  --from HOW    malloc, calloc, mmap, or a FILE: a lease [malloc]\n"
+	"  --json        one object, for programs\n"
+	"\n"
+	"Example: write --loop 200 --pause-us 3000\n";
 
 enum { SIZE = 4 << 20, STEP = 4096 * sizeof(long), WRITES = SIZE / STEP };
 enum { MOST = 100000 };
@@ -66,7 +76,7 @@ int main(int argc, char **argv)
 		else if (!strcmp(option, "--from") && argv[i])
 			from.name = argv[i];
 		else
-			stop(MISTAKE, "%s: no such option; see the top of write.c", option);
+			no_such(option, help);
 	}
 	if (many > MOST)
 		stop(MISTAKE, "--loop: give %d or less", MOST);

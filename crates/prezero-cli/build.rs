@@ -1,5 +1,6 @@
 //! Compiles the benchmarks' workers, so that the command carries them inside, and the loop
-//! that is timed, which the command runs too.
+//! that is timed, which the command runs too. Links the command without the shared unwinder: see
+//! `link/libgcc_s.so`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +20,8 @@ const WORKERS: [(&str, &[&str]); 8] = [
 fn main() {
     let sources = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bench");
     let out = PathBuf::from(env("OUT_DIR"));
+    println!("cargo::rustc-link-arg-bins=-L{}/../../link", env("CARGO_MANIFEST_DIR"));
+    println!("cargo::rerun-if-changed=../../link/libgcc_s.so");
     println!("cargo::rerun-if-env-changed=CC");
     for shared in ["loop.h", "worker.h", "seeds/seed.h"] {
         println!("cargo::rerun-if-changed={}", sources.join(shared).display());

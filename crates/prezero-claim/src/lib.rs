@@ -52,9 +52,6 @@ fn lease() -> Option<&'static Lease> {
     LEASE.get()
 }
 
-type Open = unsafe extern "C" fn(*const c_char, c_int, mode_t) -> c_int;
-type OpenAt = unsafe extern "C" fn(c_int, *const c_char, c_int, mode_t) -> c_int;
-
 /// libc's own function of that name.
 ///
 /// # Safety
@@ -83,60 +80,38 @@ fn answer_open(flags: c_int) -> Option<c_int> {
     lease()?.take_as_file()
 }
 
-/// # Safety
-/// As for `open(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-    // SAFETY: libc's open, called as we were.
-    answer_open(flags).unwrap_or_else(|| unsafe { next::<Open>(&NEXT, c"open")(path, flags, mode) })
+/// One of libc's functions that open files, ours in front of it.
+macro_rules! opens {
+    ($name:ident, $symbol:literal, $($dir:ident)?) => {
+        /// # Safety
+        /// As for `open(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($dir: c_int,)?
+            path: *const c_char,
+            flags: c_int,
+            mode: mode_t,
+        ) -> c_int {
+            type Open = unsafe extern "C" fn(
+                $(opens!(@int $dir),)?
+                *const c_char,
+                c_int,
+                mode_t,
+            ) -> c_int;
+            static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+            answer_open(flags).unwrap_or_else(|| {
+                // SAFETY: libc's own of this name, called as we were.
+                unsafe { next::<Open>(&NEXT, $symbol)($($dir,)? path, flags, mode) }
+            })
+        }
+    };
+    (@int $dir:ident) => { c_int };
 }
 
-/// # Safety
-/// As for `open(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-    let next = |flags| {
-        // SAFETY: libc's open64, called as we were.
-        unsafe { next::<Open>(&NEXT, c"open64")(path, flags, mode) }
-    };
-    answer_open(flags).unwrap_or_else(|| next(flags))
-}
-
-/// # Safety
-/// As for `openat(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn openat(
-    dir: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-    let next = || {
-        // SAFETY: libc's openat, called as we were.
-        unsafe { next::<OpenAt>(&NEXT, c"openat")(dir, path, flags, mode) }
-    };
-    answer_open(flags).unwrap_or_else(next)
-}
-
-/// # Safety
-/// As for `openat(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn openat64(
-    dir: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-) -> c_int {
-    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-    let next = || {
-        // SAFETY: libc's openat64, called as we were.
-        unsafe { next::<OpenAt>(&NEXT, c"openat64")(dir, path, flags, mode) }
-    };
-    answer_open(flags).unwrap_or_else(next)
-}
+opens!(open, c"open",);
+opens!(open64, c"open64",);
+opens!(openat, c"openat", dir);
+opens!(openat64, c"openat64", dir);
 
 /// # Safety
 /// As for `mmap(2)`.

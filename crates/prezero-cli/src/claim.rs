@@ -71,11 +71,14 @@ pub struct Claim {
     /// has ended.
     #[arg(long, value_name = "FILE")]
     path: Option<PathBuf>,
-    /// For a JVM or `PostgreSQL`, which take no path
-    ///
-    /// For programs that take no path, a JVM with `-XX:AllocateHeapAt=DIR` or `PostgreSQL`: preload
-    /// a library that answers their request for shared memory with the lease.
-    #[arg(long)]
+    // Written twice: what is a name in a comment would be shown as one.
+    /// Preload a library that answers a request for shared memory with the lease.
+    #[arg(
+        long,
+        help = "For a JVM or PostgreSQL, which take no path",
+        long_help = "For programs that take no path, a JVM with -XX:AllocateHeapAt=DIR or PostgreSQL: preload \
+                     a library that answers their request for shared memory with the lease"
+    )]
     preload: bool,
     /// The program; without one the lease is described
     ///

@@ -6,8 +6,8 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use prezero::panel::{Number, Panel, Reading};
+use anyhow::{Context, Result, anyhow, bail};
+use prezero::panel::{Number, Panel, Reading, Refusal};
 
 /// How long an answer may take: scrubd that has work looks within milliseconds, one that holds
 /// idle memory within a quarter of a second.
@@ -16,10 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The command line of `prezero ctl`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
-    prezero ctl 4711 set scrub-rate 500M   no more than that a second from now on\n  \
-    prezero ctl 4711 set scrub-start never no scrubbing until it is a number again\n  \
-    prezero ctl 4711 get                   every knob\n  \
-    prezero ctl 4711 stats                 every counter and gauge\n\
+    prezero ctl 4711 set scrub-rate 500M    no more than that a second from now on\n  \
+    prezero ctl 4711 set scrub-start never  no scrubbing until it is a number\n  \
+    prezero ctl 4711 get                    every knob\n  \
+    prezero ctl 4711 stats                  every counter and gauge\n\
     Knobs have the names of prezero run's options; scrub_start is scrub-start too.")]
 pub struct Ctl {
     /// The process; prezero top lists them
@@ -67,7 +67,13 @@ impl Ctl {
     pub fn run(&self) -> Result<()> {
         let panel = open(self.pid)?;
         let ask = |request: &str| {
-            panel.ask(request, PATIENCE).with_context(|| format!("{}: {request}", self.pid))
+            let outcome = match panel.ask(request, PATIENCE) {
+                Err(Refusal::Pending | Refusal::Busy(_)) if has_ended(self.pid) => {
+                    Err(anyhow!("the process has ended, and nobody will do it"))
+                }
+                outcome => outcome.map_err(Into::into),
+            };
+            outcome.with_context(|| format!("{}: {request}", self.pid))
         };
         match &self.action {
             Action::Get { key: None } => {
@@ -101,7 +107,7 @@ pub fn open(pid: u32) -> Result<Panel> {
     let words = match prezero_sys::panel::of_process(pid) {
         Ok(words) => words,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            if has_ended(pid) {
                 bail!("{pid}: no such process");
             }
             bail!(
@@ -115,6 +121,14 @@ pub fn open(pid: u32) -> Result<Panel> {
         Err(error) => return Err(error).context(pid.to_string()),
     };
     Panel::new(words).with_context(|| format!("{pid}: a panel of another version of prezero"))
+}
+
+/// Whether there is no such process, or nothing of it but its number, which its parent has not
+/// asked for.
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_none_or(|state| matches!(state, 'Z' | 'X'))
 }
 
 fn dashed(key: &str) -> String {
@@ -220,6 +234,12 @@ mod tests {
     fn who_has_no_panel_is_told_why() {
         let told = |pid| open(pid).unwrap_err().to_string();
         assert!(told(u32::MAX).ends_with("no such process"));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        while !has_ended(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(told(child.id()).ends_with("no such process"), "nobody has waited for it yet");
+        child.wait().unwrap();
         assert!(told(std::process::id()).contains("no panel"));
     }
 }

@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::Command;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command};
 use clap_complete::Shell;
+use prezero::{KNOBS, Knob};
 
 /// The command line of `prezero generate`.
 #[derive(clap::Args)]
@@ -16,11 +18,13 @@ pub struct Generate {
 
 impl Generate {
     /// Writes everything.
-    pub fn run(&self, mut command: Command) -> Result<()> {
+    pub fn run(&self, command: Command) -> Result<()> {
         let man = made(&self.folder.join("man/man1"))?;
-        command = command.disable_help_subcommand(true);
-        command.build();
-        page(&command, &man)?;
+        let command = command.disable_help_subcommand(true);
+        let mut manual = command.clone();
+        manual.build();
+        page(&manual, &man)?;
+        let mut command = worded(command);
         for (shell, folder) in [
             (Shell::Bash, "bash-completion/completions"),
             (Shell::Zsh, "zsh/site-functions"),
@@ -28,13 +32,55 @@ impl Generate {
         ] {
             let folder = made(&self.folder.join(folder))?;
             let file = clap_complete::generate_to(shell, &mut command, "prezero", folder)?;
-            if shell == Shell::Bash {
+            match shell {
                 // By its command's name bash-completion finds it.
-                std::fs::rename(&file, file.with_file_name("prezero"))?;
+                Shell::Bash => std::fs::rename(&file, file.with_file_name("prezero"))?,
+                Shell::Fish => {
+                    std::fs::write(&file, std::fs::read_to_string(&file)? + &fish_knobs())?
+                }
+                _ => {}
             }
         }
         Ok(())
     }
+}
+
+fn knob_names() -> impl Iterator<Item = &'static str> {
+    KNOBS.iter().map(|knob| knob.name)
+}
+
+/// For completions: the words among a knob's values, and the knobs for `ctl`. Parsing wants
+/// neither: most knobs take numbers too, and what a process knows is its own library's business.
+fn worded(command: Command) -> Command {
+    let words = |argument: Arg, knob: &'static Knob| {
+        let is_word = |value: &&str| value.chars().all(|letter| letter.is_ascii_lowercase());
+        let words: Vec<_> = knob.value.split('|').filter(is_word).collect();
+        if words.is_empty() {
+            argument
+        } else {
+            argument.value_parser(PossibleValuesParser::new(words))
+        }
+    };
+    let command = command.mut_subcommand("run", |run| {
+        KNOBS.iter().fold(run, |run, knob| run.mut_arg(knob.name, |each| words(each, knob)))
+    });
+    command.mut_subcommand("ctl", |ctl| {
+        ["get", "set"].into_iter().fold(ctl, |ctl, name| {
+            let known = |key: Arg| key.value_parser(PossibleValuesParser::new(knob_names()));
+            ctl.mut_subcommand(name, |each| each.mut_arg("key", known))
+        })
+    })
+}
+
+/// What `clap_complete` leaves out for fish: words that are no options.
+fn fish_knobs() -> String {
+    let names: Vec<_> = knob_names().collect();
+    format!(
+        "complete -c prezero -n \"__fish_prezero_using_subcommand ctl\" -f\n\
+         complete -c prezero -n \"__fish_prezero_using_subcommand ctl; and __fish_seen_subcommand_from get set\" \
+         -a \"{}\"\n",
+        names.join(" ")
+    )
 }
 
 fn made(folder: &Path) -> Result<PathBuf> {
@@ -52,15 +98,33 @@ fn page(command: &Command, folder: &Path) -> Result<()> {
     let file = folder.join(format!("{name}.1"));
     let mut text = vec![];
     page.render(&mut text)?;
+    let text = in_lines(&String::from_utf8(text)?);
     std::fs::write(&file, text).with_context(|| format!("{}", file.display()))?;
     let mut shown = command.get_subcommands().filter(|each| !each.is_hide_set());
     shown.try_for_each(|each| self::page(each, folder))
+}
+
+/// The page with what stands below a command's help in the lines in which it stands there: examples
+/// that run into each other are none.
+fn in_lines(page: &str) -> String {
+    let Some((above, below)) = page.split_once(".SH EXTRA\n") else { return page.into() };
+    let (examples, rest) = below.split_at(below.find("\n.SH").map_or(below.len(), |at| at + 1));
+    let lines: Vec<_> = examples.lines().collect();
+    format!("{above}.SH EXAMPLES\n.ad l\n{}\n.ad b\n{rest}", lines.join("\n.br\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn examples_keep_their_lines() {
+        let page = in_lines(".TH a\n.SH EXTRA\nExamples:\n  a b\n  c d\n.SH VERSION\nv1\n");
+        let wanted = ".TH a\n.SH EXAMPLES\n.ad l\nExamples:\n.br\n  a b\n.br\n  c d\n.ad b\n.SH VERSION\nv1\n";
+        assert_eq!(page, wanted);
+        assert_eq!(in_lines(".TH a\n"), ".TH a\n");
+    }
 
     #[test]
     fn every_command_has_a_page_and_every_shell_its_words() {
@@ -74,12 +138,15 @@ mod tests {
         }
         assert!(!folder.join("man/man1/prezero-generate.1").exists());
         assert!(read("man/man1/prezero-run.1").contains("scrub\\-rate"));
+        assert!(read("man/man1/prezero-ctl.1").contains(".SH EXAMPLES"), "its examples");
         for file in [
             "bash-completion/completions/prezero",
             "zsh/site-functions/_prezero",
             "fish/vendor_completions.d/prezero.fish",
         ] {
-            assert!(read(file).contains("scrub-rate"), "{file}");
+            let words = read(file);
+            assert!(words.contains("scrub-rate") && words.contains("never"), "{file}");
+            assert!(!words.contains("generate"), "{file} offers what packages call");
         }
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -55,8 +55,8 @@ enum Command {
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Write man pages and shell completions
-    #[command(hide = true)]
+    /// Write man pages and shell completions: for packages, and in none of these.
+    #[command(skip)]
     Generate(generate::Generate),
 }
 
@@ -68,12 +68,25 @@ enum Alone {
     Claim(claim::Claim),
 }
 
+/// What packages call.
+#[derive(Parser)]
+#[command(name = "prezero", version)]
+enum Packaging {
+    /// Write man pages and shell completions
+    Generate(generate::Generate),
+}
+
 /// The command line.
 fn parsed() -> Result<Command, clap::Error> {
-    if std::env::args_os().nth(1).is_some_and(|name| name == "claim") {
-        return Alone::try_parse().map(|Alone::Claim(claim)| Command::Claim(claim));
+    match std::env::args_os().nth(1) {
+        Some(name) if name == "claim" => {
+            Alone::try_parse().map(|Alone::Claim(claim)| Command::Claim(claim))
+        }
+        Some(name) if name == "generate" => {
+            Packaging::try_parse().map(|Packaging::Generate(generate)| Command::Generate(generate))
+        }
+        _ => Command::try_parse(),
     }
-    Command::try_parse()
 }
 
 /// Exit status of a mistake in the command line, as most commands have it.
@@ -134,12 +147,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
         _ => {}
     }
+    let place = asked(std::env::args().skip(1));
     // The status of `run` is the program's; 125 is kept for run itself, as env(1) does.
-    let subcommand = std::env::args_os().nth(1);
-    let (place, status) = match subcommand.as_ref().and_then(|name| name.to_str()) {
-        Some("run") => ("prezero run", run::OWN_FAILURE),
-        Some("claim") => ("prezero claim", run::OWN_FAILURE),
-        _ => ("prezero", USAGE),
+    let status = match place.as_str() {
+        "prezero run" | "prezero claim" => run::OWN_FAILURE,
+        _ => USAGE,
     };
     let text = error.to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
@@ -150,9 +162,34 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(status)
 }
 
+/// The command that was meant, as far as it can be told: the one whose help helps.
+fn asked(arguments: impl Iterator<Item = String>) -> String {
+    let (mut place, mut command) = ("prezero".to_string(), Command::command());
+    for argument in arguments {
+        let Some(below) = command.find_subcommand(&argument).cloned() else { break };
+        place = format!("{place} {}", below.get_name());
+        command = below;
+    }
+    place
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistake_leads_to_the_help_of_its_command() {
+        let asked = |line: &str| super::asked(line.split(' ').map(String::from));
+        for (line, place) in [
+            ("tpo", "prezero"),
+            ("top --onec", "prezero top"),
+            ("bench grid --sizes x", "prezero bench grid"),
+            ("ctl 4711 frobnicate", "prezero ctl"),
+            ("run --colour -- bench grid", "prezero run"),
+        ] {
+            assert_eq!(asked(line), place, "{line}");
+        }
+    }
 
     /// A terminal that somebody works in: columns, lines.
     const SCREEN: (usize, usize) = (80, 24);

@@ -84,7 +84,7 @@ pub struct Heap {
 struct Granule {
     unused: [AtomicU32; 15],
     /// Of the block that starts in it, a [`HandSize`]'s word, or its pages above the byte
-    /// in which that would say so; 0: none does.
+    /// in which that would say so, and those that were [`ADDED`]; 0: none does.
     block: AtomicU32,
 }
 
@@ -93,6 +93,10 @@ const GRANULE_PER_RECORD: usize = GRANULE.bytes() / size_of::<Granule>();
 
 /// Bits below the pages in a granule's word.
 const PAGES_SHIFT: u32 = 8;
+
+/// In the word of a block that no hand takes: pages at its end that are not the program's, but
+/// were added to round its request up. They hold anything, where the others were zero.
+const ADDED: u32 = HandSize::LOWEST_BIT - 1;
 
 // SAFETY: an atomic, for which zero bytes are a valid value, without a destructor.
 unsafe impl Plain for Granule {}
@@ -191,7 +195,9 @@ impl Heap {
     /// At least `bytes` of zeroed memory.
     pub fn zeroed(&self, bytes: usize, first_use: Use) -> Option<NonNull<u8>> {
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
-        Some(self.hand_out(self.zone.zero_for(pages, GRANULE, first_use)?))
+        let front = (bytes.div_ceil(PAGE) as u32).max(pages.saturating_sub(ADDED));
+        let block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
+        Some(self.hand_out_to(block.into_dirty(), front as usize * PAGE))
     }
 
     /// At least `bytes` of memory that is zero already: at once, or not at all.
@@ -200,38 +206,51 @@ impl Heap {
         Some(self.hand_out(self.zone.only_zero(pages, GRANULE)?))
     }
 
-    /// Bytes in the block at `ptr`; 0 for a stray address.
+    /// Bytes of the block at `ptr` that are the program's; 0 for a stray address.
     pub fn usable(&self, ptr: *const u8) -> usize {
         let word = self.word(ptr).map_or(0, |word| word.load(Ordering::Relaxed));
-        (word >> PAGES_SHIFT) as usize * PAGE
+        usable_pages(word) as usize * PAGE
     }
 
     /// Takes the block at `ptr` out of the program's hands.
     pub fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
-        let (first, pages) = self.claim(ptr)?;
+        let (first, word) = self.claim(ptr)?;
         // SAFETY: the word said that a block of this heap, of that many pages, starts
         // here, and `claim` set it to 0 for this caller.
-        Ok(unsafe { self.zone.adopt(first, pages) })
+        Ok(unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) })
     }
 
-    /// As [`take`](Self::take), for a block whose owner says that it is all zero.
+    /// As [`take`](Self::take), for a block whose owner says that it is all zero. What was
+    /// added to it is not, and goes back to the zone here.
     ///
     /// # Safety
-    /// Every byte of the block is zero.
+    /// Every [usable](Self::usable) byte of the block is zero.
     pub unsafe fn take_zeroed(&self, ptr: *const u8) -> Result<Block<Zero>, Stray> {
-        let (first, pages) = self.claim(ptr)?;
-        // SAFETY: as in `take`; the caller vouches for the content.
+        let (first, word) = self.claim(ptr)?;
+        // SAFETY: as in `take`.
+        let block = unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) };
+        let pages = self.zone.tail_to(block, usable_pages(word)).pages();
+        // SAFETY: these pages are left of the block, and the caller vouches for their content.
         Ok(unsafe { self.zone.adopt_zero(first, pages) })
     }
 
     /// Gives a block to the program.
     pub fn hand_out<C: Content>(&self, block: Block<C>) -> NonNull<u8> {
+        let bytes = block.bytes();
+        self.hand_out_to(block, bytes)
+    }
+
+    /// Gives a block to the program, which gets to know of so many bytes of it: of all but
+    /// [`ADDED`] pages at least.
+    pub fn hand_out_to<C: Content>(&self, block: Block<C>, bytes: usize) -> NonNull<u8> {
+        let added = block.pages() - bytes.div_ceil(PAGE) as u32;
+        debug_assert!(added <= ADDED && added < block.pages());
         let ptr = self.zone.address(&block);
         // Relaxed: whoever frees the block got its address from us through the
         // program's own synchronisation, which orders this store too.
         self.live[block.first().index() / GRANULE.pages() as usize]
             .block
-            .store(block.pages() << PAGES_SHIFT, Ordering::Relaxed);
+            .store(block.pages() << PAGES_SHIFT | added, Ordering::Relaxed);
         ptr
     }
 
@@ -307,15 +326,15 @@ impl Heap {
         &self.zone
     }
 
-    /// Sets the word of the block at `ptr` to 0: its pages, if it was live.
+    /// Sets the word of the block at `ptr` to 0: what it was, if the block was live.
     fn claim(&self, ptr: *const u8) -> Result<(PageId, u32), Stray> {
         let page = self.zone.page_of(ptr).ok_or(Stray)?;
         let word = self.word(ptr).ok_or(Stray)?;
-        match word.load(Ordering::Relaxed) >> PAGES_SHIFT {
+        match word.load(Ordering::Relaxed) {
             0 => Err(Stray),
-            pages => {
+            live => {
                 word.store(0, Ordering::Relaxed);
-                Ok((page, pages))
+                Ok((page, live))
             }
         }
     }
@@ -326,4 +345,10 @@ impl Heap {
         let whole = offset.is_multiple_of(GRANULE.bytes());
         Some(&self.live.get(offset / GRANULE.bytes()).filter(|_| whole)?.block)
     }
+}
+
+/// Pages that the program knows of, by the word of their block.
+fn usable_pages(word: u32) -> u32 {
+    let added = if HandSize::is_word(word) { 0 } else { word & ADDED };
+    (word >> PAGES_SHIFT) - added
 }

@@ -333,7 +333,7 @@ fn release(heap: &Heap, ptr: *mut c_void) {
 /// Frees a block of the zone that is zero.
 ///
 /// # Safety
-/// Every byte of the block is zero.
+/// Every usable byte of the block is zero.
 unsafe fn release_zeroed(heap: &Heap, ptr: *mut c_void) {
     let errno = Errno::save();
     // SAFETY: the caller's promise.
@@ -357,6 +357,7 @@ fn abort(function: &str, ptr: *mut c_void, _: Stray) -> ! {
 /// As for `realloc`.
 #[inline(never)]
 unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut c_void {
+    let usable = heap.usable(ptr.cast());
     let block = heap.take(ptr.cast()).unwrap_or_else(|stray| abort("realloc", ptr, stray));
     let errno = Errno::save();
     if size == 0 {
@@ -395,10 +396,10 @@ unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut 
     } else if small {
         // It fits where it is.
         errno.restore();
-        heap.hand_out(block).as_ptr().cast()
+        heap.hand_out_to(block, usable).as_ptr().cast()
     } else {
         // The block stays the program's, and `errno` says what the next one said.
-        heap.hand_out(block);
+        heap.hand_out_to(block, usable);
         ptr::null_mut()
     }
 }

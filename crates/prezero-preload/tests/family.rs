@@ -28,6 +28,13 @@ fn c_functions_do_what_the_header_says() {
 }
 
 #[test]
+fn odd_sizes_are_cleared_as_far_as_they_were_asked_for_and_no_farther() {
+    let library = shim().to_str().expect("a path in UTF-8");
+    let program = compile("rounded.c", &["-Wl,--no-as-needed", library]);
+    assert_eq!(run(&mut shimmed(program)), "good\n");
+}
+
+#[test]
 fn larger_threshold_leaves_smaller_blocks_to_the_next_allocator() {
     let program = compile("main.c", &[]);
     assert_eq!(run(shimmed(&program).env("PREZERO_THRESHOLD", "1M")), "zone\n");

@@ -71,7 +71,10 @@ fn what_idles_does_not_end_a_program_at_its_memory_limit() {
         Err(error) => return println!("not tried: no memory cgroup can be made here: {error}"),
     };
     let program = compile("crowded.c", &[]);
-    assert_eq!(run(bare(&program).arg(&group.0)), "good\n");
-    let mut idle = shimmed(&program);
-    assert_eq!(run(idle.arg(&group.0).arg("idle").env("PREZERO_DECAY", "1000")), "good\n");
+    for how in ["idle", "at once", "in parts"] {
+        assert_eq!(run(bare(&program).arg(&group.0).arg(how)), "good\n");
+        let mut crowded = shimmed(&program);
+        let crowded = crowded.arg(&group.0).arg(how).env("PREZERO_DECAY", "1000");
+        assert_eq!(run(crowded), "good\n", "{how}");
+    }
 }

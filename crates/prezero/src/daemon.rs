@@ -170,6 +170,7 @@ impl<B: Backing + 'static> Zone<B> {
     /// Lets the zone start its scrubd when there is something to do. Without it the
     /// zone clears nothing ahead and gives nothing back by itself.
     pub fn allow_scrubd(&'static self) {
+        self.expect_limit();
         self.daemon.start.store(serve::run::<B> as *mut c_void, SeqCst);
         self.daemon.zone.store(std::ptr::from_ref(self).cast_mut().cast(), SeqCst);
     }

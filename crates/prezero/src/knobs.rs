@@ -175,8 +175,8 @@ pub static KNOBS: [Knob; 13] = [
     Knob {
         name: "verify",
         variable: "PREZERO_VERIFY",
-        value: "HOW",
-        help: "off, sample or full: read zeroes [sample]",
+        value: "off|sample|full",
+        help: "Zero memory that is read back first [sample]",
         detail: "Zero memory that is read before it is handed out: off; sample, random pages; full, all of it. Default sample",
         set: |c, v, _| {
             c.verify = match v {
@@ -204,10 +204,14 @@ pub static KNOBS: [Knob; 13] = [
         set: |c, v, _| seconds(v).map(|decay| c.decay = decay),
         show: |c, f| {
             write!(f, "{}", c.decay.as_secs())?;
-            match c.decay.subsec_nanos() {
-                0 => Ok(()),
-                nanos => write!(f, ".{nanos:09}"),
+            let (mut part, mut digits) = (c.decay.subsec_nanos(), 9);
+            if part == 0 {
+                return Ok(());
             }
+            while part.is_multiple_of(10) {
+                (part, digits) = (part / 10, digits - 1);
+            }
+            write!(f, ".{part:0digits$}")
         },
     },
     Knob {

@@ -59,6 +59,8 @@
 //! `stats`, `report`, `summary`, `probes` and `check` (what people see).
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
+// Loom is given what it models, without those who use the rest of it.
+#![cfg_attr(loom, allow(dead_code))]
 
 // Under loom only what it models is built: it replaces the atomics by its own.
 mod buddy;
@@ -106,7 +108,11 @@ mod hand;
 #[cfg(not(loom))]
 mod hidden;
 #[cfg(not(loom))]
+mod inline;
+#[cfg(not(loom))]
 mod knobs;
+#[cfg(not(loom))]
+mod offer;
 #[cfg(not(loom))]
 pub mod panel;
 // For prezerod, which answers to the same pressure as scrubd.
@@ -154,6 +160,7 @@ mod zone;
 
 pub use page::{
     Block, Content, Dirty, HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Zero,
+    ZeroFront,
 };
 pub use state::{PageState, Tally};
 

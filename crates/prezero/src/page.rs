@@ -157,3 +157,29 @@ impl Block<Zero> {
         Block::new(self.first, self.pages)
     }
 }
+
+/// A block of which the first pages are zero. What lies behind them was added to round a request
+/// up, and may hold anything.
+#[derive(Debug)]
+#[must_use = "a block that is dropped is leaked: give it back with Zone::free"]
+pub struct ZeroFront {
+    block: Block<Dirty>,
+    front: u32,
+}
+
+impl ZeroFront {
+    /// Where it is born; the caller vouches for ownership and for the zeroes.
+    pub(crate) fn new(first: PageId, pages: u32, front: u32) -> ZeroFront {
+        ZeroFront { block: Block::new(first, pages), front }
+    }
+
+    /// How many pages are zero.
+    pub fn zero_pages(&self) -> u32 {
+        self.front
+    }
+
+    /// The whole of it, as what an owner who writes into it has.
+    pub fn into_dirty(self) -> Block<Dirty> {
+        self.block
+    }
+}

@@ -123,7 +123,7 @@ pub enum Refusal {
     Answer(String),
     /// scrubd sleeps or has no CPU. It will read the request before it does anything else.
     #[error(
-        "not yet: scrubd sleeps; it will be done before anything else when the program frees memory"
+        "not yet: scrubd sleeps or has no CPU; when the program frees memory it will be done before anything else"
     )]
     Pending,
     /// Somebody else's request has not been answered.

@@ -3,9 +3,9 @@
 //!
 //! Sources: PSI (`/proc/pressure/{memory,cpu}`), `/proc/loadavg`, `/proc/meminfo`, and of the
 //! process's cgroup v2 and all above it `memory.{current,high,max}` and `cpu.idle`, of its own
-//! `memory.pressure`. A file that is missing, unreadable or in another form is *no
-//! information*, never an error: a kernel without PSI or with cgroup v1 only leaves less to
-//! judge by.
+//! `memory.pressure`; of its memory cgroup v1 and all above it `memory.{usage,limit}_in_bytes`.
+//! A file that is missing, unreadable or in another form is *no information*, never an error:
+//! a kernel without PSI or with cgroup v1 only leaves less to judge by.
 //!
 //! - **No descriptor outlives a read.** The program may close every descriptor it finds, and
 //!   would close ours. Within one read the hazard stays: if the program closes ours and opens
@@ -18,11 +18,9 @@
 //! - scrubd itself counts: while it is runnable it adds up to 1 to the load, and while it
 //!   waits for a busy CPU it *is* a task that PSI counts as stalled.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Nanoseconds. Within this time of the last sample [`Pressure::sample`] repeats its verdict
 /// without a system call: a single stall of a millisecond must not fill the interval, and a
@@ -36,10 +34,6 @@ const SOME_STALL_SHARE: f32 = 0.10;
 /// Share of the interval in which *every* task waited for memory: time lost to all, so far
 /// less of it counts.
 const FULL_STALL_SHARE: f32 = 0.02;
-
-/// Share of `memory.high` or `memory.max` in use. At `high` the kernel throttles the
-/// program's own allocations; the last twentieth is the time left to give back.
-const CGROUP_USED_SHARE: f64 = 0.95;
 
 /// Share of `MemTotal` still available. Kernel watermarks start reclaim at 1 to 2 %; above
 /// them by a margin, so that we give back before others are reclaimed from.
@@ -79,6 +73,8 @@ pub struct Verdict {
     pub cpu_some_share: f32,
     /// The cgroup's rank.
     pub cpu_rank: CpuRank,
+    /// What the cgroup and those above it may hold at most, bytes.
+    pub limit: Option<u64>,
 }
 
 /// The sampler. Belongs to one thread, scrubd's.
@@ -96,7 +92,7 @@ pub struct Pressure {
 impl Pressure {
     /// Prepares the paths below `root` (`/` but for tests) and finds the process's cgroup.
     pub fn new(root: &Path) -> Pressure {
-        let dirs = cgroup_dirs(root);
+        let dirs = cgroup::dirs(root);
         // Of the groups above, neighbours that thrash at their own limits would count too.
         let own = dirs.first().map_or_else(PathBuf::new, |dir| dir.join("memory.pressure"));
         Pressure {
@@ -104,7 +100,7 @@ impl Pressure {
             cpu_stalls: Stalls::new(root.join("proc/pressure/cpu")),
             loadavg: root.join("proc/loadavg"),
             meminfo: root.join("proc/meminfo"),
-            groups: dirs.iter().map(|dir| Group::new(dir)).collect(),
+            groups: Group::of_both(root, &dirs),
             last: None,
         }
     }
@@ -131,9 +127,15 @@ impl Pressure {
             load: read_load(&self.loadavg),
             cpu_some_share: self.cpu_stalls.advance(now_ns).some,
             cpu_rank: if idle { CpuRank::Idle } else { CpuRank::Normal },
+            limit: self.limit(),
         };
         self.last = Some((now_ns, verdict));
         verdict
+    }
+
+    /// What the cgroup and those above it may hold at most now, bytes.
+    pub fn limit(&self) -> Option<u64> {
+        self.groups.iter().filter_map(Group::bound).min()
     }
 }
 
@@ -180,65 +182,12 @@ impl Stalls {
     }
 }
 
-/// The files of one cgroup.
-#[derive(Debug)]
-struct Group {
-    current: PathBuf,
-    high: PathBuf,
-    max: PathBuf,
-    stat: PathBuf,
-    cpu_idle: PathBuf,
-}
-
-impl Group {
-    fn new(dir: &Path) -> Group {
-        Group {
-            current: dir.join("memory.current"),
-            high: dir.join("memory.high"),
-            max: dir.join("memory.max"),
-            stat: dir.join("memory.stat"),
-            cpu_idle: dir.join("cpu.idle"),
-        }
-    }
-
-    /// Whether the group nears its bound with memory that it cannot simply drop. File cache
-    /// that nobody used lately does not count: a group that reads much is always full of it.
-    fn is_full(&self) -> bool {
-        // "max", no bound, is no number and so no information.
-        let bounds = [read_number(&self.high), read_number(&self.max)];
-        let Some(bound) = bounds.into_iter().flatten().min() else { return false };
-        let Some(current) = read_number(&self.current) else { return false };
-        let allowed = bound as f64 * CGROUP_USED_SHARE;
-        // memory.stat costs the kernel a flush of per-CPU counts: only where it decides.
-        current as f64 > allowed
-            && current.saturating_sub(inactive_file(&self.stat).unwrap_or(0)) as f64 > allowed
-    }
-}
-
-/// The directories of this process's cgroup v2 and of those above it, innermost first.
-fn cgroup_dirs(root: &Path) -> Vec<PathBuf> {
-    let Ok(table) = std::fs::read(root.join("proc/self/cgroup")) else { return Vec::new() };
-    let own = table.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"0::/"));
-    let own = own.map(|path| Path::new(OsStr::from_bytes(path)));
-    match own {
-        // A path with `..` leads out of what this mount shows.
-        Some(own) if own.components().all(|c| matches!(c, Component::Normal(_))) => {
-            own.ancestors().map(|path| root.join("sys/fs/cgroup").join(path)).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
 fn memory_is_scarce(meminfo: &Path) -> bool {
     read(meminfo, |text| {
         let total = field(text, "MemTotal:")?;
         Some((field(text, "MemAvailable:")? as f64) < total as f64 * AVAILABLE_SHARE)
     })
     .unwrap_or(false)
-}
-
-fn inactive_file(stat: &Path) -> Option<u64> {
-    read(stat, |text| field(text, "inactive_file"))
 }
 
 fn read_load(loadavg: &Path) -> Option<f32> {
@@ -287,6 +236,10 @@ fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     }
     parse(std::str::from_utf8(&buffer[..len]).ok()?)
 }
+
+mod cgroup;
+
+use cgroup::Group;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! USDT probes: places where a tracer may look, one no-operation each while nobody does.
 //!
 //! Provider `prezero`, in `libprezero.so` or in whatever links this crate. Addresses are byte
-//! offsets in the zone. A request that is served by the block in hand (the one of its size that
-//! this CPU freed last) has none: it takes as long as the look would.
+//! offsets in the zone. `hit` and `miss` come where the counters of these names rise; a request
+//! for memory as it is has no probe, since the quickest take as long as a look would.
 //!
 //! | probe | arguments | when |
 //! |---|---|---|

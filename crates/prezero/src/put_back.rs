@@ -89,6 +89,7 @@ impl<B: Backing> Zone<B> {
         }
         self.stock.add(tally);
         self.buddy.put_run(first, pages);
+        self.offer_excess(first, pages);
     }
 
     /// Frees a run that was only borrowed from the free memory: it is as old as it was.

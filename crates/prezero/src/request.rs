@@ -9,11 +9,11 @@ use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
 use crate::config::OnFree;
 use crate::hand::HandSize;
-use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Zero};
+use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Zero, ZeroFront};
 use crate::probes;
 use crate::quicklist::{Class, Entry, GRANULE, Held};
 use crate::settle::Residency;
-use crate::state::{PageState, Tally};
+use crate::state::PageState;
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
 use crate::zone::{Cpu, Zone};
@@ -27,10 +27,6 @@ const HOT_NS: u64 = 1_000_000;
 /// looks older than it is would be taken for one that nobody will ask for soon.
 pub(crate) const CLOCKED_PAGES: u32 = 128;
 
-/// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
-/// hit saves is measured: two looks at the clock, 50 ns, against 20 us at least.
-const TIMED_PAGES: u32 = 256;
-
 impl<B: Backing> Zone<B> {
     /// `ZERO`: a zeroed block of `pages` pages at a multiple of `align`, cleared inline
     /// only where it is not zero already. `None` when the zone has no such block free.
@@ -42,11 +38,32 @@ impl<B: Backing> Zone<B> {
     /// As [`zero`](Zone::zero), told what its owner will do with the block first.
     #[inline]
     pub fn zero_for(&self, pages: u32, align: Order, first_use: Use) -> Option<Block<Zero>> {
+        Some(Block::new(self.zero_to(pages, pages, align, first_use)?, pages))
+    }
+
+    /// As [`zero_for`](Zone::zero_for), where only the first `front` pages need be zero: what
+    /// was added to round a request up is cleared for nobody.
+    #[inline]
+    pub fn zero_front(
+        &self,
+        front: u32,
+        pages: u32,
+        align: Order,
+        first_use: Use,
+    ) -> Option<ZeroFront> {
+        debug_assert!((1..=pages).contains(&front));
+        Some(ZeroFront::new(self.zero_to(front, pages, align, first_use)?, pages, front))
+    }
+
+    /// A block of which `front` pages are zero.
+    #[inline]
+    fn zero_to(&self, front: u32, pages: u32, align: Order, first_use: Use) -> Option<PageId> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::ZeroRequests);
         if let Some(first) = self.quick_zero(cpu, pages, align) {
             cpu.demand.note(pages);
-            return Some(self.hand_out_zero(cpu, first, pages));
+            self.hand_out_zero(cpu, first, front, pages);
+            return Some(first);
         }
         let hot = if self.choice().hot_wins(pages, first_use) { ticks(HOT_NS) } else { 0 };
         // What is in hand lies at a granule, of whatever alignment.
@@ -54,10 +71,12 @@ impl<B: Backing> Zone<B> {
             && let Some((first, age)) = self.take_hot(pages, hot)
         {
             self.note_unless_fresh(cpu, pages, age);
-            return Some(self.clear_hot(cpu, first, pages));
+            self.clear_hot(cpu, first, front);
+            return Some(first);
         }
         let first = self.slow_zero(cpu, pages, align, first_use)?;
-        Some(self.make_zero(cpu, first, pages))
+        self.make_zero(cpu, first, front, pages);
+        Some(first)
     }
 
     /// `ONLY_ZERO`: a resident zero block at once, or nothing. Never clears, never
@@ -70,7 +89,8 @@ impl<B: Backing> Zone<B> {
             .quick_zero(cpu, pages, align)
             .or_else(|| self.search_zero(pages, align))
             .filter(|&first| self.give_up_if_untrusted(first, pages))?;
-        Some(self.hand_out_zero(cpu, first, pages))
+        self.hand_out_zero(cpu, first, pages, pages);
+        Some(Block::new(first, pages))
     }
 
     /// Plain: a block as it is. Prefers dirty and hot; takes zero last of what is resident.
@@ -120,22 +140,6 @@ impl<B: Backing> Zone<B> {
             self.put_back(cpu, first, pages, held, tally);
             self.daemon.nudge(self, pages);
         }
-    }
-
-    /// Clears what was freed, for those who want it gone: what is dirty of a settled run. What
-    /// a child of a fork under way may not believe to be zero stays recorded as dirty.
-    #[cold]
-    pub(crate) fn clear_freed(&self, cpu: &Cpu, first: PageId, pages: u32, tally: Tally) -> Tally {
-        let mark = self.fork_mark();
-        let (engine, piece) = self.choice().inline(tally.dirty as usize * PAGE);
-        self.states.each_run(first, pages, PageState::Dirty, |run, n| {
-            for from in (0..n).step_by(piece as usize) {
-                self.memory.clear(engine, run.plus(from), piece.min(n - from));
-            }
-        });
-        cpu.counters.add(Counter::FreedClearedBytes, u64::from(tally.dirty) * PAGE as u64);
-        self.publish_zero(first, pages, mark);
-        self.states.tally(first, pages)
     }
 
     /// Gives a block back that its owner knows to be zero still: never written, or
@@ -291,86 +295,17 @@ impl<B: Backing> Zone<B> {
         Some(found?.first)
     }
 
-    /// A block whose pages are all resident and zero, if the sample agrees.
+    /// A block whose pages are all resident and zero, if the sample agrees; else its front is
+    /// cleared.
     #[inline]
-    fn hand_out_zero(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
+    fn hand_out_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) {
         debug_assert!(self.states.all(first, pages, PageState::Zero), "a hit is all zero");
         if !self.trust.holds(self, cpu, first, pages) {
-            return self.make_zero(cpu, first, pages);
+            return self.make_zero(cpu, first, front, pages);
         }
         cpu.counters.bump(Counter::Hits);
-        cpu.counters.add(Counter::HitBytes, pages as u64 * PAGE as u64);
-        probes::hit(first, pages);
-        Block::new(first, pages)
-    }
-
-    /// Clears what is not zero of an owned block, and nothing else.
-    #[cold]
-    fn make_zero(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
-        if !self.trust.holds(self, cpu, first, pages) {
-            // Nothing that is marked zero is believed any more.
-            for kind in [PageState::Zero, PageState::Absent] {
-                self.states.each_run(first, pages, kind, |run, n| self.doubt(run, n));
-            }
-        }
-        let tally = self.states.tally(first, pages);
-        debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
-        let bytes = |pages: u32| pages as u64 * PAGE as u64;
-        if tally.dirty > 0 {
-            self.clear_inline(cpu, tally.dirty, |clear| {
-                self.states.each_run(first, pages, PageState::Dirty, clear);
-            });
-        } else if tally.absent == 0 {
-            cpu.counters.bump(Counter::Hits);
-        }
-        if tally.absent > 0 {
-            cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
-            self.make_way(&cpu.counters, first, pages, tally.absent);
-        }
-        cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
-        Block::new(first, pages)
-    }
-
-    /// What is resident of these pages may hold anything.
-    fn doubt(&self, first: PageId, pages: u32) {
-        self.each_residency(first, pages, |run, n, residency| {
-            if residency != Residency::NotResident {
-                self.states.set(run, n, PageState::Dirty);
-            }
-        });
-    }
-
-    /// A block out of the hand, which is dirty page by page, for a request for zero.
-    fn clear_hot(&self, cpu: &Cpu, first: PageId, pages: u32) -> Block<Zero> {
-        debug_assert!(self.states.all(first, pages, PageState::Dirty), "what is in hand is dirty");
-        self.clear_inline(cpu, pages, |clear| clear(first, pages));
-        Block::new(first, pages)
-    }
-
-    /// Clears `dirty` pages, the runs that `each` yields, while their owner waits.
-    #[inline]
-    fn clear_inline(&self, cpu: &Cpu, dirty: u32, each: impl FnOnce(&mut dyn FnMut(PageId, u32))) {
-        let bytes = u64::from(dirty) * PAGE as u64;
-        let (engine, piece) = self.choice().inline(bytes as usize);
-        let timed = dirty >= TIMED_PAGES;
-        let began = if timed { self.clock.now_ns() } else { 0 };
-        each(&mut |run, n| {
-            let mut rest = n;
-            while rest > 0 {
-                let last = rest.min(piece);
-                rest -= last;
-                self.memory.clear(engine, run.plus(rest), last);
-            }
-            self.states.set(run, n, PageState::Zero);
-        });
-        if timed {
-            let took = self.clock.now_ns().saturating_sub(began);
-            cpu.counters.add(Counter::TimedClearBytes, bytes);
-            cpu.counters.add(Counter::TimedClearNs, took);
-        }
-        cpu.counters.bump(Counter::Misses);
-        cpu.counters.add(Counter::MissBytes, bytes);
-        probes::miss(bytes);
+        cpu.counters.add(Counter::HitBytes, front as u64 * PAGE as u64);
+        probes::hit(first, front);
     }
 
     /// `only_zero` must not clear: once trust is lost it serves nothing.

@@ -159,7 +159,9 @@ impl<H: Host> Scrubber<H> {
                 start.max(stop)
             };
             let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
-            let room = zone.room();
+            // What would have to be offered to the kernel is not made while it is not asked.
+            let unoffered = zone.allowance().saturating_sub(zone.stock.zero());
+            let room = if sure { zone.room() } else { zone.room().min(u64::from(unoffered)) };
             let cleared = self
                 .refile(zone, stop, tick, room)
                 .or_else(|| self.scrub(zone, stop, tick, mood, room));
@@ -283,9 +285,13 @@ impl<H: Host> Scrubber<H> {
             return Some(Step::Nap);
         }
         let engine = zone.choice().scrub(set, self.until_used(set), place);
-        Some(self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
+        let step = self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
             zone.return_to_buddy(chunk.first, chunk.order.pages());
-        }))
+        });
+        if mood == Mood::Normal {
+            zone.offer_excess(chunk.first, chunk.order.pages());
+        }
+        Some(step)
     }
 
     /// The first dirty chunk of the block that the likeliest request would get now, if it has
@@ -414,6 +420,7 @@ impl<H: Host> Scrubber<H> {
             zone.freed_at[first.huge()].store(zone.clock.tick().max(1), Relaxed);
             zone.return_to_buddy(first, pages);
             session.release();
+            zone.offer_excess(first, pages);
         }
         if populated == 0 {
             counters.bump(Counter::BackingErrors);

@@ -44,6 +44,14 @@ impl<B: Backing> Zone<B> {
             cpu.demand.note_return(pages);
             return dirty;
         }
+        let was = self.states.tally(first, pages);
+        if was.zero + was.dirty == pages {
+            self.states.set(first, pages, PageState::Dirty);
+            // Behind a zero front lies what the request was rounded up by, and counted with.
+            let rounded = was.dirty <= slack(pages);
+            cpu.demand.note_return(if rounded { pages } else { was.zero });
+            return dirty;
+        }
         self.settle_slowly(cpu, first, pages)
     }
 
@@ -57,7 +65,7 @@ impl<B: Backing> Zone<B> {
         });
         // What was added to the request is nobody's to touch. To ask for it at every turn, and
         // to keep the block from the lists, would cost more than to clear it once.
-        let added = was.absent <= Class::of(pages).map_or(0, Class::slack);
+        let added = was.absent <= slack(pages);
         self.states.each_run(first, pages, PageState::Absent, |run, n| {
             if added {
                 self.states.set(run, n, PageState::Dirty);
@@ -125,4 +133,9 @@ impl<B: Backing> Zone<B> {
             }
         });
     }
+}
+
+/// How many of a block's pages its request may have been rounded up by.
+fn slack(pages: u32) -> u32 {
+    Class::of(pages).map_or(0, Class::slack)
 }

@@ -87,6 +87,8 @@ impl Snapshot {
             write!(out, "wasted {}", bytes(waste))?;
             match account.saved_ns {
                 _ if account.cost_ns < NOT_WORTH_A_WORD_NS => {}
+                // Then there is nothing to be switched off.
+                _ if self.get(ScrubbedBytes) + self.get(PrefaultedBytes) == 0 => {}
                 Some(saved) if account.cost_ns as f64 > POOR_TRADE * saved => {
                     out.write_str("; a poor trade: try --scrub-start never")?;
                 }
@@ -206,7 +208,11 @@ mod tests {
     #[test]
     fn summary_of_a_loss_says_what_to_change() {
         let hits = [(Counter::ZeroRequests, 1), (Counter::HitBytes, 1024 * MIB)];
-        let cost = |ns| [hits[0], hits[1], (Counter::ScrubCpuNs, ns), (Counter::WasteBytes, 4096)];
+        let costs = |ns, scrubbed| {
+            let cost = [(Counter::ScrubCpuNs, ns), (Counter::ScrubbedBytes, scrubbed)];
+            [hits[0], hits[1], cost[0], cost[1], (Counter::WasteBytes, 4096)]
+        };
+        let cost = |ns| costs(ns, MIB);
 
         let (slight, poor) =
             (lines(&counted(&cost(50_000_000))), lines(&counted(&cost(500_000_000))));
@@ -216,6 +222,8 @@ mod tests {
         let small = lines(&counted(&cost(5_000_000)));
         assert!(small[2].ends_with("wasted 4.0 KiB"), "not worth a word: {small:?}");
         assert!(poor[2].ends_with("a poor trade: try --scrub-start never"), "{poor:?}");
+        let never = lines(&counted(&costs(500_000_000, 0)));
+        assert!(never[2].ends_with("wasted 4.0 KiB"), "there is nothing to switch off: {never:?}");
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub struct Zone<B> {
     guess: Choice,
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
     pub(crate) measured: AtomicPtr<Choice>,
+    /// Pages that may idle without being offered to the kernel.
+    pub(crate) allowance: AtomicU32,
     /// What no child of a fork gets.
     pub(crate) hidden: Hidden,
     /// Forks so far, times [`FORK`], plus how many are under way.
@@ -176,6 +178,7 @@ impl<B: Backing> Zone<B> {
             tuning: Tuning::new(config),
             guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only)),
             measured: AtomicPtr::new(std::ptr::null_mut()),
+            allowance: AtomicU32::new(u32::MAX),
             hidden: Hidden::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             forks: AtomicU32::new(0),
             inherited: AtomicU32::new(0),

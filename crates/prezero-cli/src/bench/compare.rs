@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+use prezero::Size;
 use serde_json::Value;
 
 use super::output::Output;
@@ -18,7 +19,7 @@ use super::report;
 /// Less is no change, whatever the noise.
 const LEAST: f64 = 0.01;
 /// What tells one element of a list from another, in the order in which it is told.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 22] = [
     "benchmark",
     "mode",
     "scene",
@@ -27,6 +28,8 @@ const NAMES: [&str; 20] = [
     "pattern",
     "program",
     "case",
+    "backing",
+    "pages",
     "threads",
     "ring",
     "bytes",
@@ -80,7 +83,7 @@ struct Report {
     /// Whether machine and kernel are the same.
     same_machine: bool,
     compared: usize,
-    /// In one file alone.
+    /// In one file alone, or of the same as another.
     unmatched: usize,
     /// Beyond noise, the greatest change first.
     changed: Vec<Change>,
@@ -111,6 +114,12 @@ impl Compare {
             after["benchmark"]
         );
         let report = compared(&before, &after, self.only.as_deref());
+        ensure!(
+            report.compared > 0,
+            "nothing to compare: {} figures, none of which{} is in both files",
+            report.unmatched,
+            self.only.as_ref().map_or(String::new(), |only| format!(", with {only} in its name,"))
+        );
         self.output.put(&report, || report.render())
     }
 }
@@ -122,7 +131,7 @@ fn compared(before: &Value, after: &Value, only: Option<&str>) -> Report {
     let asked = |name: &String| only.is_none_or(|only| name.contains(only));
     let (mut changed, mut unknown, mut pairs) = (vec![], vec![], 0);
     for (what, old) in old.iter().filter(|(name, _)| asked(name)) {
-        let Some(new) = new.get(what) else { continue };
+        let (Some(old), Some(Some(new))) = (old, new.get(what)) else { continue };
         pairs += 1;
         if old.median == new.median {
             continue;
@@ -143,7 +152,8 @@ fn compared(before: &Value, after: &Value, only: Option<&str>) -> Report {
     }
     let machine =
         |json: &Value| ["cpu", "cpus", "kernel", "thp"].map(|key| json["machine"][key].clone());
-    let count = |all: &BTreeMap<String, Figure>| all.keys().filter(|name| asked(name)).count();
+    let count =
+        |all: &BTreeMap<String, Option<Figure>>| all.keys().filter(|name| asked(name)).count();
     Report {
         benchmark: before["benchmark"].as_str().unwrap_or_default().into(),
         same_machine: machine(before) == machine(after),
@@ -154,41 +164,77 @@ fn compared(before: &Value, after: &Value, only: Option<&str>) -> Report {
     }
 }
 
-/// Every object with a median, by what it is of.
-fn collect(json: &Value, path: &str, all: &mut BTreeMap<String, Figure>) {
-    let join = |part: &str| if path.is_empty() { part.into() } else { format!("{path} / {part}") };
-    match json {
-        Value::Object(object) => {
-            if let Some(median) = object.get("median").and_then(Value::as_f64) {
-                all.insert(path.into(), Figure::of(json, median));
-                return;
-            }
-            for (key, inner) in object {
-                // Figures of a row are those of the table's columns, which are told by place.
-                collect(inner, &if inner.is_array() { path.to_string() } else { join(key) }, all);
-            }
-        }
-        Value::Array(list) => {
-            for (nth, inner) in list.iter().enumerate() {
-                let name = identity(inner).unwrap_or_else(|| format!("#{}", nth + 1));
-                collect(inner, &join(&name), all);
-            }
-        }
-        _ => {}
+/// Every object with a median, by what it is of; `None` where several are of the same, which
+/// nobody can tell apart.
+fn collect(json: &Value, path: &str, all: &mut BTreeMap<String, Option<Figure>>) {
+    if let Some(median) = json.get("median").and_then(Value::as_f64) {
+        let figure = Some(Figure::of(json, median));
+        all.entry(path.into()).and_modify(|known| *known = None).or_insert(figure);
+        return;
+    }
+    for (path, _, inner) in inside(json, path) {
+        collect(inner, &path, all);
     }
 }
 
+/// What lies in an object or a list: what each is of, below `path`, and where it stands there, as
+/// JSON pointers have it (RFC 6901).
+pub fn inside<'a>(json: &'a Value, path: &str) -> Vec<(String, String, &'a Value)> {
+    let join = |part: &str| if path.is_empty() { part.into() } else { format!("{path} / {part}") };
+    match json {
+        Value::Object(object) => {
+            let each = object.iter().map(|(key, inner)| {
+                // The elements of a list say what they are of; those of pairs have a name alone.
+                let says = inner.as_array().is_some_and(|list| !list.iter().any(is_pair));
+                let path = if says { path.into() } else { join(key) };
+                (path, key.replace('~', "~0").replace('/', "~1"), inner)
+            });
+            each.collect()
+        }
+        Value::Array(list) => {
+            let each = list.iter().enumerate().map(|(nth, inner)| match inner.as_array() {
+                Some(pair) if is_pair(inner) => {
+                    (join(pair[0].as_str().unwrap_or_default()), format!("{nth}/1"), &pair[1])
+                }
+                // Figures of a row are those of the table's columns, which are told by place.
+                _ => {
+                    let name = identity(inner).unwrap_or_else(|| format!("#{}", nth + 1));
+                    (join(&name), nth.to_string(), inner)
+                }
+            });
+            each.collect()
+        }
+        _ => vec![],
+    }
+}
+
+/// A name and what bears it.
+fn is_pair(json: &Value) -> bool {
+    matches!(json.as_array().map(Vec::as_slice), Some([Value::String(_), Value::Object(_)]))
+}
+
 /// What an element is of; `None` if it does not say.
-pub fn identity(element: &Value) -> Option<String> {
+fn identity(element: &Value) -> Option<String> {
     let words = NAMES.iter().filter_map(|name| match element.get(name)? {
-        Value::Null => None,
         Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(format!("{name} {number}")),
+        Value::Number(number) => Some(match number.as_u64().filter(|_| *name == "bytes") {
+            Some(bytes) => Size(bytes as usize).to_string(),
+            None => format!("{name} {number}"),
+        }),
         Value::Array(list) => {
             let words: Vec<_> = list.iter().filter_map(Value::as_str).collect();
             (!words.is_empty()).then(|| words.join(", "))
         }
-        other => Some(other.to_string()),
+        // A word with its parameter; anything longer is no name, but figures that differ from run to run.
+        Value::Object(object) if object.len() == 1 => {
+            let (word, parameter) = object.iter().next()?;
+            Some(format!(
+                "{word} {}",
+                parameter.as_str().map_or_else(|| parameter.to_string(), String::from)
+            ))
+        }
+        Value::Bool(is) => Some(format!("{name} {is}")),
+        Value::Null | Value::Object(_) => None,
     });
     let words: Vec<_> = words.collect();
     (!words.is_empty()).then(|| words.join(" "))
@@ -216,7 +262,7 @@ impl Report {
         text += &shown("changed beyond noise", &self.changed);
         text += &shown("changed, and nothing is known of the noise", &self.unknown);
         text + &format!(
-            "{}: {} of {} figures changed beyond noise ({} up, {} down); {} in one file alone\n",
+            "{}: {} of {} figures changed beyond noise ({} up, {} down); {} not in both, or not told apart\n",
             self.benchmark,
             self.changed.len(),
             self.compared,
@@ -236,8 +282,8 @@ fn shown(title: &str, changes: &[Change]) -> String {
     for change in changes {
         table.add_row([
             change.what.clone(),
-            format!("{:.4}", change.before),
-            format!("{:.4}", change.after),
+            digits(change.before),
+            digits(change.after),
             format!("{:+.1} %", change.change * 100.0),
             change.noise.map_or("-".into(), |noise| format!("{:.1} %", noise * 100.0)),
         ]);
@@ -246,6 +292,12 @@ fn shown(title: &str, changes: &[Change]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!("{table}\n")
+}
+
+/// Four digits that count.
+fn digits(figure: f64) -> String {
+    let before_point = figure.abs().max(1e-6).log10().floor() as i32 + 1;
+    format!("{figure:.*}", (4 - before_point).clamp(0, 9) as usize)
 }
 
 #[cfg(test)]
@@ -273,7 +325,7 @@ mod tests {
         let report = compared(&run(50.0, false), &run(60.0, true), None);
         assert_eq!((report.compared, report.unmatched, report.changed.len()), (2, 0, 1));
         let change = &report.changed[0];
-        assert_eq!(change.what, "idle / bytes 4096 lines 1 / prezero / ns");
+        assert_eq!(change.what, "idle / 4K lines 1 / prezero / ns");
         assert!((change.change - 0.2).abs() < 1e-9 && change.noise.unwrap() < 0.05, "{change:?}");
         assert!(report.render().contains("1 of 2 figures changed beyond noise (1 up, 0 down)"));
     }
@@ -295,5 +347,46 @@ mod tests {
         let report = compared(&once(1.0), &once(2.0), None);
         assert_eq!((report.changed.len(), report.unknown.len()), (0, 1));
         assert_eq!(report.unknown[0].what, "post 1, yes / #2");
+    }
+
+    #[test]
+    fn pairs_are_told_by_their_names_and_the_lists_that_hold_them() {
+        let run = |first: &str, second: &str| {
+            let of = |way: &str, median: f64| json!([way, {"median": median, "p10": 0.9 * median, "p90": 1.1 * median}]);
+            json!({"benchmark": "lease", "sizes": [{"bytes": 2 << 20,
+                "ways": [of(first, 1.0), of(second, 9.0)], "cost_ms": [of(first, 5.0)]}]})
+        };
+        let report = compared(&run("own", "lease"), &run("lease", "thp"), None);
+        // Neither by their places nor one list's with the other's.
+        assert_eq!((report.compared, report.unmatched), (1, 4), "{report:?}");
+        assert_eq!(report.changed[0].what, "2M / ways / lease");
+    }
+
+    #[test]
+    fn what_a_run_counted_is_no_name() {
+        let run = |hit: u64| {
+            json!({"benchmark": "waste", "patterns": [{"pattern": "steady",
+                "bytes": {"hit": hit, "made": hit}, "load": {"chase": 4096}, "us": {"median": 1.0}}]})
+        };
+        let report = compared(&run(1), &run(2), None);
+        assert_eq!((report.compared, report.unmatched), (1, 0), "{report:?}");
+        assert_eq!(inside(&run(1)["patterns"], "")[0].0, "steady chase 4096");
+    }
+
+    #[test]
+    fn two_of_one_name_are_not_compared() {
+        let row = |median: f64| json!({"program": "QEMU", "ms": {"median": median}});
+        let run = json!({"benchmark": "start", "rows": [row(1.0), row(2.0)]});
+        let report = compared(&run, &run, None);
+        assert_eq!((report.compared, report.unmatched), (0, 2), "{report:?}");
+    }
+
+    #[test]
+    fn figures_have_four_digits() {
+        let all = [0.0, 0.01234, 0.5, 12.3456, 1234.56, 1_234_567.0];
+        assert_eq!(
+            all.map(digits),
+            ["0.000000000", "0.01234", "0.5000", "12.35", "1235", "1234567"]
+        );
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! A client takes each lease as soon as it lies ready, so that the broker fills on and on. Its
 //! pace, by the clock and by the CPU time of its fillers, stands beside what one thread reaches
-//! that populates the same pages in one call. Then neighbours work, pinned, on all CPUs or on all but
-//! one: arithmetic, and pointer chases over sets of the sizes of the caches and beyond. In every
-//! second slice the fillers are stopped, and the two kinds are compared in pairs.
+//! that populates the same pages in one call, and beside the calls of a filler in a bare loop: what the
+//! kernel takes for a lease, as opposed to private memory. The three take turns. Then neighbours
+//! work, pinned, on all CPUs or on all but one: arithmetic, and pointer chases over sets of the
+//! sizes of the caches and beyond. In every second slice the fillers are stopped, and the two
+//! kinds are compared in pairs.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use prezero::{Size, Topology};
 use prezerod::client::ClientError;
+use prezerod::inode::{Kind, Making};
 use prezerod::protocol::{Backing, Page, Want};
+use prezerod::tenant::Payer;
 use rustix::process::{Pid, Signal as Kill, kill_process};
 use serde::Serialize;
 
@@ -31,9 +35,12 @@ use super::worker::{Program, Worker, allowed_cpus};
 /// A lease that is made again and again, and how many may lie ready.
 const LEASE: u64 = 512 << 20;
 const READY: u64 = 2;
-/// Rounds of the rival, and for how long the pace is taken.
-const RIVAL: usize = 9;
-const PACE_TIME: Duration = Duration::from_secs(5);
+/// Turns at the pace, and how long the broker's is.
+const TURNS: usize = 9;
+const TURN: Duration = Duration::from_millis(600);
+/// Counters of a broker.
+const MADE_BYTES: &str = "prezerod_made_bytes_total";
+const MADE_CPU: &str = "prezerod_made_cpu_seconds_total";
 /// Before a slice counts.
 const LEAD: Duration = Duration::from_millis(100);
 
@@ -84,6 +91,8 @@ pub struct Pace {
     pub cap: Option<f64>,
     /// One thread that populates as much in one call.
     pub rival: Spread,
+    /// A filler's calls and nothing else.
+    pub bare: Spread,
 }
 
 /// What neighbours felt beside one backing's filling.
@@ -149,18 +158,12 @@ impl Fill {
         // What the backing before it gave back may have gone to a guest's host.
         warm(READY * LEASE).context("warming: no memory of that size")?;
         step(&format!("fill: {name}, pace"))?;
-        let rival = (0..RIVAL).map(|_| match backing {
-            Backing::Hugetlb => own_hugetlb(LEASE),
-            _ => own_thp(LEASE),
-        });
-        let rival = rival.map(|ms| Ok(gb_per_s(LEASE as f64, ms? / 1e3)));
-        let rival = Spread::of(rival.collect::<Result<_>>()?).context("rounds")?;
         let rate = self.rate.map(|rate| rate.0 as u64);
         let broker = Broker::at_rate(backing, LEASE, READY, rate)?;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let client = scope.spawn(|| consume(&broker, &over));
-            let measured = self.measured(backing, &broker, rival, report);
+            let measured = self.measured(backing, &broker, report);
             over.store(true, Ordering::Relaxed);
             let consumed =
                 client.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the client died")));
@@ -168,30 +171,9 @@ impl Fill {
         })
     }
 
-    fn measured(
-        &self,
-        backing: Backing,
-        broker: &Broker,
-        rival: Spread,
-        report: &mut Report,
-    ) -> Result<()> {
-        let made = || -> Result<(f64, f64)> {
-            Ok((
-                broker.counter("prezerod_made_bytes_total")?,
-                broker.counter("prezerod_made_cpu_seconds_total")?,
-            ))
-        };
-        while broker.fillers().is_empty() || made()?.0 == 0.0 {
-            std::thread::sleep(LEAD);
-        }
-        let cap = self.rate.map(|rate| rate.0 as f64 / 1e9);
-        let (began, before) = (Instant::now(), made()?);
-        std::thread::sleep(PACE_TIME);
-        let (after, wall) = (made()?, began.elapsed().as_secs_f64());
-        let bytes = after.0 - before.0;
-        let (wall, cpu) = (gb_per_s(bytes, wall), gb_per_s(bytes, after.1 - before.1));
-        report.paces.push(Pace { backing: backing.name(), wall, cpu, cap, rival });
-
+    fn measured(&self, backing: Backing, broker: &Broker, report: &mut Report) -> Result<()> {
+        report.paces.push(self.pace(backing, broker)?);
+        let made = || broker.counter(MADE_BYTES);
         let cpus = allowed_cpus()?;
         let topology = Topology::read(Path::new(Topology::ROOT));
         let sizes = Sizes::of(&topology, report.machine.memory_bytes / cpus.len());
@@ -206,9 +188,9 @@ impl Fill {
             let mut crowd = Crowd::start(&cpus[cpus.len() - busy..])?;
             for (load, command) in &loads {
                 step(&format!("fill: {}, {load} on {busy} CPUs", backing.name()))?;
-                let before = made()?.0;
+                let before = made()?;
                 let (on, off, filled_s) = self.load(broker, &mut crowd, command)?;
-                let filled = gb_per_s(made()?.0 - before, filled_s);
+                let filled = gb_per_s(made()? - before, filled_s);
                 let change = |which: fn(&(f64, f64)) -> f64| {
                     let of = |all: &[(f64, f64)]| Spread::of(all.iter().map(which).collect());
                     Change::of(&of(&on)?, &of(&off)?)
@@ -226,6 +208,39 @@ impl Fill {
             }
         }
         Ok(())
+    }
+
+    fn pace(&self, backing: Backing, broker: &Broker) -> Result<Pace> {
+        while broker.fillers().is_empty() || broker.counter(MADE_BYTES)? == 0.0 {
+            std::thread::sleep(LEAD);
+        }
+        // What was made when a turn ends counts in the next: only the sums are exact.
+        let sums =
+            || Ok::<_, anyhow::Error>([broker.counter(MADE_BYTES)?, broker.counter(MADE_CPU)?]);
+        let (mut made, mut wall_s, mut rival, mut bare) = ([0.0; 2], 0.0, vec![], vec![]);
+        for _ in 0..TURNS {
+            let (began, before) = (Instant::now(), sums()?);
+            std::thread::sleep(TURN);
+            let after = sums()?;
+            let stopped = Stopped::fillers(broker);
+            wall_s += began.elapsed().as_secs_f64();
+            made = [made[0] + after[0] - before[0], made[1] + after[1] - before[1]];
+            let ms = match backing {
+                Backing::Hugetlb => own_hugetlb(LEASE),
+                _ => own_thp(LEASE),
+            };
+            rival.push(gb_per_s(LEASE as f64, ms? / 1e3));
+            bare.push(gb_per_s(LEASE as f64, alone(backing)?));
+            drop(stopped);
+        }
+        Ok(Pace {
+            backing: backing.name(),
+            wall: gb_per_s(made[0], wall_s),
+            cpu: gb_per_s(made[0], made[1]),
+            cap: self.rate.map(|rate| rate.0 as f64 / 1e9),
+            rival: Spread::of(rival).context("turns")?,
+            bare: Spread::of(bare).context("turns")?,
+        })
     }
 
     /// ns of a unit of work by the clock and by CPU time, with fillers and without; and for how
@@ -258,6 +273,18 @@ impl Fill {
 
 fn gb_per_s(bytes: f64, seconds: f64) -> f64 {
     bytes / 1e9 / seconds
+}
+
+/// Seconds that the calls of a filler take for a lease, with nothing around them.
+fn alone(backing: Backing) -> Result<f64> {
+    let kind = Kind { page: Page::Huge, backing, node: 0, payer: Payer::BROKER };
+    let began = Instant::now();
+    let mut making = Making::begin(kind, LEASE)?;
+    while making.step(LEASE)? > 0 {}
+    let inode = making.finish()?;
+    let took = began.elapsed().as_secs_f64();
+    drop(inode);
+    Ok(took)
 }
 
 /// Takes what lies ready, at once, until it is over.

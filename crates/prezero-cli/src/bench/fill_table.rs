@@ -13,11 +13,21 @@ const FELT: f64 = 0.02;
 pub fn render(report: &Report) -> String {
     let mut paces = Table::new();
     paces.load_style(UTF8_BORDERS_ONLY);
-    paces.set_header(["filling", "GB/s", "GB/s of CPU", "one thread GB/s", "share", "of CPU"]);
+    paces.set_header([
+        "filling",
+        "GB/s",
+        "GB/s of CPU",
+        "one thread GB/s",
+        "share",
+        "of CPU",
+        "bare loop GB/s",
+        "share",
+    ]);
     let mut verdicts = vec![];
     for pace in &report.paces {
         let rival = pace.rival.median;
         let (wall, cpu) = (pace.wall / rival, pace.cpu / rival);
+        let of_bare = pace.wall / pace.bare.median;
         paces.add_row([
             pace.backing.to_owned(),
             format!("{:.2}", pace.wall),
@@ -25,6 +35,8 @@ pub fn render(report: &Report) -> String {
             format!("{rival:.2}"),
             format!("{:.0} %", wall * 100.0),
             format!("{:.0} %", cpu * 100.0),
+            format!("{:.2}", pace.bare.median),
+            format!("{:.0} %", of_bare * 100.0),
         ]);
         if let Some(cap) = pace.cap {
             verdicts.push(format!("{}: capped at {cap:.2} GB/s", pace.backing));
@@ -32,10 +44,12 @@ pub fn render(report: &Report) -> String {
         }
         let verdict = if wall >= SHARE { "reached" } else { "missed" };
         verdicts.push(format!(
-            "{}: filled at {:.0} % of one thread's pace, wanted {:.0} %: {verdict}",
+            "{}: filled at {:.0} % of one thread's pace, wanted {:.0} %: {verdict}; at {:.0} % of what \
+             the kernel does in a bare loop",
             pace.backing,
             wall * 100.0,
-            SHARE * 100.0
+            SHARE * 100.0,
+            of_bare * 100.0
         ));
     }
     let mut felt = Table::new();

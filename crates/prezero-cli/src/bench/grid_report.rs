@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use prezero::Size;
 use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
@@ -112,6 +113,11 @@ const COUNTERS: [&str; 6] =
     ["scrubbed_bytes", "prefaulted_bytes", "waste_bytes", "unused_zero_bytes", "hits", "misses"];
 
 impl Cell {
+    /// Which.
+    pub fn name(&self) -> String {
+        format!("{} L={}", Size(self.bytes), self.lines)
+    }
+
     /// The fastest peer's time over prezero's, and that peer; `None` unless both ran.
     pub fn best(&self) -> Option<(f64, &str)> {
         let peers = self.results.iter().filter(|result| result.allocator != PREZERO);

@@ -94,12 +94,12 @@ fn summary(report: &ModeReport) -> String {
     let (mean, (ratio, cell)) = (verdict.mean, verdict.worst);
     let mut text = format!(
         "geometric mean {mean:.2}x the best peer; worst cell {ratio:.2}x ({}); {} of {} cells lost",
-        name(cell),
+        cell.name(),
         verdict.lost,
         report.cells.len()
     );
     if let Some((share, cell)) = verdict.ideal {
-        let _ = write!(text, "; worst share of ideal {:.0} % ({})", share * 100.0, name(cell));
+        let _ = write!(text, "; worst share of ideal {:.0} % ({})", share * 100.0, cell.name());
     }
     if let Some((limit, (share, cell))) = verdict.limit {
         let _ = write!(
@@ -107,7 +107,7 @@ fn summary(report: &ModeReport) -> String {
             "\nlimit, the ideal and a bare call: {limit:.2}x the best peer, of which this is {:.0} %; worst cell {:.0} % ({})",
             mean / limit * 100.0,
             share * 100.0,
-            name(cell)
+            cell.name()
         );
     }
     let Wanted { mean: least_mean, worst, ideal } = report.mode.wanted();
@@ -122,10 +122,6 @@ fn summary(report: &ModeReport) -> String {
             write!(text, "; worst share of ideal >= {percent:.0} %: {}", reached(share >= least));
     }
     text + "\n"
-}
-
-fn name(cell: &Cell) -> String {
-    format!("{} L={}", Size(cell.bytes), cell.lines)
 }
 
 fn reached(is: bool) -> &'static str {

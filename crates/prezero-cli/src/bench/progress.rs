@@ -74,6 +74,13 @@ pub fn step(label: &str) -> Result<()> {
     Ok(())
 }
 
+/// A line that stays, above the bars of what it names.
+pub fn heading(text: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{text}");
+    }
+}
+
 /// There is no next step.
 pub fn end() {
     if let Ok(mut bar) = BAR.lock() {

@@ -64,6 +64,8 @@ pub struct Report {
 pub struct Row {
     pub program: &'static str,
     pub bytes: u64,
+    /// Of what the leases of its contest are made.
+    pub pages: &'static str,
     pub way: String,
     /// Against which others are told.
     pub base: Base,
@@ -76,6 +78,8 @@ pub struct Row {
 pub enum Base {
     /// The start without any memory made ready: nobody can be faster.
     Bare,
+    /// That, by way of a program that starts it and does nothing else: no launcher can be faster.
+    Launched,
     /// Its own way to have its memory ready.
     Own,
     /// A lease, or what was placed for it.
@@ -105,6 +109,8 @@ struct Way {
 struct Contest {
     program: &'static str,
     bytes: u64,
+    /// Of its leases.
+    backing: Backing,
     started: Started,
     ways: Vec<Way>,
 }
@@ -205,6 +211,7 @@ impl Start {
         let contest = Contest {
             program: "DPDK testpmd",
             bytes,
+            backing: Backing::Hugetlb,
             started: Started::Ends,
             ways: vec![
                 own("its own pages", Base::Own, "--huge-unlink=always"),
@@ -254,6 +261,7 @@ impl Start {
             report.rows.push(Row {
                 program: contest.program,
                 bytes: contest.bytes,
+                pages: contest.backing.name(),
                 way: way.name.clone(),
                 base: way.base,
                 ms: Spread::of(times).context("rounds")?,
@@ -286,9 +294,11 @@ fn qemu(bytes: u64, backing: Backing) -> Contest {
     Contest {
         program: "QEMU",
         bytes,
+        backing,
         started: Started::Says,
         ways: vec![
             way("bare", Base::Bare, &bare),
+            way("bare, through env(1)", Base::Launched, &[words("env"), bare.clone()].concat()),
             way("prealloc, 1 thread", Base::Own, &prealloc(1)),
             way("prealloc, 2 threads", Base::Own, &prealloc(2)),
             lease(backing, bytes, "", &with("memory-backend-file,mem-path={lease},share=on")),
@@ -313,7 +323,7 @@ fn jvm(bytes: u64, backing: Backing) -> Contest {
     if backing == Backing::Thp {
         ways.insert(1, way("its own 4 KiB pages", Base::Own, &java("-XX:+AlwaysPreTouch")));
     }
-    Contest { program: "JVM", bytes, started: Started::Ends, ways }
+    Contest { program: "JVM", bytes, backing, started: Started::Ends, ways }
 }
 
 fn memcached(bytes: u64, backing: Backing, scratch: &Scratch) -> Contest {
@@ -323,6 +333,7 @@ fn memcached(bytes: u64, backing: Backing, scratch: &Scratch) -> Contest {
     Contest {
         program: "memcached",
         bytes,
+        backing,
         started: Started::Answers(socket),
         ways: vec![
             way("untouched", Base::Bare, &common),

@@ -38,8 +38,11 @@ pub fn render(report: &Report) -> String {
             {
                 let times = row.ms.median / bare;
                 let verdict = if times <= OF_BARE { "reached" } else { "missed" };
+                let launched = of(Base::Launched).map(|launched| row.ms.median / launched);
+                let launched = launched
+                    .map_or(String::new(), |times| format!("; {times:.2}x one that env(1) starts"));
                 verdicts.push(format!(
-                    "QEMU, {}: {times:.2}x bare, wanted {OF_BARE}x or less: {verdict}\n",
+                    "QEMU, {}: {times:.2}x bare, wanted {OF_BARE}x or less: {verdict}{launched}\n",
                     row.way
                 ));
             }

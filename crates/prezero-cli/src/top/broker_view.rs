@@ -123,7 +123,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
         size(key(row, BYTES)),
         format!("{:.0}", row.age),
         format!("{:.2}", row.cost),
-        view::plain(payer).chars().take(usize::from(COLUMNS[9].1)).collect(),
+        view::plain(payer),
     ]
 }
 

@@ -1,12 +1,13 @@
 //! `prezero top`: who runs under prezero, and what the broker has, live.
 //!
-//! [`watch`] collects, from the processes' panels and, in [`broker`], the broker's socket; [`view`]
-//! and [`broker_view`] draw, in 80 columns and 24 lines or more, what [`picker`] has sorted and
-//! selected; without a terminal there are `--once` and `--json`.
+//! [`watch`] collects, from the processes' panels and, in [`broker`], the broker's socket; [`view`],
+//! [`process_view`] and [`broker_view`] draw what [`picker`] has sorted and selected: all of it in 80
+//! columns and 24 lines, in fewer what has room; without a terminal there are `--once` and `--json`.
 
 mod broker;
 mod broker_view;
 mod picker;
+mod process_view;
 mod view;
 mod watch;
 

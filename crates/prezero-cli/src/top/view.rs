@@ -8,13 +8,14 @@ use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table, TableState};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 
 use super::broker_view::{self, BrokerView};
 use super::picker::Picker;
-use super::watch::{Process, STATES, Watch};
+use super::process_view;
+use super::watch::{Process, Watch};
 
-/// Headings and widths; 80 columns in all.
+/// Headings and widths; 80 columns in all. Where there are fewer, the last ones are left out.
 const COLUMNS: [(&str, u16); 11] = [
     ("PID", 7),
     ("COMMAND", 10),
@@ -28,8 +29,12 @@ const COLUMNS: [(&str, u16); 11] = [
     ("WASTE", 6),
     ("VERIFY", 6),
 ];
-/// Lines of the detail, its border included.
+/// Lines of the detail, its border included, in 24 lines.
 const DETAIL: u16 = 13;
+/// Lines that the table has before the detail has any.
+const TABLE: u16 = 8;
+/// What Linux calls a program has no more letters.
+const COMMAND: u16 = 15;
 
 /// Columns of names, which stand to the left.
 const NAMES: [usize; 1] = [1];
@@ -75,10 +80,12 @@ impl View {
 
     /// Draws everything.
     pub fn draw(&self, frame: &mut Frame<'_>, watch: &Watch) {
+        let rows =
+            if self.shows_broker { self.broker.picker.order.len() } else { watch.processes.len() };
         let [title, table, detail, other, keys] = Layout::vertical([
             Constraint::Length(1),
-            Constraint::Min(4),
-            Constraint::Length(DETAIL),
+            Constraint::Min(1),
+            Constraint::Length(detail_lines(frame.area().height.saturating_sub(3), rows)),
             Constraint::Length(1),
             Constraint::Length(1),
         ])
@@ -97,7 +104,7 @@ impl View {
             (broker_view::line(&watch.broker), "b broker")
         };
         frame.render_widget(Line::from(other_text), other);
-        let hints = format!("up/down select   left/right sort   r reverse   {hint}   q leave");
+        let hints = format!("q leave   {hint}   up/down select   left/right sort   r reverse");
         frame.render_widget(Line::from(hints).style(Modifier::DIM), keys);
     }
 
@@ -107,12 +114,13 @@ impl View {
             order.filter_map(|pid| watch.processes.get(pid)).map(|each| cells(each).to_vec());
         draw_table(frame, table, &COLUMNS, &NAMES, rows.collect(), &self.processes);
         match self.processes.selected.and_then(|pid| watch.processes.get(&pid)) {
-            Some(process) => draw_process(frame, detail, process),
+            Some(process) => process_view::draw(frame, detail, process),
             None => {
-                let hint = "nobody runs under prezero, or nobody whom you may look at;\n\
+                let hint = "nobody runs under prezero, or has freed 4 MiB yet, or may be looked at by you;\n\
                             start somebody: prezero run -- PROGRAM";
                 let block = Block::default().borders(Borders::TOP);
-                frame.render_widget(Paragraph::new(hint).block(block), detail);
+                let hint = Paragraph::new(hint).wrap(Wrap { trim: true });
+                frame.render_widget(hint.block(block), detail);
             }
         }
     }
@@ -121,6 +129,33 @@ impl View {
 fn processes(watch: &Watch) -> String {
     let count = watch.processes.len();
     format!("{count} process{} under prezero", if count == 1 { "" } else { "es" })
+}
+
+/// Lines of the detail, of so many that it shares with a table of so many rows: the table has what
+/// it needs, but leaves the detail what it has in 24 lines.
+fn detail_lines(both: u16, rows: usize) -> u16 {
+    let table = u16::try_from(rows + 1).unwrap_or(u16::MAX).max(TABLE);
+    let least = DETAIL.min(both.saturating_sub(TABLE));
+    both.saturating_sub(table).clamp(least, process_view::WHOLE.max(least))
+}
+
+/// How many columns there is room for, and how wide each is: a figure that is cut is another
+/// figure. A column of names takes what is left over.
+fn fitting(columns: &[(&str, u16)], name: usize, room: u16) -> Vec<u16> {
+    let (mut widths, mut taken) = (vec![], 0);
+    for (_, width) in columns {
+        let needed = width + u16::from(!widths.is_empty());
+        if taken + needed > room {
+            break;
+        }
+        taken += needed;
+        widths.push(*width);
+    }
+    if let Some(width) = widths.get_mut(name) {
+        let most = if name + 1 == columns.len() { u16::MAX } else { COMMAND.max(*width) };
+        *width = (*width + room - taken).min(most);
+    }
+    widths
 }
 
 /// A table with one row selected and one heading underlined, the one that sorts.
@@ -132,17 +167,21 @@ pub fn draw_table<K: Clone + PartialEq>(
     rows: Vec<Vec<String>>,
     picker: &Picker<K>,
 ) {
-    let header = columns.iter().enumerate().map(|(nth, (name, width))| {
+    let widths = fitting(columns, names[0], area.width);
+    let header = columns.iter().zip(&widths).enumerate().map(|(nth, ((name, _), width))| {
         let mark =
             if nth == picker.sort { Modifier::UNDERLINED | Modifier::BOLD } else { Modifier::BOLD };
         Cell::from(Line::styled(aligned(names.contains(&nth), name, *width), mark))
     });
     let rows = rows.iter().map(|cells| {
-        let cells = cells.iter().enumerate();
-        Row::new(cells.map(|(nth, text)| aligned(names.contains(&nth), text, columns[nth].1)))
+        let cells = cells.iter().zip(&widths).enumerate();
+        Row::new(cells.map(|(nth, (text, width))| {
+            let text: String = text.chars().take(usize::from(*width)).collect();
+            aligned(names.contains(&nth), &text, *width)
+        }))
     });
-    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
-    let table = Table::new(rows, widths)
+    let lengths = widths.iter().map(|width| Constraint::Length(*width));
+    let table = Table::new(rows, lengths)
         .header(Row::new(header))
         .column_spacing(1)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
@@ -180,7 +219,7 @@ fn cells(process: &Process) -> [String; COLUMNS.len()] {
     };
     [
         process.now.pid.to_string(),
-        process.command.chars().take(usize::from(COLUMNS[1].1)).collect(),
+        process.command.clone(),
         bytes(2),
         bytes(3),
         bytes(4),
@@ -191,22 +230,6 @@ fn cells(process: &Process) -> [String; COLUMNS.len()] {
         bytes(9),
         verify,
     ]
-}
-
-fn draw_process(frame: &mut Frame<'_>, area: Rect, process: &Process) {
-    let title = format!(" {} {} ", process.now.pid, process.command);
-    let block = Block::default().borders(Borders::TOP).title(title);
-    let inside = block.inner(area);
-    frame.render_widget(block, area);
-    let [left, right] =
-        Layout::horizontal([Constraint::Min(40), Constraint::Length(37)]).areas(inside);
-    let sparks = [
-        Spark { name: "scrub/s", past: &process.scrubbed, shown: size },
-        Spark { name: "hits/s", past: &process.hits, shown: count },
-        Spark { name: "zero", past: &process.zero, shown: size },
-    ];
-    draw_detail(frame, left, about(process), sparks);
-    frame.render_widget(Paragraph::new(orders(process, usize::from(right.height))), right);
 }
 
 /// A figure now and as it was.
@@ -246,58 +269,6 @@ pub fn draw_detail(
     }
 }
 
-fn about(process: &Process) -> Vec<Line<'static>> {
-    let now = &process.now;
-    let number = |name| now.number(name);
-    let knob = |name: &str| {
-        let found = now.knobs.iter().find(|(each, _)| each == name);
-        found.map_or("-".to_string(), |(_, value)| value.clone())
-    };
-    let line = |text: String| Line::from(text);
-    vec![
-        line(format!("scrubd {}, trust {}", now.fact("scrubd"), now.fact("trust"))),
-        line(format!(
-            "hits {}  misses {}  aborts {}",
-            count(number("hits")),
-            count(number("misses")),
-            count(number("aborts"))
-        )),
-        line(format!(
-            "target {}  scrubbed {}  prefaulted {}",
-            size(number("target_zero_bytes")),
-            size(number("scrubbed_bytes")),
-            size(number("prefaulted_bytes"))
-        )),
-        line(format!(
-            "released {}  unused {}  verified {}",
-            size(number("released_bytes")),
-            size(number("unused_zero_bytes")),
-            count(number("verified_pages"))
-        )),
-        line(format!("{} / {}", now.fact("engine_cached"), now.fact("engine_bypassing"))),
-        line(format!(
-            "start {} rate {} cache {} verify {}",
-            knob("scrub-start"),
-            knob("scrub-rate"),
-            knob("scrub-cache"),
-            knob("verify")
-        )),
-    ]
-}
-
-/// Free blocks by order and state: the largest orders, as many as fit.
-fn orders(process: &Process, lines: usize) -> Vec<Line<'static>> {
-    let heading = format!("{:>6}{}", "free", STATES.map(|state| format!("{state:>7}")).concat());
-    let mut all = vec![Line::from(heading).style(Modifier::BOLD)];
-    let mut orders: Vec<_> = process.orders().collect();
-    orders.reverse();
-    for order in orders.into_iter().take(lines.saturating_sub(1)) {
-        let blocks = process.free(order).map(|blocks| format!("{:>7}", count(blocks as f64)));
-        all.push(Line::from(format!("{:>6}{}", size((4096u64 << order) as f64), blocks.concat())));
-    }
-    all
-}
-
 /// The table alone, for `--once`.
 pub fn table(watch: &Watch) -> String {
     let mut view = View::default();
@@ -305,7 +276,10 @@ pub fn table(watch: &Watch) -> String {
     let mut text = String::new();
     let mut line = |cells: Vec<String>| {
         let row = cells.iter().enumerate();
-        let row = row.map(|(nth, cell)| aligned(NAMES.contains(&nth), cell, COLUMNS[nth].1));
+        let row = row.map(|(nth, cell)| {
+            let cell: String = cell.chars().take(usize::from(COLUMNS[nth].1)).collect();
+            aligned(NAMES.contains(&nth), &cell, COLUMNS[nth].1)
+        });
         let _ = writeln!(text, "{}", row.collect::<Vec<_>>().join(" "));
     };
     line(COLUMNS.map(|(name, _)| name.to_string()).to_vec());
@@ -354,6 +328,32 @@ mod tests {
     fn the_table_fits_eighty_columns() {
         let widths: u16 = COLUMNS.iter().map(|(_, width)| width).sum();
         assert!(usize::from(widths) + COLUMNS.len() - 1 <= 80, "{widths}");
+    }
+
+    #[test]
+    fn a_column_is_whole_or_not_there() {
+        let widths = |room| fitting(&COLUMNS, NAMES[0], room);
+        let all: Vec<_> = COLUMNS.iter().map(|(_, width)| *width).collect();
+        assert_eq!(widths(80), all);
+        assert_eq!(widths(200)[1], COMMAND, "the whole name where there is room");
+        let narrow = widths(40);
+        assert_eq!((narrow.len(), narrow[0], narrow[2..].to_vec()), (5, 7, vec![6, 6, 6]));
+        assert!(narrow.iter().sum::<u16>() + 4 <= 40 && narrow[1] > 10, "{narrow:?}");
+        assert_eq!(widths(5), [0; 0]);
+    }
+
+    #[test]
+    fn the_detail_has_what_the_table_leaves() {
+        for (lines, rows, detail) in [
+            (24, 0, 13),
+            (24, 100, 13),
+            (12, 10, 1),
+            (50, 1, process_view::WHOLE),
+            (50, 30, 16),
+            (5, 1, 0),
+        ] {
+            assert_eq!(detail_lines(lines - 3, rows), detail, "{lines} lines, {rows} rows");
+        }
     }
 
     #[test]

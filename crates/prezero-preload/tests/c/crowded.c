@@ -1,11 +1,13 @@
 /*
  * Large blocks that were freed, then more small ones than a memory cgroup has room for beside them:
- * what idles must not be what ends the program. argv[1]: the cgroup's folder, to enter.
+ * what idles must not be what ends the program. argv[1]: the cgroup's folder, to enter. argv[2]:
+ * "idle" after a long pause, "at once" without any, "in parts" the same with smaller blocks.
  */
 #include "check.h"
 
 #define SIZE (16 * MIB)
-#define BLOCKS 4
+#define MOST 64
+#define LARGE (64 * MIB)
 #define SMALL (44 * MIB)
 
 /* Bytes of the mappings that are hidden, as idle memory is. */
@@ -30,24 +32,27 @@ static size_t hidden(void)
 
 int main(int argc, char **argv)
 {
-	unsigned char *blocks[BLOCKS];
+	const char *how = argc > 2 ? argv[2] : "";
+	size_t size = !strcmp(how, "in parts") ? MIB : SIZE, count = LARGE / size;
+	unsigned char *blocks[MOST];
 	char procs[4096];
 
 	snprintf(procs, sizeof procs, "%s/cgroup.procs", argc > 1 ? argv[1] : "");
 	FILE *file = fopen(procs, "w");
 	CHECK(file && fprintf(file, "%d", getpid()) > 0 && fclose(file) == 0);
 	for (int round = 0; round < 8; round++) {
-		for (int i = 0; i < BLOCKS; i++)
-			CHECK(blocks[i] = memset(calloc(1, SIZE), 1, SIZE));
+		for (size_t i = 0; i < count; i++)
+			CHECK(blocks[i] = memset(calloc(1, size), 1, size));
 		int large = in_zone(blocks[0]);
-		for (int i = 0; i < BLOCKS; i++)
+		for (size_t i = 0; i < count; i++)
 			free(blocks[i]);
 		if (!large)
 			break; /* without the shim there is nothing to wait for */
-		usleep(100000);
+		if (!strcmp(how, "idle"))
+			usleep(100000);
 	}
-	if (argc > 2)
-		while (hidden() < BLOCKS * SIZE / 2)
+	if (!strcmp(how, "idle"))
+		while (hidden() < LARGE / 2)
 			usleep(50000); /* as long as it takes: who waits in vain is ended from outside */
 	for (size_t sum = 0; sum < SMALL; sum += KIB)
 		CHECK(memset(malloc(KIB), 1, KIB));

@@ -18,6 +18,7 @@ use crate::choice::{Choice, Place};
 use crate::clear;
 use crate::config::{Config, EngineChoice};
 use crate::deference::Deference;
+use crate::offer::Allowance;
 use crate::pressure::{CpuRank, Memory, Pressure};
 use crate::scrub::{Host, Mood, Scrubber, Step};
 use crate::stats::Counter;
@@ -68,6 +69,10 @@ pub(super) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
         Scrubber::new(ThisThread::new(zone.cpus.len()), zone.cpus.len(), zone.clock.now_ns());
     let choice = Box::leak(Box::new(*zone.choice()));
     // Everything that allocates is done; from here on nobody else may have to wait for us.
+    if let Some(pressure) = &pressure {
+        zone.note_limit(pressure.limit());
+        zone.offer_all();
+    }
     let idle_class = thread::become_idle_class().is_ok();
     if idle_class {
         zone.daemon.process.store(std::process::id(), Relaxed);
@@ -86,6 +91,7 @@ pub(super) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
         deference,
         rest,
         wakes_pay: true,
+        limit_fell: false,
         late: false,
         counted: 0,
     }
@@ -157,6 +163,8 @@ struct Scrubd<B: 'static> {
     /// to 50 us where a CPU must be kicked out of its sleep, and one that frees and takes
     /// again at once pays it for nothing.
     wakes_pay: bool,
+    /// Whether the program's memory has a lower limit than what idles was offered for.
+    limit_fell: bool,
     /// Whether the last sleep ended late: then somebody else is on the CPUs.
     late: bool,
     deference: Deference,
@@ -284,6 +292,14 @@ impl<B: Backing + 'static> Scrubd<B> {
         {
             let config = &self.zone.config;
             measure(self.zone, config, &topology, choice, &mut self.scrubber.host);
+        }
+        if let Some(verdict) = verdict
+            && self.zone.note_limit(verdict.limit) == Allowance::Less
+        {
+            self.limit_fell = true;
+        }
+        if mood == Mood::Normal && std::mem::take(&mut self.limit_fell) {
+            self.zone.offer_all();
         }
         self.mood = mood;
         self.scrubber.step(self.zone, mood)

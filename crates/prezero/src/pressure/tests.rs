@@ -64,6 +64,7 @@ fn nothing_to_read_is_no_information() {
         load: None,
         cpu_some_share: 0.0,
         cpu_rank: CpuRank::Normal,
+        limit: None,
     };
     assert_eq!(verdicts, [quiet, quiet]);
 }
@@ -195,6 +196,74 @@ fn the_tightest_cgroup_up_the_tree_counts() {
     assert_eq!(bounded("outer", "1000\n", "2000\n"), Memory::Tight);
     assert_eq!(bounded(".", "max\n", "1000\n"), Memory::Tight);
     assert_eq!(bounded("elsewhere", "1\n", "1\n"), Memory::Fine);
+}
+
+#[test]
+fn the_lowest_bound_up_the_tree_is_the_limit() {
+    let limit = |high: &str, max: &str, above: &str| {
+        let root = in_group()
+            .with("sys/fs/cgroup/outer/inner/memory.high", high)
+            .with("sys/fs/cgroup/outer/inner/memory.max", max)
+            .with("sys/fs/cgroup/outer/memory.max", above);
+        root.pressure().limit()
+    };
+
+    assert_eq!(limit("max\n", "max\n", "max\n"), None);
+    assert_eq!(limit("max\n", "7000\n", "9000\n"), Some(7000));
+    assert_eq!(limit("6000\n", "7000\n", "9000\n"), Some(6000));
+    assert_eq!(limit("max\n", "7000\n", "5000\n"), Some(5000));
+}
+
+/// A system with version 1 of the memory controller, of which this much is mounted there.
+fn in_old_group(top: &str, mount: &str) -> FakeRoot {
+    let mounts = format!(
+        "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs ro,mode=755\n\
+         32 31 0:29 / /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n\
+         35 31 0:32 {top} {mount} rw,relatime shared:2 master:1 - cgroup cgroup rw,memory\n"
+    );
+    FakeRoot::new()
+        .with("proc/self/cgroup", "5:cpu:/\n4:hugetlb,memory:/outer/inner\n0::/\n")
+        .with("proc/self/mountinfo", &mounts)
+}
+
+#[test]
+fn limits_of_version_1_count_up_the_tree_wherever_it_is_mounted() {
+    let of = |root: FakeRoot, dir: &str, limit: &str| {
+        root.set(&format!("{dir}/memory.limit_in_bytes"), limit);
+        root.set(&format!("{dir}/memory.usage_in_bytes"), "960\n");
+        let pressure = root.pressure();
+        (pressure.limit(), pressure.groups.iter().any(Group::is_full))
+    };
+    let old = || in_old_group("/", "/sys/fs/cgroup/memory");
+
+    assert_eq!(of(old(), "sys/fs/cgroup/memory/outer/inner", "1000\n"), (Some(1000), true));
+    assert_eq!(of(old(), "sys/fs/cgroup/memory/outer", "1000\n"), (Some(1000), true));
+    assert_eq!(of(old(), "sys/fs/cgroup/memory", "2000\n"), (Some(2000), false));
+    assert_eq!(of(old(), "sys/fs/cgroup/memory/other", "1000\n"), (None, false));
+    let container = || in_old_group("/outer/inner", "/mnt/memory");
+    assert_eq!(of(container(), "mnt/memory", "1000\n"), (Some(1000), true));
+    assert_eq!(of(container(), "mnt", "1000\n"), (None, false));
+    let unmounted = in_old_group("/elsewhere", "/sys/fs/cgroup/memory");
+    assert_eq!(of(unmounted, "sys/fs/cgroup/memory", "1000\n"), (None, false));
+    let unlisted = FakeRoot::new().with("proc/self/cgroup", "4:memory:/outer\n");
+    assert_eq!(of(unlisted, "sys/fs/cgroup/memory/outer", "1000\n"), (Some(1000), true));
+}
+
+#[test]
+fn idle_file_cache_does_not_fill_a_group_of_version_1() {
+    let dir = "sys/fs/cgroup/memory/outer/inner";
+    let with_cache = |cache: u32| {
+        in_old_group("/", "/sys/fs/cgroup/memory")
+            .with(&format!("{dir}/memory.usage_in_bytes"), "1000\n")
+            .with(&format!("{dir}/memory.limit_in_bytes"), "1000\n")
+            .with(
+                &format!("{dir}/memory.stat"),
+                &format!("inactive_file 0\ntotal_inactive_file {cache}\n"),
+            )
+            .memory()
+    };
+
+    assert_eq!((with_cache(900), with_cache(10)), (Memory::Fine, Memory::Tight));
 }
 
 #[test]

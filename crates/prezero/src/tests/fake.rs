@@ -92,6 +92,7 @@ pub(super) struct Fake {
     layout: Layout,
     pages: Vec<AtomicU8>,
     huge: Mutex<Vec<(usize, usize)>>,
+    offers: Mutex<Vec<(usize, usize)>>,
     /// Which huge blocks a child does not get.
     hidden: Vec<AtomicU8>,
     pub(super) populates: Call,
@@ -118,13 +119,14 @@ impl Fake {
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
         let [populates, releases, replaces, residencies, hides, shows] =
             [(); 6].map(|()| Call::default());
-        let huge = Mutex::default();
+        let (huge, offers) = Default::default();
         let hidden = (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect();
         Fake {
             base,
             layout,
             pages,
             huge,
+            offers,
             hidden,
             populates,
             releases,
@@ -148,6 +150,12 @@ impl Fake {
     /// Which huge blocks were asked for whole: the first and how many, for each call.
     pub(super) fn made_huge(&self) -> Vec<(usize, usize)> {
         self.huge.lock().unwrap().clone()
+    }
+
+    /// What was offered to the kernel, which took it: the first huge block and how many, for
+    /// each call.
+    pub(super) fn offered(&self) -> Vec<(usize, usize)> {
+        self.offers.lock().unwrap().clone()
     }
 
     /// Whether the child of a fork would find zeroes in this page.
@@ -237,6 +245,12 @@ unsafe impl Backing for Fake {
 
     fn make_huge(&self, offset: usize, len: usize) {
         self.huge.lock().unwrap().push((offset / HUGE, len / HUGE));
+    }
+
+    unsafe fn offer(&self, offset: usize, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.fill(offset, len, 0) };
+        self.offers.lock().unwrap().push((offset / HUGE, len / HUGE));
     }
 
     fn hide(&self, offset: usize, len: usize, _whom: Hide) -> Result<(), Errno> {

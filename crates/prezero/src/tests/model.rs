@@ -11,9 +11,11 @@ use proptest::prelude::*;
 use self::ops::{Op, Part, Refusal, Request, operation, refusal, verify};
 use super::fake::{Fault, pass};
 use super::world::{World, holds};
+use crate::clear::Use;
 use crate::config::Verify;
 use crate::grow::Grown;
-use crate::page::{Block, Dirty, Order, PAGE, PageId, Zero};
+use crate::offer::Allowance;
+use crate::page::{Block, Dirty, HUGE, Order, PAGE, PageId, Zero};
 use crate::scrub::Mood;
 use crate::state::PageState;
 use crate::stats::Counter;
@@ -137,6 +139,11 @@ impl Run {
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
             Op::Hide => self.world.zone.hide_from_dumps(),
+            Op::Limit(huge) => {
+                if self.world.zone.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less {
+                    self.world.zone.offer_all();
+                }
+            }
             Op::SwapOut(first, n) => {
                 for page in first..(first + n).min(PAGES) {
                     self.world.fake().swap_out(PageId(page));
@@ -176,6 +183,11 @@ impl Run {
                 self.account.zero += 1;
                 zone.zero(pages, align).map(Grip::Zero)
             }
+            Request::ZeroFront => {
+                self.account.zero += 1;
+                let block = zone.zero_front(front(pages), pages, align, Use::Unknown);
+                block.map(|block| Grip::Dirty(block.into_dirty()))
+            }
             Request::OnlyZero => {
                 self.account.only_zero += 1;
                 zone.only_zero(pages, align).map(Grip::Zero)
@@ -190,14 +202,15 @@ impl Run {
             self.account.refused += u64::from(!matches!(request, Request::OnlyZero));
             return;
         };
-        let holds = match request {
-            Request::Plain => Holds::Unknown,
-            Request::Zero | Request::OnlyZero => {
-                self.account.zeroed_pages += u64::from(pages);
-                Holds::Byte(0)
-            }
+        let zero = match request {
+            Request::Plain => 0,
+            Request::ZeroFront => front(pages),
+            Request::Zero | Request::OnlyZero => pages,
         };
-        let owned = Owned { grip, holds: vec![holds; pages as usize] };
+        self.account.zeroed_pages += u64::from(zero);
+        let mut holds = vec![Holds::Unknown; pages as usize];
+        holds[..zero as usize].fill(Holds::Byte(0));
+        let owned = Owned { grip, holds };
         let first = owned.first();
         assert_eq!(first.0 % align.pages(), 0, "unaligned");
         // The fake does not see that clearing touches what it would not tell us of.
@@ -391,6 +404,11 @@ impl Run {
             assert_eq!(held, None, "recorded as absent, and the kernel holds it");
         }
     }
+}
+
+/// Pages that a request for a zero front wants zero.
+fn front(pages: u32) -> u32 {
+    pages - pages / 4
 }
 
 fn run(verify: Verify, scrubs: bool, ops: &[Op]) {

@@ -71,6 +71,8 @@ impl Document {
 pub struct Section {
     /// Its heading.
     pub title: String,
+    /// What it comes to, in a sentence, as HTML.
+    pub says: Option<String>,
     /// Paragraphs, as HTML.
     pub text: Vec<String>,
     /// Plots, each with its kind and a caption.
@@ -82,7 +84,7 @@ pub struct Section {
 impl Section {
     /// With nothing in it.
     pub fn new(title: &str) -> Section {
-        Section { title: title.into(), text: vec![], plots: vec![], tables: vec![] }
+        Section { title: title.into(), says: None, text: vec![], plots: vec![], tables: vec![] }
     }
 
     /// As HTML.
@@ -115,13 +117,15 @@ impl Section {
 }
 
 impl Section {
-    /// What the file of a plot is called: of the first words of the heading, and its kind.
-    pub fn file(&self, kind: &str) -> String {
+    /// What the file of a plot is called: of the first words of the heading, its kind, and its width
+    /// where that is not the widest.
+    pub fn file(&self, kind: &str, width: &str) -> String {
         let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' };
         let head = self.title.split([':', '(']).next().unwrap_or_default();
         let words: String = head.chars().map(letter).collect();
         let words: Vec<_> = words.split_whitespace().collect();
-        format!("{}-{kind}.svg", words.join("-"))
+        let width = if width == super::plot::WIDEST { String::new() } else { format!("-{width}") };
+        format!("{}-{kind}{width}.svg", words.join("-"))
     }
 }
 
@@ -151,9 +155,10 @@ mod tests {
 
     #[test]
     fn a_file_is_called_as_its_section() {
-        let name = |title: &str| Section::new(title).file("heat");
-        assert_eq!(name("Grid, back-to-back: allocate zeroed"), "grid-back-to-back-heat.svg");
-        assert_eq!(name("Lameter, V2: Why (2004)"), "lameter-v2-heat.svg");
+        let name = |title: &str, width: &str| Section::new(title).file("heat", width);
+        let wide = name("Grid, back-to-back: allocate zeroed", "wide");
+        assert_eq!(wide, "grid-back-to-back-heat.svg");
+        assert_eq!(name("Lameter, V2: Why (2004)", "narrow"), "lameter-v2-heat-narrow.svg");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `prezero bench report`: one page of HTML to show to a colleague.
 //!
 //! It needs no network and no script, follows the reader's choice of light or dark, and can be
-//! printed. [`document`] is what was measured, [`sections`] what each benchmark has to show (and
-//! [`plain`] what the others do), [`plot`] the pictures. The JSON is embedded as it was written.
+//! printed. [`document`] is what was measured, [`head`] what the page says first, [`sections`] what each
+//! benchmark has to show (and [`plain`] what the others do), [`plot`] the pictures. The JSON is
+//! embedded as it was written.
 
 mod document;
+mod head;
 mod plain;
 mod plot;
 mod sections;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use document::{Document, escaped};
+use document::Document;
 
 use super::progress;
 use super::scratch::Scratch;
@@ -37,7 +39,7 @@ pub struct Report {
     /// Where the page goes
     #[arg(long, short, value_name = "FILE", default_value = "prezero-report.html")]
     output: PathBuf,
-    /// Write each picture into a file of its own as well, in this folder
+    /// Write each picture into files of its own as well, wide and narrow, in this folder
     #[arg(long, value_name = "DIR")]
     pictures: Option<PathBuf>,
     /// Run less of everything: some ten minutes instead of an hour
@@ -77,9 +79,11 @@ impl Report {
         for document in documents {
             for section in sections::of(document)? {
                 for (picture, kind, _) in &section.plots {
-                    let file = folder.join(section.file(kind));
-                    std::fs::write(&file, picture.alone()).with_context(|| named(&file))?;
-                    println!("{}", file.display());
+                    for (width, svg) in picture.alone() {
+                        let file = folder.join(section.file(kind, width));
+                        std::fs::write(&file, svg).with_context(|| named(&file))?;
+                        println!("{}", file.display());
+                    }
                 }
             }
         }
@@ -92,10 +96,11 @@ impl Report {
         progress::listen();
         let own = std::env::current_exe().context("finding our own program")?;
         let mut files = vec![];
-        for (name, arguments, short) in RUNS {
+        for (nth, (name, arguments, short)) in RUNS.into_iter().enumerate() {
             if progress::interrupted() {
                 break;
             }
+            progress::heading(&format!("{name}, {} of {}", nth + 1, RUNS.len()));
             let file = scratch.file(format!("{name}.json"));
             let short = if self.quick { short } else { &[] };
             let mut command = Command::new(&own);
@@ -106,47 +111,6 @@ impl Report {
         }
         Ok(files)
     }
-}
-
-/// What is said of a run.
-fn about(document: &Document) -> String {
-    let text = |at: &str| escaped(&document.text(at));
-    let machine = |key: &str| text(&format!("/machine/{key}"));
-    let gib = document.number("/machine/memory_bytes").unwrap_or(0.0) / (1u64 << 30) as f64;
-    let names = document.list("/allocators").iter().map(|each| {
-        let part = |key: &str| each[key].as_str().unwrap_or_default().to_string();
-        escaped(format!("{} {}", part("name"), part("version")).trim())
-    });
-    let absent = document.list("/absent").iter().map(|each| {
-        let part = |key: &str| each[key].as_str().unwrap_or_default().to_string();
-        escaped(&format!("without {} ({})", part("name"), part("mend")))
-    });
-    let turned = document.list("/turned").iter().filter_map(|each| each.as_str());
-    let turned: Vec<_> = turned
-        .map(|knob| escaped(&format!("{knob} {}", document.text(&format!("/settings/{knob}")))))
-        .collect();
-    let settings =
-        if turned.is_empty() { "knobs as they are by default".into() } else { turned.join(", ") };
-    let partial = if document.json["complete"] == false {
-        " <strong>Interrupted: incomplete.</strong>"
-    } else {
-        ""
-    };
-    format!(
-        "<tr><th scope=\"row\">{}</th><td><code>{}</code>{partial}</td><td>{}, {} CPUs, L2 {}, L3 {}, {gib:.1} GiB; \
-         Linux {}, THP {}, {}; load {} at the start</td><td>{settings}</td><td>{}</td></tr>\n",
-        escaped(&document.id),
-        text("/command"),
-        machine("cpu"),
-        document.number("/machine/cpus").unwrap_or(0.0),
-        machine("l2"),
-        machine("l3"),
-        machine("kernel"),
-        machine("thp"),
-        machine("libc"),
-        document.number("/machine/load").unwrap_or(0.0),
-        names.chain(absent).collect::<Vec<_>>().join(", "),
-    )
 }
 
 const STYLE: &str = "\
@@ -161,26 +125,21 @@ svg{display:block;max-width:100%;height:auto;overflow:visible}.narrow{display:no
 @media print{details>*{display:block}details::details-content{content-visibility:visible}}\
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem}th,td{padding:.15rem .5rem;\
 text-align:right;border-bottom:1px solid var(--rule);vertical-align:top}th[scope=row]{text-align:left;\
-font-weight:normal}.runs{min-width:44rem}.runs td,.runs th{text-align:left}summary{cursor:pointer;margin:.4rem 0}code{background:var(--soft);\
+font-weight:normal}.runs{min-width:44rem}.runs td,.runs th{text-align:left}.says{padding-left:1.2rem}summary{cursor:pointer;margin:.4rem 0}code{background:var(--soft);\
 overflow-wrap:anywhere}";
 
 fn page(documents: &[Document]) -> Result<String> {
+    let mut sections = vec![];
+    for document in documents {
+        sections.extend(sections::of(document)?);
+    }
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <link rel=\"icon\" href=\"data:,\"><title>prezero: report</title>\n<style>{STYLE}</style></head><body>\n\
-         <h1>prezero {}: memory that is already zero when somebody asks for it</h1>\n\
-         <div class=\"scroll\"><table class=\"runs\"><tr><th></th><th>command</th><th>machine</th>\
-         <th>prezero</th><th>versions</th></tr>\n",
-        escaped(&documents.first().map(|each| each.text("/prezero")).unwrap_or_default())
+         <link rel=\"icon\" href=\"data:,\"><title>prezero: report</title>\n<style>{STYLE}</style></head><body>\n{}",
+        head::html(documents, &sections)
     );
-    documents.iter().for_each(|document| html += &about(document));
-    html += "</table></div>\n";
-    for document in documents {
-        for section in sections::of(document)? {
-            html += &section.html();
-        }
-    }
+    sections.iter().for_each(|section| html += &section.html());
     html += "<section><h2>Everything, as it was measured</h2><p>Each number in a table of this page says \
              in its <code>data-at</code> attribute where in this JSON it stands.</p>\n";
     for document in documents {
@@ -213,6 +172,14 @@ mod tests {
         // 25.6 us of the fastest peer that kept its memory: 1.2; over prezero's 0.15.
         assert!(html.contains(">8.00</td>") && html.contains("\n8.00\n"), "the table and the plot");
         assert!(html.contains("data-at=\"grid#/modes/0/cells/0/results/2/ns/median\""));
+        let said = "mean of 2 cells prezero is <span data-verdict=\"mean\">2.00</span> times as fast as the fastest peer; the worst, \
+                    1M L=64, <span data-verdict=\"worst\">0.50</span> times; <span data-verdict=\"lost\">1</span> lost";
+        assert_eq!(html.matches(said).count(), 2, "above, and where it is shown: {html}");
+        assert_eq!(
+            html.matches("Some CPU").count(),
+            2,
+            "the machine is told once, and in the JSON"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::document::{Document, Section, words};
-use crate::bench::compare::identity;
+use crate::bench::compare::inside;
 
 /// Its section.
 pub fn section(document: &Document) -> Section {
@@ -18,27 +18,13 @@ pub fn section(document: &Document) -> Section {
 
 /// A row for each object with a median; `at` is where `json` stands, `name` what it is of.
 fn collect(document: &Document, json: &Value, at: &str, name: &str, rows: &mut Vec<Vec<String>>) {
-    let join = |part: &str| if name.is_empty() { part.into() } else { format!("{name} / {part}") };
-    match json {
-        Value::Object(object) if object.get("median").is_some_and(Value::is_number) => {
-            let cell = |key: &str| document.cell(&format!("{at}/{key}"), 1.0);
-            rows.push(vec![words(name), cell("median"), cell("p10"), cell("p90")]);
-        }
-        Value::Object(object) => {
-            for (key, inner) in object {
-                // As JSON pointers have it (RFC 6901).
-                let place = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
-                let name = if inner.is_array() { name.to_string() } else { join(key) };
-                collect(document, inner, &place, &name, rows);
-            }
-        }
-        Value::Array(list) => {
-            for (nth, inner) in list.iter().enumerate() {
-                let name = identity(inner).map_or_else(|| name.to_string(), |each| join(&each));
-                collect(document, inner, &format!("{at}/{nth}"), &name, rows);
-            }
-        }
-        _ => {}
+    if json.get("median").is_some_and(Value::is_number) {
+        let cell = |key: &str| document.cell(&format!("{at}/{key}"), 1.0);
+        rows.push(vec![words(name), cell("median"), cell("p10"), cell("p90")]);
+        return;
+    }
+    for (name, place, inner) in inside(json, name) {
+        collect(document, inner, &format!("{at}/{place}"), &name, rows);
     }
 }
 

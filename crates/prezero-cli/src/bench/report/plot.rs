@@ -29,7 +29,11 @@ const SERIES: [RGBColor; 8] = [
 const FONT: &str = "sans-serif";
 /// As plotters counts: 1.24 of what the browser is told.
 const TEXT: u32 = 17;
-const WIDTHS: [(&str, u32); 2] = [("wide", 860), ("narrow", 350)];
+/// What the widest is called.
+pub const WIDEST: &str = "wide";
+const WIDTHS: [(&str, u32); 2] = [(WIDEST, 860), ("narrow", 350)];
+/// So many series are told by colour alone; the others, which come close to them, are hollow.
+const FILLED: usize = 4;
 
 /// Bars side by side in groups, from zero or around it.
 #[derive(Debug)]
@@ -69,11 +73,12 @@ impl Picture {
         self.0.iter().map(element).collect()
     }
 
-    /// For a file: the widest.
-    pub fn alone(&self) -> String {
-        let (_, svg) = &self.0[0];
-        let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
-        format!("{head}>\n{ALONE}{rest}\n")
+    /// For files: what each width is called, and it.
+    pub fn alone(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.0.iter().map(|(width, svg)| {
+            let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
+            (*width, format!("{head}>\n{ALONE}{rest}\n"))
+        })
     }
 }
 
@@ -114,6 +119,11 @@ fn color(nth: usize) -> RGBColor {
     SERIES[nth % SERIES.len()]
 }
 
+/// How a bar or a dot of a series is painted.
+fn mark(nth: usize) -> ShapeStyle {
+    if nth < FILLED { color(nth).filled() } else { color(nth).stroke_width(2) }
+}
+
 /// About how wide a text is.
 fn width_of(text: &str) -> u32 {
     text.chars().count() as u32 * TEXT * 46 / 100
@@ -129,8 +139,8 @@ fn legend(area: Option<&Area<'_>>, width: u32, names: &[&str]) -> Result<u32> {
             (x, y) = (4, y + line);
         }
         if let Some(area) = area {
-            let mark = [(x, y + 3), (x + 14, y + 13)];
-            area.draw(&Rectangle::new(mark, color(nth).filled())).map_err(failed)?;
+            let place = [(x, y + 3), (x + 14, y + 13)];
+            area.draw(&Rectangle::new(place, mark(nth))).map_err(failed)?;
             area.draw(&Text::new(name.to_string(), (x + 19, y + 1), ink(TEXT))).map_err(failed)?;
         }
         x += needed;
@@ -165,7 +175,7 @@ impl Bars {
                     let end = zero + (value / span * room).round() as i32;
                     let (from, to) = (zero.min(end), zero.max(end).max(zero.min(end) + 1));
                     let bar = [(from, y), (to, y + BAR - 2)];
-                    area.draw(&Rectangle::new(bar, color(nth).filled())).map_err(failed)?;
+                    area.draw(&Rectangle::new(bar, mark(nth))).map_err(failed)?;
                     let (place, side) =
                         if *value < 0.0 { (from - 4, HPos::Right) } else { (to + 4, HPos::Left) };
                     let style = at(ink(TEXT - 2), side, VPos::Center);
@@ -290,9 +300,13 @@ mod tests {
         let picture = heat.draw().unwrap();
         let svg = picture.html();
         assert_eq!(svg.matches("<svg").count(), 2);
-        let alone = picture.alone();
-        assert!(alone.starts_with("<svg width=\"860\"") && alone.ends_with("</svg>\n"), "{alone}");
-        assert_eq!((alone.matches("<svg").count(), alone.matches("<style>").count()), (1, 1));
+        let alone: Vec<_> = picture.alone().collect();
+        assert_eq!([alone[0].0, alone[1].0], ["wide", "narrow"]);
+        for ((_, alone), width) in alone.iter().zip([860, 350]) {
+            let head = format!("<svg width=\"{width}\"");
+            assert!(alone.starts_with(&head) && alone.ends_with("</svg>\n"), "{alone}");
+            assert_eq!((alone.matches("<svg").count(), alone.matches("<style>").count()), (1, 1));
+        }
         for number in ["2.35", "0.50", "12.3"] {
             assert_eq!(svg.matches(&format!("\n{number}\n")).count(), 2, "{number}: {svg}");
         }
@@ -313,6 +327,13 @@ mod tests {
             .html();
         // Two marks in the legend, three bars.
         assert_eq!(bars.matches("<rect").count(), 2 * 5);
+        let many = (0..6).map(|nth| (nth.to_string(), vec![(1.0, 1.0 + f64::from(nth))])).collect();
+        let lines = Lines { x: "x".into(), y: "y".into(), series: many }.draw().unwrap().html();
+        // A dot and a mark of two series each, in two widths.
+        let is_mark = |line: &&str| line.starts_with("<circle") || line.starts_with("<rect");
+        let marks = lines.lines().filter(is_mark);
+        let hollow = marks.filter(|mark| mark.contains("fill=\"none\""));
+        assert_eq!(hollow.count(), 2 * 2 * 2, "{lines}");
     }
 
     #[test]

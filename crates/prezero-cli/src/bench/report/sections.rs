@@ -5,6 +5,7 @@ use prezero::Size;
 
 use super::document::{Document, Section, escaped, words};
 use super::plot::{Bars, Heat, Lines};
+use crate::bench::grid_report::ModeReport;
 use crate::bench::peers::PREZERO;
 use crate::bench::seeds::KERNEL;
 
@@ -56,6 +57,10 @@ fn grid_mode(document: &Document, mode: &str) -> Result<Section> {
         }
         .into(),
     );
+    if let Some(says) = verdict(document, mode) {
+        section.text.push(says.clone());
+        section.says = Some(says);
+    }
     let cells = document.list(&format!("{mode}/cells")).len();
     let (mut sizes, mut lines) = (vec![], vec![]);
     for nth in 0..cells {
@@ -105,7 +110,7 @@ fn grid_mode(document: &Document, mode: &str) -> Result<Section> {
     }
     section
         .plots
-        .push((heat.draw()?, "heat", "The fastest peer's time over prezero's: blue where prezero is faster, red where it is slower.".into()));
+        .push((heat.draw()?, "heat", "Blocks by size and lines touched: the fastest peer's time over prezero's, blue where prezero is faster, red where it is slower.".into()));
     let curves: Vec<_> = heat
         .rows
         .iter()
@@ -137,6 +142,22 @@ fn grid_mode(document: &Document, mode: &str) -> Result<Section> {
     section.tables.push(("Times in microseconds, medians".into(), heading.collect(), rows));
     costs(document, mode, &mut section)?;
     Ok(section)
+}
+
+/// What a mode of the grid comes to, as HTML; `None` without prezero or a peer.
+fn verdict(document: &Document, mode: &str) -> Option<String> {
+    let mode: ModeReport = serde_json::from_value(document.json.pointer(mode)?.clone()).ok()?;
+    let verdict = mode.verdict()?;
+    let (worst, cell) = verdict.worst;
+    Some(format!(
+        "By the geometric mean of {} cells prezero is <span data-verdict=\"mean\">{:.2}</span> times as fast as the fastest peer; \
+         the worst, {}, <span data-verdict=\"worst\">{worst:.2}</span> times; \
+         <span data-verdict=\"lost\">{}</span> lost",
+        mode.cells.len(),
+        verdict.mean,
+        cell.name(),
+        verdict.lost
+    ))
 }
 
 /// What each allocator used up in a mode of the grid.
@@ -191,7 +212,9 @@ fn seeds(document: &Document) -> Result<Vec<Section>> {
             let list = document.list(&format!("{experiment}/{name}"));
             list.iter().filter_map(|each| each.as_str()).map(escaped).collect()
         };
-        section.text.extend(sentences("held"));
+        let held = sentences("held");
+        section.says = held.first().cloned();
+        section.text.extend(held);
         let reasons = sentences("incomparable").join("; ");
         section.text.push(format!("<small>Not comparable: {reasons}.</small>"));
         for nth in 0..document.list(&format!("{experiment}/tables")).len() {
@@ -261,7 +284,11 @@ fn waste(document: &Document) -> Result<Vec<Section>> {
         groups: vec![],
     };
     let (mut rows, gib) = (vec![], (1u64 << 30) as f64);
-    for nth in 0..document.list("/patterns").len() {
+    let patterns = document.list("/patterns");
+    let met = patterns.iter().filter(|each| each["verdict"]["met"] == true).count();
+    section.says =
+        Some(format!("{met} of {} patterns of demand reached what was wanted", patterns.len()));
+    for nth in 0..patterns.len() {
         let at = |key: &str| format!("/patterns/{nth}/{key}");
         let name = document.text(&at("pattern"));
         let keys = ["bytes/hit", "bytes/plain", "bytes/unused"];

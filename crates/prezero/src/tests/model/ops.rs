@@ -10,6 +10,7 @@ use crate::scrub::Mood;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
     Zero,
+    ZeroFront,
     OnlyZero,
     Plain,
 }
@@ -46,6 +47,8 @@ pub(super) enum Op {
     Child,
     /// What has been idle for a while is left out of core dumps.
     Hide,
+    /// The process's memory has a limit from now on, in huge blocks, or none.
+    Limit(Option<u64>),
     Refuse(Refusal, Fault),
 }
 
@@ -60,7 +63,10 @@ pub(super) fn pages() -> impl Strategy<Value = u32> {
 
 pub(super) fn operation() -> impl Strategy<Value = Op> {
     let request = prop_oneof![
-        3 => Just(Request::Zero), 1 => Just(Request::OnlyZero), 2 => Just(Request::Plain)
+        2 => Just(Request::Zero),
+        2 => Just(Request::ZeroFront),
+        1 => Just(Request::OnlyZero),
+        2 => Just(Request::Plain),
     ];
     let align = prop_oneof![4 => Just(0u32), 1 => 0u32..11];
     let which = any::<prop::sample::Index>().prop_map(|index| index.index(1 << 16));
@@ -91,6 +97,7 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
         1 => Just(Op::Fork),
         1 => Just(Op::Child),
         1 => Just(Op::Hide),
+        1 => prop::option::weighted(0.8, 0u64..64).prop_map(Op::Limit),
     ]
 }
 

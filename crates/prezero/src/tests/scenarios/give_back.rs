@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::super::fake::{Fault, pass};
 use super::super::world::{World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
-use crate::page::{HUGE_PAGES, PageId};
+use crate::offer::Allowance;
+use crate::page::{HUGE, HUGE_PAGES, PageId};
 use crate::scrub::Mood;
 use crate::state::Tally;
 use crate::stats::Counter;
@@ -34,6 +35,55 @@ fn decay_releases_what_idles_and_not_what_is_in_use() {
     assert_eq!(held, 100);
     world.zone.free(used);
     world.assert_sound();
+}
+
+#[test]
+fn what_idles_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() {
+    let mut world = World::new(8);
+    assert_eq!(world.zone.note_limit(Some(32 * HUGE as u64)), Allowance::Less);
+    assert_eq!(world.zone.allowance(), 2 * HUGE_PAGES);
+    let blocks: Vec<_> = (0..4).map(|_| world.plain(HUGE_PAGES / 2)).collect();
+    let large = world.plain(3 * HUGE_PAGES + 100);
+    let in_use = world.zero(HUGE_PAGES - 100);
+    world.fill(in_use.first(), in_use.pages(), 7);
+
+    for block in blocks {
+        world.soil(block);
+    }
+    assert_eq!(world.fake().offered(), [], "so much may idle");
+    world.drain();
+    world.soil(large);
+    let offered = world.fake().offered();
+
+    let sum: usize = offered.iter().map(|(_, n)| n).sum();
+    assert!(sum >= 3, "{offered:?}");
+    let used = in_use.first().huge();
+    assert!(offered.iter().all(|&(first, n)| used < first || used >= first + n), "{offered:?}");
+    assert!((0..in_use.pages()).all(|n| holds(&world.zone, in_use.first().plus(n), 7)));
+    world.wanted_before(4 * HUGE_PAGES);
+    world.scrub();
+    assert!(world.tally().zero > 0);
+    assert!(world.fake().offered().len() > offered.len(), "what was cleared is offered again");
+    world.zone.free(in_use);
+    world.assert_sound();
+}
+
+#[test]
+fn a_lower_limit_counts_for_what_idles_already_and_none_for_nothing() {
+    let world = World::new(4);
+    world.soil(world.plain(3 * HUGE_PAGES));
+    assert_eq!(world.fake().offered(), []);
+
+    assert_eq!(world.zone.note_limit(Some(64 * HUGE as u64)), Allowance::Less);
+    world.zone.offer_all();
+    assert_eq!(world.fake().offered(), [], "it may all idle");
+    assert_eq!(world.zone.note_limit(Some(16 * HUGE as u64)), Allowance::Less);
+    world.zone.offer_all();
+    assert_eq!(world.fake().offered(), [(0, 4)], "and what is absent beside it");
+
+    assert_eq!(world.zone.note_limit(None), Allowance::AsBefore);
+    world.soil(world.plain(3 * HUGE_PAGES));
+    assert_eq!(world.fake().offered().len(), 1);
 }
 
 /// What one burst left idle, out of a zone where nothing else is: pages.

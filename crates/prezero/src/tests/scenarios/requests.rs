@@ -4,6 +4,7 @@
 use super::super::fake::{Fake, now};
 use super::super::world::{World, config, holds, is_zero};
 use super::{ANY, SMALL, bytes, order};
+use crate::clear::Use;
 use crate::grow::Grown;
 use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
 use crate::quicklist::{BATCH, SLOTS};
@@ -116,6 +117,35 @@ fn plain_takes_zero_last_of_what_is_resident() {
     let three = world.plain(SMALL);
     assert_eq!(world.states(three.first(), SMALL).absent, SMALL);
     [one, two, three].into_iter().for_each(|block| world.zone.free(block));
+}
+
+#[test]
+fn what_a_request_was_rounded_up_by_is_not_cleared_and_is_not_called_zero() {
+    let world = World::new(1);
+    for pages in [2 * SMALL, HUGE_PAGES] {
+        let front = pages - SMALL + 1;
+        for block in world.dirty_all(pages) {
+            world.zone.free(block);
+        }
+        let before = world.count(Counter::MissBytes);
+
+        let block = world.zone.zero_front(front, pages, ANY, Use::Unknown).unwrap();
+
+        assert_eq!(world.count(Counter::MissBytes) - before, bytes(front));
+        assert_eq!(block.zero_pages(), front);
+        let block = block.into_dirty();
+        let first = block.first();
+        assert!((0..front).all(|n| holds(&world.zone, first.plus(n), 0)));
+        assert!((front..pages).all(|n| holds(&world.zone, first.plus(n), 0xA5)));
+        assert_eq!(world.states(first.plus(front), pages - front).zero, 0);
+        world.zone.free(block);
+        assert_eq!(world.states(first, pages).dirty, pages, "nothing of it is known any more");
+        let whole = world.zero(pages);
+        assert!(is_zero(&world.zone, &whole));
+        world.zone.free(whole);
+        world.drain();
+    }
+    world.assert_sound();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::{INK, Picture, TEXT, color, drawn, failed, ink, legend, short};
+use super::{INK, Picture, TEXT, color, drawn, failed, ink, legend, mark, short};
 
 /// Curves; both axes are logarithmic.
 #[derive(Debug)]
@@ -25,17 +25,22 @@ struct Powers {
 }
 
 impl Powers {
-    /// Of all these, with a margin.
+    /// Of all these, with a margin; of two where they are not far apart, else of ten.
     fn over(values: impl Iterator<Item = f64> + Clone, margin: f64) -> Powers {
-        let low = values.clone().fold(f64::MAX, f64::min);
-        let high = values.fold(f64::MIN, f64::max).max(low * 1.01);
+        let (low, high) = ends(values);
         let base = if high / low > 100.0 { 10.0f64 } else { 2.0 };
         let margin = (high / low).powf(margin);
         Powers { base, from: (low / margin).log(base), to: (high * margin).log(base) }
     }
 
+    /// Of two, from the least of these to the greatest.
+    fn of_two(values: impl Iterator<Item = f64> + Clone) -> Powers {
+        let (low, high) = ends(values);
+        Powers { base: 2.0, from: low.log2(), to: high.log2() }
+    }
+
     fn at(&self, value: f64) -> f64 {
-        value.log(self.base)
+        if self.base == 2.0 { value.log2() } else { value.log(self.base) }
     }
 
     /// How many labels, at most so many: one for each power, or five where there are few.
@@ -49,12 +54,16 @@ impl Powers {
     }
 }
 
+fn ends(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let low = values.clone().fold(f64::MAX, f64::min);
+    (low, values.fold(f64::MIN, f64::max).max(low * 1.01))
+}
+
 impl Lines {
     /// As SVG.
     pub fn draw(&self) -> Result<Picture> {
         let points = || self.series.iter().flat_map(|(_, points)| points);
-        let x = Powers::over(points().map(|point| point.0), 0.0);
-        let x = Powers { base: 2.0, from: x.from * x.base.log2(), to: x.to * x.base.log2() };
+        let x = Powers::of_two(points().map(|point| point.0));
         let y = Powers::over(points().map(|point| point.1), 0.08);
         let names: Vec<_> = self.series.iter().map(|(name, _)| name.as_str()).collect();
         let height = |width| 300 + legend(None, width, &names).unwrap_or(0);
@@ -65,7 +74,7 @@ impl Lines {
                 .margin(8)
                 .margin_right(16)
                 .x_label_area_size(42)
-                .y_label_area_size(62)
+                .y_label_area_size(74)
                 .build_cartesian_2d(x.from..x.to, y.from..y.to)
                 .map_err(failed)?;
             let narrow = width < 500;
@@ -88,7 +97,7 @@ impl Lines {
                 let style = color(nth).stroke_width(2);
                 let points = || points.iter().map(|point| (x.at(point.0), y.at(point.1)));
                 chart.draw_series(LineSeries::new(points(), style)).map_err(failed)?;
-                let dots = points().map(|point| Circle::new(point, 3, color(nth).filled()));
+                let dots = points().map(|point| Circle::new(point, 3, mark(nth)));
                 chart.draw_series(dots).map_err(failed)?;
             }
             Ok(())
@@ -108,6 +117,8 @@ mod tests {
             (2.0, 2.0, 10.0)
         );
         assert_eq!(axis([0.93, 1.12]).labels(6), 5);
+        let lines = Powers::of_two([1.0, 128.0].into_iter());
+        assert_eq!((lines.from, lines.to, lines.at(128.0)), (0.0, 7.0, 7.0), "the last label too");
         assert_eq!((axis([1.0, 16.0]).labels(6), axis([1.0, 16.0]).label(4.0)), (5, "16".into()));
         assert_eq!(axis([1e3, 1e7]).labels(4), 4, "no more than there is room for");
     }

@@ -1,0 +1,129 @@
+//! The memory cgroups that a process is in, of version 2 and of version 1.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use super::{field, read, read_number};
+
+/// Share of a cgroup's bound in use. At `memory.high` the kernel throttles the program's own
+/// allocations; the last twentieth is the time left to give back.
+const USED_SHARE: f64 = 0.95;
+
+/// The files of one cgroup.
+#[derive(Debug)]
+pub(super) struct Group {
+    current: PathBuf,
+    high: PathBuf,
+    max: PathBuf,
+    stat: PathBuf,
+    /// What the kernel can drop of it and of all below it, in `stat`.
+    cache: &'static str,
+    pub(super) cpu_idle: PathBuf,
+}
+
+impl Group {
+    /// Those of version 2, by their directories, and then those of version 1.
+    pub(super) fn of_both(root: &Path, dirs: &[PathBuf]) -> Vec<Group> {
+        dirs.iter()
+            .map(|dir| Group::v2(dir))
+            .chain(v1_dirs(root).iter().map(|dir| Group::v1(dir)))
+            .collect()
+    }
+
+    fn v2(dir: &Path) -> Group {
+        Group {
+            current: dir.join("memory.current"),
+            high: dir.join("memory.high"),
+            max: dir.join("memory.max"),
+            stat: dir.join("memory.stat"),
+            cache: "inactive_file",
+            cpu_idle: dir.join("cpu.idle"),
+        }
+    }
+
+    /// Without what version 1 does not have.
+    fn v1(dir: &Path) -> Group {
+        Group {
+            current: dir.join("memory.usage_in_bytes"),
+            high: PathBuf::new(),
+            max: dir.join("memory.limit_in_bytes"),
+            stat: dir.join("memory.stat"),
+            cache: "total_inactive_file",
+            cpu_idle: PathBuf::new(),
+        }
+    }
+
+    /// What the group may hold. "max", no bound, is no number and so no information.
+    pub(super) fn bound(&self) -> Option<u64> {
+        [read_number(&self.high), read_number(&self.max)].into_iter().flatten().min()
+    }
+
+    /// Whether the group nears its bound with memory that it cannot simply drop. File cache
+    /// that nobody used lately does not count: a group that reads much is always full of it.
+    pub(super) fn is_full(&self) -> bool {
+        let (Some(bound), Some(current)) = (self.bound(), read_number(&self.current)) else {
+            return false;
+        };
+        let allowed = bound as f64 * USED_SHARE;
+        // memory.stat costs the kernel a flush of per-CPU counts: only where it decides.
+        current as f64 > allowed
+            && current.saturating_sub(read(&self.stat, |text| field(text, self.cache)).unwrap_or(0))
+                as f64
+                > allowed
+    }
+}
+
+/// The directories of this process's cgroup v2 and of those above it, innermost first.
+pub(super) fn dirs(root: &Path) -> Vec<PathBuf> {
+    let own = own_path(root, |controllers| controllers.is_empty());
+    own.map_or_else(Vec::new, |own| upwards(&root.join("sys/fs/cgroup"), &own))
+}
+
+/// The same of its memory cgroup v1, wherever that is mounted; what lies above the mount
+/// cannot be seen.
+fn v1_dirs(root: &Path) -> Vec<PathBuf> {
+    let memory = |controllers: &[u8]| controllers.split(|&b| b == b',').any(|it| it == b"memory");
+    let Some(own) = own_path(root, memory) else { return Vec::new() };
+    let (top, at) = v1_mount(root).unwrap_or(("/".into(), "/sys/fs/cgroup/memory".into()));
+    let (Ok(own), Ok(at)) =
+        (Path::new("/").join(own).strip_prefix(top).map(Path::to_path_buf), at.strip_prefix("/"))
+    else {
+        return Vec::new();
+    };
+    upwards(&root.join(at), &own)
+}
+
+/// A cgroup's directory below its mount, and those above it.
+fn upwards(mount: &Path, own: &Path) -> Vec<PathBuf> {
+    // A path with `..` leads out of what this mount shows.
+    if own.components().all(|c| matches!(c, Component::Normal(_))) {
+        own.ancestors().map(|path| mount.join(path)).collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// This process's path, relative to the root, in the hierarchy that has these controllers.
+fn own_path(root: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
+    let table = std::fs::read(root.join("proc/self/cgroup")).ok()?;
+    table.split(|&b| b == b'\n').find_map(|line| {
+        let mut parts = line.splitn(3, |&b| b == b':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let path = path.strip_prefix(b"/").filter(|_| fits(controllers))?;
+        Some(PathBuf::from(OsStr::from_bytes(path)))
+    })
+}
+
+/// What of the memory hierarchy of version 1 is mounted, and where.
+fn v1_mount(root: &Path) -> Option<(PathBuf, PathBuf)> {
+    let table = std::fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    table.lines().find_map(|line| {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut system = system.split(' ');
+        let (kind, options) = (system.next()?, system.nth(1)?);
+        let mut mount = mount.split(' ').skip(3);
+        let place = (mount.next()?.into(), mount.next()?.into());
+        (kind == "cgroup" && options.split(',').any(|it| it == "memory")).then_some(place)
+    })
+}
