@@ -261,8 +261,11 @@ int main(int argc, char **argv)
 		pid_t pid = fork();
 
 		CHECK(pid >= 0);
-		if (!pid)
-			work(now.tv_sec + now.tv_nsec / 1e9 + seconds, i);
+		if (pid)
+			continue;
+		/* Where the kernel injects faults: into the workers alone. */
+		write_file("/proc/self/make-it-fail", "1");
+		work(now.tv_sec + now.tv_nsec / 1e9 + seconds, i);
 	}
 	for (unsigned int done = 0; done < workers;) {
 		pid_t pid = wait(&status);

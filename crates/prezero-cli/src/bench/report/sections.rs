@@ -358,7 +358,7 @@ fn disturb(document: &Document) -> Result<Vec<Section>> {
         section.plots.push((
             plot.draw()?,
             "bars",
-            "Time of the neighbours' work, or lateness of their wake-ups.".into(),
+            "Time of the neighbours' work, or lateness of their wake-ups. A change below its noise, which the table has, says nothing.".into(),
         ));
         let heading = ["", "beside", "change, %", "noise, %"];
         section.tables.push(("Changes".into(), heading.map(String::from).to_vec(), rows));
