@@ -6,7 +6,7 @@ use common::{compile, describe, ends, run, shimmed, text};
 #[test]
 fn who_writes_through_dangling_pointers_is_told_once_and_gets_zeroes() {
     let program = compile("scribble.c", &[]);
-    let output = ends(&mut shimmed(&program));
+    let output = ends(shimmed(&program).arg("found"));
     assert!(output.status.success(), "{}", describe(&output));
     assert_eq!(text(&output.stdout), "all zero\n");
     let line = text(&output.stderr);
