@@ -4,8 +4,9 @@
 //! may not run for long while CPUs are busy. So where there is such a limit no more than an
 //! *allowance* lies idle that is not offered (`MADV_FREE`): what comes to the buddy beyond it
 //! is offered at once, by whoever put it there. Zero stays zero, and what is written afterwards
-//! is kept. Measured: 2 MiB take 1.8 us, in small pages 70 us; a cgroup without a limit pays a
-//! comparison.
+//! is kept. Measured: 2 MiB take 1.8 us, in small pages 70 us; without a limit it is a comparison.
+//! In a cgroup of 512 MiB a hundred blocks of 1 MiB, one line of each page touched, took 26 ms a
+//! round without this and take 41 (glibc: 118).
 //!
 //! Whole huge blocks only, because to offer a part of a huge page splits it. Beside the
 //! allowance lie what the lists hold and what is free in huge blocks that are used in part.

@@ -22,6 +22,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+mod cgroup;
+
+use cgroup::Group;
+
 /// Nanoseconds. Within this time of the last sample [`Pressure::sample`] repeats its verdict
 /// without a system call: a single stall of a millisecond must not fill the interval, and a
 /// dozen files (some 100 us) must stay below a thousandth of a CPU.
@@ -236,10 +240,6 @@ fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     }
     parse(std::str::from_utf8(&buffer[..len]).ok()?)
 }
-
-mod cgroup;
-
-use cgroup::Group;
 
 #[cfg(test)]
 mod tests;
