@@ -14,8 +14,8 @@ use crate::zone::Zone;
 /// Places with room, each a part of the upper half of the zone.
 const PLACES: u32 = 16;
 /// How often places are halved, for more blocks that grow side by side: one without a place is
-/// copied each time. Measured: 64 blocks that grow to 16 MiB by halves take 930 ms with 16 places,
-/// 490 ms with 256 (730 ms under glibc, which moves pages).
+/// copied each time. Measured: 64 blocks that grow to 16 MiB by halves take 508 ms with 16 places,
+/// 252 ms with 256 (433 ms under glibc, which moves pages).
 const HALVINGS: u32 = 4;
 /// A block of fewer pages (1 MiB) is copied in less time than it takes to fault in its
 /// new place.
