@@ -147,8 +147,9 @@ impl Start {
         let scratch = Scratch::new()?;
         progress::expect(CONTESTS * self.runs);
         'backings: for backing in [Backing::Thp, Backing::Hugetlb] {
-            // One lease ready, and as much for the rival.
-            let pages = 2 * bytes / HUGE + 64;
+            // One lease ready, and for the rival as much and an eighth: a JVM's tables take large
+            // pages, too, and one that finds too few of them goes without any.
+            let pages = (2 * bytes + bytes / 8) / HUGE;
             let pool = backing == Backing::Hugetlb && self.reserve;
             let reserved = pool.then(|| Reserved::new(pages)).transpose();
             let _reserved = match reserved {
