@@ -149,7 +149,7 @@ impl Start {
         'backings: for backing in [Backing::Thp, Backing::Hugetlb] {
             // One lease ready, and for the rival as much and an eighth: a JVM's tables take large
             // pages, too, and one that finds too few of them goes without any.
-            let pages = (2 * bytes + bytes / 8) / HUGE;
+            let pages = (2 * bytes + bytes / 8) / HUGE + 64;
             let pool = backing == Backing::Hugetlb && self.reserve;
             let reserved = pool.then(|| Reserved::new(pages)).transpose();
             let _reserved = match reserved {
