@@ -2,8 +2,9 @@
 //!
 //! QEMU until its monitor greets, a JVM that touches its heap until it ends, DPDK's testpmd until it has
 //! ended, memcached until it answers. Every way of a program has its turn in each round, the first
-//! rotating. A lease lies ready before its turn, as it would on a host that had some
-//! idle time; `prezero claim` is part of what is timed.
+//! rotating. A lease lies ready before each turn, as it would on a host that had some
+//! idle time: nobody's start has a filler beside it, and all come after the same pause, since one that
+//! follows at once finds the CPU awake. `prezero claim` is part of what is timed.
 //!
 //! First with transparent huge pages, then with pages of a pool, if it has them or
 //! `--reserve` may reserve them; DPDK has no other.
@@ -29,6 +30,8 @@ use super::start_table::render;
 
 /// Longest that a program may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Before each start.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Between two attempts to reach a server.
 const ATTEMPT: Duration = Duration::from_micros(200);
 
@@ -185,7 +188,7 @@ impl Start {
             return Ok(());
         }
         let broker = Broker::start(backing, contest.bytes, 1)?;
-        let before = |way: &Way| if way.claim.is_empty() { Ok(()) } else { broker.wait_for(1) };
+        let before = |_: &Way| broker.wait_for(1);
         self.rounds(contest, report, before, &broker.socket())
     }
 
@@ -252,6 +255,7 @@ impl Start {
                 let which = (round + turn) % contest.ways.len();
                 let way = &contest.ways[which];
                 before(way)?;
+                std::thread::sleep(PAUSE);
                 let time = timed(way, &contest.started, socket);
                 times[which]
                     .push(time.with_context(|| format!("{}, {}", contest.program, way.name))?);
