@@ -10,7 +10,7 @@ const SLACK_NS: u64 = 200_000;
 /// First rest, ns; doubled each time in a row.
 const MIN_NS: u64 = 4_000_000;
 /// Longest rest, ns. The idle class counts within the filler's cgroup only: against another group it
-/// gets half of a busy CPU for a step of 4 ms, which is then 0.8 % of it.
+/// gets half of a busy CPU for a step of 7 ms, which is then 1.4 % of it.
 const MAX_NS: u64 = 512_000_000;
 
 /// See the module.
