@@ -206,7 +206,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             if step == Step::Nap {
                 nap = NAP_MIN_NS;
             }
-            if self.scrubber.sees_a_burst() {
+            if self.zone.tuning.scrub_start().is_some() && self.scrubber.sees_a_burst() {
                 // Who looks too late takes the next burst for this one.
                 nap = nap.min(NAP_MAX_NS);
             }
