@@ -92,7 +92,7 @@ fn knobs_reach_the_library_checked_and_in_one_spelling() {
     .env("PREZERO_LIMIT", "64M")
     .env("PREZERO_VERIFY", "full")
     .output();
-    assert_eq!(printed(&output.unwrap()), "1536M never 0.500000000 full");
+    assert_eq!(printed(&output.unwrap()), "1536M never 0.5 full");
 }
 
 #[test]
