@@ -124,14 +124,19 @@ impl Pressure {
             let shares = stalls.advance(now_ns);
             tight |= shares.some > SOME_STALL_SHARE || shares.full > FULL_STALL_SHARE;
         }
-        tight = tight || self.groups.iter().any(Group::is_full);
+        let mut limit = None;
+        for group in &self.groups {
+            let bound = group.bound();
+            tight = tight || bound.is_some_and(|bound| group.is_full(bound));
+            limit = limit.into_iter().chain(bound).min();
+        }
         let idle = self.groups.iter().any(|group| read_number(&group.cpu_idle) == Some(1));
         let verdict = Verdict {
             memory: if tight { Memory::Tight } else { Memory::Fine },
             load: read_load(&self.loadavg),
             cpu_some_share: self.cpu_stalls.advance(now_ns).some,
             cpu_rank: if idle { CpuRank::Idle } else { CpuRank::Normal },
-            limit: self.limit(),
+            limit,
         };
         self.last = Some((now_ns, verdict));
         verdict

@@ -59,12 +59,10 @@ impl Group {
         [read_number(&self.high), read_number(&self.max)].into_iter().flatten().min()
     }
 
-    /// Whether the group nears its bound with memory that it cannot simply drop. File cache
+    /// Whether the group nears this bound, with memory that it cannot simply drop. File cache
     /// that nobody used lately does not count: a group that reads much is always full of it.
-    pub(super) fn is_full(&self) -> bool {
-        let (Some(bound), Some(current)) = (self.bound(), read_number(&self.current)) else {
-            return false;
-        };
+    pub(super) fn is_full(&self, bound: u64) -> bool {
+        let Some(current) = read_number(&self.current) else { return false };
         let allowed = bound as f64 * USED_SHARE;
         // memory.stat costs the kernel a flush of per-CPU counts: only where it decides.
         current as f64 > allowed

@@ -232,7 +232,13 @@ fn limits_of_version_1_count_up_the_tree_wherever_it_is_mounted() {
         root.set(&format!("{dir}/memory.limit_in_bytes"), limit);
         root.set(&format!("{dir}/memory.usage_in_bytes"), "960\n");
         let pressure = root.pressure();
-        (pressure.limit(), pressure.groups.iter().any(Group::is_full))
+        (
+            pressure.limit(),
+            pressure
+                .groups
+                .iter()
+                .any(|group| group.bound().is_some_and(|bound| group.is_full(bound))),
+        )
     };
     let old = || in_old_group("/", "/sys/fs/cgroup/memory");
 
