@@ -197,7 +197,8 @@ impl Heap {
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
         let front = (bytes.div_ceil(PAGE) as u32).max(pages.saturating_sub(ADDED));
         let block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
-        Some(self.hand_out_to(block.into_dirty(), front as usize * PAGE))
+        let bytes = block.zero_pages() as usize * PAGE;
+        Some(self.hand_out_to(block.into_dirty(), bytes))
     }
 
     /// At least `bytes` of memory that is zero already: at once, or not at all.

@@ -34,9 +34,9 @@ use crate::zone::Zone;
 
 /// A shorter run (8 MiB) is copied in about the time that it takes to hide it, 5 us.
 const LEAST: u32 = 4;
-/// Huge blocks that are out of circulation at once while an idle thread hides them (64 MiB):
+/// Huge blocks that are out of circulation at once while a thread hides or offers them (64 MiB):
 /// it may lose its CPU in the middle.
-const AT_ONCE: u32 = 32;
+pub(crate) const AT_ONCE: u32 = 32;
 
 /// See the module.
 pub(crate) struct Hidden {
@@ -104,9 +104,7 @@ impl<B: Backing> Zone<B> {
     }
 
     fn hide_in_parts(&self, whom: Hide, range: Range<u32>, at_once: u32) {
-        for from in range.clone().step_by(at_once as usize) {
-            self.hide(whom, from..range.end.min(from.saturating_add(at_once)));
-        }
+        parts(range, at_once).for_each(|part| self.hide(whom, part));
     }
 
     /// Hides these huge blocks, if they are all free.
@@ -175,7 +173,14 @@ impl<B: Backing> Zone<B> {
     }
 }
 
-fn pages(huge: &Range<u32>) -> (PageId, u32) {
+/// A range in parts of at most so many.
+pub(crate) fn parts(range: Range<u32>, most: u32) -> impl Iterator<Item = Range<u32>> {
+    let end = range.end;
+    range.step_by(most as usize).map(move |from| from..end.min(from.saturating_add(most)))
+}
+
+/// Of huge blocks the first page, and how many there are.
+pub(crate) fn pages(huge: &Range<u32>) -> (PageId, u32) {
     (PageId(huge.start << HUGE_ORDER), (huge.end - huge.start) << HUGE_ORDER)
 }
 

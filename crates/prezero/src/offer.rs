@@ -14,7 +14,8 @@
 use std::ops::Range;
 
 use crate::backing::Backing;
-use crate::page::{HUGE_ORDER, PAGE, PageId};
+use crate::hidden::{AT_ONCE, pages, parts};
+use crate::page::{PAGE, PageId};
 use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
@@ -22,8 +23,6 @@ use crate::zone::Zone;
 const SHARE: u64 = 16;
 /// Pages of the allowance until scrubd has read the limit (8 MiB).
 const UNREAD: u32 = 2048;
-/// Huge blocks that are out of circulation at once (64 MiB).
-const AT_ONCE: u32 = 32;
 
 /// What a limit does to the allowance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,8 +68,7 @@ impl<B: Backing> Zone<B> {
 
     #[cold]
     fn offer(&self, huge: Range<u32>) {
-        for from in huge.clone().step_by(AT_ONCE as usize) {
-            let part = from..huge.end.min(from.saturating_add(AT_ONCE));
+        for part in parts(huge, AT_ONCE) {
             if !self.offered(part.clone()) && part.len() > 1 {
                 part.for_each(|one| {
                     self.offered(one..one + 1);
@@ -81,7 +79,7 @@ impl<B: Backing> Zone<B> {
 
     /// Offers these huge blocks, if they are all free.
     fn offered(&self, huge: Range<u32>) -> bool {
-        let (first, pages) = (PageId(huge.start << HUGE_ORDER), (huge.len() as u32) << HUGE_ORDER);
+        let (first, pages) = pages(&huge);
         // Nobody may write to them meanwhile, or the kernel would not know that it must keep them.
         let taken = self.buddy.take_run(first, pages);
         if taken {

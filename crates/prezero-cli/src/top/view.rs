@@ -175,10 +175,7 @@ pub fn draw_table<K: Clone + PartialEq>(
     });
     let rows = rows.iter().map(|cells| {
         let cells = cells.iter().zip(&widths).enumerate();
-        Row::new(cells.map(|(nth, (text, width))| {
-            let text: String = text.chars().take(usize::from(*width)).collect();
-            aligned(names.contains(&nth), &text, *width)
-        }))
+        Row::new(cells.map(|(nth, (text, width))| aligned(names.contains(&nth), text, *width)))
     });
     let lengths = widths.iter().map(|width| Constraint::Length(*width));
     let table = Table::new(rows, lengths)
@@ -189,10 +186,10 @@ pub fn draw_table<K: Clone + PartialEq>(
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// Names to the left, numbers to the right.
+/// Names to the left, numbers to the right, and no wider than this.
 fn aligned(left: bool, text: &str, width: u16) -> String {
     let width = usize::from(width);
-    if left { format!("{text:<width$}") } else { format!("{text:>width$}") }
+    if left { format!("{text:<width$.width$}") } else { format!("{text:>width$.width$}") }
 }
 
 fn key(process: &Process, column: usize) -> f64 {
@@ -276,10 +273,7 @@ pub fn table(watch: &Watch) -> String {
     let mut text = String::new();
     let mut line = |cells: Vec<String>| {
         let row = cells.iter().enumerate();
-        let row = row.map(|(nth, cell)| {
-            let cell: String = cell.chars().take(usize::from(COLUMNS[nth].1)).collect();
-            aligned(NAMES.contains(&nth), &cell, COLUMNS[nth].1)
-        });
+        let row = row.map(|(nth, cell)| aligned(NAMES.contains(&nth), cell, COLUMNS[nth].1));
         let _ = writeln!(text, "{}", row.collect::<Vec<_>>().join(" "));
     };
     line(COLUMNS.map(|(name, _)| name.to_string()).to_vec());
