@@ -6,35 +6,44 @@
 set -uo pipefail
 build=$1 patched=$2
 here=$(cd "$(dirname "$0")" && pwd)
-survivors=0 file=
+survivors=0 file= test=
 export PREZERO_MUTATING=1
 
 restore() {
-    [ -z "$file" ] || { cp "$build/mutant.orig" "$patched/$file"; file=; }
+    [ -n "$file" ] || return 0
+    cp -p "$build/mutant.orig" "$patched/$file"
+    # What was built from the mutant has to be built again; nothing else has.
+    [ "$test" != kunit ] || touch "$patched/$file"
+    file=
 }
 trap restore EXIT
 
 kunit() {
-    make -s -C "$here/.." BUILD="$build" um > "$build/mutant.log" 2>&1 || { tail "$build/mutant.log"; exit 1; }
+    make -s -C "$here/.." BUILD="$build" um > "$build/mutant.log" 2>&1 || { tail "$build/mutant.log"; return 99; }
     GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero*" GUEST_TIMEOUT=60 \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" kunit,prezero 2>&1
 }
 
 barrier() {
-    "$here/barrier/run.sh" "$patched/arch/x86/lib/clear_pages_cold_64.c" 10 2>&1
+    "$here/barrier/run.sh" "$patched" 10 2>&1
 }
 
 # mutate TITLE TEST FILE SED
 mutate() {
-    local output
-    cp "$patched/$3" "$build/mutant.orig" || exit 1
+    local output status=0
+    test=$2
+    cp -p "$patched/$3" "$build/mutant.orig" || exit 1
     file=$3
     sed -i "$4" "$patched/$3"
     if cmp -s "$patched/$3" "$build/mutant.orig"; then
         echo "mutate.sh: '$1' changes nothing in $3" >&2
         exit 1
     fi
-    if output=$("$2"); then
+    output=$("$2") || status=$?
+    if [ "$status" -eq 99 ]; then
+        echo "mutate.sh: '$1' does not build:" "$output" >&2
+        exit 1
+    elif [ "$status" -eq 0 ]; then
         echo "SURVIVED  $1"
         survivors=$((survivors + 1))
     else
@@ -56,5 +65,11 @@ mutate "write: what a page's owner left in it passes for the allocator's tag" ku
     mm/page_alloc.c 's/^\tpage->private = 0;$//'
 mutate "clearing: no barrier after non-temporal stores" barrier \
     arch/x86/lib/clear_pages_cold_64.c '/sfence/d'
+mutate "clearing: clear_pages_cold() forgets the barrier" barrier \
+    include/linux/highmem.h '/^\tclear_pages_cold_done();$/d'
+mutate "clearing: a step of kscrubd forgets the barrier" kunit \
+    mm/prezero_scrub.c 's/^\t\tscrub_cold_done();$/\t\t;/'
+mutate "clearing: a step that is cut short forgets the barrier" kunit \
+    mm/prezero_scrub.c '/^\t\tif (done && prezero_recalled(zone))$/{n;s/break/return done/}'
 
 [ "$survivors" -eq 0 ] || { echo "mutate.sh: $survivors mutations survived" >&2; exit 1; }

@@ -1,7 +1,7 @@
 /*
- * barrier SECONDS: is a page zero for another CPU when clear_pages_cold_done() has been called?
+ * barrier SECONDS: is a page zero for another CPU when clear_pages_cold() has returned?
  *
- * Linked with the kernel's own file. The writer clears a page and says so; the reader, on another
+ * The function is the kernel's own. The writer clears a page and says so; the reader, on another
  * CPU, looks at each word from the last to the first and makes the page dirty again. Without the
  * barrier after its cache-bypassing stores the writer's message overtakes them, and the reader
  * finds some that have not arrived. Exit status 1 if ever it did.
@@ -24,6 +24,7 @@
 
 void __clear_pages_cold(void *addr, unsigned int nr_pages);
 void clear_pages_cold_done(void);
+#include "clear_pages_cold.h"
 
 static volatile uint64_t *page;
 /* Odd: cleared, the reader's; even: dirty, the writer's. */
@@ -89,8 +90,7 @@ int main(int argc, char **argv)
 	pin(0);
 	do {
 		for (int i = 0; i < BATCH; i++) {
-			__clear_pages_cold((void *)page, 1);
-			clear_pages_cold_done();
+			clear_pages_cold((void *)page, 1);
 			atomic_store_explicit(&turn, ++now, memory_order_release);
 			while (atomic_load_explicit(&turn, memory_order_acquire) == now)
 				;
