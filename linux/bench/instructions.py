@@ -34,7 +34,7 @@ def executed(build, arm, load, argument, rounds):
     done = subprocess.run([str(HERE.parent / "scripts/guest.sh"), "x86",
                            str(build / kernel / "arch/x86/boot/bzImage"), str(build / "whole.gz"),
                            f"whole,{load},{scrub},{argument},{rounds}"],
-                          env=dict(os.environ, **GUEST, GUEST_APPEND=append), capture_output=True, text=True)
+                          env=dict(os.environ, **GUEST, GUEST_APPEND=f"norandmaps {append}"), capture_output=True, text=True)
     found = [int(each) for each in re.findall(rf"^WHOLE {load} (\d+)$", done.stdout, re.M)]
     if done.returncode or len(found) != rounds:
         sys.exit(f"instructions.py: {arm}: {load}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")
