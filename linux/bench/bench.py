@@ -39,13 +39,11 @@ COLD = [f"cold:{order}:zero:{touch}" for order in (0, 4, 9, 10) for touch in TOU
 OTHER_WAYS = [f"cold:{order}:{way}:{touch}"
               for order in (9, 10) for way in ("back", "chunk") for touch in TOUCHES]
 PAIRS = [f"pair:{order}:{clear}:none" for order in (0, 4, 9) for clear in ("none", "zero")]
-# To look whether a page is zero, hot, beside to make it so.
-READ = ["pair:0:zero:read"]
 COLD_NONE = [f"cold:{order}:{clear}:none" for order in (0, 4, 9, 10) for clear in ("none", "zero")]
 
 # Name: kernel, its arguments, the guest's test, cases.
 ARMS = {
-    "plain": ("um-plain", "", "bench", [*dict.fromkeys(COLD + OTHER_WAYS + COLD_NONE)] + PAIRS + READ),
+    "plain": ("um-plain", "", "bench", [*dict.fromkeys(COLD + OTHER_WAYS + COLD_NONE)] + PAIRS),
     "moved": ("um-moved", "", "bench", PAIRS),
     "stock": ("um", "prezero=on", "bench", COLD),
     "never": ("um", "", "bench", COLD_NONE + PAIRS),

@@ -26,8 +26,7 @@
  *		process_huge_page() does for a fault on a huge page's first subpage
  *	 chunk	the caller clears as the series' first patch makes process_huge_page() do it:
  *		chunks of 32 pages from the last to the first, forward within each
- * TOUCH none, page (one write a page), line (one write each 64 bytes), or read (each word, until one
- *	is not zero: what somebody pays who wants to know)
+ * TOUCH none, page (one write a page) or line (one write each 64 bytes)
  *
  * Reading the file gives "NANOSECONDS-PER-BLOCK-TIMES-1000 BLOCKS BAD", where BAD counts blocks
  * that were asked for zeroed and had another byte; the check is made after the clock stopped and
@@ -66,19 +65,18 @@ MODULE_PARM_DESC(pairs, "pairs of a hot run at order 0; fewer above, in proporti
 
 enum mode { COLD, PAIR, SPOIL, BARE, BARECOLD, EVICT, SCRUB };
 enum clear { CLEAR_NONE, CLEAR_ZERO, CLEAR_BACK, CLEAR_CHUNK };
-enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE, TOUCH_READ };
+enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
 
 static const char * const modes[] = { "cold", "pair", "spoil", "bare",
 				      "barecold", "evict", "scrub", NULL };
 static const char * const clears[] = { "none", "zero", "back", "chunk", NULL };
-static const char * const touches[] = { "none", "page", "line", "read", NULL };
+static const char * const touches[] = { "none", "page", "line", NULL };
 
 static DEFINE_MUTEX(bench_lock);
 static struct dentry *dir;
 static struct page **blocks;
 static u8 *evict_from;
 static u64 last_ns, last_blocks, last_bad;
-static void *last_read;
 
 static __always_inline void consume(void *p, size_t bytes, enum touch touch)
 {
@@ -86,10 +84,6 @@ static __always_inline void consume(void *p, size_t bytes, enum touch touch)
 
 	if (touch == TOUCH_NONE)
 		return;
-	if (touch == TOUCH_READ) {
-		WRITE_ONCE(last_read, memchr_inv(p, 0, bytes));
-		return;
-	}
 	for (i = 0; i < bytes; i += step)
 		WRITE_ONCE(*(u64 *)(p + i), i + 1);
 }
@@ -120,7 +114,7 @@ static __always_inline struct page *take(unsigned int order, enum clear clear, e
 /* A caller that asked for zeroes and touched nothing must find nothing else. */
 static bool bad(struct page *page, unsigned int order, enum clear clear, enum touch touch)
 {
-	return clear != CLEAR_NONE && (touch == TOUCH_NONE || touch == TOUCH_READ) &&
+	return clear != CLEAR_NONE && touch == TOUCH_NONE &&
 	       memchr_inv(page_address(page), 0, PAGE_SIZE << order);
 }
 
