@@ -38,7 +38,7 @@ cat <&3 >>"$dir/log" &
 "$bin/prezero" claim 64M -- sh -c 'exit 7' && fail "the status is not the program's"
 [ $? -eq 7 ] || fail "the status is not the program's"
 if "$bin/prezero" claim 63M 2>"$dir/no"; then fail "63M is no multiple of 2M"; fi
-grep -q 'round up to 2M' "$dir/no" || fail "no mend for 63M: $(cat "$dir/no")"
+grep -q 'round up to 64M' "$dir/no" || fail "no mend for 63M: $(cat "$dir/no")"
 "$bin/prezero" stock | grep -q 'by processes that live: nothing' || fail "leases of programs that ended"
 echo "claim: cmp, sh: good"
 

@@ -175,6 +175,12 @@ mod tests {
             assert!(words.contains("scrub-rate") && words.contains("never"), "{file}");
             assert!(!words.contains("generate"), "{file} offers what packages call");
         }
+        // Words stand in the order in which they are typed, and no files beside them.
+        let zsh = read("zsh/site-functions/_prezero");
+        let set = zsh.split("\n(set)\n").nth(1).unwrap().split(";;").next().unwrap();
+        let (key, value) = (set.find(":key -- ").unwrap(), set.find(":value -- ").unwrap());
+        assert!(key < value && !set.contains("_default"), "{set}");
+        assert!(zsh.contains("FILE]:") || zsh.contains("_files"), "files where there are some");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

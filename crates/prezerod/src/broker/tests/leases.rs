@@ -198,6 +198,8 @@ fn stock_is_made_with_regard_for_others_until_a_client_was_told_to_come_back() {
     assert!(rig.lease(client, 64, 0).unwrap().inode.is_some());
     rig.made(&job);
     assert!(rig.lease(client, 64, 0).unwrap().inode.is_some());
+    // Not while the clients start.
+    rig.now = 60 * S;
     let plan = rig.plan(Memory::Fine);
     assert_eq!(plan.jobs[0].rate_busy, Some(175 * MIB));
 }
