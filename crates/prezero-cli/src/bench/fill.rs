@@ -18,6 +18,7 @@ use anyhow::{Context, Result, ensure};
 use prezero::{Size, Topology};
 use prezerod::client::ClientError;
 use prezerod::inode::{Kind, Making};
+use prezerod::neighbours::LOOK_NS;
 use prezerod::protocol::{Backing, Page, Want};
 use prezerod::tenant::Payer;
 use rustix::process::{Pid, Signal as Kill, kill_process};
@@ -248,16 +249,17 @@ impl Fill {
         while broker.fillers().is_empty() || broker.counter(MADE_BYTES)? == 0.0 {
             std::thread::sleep(LEAD);
         }
-        // What was made when a turn ends counts in the next: only the sums are exact.
         let sums =
             || Ok::<_, anyhow::Error>([broker.counter(MADE_BYTES)?, broker.counter(MADE_CPU)?]);
         let (mut made, mut wall_s, mut rival, mut bare) = ([0.0; 2], 0.0, vec![], vec![]);
         for _ in 0..TURNS {
+            // The rivals were neighbours of the stopped fillers, who see now that they are gone.
+            std::thread::sleep(2 * Duration::from_nanos(LOOK_NS));
             let (began, before) = (Instant::now(), sums()?);
             std::thread::sleep(TURN);
             let after = sums()?;
-            let stopped = Stopped::fillers(broker);
             wall_s += began.elapsed().as_secs_f64();
+            let stopped = Stopped::fillers(broker);
             made = [made[0] + after[0] - before[0], made[1] + after[1] - before[1]];
             let ms = match backing {
                 Backing::Hugetlb => own_hugetlb(LEASE),
