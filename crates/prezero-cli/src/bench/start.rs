@@ -325,6 +325,10 @@ fn jvm(bytes: u64, backing: Backing) -> Contest {
         way(own.0, Base::Own, &java(&format!("{} -XX:+AlwaysPreTouch", own.1))),
         lease(backing, bytes, "--preload", &java("-XX:+AlwaysPreTouch -XX:AllocateHeapAt=/tmp")),
     ];
+    // Every page of a lease is there: to touch each is all that AlwaysPreTouch adds.
+    let mut untouched = lease(backing, bytes, "--preload", &java("-XX:AllocateHeapAt=/tmp"));
+    untouched.name += ", no AlwaysPreTouch";
+    ways.push(untouched);
     if backing == Backing::Thp {
         ways.insert(1, way("its own 4 KiB pages", Base::Own, &java("-XX:+AlwaysPreTouch")));
     }
@@ -343,7 +347,8 @@ fn memcached(bytes: u64, backing: Backing, scratch: &Scratch) -> Contest {
         ways: vec![
             way("untouched", Base::Bare, &common),
             way("its own large pages", Base::Own, &with("-L")),
-            lease(backing, bytes, "", &with("-e {lease}")),
+            // The library maps it where huge pages begin.
+            lease(backing, bytes, "--preload", &with("-e {lease}")),
         ],
     }
 }
