@@ -47,6 +47,9 @@ pub struct Start {
     /// Memory of the guest and of the JVM; DPDK and memcached have half of it
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     size: Size,
+    /// Which programs: qemu, jvm, dpdk, memcached [all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ["qemu", "jvm", "dpdk", "memcached"])]
+    only: Vec<String>,
     /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
     #[arg(long)]
     reserve: bool,
@@ -127,9 +130,6 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Three programs with each of two backings, and DPDK with one: for the bar of progress.
-const CONTESTS: usize = 7;
-
 impl Start {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
@@ -145,7 +145,9 @@ impl Start {
         let mut report =
             Report { benchmark: "start", machine, runs: self.runs, rows: vec![], left_out: vec![] };
         let scratch = Scratch::new()?;
-        progress::expect(CONTESTS * self.runs);
+        let of = |name: &str| usize::from(self.wants(name));
+        let contests = 2 * (of("qemu") + of("jvm") + of("memcached")) + of("dpdk");
+        progress::expect(contests * self.runs);
         'backings: for backing in [Backing::Thp, Backing::Hugetlb] {
             // One lease ready, and for the rival as much and an eighth: a JVM's tables take large
             // pages, too, and one that finds too few of them goes without any.
@@ -166,21 +168,25 @@ impl Start {
                 continue;
             }
             let contests = [
-                qemu(bytes, backing),
-                jvm(bytes, backing),
-                memcached(bytes / 2, backing, &scratch),
+                ("qemu", qemu(bytes, backing)),
+                ("jvm", jvm(bytes, backing)),
+                ("memcached", memcached(bytes / 2, backing, &scratch)),
             ];
-            for contest in contests {
-                if kept(self.contest(&contest, backing, &mut report))?.is_none() {
+            for (_, contest) in contests.iter().filter(|(name, _)| self.wants(name)) {
+                if kept(self.contest(contest, backing, &mut report))?.is_none() {
                     break 'backings;
                 }
             }
-            if backing == Backing::Hugetlb {
+            if backing == Backing::Hugetlb && self.wants("dpdk") {
                 kept(self.dpdk(bytes / 2, &scratch, &mut report))?;
             }
         }
         progress::end();
         self.output.put(&report, || render(&report))
+    }
+
+    fn wants(&self, program: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == program)
     }
 
     fn contest(&self, contest: &Contest, backing: Backing, report: &mut Report) -> Result<()> {
