@@ -108,9 +108,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let outcome = match request.as_str().rsplit_once(END) {
             None => self.carry_out(request.as_str()),
             // What is not ended is being written.
-            Some((ended, _)) => {
-                ended.split(END).fold(Ok(()), |_, request| self.carry_out(request))
-            }
+            Some((ended, _)) => ended.split(END).fold(Ok(()), |_, request| self.carry_out(request)),
         };
         outcome.map_or_else(Text::head, |()| Text::empty())
     }
