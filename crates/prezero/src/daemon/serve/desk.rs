@@ -107,8 +107,11 @@ impl<B: Backing + 'static> Scrubd<B> {
         read(&words[REQUEST], &mut request);
         let outcome = match request.as_str().rsplit_once(END) {
             None => self.carry_out(request.as_str()),
-            // What is not ended is being written.
-            Some((ended, _)) => ended.split(END).fold(Ok(()), |_, request| self.carry_out(request)),
+            // What is not ended is being written. All are carried out, whatever one comes to.
+            Some((ended, _)) => {
+                let outcomes = ended.split(END).map(|request| self.carry_out(request));
+                outcomes.last().unwrap_or(Ok(()))
+            }
         };
         outcome.map_or_else(Text::head, |()| Text::empty())
     }
