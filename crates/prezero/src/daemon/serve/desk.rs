@@ -109,8 +109,11 @@ impl<B: Backing + 'static> Scrubd<B> {
             None => self.carry_out(request.as_str()),
             // What is not ended is being written. All are carried out, whatever one comes to.
             Some((ended, _)) => {
-                let outcomes = ended.split(END).map(|request| self.carry_out(request));
-                outcomes.last().unwrap_or(Ok(()))
+                let mut outcome = Ok(());
+                for request in ended.split(END) {
+                    outcome = self.carry_out(request);
+                }
+                outcome
             }
         };
         outcome.map_or_else(Text::head, |()| Text::empty())
