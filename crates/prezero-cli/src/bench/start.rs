@@ -1,8 +1,8 @@
 //! `prezero bench start`: programs that start with leased memory, against each one's own way.
 //!
 //! QEMU until its monitor greets, a JVM that touches its heap until it ends, DPDK's testpmd until it has
-//! ended, memcached until it answers. Every way of a program has its turn in each round, the first
-//! rotating. A lease lies ready before each turn, as it would on a host that had some
+//! ended, memcached until it answers. Every way of a program has its turn in each round, in an order
+//! that chance made: none always follows the one that leaves the most to clean up. A lease lies ready before each turn, as it would on a host that had some
 //! idle time: nobody's start has a filler beside it, and all come after the same pause, since one that
 //! follows at once finds the CPU awake. `prezero claim` is part of what is timed.
 //!
@@ -207,8 +207,7 @@ impl Start {
         let mut times = vec![vec![]; contest.ways.len()];
         for round in 0..self.runs {
             step(&format!("start: {}, round {} of {}", contest.program, round + 1, self.runs))?;
-            for turn in 0..contest.ways.len() {
-                let which = (round + turn) % contest.ways.len();
+            for which in shuffled(contest.ways.len(), round as u64) {
                 let way = &contest.ways[which];
                 before(way)?;
                 std::thread::sleep(PAUSE);
@@ -229,6 +228,22 @@ impl Start {
         }
         Ok(())
     }
+}
+
+/// The numbers below this in an order of chance, the same for the same round (splitmix64).
+fn shuffled(count: usize, round: u64) -> Vec<usize> {
+    let mut state = round;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let mut all: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        all.swap(last, (next() % (last as u64 + 1)) as usize);
+    }
+    all
 }
 
 fn is_there(program: &str) -> bool {
@@ -317,5 +332,28 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shuffled;
+
+    #[test]
+    fn every_way_has_its_turn_and_none_always_the_same_before_it() {
+        let mut before = std::collections::BTreeMap::<(usize, usize), usize>::new();
+        for round in 0..200 {
+            let order = shuffled(5, round);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3, 4]);
+            for pair in order.windows(2) {
+                *before.entry((pair[0], pair[1])).or_default() += 1;
+            }
+        }
+        // 20 pairs, 40 times each by chance.
+        assert_eq!(before.len(), 20);
+        assert!(before.values().all(|times| (15..=70).contains(times)), "{before:?}");
+        assert_eq!((shuffled(1, 7), shuffled(0, 7)), (vec![0], vec![]));
     }
 }
