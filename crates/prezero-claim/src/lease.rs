@@ -135,9 +135,12 @@ impl Lease {
         map
     }
 
-    /// Whether this is a descriptor of the lease, which has that much: all of it is resident.
+    /// Whether this is a descriptor of the lease, which has that much, and all of it resident:
+    /// nobody has punched a hole.
     pub fn is_whole_up_to(&self, file: c_int, end: i64) -> bool {
-        usize::try_from(end).is_ok_and(|end| end <= self.bytes) && self.is(file)
+        let whole =
+            || fstat(self.file).is_ok_and(|stat| stat.st_blocks as usize * 512 >= self.bytes);
+        usize::try_from(end).is_ok_and(|end| end <= self.bytes) && self.is(file) && whole()
     }
 
     /// Maps it where one of its pages may begin: elsewhere each of 4 KiB would take a fault.
