@@ -7,6 +7,10 @@ use crate::page::{HUGE, HUGE_PAGES, PageId};
 
 const HUGES: u32 = 16;
 
+fn is_gone(world: &World, page: u32) -> bool {
+    world.zone.is_gone(PageId(page))
+}
+
 #[test]
 fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     let mut world = World::new(HUGES as usize);
@@ -18,10 +22,9 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
 
     world.zone.retreat(5 * HUGE);
 
-    let gone = |page: u32| world.zone.is_gone(PageId(page));
-    let left = (0..HUGES).filter(|huge| !gone(huge * HUGE_PAGES)).count();
+    let left = (0..HUGES).filter(|huge| !is_gone(&world, huge * HUGE_PAGES)).count();
     assert_eq!(left, 5);
-    assert!((0..used.pages()).all(|n| !gone(used.first().0 + n)));
+    assert!((0..used.pages()).all(|n| !is_gone(&world, used.first().0 + n)));
     assert!((0..used.pages()).all(|n| holds(&world.zone, used.first().plus(n), 7)));
     let gauges = world.zone.snapshot().gauges;
     assert_eq!(gauges.zone_bytes, bytes(5 * HUGE_PAGES));
@@ -31,7 +34,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
 
     // What is left serves on, and nothing else.
     let more = world.zero(2 * HUGE_PAGES);
-    assert!(is_zero(&world.zone, &more) && !gone(more.first().0));
+    assert!(is_zero(&world.zone, &more) && !is_gone(&world, more.first().0));
     assert!(world.zone.zero(1, super::ANY).is_none(), "all that is left is in use");
     world.soil(more);
     world.soil(used);
@@ -40,7 +43,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     assert_eq!(world.zone.snapshot().gauges.allocated_bytes, 0);
     world.assert_sound();
     world.zone.retreat(0);
-    assert!((0..HUGES * HUGE_PAGES).all(gone));
+    assert!((0..HUGES * HUGE_PAGES).all(|page| is_gone(&world, page)));
 }
 
 #[test]
@@ -48,7 +51,7 @@ fn what_the_kernel_does_not_take_stays() {
     let world = World::new(HUGES as usize);
     world.fake().give_ups.refuse(Fault::Always);
     world.zone.retreat(0);
-    assert!((0..HUGES * HUGE_PAGES).all(|page| !world.zone.is_gone(PageId(page))));
+    assert!((0..HUGES * HUGE_PAGES).all(|page| !is_gone(&world, page)));
     let all = world.zero(HUGES * HUGE_PAGES);
     assert!(is_zero(&world.zone, &all));
     world.soil(all);
