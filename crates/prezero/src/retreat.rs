@@ -43,6 +43,7 @@ impl<B: Backing> Zone<B> {
     /// Gives up free address space until the zone has `bytes` left, or as few as what is in use
     /// allows.
     pub fn retreat(&self, bytes: usize) {
+        self.take_over();
         self.drain_all();
         let left = (self.memory.pages - self.gone.pages()) / HUGE_PAGES;
         let excess = left.saturating_sub((bytes / HUGE) as u32);
