@@ -131,6 +131,22 @@ pub fn enable() -> bool {
     false
 }
 
+/// The CPU this thread runs on at this moment; a hint, as it may be moved. Out of its own
+/// sequence area where that is known: glibc's function is a page of code more, which a program
+/// that comes back from a pause finds nowhere near.
+#[inline(always)]
+pub fn current_cpu() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(area) = AREA.usable() {
+        // SAFETY: hands are in use, so that is where this thread's area lies.
+        let cpu = unsafe { sections::cpu(area) };
+        if cpu >= 0 {
+            return cpu as usize;
+        }
+    }
+    crate::thread::current_cpu()
+}
+
 /// The membarrier between [`mark`](Hand::mark) and [`collect`](Hand::collect). False if the
 /// kernel refuses, as it may from some day on under a filter: then nothing is put into a
 /// hand any more, and what is in one waits for its CPU's own threads.

@@ -17,7 +17,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 pub type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// Starts a detached thread with all signals blocked, so that none of the program's
-/// handlers ever runs on it. `stack` is in bytes. Goes through libc, which allocates.
+/// handlers ever runs on it. `stack` is in bytes. Goes through libc, which allocates; leaves
+/// `errno` as it was, because who frees memory does not expect it to change.
 ///
 /// # Safety
 /// `arg` is what `entry` expects and may be used from another thread; `entry` does not
@@ -29,8 +30,10 @@ pub type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 pub unsafe fn spawn_detached(stack: usize, entry: Entry, arg: *mut c_void) -> Result<(), i32> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let attributes = attributes.as_mut_ptr();
-    // SAFETY: init gets room for the attributes; the others get what it initialised.
+    // SAFETY: init gets room for the attributes; the others get what it initialised. `errno` is
+    // this thread's own.
     unsafe {
+        let errno = *libc::__errno_location();
         check(libc::pthread_attr_init(attributes))?;
         let started = check(libc::pthread_attr_setstacksize(attributes, stack))
             .and_then(|()| {
@@ -39,6 +42,7 @@ pub unsafe fn spawn_detached(stack: usize, entry: Entry, arg: *mut c_void) -> Re
             })
             .and_then(|()| create_masked(attributes, entry, arg));
         libc::pthread_attr_destroy(attributes);
+        *libc::__errno_location() = errno;
         started
     }
 }
@@ -370,6 +374,18 @@ mod tests {
         // SAFETY: the thread never starts, so the argument is never used.
         let refused = unsafe { spawn_detached(1, look, std::ptr::null_mut()) };
         assert_eq!(refused, Err(libc::EINVAL));
+    }
+
+    #[test]
+    fn spawn_leaves_errno_alone_where_the_kernel_refuses() {
+        // SAFETY: `errno` is this thread's own; no address space holds the stack, so the thread
+        // never starts and the argument is never used.
+        let (refused, errno) = unsafe {
+            *libc::__errno_location() = 77;
+            let refused = spawn_detached(1 << 50, look, std::ptr::null_mut());
+            (refused, *libc::__errno_location())
+        };
+        assert_eq!((refused, errno), (Err(libc::EAGAIN), 77));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
+use prezero_sys::hand;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
@@ -259,7 +260,7 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub(crate) fn cpu(&self) -> &Cpu {
         let cpus = &*self.cpus;
-        let cpu = thread::current_cpu();
+        let cpu = hand::current_cpu();
         &cpus[if cpu < cpus.len() { cpu } else { cpu % cpus.len() }]
     }
 }

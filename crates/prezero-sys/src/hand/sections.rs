@@ -15,6 +15,26 @@ use crate::memory::{Meta, Plain};
 use crate::rseq::{CPU_ID, RSEQ_CS, SIGNATURE};
 use std::arch::asm;
 
+/// The CPU that the area names: below 0 if its thread is not registered.
+///
+/// # Safety
+/// `area` is where a thread's registered area lies, and [`Area::BIAS`].
+#[inline(always)]
+pub(super) unsafe fn cpu(area: isize) -> i32 {
+    let cpu: i32;
+    // SAFETY: a word of this thread's own, which only the kernel writes.
+    unsafe {
+        asm!(
+            "mov {cpu:e}, dword ptr fs:[{area} + {cpu_id}]",
+            cpu_id = const CPU_ID as isize - Area::BIAS,
+            area = in(reg) area,
+            cpu = out(reg) cpu,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    cpu
+}
+
 /// The word if it could be taken, else 0 or less, and what CPU's it was.
 ///
 /// # Safety
