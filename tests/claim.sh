@@ -38,7 +38,7 @@ cat <&3 >>"$dir/log" &
 "$bin/prezero" claim 64M -- sh -c 'exit 7' && fail "the status is not the program's"
 [ $? -eq 7 ] || fail "the status is not the program's"
 if "$bin/prezero" claim 63M 2>"$dir/no"; then fail "63M is no multiple of 2M"; fi
-grep -q 'round up to 2M' "$dir/no" || fail "no mend for 63M: $(cat "$dir/no")"
+grep -q 'round up to 64M' "$dir/no" || fail "no mend for 63M: $(cat "$dir/no")"
 "$bin/prezero" stock | grep -q 'by processes that live: nothing' || fail "leases of programs that ended"
 echo "claim: cmp, sh: good"
 
@@ -115,6 +115,17 @@ held = subprocess.run([sys.argv[1], "-c", "import os; os.fstat(int(os.environ['P
 assert held.returncode != 0, "a program that is started holds the lease"
 copy = private()
 assert libc.madvise(first, 2 << 20, 4) == 0 and memory[0] == b"x"
+# A mapping of the program's own begins where huge pages do, and goes as a whole. What is reserved is
+# there; what is not is refused, as is what would change the lease.
+lease = int(os.environ["PREZERO_LEASE_FD"])
+own = libc.mmap(None, (6 << 20) + 1, 3, mmap.MAP_SHARED, lease, 0)
+assert own % (2 << 20) == 0 and maps() == 3, (own, maps())
+# Of several mappings the first is looked after; pages of a pool are not cut.
+assert libc.munmap(own, (6 << 20) + 1) == 0 or libc.munmap(own, 8 << 20) == 0
+assert maps() == 2
+os.posix_fallocate(lease, 0, 64 << 20)
+for offset, length, mode in (0, 65 << 20, 0), (1, 64 << 20, 0), (0, 0, 0), (-1, 1, 0):
+    assert libc.fallocate(lease, mode, ctypes.c_long(offset), ctypes.c_long(length)) == -1, (offset, length)
 assert libc.munmap(copy, 2 << 20) == 0 and libc.munmap(first, size + 12345) == 0 and maps() == 0
 PYTHON
 grep -q 'mapped privately' "$dir/said2" || fail "no warning of a private mapping"

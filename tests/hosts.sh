@@ -61,7 +61,7 @@ refused "an unknown key, at the start" "bad:1: unknown field" "$bin/prezerod" --
 refused "no such file" "nowhere" "$bin/prezerod" --check "$dir/nowhere"
 refused "no place for the socket" "give --socket PATH" "$bin/prezerod" --socket /proc/prezero/socket
 start ''
-refused "no multiple of the page" "round up to 2M" $claim 3M -- true
+refused "no multiple of the page" "round up to 4M" $claim 3M -- true
 refused "pages of 4 KiB" "give 2M or 1G" $claim 4M --page-size 4K -- true
 refused "a node that does not exist" "or any" $claim 2M --node 999 -- true
 refused "more than there is" "ask for less" $claim 8T -- true

@@ -209,6 +209,18 @@ program="$program $second"
 has_panel() { "$bin/prezero" ctl "$second" get >/dev/null 2>&1; }
 until_true "a second process" has_panel
 kill -STOP "$second"
+# What is asked of one that is stopped waits, and keeps nobody from asking for more.
+for request in 'set decay 7' 'set verify full' 'set decay 6'; do
+    # shellcheck disable=SC2086 # its words
+    if "$bin/prezero" ctl "$second" $request 2>"$dir/no"; then fail "a stopped process obeys"; fi
+    grep -q "$request: not yet: the process is stopped" "$dir/no" || fail "$(cat "$dir/no")"
+done
+kill -CONT "$second"
+has_both() {
+    [ "$("$bin/prezero" ctl "$second" get decay)$("$bin/prezero" ctl "$second" get verify)" = 6full ]
+}
+until_true "all that was asked for meanwhile" has_both
+kill -STOP "$second"
 "$bin/prezero" ctl "$second" set decay 5 2>"$dir/no" &
 asker=$!
 kill -KILL "$second"

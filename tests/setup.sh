@@ -10,6 +10,8 @@ install() {
 $as_root apt-get update -q
 install gcc libc6-dev make git python3 python3-venv gzip xz-utils \
     libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4
+# The same to be linked with, and who looks at every block.
+install libjemalloc-dev libgoogle-perftools-dev valgrind
 # What `prezero bench real` runs; its Python programs need numpy, scipy and pandas besides.
 install g++ nodejs ripgrep sqlite3
 # What `prezero claim` and `place` are tried with; QEMU too where it is installed. tests/systemd.sh

@@ -6,11 +6,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::raw;
-use rustix::fs::{SeekFrom, fstat, seek};
+use rustix::fs::{SeekFrom, fstat, fstatfs, seek};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 
 /// Where huge pages begin, and what a lease's size is a multiple of.
 const HUGE: usize = 2 << 20;
+/// The smallest page.
+const SMALL: usize = 4096;
 
 /// See the module.
 #[derive(Debug)]
@@ -18,9 +20,11 @@ pub struct Lease {
     file: BorrowedFd<'static>,
     bytes: usize,
     page: usize,
+    /// What the kernel rounds the length of a mapping up to: pages of a pool are not cut.
+    grain: usize,
     device: u64,
     inode: u64,
-    /// Where it is mapped, and how long; 0: nowhere. One mapping is all that is looked after.
+    /// Where it is mapped, and how long; 0: nowhere.
     at: AtomicUsize,
     len: AtomicUsize,
 }
@@ -53,6 +57,7 @@ impl Lease {
             file,
             bytes,
             page,
+            grain: if is_of_a_pool(file) { page } else { SMALL },
             device: stat.st_dev,
             inode: stat.st_ino,
             at: AtomicUsize::new(0),
@@ -117,19 +122,63 @@ impl Lease {
         }
         let flags = libc::MAP_SHARED | libc::MAP_FIXED | flags & libc::MAP_POPULATE;
         let file = self.file.as_raw_fd();
-        // SAFETY: replaces exactly the room that was made above, which nobody has seen.
-        let map = unsafe { raw::mmap(room, whole, protection, flags, file, 0) };
+        let used = len.next_multiple_of(self.grain);
+        // SAFETY: replaces a part of the room that was made above, which nobody has seen.
+        let map = unsafe { raw::mmap(room, used, protection, flags, file, 0) };
         match map {
-            Some(map) => self.mapped(map, whole),
+            Some(map) => {
+                unmap(room.wrapping_byte_add(used), whole - used);
+                self.mapped(map, used);
+            }
             None => unmap(room, whole),
         }
         map
     }
 
-    /// The lease is mapped there.
+    /// Whether this is a descriptor of the lease, which has that much, and all of it resident:
+    /// nobody has punched a hole.
+    pub fn is_whole_up_to(&self, file: c_int, end: i64) -> bool {
+        let whole =
+            || fstat(self.file).is_ok_and(|stat| stat.st_blocks as usize * 512 >= self.bytes);
+        usize::try_from(end).is_ok_and(|end| end <= self.bytes) && self.is(file) && whole()
+    }
+
+    /// Maps it where one of its pages may begin: elsewhere each of 4 KiB would take a fault.
+    /// `None`: the kernel may try as it was asked.
+    pub fn map_at_a_page(
+        &self,
+        len: usize,
+        protection: c_int,
+        flags: c_int,
+        file: c_int,
+        offset: i64,
+    ) -> Option<*mut c_void> {
+        let fixed = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE;
+        if flags & fixed != 0 || len < self.page || !(offset as usize).is_multiple_of(self.page) {
+            return None;
+        }
+        let whole = len.checked_next_multiple_of(self.page)?;
+        let used = len.next_multiple_of(self.grain);
+        let room = room(std::ptr::null_mut(), whole, self.page)?;
+        let flags = flags | libc::MAP_FIXED;
+        // SAFETY: replaces a part of the room that was made above, which nobody has seen.
+        let map = unsafe { raw::mmap(room, used, protection, flags, file, offset) };
+        match map {
+            Some(map) => {
+                unmap(room.wrapping_byte_add(used), whole - used);
+                self.mapped(map, used);
+            }
+            None => unmap(room, whole),
+        }
+        map
+    }
+
+    /// The lease is mapped there. Of several mappings the first is looked after.
     pub fn mapped(&self, at: *mut c_void, len: usize) {
-        self.len.store(len.next_multiple_of(self.page), Ordering::Relaxed);
-        self.at.store(at.addr(), Ordering::Relaxed);
+        let first = self.at.compare_exchange(0, at.addr(), Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_ok() {
+            self.len.store(len.next_multiple_of(self.grain), Ordering::Relaxed);
+        }
     }
 
     /// Whether the lease is mapped there.
@@ -141,12 +190,19 @@ impl Lease {
     /// How much must be unmapped for a program that unmaps this much there.
     pub fn unmapped(&self, at: *mut c_void, len: usize) -> usize {
         let (first, all) = (self.at.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
-        if first == 0 || at.addr() != first || len.next_multiple_of(self.page) != all {
+        if first == 0 || at.addr() != first || len.next_multiple_of(self.grain) != all {
             return len;
         }
         self.at.store(0, Ordering::Relaxed);
         all
     }
+}
+
+/// Whether its pages are those of a hugetlb pool.
+fn is_of_a_pool(file: BorrowedFd<'_>) -> bool {
+    /// From the kernel's `magic.h`.
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    fstatfs(file).is_ok_and(|system| u64::from(system.f_type as u32) == HUGETLBFS)
 }
 
 /// Room in the address space that begins at a multiple of the page.

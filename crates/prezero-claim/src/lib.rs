@@ -7,6 +7,8 @@
 //! |---|---|---|
 //! | `open(DIR, O_TMPFILE)` | JVM with `-XX:AllocateHeapAt=DIR` | a descriptor of the lease |
 //! | `mmap(MAP_SHARED \| MAP_ANONYMOUS)`, more than half of the lease and not more than it | `PostgreSQL` and others with shared buffers | a mapping of the lease |
+//! | `mmap(NULL, ..., MAP_SHARED, lease)` | memcached with `-e {lease}` | a mapping that begins where one of the lease's pages may |
+//! | `fallocate`, `posix_fallocate` on the lease | JVM | yes, at once: the kernel would look at every page of it, which is there |
 //!
 //! Everything else, and the second such call, gets what it would have had without us: memory
 //! of the kernel. A private mapping is never replaced, since what is private is copied by a
@@ -138,6 +140,15 @@ pub unsafe extern "C" fn mmap(
             );
         }
     }
+    if sharing == MAP_SHARED
+        && at.is_null()
+        && file >= 0
+        && let Some(lease) = lease()
+        && lease.is(file)
+        && let Some(map) = lease.map_at_a_page(len, protection, flags, file, offset)
+    {
+        return map;
+    }
     // SAFETY: the kernel is asked what we were asked, by our caller's leave.
     let Some(map) = (unsafe { raw::mmap(at, len, protection, flags, file, offset) }) else {
         return MAP_FAILED;
@@ -166,6 +177,39 @@ pub unsafe extern "C" fn mmap64(
     // SAFETY: the same function where off_t has 64 bits.
     unsafe { mmap(at, len, protection, flags, file, offset) }
 }
+
+/// Whether that much of this file lies ready, as a lease does. Other modes than this one change a
+/// file.
+fn is_there(file: c_int, mode: c_int, from: off_t, len: off_t) -> bool {
+    let end = from.checked_add(len).filter(|_| mode == 0 && from >= 0 && len > 0);
+    end.is_some_and(|end| file >= 0 && lease().is_some_and(|lease| lease.is_whole_up_to(file, end)))
+}
+
+/// The functions of libc that reserve a file's space, ours in front of them.
+macro_rules! reserves {
+    ($name:ident, $symbol:literal $(, $mode:ident)?) => {
+        /// # Safety
+        /// As for libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(file: c_int, $($mode: c_int,)? from: off_t, len: off_t) -> c_int {
+            type Reserve =
+                unsafe extern "C" fn(c_int, $(reserves!(@int $mode),)? off_t, off_t) -> c_int;
+            static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+            let mode = 0 $(+ $mode)?;
+            if is_there(file, mode, from, len) {
+                return 0;
+            }
+            // SAFETY: libc's own of this name, called as we were.
+            unsafe { next::<Reserve>(&NEXT, $symbol)(file, $($mode,)? from, len) }
+        }
+    };
+    (@int $mode:ident) => { c_int };
+}
+
+reserves!(fallocate, c"fallocate", mode);
+reserves!(fallocate64, c"fallocate64", mode);
+reserves!(posix_fallocate, c"posix_fallocate");
+reserves!(posix_fallocate64, c"posix_fallocate64");
 
 /// # Safety
 /// As for `munmap(2)`.

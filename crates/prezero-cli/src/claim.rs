@@ -38,7 +38,7 @@ const PLACE: &str = "{lease}";
     Examples:\n\n\
     QEMU: prezero claim 4G -- qemu-system-x86_64 -m 4G \
     -object memory-backend-file,id=m,size=4G,mem-path={lease},share=on -machine memory-backend=m ...\n\n\
-    memcached: prezero claim 1G -- memcached -m 1024 -e {lease}\n\n\
+    memcached: prezero claim 1G --preload -- memcached -m 1024 -e {lease}\n\n\
     JVM: prezero claim 4G --preload -- java -Xms4g -Xmx4g -XX:AllocateHeapAt=/tmp ...\n\n\
     PostgreSQL: prezero claim 1200M --preload -- postgres -D DIR -c shared_buffers=1GB\n\n\
     Exit status: the program's own; 125 no lease, 126 PROGRAM cannot run, 127 no such PROGRAM."
@@ -77,7 +77,8 @@ pub struct Claim {
         long,
         help = "For a JVM or PostgreSQL, which take no path",
         long_help = "For programs that take no path, a JVM with -XX:AllocateHeapAt=DIR or PostgreSQL: preload \
-                     a library that answers their request for shared memory with the lease"
+                     a library that answers their request for shared memory with the lease; and for those \
+                     that map {lease} anywhere, as memcached: it maps it where huge pages begin"
     )]
     preload: bool,
     /// The program; without one the lease is described

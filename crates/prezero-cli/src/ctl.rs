@@ -71,6 +71,9 @@ impl Ctl {
                 Err(Refusal::Pending | Refusal::Busy(_)) if has_ended(self.pid) => {
                     Err(anyhow!("the process has ended, and nobody will do it"))
                 }
+                Err(Refusal::Pending) if matches!(state(self.pid), Some('T' | 't')) => {
+                    Err(anyhow!("not yet: the process is stopped; when it goes on it will be done"))
+                }
                 outcome => outcome.map_err(Into::into),
             };
             outcome.with_context(|| format!("{}: {request}", self.pid))
@@ -123,12 +126,16 @@ pub fn open(pid: u32) -> Result<Panel> {
     Panel::new(words).with_context(|| format!("{pid}: a panel of another version of prezero"))
 }
 
+/// The letter of its state, as `ps` shows it; `None`: there is no such process.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+}
+
 /// Whether there is no such process, or nothing of it but its number, which its parent has not
 /// asked for.
 fn has_ended(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_none_or(|state| matches!(state, 'Z' | 'X'))
+    state(pid).is_none_or(|state| matches!(state, 'Z' | 'X'))
 }
 
 fn dashed(key: &str) -> String {

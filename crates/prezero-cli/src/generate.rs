@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Command};
+use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
 use prezero::{KNOBS, Knob};
 
@@ -61,15 +61,42 @@ fn worded(command: Command) -> Command {
             argument.value_parser(PossibleValuesParser::new(words))
         }
     };
+    // `mut_args`, not `mut_arg`, which moves the argument behind the others: zsh goes by their order.
     let command = command.mut_subcommand("run", |run| {
-        KNOBS.iter().fold(run, |run, knob| run.mut_arg(knob.name, |each| words(each, knob)))
-    });
-    command.mut_subcommand("ctl", |ctl| {
-        ["get", "set"].into_iter().fold(ctl, |ctl, name| {
-            let known = |key: Arg| key.value_parser(PossibleValuesParser::new(knob_names()));
-            ctl.mut_subcommand(name, |each| each.mut_arg("key", known))
+        let of = |id: &str| KNOBS.iter().find(|knob| knob.name == id);
+        run.mut_args(|each| match of(each.get_id().as_str()) {
+            Some(knob) => words(each, knob),
+            None => each,
         })
-    })
+    });
+    let command = command.mut_subcommand("ctl", |ctl| {
+        ["get", "set"].into_iter().fold(ctl, |ctl, name| {
+            let known = |each: Arg| match each.get_id().as_str() {
+                "key" => each.value_parser(PossibleValuesParser::new(knob_names())),
+                _ => each,
+            };
+            ctl.mut_subcommand(name, |each| each.mut_args(known))
+        })
+    });
+    hinted(command)
+}
+
+/// What is no file is not completed with files' names.
+fn hinted(command: Command) -> Command {
+    let hint = |argument: Arg| {
+        let takes = argument.get_action().takes_values();
+        if !takes || argument.get_value_hint() != ValueHint::Unknown {
+            return argument;
+        }
+        let hint = match argument.get_id().as_str() {
+            "command" => ValueHint::CommandWithArguments,
+            // Files among other things.
+            "json" | "stats" | "add" => ValueHint::FilePath,
+            _ => ValueHint::Other,
+        };
+        argument.value_hint(hint)
+    };
+    command.mut_args(hint).mut_subcommands(hinted)
 }
 
 /// What `clap_complete` leaves out for fish: words that are no options.
@@ -148,6 +175,12 @@ mod tests {
             assert!(words.contains("scrub-rate") && words.contains("never"), "{file}");
             assert!(!words.contains("generate"), "{file} offers what packages call");
         }
+        // Words stand in the order in which they are typed, and no files beside them.
+        let zsh = read("zsh/site-functions/_prezero");
+        let set = zsh.split("\n(set)\n").nth(1).unwrap().split(";;").next().unwrap();
+        let (key, value) = (set.find(":key -- ").unwrap(), set.find(":value -- ").unwrap());
+        assert!(key < value && !set.contains("_default"), "{set}");
+        assert!(zsh.contains("FILE]:") || zsh.contains("_files"), "files where there are some");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -23,6 +23,12 @@ pub fn is_there() -> bool {
     unsafe { !(&raw const environ).read().is_null() }
 }
 
+/// Whether valgrind runs the program: it knows neither restartable sequences nor the idle class,
+/// and wants to see every block. Its own preloaded part is there for every tool of it.
+pub fn is_valgrind() -> bool {
+    get("LD_PRELOAD").is_some_and(|libraries| libraries.contains("/vgpreload_"))
+}
+
 /// Whether the user wants no zone.
 pub fn disabled() -> bool {
     get("PREZERO_DISABLE") == Some("1")

@@ -296,11 +296,17 @@ impl Heap {
         Resized::To(self.hand_out(block))
     }
 
-    /// The whole pages of the zone that `len` bytes from address `at` on touch.
+    /// Whether an address in the zone's range was given up, and is others'.
+    pub fn is_gone(&self, ptr: *const u8) -> bool {
+        self.zone.page_of(ptr).is_some_and(|page| self.zone.is_gone(page))
+    }
+
+    /// The whole pages of the zone that `len` bytes from address `at` on touch. What was given up
+    /// is none of it: a range lies in one or the other.
     pub fn part(&self, at: usize, len: usize) -> Option<Range<usize>> {
         let start = at.max(self.base) / PAGE * PAGE;
         let end = at.saturating_add(len).min(self.base + self.bytes).next_multiple_of(PAGE);
-        (start < end).then_some(start..end)
+        (start < end && !self.is_gone(ptr::without_provenance(start))).then_some(start..end)
     }
 
     /// Notes that the program changes a [`part`](Self::part) by a system call.

@@ -26,8 +26,8 @@
 //! | [`process`] | the one heap: made at the first large request, or never |
 //! | [`heap`] | blocks known by address alone |
 //! | [`next`] | the functions behind ours; [`arena`] until they are known |
-//! | [`syscalls`] | memory that the program changes under us |
-//! | [`fork`], `vfork`, [`report`], [`env`], [`message`] | what their names say |
+//! | [`syscalls`], [`limits`] | memory that the program changes under us, or forbids |
+//! | [`fork`], `vfork`, [`rights`], [`report`], [`env`], [`message`] | what their names say |
 //! | `own` | what Rust itself keeps on a heap, apart from the program's |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
@@ -45,11 +45,13 @@ pub mod capi;
 pub mod env;
 pub mod fork;
 pub mod heap;
+pub mod limits;
 pub mod message;
 pub mod next;
 mod own;
 pub mod process;
 pub mod report;
+pub mod rights;
 pub mod syscalls;
 #[cfg(target_arch = "x86_64")]
 pub mod vfork;
@@ -57,7 +59,7 @@ pub mod vfork;
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
     next::resolve();
-    if next::is_sanitized() {
+    if stands_aside() {
         process::never();
     }
     if next::is_single_threaded() {
@@ -67,6 +69,11 @@ extern "C" fn load() {
     }
     fork::register();
     report::remember();
+}
+
+/// Whether somebody is in the program who must see every block, and so serves them all.
+fn stands_aside() -> bool {
+    next::is_sanitized() || env::is_valgrind()
 }
 
 #[used]
@@ -326,6 +333,8 @@ fn release(heap: &Heap, ptr: *mut c_void) {
     // ask for its place is a page of code more (30 ns after a pause).
     match heap.take(ptr.cast()) {
         Ok(block) => heap.free(block),
+        // SAFETY: `free`'s terms, and what the zone gave up is the next allocator's.
+        Err(_) if heap.is_gone(ptr.cast()) => unsafe { next::free(ptr) },
         Err(stray) => abort("free", ptr, stray),
     }
 }

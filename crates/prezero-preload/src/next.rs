@@ -15,6 +15,8 @@
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
+use libc::{pid_t, rlimit};
+
 use crate::arena;
 use crate::message::Line;
 
@@ -84,6 +86,24 @@ next! {
     remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int,
         before: early::remap_file_pages;
     ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int, before: early::ioctl;
+    shmat(id: c_int, at: *const c_void, flags: c_int) -> Address, before: early::shmat;
+
+    setrlimit(which: c_uint, limit: *const rlimit) -> c_int, before: early::setrlimit;
+    setrlimit64(which: c_uint, limit: *const rlimit) -> c_int, before: early::setrlimit;
+    prlimit(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int,
+        before: early::prlimit;
+    prlimit64(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int,
+        before: early::prlimit;
+
+    setuid(user: u32) -> c_int, before: early::setuid;
+    setgid(group: u32) -> c_int, before: early::setgid;
+    seteuid(user: u32) -> c_int, before: early::seteuid;
+    setegid(group: u32) -> c_int, before: early::setegid;
+    setreuid(real: u32, effective: u32) -> c_int, before: early::setreuid;
+    setregid(real: u32, effective: u32) -> c_int, before: early::setregid;
+    setresuid(real: u32, effective: u32, saved: u32) -> c_int, before: early::setresuid;
+    setresgid(real: u32, effective: u32, saved: u32) -> c_int, before: early::setresgid;
+    setgroups(count: usize, groups: *const u32) -> c_int, before: early::setgroups;
 
     _exit(status: c_int) -> !, before: early::exit_group;
     _Exit(status: c_int) -> !, before: early::exit_group;
@@ -233,9 +253,29 @@ mod early {
         mlock = SYS_mlock(at: *const c_void, len: usize) -> c_int;
         mlock2 = SYS_mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int;
         mlockall = SYS_mlockall(flags: c_int) -> c_int;
+        shmat = SYS_shmat(id: c_int, at: *const c_void, flags: c_int) -> Address;
+        setrlimit = SYS_setrlimit(which: c_uint, limit: *const rlimit) -> c_int;
+        prlimit = SYS_prlimit64(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
+        setuid = SYS_setuid(user: u32) -> c_int;
+        setgid = SYS_setgid(group: u32) -> c_int;
+        setreuid = SYS_setreuid(real: u32, effective: u32) -> c_int;
+        setregid = SYS_setregid(real: u32, effective: u32) -> c_int;
+        setresuid = SYS_setresuid(real: u32, effective: u32, saved: u32) -> c_int;
+        setresgid = SYS_setresgid(real: u32, effective: u32, saved: u32) -> c_int;
+        setgroups = SYS_setgroups(count: usize, groups: *const u32) -> c_int;
         ioctl = SYS_ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int;
         mbind = SYS_mbind(at: Address, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint) -> c_long;
         remap_file_pages = SYS_remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
+    }
+
+    pub unsafe extern "C" fn seteuid(user: u32) -> c_int {
+        // SAFETY: the caller's terms; `u32::MAX` leaves a number as it is.
+        unsafe { setresuid(u32::MAX, user, u32::MAX) }
+    }
+
+    pub unsafe extern "C" fn setegid(group: u32) -> c_int {
+        // SAFETY: as above.
+        unsafe { setresgid(u32::MAX, group, u32::MAX) }
     }
 
     pub unsafe extern "C" fn exit_group(status: c_int) -> ! {

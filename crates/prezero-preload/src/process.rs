@@ -81,8 +81,8 @@ pub fn threshold() -> usize {
     HOT.threshold.load(Ordering::Relaxed)
 }
 
-/// The heap that `ptr` points into.
-#[inline(always)]
+/// The heap that `ptr` points into; not where that was given up.
+#[inline]
 pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
     // Acquire: pairs with the store in `start`, which comes after that of the base and
     // of the heap. On x86-64 it costs nothing.
@@ -91,10 +91,11 @@ pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
         return None;
     }
     // SAFETY: bytes is not 0, so the slot was filled before.
-    Some(unsafe { &filled().heap })
+    Some(unsafe { &filled().heap }).filter(|heap| !heap.is_gone(ptr.cast()))
 }
 
-/// As [`owner`], with the bytes from the zone's beginning to `ptr`.
+/// The heap in whose range `ptr` points, with the bytes from its beginning. What was given up is
+/// no block there, and who finds none asks for it.
 #[inline(always)]
 pub fn owner_of(ptr: *const c_void) -> Option<(&'static Heap, Inside)> {
     let bytes = HOT.bytes.load(Ordering::Acquire);
@@ -129,6 +130,17 @@ pub fn heap_for(bytes: usize) -> Option<&'static Heap> {
 pub fn ready() -> Option<&'static Process> {
     // SAFETY: READY is set after the slot.
     (HOT.state.load(Ordering::Acquire) == READY).then(|| unsafe { filled() })
+}
+
+/// The zone keeps what it would have reserved under a limit of so many bytes.
+pub fn retreat_to_share_of(limit: usize) {
+    // The child of a vfork sets its own limits, in its parent's memory.
+    if let Some(process) = ready()
+        && !prezero_sys::hand::is_barred()
+    {
+        let share = limit / ADDRESS_SPACE_SHARE;
+        process.heap.zone().retreat(if share < MIN_LIMIT { 0 } else { share });
+    }
 }
 
 /// From now on there is no zone, unless there is one already.

@@ -89,6 +89,10 @@ fn write(own: c_int) {
     let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
     let _ = match sink {
         StatsSink::Off => Ok(()),
+        StatsSink::Summary if process.is_none() && crate::stands_aside() => {
+            let who = "a sanitizer or valgrind serves it";
+            writeln!(Line::to_stderr(), "prezero: could not help the program: {who}")
+        }
         StatsSink::Summary => snapshot.write_summary(&mut Line::to_stderr()),
         StatsSink::Stderr => snapshot.write_text(&mut Line::to_stderr()),
         StatsSink::File(path) => to_file(path.as_str(), own, &snapshot),

@@ -107,6 +107,25 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     answer
 }
 
+/// libc's `shmat`: marks what `SHM_REMAP` puts over zone pages.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *mut c_void {
+    if flags & libc::SHM_REMAP != 0 && part(at, PAGE).is_some() {
+        // SAFETY: a struct of integers, for which zero is valid, that the call fills.
+        let segment = unsafe {
+            let mut segment: libc::shmid_ds = std::mem::zeroed();
+            libc::shmctl(id, libc::IPC_STAT, &raw mut segment);
+            segment
+        };
+        mark(at, segment.shm_segsz);
+    }
+    // SAFETY: the caller's terms.
+    unsafe { next::shmat(id, at, flags) }
+}
+
 /// libc's `mmap`: marks what `MAP_FIXED` puts over zone pages.
 ///
 /// # Safety
@@ -286,6 +305,13 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     process::never();
     // Not MCL_ONFAULT, the kernel would fill the reservation to its limit.
     let lazy = if process::ready().is_some() { libc::MCL_ONFAULT } else { 0 };
+    // SAFETY: the caller's terms.
+    let answer = unsafe { next::mlockall(flags | lazy) };
+    if answer == 0 || lazy == 0 || Errno::save().number() != libc::ENOMEM {
+        return answer;
+    }
+    // The kernel counts all of the address space against RLIMIT_MEMLOCK.
+    process::retreat_to_share_of(0);
     // SAFETY: the caller's terms.
     unsafe { next::mlockall(flags | lazy) }
 }

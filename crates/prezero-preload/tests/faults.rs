@@ -78,3 +78,21 @@ fn what_idles_does_not_end_a_program_at_its_memory_limit() {
         assert_eq!(run(crowded), "good\n", "{how}");
     }
 }
+
+#[test]
+fn limits_that_a_program_sets_on_itself_leave_it_what_they_would_without_the_shim() {
+    let program = compile("lowered.c", &[]);
+    for what in ["as", "data", "lock"] {
+        assert_eq!(run(shimmed(&program).arg(what)), "good\n", "{what}");
+    }
+}
+
+#[test]
+fn program_that_may_have_no_thread_goes_on_without_one() {
+    assert_eq!(run_c("alone.c"), "good\n");
+}
+
+#[test]
+fn changes_of_rights_reach_every_thread() {
+    assert_eq!(run_c("rights.c"), "good\n");
+}

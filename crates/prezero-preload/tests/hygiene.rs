@@ -1,7 +1,7 @@
 //! What is wrong with a program shows, what it freed does not.
 
 mod common;
-use common::{compile, describe, ends, run, shimmed, text};
+use common::{bare, compile, describe, ends, run, shim, shimmed, text};
 
 #[test]
 fn who_writes_through_dangling_pointers_is_told_once_and_gets_zeroes() {
@@ -42,6 +42,29 @@ fn sanitizer_serves_all_of_its_program() {
     assert!(!output.status.success(), "{}", describe(&output));
     assert_eq!(text(&output.stdout), "allocated\n", "{}", describe(&output));
     assert!(text(&output.stderr).contains("heap-buffer-overflow"), "{}", describe(&output));
+}
+
+#[test]
+fn valgrind_serves_all_of_its_program() {
+    if std::process::Command::new("valgrind").arg("--version").output().is_err() {
+        return println!("not tried: valgrind is not installed");
+    }
+    let program = compile("main.c", &[]);
+    for tool in ["none", "memcheck"] {
+        let mut ways = [bare("valgrind"), bare("valgrind")];
+        for valgrind in &mut ways {
+            valgrind.args(["-q", &format!("--tool={tool}")]).arg(&program);
+        }
+        ways[1].env("LD_PRELOAD", shim());
+        let said = ways.map(|mut valgrind| run(&mut valgrind));
+        assert_eq!(said[0], said[1], "{tool}");
+    }
+    let mut valgrind = bare("sh");
+    valgrind.args(["-c", "PREZERO_PID=$$ exec valgrind -q --tool=none \"$0\""]).arg(&program);
+    let output = ends(valgrind.env("LD_PRELOAD", shim()));
+    assert_eq!(text(&output.stdout), "next\n", "{}", describe(&output));
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{}", describe(&output));
+    assert!(text(&output.stderr).contains("valgrind serves it"), "{}", describe(&output));
 }
 
 #[test]

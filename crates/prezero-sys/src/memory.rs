@@ -12,9 +12,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
-#[cfg(not(target_arch = "x86_64"))]
-use std::sync::atomic::Ordering;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 pub use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -58,7 +56,8 @@ unsafe fn raw_mincore(first: *mut c_void, len: usize, pages: *mut u8) -> i32 {
 /// Every offset and length is a multiple of this, the smallest page there is: 4 KiB.
 pub const GRAIN: usize = 4096;
 
-/// A range of private anonymous memory, readable and writable, unmapped on drop.
+/// A range of private anonymous memory, readable and writable, unmapped on drop unless a part
+/// was given up.
 ///
 /// It hands out its address and not a slice: who may touch which part is for the owner
 /// of the reservation to say.
@@ -66,6 +65,8 @@ pub const GRAIN: usize = 4096;
 pub struct Reservation {
     base: NonNull<u8>,
     len: usize,
+    /// 0: a part was [given up](Self::give_up).
+    whole: AtomicU8,
 }
 
 // SAFETY: it is an address range and owns no thread-bound state; every method is a
@@ -89,7 +90,7 @@ impl Reservation {
         // not cover the slack that aligning by hand asks for.
         let exact = map(len)?;
         if exact.addr().get() % align == 0 {
-            return Ok(Reservation { base: exact, len });
+            return Ok(Reservation { base: exact, len, whole: AtomicU8::new(1) });
         }
         // SAFETY: mapped above by us, and nobody has seen it.
         unsafe { unmap(exact, len) };
@@ -104,7 +105,7 @@ impl Reservation {
             unmap(first, head);
             unmap(base.add(len), slack - head - len);
         }
-        Ok(Reservation { base, len })
+        Ok(Reservation { base, len, whole: AtomicU8::new(1) })
     }
 
     /// The first byte; a multiple of the alignment asked for.
@@ -195,6 +196,20 @@ impl Reservation {
         Ok(())
     }
 
+    /// Unmaps the range: the kernel may give its addresses to anybody.
+    ///
+    /// # Safety
+    /// As for [`release`](Self::release), and nobody passes any of it to another method again.
+    ///
+    /// # Errors
+    /// `NOMEM` when the process has too many mappings to split one; nothing is unmapped then.
+    pub unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // First, so that nobody who drops the reservation unmaps what others have there.
+        self.whole.store(0, Ordering::Relaxed);
+        // SAFETY: inside our own mapping (checked by `at`); the caller vouches for the rest.
+        unsafe { munmap(self.at(offset, len), len) }
+    }
+
     /// A child of a fork finds zeroes in the range, and no page of it is copied for that. It
     /// finds the same advice, so its own children do too.
     ///
@@ -252,8 +267,10 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`; whoever kept an address outlived his right to it.
-        unsafe { unmap(self.base, self.len) };
+        if self.whole.load(Ordering::Relaxed) != 0 {
+            // SAFETY: mapped by `new`; whoever kept an address outlived his right to it.
+            unsafe { unmap(self.base, self.len) };
+        }
     }
 }
 

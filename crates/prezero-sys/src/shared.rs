@@ -98,6 +98,31 @@ impl SharedMap {
         populate(&self.range)
     }
 
+    /// Asks for huge pages from now on: where `shmem_enabled` says `advise` the first fault brings one.
+    ///
+    /// # Errors
+    /// `INVAL` from a kernel without transparent huge pages.
+    pub fn advise_huge(&self) -> Result<(), Errno> {
+        self.range.advise_huge(0, self.len())
+    }
+
+    /// As [`touch`](SharedMap::touch), with an answer instead of a signal where there is no page.
+    ///
+    /// # Errors
+    /// What `MADV_POPULATE_WRITE` answers, and what is resident stays: `NOMEM`, `FAULT` past
+    /// the end of the file, `INVAL` before Linux 5.14.
+    pub fn enter(&self, offset: usize, len: usize, every: usize) -> Result<(), Errno> {
+        assert!(offset <= self.len() && len <= self.len() - offset, "outside the mapping");
+        for at in (offset..offset + len).step_by(every) {
+            // SAFETY: one page inside our own mapping, checked above; content stays.
+            unsafe {
+                let page = self.base().as_ptr().add(at).cast();
+                madvise(page, crate::memory::GRAIN, Advice::LinuxPopulateWrite)
+            }?;
+        }
+        Ok(())
+    }
+
     /// Backs the range with huge pages, now, whatever the system-wide settings for them say
     /// (except `deny`). Each huge page's worth needs a page that is resident already.
     ///
@@ -331,6 +356,26 @@ mod tests {
             Err(Errno::INVAL | Errno::NOMEM | Errno::AGAIN | Errno::BUSY) => {}
             Err(other) => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn enter_makes_what_it_names_resident_or_says_why_not() {
+        let file = file(4 * MIB);
+        let map = SharedMap::new(file.as_fd(), 8 * MIB, 2 * MIB).unwrap();
+        assert_eq!(map.enter(0, 4 * MIB, 2 * MIB), Ok(()));
+        let resident = rustix::fs::fstat(&file).unwrap().st_blocks as usize * 512;
+        // More than two small pages where the kernel takes huge ones by itself.
+        assert!(resident >= 2 * 4096, "{resident}");
+        let past = map.enter(4 * MIB, 2 * MIB, 2 * MIB);
+        assert_eq!(past, Err(Errno::FAULT));
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the mapping")]
+    fn enter_past_the_end_panics() {
+        let file = file(2 * MIB);
+        let map = SharedMap::new(file.as_fd(), 2 * MIB, 2 * MIB).unwrap();
+        let _ = map.enter(2 * MIB, 2 * MIB, 2 * MIB);
     }
 
     #[test]

@@ -13,8 +13,8 @@ use crate::page::{HUGE, PAGE};
 /// A contiguous range of memory with one kind of backing.
 ///
 /// # Safety
-/// `base()..base()+len()` stays mapped, readable and writable for the life of the value,
-/// nobody else uses it, and `base()` is aligned to the largest order that the zone is to
+/// `base()..base()+len()` stays mapped, readable and writable for the life of the value but for
+/// what is given up, nobody else uses it, and `base()` is aligned to the largest order that the zone is to
 /// align blocks to, 64 KiB at least. After `release` or `replace` the range reads as zero,
 /// as it does before it is first touched.
 pub unsafe trait Backing: Send + Sync {
@@ -50,6 +50,17 @@ pub unsafe trait Backing: Send + Sync {
     /// # Safety
     /// As for [`release`](Backing::release).
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno>;
+
+    /// Leaves the addresses of a range to the kernel, for whoever asks it for some.
+    ///
+    /// # Safety
+    /// As for [`release`](Backing::release), and nobody uses the range again.
+    ///
+    /// # Errors
+    /// What the kernel says: the range is as it was.
+    unsafe fn give_up(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
 
     /// Bytes at the beginning that are faulted in small pages, whole huge blocks.
     fn small(&self) -> usize {
@@ -155,6 +166,11 @@ unsafe impl Backing for Anonymous {
             let _ = self.reservation.advise_huge(start, end - start);
         }
         Ok(())
+    }
+
+    unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller owns the range and is done with it.
+        unsafe { self.reservation.give_up(offset, len) }
     }
 
     fn small(&self) -> usize {
@@ -266,6 +282,12 @@ impl<B: Backing> Memory<B> {
     pub(crate) fn offer(&self, first: crate::page::PageId, pages: u32) {
         // SAFETY: the caller owns the run, and nobody relies on what a dirty page holds.
         unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// Leaves the addresses of a run of pages to the kernel: it must not be put back.
+    pub(crate) fn give_up(&self, first: crate::page::PageId, pages: u32) -> Result<(), Errno> {
+        // SAFETY: the caller owns the run, is done with it and keeps it from everybody here.
+        unsafe { self.backing.give_up(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Puts fresh memory in place of a run of pages that the caller owns.

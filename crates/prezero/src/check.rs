@@ -39,8 +39,9 @@ impl<B: Backing> Zone<B> {
     }
 
     fn gauges(&self) -> Gauges {
+        let zone_pages = self.memory.pages - self.gone.pages();
         let mut gauges =
-            Gauges { zone_bytes: self.memory.pages as u64 * PAGE as u64, ..Gauges::default() };
+            Gauges { zone_bytes: zone_pages as u64 * PAGE as u64, ..Gauges::default() };
         let mut sum = Tally::default();
         let mut add = |tally: Tally| {
             sum.zero += tally.zero;

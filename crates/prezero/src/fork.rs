@@ -57,6 +57,16 @@ impl<B: Backing> Zone<B> {
         self.daemon.hurry(Class::Idle);
     }
 
+    /// Somebody is about to wait for every thread to answer a signal, as `setuid` does.
+    pub fn before_all_answer(&self) {
+        self.daemon.hurry(Class::Normal);
+    }
+
+    /// All have answered.
+    pub fn after_all_answered(&self) {
+        self.daemon.hurry(Class::Idle);
+    }
+
     /// The process is about to end.
     pub fn before_exit(&self) {
         self.daemon.hurry(Class::Normal);

@@ -45,7 +45,7 @@ impl<B: Backing> Zone<B> {
             self.make_huge(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
         }
         self.faulted.fetch_add(u64::from(absent), Relaxed);
-        let used = self.memory.pages.saturating_sub(self.buddy.free());
+        let used = self.used();
         let peak = self.peak.fetch_max(used, Relaxed).max(used);
         let most = peak.saturating_add(peak / IDLE_SHARE + IDLE_LEAST) - used;
         let excess = self.stock.resident().saturating_sub(most).min(absent);

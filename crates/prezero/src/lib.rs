@@ -130,6 +130,8 @@ mod report;
 #[cfg(not(loom))]
 mod request;
 #[cfg(not(loom))]
+mod retreat;
+#[cfg(not(loom))]
 mod runs;
 #[cfg(not(loom))]
 mod scrub;

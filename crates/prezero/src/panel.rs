@@ -23,10 +23,14 @@
 //! | 6, 7 | how many values and texts there are |
 //! | 8 | number of the last request; written by tools, by one that holds `flock(LOCK_EX)` on the panel until it has its answer |
 //! | 9 | number of the last request that was answered |
-//! | 16 to 31 | the request: `set KEY VALUE`, `drain`, `release` |
-//! | 32 to 63 | the answer: nothing, or what is wrong with it |
+//! | 16 to 31 | the request: `set KEY VALUE`, `drain`, `release`; or several, each ended by `;` |
+//! | 32 to 63 | the answer to the last of them: nothing, or what is wrong with it |
 //! | 64 on | values, 8 words each: name (5), unit (1), number (1), 0 if it is an integer and 1 if an IEEE double (1) |
 //! | behind | texts, 20 words each: name (4), 1 for a knob and 0 for a fact (1), value (15) |
+//!
+//! A tool that finds requests without an answer puts its own behind them. scrubd may begin to read
+//! meanwhile: it leaves what is not ended alone, and then finds that the number has changed and
+//! does all of it, once more perhaps, which changes nothing.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -63,6 +67,10 @@ pub(crate) const WATCH_NS: u64 = 5_000_000_000;
 /// How long a reader waits for scrubd to be done writing: it may have lost its CPU.
 const PATIENCE: Duration = Duration::from_millis(50);
 const POLL: Duration = Duration::from_millis(2);
+/// Tools that wait for an answer before this one has its turn.
+const TOOLS: u32 = 4;
+/// Ends a request where there are several.
+pub(crate) const END: char = ';';
 
 /// A number on a panel.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -126,8 +134,8 @@ pub enum Refusal {
         "not yet: scrubd sleeps or has no CPU; when the program frees memory it will be done before anything else"
     )]
     Pending,
-    /// Somebody else's request has not been answered.
-    #[error("an earlier request has not been answered yet: {0}")]
+    /// Other requests have not been answered, and there is no room for more.
+    #[error("earlier requests have not been answered yet: {0}")]
     Busy(String),
     /// It does not fit.
     #[error("too long a request; give less than {} bytes", REQUEST.len() * 8)]
@@ -204,16 +212,28 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
     /// Asks, with nobody else at it, and waits for the answer.
     fn exchange(&self, request: &str, since: Instant, patience: Duration) -> Result<(), Refusal> {
         let words = &*self.0;
-        if request.len() >= REQUEST.len() * 8 {
+        let room = REQUEST.len() * 8 - 1;
+        if request.len() > room {
             return Err(Refusal::Long);
         }
-        let asked = words[ASKED].load(Acquire);
-        if words[ANSWERED].load(Acquire) != asked {
-            return Err(Refusal::Busy(text(&words[REQUEST])));
+        let before = words[ANSWERED].load(Acquire);
+        let mut asked = words[ASKED].load(Acquire);
+        let waiting = if before == asked { String::new() } else { text(&words[REQUEST]) };
+        let ended = |all: &str| format!("{}{END}", all.trim_end_matches(END));
+        // Who tries again finds his own.
+        if waiting.is_empty() || waiting.trim_end_matches(END).rsplit(END).next() != Some(request) {
+            let all = match waiting.as_str() {
+                "" => request.to_owned(),
+                waiting => ended(waiting) + &ended(request),
+            };
+            if all.len() > room {
+                return Err(Refusal::Busy(waiting));
+            }
+            put(&words[REQUEST], &all);
+            asked = asked.wrapping_add(1);
+            words[ASKED].store(asked, Release);
         }
-        put(&words[REQUEST], request);
-        words[ASKED].store(asked.wrapping_add(1), Release);
-        while words[ANSWERED].load(Acquire) == asked {
+        while words[ANSWERED].load(Acquire) != asked {
             if since.elapsed() > patience {
                 return Err(Refusal::Pending);
             }
@@ -234,13 +254,14 @@ impl Panel<Mapped> {
         let _turn = loop {
             match self.0.turn() {
                 Some(turn) => break turn,
-                None if since.elapsed() > patience => {
+                // Each of the others waits as long for its answer.
+                None if since.elapsed() > TOOLS * patience => {
                     return Err(Refusal::Busy(text(&self.0[REQUEST])));
                 }
                 None => std::thread::sleep(POLL),
             }
         };
-        self.exchange(request, since, patience)
+        self.exchange(request, Instant::now(), patience)
     }
 }
 
@@ -296,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_an_answer_is_pending_and_the_next_is_told() {
+    fn requests_without_an_answer_wait_one_behind_the_other() {
         let words = blank();
         words[MAGIC_AT].store(MAGIC, Relaxed);
         words[VERSION_AT].store(VERSION, Relaxed);
@@ -304,13 +325,29 @@ mod tests {
         let ask = |request: &str| {
             panel.exchange(request, Instant::now(), Duration::from_millis(5)).unwrap_err()
         };
-        assert!(matches!(ask("drain"), Refusal::Pending));
-        let busy = ask("release").to_string();
-        assert!(busy.ends_with("answered yet: drain"), "{busy}");
-        words[ANSWERED].store(words[ASKED].load(Relaxed), Relaxed);
-        put(&words[ANSWER], "no");
+        let asked = || (words[ASKED].load(Relaxed), text(&words[REQUEST]));
         assert!(matches!(ask(&"x".repeat(128)), Refusal::Long));
+        assert!(matches!(ask("drain"), Refusal::Pending));
+        assert_eq!(asked(), (1, "drain".into()));
+        assert!(matches!(ask("set scrub-rate 8M"), Refusal::Pending));
+        assert_eq!(asked(), (2, "drain;set scrub-rate 8M;".into()));
+        // Once more: it waits already.
+        assert!(matches!(ask("set scrub-rate 8M"), Refusal::Pending));
+        assert_eq!(asked().0, 2);
+        let full = ask(&format!("set {}", "x".repeat(100))).to_string();
+        assert!(full.ends_with("answered yet: drain;set scrub-rate 8M;"), "{full}");
+        // All of it is answered at once, and the next begins anew.
+        words[ANSWERED].store(2, Relaxed);
         assert!(matches!(ask("release"), Refusal::Pending));
+        assert_eq!(asked(), (3, "release".into()));
+        // An answer to what somebody asked before is none to this.
+        words[ANSWERED].store(2, Relaxed);
+        assert!(matches!(ask("drain"), Refusal::Pending));
+        assert_eq!(asked(), (4, "release;drain;".into()));
+        put(&words[ANSWER], "no");
+        words[ANSWERED].store(4, Relaxed);
+        assert!(matches!(ask("drain"), Refusal::Pending));
+        assert_eq!(asked(), (5, "drain".into()));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::hand::Grip;
 use crate::hidden::Hidden;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, GRANULE, Lists};
+use crate::retreat::Gone;
 use crate::state::StateMap;
 use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
@@ -107,6 +108,8 @@ pub struct Zone<B> {
     pub(crate) allowance: AtomicU32,
     /// What no child of a fork gets.
     pub(crate) hidden: Hidden,
+    /// What is the zone's no more.
+    pub(crate) gone: Gone,
     /// Forks so far, times [`FORK`], plus how many are under way.
     pub(crate) forks: AtomicU32,
     /// Not 0 in the child of a fork that has not looked at what it inherited.
@@ -181,6 +184,7 @@ impl<B: Backing> Zone<B> {
             measured: AtomicPtr::new(std::ptr::null_mut()),
             allowance: AtomicU32::new(u32::MAX),
             hidden: Hidden::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
+            gone: Gone::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             forks: AtomicU32::new(0),
             inherited: AtomicU32::new(0),
             foreign: AtomicU32::new(0),

@@ -89,6 +89,14 @@ fn figures_are_shown_and_knobs_are_turned() {
     assert!(ask("set limit 1G").unwrap_err().contains("when the process begins"));
     assert!(ask("set engine warp").unwrap_err().contains("no such clear engine"));
     assert!(ask("set colour red").unwrap_err().contains("no such knob"));
+    // Several at once, as tools leave them that asked while scrubd slept; the last is answered.
+    ask("set verify sample;set scrub-rate 9M;").unwrap();
+    let shown = panel.read();
+    assert_eq!([knob(&shown, "scrub-rate"), knob(&shown, "verify")], ["9M", "sample"]);
+    ask("set colour red;set verify full;").unwrap();
+    assert!(ask("set verify off;set colour red;").unwrap_err().contains("no such knob"));
+    ask("set verify full;set verify of").unwrap();
+    assert_eq!(knob(&panel.read(), "verify"), "full", "what is not ended is being written");
     assert!(ask("dance").unwrap_err().contains("no such request"));
 
     // Turned, not only shown.

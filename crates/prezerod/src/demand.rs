@@ -132,6 +132,11 @@ impl Demand {
         shelf.owed_until = now_ns.saturating_add(OWED_NS);
     }
 
+    /// Whether somebody was told so and has not come yet.
+    pub fn is_owed(&self, need: &Need) -> bool {
+        self.shelves.iter().any(|shelf| shelf.need == *need && shelf.owed > 0)
+    }
+
     /// Ends bursts, windows and hours that are over. It is this `minute` of the day.
     pub fn turn(&mut self, now_ns: u64, minute: u16) {
         let (before, minute) = (hour(self.minute), minute % DAY);

@@ -22,9 +22,10 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroups;
+use crate::gait::{Gait, Step};
 use crate::host::Host;
 use crate::inode::{Kind, Making};
-use crate::rest::Rest;
+use crate::neighbours::{LOOK_NS, Neighbours};
 
 /// Bytes that are populated between two looks at everything else: 7 ms. Each `MADV_COLLAPSE` waits
 /// until all CPUs have drained their LRU lists, which for half as much is a fifth of the time
@@ -55,7 +56,11 @@ pub enum Order {
         bytes: u64,
         /// At most so many bytes a second.
         rate: Option<u64>,
+        /// At most so many for each CPU of the node while others work there.
+        rate_busy: Option<u64>,
     },
+    /// Somebody waits for the job: no regard for others.
+    Hurry,
     /// Forget the job.
     Cancel,
 }
@@ -67,7 +72,7 @@ pub enum Outcome {
     Made {
         /// CPU time it took, ns.
         cpu_ns: u64,
-        /// Time it took, ns.
+        /// Time it took, ns, less what it held back because others worked.
         wall_ns: u64,
     },
     /// Cancelled, or stopped because memory is short.
@@ -109,19 +114,28 @@ pub fn run(pace: Pace, node: u16, bind: Binding, cgroup: Option<&str>) -> io::Re
         let cpus = Host::new("/").cpus(node).into_iter().map(usize::from);
         let _ = thread::set_affinity(&thread::CpuMask::of(cpus));
     }
-    let mut pressure = Pressure::new(Path::new("/"));
-    while let Some(order) = receive(&input, Patience::Forever)? {
-        let Order::Make { serial, kind, bytes, rate } = order else { continue };
+    let host = Host::new("/");
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let mut worker = Worker {
+        input,
+        pace,
+        pressure: Pressure::new(Path::new("/")),
+        neighbours: Neighbours::new(host.cpus(node), tick_ns),
+        host,
+        gait: Gait::default(),
+    };
+    while let Some(order) = receive(&worker.input, Patience::Forever)? {
+        let Order::Make { serial, kind, bytes, rate, rate_busy } = order else { continue };
         let charged = match (&entered, cgroup) {
             (Ok(()), Some(cgroup)) => cgroups.charges(cgroup, kind.backing, kind.page),
             (entered, _) => entered.clone(),
         };
-        if let Err(what) = charged {
-            send(input.as_fd(), &Done { serial, outcome: Outcome::Refused(what) }, None)?;
-            continue;
-        }
-        let (outcome, inode) = make(&input, &mut pressure, pace, kind, bytes, rate)?;
-        send(input.as_fd(), &Done { serial, outcome }, inode.as_ref().map(AsFd::as_fd))?;
+        let (outcome, inode) = match charged {
+            Err(what) => (Outcome::Refused(what), None),
+            Ok(()) => worker.make(kind, bytes, rate, rate_busy)?,
+        };
+        let inode = inode.as_ref().map(AsFd::as_fd);
+        send(worker.input.as_fd(), &Done { serial, outcome }, inode)?;
     }
     Ok(())
 }
@@ -135,55 +149,96 @@ pub enum Binding {
     Node,
 }
 
-fn make(
-    input: &Stdin,
-    pressure: &mut Pressure,
+/// A filler and what it knows of its surroundings, from job to job.
+struct Worker {
+    input: Stdin,
     pace: Pace,
-    kind: Kind,
-    bytes: u64,
-    rate: Option<u64>,
-) -> io::Result<(Outcome, Option<OwnedFd>)> {
-    let (began, cpu_began) = (thread::monotonic_ns(), thread::thread_cpu_ns());
-    let mut making = match Making::begin(kind, bytes) {
-        Ok(making) => making,
-        Err(error) => return Ok((refusal(&error), None)),
-    };
-    let mut rest = Rest::new();
-    loop {
-        let (wall, cpu) = (thread::monotonic_ns(), thread::thread_cpu_ns());
-        let left = match making.step(STEP) {
-            Ok(left) => left,
+    pressure: Pressure,
+    neighbours: Neighbours,
+    host: Host,
+    gait: Gait,
+}
+
+/// What came of waiting for the next step.
+enum Wait {
+    /// It may begin; for so long only others were in its way, ns.
+    Over { held_ns: u64 },
+    /// Not that one, nor any after it.
+    Stopped,
+}
+
+impl Worker {
+    fn make(
+        &mut self,
+        kind: Kind,
+        bytes: u64,
+        rate: Option<u64>,
+        mut rate_busy: Option<u64>,
+    ) -> io::Result<(Outcome, Option<OwnedFd>)> {
+        let (began, cpu_began) = (thread::monotonic_ns(), thread::thread_cpu_ns());
+        let mut making = match Making::begin(kind, bytes) {
+            Ok(making) => making,
             Err(error) => return Ok((refusal(&error), None)),
         };
-        let now = thread::monotonic_ns();
-        if left == 0 {
-            break;
-        }
-        let mut pause = 0;
-        if pace == Pace::Idle {
-            if pressure.sample(now).memory == Memory::Tight {
-                return Ok((Outcome::Stopped, None));
+        let (mut left, mut held) = (bytes, 0);
+        while left > 0 {
+            match self.wait(&mut rate_busy)? {
+                Wait::Over { held_ns } => held += held_ns,
+                Wait::Stopped => return Ok((Outcome::Stopped, None)),
             }
-            pause = rest.after(now - wall, thread::thread_cpu_ns() - cpu);
-            if let Some(rate) = rate {
-                let due = u128::from(bytes - left) * 1_000_000_000 / u128::from(rate.max(1));
-                pause = pause.max((due as u64).saturating_sub(now - began));
+            let (began, cpu, before) = (thread::monotonic_ns(), thread::thread_cpu_ns(), left);
+            left = match making.step(STEP) {
+                Ok(left) => left,
+                Err(error) => return Ok((refusal(&error), None)),
+            };
+            let (ended, cpu_ns) = (thread::monotonic_ns(), thread::thread_cpu_ns() - cpu);
+            if self.pace == Pace::Idle {
+                let calm = rate_busy.map(|each| each.saturating_mul(self.neighbours.cpus()));
+                let step = Step { began, ended, cpu_ns, bytes: before - left };
+                self.gait.stepped(step, rate, calm);
+                if left > 0 && self.pressure.sample(ended).memory == Memory::Tight {
+                    return Ok((Outcome::Stopped, None));
+                }
             }
         }
-        // A closed socket, or any word while a job goes on, is the end of the job.
-        match receive(input, Patience::Ns(pause)) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Ok(_) => return Ok((Outcome::Stopped, None)),
-            Err(error) => return Err(error),
+        let outcome = Outcome::Made {
+            cpu_ns: thread::thread_cpu_ns() - cpu_began,
+            wall_ns: (thread::monotonic_ns() - began).saturating_sub(held),
+        };
+        match making.finish() {
+            Ok(inode) => Ok((outcome, Some(inode))),
+            Err(error) => Ok((refusal(&error), None)),
         }
     }
-    let outcome = Outcome::Made {
-        cpu_ns: thread::thread_cpu_ns() - cpu_began,
-        wall_ns: thread::monotonic_ns() - began,
-    };
-    match making.finish() {
-        Ok(inode) => Ok((outcome, Some(inode))),
-        Err(error) => Ok((refusal(&error), None)),
+
+    /// Until the next step may begin.
+    fn wait(&mut self, rate_busy: &mut Option<u64>) -> io::Result<Wait> {
+        let began = thread::monotonic_ns();
+        loop {
+            let now = thread::monotonic_ns();
+            if self.pace == Pace::Idle && rate_busy.is_some() && self.neighbours.is_due(now) {
+                let stat = self.host.cpu_times();
+                self.neighbours.look(now, thread::thread_cpu_ns(), &stat);
+            }
+            let free_at = self.gait.free_at();
+            let calm = rate_busy.is_some() && self.neighbours.are_busy();
+            let due = if calm { self.gait.calm_at() } else { free_at };
+            let patience = Patience::Ns(due.saturating_sub(now).min(LOOK_NS));
+            match receive(&self.input, patience) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if now >= due {
+                        return Ok(Wait::Over { held_ns: now.saturating_sub(began.max(free_at)) });
+                    }
+                }
+                Ok(Some(Order::Hurry)) => {
+                    *rate_busy = None;
+                    self.gait.hurry();
+                }
+                // A closed socket, or any other word while a job goes on, is the end of the job.
+                Ok(_) => return Ok(Wait::Stopped),
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

@@ -80,6 +80,11 @@ impl Host {
         (kib("MemTotal:"), kib("MemAvailable:"))
     }
 
+    /// What each CPU has spent its time on: `/proc/stat`; empty: not known.
+    pub fn cpu_times(&self) -> String {
+        self.text("proc/stat").unwrap_or_default()
+    }
+
     /// The backing that pages of this size would come from on this node: the pool where it
     /// has any, transparent huge pages otherwise.
     pub fn backing(&self, node: u16, page: Page) -> Option<Backing> {

@@ -256,6 +256,9 @@ impl Server {
         for serial in plan.cancel {
             self.fillers.cancel(serial);
         }
+        for serial in plan.hurry {
+            self.fillers.hurry(serial);
+        }
         for job in plan.jobs {
             let cgroup = self.broker.charged(job.kind.payer);
             if let Err(error) = self.fillers.order(&job, cgroup) {

@@ -56,6 +56,8 @@ pub struct Settings {
     pub limit: Option<u64>,
     /// Most bytes zeroed a second for stock; `None`: as fast as an idle CPU does it.
     pub rate: Option<u64>,
+    /// Most for each CPU of a node while others keep more than half a CPU of it busy.
+    pub rate_busy: u64,
     /// Bytes of each page size and node that only critical tenants may have.
     pub reserve: u64,
     /// How much is read before a lease.
@@ -192,6 +194,7 @@ mod tests {
             ("limit = -1", &["negative"]),
             ("= 3", &["f.toml:1: "]),
             ("rate = \"1M\"", &["rate", "give \"2M\" or more"]),
+            ("rate-busy = \"1M\"", &["rate-busy", "give \"2M\" or more"]),
             ("forget = 0", &["forget = 0", "give seconds"]),
             ("socket-mode = \"9\"", &["socket-mode", "0666"]),
             ("metrics = \"0.0.0.0:80\"", &["loopback"]),

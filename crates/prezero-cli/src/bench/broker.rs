@@ -49,15 +49,14 @@ pub struct Broker {
 
 impl Broker {
     pub fn start(backing: Backing, bytes: u64, keep: u64) -> Result<Broker> {
-        Broker::at_rate(backing, bytes, keep, None)
+        Broker::with(backing, bytes, keep, "")
     }
 
-    /// One that fills at most so many bytes a second.
-    pub fn at_rate(backing: Backing, bytes: u64, keep: u64, rate: Option<u64>) -> Result<Broker> {
+    /// One with more lines in its configuration.
+    pub fn with(backing: Backing, bytes: u64, keep: u64, lines: &str) -> Result<Broker> {
         let scratch = Scratch::new()?;
-        let rate = rate.map_or(String::new(), |rate| format!("rate = {rate}\n"));
         let config = format!(
-            "{rate}backing = \"{}\"\nlimit = {}\n[[stock]]\nsize = {bytes}\nkeep = {keep}\nmost = {keep}\n",
+            "{lines}backing = \"{}\"\nlimit = {}\n[[stock]]\nsize = {bytes}\nkeep = {keep}\nmost = {keep}\n",
             backing.name(),
             bytes * keep,
         );

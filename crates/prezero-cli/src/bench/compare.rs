@@ -1,53 +1,52 @@
 //! `prezero bench compare`: what changed between two runs, beyond noise.
 //!
 //! Any two files of one benchmark: every median in the first is looked for in the second, by
-//! what it is of (allocator, size, mode ...), not by where it stands. Noise is two standard
-//! errors of the medians' ratio, from how far the samples lay apart; where there was one
-//! sample, nothing is known of it, and the change is shown apart.
+//! what it is of (allocator, size, mode ...), not by where it stands. Noise is of two kinds. Within
+//! a run: three standard errors of the medians' ratio, from how far the samples lay apart; where
+//! there was one sample, nothing is known of it, and the change is shown apart. And between the
+//! runs, which an hour and another neighbour lie between: what figures have changed that prezero
+//! has no part in, those of other allocators or of programs without it. Where there are too few of these,
+//! that is said.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
-use prezero::Size;
 use serde_json::Value;
 
 use super::output::Output;
 use super::report;
 
+mod figures;
+
+pub use figures::inside;
+use figures::{Figures, collect};
+
 /// Less is no change, whatever the noise.
 const LEAST: f64 = 0.01;
-/// What tells one element of a list from another, in the order in which it is told.
-const NAMES: [&str; 22] = [
-    "benchmark",
-    "mode",
-    "scene",
-    "name",
-    "title",
-    "pattern",
-    "program",
-    "case",
-    "backing",
-    "pages",
-    "threads",
-    "ring",
-    "bytes",
-    "lines",
-    "load",
-    "metric",
-    "phase",
-    "level",
-    "labels",
-    "variant",
-    "allocator",
-    "way",
+/// Standard errors that chance seldom makes: files have hundreds of figures.
+const ERRORS: f64 = 3.0;
+/// Of figures that prezero has no part in: this share has changed by less than what counts as
+/// noise between the runs, and with fewer nothing is known of that.
+const STEADY: f64 = 0.95;
+const CONTROLS: usize = 8;
+/// By these words in their names one knows them.
+const OTHERS: [&str; 13] = [
+    "glibc",
+    "glibc-keep",
+    "jemalloc",
+    "mimalloc",
+    "tcmalloc",
+    "kernel default",
+    "bare",
+    "untouched",
+    "prealloc",
+    "its own",
+    "own-thp",
+    "own-hugetlb",
+    "rival",
 ];
-/// Of a normal distribution: between the first and last tenth, in standard deviations; and the
-/// standard error of a median over that of a mean.
-const TENTHS_APART: f64 = 2.563;
-const OF_A_MEDIAN: f64 = 1.2533;
-
 /// The command line of `prezero bench compare`.
 #[derive(clap::Args)]
 #[command(
@@ -68,14 +67,6 @@ pub struct Compare {
     only: Option<String>,
 }
 
-/// A median, and what one knows of it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Figure {
-    median: f64,
-    /// Standard error over the median; `None`: unknown.
-    error: Option<f64>,
-}
-
 /// Everything compared.
 #[derive(Debug, serde::Serialize)]
 struct Report {
@@ -85,6 +76,8 @@ struct Report {
     compared: usize,
     /// In one file alone, or of the same as another.
     unmatched: usize,
+    /// Noise between the runs, by what was measured; not there: unknown.
+    between: BTreeMap<String, f64>,
     /// Beyond noise, the greatest change first.
     changed: Vec<Change>,
     /// Changes of figures of whose noise nothing is known.
@@ -129,6 +122,7 @@ fn compared(before: &Value, after: &Value, only: Option<&str>) -> Report {
     collect(before, "", &mut old);
     collect(after, "", &mut new);
     let asked = |name: &String| only.is_none_or(|only| name.contains(only));
+    let between = between(&old, &new);
     let (mut changed, mut unknown, mut pairs) = (vec![], vec![], 0);
     for (what, old) in old.iter().filter(|(name, _)| asked(name)) {
         let (Some(old), Some(Some(new))) = (old, new.get(what)) else { continue };
@@ -137,8 +131,11 @@ fn compared(before: &Value, after: &Value, only: Option<&str>) -> Report {
             continue;
         }
         let change = new.median / old.median - 1.0;
-        let noise =
-            old.error.zip(new.error).map(|(old, new)| 2.0 * old.hypot(new) * (1.0 + change).abs());
+        let between = between.get(kind(what)).copied().unwrap_or(0.0);
+        let noise = old
+            .error
+            .zip(new.error)
+            .map(|(old, new)| (ERRORS * old.hypot(new) * (1.0 + change).abs()).hypot(between));
         let row =
             Change { what: what.clone(), before: old.median, after: new.median, change, noise };
         match noise {
@@ -152,105 +149,45 @@ fn compared(before: &Value, after: &Value, only: Option<&str>) -> Report {
     }
     let machine =
         |json: &Value| ["cpu", "cpus", "kernel", "thp"].map(|key| json["machine"][key].clone());
-    let count =
-        |all: &BTreeMap<String, Option<Figure>>| all.keys().filter(|name| asked(name)).count();
+    let count = |all: &Figures| all.keys().filter(|name| asked(name)).count();
     Report {
         benchmark: before["benchmark"].as_str().unwrap_or_default().into(),
         same_machine: machine(before) == machine(after),
         compared: pairs,
         unmatched: count(&old) + count(&new) - 2 * pairs,
+        between,
         changed,
         unknown,
     }
 }
 
-/// Every object with a median, by what it is of; `None` where several are of the same, which
-/// nobody can tell apart.
-fn collect(json: &Value, path: &str, all: &mut BTreeMap<String, Option<Figure>>) {
-    if let Some(median) = json.get("median").and_then(Value::as_f64) {
-        let figure = Some(Figure::of(json, median));
-        all.entry(path.into()).and_modify(|known| *known = None).or_insert(figure);
-        return;
-    }
-    for (path, _, inner) in inside(json, path) {
-        collect(inner, &path, all);
-    }
+/// What was measured: the last part of a name.
+fn kind(what: &str) -> &str {
+    what.rsplit(" / ").next().unwrap_or(what)
 }
 
-/// What lies in an object or a list: what each is of, below `path`, and where it stands there, as
-/// JSON pointers have it (RFC 6901).
-pub fn inside<'a>(json: &'a Value, path: &str) -> Vec<(String, String, &'a Value)> {
-    let join = |part: &str| if path.is_empty() { part.into() } else { format!("{path} / {part}") };
-    match json {
-        Value::Object(object) => {
-            let each = object.iter().map(|(key, inner)| {
-                // The elements of a list say what they are of; those of pairs have a name alone.
-                let says = inner.as_array().is_some_and(|list| !list.iter().any(is_pair));
-                let path = if says { path.into() } else { join(key) };
-                (path, key.replace('~', "~0").replace('/', "~1"), inner)
-            });
-            each.collect()
+/// How much figures changed from run to run that prezero has no part in, by what was measured.
+fn between(old: &Figures, new: &Figures) -> BTreeMap<String, f64> {
+    let is_other = |part: &str| {
+        let part = format!(" {} ", part.replace(',', ""));
+        OTHERS.iter().any(|word| part.contains(&format!(" {word} ")))
+    };
+    let mut changes: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (what, old) in old.iter().filter(|(what, _)| what.split(" / ").any(is_other)) {
+        // Of figures without an error some are facts, and some so rough that they say nothing.
+        let (Some(old), Some(Some(new))) = (old, new.get(what)) else { continue };
+        if old.error.is_some() && new.error.is_some() {
+            let change = (new.median / old.median - 1.0).abs();
+            changes.entry(kind(what).into()).or_default().push(change);
         }
-        Value::Array(list) => {
-            let each = list.iter().enumerate().map(|(nth, inner)| match inner.as_array() {
-                Some(pair) if is_pair(inner) => {
-                    (join(pair[0].as_str().unwrap_or_default()), format!("{nth}/1"), &pair[1])
-                }
-                // Figures of a row are those of the table's columns, which are told by place.
-                _ => {
-                    let name = identity(inner).unwrap_or_else(|| format!("#{}", nth + 1));
-                    (join(&name), nth.to_string(), inner)
-                }
-            });
-            each.collect()
-        }
-        _ => vec![],
     }
-}
-
-/// A name and what bears it.
-fn is_pair(json: &Value) -> bool {
-    matches!(json.as_array().map(Vec::as_slice), Some([Value::String(_), Value::Object(_)]))
-}
-
-/// What an element is of; `None` if it does not say.
-fn identity(element: &Value) -> Option<String> {
-    let words = NAMES.iter().filter_map(|name| match element.get(name)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(match number.as_u64().filter(|_| *name == "bytes") {
-            Some(bytes) => Size(bytes as usize).to_string(),
-            None => format!("{name} {number}"),
-        }),
-        Value::Array(list) => {
-            let words: Vec<_> = list.iter().filter_map(Value::as_str).collect();
-            (!words.is_empty()).then(|| words.join(", "))
-        }
-        // A word with its parameter; anything longer is no name, but figures that differ from run to run.
-        Value::Object(object) if object.len() == 1 => {
-            let (word, parameter) = object.iter().next()?;
-            Some(format!(
-                "{word} {}",
-                parameter.as_str().map_or_else(|| parameter.to_string(), String::from)
-            ))
-        }
-        Value::Bool(is) => Some(format!("{name} {is}")),
-        Value::Null | Value::Object(_) => None,
-    });
-    let words: Vec<_> = words.collect();
-    (!words.is_empty()).then(|| words.join(" "))
-}
-
-impl Figure {
-    fn of(json: &Value, median: f64) -> Figure {
-        let number = |name: &str| json[name].as_f64();
-        // What keeps no samples was taken three times or so.
-        let count = json["samples"].as_array().map_or(1, Vec::len) as f64;
-        let spread = number("p90").zip(number("p10")).map(|(high, low)| high - low);
-        let known = spread.filter(|spread| count > 1.0 || *spread > 0.0);
-        let error =
-            known.map(|spread| OF_A_MEDIAN * spread / TENTHS_APART / count.sqrt() / median.abs());
-        Figure { median, error }
-    }
+    changes.retain(|_, changes| changes.len() >= CONTROLS);
+    let steady = |(kind, mut changes): (String, Vec<f64>)| {
+        changes.sort_by(f64::total_cmp);
+        let at = (changes.len() as f64 * STEADY).ceil() as usize;
+        (kind, changes[at.clamp(1, changes.len()) - 1])
+    };
+    changes.into_iter().map(steady).collect()
 }
 
 impl Report {
@@ -258,6 +195,17 @@ impl Report {
         let mut text = String::new();
         if !self.same_machine {
             text += "not the same machine, kernel or THP setting: changes may be of those\n";
+        }
+        for (kind, noise) in &self.between {
+            text += &format!(
+                "between the runs: of figures in {kind} that prezero has no part in {:.0} % changed by less \
+                 than {:.1} %: that is noise\n",
+                STEADY * 100.0,
+                noise * 100.0
+            );
+        }
+        if self.between.is_empty() {
+            text += "between the runs: nothing is known of noise, only within each; repeat them to see\n";
         }
         text += &shown("changed beyond noise", &self.changed);
         text += &shown("changed, and nothing is known of the noise", &self.unknown);
@@ -301,92 +249,4 @@ fn digits(figure: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn run(median: f64, reversed: bool) -> Value {
-        let cell = |allocator: &str, median: f64| {
-            let ns = json!({"median": median, "p10": median * 0.95, "p90": median * 1.05,
-                            "samples": vec![median; 25]});
-            json!({"allocator": allocator, "ns": ns})
-        };
-        let mut results = vec![cell("glibc", 100.0), cell("prezero", median)];
-        if reversed {
-            results.reverse();
-        }
-        json!({"benchmark": "grid", "machine": {"cpu": "x"}, "modes": [
-            {"mode": "idle", "cells": [{"bytes": 4096, "lines": 1, "results": results}]}
-        ]})
-    }
-
-    #[test]
-    fn figures_are_found_by_what_they_are_of() {
-        let report = compared(&run(50.0, false), &run(60.0, true), None);
-        assert_eq!((report.compared, report.unmatched, report.changed.len()), (2, 0, 1));
-        let change = &report.changed[0];
-        assert_eq!(change.what, "idle / 4K lines 1 / prezero / ns");
-        assert!((change.change - 0.2).abs() < 1e-9 && change.noise.unwrap() < 0.05, "{change:?}");
-        assert!(report.render().contains("1 of 2 figures changed beyond noise (1 up, 0 down)"));
-    }
-
-    #[test]
-    fn what_lies_within_the_noise_is_no_change() {
-        let report = compared(&run(50.0, false), &run(50.9, false), None);
-        assert!(report.changed.is_empty(), "{report:?}");
-        let only = compared(&run(50.0, false), &run(80.0, false), Some("glibc"));
-        assert_eq!((only.compared, only.changed.len()), (1, 0));
-    }
-
-    #[test]
-    fn one_sample_says_nothing_of_noise() {
-        let once = |median: f64| {
-            json!({"benchmark": "seeds", "rows": [{"level": "post", "labels": ["1", "yes"],
-            "figures": [null, {"median": median}]}]})
-        };
-        let report = compared(&once(1.0), &once(2.0), None);
-        assert_eq!((report.changed.len(), report.unknown.len()), (0, 1));
-        assert_eq!(report.unknown[0].what, "post 1, yes / #2");
-    }
-
-    #[test]
-    fn pairs_are_told_by_their_names_and_the_lists_that_hold_them() {
-        let run = |first: &str, second: &str| {
-            let of = |way: &str, median: f64| json!([way, {"median": median, "p10": 0.9 * median, "p90": 1.1 * median}]);
-            json!({"benchmark": "lease", "sizes": [{"bytes": 2 << 20,
-                "ways": [of(first, 1.0), of(second, 9.0)], "cost_ms": [of(first, 5.0)]}]})
-        };
-        let report = compared(&run("own", "lease"), &run("lease", "thp"), None);
-        // Neither by their places nor one list's with the other's.
-        assert_eq!((report.compared, report.unmatched), (1, 4), "{report:?}");
-        assert_eq!(report.changed[0].what, "2M / ways / lease");
-    }
-
-    #[test]
-    fn what_a_run_counted_is_no_name() {
-        let run = |hit: u64| {
-            json!({"benchmark": "waste", "patterns": [{"pattern": "steady",
-                "bytes": {"hit": hit, "made": hit}, "load": {"chase": 4096}, "us": {"median": 1.0}}]})
-        };
-        let report = compared(&run(1), &run(2), None);
-        assert_eq!((report.compared, report.unmatched), (1, 0), "{report:?}");
-        assert_eq!(inside(&run(1)["patterns"], "")[0].0, "steady chase 4096");
-    }
-
-    #[test]
-    fn two_of_one_name_are_not_compared() {
-        let row = |median: f64| json!({"program": "QEMU", "ms": {"median": median}});
-        let run = json!({"benchmark": "start", "rows": [row(1.0), row(2.0)]});
-        let report = compared(&run, &run, None);
-        assert_eq!((report.compared, report.unmatched), (0, 2), "{report:?}");
-    }
-
-    #[test]
-    fn figures_have_four_digits() {
-        let all = [0.0, 0.01234, 0.5, 12.3456, 1234.56, 1_234_567.0];
-        assert_eq!(
-            all.map(digits),
-            ["0.000000000", "0.01234", "0.5000", "12.35", "1235", "1234567"]
-        );
-    }
-}
+mod tests;

@@ -6,8 +6,10 @@
 //! kernel takes for a lease, as opposed to private memory. The three take turns. Then neighbours
 //! work, pinned, on all CPUs or on all but one: arithmetic, and pointer chases over sets of the
 //! sizes of the caches and beyond. In every second slice the fillers are stopped, and the two
-//! kinds are compared in pairs.
+//! kinds are compared in pairs. Beside others fillers hold back (`rate-busy` of the configuration):
+//! the neighbours of all CPUs but one are measured without that, too.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use anyhow::{Context, Result, ensure};
 use prezero::{Size, Topology};
 use prezerod::client::ClientError;
 use prezerod::inode::{Kind, Making};
+use prezerod::neighbours::LOOK_NS;
 use prezerod::protocol::{Backing, Page, Want};
 use prezerod::tenant::Payer;
 use rustix::process::{Pid, Signal as Kill, kill_process};
@@ -59,7 +62,8 @@ pub struct Fill {
     /// One backing only: thp, hugetlb [both]
     #[arg(long, value_name = "BACKING", value_parser = ["thp", "hugetlb"])]
     only: Option<String>,
-    /// Have the broker fill at most so much in a second [as fast as it can]
+    /// Have the broker fill at most so much in a second, and hold back for nobody beyond that
+    /// [as it does by itself]
     #[arg(long, value_name = "SIZE")]
     rate: Option<Size>,
     /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
@@ -95,10 +99,31 @@ pub struct Pace {
     pub bare: Spread,
 }
 
+/// How fillers treat neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Manner {
+    /// As it comes: they hold back while others work.
+    Considerate,
+    /// As fast as they can, or as `--rate` says.
+    Regardless,
+}
+
+impl Manner {
+    /// In the configuration.
+    fn line(self) -> &'static str {
+        match self {
+            Manner::Considerate => "",
+            Manner::Regardless => "rate-busy = \"1T\"\n",
+        }
+    }
+}
+
 /// What neighbours felt beside one backing's filling.
 #[derive(Debug, Serialize)]
 pub struct Felt {
     pub backing: &'static str,
+    pub manner: Manner,
     /// CPUs with a neighbour.
     pub busy: usize,
     pub cpus: usize,
@@ -110,7 +135,7 @@ pub struct Felt {
 }
 
 /// Sizes of the crowd, and what it does: for the bar of progress.
-const CROWDS: usize = 2;
+const CROWDS: usize = 3;
 const LOADS: usize = 4;
 
 impl Fill {
@@ -158,21 +183,32 @@ impl Fill {
         // What the backing before it gave back may have gone to a guest's host.
         warm(READY * LEASE).context("warming: no memory of that size")?;
         step(&format!("fill: {name}, pace"))?;
-        let rate = self.rate.map(|rate| rate.0 as u64);
-        let broker = Broker::at_rate(backing, LEASE, READY, rate)?;
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let client = scope.spawn(|| consume(&broker, &over));
-            let measured = self.measured(backing, &broker, report);
-            over.store(true, Ordering::Relaxed);
-            let consumed =
-                client.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the client died")));
-            measured.and(consumed)
+        if let Some(rate) = self.rate {
+            let lines = format!("rate = {}\n{}", rate.0, Manner::Regardless.line());
+            return beside_client(backing, &lines, |broker| {
+                report.paces.push(self.pace(backing, broker)?);
+                self.felt(backing, Manner::Regardless, broker, report, 0..=1)
+            });
+        }
+        beside_client(backing, Manner::Considerate.line(), |broker| {
+            report.paces.push(self.pace(backing, broker)?);
+            self.felt(backing, Manner::Considerate, broker, report, 0..=1)
+        })?;
+        // With all CPUs busy nothing is filled, whatever their manner.
+        beside_client(backing, Manner::Regardless.line(), |broker| {
+            self.felt(backing, Manner::Regardless, broker, report, 1..=1)
         })
     }
 
-    fn measured(&self, backing: Backing, broker: &Broker, report: &mut Report) -> Result<()> {
-        report.paces.push(self.pace(backing, broker)?);
+    /// Neighbours on all CPUs but `spared`.
+    fn felt(
+        &self,
+        backing: Backing,
+        manner: Manner,
+        broker: &Broker,
+        report: &mut Report,
+        spared: RangeInclusive<usize>,
+    ) -> Result<()> {
         let made = || broker.counter(MADE_BYTES);
         let cpus = allowed_cpus()?;
         let topology = Topology::read(Path::new(Topology::ROOT));
@@ -181,10 +217,8 @@ impl Fill {
         for bytes in [sizes.l2, sizes.l3, sizes.dram] {
             loads.push((format!("chase {}", Size(bytes)), format!("chase {bytes}")));
         }
-        for busy in [cpus.len(), cpus.len() - 1] {
-            if busy == 0 {
-                continue;
-            }
+        for busy in spared.map(|spared| cpus.len().saturating_sub(spared)).filter(|busy| *busy > 0)
+        {
             let mut crowd = Crowd::start(&cpus[cpus.len() - busy..])?;
             for (load, command) in &loads {
                 step(&format!("fill: {}, {load} on {busy} CPUs", backing.name()))?;
@@ -198,6 +232,7 @@ impl Fill {
                 let (wall, cpu) = (change(|one| one.0), change(|one| one.1));
                 report.felt.push(Felt {
                     backing: backing.name(),
+                    manner,
                     busy,
                     cpus: cpus.len(),
                     load: load.clone(),
@@ -214,16 +249,17 @@ impl Fill {
         while broker.fillers().is_empty() || broker.counter(MADE_BYTES)? == 0.0 {
             std::thread::sleep(LEAD);
         }
-        // What was made when a turn ends counts in the next: only the sums are exact.
         let sums =
             || Ok::<_, anyhow::Error>([broker.counter(MADE_BYTES)?, broker.counter(MADE_CPU)?]);
         let (mut made, mut wall_s, mut rival, mut bare) = ([0.0; 2], 0.0, vec![], vec![]);
         for _ in 0..TURNS {
+            // The rivals were neighbours of the stopped fillers, who see now that they are gone.
+            std::thread::sleep(2 * Duration::from_nanos(LOOK_NS));
             let (began, before) = (Instant::now(), sums()?);
             std::thread::sleep(TURN);
             let after = sums()?;
-            let stopped = Stopped::fillers(broker);
             wall_s += began.elapsed().as_secs_f64();
+            let stopped = Stopped::fillers(broker);
             made = [made[0] + after[0] - before[0], made[1] + after[1] - before[1]];
             let ms = match backing {
                 Backing::Hugetlb => own_hugetlb(LEASE),
@@ -287,14 +323,38 @@ fn alone(backing: Backing) -> Result<f64> {
     Ok(took)
 }
 
-/// Takes what lies ready, at once, until it is over.
+/// Measures while a client takes what lies ready, from a broker with more lines in its
+/// configuration.
+fn beside_client(
+    backing: Backing,
+    lines: &str,
+    measure: impl FnOnce(&Broker) -> Result<()>,
+) -> Result<()> {
+    let broker = Broker::with(backing, LEASE, READY, lines)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| consume(&broker, &over));
+        let measured = measure(&broker);
+        over.store(true, Ordering::Relaxed);
+        let consumed = client.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the client died")));
+        measured.and(consumed)
+    })
+}
+
+/// Takes what lies ready, until it is over. It asks for nothing else: what a client was told to
+/// come back for is made without regard for others.
 fn consume(broker: &Broker, over: &AtomicBool) -> Result<()> {
     let mut client = broker.connect()?;
     let want = Want { bytes: LEASE, page: Page::Huge, node: None };
     while !over.load(Ordering::Relaxed) {
+        let available = client.available(Page::Huge, None)?;
+        if available.largest < LEASE {
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
         match client.lease(want, Duration::ZERO) {
             Ok(lease) => drop(lease),
-            Err(ClientError::When(..)) => std::thread::sleep(Duration::from_millis(5)),
+            Err(ClientError::When(..)) => {}
             Err(error) => return Err(error.into()),
         }
     }

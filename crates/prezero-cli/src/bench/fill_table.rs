@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
-use super::fill::Report;
+use super::fill::{Manner, Report};
 use super::samples::Change;
 
 /// What it should reach: of one thread's populating, and what neighbours may feel.
@@ -54,10 +54,19 @@ pub fn render(report: &Report) -> String {
     }
     let mut felt = Table::new();
     felt.load_style(UTF8_BORDERS_ONLY);
-    felt.set_header(["filling", "neighbours", "load", "time", "CPU time", "filled GB/s"]);
+    felt.set_header([
+        "filling",
+        "held back",
+        "neighbours",
+        "load",
+        "time",
+        "CPU time",
+        "filled GB/s",
+    ]);
     for row in &report.felt {
         felt.add_row([
             row.backing.to_owned(),
+            if row.manner == Manner::Considerate { "yes" } else { "no" }.to_owned(),
             format!("on {} of {} CPUs", row.busy, row.cpus),
             row.load.clone(),
             shown(row.wall),
@@ -65,14 +74,25 @@ pub fn render(report: &Report) -> String {
             format!("{:.2}", row.filled),
         ]);
     }
-    let over = report.felt.iter().filter(|row| row.wall.change - row.wall.noise > FELT).count();
-    let all = report.felt.len();
-    verdicts.push(format!(
-        "neighbours: {} of {all} rows within {:.0} % by the clock, noise allowed for: {}",
-        all - over,
-        FELT * 100.0,
-        if over == 0 { "reached" } else { "missed" }
-    ));
+    for manner in [Manner::Considerate, Manner::Regardless] {
+        let rows: Vec<_> = report.felt.iter().filter(|row| row.manner == manner).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let over = rows.iter().filter(|row| row.wall.change - row.wall.noise > FELT).count();
+        verdicts.push(format!(
+            "neighbours, fillers {}: {} of {} rows within {:.0} % by the clock, noise allowed for{}",
+            if manner == Manner::Considerate { "holding back" } else { "without regard for them" },
+            rows.len() - over,
+            rows.len(),
+            FELT * 100.0,
+            match (manner, over) {
+                (Manner::Regardless, _) => "",
+                (_, 0) => ": reached",
+                _ => ": missed",
+            }
+        ));
+    }
     for table in [&mut paces, &mut felt] {
         table.column_iter_mut().skip(1).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
     }

@@ -35,6 +35,7 @@ mod scrub;
 mod seeds;
 mod start;
 mod start_table;
+mod start_ways;
 mod waste;
 mod waste_pattern;
 mod waste_table;

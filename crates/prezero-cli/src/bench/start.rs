@@ -1,8 +1,8 @@
 //! `prezero bench start`: programs that start with leased memory, against each one's own way.
 //!
 //! QEMU until its monitor greets, a JVM that touches its heap until it ends, DPDK's testpmd until it has
-//! ended, memcached until it answers. Every way of a program has its turn in each round, the first
-//! rotating. A lease lies ready before each turn, as it would on a host that had some
+//! ended, memcached until it answers. Every way of a program has its turn in each round, in an order
+//! that chance made: none always follows the one that leaves the most to clean up. A lease lies ready before each turn, as it would on a host that had some
 //! idle time: nobody's start has a filler beside it, and all come after the same pause, since one that
 //! follows at once finds the CPU awake. `prezero claim` is part of what is timed.
 //!
@@ -27,6 +27,7 @@ use super::progress::{self, kept, step};
 use super::samples::Spread;
 use super::scratch::Scratch;
 use super::start_table::render;
+use super::start_ways::{Base, Contest, Started, Way, jvm, memcached, qemu, way, words};
 
 /// Longest that a program may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,6 +48,9 @@ pub struct Start {
     /// Memory of the guest and of the JVM; DPDK and memcached have half of it
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     size: Size,
+    /// Which programs: qemu, jvm, dpdk, memcached [all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ["qemu", "jvm", "dpdk", "memcached"])]
+    only: Vec<String>,
     /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
     #[arg(long)]
     reserve: bool,
@@ -75,61 +79,6 @@ pub struct Row {
     pub ms: Spread,
 }
 
-/// What a way is to the others of its program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Base {
-    /// The start without any memory made ready: nobody can be faster.
-    Bare,
-    /// That, by way of a program that starts it and does nothing else: no launcher can be faster.
-    Launched,
-    /// Its own way to have its memory ready.
-    Own,
-    /// A lease, or what was placed for it.
-    Ready,
-}
-
-/// When a program counts as started.
-#[derive(Clone, Debug)]
-enum Started {
-    /// It has said something.
-    Says,
-    /// It has ended, well.
-    Ends,
-    /// It answers on this socket.
-    Answers(PathBuf),
-}
-
-struct Way {
-    name: String,
-    base: Base,
-    /// Of a lease.
-    claim: Vec<String>,
-    command: Vec<String>,
-    input: &'static str,
-}
-
-struct Contest {
-    program: &'static str,
-    bytes: u64,
-    /// Of its leases.
-    backing: Backing,
-    started: Started,
-    ways: Vec<Way>,
-}
-
-fn way(name: &str, base: Base, command: &[String]) -> Way {
-    let command = command.to_vec();
-    Way { name: name.into(), base, claim: vec![], command, input: "" }
-}
-
-fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
-}
-
-/// Three programs with each of two backings, and DPDK with one: for the bar of progress.
-const CONTESTS: usize = 7;
-
 impl Start {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
@@ -145,7 +94,9 @@ impl Start {
         let mut report =
             Report { benchmark: "start", machine, runs: self.runs, rows: vec![], left_out: vec![] };
         let scratch = Scratch::new()?;
-        progress::expect(CONTESTS * self.runs);
+        let of = |name: &str| usize::from(self.wants(name));
+        let contests = 2 * (of("qemu") + of("jvm") + of("memcached")) + of("dpdk");
+        progress::expect(contests * self.runs);
         'backings: for backing in [Backing::Thp, Backing::Hugetlb] {
             // One lease ready, and for the rival as much and an eighth: a JVM's tables take large
             // pages, too, and one that finds too few of them goes without any.
@@ -166,21 +117,25 @@ impl Start {
                 continue;
             }
             let contests = [
-                qemu(bytes, backing),
-                jvm(bytes, backing),
-                memcached(bytes / 2, backing, &scratch),
+                ("qemu", qemu(bytes, backing)),
+                ("jvm", jvm(bytes, backing)),
+                ("memcached", memcached(bytes / 2, backing, &scratch)),
             ];
-            for contest in contests {
-                if kept(self.contest(&contest, backing, &mut report))?.is_none() {
+            for (_, contest) in contests.iter().filter(|(name, _)| self.wants(name)) {
+                if kept(self.contest(contest, backing, &mut report))?.is_none() {
                     break 'backings;
                 }
             }
-            if backing == Backing::Hugetlb {
+            if backing == Backing::Hugetlb && self.wants("dpdk") {
                 kept(self.dpdk(bytes / 2, &scratch, &mut report))?;
             }
         }
         progress::end();
         self.output.put(&report, || render(&report))
+    }
+
+    fn wants(&self, program: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == program)
     }
 
     fn contest(&self, contest: &Contest, backing: Backing, report: &mut Report) -> Result<()> {
@@ -252,8 +207,7 @@ impl Start {
         let mut times = vec![vec![]; contest.ways.len()];
         for round in 0..self.runs {
             step(&format!("start: {}, round {} of {}", contest.program, round + 1, self.runs))?;
-            for turn in 0..contest.ways.len() {
-                let which = (round + turn) % contest.ways.len();
+            for which in shuffled(contest.ways.len(), round as u64) {
                 let way = &contest.ways[which];
                 before(way)?;
                 std::thread::sleep(PAUSE);
@@ -276,76 +230,20 @@ impl Start {
     }
 }
 
-fn lease(backing: Backing, bytes: u64, options: &str, command: &[String]) -> Way {
-    let claim = format!("claim {bytes} --wait 0 {options} --").replace("  ", " ");
-    let name = format!("lease, {}", backing.name());
-    Way { claim: words(&claim), ..way(&name, Base::Ready, command) }
-}
-
-fn qemu(bytes: u64, backing: Backing) -> Contest {
-    let mib = bytes >> 20;
-    let bare = words(&format!(
-        "qemu-system-x86_64 -accel tcg -m {mib}M -S -display none -nodefaults -qmp stdio"
-    ));
-    let with = |backend: &str| {
-        let backend = format!("-object {backend},id=m,size={mib}M -machine memory-backend=m");
-        [bare.clone(), words(&backend)].concat()
+/// The numbers below this in an order of chance, the same for the same round (splitmix64).
+fn shuffled(count: usize, round: u64) -> Vec<usize> {
+    let mut state = round;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
     };
-    let own = match backing {
-        Backing::Hugetlb => "memory-backend-memfd,hugetlb=on,hugetlbsize=2M",
-        _ => "memory-backend-ram",
-    };
-    let prealloc = |threads: u32| with(&format!("{own},prealloc=on,prealloc-threads={threads}"));
-    Contest {
-        program: "QEMU",
-        bytes,
-        backing,
-        started: Started::Says,
-        ways: vec![
-            way("bare", Base::Bare, &bare),
-            way("bare, through env(1)", Base::Launched, &[words("env"), bare.clone()].concat()),
-            way("prealloc, 1 thread", Base::Own, &prealloc(1)),
-            way("prealloc, 2 threads", Base::Own, &prealloc(2)),
-            lease(backing, bytes, "", &with("memory-backend-file,mem-path={lease},share=on")),
-        ],
+    let mut all: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        all.swap(last, (next() % (last as u64 + 1)) as usize);
     }
-}
-
-fn jvm(bytes: u64, backing: Backing) -> Contest {
-    let mib = bytes >> 20;
-    let java = |options: &str| {
-        words(&format!("java -XX:+UseParallelGC -Xms{mib}m -Xmx{mib}m {options} -version"))
-    };
-    let own = match backing {
-        Backing::Hugetlb => ("its own hugetlb pages", "-XX:+UseLargePages"),
-        _ => ("its own THP", "-XX:+UseTransparentHugePages"),
-    };
-    let mut ways = vec![
-        way("untouched", Base::Bare, &java("")),
-        way(own.0, Base::Own, &java(&format!("{} -XX:+AlwaysPreTouch", own.1))),
-        lease(backing, bytes, "--preload", &java("-XX:+AlwaysPreTouch -XX:AllocateHeapAt=/tmp")),
-    ];
-    if backing == Backing::Thp {
-        ways.insert(1, way("its own 4 KiB pages", Base::Own, &java("-XX:+AlwaysPreTouch")));
-    }
-    Contest { program: "JVM", bytes, backing, started: Started::Ends, ways }
-}
-
-fn memcached(bytes: u64, backing: Backing, scratch: &Scratch) -> Contest {
-    let (socket, mib) = (scratch.file("memcached"), bytes >> 20);
-    let common = words(&format!("memcached -u root -m {mib} -s {}", socket.display()));
-    let with = |options: &str| [common.clone(), words(options)].concat();
-    Contest {
-        program: "memcached",
-        bytes,
-        backing,
-        started: Started::Answers(socket),
-        ways: vec![
-            way("untouched", Base::Bare, &common),
-            way("its own large pages", Base::Own, &with("-L")),
-            lease(backing, bytes, "", &with("-e {lease}")),
-        ],
-    }
+    all
 }
 
 fn is_there(program: &str) -> bool {
@@ -434,5 +332,28 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shuffled;
+
+    #[test]
+    fn every_way_has_its_turn_and_none_always_the_same_before_it() {
+        let mut before = std::collections::BTreeMap::<(usize, usize), usize>::new();
+        for round in 0..200 {
+            let order = shuffled(5, round);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3, 4]);
+            for pair in order.windows(2) {
+                *before.entry((pair[0], pair[1])).or_default() += 1;
+            }
+        }
+        // 20 pairs, 40 times each by chance.
+        assert_eq!(before.len(), 20);
+        assert!(before.values().all(|times| (15..=70).contains(times)), "{before:?}");
+        assert_eq!((shuffled(1, 7), shuffled(0, 7)), (vec![0], vec![]));
     }
 }

@@ -3,7 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 
-use super::start::{Base, Report, Row};
+use super::start::{Report, Row};
+use super::start_ways::Base;
 
 /// A guest with a lease should start no slower than this, against one without any memory ready.
 const OF_BARE: f64 = 1.1;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -130,6 +131,19 @@ int main(void)
 	CHECK(painted(block, SIZE, 4));
 	free(block);
 	reuse("mremap into");
+
+	/* A segment that others share, put over a part: it is left alone from the free on. */
+	int segment = shmget(IPC_PRIVATE, 16 * PAGE, IPC_CREAT | 0600);
+	if (segment >= 0) {
+		block = fresh();
+		CHECK(shmat(segment, block + 8 * PAGE, SHM_REMAP) == block + 8 * PAGE);
+		memset(block + 8 * PAGE, 0x5e, 16 * PAGE);
+		free(block);
+		reuse("shmat");
+		unsigned char *shared = shmat(segment, NULL, 0);
+		CHECK(shared != (void *)-1 && shared[0] == 0x5e && shared[16 * PAGE - 1] == 0x5e);
+		CHECK(shmdt(shared) == 0 && shmctl(segment, IPC_RMID, NULL) == 0);
+	}
 
 	/* A missing page of what is registered waits for its owner's answer, which never comes. */
 	int watcher = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);

@@ -101,6 +101,7 @@ pub(super) struct Fake {
     pub(super) residencies: Call,
     pub(super) hides: Call,
     pub(super) shows: Call,
+    pub(super) give_ups: Call,
 }
 
 // SAFETY: the memory belongs to the value; who may touch which part is for the zone to say,
@@ -117,8 +118,8 @@ impl Fake {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
-        let [populates, releases, replaces, residencies, hides, shows] =
-            [(); 6].map(|()| Call::default());
+        let [populates, releases, replaces, residencies, hides, shows, give_ups] =
+            [(); 7].map(|()| Call::default());
         let (huge, offers) = Default::default();
         let hidden = (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect();
         Fake {
@@ -134,6 +135,7 @@ impl Fake {
             residencies,
             hides,
             shows,
+            give_ups,
         }
     }
 
@@ -241,6 +243,13 @@ unsafe impl Backing for Fake {
         unsafe { self.fill(offset, len, if made.is_ok() { 0 } else { RUBBISH }) };
         self.mark(offset, len, ABSENT);
         made
+    }
+
+    unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.give_ups.make()?;
+        // SAFETY: the caller's promise. What others write there.
+        unsafe { self.fill(offset, len, RUBBISH) };
+        Ok(())
     }
 
     fn make_huge(&self, offset: usize, len: usize) {

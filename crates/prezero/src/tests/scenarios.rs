@@ -4,6 +4,7 @@ mod forks;
 mod give_back;
 mod hands;
 mod requests;
+mod retreat;
 mod scrubbing;
 mod trust;
 

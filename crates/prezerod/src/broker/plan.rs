@@ -31,6 +31,8 @@ pub struct Job {
     pub pace: Pace,
     /// At most so many bytes a second.
     pub rate: Option<u64>,
+    /// At most so many for each CPU of the node while others work there.
+    pub rate_busy: Option<u64>,
     /// What it was asked for as.
     pub(super) need: Need,
     began: u64,
@@ -45,6 +47,8 @@ pub struct Plan<I> {
     pub outs: Vec<Out<I>>,
     /// Jobs to cancel.
     pub cancel: Vec<u64>,
+    /// Jobs that somebody waits for by now.
+    pub hurry: Vec<u64>,
 }
 
 impl<I: Inode> Broker<I> {
@@ -52,7 +56,7 @@ impl<I: Inode> Broker<I> {
     /// It is this `minute` of the day.
     pub fn plan(&mut self, now: u64, minute: u16, memory: Memory) -> Plan<I> {
         self.demand.turn(now, minute);
-        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![] };
+        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], hurry: vec![] };
         if memory == Memory::Tight {
             self.held_off_until = now + HOLD_OFF_NS;
             self.shrink();
@@ -62,6 +66,7 @@ impl<I: Inode> Broker<I> {
         self.release_charged();
         self.release_surplus(now);
         self.cancel_orders(&mut plan);
+        self.hurry(&mut plan);
         self.plan_orders(now, &mut plan);
         if now >= self.held_off_until.max(self.starting_until) {
             self.plan_stock(now, &mut plan);
@@ -76,6 +81,16 @@ impl<I: Inode> Broker<I> {
             match waited.iter().position(|need| *need == job.need) {
                 Some(known) => drop(waited.swap_remove(known)),
                 None => plan.cancel.push(job.serial),
+            }
+        }
+    }
+
+    /// What is made for stock and wanted now is not made at the pace of what may be wanted.
+    fn hurry(&mut self, plan: &mut Plan<I>) {
+        for job in self.jobs.iter_mut().filter(|job| job.rate_busy.is_some()) {
+            if self.demand.is_owed(&job.need) {
+                job.rate_busy = None;
+                plan.hurry.push(job.serial);
             }
         }
     }
@@ -147,8 +162,10 @@ impl<I: Inode> Broker<I> {
 
     fn job(&mut self, now: u64, need: Need, kind: Kind, pace: Pace) -> Job {
         let rate = self.settings.rate.filter(|_| pace == Pace::Idle);
-        let serial = self.number();
-        let job = Job { serial, kind, bytes: need.want.bytes, pace, rate, need, began: now };
+        let is_stock = pace == Pace::Idle && !self.demand.is_owed(&need);
+        let rate_busy = Some(self.settings.rate_busy).filter(|_| is_stock);
+        let (serial, bytes) = (self.number(), need.want.bytes);
+        let job = Job { serial, kind, bytes, pace, rate, rate_busy, need, began: now };
         self.jobs.push(job);
         job
     }

@@ -157,9 +157,11 @@ impl<I: Inode> Broker<I> {
     pub(super) fn check(&self, want: &Want, tenant: &Tenant) -> Result<(), Refusal> {
         if want.bytes == 0 || !want.bytes.is_multiple_of(want.page.bytes()) {
             let (size, page) = (Size(want.bytes as usize), want.page);
+            let next = want.bytes.max(1).checked_next_multiple_of(page.bytes());
+            let next = Size(next.unwrap_or(LARGEST) as usize);
             return Err((
                 Reason::Size,
-                format!("{size} is no multiple of the page; round up to {page}"),
+                format!("{size} is no multiple of the page, {page}; round up to {next}"),
             ));
         }
         if want.bytes > LARGEST {

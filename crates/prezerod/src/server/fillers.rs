@@ -62,8 +62,9 @@ impl Fillers {
         }
         let Some(filler) = self.fillers.get_mut(&key) else { return Ok(()) };
         (filler.serial, filler.cancelled) = (job.serial, false);
-        let Job { serial, kind, bytes, rate, .. } = *job;
-        filler::send(filler.socket.as_fd(), &Order::Make { serial, kind, bytes, rate }, None)
+        let Job { serial, kind, bytes, rate, rate_busy, .. } = *job;
+        let order = Order::Make { serial, kind, bytes, rate, rate_busy };
+        filler::send(filler.socket.as_fd(), &order, None)
     }
 
     fn spawn(&self, job: &Job, cgroup: Option<&str>) -> io::Result<Filler> {
@@ -96,6 +97,14 @@ impl Fillers {
             filler.cancelled = true;
             // A filler that is gone will be noticed where its socket is polled.
             let _ = filler::send(filler.socket.as_fd(), &Order::Cancel, None);
+        }
+    }
+
+    /// Somebody waits for that job by now. Said to a filler that is done with it, it is nothing.
+    pub fn hurry(&mut self, serial: u64) {
+        let filler = self.fillers.values().find(|f| f.serial == serial && !f.cancelled);
+        if let Some(filler) = filler {
+            let _ = filler::send(filler.socket.as_fd(), &Order::Hurry, None);
         }
     }
 

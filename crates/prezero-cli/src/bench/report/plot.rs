@@ -279,6 +279,8 @@ pub fn short(value: f64) -> String {
             format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
         }
         0.01.. => format!("{scaled:.2}"),
+        // Two digits that count, and no exponents for people.
+        0.000_001.. => format!("{scaled:.*}", (1.0 - scaled.abs().log10().floor()) as usize),
         _ => format!("{scaled:.1e}"),
     }
 }

@@ -105,8 +105,23 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn answer(&mut self, words: Words) -> Text<128> {
         let mut request = Text::<128>::empty();
         read(&words[REQUEST], &mut request);
-        let mut parts = request.as_str().splitn(3, ' ');
-        let outcome = match (parts.next(), parts.next(), parts.next()) {
+        let outcome = match request.as_str().rsplit_once(END) {
+            None => self.carry_out(request.as_str()),
+            // What is not ended is being written. All are carried out, whatever one comes to.
+            Some((ended, _)) => {
+                let mut outcome = Ok(());
+                for request in ended.split(END) {
+                    outcome = self.carry_out(request);
+                }
+                outcome
+            }
+        };
+        outcome.map_or_else(Text::head, |()| Text::empty())
+    }
+
+    fn carry_out(&mut self, request: &str) -> Result<(), &'static str> {
+        let mut parts = request.splitn(3, ' ');
+        match (parts.next(), parts.next(), parts.next()) {
             (Some("drain"), None, None) => {
                 self.zone.drain_all();
                 Ok(())
@@ -117,8 +132,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             }
             (Some("set"), Some(key), Some(value)) => self.turn(key, value),
             _ => Err("no such request; give set KEY VALUE, drain or release"),
-        };
-        outcome.map_or_else(Text::head, |()| Text::empty())
+        }
     }
 
     /// Turns one knob.

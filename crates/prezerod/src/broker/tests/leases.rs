@@ -175,3 +175,41 @@ fn a_vanished_client_costs_nobody_anything() {
     let other = rig.client(8, 1000);
     assert!(rig.lease(other, 4, 0).unwrap().inode.is_some());
 }
+
+#[test]
+fn stock_is_made_with_regard_for_others_until_a_client_was_told_to_come_back() {
+    let keep = Stocked { want: want(64), tenant: None, keep: 1, most: 9 };
+    let mut rig = Rig::new(|settings| settings.stock = vec![keep]);
+    let plan = rig.plan(Memory::Fine);
+    let [job] = plan.jobs[..] else { panic!("{plan:?}") };
+    assert_eq!((job.pace, job.rate_busy), (Pace::Idle, Some(175 * MIB)));
+    assert!(rig.plan(Memory::Fine).hurry.is_empty());
+
+    let client = rig.client(7, 1000);
+    assert_eq!(reason(rig.lease(client, 64, 0)), Reason::Empty);
+
+    assert_eq!(rig.plan(Memory::Fine).hurry, [job.serial]);
+    assert!(rig.plan(Memory::Fine).hurry.is_empty(), "told once");
+    // What is begun now is for who was told; what comes when he has been served is stock again.
+    rig.made(&job);
+    let plan = rig.plan(Memory::Fine);
+    let [job] = plan.jobs[..] else { panic!("{plan:?}") };
+    assert_eq!((job.pace, job.rate_busy), (Pace::Idle, None));
+    assert!(rig.lease(client, 64, 0).unwrap().inode.is_some());
+    rig.made(&job);
+    assert!(rig.lease(client, 64, 0).unwrap().inode.is_some());
+    // Not while the clients start.
+    rig.now = 60 * S;
+    let plan = rig.plan(Memory::Fine);
+    assert_eq!(plan.jobs[0].rate_busy, Some(175 * MIB));
+}
+
+#[test]
+fn who_waits_is_served_without_regard_for_others() {
+    let mut rig = Rig::new(|settings| settings.rate = Some(2 * MIB));
+    let client = rig.client(7, 1000);
+    assert!(rig.lease(client, 64, 1000).is_none());
+    let plan = rig.plan(Memory::Fine);
+    let urgent = plan.jobs.iter().find(|job| job.pace == Pace::Urgent).unwrap();
+    assert_eq!((urgent.rate, urgent.rate_busy), (None, None));
+}

@@ -20,6 +20,8 @@ pub struct Lines {
 /// it has room for them.
 struct Powers {
     base: f64,
+    /// What the powers are of: one, a thousand, a million.
+    unit: f64,
     from: f64,
     to: f64,
 }
@@ -30,16 +32,19 @@ impl Powers {
         let (low, high) = ends(values);
         let base = if high / low > 100.0 { 10.0f64 } else { 2.0 };
         let margin = (high / low).powf(margin);
-        Powers { base, from: (low / margin).log(base), to: (high * margin).log(base) }
+        let unit = 1000f64.powf(high.max(1.0).log(1000.0).floor());
+        let (low, high) = (low / margin / unit, high * margin / unit);
+        Powers { base, unit, from: low.log(base), to: high.log(base) }
     }
 
     /// Of two, from the least of these to the greatest.
     fn of_two(values: impl Iterator<Item = f64> + Clone) -> Powers {
         let (low, high) = ends(values);
-        Powers { base: 2.0, from: low.log2(), to: high.log2() }
+        Powers { base: 2.0, unit: 1.0, from: low.log2(), to: high.log2() }
     }
 
     fn at(&self, value: f64) -> f64 {
+        let value = value / self.unit;
         if self.base == 2.0 { value.log2() } else { value.log(self.base) }
     }
 
@@ -50,7 +55,7 @@ impl Powers {
     }
 
     fn label(&self, exponent: f64) -> String {
-        short(self.base.powf(exponent))
+        short(self.unit * self.base.powf(exponent))
     }
 }
 
@@ -120,6 +125,9 @@ mod tests {
         let lines = Powers::of_two([1.0, 128.0].into_iter());
         assert_eq!((lines.from, lines.to, lines.at(128.0)), (0.0, 7.0, 7.0), "the last label too");
         assert_eq!((axis([1.0, 16.0]).labels(6), axis([1.0, 16.0]).label(4.0)), (5, "16".into()));
+        let rates = axis([3e5, 5e6]);
+        assert_eq!((rates.at(4e6), rates.label(2.0)), (2.0, "4M".into()));
+        assert_eq!((rates.label(-1.0), rates.label(-2.0)), ("500k".into(), "250k".into()));
         assert_eq!(axis([1e3, 1e7]).labels(4), 4, "no more than there is room for");
     }
 }

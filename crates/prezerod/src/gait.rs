@@ -1,0 +1,116 @@
+//! How fast an idle filler goes: when its next step may begin.
+//!
+//! Three things hold it back: that it was kept from its CPU ([`Rest`]), the rate that the operator
+//! set, and, while others work on its node, a lower one, that they do not feel in the caches and
+//! the memory they share. It rests before a step and not behind it, so that what is made lies
+//! ready at once, and so that many small inodes keep to a rate as one large does. Told the times;
+//! reads no clock.
+
+use crate::rest::Rest;
+
+/// A step that was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// When it began, ns.
+    pub began: u64,
+    /// And ended.
+    pub ended: u64,
+    /// For so long of that it had a CPU, ns.
+    pub cpu_ns: u64,
+    /// What it populated.
+    pub bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Gait {
+    rest: Rest,
+    /// Not before this, ns.
+    free_at: u64,
+    /// Nor before this while others work, ns.
+    calm_at: u64,
+}
+
+impl Gait {
+    /// Takes note of a step, of an inode that is made at no more than `rate` bytes a second, and at
+    /// no more than `calm` while others work.
+    pub fn stepped(&mut self, step: Step, rate: Option<u64>, calm: Option<u64>) {
+        let Step { began, ended, cpu_ns, bytes } = step;
+        let paced = |rate: Option<u64>| match rate {
+            Some(rate) => {
+                let takes = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+                began.saturating_add(u64::try_from(takes).unwrap_or(u64::MAX))
+            }
+            None => began,
+        };
+        let rested = ended + self.rest.after(ended.saturating_sub(began), cpu_ns);
+        self.free_at = rested.max(paced(rate));
+        self.calm_at = paced(calm);
+    }
+
+    /// When the next step may begin if nobody else works, ns.
+    pub fn free_at(&self) -> u64 {
+        self.free_at
+    }
+
+    /// And if others do.
+    pub fn calm_at(&self) -> u64 {
+        self.calm_at.max(self.free_at)
+    }
+
+    /// Somebody waits for what is made: others come second.
+    pub fn hurry(&mut self) {
+        self.calm_at = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const MIB: u64 = 1 << 20;
+
+    /// 64 MiB in 8 ms, on a CPU all the time.
+    fn step(began: u64) -> Step {
+        Step { began, ended: began + 8 * MS, cpu_ns: 8 * MS, bytes: 64 * MIB }
+    }
+
+    #[test]
+    fn nothing_holds_a_filler_back_that_nobody_told_to_wait() {
+        let mut gait = Gait::default();
+        assert_eq!((gait.free_at(), gait.calm_at()), (0, 0));
+        gait.stepped(step(100 * MS), None, None);
+        assert_eq!((gait.free_at(), gait.calm_at()), (108 * MS, 108 * MS));
+    }
+
+    #[test]
+    fn a_rate_holds_from_the_beginning_of_one_step_to_the_next() {
+        let mut gait = Gait::default();
+        gait.stepped(step(100 * MS), Some(640 * MIB), None);
+        assert_eq!((gait.free_at(), gait.calm_at()), (200 * MS, 200 * MS));
+        // One that is above what can be reached is none; one of nothing is the end of filling.
+        gait.stepped(step(200 * MS), Some(1 << 60), None);
+        assert_eq!(gait.free_at(), 208 * MS);
+        gait.stepped(step(300 * MS), Some(0), None);
+        assert!(gait.free_at() > 64 * MIB * 1000 * MS);
+    }
+
+    #[test]
+    fn beside_others_the_lower_rate_holds_until_somebody_waits() {
+        let mut gait = Gait::default();
+        gait.stepped(step(0), Some(640 * MIB), Some(320 * MIB));
+        assert_eq!((gait.free_at(), gait.calm_at()), (100 * MS, 200 * MS));
+        gait.hurry();
+        assert_eq!((gait.free_at(), gait.calm_at()), (100 * MS, 100 * MS));
+        gait.stepped(step(0), Some(320 * MIB), Some(640 * MIB));
+        assert_eq!(gait.calm_at(), 200 * MS, "the operator's rate holds beside others, too");
+    }
+
+    #[test]
+    fn who_was_kept_from_his_cpu_rests() {
+        let mut gait = Gait::default();
+        gait.stepped(Step { cpu_ns: 4 * MS, ..step(0) }, None, None);
+        assert_eq!(gait.free_at(), 12 * MS);
+    }
+}
