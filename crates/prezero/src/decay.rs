@@ -52,14 +52,17 @@ impl Decay {
         self.ns / 2
     }
 
+    /// Whether it is time to [`look`](Self::look).
+    pub(crate) fn is_due<B: Backing>(&mut self, zone: &Zone<B>, now: u64) -> bool {
+        let most = zone.tuning.decay_ns();
+        self.regret(zone.faulted.load(Relaxed), now, most);
+        now.saturating_sub(self.looked) >= self.ns.min(most) / LOOKS
+    }
+
     /// Gives back some of what has been idle for its time. True if there may be more.
     pub(crate) fn look<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
         let most = zone.tuning.decay_ns();
-        self.regret(zone.faulted.load(Relaxed), now, most);
         let early = self.ns.min(most);
-        if now.saturating_sub(self.looked) < early / LOOKS {
-            return false;
-        }
         if now.saturating_sub(self.listed) >= most {
             self.listed = now;
             self.drain_unused(zone);

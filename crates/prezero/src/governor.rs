@@ -54,8 +54,9 @@ pub(crate) struct Seen {
     pub(crate) prefaulted: u64,
     /// Zero pages given back to the kernel unused.
     pub(crate) unused: u64,
-    /// CPU time that scrubbing and prefaulting took, ns.
+    /// CPU time that scrubbing and prefaulting took, and looking for what to scrub, ns.
     pub(crate) spent_ns: u64,
+    pub(crate) look_ns: u64,
     /// What a request pays for a page that must be cleared, and one that must be faulted in,
     /// ns, as measured.
     pub(crate) clear_ns: f64,
@@ -77,6 +78,7 @@ impl Default for Seen {
             prefaulted: 0,
             unused: 0,
             spent_ns: 0,
+            look_ns: 0,
             clear_ns: 0.0,
             fault_ns: 0.0,
         }
@@ -270,6 +272,7 @@ impl Governor {
         let kept = self.expected();
         let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
         let prefaulted = self.prefaulted.sum as f64 / self.made.sum.max(1) as f64;
+        self.purse.looked(seen.look_ns.saturating_sub(self.seen.look_ns) as f64);
         self.purse.settle(
             seen.spared_ns(&self.seen, prefaulted),
             seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,
@@ -356,11 +359,17 @@ impl Governor {
         self.purse.is_open()
     }
 
+    /// Whether somebody asked for zero of late, and something may be spent on him: then scrubd
+    /// looks often, and its looks are part of the price.
+    pub(crate) fn looks(&self) -> bool {
+        let lately = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
+        lately && total(&self.seen) > 0 && self.may_spend()
+    }
+
     /// Whether there is anything to make zero, wherever it lies, for somebody who asked for
     /// zero of late.
     pub(crate) fn wants(&self) -> bool {
-        let lately = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
-        lately && self.may_spend() && self.target() > 0
+        self.looks() && self.target() > 0
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.

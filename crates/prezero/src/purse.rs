@@ -2,13 +2,18 @@
 //!
 //! Every zero page that a request finds earns the clear (or the fault) it spared, at
 //! [`IDLE_CPU`] times its price, since scrubd spends time that would have been idle; every
-//! clear costs what it took. A program that gains nothing costs [`SEED_NS`] once and
-//! [`INCOME`] from then on, whatever it does. What was earned long ago is no reason to go
-//! on, so it fades. Told the time; reads no clock.
+//! clear costs what it took. Looking for what to clear costs as well, once [`LOOKS_NS`] are used
+//! up. A program that gains nothing costs these and [`SEED_NS`] once and [`INCOME`] from then
+//! on, whatever it does. What was earned long ago is no reason to go on, so it fades. Told the
+//! time; reads no clock.
 
 /// What scrubd starts with, ns of CPU time: clears 64 MiB at 13 GB/s, so that the second
 /// burst of a program finds most of a first one's size ready.
 const SEED_NS: f64 = 5e6;
+/// Looks that nobody has to earn, ns of CPU time: half a second of them for a program that pauses
+/// for 3 ms each time, in a guest where to wake up costs 23 to 40 us. By then a program has shown
+/// what its zeroes are worth.
+const LOOKS_NS: f64 = 4e7;
 /// A second of a CPU that would idle buys this part of a second off a program's path. It
 /// pays for a block whose lines another core's cache holds: clearing that was measured at
 /// 3.6 times the clear in place.
@@ -28,12 +33,21 @@ const OPENS: f64 = 0.25;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purse {
     ns: f64,
+    /// Of [`LOOKS_NS`], what is left.
+    looks_ns: f64,
     closed: bool,
 }
 
 impl Purse {
     pub(crate) fn new() -> Purse {
-        Purse { ns: SEED_NS, closed: false }
+        Purse { ns: SEED_NS, looks_ns: LOOKS_NS, closed: false }
+    }
+
+    /// What looks for something to clear took, ns.
+    pub(crate) fn looked(&mut self, look_ns: f64) {
+        let free = look_ns.min(self.looks_ns);
+        self.looks_ns -= free;
+        self.ns -= look_ns - free;
     }
 
     /// What requests were spared, and what scrubd spent, ns, during the last `elapsed` ns.
@@ -106,6 +120,18 @@ mod tests {
             }
         }
         assert!(ms < 1000, "{ms} ms");
+    }
+
+    #[test]
+    fn looks_that_earn_nothing_are_over_within_a_second() {
+        let mut purse = Purse::new();
+        let mut ms = 0;
+        while purse.is_open() {
+            purse.looked(0.08 * MS as f64);
+            purse.settle(0.0, 0.0, MS);
+            ms += 1;
+        }
+        assert!((500..1000).contains(&ms), "{ms} ms");
     }
 
     #[test]

@@ -91,6 +91,7 @@ pub(crate) struct Scrubber<H> {
     /// new one has to set it to work itself.
     working: Option<Order>,
     decay: Decay,
+    gave_back_ns: u64,
 }
 
 impl<H: Host> Scrubber<H> {
@@ -103,6 +104,7 @@ impl<H: Host> Scrubber<H> {
             paced_until: 0,
             working: None,
             decay: Decay::new(cpus),
+            gave_back_ns: 0,
         }
     }
 
@@ -111,9 +113,20 @@ impl<H: Host> Scrubber<H> {
         self.governor.wants()
     }
 
-    /// Whether a burst of requests for zero goes on, as far as can be seen.
-    pub(crate) fn sees_a_burst(&self) -> bool {
-        self.governor.in_burst()
+    /// Whether a burst of requests for zero goes on, as far as can be seen, and its end is
+    /// worth waiting for.
+    pub(crate) fn follows_a_burst(&self) -> bool {
+        self.governor.in_burst() && self.governor.may_spend()
+    }
+
+    /// Whether it looks for something to clear.
+    pub(crate) fn looks(&self) -> bool {
+        self.governor.looks()
+    }
+
+    /// CPU time that went into giving memory back, ns.
+    pub(crate) fn gave_back_ns(&self) -> u64 {
+        self.gave_back_ns
     }
 
     /// How long idle memory may wait to be looked over, ns.
@@ -128,11 +141,10 @@ impl<H: Host> Scrubber<H> {
             return Step::Nothing; // an allocation is still putting back what it took
         }
         if mood == Mood::Pressed {
-            return if zone.give_back_all(&zone.daemon.counters) {
-                Step::Worked
-            } else {
-                Step::Nothing
-            };
+            let began = self.host.cpu_ns();
+            let gave = zone.give_back_all(&zone.daemon.counters);
+            self.gave_back_ns += self.host.cpu_ns().saturating_sub(began);
+            return if gave { Step::Worked } else { Step::Nothing };
         }
         let spent_before = self.governor.may_spend();
         self.governor.observe(now, seen(zone));
@@ -147,7 +159,7 @@ impl<H: Host> Scrubber<H> {
             && zone.trust.is_whole()
         {
             if let Some(wait) = self.paced_until.checked_sub(now).filter(|&ns| ns > PACE_GRAIN_NS) {
-                let more = sure && self.decay.look(zone, now, tick);
+                let more = sure && self.give_back(zone, now, tick);
                 return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
@@ -175,7 +187,19 @@ impl<H: Host> Scrubber<H> {
                 return step;
             }
         }
-        if sure && self.decay.look(zone, now, tick) { Step::Nap } else { Step::Nothing }
+        if sure && self.give_back(zone, now, tick) { Step::Nap } else { Step::Nothing }
+    }
+
+    /// Some of what has been idle for its time goes back to the kernel. True if there may be
+    /// more.
+    fn give_back<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
+        if !self.decay.is_due(zone, now) {
+            return false;
+        }
+        let began = self.host.cpu_ns();
+        let more = self.decay.look(zone, now, tick);
+        self.gave_back_ns += self.host.cpu_ns().saturating_sub(began);
+        more
     }
 
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if

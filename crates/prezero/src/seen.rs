@@ -49,6 +49,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
         prefaulted: pages(own(Counter::PrefaultedBytes)),
         unused: pages(own(Counter::UnusedZeroBytes)),
         spent_ns: own(Counter::ScrubCpuNs) + own(Counter::PrefaultCpuNs),
+        look_ns: own(Counter::LookCpuNs),
         clear_ns: zone.clear_ns_per_page(),
         fault_ns: zone.fault_ns_per_page(),
     }

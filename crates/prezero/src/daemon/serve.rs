@@ -1,8 +1,9 @@
 //! The thread from its first breath: it measures the machine once, and then looks, works, naps,
 //! rests and parks, for ever.
 //!
-//! Between two looks it naps, from 50 us to 0.5 ms while the program frees blocks now and
-//! then; after a tenth of a second without work it parks and costs nothing.
+//! Between two looks it naps, from 0.1 to 0.5 ms while the program frees blocks now and
+//! then, and once for longer where it knows the program's rhythm; after a tenth of a second
+//! without work it parks and costs nothing.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -16,6 +17,7 @@ use super::{AWAKE, DOZE_NS, DOZING, PARKED};
 use crate::backing::Backing;
 use crate::choice::{Choice, Place};
 use crate::clear;
+use crate::clock::REST_NS;
 use crate::config::{Config, EngineChoice};
 use crate::deference::Deference;
 use crate::offer::Allowance;
@@ -26,11 +28,13 @@ use crate::topology::Topology;
 use crate::zone::{Cpu, Zone};
 
 mod desk;
+mod rhythm;
 
 use desk::Desk;
+use rhythm::Rhythm;
 
-/// First nap after work, ns: the rest of a block is not much longer.
-const NAP_MIN_NS: u64 = 50_000;
+/// Shortest nap, ns: what was freed just before a look has rested at the next.
+const NAP_MIN_NS: u64 = REST_NS + REST_NS / 8;
 /// Longest nap of a scrubd that is not parked, ns: how late a block is found. Each look
 /// takes 3 to 5 us, 1 % of a CPU that would idle, and only while the program frees.
 const NAP_MAX_NS: u64 = 500_000;
@@ -94,6 +98,8 @@ pub(super) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
         limit_fell: false,
         late: false,
         counted: 0,
+        apart: 0,
+        measured: 0,
     }
     .serve()
 }
@@ -170,8 +176,11 @@ struct Scrubd<B: 'static> {
     deference: Deference,
     /// The next rest after being kept from the CPU.
     rest: u64,
-    /// CPU time in the account.
+    /// CPU time in the account, and of it what was no look.
     counted: u64,
+    apart: u64,
+    /// CPU time that the machine was measured in.
+    measured: u64,
 }
 
 impl<B: Backing + 'static> Scrubd<B> {
@@ -180,7 +189,9 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mut frees = 0;
         let mut quiet_since = self.zone.clock.now_ns();
         let mut hidden = false;
-        let mut worked = quiet_since;
+        let mut rhythm = Rhythm::new(quiet_since);
+        // Whether the next nap is the rhythm's.
+        let mut in_rhythm = false;
         loop {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             self.attend(began.0);
@@ -204,19 +215,22 @@ impl<B: Backing + 'static> Scrubd<B> {
                 hidden = false;
             }
             if step == Step::Nap {
-                nap = NAP_MIN_NS;
+                (nap, in_rhythm) = (NAP_MIN_NS, false);
             }
-            if self.zone.tuning.scrub_start().is_some() && self.scrubber.sees_a_burst() {
+            if !in_rhythm
+                && self.zone.tuning.scrub_start().is_some()
+                && self.scrubber.follows_a_burst()
+            {
                 // Who looks too late takes the next burst for this one.
                 nap = nap.min(NAP_MAX_NS);
             }
             if step != Step::Nothing {
                 self.wakes_pay = true;
-                worked = ended.0;
+                rhythm.note(began.0, ended.0);
             }
             if step == Step::Worked {
                 self.rest = REST_MIN_NS;
-                nap = NAP_MIN_NS;
+                (nap, in_rhythm) = (rhythm.first(), true);
                 continue;
             }
             if let Step::Paced(wait) = step {
@@ -234,16 +248,17 @@ impl<B: Backing + 'static> Scrubd<B> {
                 // A long nap must not make scrubd late for a program that begins again.
                 let state = match nap {
                     _ if !self.wakes_pay || nap < DOZE_NS => AWAKE,
-                    _ if nap <= NAP_MAX_NS => DOZING,
+                    _ if nap <= NAP_MAX_NS || in_rhythm => DOZING,
                     _ => PARKED,
                 };
                 nap = match self.sleep(state, Some(nap)) {
+                    Waited::TimedOut if std::mem::take(&mut in_rhythm) => rhythm.second(),
                     Waited::TimedOut => {
-                        let lazy = ((ended.0 - worked) / LATE_SHARE).min(NAP_LAZY_NS);
+                        let lazy = (rhythm.since(ended.0) / LATE_SHARE).min(NAP_LAZY_NS);
                         (nap * 2).min(lazy.max(NAP_MAX_NS))
                     }
                     Waited::Woken | Waited::Changed => {
-                        self.wakes_pay = false;
+                        (self.wakes_pay, in_rhythm) = (false, false);
                         NAP_MIN_NS
                     }
                 };
@@ -291,7 +306,9 @@ impl<B: Backing + 'static> Scrubd<B> {
             && let Some((topology, choice)) = self.unmeasured.take()
         {
             let config = &self.zone.config;
+            let began = thread::thread_cpu_ns();
             measure(self.zone, config, &topology, choice, &mut self.scrubber.host);
+            self.measured += thread::thread_cpu_ns() - began;
         }
         if let Some(verdict) = verdict
             && self.zone.note_limit(verdict.limit) == Allowance::Less
@@ -314,8 +331,17 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.cpus.iter().map(frees).sum()
     }
 
+    /// Writes down the CPU time until now, and what of it went into looking for something to
+    /// clear: all that is nothing else.
     fn account(&mut self, cpu_ns: u64) {
-        self.zone.daemon.counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
-        self.counted = cpu_ns;
+        let counters = &self.zone.daemon.counters;
+        counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
+        let work = counters.get(Counter::ScrubCpuNs) + counters.get(Counter::PrefaultCpuNs);
+        let apart = work + self.scrubber.gave_back_ns() + self.measured;
+        let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
+        (self.counted, self.apart) = (cpu_ns, apart);
+        if self.zone.tuning.scrub_start().is_some() && self.scrubber.looks() {
+            counters.add(Counter::LookCpuNs, look);
+        }
     }
 }

@@ -93,12 +93,19 @@ pub(super) struct Model {
     dirty: Vec<(u64, u64)>,
     seen: Seen,
     outcome: Outcome,
+    /// What each look of the scrubber costs, ns.
+    look_ns: u64,
 }
 
 impl Model {
     pub(super) fn new() -> Model {
+        Model::with_looks_of(0)
+    }
+
+    pub(super) fn with_looks_of(look_ns: u64) -> Model {
         let seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
         Model {
+            look_ns,
             governor: Governor::new(0),
             now: 0,
             looked: 0,
@@ -196,6 +203,9 @@ impl Model {
             self.now = self.now.max(self.looked);
             self.seen.free = self.zero + self.dirty.iter().map(|&(_, pages)| pages).sum::<u64>();
             self.governor.observe(self.looked, self.seen);
+            if self.governor.looks() {
+                self.seen.look_ns += self.look_ns;
+            }
             self.scrub(LOOK_NS / CLEAR_NS);
         }
         self.now = until;

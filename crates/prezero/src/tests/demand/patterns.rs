@@ -170,6 +170,20 @@ fn hostile_demand_costs_two_thousandths_of_a_cpu() {
     assert!(outcome.asked > 0 && outcome.cpu_ns() <= wall / 500, "{outcome:?}");
 }
 
+/// Fifty looks in each pause: small blocks are not worth them, a large one is.
+#[test]
+fn who_saves_less_than_the_looks_cost_is_left_alone() {
+    let small = round(4, 20 * US, 5 * MS);
+    let mut model = Model::with_looks_of(US);
+    // 40 ms of looks are free, and take the model 800 rounds.
+    model.play(repeat(1000, &small));
+    let later = model.play(repeat(1000, &small));
+    assert!(later.hit_share() < 0.1, "{later:?}");
+
+    let large = model.play(repeat(1000, &round(MIB, 20 * US, 5 * MS)));
+    assert!(large.hit_share() > 0.9, "{large:?}");
+}
+
 /// What was scrubbed is given back to the kernel before it is asked for: it is lost, and
 /// nothing but the account tells.
 #[test]
