@@ -45,7 +45,7 @@ for experiment in report["experiments"]:
             assert any(row["figures"]), (table["title"], row)
 PYTHON
 
-# Ctrl-C: what was measured to its end is a valid result. Heard from the first step on.
+# Told to end, as by Ctrl-C: what was measured to its end is a valid result. Heard from the first step on.
 setsid "$bin/prezero" bench seeds --only resident,faults --mib 16 --runs 1 --peers glibc-keep --json "$dir/partial" \
     >"$dir/table" 2>&1 &
 process=$!
@@ -53,7 +53,7 @@ until grep -q '^SigCgt:.*[2367abef]$' "/proc/$process/status" 2>/dev/null; do
     kill -0 $process 2>/dev/null || fail "it ended early: $(cat "$dir/table")"
     sleep 0.1
 done
-kill -INT $process
+kill -TERM $process
 wait $process || fail "interrupted, it fails: $(cat "$dir/table")"
 python3 - "$dir/partial" <<'PYTHON' || fail "interrupted, its JSON"
 import json, sys

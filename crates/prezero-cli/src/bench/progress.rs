@@ -2,7 +2,8 @@
 //!
 //! A benchmark says how many steps it [`expect`]s and takes each with [`step`], which is also
 //! where Ctrl-C is heard: the step is refused with [`Interrupted`], and what was measured
-//! before is reported as any result, only marked as incomplete. A second Ctrl-C ends the
+//! before is reported as any result, only marked as incomplete. Being told to end (SIGTERM, or
+//! the terminal goes away) is the same: reserved memory is given back. A second one ends the
 //! program at once. The programs that are measured are not in the terminal's foreground group,
 //! so that the first one does not end them in mid-sentence.
 
@@ -28,7 +29,7 @@ struct Bar {
     since: Instant,
 }
 
-/// From now on Ctrl-C interrupts between two steps.
+/// From now on Ctrl-C and its kin interrupt between two steps.
 pub fn listen() {
     extern "C" fn pressed(_: libc::c_int) {
         if PRESSED.swap(true, Relaxed) {
@@ -38,7 +39,13 @@ pub fn listen() {
     }
     let handler = pressed as extern "C" fn(libc::c_int);
     // SAFETY: the handler touches one atomic and calls what a handler may.
-    unsafe { libc::signal(libc::SIGINT, handler as libc::sighandler_t) };
+    unsafe {
+        libc::signal(libc::SIGTERM, handler as libc::sighandler_t);
+        if libc::signal(libc::SIGHUP, handler as libc::sighandler_t) == libc::SIG_IGN {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN); // it was started by nohup(1)
+        }
+        libc::signal(libc::SIGINT, handler as libc::sighandler_t);
+    }
 }
 
 /// Whether somebody pressed Ctrl-C.
