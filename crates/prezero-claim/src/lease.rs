@@ -120,11 +120,24 @@ impl Lease {
             unmap(room, whole);
             return None;
         }
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED | flags & libc::MAP_POPULATE;
-        let file = self.file.as_raw_fd();
-        let used = len.next_multiple_of(self.grain);
-        // SAFETY: replaces a part of the room that was made above, which nobody has seen.
-        let map = unsafe { raw::mmap(room, used, protection, flags, file, 0) };
+        let flags = libc::MAP_SHARED | flags & libc::MAP_POPULATE;
+        self.map_into(room, len, protection, flags, self.file.as_raw_fd(), 0)
+    }
+
+    /// Maps it at the beginning of `room`, which has whole pages for it; what is left goes.
+    fn map_into(
+        &self,
+        room: *mut c_void,
+        len: usize,
+        protection: c_int,
+        flags: c_int,
+        file: c_int,
+        offset: i64,
+    ) -> Option<*mut c_void> {
+        let (whole, used) = (len.next_multiple_of(self.page), len.next_multiple_of(self.grain));
+        let flags = flags | libc::MAP_FIXED;
+        // SAFETY: replaces a part of what `room` made, which nobody has seen.
+        let map = unsafe { raw::mmap(room, used, protection, flags, file, offset) };
         match map {
             Some(map) => {
                 unmap(room.wrapping_byte_add(used), whole - used);
@@ -158,19 +171,8 @@ impl Lease {
             return None;
         }
         let whole = len.checked_next_multiple_of(self.page)?;
-        let used = len.next_multiple_of(self.grain);
         let room = room(std::ptr::null_mut(), whole, self.page)?;
-        let flags = flags | libc::MAP_FIXED;
-        // SAFETY: replaces a part of the room that was made above, which nobody has seen.
-        let map = unsafe { raw::mmap(room, used, protection, flags, file, offset) };
-        match map {
-            Some(map) => {
-                unmap(room.wrapping_byte_add(used), whole - used);
-                self.mapped(map, used);
-            }
-            None => unmap(room, whole),
-        }
-        map
+        self.map_into(room, len, protection, flags, file, offset)
     }
 
     /// The lease is mapped there. Of several mappings the first is looked after.
