@@ -19,12 +19,12 @@ macro_rules! answered_by_all {
             pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
                 let zone = process::ready().map(|process| process.heap.zone());
                 if let Some(zone) = zone {
-                    zone.before_all_answer();
+                    zone.before_all_threads();
                 }
                 // SAFETY: the caller's terms.
                 let answer = unsafe { next::$name($($arg),*) };
                 if let Some(zone) = zone {
-                    zone.after_all_answered();
+                    zone.after_all_threads();
                 }
                 answer
             }

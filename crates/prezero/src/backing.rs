@@ -14,9 +14,9 @@ use crate::page::{HUGE, PAGE};
 ///
 /// # Safety
 /// `base()..base()+len()` stays mapped, readable and writable for the life of the value but for
-/// what is given up, nobody else uses it, and `base()` is aligned to the largest order that the zone is to
-/// align blocks to, 64 KiB at least. After `release` or `replace` the range reads as zero,
-/// as it does before it is first touched.
+/// what is given up, nobody else uses it, and `base()` is aligned to the largest order that the
+/// zone is to align blocks to, 64 KiB at least. After `release` or `replace` the range reads as
+/// zero, as it does before it is first touched.
 pub unsafe trait Backing: Send + Sync {
     /// Where it begins.
     fn base(&self) -> NonNull<u8>;

@@ -57,19 +57,15 @@ impl<B: Backing> Zone<B> {
         self.daemon.hurry(Class::Idle);
     }
 
-    /// Somebody is about to wait for every thread to answer a signal, as `setuid` does.
-    pub fn before_all_answer(&self) {
+    /// Somebody is about to wait for every thread: until all have answered a signal, as for
+    /// `setuid`, or have ended.
+    pub fn before_all_threads(&self) {
         self.daemon.hurry(Class::Normal);
     }
 
-    /// All have answered.
-    pub fn after_all_answered(&self) {
+    /// They have answered.
+    pub fn after_all_threads(&self) {
         self.daemon.hurry(Class::Idle);
-    }
-
-    /// The process is about to end.
-    pub fn before_exit(&self) {
-        self.daemon.hurry(Class::Normal);
     }
 
     /// The fork is over, in the child: it has no scrubd, and the block that the parent's was

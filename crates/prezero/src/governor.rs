@@ -54,7 +54,7 @@ pub(crate) struct Seen {
     pub(crate) prefaulted: u64,
     /// Zero pages given back to the kernel unused.
     pub(crate) unused: u64,
-    /// CPU time that scrubbing and prefaulting took, and looking for what to scrub, ns.
+    /// CPU time that scrubbing and prefaulting took, ns, and that looking for what to scrub took.
     pub(crate) spent_ns: u64,
     pub(crate) look_ns: u64,
     /// What a request pays for a page that must be cleared, and one that must be faulted in,

@@ -141,9 +141,7 @@ impl<H: Host> Scrubber<H> {
             return Step::Nothing; // an allocation is still putting back what it took
         }
         if mood == Mood::Pressed {
-            let began = self.host.cpu_ns();
-            let gave = zone.give_back_all(&zone.daemon.counters);
-            self.gave_back_ns += self.host.cpu_ns().saturating_sub(began);
+            let gave = self.giving_back(|_| zone.give_back_all(&zone.daemon.counters));
             return if gave { Step::Worked } else { Step::Nothing };
         }
         let spent_before = self.governor.may_spend();
@@ -193,13 +191,15 @@ impl<H: Host> Scrubber<H> {
     /// Some of what has been idle for its time goes back to the kernel. True if there may be
     /// more.
     fn give_back<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
-        if !self.decay.is_due(zone, now) {
-            return false;
-        }
+        self.decay.is_due(zone, now) && self.giving_back(|decay| decay.look(zone, now, tick))
+    }
+
+    /// Counts the CPU time of what gives memory back.
+    fn giving_back(&mut self, give: impl FnOnce(&mut Decay) -> bool) -> bool {
         let began = self.host.cpu_ns();
-        let more = self.decay.look(zone, now, tick);
+        let outcome = give(&mut self.decay);
         self.gave_back_ns += self.host.cpu_ns().saturating_sub(began);
-        more
+        outcome
     }
 
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
