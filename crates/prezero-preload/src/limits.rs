@@ -12,12 +12,14 @@ use libc::{pid_t, rlimit};
 
 use crate::{next, process};
 
-/// To be called with a limit that the calling process is about to set.
+/// To be called with a limit that a process is about to get.
 ///
 /// # Safety
 /// `limit` is null or readable.
-unsafe fn before(which: c_uint, limit: *const rlimit) {
-    if (which == libc::RLIMIT_AS || which == libc::RLIMIT_DATA) && !limit.is_null() {
+unsafe fn before(process: pid_t, which: c_uint, limit: *const rlimit) {
+    // SAFETY: no terms.
+    let is_own = process == 0 || process == unsafe { libc::getpid() };
+    if is_own && (which == libc::RLIMIT_AS || which == libc::RLIMIT_DATA) && !limit.is_null() {
         // SAFETY: the caller's promise.
         let soft = unsafe { (*limit).rlim_cur };
         if soft != libc::RLIM_INFINITY {
@@ -26,73 +28,45 @@ unsafe fn before(which: c_uint, limit: *const rlimit) {
     }
 }
 
-/// libc's `setrlimit`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn setrlimit(which: c_uint, limit: *const rlimit) -> c_int {
-    // SAFETY: the caller's terms.
-    unsafe {
-        before(which, limit);
-        next::setrlimit(which, limit)
-    }
+/// Each pair under both its names, which are of one function where `rlim_t` has 64 bits.
+macro_rules! limits {
+    ($($set:ident, $pset:ident;)*) => {
+        $(
+            /// libc's function of this name.
+            ///
+            /// # Safety
+            /// As in libc.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $set(which: c_uint, limit: *const rlimit) -> c_int {
+                // SAFETY: the caller's terms.
+                unsafe {
+                    before(0, which, limit);
+                    next::$set(which, limit)
+                }
+            }
+
+            /// libc's function of this name.
+            ///
+            /// # Safety
+            /// As in libc.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $pset(
+                process: pid_t,
+                which: c_uint,
+                new: *const rlimit,
+                old: *mut rlimit,
+            ) -> c_int {
+                // SAFETY: the caller's terms.
+                unsafe {
+                    before(process, which, new);
+                    next::$pset(process, which, new, old)
+                }
+            }
+        )*
+    };
 }
 
-/// libc's `setrlimit64`, which is the same where `rlim_t` has 64 bits.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn setrlimit64(which: c_uint, limit: *const rlimit) -> c_int {
-    // SAFETY: the caller's terms.
-    unsafe {
-        before(which, limit);
-        next::setrlimit64(which, limit)
-    }
-}
-
-/// libc's `prlimit`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prlimit(
-    process: pid_t,
-    which: c_uint,
-    new: *const rlimit,
-    old: *mut rlimit,
-) -> c_int {
-    // SAFETY: the caller's terms.
-    unsafe {
-        if is_own(process) {
-            before(which, new);
-        }
-        next::prlimit(process, which, new, old)
-    }
-}
-
-/// libc's `prlimit64`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prlimit64(
-    process: pid_t,
-    which: c_uint,
-    new: *const rlimit,
-    old: *mut rlimit,
-) -> c_int {
-    // SAFETY: the caller's terms.
-    unsafe {
-        if is_own(process) {
-            before(which, new);
-        }
-        next::prlimit64(process, which, new, old)
-    }
-}
-
-fn is_own(process: pid_t) -> bool {
-    // SAFETY: no terms.
-    process == 0 || process == unsafe { libc::getpid() }
+limits! {
+    setrlimit, prlimit;
+    setrlimit64, prlimit64;
 }

@@ -2,21 +2,6 @@
 #include "check.h"
 #include <sys/resource.h>
 
-static void *nothing(void *unused)
-{
-	return unused;
-}
-
-static size_t resident(void)
-{
-	size_t total = 0, pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	CHECK(file && fscanf(file, "%zu %zu", &total, &pages) == 2);
-	fclose(file);
-	return pages * PAGE;
-}
-
 int main(void)
 {
 	struct rlimit none = { 0, 0 };

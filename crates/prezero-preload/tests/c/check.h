@@ -32,6 +32,39 @@ static inline int in_zone(void *block)
 	return block && malloc_usable_size(block) % PAGE == 0;
 }
 
+/* Bytes that this process has mapped, and of these resident. */
+static inline void statm(size_t *mapped, size_t *resident)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	CHECK(file && fscanf(file, "%zu %zu", mapped, resident) == 2);
+	fclose(file);
+	*mapped *= PAGE;
+	*resident *= PAGE;
+}
+
+static inline size_t address_space(void)
+{
+	size_t mapped, resident;
+
+	statm(&mapped, &resident);
+	return mapped;
+}
+
+static inline size_t resident(void)
+{
+	size_t mapped, resident;
+
+	statm(&mapped, &resident);
+	return resident;
+}
+
+/* For a thread that need only be made. */
+static inline void *nothing(void *unused)
+{
+	return unused;
+}
+
 /* A pattern that tells every position and every seed apart. */
 static inline unsigned char mark(size_t at, unsigned seed)
 {

@@ -23,16 +23,6 @@ static int order(const void *one, const void *two)
 	return (a > b) - (a < b);
 }
 
-static size_t resident(void)
-{
-	size_t total = 0, pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	CHECK(file && fscanf(file, "%zu %zu", &total, &pages) == 2);
-	fclose(file);
-	return pages * PAGE;
-}
-
 #ifdef IDLE_THREAD
 static void *sleep_on(void *unused)
 {

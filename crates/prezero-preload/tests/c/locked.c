@@ -1,16 +1,6 @@
 /* mlockall before and after the zone exists must not make the reservation resident. */
 #include "check.h"
 
-static size_t resident(void)
-{
-	size_t total = 0, pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	CHECK(file && fscanf(file, "%zu %zu", &total, &pages) == 2);
-	fclose(file);
-	return pages * PAGE;
-}
-
 int main(int argc, char **argv)
 {
 	if (argc > 1)

@@ -9,21 +9,6 @@
 #define LIMIT (512 * MIB)
 #define KEPT (3 * MIB)
 
-static void *nothing(void *unused)
-{
-	return unused;
-}
-
-static size_t address_space(void)
-{
-	size_t pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	CHECK(file && fscanf(file, "%zu", &pages) == 1);
-	fclose(file);
-	return pages * PAGE;
-}
-
 static void lower(const char *what)
 {
 	struct rlimit limit = { LIMIT, LIMIT }, now;
