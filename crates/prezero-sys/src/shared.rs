@@ -112,15 +112,21 @@ impl SharedMap {
     /// What `MADV_POPULATE_WRITE` answers, and what is resident stays: `NOMEM`, `FAULT` past
     /// the end of the file, `INVAL` before Linux 5.14.
     pub fn enter(&self, offset: usize, len: usize, every: usize) -> Result<(), Errno> {
-        assert!(offset <= self.len() && len <= self.len() - offset, "outside the mapping");
-        for at in (offset..offset + len).step_by(every) {
-            // SAFETY: one page inside our own mapping, checked above; content stays.
+        let first = self.part(offset, len);
+        for at in (0..len).step_by(every) {
+            // SAFETY: one page inside our own mapping, checked by `part`; content stays.
             unsafe {
-                let page = self.base().as_ptr().add(at).cast();
-                madvise(page, crate::memory::GRAIN, Advice::LinuxPopulateWrite)
+                madvise(first.add(at).cast(), crate::memory::GRAIN, Advice::LinuxPopulateWrite)
             }?;
         }
         Ok(())
+    }
+
+    /// The address of `offset`, once `offset..offset+len` is known to lie in the mapping.
+    fn part(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.len() && len <= self.len() - offset, "outside the mapping");
+        // SAFETY: inside our own mapping, checked above.
+        unsafe { self.base().as_ptr().add(offset) }
     }
 
     /// Backs the range with huge pages, now, whatever the system-wide settings for them say
@@ -130,10 +136,9 @@ impl SharedMap {
     /// `INVAL`: no page of some part is resident, or the kernel is older than 6.1 or has no
     /// huge pages; `NOMEM`, `AGAIN`, `BUSY`: none could be had now.
     pub fn collapse(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        assert!(offset <= self.len() && len <= self.len() - offset, "outside the mapping");
-        // SAFETY: inside our own mapping, checked above; content stays.
-        let done =
-            unsafe { libc::madvise(self.base().as_ptr().add(offset).cast(), len, MADV_COLLAPSE) };
+        let first = self.part(offset, len);
+        // SAFETY: inside our own mapping, checked by `part`; content stays.
+        let done = unsafe { libc::madvise(first.cast(), len, MADV_COLLAPSE) };
         if done == 0 { Ok(()) } else { Err(last_error()) }
     }
 }
