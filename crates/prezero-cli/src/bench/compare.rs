@@ -16,7 +16,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use serde_json::Value;
 
 use super::output::Output;
-use super::report;
+use super::{peers, report};
 
 mod figures;
 
@@ -31,13 +31,8 @@ const ERRORS: f64 = 3.0;
 /// noise between the runs, and with fewer nothing is known of that.
 const STEADY: f64 = 0.95;
 const CONTROLS: usize = 8;
-/// By these words in their names one knows them.
-const OTHERS: [&str; 13] = [
-    "glibc",
-    "glibc-keep",
-    "jemalloc",
-    "mimalloc",
-    "tcmalloc",
+/// By these words in their names, and those of the peers, one knows them.
+const OTHERS: [&str; 8] = [
     "kernel default",
     "bare",
     "untouched",
@@ -47,6 +42,7 @@ const OTHERS: [&str; 13] = [
     "own-hugetlb",
     "rival",
 ];
+
 /// The command line of `prezero bench compare`.
 #[derive(clap::Args)]
 #[command(
@@ -170,7 +166,7 @@ fn kind(what: &str) -> &str {
 fn between(old: &Figures, new: &Figures) -> BTreeMap<String, f64> {
     let is_other = |part: &str| {
         let part = format!(" {} ", part.replace(',', ""));
-        OTHERS.iter().any(|word| part.contains(&format!(" {word} ")))
+        peers::names().chain(OTHERS).any(|word| part.contains(&format!(" {word} ")))
     };
     let mut changes: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (what, old) in old.iter().filter(|(what, _)| what.split(" / ").any(is_other)) {

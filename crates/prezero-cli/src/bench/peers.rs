@@ -70,6 +70,11 @@ const PEERS: [Recipe; 5] = [
     },
 ];
 
+/// What peers are called.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PEERS.iter().map(|peer| peer.name)
+}
+
 /// An allocator that can be measured here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Allocator {
@@ -106,7 +111,7 @@ impl Field {
     pub fn find(only: &[String]) -> Result<Field> {
         if let Some(unknown) = only.iter().find(|name| PEERS.iter().all(|peer| peer.name != **name))
         {
-            let names: Vec<_> = PEERS.iter().map(|peer| peer.name).collect();
+            let names: Vec<_> = names().collect();
             bail!("--peers {unknown}: no such peer; give some of {}", names.join(","));
         }
         let mut field = Field { allocators: vec![], absent: vec![] };

@@ -2,8 +2,8 @@
 //!
 //! QEMU until its monitor greets, a JVM that touches its heap until it ends, DPDK's testpmd until it has
 //! ended, memcached until it answers. Every way of a program has its turn in each round, in an order
-//! that chance made: none always follows the one that leaves the most to clean up. A lease lies ready before each turn, as it would on a host that had some
-//! idle time: nobody's start has a filler beside it, and all come after the same pause, since one that
+//! that chance made: none always follows the one that leaves the most to clean up. A lease lies
+//! ready before each turn, as it would on a host that had some idle time: nobody's start has a filler beside it, and all come after the same pause, since one that
 //! follows at once finds the CPU awake. `prezero claim` is part of what is timed.
 //!
 //! First with transparent huge pages, then with pages of a pool, if it has them or
