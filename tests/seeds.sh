@@ -45,20 +45,22 @@ for experiment in report["experiments"]:
             assert any(row["figures"]), (table["title"], row)
 PYTHON
 
-# Told to end, as by Ctrl-C: what was measured to its end is a valid result. Heard from the first step on.
-setsid "$bin/prezero" bench seeds --only resident,faults --mib 16 --runs 1 --peers glibc-keep --json "$dir/partial" \
-    >"$dir/table" 2>&1 &
-process=$!
-until grep -q '^SigCgt:.*[2367abef]$' "/proc/$process/status" 2>/dev/null; do
-    kill -0 $process 2>/dev/null || fail "it ended early: $(cat "$dir/table")"
-    sleep 0.1
-done
-kill -TERM $process
-wait $process || fail "interrupted, it fails: $(cat "$dir/table")"
-python3 - "$dir/partial" <<'PYTHON' || fail "interrupted, its JSON"
+# Ctrl-C, and being told to end: what was measured to its end is a valid result. Heard from the first step on.
+for signal in INT TERM; do
+    setsid "$bin/prezero" bench seeds --only resident,faults --mib 16 --runs 1 --peers glibc-keep --json "$dir/partial" \
+        >"$dir/table" 2>&1 &
+    process=$!
+    until grep -q '^SigCgt:.*[2367abef]$' "/proc/$process/status" 2>/dev/null; do
+        kill -0 $process 2>/dev/null || fail "it ended early: $(cat "$dir/table")"
+        sleep 0.1
+    done
+    kill -$signal $process
+    wait $process || fail "interrupted, it fails: $(cat "$dir/table")"
+    python3 - "$dir/partial" <<'PYTHON' || fail "interrupted, its JSON"
 import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["complete"] is False and len(report["experiments"]) < 2, report["complete"]
 PYTHON
-grep -q '^interrupted' "$dir/table" || fail "it does not say that it was interrupted"
+    grep -q '^interrupted' "$dir/table" || fail "it does not say that it was interrupted"
+done
 echo "seeds: good"
