@@ -53,10 +53,8 @@ impl Decay {
     }
 
     /// Whether it is time to [`look`](Self::look).
-    pub(crate) fn is_due<B: Backing>(&mut self, zone: &Zone<B>, now: u64) -> bool {
-        let most = zone.tuning.decay_ns();
-        self.regret(zone.faulted.load(Relaxed), now, most);
-        now.saturating_sub(self.looked) >= self.ns.min(most) / LOOKS
+    pub(crate) fn is_due<B: Backing>(&self, zone: &Zone<B>, now: u64) -> bool {
+        now.saturating_sub(self.looked) >= self.ns.min(zone.tuning.decay_ns()) / LOOKS
     }
 
     /// Gives back some of what has been idle for its time. True if there may be more.
@@ -83,7 +81,8 @@ impl Decay {
 
     /// Was what went early wanted back? What is not, by the time that it would have gone in
     /// any case, is forgotten.
-    fn regret(&mut self, faulted: u64, now: u64, most: u64) {
+    pub(crate) fn learn<B: Backing>(&mut self, zone: &Zone<B>, now: u64) {
+        let (faulted, most) = (zone.faulted.load(Relaxed), zone.tuning.decay_ns());
         let back = self.gone > 0 && faulted - self.faulted >= self.gone / 2;
         if back {
             self.ns = self.ns.saturating_mul(2);

@@ -191,6 +191,7 @@ impl<H: Host> Scrubber<H> {
     /// Some of what has been idle for its time goes back to the kernel. True if there may be
     /// more.
     fn give_back<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
+        self.decay.learn(zone, now);
         self.decay.is_due(zone, now) && self.giving_back(|decay| decay.look(zone, now, tick))
     }
 
