@@ -60,15 +60,36 @@ impl Desk {
         choice: &Choice,
         own_files: bool,
     ) -> Desk {
-        let words = own_files.then(prezero_sys::panel::create).and_then(Result::ok);
+        let words = open(own_files);
         let spare = Box::leak(vec![*choice; CHOICES].into_boxed_slice()).iter_mut();
-        if let Some(words) = words {
-            words[PID_AT].store(u64::from(std::process::id()), Ordering::Relaxed);
-            words[VERSION_AT].store(VERSION, Ordering::Relaxed);
-        }
         let made = [None; CHOICES];
         Desk { words, config: config.clone(), topology, spare, made, answered: 0, published: 0 }
     }
+
+    /// The panel can be found by the thread's descriptor alone: it goes with the thread. Who
+    /// has it mapped sees that it is over.
+    #[allow(unsafe_code)]
+    pub(super) fn close(&mut self) {
+        if let Some(words) = self.words.take() {
+            words[MAGIC_AT].store(0, Ordering::Release);
+            // SAFETY: no copy was kept.
+            unsafe { prezero_sys::panel::discard(words) };
+        }
+    }
+
+    /// The next thread has a panel of its own; what was set stays so.
+    pub(super) fn begin_again(&mut self, own_files: bool) {
+        self.words = open(own_files);
+        (self.answered, self.published) = (0, 0);
+    }
+}
+
+/// A panel that is not ready yet.
+fn open(own_files: bool) -> Option<Words> {
+    let words = own_files.then(prezero_sys::panel::create).and_then(Result::ok)?;
+    words[PID_AT].store(u64::from(std::process::id()), Ordering::Relaxed);
+    words[VERSION_AT].store(VERSION, Ordering::Relaxed);
+    Some(words)
 }
 
 impl<B: Backing + 'static> Scrubd<B> {
