@@ -11,20 +11,18 @@ use prezero_core::Change;
 
 use crate::{next, process};
 
-/// To unshare any of these is a matter of each thread, or of the only one.
+/// To unshare any of these is a matter of each thread, or of the only one. Namespaces for children
+/// alone are not among them: after a `CLONE_NEWPID` no thread can be made any more, so the scrubd that
+/// there is stays.
 const OF_EACH_THREAD: c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP
-    | NEW_TIME
     | libc::CLONE_THREAD
     | libc::CLONE_SIGHAND
     | libc::CLONE_VM;
-/// `CLONE_NEWTIME`, which the C library's constants lack.
-const NEW_TIME: c_int = 0x80;
 
 /// Makes the call while there is no scrubd.
 fn alone<R>(change: Change, call: impl FnOnce() -> R) -> R {
@@ -73,8 +71,17 @@ of_each_thread! {
     initgroups(user: *const c_char, group: u32), Rights;
     /// libc's `chroot`.
     chroot(path: *const c_char), View;
-    /// libc's `setns`.
-    setns(file: c_int, kind: c_int), View;
+}
+
+/// libc's `setns`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
+    // SAFETY: the caller's terms.
+    let call = || unsafe { next::setns(file, kind) };
+    if kind == libc::CLONE_NEWPID { call() } else { alone(Change::View, call) }
 }
 
 /// libc's `unshare`.

@@ -78,6 +78,8 @@ pub(crate) struct Daemon {
     room: Room,
     /// Who waits for its end, or makes a call that it must not live through.
     enders: AtomicU32,
+    /// Whether one of them went on without its end.
+    overdue: AtomicU32,
     /// How often it ended, and whether files lie elsewhere since.
     ends: AtomicU32,
     moved: AtomicU32,
@@ -102,6 +104,7 @@ impl Daemon {
             life: Life::new(),
             room: Room::new(),
             enders: AtomicU32::new(0),
+            overdue: AtomicU32::new(0),
             ends: AtomicU32::new(0),
             moved: AtomicU32::new(0),
             left: AtomicPtr::new(std::ptr::null_mut()),
@@ -167,7 +170,7 @@ impl Daemon {
             return;
         }
         let before = self.word.load(Acquire);
-        if !matches!(before, UNBORN | GONE) || !self.life.is_over() || self.is_called_off() {
+        if !matches!(before, UNBORN | GONE) || !self.life.is_over() || self.is_unwanted() {
             return;
         }
         let is_bare = self.room.is_prepared();
@@ -177,10 +180,11 @@ impl Daemon {
             return;
         }
         // Who came to wait for its end saw the word, or is seen here.
-        if self.is_called_off() {
+        if self.is_unwanted() {
             self.word.store(before, SeqCst);
             return;
         }
+        self.overdue.store(0, Relaxed);
         // SAFETY: `allow` stored `run::<B>` here before it stored the zone.
         let entry: thread::Entry = unsafe { std::mem::transmute(self.start.load(Acquire)) };
         let life = self.life_for_ever();
@@ -224,6 +228,7 @@ impl Daemon {
         self.process.store(std::process::id(), Relaxed);
         self.life.forget();
         self.enders.store(0, Relaxed);
+        self.overdue.store(0, Relaxed);
         // It speaks of a panel that a child does not inherit.
         self.left.store(std::ptr::null_mut(), Relaxed);
         self.word.store(UNBORN, SeqCst);

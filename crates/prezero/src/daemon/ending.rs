@@ -16,13 +16,14 @@ use prezero_sys::thread::{self, Class};
 
 use super::{AWAKE, DOZING, Daemon, GONE, LEAVING, PARKED, START_BYTES, STILLBORN, UNBORN};
 use crate::backing::Backing;
+use crate::page::PAGE;
 use crate::zone::Zone;
 
 /// How long is waited for scrubd's end, ns.
 const PATIENCE_NS: u64 = 2_000_000_000;
-/// Each end makes the next birth dearer, by this many doublings up to the last: a server that
-/// changes its user for each request has a scrubd for a small part of its work only, since an end
-/// costs it some 50 us and a birth scrubd some 200.
+/// Each end makes the next birth dearer, by this many doublings up to the last (1 GiB): a server
+/// that changes its user for each request has a scrubd for a small part of its work only, since an
+/// end costs it some 0.1 ms.
 const DEARER: u32 = 2;
 const DEAREST: u32 = 8;
 
@@ -35,18 +36,32 @@ pub enum Change {
     View,
 }
 
+/// What came of asking scrubd to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Ended,
+    NoneThere,
+    /// It did not run in time.
+    Stays,
+}
+
 impl Daemon {
-    /// Whether somebody waits for scrubd's end.
-    pub(super) fn is_called_off(&self) -> bool {
+    /// Whether somebody makes a call that no scrubd may live through, or waits for it to end.
+    pub(super) fn is_unwanted(&self) -> bool {
         self.enders.load(SeqCst) != 0
+    }
+
+    /// Whether scrubd is to end.
+    pub(super) fn is_called_off(&self) -> bool {
+        self.is_unwanted() || self.overdue.load(Relaxed) != 0
     }
 
     /// From now on until [`end_is_over`](Daemon::end_is_over) there is no scrubd, if it could be
     /// waited for.
-    fn end(&self) {
+    fn end(&self) -> Outcome {
         self.enders.fetch_add(1, SeqCst);
         if self.is_absent() {
-            return;
+            return Outcome::NoneThere;
         }
         self.hurry(Class::Normal);
         let until = thread::monotonic_ns() + PATIENCE_NS;
@@ -59,12 +74,15 @@ impl Daemon {
             }
             self.life.wait();
         }
-        if self.is_absent() {
-            let ends = self.ends.fetch_add(1, Relaxed) + 1;
-            let bytes = START_BYTES << (DEARER * (ends - 1)).min(DEAREST);
-            self.start_bytes.fetch_max(bytes, Relaxed);
-            self.freed.store(0, Relaxed);
+        if !self.is_absent() {
+            // As soon as it runs.
+            self.overdue.store(1, Relaxed);
+            return Outcome::Stays;
         }
+        let ends = self.ends.fetch_add(1, Relaxed);
+        let bytes = START_BYTES << ends.saturating_mul(DEARER).min(DEAREST);
+        self.start_bytes.fetch_max(bytes, Relaxed);
+        Outcome::Ended
     }
 
     fn end_is_over(&self) {
@@ -87,6 +105,11 @@ impl Daemon {
         self.idle_thread.store(0, Relaxed);
         self.word.store(GONE, SeqCst);
     }
+
+    /// Whether files lie elsewhere than when this was last asked.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved.swap(0, AcqRel) != 0
+    }
 }
 
 impl<B: Backing> Zone<B> {
@@ -97,19 +120,20 @@ impl<B: Backing> Zone<B> {
         if daemon.is_of_another() {
             return call();
         }
-        daemon.end();
+        let outcome = daemon.end();
         if change == Change::View {
             daemon.moved.store(1, Relaxed);
         }
         let answer = call();
         daemon.end_is_over();
+        if outcome == Outcome::Ended {
+            // What idles needs somebody to look after it, whether anything is freed again or not.
+            let idle = u64::from(self.stock.resident()) * PAGE as u64;
+            daemon.freed.store(idle, Relaxed);
+            if idle >= daemon.start_bytes.load(Relaxed) {
+                daemon.begin();
+            }
+        }
         answer
-    }
-}
-
-impl Daemon {
-    /// Whether files lie elsewhere than when this was last asked.
-    pub(super) fn has_moved(&self) -> bool {
-        self.moved.swap(0, AcqRel) != 0
     }
 }
