@@ -62,7 +62,8 @@ fn no_scrubd_lives_through_a_call_and_the_next_goes_on() {
             use_and_free(zone);
             match panel.ask("set scrub-rate 9G", Duration::from_millis(500)) {
                 Err(Refusal::Pending | Refusal::Busy(_)) => None,
-                other => Some(other.unwrap()),
+                Err(refusal) => panic!("{refusal}"),
+                Ok(()) => Some(()),
             }
         });
 

@@ -23,7 +23,7 @@ use crate::zone::Zone;
 const PATIENCE_NS: u64 = 2_000_000_000;
 /// Each end makes the next birth dearer, by this many doublings up to the last (1 GiB): a server
 /// that changes its user for each request has a scrubd for a small part of its work only, since an
-/// end costs it some 0.1 ms.
+/// end costs it some 0.2 ms.
 const DEARER: u32 = 2;
 const DEAREST: u32 = 8;
 

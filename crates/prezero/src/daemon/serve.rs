@@ -217,9 +217,9 @@ impl<B: Backing + 'static> Scrubd<B> {
         (self.deference, self.counted, self.late) = (Deference::new(), 0, false);
     }
 
-    /// Nothing that ends with this thread is shown any more.
+    /// Nothing that ends with this thread is in use any more. The panel's values stay as they were
+    /// last written: to write them takes half a millisecond, and somebody waits.
     fn withdraw(&mut self) {
-        self.leave();
         self.desk.close();
         self.scrubber.host.leave();
     }

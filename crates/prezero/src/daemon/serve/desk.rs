@@ -68,17 +68,20 @@ impl Desk {
 
     /// The panel can be found by the thread's descriptor alone: it goes with the thread. Who
     /// has it mapped sees that it is over.
-    #[allow(unsafe_code)]
-    pub(super) fn close(&mut self) {
-        if let Some(words) = self.words.take() {
+    pub(super) fn close(&self) {
+        if let Some(words) = self.words {
             words[MAGIC_AT].store(0, Ordering::Release);
-            // SAFETY: no copy was kept.
-            unsafe { prezero_sys::panel::discard(words) };
         }
     }
 
-    /// The next thread has a panel of its own; what was set stays so.
+    /// The next thread has a panel of its own; what was set stays so. The old one is unmapped
+    /// only now: that may take the kernel milliseconds, and nobody waits.
+    #[allow(unsafe_code)]
     pub(super) fn begin_again(&mut self, own_files: bool) {
+        if let Some(words) = self.words.take() {
+            // SAFETY: no copy was kept.
+            unsafe { prezero_sys::panel::discard(words) };
+        }
         self.words = open(own_files);
         (self.answered, self.published) = (0, 0);
     }
