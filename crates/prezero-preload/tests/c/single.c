@@ -1,7 +1,13 @@
 /* To libc a program with one thread stays one, although scrubd runs: nothing locks for nobody. */
 #include "check.h"
 #include <dirent.h>
+#include <signal.h>
 #include <sys/single_threaded.h>
+#include <sys/time.h>
+
+#define FORKS 300
+
+static volatile int forks;
 
 static int tasks(void)
 {
@@ -25,6 +31,32 @@ static void *last(void *first)
 	return NULL;
 }
 
+/* Wherever it interrupts malloc, there is no lock of libc's that fork would wait for. */
+static void forks_once(int signal)
+{
+	int child = fork();
+
+	(void)signal;
+	if (child == 0)
+		_exit(0);
+	CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+	forks++;
+}
+
+static void fork_in_a_handler(void)
+{
+	struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+	void *small[64] = {NULL};
+
+	CHECK(signal(SIGALRM, forks_once) != SIG_ERR);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	for (unsigned i = 0; forks < FORKS; i++) {
+		free(small[i % 64]);
+		CHECK(small[i % 64] = malloc(1500 + i * 7 % 3000));
+	}
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	static pthread_t first, other;
@@ -42,6 +74,8 @@ int main(int count, char **arguments)
 		usleep(2000);
 	}
 	CHECK(tasks() == 2);
+	CHECK(__libc_single_threaded);
+	fork_in_a_handler();
 	CHECK(__libc_single_threaded);
 	if (count > 1) {
 		first = pthread_self();
