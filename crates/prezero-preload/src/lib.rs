@@ -90,6 +90,7 @@ static UNLOAD: extern "C" fn() = report::at_exit;
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    not_from_scrubd("malloc");
     if size < process::threshold() {
         // SAFETY: the caller's terms.
         return unsafe { next::malloc(size) };
@@ -109,6 +110,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    not_from_scrubd("calloc");
     // SAFETY: the caller's terms.
     unsafe { calloc_for(count, size, Use::Unknown) }
 }
@@ -136,6 +138,7 @@ unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *mut c_void {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
+    not_from_scrubd("free");
     match process::owner_of(ptr) {
         Some((heap, inside)) => {
             if let Err(refused) = heap.put_in_hand(inside) {
@@ -174,6 +177,7 @@ pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, _align: usize, _si
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    not_from_scrubd("realloc");
     if let Some(heap) = process::owner(ptr) {
         // SAFETY: the caller's terms.
         return unsafe { realloc_from_zone(heap, ptr, size) };
@@ -226,6 +230,7 @@ pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usiz
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    not_from_scrubd("aligned_alloc");
     // SAFETY: the caller's terms.
     aligned(align, size, move || unsafe { next::aligned_alloc(align, size) })
 }
@@ -236,6 +241,7 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    not_from_scrubd("memalign");
     // SAFETY: the caller's terms.
     aligned(align, size, move || unsafe { next::memalign(align, size) })
 }
@@ -246,6 +252,7 @@ pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    not_from_scrubd("posix_memalign");
     // An alignment that is no multiple of a pointer's size is the next one's to refuse.
     if size >= process::threshold() && align >= size_of::<*mut c_void>() {
         let block = aligned(align, size, ptr::null_mut);
@@ -265,6 +272,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
+    not_from_scrubd("valloc");
     // SAFETY: the caller's terms.
     aligned(PAGE, size, move || unsafe { next::valloc(size) })
 }
@@ -275,6 +283,7 @@ pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    not_from_scrubd("pvalloc");
     // SAFETY: the caller's terms.
     aligned(PAGE, size, move || unsafe { next::pvalloc(size) })
 }
@@ -285,6 +294,7 @@ pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
+    not_from_scrubd("malloc_usable_size");
     match process::owner(ptr) {
         Some(heap) => heap.usable(ptr.cast()),
         // SAFETY: the arena gave it.
@@ -351,6 +361,22 @@ unsafe fn release_zeroed(heap: &Heap, ptr: *mut c_void) {
         Err(stray) => abort("prezero_free_zeroed", ptr, stray),
     }
     errno.restore();
+}
+
+/// In debug builds: scrubd, of which libc does not know, must call nothing that comes here, be it
+/// by way of libc.
+#[inline(always)]
+fn not_from_scrubd(function: &str) {
+    if cfg!(debug_assertions) && prezero_sys::thread::bare::is_current() {
+        // Its own table of descriptors has no standard error; that of the first thread does.
+        // SAFETY: a path that ends in NUL; a new descriptor, in a table that nobody else has.
+        unsafe {
+            let path = c"/proc/self/fd/2".as_ptr();
+            let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_WRONLY);
+            libc::syscall(libc::SYS_dup3, file, libc::STDERR_FILENO, 0);
+        }
+        Line::fatal(format_args!("prezero: scrubd called {function}()"))
+    }
 }
 
 /// Ends the process as glibc does, and says why.

@@ -19,6 +19,7 @@ use libc::{pid_t, rlimit};
 
 use crate::arena;
 use crate::message::Line;
+use crate::process::Errno;
 
 macro_rules! next {
     ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, before: $early:expr;)*) => {
@@ -104,6 +105,10 @@ next! {
     setresuid(real: u32, effective: u32, saved: u32) -> c_int, before: early::setresuid;
     setresgid(real: u32, effective: u32, saved: u32) -> c_int, before: early::setresgid;
     setgroups(count: usize, groups: *const u32) -> c_int, before: early::setgroups;
+    initgroups(user: *const c_char, group: u32) -> c_int, before: early::initgroups;
+    chroot(path: *const c_char) -> c_int, before: early::chroot;
+    unshare(what: c_int) -> c_int, before: early::unshare;
+    setns(file: c_int, kind: c_int) -> c_int, before: early::setns;
 
     _exit(status: c_int) -> !, before: early::exit_group;
     _Exit(status: c_int) -> !, before: early::exit_group;
@@ -263,6 +268,9 @@ mod early {
         setresuid = SYS_setresuid(real: u32, effective: u32, saved: u32) -> c_int;
         setresgid = SYS_setresgid(real: u32, effective: u32, saved: u32) -> c_int;
         setgroups = SYS_setgroups(count: usize, groups: *const u32) -> c_int;
+        chroot = SYS_chroot(path: *const c_char) -> c_int;
+        unshare = SYS_unshare(what: c_int) -> c_int;
+        setns = SYS_setns(file: c_int, kind: c_int) -> c_int;
         ioctl = SYS_ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int;
         mbind = SYS_mbind(at: Address, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint) -> c_long;
         remap_file_pages = SYS_remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
@@ -276,6 +284,20 @@ mod early {
     pub unsafe extern "C" fn setegid(group: u32) -> c_int {
         // SAFETY: as above.
         unsafe { setresgid(u32::MAX, group, u32::MAX) }
+    }
+
+    /// No system call: it reads the system's list of groups.
+    pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
+        once_known(
+            &slot::initgroups,
+            initgroups as *mut c_void,
+            // SAFETY: the caller keeps the terms of the function of that name.
+            || unsafe { super::initgroups(user, group) },
+            || {
+                Errno::set(libc::ENOMEM);
+                -1
+            },
+        )
     }
 
     pub unsafe extern "C" fn exit_group(status: c_int) -> ! {

@@ -174,7 +174,8 @@ fn start(bytes: usize) -> Option<&'static Heap> {
             // SAFETY: this thread alone moved the state to STARTING, and nobody reads
             // the slot before the stores below.
             let process: &'static Process = unsafe { (*SLOT.0.get()).write(process) };
-            process.heap.zone().allow_scrubd();
+            // SAFETY: Rust's allocator here is `own`, which never asks libc.
+            unsafe { process.heap.zone().allow_bare_scrubd() };
             HOT.base.store(process.heap.base(), Ordering::Relaxed);
             HOT.bytes.store(process.heap.bytes(), Ordering::Release);
             HOT.most_in_hand.store(HandSize::MOST, Ordering::Release);
@@ -186,8 +187,7 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     HOT.threshold.store(threshold, Ordering::Relaxed);
     HOT.state.store(state, Ordering::Release);
     let heap = ready().map(|process| &process.heap);
-    if let Some(heap) = heap {
-        heap.zone().allow_scrubd();
+    if heap.is_some() {
         fork::register();
         report::register();
     }

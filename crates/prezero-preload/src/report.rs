@@ -46,7 +46,7 @@ pub fn register() {
 pub extern "C" fn at_exit() {
     write_once();
     if let Some(process) = process::ready() {
-        process.heap.zone().before_all_threads();
+        process.heap.zone().before_exit();
     }
 }
 

@@ -93,6 +93,6 @@ fn program_that_may_have_no_thread_goes_on_without_one() {
 }
 
 #[test]
-fn changes_of_rights_reach_every_thread() {
+fn scrubd_lives_through_no_change_of_user_namespace_or_root() {
     assert_eq!(run_c("rights.c"), "good\n");
 }

@@ -72,3 +72,10 @@ fn library_with_a_libc_of_its_own_keeps_its_allocator() {
     let plugin = compile("plugin.c", &["-shared", "-fPIC"]);
     assert_eq!(run(shimmed(compile("namespaces.c", &[])).arg(plugin)), "good\n");
 }
+
+#[test]
+fn program_with_one_thread_stays_one_to_libc() {
+    let program = compile("single.c", &[]);
+    assert_eq!(run(&mut shimmed(&program)), "good\n");
+    assert_eq!(run(shimmed(&program).arg("last")), "good\n", "it ends with its own last thread");
+}

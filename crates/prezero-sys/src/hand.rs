@@ -115,8 +115,8 @@ pub fn is_barred() -> bool {
 
 /// Puts hands in use, if that can be: false where glibc registers no restartable sequences
 /// (before 2.35, under an emulator or a filter), or the kernel has no membarrier for them
-/// (before 5.10), or no section is written for this architecture. Asks the dynamic linker,
-/// which locks and may allocate.
+/// (before 5.10), or no section is written for this architecture. The first that asks for either
+/// asks the dynamic linker, which locks and may allocate.
 pub fn enable() -> bool {
     #[cfg(target_arch = "x86_64")]
     if crate::rseq::membarrier_register()

@@ -97,6 +97,15 @@ pub fn create() -> Result<Words, Errno> {
     Ok(words)
 }
 
+/// Unmaps one that [`create`] made.
+///
+/// # Safety
+/// It is not used any more.
+pub unsafe fn discard(words: Words) {
+    // SAFETY: so long a mapping, and the caller's promise.
+    let _ = unsafe { munmap(std::ptr::from_ref(words).cast_mut().cast(), LEN) };
+}
+
 /// Maps that of another process.
 ///
 /// # Errors

@@ -2,7 +2,8 @@
 //! thread is preempted, moved, or revoked by [`membarrier_rseq`].
 //!
 //! A thread has one `struct rseq`, shared with the kernel. glibc (2.35 and later) registers
-//! it for every thread; where that did not happen, [`Rseq::of_current_thread`] registers one
+//! it for every thread that it knows, and [`Rseq::of_current_thread`] for a
+//! [bare](crate::thread::bare) one in the same place; where that did not happen, [`Rseq::of_current_thread`] registers one
 //! for as long as the value lives. The code that opens a section writes the address of a
 //! descriptor to [`RSEQ_CS`]; the kernel looks there before it lets an interrupted thread go on.
 
@@ -37,10 +38,12 @@ pub struct Rseq {
 impl Rseq {
     /// The calling thread's area; `None` where there is none: an old kernel, a filter, an
     /// emulator, an architecture for which no section is written. For once in a thread's
-    /// life: asks the dynamic linker, which locks and may allocate.
+    /// life. The first call asks the dynamic linker, which locks and may allocate.
     pub fn of_current_thread() -> Option<Rseq> {
         #[cfg(target_arch = "x86_64")]
-        return x86_64::registered_by_libc().or_else(x86_64::register);
+        return x86_64::registered_by_libc()
+            .or_else(x86_64::register_for_libc)
+            .or_else(x86_64::register);
         #[cfg(not(target_arch = "x86_64"))]
         None
     }
@@ -58,6 +61,19 @@ impl Drop for Rseq {
             x86_64::unregister(memory);
         }
     }
+}
+
+/// Where each thread's area lies from its thread pointer, whether it is registered or not; `None`
+/// where libc has none. Asks the dynamic linker, which locks and may allocate, at the first call.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn area_offset() -> Option<isize> {
+    x86_64::libc_areas().map(|(offset, _)| offset)
+}
+
+/// No section is written for this architecture.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn area_offset() -> Option<isize> {
+    None
 }
 
 /// Announces that this process will use [`membarrier_rseq`]. False where the kernel has no
@@ -81,19 +97,65 @@ pub(crate) mod x86_64 {
     use std::ffi::{CStr, c_long};
     use std::marker::PhantomData;
     use std::ptr::NonNull;
+    use std::sync::atomic::{AtomicI64, Ordering};
 
     /// Bytes in the first version of `struct rseq`, which every kernel accepts.
     const AREA_LEN: usize = 32;
     const UNREGISTERED: i32 = -1;
     const FLAG_UNREGISTER: u32 = 1;
 
+    /// What [`libc_areas`] found: 0 until it has looked, then [`NONE`] or the offset (above 0
+    /// after [`BIAS`] was added), and [`USED`].
+    static AREAS: AtomicI64 = AtomicI64::new(0);
+    const NONE: i64 = -1;
+    const BIAS: i64 = 1 << 60;
+    const USED: i64 = 1 << 62;
+
+    /// Where glibc has every thread's area, from the thread pointer, and whether it registers
+    /// them; `None` if it has none. Looked up once: a bare thread must not ask.
+    pub(super) fn libc_areas() -> Option<(isize, bool)> {
+        let mut known = AREAS.load(Ordering::Relaxed);
+        if known == 0 {
+            // SAFETY: the types are those that glibc documents for its two symbols.
+            let found = unsafe { read::<isize>(c"__rseq_offset").zip(read::<u32>(c"__rseq_size")) };
+            let found = found.filter(|(offset, _)| *offset != 0);
+            known = found.map_or(NONE, |(offset, size)| {
+                (offset as i64 + BIAS) | if size == 0 { 0 } else { USED }
+            });
+            AREAS.store(known, Ordering::Relaxed);
+        }
+        let used = known & USED != 0;
+        (known != NONE).then_some((((known & !USED) - BIAS) as isize, used))
+    }
+
     /// Where glibc has every thread's area, from the thread pointer; `None` if it registers
     /// none.
     pub(crate) fn offset_of_libc() -> Option<isize> {
-        // SAFETY: the types are those that glibc documents for its two symbols.
-        let (offset, size) =
-            unsafe { (read::<isize>(c"__rseq_offset")?, read::<u32>(c"__rseq_size")?) };
-        (size != 0).then_some(offset)
+        libc_areas().and_then(|(offset, used)| used.then_some(offset))
+    }
+
+    /// Makes an area what it is before its thread is registered.
+    ///
+    /// # Safety
+    /// An area, of a thread that does not run yet.
+    pub(crate) unsafe fn blank(area: NonNull<u8>) {
+        // SAFETY: the caller's promise; every version is at least so long.
+        unsafe {
+            area.write_bytes(0, AREA_LEN);
+            area.byte_add(CPU_ID).cast::<i32>().write(UNREGISTERED);
+        }
+    }
+
+    /// Has the kernel know the calling thread's area where glibc has one but did not register
+    /// it, because it does not know of the thread.
+    pub(super) fn register_for_libc() -> Option<Rseq> {
+        if !crate::thread::bare::is_current() {
+            return None;
+        }
+        let area = NonNull::new(thread_pointer().wrapping_offset(offset_of_libc()?))?;
+        // SAFETY: a part of the thread's own block, which outlives it.
+        let done = unsafe { rseq(area, 0) } == 0;
+        done.then_some(Rseq { area, ours: None, thread: PhantomData })
     }
 
     pub(super) fn registered_by_libc() -> Option<Rseq> {

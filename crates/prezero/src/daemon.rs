@@ -5,6 +5,10 @@
 //! nothing once it runs: a lock in the program's allocator, held by a thread that only
 //! runs when nobody else wants to, would stop the program.
 //!
+//! Where the program can promise what that takes ([`Zone::allow_bare_scrubd`]) it is a
+//! [bare](prezero_sys::thread::bare) thread, so that libc goes on to treat a program with one
+//! thread as one. Elsewhere it is a `pthread`.
+//!
 //! A free looks at one word to see whether scrubd must be woken, and wakes it only for a
 //! large block or out of its parking place, so that a small free never pays for a system
 //! call twice in a row. What it does when it runs is in `serve`.
@@ -13,15 +17,19 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
-use prezero_sys::thread;
+use prezero_sys::thread::bare::Room;
+use prezero_sys::thread::{self, Life, Unheard};
 
 use crate::backing::Backing;
 use crate::page::PAGE;
 use crate::stats::Counters;
 use crate::zone::Zone;
 
+mod ending;
 mod serve;
 mod this_thread;
+
+pub use ending::Change;
 
 /// scrubd's stack. It recurses nowhere; the deepest frame reads a file into a buffer.
 const STACK: usize = 128 << 10;
@@ -47,6 +55,10 @@ const PARKED: u32 = 2;
 const UNBORN: u32 = 3;
 /// Could not be started.
 const STILLBORN: u32 = 4;
+/// Ended, or about to with nothing left to do; as if unborn as soon as its thread is gone.
+const GONE: u32 = 5;
+/// Somebody waits for its end.
+const LEAVING: u32 = 6;
 
 pub(crate) struct Daemon {
     word: AtomicU32,
@@ -58,8 +70,21 @@ pub(crate) struct Daemon {
     start_bytes: AtomicU64,
     /// The thread's number, once it is of the idle class; 0: it is not.
     idle_thread: AtomicI32,
-    /// The process that it is of.
+    /// The process whose zone this is.
     process: AtomicU32,
+    /// Whether its thread is gone.
+    life: Life,
+    /// Where it runs if it is a bare thread; not prepared: it is a `pthread`.
+    room: Room,
+    /// Who waits for its end, or makes a call that it must not live through.
+    enders: AtomicU32,
+    /// Whether one of them went on without its end.
+    overdue: AtomicU32,
+    /// How often it ended, and whether files lie elsewhere since.
+    ends: AtomicU32,
+    moved: AtomicU32,
+    /// What it left to the next; null: nothing.
+    left: AtomicPtr<c_void>,
     /// Zero pages that the governor wants in the buddy.
     pub(crate) target: AtomicU64,
     /// scrubd's own account; nobody else writes it.
@@ -76,6 +101,13 @@ impl Daemon {
             start_bytes: AtomicU64::new(START_BYTES),
             idle_thread: AtomicI32::new(0),
             process: AtomicU32::new(0),
+            life: Life::new(),
+            room: Room::new(),
+            enders: AtomicU32::new(0),
+            overdue: AtomicU32::new(0),
+            ends: AtomicU32::new(0),
+            moved: AtomicU32::new(0),
+            left: AtomicPtr::new(std::ptr::null_mut()),
             target: AtomicU64::new(0),
             counters: Counters::new(),
         }
@@ -115,7 +147,7 @@ impl Daemon {
             {
                 thread::futex_wake_one(&self.word);
             }
-            UNBORN => {
+            UNBORN | GONE => {
                 let bytes = (u64::from(pages) * PAGE as u64).max(START_BYTES / START_FREES);
                 if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
                     self.begin();
@@ -129,22 +161,53 @@ impl Daemon {
         }
     }
 
+    /// Starts scrubd, unless there is one, or somebody wants none at this moment.
     #[allow(unsafe_code)]
     fn begin(&self) {
-        // Who calls may be the child of a vfork, and the thread would end with it.
-        if prezero_sys::hand::is_barred() {
-            return;
-        }
         let zone = self.zone.load(Acquire);
-        if zone.is_null() || self.word.compare_exchange(UNBORN, AWAKE, AcqRel, Relaxed).is_err() {
+        // Who calls may be the child of a vfork, and the thread would end with it.
+        if zone.is_null() || prezero_sys::hand::is_barred() {
             return;
         }
-        // SAFETY: `allow_scrubd` stored `run::<B>` here before it stored the zone.
+        let before = self.word.load(Acquire);
+        if !matches!(before, UNBORN | GONE) || !self.life.is_over() || self.is_unwanted() {
+            return;
+        }
+        let is_bare = self.room.is_prepared();
+        // A bare thread inherits the mask; and no handler waits for the end of what this begins.
+        let _unheard = is_bare.then(Unheard::new);
+        if self.word.compare_exchange(before, AWAKE, SeqCst, Relaxed).is_err() {
+            return;
+        }
+        // Who came to wait for its end saw the word, or is seen here.
+        if self.is_unwanted() {
+            self.word.store(before, SeqCst);
+            return;
+        }
+        self.overdue.store(0, Relaxed);
+        // SAFETY: `allow` stored `run::<B>` here before it stored the zone.
         let entry: thread::Entry = unsafe { std::mem::transmute(self.start.load(Acquire)) };
-        // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects.
-        if unsafe { thread::spawn_detached(STACK, entry, zone) }.is_err() {
+        let life = self.life_for_ever();
+        let started = if is_bare {
+            // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects; what it
+            // may call is the promise of `allow_bare_scrubd`; the last thread's life is over.
+            unsafe { self.room.start(STACK, entry, zone, life) }
+        } else {
+            life.begin();
+            // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects.
+            unsafe { thread::spawn_detached(STACK, entry, zone) }
+        };
+        if started.is_err() {
+            life.forget();
             self.word.store(STILLBORN, SeqCst);
         }
+    }
+
+    #[allow(unsafe_code)]
+    fn life_for_ever(&self) -> &'static Life {
+        // SAFETY: asked for by `begin` alone, once there is a zone that lives for ever, and this
+        // is its daemon.
+        unsafe { &*std::ptr::from_ref(&self.life) }
     }
 
     /// Somebody is about to wait for scrubd: who forks waits until it is out of the kernel, and
@@ -162,6 +225,12 @@ impl Daemon {
         self.freed.store(0, Relaxed);
         self.start_bytes.store(CHILD_START_BYTES, Relaxed);
         self.idle_thread.store(0, Relaxed);
+        self.process.store(std::process::id(), Relaxed);
+        self.life.forget();
+        self.enders.store(0, Relaxed);
+        self.overdue.store(0, Relaxed);
+        // It speaks of a panel that a child does not inherit.
+        self.left.store(std::ptr::null_mut(), Relaxed);
         self.word.store(UNBORN, SeqCst);
     }
 }
@@ -171,7 +240,21 @@ impl<B: Backing + 'static> Zone<B> {
     /// zone clears nothing ahead and gives nothing back by itself.
     pub fn allow_scrubd(&'static self) {
         self.expect_limit();
+        self.daemon.process.store(std::process::id(), SeqCst);
         self.daemon.start.store(serve::run::<B> as *mut c_void, SeqCst);
         self.daemon.zone.store(std::ptr::from_ref(self).cast_mut().cast(), SeqCst);
+    }
+
+    /// The same, with a thread that libc does not know of where it can be (x86-64, glibc): a
+    /// program with one thread stays one to libc. Calls the program's `malloc`, some four
+    /// kilobytes for good.
+    ///
+    /// # Safety
+    /// What Rust allocates in this program does not come from libc's `malloc`: libc, sure that
+    /// there is one thread, leaves its locks out.
+    #[allow(unsafe_code)]
+    pub unsafe fn allow_bare_scrubd(&'static self) {
+        self.daemon.room.prepare();
+        self.allow_scrubd();
     }
 }

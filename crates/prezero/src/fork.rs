@@ -57,15 +57,9 @@ impl<B: Backing> Zone<B> {
         self.daemon.hurry(Class::Idle);
     }
 
-    /// Somebody is about to wait for every thread: until all have answered a signal, as for
-    /// `setuid`, or have ended.
-    pub fn before_all_threads(&self) {
+    /// The process is about to end, and its end waits for every thread's.
+    pub fn before_exit(&self) {
         self.daemon.hurry(Class::Normal);
-    }
-
-    /// They have answered.
-    pub fn after_all_threads(&self) {
-        self.daemon.hurry(Class::Idle);
     }
 
     /// The fork is over, in the child: it has no scrubd, and the block that the parent's was

@@ -172,6 +172,7 @@ pub use {
     check::Flaw,
     clear::Use,
     config::*,
+    daemon::Change,
     // For prezerod, whose clients come in bursts as a program's requests do.
     governor::Bursts,
     grow::Grown,

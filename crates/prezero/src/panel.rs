@@ -4,7 +4,8 @@
 //! around; nobody is woken for it, and no allocation knows of it. Tools of the same user find
 //! it as the descriptor `memfd:prezero-panel` of the thread `scrubd`, under
 //! `/proc/PID/task/TID/fd` ([`prezero_sys::panel::of_process`]). A process whose scrubd has
-//! not started, because it has freed less than 4 MiB so far, has none.
+//! not started, because it has freed less than 4 MiB so far, has none; nor has one whose scrubd
+//! has ended for a change of rights or namespaces, until the next starts.
 //!
 //! # Layout, version 1
 //!
@@ -14,7 +15,7 @@
 //!
 //! | word | holds |
 //! |---|---|
-//! | 0 | `PREZERO` and a NUL: the panel is ready |
+//! | 0 | `PREZERO` and a NUL: the panel is ready; 0 after that: its scrubd has ended |
 //! | 1 | 1, the version |
 //! | 2 | process number |
 //! | 3 | odd while values and texts are being written |
@@ -156,6 +157,12 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
     pub fn new(words: W) -> Option<Panel<W>> {
         let ready = words[MAGIC_AT].load(Acquire) == MAGIC;
         (ready && words[VERSION_AT].load(Relaxed) == VERSION).then_some(Panel(words))
+    }
+
+    /// Whether its scrubd has ended: the values stay as they are, and a process that goes on may
+    /// have another panel.
+    pub fn is_over(&self) -> bool {
+        self.0[MAGIC_AT].load(Acquire) != MAGIC
     }
 
     /// Says that somebody watches, and reads everything.

@@ -1,4 +1,5 @@
-//! What the machine's CPUs share: read once from sysfs, by scrubd (it allocates).
+//! What the machine's CPUs share: read once from sysfs, by scrubd (it allocates). By names that
+//! are known, not by `read_dir`: that goes through libc's `opendir`, which calls `malloc`.
 //!
 //! One CPU stands for all of them, the first that is online. Where cores differ, or sysfs is
 //! missing as in some containers, a figure is unknown (0) rather than wrong.
@@ -41,6 +42,9 @@ impl Topology {
     }
 }
 
+/// More than any CPU has: two of the first level, one of each other.
+const MOST_CACHES: u32 = 16;
+
 fn usable() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
@@ -52,8 +56,7 @@ struct Cache {
 
 /// The cache of that level that holds data.
 fn cache(caches: &Path, level: &str) -> Option<Cache> {
-    let entries = fs::read_dir(caches).ok()?;
-    entries.flatten().map(|entry| entry.path()).find_map(|index| {
+    (0..MOST_CACHES).map(|number| caches.join(format!("index{number}"))).find_map(|index| {
         let is = |file, value| word(&index.join(file)).as_deref() == Some(value);
         if !is("level", level) || is("type", "Instruction") {
             return None;

@@ -58,7 +58,9 @@ impl Watch {
         let mut found = BTreeMap::new();
         for (pid, began) in running() {
             let known = self.processes.remove(&pid).filter(|process| process.began == began);
-            if let Some(process) = known.map_or_else(|| Process::find(pid, began), Process::again) {
+            if let Some(process) =
+                known.map_or_else(|| Process::find(pid, began), |process| process.again(pid))
+            {
                 found.insert(pid, process);
             }
         }
@@ -127,7 +129,14 @@ impl Process {
         Some(process)
     }
 
-    fn again(mut self) -> Option<Process> {
+    fn again(mut self, pid: u32) -> Option<Process> {
+        // Until the next scrubd has a panel the last values stand.
+        if self.panel.is_over()
+            && let Ok(mapped) = prezero_sys::panel::of_process(pid)
+            && let Some(panel) = Panel::new(mapped)
+        {
+            self.panel = panel;
+        }
         let now = self.panel.read();
         self.last = Some((self.taken, std::mem::replace(&mut self.now, now)));
         self.taken = Instant::now();

@@ -1,5 +1,5 @@
 //! The thread from its first breath: it measures the machine once, and then looks, works, naps,
-//! rests and parks, for ever.
+//! rests and parks, until the process ends or somebody wants no second thread (`ending.rs`).
 //!
 //! Between two looks it naps, from 0.1 to 0.5 ms while the program frees blocks now and
 //! then, and once for longer where it knows the program's rhythm; after a tenth of a second
@@ -7,10 +7,10 @@
 
 use std::ffi::c_void;
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use prezero_sys::memory::Reservation;
-use prezero_sys::thread::{self, Waited};
+use prezero_sys::thread::{self, Waited, bare};
 
 use super::this_thread::ThisThread;
 use super::{AWAKE, DOZE_NS, DOZING, PARKED};
@@ -64,44 +64,40 @@ pub(super) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     thread::name_current(c"scrubd");
+    if zone.daemon.room.is_prepared() {
+        bare::settle();
+    } else {
+        zone.daemon.life.is_mine();
+    }
     zone.take_over();
     prezero_sys::hand::enable();
-    let pressure = thread::own_descriptors().is_ok().then(|| Pressure::new(Path::new("/")));
-    let topology = Topology::read(Path::new(Topology::ROOT));
-    let desk = Desk::new(&zone.config, topology, zone.choice(), pressure.is_some());
-    let scrubber =
-        Scrubber::new(ThisThread::new(zone.cpus.len()), zone.cpus.len(), zone.clock.now_ns());
-    let choice = Box::leak(Box::new(*zone.choice()));
+    let own_files = thread::own_descriptors().is_ok();
+    let left = zone.daemon.left.swap(std::ptr::null_mut(), AcqRel).cast::<Scrubd<B>>();
+    let scrubd = if left.is_null() {
+        Box::leak(Box::new(Scrubd::new(zone, own_files)))
+    } else {
+        // SAFETY: the last scrubd of this zone, whose thread is gone, wrote it down below.
+        let scrubd = unsafe { &mut *left };
+        scrubd.begin_again(own_files);
+        scrubd
+    };
     // Everything that allocates is done; from here on nobody else may have to wait for us.
-    if let Some(pressure) = &pressure {
+    if let Some(pressure) = &scrubd.pressure {
         zone.note_limit(pressure.limit());
         zone.offer_all();
     }
-    let idle_class = thread::become_idle_class().is_ok();
-    if idle_class {
-        zone.daemon.process.store(std::process::id(), Relaxed);
+    scrubd.idle_class = thread::become_idle_class().is_ok();
+    if scrubd.idle_class {
         zone.daemon.idle_thread.store(thread::current_id(), Relaxed);
     }
-    let (rest, deference) = (REST_MIN_NS, Deference::new());
-    Scrubd {
-        zone,
-        // The child of a fork has its parent's measurements.
-        unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
-        scrubber,
-        pressure,
-        desk,
-        mood: Mood::Normal,
-        idle_class,
-        deference,
-        rest,
-        wakes_pay: true,
-        limit_fell: false,
-        late: false,
-        counted: 0,
-        apart: 0,
-        measured: 0,
+    scrubd.serve();
+    scrubd.withdraw();
+    zone.daemon.left.store(std::ptr::from_mut(scrubd).cast(), Release);
+    zone.daemon.bid_farewell();
+    if !zone.daemon.room.is_prepared() {
+        zone.daemon.life.end();
     }
-    .serve()
+    std::ptr::null_mut()
 }
 
 /// Finds the fastest engines on memory of our own, and where a zero block beats a hot one,
@@ -184,7 +180,51 @@ struct Scrubd<B: 'static> {
 }
 
 impl<B: Backing + 'static> Scrubd<B> {
-    fn serve(&mut self) -> ! {
+    fn new(zone: &'static Zone<B>, own_files: bool) -> Scrubd<B> {
+        let topology = Topology::read(Path::new(Topology::ROOT));
+        let choice = Box::leak(Box::new(*zone.choice()));
+        let host = ThisThread::new(zone.cpus.len());
+        zone.daemon.has_moved();
+        Scrubd {
+            zone,
+            // The child of a fork has its parent's measurements.
+            unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
+            scrubber: Scrubber::new(host, zone.cpus.len(), zone.clock.now_ns()),
+            pressure: own_files.then(|| Pressure::new(Path::new("/"))),
+            desk: Desk::new(&zone.config, topology, zone.choice(), own_files),
+            mood: Mood::Normal,
+            idle_class: false,
+            deference: Deference::new(),
+            rest: REST_MIN_NS,
+            wakes_pay: true,
+            limit_fell: false,
+            late: false,
+            counted: 0,
+            apart: 0,
+            measured: 0,
+        }
+    }
+
+    /// What was of the last thread becomes this one's; what was learnt stays.
+    fn begin_again(&mut self, own_files: bool) {
+        self.scrubber.host.renew();
+        if !own_files {
+            self.pressure = None;
+        } else if self.pressure.is_none() || self.zone.daemon.has_moved() {
+            self.pressure = Some(Pressure::new(Path::new("/")));
+        }
+        self.desk.begin_again(own_files);
+        (self.deference, self.counted, self.late) = (Deference::new(), 0, false);
+    }
+
+    /// Nothing that ends with this thread is in use any more. The panel's values stay as they were
+    /// last written: to write them takes half a millisecond, and somebody waits.
+    fn withdraw(&mut self) {
+        self.desk.close();
+        self.scrubber.host.leave();
+    }
+
+    fn serve(&mut self) {
         let mut nap = NAP_MIN_NS;
         let mut frees = 0;
         let mut quiet_since = self.zone.clock.now_ns();
@@ -192,7 +232,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mut rhythm = Rhythm::new(quiet_since);
         // Whether the next nap is the rhythm's.
         let mut in_rhythm = false;
-        loop {
+        while !self.zone.daemon.is_called_off() {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             self.attend(began.0);
             let step = self.step(began.0);
@@ -283,6 +323,10 @@ impl<B: Backing + 'static> Scrubd<B> {
 
     fn wait(&mut self, state: u32, ns: Option<u64>) -> Waited {
         let began = self.zone.clock.now_ns();
+        // Who wants it to end changed the word before this was stored, or will.
+        if self.zone.daemon.is_called_off() {
+            return Waited::Changed;
+        }
         let waited = thread::futex_wait(&self.zone.daemon.word, state, ns);
         self.zone.daemon.word.store(AWAKE, SeqCst);
         self.zone.daemon.counters.bump(Counter::DaemonWakeups);

@@ -23,13 +23,25 @@ pub(super) struct ThisThread {
 
 impl ThisThread {
     pub(super) fn new(cpus: usize) -> ThisThread {
-        // Without the membarrier nobody could revoke a piece: then claim no such thing.
-        let rseq = if rseq::membarrier_register() { Rseq::of_current_thread() } else { None };
         let shunned = vec![(0, 0); cpus].into_boxed_slice();
+        let mut this = ThisThread { rseq: None, allowed: thread::process_affinity(), shunned };
+        this.renew();
+        this
+    }
+
+    /// The calling thread takes the place of the one before.
+    pub(super) fn renew(&mut self) {
+        // Without the membarrier nobody could revoke a piece: then claim no such thing.
+        let revocable = rseq::membarrier_register();
+        self.rseq = if revocable { Rseq::of_current_thread() } else { None };
         // A thread inherits the mask of the one that happened to start it.
-        let allowed = thread::process_affinity();
-        let _ = thread::set_affinity(&allowed);
-        ThisThread { rseq, allowed, shunned }
+        self.allowed = thread::process_affinity();
+        let _ = thread::set_affinity(&self.allowed);
+    }
+
+    /// The calling thread ends, and with it what the kernel has of it.
+    pub(super) fn leave(&mut self) {
+        self.rseq = None;
     }
 }
 

@@ -60,15 +60,39 @@ impl Desk {
         choice: &Choice,
         own_files: bool,
     ) -> Desk {
-        let words = own_files.then(prezero_sys::panel::create).and_then(Result::ok);
+        let words = open(own_files);
         let spare = Box::leak(vec![*choice; CHOICES].into_boxed_slice()).iter_mut();
-        if let Some(words) = words {
-            words[PID_AT].store(u64::from(std::process::id()), Ordering::Relaxed);
-            words[VERSION_AT].store(VERSION, Ordering::Relaxed);
-        }
         let made = [None; CHOICES];
         Desk { words, config: config.clone(), topology, spare, made, answered: 0, published: 0 }
     }
+
+    /// The panel can be found by the thread's descriptor alone: it goes with the thread. Who
+    /// has it mapped sees that it is over.
+    pub(super) fn close(&self) {
+        if let Some(words) = self.words {
+            words[MAGIC_AT].store(0, Ordering::Release);
+        }
+    }
+
+    /// The next thread has a panel of its own; what was set stays so. The old one is unmapped
+    /// only now: that may take the kernel milliseconds, and nobody waits.
+    #[allow(unsafe_code)]
+    pub(super) fn begin_again(&mut self, own_files: bool) {
+        if let Some(words) = self.words.take() {
+            // SAFETY: no copy was kept.
+            unsafe { prezero_sys::panel::discard(words) };
+        }
+        self.words = open(own_files);
+        (self.answered, self.published) = (0, 0);
+    }
+}
+
+/// A panel that is not ready yet.
+fn open(own_files: bool) -> Option<Words> {
+    let words = own_files.then(prezero_sys::panel::create).and_then(Result::ok)?;
+    words[PID_AT].store(u64::from(std::process::id()), Ordering::Relaxed);
+    words[VERSION_AT].store(VERSION, Ordering::Relaxed);
+    Some(words)
 }
 
 impl<B: Backing + 'static> Scrubd<B> {

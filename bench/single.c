@@ -1,0 +1,76 @@
+/*
+ * What libc makes a program with one thread pay, once it believes that there are more: ns of a putc,
+ * and of a malloc with its free. First large blocks are freed, until there is a scrubd if there
+ * will ever be one. argv[1] "thread": with a second thread of its own, which sleeps.
+ */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROUNDS 20000000
+#define SIZE ((size_t)1 << 20)
+
+static double now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1e9 + now.tv_nsec;
+}
+
+static int threads(void)
+{
+	DIR *folder = opendir("/proc/self/task");
+	struct dirent *entry;
+	int count = 0;
+
+	while (folder && (entry = readdir(folder)))
+		count += entry->d_name[0] != '.';
+	if (folder)
+		closedir(folder);
+	return count;
+}
+
+static void *sleeps(void *unused)
+{
+	for (;;)
+		pause();
+	return unused;
+}
+
+int main(int argc, char **argv)
+{
+	FILE *null = fopen("/dev/null", "w");
+	pthread_t thread;
+	double began, put;
+
+	for (int i = 0; i < 200 && threads() < 2; i++) {
+		void *blocks[8];
+
+		for (int j = 0; j < 8; j++)
+			memset(blocks[j] = calloc(1, SIZE), 1, SIZE);
+		for (int j = 0; j < 8; j++)
+			free(blocks[j]);
+		usleep(1000);
+	}
+	int others = threads() - 1;
+	if (argc > 1 && !strcmp(argv[1], "thread"))
+		pthread_create(&thread, NULL, sleeps, NULL);
+	usleep(300000); /* scrubd parks */
+	began = now_ns();
+	for (int i = 0; i < ROUNDS; i++)
+		putc('x', null);
+	put = (now_ns() - began) / ROUNDS;
+	began = now_ns();
+	for (int i = 0; i < ROUNDS; i++) {
+		void *volatile block = malloc(1000 + i % 8 * 100);
+		free(block);
+	}
+	printf("putc %4.1f ns, malloc and free %4.1f ns, scrubd: %s\n", put,
+	       (now_ns() - began) / ROUNDS, others > 0 ? "yes" : "no");
+	return null == NULL;
+}

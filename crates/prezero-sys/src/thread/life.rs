@@ -1,0 +1,92 @@
+//! Whether a thread that somebody waits for is gone: not only done, but no more of its process.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use rustix::thread::futex;
+use rustix::time::Timespec;
+
+/// The longest that is slept before another look, ns.
+const LOOK_NS: i64 = 1_000_000;
+/// The same while it is on its way out, where nobody tells when it has arrived.
+const SHORT_NS: i64 = 30_000;
+
+/// The life of one thread at a time.
+#[derive(Debug, Default)]
+pub struct Life {
+    /// Not 0 while it uses its stack; the kernel clears it when a bare thread has left.
+    pub(super) alive: AtomicU32,
+    /// Its number, from when it is known.
+    pub(super) number: AtomicU32,
+}
+
+impl Life {
+    /// Over before it began.
+    pub const fn new() -> Life {
+        Life { alive: AtomicU32::new(0), number: AtomicU32::new(0) }
+    }
+
+    /// A thread is about to be started.
+    pub fn begin(&self) {
+        self.number.store(0, Relaxed);
+        self.alive.store(1, Release);
+    }
+
+    /// The calling thread is the one.
+    pub fn is_mine(&self) {
+        self.number.store(super::current_id() as u32, Release);
+    }
+
+    /// None was started; or this is the child of a fork, which does not have it.
+    pub fn forget(&self) {
+        self.number.store(0, Relaxed);
+        self.alive.store(0, Release);
+    }
+
+    /// To be called by a `pthread` at its end, for which the kernel tells libc alone.
+    pub fn end(&self) {
+        self.alive.store(0, Release);
+    }
+
+    /// Whether the thread is gone: the process has no such number any more.
+    pub fn is_over(&self) -> bool {
+        if self.alive.load(Acquire) != 0 {
+            return false;
+        }
+        let number = self.number.load(Acquire);
+        if number == 0 {
+            return true;
+        }
+        if exists(number) {
+            return false;
+        }
+        // The number goes before the rest of the thread does, under a lock that this takes too.
+        let _ = rustix::process::test_kill_current_process_group();
+        let _ = self.number.compare_exchange(number, 0, AcqRel, Relaxed);
+        true
+    }
+
+    /// Waits a little for it to be gone.
+    pub fn wait(&self) {
+        let alive = self.alive.load(Acquire);
+        let nap = |ns| Timespec { tv_sec: 0, tv_nsec: ns };
+        if alive == 0 {
+            let _ = rustix::thread::nanosleep(&nap(SHORT_NS));
+        } else {
+            // Not private, because the kernel wakes as if it were shared.
+            let _ = futex::wait(&self.alive, futex::Flags::empty(), alive, Some(&nap(LOOK_NS)));
+        }
+    }
+}
+
+/// Whether this process has a thread of that number.
+fn exists(number: u32) -> bool {
+    // SAFETY: signal 0 is none. The raw call leaves `errno` changed, so it is put back.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let answer = libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0);
+        let gone = answer != 0 && *libc::__errno_location() == libc::ESRCH;
+        *libc::__errno_location() = errno;
+        !gone
+    }
+}

@@ -1,0 +1,40 @@
+//! Every signal blocked on the calling thread, for a moment.
+
+/// Undone on drop.
+#[derive(Debug)]
+pub struct Unheard {
+    before: u64,
+    thread: std::marker::PhantomData<*mut u8>,
+}
+
+impl Unheard {
+    /// Blocks them all, those of the thread library included: the raw call, because libc's leaves
+    /// those out. Leaves `errno` as it was.
+    pub fn new() -> Unheard {
+        Unheard { before: set_mask(u64::MAX), thread: std::marker::PhantomData }
+    }
+}
+
+impl Default for Unheard {
+    fn default() -> Unheard {
+        Unheard::new()
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        set_mask(self.before);
+    }
+}
+
+fn set_mask(mask: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: the kernel reads one set of 64 signals and writes one. `errno` is this thread's own.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let (new, old) = (&raw const mask, &raw mut before);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size_of::<u64>());
+        *libc::__errno_location() = errno;
+    }
+    before
+}

@@ -1,0 +1,139 @@
+//! How scrubd ends while the process goes on.
+//!
+//! Some calls are refused by the kernel while there is a second thread (`unshare` of a user
+//! namespace, `setns` into some), and some change the calling thread alone where libc knows of no
+//! other (`setuid`): scrubd would keep what the program gave up. So around such a call there is
+//! no scrubd. It is asked to end, between two steps, where it holds no block; it leaves its state
+//! behind for the next, which the frees after the call start.
+//!
+//! Who asks waits until the kernel has no such thread any more; bounded, since with all CPUs busy
+//! a thread of the idle class may not run for long, and only some may take it out of that class.
+//! After that the call is made as it would have been without all this.
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+
+use prezero_sys::thread::{self, Class};
+
+use super::{AWAKE, DOZING, Daemon, GONE, LEAVING, PARKED, START_BYTES, STILLBORN, UNBORN};
+use crate::backing::Backing;
+use crate::page::PAGE;
+use crate::zone::Zone;
+
+/// How long is waited for scrubd's end, ns.
+const PATIENCE_NS: u64 = 2_000_000_000;
+/// Each end makes the next birth dearer, by this many doublings up to the last (1 GiB): a server
+/// that changes its user for each request has a scrubd for a small part of its work only, since an
+/// end costs it some 0.2 ms.
+const DEARER: u32 = 2;
+const DEAREST: u32 = 8;
+
+/// What a call that scrubd must not live through changes for the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Who the process is.
+    Rights,
+    /// Which files, and so cgroups, it sees.
+    View,
+}
+
+/// What came of asking scrubd to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Ended,
+    NoneThere,
+    /// It did not run in time.
+    Stays,
+}
+
+impl Daemon {
+    /// Whether somebody makes a call that no scrubd may live through, or waits for it to end.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.enders.load(SeqCst) != 0
+    }
+
+    /// Whether scrubd is to end.
+    pub(super) fn is_called_off(&self) -> bool {
+        self.is_unwanted() || self.overdue.load(Relaxed) != 0
+    }
+
+    /// From now on until [`end_is_over`](Daemon::end_is_over) there is no scrubd, if it could be
+    /// waited for.
+    fn end(&self) -> Outcome {
+        self.enders.fetch_add(1, SeqCst);
+        if self.is_absent() {
+            return Outcome::NoneThere;
+        }
+        self.hurry(Class::Normal);
+        let until = thread::monotonic_ns() + PATIENCE_NS;
+        while !self.is_absent() && thread::monotonic_ns() < until {
+            let word = self.word.load(SeqCst);
+            if matches!(word, AWAKE | DOZING | PARKED)
+                && self.word.compare_exchange(word, LEAVING, SeqCst, Relaxed).is_ok()
+            {
+                thread::futex_wake_one(&self.word);
+            }
+            self.life.wait();
+        }
+        if !self.is_absent() {
+            // As soon as it runs.
+            self.overdue.store(1, Relaxed);
+            return Outcome::Stays;
+        }
+        let ends = self.ends.fetch_add(1, Relaxed);
+        let bytes = START_BYTES << ends.saturating_mul(DEARER).min(DEAREST);
+        self.start_bytes.fetch_max(bytes, Relaxed);
+        Outcome::Ended
+    }
+
+    fn end_is_over(&self) {
+        self.enders.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether there is no scrubd, not even one that is about to be.
+    fn is_absent(&self) -> bool {
+        matches!(self.word.load(SeqCst), UNBORN | STILLBORN | GONE) && self.life.is_over()
+    }
+
+    /// Whether this process is another than the zone's: the child of a vfork, in its parent's
+    /// memory, or of a bare clone.
+    fn is_of_another(&self) -> bool {
+        self.process.load(Relaxed) != std::process::id()
+    }
+
+    /// scrubd's last act but to end: what it leaves to the next is written down.
+    pub(super) fn bid_farewell(&self) {
+        self.idle_thread.store(0, Relaxed);
+        self.word.store(GONE, SeqCst);
+    }
+
+    /// Whether files lie elsewhere than when this was last asked.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved.swap(0, AcqRel) != 0
+    }
+}
+
+impl<B: Backing> Zone<B> {
+    /// Makes a call that no scrubd may live through. Where none was there it costs some 0.1 us;
+    /// in the child of a vfork it is the call alone. Leaves `errno` as the call left it.
+    pub fn without_scrubd<R>(&self, change: Change, call: impl FnOnce() -> R) -> R {
+        let daemon = &self.daemon;
+        if daemon.is_of_another() {
+            return call();
+        }
+        let outcome = daemon.end();
+        if change == Change::View {
+            daemon.moved.store(1, Relaxed);
+        }
+        let answer = call();
+        daemon.end_is_over();
+        if outcome == Outcome::Ended {
+            // What idles needs somebody to look after it, whether anything is freed again or not.
+            let idle = u64::from(self.stock.resident()) * PAGE as u64;
+            daemon.freed.store(idle, Relaxed);
+            if idle >= daemon.start_bytes.load(Relaxed) {
+                daemon.begin();
+            }
+        }
+        answer
+    }
+}

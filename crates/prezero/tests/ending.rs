@@ -1,0 +1,82 @@
+//! A scrubd that ends for a call, and the next: the zone goes on, and so does its panel. One zone: a
+//! tool finds a process, not a zone.
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use prezero::panel::{Panel, Refusal};
+use prezero::{Anonymous, Change, Config, Counter, Machine, Order, Verify, Zone};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const BLOCK: u32 = 1024;
+
+fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = done() {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn use_and_free(zone: &Zone<Anonymous>) {
+    let blocks: Vec<_> = (0..4).filter_map(|_| zone.zero(BLOCK, Order::MIN)).collect();
+    assert_eq!(blocks.len(), 4);
+    for block in blocks {
+        // SAFETY: the block is ours until it is freed.
+        unsafe { zone.address(&block).as_ptr().write_bytes(1, block.bytes()) };
+        zone.free(block.into_dirty());
+    }
+}
+
+/// The threads of that name.
+fn scrubds() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+    tasks.filter_map(|task| name(task).ok()).filter(|it| it == "scrubd\n").count()
+}
+
+#[test]
+fn no_scrubd_lives_through_a_call_and_the_next_goes_on() {
+    let mut config = Config::new(&Machine { memory: 256 << 20, engine: prezero::engine_named });
+    config.verify = Verify::Full;
+    let zone = Zone::new(Anonymous::reserve(config.limit).unwrap(), &config).unwrap();
+    let zone: &'static Zone<_> = Box::leak(Box::new(zone));
+    let pid = std::process::id();
+    assert_eq!(zone.without_scrubd(Change::Rights, || 1), 1, "none was there");
+    zone.allow_scrubd();
+
+    for (round, change) in [Change::Rights, Change::View, Change::Rights].into_iter().enumerate() {
+        let scrubbed = zone.snapshot().get(Counter::ScrubbedBytes);
+        let panel = until("a scrubd that clears, and its panel", || {
+            use_and_free(zone);
+            let clears = zone.snapshot().get(Counter::ScrubbedBytes) > scrubbed;
+            prezero_sys::panel::of_process(pid).ok().and_then(Panel::new).filter(|_| clears)
+        });
+        let knobs = panel.read().knobs;
+        let rate = knobs.iter().find(|(name, _)| name == "scrub-rate").unwrap().1.as_str();
+        assert_eq!(rate, if round == 0 { "off" } else { "9G" }, "a knob stays as it was turned");
+        until("the knob is turned", || {
+            use_and_free(zone);
+            match panel.ask("set scrub-rate 9G", Duration::from_millis(500)) {
+                Err(Refusal::Pending | Refusal::Busy(_)) => None,
+                Err(refusal) => panic!("{refusal}"),
+                Ok(()) => Some(()),
+            }
+        });
+
+        zone.without_scrubd(change, || {
+            assert_eq!(scrubds(), 0);
+            use_and_free(zone);
+            assert_eq!(scrubds(), 0, "none is born meanwhile");
+            // Inside of another, as in a handler.
+            zone.without_scrubd(Change::Rights, || assert_eq!(scrubds(), 0));
+            assert_eq!(scrubds(), 0);
+        });
+
+        assert!(panel.is_over() && panel.read().number("frees") > 0.0);
+    }
+    assert_eq!(zone.snapshot().get(Counter::VerifyFailures), 0);
+}
