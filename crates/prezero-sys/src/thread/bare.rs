@@ -138,7 +138,8 @@ impl Room {
 
 /// What a bare thread does first: it leaves the working directory, whose file system the program
 /// may want to unmount, and gives up every capability. What a program drops later (`capset`,
-/// `prctl`) would stay with a thread that libc cannot tell.
+/// `prctl`) would stay with a thread that libc cannot tell. Under a seccomp filter it keeps them: a
+/// filter for services (systemd's `@system-service`) ends who calls `capset`.
 pub fn settle() {
     /// `struct __user_cap_header_struct`, its third version: two words for each set.
     #[repr(C)]
@@ -150,6 +151,10 @@ pub fn settle() {
     let (header, none) = (Header { version: VERSION, thread: 0 }, [0u32; 6]);
     // Where a filter forbids it the thread is what any other of the process is.
     let _ = rustix::process::chdir(c"/");
+    // SAFETY: reads no memory. Naming a thread is a `prctl` too, so that a filter allows it is known.
+    if unsafe { libc::prctl(libc::PR_GET_SECCOMP) } != 0 {
+        return;
+    }
     // SAFETY: the kernel reads one header and two times three words; 0 is the calling thread.
     // With nothing permitted, what is ambient goes as well. `errno` is this thread's own.
     unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
