@@ -60,6 +60,9 @@ refused "an unknown key" "bad:1: unknown field" "$bin/prezerod" --check "$dir/ba
 refused "an unknown key, at the start" "bad:1: unknown field" "$bin/prezerod" --config "$dir/bad" --socket "$dir/no"
 refused "no such file" "nowhere" "$bin/prezerod" --check "$dir/nowhere"
 refused "no place for the socket" "give --socket PATH" "$bin/prezerod" --socket /proc/prezero/socket
+echo kept >"$dir/file"
+refused "a file in the socket's place" "no socket" "$bin/prezerod" --socket "$dir/file"
+[ "$(cat "$dir/file")" = kept ] || fail "a file in the socket's place is gone"
 start ''
 refused "no multiple of the page" "round up to 4M" $claim 3M -- true
 refused "pages of 4 KiB" "give 2M or 1G" $claim 4M --page-size 4K -- true

@@ -22,6 +22,7 @@ mod traps;
 mod wait;
 
 pub use handed::Handed;
+use traps::Preloaded;
 use wait::Wait;
 
 /// What stands for the lease's path.
@@ -133,7 +134,8 @@ impl Claim {
             println!("{}", described(&lease));
             return Ok(());
         };
-        traps::look(name, arguments, self.size).map_err(Failure::Trap)?;
+        let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
+        traps::look(name, arguments, self.size, preloaded).map_err(Failure::Trap)?;
         let path = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
         let Err(failure) = self.exec(name, &path, arguments);
         Err(failure)

@@ -156,7 +156,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<_> = paragraph.split_whitespace().collect();
-    let line = words.join(" ");
+    // What a number's parser says of a word.
+    let line = words.join(" ").replace("invalid digit found in string", "not a number from 0 up");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     eprintln!("{}: {line}; see `{place} --help`", place.replace(' ', ": "));
     ExitCode::from(status)

@@ -91,7 +91,7 @@ impl Dpdk {
         let count = made.0.len();
         made.0.clear();
         println!(
-            "{count} files of {shown} in {dir}, zero: {}map_0 to map_{}",
+            "{count} files of {shown} in {dir}, zero: {0}map_0 to {0}map_{1}",
             self.prefix,
             count - 1
         );

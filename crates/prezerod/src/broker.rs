@@ -205,18 +205,19 @@ impl<I: Inode> Broker<I> {
                 self.payers.push(charge);
             }
         }
-        let wishes: Vec<Keep> = settings
-            .stock
-            .iter()
-            .map(|stocked| {
-                let of = |tenant: &&Tenant| Some(&tenant.name) == stocked.tenant.as_ref();
-                let payer = self.tenants.iter().find(of).map(|tenant| self.payer(tenant));
-                let need = Need { want: stocked.want, payer: payer.unwrap_or_default() };
-                Keep { need, keep: stocked.keep, most: stocked.most }
-            })
-            .collect();
-        self.demand.wish(settings.forget.as_nanos() as u64, &wishes);
         self.settings = settings;
+        let wishes: Vec<Keep> = self.wishes().collect();
+        self.demand.wish(self.settings.forget.as_nanos() as u64, &wishes);
+    }
+
+    /// What should lie ready whoever asks.
+    fn wishes(&self) -> impl Iterator<Item = Keep> {
+        self.settings.stock.iter().map(|stocked| {
+            let of = |tenant: &&Tenant| Some(&tenant.name) == stocked.tenant.as_ref();
+            let payer = self.tenants.iter().find(of).map(|tenant| self.payer(tenant));
+            let need = Need { want: stocked.want, payer: payer.unwrap_or_default() };
+            Keep { need, keep: stocked.keep, most: stocked.most }
+        })
     }
 
     /// Who pays for what is made for a tenant.

@@ -143,6 +143,7 @@ impl Server {
         if let Some(advice) = advice {
             eprintln!("prezerod: {advice}");
         }
+        server.tell_amiss();
         server.service.tell("READY=1\nSTATUS=serving");
         Ok(server)
     }
@@ -300,8 +301,16 @@ impl Server {
                 }
                 self.broker.reload(settings, self.owner);
                 eprintln!("prezerod: configuration read again");
+                self.tell_amiss();
             }
             Err(error) => eprintln!("prezerod: {error}; the configuration stays as it was"),
+        }
+    }
+
+    /// What the configuration wants and the host has not: served all the same, for both may change.
+    fn tell_amiss(&self) {
+        for line in self.broker.amiss() {
+            eprintln!("prezerod: {line}");
         }
     }
 

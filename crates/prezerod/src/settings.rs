@@ -132,11 +132,27 @@ impl Settings {
                 .map(|span| text.bytes().take(span.start).filter(|&b| b == b'\n').count() + 1);
             let line = line.map_or(String::new(), |line| format!(":{line}"));
             let words: Vec<_> = error.message().split_whitespace().collect();
-            SettingsError { place: format!("{place}{line}"), what: words.join(" ") }
+            SettingsError { place: format!("{place}{line}"), what: in_words(&words.join(" ")) }
         })?;
         Settings::from_file(file, root)
             .map_err(|what| SettingsError { place: place.to_owned(), what })
     }
+}
+
+/// What the parser says, in the words of who wrote the file: it knows the types of our program only.
+fn in_words(message: &str) -> String {
+    let words = [
+        (
+            "invalid type: map, expected a sequence",
+            "give double brackets, [[...]]: there may be several",
+        ),
+        ("expected usize", "expected a number from 0 up"),
+        ("expected u64", "expected a number from 0 up"),
+        ("expected u16", "expected a number from 0 up"),
+        ("expected f64", "expected seconds, a number"),
+        ("wanted string or table", "expected a word in quotes"),
+    ];
+    words.iter().fold(message.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
 #[cfg(test)]
@@ -198,6 +214,17 @@ mod tests {
             ("forget = 0", &["forget = 0", "give seconds"]),
             ("socket-mode = \"9\"", &["socket-mode", "0666"]),
             ("metrics = \"0.0.0.0:80\"", &["loopback"]),
+            ("socket = \"a.sock\"", &["absolute path"]),
+            ("connections = 0", &["give 1 or more"]),
+            ("connections = -1", &["f.toml:1: ", "`-1`, expected a number from 0 up"]),
+            ("idle = \"5m\"", &["expected seconds"]),
+            ("audit = true", &["a word in quotes"]),
+            ("[tenant]\nname = \"a\"", &["f.toml:1: ", "[[...]]"]),
+            (
+                "[[tenant]]\nname = \"a\"\nusers = [-1]",
+                &["f.toml:3: ", "a name, \"root\", or a number"],
+            ),
+            ("[[tenant]]\nname = \"a\\nb\"\nusers = [1]", &["a\\nb", "letters"]),
             ("[[stock]]\nsize = \"3M\"\nkeep = 1", &["size = 3M", "multiple of its page, 2M"]),
             ("[[stock]]\nsize = \"2M\"\npage = \"4K\"\nkeep = 1", &["give \"2M\" or \"1G\""]),
             ("[[stock]]\nsize = \"2M\"\nkeep = 3\nmost = 2", &["less than keep = 3"]),

@@ -1,12 +1,15 @@
 //! What an inode would be made of now, or why there can be none: pool, memory, cgroups.
 
+use std::collections::BTreeMap;
+
 use prezero::Size;
 
 use super::grant::distrust_text;
 use super::{Broker, Inode, Refusal};
 use crate::cgroup::Room;
+use crate::demand::Keep;
 use crate::inode::Kind;
-use crate::protocol::{Backing, Page, Reason};
+use crate::protocol::{Backing, Page, Reason, Want};
 use crate::settings::Source;
 use crate::stock::Need;
 
@@ -29,8 +32,50 @@ impl<I: Inode> Broker<I> {
         })
     }
 
+    /// Whether this host has the node.
+    pub(super) fn check_node(&self, node: Option<u16>) -> Result<(), Refusal> {
+        let Some(node) = node.filter(|node| !self.nodes.contains(node)) else { return Ok(()) };
+        let nodes: Vec<_> = self.nodes.iter().map(u16::to_string).collect();
+        let nodes = nodes.join(", ");
+        Err((Reason::Node, format!("no node {node} here; give {nodes}, or any")))
+    }
+
+    /// Why what the configuration wants ready will not all lie there, in a line for each size of
+    /// which that is so: nobody asks for it and hears.
+    pub fn amiss(&self) -> Vec<String> {
+        let mut kept: BTreeMap<(Backing, Page), u64> = BTreeMap::new();
+        let mut line = |keep: Keep| {
+            // What lies ready is no longer free to be made.
+            if self.have(&keep.need) >= keep.keep {
+                return None;
+            }
+            let Want { bytes, page, .. } = keep.need.want;
+            let why = match self.choose(&keep.need) {
+                Err((_, why)) => why,
+                Ok(kind) => {
+                    let kept = kept.entry((kind.backing, page)).or_default();
+                    let all = kept.saturating_add(keep.keep.saturating_mul(bytes));
+                    let limit = self.limit(kind);
+                    if all <= limit {
+                        *kept = all;
+                        return None;
+                    }
+                    let size = |bytes: u64| Size(usize::try_from(bytes).unwrap_or(usize::MAX));
+                    format!(
+                        "with it {} would lie ready, and the limit is {}; raise limit, or keep less",
+                        size(all),
+                        size(limit)
+                    )
+                }
+            };
+            Some(format!("stock of {} in {page} pages: {why}", Size(bytes as usize)))
+        };
+        self.wishes().filter_map(&mut line).collect()
+    }
+
     /// What such an inode would be made of now.
     pub(super) fn choose(&self, need: &Need) -> Result<Kind, Refusal> {
+        self.check_node(need.want.node)?;
         let source = self.settings.backing;
         let pool = match source {
             Source::Auto | Source::Hugetlb => self.pooled(need),

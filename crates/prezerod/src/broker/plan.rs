@@ -171,7 +171,7 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Inodes that lie ready and are just so.
-    fn have(&self, need: &Need) -> u64 {
+    pub(super) fn have(&self, need: &Need) -> u64 {
         self.stock.iter().filter(|blank| alike(need, &blank.kind, blank.bytes)).count() as u64
     }
 

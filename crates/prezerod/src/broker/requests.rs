@@ -41,7 +41,9 @@ impl<I: Inode> Broker<I> {
                     Ok(self.reserve(now, client, &tenant, want, hold_ms))
                 }
                 Request::Cancel { ticket } => self.cancel(client, ticket),
-                Request::Available { page, node } => Ok(self.available(&tenant, page, node)),
+                Request::Available { page, node } => {
+                    self.check_node(node).map(|()| self.available(&tenant, page, node))
+                }
                 Request::Report(report) => {
                     let text = match report {
                         Report::Stock => self.stock_report(now, client),
@@ -171,11 +173,7 @@ impl<I: Inode> Broker<I> {
                 format!("{size} is too large a lease; give {most} or less"),
             ));
         }
-        if let Some(node) = want.node.filter(|node| !self.nodes.contains(node)) {
-            let nodes: Vec<_> = self.nodes.iter().map(u16::to_string).collect();
-            let nodes = nodes.join(", ");
-            return Err((Reason::Node, format!("no node {node} here; give {nodes}, or any")));
-        }
+        self.check_node(want.node)?;
         let left = self.quota_left(tenant);
         if want.bytes > left {
             let (name, left) = (&tenant.name, Size(left as usize));

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -107,20 +108,57 @@ fn reserve(path: &Path) -> Result<File, String> {
             path.display()
         ));
     }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("{}: {error}; give --socket PATH", path.display()))
-        }
-        _ => Ok(lock),
+    match clear(path) {
+        Err(error) => Err(format!("{}: {error}; give --socket PATH", path.display())),
+        Ok(()) => Ok(lock),
     }
 }
 
-/// A stream socket at a path; whatever an earlier one left there is removed.
+/// Removes the socket that an earlier broker left; anything else at a path that somebody
+/// mistyped is not ours to remove.
+fn clear(path: &Path) -> Result<(), String> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Ok(info) if !info.file_type().is_socket() => {
+            return Err("it exists and is no socket".into());
+        }
+        _ => {}
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
+/// A stream socket at a path; one that an earlier broker left there is removed.
 pub fn bind_stream(path: &Path) -> Result<OwnedFd, String> {
     if let Some(dir) = path.parent() {
         let _ = fs::create_dir_all(dir);
     }
-    let _ = fs::remove_file(path);
+    clear(path).map_err(|error| format!("metrics: {}: {error}; give another", path.display()))?;
     let socket = UnixListener::bind(path);
     socket.map(OwnedFd::from).map_err(|error| format!("metrics: {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_was_left_is_replaced_and_nothing_else_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        drop(UnixListener::bind(&path).unwrap());
+        drop(Listener::bind(&path, 0o600).unwrap());
+        assert!(bind_stream(&path).is_ok());
+        let kept = dir.path().join("passwd");
+        fs::write(&kept, "root").unwrap();
+        let refused = Listener::bind(&kept, 0o600).unwrap_err();
+        assert!(
+            refused.ends_with("passwd: it exists and is no socket; give --socket PATH"),
+            "{refused}"
+        );
+        assert!(bind_stream(&kept).unwrap_err().contains("no socket"));
+        assert_eq!(fs::read(&kept).unwrap(), b"root");
+    }
 }

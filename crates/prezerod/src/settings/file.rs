@@ -109,7 +109,7 @@ enum Latency {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "an account: a name, \"root\", or a number from 0 up")]
 enum Account {
     Number(u32),
     Name(String),
@@ -168,6 +168,9 @@ impl Settings {
             .into_iter()
             .map(|tenant| tenant_of(tenant, root))
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(socket) = file.socket.as_ref().filter(|socket| !socket.is_absolute()) {
+            return Err(format!("socket = {socket:?}: give an absolute path"));
+        }
         let socket_mode =
             u32::from_str_radix(&file.socket_mode, 8).ok().filter(|mode| *mode <= 0o777);
         Ok(Settings {
@@ -190,8 +193,8 @@ impl Settings {
             longest_wait: time("longest-wait", file.longest_wait)?,
             longest_hold: time("longest-hold", file.longest_hold)?,
             idle: time("idle", file.idle)?,
-            connections: file.connections.max(1),
-            connections_per_user: file.connections_per_user.max(1),
+            connections: some("connections", file.connections)?,
+            connections_per_user: some("connections-per-user", file.connections_per_user)?,
             stock: file
                 .stock
                 .into_iter()
@@ -200,6 +203,11 @@ impl Settings {
             tenants,
         })
     }
+}
+
+fn some(name: &str, most: usize) -> Result<usize, String> {
+    let none = || format!("{name} = 0: nobody could connect; give 1 or more, or leave it out");
+    (most > 0).then_some(most).ok_or_else(none)
 }
 
 /// Bytes a second.
@@ -237,6 +245,10 @@ fn stocked(stock: FileStock, tenants: &[Tenant]) -> Result<Stocked, String> {
 
 fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
     let FileTenant { name, users, groups, cgroups, quota, charge, latency } = tenant;
+    // It stands in tables and answers of one line.
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return Err(format!("tenant {name:?}: give a name of letters, digits and the like"));
+    }
     if users.is_empty() && groups.is_empty() && cgroups.is_empty() {
         return Err(format!("tenant {name}: names nobody; give users, groups or cgroups"));
     }

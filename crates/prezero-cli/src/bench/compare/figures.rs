@@ -64,6 +64,9 @@ pub fn collect(json: &Value, path: &str, all: &mut Figures) {
 pub fn inside<'a>(json: &'a Value, path: &str) -> Vec<(String, String, &'a Value)> {
     let join = |part: &str| if path.is_empty() { part.into() } else { format!("{path} / {part}") };
     match json {
+        Value::Object(object) if object.contains_key("columns") && object.contains_key("rows") => {
+            of_a_table(json, &join)
+        }
         Value::Object(object) => {
             let each = object.iter().map(|(key, inner)| {
                 // The elements of a list say what they are of; those of pairs have a name alone.
@@ -78,7 +81,6 @@ pub fn inside<'a>(json: &'a Value, path: &str) -> Vec<(String, String, &'a Value
                 Some(pair) if is_pair(inner) => {
                     (join(pair[0].as_str().unwrap_or_default()), format!("{nth}/1"), &pair[1])
                 }
-                // Figures of a row are those of the table's columns, which are told by place.
                 _ => {
                     let name = identity(inner).unwrap_or_else(|| format!("#{}", nth + 1));
                     (join(&name), nth.to_string(), inner)
@@ -88,6 +90,27 @@ pub fn inside<'a>(json: &'a Value, path: &str) -> Vec<(String, String, &'a Value
         }
         _ => vec![],
     }
+}
+
+/// The figures of rows, each by its row and the heading of its column, which the table has once for all of them.
+fn of_a_table<'a>(
+    table: &'a Value,
+    join: &dyn Fn(&str) -> String,
+) -> Vec<(String, String, &'a Value)> {
+    let list = |json: &'a Value, key: &str| json[key].as_array().map_or(&[][..], Vec::as_slice);
+    let columns: Vec<_> = list(table, "columns").iter().map(identity).collect();
+    let nth = |what: Option<String>, nth: usize| what.unwrap_or_else(|| format!("#{}", nth + 1));
+    let rows = list(table, "rows").iter().enumerate().flat_map(|(row, json)| {
+        let name = nth(identity(json), row);
+        let figures = list(json, "figures").iter().enumerate();
+        let each = figures.map(move |(column, figure)| (name.clone(), row, column, figure));
+        each.collect::<Vec<_>>()
+    });
+    let each = rows.map(|(name, row, column, figure)| {
+        let heading = nth(columns.get(column).cloned().flatten(), column);
+        (join(&format!("{name} / {heading}")), format!("rows/{row}/figures/{column}"), figure)
+    });
+    each.collect()
 }
 
 /// A name and what bears it.

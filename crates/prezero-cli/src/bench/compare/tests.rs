@@ -75,12 +75,12 @@ fn too_few_others_say_nothing_of_noise_between_runs() {
 #[test]
 fn one_sample_says_nothing_of_noise() {
     let once = |median: f64| {
-        json!({"benchmark": "seeds", "rows": [{"level": "post", "labels": ["1", "yes"],
-        "figures": [null, {"median": median}]}]})
+        json!({"benchmark": "seeds", "columns": [{"name": "user s"}, {"name": "flt/cpu/s"}],
+            "rows": [{"level": "post", "labels": ["1", "yes"], "figures": [null, {"median": median}]}]})
     };
     let report = compared(&once(1.0), &once(2.0), None);
     assert_eq!((report.changed.len(), report.unknown.len()), (0, 1));
-    assert_eq!(report.unknown[0].what, "post 1, yes / #2");
+    assert_eq!(report.unknown[0].what, "post 1, yes / flt/cpu/s");
 }
 
 #[test]

@@ -111,6 +111,51 @@ fn stock_keeps_to_its_limit_and_surplus_goes_after_a_minute() {
 }
 
 #[test]
+fn stock_that_cannot_be_is_said_and_not_made() {
+    let keep = |mib, keep| Stocked { want: want(mib), tenant: None, keep, most: u64::MAX };
+    let away = Stocked { want: Want { node: Some(7), ..want(2) }, ..keep(2, 1) };
+    let giant = Want { bytes: 1 << 30, page: Page::Giant, node: None };
+    let mut rig = Rig::new(|s| {
+        s.stock = vec![
+            away,
+            keep(4, 2),
+            Stocked { want: giant, ..keep(2, 1) },
+            keep(16, 1),
+            keep(8, 1),
+            keep(32, 0),
+        ];
+        s.limit = Some(16 * MIB);
+    });
+    let [node, pool, limit] = &rig.broker.amiss()[..] else { panic!("{:?}", rig.broker.amiss()) };
+    assert_eq!(node, "stock of 2M in 2M pages: no node 7 here; give 0, 1, or any");
+    assert!(
+        pool.starts_with("stock of 1G in 1G pages: ") && pool.contains("nr_hugepages"),
+        "{pool}"
+    );
+    assert!(
+        limit.starts_with("stock of 16M in 2M pages: with it 24M") && limit.contains("raise limit"),
+        "{limit}"
+    );
+    // What can be had is made, whatever is amiss with the rest.
+    let mut made = vec![];
+    while let Some(job) = rig.plan(Memory::Fine).jobs.first().copied() {
+        made.push(job.bytes);
+        rig.made(&job);
+        assert!(made.len() <= 3, "{made:?}");
+    }
+    made.sort_unstable();
+    assert_eq!(made, [4 * MIB, 4 * MIB, 8 * MIB]);
+}
+
+#[test]
+fn a_node_that_is_not_there_has_nothing_to_ask_for() {
+    let mut rig = Rig::new(|_| ());
+    let client = rig.client(7, 1000);
+    let ask = Request::Available { page: Page::Huge, node: Some(7) };
+    assert_eq!(reason(rig.ask(client, ask)), Reason::Node);
+}
+
+#[test]
 fn what_was_made_for_somebody_who_is_gone_does_not_stay_above_the_limit() {
     let mut rig = Rig::new(|s| s.limit = Some(9 * MIB));
     for (mib, kept) in [(8, 1), (16, 0)] {
