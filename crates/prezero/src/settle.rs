@@ -5,10 +5,10 @@
 
 use crate::backing::Backing;
 use crate::page::{PAGE, PageId};
-use crate::quicklist::Class;
+use crate::quicklist::{Class, GRANULE};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
-use crate::sync::Ordering::Relaxed;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::zone::{Cpu, Zone};
 
 /// What the kernel says of a run of pages.
@@ -18,6 +18,25 @@ pub(crate) enum Residency {
     NotResident,
     /// It would not say, or the answer is too scattered to act on.
     Unknown,
+}
+
+/// Blocks that are remembered as sparse, a CPU; a power of two.
+const REMEMBERED: usize = 64;
+
+/// Blocks of which the kernel was asked when they last came back, because their owner had left pages
+/// untouched. Who takes a buffer again and again and uses its beginning would pay for that
+/// each time, 2.8 us where malloc and free take 4 ns; so a block that comes back so twice in a row
+/// counts as touched. All-zero bytes are none. Programs with more such blocks than are remembered keep an exact account.
+pub(crate) struct Sparse([AtomicU32; REMEMBERED]);
+
+impl Sparse {
+    /// Whether the block that starts here was the last of those that share its slot. It is now.
+    fn was_last(&self, first: PageId) -> bool {
+        let slot = &self.0[(first.0 / GRANULE) as usize % REMEMBERED];
+        let was = slot.load(Relaxed) == first.0 + 1;
+        slot.store(first.0 + 1, Relaxed);
+        was
+    }
 }
 
 /// Of 1024 pages, more runs than this are not told apart: each costs a system call.
@@ -66,8 +85,11 @@ impl<B: Backing> Zone<B> {
         // What was added to the request is nobody's to touch. To ask for it at every turn, and
         // to keep the block from the lists, would cost more than to clear it once.
         let added = was.absent <= slack(pages);
+        // Who asked for zero may count on what he leaves untouched to cost nothing the next time.
+        let is_plain = was.zero == 0 && was.dirty > 0 && Class::of(pages).is_some();
+        let counts = added || is_plain && cpu.sparse.was_last(first);
         self.states.each_run(first, pages, PageState::Absent, |run, n| {
-            if added {
+            if counts {
                 self.states.set(run, n, PageState::Dirty);
             } else {
                 self.settle_absent(run, n);

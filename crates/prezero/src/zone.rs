@@ -25,6 +25,7 @@ use crate::hidden::Hidden;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, GRANULE, Lists};
 use crate::retreat::Gone;
+use crate::settle::Sparse;
 use crate::state::StateMap;
 use crate::stats::{Counter, Counters};
 use crate::stock::Stock;
@@ -41,9 +42,11 @@ pub(crate) struct Cpu {
     pub(crate) countdown: AtomicU32,
     pub(crate) grip: Grip,
     pub(crate) lists: [Lists; CLASSES],
+    /// Blocks that came back mostly untouched of late (see `settle.rs`).
+    pub(crate) sparse: Sparse,
 }
 
-// SAFETY: counters, demand and lists are atomics for which all-zero bytes are the empty
+// SAFETY: counters, demand, lists and what was sparse are atomics for which all-zero bytes are the empty
 // value, and none of them has a destructor.
 #[allow(unsafe_code)]
 unsafe impl prezero_sys::memory::Plain for Cpu {}

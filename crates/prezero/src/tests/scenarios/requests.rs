@@ -316,3 +316,32 @@ fn what_rounding_added_to_a_request_is_asked_about_once() {
         assert_eq!((tally.dirty, tally.absent), states);
     }
 }
+
+#[test]
+fn a_buffer_whose_owner_uses_little_of_it_is_asked_about_once() {
+    let world = World::new(2);
+    let use_little = |pages| {
+        let block = world.plain(pages);
+        world.fill(block.first(), 1, 1);
+        let first = block.first();
+        world.zone.free(block);
+        first
+    };
+    for (pages, asked) in [(64, 2), (1024, 6)] {
+        let before = world.fake().residencies.made();
+        let first = use_little(pages);
+        (0..5).for_each(|_| assert_eq!(use_little(pages), first));
+        let asked_now = world.fake().residencies.made() - before;
+        assert_eq!(asked_now, asked, "{pages} pages; no list keeps 1024");
+        world.zone.reclaim();
+    }
+    // Who asked for zero gets untouched pages back as what they are.
+    for _ in 0..5 {
+        let block = world.zero(64);
+        assert!(is_zero(&world.zone, &block));
+        world.fill(block.first(), 1, 1);
+        world.zone.free(block);
+        assert_eq!(world.tally().dirty, 1);
+    }
+    world.assert_sound();
+}
