@@ -229,6 +229,10 @@ mod tests {
             ("[[stock]]\nsize = \"2M\"\npage = \"4K\"\nkeep = 1", &["give \"2M\" or \"1G\""]),
             ("[[stock]]\nsize = \"2M\"\nkeep = 3\nmost = 2", &["less than keep = 3"]),
             ("[[tenant]]\nname = \"a\"", &["tenant a", "names nobody"]),
+            (
+                "[[tenant]]\nname = \"a\"\nusers = [1]\n[[tenant]]\nname = \"a\"\nusers = [2]",
+                &["tenant a", "named twice", "one [[tenant]]"],
+            ),
             ("[[tenant]]\nname = \"a\"\nusers = [\"who\"]", &["\"who\"", "give the number"]),
             (
                 "[[tenant]]\nname = \"a\"\nusers = [1]\ncharge = \"/a/../b\"",

@@ -206,7 +206,11 @@ fn prometheus_reads_the_counters_over_a_socket_or_loopback() {
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     assert!(body.contains("prezerod_lease_hits_total 0") && body.ends_with("# EOF\n"));
-    assert!(get("GET /passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(get("GET /metrics?all=1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+    for unknown in ["/passwd", "/metrics2"] {
+        let answer = get(&format!("GET {unknown} HTTP/1.1\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("text/plain"), "{answer}");
+    }
 
     // On loopback, at a port that was free a moment ago.
     let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

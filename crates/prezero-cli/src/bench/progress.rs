@@ -7,12 +7,15 @@
 //! program at once. The programs that are measured are not in the terminal's foreground group,
 //! so that the first one does not end them in mid-sentence.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, set_parent_process_death_signal};
 
 /// Somebody pressed Ctrl-C.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,8 @@ use anyhow::Result;
 pub struct Interrupted;
 
 static PRESSED: AtomicBool = AtomicBool::new(false);
+/// The benchmark that runs for us, if it is a program of its own; or 0.
+static CHILD: AtomicI32 = AtomicI32::new(0);
 static BAR: Mutex<Option<Bar>> = Mutex::new(None);
 const WIDTH: usize = 24;
 
@@ -36,6 +41,11 @@ pub fn listen() {
             // SAFETY: may be called in a handler; 130 is what a shell expects.
             unsafe { libc::_exit(130) };
         }
+        let child = CHILD.load(Relaxed);
+        if child != 0 {
+            // SAFETY: as above. It was not waited for yet, so the number is still its own.
+            unsafe { libc::kill(child, libc::SIGINT) };
+        }
     }
     let handler = pressed as extern "C" fn(libc::c_int);
     // SAFETY: the handler touches one atomic and calls what a handler may.
@@ -51,6 +61,31 @@ pub fn listen() {
 /// Whether somebody pressed Ctrl-C.
 pub fn interrupted() -> bool {
     PRESSED.load(Relaxed)
+}
+
+/// Runs a benchmark as a program of its own, which hears of Ctrl-C through us, whether all of the
+/// terminal's programs get it or this one alone, and does not outlive us.
+///
+/// # Errors
+/// It cannot be started or waited for.
+pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
+    // SAFETY: a system call, in a child that does nothing else before its exec.
+    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?)) };
+    let mut child = command.process_group(0).spawn()?;
+    CHILD.store(child.id() as i32, Relaxed);
+    if interrupted() {
+        // Before its number was known.
+        // SAFETY: our own child, not waited for.
+        unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    }
+    // Waited for twice, since the number is somebody else's when it was waited for once.
+    let left = rustix::io::retry_on_intr(|| {
+        let kept = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::Pid(Pid::from_child(&child)), kept)
+    });
+    CHILD.store(0, Relaxed);
+    left?;
+    child.wait()
 }
 
 /// So many steps are to come.

@@ -100,15 +100,18 @@ impl Http {
             }
         };
         if whole {
-            let known =
-                [&b"GET /metrics "[..], b"GET / "].iter().any(|r| scrape.request.starts_with(r));
-            let (status, body) = match known {
-                true => ("200 OK", metrics()),
-                false => ("404 Not Found", "prezerod: GET /metrics\n".to_owned()),
+            // What follows a `?` selects nothing here.
+            let known = [&b"GET /metrics"[..], b"GET /"].iter().any(|known| {
+                let rest = scrape.request.strip_prefix(*known);
+                rest.is_some_and(|rest| matches!(rest.first(), Some(b' ' | b'?')))
+            });
+            let (status, kind, body) = match known {
+                true => ("200 OK", "application/openmetrics-text; version=1.0.0", metrics()),
+                false => ("404 Not Found", "text/plain", "prezerod: GET /metrics\n".to_owned()),
             };
             let head = format!(
-                "HTTP/1.1 {status}\r\nContent-Type: application/openmetrics-text; version=1.0.0; \
-                 charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\n\
+                 Connection: close\r\n\r\n",
                 body.len()
             );
             // Some kilobytes: a socket that does not take them at once belongs to nobody who reads.

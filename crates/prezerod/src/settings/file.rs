@@ -168,6 +168,12 @@ impl Settings {
             .into_iter()
             .map(|tenant| tenant_of(tenant, root))
             .collect::<Result<Vec<_>, _>>()?;
+        let twice = |(n, tenant): (usize, &Tenant)| {
+            tenants[..n].iter().any(|other| other.name == tenant.name).then(|| tenant.name.clone())
+        };
+        if let Some(name) = tenants.iter().enumerate().find_map(twice) {
+            return Err(format!("tenant {name}: named twice; put its users into one [[tenant]]"));
+        }
         if let Some(socket) = file.socket.as_ref().filter(|socket| !socket.is_absolute()) {
             return Err(format!("socket = {socket:?}: give an absolute path"));
         }

@@ -90,8 +90,8 @@ impl Report {
         Ok(())
     }
 
-    /// Runs the benchmarks, each as somebody at a terminal would. Ctrl-C reaches the one that
-    /// runs, which writes what it has; the others are left out.
+    /// Runs the benchmarks, each as somebody at a terminal would. Ctrl-C is passed on to the one
+    /// that runs, which writes what it has; the others are left out.
     fn measure(&self, scratch: &Scratch) -> Result<Vec<PathBuf>> {
         progress::listen();
         let own = std::env::current_exe().context("finding our own program")?;
@@ -105,7 +105,10 @@ impl Report {
             let short = if self.quick { short } else { &[] };
             let mut command = Command::new(&own);
             command.args(["bench", name]).args(arguments).args(short);
-            let status = command.arg("--json").arg(&file).stdout(Stdio::null()).status()?;
+            let status = progress::run(command.arg("--json").arg(&file).stdout(Stdio::null()))?;
+            if progress::interrupted() && !file.exists() {
+                break; // before it had anything to write
+            }
             ensure!(status.success(), "bench {name}: {status}");
             files.push(file);
         }
