@@ -40,7 +40,9 @@ int main(int argc, char **argv)
 	snprintf(procs, sizeof procs, "%s/cgroup.procs", argc > 1 ? argv[1] : "");
 	FILE *file = fopen(procs, "w");
 	CHECK(file && fprintf(file, "%d", getpid()) > 0 && fclose(file) == 0);
-	for (int round = 0; round < 8; round++) {
+	int idle = !strcmp(how, "idle");
+	/* Until it idles for long enough, as in dumped.c; or a few bursts. */
+	for (int round = 0, pause = 2; idle ? hidden() < LARGE / 2 : round < 8; round++) {
 		for (size_t i = 0; i < count; i++)
 			CHECK(blocks[i] = memset(calloc(1, size), 1, size));
 		int large = in_zone(blocks[0]);
@@ -48,12 +50,10 @@ int main(int argc, char **argv)
 			free(blocks[i]);
 		if (!large)
 			break; /* without the shim there is nothing to wait for */
-		if (!strcmp(how, "idle"))
-			usleep(100000);
+		for (int i = 0; idle && i < pause && hidden() < LARGE / 2; i++)
+			usleep(50000);
+		pause += pause < 64 ? pause : 0;
 	}
-	if (!strcmp(how, "idle"))
-		while (hidden() < LARGE / 2)
-			usleep(50000); /* as long as it takes: who waits in vain is ended from outside */
 	for (size_t sum = 0; sum < SMALL; sum += KIB)
 		CHECK(memset(malloc(KIB), 1, KIB));
 	for (int i = 0; i < 2; i++) {

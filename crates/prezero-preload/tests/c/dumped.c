@@ -30,18 +30,21 @@ int main(void)
 	unsigned char *blocks[BLOCKS], *used = malloc(SIZE);
 
 	memset(used, 1, SIZE);
-	/* Bursts for zero, so that a stock of it stays. */
-	for (int round = 0; round < 8; round++) {
+	/*
+	 * Bursts for zero, so that a stock of it stays; or, where to clear it ahead does not pay (in debug
+	 * builds it is dear), memory that stays since it was wanted back after longer and longer. As long
+	 * as it takes: who waits in vain is ended from outside.
+	 */
+	for (int pause = 2; left_out(NULL) < 2 * SIZE; pause += pause < 64 ? pause : 0) {
 		for (int i = 0; i < BLOCKS; i++) {
 			CHECK(blocks[i] = calloc(1, SIZE));
 			memset(blocks[i], 1, SIZE);
 		}
 		for (int i = 0; i < BLOCKS; i++)
 			free(blocks[i]);
-		usleep(150000);
+		for (int i = 0; i < pause && left_out(NULL) < 2 * SIZE; i++)
+			usleep(50000);
 	}
-	while (left_out(NULL) < 2 * SIZE)
-		usleep(50000); /* as long as it takes: who waits in vain is ended from outside */
 	CHECK(left_out(used) == 0);
 	for (int i = 0; i < BLOCKS; i++) {
 		CHECK(blocks[i] = calloc(1, SIZE));
