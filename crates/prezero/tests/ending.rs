@@ -2,34 +2,16 @@
 //! tool finds a process, not a zone.
 #![allow(unsafe_code)]
 
-use std::time::{Duration, Instant};
+mod common;
+
+use std::time::Duration;
 
 use prezero::panel::{Panel, Refusal};
-use prezero::{Anonymous, Change, Config, Counter, Machine, Order, Verify, Zone};
+use prezero::{Change, Config, Counter, Machine, Verify};
+
+use common::{until, use_and_free, zone};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const BLOCK: u32 = 1024;
-
-fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = done() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn use_and_free(zone: &Zone<Anonymous>) {
-    let blocks: Vec<_> = (0..4).filter_map(|_| zone.zero(BLOCK, Order::MIN)).collect();
-    assert_eq!(blocks.len(), 4);
-    for block in blocks {
-        // SAFETY: the block is ours until it is freed.
-        unsafe { zone.address(&block).as_ptr().write_bytes(1, block.bytes()) };
-        zone.free(block.into_dirty());
-    }
-}
 
 /// The threads of that name.
 fn scrubds() -> usize {
@@ -42,15 +24,14 @@ fn scrubds() -> usize {
 fn no_scrubd_lives_through_a_call_and_the_next_goes_on() {
     let mut config = Config::new(&Machine { memory: 256 << 20, engine: prezero::engine_named });
     config.verify = Verify::Full;
-    let zone = Zone::new(Anonymous::reserve(config.limit).unwrap(), &config).unwrap();
-    let zone: &'static Zone<_> = Box::leak(Box::new(zone));
+    let zone = zone(&config);
     let pid = std::process::id();
     assert_eq!(zone.without_scrubd(Change::Rights, || 1), 1, "none was there");
     zone.allow_scrubd();
 
     for (round, change) in [Change::Rights, Change::View, Change::Rights].into_iter().enumerate() {
         let scrubbed = zone.snapshot().get(Counter::ScrubbedBytes);
-        let panel = until("a scrubd that clears, and its panel", || {
+        let panel = until(PATIENCE, "a scrubd that clears, and its panel", || {
             use_and_free(zone);
             let clears = zone.snapshot().get(Counter::ScrubbedBytes) > scrubbed;
             prezero_sys::panel::of_process(pid).ok().and_then(Panel::new).filter(|_| clears)
@@ -58,7 +39,7 @@ fn no_scrubd_lives_through_a_call_and_the_next_goes_on() {
         let knobs = panel.read().knobs;
         let rate = knobs.iter().find(|(name, _)| name == "scrub-rate").unwrap().1.as_str();
         assert_eq!(rate, if round == 0 { "off" } else { "9G" }, "a knob stays as it was turned");
-        until("the knob is turned", || {
+        until(PATIENCE, "the knob is turned", || {
             use_and_free(zone);
             match panel.ask("set scrub-rate 9G", Duration::from_millis(500)) {
                 Err(Refusal::Pending | Refusal::Busy(_)) => None,

@@ -2,31 +2,16 @@
 //! finds a process, not a zone.
 #![allow(unsafe_code)]
 
+mod common;
+
 use std::time::{Duration, Instant};
 
 use prezero::panel::{Panel, Reading};
-use prezero::{Anonymous, Config, Counter, Machine, Order, Zone};
+use prezero::{Config, Counter, Machine};
+
+use common::{BLOCK, until, use_and_free, zone};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const BLOCK: u32 = 1024;
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn use_and_free(zone: &Zone<Anonymous>) {
-    let blocks: Vec<_> = (0..4).filter_map(|_| zone.zero(BLOCK, Order::MIN)).collect();
-    assert_eq!(blocks.len(), 4);
-    for block in blocks {
-        // SAFETY: the block is ours until it is freed.
-        unsafe { zone.address(&block).as_ptr().write_bytes(1, block.bytes()) };
-        zone.free(block.into_dirty());
-    }
-}
 
 fn knob<'a>(reading: &'a Reading, name: &str) -> &'a str {
     &reading.knobs.iter().find(|(each, _)| each == name).unwrap().1
@@ -35,31 +20,28 @@ fn knob<'a>(reading: &'a Reading, name: &str) -> &'a str {
 #[test]
 fn figures_are_shown_and_knobs_are_turned() {
     let config = Config::new(&Machine { memory: 256 << 20, engine: prezero::engine_named });
-    let zone = Zone::new(Anonymous::reserve(config.limit).unwrap(), &config).unwrap();
-    let zone: &'static Zone<_> = Box::leak(Box::new(zone));
+    let zone = zone(&config);
     let pid = std::process::id();
     assert!(prezero_sys::panel::of_process(pid).is_err(), "no scrubd, no panel");
 
     zone.allow_scrubd();
-    until("scrubd clears", || {
+    until(PATIENCE, "scrubd clears", || {
         use_and_free(zone);
-        zone.snapshot().get(Counter::ScrubbedBytes) > 0
+        (zone.snapshot().get(Counter::ScrubbedBytes) > 0).then_some(())
     });
-    let mut panel = None;
-    until("a panel", || {
-        panel = prezero_sys::panel::of_process(pid).ok().and_then(Panel::new);
-        panel.is_some()
+    let panel = until(PATIENCE, "a panel", || {
+        prezero_sys::panel::of_process(pid).ok().and_then(Panel::new)
     });
-    let panel = panel.unwrap();
 
     // What is shown is what the zone says, soon.
-    until("the figures agree", || {
+    until(PATIENCE, "the figures agree", || {
         use_and_free(zone);
         std::thread::sleep(Duration::from_millis(150));
         let (shown, zone) = (panel.read(), zone.snapshot());
-        shown.number("frees") as u64 == zone.get(Counter::Frees)
+        let agree = shown.number("frees") as u64 == zone.get(Counter::Frees)
             && shown.number("scrubbed_bytes") as u64 == zone.get(Counter::ScrubbedBytes)
-            && shown.number("zone_bytes") as u64 == zone.gauges.zone_bytes
+            && shown.number("zone_bytes") as u64 == zone.gauges.zone_bytes;
+        agree.then_some(())
     });
     let shown = panel.read();
     assert_eq!(shown.pid, pid);
@@ -102,10 +84,10 @@ fn figures_are_shown_and_knobs_are_turned() {
     // Turned, not only shown.
     let verified = zone.snapshot().get(Counter::VerifiedPages);
     ask("set scrub-rate off").unwrap();
-    until("all that is handed out is verified", || {
+    until(PATIENCE, "all that is handed out is verified", || {
         use_and_free(zone);
         std::thread::sleep(Duration::from_millis(5));
-        zone.snapshot().get(Counter::VerifiedPages) > verified + u64::from(BLOCK)
+        (zone.snapshot().get(Counter::VerifiedPages) > verified + u64::from(BLOCK)).then_some(())
     });
     ask("set scrub-start never").unwrap();
     let scrubbed = zone.snapshot().get(Counter::ScrubbedBytes);

@@ -92,3 +92,38 @@ static inline int is_zero(const unsigned char *block, size_t size)
 			return 0;
 	return 1;
 }
+
+/* Takes 16 blocks of a MiB for zero, writes all of them and gives them back: then there is a scrubd. */
+static inline void use_and_free(void)
+{
+	unsigned char *blocks[16];
+
+	for (int i = 0; i < 16; i++) {
+		CHECK(blocks[i] = calloc(1, MIB));
+		CHECK(is_zero(blocks[i], MIB));
+		memset(blocks[i], 1, MIB);
+	}
+	for (int i = 0; i < 16; i++)
+		free(blocks[i]);
+}
+
+/* Bytes of the mappings that the kernel leaves out of a dump, of those that hold `at` if any. */
+static inline size_t left_out(void *at)
+{
+	char line[512];
+	size_t start = 0, end = 0, sum = 0;
+	FILE *maps = fopen("/proc/self/smaps", "r");
+
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps)) {
+		size_t from, to;
+
+		if (sscanf(line, "%zx-%zx ", &from, &to) == 2)
+			start = from, end = to;
+		if (!strncmp(line, "VmFlags:", 8) && strstr(line, " dd") && strstr(line, " wf") &&
+		    (!at || ((size_t)at >= start && (size_t)at < end)))
+			sum += end - start;
+	}
+	fclose(maps);
+	return sum;
+}

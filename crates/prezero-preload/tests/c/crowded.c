@@ -10,26 +10,6 @@
 #define LARGE (64 * MIB)
 #define SMALL (44 * MIB)
 
-/* Bytes of the mappings that are hidden, as idle memory is. */
-static size_t hidden(void)
-{
-	char line[512];
-	size_t size = 0, sum = 0;
-	FILE *maps = fopen("/proc/self/smaps", "r");
-
-	CHECK(maps);
-	while (fgets(line, sizeof line, maps)) {
-		size_t from, to;
-
-		if (sscanf(line, "%zx-%zx ", &from, &to) == 2)
-			size = to - from;
-		if (!strncmp(line, "VmFlags:", 8) && strstr(line, " dd") && strstr(line, " wf"))
-			sum += size;
-	}
-	fclose(maps);
-	return sum;
-}
-
 int main(int argc, char **argv)
 {
 	const char *how = argc > 2 ? argv[2] : "";
@@ -42,7 +22,7 @@ int main(int argc, char **argv)
 	CHECK(file && fprintf(file, "%d", getpid()) > 0 && fclose(file) == 0);
 	int idle = !strcmp(how, "idle");
 	/* Until it idles for long enough, as in dumped.c; or a few bursts. */
-	for (int round = 0, pause = 2; idle ? hidden() < LARGE / 2 : round < 8; round++) {
+	for (int round = 0, pause = 2; idle ? left_out(NULL) < LARGE / 2 : round < 8; round++) {
 		for (size_t i = 0; i < count; i++)
 			CHECK(blocks[i] = memset(calloc(1, size), 1, size));
 		int large = in_zone(blocks[0]);
@@ -50,7 +30,7 @@ int main(int argc, char **argv)
 			free(blocks[i]);
 		if (!large)
 			break; /* without the shim there is nothing to wait for */
-		for (int i = 0; idle && i < pause && hidden() < LARGE / 2; i++)
+		for (int i = 0; idle && i < pause && left_out(NULL) < LARGE / 2; i++)
 			usleep(50000);
 		pause += pause < 64 ? pause : 0;
 	}

@@ -4,27 +4,6 @@
 #define SIZE (16 * MIB)
 #define BLOCKS 4
 
-/* Bytes of the mappings that the kernel leaves out of a dump, of those that hold `at` if any. */
-static size_t left_out(void *at)
-{
-	char line[512];
-	size_t start = 0, end = 0, sum = 0;
-	FILE *maps = fopen("/proc/self/smaps", "r");
-
-	CHECK(maps);
-	while (fgets(line, sizeof line, maps)) {
-		size_t from, to;
-
-		if (sscanf(line, "%zx-%zx ", &from, &to) == 2)
-			start = from, end = to;
-		if (!strncmp(line, "VmFlags:", 8) && strstr(line, " dd") && strstr(line, " wf") &&
-		    (!at || ((size_t)at >= start && (size_t)at < end)))
-			sum += end - start;
-	}
-	fclose(maps);
-	return sum;
-}
-
 int main(void)
 {
 	unsigned char *blocks[BLOCKS], *used = malloc(SIZE);

@@ -33,19 +33,6 @@ static int named(const char *name)
 	return thread;
 }
 
-static void work(void)
-{
-	unsigned char *blocks[16];
-
-	for (int i = 0; i < 16; i++) {
-		CHECK(blocks[i] = calloc(1, MIB));
-		CHECK(is_zero(blocks[i], MIB));
-		memset(blocks[i], 1, MIB);
-	}
-	for (int i = 0; i < 16; i++)
-		free(blocks[i]);
-}
-
 /* The fields of a thread's status: of the user, the group, or what it is capable of. */
 static void field(int thread, const char *name, char *value, size_t size)
 {
@@ -68,7 +55,7 @@ static int reborn(void)
 	int scrubd;
 
 	do {
-		work(); /* as long as it takes: who waits in vain is ended from outside */
+		use_and_free(); /* as long as it takes: who waits in vain is ended from outside */
 		usleep(1000);
 		scrubd = named("scrubd\n");
 	} while (!scrubd || syscall(SYS_sched_getscheduler, scrubd) != SCHED_IDLE);
@@ -114,7 +101,7 @@ int main(void)
 			CHECK(setegid(group) == 0 && seteuid(user) == 0);
 		CHECK(is_new(before));
 		CHECK(geteuid() == user && getegid() == group);
-		work();
+		use_and_free();
 	}
 	/* A child of vfork changes itself, not its parent. */
 	int before = reborn();
@@ -142,7 +129,7 @@ int main(void)
 	/* For this the kernel wants one thread; who forbids it to users says so by another error. */
 	reborn();
 	CHECK(unshare(CLONE_NEWUSER) == 0 || errno != EINVAL);
-	work();
+	use_and_free();
 	puts("good");
 	return 0;
 }

@@ -62,15 +62,7 @@ int main(int count, char **arguments)
 	static pthread_t first, other;
 
 	for (int round = 0; tasks() == 1 || round < 20; round++) {
-		unsigned char *blocks[16];
-
-		for (int i = 0; i < 16; i++) {
-			CHECK(blocks[i] = calloc(1, MIB));
-			CHECK(is_zero(blocks[i], MIB));
-			memset(blocks[i], 1, MIB);
-		}
-		for (int i = 0; i < 16; i++)
-			free(blocks[i]);
+		use_and_free();
 		usleep(2000);
 	}
 	CHECK(tasks() == 2);
