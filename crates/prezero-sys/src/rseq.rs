@@ -2,9 +2,9 @@
 //! thread is preempted, moved, or revoked by [`membarrier_rseq`].
 //!
 //! A thread has one `struct rseq`, shared with the kernel. glibc (2.35 and later) registers
-//! it for every thread that it knows, and [`Rseq::of_current_thread`] for a
-//! [bare](crate::thread::bare) one in the same place; where that did not happen, [`Rseq::of_current_thread`] registers one
-//! for as long as the value lives. The code that opens a section writes the address of a
+//! it for every thread that it knows. [`Rseq::of_current_thread`] does so for a
+//! [bare](crate::thread::bare) one, in the same place, and where nobody else did, for as
+//! long as the value lives. The code that opens a section writes the address of a
 //! descriptor to [`RSEQ_CS`]; the kernel looks there before it lets an interrupted thread go on.
 
 use std::marker::PhantomData;

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, set_parent_process_death_signal,
+};
 
 /// Somebody pressed Ctrl-C.
 #[derive(Debug, thiserror::Error)]
@@ -72,16 +74,15 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     // SAFETY: a system call, in a child that does nothing else before its exec.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?)) };
     let mut child = command.process_group(0).spawn()?;
-    CHILD.store(child.id() as i32, Relaxed);
+    let pid = Pid::from_child(&child);
+    CHILD.store(pid.as_raw_nonzero().get(), Relaxed);
     if interrupted() {
         // Before its number was known.
-        // SAFETY: our own child, not waited for.
-        unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+        let _ = kill_process(pid, Signal::INT);
     }
     // Waited for twice, since the number is somebody else's when it was waited for once.
     let left = rustix::io::retry_on_intr(|| {
-        let kept = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        rustix::process::waitid(WaitId::Pid(Pid::from_child(&child)), kept)
+        rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
     });
     CHILD.store(0, Relaxed);
     left?;
