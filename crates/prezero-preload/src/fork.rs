@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::process;
+use crate::{process, syscalls};
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -34,6 +34,7 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     if let Some(process) = process::ready() {
+        syscalls::seal_unforked(&process.heap);
         process.heap.zone().after_fork_in_child();
     }
 }

@@ -316,6 +316,14 @@ impl Heap {
         }
     }
 
+    /// Calls `each` for the ranges of addresses that are [marked so](Self::mark_foreign).
+    pub fn each_foreign(&self, mut each: impl FnMut(Range<usize>)) {
+        self.zone.each_foreign(|first, pages| {
+            let start = self.base + first.index() * PAGE;
+            each(start..start + pages as usize * PAGE);
+        });
+    }
+
     /// Has the whole huge blocks of a [`part`](Self::part) faulted in as such.
     pub fn make_huge(&self, part: &Range<usize>) {
         if let Some(first) = self.zone.page_of(ptr::without_provenance(part.start)) {

@@ -88,6 +88,7 @@ next! {
         before: early::remap_file_pages;
     ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int, before: early::ioctl;
     shmat(id: c_int, at: *const c_void, flags: c_int) -> Address, before: early::shmat;
+    shmdt(at: *const c_void) -> c_int, before: early::shmdt;
 
     setrlimit(which: c_uint, limit: *const rlimit) -> c_int, before: early::setrlimit;
     setrlimit64(which: c_uint, limit: *const rlimit) -> c_int, before: early::setrlimit;
@@ -259,6 +260,7 @@ mod early {
         mlock2 = SYS_mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int;
         mlockall = SYS_mlockall(flags: c_int) -> c_int;
         shmat = SYS_shmat(id: c_int, at: *const c_void, flags: c_int) -> Address;
+        shmdt = SYS_shmdt(at: *const c_void) -> c_int;
         setrlimit = SYS_setrlimit(which: c_uint, limit: *const rlimit) -> c_int;
         prlimit = SYS_prlimit64(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
         setuid = SYS_setuid(user: u32) -> c_int;

@@ -5,6 +5,9 @@
 //! range touches the zone first marks those pages *foreign*: the zone replaces them by
 //! fresh memory when the block is freed, and never hands them on as they are.
 //!
+//! What a program keeps from its children (`MADV_DONTFORK`) is a hole in the child's zone, which
+//! the kernel would give to somebody else: the child closes it first of all.
+//!
 //! Four things are not forwarded as they stand:
 //! - `munmap` and `mremap` leave inaccessible memory where zone pages were, and not a
 //!   hole that the kernel would give to somebody else.
@@ -18,6 +21,7 @@
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use std::ops::Range;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use prezero_core::PAGE;
 
@@ -43,11 +47,56 @@ fn mark(at: *const c_void, len: usize) {
 /// # Safety
 /// Nobody uses the pages any more.
 unsafe fn seal(part: &Range<usize>) -> c_int {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    let at = ptr::without_provenance_mut(part.start);
     // SAFETY: the caller gives the pages up; what is there is replaced in one step.
-    let sealed = unsafe { next::mmap(at, part.len(), libc::PROT_NONE, flags, -1, 0) };
+    let sealed = unsafe { inaccessible(part, libc::MAP_FIXED) };
     if sealed == libc::MAP_FAILED { -1 } else { 0 }
+}
+
+/// Maps inaccessible memory at a range.
+///
+/// # Safety
+/// As for `mmap` with the flag that says how to take `at`.
+unsafe fn inaccessible(at: &Range<usize>, fixed: c_int) -> *mut c_void {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    let (start, len) = (ptr::without_provenance_mut(at.start), at.len());
+    // SAFETY: the caller's terms.
+    unsafe { next::mmap(start, len, libc::PROT_NONE, flags, -1, 0) }
+}
+
+/// Whether the program ever kept pages of the zone from its children.
+static HAS_UNFORKED: AtomicBool = AtomicBool::new(false);
+
+/// In the child of a fork, before it maps anything: seals what the parent kept from it.
+pub fn seal_unforked(heap: &Heap) {
+    if HAS_UNFORKED.load(Ordering::Relaxed) {
+        let errno = Errno::save();
+        heap.each_foreign(seal_holes);
+        errno.restore();
+    }
+}
+
+/// Seals the pages of a range that are not mapped.
+fn seal_holes(range: Range<usize>) {
+    let at = ptr::without_provenance_mut::<c_void>(range.start);
+    // SAFETY: of memory without a file it says whether all of it is mapped, and does nothing.
+    if unsafe { libc::msync(at, range.len(), libc::MS_ASYNC) } == 0 {
+        return;
+    }
+    // SAFETY: replaces nothing; a kernel before 4.17 may put it elsewhere, where it is ours.
+    unsafe {
+        let sealed = inaccessible(&range, libc::MAP_FIXED_NOREPLACE);
+        if sealed == at {
+            return;
+        }
+        if sealed != libc::MAP_FAILED {
+            next::munmap(sealed, range.len());
+        }
+    }
+    let half = range.len() / 2 / PAGE * PAGE;
+    if half > 0 {
+        seal_holes(range.start..range.start + half);
+        seal_holes(range.start + half..range.end);
+    }
 }
 
 macro_rules! marking {
@@ -126,6 +175,22 @@ pub unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *m
     unsafe { next::shmat(id, at, flags) }
 }
 
+/// libc's `shmdt`: seals the hole that it leaves where a segment lay over zone pages.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shmdt(at: *const c_void) -> c_int {
+    // SAFETY: the caller's terms.
+    let answer = unsafe { next::shmdt(at) };
+    if answer == 0
+        && let Some((heap, _)) = part(at, PAGE)
+    {
+        heap.each_foreign(seal_holes);
+    }
+    answer
+}
+
 /// libc's `mmap`: marks what `MAP_FIXED` puts over zone pages.
 ///
 /// # Safety
@@ -183,7 +248,12 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
                 heap.make_huge(&part);
                 return 0;
             }
-            _ => heap.mark_foreign(&part),
+            _ => {
+                if advice == libc::MADV_DONTFORK {
+                    HAS_UNFORKED.store(true, Ordering::Relaxed);
+                }
+                heap.mark_foreign(&part);
+            }
         }
     }
     // SAFETY: the caller's terms.

@@ -24,3 +24,9 @@ fn what_idles_is_not_copied_for_a_child() {
     let said = run(shimmed(&program).args(["256", "20"]));
     assert!(said.contains("MiB resident: fork "), "{said}");
 }
+
+#[test]
+fn what_the_program_keeps_from_a_child_stays_a_gap_in_it() {
+    let program = compile("unforked.c", &[]);
+    assert_eq!(run(shimmed(&program).env("PREZERO_THRESHOLD", "4M")), "good\n");
+}

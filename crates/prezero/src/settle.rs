@@ -50,6 +50,13 @@ impl<B: Backing> Zone<B> {
         self.states.set(first, pages, PageState::Foreign);
     }
 
+    /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
+    pub fn each_foreign(&self, each: impl FnMut(PageId, u32)) {
+        if self.foreign.load(Relaxed) != 0 {
+            self.states.each_run(PageId(0), self.pages(), PageState::Foreign, each);
+        }
+    }
+
     /// Writes down what the pages of a block hold that comes back from its owner: dirty
     /// where it is resident, absent where he never touched it.
     #[inline]

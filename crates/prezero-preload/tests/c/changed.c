@@ -142,6 +142,13 @@ int main(void)
 		reuse("shmat");
 		unsigned char *shared = shmat(segment, NULL, 0);
 		CHECK(shared != (void *)-1 && shared[0] == 0x5e && shared[16 * PAGE - 1] == 0x5e);
+		/* Taken off again before the free, it leaves no hole that another mapping could get. */
+		block = fresh();
+		CHECK(shmat(segment, block + 8 * PAGE, SHM_REMAP) == block + 8 * PAGE);
+		CHECK(shmdt(block + 8 * PAGE) == 0);
+		CHECK(msync(block, SIZE, MS_ASYNC) == 0);
+		free(block);
+		reuse("shmdt");
 		CHECK(shmdt(shared) == 0 && shmctl(segment, IPC_RMID, NULL) == 0);
 	}
 
