@@ -179,8 +179,8 @@ impl Heap {
         let remembered = record.block.load(Ordering::Relaxed);
         let Some(size) = HandSize::remembered(remembered, clocked) else { return Err(UNCHANGED) };
         record.block.store(0, Ordering::Relaxed);
-        // SAFETY: only `take_in_hand` writes a word that is a size, for the block of that
-        // size that it gives out here, and this caller set it to 0.
+        // SAFETY: only `take_in_hand` and `zeroed` write a word that is a size, for the block of
+        // that size that came out of a hand, and this caller set it to 0.
         let block = unsafe { self.zone.adopt_in_hand(address, size) };
         self.zone.put_in_hand(block).map_err(|_| Refused(remembered))
     }
@@ -197,6 +197,12 @@ impl Heap {
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
         let front = (bytes.div_ceil(PAGE) as u32).max(pages.saturating_sub(ADDED));
         let block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
+        if block.is_from_hand()
+            && front == pages
+            && let Some(size) = HandSize::holding(bytes)
+        {
+            return Some(self.hand_out_as(&block.into_dirty(), size.word()));
+        }
         let bytes = block.zero_pages() as usize * PAGE;
         Some(self.hand_out_to(block.into_dirty(), bytes))
     }
@@ -246,13 +252,17 @@ impl Heap {
     pub fn hand_out_to<C: Content>(&self, block: Block<C>, bytes: usize) -> NonNull<u8> {
         let added = block.pages() - bytes.div_ceil(PAGE) as u32;
         debug_assert!(added <= ADDED && added < block.pages());
-        let ptr = self.zone.address(&block);
+        self.hand_out_as(&block, block.pages() << PAGES_SHIFT | added)
+    }
+
+    /// Gives a block to the program that is remembered by this word.
+    fn hand_out_as<C: Content>(&self, block: &Block<C>, word: u32) -> NonNull<u8> {
         // Relaxed: whoever frees the block got its address from us through the
         // program's own synchronisation, which orders this store too.
         self.live[block.first().index() / GRANULE.pages() as usize]
             .block
-            .store(block.pages() << PAGES_SHIFT | added, Ordering::Relaxed);
-        ptr
+            .store(word, Ordering::Relaxed);
+        self.zone.address(block)
     }
 
     /// Gives a block back to the zone.

@@ -236,7 +236,8 @@ impl<B: Backing> Zone<B> {
     /// Rebuilds a block from what its owner remembered of it.
     ///
     /// # Safety
-    /// As for [`adopt`](Zone::adopt); and it came from [`take_in_hand`](Zone::take_in_hand).
+    /// As for [`adopt`](Zone::adopt); and it came from [`take_in_hand`](Zone::take_in_hand), or is
+    /// a [`ZeroFront`](crate::ZeroFront) [from there](crate::ZeroFront::is_from_hand).
     #[allow(unsafe_code)]
     #[inline(always)]
     pub unsafe fn adopt_in_hand(&self, address: usize, size: HandSize) -> HandBlock {
@@ -255,11 +256,10 @@ impl<B: Backing> Zone<B> {
         self.states.all(first, pages, PageState::Dirty) && self.put_in_hand(block).is_ok()
     }
 
-    /// The block in this CPU's hand, if it came there at most `hot` ticks ago, and how long
-    /// ago, for a request that will clear it. An older one is put down: the request looks
-    /// further.
+    /// The block in this CPU's hand, if it came there at most `hot` ticks ago, for a request that
+    /// will clear it. An older one is put down: the request looks further.
     #[inline]
-    pub(crate) fn take_hot(&self, pages: u32, hot: u32) -> Option<(PageId, u32)> {
+    pub(crate) fn take_hot(&self, pages: u32, hot: u32) -> Option<PageId> {
         let class = Class::of(pages)?;
         let (held, cpu) = hand::take_of(self, class.index())?;
         let (first, age) = (self.page_at(held.payload()), age(held, self.tick_for(pages)));
@@ -268,7 +268,7 @@ impl<B: Backing> Zone<B> {
             return None;
         }
         bump(&cpu.grip.laid[class.index()]);
-        Some((first, age))
+        Some(first)
     }
 
     /// Puts down what a CPU has had in its hand of a class for at least `rest` ticks.

@@ -165,12 +165,18 @@ impl Block<Zero> {
 pub struct ZeroFront {
     block: Block<Dirty>,
     front: u32,
+    from_hand: bool,
 }
 
 impl ZeroFront {
     /// Where it is born; the caller vouches for ownership and for the zeroes.
-    pub(crate) fn new(first: PageId, pages: u32, front: u32) -> ZeroFront {
-        ZeroFront { block: Block::new(first, pages), front }
+    pub(crate) fn new(first: PageId, pages: u32, front: u32, from_hand: bool) -> ZeroFront {
+        ZeroFront { block: Block::new(first, pages), front, from_hand }
+    }
+
+    /// Whether it came out of its CPU's hand, which takes it back as it is.
+    pub fn is_from_hand(&self) -> bool {
+        self.from_hand
     }
 
     /// How many pages are zero.

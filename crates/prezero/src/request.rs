@@ -38,7 +38,7 @@ impl<B: Backing> Zone<B> {
     /// As [`zero`](Zone::zero), told what its owner will do with the block first.
     #[inline]
     pub fn zero_for(&self, pages: u32, align: Order, first_use: Use) -> Option<Block<Zero>> {
-        Some(Block::new(self.zero_to(pages, pages, align, first_use)?, pages))
+        Some(Block::new(self.zero_to(pages, pages, align, first_use)?.0, pages))
     }
 
     /// As [`zero_for`](Zone::zero_for), where only the first `front` pages need be zero: what
@@ -52,31 +52,46 @@ impl<B: Backing> Zone<B> {
         first_use: Use,
     ) -> Option<ZeroFront> {
         debug_assert!((1..=pages).contains(&front));
-        Some(ZeroFront::new(self.zero_to(front, pages, align, first_use)?, pages, front))
+        let (first, from_hand) = self.zero_to(front, pages, align, first_use)?;
+        Some(ZeroFront::new(first, pages, front, from_hand))
     }
 
-    /// A block of which `front` pages are zero.
+    /// A block of which `front` pages are zero, and whether it came out of the hand.
     #[inline]
-    fn zero_to(&self, front: u32, pages: u32, align: Order, first_use: Use) -> Option<PageId> {
+    fn zero_to(
+        &self,
+        front: u32,
+        pages: u32,
+        align: Order,
+        first_use: Use,
+    ) -> Option<(PageId, bool)> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::ZeroRequests);
+        // What is in hand lies at a granule, of whatever alignment. It makes no demand: nobody
+        // could have cleared it in the meantime.
+        let in_hand = |hot: u64| {
+            if align.pages() > GRANULE {
+                return None;
+            }
+            let first = self.take_hot(pages, ticks(hot))?;
+            self.clear_hot(cpu, first, front);
+            Some((first, true))
+        };
+        let hot_wins = self.choice().hot_wins(pages, first_use);
+        if hot_wins && let Some(found) = in_hand(HOT_NS) {
+            return Some(found);
+        }
         if let Some(first) = self.quick_zero(cpu, pages, align) {
             cpu.demand.note(pages);
             self.hand_out_zero(cpu, first, front, pages);
-            return Some(first);
+            return Some((first, false));
         }
-        let hot = if self.choice().hot_wins(pages, first_use) { ticks(HOT_NS) } else { 0 };
-        // What is in hand lies at a granule, of whatever alignment.
-        if align.pages() <= GRANULE
-            && let Some((first, age)) = self.take_hot(pages, hot)
-        {
-            self.note_unless_fresh(cpu, pages, age);
-            self.clear_hot(cpu, first, front);
-            return Some(first);
+        if !hot_wins && let Some(found) = in_hand(0) {
+            return Some(found);
         }
         let first = self.slow_zero(cpu, pages, align, first_use)?;
         self.make_zero(cpu, first, front, pages);
-        Some(first)
+        Some((first, false))
     }
 
     /// `ONLY_ZERO`: a resident zero block at once, or nothing. Never clears, never
