@@ -143,7 +143,7 @@ class Client:
         return dict(zip(("ready", "largest", "making", "pace", "quota_left"), _AVAILABLE.unpack(body)))
 
     def stock(self):
-        """What is there and who holds what."""
+        """What is there, who holds what, and why what is wanted is not there: PROTOCOL.md."""
         return json.loads(self._report(1))
 
     def metrics(self):

@@ -97,8 +97,12 @@ fn render(report: &Value) -> String {
         let empty = table.row_iter().next().is_none();
         if empty { format!("{name}: {none}\n") } else { format!("{name}\n{table}\n") }
     };
+    let mut wanted: String = rows("wanted").iter().map(|row| wanted(row) + "\n").collect();
+    if wanted.is_empty() {
+        wanted = "wanted: nothing\n".into();
+    }
     format!(
-        "{}{}making {}, {} waiting, {} reserved; {} hits, {} misses; made {} for {:.1} s of CPU time, \
+        "{}{wanted}{}making {}, {} waiting, {} reserved; {} hits, {} misses; made {} for {:.1} s of CPU time, \
          {} of it in vain\n",
         shown("ready", ready, "nothing"),
         shown("leased, by processes that live", leased, "nothing"),
@@ -111,6 +115,33 @@ fn render(report: &Value) -> String {
         report["made_cpu_seconds"].as_f64().unwrap_or(0.0),
         Size(number("waste_bytes") as usize),
     )
+}
+
+/// A size that should lie ready, and why it does not.
+fn wanted(row: &Value) -> String {
+    let bytes = |name: &str| Size(row[name].as_u64().unwrap_or(0) as usize);
+    let mut line =
+        format!("wanted: {} of {} in {} pages", row["target"], bytes("bytes"), bytes("page_bytes"));
+    if let Some(node) = row["node"].as_u64() {
+        line += &format!(" on node {node}");
+    }
+    if let Some(payer) = row["charged"].as_str() {
+        line += &format!(" for {payer}");
+    }
+    match (lack(&row["lacks"]), row["ready"].as_u64()) {
+        (Some(lack), ready) => line += &format!(", {} ready: {lack}", ready.unwrap_or(0)),
+        // Another broker than this command's does not say.
+        (None, None) => {}
+        (None, Some(_)) => line += ", all ready",
+    }
+    line
+}
+
+/// Why something that is wanted does not lie ready, and when it will.
+pub fn lack(lacks: &Value) -> Option<String> {
+    let why = lacks["why"].as_str()?.to_owned();
+    let ready = lacks["ready_in_seconds"].as_f64();
+    Some(ready.map_or(why.clone(), |seconds| format!("{why}; ready in about {seconds:.1} s")))
 }
 
 fn table(headings: &[&str], right: usize) -> Table {
@@ -131,6 +162,16 @@ mod tests {
         let report = serde_json::json!({
             "ready": [{"page_bytes": 2 << 20, "backing": "thp", "node": 0, "bytes": 1u64 << 30,
                        "age_seconds": 12.34, "cpu_seconds": 0.25, "charged": "/vms"}],
+            "wanted": [
+                {"page_bytes": 2 << 20, "node": null, "charged": null, "bytes": 4 << 20, "target": 8,
+                 "ready": 3, "lacks": {"pieces": 5, "reason": "limit", "why": "too many; raise limit",
+                                       "ready_in_seconds": null}},
+                {"page_bytes": 1 << 30, "node": 1, "charged": "/vms", "bytes": 1 << 30, "target": 2,
+                 "ready": 0, "lacks": {"pieces": 2, "reason": "making", "why": "it is being made",
+                                       "ready_in_seconds": 0.25}},
+                {"page_bytes": 2 << 20, "bytes": 2 << 20, "target": 1, "ready": 1, "lacks": null},
+                {"page_bytes": 2 << 20, "bytes": 6 << 20, "target": 1},
+            ],
             "leased": [], "making_bytes": 4 << 20, "waiting": 1, "reserved": 0, "hits": 3,
             "misses": 2, "made_bytes": 6 << 20, "made_cpu_seconds": 1.26, "waste_bytes": 2 << 20
         });
@@ -142,6 +183,15 @@ mod tests {
                 && text.contains("2M"),
             "{text}"
         );
+        for line in [
+            "wanted: 8 of 4M in 2M pages, 3 ready: too many; raise limit",
+            "wanted: 2 of 1G in 1G pages on node 1 for /vms, 0 ready: it is being made; ready in about 0.2 s",
+            "wanted: 1 of 2M in 2M pages, all ready",
+            "wanted: 1 of 6M in 2M pages",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
+        }
+        assert!(render(&serde_json::json!({})).contains("wanted: nothing\n"));
         assert!(text.contains("leased, by processes that live: nothing\n"), "{text}");
         assert!(text.ends_with("made 6M for 1.3 s of CPU time, 2M of it in vain\n"), "{text}");
     }

@@ -10,6 +10,7 @@
 mod choose;
 mod clients;
 mod grant;
+mod lack;
 mod made;
 mod plan;
 mod report;
@@ -152,8 +153,8 @@ pub struct Broker<I> {
     /// When the last lease was granted, ns, and until when its client is left to start.
     granted_at: Option<u64>,
     starting_until: u64,
-    /// Nothing is made for this payer before this, ns.
-    held_off: BTreeMap<Payer, u64>,
+    /// Nothing is made for this payer's stock before this, ns, and what the kernel said.
+    held_off: BTreeMap<Payer, (u64, String)>,
     numbers: u64,
     /// Sums since the start.
     pub counters: Counters,

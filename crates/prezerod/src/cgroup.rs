@@ -189,6 +189,17 @@ impl Room {
         self.all / SPARE
     }
 
+    /// Why stock of so much is too much, with the mend; `None`: it is not.
+    pub fn crowds(&self, bytes: u64) -> Option<String> {
+        // Twice of what must stay: what is made is not to be given back at the next look.
+        let kept = self.spare().saturating_mul(2);
+        (bytes.saturating_add(kept) > self.left).then(|| {
+            let mib = |bytes: u64| Size((bytes >> 20 << 20) as usize);
+            let (left, kept, limit) = (mib(self.left), mib(kept), self.limit.display());
+            format!("{left} left below {limit}, of which stock leaves {kept}; raise that limit")
+        })
+    }
+
     /// Why so much is too much, with the mend; `None`: it is not.
     pub fn lacks(&self, bytes: u64) -> Option<String> {
         (bytes > self.left).then(|| {

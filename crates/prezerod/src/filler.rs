@@ -6,7 +6,7 @@
 //! what a fault in half-made memory may take down: the broker starts another.
 //!
 //! It dies with the broker. It speaks JSON packets over its standard input, one job at a
-//! time, and keeps neither mapping nor descriptor of what it has handed over.
+//! time, says now and then how far that is and what holds it back, and keeps neither mapping nor descriptor of what it has handed over.
 
 use std::io::{self, IoSlice, Stdin};
 use std::mem::MaybeUninit;
@@ -22,7 +22,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroups;
-use crate::gait::{Gait, Step};
+use crate::gait::{Gait, Hold, Step};
 use crate::host::Host;
 use crate::inode::{Kind, Making};
 use crate::neighbours::{LOOK_NS, Neighbours};
@@ -31,6 +31,10 @@ use crate::neighbours::{LOOK_NS, Neighbours};
 /// until all CPUs have drained their LRU lists, which for half as much is a fifth of the time
 /// beside others at work, and looks like a CPU that is wanted.
 const STEP: u64 = 64 << 20;
+/// How soon after one word of a job another may follow because something else holds it, ns.
+const TELL_NS: u64 = 250_000_000;
+/// A filler that has a CPU says how far its job is twice in this time, ns.
+pub const LONGEST_SILENCE_NS: u64 = 1_000_000_000;
 /// Longest packet between broker and filler, bytes.
 pub const MAX_PACKET: usize = 1024;
 
@@ -92,6 +96,28 @@ pub struct Done {
     pub outcome: Outcome,
 }
 
+/// How far a job is, from time to time while it goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    /// As ordered.
+    pub serial: u64,
+    /// Bytes that are still to be made.
+    pub left: u64,
+    /// What holds it back.
+    pub hold: Option<Hold>,
+    /// To so many bytes a second, if that is known.
+    pub pace: Option<u64>,
+}
+
+/// What a filler says.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Word {
+    /// The job goes on.
+    Goes(Progress),
+    /// It is over.
+    Done(Done),
+}
+
 /// A filler's life: until its standard input, a packet socket, is closed.
 ///
 /// # Errors
@@ -123,6 +149,7 @@ pub fn run(pace: Pace, node: u16, bind: Binding, cgroup: Option<&str>) -> io::Re
         neighbours: Neighbours::new(host.cpus(node), tick_ns),
         host,
         gait: Gait::default(),
+        told: Told::default(),
     };
     while let Some(order) = receive(&worker.input, Patience::Forever)? {
         let Order::Make { serial, kind, bytes, rate, rate_busy } = order else { continue };
@@ -132,10 +159,13 @@ pub fn run(pace: Pace, node: u16, bind: Binding, cgroup: Option<&str>) -> io::Re
         };
         let (outcome, inode) = match charged {
             Err(what) => (Outcome::Refused(what), None),
-            Ok(()) => worker.make(kind, bytes, rate, rate_busy)?,
+            Ok(()) => {
+                worker.told = Told::new(serial, thread::monotonic_ns());
+                worker.make(kind, bytes, rate, rate_busy)?
+            }
         };
         let inode = inode.as_ref().map(AsFd::as_fd);
-        send(worker.input.as_fd(), &Done { serial, outcome }, inode)?;
+        send(worker.input.as_fd(), &Word::Done(Done { serial, outcome }), inode)?;
     }
     Ok(())
 }
@@ -157,6 +187,28 @@ struct Worker {
     neighbours: Neighbours,
     host: Host,
     gait: Gait,
+    told: Told,
+}
+
+/// What the broker was told of a job.
+#[derive(Debug, Default)]
+struct Told {
+    serial: u64,
+    at: u64,
+    hold: Option<Hold>,
+}
+
+impl Told {
+    fn new(serial: u64, now: u64) -> Told {
+        // What holds it from its beginning is told at once.
+        Told { serial, at: now.saturating_sub(TELL_NS), hold: None }
+    }
+
+    /// Whether it should hear of that now.
+    fn is_due(&self, now: u64, hold: Option<Hold>) -> bool {
+        let since = now.saturating_sub(self.at);
+        since >= LONGEST_SILENCE_NS / 2 || (since >= TELL_NS && hold != self.hold)
+    }
 }
 
 /// What came of waiting for the next step.
@@ -182,7 +234,7 @@ impl Worker {
         };
         let (mut left, mut held) = (bytes, 0);
         while left > 0 {
-            match self.wait(&mut rate_busy)? {
+            match self.wait(left, rate, &mut rate_busy)? {
                 Wait::Over { held_ns } => held += held_ns,
                 Wait::Stopped => return Ok((Outcome::Stopped, None)),
             }
@@ -193,8 +245,8 @@ impl Worker {
             };
             let (ended, cpu_ns) = (thread::monotonic_ns(), thread::thread_cpu_ns() - cpu);
             if self.pace == Pace::Idle {
-                let calm = rate_busy.map(|each| each.saturating_mul(self.neighbours.cpus()));
                 let step = Step { began, ended, cpu_ns, bytes: before - left };
+                let calm = self.calm(rate_busy);
                 self.gait.stepped(step, rate, calm);
                 if left > 0 && self.pressure.sample(ended).memory == Memory::Tight {
                     return Ok((Outcome::Stopped, None));
@@ -211,8 +263,18 @@ impl Worker {
         }
     }
 
-    /// Until the next step may begin.
-    fn wait(&mut self, rate_busy: &mut Option<u64>) -> io::Result<Wait> {
+    /// Bytes a second on this node while others work there.
+    fn calm(&self, rate_busy: Option<u64>) -> Option<u64> {
+        rate_busy.map(|each| each.saturating_mul(self.neighbours.cpus()))
+    }
+
+    /// Until the next step may begin, with so much left to make.
+    fn wait(
+        &mut self,
+        left: u64,
+        rate: Option<u64>,
+        rate_busy: &mut Option<u64>,
+    ) -> io::Result<Wait> {
         let began = thread::monotonic_ns();
         loop {
             let now = thread::monotonic_ns();
@@ -223,6 +285,17 @@ impl Worker {
             let free_at = self.gait.free_at();
             let calm = rate_busy.is_some() && self.neighbours.are_busy();
             let due = if calm { self.gait.calm_at() } else { free_at };
+            let hold = self.gait.hold(now, calm);
+            if self.told.is_due(now, hold) {
+                let pace = match hold {
+                    Some(Hold::Rate) => rate,
+                    Some(Hold::Neighbours) => self.calm(*rate_busy),
+                    Some(Hold::Cpu) | None => None,
+                };
+                let progress = Progress { serial: self.told.serial, left, hold, pace };
+                send(self.input.as_fd(), &Word::Goes(progress), None)?;
+                (self.told.at, self.told.hold) = (now, hold);
+            }
             let patience = Patience::Ns(due.saturating_sub(now).min(LOOK_NS));
             match receive(&self.input, patience) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

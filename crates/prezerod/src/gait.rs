@@ -6,7 +6,23 @@
 //! ready at once, and so that many small inodes keep to a rate as one large does. Told the times;
 //! reads no clock.
 
+use serde::{Deserialize, Serialize};
+
 use crate::rest::Rest;
+
+/// What is over so soon is no reason, ns: nobody who looks would see it.
+const BRIEF_NS: u64 = 10_000_000;
+
+/// What keeps a filler from its next step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Hold {
+    /// Others wanted its CPU.
+    Cpu,
+    /// The operator's rate.
+    Rate,
+    /// The lower rate beside others at work.
+    Neighbours,
+}
 
 /// A step that was made.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +41,11 @@ pub struct Step {
 #[derive(Debug, Default)]
 pub struct Gait {
     rest: Rest,
-    /// Not before this, ns.
-    free_at: u64,
-    /// Nor before this while others work, ns.
+    /// Not before this, for it was kept from its CPU, ns.
+    rested_at: u64,
+    /// Nor before this, for the rate.
+    rated_at: u64,
+    /// Nor before this while others work.
     calm_at: u64,
 }
 
@@ -43,19 +61,28 @@ impl Gait {
             }
             None => began,
         };
-        let rested = ended + self.rest.after(ended.saturating_sub(began), cpu_ns);
-        self.free_at = rested.max(paced(rate));
+        self.rested_at = ended + self.rest.after(ended.saturating_sub(began), cpu_ns);
+        self.rated_at = paced(rate);
         self.calm_at = paced(calm);
     }
 
     /// When the next step may begin if nobody else works, ns.
     pub fn free_at(&self) -> u64 {
-        self.free_at
+        self.rested_at.max(self.rated_at)
     }
 
     /// And if others do.
     pub fn calm_at(&self) -> u64 {
-        self.calm_at.max(self.free_at)
+        self.calm_at.max(self.free_at())
+    }
+
+    /// What keeps it longest from its next step, `beside` others at work or not.
+    pub fn hold(&self, now: u64, beside: bool) -> Option<Hold> {
+        let calm_at = if beside { self.calm_at } else { 0 };
+        let holds =
+            [(self.rested_at, Hold::Cpu), (self.rated_at, Hold::Rate), (calm_at, Hold::Neighbours)];
+        let (until, hold) = holds.into_iter().max_by_key(|(until, _)| *until)?;
+        (until > now + BRIEF_NS).then_some(hold)
     }
 
     /// Somebody waits for what is made: others come second.
@@ -105,6 +132,21 @@ mod tests {
         assert_eq!((gait.free_at(), gait.calm_at()), (100 * MS, 100 * MS));
         gait.stepped(step(0), Some(320 * MIB), Some(640 * MIB));
         assert_eq!(gait.calm_at(), 200 * MS, "the operator's rate holds beside others, too");
+    }
+
+    #[test]
+    fn what_holds_it_longest_is_said_unless_it_is_over_at_once() {
+        let mut gait = Gait::default();
+        let holds = |gait: &Gait, now| [false, true].map(|beside| gait.hold(now, beside));
+        assert_eq!(holds(&gait, 0), [None, None]);
+        gait.stepped(step(0), Some(640 * MIB), Some(320 * MIB));
+        assert_eq!(holds(&gait, 8 * MS), [Some(Hold::Rate), Some(Hold::Neighbours)]);
+        assert_eq!(holds(&gait, 95 * MS), [None, Some(Hold::Neighbours)]);
+        let starved = |began| Step { cpu_ns: 4 * MS, ..step(began) };
+        gait.stepped(starved(200 * MS), None, None);
+        assert_eq!(gait.hold(208 * MS, true), None, "a rest of 4 ms");
+        (0..3).for_each(|nth| gait.stepped(starved((300 + 100 * nth) * MS), None, None));
+        assert_eq!(gait.hold(508 * MS, true), Some(Hold::Cpu));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::broker::{Broker, ClientId};
+use crate::filler::Word;
 use crate::host::Host;
 use crate::service::{Inherited, Service, stored};
 use crate::settings::Settings;
@@ -195,7 +196,7 @@ impl Server {
                     Source::Http => self.http.accept(),
                     Source::Request(id) => {
                         let broker = &self.broker;
-                        self.http.serve(id, || broker.metrics());
+                        self.http.serve(id, || broker.metrics(thread::monotonic_ns()));
                     }
                     Source::Filler(key) => self.hear_filler(key),
                     Source::Client(id) => self.hear_client(id),
@@ -281,10 +282,14 @@ impl Server {
 
     fn hear_filler(&mut self, key: Key) {
         let now = thread::monotonic_ns();
-        self.unplanned = true;
         match self.fillers.hear(key) {
-            Some((done, inode)) => self.broker.done(now, done, inode),
+            Some((Word::Goes(progress), _)) => self.broker.goes(now, progress),
+            Some((Word::Done(done), inode)) => {
+                self.unplanned = true;
+                self.broker.done(now, done, inode);
+            }
             None => {
+                self.unplanned = true;
                 self.fillers.bury(key);
                 self.broker.died(now, key.node, key.pace, key.payer);
             }

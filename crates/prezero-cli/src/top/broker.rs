@@ -57,6 +57,8 @@ pub struct Row {
     pub age: f64,
     /// CPU seconds that those ready and leased took.
     pub cost: f64,
+    /// Why fewer lie ready than are wanted, if so.
+    pub lack: Option<String>,
 }
 
 impl Watched {
@@ -74,6 +76,15 @@ impl Watched {
         });
         let past = [vec![], vec![], vec![]];
         Watched { ask, answers, asked: false, broker: None, past, rates: [0.0; 2] }
+    }
+
+    /// One that has said this.
+    #[cfg(test)]
+    pub fn seen(report: Value) -> Watched {
+        let mut watched = Watched::new(PathBuf::new());
+        let taken = Instant::now();
+        watched.broker = Some(Broker { taken, report, counters: BTreeMap::new() });
+        watched
     }
 
     /// Asks again, unless it still thinks about the last question.
@@ -152,7 +163,8 @@ impl Broker {
 
     /// Of a list, a number of each, together.
     pub fn sum(&self, list: &str, name: &str) -> f64 {
-        self.list(list).iter().filter_map(|row| row[name].as_f64()).sum()
+        // The sum of no numbers is -0.
+        self.list(list).iter().filter_map(|row| row[name].as_f64()).sum::<f64>() + 0.0
     }
 
     fn rate(&self, then: &Broker, name: &str) -> f64 {
@@ -178,6 +190,7 @@ impl Broker {
                 let row = &mut rows[at];
                 row.pieces[state] += if list == "wanted" { number("target") } else { 1 };
                 row.cost += piece["cpu_seconds"].as_f64().unwrap_or(0.0);
+                row.lack = row.lack.take().or_else(|| crate::stock::lack(&piece["lacks"]));
                 if list == "ready" {
                     row.age = row.age.max(piece["age_seconds"].as_f64().unwrap_or(0.0));
                 }
@@ -236,12 +249,16 @@ mod tests {
         let report = json!({
             "ready": [piece(4 << 20, json!({})), piece(4 << 20, json!({"age_seconds": 9.0}))],
             "leased": [piece(4 << 20, json!({"pid": 12, "tenant": "uid-0"})), piece(1 << 30, json!({}))],
-            "wanted": [piece(4 << 20, json!({"target": 3, "node": null}))],
+            "wanted": [piece(4 << 20, json!({"target": 3, "node": null, "lacks": {"why": "busy"}}))],
         });
         let rows = broker("", report.clone()).rows();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[0].kind, ("2.0M".into(), 0, "broker".into(), 4 << 20));
         assert_eq!((rows[0].pieces, rows[0].age), ([2, 1, 3], 9.0));
+        assert_eq!(
+            rows.iter().map(|row| row.lack.as_deref()).collect::<Vec<_>>(),
+            [Some("busy"), None]
+        );
         assert_eq!(broker("", report).holders(&rows[0]), ["pid 12 of uid-0, for 7 s"]);
     }
 
@@ -251,6 +268,7 @@ mod tests {
                     prezerod_memory_bytes{state=\"ready\"} 5\nprezerod_lease_hits_total 3\nnonsense\n";
         let broker = broker(text, json!({}));
         assert_eq!((broker.counter("audits"), broker.counter("lease_hits")), (12.0, 3.0));
+        assert_eq!(format!("{}", broker.sum("leased", "bytes")), "0");
         assert_eq!((broker.counter("nothing"), broker.counters.len()), (0.0, 2));
     }
 

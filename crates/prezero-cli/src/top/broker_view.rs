@@ -4,7 +4,7 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
-use ratatui::widgets::{Block, Borders, Paragraph};
+use ratatui::widgets::{Block, Borders, Paragraph, Wrap};
 
 use super::broker::{Broker, Kind, Row, Watched};
 use super::picker::Picker;
@@ -27,6 +27,9 @@ const COLUMNS: [(&str, u16); 10] = [
 const NAMES: [usize; 1] = [9];
 /// Column that sorts at first: the most bytes that lie ready.
 const BYTES: usize = 6;
+
+/// Lines for why the selected row is not as it should be.
+const LACK: u16 = 2;
 
 /// How the table is sorted and what is selected.
 #[derive(Debug)]
@@ -72,6 +75,15 @@ impl BrokerView {
         let block = block.title(title.unwrap_or_default());
         let inside = block.inner(detail);
         frame.render_widget(block, detail);
+        // Of a full screen the last of the three figures makes room for it.
+        let lack = selected.and_then(|row| row.lack.as_ref());
+        let lines = if lack.is_some() { LACK } else { 0 };
+        let [above, inside] =
+            Layout::vertical([Constraint::Length(lines), Constraint::Fill(1)]).areas(inside);
+        if let Some(why) = lack {
+            let why = Paragraph::new(format!("lacking: {}", view::plain(why)));
+            frame.render_widget(why.wrap(Wrap { trim: true }), above);
+        }
         let [left, right] =
             Layout::horizontal([Constraint::Min(44), Constraint::Length(33)]).areas(inside);
         let mut lines = vec![Line::from("held by")];
@@ -160,6 +172,17 @@ fn about(watched: &Watched, broker: &Broker) -> Vec<Line<'static>> {
     lines.into_iter().map(Line::from).collect()
 }
 
+/// What is wanted and does not lie ready, a line each, for `--once`.
+pub fn lacks(watched: &Watched) -> Vec<String> {
+    let rows = watched.broker.as_ref().map_or_else(Vec::new, Broker::rows);
+    let line = |row: &Row| {
+        let ([ready, _, wanted], piece) = (row.pieces, size(row.kind.3 as f64));
+        let why = view::plain(row.lack.as_ref()?);
+        Some(format!("broker: {ready} of {wanted} ready of {piece} in {} pages: {why}", row.kind.0))
+    };
+    rows.iter().filter_map(line).collect()
+}
+
 /// In one line, beside processes and for `--once`.
 pub fn line(watched: &Watched) -> String {
     let Some(broker) = &watched.broker else { return "broker: none answers".into() };
@@ -188,12 +211,41 @@ mod tests {
     }
 
     #[test]
+    fn what_is_lacking_is_said_whole_on_a_small_screen_and_for_once() {
+        let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+        let why =
+            format!("1G asked, 8M free in the pool of 2M pages; reserve more: echo 520 > {file}");
+        let report = serde_json::json!({"wanted": [{"page_bytes": 2 << 20, "node": null, "bytes": 1 << 30,
+            "target": 2, "ready": 0, "lacks": {"reason": "host", "why": why}}]});
+        let watched = Watched::seen(report);
+        assert_eq!(lacks(&watched), [format!("broker: 0 of 2 ready of 1.0G in 2.0M pages: {why}")]);
+        let mut shown = BrokerView::default();
+        shown.arrange(&watched);
+        let backend = ratatui::backend::TestBackend::new(80, 21);
+        let mut terminal = ratatui::Terminal::new(backend).unwrap();
+        let areas = [Rect::new(0, 0, 80, 8), Rect::new(0, 8, 80, 13)];
+        terminal.draw(|frame| shown.draw(frame, areas, &watched)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y| (0..80).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        let lines: Vec<String> = (0..21).map(line).collect();
+        let all = lines.join("\n");
+        assert!(
+            lines[9].starts_with("lacking: 1G asked, 8M free") && lines[10].contains(file),
+            "{all}"
+        );
+        for kept in ["held by", "failures 0", "ready ", "made/s "] {
+            assert!(lines[11..].iter().any(|line| line.contains(kept)), "{kept}:\n{all}");
+        }
+    }
+
+    #[test]
     fn every_column_has_its_figure() {
         let row = Row {
             kind: ("2.0M".into(), 1, "/vms\x1b".into(), 4 << 20),
             pieces: [3, 2, 5],
             age: 9.4,
             cost: 0.25,
+            lack: None,
         };
         let shown = cells(&row);
         assert_eq!(

@@ -251,7 +251,8 @@ pub fn draw_detail(
         Constraint::Length(6),
         Constraint::Length(2),
         Constraint::Length(2),
-        Constraint::Length(2),
+        // Where there is no room for all, it goes.
+        Constraint::Max(2),
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(about), lines);
@@ -281,6 +282,9 @@ pub fn table(watch: &Watch) -> String {
         line(cells(process).to_vec());
     }
     let _ = writeln!(text, "{}", broker_view::line(&watch.broker));
+    for line in broker_view::lacks(&watch.broker) {
+        let _ = writeln!(text, "{line}");
+    }
     text
 }
 

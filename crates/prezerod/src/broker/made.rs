@@ -1,7 +1,7 @@
 //! What became of a job: made, stopped, or not to be had.
 
 use super::{Broker, HOLD_OFF_NS, Inode, Job, Out};
-use crate::filler::{Done, Outcome, Pace};
+use crate::filler::{Done, Outcome, Pace, Progress};
 use crate::protocol::Reason;
 use crate::stock::Blank;
 use crate::tenant::Payer;
@@ -10,6 +10,14 @@ use crate::tenant::Payer;
 const NEWEST: f64 = 0.25;
 
 impl<I: Inode> Broker<I> {
+    /// A filler says how far its job is.
+    pub fn goes(&mut self, now: u64, progress: Progress) {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.serial == progress.serial) {
+            (job.heard, job.left) = (now, progress.left);
+            (job.hold, job.held_to) = (progress.hold, progress.pace);
+        }
+    }
+
     /// A filler is done, one way or another.
     pub fn done(&mut self, now: u64, done: Done, inode: Option<I>) {
         let Some(at) = self.jobs.iter().position(|job| job.serial == done.serial) else { return };
@@ -30,12 +38,13 @@ impl<I: Inode> Broker<I> {
             }
             (outcome, _) => {
                 self.counters.failures += 1;
+                let said = said(&job, outcome);
                 // One cgroup's limit is not the others' business.
-                self.held_off.insert(job.kind.payer, now + HOLD_OFF_NS);
+                self.held_off.insert(job.kind.payer, (now + HOLD_OFF_NS, said.clone()));
                 if job.pace == Pace::Idle {
                     self.make_room(&job);
                 } else {
-                    self.fail(&job, &outcome);
+                    self.fail(&job, said);
                 }
             }
         }
@@ -62,21 +71,13 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Whoever waits for what cannot be made waits in vain.
-    fn fail(&mut self, job: &Job, outcome: &Outcome) {
+    fn fail(&mut self, job: &Job, said: String) {
         let before = self.stock.iter().count();
         self.make_room(job);
         if self.stock.iter().count() < before {
             return;
         }
-        let text = match outcome {
-            Outcome::Refused(text) => text.clone(),
-            _ => format!(
-                "the kernel has no {} page left on node {}; free some memory or compact it: \
-                 echo 1 > /proc/sys/vm/compact_memory",
-                job.kind.page, job.kind.node
-            ),
-        };
-        self.failed.push((job.need, text));
+        self.failed.push((job.need, said));
     }
 
     /// Ends the waits that a failed job was for.
@@ -91,5 +92,17 @@ impl<I: Inode> Broker<I> {
             }
         }
         outs
+    }
+}
+
+/// Why the kernel did not make it, with the mend.
+fn said(job: &Job, outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Refused(text) => text,
+        _ => format!(
+            "the kernel has no {} page left on node {}; free some memory or compact it: \
+             echo 1 > /proc/sys/vm/compact_memory",
+            job.kind.page, job.kind.node
+        ),
     }
 }

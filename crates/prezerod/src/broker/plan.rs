@@ -7,6 +7,7 @@ use prezero::pressure::Memory;
 
 use super::{Broker, HOLD_OFF_NS, Inode, Out};
 use crate::filler::Pace;
+use crate::gait::Hold;
 use crate::inode::Kind;
 use crate::protocol::{Answer, Backing, Page, Reason};
 use crate::stock::{Blank, Need};
@@ -35,7 +36,12 @@ pub struct Job {
     pub rate_busy: Option<u64>,
     /// What it was asked for as.
     pub(super) need: Need,
-    began: u64,
+    /// When its filler was heard of last, ns, and what was left to make then.
+    pub(super) heard: u64,
+    pub(super) left: u64,
+    /// What holds the filler back, and to how many bytes a second.
+    pub(super) hold: Option<Hold>,
+    pub(super) held_to: Option<u64>,
 }
 
 /// What should happen now.
@@ -68,9 +74,7 @@ impl<I: Inode> Broker<I> {
         self.cancel_orders(&mut plan);
         self.hurry(&mut plan);
         self.plan_orders(now, &mut plan);
-        if now >= self.held_off_until.max(self.starting_until) {
-            self.plan_stock(now, &mut plan);
-        }
+        self.plan_stock(now, &mut plan);
         plan
     }
 
@@ -129,28 +133,12 @@ impl<I: Inode> Broker<I> {
         let targets: Vec<_> = self.demand.targets().collect();
         for (need, target) in targets {
             let making = self.jobs.iter().filter(|job| alike(&need, &job.kind, job.bytes)).count();
-            let have = self.have(&need) + making as u64;
-            if have >= target {
+            if self.have(&need) + making as u64 >= target {
                 continue;
             }
-            if now < self.held_off.get(&need.payer).copied().unwrap_or(0) {
-                continue;
-            }
-            let Ok(kind) = self.choose(&need) else { continue };
-            // Twice of what must stay: what is made is not to be given back at the next look.
-            let room = self.room(kind);
-            if room.left - need.want.bytes < 2 * room.spare() {
-                continue;
-            }
-            let taken: u64 = self
-                .stock
-                .iter()
-                .map(|blank| (blank.kind, blank.bytes))
-                .chain(self.jobs.iter().map(|job| (job.kind, job.bytes)))
-                .filter(|(other, _)| other.backing == kind.backing && other.page == kind.page)
-                .map(|(_, bytes)| bytes)
-                .sum();
-            if taken + need.want.bytes <= self.limit(kind) && self.is_free(kind.node, Pace::Idle) {
+            if let Ok(kind) = self.may_stock(now, &need)
+                && self.is_free(kind.node, Pace::Idle)
+            {
                 plan.jobs.push(self.job(now, need, kind, Pace::Idle));
             }
         }
@@ -165,7 +153,9 @@ impl<I: Inode> Broker<I> {
         let is_stock = pace == Pace::Idle && !self.demand.is_owed(&need);
         let rate_busy = Some(self.settings.rate_busy).filter(|_| is_stock);
         let (serial, bytes) = (self.number(), need.want.bytes);
-        let job = Job { serial, kind, bytes, pace, rate, rate_busy, need, began: now };
+        let (heard, left, hold, held_to) = (now, bytes, None, None);
+        let job =
+            Job { serial, kind, bytes, pace, rate, rate_busy, need, heard, left, hold, held_to };
         self.jobs.push(job);
         job
     }
@@ -182,29 +172,37 @@ impl<I: Inode> Broker<I> {
         let pace = kind.and_then(|kind| self.paces.get(&kind.unpaid())).copied().unwrap_or(0.0);
         let ahead: u64 = self.jobs.iter().map(|job| self.left(now, job)).sum();
         let waiting: u64 = self.waits.iter().map(|wait| wait.need.want.bytes).sum();
-        let own = self.held_off.get(&need.payer).copied().unwrap_or(0);
-        let held_off = self.held_off_until.max(own).saturating_sub(now);
+        let held_off = self.hold_off(now, need.payer);
+        let held_ns = held_off.as_ref().map_or(0, |(left, _)| *left);
         let estimate_ns = if pace > 0.0 {
-            held_off + ((ahead + waiting + want.bytes) as f64 / pace * 1e9) as u64
+            held_ns + ((ahead + waiting + want.bytes) as f64 / pace * 1e9) as u64
         } else {
             u64::MAX
         };
         let (reason, text) = match held_off {
-            0 => (
+            None => (
                 Reason::Empty,
                 format!("no lease of {} ready; ask with a wait", Size(want.bytes as usize)),
             ),
-            _ => (Reason::Pressure, "memory is short, nothing is made now; ask again later".into()),
+            Some((_, (reason, text))) => (reason, format!("none ready: {text}")),
         };
         self.counters.refuse(reason);
         Answer::When { estimate_ns, reason, text }
     }
 
     /// Bytes that a job has still to make, if it goes as of late.
-    fn left(&self, now: u64, job: &Job) -> u64 {
-        let pace = self.paces.get(&job.kind.unpaid()).copied().unwrap_or(0.0);
-        let done = pace * now.saturating_sub(job.began) as f64 / 1e9;
-        job.bytes.saturating_sub(done as u64)
+    pub(super) fn left(&self, now: u64, job: &Job) -> u64 {
+        let pace = self.pace(job);
+        let done = pace * now.saturating_sub(job.heard) as f64 / 1e9;
+        job.left.saturating_sub(done as u64)
+    }
+
+    /// Bytes that are made of a job in a second; 0: not known.
+    pub(super) fn pace(&self, job: &Job) -> f64 {
+        match (job.hold, job.held_to) {
+            (None, _) => self.paces.get(&job.kind.unpaid()).copied().unwrap_or(0.0),
+            (Some(_), held_to) => held_to.map_or(0.0, |pace| pace as f64),
+        }
     }
 
     pub(super) fn available(
@@ -292,7 +290,7 @@ impl<I: Inode> Broker<I> {
 }
 
 /// Whether an inode is just what is wanted.
-fn alike(need: &Need, kind: &Kind, bytes: u64) -> bool {
+pub(super) fn alike(need: &Need, kind: &Kind, bytes: u64) -> bool {
     let Need { want, payer } = need;
     kind.payer == *payer
         && want.bytes == bytes

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::lack::{self, Lack};
 use super::{Broker, ClientId, Inode};
 use crate::counters::{Gauge, write_prometheus};
 use crate::inode::Kind;
-use crate::stock::Need;
 
 #[derive(Serialize)]
 struct Ready {
@@ -44,6 +44,16 @@ struct Wanted {
     node: Option<u16>,
     bytes: u64,
     target: u64,
+    ready: u64,
+    lacks: Option<Lacks>,
+}
+
+#[derive(Serialize)]
+struct Lacks {
+    pieces: u64,
+    reason: &'static str,
+    why: String,
+    ready_in_seconds: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -91,18 +101,7 @@ impl<I: Inode> Broker<I> {
             making_bytes: self.jobs.iter().map(|job| job.bytes).sum(),
             waiting: self.waits.len(),
             reserved: self.held.len(),
-            wanted: self
-                .demand
-                .targets()
-                .filter(|(_, target)| *target > 0)
-                .map(|(Need { want, payer }, target)| Wanted {
-                    charged: charged(payer),
-                    page_bytes: want.page.bytes(),
-                    node: want.node,
-                    bytes: want.bytes,
-                    target,
-                })
-                .collect(),
+            wanted: self.wanted(now).into_iter().map(|wanted| self.wanted_row(wanted)).collect(),
             leased: leases
                 .map(|lease| Leased {
                     lease: lease.number,
@@ -130,8 +129,27 @@ impl<I: Inode> Broker<I> {
         serde_json::to_string(&report).unwrap_or_default()
     }
 
+    fn wanted_row(&self, wanted: lack::Wanted) -> Wanted {
+        let pieces = wanted.lacking();
+        let lack::Wanted { need, target, ready, lack } = wanted;
+        Wanted {
+            charged: self.charged(need.payer).map(str::to_owned),
+            page_bytes: need.want.page.bytes(),
+            node: need.want.node,
+            bytes: need.want.bytes,
+            target,
+            ready,
+            lacks: lack.map(|Lack { reason, why, ready_ns }| Lacks {
+                pieces,
+                reason,
+                why,
+                ready_in_seconds: ready_ns.map(seconds),
+            }),
+        }
+    }
+
     /// All counters and gauges as Prometheus text.
-    pub fn metrics(&self) -> String {
+    pub fn metrics(&self, now: u64) -> String {
         let mut bytes: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
         let blanks = self.stock.iter().map(|blank| (blank.kind, "ready", blank.bytes));
         let held = self.held.iter().map(|held| (held.blank.kind, "reserved", held.blank.bytes));
@@ -143,6 +161,15 @@ impl<I: Inode> Broker<I> {
         let mut tenants: BTreeMap<&str, u64> = BTreeMap::new();
         for lease in &self.leases {
             *tenants.entry(&lease.tenant).or_default() += lease.bytes;
+        }
+        let mut lacking: BTreeMap<(&str, String, String, &str), u64> = BTreeMap::new();
+        for wanted in &self.wanted(now) {
+            let Some(lack) = &wanted.lack else { continue };
+            let want = wanted.need.want;
+            let node = want.node.map_or("any".to_owned(), |node| node.to_string());
+            let charged = self.charged(wanted.need.payer).unwrap_or("broker");
+            let key = (lack.reason, want.page.to_string(), node, charged);
+            *lacking.entry(key).or_default() += wanted.lacking() * want.bytes;
         }
         let labels = |kind: &Kind| {
             vec![
@@ -161,6 +188,22 @@ impl<I: Inode> Broker<I> {
                     .map(|((kind, state), size)| {
                         let mut labels = labels(kind);
                         labels.push(("state", (*state).to_owned()));
+                        (labels, *size)
+                    })
+                    .collect(),
+            },
+            Gauge {
+                name: "lacking_bytes",
+                help: "bytes that should lie ready and do not, by reason; prezero stock says more",
+                samples: lacking
+                    .iter()
+                    .map(|((reason, page, node, charged), size)| {
+                        let labels = vec![
+                            ("page", page.clone()),
+                            ("node", node.clone()),
+                            ("charged", (*charged).to_owned()),
+                            ("reason", (*reason).to_owned()),
+                        ];
                         (labels, *size)
                     })
                     .collect(),

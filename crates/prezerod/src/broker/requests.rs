@@ -47,7 +47,7 @@ impl<I: Inode> Broker<I> {
                 Request::Report(report) => {
                     let text = match report {
                         Report::Stock => self.stock_report(now, client),
-                        Report::Metrics => self.metrics(),
+                        Report::Metrics => self.metrics(now),
                     };
                     let bytes = text.len() as u64;
                     out.text = Some(text);

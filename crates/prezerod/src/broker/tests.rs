@@ -11,6 +11,7 @@ use crate::protocol::{Backing, Charged, Page, Report, Request, Want};
 use crate::settings::Stocked;
 
 mod any_order;
+mod lacks;
 mod leases;
 mod limits;
 mod payers;

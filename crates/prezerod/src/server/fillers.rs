@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 use crate::broker::Job;
-use crate::filler::{self, Done, MAX_PACKET, Order, Pace};
+use crate::filler::{self, MAX_PACKET, Order, Pace, Word};
 use crate::tenant::Payer;
 
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Fillers {
     }
 
     /// What it says; `None`: it is gone.
-    pub fn hear(&mut self, key: Key) -> Option<(Done, Option<OwnedFd>)> {
+    pub fn hear(&mut self, key: Key) -> Option<(Word, Option<OwnedFd>)> {
         let filler = self.fillers.get(&key)?;
         let mut packet = [0u8; MAX_PACKET];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -121,8 +121,8 @@ impl Fillers {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
         });
-        let done = serde_json::from_slice(&packet[..received.bytes]).ok()?;
-        Some((done, inode))
+        let word = serde_json::from_slice(&packet[..received.bytes]).ok()?;
+        Some((word, inode))
     }
 
     /// One is gone.

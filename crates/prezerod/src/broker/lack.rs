@@ -1,0 +1,179 @@
+//! Why what is wanted does not lie ready, for people who can do something about it.
+//!
+//! What keeps a piece from being begun is what `plan` asks, too: what is told is what is done.
+
+use std::collections::BTreeMap;
+
+use prezero::Size;
+
+use super::plan::{Job, alike};
+use super::{Broker, Inode, Refusal};
+use crate::filler::LONGEST_SILENCE_NS;
+use crate::gait::Hold;
+use crate::inode::Kind;
+use crate::protocol::Reason;
+use crate::stock::Need;
+use crate::tenant::Payer;
+
+/// See the module.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Lack {
+    /// A word for programs; `PROTOCOL.md` has all.
+    pub reason: &'static str,
+    /// The same for people, with the mend where there is one.
+    pub why: String,
+    /// When all that is lacking will lie ready, as things go, ns; `None`: nobody can say.
+    pub ready_ns: Option<u64>,
+}
+
+impl Lack {
+    fn new(reason: &'static str, why: String) -> Lack {
+        Lack { reason, why, ready_ns: None }
+    }
+}
+
+impl From<Refusal> for Lack {
+    fn from((reason, text): Refusal) -> Lack {
+        Lack::new(reason.name(), text)
+    }
+}
+
+/// One size that is wanted.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub need: Need,
+    /// So many should lie ready.
+    pub target: u64,
+    /// So many do.
+    pub ready: u64,
+    /// Why not as many; `None`: they do.
+    pub lack: Option<Lack>,
+}
+
+impl Wanted {
+    /// How many do not lie ready.
+    pub fn lacking(&self) -> u64 {
+        self.target.saturating_sub(self.ready)
+    }
+}
+
+impl<I: Inode> Broker<I> {
+    /// For how long nothing is made for this payer's stock, ns, and why.
+    pub(super) fn hold_off(&self, now: u64, payer: Payer) -> Option<(u64, Refusal)> {
+        let short = self.held_off_until.saturating_sub(now);
+        let failed = self.held_off.get(&payer);
+        match failed.map(|(until, said)| (until.saturating_sub(now), said)) {
+            Some((left, said)) if left > short => Some((left, (Reason::Kernel, said.clone()))),
+            _ if short > 0 => {
+                let text = "memory is short (by PSI, a cgroup's limit, or less than 3 % are \
+                            available): give back some, or stop something";
+                Some((short, (Reason::Pressure, text.into())))
+            }
+            _ => None,
+        }
+    }
+
+    /// What a piece of stock would be made of now, or why none is.
+    pub(super) fn may_stock(&self, now: u64, need: &Need) -> Result<Kind, Lack> {
+        if let Some((left, (reason, text))) = self.hold_off(now, need.payer) {
+            let seconds = left.div_ceil(1_000_000_000);
+            return Err(Lack::new(reason.name(), format!("{text}; tried again in {seconds} s")));
+        }
+        if now < self.starting_until {
+            let why = "somebody has just got a lease, and is left to start".into();
+            return Err(Lack::new("starting", why));
+        }
+        let kind = self.choose(need)?;
+        if let Some(text) = self.room(kind).crowds(need.want.bytes) {
+            return Err((Reason::Quota, text).into());
+        }
+        let blanks = self.stock.iter().map(|blank| (blank.kind, blank.bytes));
+        let taken: u64 = blanks
+            .chain(self.jobs.iter().map(|job| (job.kind, job.bytes)))
+            .filter(|(other, _)| other.backing == kind.backing && other.page == kind.page)
+            .map(|(_, bytes)| bytes)
+            .sum();
+        let limit = self.limit(kind);
+        if taken + need.want.bytes > limit {
+            let size = |bytes: u64| Size((bytes >> 20 << 20) as usize);
+            let why = format!(
+                "the stock has {} of such pages, and its limit is {}; raise limit, or keep less",
+                size(taken),
+                size(limit)
+            );
+            return Err(Lack::new("limit", why));
+        }
+        Ok(kind)
+    }
+
+    /// All that is wanted, in the order in which it is made.
+    pub(super) fn wanted(&self, now: u64) -> Vec<Wanted> {
+        // Bytes that are to be made before, by the node whose filler makes them.
+        let mut ahead: BTreeMap<u16, u64> = BTreeMap::new();
+        for job in &self.jobs {
+            *ahead.entry(job.kind.node).or_default() += self.left(now, job);
+        }
+        let targets = self.demand.targets().filter(|(_, target)| *target > 0);
+        let wanted = targets.map(|(need, target)| {
+            let mut wanted = Wanted { need, target, ready: self.have(&need), lack: None };
+            if wanted.lacking() > 0 {
+                wanted.lack = Some(self.lack(now, &wanted, &mut ahead));
+            }
+            wanted
+        });
+        wanted.collect()
+    }
+
+    fn lack(&self, now: u64, wanted: &Wanted, ahead: &mut BTreeMap<u16, u64>) -> Lack {
+        let need = &wanted.need;
+        let making = || self.jobs.iter().filter(|job| alike(need, &job.kind, job.bytes));
+        let (mut lack, kind, pace) = match making().next() {
+            Some(job) => (self.made(now, job), job.kind, self.pace(job)),
+            None => match self.may_stock(now, need) {
+                Err(lack) => return lack,
+                Ok(kind) => {
+                    let pace = self.paces.get(&kind.unpaid()).copied().unwrap_or(0.0);
+                    (Lack::new("turn", "its turn comes: others are made first".into()), kind, pace)
+                }
+            },
+        };
+        let ahead = ahead.entry(kind.node).or_default();
+        *ahead += wanted.lacking().saturating_sub(making().count() as u64) * need.want.bytes;
+        lack.ready_ns = (pace > 0.0).then(|| (*ahead as f64 / pace * 1e9) as u64);
+        lack
+    }
+
+    /// How the making of a piece goes.
+    fn made(&self, now: u64, job: &Job) -> Lack {
+        let node = job.kind.node;
+        let pace = job.held_to.map_or("less".into(), |pace| format!("{}/s", Size(pace as usize)));
+        let silent = now.saturating_sub(job.heard);
+        let (reason, why) = match job.hold {
+            _ if silent > LONGEST_SILENCE_NS => (
+                "cpu",
+                format!(
+                    "its filler has not been heard of for {} s: the CPUs of node {node} are busy, or \
+                     the kernel looks for pages",
+                    silent / 1_000_000_000
+                ),
+            ),
+            Some(Hold::Cpu) => (
+                "cpu",
+                format!(
+                    "the CPUs of node {node} are busy, and its filler steps aside; who claims with a \
+                     wait is served all the same"
+                ),
+            ),
+            Some(Hold::Rate) => ("rate", format!("rate holds it back to {pace}; raise rate")),
+            Some(Hold::Neighbours) => (
+                "neighbours",
+                format!(
+                    "others keep CPUs of node {node} busy, and rate-busy holds it back to {pace} for \
+                     their sake; raise rate-busy"
+                ),
+            ),
+            None => ("making", "it is being made, and nothing holds it back".into()),
+        };
+        Lack::new(reason, why)
+    }
+}
