@@ -65,6 +65,13 @@ PYTHON
     kill "$client"
     wait "$client" 2>/dev/null || true
     client=
+    for words in '-m 32 -e {lease}' '-m 128 -e {lease}' '-m 65 -e {lease}' '-m 64'; do
+        # shellcheck disable=SC2086 # words
+        if "$bin/prezero" claim 64M -- memcached -u root -s "$dir/memcached" $words 2>"$dir/no"; then
+            fail "memcached $words"
+        fi
+        [ "$(wc -l <"$dir/no")" -eq 1 ] && grep -q 'give -m 64\|add -e' "$dir/no" || fail "$words: $(cat "$dir/no")"
+    done
     echo "claim: memcached: good"
 fi
 

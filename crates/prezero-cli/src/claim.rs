@@ -22,7 +22,7 @@ mod traps;
 mod wait;
 
 pub use handed::Handed;
-use traps::Preloaded;
+use traps::{Offer, Preloaded};
 use wait::Wait;
 
 /// What stands for the lease's path.
@@ -135,7 +135,8 @@ impl Claim {
             return Ok(());
         };
         let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
-        traps::look(name, arguments, self.size, preloaded).map_err(Failure::Trap)?;
+        let offer = Offer { lease: self.size, path: self.path.as_deref(), preloaded };
+        traps::look(name, arguments, offer).map_err(Failure::Trap)?;
         let path = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
         let Err(failure) = self.exec(name, &path, arguments);
         Err(failure)
