@@ -81,7 +81,27 @@ link="$dir/memory"
 [ -L "$link" ] && [ ! -e "$link" ] || fail "the path leads somewhere after the program's end"
 "$bin/prezero" claim 64M --path "$link" -- test -s "$link" || fail "a path that an earlier program left"
 if "$bin/prezero" claim 64M --path "$dir/log" -- true 2>"$dir/no"; then fail "--path over a file"; fi
-grep -q 'exists' "$dir/no" || fail "no reason for --path over a file: $(cat "$dir/no")"
+grep -q 'is there already' "$dir/no" || fail "no reason for --path over a file: $(cat "$dir/no")"
+# What is somebody's stays, and is said before anything is leased: a link of his own, one to a program that
+# runs.
+ln -s "$dir/unmounted" "$dir/own"
+if "$bin/prezero" claim 64M --path "$dir/own" -- true 2>"$dir/no"; then fail "--path over a user's own link"; fi
+[ "$(readlink "$dir/own")" = "$dir/unmounted" ] || fail "a user's own link is gone"
+if "$bin/prezero" claim 64M --path "$dir/none/memory" -- true 2>"$dir/no"; then fail "--path without a directory"; fi
+grep -q 'make its directory' "$dir/no" || fail "no mend for a directory that is missing: $(cat "$dir/no")"
+# Relative paths lead there wherever the program goes; and a killed program's link is the next one's.
+(cd "$dir" && "$bin/prezero" claim 64M --path memory -- sh -c 'cd / && test -s "$1" && kill -KILL $$' sh '{lease}'; :) 2>/dev/null
+[ -L "$link" ] && [ ! -e "$link" ] || fail "no link after SIGKILL"
+mkfifo "$dir/pipe"
+"$bin/prezero" claim 64M --path "$link" -- sh -c 'echo; read -r line' <"$dir/pipe" >"$dir/up" 2>>"$dir/log" &
+client=$!
+exec 4>"$dir/pipe"
+until [ -s "$dir/up" ]; do sleep 0.05; done
+if "$bin/prezero" claim 64M --path "$link" -- true 2>"$dir/no"; then fail "--path of a program that runs"; fi
+grep -q "in use by process $client" "$dir/no" || fail "who uses it: $(cat "$dir/no")"
+exec 4>&-
+wait "$client" || true
+client=
 if "$bin/prezero" claim 4M --page-size 4K -- true 2>"$dir/no"; then fail "small pages"; fi
 grep -q 'costs its client more' "$dir/no" || fail "no reason against small pages: $(cat "$dir/no")"
 echo "claim: by path: good"

@@ -98,6 +98,21 @@ stop
 # By a group that is not the process's first.
 thp=/sys/kernel/mm/transparent_hugepage
 if [ -e "$thp/shmem_enabled" ] && ! grep -q '\[deny\]' "$thp/shmem_enabled"; then
+    # A path that another user's program has, which nobody else sees leading anywhere.
+    start "$(printf '[[tenant]]\nname = "a"\nusers = [0, 65534]\n')"
+    mkdir -m 777 "$dir/shared"
+    mkfifo "$dir/pipe"
+    $claim 2M --path "$dir/shared/lease" -- sh -c 'echo; read -r line' <"$dir/pipe" >"$dir/up" &
+    user_of_it=$!
+    exec 4>"$dir/pipe"
+    until [ -s "$dir/up" ]; do sleep 0.05; done
+    refused "a path in use by another user" "is another user's" $as $claim 2M --path "$dir/shared/lease" -- true
+    [ "$(cat "/proc/$user_of_it/comm")" = sh ] && [ -s "$dir/shared/lease" ] || fail "the path is not its user's any more"
+    exec 4>&-
+    wait "$user_of_it" || true
+    refused "a path that another user left" "is another user's" $as $claim 2M --path "$dir/shared/lease" -- true
+    refused "a path in a directory of others" "where this user may make a link" $as $claim 2M --path "$dir/lease" -- true
+    stop
     start "$(printf 'backing = "thp"\n[[tenant]]\nname = "a"\ngroups = [12345]\n')"
     setpriv --reuid=65534 --regid=65534 --groups=12345 $claim 2M -- cmp -n 2097152 '{lease}' /dev/zero ||
         fail "a member of a tenant's group gets no lease"

@@ -18,6 +18,7 @@ use prezerod::client::{Client, ClientError, Lease, socket_path};
 use prezerod::protocol::{Charged, Page, Want};
 
 mod handed;
+mod link;
 mod traps;
 mod wait;
 
@@ -130,6 +131,10 @@ impl Claim {
     /// Becomes the program; without one describes the lease.
     pub fn run(&self) -> Result<(), Failure> {
         let Some((name, arguments)) = self.command.split_first() else {
+            if let Some(path) = &self.path {
+                let what = "a link for a program, and there is none; add -- PROGRAM";
+                return Err(Failure::Path(path.clone(), what.into()));
+            }
             let lease = self.lease()?;
             println!("{}", described(&lease));
             return Ok(());
@@ -137,6 +142,9 @@ impl Claim {
         let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
         let offer = Offer { lease: self.size, path: self.path.as_deref(), preloaded };
         traps::look(name, arguments, offer).map_err(Failure::Trap)?;
+        if let Some(path) = &self.path {
+            link::look(path).map_err(|what| Failure::Path(path.clone(), what))?;
+        }
         let path = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
         let Err(failure) = self.exec(name, &path, arguments);
         Err(failure)
@@ -162,7 +170,11 @@ impl Claim {
         let mut command = handed.command(path);
         command.arg0(name).args(arguments.iter().map(|argument| replaced(argument, &handed.place)));
         command.envs(preload.map(|preload| ("LD_PRELOAD", preload)));
-        Err(refused(path, command.exec()))
+        let error = command.exec();
+        if self.path.is_some() {
+            handed.unlink();
+        }
+        Err(refused(path, error))
     }
 
     fn lease(&self) -> Result<Lease, Failure> {

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::link;
 use prezerod::client::Lease;
 use rustix::io::{FdFlags, fcntl_setfd};
 
@@ -28,20 +29,23 @@ impl Handed {
         Ok(Handed { number, bytes, page, place: format!("/proc/self/fd/{number}").into() })
     }
 
-    /// Makes `path` a link to the memory, and the place. By the process and not `self`: others
-    /// of the same user find it there too.
+    /// Makes `path` a link to the memory, and the place, wherever the program goes. By the process
+    /// and not `self`: others of the same user find it there too.
     pub fn link(&mut self, path: &Path) -> Result<(), String> {
-        let here = format!("/proc/{}/fd/{}", std::process::id(), self.number);
-        // What an earlier program left leads nowhere, or to a program that runs.
-        if path.is_symlink() {
-            if path.exists() {
-                return Err("is in use by another program; name another".into());
-            }
-            std::fs::remove_file(path).map_err(|error| error.to_string())?;
-        }
-        std::os::unix::fs::symlink(here, path).map_err(|error| error.to_string())?;
+        let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+        link::make(&path, &self.here())?;
         self.place = path.into();
         Ok(())
+    }
+
+    /// Takes the link back: there is no program.
+    pub fn unlink(&self) {
+        link::remove(Path::new(&self.place), &self.here());
+    }
+
+    /// The memory, as others see it.
+    fn here(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.number).into()
     }
 
     /// The program, told of its lease.
