@@ -90,7 +90,7 @@ if "$bin/prezero" claim 64M --path "$dir/own" -- true 2>"$dir/no"; then fail "--
 if "$bin/prezero" claim 64M --path "$dir/none/memory" -- true 2>"$dir/no"; then fail "--path without a directory"; fi
 grep -q 'make its directory' "$dir/no" || fail "no mend for a directory that is missing: $(cat "$dir/no")"
 # Relative paths lead there wherever the program goes; and a killed program's link is the next one's.
-(cd "$dir" && "$bin/prezero" claim 64M --path memory -- sh -c 'cd / && test -s "$1" && kill -KILL $$' sh '{lease}'; :) 2>/dev/null
+(cd "$dir" && "$bin/prezero" claim 64M --path memory -- sh -c 'cd / && test -s "$1" && kill -KILL $$' sh '{lease}' || :) 2>/dev/null
 [ -L "$link" ] && [ ! -e "$link" ] || fail "no link after SIGKILL"
 mkfifo "$dir/pipe"
 "$bin/prezero" claim 64M --path "$link" -- sh -c 'echo; read -r line' <"$dir/pipe" >"$dir/up" 2>>"$dir/log" &

@@ -81,6 +81,12 @@ stop
 start 'backing = "hugetlb"'
 refused "too few pages in the pool" "hugepages-2048kB/nr_hugepages" $claim 1T -- true
 stop
+# Nobody asks for stock and hears: the report says the same.
+start "$(printf 'backing = "hugetlb"\n[[stock]]\nsize = "1T"\nkeep = 1\n')"
+"$bin/prezero" stock >"$dir/said"
+grep -q '^wanted: 1 of 1T in 2M pages, 0 ready: .*hugepages-2048kB/nr_hugepages' "$dir/said" || fail "why nothing is ready"
+echo "hosts: stock that cannot be: $(grep '^wanted' "$dir/said")"
+stop
 
 [ "$user" -eq 0 ] && unshare --mount true 2>/dev/null || {
     echo "hosts: left out: other hosts need root to be played"
