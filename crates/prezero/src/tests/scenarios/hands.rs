@@ -6,6 +6,7 @@ use prezero_sys::thread;
 
 use super::super::world::{World, is_zero};
 use super::{ANY, SMALL, bytes};
+use crate::clear::Use;
 use crate::quicklist::{BATCH, Class, Entry, Held};
 use crate::state::PageState;
 use crate::stats::Counter;
@@ -50,6 +51,30 @@ fn a_request_for_zero_clears_what_is_in_hand() {
     assert!(is_zero(&world.zone, &again));
     assert_eq!(world.count(Counter::Misses), 1);
     world.zone.free(again);
+    world.assert_sound();
+}
+
+#[test]
+fn what_is_hot_in_hand_comes_before_zeroes_and_goes_back_as_it_is() {
+    let mut world = World::new(1);
+    let (hot, other) = (world.zero(SMALL), world.zero(SMALL));
+    let page = hot.first();
+    world.soil(other);
+    world.scrub();
+    let zeroes = world.tally().zero;
+    assert!(zeroes >= SMALL, "{zeroes}");
+    world.soil(hot);
+
+    let again = world.zone.zero_front(SMALL, SMALL, ANY, Use::Unknown).unwrap();
+
+    assert_eq!((again.is_from_hand(), world.count(Counter::Misses)), (true, 1));
+    let again = again.into_dirty();
+    assert_eq!(again.first(), page);
+    assert!(is_zero(&world.zone, &again));
+    assert!(world.zone.states.all(page, SMALL, PageState::Dirty));
+    assert_eq!(world.tally().zero, zeroes, "nobody took them");
+    world.zone.free(again);
+    assert_eq!(world.zone.in_hand().next().unwrap().0, page);
     world.assert_sound();
 }
 
