@@ -101,6 +101,7 @@ impl World {
         for order in Order::MIN.and_above() {
             for block in self.zone.buddy.blocks(order) {
                 let tally = self.zone.states.tally(block, order.pages());
+                assert_eq!(self.zone.tally_free(block, order), tally, "what was used is known");
                 buddy.zero += tally.zero;
                 buddy.dirty += tally.dirty;
                 for page in (block.0..block.0 + order.pages()).map(PageId) {
