@@ -44,7 +44,7 @@ def executed(build, arm, load, argument, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=Path)
-    parser.add_argument("--loads", default="forks", help="of forks and make")
+    parser.add_argument("--loads", default="forks,make", help="of forks and make")
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--forks", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3, help="of which the first, which reads files, is left out")
