@@ -9,6 +9,6 @@ cp -r "$SOURCE/$name" source && cd source
 rm -rf debian/patches
 make -j2 $program >log 2>&1 || { tail log >&2; exit 1; }
 built=$(find . -type f -name $program -perm -u+x | head -n 1)
-cat lib/*.c lib/*.h >text
+find lib -name '*.[ch]' | sort | xargs cat >text
 "$built" -q -c text | tee text.packed | sha256sum
 "$built" -q -d -c text.packed | cmp - text

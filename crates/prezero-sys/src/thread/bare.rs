@@ -17,7 +17,7 @@
 //! Block and stack are made once and used again by the next thread of the same [`Room`], in the
 //! child of a fork too: to give them back would call `free`, maybe inside a signal handler.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -215,7 +215,7 @@ mod arch {
         // hear of.
         let allocate = unsafe {
             let is_glibc = libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr());
-            let name: *const c_char = c"_dl_allocate_tls".as_ptr();
+            let name: *const std::ffi::c_char = c"_dl_allocate_tls".as_ptr();
             let allocate = libc::dlsym(libc::RTLD_DEFAULT, name);
             libc::dlerror();
             if is_glibc.is_null() || allocate.is_null() {
