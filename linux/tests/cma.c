@@ -3,9 +3,10 @@
  * that are in use, and comes back as somebody left it.
  *
  * First by itself: all of the area is free and zero, is taken, written to and given back, and not a
- * page of it may count as zero from then on. Then for SECONDS, while kscrubd clears and others fault:
- * half of the area is ours, every byte is looked at after it had to move, and what was taken is ours
- * alone as long as we have it. At the end once more by itself.
+ * page of it may count as zero from then on; and free blocks that are zero in part are taken in part.
+ * Then for SECONDS, while kscrubd clears and others fault: half of the area is ours, every byte is
+ * looked at after it had to move, and what was taken is ours alone as long as we have it. At the end
+ * once more by itself.
  *
  * The kernel needs an area (cma=), CMA_DEBUGFS to take from it and /dev/mem to write to what was taken.
  */
@@ -16,6 +17,7 @@
 
 #define AREAS "/sys/kernel/debug/cma"
 #define CHUNK 256 /* pages */
+#define BLOCK 1024 /* pages: the largest block of the buddy, of two pageblocks */
 #define FAULTERS 2
 #define TAKEN 0xdd /* what is in pages that we took */
 #define NOISE 256 /* pages that the rest of the guest may free or use meanwhile */
@@ -96,6 +98,7 @@ static void find_area(void)
 	CHECK(area_value("order_per_bit") == 0);
 	base = area_value("base_pfn");
 	count = area_value("count");
+	CHECK(count >= 8 * BLOCK, "%lu pages are too few", count);
 }
 
 /* All that is taken is written to, or is found to be as we wrote it. */
@@ -187,6 +190,12 @@ static void check_sums(const char *when)
 	      zeroed, available, cma, count);
 }
 
+/* What kscrubd did so far, pages. */
+static long cleared(void)
+{
+	return vmstat("prezero_scrubbed") + vmstat("prezero_scrubbed_cold");
+}
+
 static void scrub(bool on)
 {
 	CHECK(!write_file("/proc/sys/vm/scrub_start", on ? "0" : "never"));
@@ -250,7 +259,8 @@ static unsigned long occupy(void)
 {
 	unsigned long there = 0;
 
-	for (unsigned long i = 0; i < our_pages && vmstat("nr_free_cma") > (long)count / 2; i += CHUNK)
+	for (unsigned long i = 0; i < our_pages && proc_value("/proc/vmstat", "nr_free_cma") > (long)count / 2;
+	     i += CHUNK)
 		for (unsigned long page = i; page < i + CHUNK && page < our_pages; page++) {
 			volatile char *byte = ours + page * PAGE + random_below(PAGE);
 
@@ -314,7 +324,8 @@ static void fault(unsigned int seed)
 		}
 		CHECK_ZERO(at, size);
 		memset(at, value, size);
-		usleep(random_below(2000));
+		/* kscrubd works while nobody does. */
+		usleep(random_below(20000));
 		CHECK_BYTES(at, size, value);
 		munmap(at, size);
 	}
@@ -344,7 +355,7 @@ static void by_itself(void)
 	CHECK(after <= taken + NOISE, "%ld zero, and %ld when the area is back", taken, after);
 	check_sums("given back");
 
-	/* Beside what is zero in truth. */
+	/* Who gets it reads zeros all the same. */
 	hits = vmstat("prezero_hit");
 	there = occupy();
 	hits = vmstat("prezero_hit") - hits;
@@ -355,15 +366,55 @@ static void by_itself(void)
 	give_all_up();
 }
 
+/*
+ * A free block of which a part is zero, and of which a part is taken: that splits it, and what was not
+ * zero is not zero in the halves.
+ */
+static void in_part(void)
+{
+	unsigned long first = -base % BLOCK, block;
+	long before, after;
+
+	wait_for_stock();
+	for (block = first; block + BLOCK <= count; block += (count - first) / BLOCK / 4 * BLOCK) {
+		take(block + BLOCK / 2 - 12);
+		each_taken(true);
+		give_back(block + BLOCK / 2 - 12);
+		/* What waits on per-CPU lists goes back before the next is taken, and blocks are whole. */
+		take(1);
+		each_taken(true);
+		give_back(1);
+		before = vmstat("nr_free_zeroed");
+		take(block + 1 + random_below(100));
+		after = vmstat("nr_free_zeroed");
+		CHECK(after <= before + NOISE, "%ld zero, and %ld after %lu were taken", before, after, block);
+		each_taken(true);
+		give_back(area_value("used"));
+	}
+	check_sums("in part");
+	occupy();
+	CHECK(vmstat("prezero_bad") == 0);
+	give_all_up();
+}
+
+/* What kscrubd works on at that moment is wanted. */
+static void take_many(void)
+{
+	for (int i = 0; i < 20; i++) {
+		take(1 + random_below(2 * BLOCK));
+		each_taken(true);
+		give_back(area_value("used"));
+	}
+}
+
 static void round_in_company(unsigned int number)
 {
 	unsigned long there = occupy(), pieces = number % 3 ? 1 + random_below(12) : 1, gone;
 
 	/* All at once, or pieces that end within pageblocks. */
-	for (unsigned long i = 0; i < pieces; i++) {
+	for (unsigned long i = 0; i < pieces; i++)
 		take(pieces == 1 ? count : 1 + random_below(count / pieces));
-		each_taken(true);
-	}
+	each_taken(true);
 	check_ours();
 	gone = moved();
 	if (pieces == 1)
@@ -373,6 +424,8 @@ static void round_in_company(unsigned int number)
 		write_file("/proc/sys/vm/compact_memory", "1");
 	give_back(area_value("used"));
 	check_ours();
+	give_all_up();
+	take_many();
 }
 
 int main(int argc, char **argv)
@@ -380,6 +433,7 @@ int main(int argc, char **argv)
 	unsigned int seconds = argc > 1 ? atoi(argv[1]) : 0, rounds = 0;
 	pid_t faulters[FAULTERS];
 	double end;
+	long scrubbed;
 
 	CHECK(seconds > 0, "usage: cma SECONDS");
 	find_area();
@@ -395,6 +449,8 @@ int main(int argc, char **argv)
 	CHECK(!madvise(ours, our_pages * PAGE, MADV_NOHUGEPAGE));
 
 	by_itself();
+	in_part();
+	scrubbed = cleared();
 	scrub(true);
 	for (int i = 0; i < FAULTERS; i++) {
 		faulters[i] = fork();
@@ -409,8 +465,10 @@ int main(int argc, char **argv)
 		kill(faulters[i], SIGKILL);
 		CHECK(waitpid(faulters[i], NULL, 0) == faulters[i]);
 	}
-	printf("in company: %u rounds, %lu pages moved, %lu times busy\n", rounds, moved_in_all, refused);
-	CHECK(moved_in_all > 0);
+	scrubbed = cleared() - scrubbed;
+	printf("in company: %u rounds, %lu pages moved, %ld cleared, %lu times busy\n", rounds, moved_in_all, scrubbed,
+	       refused);
+	CHECK(moved_in_all > 0 && scrubbed > 0);
 	give_all_up();
 	by_itself();
 	return 0;
