@@ -3,7 +3,7 @@
  * that are in use, and comes back as somebody left it.
  *
  * First by itself: all of the area is free and zero, is taken, written to and given back, and not a
- * page of it may count as zero from then on; and free blocks that are zero in part are taken in part.
+ * page of it may count as zero from then on; and what was not zero is not when a part is taken.
  * Then for SECONDS, while kscrubd clears and others fault: half of the area is ours, every byte is
  * looked at after it had to move, and what was taken is ours alone as long as we have it. At the end
  * once more by itself.
@@ -367,20 +367,24 @@ static void by_itself(void)
 }
 
 /*
- * A free block of which a part is zero, and of which a part is taken: that splits it, and what was not
- * zero is not zero in the halves.
+ * A free block of two pageblocks that is not zero, and one of the two is taken: that splits it, and the
+ * other is not zero now.
  */
 static void in_part(void)
 {
 	unsigned long first = -base % BLOCK, block;
 	long before, after;
 
+	/* Nobody else has a page in there. */
+	take(count);
+	each_taken(true);
+	give_back(count);
 	wait_for_stock();
 	for (block = first; block + BLOCK <= count; block += (count - first) / BLOCK / 4 * BLOCK) {
-		take(block + BLOCK / 2 - 12);
+		take(block + BLOCK);
 		each_taken(true);
-		give_back(block + BLOCK / 2 - 12);
-		/* What waits on per-CPU lists goes back before the next is taken, and blocks are whole. */
+		give_back(block + BLOCK);
+		/* What waits on per-CPU lists goes back before the next is taken, and the block is whole. */
 		take(1);
 		each_taken(true);
 		give_back(1);
