@@ -384,11 +384,11 @@ static void in_part(void)
 		take(block + BLOCK);
 		each_taken(true);
 		give_back(block + BLOCK);
+		before = vmstat("nr_free_zeroed");
 		/* What waits on per-CPU lists goes back before the next is taken, and the block is whole. */
 		take(1);
 		each_taken(true);
 		give_back(1);
-		before = vmstat("nr_free_zeroed");
 		take(block + 1 + random_below(100));
 		after = vmstat("nr_free_zeroed");
 		CHECK(after <= before + NOISE, "%ld zero, and %ld after %lu were taken", before, after, block);
