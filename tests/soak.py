@@ -113,11 +113,6 @@ def send(session, number):
             pass
 
 
-def complains(text):
-    """Whether prezero does: its sources, which git checks out, have the words in the middle of a line."""
-    return any(line.startswith(b"prezero: ") for line in text.split(b"\n") if matrix.COMPLAINT in line)
-
-
 class Job:
     """One program, once: what it is and what befalls it."""
 
@@ -211,7 +206,7 @@ class Soak:
         if left:
             why.append(f"processes {left} do not end")
         files = [folder / "err", folder / "out", *(file for file in run.rglob("*") if file.is_file())]
-        if any(complains(file.read_bytes()) for file in files if file.stat().st_size < 64 * MIB):
+        if any(matrix.complains(file) for file in files if file.stat().st_size < 64 * MIB):
             why.append("a page that should be zero was not")
         pages = 0
         for file in stats.glob("*.json"):

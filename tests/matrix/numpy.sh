@@ -13,8 +13,11 @@ f2py=$($PYTHON -c 'import numpy; print(numpy.__path__[0] + "/f2py")')
 $PYTHON -m pytest --pyargs $tests "${choice[@]}" -q -p no:cacheprovider --tb=no -rfE >log 2>&1
 echo "exit $?"
 grep -E '^(FAILED|ERROR) ' log | sed 's/ - .*//' | sort
-count() { tail -n 1 log | grep -oE "[0-9]+ $1" || echo 0; }
+last=$(tail -n 1 log)
+count() { grep -oE "[0-9]+ $1" <<<"$last" | cut -d ' ' -f 1 | grep . || echo 0; }
 # Some are skipped where memory is short just then.
-passed=$(count passed) skipped=$(count skipped)
-echo "$((${passed% *} + ${skipped% *})) passed or skipped, $(count failed), $(count errors)"
+echo "$(($(count passed) + $(count skipped))) passed or skipped"
+for what in failed xfailed xpassed error; do
+    echo "$(count $what) $what"
+done
 grep -qE '[0-9] passed' log  # else nothing was tested

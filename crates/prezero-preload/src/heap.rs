@@ -201,6 +201,7 @@ impl Heap {
             && front == pages
             && let Some(size) = HandSize::holding(bytes)
         {
+            debug_assert_eq!(size.word() >> PAGES_SHIFT, pages, "the hand takes it as what it was");
             return Some(self.hand_out_as(&block.into_dirty(), size.word()));
         }
         let bytes = block.zero_pages() as usize * PAGE;

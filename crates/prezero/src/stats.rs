@@ -82,7 +82,7 @@ counters! {
         Misses "misses" Count "ZERO requests of which some page was cleared inline";
         MissBytes "miss_bytes" Bytes "bytes of ZERO requests cleared inline";
         OnlyZeroRequests "only_zero_requests" Count "requests for zeroed memory at once or not at all";
-        TimedClearBytes "timed_clear_bytes" Bytes "of the bytes cleared inline, those that were timed: one in eight of the large blocks";
+        TimedClearBytes "timed_clear_bytes" Bytes "of the bytes cleared inline, those in blocks large enough to be timed";
         TimedClearNs "timed_clear_ns" Nanoseconds "time that clearing those took";
         AbsentBytes "served_absent_bytes" Bytes "bytes of ZERO requests that the kernel zero-fills when touched";
         Wastes "wastes" Count "zero blocks given to plain requests";

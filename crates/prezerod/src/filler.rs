@@ -6,7 +6,8 @@
 //! what a fault in half-made memory may take down: the broker starts another.
 //!
 //! It dies with the broker. It speaks JSON packets over its standard input, one job at a
-//! time, says now and then how far that is and what holds it back, and keeps neither mapping nor descriptor of what it has handed over.
+//! time, says now and then how far that is and what holds it back, and keeps neither mapping
+//! nor descriptor of what it has handed over.
 
 use std::io::{self, IoSlice, Stdin};
 use std::mem::MaybeUninit;

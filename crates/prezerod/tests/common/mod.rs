@@ -190,13 +190,22 @@ impl Daemon {
         serde_json::from_str(&self.client().report(Report::Stock).unwrap()).unwrap()
     }
 
-    /// Waits until so many inodes lie ready: each look is a question to the broker.
-    pub fn wait_for_ready(&self, inodes: usize) {
+    /// The first report of which that is so: each look is a question to the broker.
+    pub fn wait_for_stock(&self, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let began = std::time::Instant::now();
-        while self.stock()["ready"].as_array().unwrap().len() < inodes {
-            assert!(began.elapsed() < PATIENCE, "{}", self.stock());
+        loop {
+            let stock = self.stock();
+            if is_so(&stock) {
+                return stock;
+            }
+            assert!(began.elapsed() < PATIENCE, "{stock}");
             std::thread::yield_now();
         }
+    }
+
+    /// Waits until so many inodes lie ready.
+    pub fn wait_for_ready(&self, inodes: usize) {
+        self.wait_for_stock(|stock| stock["ready"].as_array().unwrap().len() >= inodes);
     }
 
     pub fn counter(&self, name: &str) -> u64 {
