@@ -151,6 +151,15 @@ impl Reservation {
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxHugepage) }
     }
 
+    /// Asks for small pages in the range from now on; those that are there stay as they are.
+    ///
+    /// # Errors
+    /// `INVAL` from a kernel without transparent huge pages; `NOMEM` for one mapping too many.
+    pub fn advise_small(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`), and content stays.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxNoHugepage) }
+    }
+
     /// Gives the pages of the range back to the kernel; each reads as zero afterwards.
     ///
     /// # Safety
@@ -480,11 +489,13 @@ mod tests {
     }
 
     #[test]
-    fn advise_huge_is_taken_or_refused_as_unknown() {
+    fn advice_is_taken_or_refused_as_unknown() {
         let range = Reservation::new(4 * MIB, 2 * MIB).unwrap();
-        match range.advise_huge(0, 4 * MIB) {
-            Ok(()) | Err(Errno::INVAL) => {}
-            Err(other) => panic!("{other:?}"),
+        for advised in [range.advise_huge(0, 4 * MIB), range.advise_small(2 * MIB, 2 * MIB)] {
+            match advised {
+                Ok(()) | Err(Errno::INVAL) => {}
+                Err(other) => panic!("{other:?}"),
+            }
         }
     }
 

@@ -70,6 +70,9 @@ pub unsafe trait Backing: Send + Sync {
     /// Has huge blocks faulted in whole from now on: `len` bytes of them from `offset`.
     fn make_huge(&self, _offset: usize, _len: usize) {}
 
+    /// Has huge blocks faulted in small pages from now on: `len` bytes of them from `offset`.
+    fn make_small(&self, _offset: usize, _len: usize) {}
+
     /// Keeps a range of whole huge blocks away from children, who read it as zero, and perhaps
     /// from core dumps, until it is [shown](Backing::show).
     ///
@@ -179,6 +182,10 @@ unsafe impl Backing for Anonymous {
 
     fn make_huge(&self, offset: usize, len: usize) {
         let _ = self.reservation.advise_huge(offset, len);
+    }
+
+    fn make_small(&self, offset: usize, len: usize) {
+        let _ = self.reservation.advise_small(offset, len);
     }
 
     fn hide(&self, offset: usize, len: usize, whom: Hide) -> Result<(), Errno> {

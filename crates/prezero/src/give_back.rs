@@ -1,10 +1,8 @@
 //! Giving idle memory back to the kernel: by age, under pressure, on request.
 
-use std::ops::Range;
-
 use crate::backing::Backing;
 use crate::chunk::Chunk;
-use crate::page::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::page::{HUGE_PAGES, Order, PAGE, PageId};
 use crate::probes;
 use crate::quicklist::{Class, Entry};
 use crate::state::PageState;
@@ -18,19 +16,6 @@ use crate::zone::{Cpu, Zone};
 const IDLE_SHARE: u32 = 10;
 const IDLE_LEAST: u32 = 256;
 
-/// A block of which so many pages are absent (16 MiB) is faulted in huge pages wherever it lies.
-const LARGE: u32 = 4096;
-/// Huge blocks at the zone's beginning (64 MiB) in which smaller ones never are: a program that
-/// uses little memory, and that not wholly, must not become twice as large. Measured: `xz` 45 MiB
-/// in huge pages, 27 in small.
-const FEW: u32 = 32;
-/// Beyond them a block is, from so many pages on (1 MiB), that leaves at most one part in so many
-/// of the buddy or the huge blocks that it takes to nobody: what lies there is resident then, and
-/// its zone does not know. Measured: 200 MiB in blocks of 300,000 bytes took 353 MiB in huge
-/// pages, 203 in small; 400 MiB in blocks of 1 MiB are faulted in 64 ms and in 150.
-const FITS: u32 = 256;
-const SLACK: u32 = 8;
-
 /// Free pages that are memory, those first that nobody made an effort for.
 pub(crate) const RESIDENT: [PageState; 2] = [PageState::Dirty, PageState::Zero];
 
@@ -39,11 +24,7 @@ impl<B: Backing> Zone<B> {
     /// the zone would hold more than ever was of use. To give back costs a tenth of the faults.
     #[cold]
     pub(crate) fn make_way(&self, counters: &Counters, first: PageId, pages: u32, absent: u32) {
-        if absent >= LARGE {
-            self.fault_in_whole(first, pages);
-        } else if first.huge() as u32 >= FEW && fits(pages) {
-            self.make_huge(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
-        }
+        self.fault_in_suitably(first, pages, absent);
         self.faulted.fetch_add(u64::from(absent), Relaxed);
         let used = self.used();
         let peak = self.peak.fetch_max(used, Relaxed).max(used);
@@ -142,33 +123,8 @@ impl<B: Backing> Zone<B> {
         done
     }
 
-    /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
-    /// yet: five times as fast as small ones.
-    pub fn fault_in_whole(&self, first: PageId, pages: u32) {
-        self.make_huge(first.0.div_ceil(HUGE_PAGES)..(first.0 + pages) / HUGE_PAGES);
-    }
-
-    fn make_huge(&self, huge: Range<u32>) {
-        for run in self.in_small.runs(huge) {
-            self.in_small.clear(run.clone());
-            let (offset, len) = (run.start as usize * HUGE, run.len() * HUGE);
-            self.memory.backing().make_huge(offset, len);
-        }
-    }
-
-    /// Has the kernel back a chunk that is out of circulation by one huge page, where it is
-    /// of small ones: it is absent then. False if it is as it was.
-    pub(crate) fn was_made_huge(&self, chunk: &Chunk) -> bool {
-        let huge = chunk.first.huge() as u32;
-        if chunk.order.get() != HUGE_ORDER || !self.in_small.has(huge) {
-            return false;
-        }
-        self.make_huge(huge..huge + 1);
-        self.make_absent(chunk, &self.daemon.counters)
-    }
-
     /// Gives one chunk that is out of circulation back to the kernel. False if that refused.
-    fn make_absent(&self, chunk: &Chunk, counters: &Counters) -> bool {
+    pub(crate) fn make_absent(&self, chunk: &Chunk, counters: &Counters) -> bool {
         let (first, pages) = (chunk.first, chunk.order.pages());
         let tally = self.states.tally(first, pages);
         let done = self.memory.release(first, pages).is_ok();
@@ -186,13 +142,4 @@ impl<B: Backing> Zone<B> {
         }
         done
     }
-}
-
-/// Whether a block fills what it takes so well that huge pages waste little.
-fn fits(pages: u32) -> bool {
-    let takes = match pages {
-        ..HUGE_PAGES => pages.next_power_of_two(),
-        _ => pages.next_multiple_of(HUGE_PAGES),
-    };
-    pages >= FITS && takes - pages <= takes / SLACK
 }

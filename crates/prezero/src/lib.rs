@@ -51,7 +51,7 @@
 //!
 //! # Files, in the order in which memory flows
 //!
-//! `backing` (the kernel), `state` and `buddy` (what is free, and what it holds),
+//! `backing` (the kernel), `huge` (in which pages), `state` and `buddy` (what is free, and what it holds),
 //! `stock`, `quicklist`, `hand`, `zone` with `search` and `trust` (requests), `settle`,
 //! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
 //! `give_back`, `governor`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
@@ -107,6 +107,8 @@ mod grow;
 mod hand;
 #[cfg(not(loom))]
 mod hidden;
+#[cfg(not(loom))]
+mod huge;
 #[cfg(not(loom))]
 mod inline;
 #[cfg(not(loom))]

@@ -16,8 +16,10 @@ use crate::zone::{Cpu, Zone};
 pub(crate) enum Residency {
     Resident,
     NotResident,
-    /// It would not say, or the answer is too scattered to act on.
-    Unknown,
+    /// The answer is too scattered to act on; it would not say, and all of it may be.
+    Unknown {
+        resident: u32,
+    },
 }
 
 /// Blocks that are remembered as sparse, a CPU; a power of two.
@@ -95,26 +97,37 @@ impl<B: Backing> Zone<B> {
         // Who asked for zero may count on what he leaves untouched to cost nothing the next time.
         let is_plain = was.zero == 0 && was.dirty > 0 && Class::of(pages).is_some();
         let counts = added || is_plain && cpu.sparse.was_last(first);
+        let mut touched = 0;
         self.states.each_run(first, pages, PageState::Absent, |run, n| {
             if counts {
                 self.states.set(run, n, PageState::Dirty);
             } else {
-                self.settle_absent(run, n);
+                touched += self.settle_absent(run, n);
             }
         });
+        if !counts {
+            self.note_touched(first, was.absent, touched);
+        }
         self.states.tally(first, pages)
     }
 
     /// Of pages that were absent when they were handed out, which were touched? What is
     /// not resident was never touched, or was written and swapped out: it is released,
-    /// which makes it absent either way.
-    fn settle_absent(&self, first: PageId, pages: u32) {
+    /// which makes it absent either way. Says how many are resident.
+    fn settle_absent(&self, first: PageId, pages: u32) -> u32 {
+        let mut touched = 0;
         self.each_residency(first, pages, |run, n, residency| {
+            touched += match residency {
+                Residency::NotResident => 0,
+                Residency::Resident => n,
+                Residency::Unknown { resident } => resident,
+            };
             let absent = residency == Residency::NotResident && self.memory.release(run, n).is_ok();
             if !absent {
                 self.states.set(run, n, PageState::Dirty);
             }
         });
+        touched
     }
 
     /// Calls `each` for the runs of owned pages that are resident and those that are not.
@@ -130,12 +143,13 @@ impl<B: Backing> Zone<B> {
             let page = first.plus(at);
             let map = &mut map[..n as usize];
             if self.memory.backing().residency(page.index() * PAGE, map).is_err() {
-                each(page, n, Residency::Unknown);
+                each(page, n, Residency::Unknown { resident: n });
                 continue;
             }
             let runs = || map.chunk_by(|a, b| a & 1 == b & 1);
             if runs().nth(MOST_RUNS).is_some() {
-                each(page, n, Residency::Unknown);
+                let resident = map.iter().map(|byte| u32::from(byte & 1)).sum();
+                each(page, n, Residency::Unknown { resident });
                 continue;
             }
             let mut start = 0;

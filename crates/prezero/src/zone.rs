@@ -22,6 +22,7 @@ use crate::daemon::Daemon;
 use crate::demand::Demand;
 use crate::hand::Grip;
 use crate::hidden::Hidden;
+use crate::huge::SparseRow;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, GRANULE, Lists};
 use crate::retreat::Gone;
@@ -126,6 +127,7 @@ pub struct Zone<B> {
     pub(crate) faulted: AtomicU64,
     /// The huge blocks in small pages (see [`Backing::small`]).
     pub(crate) in_small: Bits,
+    pub(crate) sparse_row: SparseRow,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -194,6 +196,7 @@ impl<B: Backing> Zone<B> {
             peak: AtomicU32::new(0),
             faulted: AtomicU64::new(0),
             in_small,
+            sparse_row: SparseRow::new(),
         };
         zone.buddy.put_run(PageId(0), pages);
         Ok(zone)

@@ -91,7 +91,10 @@ pub(super) struct Fake {
     base: NonNull<u8>,
     layout: Layout,
     pages: Vec<AtomicU8>,
+    /// Huge blocks in small pages at first.
+    small: usize,
     huge: Mutex<Vec<(usize, usize)>>,
+    unhuge: Mutex<Vec<(usize, usize)>>,
     offers: Mutex<Vec<(usize, usize)>>,
     /// Which huge blocks a child does not get.
     hidden: Vec<AtomicU8>,
@@ -113,6 +116,11 @@ unsafe impl Sync for Fake {}
 impl Fake {
     /// Absent memory of `bytes` bytes, aligned as a zone wants it.
     pub(super) fn new(bytes: usize) -> Fake {
+        Fake::in_small(bytes, 0)
+    }
+
+    /// As `new`, with so many huge blocks in small pages at first.
+    pub(super) fn in_small(bytes: usize, small: usize) -> Fake {
         let align = bytes.next_power_of_two().min(MAX_ORDER.bytes());
         let layout = Layout::from_size_align(bytes, align).unwrap();
         // SAFETY: the layout is not empty.
@@ -120,13 +128,15 @@ impl Fake {
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
         let [populates, releases, replaces, residencies, hides, shows, give_ups] =
             [(); 7].map(|()| Call::default());
-        let (huge, offers) = Default::default();
+        let (huge, unhuge, offers) = Default::default();
         let hidden = (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect();
         Fake {
             base,
             layout,
             pages,
+            small,
             huge,
+            unhuge,
             offers,
             hidden,
             populates,
@@ -152,6 +162,11 @@ impl Fake {
     /// Which huge blocks were asked for whole: the first and how many, for each call.
     pub(super) fn made_huge(&self) -> Vec<(usize, usize)> {
         self.huge.lock().unwrap().clone()
+    }
+
+    /// Which were asked for in small pages, as above.
+    pub(super) fn made_small(&self) -> Vec<(usize, usize)> {
+        self.unhuge.lock().unwrap().clone()
     }
 
     /// What was offered to the kernel, which took it: the first huge block and how many, for
@@ -250,6 +265,14 @@ unsafe impl Backing for Fake {
         // SAFETY: the caller's promise. What others write there.
         unsafe { self.fill(offset, len, RUBBISH) };
         Ok(())
+    }
+
+    fn small(&self) -> usize {
+        self.small * HUGE
+    }
+
+    fn make_small(&self, offset: usize, len: usize) {
+        self.unhuge.lock().unwrap().push((offset / HUGE, len / HUGE));
     }
 
     fn make_huge(&self, offset: usize, len: usize) {

@@ -30,9 +30,17 @@ impl World {
 
     /// As `new`, with knobs of the test's own. Pins the thread, since lists are per CPU.
     pub(super) fn with(huge: usize, knobs: impl FnOnce(&mut Config)) -> World {
+        World::of(Fake::new(huge * HUGE), &config(huge, knobs))
+    }
+
+    /// As `new`, of which the first `small` are faulted in small pages at first.
+    pub(super) fn in_small(huge: usize, small: usize) -> World {
+        World::of(Fake::in_small(huge * HUGE, small), &config(huge, |_| {}))
+    }
+
+    fn of(fake: Fake, config: &Config) -> World {
         thread::set_affinity(&CpuMask::only(thread::current_cpu())).unwrap();
-        let config = config(huge, knobs);
-        let zone = Zone::with_clock(Fake::new(huge * HUGE), &config, now).unwrap();
+        let zone = Zone::with_clock(fake, config, now).unwrap();
         // Where there are none (its own tests insist), all goes by the lists.
         prezero_sys::hand::enable();
         zone.daemon.open_gate();

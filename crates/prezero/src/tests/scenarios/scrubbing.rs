@@ -163,8 +163,7 @@ fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
 
 #[test]
 fn a_huge_block_of_small_pages_is_scrubbed_into_one_huge_page_once() {
-    let mut world = World::new(4);
-    world.zone.in_small.set(0..2);
+    let mut world = World::in_small(4, 2);
     for round in 0..3 {
         world.soil(world.zero(3 * HUGE_PAGES));
         world.scrub();
@@ -179,8 +178,7 @@ fn a_huge_block_of_small_pages_is_scrubbed_into_one_huge_page_once() {
 
 #[test]
 fn a_large_block_is_faulted_in_whole_from_the_start() {
-    let world = World::new(32);
-    world.zone.in_small.set(0..16);
+    let world = World::in_small(32, 16);
     let small = world.plain(7 * HUGE_PAGES + 1);
     assert_eq!(world.fake().made_huge(), []);
     let large = world.zero(10 * HUGE_PAGES + 1);
@@ -192,8 +190,7 @@ fn a_large_block_is_faulted_in_whole_from_the_start() {
 
 #[test]
 fn a_block_that_fills_its_huge_blocks_is_faulted_in_whole_beyond_the_first() {
-    let world = World::new(40);
-    world.zone.in_small.set(0..40);
+    let world = World::in_small(40, 40);
     let few = [(); 8].map(|()| world.plain(4 * HUGE_PAGES));
     assert_eq!(world.fake().made_huge(), [], "32 of them lie in small pages");
     let ragged = [80, 255, 320, HUGE_PAGES + 1].map(|pages| world.plain(pages));
@@ -206,6 +203,68 @@ fn a_block_that_fills_its_huge_blocks_is_faulted_in_whole_beyond_the_first() {
     world.assert_sound();
 }
 
+/// The owner writes to the first page of a large block, and gives it back.
+fn use_little(world: &World) -> PageId {
+    let block = world.plain(9 * HUGE_PAGES);
+    world.fill(block.first(), 1, 7);
+    let first = block.first();
+    world.zone.free(block);
+    first
+}
+
+#[test]
+fn who_uses_little_of_large_blocks_gets_small_pages_until_one_is_filled() {
+    let world = World::in_small(16, 16);
+    let at = use_little(&world).huge();
+    assert_eq!(world.fake().made_huge(), [(at, 9)]);
+    (0..3).for_each(|_| assert_eq!(use_little(&world).huge(), at));
+    assert_eq!(world.fake().made_small(), [], "three in a row may be chance");
+
+    use_little(&world);
+    use_little(&world);
+    assert_eq!(world.fake().made_small(), [(at, 9)], "asked for once");
+
+    let block = world.plain(9 * HUGE_PAGES);
+    world.soil(block);
+    world.zone.reclaim();
+    let block = world.plain(9 * HUGE_PAGES);
+    assert_eq!(world.fake().made_huge(), [(at, 9), (at, 9)], "he uses them whole again");
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn one_huge_page_does_not_tell_whether_it_was_filled() {
+    let world = World::in_small(48, 48);
+    let few = world.plain(32 * HUGE_PAGES);
+    let at = use_little(&world).huge();
+    (0..2).for_each(|_| assert_eq!(use_little(&world).huge(), at));
+    world.zone.reclaim();
+    let huge = world.fake().made_huge().len();
+    world.soil(world.plain(HUGE_PAGES));
+    assert_eq!(world.fake().made_huge().len(), huge, "it lies where the others did");
+    use_little(&world);
+    use_little(&world);
+    assert_eq!(world.fake().made_small(), [(at, 9)]);
+    world.zone.free(few);
+}
+
+#[test]
+fn what_is_touched_here_and_there_counts_by_its_pages() {
+    let world = World::in_small(64, 64);
+    for _ in 0..4 {
+        let block = world.plain(3 * HUGE_PAGES);
+        for n in (0..block.pages()).step_by(5) {
+            world.fill(block.first().plus(n), 1, 7);
+        }
+        world.zone.free(block);
+        world.zone.reclaim();
+    }
+    let large = world.plain(8 * HUGE_PAGES);
+    assert_eq!(world.fake().made_huge(), [], "too scattered for the records, not for this");
+    world.zone.free(large);
+}
+
 #[test]
 fn a_zone_of_odd_length_is_used_from_its_beginning() {
     let world = World::new(7);
@@ -216,8 +275,7 @@ fn a_zone_of_odd_length_is_used_from_its_beginning() {
 
 #[test]
 fn an_unsure_scrubd_leaves_small_pages_as_they_are() {
-    let mut world = World::new(2);
-    world.zone.in_small.set(0..2);
+    let mut world = World::in_small(2, 2);
     let pages = 2 * HUGE_PAGES;
     world.soil(world.zero(pages));
     for _ in 0..2 {
