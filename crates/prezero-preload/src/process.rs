@@ -2,12 +2,12 @@
 //!
 //! Short programs pay nothing: until a request reaches the threshold there is no zone,
 //! and with a zone that cannot or must not be there is a threshold that no request
-//! reaches. The state only moves forward, and nobody waits for it:
+//! reaches. The state only moves forward, and nobody waits for it for long:
 //!
 //! | state | a large request |
 //! |---|---|
 //! | untouched | reads the environment and makes the heap |
-//! | starting | goes to the next allocator (blocks are told apart by address) |
+//! | starting | waits a moment for the heap, or goes to the next allocator (blocks are told apart by address) |
 //! | ready | comes from the heap |
 //! | off | goes to the next allocator |
 //!
@@ -17,9 +17,10 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::fmt::Write;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use prezero_core::{Config, HUGE, HandSize, MIN_THRESHOLD};
+use prezero_sys::thread;
 
 use crate::heap::{Heap, Inside};
 use crate::message::Line;
@@ -32,6 +33,11 @@ const MIN_LIMIT: usize = 64 << 20;
 /// spends 64 MiB for each arena. Under less than this many times [`MIN_LIMIT`] there is
 /// no zone.
 const ADDRESS_SPACE_SHARE: usize = 8;
+
+/// Nanoseconds for which a thread waits for another that makes the heap, which takes 0.1 ms: what it
+/// got elsewhere meanwhile would be faulted in once more here. Threads that begin together ask
+/// together.
+const START_NS: u64 = 2_000_000;
 
 const UNTOUCHED: u8 = 0;
 const STARTING: u8 = 1;
@@ -122,8 +128,24 @@ pub fn heap_for(bytes: usize) -> Option<&'static Heap> {
         // SAFETY: READY is set after the slot.
         READY => Some(unsafe { &filled().heap }),
         UNTOUCHED => start(bytes),
+        STARTING => await_start(),
         _ => None,
     }
+}
+
+/// The heap, once the thread that makes it is done. Where it is not for long, it was stopped, is
+/// this very thread below a signal handler, or did not come along through a fork: nobody waits again.
+#[cold]
+fn await_start() -> Option<&'static Heap> {
+    static IN_VAIN: AtomicBool = AtomicBool::new(false);
+    let until = thread::monotonic_ns() + START_NS;
+    while HOT.state.load(Ordering::Acquire) == STARTING && !IN_VAIN.load(Ordering::Relaxed) {
+        if thread::monotonic_ns() > until {
+            IN_VAIN.store(true, Ordering::Relaxed);
+        }
+        std::thread::yield_now();
+    }
+    ready().map(|process| &process.heap)
 }
 
 /// The heap and its knobs, if they are there.
@@ -166,7 +188,7 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     let claimed =
         HOT.state.compare_exchange(UNTOUCHED, STARTING, Ordering::Relaxed, Ordering::Relaxed);
     if claimed.is_err() {
-        return ready().map(|process| &process.heap);
+        return await_start();
     }
     let errno = Errno::save();
     let (state, threshold) = match make(bytes) {
