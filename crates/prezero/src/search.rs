@@ -45,7 +45,8 @@ const ANY: Cost = Cost { zero: Some(1), dirty: Some(0), absent: Some(FAULT) };
 const CANDIDATES: u32 = 64;
 /// Pages that it looks at, all candidates together (2 GiB): 10 us.
 const LOOKED_AT: u32 = 512 << 10;
-/// In a run of free huge blocks candidates begin one part in this many of their length apart.
+/// In a run of free huge blocks candidates begin one part in this many of their length apart, and
+/// where something resident begins: what was freed among absent neighbours fits exactly.
 const STEPS: u32 = 8;
 /// Searches that lose their block to somebody else before the request is given up.
 const ATTEMPTS: u32 = 8;
@@ -193,13 +194,18 @@ impl<B: Backing> Zone<B> {
             let _ = self.buddy.runs(length).try_for_each(|run| {
                 let start = run.huge.next_multiple_of(aligned);
                 let end = (run.huge + run.len + 1).saturating_sub(length);
-                let anything = |huge: &u32| {
-                    // Where nothing is resident there is nothing to look at.
-                    cost.absent.is_some() || self.freed_at[*huge as usize].load(Relaxed) != 0
+                let resident = |huge: u32| self.freed_at[huge as usize].load(Relaxed) != 0;
+                let mut before = false;
+                let good = |huge: &u32| {
+                    let now = resident(*huge);
+                    let begins = !std::mem::replace(&mut before, now) && now;
+                    // Where nothing is resident there may be nothing to look at.
+                    let on_grid = (huge - start).is_multiple_of(step);
+                    huge.is_multiple_of(aligned)
+                        && (begins || on_grid && (now || cost.absent.is_some()))
                 };
                 (start..end)
-                    .step_by(step as usize)
-                    .filter(anything)
+                    .filter(good)
                     .try_for_each(|huge| look(PageId(huge << HUGE_ORDER), None))
             });
         } else {

@@ -120,6 +120,25 @@ fn plain_takes_zero_last_of_what_is_resident() {
 }
 
 #[test]
+fn a_block_among_absent_neighbours_is_found_wherever_it_begins() {
+    let world = World::new(128);
+    let below = world.plain(32 * HUGE_PAGES);
+    let untouched = world.plain(5 * HUGE_PAGES);
+    let block = world.plain(32 * HUGE_PAGES);
+    let at = block.first();
+    assert_eq!(at.huge(), 37);
+    world.zone.free(untouched);
+    world.soil(block);
+
+    let again = world.zero(32 * HUGE_PAGES);
+    assert_eq!(again.first(), at, "what is resident, though it begins at no step");
+    assert_eq!(world.count(Counter::AbsentBytes), 0);
+    world.zone.free(again);
+    world.zone.free(below);
+    world.assert_sound();
+}
+
+#[test]
 fn what_a_request_was_rounded_up_by_is_not_cleared_and_is_not_called_zero() {
     let world = World::new(1);
     for pages in [2 * SMALL, HUGE_PAGES] {
