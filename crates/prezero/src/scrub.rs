@@ -18,6 +18,7 @@ use crate::clear::{Cache, ClearEngine, Guard, Piece};
 use crate::clock::{REST_NS, age, ticks};
 use crate::decay::Decay;
 use crate::governor::Governor;
+use crate::huge::LateBacking;
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::probes;
 use crate::quicklist::{Class, Entry, Held};
@@ -92,6 +93,7 @@ pub(crate) struct Scrubber<H> {
     working: Option<Order>,
     decay: Decay,
     gave_back_ns: u64,
+    late: LateBacking,
 }
 
 impl<H: Host> Scrubber<H> {
@@ -105,6 +107,7 @@ impl<H: Host> Scrubber<H> {
             working: None,
             decay: Decay::new(cpus),
             gave_back_ns: 0,
+            late: LateBacking::default(),
         }
     }
 
@@ -304,9 +307,12 @@ impl<H: Host> Scrubber<H> {
             return Some(Step::Nap); // somebody was faster
         }
         // For the price of a clear the kernel makes a huge page of it, zero as well.
-        if mood == Mood::Normal && zone.was_made_huge(&chunk) {
-            let cost = (Counter::ScrubbedBytes, Counter::ScrubCpuNs);
-            self.populate(zone, &chunk, cost);
+        let now = zone.clock.now_ns();
+        if mood == Mood::Normal && self.late.is_over(now) && zone.was_made_huge(&chunk) {
+            let (_, ns) = self.populate(zone, &chunk, Counter::ScrubbedBytes);
+            let late = self.late.note(now, ns);
+            zone.daemon.counters.add(Counter::ScrubCpuNs, ns - late);
+            zone.daemon.counters.add(Counter::LateCpuNs, late);
             return Some(Step::Nap);
         }
         let engine = zone.choice().scrub(set, self.until_used(set), place);
@@ -412,18 +418,19 @@ impl<H: Host> Scrubber<H> {
         if !zone.borrow(&chunk) {
             return Some(Step::Nap);
         }
-        let cost = (Counter::PrefaultedBytes, Counter::PrefaultCpuNs);
-        self.populate(zone, &chunk, cost).then_some(Step::Nap)
+        let (any, ns) = self.populate(zone, &chunk, Counter::PrefaultedBytes);
+        zone.daemon.counters.add(Counter::PrefaultCpuNs, ns);
+        any.then_some(Step::Nap)
     }
 
     /// Faults in the absent pages of a chunk that is out of circulation, and puts it back;
-    /// counts the bytes and the CPU time. False if the kernel refused.
+    /// counts the bytes. False if the kernel refused; and the CPU time, ns.
     fn populate<B: Backing>(
         &mut self,
         zone: &Zone<B>,
         chunk: &Chunk,
-        (bytes, cpu): (Counter, Counter),
-    ) -> bool {
+        bytes: Counter,
+    ) -> (bool, u64) {
         let began = self.host.cpu_ns();
         let (first, pages) = (chunk.first, chunk.order.pages());
         let session = zone.claim.begin(first, pages, Work::Fixed, zone.fork_mark());
@@ -451,8 +458,7 @@ impl<H: Host> Scrubber<H> {
             counters.bump(Counter::BackingErrors);
         }
         counters.add(bytes, populated * PAGE as u64);
-        counters.add(cpu, self.host.cpu_ns().saturating_sub(began));
-        populated > 0
+        (populated > 0, self.host.cpu_ns().saturating_sub(began))
     }
 }
 

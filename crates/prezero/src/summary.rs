@@ -144,7 +144,10 @@ impl Account {
         let clears = saved(hit_pages, g.clear_ns_per_page);
         let faults = saved(prefaulted_pages, g.fault_ns_per_page);
         // The thread's total is read now and then; the sum of its parts may be ahead of it.
-        let parts = snapshot.get(ScrubCpuNs) + snapshot.get(PrefaultCpuNs);
+        let parts = [ScrubCpuNs, PrefaultCpuNs, LateCpuNs]
+            .map(|part| snapshot.get(part))
+            .iter()
+            .sum::<u64>();
         Account {
             hit_pages,
             prefaulted_pages,

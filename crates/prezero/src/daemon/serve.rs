@@ -380,7 +380,8 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn account(&mut self, cpu_ns: u64) {
         let counters = &self.zone.daemon.counters;
         counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
-        let work = counters.get(Counter::ScrubCpuNs) + counters.get(Counter::PrefaultCpuNs);
+        let parts = [Counter::ScrubCpuNs, Counter::PrefaultCpuNs, Counter::LateCpuNs];
+        let work: u64 = parts.iter().map(|&part| counters.get(part)).sum();
         let apart = work + self.scrubber.gave_back_ns() + self.measured;
         let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
         (self.counted, self.apart) = (cpu_ns, apart);
