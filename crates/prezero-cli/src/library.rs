@@ -94,7 +94,11 @@ pub fn machine() -> Machine {
     let read = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = read.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
-    Machine { memory: kib.map_or(0, |kib| kib << 10), engine: prezero::engine_named }
+    Machine {
+        memory: kib.map_or(0, |kib| kib << 10),
+        engine: prezero::engine_named,
+        reports_free: prezero_sys::guest::reports_free_memory(),
+    }
 }
 
 #[cfg(test)]

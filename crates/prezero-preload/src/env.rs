@@ -44,7 +44,12 @@ pub fn reporter() -> Option<libc::pid_t> {
 /// # Errors
 /// Names the variable, its value and the mend.
 pub fn config() -> Result<Config, ConfigError> {
-    Config::from_env(&Machine { memory: memory(), engine: prezero_core::engine_named }, get)
+    let machine = Machine {
+        memory: memory(),
+        engine: prezero_core::engine_named,
+        reports_free: prezero_sys::guest::reports_free_memory(),
+    };
+    Config::from_env(&machine, get)
 }
 
 /// Whether the kernel counts reserved memory as used (`vm.overcommit_memory` = 2): a zone as

@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`guest`] | what a virtual machine knows of its hypervisor |
 //! | [`memory`] | a reserved address range, and lazily backed metadata arrays |
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`rseq`] | restartable sequences, and the membarrier that revokes them |
@@ -16,6 +17,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membarrier");
 
+pub mod guest;
 pub mod hand;
 pub mod memory;
 pub mod panel;

@@ -46,6 +46,8 @@ pub struct Config {
     pub verify: Verify,
     /// How long free memory above a small stock stays resident.
     pub decay: Duration,
+    /// Whether what large blocks take fresh from the kernel comes in huge pages.
+    pub huge: bool,
     /// What becomes of what a block held when it is freed.
     pub on_free: OnFree,
     /// Where the statistics go when the program ends.
@@ -103,6 +105,8 @@ pub struct Machine {
     pub memory: usize,
     /// The registry's own name of an engine that runs here, if it knows the one asked for.
     pub engine: fn(&str) -> Option<&'static str>,
+    /// Whether a hypervisor takes away what is free: new huge pages are dear then.
+    pub reports_free: bool,
 }
 
 impl Config {
@@ -124,6 +128,7 @@ impl Config {
             engine: EngineChoice::Auto,
             verify: Verify::Sample,
             decay: Duration::from_secs(10),
+            huge: !machine.reports_free,
             on_free: OnFree::Keep,
             stats: StatsSink::Summary,
         }
@@ -216,6 +221,7 @@ mod tests {
     const MACHINE: Machine = Machine {
         memory: (6 << 30) + 12345,
         engine: |name| ["rep-stosb", "avx512-nt"].into_iter().find(|known| *known == name),
+        reports_free: false,
     };
 
     fn read(pairs: &[(&'static str, &str)]) -> Result<Config, ConfigError> {
@@ -251,6 +257,7 @@ mod tests {
             ("PREZERO_STOCK", "-1", "64K, 1.5G, 512MiB"),
             ("PREZERO_ENGINE", "warp", "one that `prezero engines` lists"),
             ("PREZERO_VERIFY", "yes", "give off, sample or full"),
+            ("PREZERO_HUGE", "always", "give on or off"),
             ("PREZERO_ZERO_ON_FREE", "1", "give on or off"),
             ("PREZERO_DECAY", "10s", "give seconds: 10, 0.5"),
             ("PREZERO_DECAY", "1000000001", "1000000000 seconds or less"),
@@ -310,9 +317,10 @@ mod tests {
         let size = || proptest::option::of(0usize..1 << 40);
         let limits = (proptest::option::of(HUGE..1 << 40), size(), size());
         let decay = (0u64..1_000_000_000, 0u32..1_000_000_000);
+        let switches = (any::<bool>(), on_free);
         let sizes = (1usize..=MAX_LIMIT / HUGE, 16usize..1 << 30);
         let scrub = (proptest::option::of(order()), order(), proptest::option::of(0f32..1e9));
-        (sizes, scrub, limits, engine, verify, decay, on_free, stats).prop_map(
+        (sizes, scrub, limits, engine, verify, decay, switches, stats).prop_map(
             |(
                 (huge, pages),
                 (start, stop, load),
@@ -320,7 +328,7 @@ mod tests {
                 engine,
                 verify,
                 (secs, nanos),
-                on_free,
+                (huge_pages, on_free),
                 stats,
             )| Config {
                 limit: huge * HUGE,
@@ -334,6 +342,7 @@ mod tests {
                 engine,
                 verify,
                 decay: Duration::new(secs, nanos),
+                huge: huge_pages,
                 on_free,
                 stats,
             },

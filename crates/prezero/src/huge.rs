@@ -87,7 +87,7 @@ impl<B: Backing> Zone<B> {
         if !large && (start < FEW || !fits(pages)) {
             return;
         }
-        if self.sparse_row.is_long() {
+        if !self.config.huge || self.sparse_row.is_long() {
             let huge = whole(first, pages);
             // Beyond what is small at first only large blocks: each may be a mapping of its own.
             self.make_small(if large { huge } else { huge.start..huge.end.min(self.small_end()) });

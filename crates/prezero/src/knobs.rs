@@ -29,7 +29,7 @@ pub struct Knob {
 }
 
 /// Every knob there is.
-pub static KNOBS: [Knob; 13] = [
+pub static KNOBS: [Knob; 14] = [
     Knob {
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
@@ -215,17 +215,22 @@ pub static KNOBS: [Knob; 13] = [
         },
     },
     Knob {
+        name: "huge",
+        variable: "PREZERO_HUGE",
+        value: "on|off",
+        help: "Fresh memory in huge pages [on, see README]",
+        detail: "Whether what large blocks take fresh from the kernel comes in huge pages. Default on; off in a guest that reports free memory to its hypervisor",
+        set: |c, v, _| switch(v).map(|on| c.huge = on),
+        show: |c, f| f.write_str(if c.huge { "on" } else { "off" }),
+    },
+    Knob {
         name: "zero-on-free",
         variable: "PREZERO_ZERO_ON_FREE",
         value: "on|off",
         help: "Clear a block before free returns [off]",
         detail: "on: blocks are cleared before free returns. Default off",
         set: |c, v, _| {
-            c.on_free = match v {
-                "on" => OnFree::Clear,
-                "off" => OnFree::Keep,
-                _ => return Err("neither; give on or off"),
-            };
+            c.on_free = if switch(v)? { OnFree::Clear } else { OnFree::Keep };
             Ok(())
         },
         show: |c, f| {
@@ -263,6 +268,14 @@ pub static KNOBS: [Knob; 13] = [
         },
     },
 ];
+
+fn switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("neither; give on or off"),
+    }
+}
 
 impl Knob {
     /// The knob of that name.

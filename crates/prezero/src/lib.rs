@@ -29,7 +29,7 @@
 //! ```
 //! use prezero::{Anonymous, Config, Machine, Order, Zone};
 //!
-//! let config = Config::new(&Machine { memory: 64 << 20, engine: prezero::engine_named });
+//! let config = Config::new(&Machine { memory: 64 << 20, engine: prezero::engine_named, reports_free: false });
 //! let zone = Zone::new(Anonymous::reserve(config.limit)?, &config)?;
 //! let block = zone.zero(16, Order::MIN).ok_or("the zone is full")?;
 //! // SAFETY: the block is ours until it is freed, and nobody else reads it.

@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn what_is_set_is_read() {
-        let mut config = Config::new(&Machine { memory: 1 << 30, engine: |_| None });
+        let mut config =
+            Config::new(&Machine { memory: 1 << 30, engine: |_| None, reports_free: false });
         let tuning = Tuning::new(&config);
         assert_eq!(tuning.scrub_start(), config.scrub_start);
         assert_eq!((tuning.scrub_load(), tuning.scrub_rate()), (None, None));

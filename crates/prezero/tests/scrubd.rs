@@ -12,7 +12,7 @@ const SIZES: [u32; 2] = [256, 1280];
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn zone(knobs: impl FnOnce(&mut Config)) -> &'static Zone<Anonymous> {
-    let machine = Machine { memory: ZONE, engine: prezero::engine_named };
+    let machine = Machine { memory: ZONE, engine: prezero::engine_named, reports_free: false };
     let mut config = Config::new(&machine);
     knobs(&mut config);
     let zone = Zone::new(Anonymous::reserve(ZONE).unwrap(), &config).unwrap();

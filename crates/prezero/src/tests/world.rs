@@ -38,7 +38,7 @@ impl World {
         World::of(Fake::in_small(huge * HUGE, small), &config(huge, |_| {}))
     }
 
-    fn of(fake: Fake, config: &Config) -> World {
+    pub(super) fn of(fake: Fake, config: &Config) -> World {
         thread::set_affinity(&CpuMask::only(thread::current_cpu())).unwrap();
         let zone = Zone::with_clock(fake, config, now).unwrap();
         // Where there are none (its own tests insist), all goes by the lists.
@@ -129,7 +129,7 @@ impl World {
 
 /// Knobs for a zone of `huge` huge blocks.
 pub(super) fn config(huge: usize, knobs: impl FnOnce(&mut Config)) -> Config {
-    let machine = Machine { memory: huge * HUGE, engine: crate::engine_named };
+    let machine = Machine { memory: huge * HUGE, engine: crate::engine_named, reports_free: false };
     let mut config = Config::new(&machine);
     knobs(&mut config);
     config

@@ -28,7 +28,7 @@ const ALONE_NS: u64 = 1_000_000_000;
 /// other.
 const CHOICES: usize = 64;
 /// What only the beginning of a process can set: the shim reads these there.
-const FIXED: [&str; 4] = ["limit", "threshold", "zero-on-free", "stats"];
+const FIXED: [&str; 5] = ["limit", "threshold", "huge", "zero-on-free", "stats"];
 
 pub(super) struct Desk {
     /// `None`: the kernel gave none, or scrubd has no descriptor table of its own for it.
@@ -167,7 +167,8 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         let mut config = self.desk.config.clone();
         // No knob that may be turned asks for the memory.
-        let machine = Machine { memory: config.limit, engine: crate::engine_named };
+        let machine =
+            Machine { memory: config.limit, engine: crate::engine_named, reports_free: false };
         (knob.set)(&mut config, value, &machine)?;
         if let Some(start) = config.scrub_start.filter(|start| *start < config.scrub_stop) {
             if knob.name == "scrub-stop" {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::fake::{Fault, pass};
+use super::super::fake::{Fake, Fault, pass};
 use super::super::world::{RESTED_NS, World, config, is_zero};
 use super::{ANY, SMALL, order};
 use crate::page::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
@@ -201,6 +201,15 @@ fn a_block_that_fills_its_huge_blocks_is_faulted_in_whole_beyond_the_first() {
     assert_eq!(world.fake().made_huge(), [(at[0], 2), (at[1], 1)]);
     few.into_iter().chain(ragged).chain([whole, half]).for_each(|block| world.zone.free(block));
     world.assert_sound();
+}
+
+#[test]
+fn who_wants_no_huge_pages_gets_none_fresh() {
+    let fake = Fake::in_small(64 * HUGE, 64);
+    let world = World::of(fake, &config(64, |config| config.huge = false));
+    let blocks = [32, 9, 2].map(|huge| world.plain(huge * HUGE_PAGES));
+    assert_eq!(world.fake().made_huge(), []);
+    blocks.into_iter().for_each(|block| world.zone.free(block));
 }
 
 /// The owner writes to the first page of a large block, and gives it back.
