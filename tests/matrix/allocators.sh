@@ -3,7 +3,8 @@
 # needs: gcc g++
 # source: mimalloc google-perftools
 # Those that ask for nothing but malloc and its family; the others call into their allocator.
-set -e
+# A test that is killed, as in the soak, is no test with another result.
+set -eo pipefail
 scale=10 turns=5
 [ "$SCALE" = short ] || scale=50 turns=50
 # Its calloc is a malloc there.
@@ -23,5 +24,6 @@ echo 'int RunningOnValgrind(void) { return 0; }' | gcc -x c -c -o valgrind.o -
 for test in realloc memalign; do
     g++ -O1 -w -fno-builtin -I. -I"$source" -I"$source/tests" -o $test -pthread "$source/tests/${test}_unittest.cc" \
         "$source/tests/testutil.cc" "$source/base/logging.cc" valgrind.o
-    echo "$test: $(./$test | tail -n 1)"
+    last=$(./$test | tail -n 1)
+    echo "$test: $last"
 done
