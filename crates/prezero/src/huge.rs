@@ -1,7 +1,8 @@
 //! Which blocks are faulted in huge pages, and which in small ones.
 //!
 //! A huge page is five times as fast, and resident whole for the first byte that is written. So
-//! it is for blocks that fill what they take, unless their owners turn out to touch little of them.
+//! it is for blocks that fill what they take, unless their owners turn out to touch little of them,
+//! or a hypervisor would have to find its memory first.
 
 use std::ops::Range;
 
@@ -49,7 +50,7 @@ impl SparseRow {
 }
 
 /// From so many ns on a huge page was not only cleared (0.1 ms; 2 MiB at 2 GB/s): a hypervisor that
-/// backs its guests as they touch their memory, and takes back what they free, needs 5 to 25 ms for one.
+/// backs its guests as they touch their memory, and takes back what they free, needs 5 to 7 ms for one.
 const LATE_NS: u64 = 1_000_000;
 /// How long scrubd makes no huge pages of small ones then; twice as long each time in a row.
 const REST_NS: u64 = 1_000_000_000;
