@@ -51,7 +51,7 @@ for _ in 1 2 3; do
     timeout -k 5 "$limit" "${command[@]}" < /dev/null 2>&1 |
         sed -u 's/\r//g; s/\x1b\[[?0-9;]*[a-zA-Z]//g; s/\x1bc//g' | tee "$log"
     status=${PIPESTATUS[0]}
-    { ! grep -q '== .* on ' "$log" && grep -q 'Oops: int3' "$log"; } || break
+    { ! grep -q '== .* on ' "$log" && grep -q 'Oops: int3' "$log" && grep -q 'RIP.*sched_clock_cpu' "$log"; } || break
     echo "guest.sh: the emulator lost a breakpoint before the test began; once more" >&2
 done
 [ "$status" -ne 124 ] && [ "$status" -ne 137 ] || { echo "guest.sh: no end after $limit s" >&2; exit 124; }
