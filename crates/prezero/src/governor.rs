@@ -12,6 +12,7 @@ use crate::clock::REST_NS;
 use crate::demand::{BANDS, Band};
 use crate::purse::Purse;
 use crate::quicklist::Class;
+use crate::reserve::Reserve;
 
 /// A burst of requests is over when its blocks came back and nothing was asked for so long,
 /// ns: as long as a free block rests.
@@ -106,50 +107,6 @@ impl Recent {
 
     fn turn(&mut self) {
         self.sum -= self.sum.div_ceil(Recent::FADE);
-    }
-}
-
-/// Free pages that are left as they are, because plain requests had to take zero ones: so
-/// many were short. What was right then may be too much later, so each request for zero
-/// takes off a part of its size, twice as much after each burst that passes without waste.
-/// If there is waste again the next attempt begins with half of that part: a reserve that
-/// stays right costs less and less, and one that is not is gone after a few bursts.
-#[derive(Clone, Copy)]
-struct Reserve {
-    pages: u64,
-    /// Requests for zero take off one page in so many, and took when the attempt began.
-    doubt: u64,
-    began: u64,
-}
-
-impl Reserve {
-    const LEAST: u64 = 8;
-    const MOST: u64 = 1024;
-
-    fn new() -> Reserve {
-        Reserve { pages: 0, doubt: 1, began: Reserve::LEAST }
-    }
-
-    /// Plain requests had to take so many zero pages although `kept` were left for them.
-    fn was_short(&mut self, wasted: u64, kept: u64) {
-        self.pages = self.pages.max(kept) + wasted;
-        if self.doubt < self.began {
-            self.began = (2 * self.began).min(Reserve::MOST);
-        }
-        self.doubt = self.began;
-    }
-
-    /// So many pages were asked for as zero, and nothing went wrong.
-    fn was_enough(&mut self, asked: u64) {
-        self.pages = self.pages.saturating_sub(asked.div_ceil(self.doubt));
-    }
-
-    /// A burst is over.
-    fn turn(&mut self) {
-        self.doubt = (self.doubt / 2).max(1);
-        if self.pages == 0 {
-            self.began = (self.began / 2).max(Reserve::LEAST);
-        }
     }
 }
 

@@ -54,7 +54,7 @@
 //! `backing` (the kernel), `huge` (in which pages), `state` and `buddy` (what is free, and what it holds),
 //! `stock`, `quicklist`, `hand`, `zone` with `search` and `trust` (requests), `settle`,
 //! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
-//! `give_back`, `governor`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
+//! `give_back`, `governor`, `reserve`, `purse`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
 //! `tuning` and `panel` (knobs and figures of a running process),
 //! `stats`, `report`, `summary`, `probes` and `check` (what people see).
 #![deny(unsafe_code)]
@@ -131,6 +131,8 @@ mod put_back;
 mod report;
 #[cfg(not(loom))]
 mod request;
+#[cfg(not(loom))]
+mod reserve;
 #[cfg(not(loom))]
 mod retreat;
 #[cfg(not(loom))]

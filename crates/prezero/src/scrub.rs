@@ -8,6 +8,9 @@
 //! The daemon calls [`Scrubber::step`] while there is work; tests call it with a clock
 //! of their own.
 
+mod prefault;
+mod refile;
+
 use prezero_sys::rseq::Rseq;
 
 use crate::backing::Backing;
@@ -19,17 +22,14 @@ use crate::clock::{REST_NS, age, ticks};
 use crate::decay::Decay;
 use crate::governor::Governor;
 use crate::huge::LateBacking;
-use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::page::{Order, PAGE, PageId};
 use crate::probes;
-use crate::quicklist::{Class, Entry, Held};
 use crate::seen::seen;
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
 use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
-/// How long a block waits for the CPU on which it was freed to be idle, ns.
-const AWAY_NS: u64 = 20_000_000;
 /// scrubd does not stop for less than this to keep to its rate, ns.
 const PACE_GRAIN_NS: u64 = 100_000;
 /// Pages of a piece (128 KiB): how long an allocation may wait for scrubd's answer, 5 to
@@ -39,6 +39,7 @@ const PACE_GRAIN_NS: u64 = 100_000;
 const PIECE: u32 = 32;
 /// Demoting clears a quarter as fast and loses nothing in smaller pieces.
 const PIECE_DEMOTED: u32 = 8;
+
 /// What a step came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -206,69 +207,10 @@ impl<H: Host> Scrubber<H> {
         outcome
     }
 
-    /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
-    /// it is idle, so that the zeroes lie in its own cache.
-    fn refile<B: Backing>(
-        &mut self,
-        zone: &Zone<B>,
-        stop: Order,
-        tick: u32,
-        room: u64,
-    ) -> Option<Step> {
-        for (cpu, lists) in zone.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used()) {
-            let fits = |class: &Class| class.order() >= stop && u64::from(class.pages()) <= room;
-            for class in Class::largest_first().filter(fits) {
-                let wanted = self.governor.quick_target(class);
-                if lists.lists[class.index()].zero.entries().count() < wanted {
-                    zone.put_down(lists, class, ticks(REST_NS) + 1);
-                }
-                let lists = &lists.lists[class.index()];
-                let rested = |e: Entry| u32::from(e.age(tick)) > ticks(REST_NS);
-                if !lists.hot_cold.entries().any(rested) || lists.zero.entries().count() >= wanted {
-                    continue;
-                }
-                let bytes = class.pages() as usize * PAGE;
-                let home = zone.choice().belongs_home(bytes);
-                let place = if home { self.host.go_home(cpu) } else { Place::Elsewhere };
-                // A block whose CPU is busy waits for it a while before it is cleared far
-                // from it: filled at once, it would cost more than its inline clear.
-                let rest = if home && place == Place::Elsewhere { AWAY_NS } else { REST_NS };
-                let fits = |e: Entry| u32::from(e.age(tick)) > ticks(rest);
-                let Some(entry) = lists.hot_cold.take_coldest(lists.newest(), fits) else {
-                    continue;
-                };
-                let stock = zone.stock.zero() as usize * PAGE + bytes;
-                let engine = zone.choice().scrub(bytes, self.until_used(stock), place);
-                return Some(self.refile_one(zone, cpu, class, entry, engine));
-            }
-        }
-        None
-    }
-
     /// Bytes that will have gone through the caches when zeroes out of a stock of `stock`
     /// bytes are used: the stock itself, or what the program uses meanwhile.
     fn until_used(&self, stock: usize) -> usize {
         stock.max(self.governor.traffic() as usize * PAGE)
-    }
-
-    fn refile_one<B: Backing>(
-        &mut self,
-        zone: &Zone<B>,
-        cpu: usize,
-        class: Class,
-        entry: Entry,
-        engine: &dyn ClearEngine,
-    ) -> Step {
-        let (first, pages) = (entry.first, class.pages());
-        self.clear(zone, first, pages, engine, |zone| {
-            let held = if zone.states.all(first, pages, PageState::Zero) {
-                zone.daemon.counters.bump(Counter::Refiles);
-                Held::Zero
-            } else {
-                Held::Mixed
-            };
-            zone.put_back(&zone.cpus[cpu], first, pages, held, zone.states.tally(first, pages));
-        })
     }
 
     /// Clears a piece of a rested dirty block, until the zero stock is what the governor
@@ -404,61 +346,6 @@ impl<H: Host> Scrubber<H> {
         }
         counters.add(Counter::ScrubCpuNs, self.host.cpu_ns().saturating_sub(began));
         step
-    }
-
-    /// Makes absent memory resident where the next request will look, so that the faults
-    /// leave the critical path too: page by page, until an allocation asks for the block.
-    fn prefault<B: Backing>(&mut self, zone: &Zone<B>, room: u64) -> Option<Step> {
-        if u64::from(zone.stock.zero()) >= self.governor.prefault_target() {
-            return None;
-        }
-        let chunk = zone
-            .find_chunk(Order::new(HUGE_ORDER)?, PageState::Absent, |_| true)
-            .filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
-        if !zone.borrow(&chunk) {
-            return Some(Step::Nap);
-        }
-        let (any, ns) = self.populate(zone, &chunk, Counter::PrefaultedBytes);
-        zone.daemon.counters.add(Counter::PrefaultCpuNs, ns);
-        any.then_some(Step::Nap)
-    }
-
-    /// Faults in the absent pages of a chunk that is out of circulation, and puts it back;
-    /// counts the bytes. False if the kernel refused; and the CPU time, ns.
-    fn populate<B: Backing>(
-        &mut self,
-        zone: &Zone<B>,
-        chunk: &Chunk,
-        bytes: Counter,
-    ) -> (bool, u64) {
-        let began = self.host.cpu_ns();
-        let (first, pages) = (chunk.first, chunk.order.pages());
-        let session = zone.claim.begin(first, pages, Work::Fixed, zone.fork_mark());
-        let counters = &zone.daemon.counters;
-        let backing = zone.memory.backing();
-        let mut populated = 0;
-        zone.states.each_run(first, pages, PageState::Absent, |run, n| {
-            for page in (run.0..run.0 + n).map(PageId) {
-                if !session.undisturbed() || backing.populate(page.index() * PAGE, PAGE).is_err() {
-                    return;
-                }
-                zone.states.set(page, 1, PageState::Zero);
-                populated += 1;
-            }
-        });
-        outcome(&session, counters);
-        if session.close().is_some() {
-            // What is prefaulted decays from now on, not from a free long ago.
-            zone.freed_at[first.huge()].store(zone.clock.tick().max(1), Relaxed);
-            zone.return_to_buddy(first, pages);
-            session.release();
-            zone.offer_excess(first, pages);
-        }
-        if populated == 0 {
-            counters.bump(Counter::BackingErrors);
-        }
-        counters.add(bytes, populated * PAGE as u64);
-        (populated > 0, self.host.cpu_ns().saturating_sub(began))
     }
 }
 

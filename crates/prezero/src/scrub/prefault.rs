@@ -1,0 +1,69 @@
+//! Absent memory, made resident before somebody asks for it.
+
+use crate::backing::Backing;
+use crate::chunk::Chunk;
+use crate::claim::Work;
+use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::state::PageState;
+use crate::stats::Counter;
+use crate::sync::Ordering::Relaxed;
+use crate::zone::Zone;
+
+use super::{Host, Scrubber, Step, outcome};
+
+impl<H: Host> Scrubber<H> {
+    /// Makes absent memory resident where the next request will look, so that the faults
+    /// leave the critical path too: page by page, until an allocation asks for the block.
+    pub(super) fn prefault<B: Backing>(&mut self, zone: &Zone<B>, room: u64) -> Option<Step> {
+        if u64::from(zone.stock.zero()) >= self.governor.prefault_target() {
+            return None;
+        }
+        let chunk = zone
+            .find_chunk(Order::new(HUGE_ORDER)?, PageState::Absent, |_| true)
+            .filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
+        if !zone.borrow(&chunk) {
+            return Some(Step::Nap);
+        }
+        let (any, ns) = self.populate(zone, &chunk, Counter::PrefaultedBytes);
+        zone.daemon.counters.add(Counter::PrefaultCpuNs, ns);
+        any.then_some(Step::Nap)
+    }
+
+    /// Faults in the absent pages of a chunk that is out of circulation, and puts it back;
+    /// counts the bytes. False if the kernel refused; and the CPU time, ns.
+    pub(super) fn populate<B: Backing>(
+        &mut self,
+        zone: &Zone<B>,
+        chunk: &Chunk,
+        bytes: Counter,
+    ) -> (bool, u64) {
+        let began = self.host.cpu_ns();
+        let (first, pages) = (chunk.first, chunk.order.pages());
+        let session = zone.claim.begin(first, pages, Work::Fixed, zone.fork_mark());
+        let counters = &zone.daemon.counters;
+        let backing = zone.memory.backing();
+        let mut populated = 0;
+        zone.states.each_run(first, pages, PageState::Absent, |run, n| {
+            for page in (run.0..run.0 + n).map(PageId) {
+                if !session.undisturbed() || backing.populate(page.index() * PAGE, PAGE).is_err() {
+                    return;
+                }
+                zone.states.set(page, 1, PageState::Zero);
+                populated += 1;
+            }
+        });
+        outcome(&session, counters);
+        if session.close().is_some() {
+            // What is prefaulted decays from now on, not from a free long ago.
+            zone.freed_at[first.huge()].store(zone.clock.tick().max(1), Relaxed);
+            zone.return_to_buddy(first, pages);
+            session.release();
+            zone.offer_excess(first, pages);
+        }
+        if populated == 0 {
+            counters.bump(Counter::BackingErrors);
+        }
+        counters.add(bytes, populated * PAGE as u64);
+        (populated > 0, self.host.cpu_ns().saturating_sub(began))
+    }
+}
