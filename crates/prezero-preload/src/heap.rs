@@ -93,6 +93,8 @@ const GRANULE_PER_RECORD: usize = GRANULE.bytes() / size_of::<Granule>();
 
 /// Bits below the pages in a granule's word.
 const PAGES_SHIFT: u32 = 8;
+/// The longest block that a word can say (64 GiB).
+const MOST_PAGES: u32 = u32::MAX >> PAGES_SHIFT;
 
 /// In the word of a block that no hand takes: pages at its end that are not the program's, but
 /// were added to round its request up. They hold anything, where the others were zero.
@@ -281,11 +283,14 @@ impl Heap {
         self.zone.address(block)
     }
 
-    /// Makes room for `bytes` in a block: in place where the zone can, by a copy where
+    /// Makes room for `bytes` in a block: in place where the zone can, elsewhere where
     /// it cannot. Growth gets what was asked for and no more: what a program adds to
     /// amortise its own growth is its own choice.
     pub fn resize(&self, mut block: Block<Dirty>, bytes: usize) -> Resized {
-        let Some(pages) = Zone::<Anonymous>::pages_for(bytes) else {
+        // A block that is here already may become longer than one that is asked for.
+        let larger =
+            || u32::try_from(bytes.div_ceil(PAGE)).ok().filter(|&pages| pages <= MOST_PAGES);
+        let Some(pages) = Zone::<Anonymous>::pages_for(bytes).or_else(larger) else {
             return Resized::Refused(block);
         };
         if pages < block.pages() {
@@ -293,16 +298,10 @@ impl Heap {
         } else if pages > block.pages()
             && matches!(self.zone.try_grow(&mut block, pages), Grown::No)
         {
-            let Some(room) = self.zone.plain_to_grow(pages, GRANULE) else {
-                return Resized::Refused(block);
+            block = match self.zone.grow_elsewhere(block, pages, GRANULE) {
+                Ok(grown) => grown,
+                Err(block) => return Resized::Refused(block),
             };
-            let (from, to) = (self.zone.address(&block), self.zone.address(&room));
-            // SAFETY: two blocks in our hands, so they do not overlap, and the new one
-            // is the longer one. A page that the program made unreadable faults, as it
-            // does under any `realloc`.
-            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), block.bytes()) };
-            self.zone.free(block);
-            block = room;
         }
         Resized::To(self.hand_out(block))
     }

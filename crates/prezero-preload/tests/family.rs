@@ -20,6 +20,11 @@ fn blocks_freed_by_other_threads_keep_their_content() {
 }
 
 #[test]
+fn large_blocks_that_grow_are_moved_and_hold_what_they_held() {
+    assert_eq!(run_c("grown.c"), "good\n");
+}
+
+#[test]
 fn c_functions_do_what_the_header_says() {
     let library = shim().to_str().expect("a path in UTF-8");
     let program = compile("capi.c", &["-Wl,--no-as-needed", library]);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`guest`] | what a virtual machine knows of its hypervisor |
 //! | [`memory`] | a reserved address range, and lazily backed metadata arrays |
+//! | [`moves`] | pages of such a range that change their addresses |
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`rseq`] | restartable sequences, and the membarrier that revokes them |
 //! | [`hand`] | a word for each CPU, taken and put in restartable sequences |
@@ -20,6 +21,7 @@ compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membar
 pub mod guest;
 pub mod hand;
 pub mod memory;
+pub mod moves;
 pub mod panel;
 pub mod rseq;
 pub mod shared;

@@ -266,7 +266,7 @@ impl Reservation {
     }
 
     /// The address of `offset`, once `offset..offset+len` is known to lie in the range.
-    fn at(&self, offset: usize, len: usize) -> *mut c_void {
+    pub(crate) fn at(&self, offset: usize, len: usize) -> *mut c_void {
         assert!(offset.is_multiple_of(GRAIN) && len.is_multiple_of(GRAIN), "not whole pages");
         assert!(offset <= self.len && len <= self.len - offset, "outside the reservation");
         // SAFETY: offset <= self.len, checked above.

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use prezero_sys::memory::{Errno, Reservation};
 
-use crate::page::{HUGE, PAGE};
+use crate::page::{PAGE, PageId};
 
 /// A contiguous range of memory with one kind of backing.
 ///
@@ -45,7 +45,8 @@ pub unsafe trait Backing: Send + Sync {
     /// As for [`release`](Backing::release).
     unsafe fn offer(&self, _offset: usize, _len: usize) {}
 
-    /// Puts fresh memory in place of a range, whatever was done to its mapping.
+    /// Puts fresh memory in place of a range, whatever was done to its mapping: in small pages
+    /// until it is [made huge](Backing::make_huge).
     ///
     /// # Safety
     /// As for [`release`](Backing::release).
@@ -59,6 +60,19 @@ pub unsafe trait Backing: Send + Sync {
     /// # Errors
     /// What the kernel says: the range is as it was.
     unsafe fn give_up(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Moves pages from `from..from+len` to `to`, as many from the first on as can be moved
+    /// together: how many bytes. They are absent where they were, and their kind of page is at
+    /// `to` what it was at `from`.
+    ///
+    /// # Safety
+    /// As for [`release`](Backing::release) of `to`; the caller owns both ranges, apart.
+    ///
+    /// # Errors
+    /// Any: what is at `from` is as it was, and `to` is as it was or absent.
+    unsafe fn move_pages(&self, _from: usize, _to: usize, _len: usize) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
     }
 
@@ -163,17 +177,17 @@ unsafe impl Backing for Anonymous {
 
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: the caller owns the range.
-        unsafe { self.reservation.replace(offset, len)? };
-        let (start, end) = (offset.next_multiple_of(HUGE), (offset + len) / HUGE * HUGE);
-        if start < end {
-            let _ = self.reservation.advise_huge(start, end - start);
-        }
-        Ok(())
+        unsafe { self.reservation.replace(offset, len) }
     }
 
     unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: the caller owns the range and is done with it.
         unsafe { self.reservation.give_up(offset, len) }
+    }
+
+    unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.reservation.move_pages(from, to, len) }
     }
 
     fn small(&self) -> usize {
@@ -240,14 +254,14 @@ impl<B: Backing> Memory<B> {
 
     /// The address of a page of the zone.
     #[inline]
-    pub(crate) fn address(&self, page: crate::page::PageId) -> NonNull<u8> {
+    pub(crate) fn address(&self, page: PageId) -> NonNull<u8> {
         debug_assert!(page.0 < self.pages);
         // SAFETY: the offset lies within the mapped range that begins at `base()`.
         unsafe { self.backing.base().add(page.index() * PAGE) }
     }
 
     /// Whether a free or owned run of pages holds only zero bytes.
-    pub(crate) fn is_zero(&self, first: crate::page::PageId, pages: u32) -> bool {
+    pub(crate) fn is_zero(&self, first: PageId, pages: u32) -> bool {
         let words = pages as usize * PAGE / size_of::<u64>();
         // SAFETY: the range is mapped, aligned, and the caller owns it, so nobody writes.
         let slice = unsafe {
@@ -257,12 +271,7 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Clears a run of pages that the caller owns.
-    pub(crate) fn clear(
-        &self,
-        engine: &dyn crate::clear::ClearEngine,
-        first: crate::page::PageId,
-        pages: u32,
-    ) {
+    pub(crate) fn clear(&self, engine: &dyn crate::clear::ClearEngine, first: PageId, pages: u32) {
         // SAFETY: the run lies in the mapped range, is page aligned and is the caller's.
         unsafe { engine.clear(self.address(first), pages as usize * PAGE) }
     }
@@ -271,7 +280,7 @@ impl<B: Backing> Memory<B> {
     pub(crate) fn clear_guarded(
         &self,
         engine: &dyn crate::clear::ClearEngine,
-        first: crate::page::PageId,
+        first: PageId,
         pages: u32,
         guard: &crate::clear::Guard<'_>,
     ) -> crate::clear::Piece {
@@ -280,25 +289,52 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Gives back a run of pages that the caller owns.
-    pub(crate) fn release(&self, first: crate::page::PageId, pages: u32) -> Result<(), Errno> {
+    pub(crate) fn release(&self, first: PageId, pages: u32) -> Result<(), Errno> {
         // SAFETY: the caller owns the run and is done with what it holds.
         unsafe { self.backing.release(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Lets the kernel take a run of free pages that the caller owns: what is zero stays zero.
-    pub(crate) fn offer(&self, first: crate::page::PageId, pages: u32) {
+    pub(crate) fn offer(&self, first: PageId, pages: u32) {
         // SAFETY: the caller owns the run, and nobody relies on what a dirty page holds.
         unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Leaves the addresses of a run of pages to the kernel: it must not be put back.
-    pub(crate) fn give_up(&self, first: crate::page::PageId, pages: u32) -> Result<(), Errno> {
+    pub(crate) fn give_up(&self, first: PageId, pages: u32) -> Result<(), Errno> {
         // SAFETY: the caller owns the run, is done with it and keeps it from everybody here.
         unsafe { self.backing.give_up(first.index() * PAGE, pages as usize * PAGE) }
     }
 
+    /// Brings what a run of pages holds to the beginning of another, both the caller's and apart.
+    /// So many pages were moved, and are absent where they were; the rest was copied.
+    pub(crate) fn carry(&self, from: PageId, to: PageId, pages: u32) -> u32 {
+        let mut moved = 0;
+        while moved < pages {
+            let [source, goal] = [from, to].map(|first| first.plus(moved).index() * PAGE);
+            let len = (pages - moved) as usize * PAGE;
+            // SAFETY: the caller owns both runs, and what is at the goal is about to be overwritten.
+            match unsafe { self.backing.move_pages(source, goal, len) } {
+                Ok(bytes) => moved += (bytes / PAGE) as u32,
+                Err(_) => break,
+            }
+        }
+        if moved < pages {
+            self.copy(from.plus(moved), to.plus(moved), pages - moved);
+        }
+        moved
+    }
+
+    /// Copies what a run of pages holds to another, both the caller's and apart.
+    pub(crate) fn copy(&self, from: PageId, to: PageId, pages: u32) {
+        let [from, to] = [from, to].map(|first| self.address(first));
+        // SAFETY: two runs in the mapped range that are the caller's and do not overlap. A page
+        // that the program made unreadable faults, as it does under any `realloc`.
+        unsafe { from.copy_to_nonoverlapping(to, pages as usize * PAGE) };
+    }
+
     /// Puts fresh memory in place of a run of pages that the caller owns.
-    pub(crate) fn replace(&self, first: crate::page::PageId, pages: u32) -> Result<(), Errno> {
+    pub(crate) fn replace(&self, first: PageId, pages: u32) -> Result<(), Errno> {
         // SAFETY: the caller owns the run and is done with what it holds.
         unsafe { self.backing.replace(first.index() * PAGE, pages as usize * PAGE) }
     }

@@ -3,12 +3,16 @@
 //! A block that has outgrown its place once will again: it moves to where it has room, in
 //! the upper half of the zone, of which the rest is address space that nobody uses. The
 //! next time it grows there without a copy, and leaves nothing behind.
+//!
+//! What moves is copied to memory that is resident. Where it is not, a large block's pages
+//! themselves are moved (`mremap`), and absent ones stay behind.
 
 use crate::backing::Backing;
 use crate::config::OnFree;
 use crate::page::{Block, Dirty, HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
-use crate::state::Tally;
+use crate::state::{PageState, Tally};
 use crate::stats::Counter;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::zone::Zone;
 
 /// Places with room, each a part of the upper half of the zone.
@@ -19,9 +23,27 @@ const PLACES: u32 = 16;
 const HALVINGS: u32 = 4;
 /// A block of fewer pages (1 MiB) is copied in less time than it takes to fault in its
 /// new place.
-const MOVES: u32 = 256;
+const COPIED: u32 = 256;
 /// A place is worth having for a block of at most one part in this many of it.
 const ROOM: u32 = 4;
+/// From so many pages on (2 MiB) a block is not copied to where memory is absent, but the kernel moves
+/// its pages: 10 us, where a copy and its faults take 300.
+const MOVED: u32 = HUGE_PAGES;
+/// What moved comes back cold: fresh memory lies in its place. Who gave so many such blocks back is likely to
+/// take, grow and free the next, and has more of memory that stays resident: 4 blocks that grow from 4 to 16
+/// MiB again and again take 8 ms so, and 48 under glibc, which moves them each time.
+const CAME_BACK: u32 = 4;
+/// From here on (32 MiB) they are moved all the same, as by glibc: to hold both copies costs more than time.
+const MOVED_ALWAYS: u32 = 8192;
+
+/// How many blocks came back in whose place fresh memory was put. Increments may be lost between threads.
+pub(crate) struct CameBack(AtomicU32);
+
+impl CameBack {
+    pub(crate) fn new() -> CameBack {
+        CameBack(AtomicU32::new(0))
+    }
+}
 
 /// Whether a block could be made longer where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,30 +94,109 @@ impl<B: Backing> Zone<B> {
         Grown::Yes
     }
 
-    /// A block for the content of one that grows to `pages` and cannot where it is: with
-    /// room behind it for more, or as [`plain`](Zone::plain) finds it.
-    pub fn plain_to_grow(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
-        let place = self.pages() / 2 / PLACES / HUGE_PAGES * HUGE_PAGES;
-        let beyond = self.pages() - PLACES * place;
+    /// Makes a block `pages` long, which is more than it has, at another place: one with room
+    /// behind it for more if there is any. What cannot be is `Err`, the block as it was.
+    pub fn grow_elsewhere(
+        &self,
+        block: Block<Dirty>,
+        pages: u32,
+        align: Order,
+    ) -> Result<Block<Dirty>, Block<Dirty>> {
+        debug_assert!(pages > block.pages());
+        let (from, old) = (block.first(), block.pages());
+        let moves = from.0.is_multiple_of(HUGE_PAGES)
+            && (old >= MOVED_ALWAYS || old >= MOVED && self.came_back.0.load(Relaxed) < CAME_BACK);
+        let mut found = self.place(pages, align, moves);
+        if moves && found.is_none() {
+            // What is resident is better copied to: the next owner finds it so too.
+            found = self
+                .search_resident(pages, align)
+                .or_else(|| self.drain_all().then(|| self.search_resident(pages, align))?)
+                .or_else(|| self.search_to_move(pages, align));
+        }
+        let Some(first) = found else {
+            let Some(room) = self.plain(pages, align) else { return Err(block) };
+            self.memory.copy(from, room.first(), old);
+            self.free(block);
+            return Ok(room);
+        };
+        self.cpu().counters.bump(Counter::PlainRequests);
+        let tally = self.states.tally(first, pages);
+        if moves && tally.absent > pages / 2 {
+            self.move_content(block, first, pages);
+        } else {
+            self.count_plain(first, pages, tally);
+            self.memory.copy(from, first, old);
+            self.free(block);
+        }
+        Ok(Block::new(first, pages))
+    }
+
+    /// A place for `pages` with room behind it for more, if so many need not be a part of one, and so
+    /// many pages of it.
+    fn place(&self, pages: u32, align: Order, large: bool) -> Option<PageId> {
+        let (place, beyond) = (self.place_pages(), self.places().0);
         let places = |halvings: u32| {
             let place = (place >> halvings) / HUGE_PAGES * HUGE_PAGES;
-            let roomy = (MOVES..=place / ROOM).contains(&pages) && align.get() <= HUGE_ORDER;
+            let fits = (COPIED..=place / ROOM).contains(&pages) || large && halvings == 0;
+            let fits = fits && align.get() <= HUGE_ORDER;
             let all = (0..PLACES << halvings).filter(move |n| halvings == 0 || n % 2 == 1);
-            all.filter(move |_| roomy).map(move |n| PageId(beyond + n * place))
+            all.filter(move |_| fits).map(move |n| PageId(beyond + n * place))
         };
         let mut places = (0..=HALVINGS).flat_map(places);
-        let Some(first) = places.find(|&at| self.buddy.take_run(at, pages)) else {
-            return self.plain(pages, align);
-        };
-        let tally = self.states.tally(first, pages);
-        self.stock.sub(tally);
+        let first = places.find(|&at| self.buddy.take_run(at, pages))?;
+        self.stock.sub(self.states.tally(first, pages));
         if !self.show(first, pages) {
             self.return_to_buddy(first, pages);
             return None;
         }
-        self.cpu().counters.bump(Counter::PlainRequests);
-        self.count_plain(first, pages, tally);
-        Some(Block::new(first, pages))
+        Some(first)
+    }
+
+    fn place_pages(&self) -> u32 {
+        self.pages() / 2 / PLACES / HUGE_PAGES * HUGE_PAGES
+    }
+
+    /// Where the places begin. Small blocks keep away from there: one behind a block that grows
+    /// would be in its way.
+    pub(crate) fn places(&self) -> PageId {
+        PageId(self.pages() - PLACES * self.place_pages())
+    }
+
+    /// Brings what a block holds to a longer one that nobody has yet, and gives back what it
+    /// leaves: absent pages, but where they had to be copied.
+    fn move_content(&self, block: Block<Dirty>, to: PageId, pages: u32) {
+        let (from, old) = (block.first(), block.pages());
+        let (cpu, beneath) = (self.cpu(), self.states.tally(to, old));
+        let moved = self.memory.carry(from, to, old);
+        let (rest, left) = (to.plus(moved), pages - moved);
+        self.count_plain(rest, left, self.states.tally(rest, left));
+        if moved < old {
+            self.free(Block::<Dirty>::new(from.plus(moved), old - moved));
+        }
+        if moved == 0 {
+            return;
+        }
+        let lost = Tally { absent: 0, ..beneath };
+        cpu.counters.add(Counter::MovedBytes, u64::from(moved) * PAGE as u64);
+        cpu.counters.add(Counter::ReleasedBytes, u64::from(lost.zero + lost.dirty) * PAGE as u64);
+        cpu.counters.add(Counter::UnusedZeroBytes, u64::from(lost.zero) * PAGE as u64);
+        // Where they are now the mapping begins at another place than the zone's does.
+        self.note_moved(from, to, moved);
+        self.mark_foreign(to, moved);
+        self.replace_foreign(from, moved);
+        cpu.demand.note_return(self.states.tally(from, moved).zero);
+        for state in [PageState::Zero, PageState::Dirty] {
+            self.states.each_run(from, moved, state, |run, n| {
+                self.states.set(run, n, PageState::Absent);
+            });
+        }
+        self.put_to_buddy(from, moved, self.states.tally(from, moved));
+    }
+
+    /// A block came back in whose place fresh memory was put.
+    pub(crate) fn note_replaced(&self) {
+        self.came_back.0.store(self.came_back.0.load(Relaxed).saturating_add(1), Relaxed);
     }
 
     /// Counts pages that a plain request got.

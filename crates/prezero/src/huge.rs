@@ -137,6 +137,25 @@ impl<B: Backing> Zone<B> {
         self.memory.backing().make_small(huge.start as usize * HUGE, huge.len() * HUGE);
     }
 
+    /// A run got a fresh mapping, which is in small pages, as all are at the zone's beginning.
+    pub(crate) fn note_fresh(&self, first: PageId, pages: u32) {
+        let (huge, end) = (whole(first, pages), self.small_end());
+        self.in_small.set(huge.start..huge.end.min(end));
+        let beyond = huge.start.max(end)..huge.end;
+        if !beyond.is_empty() {
+            self.memory.backing().make_huge(beyond.start as usize * HUGE, beyond.len() * HUGE);
+        }
+    }
+
+    /// The pages of a run were moved from `from` to `to`, and their kind with them.
+    pub(crate) fn note_moved(&self, from: PageId, to: PageId, pages: u32) {
+        let (from, to) = (whole(from, pages), whole(to, pages));
+        self.in_small.clear(to.clone());
+        for run in self.in_small.runs(from.clone()) {
+            self.in_small.set(run.start - from.start + to.start..run.end - from.start + to.start);
+        }
+    }
+
     /// Has the kernel back a chunk that is out of circulation by one huge page, where it is
     /// of small ones: it is absent then. False if it is as it was.
     pub(crate) fn was_made_huge(&self, chunk: &Chunk) -> bool {

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use crate::backing::Backing;
 use crate::claim::Answer;
-use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::page::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
 use crate::state::Tally;
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
@@ -39,6 +39,8 @@ const ALL_ZERO: Cost = Cost { zero: Some(0), dirty: None, absent: None };
 const RESIDENT: Cost = Cost { zero: Some(1), dirty: Some(0), absent: None };
 /// Plain, whatever there is.
 const ANY: Cost = Cost { zero: Some(1), dirty: Some(0), absent: Some(FAULT) };
+/// To move pages to: what is resident there is lost.
+const BENEATH: Cost = Cost { zero: Some(2), dirty: Some(1), absent: Some(0) };
 
 /// Candidates that one search looks at. A look costs 5 ns for 64 KiB and 150 ns for
 /// 32 MiB, against 1 us and 1 ms for clearing as much.
@@ -127,10 +129,18 @@ impl<B: Backing> Zone<B> {
         self.search(pages, align, ANY)
     }
 
+    /// The block with the least that is resident.
+    pub(crate) fn search_to_move(&self, pages: u32, align: Order) -> Option<PageId> {
+        self.search(pages, align, BENEATH)
+    }
+
     /// Takes `pages` pages out of the buddy, the cheapest at hand.
     fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
         self.take_over();
-        let order = Order::holding(pages)?.max(align);
+        if pages == 0 {
+            return None;
+        }
+        let order = Order::holding(pages).unwrap_or(MAX_ORDER).max(align);
         for attempt in 0..ATTEMPTS {
             let goal = cost.goal(pages, self.stock.zero(), self.stock.dirty());
             let best = self.best(pages, align, cost, goal);
@@ -210,24 +220,32 @@ impl<B: Backing> Zone<B> {
             });
         } else {
             let order = Order::holding(pages)?.max(align);
-            let mut look_in = |block: PageId, length: u32, within| {
+            let mut look_in = |(block, length, within): (PageId, u32, _)| {
                 (0..length / order.pages())
                     .try_for_each(|n| look(block.plus(n * order.pages()), within))
             };
             // What is split first; then the lowest huge block, however long the run it is in:
-            // the end of a zone of odd length is a small block as well.
-            let whole = order.get() <= HUGE_ORDER;
-            let mut split = order
-                .and_above()
-                .filter(|&from| (!whole || from.get() < HUGE_ORDER) && self.buddy.count(from) > 0);
-            let found = split.try_for_each(|from| {
-                let mut blocks = self.buddy.blocks(from);
-                blocks.try_for_each(|block| look_in(block, from.pages(), Some((block, from))))
-            });
-            if whole && found.is_continue() {
-                let _ = self.buddy.runs(1).try_for_each(|run| {
-                    look_in(PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER, None)
+            // the end of a zone of odd length is a small block as well. At last what is split
+            // behind blocks that grow.
+            let (whole, places) = (order.get() <= HUGE_ORDER, self.places());
+            let split = |near: bool| {
+                let orders = order.and_above().filter(move |&from| {
+                    (!whole || from.get() < HUGE_ORDER) && self.buddy.count(from) > 0
                 });
+                orders.flat_map(move |from| {
+                    let blocks = self.buddy.blocks(from).filter(move |&at| (at < places) == near);
+                    blocks.map(move |block| (block, from.pages(), Some((block, from))))
+                })
+            };
+            let mut found = split(true).try_for_each(&mut look_in);
+            if whole && found.is_continue() {
+                let mut runs = self.buddy.runs(1);
+                found = runs.try_for_each(|run| {
+                    look_in((PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER, None))
+                });
+            }
+            if found.is_continue() {
+                let _ = split(false).try_for_each(&mut look_in);
             }
         }
         best

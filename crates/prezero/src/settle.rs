@@ -45,8 +45,8 @@ impl Sparse {
 const MOST_RUNS: usize = 64;
 
 impl<B: Backing> Zone<B> {
-    /// The owner changed the mapping of these pages of his block by a system call:
-    /// when the block comes back they are replaced by fresh memory.
+    /// The mapping of these pages of a block is not as the zone's, because the owner changed it by
+    /// a system call or they were moved: when the block comes back fresh memory replaces them.
     pub fn mark_foreign(&self, first: PageId, pages: u32) {
         self.foreign.store(1, Relaxed);
         self.states.set(first, pages, PageState::Foreign);
@@ -85,7 +85,9 @@ impl<B: Backing> Zone<B> {
 
     #[cold]
     fn settle_slowly(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
-        self.replace_foreign(first, pages);
+        if self.replace_foreign(first, pages) {
+            self.note_replaced();
+        }
         let was = self.states.tally(first, pages);
         cpu.demand.note_return(was.zero);
         self.states.each_run(first, pages, PageState::Zero, |run, n| {
@@ -163,18 +165,22 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Puts fresh memory where the owner changed the mapping. What cannot be replaced
-    /// stays marked, and is never used again.
-    pub(crate) fn replace_foreign(&self, first: PageId, pages: u32) {
+    /// stays marked, and is never used again. Whether there was anything to replace.
+    pub(crate) fn replace_foreign(&self, first: PageId, pages: u32) -> bool {
+        let mut any = false;
         if self.foreign.load(Relaxed) == 0 {
-            return;
+            return any;
         }
         self.states.each_run(first, pages, PageState::Foreign, |run, n| {
+            any = true;
             if self.memory.replace(run, n).is_ok() {
                 self.states.set(run, n, PageState::Absent);
+                self.note_fresh(run, n);
             } else {
                 self.cpu().counters.bump(Counter::BackingErrors);
             }
         });
+        any
     }
 }
 

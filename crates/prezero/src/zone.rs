@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::config::{Config, EngineChoice};
 use crate::daemon::Daemon;
 use crate::demand::Demand;
+use crate::grow::CameBack;
 use crate::hand::Grip;
 use crate::hidden::Hidden;
 use crate::huge::SparseRow;
@@ -128,6 +129,7 @@ pub struct Zone<B> {
     /// The huge blocks in small pages (see [`Backing::small`]).
     pub(crate) in_small: Bits,
     pub(crate) sparse_row: SparseRow,
+    pub(crate) came_back: CameBack,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -197,6 +199,7 @@ impl<B: Backing> Zone<B> {
             faulted: AtomicU64::new(0),
             in_small,
             sparse_row: SparseRow::new(),
+            came_back: CameBack::new(),
         };
         zone.buddy.put_run(PageId(0), pages);
         Ok(zone)

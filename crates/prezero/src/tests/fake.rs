@@ -3,7 +3,7 @@
 //!
 //! It is as unkind as the contract lets it be: a release that fails has released half, a
 //! populate that fails has populated half, a replace that fails leaves rubbish, a hide or show
-//! that fails has done half, and a page that was swapped out is not resident and holds what it held.
+//! that fails has done half, a move that fails has lost what was at its goal, and a page that was swapped out is not resident and holds what it held.
 #![allow(unsafe_code)]
 
 use std::alloc::{self, Layout};
@@ -105,6 +105,9 @@ pub(super) struct Fake {
     pub(super) hides: Call,
     pub(super) shows: Call,
     pub(super) give_ups: Call,
+    pub(super) moves: Call,
+    /// Pages that one move takes at most.
+    pub(super) together: AtomicU64,
 }
 
 // SAFETY: the memory belongs to the value; who may touch which part is for the zone to say,
@@ -126,8 +129,8 @@ impl Fake {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
-        let [populates, releases, replaces, residencies, hides, shows, give_ups] =
-            [(); 7].map(|()| Call::default());
+        let [populates, releases, replaces, residencies, hides, shows, give_ups, moves] =
+            [(); 8].map(|()| Call::default());
         let (huge, unhuge, offers) = Default::default();
         let hidden = (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect();
         Fake {
@@ -146,6 +149,8 @@ impl Fake {
             hides,
             shows,
             give_ups,
+            moves,
+            together: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -258,6 +263,28 @@ unsafe impl Backing for Fake {
         unsafe { self.fill(offset, len, if made.is_ok() { 0 } else { RUBBISH }) };
         self.mark(offset, len, ABSENT);
         made
+    }
+
+    unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
+        if let Err(error) = self.moves.make() {
+            // SAFETY: the caller's promise.
+            unsafe { self.fill(to, len, 0) };
+            self.mark(to, len, ABSENT);
+            return Err(error);
+        }
+        let pages = (len / PAGE).min(self.together.load(Relaxed) as usize);
+        for page in 0..pages {
+            let was = &self.pages[from / PAGE + page];
+            self.pages[to / PAGE + page].store(was.swap(ABSENT, Relaxed), Relaxed);
+        }
+        let bytes = pages * PAGE;
+        assert!(from.max(to) + len <= self.layout.size() && from.abs_diff(to) >= len);
+        // SAFETY: inside the allocation, apart, and the caller's promise.
+        unsafe {
+            self.base.add(from).copy_to_nonoverlapping(self.base.add(to), bytes);
+            self.fill(from, bytes, 0);
+        }
+        Ok(bytes)
     }
 
     unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {

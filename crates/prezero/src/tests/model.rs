@@ -19,6 +19,7 @@ use crate::page::{Block, Dirty, HUGE, Order, PAGE, PageId, Zero};
 use crate::scrub::Mood;
 use crate::state::PageState;
 use crate::stats::Counter;
+use crate::sync::Ordering::Relaxed;
 
 const HUGE_BLOCKS: usize = 4;
 const PAGES: u32 = 512 * HUGE_BLOCKS as u32;
@@ -112,6 +113,8 @@ impl Run {
                 config.scrub_start = None;
             }
         });
+        // What moves lies in two mappings now and then.
+        world.fake().together.store(700, Relaxed);
         let owner = vec![None; PAGES as usize];
         Run {
             world,
@@ -158,6 +161,7 @@ impl Run {
                     Refusal::Residency => &fake.residencies,
                     Refusal::Hide => &fake.hides,
                     Refusal::Show => &fake.shows,
+                    Refusal::Move => &fake.moves,
                 };
                 call.refuse(fault);
                 self.refused = Refused::Something;
@@ -284,13 +288,36 @@ impl Run {
                         let before = self.owner[page as usize].replace(first);
                         assert_eq!(before, None, "page {page} has two owners");
                     }
-                    holds.resize((pages + more) as usize, Holds::Unknown);
+                    assert_eq!(block.first(), first);
+                } else {
+                    block = self.grow_elsewhere(block, pages + more);
                 }
-                assert_eq!((block.first(), block.pages()), (first, holds.len() as u32));
+                holds.resize(block.pages() as usize, Holds::Unknown);
                 self.owned.push(Owned { grip: Grip::Dirty(block), holds });
             }
             _ => self.owned.push(owned),
         }
+    }
+
+    fn grow_elsewhere(&mut self, block: Block<Dirty>, to: u32) -> Block<Dirty> {
+        let (first, pages) = (block.first(), block.pages());
+        let moved_before = self.world.count(Counter::MovedBytes);
+        self.account.plain += 1;
+        let grown = match self.world.zone.grow_elsewhere(block, to, Order::MIN) {
+            Ok(grown) => grown,
+            Err(block) => {
+                self.account.refused += 1;
+                return block;
+            }
+        };
+        let moved = ((self.world.count(Counter::MovedBytes) - moved_before) / PAGE as u64) as u32;
+        // What was copied was written to.
+        (moved..pages).for_each(|n| self.world.fake().touch(grown.first().plus(n)));
+        self.disown(first, pages);
+        self.account.freed_pages -= u64::from(moved);
+        self.own(grown.first(), grown.pages());
+        assert_eq!(grown.pages(), to);
+        grown
     }
 
     fn write(&self, owned: &mut Owned, part: Part, byte: u8) {
@@ -385,7 +412,7 @@ impl Run {
         }
         let refused = self.refused;
         use Refusal::*;
-        for call in [Populate, Release, Replace, Residency, Hide, Show] {
+        for call in [Populate, Release, Replace, Residency, Hide, Show, Move] {
             self.apply(Op::Refuse(call, Fault::Never));
         }
         while !self.owned.is_empty() {

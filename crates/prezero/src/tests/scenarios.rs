@@ -2,6 +2,7 @@
 
 mod forks;
 mod give_back;
+mod growing;
 mod hands;
 mod requests;
 mod retreat;

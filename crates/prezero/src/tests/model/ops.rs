@@ -23,6 +23,7 @@ pub(super) enum Refusal {
     Residency,
     Hide,
     Show,
+    Move,
 }
 
 /// Pages of a block as fractions of it, in 256ths: where they begin and how many.
@@ -87,7 +88,7 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
         7 => which().prop_map(Op::Free),
         4 => which().prop_map(Op::FreeZeroed),
         2 => (which(), any::<u8>()).prop_map(|(w, n)| Op::TailTo(w, n)),
-        2 => (which(), 1u32..300).prop_map(|(w, n)| Op::Grow(w, n)),
+        3 => (which(), 1u32..300).prop_map(|(w, n)| Op::Grow(w, n)),
         1 => (which(), any::<Part>(), prop::option::of(byte()))
             .prop_map(|(w, p, b)| Op::Foreign(w, p, b)),
         1 => (0..PAGES, 1u32..600).prop_map(|(p, n)| Op::SwapOut(p, n)),
@@ -108,7 +109,8 @@ pub(super) fn refusal() -> impl Strategy<Value = Op> {
         Just(Refusal::Replace),
         Just(Refusal::Residency),
         Just(Refusal::Hide),
-        Just(Refusal::Show)
+        Just(Refusal::Show),
+        Just(Refusal::Move)
     ];
     let fault = prop_oneof![
         2 => Just(Fault::Never), 2 => (1u32..5).prop_map(Fault::Nth), 1 => Just(Fault::Always)

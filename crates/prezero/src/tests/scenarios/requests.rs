@@ -240,50 +240,6 @@ fn growth_stops_at_the_next_owner_and_changes_nothing() {
     world.zone.free(next);
 }
 
-#[test]
-fn what_outgrew_its_place_once_has_room_where_it_moves_to() {
-    let world = World::new(256);
-    let others: Vec<_> = (0..4).map(|_| world.plain(256)).collect();
-    let mut block = world.zone.plain_to_grow(257, ANY).unwrap();
-    let mut second = world.zone.plain_to_grow(300, ANY).unwrap();
-    world.fill(block.first(), 257, 9);
-
-    for pages in [512, 1024, 4096] {
-        assert_eq!(world.zone.try_grow(&mut block, pages), Grown::Yes, "to {pages} pages");
-    }
-    assert_eq!(world.zone.try_grow(&mut second, 600), Grown::Yes);
-
-    assert!((0..257).all(|n| holds(&world.zone, block.first().plus(n), 9)));
-    others.into_iter().chain([block, second]).for_each(|block| world.zone.free(block));
-    world.assert_sound();
-}
-
-#[test]
-fn blocks_that_grow_side_by_side_halve_the_places_when_all_are_taken() {
-    let world = World::new(256);
-    let many = 40;
-    let mut blocks: Vec<_> =
-        (0..many).map(|_| world.zone.plain_to_grow(257, ANY).unwrap()).collect();
-
-    for pages in [400, 512] {
-        for (n, block) in blocks.iter_mut().enumerate().take(32) {
-            assert_eq!(world.zone.try_grow(block, pages), Grown::Yes, "{n} to {pages} pages");
-        }
-    }
-
-    blocks.into_iter().for_each(|block| world.zone.free(block));
-    world.assert_sound();
-}
-
-#[test]
-fn a_zone_without_room_moves_a_block_where_it_fits() {
-    let world = World::new(2);
-    let block = world.zone.plain_to_grow(900, ANY).unwrap();
-    assert_eq!(block.pages(), 900);
-    assert!(world.zone.plain_to_grow(900, ANY).is_none());
-    world.zone.free(block);
-}
-
 // Very large zones.
 
 #[test]

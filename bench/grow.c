@@ -1,0 +1,106 @@
+/*
+ * Blocks that grow by realloc until each is as large as asked, all of them filled.
+ * Usage: grow BLOCKS START_MIB END_MIB PERCENT TIMES NEIGHBOURS
+ *
+ * Each step makes every block PERCENT longer; NEIGHBOURS small blocks are taken after each step, and stay.
+ * Prints the milliseconds of the first of TIMES and the median of the others, and the peak of the resident MiB.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define MIB ((size_t)1 << 20)
+enum { BLOCKS = 64, TIMES = 101, SMALL = 128 << 10, KEPT = 4096 };
+
+static void *kept[KEPT];
+static size_t n_kept;
+
+static double now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+}
+
+static void fail(const char *why)
+{
+	fprintf(stderr, "grow: %s\n", why);
+	exit(1);
+}
+
+static void take_small(int count)
+{
+	while (count-- > 0 && n_kept < KEPT) {
+		if (!(kept[n_kept] = malloc(SMALL)))
+			fail("out of memory");
+		memset(kept[n_kept++], 1, SMALL);
+	}
+}
+
+static double grow_all(int blocks, size_t start, size_t end, int percent, int neighbours)
+{
+	char *block[BLOCKS];
+	size_t size = start;
+	double began = now_ms(), took;
+
+	for (int i = 0; i < blocks; i++) {
+		if (!(block[i] = malloc(size)))
+			fail("out of memory");
+		memset(block[i], i + 1, size);
+	}
+	while (size < end) {
+		size_t next = size + size / 100 * percent;
+
+		for (int i = 0; i < blocks; i++) {
+			if (!(block[i] = realloc(block[i], next)))
+				fail("out of memory");
+			memset(block[i] + size, i + 1, next - size);
+		}
+		take_small(neighbours);
+		size = next;
+	}
+	took = now_ms() - began;
+	for (int i = 0; i < blocks; i++) {
+		for (size_t at = 0; at < size; at += 509)
+			if (block[i][at] != i + 1)
+				fail("a block does not hold what it held");
+		free(block[i]);
+	}
+	while (n_kept > 0)
+		free(kept[--n_kept]);
+	return took;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double one = *(const double *)a, other = *(const double *)b;
+
+	return (one > other) - (one < other);
+}
+
+int main(int argc, char **argv)
+{
+	double ms[TIMES];
+	struct rusage used;
+	int n[7] = { 0 }, times;
+
+	if (argc != 7)
+		fail("usage: grow BLOCKS START_MIB END_MIB PERCENT TIMES NEIGHBOURS");
+	for (int i = 1; i < argc; i++)
+		n[i] = atoi(argv[i]);
+	times = n[5];
+	if (n[1] < 1 || n[1] > BLOCKS || n[2] < 1 || n[4] < 1 || times < 1 || times > TIMES)
+		fail("1 to 64 blocks of 1 MiB or more, 1 percent or more, 1 to 101 times");
+	for (int i = 0; i < times; i++)
+		ms[i] = grow_all(n[1], n[2] * MIB, n[3] * MIB, n[4], n[6]);
+	getrusage(RUSAGE_SELF, &used);
+	printf("%8.1f ms", ms[0]);
+	qsort(ms + 1, times - 1, sizeof *ms, ascending);
+	if (times > 1)
+		printf(", again %8.1f ms", ms[1 + (times - 1) / 2]);
+	printf(", at most %6ld MiB\n", used.ru_maxrss / 1024);
+	return 0;
+}
