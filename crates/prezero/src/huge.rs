@@ -143,6 +143,7 @@ impl<B: Backing> Zone<B> {
         self.in_small.set(huge.start..huge.end.min(end));
         let beyond = huge.start.max(end)..huge.end;
         if !beyond.is_empty() {
+            self.in_small.clear(beyond.clone());
             self.memory.backing().make_huge(beyond.start as usize * HUGE, beyond.len() * HUGE);
         }
     }

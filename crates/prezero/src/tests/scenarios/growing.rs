@@ -204,6 +204,19 @@ fn moved_pages_are_of_the_kind_that_they_were() {
 }
 
 #[test]
+fn a_fresh_mapping_is_huge_where_all_are() {
+    let world = World::of(Fake::in_small(64 * HUGE, 16), &config(64, |_| {}));
+    let (block, neighbour) = world.hemmed_in(2 * HUGE_PAGES);
+    let block = world.elsewhere(block, 4 * HUGE_PAGES);
+    let at = block.first().huge();
+    assert!(at >= 16 && world.zone.in_small.has(at as u32), "small pages went where huge ones are");
+    world.zone.free(block);
+    assert!(!world.zone.in_small.has(at as u32));
+    assert_eq!(world.fake().made_huge(), [(at, 2)]);
+    world.free_all([neighbour]);
+}
+
+#[test]
 fn who_grows_and_frees_again_and_again_has_memory_that_stays() {
     let world = World::new(64);
     for round in 0..8 {
