@@ -306,6 +306,11 @@ impl Heap {
         Resized::To(self.hand_out(block))
     }
 
+    /// From now on what grows is copied.
+    pub fn never_move(&self) {
+        self.zone.never_move();
+    }
+
     /// Whether an address in the zone's range was given up, and is others'.
     pub fn is_gone(&self, ptr: *const u8) -> bool {
         self.zone.page_of(ptr).is_some_and(|page| self.zone.is_gone(page))

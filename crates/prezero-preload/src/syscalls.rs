@@ -373,8 +373,12 @@ unsafe fn move_out(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     process::never();
-    // Not MCL_ONFAULT, the kernel would fill the reservation to its limit.
-    let lazy = if process::ready().is_some() { libc::MCL_ONFAULT } else { 0 };
+    // Not MCL_ONFAULT, the kernel would fill the reservation to its limit. And what pages that moved
+    // leave would be locked no more.
+    let lazy = process::ready().map_or(0, |process| {
+        process.heap.never_move();
+        libc::MCL_ONFAULT
+    });
     // SAFETY: the caller's terms.
     let answer = unsafe { next::mlockall(flags | lazy) };
     if answer == 0 || lazy == 0 || Errno::save().number() != libc::ENOMEM {

@@ -36,12 +36,29 @@ const CAME_BACK: u32 = 4;
 /// From here on (32 MiB) they are moved all the same, as by glibc: to hold both copies costs more than time.
 const MOVED_ALWAYS: u32 = 8192;
 
-/// How many blocks came back in whose place fresh memory was put. Increments may be lost between threads.
+/// How many blocks came back in whose place fresh memory was put, or [`NEVER`]. Increments may be lost
+/// between threads.
 pub(crate) struct CameBack(AtomicU32);
+
+/// Nothing moves any more.
+const NEVER: u32 = u32::MAX;
 
 impl CameBack {
     pub(crate) fn new() -> CameBack {
         CameBack(AtomicU32::new(0))
+    }
+
+    fn note(&self) {
+        self.0.store(self.0.load(Relaxed).saturating_add(1), Relaxed);
+    }
+
+    /// Whether to move a block of so many pages.
+    fn moves(&self, pages: u32) -> bool {
+        match self.0.load(Relaxed) {
+            NEVER => false,
+            CAME_BACK.. => pages >= MOVED_ALWAYS,
+            _ => pages >= MOVED,
+        }
     }
 }
 
@@ -104,8 +121,7 @@ impl<B: Backing> Zone<B> {
     ) -> Result<Block<Dirty>, Block<Dirty>> {
         debug_assert!(pages > block.pages());
         let (from, old) = (block.first(), block.pages());
-        let moves = from.0.is_multiple_of(HUGE_PAGES)
-            && (old >= MOVED_ALWAYS || old >= MOVED && self.came_back.0.load(Relaxed) < CAME_BACK);
+        let moves = from.0.is_multiple_of(HUGE_PAGES) && self.came_back.moves(old);
         let mut found = self.place(pages, align, moves);
         if moves && found.is_none() {
             // What is resident is better copied to: the next owner finds it so too.
@@ -194,9 +210,15 @@ impl<B: Backing> Zone<B> {
         self.put_to_buddy(from, moved, self.states.tally(from, moved));
     }
 
+    /// From now on pages keep their addresses: the attributes that the program gave to all of its
+    /// mappings do not move as their pages do.
+    pub fn never_move(&self) {
+        self.came_back.0.store(NEVER, Relaxed);
+    }
+
     /// A block came back in whose place fresh memory was put.
     pub(crate) fn note_replaced(&self) {
-        self.came_back.0.store(self.came_back.0.load(Relaxed).saturating_add(1), Relaxed);
+        self.came_back.note();
     }
 
     /// Counts pages that a plain request got.

@@ -229,3 +229,13 @@ fn who_grows_and_frees_again_and_again_has_memory_that_stays() {
     }
     assert!(world.tally().dirty >= 3 * HUGE_PAGES);
 }
+
+#[test]
+fn nothing_moves_where_mappings_must_stay_as_they_are() {
+    let world = World::new(64);
+    world.zone.never_move();
+    let (block, neighbour) = world.hemmed_in(2 * HUGE_PAGES);
+    let block = world.elsewhere(block, 3 * HUGE_PAGES);
+    assert_eq!(world.fake().moves.made(), 0);
+    world.free_all([block, neighbour]);
+}
