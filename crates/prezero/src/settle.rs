@@ -85,9 +85,6 @@ impl<B: Backing> Zone<B> {
 
     #[cold]
     fn settle_slowly(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
-        if self.replace_foreign(first, pages) {
-            self.note_replaced();
-        }
         let was = self.states.tally(first, pages);
         cpu.demand.note_return(was.zero);
         self.states.each_run(first, pages, PageState::Zero, |run, n| {
@@ -109,6 +106,10 @@ impl<B: Backing> Zone<B> {
         });
         if !counts {
             self.note_touched(first, was.absent, touched);
+        }
+        // Last: what is absent for that was not left untouched by its owner.
+        if self.replace_foreign(first, pages) {
+            self.note_replaced();
         }
         self.states.tally(first, pages)
     }

@@ -239,3 +239,17 @@ fn nothing_moves_where_mappings_must_stay_as_they_are() {
     assert_eq!(world.fake().moves.made(), 0);
     world.free_all([block, neighbour]);
 }
+
+#[test]
+fn who_fills_what_moved_does_not_count_as_one_who_leaves_it_untouched() {
+    let world = World::of(Fake::in_small(64 * HUGE, 64), &config(64, |_| {}));
+    for round in 1..=6 {
+        let block = world.plain(16 * HUGE_PAGES);
+        world.fill(block.first(), 16 * HUGE_PAGES, 9);
+        let block = world.elsewhere(block, 17 * HUGE_PAGES);
+        world.fill(block.first(), 17 * HUGE_PAGES, 1);
+        world.free_all([block]);
+        assert_eq!(world.fake().moves.made(), round);
+    }
+    assert_eq!(world.fake().made_small(), []);
+}
