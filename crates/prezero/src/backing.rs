@@ -64,8 +64,8 @@ pub unsafe trait Backing: Send + Sync {
     }
 
     /// Moves pages from `from..from+len` to `to`, as many from the first on as can be moved
-    /// together: how many bytes. They are absent where they were, and their kind of page is at
-    /// `to` what it was at `from`.
+    /// together: how many bytes. What they leave must be [replaced](Backing::replace) before anybody
+    /// gets it, and their kind of page is at `to` what it was at `from`.
     ///
     /// # Safety
     /// As for [`release`](Backing::release) of `to`; the caller owns both ranges, apart.
@@ -307,7 +307,8 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Brings what a run of pages holds to the beginning of another, both the caller's and apart.
-    /// So many pages were moved, and are absent where they were; the rest was copied.
+    /// So many pages were moved, and must be [replaced](Self::replace) where they were; the rest was
+    /// copied.
     pub(crate) fn carry(&self, from: PageId, to: PageId, pages: u32) -> u32 {
         let mut moved = 0;
         while moved < pages {

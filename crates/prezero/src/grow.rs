@@ -10,7 +10,7 @@
 use crate::backing::Backing;
 use crate::config::OnFree;
 use crate::page::{Block, Dirty, HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
-use crate::state::{PageState, Tally};
+use crate::state::Tally;
 use crate::stats::Counter;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::zone::Zone;
@@ -100,12 +100,7 @@ impl<B: Backing> Zone<B> {
         if !self.buddy.take_run(behind, more) {
             return Grown::No;
         }
-        let tally = self.states.tally(behind, more);
-        self.stock.sub(tally);
-        if !self.show(behind, more) {
-            self.return_to_buddy(behind, more);
-            return Grown::No;
-        }
+        let Some(tally) = self.taken(behind, more) else { return Grown::No };
         self.count_plain(behind, more, tally);
         *block = Block::new(first, pages);
         Grown::Yes
@@ -161,12 +156,19 @@ impl<B: Backing> Zone<B> {
         };
         let mut places = (0..=HALVINGS).flat_map(places);
         let first = places.find(|&at| self.buddy.take_run(at, pages))?;
-        self.stock.sub(self.states.tally(first, pages));
+        self.taken(first, pages).map(|_| first)
+    }
+
+    /// What a run holds that came out of the buddy, and leaves the stock; or it goes back, as it
+    /// cannot be shown.
+    fn taken(&self, first: PageId, pages: u32) -> Option<Tally> {
+        let tally = self.states.tally(first, pages);
+        self.stock.sub(tally);
         if !self.show(first, pages) {
             self.return_to_buddy(first, pages);
             return None;
         }
-        Some(first)
+        Some(tally)
     }
 
     fn place_pages(&self) -> u32 {
@@ -183,7 +185,6 @@ impl<B: Backing> Zone<B> {
     /// leaves: absent pages, but where they had to be copied.
     fn move_content(&self, block: Block<Dirty>, to: PageId, pages: u32) {
         let (from, old) = (block.first(), block.pages());
-        let (cpu, beneath) = (self.cpu(), self.states.tally(to, old));
         let moved = self.memory.carry(from, to, old);
         let (rest, left) = (to.plus(moved), pages - moved);
         self.count_plain(rest, left, self.states.tally(rest, left));
@@ -193,20 +194,17 @@ impl<B: Backing> Zone<B> {
         if moved == 0 {
             return;
         }
-        let lost = Tally { absent: 0, ..beneath };
+        let (cpu, lost) = (self.cpu(), self.states.tally(to, moved));
         cpu.counters.add(Counter::MovedBytes, u64::from(moved) * PAGE as u64);
         cpu.counters.add(Counter::ReleasedBytes, u64::from(lost.zero + lost.dirty) * PAGE as u64);
         cpu.counters.add(Counter::UnusedZeroBytes, u64::from(lost.zero) * PAGE as u64);
-        // Where they are now the mapping begins at another place than the zone's does.
+        cpu.demand.note_return(self.states.tally(from, moved).zero);
+        // Where they are now the mapping begins at another place than the zone's does. Where they
+        // were lies what the move left of it: of a file that the program mapped there, all.
         self.note_moved(from, to, moved);
         self.mark_foreign(to, moved);
+        self.mark_foreign(from, moved);
         self.replace_foreign(from, moved);
-        cpu.demand.note_return(self.states.tally(from, moved).zero);
-        for state in [PageState::Zero, PageState::Dirty] {
-            self.states.each_run(from, moved, state, |run, n| {
-                self.states.set(run, n, PageState::Absent);
-            });
-        }
         self.put_to_buddy(from, moved, self.states.tally(from, moved));
     }
 

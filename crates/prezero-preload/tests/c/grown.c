@@ -4,6 +4,7 @@
  */
 #include "check.h"
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #define LARGE (48 * MIB)
 
@@ -42,6 +43,23 @@ static unsigned char *grow(unsigned char *block, size_t from, size_t to)
 	return block;
 }
 
+/* Takes the blocks that a free run gives, up to the one at `was`: whether that one is zero. */
+static int is_zero_when_taken(unsigned char *was, size_t size)
+{
+	unsigned char *taken[16];
+	int n = 0, zero = 1, found = 0;
+
+	while (n < 16 && !found) {
+		CHECK(taken[n] = calloc(1, size));
+		found = taken[n] == was;
+		zero = is_zero(taken[n++], size);
+	}
+	while (n > 0)
+		free(taken[--n]);
+	CHECK(found);
+	return zero;
+}
+
 /* What moved is not resident twice, and what is left of it is zero for the next. */
 static void moves(void)
 {
@@ -66,6 +84,31 @@ static void moves(void)
 		memset(next, 1, 2 * LARGE);
 		free(next);
 	}
+}
+
+/* A file that the program mapped over a part, unseen: what stays there is not taken for zero. */
+static void leaves_no_file_behind(void)
+{
+	struct neighbours its;
+	unsigned char *block = hemmed_in(LARGE, &its), *was = block;
+	const size_t at = 7 * MIB, len = 3 * MIB;
+	int file = memfd_create("file", MFD_CLOEXEC);
+
+	CHECK(file >= 0 && ftruncate(file, len) == 0);
+	for (size_t done = 0; done < len;) {
+		ssize_t wrote = write(file, block + at + done, len - done);
+
+		CHECK(wrote > 0);
+		done += wrote;
+	}
+	CHECK(syscall(SYS_mmap, block + at, len, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_SHARED, file, 0L) ==
+	      (long)(block + at));
+	block = grow(block, LARGE, 2 * LARGE);
+	CHECK(is_zero_when_taken(was, LARGE));
+	CHECK(painted(block, LARGE, 5));
+	free(block);
+	leave(&its);
+	close(file);
 }
 
 /* What grew once may become longer than any block that is asked for. */
@@ -204,6 +247,7 @@ static void grows_where_space_is_limited(void)
 int main(void)
 {
 	moves();
+	leaves_no_file_behind();
 	grows_long();
 	moves_what_was_changed();
 	moves_beside_others();

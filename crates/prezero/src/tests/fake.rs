@@ -83,7 +83,7 @@ const ABSENT: u8 = 0;
 const RESIDENT: u8 = 1;
 const SWAPPED: u8 = 2;
 
-/// What a failed `replace` leaves behind.
+/// What a failed `replace` leaves behind, and a move where the program had mapped a file.
 const RUBBISH: u8 = 0xDB;
 
 /// See the module.
@@ -282,7 +282,7 @@ unsafe impl Backing for Fake {
         // SAFETY: inside the allocation, apart, and the caller's promise.
         unsafe {
             self.base.add(from).copy_to_nonoverlapping(self.base.add(to), bytes);
-            self.fill(from, bytes, 0);
+            self.fill(from, bytes, RUBBISH);
         }
         Ok(bytes)
     }
