@@ -91,7 +91,7 @@ pub unsafe trait Backing: Send + Sync {
     /// from core dumps, until it is [shown](Backing::show).
     ///
     /// # Errors
-    /// `NOMEM`: a part may be hidden. Any other: nothing is.
+    /// What the kernel says: a part may be hidden.
     fn hide(&self, _offset: usize, _len: usize, _whom: Hide) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
@@ -99,7 +99,7 @@ pub unsafe trait Backing: Send + Sync {
     /// Undoes [`hide`](Backing::hide), also of what is not hidden.
     ///
     /// # Errors
-    /// What the kernel says: a part may still be hidden.
+    /// `NOMEM`: a part may still be hidden. Any other: a kernel that hides nothing.
     fn show(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
         Ok(())
     }
@@ -206,9 +206,7 @@ unsafe impl Backing for Anonymous {
         self.reservation.wipe_in_children(offset, len)?;
         match whom {
             Hide::FromChildren => Ok(()),
-            Hide::FromChildrenAndDumps => {
-                self.reservation.leave_out_of_dumps(offset, len).map_err(|_| Errno::NOMEM)
-            }
+            Hide::FromChildrenAndDumps => self.reservation.leave_out_of_dumps(offset, len),
         }
     }
 

@@ -116,10 +116,12 @@ impl<B: Backing> Zone<B> {
         self.hidden.bits.set(huge.clone());
         self.hidden.ever.store(1, Relaxed);
         let (offset, len) = bytes(&huge);
-        if let Err(error) = self.memory.backing().hide(offset, len, whom) {
+        let backing = self.memory.backing();
+        if backing.hide(offset, len, whom).is_err() {
             self.cpu().counters.bump(Counter::BackingErrors);
-            if error != Errno::NOMEM {
-                self.hidden.bits.clear(huge.clone()); // a kernel that cannot, nor show anything
+            // A part may be: where the program mapped a file, unseen, the kernel goes no farther.
+            if backing.show(offset, len) != Err(Errno::NOMEM) {
+                self.hidden.bits.clear(huge.clone());
             }
         }
         if whom == Hide::FromChildrenAndDumps {

@@ -1,8 +1,13 @@
 /*
- * Pages of a block that the program keeps from its children (MADV_DONTFORK, as RDMA libraries do):
- * the child has none there, and must not find its own new memory at their addresses.
+ * What a child gets of its parent's blocks where the program changed mappings.
+ *
+ * Pages that are kept from it (MADV_DONTFORK, as RDMA libraries do): the child has none there, and
+ * must not find its own new memory at their addresses. A file that was mapped into a block unseen
+ * and left there: the kernel keeps no file from children, and what lies before it must not be kept
+ * from them either, once it is somebody's.
  */
 #include "check.h"
+#include <sys/syscall.h>
 
 /* The kernel gives the highest gap first; where the zone begins, there is one above it. */
 static void fill_what_is_above(unsigned char *block, size_t size)
@@ -44,6 +49,33 @@ static void be_child(unsigned char *block, size_t size)
 	_exit(0);
 }
 
+static void file_in_free_memory(void)
+{
+	const size_t size = 32 * MIB, at = 23 * MIB;
+	unsigned char *block = malloc(size);
+	int status, file = memfd_create("file", MFD_CLOEXEC);
+
+	CHECK(in_zone(block) && file >= 0 && ftruncate(file, MIB) == 0);
+	memset(block, 1, size);
+	CHECK(syscall(SYS_mmap, block + at, MIB, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_SHARED, file, 0L) ==
+	      (long)(block + at));
+	free(block);
+	for (int i = 0; i < 2; i++) {
+		pid_t child = fork();
+
+		CHECK(child >= 0);
+		if (child == 0)
+			_exit(i && !painted(block, size, 8));
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+		if (i == 0) {
+			CHECK(block = malloc(size));
+			paint(block, size, 8);
+		}
+	}
+	free(block);
+	close(file);
+}
+
 int main(void)
 {
 	const size_t size = 8 * MIB;
@@ -66,6 +98,7 @@ int main(void)
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	CHECK(painted(block, size, 77));
 	free(block);
+	file_in_free_memory();
 	puts("good");
 	return 0;
 }

@@ -2,8 +2,8 @@
 //! refuse anything.
 //!
 //! It is as unkind as the contract lets it be: a release that fails has released half, a
-//! populate that fails has populated half, a replace that fails leaves rubbish, a hide or show
-//! that fails has done half, a move that fails has lost what was at its goal, and a page that was swapped out is not resident and holds what it held.
+//! populate that fails has populated half, a replace that fails leaves rubbish, a hide that fails
+//! has done half, a show a quarter, a move that fails has lost what was at its goal, and a page that was swapped out is not resident and holds what it held.
 #![allow(unsafe_code)]
 
 use std::alloc::{self, Layout};
@@ -321,7 +321,7 @@ unsafe impl Backing for Fake {
 
     fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
         let made = self.shows.make();
-        let done = if made.is_ok() { len } else { len / HUGE / 2 * HUGE };
+        let done = if made.is_ok() { len } else { len / HUGE / 4 * HUGE };
         self.set_hidden(offset, done, 0);
         made
     }

@@ -141,11 +141,23 @@ fn what_the_kernel_will_not_show_is_not_handed_out() {
 }
 
 #[test]
-fn where_hiding_fails_in_the_middle_nothing_is_lost_or_taken_for_hidden() {
+fn where_hiding_fails_in_the_middle_it_is_undone() {
     let world = idle();
     world.fake().hides.refuse(Fault::Always);
     world.zone.before_fork();
-    assert_eq!(hidden(&world), 4, "half of it");
+    assert_eq!(hidden(&world), 0);
+    world.fake().fork();
+    world.zone.after_fork_in_child();
+    world.assert_sound();
+}
+
+#[test]
+fn where_hiding_cannot_be_undone_nothing_is_lost_or_taken_for_hidden() {
+    let world = idle();
+    world.fake().hides.refuse(Fault::Always);
+    world.fake().shows.refuse(Fault::Nth(1));
+    world.zone.before_fork();
+    assert_eq!(hidden(&world), 2, "of the half that was hidden a quarter was shown again");
     world.fake().fork();
     world.zone.after_fork_in_child();
     world.assert_sound();
