@@ -5,11 +5,9 @@
  * Each step makes every block PERCENT longer; NEIGHBOURS small blocks are taken after each step, and stay.
  * Prints the milliseconds of the first of TIMES and the median of the others, and the peak of the resident MiB.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
+
+#include "worker.h"
 
 #define MIB ((size_t)1 << 20)
 enum { BLOCKS = 64, TIMES = 101, SMALL = 128 << 10, KEPT = 4096 };
@@ -17,18 +15,9 @@ enum { BLOCKS = 64, TIMES = 101, SMALL = 128 << 10, KEPT = 4096 };
 static void *kept[KEPT];
 static size_t n_kept;
 
-static double now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
-}
-
 static void fail(const char *why)
 {
-	fprintf(stderr, "grow: %s\n", why);
-	exit(1);
+	fail_as("grow", why);
 }
 
 static void take_small(int count)
@@ -44,7 +33,8 @@ static double grow_all(int blocks, size_t start, size_t end, int percent, int ne
 {
 	char *block[BLOCKS];
 	size_t size = start;
-	double began = now_ms(), took;
+	uint64_t began = now();
+	double took;
 
 	for (int i = 0; i < blocks; i++) {
 		if (!(block[i] = malloc(size)))
@@ -62,7 +52,7 @@ static double grow_all(int blocks, size_t start, size_t end, int percent, int ne
 		take_small(neighbours);
 		size = next;
 	}
-	took = now_ms() - began;
+	took = (now() - began) / 1e6;
 	for (int i = 0; i < blocks; i++) {
 		for (size_t at = 0; at < size; at += 509)
 			if (block[i][at] != i + 1)
