@@ -27,11 +27,11 @@ const COPIED: u32 = 256;
 /// A place is worth having for a block of at most one part in this many of it.
 const ROOM: u32 = 4;
 /// From so many pages on (2 MiB) a block is not copied to where memory is absent, but the kernel moves
-/// its pages: 10 us, where a copy and its faults take 300.
+/// its pages: 10 us, where a copy and its faults take 700.
 const MOVED: u32 = HUGE_PAGES;
 /// What moved comes back cold: fresh memory lies in its place. Who gave so many such blocks back is likely to
 /// take, grow and free the next, and has more of memory that stays resident: 4 blocks that grow from 4 to 16
-/// MiB again and again take 8 ms so, and 48 under glibc, which moves them each time.
+/// MiB again and again take 4.6 ms so, and 43 under glibc, which moves them each time.
 const CAME_BACK: u32 = 4;
 /// From here on (32 MiB) they are moved all the same, as by glibc: to hold both copies costs more than time.
 const MOVED_ALWAYS: u32 = 8192;
