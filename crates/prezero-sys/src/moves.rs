@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, mremap_fixed, munmap};
 use rustix::process::{Resource, getrlimit};
+use rustix::system::uname;
 
 use crate::memory::{Errno, GRAIN, Reservation};
 
@@ -33,7 +34,7 @@ impl Reservation {
     /// The caller owns both ranges, which do not overlap, and needs nothing of what `to` holds.
     ///
     /// # Errors
-    /// `NOSYS` from a kernel that cannot, `NOMEM` where the process's address space is
+    /// `NOSYS` from a kernel that cannot, or that may lose what moves (6.16 to 6.18.9), `NOMEM` where the process's address space is
     /// limited, else what the kernel says: all is as it was, but that `to` may be absent.
     pub unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         let (source, goal) = (self.at(from, len), self.at(to, len));
@@ -102,7 +103,20 @@ fn can_move() -> bool {
     KNOWN.load(Relaxed) == YES
 }
 
+/// Whether a kernel of this release may lose the pages of a mapping that moves back to where it came
+/// from: merged with neighbours that nobody has touched it does not know whose they are, a fork does
+/// not copy them, and the record of their owner is freed under them. Since 879bca0a2c4f (Linux 6.16), mended early in
+/// 6.19 and in its stable kernels; a few later ones are left out to be sure.
+fn loses_pages(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0u32);
+    ((6, 16, 0)..(6, 18, 10)).contains(&(next(), next(), next()))
+}
+
 fn tried() -> bool {
+    if uname().release().to_str().map_or(true, loses_pages) {
+        return false;
+    }
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: pages of our own, which nobody else has seen. If the second should be unmapped by a
     // move that failed, it is not ours to unmap again: it is left.
@@ -125,14 +139,31 @@ mod tests {
 
     const PAGES: usize = 64;
 
-    /// Twice `PAGES` pages, of which each of the first half holds its number and one.
-    fn filled() -> Reservation {
+    #[test]
+    fn kernels_that_lose_what_moves_are_known_by_their_release() {
+        for release in ["6.16.0", "6.16", "6.17.13-generic", "6.18.0-rc3", "6.18.9-1-amd64"] {
+            assert!(loses_pages(release), "{release}");
+        }
+        for release in
+            ["5.10.0", "6.1.0-32", "6.12.57", "6.15.11", "6.18.10", "6.18.44-x", "6.19.0", "7.0"]
+        {
+            assert!(!loses_pages(release), "{release}");
+        }
+    }
+
+    /// Twice `PAGES` pages, of which each of the first half holds its number and one; none where
+    /// the kernel does not move them.
+    fn filled() -> Option<Reservation> {
+        if !can_move() {
+            eprintln!("this kernel moves no pages: nothing was tested");
+            return None;
+        }
         let memory = Reservation::new(2 * PAGES * GRAIN, GRAIN).unwrap();
         for page in 0..PAGES {
             // SAFETY: inside the reservation, which is this test's.
             unsafe { memory.base().as_ptr().add(page * GRAIN).write(page as u8 + 1) };
         }
-        memory
+        Some(memory)
     }
 
     fn byte(memory: &Reservation, page: usize) -> u8 {
@@ -148,7 +179,7 @@ mod tests {
 
     #[test]
     fn pages_move_and_leave_absent_ones() {
-        let memory = filled();
+        let Some(memory) = filled() else { return };
         // SAFETY: both ranges are this test's.
         let moved = unsafe { memory.move_pages(0, PAGES * GRAIN, PAGES * GRAIN) };
         assert_eq!(moved, Ok(PAGES * GRAIN));
@@ -161,7 +192,7 @@ mod tests {
     #[test]
     fn a_move_ends_where_the_mapping_does() {
         for border in [1, 2, 17, PAGES - 1] {
-            let memory = filled();
+            let Some(memory) = filled() else { return };
             memory.wipe_in_children(border * GRAIN, GRAIN).unwrap();
             // SAFETY: as above.
             let moved = unsafe { memory.move_pages(0, PAGES * GRAIN, PAGES * GRAIN) };
@@ -176,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_was_at_the_goal_is_gone() {
-        let memory = filled();
+        let Some(memory) = filled() else { return };
         // SAFETY: as above.
         let moved = unsafe { memory.move_pages(PAGES * GRAIN, 0, PAGES * GRAIN) };
         assert_eq!(moved, Ok(PAGES * GRAIN));

