@@ -202,8 +202,8 @@ impl<B: Backing> Zone<B> {
         // Where they are now the mapping begins at another place than the zone's does. Where they
         // were lies what the move left of it: of a file that the program mapped there, all.
         self.note_moved(from, to, moved);
-        self.mark_foreign(to, moved);
-        self.mark_foreign(from, moved);
+        self.mark_moved(to, moved);
+        self.mark_moved(from, moved);
         self.replace_foreign(from, moved);
         self.put_to_buddy(from, moved, self.states.tally(from, moved));
     }

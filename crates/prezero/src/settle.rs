@@ -45,9 +45,16 @@ impl Sparse {
 const MOST_RUNS: usize = 64;
 
 impl<B: Backing> Zone<B> {
-    /// The mapping of these pages of a block is not as the zone's, because the owner changed it by
-    /// a system call or they were moved: when the block comes back fresh memory replaces them.
+    /// The owner of these pages of a block changed their mapping by a system call: when the block
+    /// comes back fresh memory replaces them.
     pub fn mark_foreign(&self, first: PageId, pages: u32) {
+        self.shut.store(1, Relaxed);
+        self.mark_moved(first, pages);
+    }
+
+    /// As [`mark_foreign`](Self::mark_foreign), for pages whose mapping is not as the zone's because
+    /// the zone moved them.
+    pub(crate) fn mark_moved(&self, first: PageId, pages: u32) {
         self.foreign.store(1, Relaxed);
         self.states.set(first, pages, PageState::Foreign);
     }
