@@ -223,7 +223,8 @@ impl Reservation {
     /// finds the same advice, so its own children do too.
     ///
     /// # Errors
-    /// `NOMEM` when the process has too many mappings to split one.
+    /// `AGAIN` when the process has too many mappings to split one (`NOMEM` before Linux 5.17),
+    /// `INVAL` from a file that was mapped there on: what lies before it is done.
     pub fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: inside our own mapping (checked by `at`), and its content stays.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxWipeOnFork) }

@@ -99,7 +99,7 @@ pub unsafe trait Backing: Send + Sync {
     /// Undoes [`hide`](Backing::hide), also of what is not hidden.
     ///
     /// # Errors
-    /// `NOMEM`: a part may still be hidden. Any other: a kernel that hides nothing.
+    /// `NOMEM`, `AGAIN`: a part may still be hidden. Any other: a kernel that hides nothing.
     fn show(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
         Ok(())
     }

@@ -120,7 +120,8 @@ impl<B: Backing> Zone<B> {
         if backing.hide(offset, len, whom).is_err() {
             self.cpu().counters.bump(Counter::BackingErrors);
             // A part may be: where the program mapped a file, unseen, the kernel goes no farther.
-            if backing.show(offset, len) != Err(Errno::NOMEM) {
+            let shown = backing.show(offset, len);
+            if !matches!(shown, Err(Errno::NOMEM | Errno::AGAIN)) {
                 self.hidden.bits.clear(huge.clone());
             }
         }

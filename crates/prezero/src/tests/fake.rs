@@ -316,14 +316,14 @@ unsafe impl Backing for Fake {
         let made = self.hides.make();
         let done = if made.is_ok() { len } else { len / HUGE / 2 * HUGE };
         self.set_hidden(offset, done, 1);
-        made
+        made.map_err(|_| Errno::INVAL)
     }
 
     fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
         let made = self.shows.make();
         let done = if made.is_ok() { len } else { len / HUGE / 4 * HUGE };
         self.set_hidden(offset, done, 0);
-        made
+        made.map_err(|_| Errno::AGAIN)
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {
