@@ -58,6 +58,18 @@ impl<B: Backing> Zone<B> {
         }
     }
 
+    /// Calls `each` for the runs of pages that are the zone's still.
+    pub(crate) fn each_left(&self, mut each: impl FnMut(PageId, u32)) {
+        let (mut at, end) = (0, self.memory.pages >> HUGE_ORDER);
+        for gone in self.gone.bits.runs(0..end).chain(std::iter::once(end..end)) {
+            if at < gone.start {
+                let (first, count) = pages(&(at..gone.start));
+                each(first, count);
+            }
+            at = gone.end;
+        }
+    }
+
     /// Whether a page belongs to others now.
     pub fn is_gone(&self, page: PageId) -> bool {
         self.gone.bits.has(page.huge() as u32)

@@ -60,9 +60,11 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
-    pub fn each_foreign(&self, each: impl FnMut(PageId, u32)) {
+    pub fn each_foreign(&self, mut each: impl FnMut(PageId, u32)) {
         if self.foreign.load(Relaxed) != 0 {
-            self.states.each_run(PageId(0), self.pages(), PageState::Foreign, each);
+            self.each_left(|first, pages| {
+                self.states.each_run(first, pages, PageState::Foreign, &mut each);
+            });
         }
     }
 
