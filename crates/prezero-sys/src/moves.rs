@@ -7,11 +7,15 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, mremap_fixed, munmap};
+use rustix::mm::{
+    MapFlags, MremapFlags, MsyncFlags, ProtFlags, mmap_anonymous, mremap, mremap_fixed, msync,
+    munmap,
+};
 use rustix::process::{Resource, getrlimit};
 use rustix::system::uname;
 
 use crate::memory::{Errno, GRAIN, Reservation};
+use crate::thread::Unheard;
 
 /// More than any mapping can grow by, and less than what kernels refuse to think about: 64 TiB.
 const TOO_MUCH: usize = 1 << 46;
@@ -26,15 +30,17 @@ impl Reservation {
     /// at `from`.
     ///
     /// A move that fails in the kernel may have unmapped its goal, into which another thread's
-    /// `mmap` could be put. So that none fails, what could make it is asked first. Left is that the
-    /// kernel lacks memory for its own records: then the goal is mapped again at once, and the
-    /// race is accepted.
+    /// `mmap` could be put. So that none fails, what could make it is asked first, and no signal is
+    /// heard meanwhile (one that interrupts it would be handled, and it begun again, with that hole). Left
+    /// is that the kernel lacks memory for its own records: then the goal is mapped again at once,
+    /// and the race is accepted.
     ///
     /// # Safety
     /// The caller owns both ranges, which do not overlap, and needs nothing of what `to` holds.
     ///
     /// # Errors
-    /// `NOSYS` from a kernel that cannot, or that may lose what moves (6.16 to 6.18.9), `NOMEM` where the process's address space is
+    /// `NOSYS` from a kernel that cannot (before 5.13), or that may lose what moves (6.16 to 6.18.9),
+    /// `BUSY` where it is locked in memory: a move unlocks all of its mapping, what stays too; `NOMEM` where the process's address space is
     /// limited, else what the kernel says: all is as it was, but that `to` may be absent.
     pub unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         let (source, goal) = (self.at(from, len), self.at(to, len));
@@ -47,6 +53,10 @@ impl Reservation {
             return Err(Errno::NOMEM);
         }
         let len = in_one_mapping(source, len)?;
+        let _unheard = Unheard::new();
+        // Writes and drops nothing; the kernel says whether it is locked.
+        // SAFETY: our own mapping, of which no content changes.
+        unsafe { msync(source, len, MsyncFlags::ASYNC | MsyncFlags::INVALIDATE) }?;
         // SAFETY: both lie in our own mapping (checked by `at`) and are the caller's.
         let moved = unsafe { mremap_fixed(source, len, len, MOVE, goal) };
         if let Err(error) = moved {
@@ -106,11 +116,13 @@ fn can_move() -> bool {
 /// Whether a kernel of this release may lose the pages of a mapping that moves back to where it came
 /// from: merged with neighbours that nobody has touched it does not know whose they are, a fork does
 /// not copy them, and the record of their owner is freed under them. Since 879bca0a2c4f (Linux 6.16), mended early in
-/// 6.19 and in its stable kernels; a few later ones are left out to be sure.
+/// 6.19 and in its stable kernels; a few later ones are left out to be sure. And before 5.13 a
+/// shared mapping, which cannot be moved so, is refused only when its goal is gone.
 fn loses_pages(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0u32);
-    ((6, 16, 0)..(6, 18, 10)).contains(&(next(), next(), next()))
+    let version = (next(), next(), next());
+    version < (5, 13, 0) || ((6, 16, 0)..(6, 18, 10)).contains(&version)
 }
 
 fn tried() -> bool {
@@ -141,11 +153,13 @@ mod tests {
 
     #[test]
     fn kernels_that_lose_what_moves_are_known_by_their_release() {
-        for release in ["6.16.0", "6.16", "6.17.13-generic", "6.18.0-rc3", "6.18.9-1-amd64"] {
+        for release in
+            ["6.16.0", "6.16", "6.17.13-generic", "6.18.0-rc3", "6.18.9-1", "5.10.0", "2.6.78", "x"]
+        {
             assert!(loses_pages(release), "{release}");
         }
         for release in
-            ["5.10.0", "6.1.0-32", "6.12.57", "6.15.11", "6.18.10", "6.18.44-x", "6.19.0", "7.0"]
+            ["5.13.0", "6.1.0-32", "6.12.57", "6.15.11", "6.18.10", "6.18.44-x", "6.19.0", "7.0"]
         {
             assert!(!loses_pages(release), "{release}");
         }

@@ -10,7 +10,7 @@
 use crate::backing::Backing;
 use crate::config::OnFree;
 use crate::page::{Block, Dirty, HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
-use crate::state::Tally;
+use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::zone::Zone;
@@ -36,8 +36,7 @@ const CAME_BACK: u32 = 4;
 /// From here on (32 MiB) they are moved all the same, as by glibc: to hold both copies costs more than time.
 const MOVED_ALWAYS: u32 = 8192;
 
-/// How many blocks came back in whose place fresh memory was put, or [`NEVER`]. Increments may be lost
-/// between threads.
+/// How many blocks came back in whose place fresh memory was put, [`CAME_BACK`] at most, or [`NEVER`].
 pub(crate) struct CameBack(AtomicU32);
 
 /// Nothing moves any more.
@@ -49,7 +48,8 @@ impl CameBack {
     }
 
     fn note(&self) {
-        self.0.store(self.0.load(Relaxed).saturating_add(1), Relaxed);
+        // Never to NEVER, nor from there.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, |n| (n < CAME_BACK).then(|| n + 1));
     }
 
     /// Whether to move a block of so many pages.
@@ -185,16 +185,27 @@ impl<B: Backing> Zone<B> {
     /// leaves: absent pages, but where they had to be copied.
     fn move_content(&self, block: Block<Dirty>, to: PageId, pages: u32) {
         let (from, old) = (block.first(), block.pages());
+        let (rest, left) = (to.plus(old), pages - old);
+        let (lost, added) = (self.states.tally(to, old), self.states.tally(rest, left));
+        // Before they move: the mapping may be one that a child does not get, and must find sealed.
+        self.mark_moved(to, old);
         let moved = self.memory.carry(from, to, old);
-        let (rest, left) = (to.plus(moved), pages - moved);
-        self.count_plain(rest, left, self.states.tally(rest, left));
         if moved < old {
+            self.states.set(to.plus(moved), old - moved, PageState::Dirty);
             self.free(Block::<Dirty>::new(from.plus(moved), old - moved));
         }
-        if moved == 0 {
-            return;
+        if moved > 0 {
+            self.leave(from, to, moved, lost);
         }
-        let (cpu, lost) = (self.cpu(), self.states.tally(to, moved));
+        // At last: until then the block is counted twice.
+        let copied = Tally { absent: lost.absent.min(old - moved), ..Tally::default() };
+        self.count_plain(to.plus(moved), old - moved, copied);
+        self.count_plain(rest, left, added);
+    }
+
+    /// What lay at `from` has moved to `to`, where of the place's pages so many were `lost`.
+    fn leave(&self, from: PageId, to: PageId, moved: u32, lost: Tally) {
+        let cpu = self.cpu();
         cpu.counters.add(Counter::MovedBytes, u64::from(moved) * PAGE as u64);
         cpu.counters.add(Counter::ReleasedBytes, u64::from(lost.zero + lost.dirty) * PAGE as u64);
         cpu.counters.add(Counter::UnusedZeroBytes, u64::from(lost.zero) * PAGE as u64);
@@ -202,7 +213,6 @@ impl<B: Backing> Zone<B> {
         // Where they are now the mapping begins at another place than the zone's does. Where they
         // were lies what the move left of it: of a file that the program mapped there, all.
         self.note_moved(from, to, moved);
-        self.mark_moved(to, moved);
         self.mark_moved(from, moved);
         self.replace_foreign(from, moved);
         self.put_to_buddy(from, moved, self.states.tally(from, moved));

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::backing::Backing;
 use crate::chunk::Chunk;
-use crate::page::{HUGE, HUGE_ORDER, HUGE_PAGES, PageId};
+use crate::page::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::zone::Zone;
 
@@ -145,6 +145,15 @@ impl<B: Backing> Zone<B> {
         if !beyond.is_empty() {
             self.in_small.clear(beyond.clone());
             self.memory.backing().make_huge(beyond.start as usize * HUGE, beyond.len() * HUGE);
+        }
+        // A part of a huge block is as the rest of it, and one mapping with that again.
+        let run_end = first.0 + pages;
+        let head = first.0..run_end.min(huge.start * HUGE_PAGES);
+        let tail = (huge.end * HUGE_PAGES).max(head.end)..run_end;
+        for part in [head, tail] {
+            if !part.is_empty() && !self.in_small.has(part.start / HUGE_PAGES) {
+                self.memory.backing().make_huge(part.start as usize * PAGE, part.len() * PAGE);
+            }
         }
     }
 

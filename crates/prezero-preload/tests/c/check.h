@@ -107,8 +107,8 @@ static inline void use_and_free(void)
 		free(blocks[i]);
 }
 
-/* Bytes of the mappings that the kernel leaves out of a dump, of those that hold `at` if any. */
-static inline size_t left_out(void *at)
+/* Bytes of the mappings with both of these flags, as smaps names them, of those that hold `at` if any. */
+static inline size_t flagged(const char *one, const char *other, void *at)
 {
 	char line[512];
 	size_t start = 0, end = 0, sum = 0;
@@ -120,10 +120,16 @@ static inline size_t left_out(void *at)
 
 		if (sscanf(line, "%zx-%zx ", &from, &to) == 2)
 			start = from, end = to;
-		if (!strncmp(line, "VmFlags:", 8) && strstr(line, " dd") && strstr(line, " wf") &&
+		if (!strncmp(line, "VmFlags:", 8) && strstr(line, one) && strstr(line, other) &&
 		    (!at || ((size_t)at >= start && (size_t)at < end)))
 			sum += end - start;
 	}
 	fclose(maps);
 	return sum;
+}
+
+/* Of mappings that the kernel leaves out of a dump. */
+static inline size_t left_out(void *at)
+{
+	return flagged(" dd", " wf", at);
 }

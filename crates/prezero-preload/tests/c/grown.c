@@ -210,6 +210,22 @@ static void moves_what_was_changed(void)
 	}
 }
 
+/* The kernel's move unlocks what stays of the mapping too: so what is locked does not move. */
+static void leaves_others_locked(void)
+{
+	struct neighbours its;
+	unsigned char *block = hemmed_in(LARGE, &its), *other = block + LARGE;
+
+	if (mlock(block, 2 * LARGE) == 0) {
+		CHECK(flagged(" lo", " lo", other));
+		block = grow(block, LARGE, 2 * LARGE);
+		CHECK(flagged(" lo", " lo", other));
+	} else
+		CHECK(errno == ENOMEM || errno == EPERM);
+	free(block);
+	leave(&its);
+}
+
 /* Beside others who grow, and forks. */
 static void *one_of_many(void *seed)
 {
@@ -274,6 +290,7 @@ int main(void)
 	moves();
 	grows_long();
 	moves_what_was_changed();
+	leaves_others_locked();
 	moves_beside_others();
 	leaves_no_file_behind();
 	grows_where_space_is_limited();

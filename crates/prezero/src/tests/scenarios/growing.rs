@@ -241,6 +241,27 @@ fn a_fresh_mapping_is_huge_where_all_are() {
 }
 
 #[test]
+fn a_part_of_a_huge_block_that_is_mapped_afresh_is_as_the_rest_of_it() {
+    let world = World::of(Fake::in_small(64 * HUGE, 16), &config(64, |_| {}));
+    let block = world.plain(2 * HUGE_PAGES + SMALL);
+    world.fill(block.first(), block.pages(), 9);
+    let block = world.elsewhere(block, 4 * HUGE_PAGES);
+    let at = block.first().huge();
+    world.zone.free(block);
+    assert_eq!(world.fake().made_huge(), [(at, 2), (at + 2, 0)], "the last in part");
+    world.assert_sound();
+}
+
+#[test]
+fn what_moves_counts_once_in_the_most_that_was_in_use() {
+    let world = World::new(64);
+    let (block, neighbour) = world.hemmed_in(8 * HUGE_PAGES);
+    let block = world.elsewhere(block, 12 * HUGE_PAGES);
+    assert_eq!(world.zone.peak.load(Relaxed), 13 * HUGE_PAGES);
+    world.free_all([block, neighbour]);
+}
+
+#[test]
 fn who_grows_and_frees_again_and_again_has_memory_that_stays() {
     let world = World::new(64);
     for round in 0..8 {
@@ -261,6 +282,10 @@ fn nothing_moves_where_mappings_must_stay_as_they_are() {
     let (block, neighbour) = world.hemmed_in(2 * HUGE_PAGES);
     let block = world.elsewhere(block, 3 * HUGE_PAGES);
     assert_eq!(world.fake().moves.made(), 0);
+    world.zone.note_replaced();
+    world.fill(block.first(), block.pages(), 9);
+    let block = world.elsewhere(block, 40 * HUGE_PAGES);
+    assert_eq!(world.fake().moves.made(), 0, "whatever comes back later");
     world.free_all([block, neighbour]);
 }
 
