@@ -26,8 +26,8 @@ const MOVE: MremapFlags = MremapFlags::MAYMOVE.union(MremapFlags::DONTUNMAP);
 impl Reservation {
     /// Moves pages of `from..from+len` to `to` without copying what they hold: as many, from the
     /// first on, as lie in one mapping, whose bytes it answers. Where they were lie absent
-    /// pages then, or a file's, if the program mapped one there; what was at `to` is gone, and what the mapping there was advised is as it was
-    /// at `from`.
+    /// pages then, or a file's, if the program mapped one there; what was at `to` is gone, and
+    /// what the mapping there was advised is as it was at `from`.
     ///
     /// A move that fails in the kernel may have unmapped its goal, into which another thread's
     /// `mmap` could be put. So that none fails, what could make it is asked first, and no signal is
@@ -39,9 +39,10 @@ impl Reservation {
     /// The caller owns both ranges, which do not overlap, and needs nothing of what `to` holds.
     ///
     /// # Errors
-    /// `NOSYS` from a kernel that cannot (before 5.13), or that may lose what moves (6.16 to 6.18.9),
-    /// `BUSY` where it is locked in memory: a move unlocks all of its mapping, what stays too; `NOMEM` where the process's address space is
-    /// limited, else what the kernel says: all is as it was, but that `to` may be absent.
+    /// `NOSYS` from a kernel that cannot (before 5.13), or that may lose what moves (6.16 to
+    /// 6.18.9), `BUSY` where it is locked in memory, as a move unlocks all of its mapping, what
+    /// stays too, `NOMEM` where the process's address space is limited, else what the kernel says:
+    /// all is as it was, but that `to` may be absent.
     pub unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         let (source, goal) = (self.at(from, len), self.at(to, len));
         if !can_move() {
@@ -115,9 +116,9 @@ fn can_move() -> bool {
 
 /// Whether a kernel of this release may lose the pages of a mapping that moves back to where it came
 /// from: merged with neighbours that nobody has touched it does not know whose they are, a fork does
-/// not copy them, and the record of their owner is freed under them. Since 879bca0a2c4f (Linux 6.16), mended early in
-/// 6.19 and in its stable kernels; a few later ones are left out to be sure. And before 5.13 a
-/// shared mapping, which cannot be moved so, is refused only when its goal is gone.
+/// not copy them, and the record of their owner is freed under them. Since 879bca0a2c4f (Linux
+/// 6.16), mended early in 6.19 and in its stable kernels; a few later ones are left out to be sure.
+/// And before 5.13 a shared mapping, which cannot be moved so, is refused only when its goal is gone.
 fn loses_pages(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0u32);

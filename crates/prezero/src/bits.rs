@@ -41,10 +41,19 @@ impl Bits {
 
     /// The maximal runs of set bits in a range, as they are when looked at.
     pub(crate) fn runs(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+        self.runs_turned(range, 0)
+    }
+
+    /// The maximal runs of bits that are not set, likewise.
+    pub(crate) fn gaps(&self, range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+        self.runs_turned(range, u64::MAX)
+    }
+
+    fn runs_turned(&self, range: Range<u32>, turn: u64) -> impl Iterator<Item = Range<u32>> {
         let (mut at, end) = (range.start, range.end);
         std::iter::from_fn(move || {
-            let start = self.seek(at, end, 0)?;
-            at = self.seek(start, end, u64::MAX).unwrap_or(end);
+            let start = self.seek(at, end, turn)?;
+            at = self.seek(start, end, !turn).unwrap_or(end);
             Some(start..at)
         })
     }
@@ -105,6 +114,9 @@ mod tests {
             prop_assert!((0..N).all(|at| bits.has(at) == model[at as usize]));
             let found: Vec<u32> = bits.runs(from..to).flatten().collect();
             let expected: Vec<u32> = (from..to).filter(|&at| model[at as usize]).collect();
+            prop_assert_eq!(found, expected);
+            let found: Vec<u32> = bits.gaps(from..to).flatten().collect();
+            let expected: Vec<u32> = (from..to).filter(|&at| !model[at as usize]).collect();
             prop_assert_eq!(found, expected);
             let gaps = bits.runs(from..to).zip(bits.runs(from..to).skip(1));
             prop_assert!(gaps.into_iter().all(|(one, next)| one.end < next.start), "maximal");

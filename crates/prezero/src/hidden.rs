@@ -64,11 +64,8 @@ impl<B: Backing> Zone<B> {
             return;
         }
         for run in self.buddy.runs(1) {
-            let mut at = run.huge;
-            let end = run.huge + run.len;
-            for hidden in self.hidden.bits.runs(at..end).chain(std::iter::once(end..end)) {
-                self.hide_used(Hide::FromChildren, at..hidden.start, u32::MAX);
-                at = hidden.end;
+            for shown in self.hidden.bits.gaps(run.huge..run.huge + run.len) {
+                self.hide_used(Hide::FromChildren, shown, u32::MAX);
             }
         }
     }

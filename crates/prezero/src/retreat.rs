@@ -58,16 +58,9 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// Calls `each` for the runs of pages that are the zone's still.
-    pub(crate) fn each_left(&self, mut each: impl FnMut(PageId, u32)) {
-        let (mut at, end) = (0, self.memory.pages >> HUGE_ORDER);
-        for gone in self.gone.bits.runs(0..end).chain(std::iter::once(end..end)) {
-            if at < gone.start {
-                let (first, count) = pages(&(at..gone.start));
-                each(first, count);
-            }
-            at = gone.end;
-        }
+    /// The runs of pages that are the zone's still: the first, and how many.
+    pub(crate) fn left(&self) -> impl Iterator<Item = (PageId, u32)> {
+        self.gone.bits.gaps(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
     }
 
     /// Whether a page belongs to others now.

@@ -62,9 +62,9 @@ impl<B: Backing> Zone<B> {
     /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
     pub fn each_foreign(&self, mut each: impl FnMut(PageId, u32)) {
         if self.foreign.load(Relaxed) != 0 {
-            self.each_left(|first, pages| {
+            for (first, pages) in self.left() {
                 self.states.each_run(first, pages, PageState::Foreign, &mut each);
-            });
+            }
         }
     }
 
