@@ -5,12 +5,16 @@
 //! asked for. What drifts (frequency, neighbours on the host) so falls on all alike. Each burst
 //! opens with samples that are not counted, because its worker has just sat through
 //! everybody else's turn, longer than any pause that the cell is about: state that a long
-//! rest leaves (scrubbed stock, purged pages) is used up first. Where there is a pause, the
-//! ways of the [ideal](super::ideal) take their turns among the allocators; and because no
+//! rest leaves (scrubbed stock, purged pages) is used up first. A small size takes so little time
+//! that it is measured in several passes, each with workers of its own: samples of one moment and
+//! one layout of memory say little, and the fastest of five medians would be the luckiest.
+//!
+//! Where there is a pause, the ways of the [ideal](super::ideal) take their turns among the allocators; and because no
 //! allocator costs nothing, each peer's bare malloc and free is timed after the same pause:
 //! the ideal and the fastest of those are together the limit of what an allocator can do.
 
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use prezero::Size;
@@ -28,6 +32,9 @@ use super::worker::{Burst, Touch, Worker};
 
 /// Samples in each cell, at least.
 const MIN_RUNS: usize = 15;
+/// A size gets another pass as long as it has taken no more than this, up to so many.
+const PASS: Duration = Duration::from_secs(8);
+const PASSES: usize = 5;
 /// Counted samples in one burst: few, so that the turns change often.
 const BURST: usize = 3;
 /// Uncounted samples of each allocator before a cell's first burst.
@@ -57,7 +64,7 @@ pub struct Grid {
     /// Only 64K, 1M and 16M with 1 and 64 lines (unless --sizes, --lines say otherwise)
     #[arg(long)]
     quick: bool,
-    /// Samples in each cell, 15 or more
+    /// Samples in each cell and pass, 15 or more; small sizes have up to five passes
     #[arg(long, value_name = "N", default_value_t = MIN_RUNS)]
     runs: usize,
     /// Block sizes, whole pages
@@ -127,6 +134,27 @@ impl Grid {
         bytes: usize,
         costs: &mut [Cost],
     ) -> Result<Vec<Cell>> {
+        let began = Instant::now();
+        let mut cells = self.pass(touch, stage, bytes, costs, true)?;
+        for _ in 1..PASSES {
+            if began.elapsed() > PASS {
+                break;
+            }
+            let again = self.pass(touch, stage, bytes, costs, false)?;
+            cells.iter_mut().zip(again).for_each(|(cell, again)| cell.add(again));
+        }
+        Ok(cells)
+    }
+
+    /// Each cell of one size once, by workers of its own.
+    fn pass(
+        &self,
+        touch: &Touch,
+        stage: &Stage<'_>,
+        bytes: usize,
+        costs: &mut [Cost],
+        first: bool,
+    ) -> Result<Vec<Cell>> {
         let folder = Scratch::new()?;
         let start = |allocator: &Allocator| {
             Worker::start(touch.program(), allocator, folder.file(&allocator.name))
@@ -134,12 +162,16 @@ impl Grid {
         let allocators = &stage.field.allocators;
         let mut workers = allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
         let call = match stage.mode {
-            Mode::Idle => self.call(&mut workers, stage, bytes)?,
-            Mode::BackToBack | Mode::Busy => None,
+            Mode::Idle if first => self.call(&mut workers, stage, bytes)?,
+            Mode::Idle | Mode::BackToBack | Mode::Busy => None,
         };
         let mut cells = vec![];
         for lines in self.lines() {
-            if step(&format!("{:?}: {} x {lines}", stage.mode, Size(bytes))).is_err() {
+            if first {
+                if step(&format!("{:?}: {} x {lines}", stage.mode, Size(bytes))).is_err() {
+                    break;
+                }
+            } else if interrupted() {
                 break;
             }
             let cell = self.cell(&mut workers, stage, bytes, lines)?;
@@ -164,7 +196,7 @@ impl Grid {
         let mut peers: Vec<_> =
             workers.iter_mut().zip(names).filter(|(_, name)| *name != PREZERO).collect();
         let mut turns: Vec<_> = peers.iter().map(|_| Turn::new(bare, &[])).collect();
-        for burst in 0..self.runs.div_ceil(BURST) {
+        for burst in 0..PASSES * self.runs.div_ceil(BURST) {
             for place in 0..peers.len() {
                 let next = (burst + place) % peers.len();
                 turns[next].take(|each| peers[next].0.run(each))?;

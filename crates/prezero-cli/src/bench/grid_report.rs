@@ -52,7 +52,7 @@ pub struct ModeReport {
 }
 
 /// One size and number of lines.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
     /// Of the block.
     pub bytes: usize,
@@ -72,7 +72,7 @@ pub struct Cell {
 }
 
 /// One allocator in one cell.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// Which.
     pub allocator: String,
@@ -116,6 +116,19 @@ impl Cell {
     /// Which.
     pub fn name(&self) -> String {
         format!("{} L={}", Size(self.bytes), self.lines)
+    }
+
+    /// Adds another pass over the same cell, by the same allocators and ways.
+    pub fn add(&mut self, again: Cell) {
+        for (result, again) in self.results.iter_mut().zip(again.results) {
+            let share = again.ns.samples.len() as f64;
+            let share = share / (share + result.ns.samples.len() as f64);
+            result.faults_per_round += (again.faults_per_round - result.faults_per_round) * share;
+            result.ns.add(again.ns);
+        }
+        for (tried, again) in self.ideal.iter_mut().zip(again.ideal) {
+            tried.ns.add(again.ns);
+        }
     }
 
     /// The fastest peer's time over prezero's, and that peer; `None` unless both ran.
@@ -284,6 +297,11 @@ mod tests {
         assert_eq!(cell.share_of_ideal(), Some(0.8));
         assert_eq!(cell.share_of_limit(), Some(0.95), "which has a call in it");
         assert_eq!(cell.best(), Some((2.0, "glibc")));
+        let (faults, mut again) = (1.0, cell.clone());
+        again.results[1] =
+            Measured { ns: spread(300.0), faults_per_round: faults, ..again.results[1].clone() };
+        cell.add(again);
+        assert_eq!((cell.best().unwrap().0, cell.results[1].faults_per_round), (1.6, 0.5));
         cell.ideal.clear();
         assert_eq!((cell.share_of_ideal(), cell.share_of_limit()), (None, None));
     }

@@ -23,6 +23,14 @@ impl Spread {
         let at = |share| quantile(&sorted, share);
         Some(Spread { median: at(0.5)?, p10: at(0.1)?, p90: at(0.9)?, samples })
     }
+
+    /// Adds the samples of another.
+    pub fn add(&mut self, more: Spread) {
+        let samples = [std::mem::take(&mut self.samples), more.samples].concat();
+        if let Some(all) = Spread::of(samples) {
+            *self = all;
+        }
+    }
 }
 
 /// How much one median is above another, where the samples were taken in pairs.
@@ -79,6 +87,14 @@ mod tests {
         assert_eq!((spread.median, spread.p10), (3.0, 1.4));
         assert_eq!(Spread::of(vec![1.0, 2.0]).unwrap().median, 1.5);
         assert_eq!(Spread::of(vec![]), None);
+    }
+
+    #[test]
+    fn spreads_add_up_sample_by_sample() {
+        let mut spread = Spread::of(vec![1.0, 9.0]).unwrap();
+        spread.add(Spread::of(vec![2.0]).unwrap());
+        assert_eq!(spread, Spread::of(vec![1.0, 9.0, 2.0]).unwrap());
+        assert_eq!(spread.median, 2.0);
     }
 
     #[test]
