@@ -117,6 +117,8 @@ pub struct Bursts {
     /// Demand when the present burst began.
     start: u64,
     largest: u64,
+    /// Whether a burst of this window was as large.
+    reached: bool,
     /// Pages asked for of late, fading as the bursts do.
     rate: u64,
 }
@@ -138,14 +140,18 @@ impl Bursts {
         if arrived > 0 {
             let excess = self.largest.saturating_sub(arrived);
             self.largest = self.largest.max(arrived) - excess.div_ceil(SETTLE);
+            self.reached |= arrived >= self.largest;
         }
         self.rate += arrived;
         self.start = total;
     }
 
-    /// A window has passed: a part of the past is forgotten.
+    /// A window has passed: a part of the past is forgotten. What was as large just now is not
+    /// past: a stock that lacks a few pages of a block misses it.
     pub fn fade(&mut self) {
-        self.largest -= self.largest.div_ceil(FADE);
+        if !std::mem::take(&mut self.reached) {
+            self.largest -= self.largest.div_ceil(FADE);
+        }
         self.rate -= self.rate.div_ceil(FADE);
     }
 }
@@ -256,6 +262,11 @@ impl Governor {
     /// Pages that the present burst asked for; 0: there is none.
     fn asked(&self) -> u64 {
         self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
+    }
+
+    /// When requests were seen last, ns.
+    pub(crate) fn asked_at(&self) -> u64 {
+        self.asked_at
     }
 
     /// Whether a burst goes on.

@@ -38,6 +38,16 @@ fn steady_demand_is_met_and_next_to_nothing_is_wasted() {
 }
 
 #[test]
+fn a_steady_block_is_found_whole() {
+    for pages in [4 * MIB, 16 * MIB] {
+        let mut model = Model::new();
+        model.play(repeat(50, &round(pages, MS / 10, 6 * MS)));
+        let outcome = model.play(repeat(500, &round(pages, MS / 10, 6 * MS)));
+        assert_eq!(outcome.hit, outcome.asked, "a page that is missing is a miss: {outcome:?}");
+    }
+}
+
+#[test]
 fn a_loop_without_pauses_is_left_alone() {
     let outcome = Model::new().play(repeat(10_000, &round(4 * MIB, 300 * US, 0)));
     assert!(outcome.effort() < 0.01, "{outcome:?}");
