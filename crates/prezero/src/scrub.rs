@@ -123,6 +123,11 @@ impl<H: Host> Scrubber<H> {
         self.governor.in_burst() && self.governor.may_spend()
     }
 
+    /// When requests for zero were seen last, ns.
+    pub(crate) fn asked_at(&self) -> u64 {
+        self.governor.asked_at()
+    }
+
     /// Whether it looks for something to clear.
     pub(crate) fn looks(&self) -> bool {
         self.governor.looks()

@@ -38,8 +38,9 @@ const NAP_MIN_NS: u64 = REST_NS + REST_NS / 8;
 /// Longest nap of a scrubd that is not parked, ns: how late a block is found. Each look
 /// takes 3 to 5 us, 1 % of a CPU that would idle, and only while the program frees.
 const NAP_MAX_NS: u64 = 500_000;
-/// Beyond that a nap may be one part in this many of the time since the last work: work
-/// that comes with some period is found late by that part of the period at most.
+/// Beyond that a nap may be one part in this many of the time since the last work, and any length
+/// where a free ends it: work that comes with some period is found late by that part of the
+/// period at most.
 const LATE_SHARE: u64 = 8;
 /// Longest nap of a scrubd that finds nothing to do although the program frees, ns.
 const NAP_LAZY_NS: u64 = 20_000_000;
@@ -230,8 +231,8 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mut quiet_since = self.zone.clock.now_ns();
         let mut hidden = false;
         let mut rhythm = Rhythm::new(quiet_since);
-        // Whether the next nap is the rhythm's.
-        let mut in_rhythm = false;
+        // Whether the nap after work is still to come, which is the rhythm's.
+        let mut worked = false;
         while !self.zone.daemon.is_called_off() {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             self.attend(began.0);
@@ -254,23 +255,16 @@ impl<B: Backing + 'static> Scrubd<B> {
                 frees = now_frees;
                 hidden = false;
             }
-            if step == Step::Nap {
-                (nap, in_rhythm) = (NAP_MIN_NS, false);
-            }
-            if !in_rhythm
-                && self.zone.tuning.scrub_start().is_some()
-                && self.scrubber.follows_a_burst()
-            {
-                // Who looks too late takes the next burst for this one.
-                nap = nap.min(NAP_MAX_NS);
+            if rhythm.asked(self.scrubber.asked_at()) || step == Step::Nap {
+                nap = NAP_MIN_NS;
             }
             if step != Step::Nothing {
                 self.wakes_pay = true;
-                rhythm.note(began.0, ended.0);
+                rhythm.worked(ended.0);
             }
             if step == Step::Worked {
                 self.rest = REST_MIN_NS;
-                (nap, in_rhythm) = (rhythm.first(), true);
+                (nap, worked) = (NAP_MIN_NS, true);
                 continue;
             }
             if let Step::Paced(wait) = step {
@@ -285,6 +279,15 @@ impl<B: Backing + 'static> Scrubd<B> {
                 self.park();
                 nap = NAP_MIN_NS;
             } else {
+                let in_burst =
+                    self.zone.tuning.scrub_start().is_some() && self.scrubber.follows_a_burst();
+                let in_rhythm = step == Step::Nothing && !in_burst && std::mem::take(&mut worked);
+                if in_burst {
+                    // Who looks too late takes the next burst for this one.
+                    nap = nap.min(NAP_MAX_NS);
+                } else if in_rhythm {
+                    nap = rhythm.first(ended.0);
+                }
                 // A long nap must not make scrubd late for a program that begins again.
                 let state = match nap {
                     _ if !self.wakes_pay || nap < DOZE_NS => AWAKE,
@@ -292,13 +295,14 @@ impl<B: Backing + 'static> Scrubd<B> {
                     _ => PARKED,
                 };
                 nap = match self.sleep(state, Some(nap)) {
-                    Waited::TimedOut if std::mem::take(&mut in_rhythm) => rhythm.second(),
-                    Waited::TimedOut => {
-                        let lazy = (rhythm.since(ended.0) / LATE_SHARE).min(NAP_LAZY_NS);
-                        (nap * 2).min(lazy.max(NAP_MAX_NS))
-                    }
+                    Waited::TimedOut => match rhythm.since(ended.0) / LATE_SHARE {
+                        late if late <= NAP_MAX_NS => rhythm.next(nap, ended.0 + nap),
+                        // A free ends this nap.
+                        _ if self.wakes_pay => (nap * 2).min(NAP_LAZY_NS),
+                        late => (nap * 2).min(late).min(NAP_LAZY_NS),
+                    },
                     Waited::Woken | Waited::Changed => {
-                        (self.wakes_pay, in_rhythm) = (false, false);
+                        self.wakes_pay = false;
                         NAP_MIN_NS
                     }
                 };

@@ -1,60 +1,129 @@
-//! When the next piece of work may be expected: a program that pauses alike each time is
-//! looked for once near the end of its pause, and not all through it.
+//! When the next requests may be expected: a program that asks at a regular pace is looked for
+//! once each time, and not all through its pauses.
 //!
-//! To wake costs the CPU time of a hundred small clears. What was free is clear, so the next
-//! work comes after the program has asked and freed again; the shortest of its last pauses
-//! says when that may be. Told the time; reads no clock.
+//! To wake costs the CPU time of a hundred small clears. What was free is clear, so there is
+//! nothing to do before the program has asked again. Where it asks regularly scrubd sleeps until
+//! just after the next request. Where it finds one at once it may be late, so it comes earlier,
+//! and earlier again, until it comes too early: then it knows. Where the program is not regular the
+//! shortest of the last intervals says when the next may end. Told the time; reads no clock.
 
 use super::{LATE_SHARE, NAP_MAX_NS, NAP_MIN_NS};
 
-/// Pauses that are remembered: a long one does not hide that short ones are usual.
+/// Intervals that are remembered: a long one does not hide that short ones are usual.
 const KEPT: usize = 4;
-/// The nap is so many quarters of the shortest pause: who sleeps over the next request takes
-/// two bursts for one.
+/// They are regular if the longest exceeds the shortest by no more than one part in this many.
+const ALIKE: u64 = 4;
+/// Where they are not, scrubd comes after so many quarters of the shortest: who sleeps over the
+/// next request takes two bursts for one.
 const QUARTERS: u64 = 3;
+/// Where they are, it comes this part of an interval later than a request that it was awake for.
+const LATER: u64 = 16;
+/// One that was there before it makes it come this part of an interval earlier, the next one
+/// twice that, up to a quarter.
+const EARLIER: u64 = 64;
+const EARLIEST: u64 = 4;
 /// Longest nap by this rule, ns: what a program loses that begins to pause for less.
 const MOST_NS: u64 = 4_000_000;
 
-/// See the module.
+/// See the module. All in ns.
 pub(super) struct Rhythm {
-    pauses: [u64; KEPT],
+    /// Between the first looks that saw new requests.
+    intervals: [u64; KEPT],
     next: usize,
+    /// The last of those looks, the last that came before its requests, and how many came since.
+    asked: u64,
+    awake: u64,
+    since: u64,
+    /// When the last work ended, and whether requests came since.
     worked: u64,
+    waits: bool,
+    /// From one request to the next, and by what part of it scrubd comes earlier.
+    interval: u64,
+    earlier: u64,
+    /// When to look next after work, and when that nap ended.
+    target: u64,
+    due: u64,
 }
 
 impl Rhythm {
     pub(super) fn new(now: u64) -> Rhythm {
-        Rhythm { pauses: [0; KEPT], next: 0, worked: now }
-    }
-
-    /// Work was found at `began`, and done at `ended`, ns.
-    pub(super) fn note(&mut self, began: u64, ended: u64) {
-        let pause = began.saturating_sub(self.worked);
-        // What follows at once is a part of the same piece.
-        if pause >= NAP_MIN_NS {
-            self.pauses[self.next] = pause;
-            self.next = (self.next + 1) % KEPT;
+        Rhythm {
+            intervals: [0; KEPT],
+            next: 0,
+            asked: now,
+            awake: now,
+            since: 0,
+            worked: now,
+            waits: true,
+            interval: 0,
+            earlier: EARLIER,
+            target: now,
+            due: now,
         }
-        self.worked = ended;
     }
 
-    /// ns since the last work.
+    /// A look at `at` was the last that saw new requests. True for the first since the last work.
+    pub(super) fn asked(&mut self, at: u64) -> bool {
+        if at <= self.worked || !self.waits {
+            return false;
+        }
+        self.waits = false;
+        self.intervals[self.next] = at - self.asked;
+        self.next = (self.next + 1) % KEPT;
+        self.asked = at;
+        self.since += 1;
+        if at < self.due + NAP_MIN_NS {
+            self.target = at + self.interval - self.interval / self.earlier;
+            if self.earlier == EARLIEST {
+                self.interval -= self.interval / EARLIEST; // it asks more often than it did
+            }
+            self.earlier = (self.earlier / 2).max(EARLIEST);
+        } else {
+            self.interval = (at - self.awake) / self.since;
+            self.earlier = EARLIER;
+            self.target = at + self.interval + self.interval / LATER;
+            (self.awake, self.since) = (at, 0);
+        }
+        if !self.is_regular() {
+            self.target = at + self.shortest() / 4 * QUARTERS;
+        }
+        true
+    }
+
+    /// Work was done at `ended`.
+    pub(super) fn worked(&mut self, ended: u64) {
+        (self.worked, self.waits) = (ended, true);
+    }
+
+    /// Since the last work.
     pub(super) fn since(&self, now: u64) -> u64 {
         now.saturating_sub(self.worked)
     }
 
-    fn pause(&self) -> u64 {
-        self.pauses.into_iter().min().unwrap_or(0)
+    fn shortest(&self) -> u64 {
+        self.intervals.into_iter().min().unwrap_or(0)
     }
 
-    /// First nap when all is done, ns.
-    pub(super) fn first(&self) -> u64 {
-        (self.pause() / 4 * QUARTERS).clamp(NAP_MIN_NS, MOST_NS)
+    fn is_regular(&self) -> bool {
+        let (shortest, longest) = (self.shortest(), self.intervals.into_iter().max());
+        longest.is_some_and(|longest| longest <= shortest + shortest / ALIKE)
     }
 
-    /// The nap after the first, ns.
-    pub(super) fn second(&self) -> u64 {
-        (self.pause() / LATE_SHARE).clamp(NAP_MIN_NS, NAP_MAX_NS)
+    /// First nap when all is done, from `now` on.
+    pub(super) fn first(&mut self, now: u64) -> u64 {
+        let nap = self.target.saturating_sub(now).clamp(NAP_MIN_NS, MOST_NS);
+        self.due = now + nap;
+        nap
+    }
+
+    /// The nap after one of `nap` that found nothing: twice that, but while requests are due
+    /// they are found late by one part in [`LATE_SHARE`] of the pause at most.
+    pub(super) fn next(&self, nap: u64, now: u64) -> u64 {
+        let since = self.since(now);
+        let due = since <= 2 * self.shortest();
+        (nap * 2)
+            .min(if due { since / LATE_SHARE } else { NAP_MAX_NS })
+            .clamp(NAP_MIN_NS, NAP_MAX_NS)
     }
 }
 
@@ -63,45 +132,127 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const WORK_NS: u64 = MS / 20;
 
-    /// Work of 100 us after each of these pauses.
+    /// Requests at the end of each of these pauses, and work for them.
     fn after(pauses: &[u64]) -> Rhythm {
         let (mut rhythm, mut now) = (Rhythm::new(0), 0);
         for pause in pauses {
             now += pause;
-            rhythm.note(now, now + MS / 10);
-            now += MS / 10;
+            assert!(rhythm.asked(now));
+            now += WORK_NS;
+            rhythm.worked(now);
+            rhythm.first(now);
         }
         rhythm
     }
 
-    #[test]
-    fn an_unknown_program_is_looked_at_soon() {
-        assert_eq!(after(&[]).first(), NAP_MIN_NS);
-        assert_eq!(after(&[3 * MS; KEPT - 1]).first(), NAP_MIN_NS);
+    /// The first nap, right after the work.
+    fn first(rhythm: &mut Rhythm) -> u64 {
+        rhythm.first(rhythm.worked)
     }
 
     #[test]
-    fn equal_pauses_are_slept_through_for_the_most_part() {
-        let rhythm = after(&[3 * MS; KEPT]);
-        assert_eq!((rhythm.first(), rhythm.second()), (9 * MS / 4, 3 * MS / 8));
+    fn an_unknown_program_is_looked_at_soon() {
+        assert_eq!(first(&mut after(&[])), NAP_MIN_NS);
+        assert_eq!(first(&mut after(&[3 * MS; KEPT - 1])), NAP_MIN_NS);
+    }
+
+    /// What a program does that asks and frees at once after each of `pauses`, and how scrubd
+    /// naps meanwhile: the looks it takes, and the bursts that it found together with the next.
+    fn beside(rhythm: &mut Rhythm, pauses: &[u64]) -> (u32, u32) {
+        let from = rhythm.worked;
+        let (mut now, mut looks, mut overslept) = (from, 0, 0);
+        let mut freed = from;
+        let mut bursts = pauses.iter().map(|pause| {
+            freed += pause;
+            freed
+        });
+        let mut next = bursts.next();
+        let mut nap = NAP_MIN_NS;
+        while let Some(due) = next {
+            now += nap;
+            looks += 1;
+            if due > now {
+                nap = rhythm.next(nap, now);
+                continue;
+            }
+            assert!(rhythm.asked(now));
+            // What was freed has to rest.
+            now += NAP_MIN_NS;
+            looks += 1;
+            while next.is_some_and(|due| due <= now) {
+                next = bursts.next();
+                overslept += 1;
+            }
+            overslept -= 1;
+            now += WORK_NS;
+            rhythm.worked(now);
+            nap = rhythm.first(now);
+        }
+        (looks, overslept)
+    }
+
+    /// Pauses of `ns`, up to a thirtieth longer.
+    fn jittery(ns: u64, count: u64) -> Vec<u64> {
+        (0..count).map(|i| ns + ns * (i * 7 % 10) / 300).collect()
+    }
+
+    #[test]
+    fn alike_pauses_take_little_more_than_two_looks_each() {
+        for ns in [MS, 2 * MS, 3 * MS, 4 * MS] {
+            let (looks, overslept) = beside(&mut Rhythm::new(0), &jittery(ns, 1000));
+            assert!(looks <= 2400, "{looks} looks for a thousand pauses of {ns} ns");
+            assert!(overslept <= 2, "{overslept} of a thousand pauses of {ns} ns");
+        }
+    }
+
+    #[test]
+    fn a_program_that_pauses_for_less_is_overslept_a_few_times() {
+        for ns in [MS / 2, MS, 2 * MS] {
+            let mut rhythm = Rhythm::new(0);
+            beside(&mut rhythm, &jittery(3 * MS, 100));
+            let (_, overslept) = beside(&mut rhythm, &jittery(ns, 1000));
+            assert!(overslept <= 30, "{overslept} of a thousand pauses of {ns} ns");
+        }
+    }
+
+    #[test]
+    fn one_that_pauses_for_more_is_found_in_time() {
+        let mut rhythm = Rhythm::new(0);
+        beside(&mut rhythm, &jittery(MS, 100));
+        let (looks, overslept) = beside(&mut rhythm, &jittery(4 * MS, 100));
+        assert!(looks <= 300 && overslept == 0, "{looks} looks, {overslept} overslept");
+    }
+
+    #[test]
+    fn uneven_pauses_are_slept_through_to_three_quarters_of_the_shortest() {
+        let mut rhythm = after(&[3 * MS, 3 * MS, 3 * MS, 4 * MS, 3 * MS]);
+        let shortest = 3 * MS + WORK_NS;
+        assert_eq!(first(&mut rhythm), shortest / 4 * 3 - WORK_NS);
+        let nap = first(&mut rhythm);
+        assert_eq!(rhythm.next(nap, rhythm.worked + nap), nap / LATE_SHARE);
     }
 
     #[test]
     fn the_shortest_pause_of_late_counts() {
-        assert_eq!(after(&[3 * MS, 300 * MS, 2 * MS, 3 * MS]).first(), 3 * MS / 2);
-        assert_eq!(after(&[300 * MS; KEPT]).first(), MOST_NS);
-        assert_eq!(after(&[MS, 8 * MS, 8 * MS, 8 * MS, 8 * MS]).first(), MOST_NS);
+        let shortest = 2 * MS + WORK_NS;
+        let mut rhythm = after(&[3 * MS, 300 * MS, 2 * MS, 3 * MS]);
+        assert_eq!(first(&mut rhythm), shortest / 4 * 3 - WORK_NS);
+        assert_eq!(first(&mut after(&[300 * MS; KEPT])), MOST_NS);
+        assert_eq!(first(&mut after(&[MS, 8 * MS, 8 * MS, 8 * MS, 8 * MS])), MOST_NS);
     }
 
     #[test]
-    fn the_parts_of_one_piece_are_no_pauses() {
+    fn only_the_first_requests_after_work_end_a_pause() {
         let mut rhythm = after(&[3 * MS; KEPT]);
-        for part in 0..10 {
-            rhythm.note(100 * MS + part * MS / 10, 100 * MS + (part + 1) * MS / 10);
+        assert!(!rhythm.asked(rhythm.worked), "they were seen before the work");
+        let at = rhythm.worked + 3 * MS;
+        assert!(rhythm.asked(at) && !rhythm.asked(at + MS / 10));
+        for part in 2..10 {
+            rhythm.worked(at + part * MS / 10);
         }
-        assert!(rhythm.first() > MS);
-        assert_eq!(rhythm.since(101 * MS), 0);
-        assert_eq!(rhythm.since(103 * MS), 2 * MS);
+        assert!(first(&mut rhythm) > MS);
+        assert_eq!((rhythm.since(at + MS), rhythm.since(at)), (MS / 10, 0));
     }
 }
