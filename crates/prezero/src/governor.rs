@@ -353,8 +353,13 @@ impl Governor {
 
     /// Zero pages that should lie ready: what is ahead, of what need not stay as it is.
     pub(crate) fn target(&self) -> u64 {
+        self.wanted().min(self.most())
+    }
+
+    /// Free pages that need not stay as they are.
+    pub(crate) fn most(&self) -> u64 {
         let kept = self.reserve.pages.max(self.expected());
-        self.wanted().min(self.seen.free.saturating_sub(kept))
+        self.seen.free.saturating_sub(kept)
     }
 
     /// Free pages that the program will take as they are, if it takes as much as of late.

@@ -22,7 +22,7 @@ use crate::clock::{REST_NS, age, ticks};
 use crate::decay::Decay;
 use crate::governor::Governor;
 use crate::huge::LateBacking;
-use crate::page::{Order, PAGE, PageId};
+use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::probes;
 use crate::seen::seen;
 use crate::state::PageState;
@@ -231,16 +231,22 @@ impl<H: Host> Scrubber<H> {
     ) -> Option<Step> {
         let (zero, dirty) = (u64::from(zone.stock.zero()), u64::from(zone.stock.dirty()));
         let target = self.governor.target().min(zero.saturating_add(room));
-        if dirty == 0 || zero >= target {
+        if dirty == 0 {
             return None;
         }
         let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
-        let chunk = self
-            .focus
-            .and_then(|(first, pages)| zone.chunk_within(first, pages, target - zero, rested))
-            .or_else(|| self.next_chunk(zone, stop, target - zero, rested))
-            .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))
-            .filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
+        let chunk = if zero < target {
+            self.focus
+                .and_then(|(first, pages)| zone.chunk_within(first, pages, target - zero, rested))
+                .or_else(|| self.next_chunk(zone, stop, target - zero, rested))
+                .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))
+        } else {
+            // What is zero may lie where the next large request does not fit.
+            let most = self.governor.most().saturating_sub(zero).min(room);
+            let large = stop.max(Order::new(HUGE_ORDER + 1)?);
+            if most > 0 { self.next_chunk(zone, large, most, rested) } else { None }
+        };
+        let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         let place = if zone.choice().prefers_home(set) {

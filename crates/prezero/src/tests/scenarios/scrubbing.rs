@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::fake::{Fake, Fault, pass};
-use super::super::world::{RESTED_NS, World, config, is_zero};
+use super::super::world::{RESTED_NS, WINDOW_NS, World, config, is_zero};
 use super::{ANY, SMALL, order};
 use crate::page::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
 use crate::scrub::{Mood, Step};
@@ -100,6 +100,31 @@ fn no_more_lies_ready_than_the_cap_on_the_stock_allows() {
         assert_eq!(zero > 0, cap >= 64 * PAGE, "{zero} of {cap}");
         world.assert_sound();
     }
+}
+
+#[test]
+fn zeroes_that_lie_elsewhere_do_not_count_for_the_next_large_block() {
+    let mut world = World::new(11);
+    let (aside, between) = (world.zero(2 * HUGE_PAGES), world.plain(HUGE_PAGES));
+    // Until nobody remembers that this was asked for.
+    for _ in 0..400 {
+        pass(WINDOW_NS);
+        world.work(Mood::Resting);
+    }
+    for _ in 0..2 {
+        world.soil(world.zero(8 * HUGE_PAGES));
+        world.scrub();
+    }
+    world.fill(aside.first(), aside.pages(), 0);
+    world.zone.free_zeroed(aside);
+    let misses = world.count(Counter::Misses);
+    for _ in 0..8 {
+        world.soil(world.zero(8 * HUGE_PAGES));
+        world.scrub();
+    }
+    assert_eq!(world.count(Counter::Misses), misses);
+    world.zone.free(between);
+    world.assert_sound();
 }
 
 #[test]
