@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use prezero::Topology;
+use prezero::{Size, Topology};
 
 use super::disturb_report::{Felt, Load, OFF, ON, Report, Row, Scene, SceneReport, Side, Sizes};
 use super::disturb_stage::{Churn, Stage, Time, Variant};
@@ -38,10 +38,8 @@ const DRAM_MOST: usize = 512 << 20;
 const SHARE_OF_MEMORY: usize = 4;
 /// Where sysfs does not say.
 const L2_UNKNOWN: usize = 1 << 20;
-/// What the program asks for in a round.
-const CHURN_BYTES: usize = 64 << 20;
-/// Where it pauses: as long as a scrubber of 8 GB/s takes for that.
-const CHURN_PAUSE: Duration = Duration::from_millis(8);
+/// Where the program pauses: as long as a scrubber of this rate takes for a round, bytes per ns.
+const SCRUB_RATE: u64 = 8;
 /// Of the variants, before anything is counted: chases are laid out, heaps are grown.
 const WARM_ROUNDS: usize = 1;
 /// Wake-ups need longer slices: a hundredth of them must be some.
@@ -63,6 +61,10 @@ pub struct Disturb {
     /// Slices of each variant beside each load, 5 or more
     #[arg(long, value_name = "N", default_value_t = 10)]
     rounds: usize,
+    /// What the program asks for in a round: less than half of the shared cache is scrubbed
+    /// through it, more past it
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    churn: Size,
     /// Which scenes: full, beside, dozing, ticks-idle, ticks-busy [all]
     #[arg(
         long,
@@ -86,6 +88,8 @@ impl Disturb {
         let (seconds, rounds) = (self.seconds, self.rounds);
         ensure!((0.05..=10.0).contains(&seconds), "--seconds {seconds}: give 0.05 to 10");
         ensure!(rounds >= 5, "--rounds {rounds}: too few; give 5 or more");
+        let churn = self.churn.0;
+        ensure!((1 << 20..=1 << 30).contains(&churn), "--churn {}: give 1M to 1G", self.churn);
         let report = self.measure()?;
         progress::end();
         self.output.put(&report, || disturb_table::render(&report))
@@ -120,7 +124,7 @@ impl Disturb {
     ) -> Result<SceneReport> {
         let (home, cpus) = (cpus[0], scene.neighbours(cpus));
         ensure!(!cpus.is_empty(), "{scene:?} needs two CPUs; leave it out (--scenes)");
-        let (variants, churn) = (variants(scene, field)?, scene.churn());
+        let (variants, churn) = (variants(scene, field)?, scene.churn(self.churn));
         let slice = scene.slice(Duration::from_secs_f64(self.seconds));
         let mut stage = Stage::set(scene, home, cpus, &variants, churn, slice)?;
         let mut rows = vec![];
@@ -208,12 +212,14 @@ impl Scene {
         if self == Scene::Beside { &cpus[1..] } else { cpus }
     }
 
-    fn churn(self) -> Churn {
+    fn churn(self, Size(bytes): Size) -> Churn {
         let pause = match self {
             Scene::Full | Scene::TicksBusy => Duration::ZERO,
-            Scene::Beside | Scene::Dozing | Scene::TicksIdle => CHURN_PAUSE,
+            Scene::Beside | Scene::Dozing | Scene::TicksIdle => {
+                Duration::from_nanos(bytes as u64 / SCRUB_RATE)
+            }
         };
-        Churn { bytes: CHURN_BYTES, pause }
+        Churn { bytes, pause }
     }
 
     fn slice(self, slice: Duration) -> Duration {
