@@ -14,7 +14,8 @@ use crate::stock::Need;
 /// A burst is over when so long nobody asked, ns: longer than a host takes between two
 /// guests that it starts one after the other.
 const QUIET_NS: u64 = 10_000_000_000;
-/// Windows after which a burst's memory is halved; the fade of [`Bursts`] is 1/32 a window.
+/// Windows after which a burst's memory is halved; the fade of [`Bursts`] is 1/32 a window, from
+/// the one after it on.
 const WINDOWS_TO_HALF: u64 = 22;
 /// How long what a client was told to come back for is kept, ns, and of one size how many.
 const OWED_NS: u64 = 60_000_000_000;
@@ -243,7 +244,8 @@ mod tests {
         demand.turn(11 * S, 0);
         let mut kept = vec![];
         for hour in 1..=5 {
-            demand.turn(hour * HOUR, 0);
+            // Its own window does not count.
+            demand.turn(hour * HOUR + window(HOUR), 0);
             kept.push(demand.target(&want(64)));
         }
         assert_eq!(kept, [2, 1, 0, 0, 0]);
