@@ -10,9 +10,9 @@
 /// What scrubd starts with, ns of CPU time: clears 64 MiB at 13 GB/s, so that the second
 /// burst of a program finds most of a first one's size ready.
 const SEED_NS: f64 = 5e6;
-/// Looks that nobody has to earn, ns of CPU time: half a second of them for a program that pauses
-/// for 3 ms each time, in a guest where to wake up costs 23 to 40 us. By then a program has shown
-/// what its zeroes are worth.
+/// Looks that nobody has to earn, ns of CPU time: one to two seconds of them for a program that
+/// pauses for 3 ms each time, in a guest where to wake up costs 20 to 40 us. By then a program has
+/// shown what its zeroes are worth.
 const LOOKS_NS: f64 = 4e7;
 /// A second of a CPU that would idle buys this part of a second off a program's path. It
 /// pays for a block whose lines another core's cache holds: clearing that was measured at
