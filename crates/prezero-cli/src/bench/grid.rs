@@ -5,9 +5,10 @@
 //! asked for. What drifts (frequency, neighbours on the host) so falls on all alike. Each burst
 //! opens with samples that are not counted, because its worker has just sat through
 //! everybody else's turn, longer than any pause that the cell is about: state that a long
-//! rest leaves (scrubbed stock, purged pages) is used up first. A small size takes so little time
-//! that it is measured in several passes, each with workers of its own: samples of one moment and
-//! one layout of memory say little, and the fastest of five medians would be the luckiest.
+//! rest leaves (scrubbed stock, purged pages) is used up first. What takes little time is measured
+//! in several passes, each with workers of its own: samples of one moment and one layout of memory
+//! say little, and the fastest of five medians would be the luckiest. Without pauses even
+//! what takes long has three: all clear in line there, and physical memory is most of the difference.
 //!
 //! Where there is a pause, the ways of the [ideal](super::ideal) take their turns among the allocators; and because no
 //! allocator costs nothing, each peer's bare malloc and free is timed after the same pause:
@@ -35,6 +36,9 @@ const MIN_RUNS: usize = 15;
 /// A size gets another pass as long as it has taken no more than this, up to so many.
 const PASS: Duration = Duration::from_secs(8);
 const PASSES: usize = 5;
+/// Without a pause it has so many in any case, with a third of the samples in each, and up to so many.
+const LEAST_PASSES: usize = 3;
+const SHORT_PASSES: usize = LEAST_PASSES * PASSES;
 /// Counted samples in one burst: few, so that the turns change often.
 const BURST: usize = 3;
 /// Uncounted samples of each allocator before a cell's first burst.
@@ -64,7 +68,7 @@ pub struct Grid {
     /// Only 64K, 1M and 16M with 1 and 64 lines (unless --sizes, --lines say otherwise)
     #[arg(long)]
     quick: bool,
-    /// Samples in each cell and pass, 15 or more; small sizes have up to five passes
+    /// Samples in each cell, 15 or more; small sizes have up to five times as many
     #[arg(long, value_name = "N", default_value_t = MIN_RUNS)]
     runs: usize,
     /// Block sizes, whole pages
@@ -136,8 +140,12 @@ impl Grid {
     ) -> Result<Vec<Cell>> {
         let began = Instant::now();
         let mut cells = self.pass(touch, stage, bytes, costs, true)?;
-        for _ in 1..PASSES {
-            if began.elapsed() > PASS {
+        let (least, most) = match stage.mode {
+            Mode::Idle => (1, PASSES),
+            Mode::BackToBack | Mode::Busy => (LEAST_PASSES, SHORT_PASSES),
+        };
+        for done in 1..most {
+            if interrupted() || done >= least && began.elapsed() > PASS {
                 break;
             }
             let again = self.pass(touch, stage, bytes, costs, false)?;
@@ -234,7 +242,8 @@ impl Grid {
         let ways = stage.ideal.map_or(&[][..], Ideal::ways);
         let mut tries: Vec<_> = ways.iter().map(|_| Turn::new(single, &[])).collect();
         let players = workers.len() + ways.len();
-        for burst in 0..self.runs.div_ceil(BURST) {
+        let passes = if pause_ns > 0 { 1 } else { LEAST_PASSES };
+        for burst in 0..self.runs.div_ceil(BURST * passes) {
             for place in 0..players {
                 let next = (burst + place) % players;
                 match (next.checked_sub(workers.len()), stage.ideal) {

@@ -133,9 +133,15 @@ impl Cell {
 
     /// The fastest peer's time over prezero's, and that peer; `None` unless both ran.
     pub fn best(&self) -> Option<(f64, &str)> {
-        let peers = self.results.iter().filter(|result| result.allocator != PREZERO);
-        let best = peers.min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))?;
-        Some((best.ns.median / self.ours()?, &best.allocator))
+        self.best_beside(PREZERO)
+    }
+
+    /// The time of the fastest of the other peers over that of `one`, and that peer; `None` unless both ran.
+    fn best_beside(&self, one: &str) -> Option<(f64, &str)> {
+        let others = self.results.iter().filter(|r| r.allocator != PREZERO && r.allocator != one);
+        let best = others.min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))?;
+        let one = self.results.iter().find(|result| result.allocator == one)?;
+        Some((best.ns.median / one.ns.median, &best.allocator))
     }
 
     /// The way of scrubbing whose rounds were the fastest; `None` without a pause.
@@ -222,6 +228,28 @@ impl ModeReport {
             limit: limits(&self.cells).zip(of_limit.min_by(least)),
         })
     }
+
+    /// The peer that does best where each is held against the other peers, by its worst cell: who is
+    /// level with the best loses cells by so much, to whichever of them was lucky there.
+    pub fn yardstick(&self) -> Option<Yardstick<'_>> {
+        let least = |a: &(f64, &Cell), b: &(f64, &Cell)| a.0.total_cmp(&b.0);
+        let peers = self.cells.first()?.results.iter().map(|result| result.allocator.as_str());
+        let judged = peers.filter(|&peer| peer != PREZERO).filter_map(|peer| {
+            let ratios =
+                self.cells.iter().filter_map(|cell| Some((cell.best_beside(peer)?.0, cell)));
+            Some(Yardstick { peer, worst: ratios.min_by(least)? })
+        });
+        judged.max_by(|a, b| a.worst.0.total_cmp(&b.worst.0))
+    }
+}
+
+/// How a peer does by the measure that prezero has to meet.
+#[derive(Debug)]
+pub struct Yardstick<'a> {
+    /// Which.
+    pub peer: &'a str,
+    /// Its smallest ratio, and the cell.
+    pub worst: (f64, &'a Cell),
 }
 
 fn limits(cells: &[Cell]) -> Option<f64> {

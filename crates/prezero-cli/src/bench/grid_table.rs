@@ -10,7 +10,7 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 
-use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Wanted};
+use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Wanted, Yardstick};
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {
@@ -107,6 +107,15 @@ fn summary(report: &ModeReport) -> String {
             "\nlimit, the ideal and a bare call: {limit:.2}x the best peer, of which this is {:.0} %; worst cell {:.0} % ({})",
             mean / limit * 100.0,
             share * 100.0,
+            cell.name()
+        );
+    }
+    if let (Mode::BackToBack | Mode::Busy, Some(Yardstick { peer, worst: (ratio, cell) })) =
+        (report.mode, report.yardstick())
+    {
+        let _ = write!(
+            text,
+            "\nthe best peer by this measure, held against the other peers: {peer}, worst cell {ratio:.2}x ({})",
             cell.name()
         );
     }
@@ -217,7 +226,9 @@ mod tests {
             cell.ideal.clear();
             cell.results.iter_mut().for_each(|result| result.ns.median = 100.0);
         }
+        report.modes[0].cells[1].results[0].ns.median = 125.0;
         let text = render(&report);
+        assert!(text.contains("other peers: glibc-keep, worst cell 1.00x (64K L=1)\n"), "{text}");
         assert!(text.contains("wanted: worst cell >= 0.97x: reached\n"), "{text}");
         assert!(!text.contains("ideal by"), "{text}");
     }
