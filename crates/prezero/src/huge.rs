@@ -30,8 +30,11 @@ const SPARSE: u32 = 4;
 /// After so many sparse blocks in a row the next is faulted in small pages. One that was filled ends it.
 const ROW: u32 = 4;
 
-/// How many blocks came back sparse in a row, of those that might be in huge pages: what the next owner
-/// is likely to do. Increments may be lost between threads.
+/// In a row that is taken for granted one block in so many is looked at.
+const LOOKED_AT: u32 = 8;
+
+/// How many blocks came back sparse in a row: what the next owner is likely to do. Increments may be
+/// lost between threads.
 pub(crate) struct SparseRow(AtomicU32);
 
 impl SparseRow {
@@ -39,13 +42,19 @@ impl SparseRow {
         SparseRow(AtomicU32::new(0))
     }
 
-    fn note(&self, sparse: bool) {
+    pub(crate) fn note(&self, sparse: bool) {
         let next = if sparse { self.0.load(Relaxed).saturating_add(1) } else { 0 };
         self.0.store(next, Relaxed);
     }
 
-    fn is_long(&self) -> bool {
+    /// Whether the next block is likely to come back sparse.
+    pub(crate) fn is_long(&self) -> bool {
         self.0.load(Relaxed) >= ROW
+    }
+
+    /// Whether that need not be looked at this time.
+    pub(crate) fn may_be_assumed(&self) -> bool {
+        self.is_long() && !self.0.load(Relaxed).is_multiple_of(LOOKED_AT)
     }
 }
 

@@ -27,7 +27,7 @@ struct Cost {
 
 /// A page fault in clears of a page. Measured: 0.5 us (huge pages) to 1.4 us (small ones)
 /// a page against 0.07 to 0.4 us to clear one.
-const FAULT: u64 = 8;
+pub(crate) const FAULT: u64 = 8;
 
 /// `ZERO`: zero pages are ready, dirty ones are cleared inline.
 const FOR_ZERO: Cost = Cost { zero: Some(0), dirty: Some(1), absent: Some(FAULT) };

@@ -6,6 +6,7 @@
 use crate::backing::Backing;
 use crate::page::{PAGE, PageId};
 use crate::quicklist::{Class, GRANULE};
+use crate::search::FAULT;
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
@@ -16,10 +17,8 @@ use crate::zone::{Cpu, Zone};
 pub(crate) enum Residency {
     Resident,
     NotResident,
-    /// The answer is too scattered to act on; it would not say, and all of it may be.
-    Unknown {
-        resident: u32,
-    },
+    /// The answer is too scattered to act on, or it would not say.
+    Unknown,
 }
 
 /// Blocks that are remembered as sparse, a CPU; a power of two.
@@ -43,6 +42,10 @@ impl Sparse {
 
 /// Of 1024 pages, more runs than this are not told apart: each costs a system call.
 const MOST_RUNS: usize = 64;
+/// A block of more pages (32 MiB) comes from the kernel each time in glibc too, however its thresholds
+/// adapt. Where its owner touched little of it the kernel has that back: to clear the rest for the next
+/// owner would cost more than his faults, and make it resident.
+const KERNELS: u32 = 8192;
 
 impl<B: Backing> Zone<B> {
     /// The owner of these pages of a block changed their mapping by a system call: when the block
@@ -95,6 +98,10 @@ impl<B: Backing> Zone<B> {
     #[cold]
     fn settle_slowly(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
         let was = self.states.tally(first, pages);
+        let is_kernels = pages > KERNELS;
+        if is_kernels && was.absent == pages && self.goes_back_unseen(first, pages) {
+            return was;
+        }
         cpu.demand.note_return(was.zero);
         self.states.each_run(first, pages, PageState::Zero, |run, n| {
             self.states.set(run, n, PageState::Dirty);
@@ -110,11 +117,14 @@ impl<B: Backing> Zone<B> {
             if counts {
                 self.states.set(run, n, PageState::Dirty);
             } else {
-                touched += self.settle_absent(run, n);
+                touched += self.settle_absent(cpu, run, n, is_kernels);
             }
         });
         if !counts {
             self.note_touched(first, was.absent, touched);
+        }
+        if is_kernels && was.absent > 0 {
+            self.thin_row.note(is_thin(touched, was.absent));
         }
         // Last: what is absent for that was not left untouched by its owner.
         if self.replace_foreign(first, pages) {
@@ -123,22 +133,50 @@ impl<B: Backing> Zone<B> {
         self.states.tally(first, pages)
     }
 
+    /// Gives a large block back to the kernel that was absent when it was handed out, where those
+    /// before it came back all but untouched. To ask what of it is resident takes longer, so that is done
+    /// now and then, and whoever begins to fill such blocks has until then what he would have without us.
+    fn goes_back_unseen(&self, first: PageId, pages: u32) -> bool {
+        let gone = self.thin_row.may_be_assumed() && self.memory.release(first, pages).is_ok();
+        if gone {
+            self.thin_row.note(true);
+        }
+        gone
+    }
+
     /// Of pages that were absent when they were handed out, which were touched? What is
     /// not resident was never touched, or was written and swapped out: it is released,
     /// which makes it absent either way. Says how many are resident.
-    fn settle_absent(&self, first: PageId, pages: u32) -> u32 {
-        let mut touched = 0;
-        self.each_residency(first, pages, |run, n, residency| {
-            touched += match residency {
-                Residency::NotResident => 0,
-                Residency::Resident => n,
-                Residency::Unknown { resident } => resident,
-            };
-            let absent = residency == Residency::NotResident && self.memory.release(run, n).is_ok();
-            if !absent {
-                self.states.set(run, n, PageState::Dirty);
+    fn settle_absent(&self, cpu: &Cpu, first: PageId, pages: u32, is_kernels: bool) -> u32 {
+        let settle = |page, n, map: Option<&[u8]>| {
+            each_run_of(page, n, map, |run, n, residency| {
+                let absent =
+                    residency == Residency::NotResident && self.memory.release(run, n).is_ok();
+                if !absent {
+                    self.states.set(run, n, PageState::Dirty);
+                }
+            });
+        };
+        // What is thin and adjacent goes in one call, and counts as resident should that fail.
+        let (mut touched, mut thin) = (0, (first, 0, 0));
+        let release = |(from, n, resident): (PageId, u32, u32)| {
+            if n > 0 && self.memory.release(from, n).is_err() {
+                self.states.set(from, n, PageState::Dirty);
+            } else {
+                cpu.counters.add(Counter::ReleasedBytes, u64::from(resident) * PAGE as u64);
             }
+        };
+        self.each_map(first, pages, |page, n, map| {
+            let resident = map.map_or(n, |map| map.iter().map(|byte| u32::from(byte & 1)).sum());
+            touched += resident;
+            if is_kernels && is_thin(resident, n) {
+                thin = (thin.0, thin.1 + n, thin.2 + resident);
+                return;
+            }
+            release(std::mem::replace(&mut thin, (page.plus(n), 0, 0)));
+            settle(page, n, map);
         });
+        release(thin);
         touched
     }
 
@@ -149,28 +187,23 @@ impl<B: Backing> Zone<B> {
         pages: u32,
         mut each: impl FnMut(PageId, u32, Residency),
     ) {
+        self.each_map(first, pages, |page, n, map| each_run_of(page, n, map, &mut each));
+    }
+
+    /// Calls `each` for 1024 owned pages at a time, with a byte for each: whether it is resident, if
+    /// the kernel says so.
+    fn each_map(
+        &self,
+        first: PageId,
+        pages: u32,
+        mut each: impl FnMut(PageId, u32, Option<&[u8]>),
+    ) {
         let mut map = [0u8; 1024];
         for at in (0..pages).step_by(map.len()) {
             let n = (pages - at).min(map.len() as u32);
-            let page = first.plus(at);
-            let map = &mut map[..n as usize];
-            if self.memory.backing().residency(page.index() * PAGE, map).is_err() {
-                each(page, n, Residency::Unknown { resident: n });
-                continue;
-            }
-            let runs = || map.chunk_by(|a, b| a & 1 == b & 1);
-            if runs().nth(MOST_RUNS).is_some() {
-                let resident = map.iter().map(|byte| u32::from(byte & 1)).sum();
-                each(page, n, Residency::Unknown { resident });
-                continue;
-            }
-            let mut start = 0;
-            for run in runs() {
-                let resident = run[0] & 1 != 0;
-                let residency = if resident { Residency::Resident } else { Residency::NotResident };
-                each(page.plus(start), run.len() as u32, residency);
-                start += run.len() as u32;
-            }
+            let (page, map) = (first.plus(at), &mut map[..n as usize]);
+            let known = self.memory.backing().residency(page.index() * PAGE, map).is_ok();
+            each(page, n, known.then_some(map));
         }
     }
 
@@ -192,6 +225,31 @@ impl<B: Backing> Zone<B> {
         });
         any
     }
+}
+
+/// Calls `each` for the runs in what the kernel said of `n` pages.
+fn each_run_of(
+    page: PageId,
+    n: u32,
+    map: Option<&[u8]>,
+    mut each: impl FnMut(PageId, u32, Residency),
+) {
+    let runs = || map.into_iter().flat_map(|map| map.chunk_by(|a, b| a & 1 == b & 1));
+    if map.is_none() || runs().nth(MOST_RUNS).is_some() {
+        return each(page, n, Residency::Unknown);
+    }
+    let mut start = 0;
+    for run in runs() {
+        let resident = run[0] & 1 != 0;
+        let residency = if resident { Residency::Resident } else { Residency::NotResident };
+        each(page.plus(start), run.len() as u32, residency);
+        start += run.len() as u32;
+    }
+}
+
+/// Whether so little of `pages` was touched that faults cost less than to clear them all.
+fn is_thin(touched: u32, pages: u32) -> bool {
+    u64::from(touched) * FAULT <= u64::from(pages)
 }
 
 /// How many of a block's pages its request may have been rounded up by.

@@ -130,7 +130,10 @@ pub struct Zone<B> {
     pub(crate) faulted: AtomicU64,
     /// The huge blocks in small pages (see [`Backing::small`]).
     pub(crate) in_small: Bits,
+    /// Blocks that came back with a quarter touched or less, of those that might be in huge pages, and
+    /// those with an eighth or less, of those beyond [`KERNELS`](crate::settle) pages.
     pub(crate) sparse_row: SparseRow,
+    pub(crate) thin_row: SparseRow,
     pub(crate) came_back: CameBack,
 }
 
@@ -202,6 +205,7 @@ impl<B: Backing> Zone<B> {
             faulted: AtomicU64::new(0),
             in_small,
             sparse_row: SparseRow::new(),
+            thin_row: SparseRow::new(),
             came_back: CameBack::new(),
         };
         zone.buddy.put_run(PageId(0), pages);

@@ -15,7 +15,9 @@ impl<H: Host> Scrubber<H> {
     /// Makes absent memory resident where the next request will look, so that the faults
     /// leave the critical path too: page by page, until an allocation asks for the block.
     pub(super) fn prefault<B: Backing>(&mut self, zone: &Zone<B>, room: u64) -> Option<Step> {
-        if u64::from(zone.stock.zero()) >= self.governor.prefault_target() {
+        // Who touches little of what he asks for has absent blocks for ever, and wants no more.
+        let grows = !zone.sparse_row.is_long();
+        if !grows || u64::from(zone.stock.zero()) >= self.governor.prefault_target() {
             return None;
         }
         let chunk = zone

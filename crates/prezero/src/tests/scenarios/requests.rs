@@ -9,6 +9,7 @@ use crate::grow::Grown;
 use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
 use crate::quicklist::{BATCH, SLOTS};
 use crate::state::PageState;
+use crate::state::Tally;
 use crate::stats::Counter;
 use crate::zone::{Zone, ZoneError};
 
@@ -318,5 +319,43 @@ fn a_buffer_whose_owner_uses_little_of_it_is_asked_about_once() {
         world.zone.free(block);
         assert_eq!(world.tally().dirty, 1);
     }
+    world.assert_sound();
+}
+
+/// A block of 34 MiB, of which every so many pages are written.
+fn touch_every(world: &World, step: usize) -> Tally {
+    let block = world.zero(17 * HUGE_PAGES);
+    for n in (0..block.pages()).step_by(step) {
+        world.fill(block.first().plus(n), 1, 7);
+    }
+    world.zone.free(block);
+    world.tally()
+}
+
+#[test]
+fn of_a_large_block_the_kernel_gets_back_what_is_dearer_to_clear_than_to_fault_in() {
+    let world = World::new(20);
+    assert_eq!(touch_every(&world, 9).dirty, 0);
+    world.assert_sound();
+    // Beyond an eighth, and as it is in smaller blocks: too scattered to tell apart.
+    assert_eq!(touch_every(&world, 7).dirty, 17 * HUGE_PAGES);
+    world.zone.reclaim();
+    let block = world.zero(16 * HUGE_PAGES);
+    world.fill(block.first(), 1, 7);
+    world.zone.free(block);
+    assert_eq!(world.tally().dirty, 1, "here each page counts");
+    world.assert_sound();
+}
+
+#[test]
+fn who_touches_next_to_nothing_again_and_again_is_looked_at_now_and_then() {
+    let world = World::new(20);
+    (0..4).for_each(|_| assert_eq!(touch_every(&world, 100).dirty, 0));
+    let asked = world.fake().residencies.made();
+    (0..3).for_each(|_| assert_eq!(touch_every(&world, 100).dirty, 0));
+    assert_eq!(world.fake().residencies.made(), asked);
+    world.assert_sound();
+    let filled = (0..8).position(|_| touch_every(&world, 1).dirty > 0);
+    assert!(filled.is_some(), "that he fills them now is seen");
     world.assert_sound();
 }

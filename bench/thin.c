@@ -1,0 +1,57 @@
+/*
+ * A large zeroed block of which little is touched, again and again: argv[1] MiB, argv[2] pages
+ * touched of each thousand, at random, argv[3] ms of pause before the next. Prints ms of calloc,
+ * touch and free together, the mean of all rounds but the first, and MiB resident at the peak.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define ROUNDS 20
+#define PAGE 4096
+
+static double now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
+}
+
+int main(int argc, char **argv)
+{
+	size_t pages = argc > 1 ? strtoul(argv[1], NULL, 0) * 256 : 0;
+	size_t touched = pages * (argc > 2 ? strtoul(argv[2], NULL, 0) : 0) / 1000;
+	long pause_ms = argc > 3 ? strtol(argv[3], NULL, 0) : 0;
+	struct timespec pause = { pause_ms / 1000, pause_ms % 1000 * 1000000 };
+	unsigned long random = 88172645463325252ul;
+	double sum = 0;
+	struct rusage used;
+
+	if (!pages) {
+		fputs("usage: thin MIB PER_THOUSAND PAUSE_MS\n", stderr);
+		return 2;
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		double began = now_ms();
+		char *block = calloc(pages, PAGE);
+
+		if (!block) {
+			perror("calloc");
+			return 1;
+		}
+		for (size_t n = 0; n < touched; n++) {
+			random ^= random << 13;
+			random ^= random >> 7;
+			random ^= random << 17;
+			((volatile char *)block)[random % pages * PAGE]++;
+		}
+		free(block);
+		sum += round ? now_ms() - began : 0;
+		nanosleep(&pause, NULL);
+	}
+	getrusage(RUSAGE_SELF, &used);
+	printf("%8.2f ms %6ld MiB\n", sum / (ROUNDS - 1), used.ru_maxrss >> 10);
+	return 0;
+}
