@@ -168,6 +168,7 @@ pub(crate) struct Governor {
     /// given back, or served absent, before it.
     burst_began: u64,
     asked_at: u64,
+    returned_at: u64,
     settled_before: u64,
     /// Pages given back before the present burst began, and between the beginnings of the
     /// last two.
@@ -197,6 +198,7 @@ impl Governor {
             window_began: now_ns,
             burst_began: now_ns,
             asked_at: now_ns,
+            returned_at: now_ns,
             settled_before: 0,
             freed_before: 0,
             traffic: 0,
@@ -225,6 +227,9 @@ impl Governor {
                 self.freed_before = self.seen.freed;
             }
             self.asked_at = now_ns;
+        }
+        if seen.returned != self.seen.returned {
+            self.returned_at = now_ns;
         }
         let made = |s: &Seen| s.scrubbed + s.prefaulted;
         self.made.sum += made(&seen).saturating_sub(made(&self.seen));
@@ -264,9 +269,9 @@ impl Governor {
         self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
     }
 
-    /// When requests were seen last, ns.
-    pub(crate) fn asked_at(&self) -> u64 {
-        self.asked_at
+    /// When it was seen last that blocks came back which had been handed out zero, ns.
+    pub(crate) fn returned_at(&self) -> u64 {
+        self.returned_at
     }
 
     /// Whether a burst goes on.
@@ -315,6 +320,11 @@ impl Governor {
     fn ahead(&self, band: Band) -> u64 {
         let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
         bursts.largest(asked) - bursts.arrived(asked)
+    }
+
+    /// Pages that the program had freed at the last look.
+    pub(crate) fn freed(&self) -> u64 {
+        self.seen.freed
     }
 
     /// Pages that the program frees, and so uses, from one burst to the next.

@@ -95,6 +95,11 @@ pub(crate) struct Scrubber<H> {
     decay: Decay,
     gave_back_ns: u64,
     late: LateBacking,
+    /// Pages freed so far, since when, in ticks, and whether zeroes lie where the next large requests
+    /// find them with all that rested.
+    freed: u64,
+    freed_at: u32,
+    lies_well: bool,
 }
 
 impl<H: Host> Scrubber<H> {
@@ -109,6 +114,9 @@ impl<H: Host> Scrubber<H> {
             decay: Decay::new(cpus),
             gave_back_ns: 0,
             late: LateBacking::default(),
+            freed: 0,
+            freed_at: 0,
+            lies_well: false,
         }
     }
 
@@ -123,9 +131,15 @@ impl<H: Host> Scrubber<H> {
         self.governor.in_burst() && self.governor.may_spend()
     }
 
-    /// When requests for zero were seen last, ns.
-    pub(crate) fn asked_at(&self) -> u64 {
-        self.governor.asked_at()
+    /// Whether fewer zeroes lie ready than are wanted.
+    pub(crate) fn lacks<B: Backing>(&self, zone: &Zone<B>) -> bool {
+        self.governor.may_spend()
+            && (u64::from(zone.stock.zero()) < self.governor.target() || self.lacks_listed(zone))
+    }
+
+    /// When it was seen last that blocks came back which had been asked for as zero, ns.
+    pub(crate) fn returned_at(&self) -> u64 {
+        self.governor.returned_at()
     }
 
     /// Whether it looks for something to clear.
@@ -244,7 +258,13 @@ impl<H: Host> Scrubber<H> {
             // What is zero may lie where the next large request does not fit.
             let most = self.governor.most().saturating_sub(zero).min(room);
             let large = stop.max(Order::new(HUGE_ORDER + 1)?);
-            if most > 0 { self.next_chunk(zone, large, most, rested) } else { None }
+            if most > 0 && self.may_lie_badly(tick) {
+                let found = self.next_chunk(zone, large, most, rested);
+                self.lies_well = found.is_none() && age(tick, self.freed_at) > ticks(REST_NS);
+                found
+            } else {
+                None
+            }
         };
         let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         // What will lie ready when scrubd is done: it may be used in one go.
@@ -276,6 +296,15 @@ impl<H: Host> Scrubber<H> {
             zone.offer_excess(chunk.first, chunk.order.pages());
         }
         Some(step)
+    }
+
+    /// Whether to search for zeroes that no large request fits: not again before something is freed.
+    fn may_lie_badly(&mut self, tick: u32) -> bool {
+        let freed = self.governor.freed();
+        if freed != self.freed {
+            (self.freed, self.freed_at, self.lies_well) = (freed, tick, false);
+        }
+        !self.lies_well
     }
 
     /// The first dirty chunk of the block that the likeliest request would get now, if it has

@@ -13,7 +13,7 @@ use prezero_sys::memory::Reservation;
 use prezero_sys::thread::{self, Waited, bare};
 
 use super::this_thread::ThisThread;
-use super::{AWAKE, DOZE_NS, DOZING, PARKED};
+use super::{AWAKE, PARKED};
 use crate::backing::Backing;
 use crate::choice::{Choice, Place};
 use crate::clear;
@@ -28,15 +28,17 @@ use crate::topology::Topology;
 use crate::zone::{Cpu, Zone};
 
 mod desk;
+mod naps;
 mod rhythm;
 
 use desk::Desk;
-use rhythm::Rhythm;
+use naps::{Look, Naps};
 
-/// Shortest nap, ns: what was freed just before a look has rested at the next.
+/// Shortest nap, ns.
 const NAP_MIN_NS: u64 = REST_NS + REST_NS / 8;
-/// Longest nap of a scrubd that is not parked, ns: how late a block is found. Each look
-/// takes 3 to 5 us, 1 % of a CPU that would idle, and only while the program frees.
+/// After so long what was freed before a look has rested whatever the ticks say, ns.
+const NAP_RESTED_NS: u64 = 2 * REST_NS - REST_NS / 32;
+/// Longest nap of a scrubd that waits for something, ns: how late a block is found then.
 const NAP_MAX_NS: u64 = 500_000;
 /// Beyond that a nap may be one part in this many of the time since the last work, and any length
 /// where a free ends it: work that comes with some period is found late by that part of the
@@ -162,10 +164,6 @@ struct Scrubd<B: 'static> {
     mood: Mood,
     /// Whether this thread runs only when nobody else wants to.
     idle_class: bool,
-    /// Whether being woken by a free has led to work: a wake-up call costs the program up
-    /// to 50 us where a CPU must be kicked out of its sleep, and one that frees and takes
-    /// again at once pays it for nothing.
-    wakes_pay: bool,
     /// Whether the program's memory has a lower limit than what idles was offered for.
     limit_fell: bool,
     /// Whether the last sleep ended late: then somebody else is on the CPUs.
@@ -197,7 +195,6 @@ impl<B: Backing + 'static> Scrubd<B> {
             idle_class: false,
             deference: Deference::new(),
             rest: REST_MIN_NS,
-            wakes_pay: true,
             limit_fell: false,
             late: false,
             counted: 0,
@@ -226,13 +223,8 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn serve(&mut self) {
-        let mut nap = NAP_MIN_NS;
-        let mut frees = 0;
-        let mut quiet_since = self.zone.clock.now_ns();
+        let mut naps = Naps::new(self.zone.clock.now_ns());
         let mut hidden = false;
-        let mut rhythm = Rhythm::new(quiet_since);
-        // Whether the nap after work is still to come, which is the rhythm's.
-        let mut worked = false;
         while !self.zone.daemon.is_called_off() {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             self.attend(began.0);
@@ -249,64 +241,39 @@ impl<B: Backing + 'static> Scrubd<B> {
                 self.rest = (self.rest * 2).min(REST_MAX_NS);
                 continue;
             }
-            let now_frees = self.frees();
-            if step != Step::Nothing || now_frees != frees {
-                quiet_since = ended.0;
-                frees = now_frees;
-                hidden = false;
-            }
-            if rhythm.asked(self.scrubber.asked_at()) || step == Step::Nap {
-                nap = NAP_MIN_NS;
-            }
-            if step != Step::Nothing {
-                self.wakes_pay = true;
-                rhythm.worked(ended.0);
-            }
+            naps.looked(ended.0, self.look(step));
             if step == Step::Worked {
                 self.rest = REST_MIN_NS;
-                (nap, worked) = (NAP_MIN_NS, true);
                 continue;
             }
             if let Step::Paced(wait) = step {
                 self.sleep(AWAKE, Some(wait.min(NAP_LAZY_NS)));
                 continue;
             }
-            if ended.0 - quiet_since >= HIDE_NS && !hidden && self.mood == Mood::Normal {
+            let quiet = naps.quiet(ended.0);
+            hidden &= quiet >= HIDE_NS;
+            if quiet >= HIDE_NS && !hidden && self.mood == Mood::Normal {
                 self.zone.hide_from_dumps();
                 hidden = true;
             }
-            if ended.0 - quiet_since >= PARK_NS {
+            if quiet >= PARK_NS {
                 self.park();
-                nap = NAP_MIN_NS;
+                naps.begin_again();
             } else {
-                let in_burst =
-                    self.zone.tuning.scrub_start().is_some() && self.scrubber.follows_a_burst();
-                let in_rhythm = step == Step::Nothing && !in_burst && std::mem::take(&mut worked);
-                if in_burst {
-                    // Who looks too late takes the next burst for this one.
-                    nap = nap.min(NAP_MAX_NS);
-                } else if in_rhythm {
-                    nap = rhythm.first(ended.0);
-                }
-                // A long nap must not make scrubd late for a program that begins again.
-                let state = match nap {
-                    _ if !self.wakes_pay || nap < DOZE_NS => AWAKE,
-                    _ if nap <= NAP_MAX_NS || in_rhythm => DOZING,
-                    _ => PARKED,
-                };
-                nap = match self.sleep(state, Some(nap)) {
-                    Waited::TimedOut => match rhythm.since(ended.0) / LATE_SHARE {
-                        late if late <= NAP_MAX_NS => rhythm.next(nap, ended.0 + nap),
-                        // A free ends this nap.
-                        _ if self.wakes_pay => (nap * 2).min(NAP_LAZY_NS),
-                        late => (nap * 2).min(late).min(NAP_LAZY_NS),
-                    },
-                    Waited::Woken | Waited::Changed => {
-                        self.wakes_pay = false;
-                        NAP_MIN_NS
-                    }
-                };
+                let (nap, state) = naps.next(ended.0, || self.scrubber.lacks(self.zone));
+                let by_free = self.sleep(state, Some(nap)) != Waited::TimedOut;
+                naps.woke(self.zone.clock.now_ns(), by_free);
             }
+        }
+    }
+
+    fn look(&self, step: Step) -> Look {
+        let scrubs = self.zone.tuning.scrub_start().is_some();
+        Look {
+            step,
+            frees: self.frees(),
+            returned_at: self.scrubber.returned_at(),
+            in_burst: scrubs && self.scrubber.follows_a_burst(),
         }
     }
 

@@ -55,6 +55,16 @@ impl<H: Host> Scrubber<H> {
         None
     }
 
+    /// Whether the zero list of some CPU is shorter than it should be.
+    pub(super) fn lacks_listed<B: Backing>(&self, zone: &Zone<B>) -> bool {
+        zone.cpus.iter().filter(|cpu| cpu.was_used()).any(|cpu| {
+            Class::largest_first().any(|class| {
+                let wanted = self.governor.quick_target(class);
+                wanted > 0 && cpu.lists[class.index()].zero.entries().count() < wanted
+            })
+        })
+    }
+
     fn refile_one<B: Backing>(
         &mut self,
         zone: &Zone<B>,

@@ -1,0 +1,62 @@
+/*
+ * Rounds of a program that works now and then: argv[1] KiB are asked for as zero, one line of each
+ * page is written, and after a while they are freed. Then for each three of the other arguments:
+ * so many rounds, us from one to the next, us that the block is held. All of it four times. Prints the mean us of
+ * calloc and writing.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define TIMES 4
+#define PAGE 4096
+
+static long now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+static void sleep_until(long ns)
+{
+	struct timespec then = { ns / 1000000000L, ns % 1000000000L };
+
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &then, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 0) * 1024 : 0;
+	long begins = now_ns(), count = 0, sum = 0;
+
+	if (!bytes || argc < 5) {
+		fputs("usage: rounds KIB (ROUNDS PERIOD_US HELD_US)...\n", stderr);
+		return 2;
+	}
+	for (int part = 2; part + 2 < TIMES * (argc - 2) + 2; part += 3) {
+		char **of = argv + 2 + (part - 2) % (argc - 2);
+		long period = atol(of[1]) * 1000, held = atol(of[2]) * 1000;
+
+		for (long round = atol(of[0]); round; round--) {
+			long began = now_ns();
+			volatile char *block = calloc(1, bytes);
+
+			if (!block) {
+				perror("calloc");
+				return 1;
+			}
+			for (size_t at = 0; at < bytes; at += PAGE)
+				block[at] = 1;
+			sum += now_ns() - began;
+			count++;
+			sleep_until(begins + held);
+			free((char *)block);
+			begins += period;
+			sleep_until(begins);
+		}
+	}
+	printf("%6.1f us\n", sum / 1e3 / count);
+	return 0;
+}

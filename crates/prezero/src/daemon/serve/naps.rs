@@ -1,0 +1,313 @@
+//! How long scrubd naps between two looks, and whether a free may end the nap.
+//!
+//! After work it is the [rhythm](super::rhythm)'s to say. What was freed a moment ago has to rest before it
+//! is cleared, so if it is wanted scrubd stays. At all other times it naps a little longer each
+//! time that there was nothing to do. Told the time; reads no clock.
+
+use super::rhythm::Rhythm;
+use super::{LATE_SHARE, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS, NAP_RESTED_NS};
+use crate::daemon::{AWAKE, DOZE_NS, DOZING, PARKED};
+use crate::scrub::Step;
+
+/// What a look came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) step: Step,
+    /// Blocks given back since the beginning.
+    pub(super) frees: u64,
+    /// When it was seen last that blocks came back which had been asked for as zero, ns.
+    pub(super) returned_at: u64,
+    /// Whether a burst of them goes on, whose end is worth waiting for.
+    pub(super) in_burst: bool,
+}
+
+/// See the module. All in ns.
+pub(super) struct Naps {
+    rhythm: Rhythm,
+    nap: u64,
+    /// Of the last look.
+    look: Look,
+    /// Whether the nap after work is still to come, or a second part of it, and whether this is it.
+    worked: bool,
+    early: bool,
+    in_rhythm: bool,
+    freed_at: u64,
+    quiet_since: u64,
+    /// Whether being woken by a free has led to work: a wake-up call costs the program up
+    /// to 50 us where a CPU must be kicked out of its sleep, and one that frees and takes
+    /// again at once pays it for nothing.
+    wakes_pay: bool,
+}
+
+impl Naps {
+    pub(super) fn new(now: u64) -> Naps {
+        let step = Step::Nothing;
+        Naps {
+            rhythm: Rhythm::new(now),
+            nap: NAP_MIN_NS,
+            look: Look { step, frees: 0, returned_at: 0, in_burst: false },
+            worked: false,
+            early: false,
+            in_rhythm: false,
+            freed_at: now,
+            quiet_since: now,
+            wakes_pay: true,
+        }
+    }
+
+    /// A look ended at `now`.
+    pub(super) fn looked(&mut self, now: u64, look: Look) {
+        let freed = look.frees != self.look.frees;
+        let worked = look.step != Step::Nothing;
+        self.look = look;
+        if freed {
+            self.freed_at = now;
+        }
+        if freed || worked {
+            self.quiet_since = now;
+        }
+        if self.rhythm.came_back(look.returned_at) {
+            self.nap = NAP_RESTED_NS;
+        } else if worked {
+            self.nap = NAP_MIN_NS;
+        }
+        if worked {
+            self.wakes_pay = true;
+            self.rhythm.worked(now);
+        }
+        self.worked |= look.step == Step::Worked;
+    }
+
+    /// How long nothing was done and nothing freed.
+    pub(super) fn quiet(&self, now: u64) -> u64 {
+        now - self.quiet_since
+    }
+
+    /// The nap from `now` on, and the state to sleep in; told whether it `lacks` zeroes that are wanted.
+    pub(super) fn next(&mut self, now: u64, lacks: impl FnOnce() -> bool) -> (u64, u32) {
+        let Look { step, in_burst, .. } = self.look;
+        let rests = self.worked && now - self.freed_at < NAP_RESTED_NS && lacks();
+        let done = self.worked && !in_burst && !rests;
+        self.in_rhythm = step == Step::Nothing && (done || self.early);
+        if self.in_rhythm {
+            self.worked = false;
+            self.nap = self.rhythm.first(now);
+        } else if rests {
+            self.nap = NAP_RESTED_NS;
+        } else if in_burst {
+            // Who looks too late takes the next burst for this one.
+            self.nap = self.nap.min(NAP_MAX_NS);
+        }
+        // A long nap must not make scrubd late for a program that begins again.
+        let state = match self.nap {
+            _ if !self.wakes_pay || self.nap < DOZE_NS => AWAKE,
+            nap if nap <= NAP_MAX_NS || self.in_rhythm => DOZING,
+            _ => PARKED,
+        };
+        (self.nap, state)
+    }
+
+    /// That nap ended: by itself, or because something was freed.
+    pub(super) fn woke(&mut self, now: u64, by_free: bool) {
+        self.early = false;
+        if self.in_rhythm {
+            self.rhythm.woke(now);
+            self.early = !by_free && self.rhythm.is_early(now);
+        }
+        if by_free {
+            (self.wakes_pay, self.nap) = (false, NAP_MIN_NS);
+            return;
+        }
+        let twice = self.nap * 2;
+        self.nap = match self.rhythm.since(now) / LATE_SHARE {
+            late if late <= NAP_MAX_NS => self.rhythm.next(self.nap, now),
+            // A free ends this nap.
+            _ if self.wakes_pay => twice.min(NAP_LAZY_NS),
+            late => twice.min(late).min(NAP_LAZY_NS),
+        };
+    }
+
+    /// It was parked.
+    pub(super) fn begin_again(&mut self) {
+        self.nap = NAP_MIN_NS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::REST_NS;
+
+    const US: u64 = 1_000;
+    const MS: u64 = 1_000_000;
+    /// What was freed has rested after so long, ns: a little more than the ticks say at best.
+    const RESTED: u64 = 150 * US;
+    const WORK: u64 = 50 * US;
+
+    /// Rounds of a program: each begins so long after the one before, holds its blocks for so long, and
+    /// frees them one after the other.
+    #[derive(Clone, Copy)]
+    struct Rounds {
+        count: u64,
+        period: u64,
+        hold: u64,
+    }
+
+    /// What came of them: naps, and requests that found nothing zero.
+    #[derive(Default, Debug)]
+    struct Outcome {
+        naps: u64,
+        misses: u64,
+    }
+
+    /// A program with `blocks` blocks, `gap` ns between two frees, beside a scrubd that wakes `latency`
+    /// ns late.
+    struct Model {
+        blocks: usize,
+        gap: u64,
+        latency: u64,
+    }
+
+    impl Model {
+        /// When blocks are asked for (true) and freed. Pauses are up to a thirtieth longer.
+        fn events(&self, rounds: &[Rounds]) -> Vec<(u64, bool)> {
+            let (mut events, mut at) = (vec![], MS);
+            for part in rounds {
+                for n in 0..part.count {
+                    for block in 0..self.blocks as u64 {
+                        events.push((at, true));
+                        events.push((at + part.hold + block * self.gap, false));
+                    }
+                    at += part.period + part.period * (n * 7 % 10) / 300;
+                }
+            }
+            events.sort_unstable();
+            events
+        }
+
+        fn play(&self, rounds: &[Rounds]) -> Outcome {
+            let events = self.events(rounds);
+            let mut events = events.iter().peekable();
+            let (mut naps, mut outcome, mut now) = (Naps::new(0), Outcome::default(), 0);
+            let (mut zero, mut dirty, mut frees) = (self.blocks, Vec::new(), 0);
+            let (mut out, mut burst, mut asked_at, mut returned_at) = (0, false, 0, 0);
+            while events.peek().is_some() {
+                while let Some((at, asks)) = events.next_if(|event| event.0 <= now) {
+                    if !asks {
+                        dirty.push(*at);
+                        (out, frees, returned_at) = (out - 1, frees + 1, now);
+                        continue;
+                    }
+                    (out, burst, asked_at) = (out + 1, true, now);
+                    if zero > 0 {
+                        zero -= 1;
+                    } else {
+                        outcome.misses += 1;
+                        dirty.pop();
+                    }
+                }
+                burst &= out > 0 || now - asked_at <= REST_NS;
+                let rested = dirty.iter().position(|&at| now - at > RESTED);
+                let step = match rested {
+                    Some(n) => {
+                        dirty.remove(n);
+                        zero += 1;
+                        now += WORK;
+                        Step::Worked
+                    }
+                    None => Step::Nothing,
+                };
+                naps.looked(now, Look { step, frees, returned_at, in_burst: burst });
+                if step == Step::Worked {
+                    continue;
+                }
+                let (nap, state) = naps.next(now, || zero < self.blocks);
+                let free = events.clone().find(|event| !event.1).map_or(u64::MAX, |event| event.0);
+                let by_free = state == PARKED && free < now + nap;
+                now = if by_free { free } else { now + nap } + self.latency;
+                naps.woke(now, by_free);
+                outcome.naps += 1;
+            }
+            outcome
+        }
+    }
+
+    const ONE: Model = Model { blocks: 1, gap: 0, latency: 20 * US };
+
+    fn alike(count: u64, period: u64, hold: u64) -> Rounds {
+        Rounds { count, period, hold }
+    }
+
+    #[test]
+    fn alike_rounds_take_few_naps_however_long_the_block_is_held() {
+        for (period, hold, most) in [
+            (MS, 100 * US, 3),
+            (3 * MS, 3 * US, 3),
+            (3 * MS, MS, 3),
+            (3 * MS, 2 * MS, 3),
+            (5 * MS, 4 * MS, 4),
+            (16 * MS, 100 * US, 6),
+            (16 * MS, 8 * MS, 6),
+        ] {
+            let outcome = ONE.play(&[alike(1000, period, hold)]);
+            let told = format!("{outcome:?} for rounds of {period} ns, {hold} held");
+            assert!(outcome.naps <= most * 1000 + 100 && outcome.misses <= 20, "{told}");
+        }
+    }
+
+    #[test]
+    fn who_wakes_late_does_not_come_later_each_time() {
+        for latency in [100, 120, 150, 300, 600] {
+            let outcome = Model { latency: latency * US, ..ONE }.play(&[alike(600, 16 * MS, MS)]);
+            assert!(outcome.misses <= 20, "{outcome:?} of 600 when woken {latency} us late");
+        }
+    }
+
+    #[test]
+    fn what_is_freed_after_the_first_work_is_not_slept_over() {
+        for (blocks, gap) in [(2, 120 * US), (2, 800 * US), (4, 400 * US)] {
+            let outcome = Model { blocks, gap, ..ONE }.play(&[alike(300, 8 * MS, MS)]);
+            assert!(outcome.misses <= 6, "{outcome:?}: {blocks} blocks, {gap} ns apart");
+        }
+    }
+
+    #[test]
+    fn who_begins_to_pause_for_less_is_soon_followed() {
+        for (slow, fast, most) in [(16, 3, 5), (20, 5, 5), (3, 1, 10), (16, 1, 15)] {
+            let part = [alike(20, slow * MS, 100 * US), alike(60, fast * MS, 100 * US)];
+            let outcome = ONE.play(&part.repeat(10));
+            assert!(outcome.misses <= most * 8, "{outcome:?} of 800: {slow} ms, then {fast}");
+        }
+    }
+
+    #[test]
+    fn a_long_stop_leaves_nothing_of_the_old_pace() {
+        let part = [alike(100, MS, 100 * US), alike(1, 1000 * MS, 100 * US)];
+        let outcome = ONE.play(&part.repeat(8));
+        assert!(outcome.misses <= 80, "{outcome:?} of 808");
+    }
+
+    /// A look that finds nothing to do, and the nap after it; the state of that.
+    fn idle(naps: &mut Naps, now: &mut u64, frees: u64, by_free: bool) -> u32 {
+        let (step, in_burst) = (Step::Nothing, false);
+        naps.looked(*now, Look { step, frees, returned_at: 0, in_burst });
+        let (nap, state) = naps.next(*now, || false);
+        *now += nap;
+        naps.woke(*now, by_free);
+        state
+    }
+
+    #[test]
+    fn a_free_that_wakes_it_for_nothing_does_so_once() {
+        let (mut naps, mut now) = (Naps::new(0), 0);
+        let ends_by_free = (0..20).any(|_| idle(&mut naps, &mut now, 1, false) == PARKED);
+        assert!(ends_by_free, "long naps are such");
+        idle(&mut naps, &mut now, 1, true);
+        for _ in 0..20 {
+            assert_eq!(idle(&mut naps, &mut now, 2, false), AWAKE);
+        }
+        let (step, in_burst) = (Step::Worked, false);
+        naps.looked(now, Look { step, frees: 3, returned_at: 0, in_burst });
+        assert!((0..20).any(|_| idle(&mut naps, &mut now, 3, false) == PARKED));
+    }
+}
