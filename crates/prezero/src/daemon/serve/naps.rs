@@ -67,7 +67,7 @@ impl Naps {
             self.quiet_since = now;
         }
         if self.rhythm.came_back(look.returned_at) {
-            self.nap = NAP_RESTED_NS;
+            (self.nap, self.early) = (NAP_RESTED_NS, false);
         } else if worked {
             self.nap = NAP_MIN_NS;
         }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn who_begins_to_pause_for_less_is_soon_followed() {
-        for (slow, fast, most) in [(16, 3, 5), (20, 5, 5), (3, 1, 10), (16, 1, 15)] {
+        for (slow, fast, most) in [(16, 3, 2), (20, 5, 2), (3, 1, 10), (16, 1, 15)] {
             let part = [alike(20, slow * MS, 100 * US), alike(60, fast * MS, 100 * US)];
             let outcome = ONE.play(&part.repeat(10));
             assert!(outcome.misses <= most * 8, "{outcome:?} of 800: {slow} ms, then {fast}");
@@ -285,6 +285,34 @@ mod tests {
         let part = [alike(100, MS, 100 * US), alike(1, 1000 * MS, 100 * US)];
         let outcome = ONE.play(&part.repeat(8));
         assert!(outcome.misses <= 80, "{outcome:?} of 808");
+    }
+
+    #[test]
+    fn a_block_that_comes_back_amid_a_long_nap_is_not_slept_over() {
+        let (mut naps, mut now, mut frees, mut returned_at) = (Naps::new(0), 0, 0, 0);
+        let look = |step, frees, returned_at| Look { step, frees, returned_at, in_burst: false };
+        for round in 1..=8 {
+            while now < round * 16 * MS {
+                naps.looked(now, look(Step::Nothing, frees, returned_at));
+                let (nap, state) = naps.next(now, || false);
+                let by_free = state == PARKED && now + nap > round * 16 * MS;
+                now = if by_free { round * 16 * MS } else { now + nap };
+                naps.woke(now, by_free);
+            }
+            (frees, returned_at) = (frees + 1, now);
+            naps.looked(now, look(Step::Nothing, frees, returned_at));
+            now += naps.next(now, || true).0;
+            naps.woke(now, false);
+            naps.looked(now, look(Step::Worked, frees, returned_at));
+        }
+        naps.looked(now, look(Step::Nothing, frees, returned_at));
+        let (first, _) = naps.next(now, || false);
+        assert!(first > 3 * MS, "{first} ns, of sixteen milliseconds");
+        now += first;
+        naps.woke(now, false);
+        assert!(naps.early, "there is a second part");
+        naps.looked(now, look(Step::Nothing, frees + 1, now));
+        assert_eq!(naps.next(now, || true).0, NAP_RESTED_NS);
     }
 
     /// A look that finds nothing to do, and the nap after it; the state of that.
