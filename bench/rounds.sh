@@ -1,6 +1,6 @@
 #!/bin/sh
 # Programs that pause, hold their block for a part of each round, and change their pace: time to get
-# and write a block, what was found zero, and how often scrubd woke. Usage: bench/rounds.sh PATH/TO/prezero
+# and write a block, what was found zero, how often scrubd woke and stepped aside, and its CPU time. Usage: bench/rounds.sh PATH/TO/prezero
 set -eu
 prezero=$(realpath "${1:?usage: bench/rounds.sh PATH/TO/prezero}")
 work=$(mktemp -d)
@@ -14,7 +14,7 @@ for rounds in '64 250 3000 3' '1024 250 3000 1000' '4096 250 3000 100' '4096 250
         "$work/rounds" $rounds
         printf 'with prezero: '
         "$prezero" run --stats "$work/stats.json" -- "$work/rounds" $rounds | tr -d '\n'
-        for name in hits misses daemon_wakeups; do
+        for name in hits misses daemon_wakeups asides daemon_cpu_ns; do
             printf ', %s' "$(grep -o "\"$name\":[0-9]*" "$work/stats.json" | tr -d '"')"
         done
         echo

@@ -219,7 +219,10 @@ impl Governor {
 
     /// Shows the governor what was done until `now_ns`.
     pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) {
+        let mut between_ns = 0;
         if seen.demand != self.seen.demand {
+            let silence = now_ns.saturating_sub(self.asked_at);
+            between_ns = if silence < WINDOW_NS { silence } else { 0 };
             if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
                 self.end_burst();
                 self.burst_began = now_ns;
@@ -240,7 +243,8 @@ impl Governor {
         let kept = self.expected();
         let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
         let prefaulted = self.prefaulted.sum as f64 / self.made.sum.max(1) as f64;
-        self.purse.looked(seen.look_ns.saturating_sub(self.seen.look_ns) as f64);
+        let look_ns = seen.look_ns.saturating_sub(self.seen.look_ns);
+        self.purse.looked(look_ns as f64, between_ns);
         self.purse.settle(
             seen.spared_ns(&self.seen, prefaulted),
             seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,

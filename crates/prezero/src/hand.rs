@@ -194,6 +194,25 @@ impl HandBlock {
     }
 }
 
+/// A block that was taken out of a hand, and how long it was there: to be [kept](Zone::keep) or
+/// [laid down](Zone::lay_down).
+#[must_use = "a block that is dropped is leaked"]
+pub(crate) struct TakenUp<'a> {
+    first: PageId,
+    class: Class,
+    /// Ticks.
+    age: u32,
+    /// Whose hand it was.
+    cpu: &'a Cpu,
+}
+
+impl TakenUp<'_> {
+    /// How many ticks it lay there; 0 where nobody knows any more.
+    pub(crate) fn age(&self) -> u32 {
+        self.age
+    }
+}
+
 /// A block may be stamped this many ticks after its reader looked at the clock (35 ms).
 const LATE: u32 = 512;
 
@@ -256,19 +275,20 @@ impl<B: Backing> Zone<B> {
         self.states.all(first, pages, PageState::Dirty) && self.put_in_hand(block).is_ok()
     }
 
-    /// The block in this CPU's hand, if it came there at most `hot` ticks ago, for a request that
-    /// will clear it. An older one is put down: the request looks further.
+    /// The block in this CPU's hand, for a request that may clear it.
     #[inline]
-    pub(crate) fn take_hot(&self, pages: u32, hot: u32) -> Option<PageId> {
+    pub(crate) fn take_up(&self, pages: u32) -> Option<TakenUp<'_>> {
         let class = Class::of(pages)?;
         let (held, cpu) = hand::take_of(self, class.index())?;
-        let (first, age) = (self.page_at(held.payload()), age(held, self.tick_for(pages)));
-        if age > hot {
-            self.lay_down(cpu, class, first, age);
-            return None;
-        }
-        bump(&cpu.grip.laid[class.index()]);
-        Some(first)
+        let age = age(held, self.tick_for(pages));
+        Some(TakenUp { first: self.page_at(held.payload()), class, age, cpu })
+    }
+
+    /// What was taken up, for its new owner.
+    #[inline]
+    pub(crate) fn keep(&self, held: TakenUp<'_>) -> PageId {
+        bump(&held.cpu.grip.laid[held.class.index()]);
+        held.first
     }
 
     /// Puts down what a CPU has had in its hand of a class for at least `rest` ticks.
@@ -303,7 +323,7 @@ impl<B: Backing> Zone<B> {
             if !fenced {
                 hand.unmark(token);
             } else if let Some(payload) = hand.collect(token) {
-                self.lay_down(cpu, class, self.page_at(payload), rest);
+                self.lay_down(TakenUp { first: self.page_at(payload), class, age: rest, cpu });
             }
         }
     }
@@ -336,17 +356,18 @@ impl<B: Backing> Zone<B> {
                 // SAFETY: the caller's only thread is this one.
                 if let Some(held) = unsafe { cpu.grip.hands[class.index()].take_alone() } {
                     let age = age(held, self.clock.tick());
-                    self.lay_down(cpu, class, self.page_at(held.payload()), age);
+                    let first = self.page_at(held.payload());
+                    self.lay_down(TakenUp { first, class, age, cpu });
                 }
             }
         }
     }
 
-    /// A block that was in the hand for `age` ticks, onto the hot-cold list.
+    /// A block out of the hand onto the hot-cold list.
     #[cold]
-    fn lay_down(&self, cpu: &Cpu, class: Class, first: PageId, age: u32) {
-        bump(&cpu.grip.laid[class.index()]);
-        let tick = self.clock.tick().wrapping_sub(age);
-        self.file(cpu, class, Entry::new(first, Held::Mixed, tick));
+    pub(crate) fn lay_down(&self, held: TakenUp<'_>) {
+        let (cpu, class) = (held.cpu, held.class);
+        let tick = self.clock.tick().wrapping_sub(held.age);
+        self.file(cpu, class, Entry::new(self.keep(held), Held::Mixed, tick));
     }
 }

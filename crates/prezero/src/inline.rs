@@ -17,6 +17,11 @@ impl<B: Backing> Zone<B> {
     /// Clears what is not zero of the front of an owned block, and nothing else.
     #[cold]
     pub(crate) fn make_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) {
+        // Nearly always; and nothing is believed of it.
+        if self.states.all(first, front, PageState::Dirty) {
+            self.clear_inline(cpu, front, |clear| clear(first, front));
+            return self.states.set(first, front, PageState::Zero);
+        }
         if !self.trust.holds(self, cpu, first, pages) {
             // Nothing that is marked zero is believed any more.
             for kind in [PageState::Zero, PageState::Absent] {

@@ -2,18 +2,20 @@
 //!
 //! Every zero page that a request finds earns the clear (or the fault) it spared, at
 //! [`IDLE_CPU`] times its price, since scrubd spends time that would have been idle; every
-//! clear costs what it took. Looking for what to clear costs as well, once [`LOOKS_NS`] are used
-//! up. A program that gains nothing costs these and [`SEED_NS`] once and [`INCOME`] from then
-//! on, whatever it does. What was earned long ago is no reason to go on, so it fades. Told the
-//! time; reads no clock.
+//! clear costs what it took. Looking for what to clear costs as well, once the program's trial
+//! is over ([`LOOKS_NS`], [`TRIAL_NS`]). A program that gains nothing costs these and [`SEED_NS`]
+//! once and [`INCOME`] from then on, whatever it does. What was earned long ago is no reason to
+//! go on, so it fades. Told the time; reads no clock.
 
 /// What scrubd starts with, ns of CPU time: clears 64 MiB at 13 GB/s, so that the second
 /// burst of a program finds most of a first one's size ready.
 const SEED_NS: f64 = 5e6;
-/// Looks that nobody has to earn, ns of CPU time: one to two seconds of them for a program that
-/// pauses for 3 ms each time, in a guest where to wake up costs 20 to 40 us. By then a program has
-/// shown what its zeroes are worth.
+/// Looks that nobody has to earn, ns of CPU time, at most: those of a trial at 23 us each, two or
+/// three for each block that is asked for every 3 ms, take 40 % of this.
 const LOOKS_NS: f64 = 4e7;
+/// For so long looks are not charged while somebody asks for zero, ns. By then a program has
+/// shown what its zeroes are worth; if not its looks, the seed lasts a quarter of a second more.
+const TRIAL_NS: u64 = 700_000_000;
 /// A second of a CPU that would idle buys this part of a second off a program's path. It
 /// pays for a block whose lines another core's cache holds: clearing that was measured at
 /// 3.6 times the clear in place.
@@ -33,19 +35,23 @@ const OPENS: f64 = 0.25;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purse {
     ns: f64,
-    /// Of [`LOOKS_NS`], what is left.
+    /// Of [`LOOKS_NS`] and of [`TRIAL_NS`], what is left.
     looks_ns: f64,
+    trial_ns: u64,
     closed: bool,
 }
 
 impl Purse {
     pub(crate) fn new() -> Purse {
-        Purse { ns: SEED_NS, looks_ns: LOOKS_NS, closed: false }
+        Purse { ns: SEED_NS, looks_ns: LOOKS_NS, trial_ns: TRIAL_NS, closed: false }
     }
 
-    /// What looks for something to clear took, ns.
-    pub(crate) fn looked(&mut self, look_ns: f64) {
-        let free = look_ns.min(self.looks_ns);
+    /// What looks for something to clear took, ns, and for how long of late somebody asked for
+    /// zero.
+    pub(crate) fn looked(&mut self, look_ns: f64, asked_ns: u64) {
+        let earned = (self.ns - SEED_NS).clamp(0.0, look_ns);
+        let free = if self.trial_ns > 0 { (look_ns - earned).min(self.looks_ns) } else { 0.0 };
+        self.trial_ns = self.trial_ns.saturating_sub(asked_ns);
         self.looks_ns -= free;
         self.ns -= look_ns - free;
     }
@@ -122,16 +128,36 @@ mod tests {
         assert!(ms < 1000, "{ms} ms");
     }
 
-    #[test]
-    fn looks_that_earn_nothing_are_over_within_a_second() {
+    /// Milliseconds until looks are over that take this part of a CPU and earn nothing.
+    fn looked_for(share: f64) -> u64 {
         let mut purse = Purse::new();
         let mut ms = 0;
         while purse.is_open() {
-            purse.looked(0.08 * MS as f64);
+            purse.looked(share * MS as f64, MS);
             purse.settle(0.0, 0.0, MS);
             ms += 1;
         }
-        assert!((500..1000).contains(&ms), "{ms} ms");
+        ms
+    }
+
+    #[test]
+    fn looks_that_earn_nothing_are_over_within_a_second() {
+        for share in [0.02, 0.08, 0.4] {
+            let ms = looked_for(share);
+            assert!((100..1000).contains(&ms), "{share} of a CPU: {ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_trial_lasts_only_while_somebody_asks() {
+        let mut purse = Purse::new();
+        for _ in 0..10_000 {
+            purse.looked(0.001 * MS as f64, 0);
+            purse.settle(0.0, 0.0, 0);
+        }
+        purse.looked(20.0 * MS as f64, MS);
+        purse.settle(0.0, 0.0, MS);
+        assert!(purse.is_open(), "looks before anybody asked leave most of the trial's");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::backing::Backing;
 use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
 use crate::config::OnFree;
-use crate::hand::HandSize;
+use crate::hand::{HandSize, TakenUp};
 use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Zero, ZeroFront};
 use crate::probes;
 use crate::quicklist::{Class, Entry, GRANULE, Held};
@@ -67,29 +67,37 @@ impl<B: Backing> Zone<B> {
     ) -> Option<(PageId, bool)> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::ZeroRequests);
-        // What is in hand lies at a granule, of whatever alignment. It makes no demand: nobody
-        // could have cleared it in the meantime.
-        let in_hand = |hot: u64| {
-            if align.pages() > GRANULE {
-                return None;
-            }
-            let first = self.take_hot(pages, ticks(hot))?;
+        let hot_wins = self.choice().hot_wins(pages, first_use);
+        // What is in hand lies at a granule, of whatever alignment.
+        let take_up = || if align.pages() > GRANULE { None } else { self.take_up(pages) };
+        // What is hot makes no demand: nobody could have cleared it in the meantime.
+        let in_place = |held: TakenUp<'_>| {
+            let first = self.keep(held);
             self.clear_hot(cpu, first, front);
             Some((first, true))
         };
-        let hot_wins = self.choice().hot_wins(pages, first_use);
-        if hot_wins && let Some(found) = in_hand(HOT_NS) {
-            return Some(found);
+        let mut held = None;
+        if hot_wins {
+            held = take_up();
+            if let Some(held) = held.take_if(|held| held.age() <= ticks(HOT_NS)) {
+                return in_place(held);
+            }
         }
         if let Some(first) = self.quick_zero(cpu, pages, align) {
+            if let Some(held) = held {
+                self.lay_down(held);
+            }
             cpu.demand.note(pages);
             self.hand_out_zero(cpu, first, front, pages);
             return Some((first, false));
         }
-        if !hot_wins && let Some(found) = in_hand(0) {
-            return Some(found);
+        if !hot_wins {
+            held = take_up();
+            if let Some(held) = held.take_if(|held| held.age() == 0) {
+                return in_place(held);
+            }
         }
-        let first = self.slow_zero(cpu, pages, align, first_use)?;
+        let first = self.slow_zero(cpu, pages, align, first_use, held)?;
         self.make_zero(cpu, first, front, pages);
         Some((first, false))
     }
@@ -202,11 +210,19 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Nothing zero on this CPU's lists: what is hot there, cleared in place, if it is small
-    /// enough for that to beat what is zero and cold in the buddy; then that, and at last
-    /// whatever costs least.
+    /// enough for that to beat what is zero and cold in the buddy; then that, then what was in
+    /// hand and is not hot, and at last whatever costs least.
     #[cold]
-    fn slow_zero(&self, cpu: &Cpu, pages: u32, align: Order, first_use: Use) -> Option<PageId> {
+    fn slow_zero(
+        &self,
+        cpu: &Cpu,
+        pages: u32,
+        align: Order,
+        first_use: Use,
+        held: Option<TakenUp<'_>>,
+    ) -> Option<PageId> {
         let now = self.tick_for(pages);
+        let lay_down = |held: Option<TakenUp<'_>>| held.map_or((), |held| self.lay_down(held));
         if let Some(class) = Class::of(pages) {
             let lists = &cpu.lists[class.index()];
             let fits = |e: Entry| aligned(e.first, align);
@@ -217,12 +233,18 @@ impl<B: Backing> Zone<B> {
                 None
             };
             if let Some(entry) = found {
+                lay_down(held);
                 self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
                 return Some(entry.first);
             }
             if let Some(first) = self.search_zero(pages, align) {
+                lay_down(held);
                 cpu.demand.note(pages);
                 return Some(first);
+            }
+            if let Some(held) = held {
+                self.note_unless_fresh(cpu, pages, held.age());
+                return Some(self.keep(held));
             }
             if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), fits) {
                 self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));

@@ -182,16 +182,29 @@ fn hostile_demand_costs_two_thousandths_of_a_cpu() {
 
 /// Fifty looks in each pause: small blocks are not worth them, a large one is.
 #[test]
-fn who_saves_less_than_the_looks_cost_is_left_alone() {
+fn who_saves_less_than_the_looks_cost_is_left_alone_within_a_second() {
     let small = round(4, 20 * US, 5 * MS);
-    let mut model = Model::with_looks_of(US);
-    // 40 ms of looks are free, and take the model 800 rounds.
-    model.play(repeat(1000, &small));
+    let mut model = Model::with_looks_of(2 * US);
+    let trial = model.play(repeat(100, &small));
+    assert!(trial.hit_share() > 0.9, "on trial: {trial:?}");
+    model.play(repeat(100, &small));
     let later = model.play(repeat(1000, &small));
     assert!(later.hit_share() < 0.1, "{later:?}");
 
+    model.play(repeat(200, &round(MIB, 20 * US, 5 * MS)));
     let large = model.play(repeat(1000, &round(MIB, 20 * US, 5 * MS)));
     assert!(large.hit_share() > 0.9, "{large:?}");
+}
+
+/// Half a second of work in short pieces, far apart: all of it is on trial.
+#[test]
+fn the_time_between_pieces_of_work_is_not_on_trial() {
+    let mut model = Model::with_looks_of(800);
+    for piece in 0..10 {
+        let work = model.play(repeat(10, &round(4, 20 * US, 5 * MS)));
+        assert!(piece == 0 || work.hit_share() > 0.8, "piece {piece}: {work:?}");
+        model.play([Pass(400 * MS)]);
+    }
 }
 
 /// What was scrubbed is given back to the kernel before it is asked for: it is lost, and

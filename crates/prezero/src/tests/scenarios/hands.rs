@@ -4,9 +4,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use prezero_sys::thread;
 
-use super::super::world::{World, is_zero};
+use super::super::fake::pass;
+use super::super::world::{RESTED_NS, World, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::clear::Use;
+use crate::demand::BANDS;
 use crate::quicklist::{BATCH, Class, Entry, Held};
 use crate::state::PageState;
 use crate::stats::Counter;
@@ -75,6 +77,61 @@ fn what_is_hot_in_hand_comes_before_zeroes_and_goes_back_as_it_is() {
     assert_eq!(world.tally().zero, zeroes, "nobody took them");
     world.zone.free(again);
     assert_eq!(world.zone.in_hand().next().unwrap().0, page);
+    world.assert_sound();
+}
+
+/// Demand, and returns of what was handed out zero, in pages.
+fn account(world: &World) -> (u64, u64) {
+    let demand = &world.zone.cpu().demand;
+    let mut sums = [0; BANDS];
+    demand.add_to(&mut sums);
+    (sums.iter().sum(), demand.returned())
+}
+
+fn grow_cold(world: &World) {
+    pass(10 * RESTED_NS);
+    world.zone.clock.turn();
+}
+
+#[test]
+fn what_grew_cold_in_hand_serves_a_request_that_scrubd_might_have_served() {
+    let world = World::new(1);
+    let block = world.zero(SMALL);
+    let page = block.first();
+    world.soil(block);
+    grow_cold(&world);
+    let (wanted, returned) = account(&world);
+
+    let again = world.zone.zero_front(SMALL, SMALL, ANY, Use::Unknown).unwrap();
+
+    assert_eq!((again.is_from_hand(), world.count(Counter::Misses)), (false, 1));
+    let again = again.into_dirty();
+    assert_eq!(again.first(), page);
+    assert!(is_zero(&world.zone, &again));
+    assert!(world.zone.states.all(page, SMALL, PageState::Zero));
+    world.soil(again);
+    let small = u64::from(SMALL);
+    assert_eq!(account(&world), (wanted + small, returned + small));
+    world.assert_sound();
+}
+
+#[test]
+fn what_grew_cold_in_hand_is_laid_down_where_there_are_zeroes() {
+    let mut world = World::new(1);
+    let (cold, other) = (world.zero(SMALL), world.zero(SMALL));
+    let page = cold.first();
+    world.soil(other);
+    world.scrub();
+    world.soil(cold);
+    grow_cold(&world);
+    assert_eq!(world.zone.in_hand().count(), 1);
+
+    let found = world.zero(SMALL);
+
+    assert!(found.first() != page && is_zero(&world.zone, &found));
+    assert_eq!((world.count(Counter::Misses), world.zone.in_hand().count()), (0, 0));
+    assert_eq!(world.plain(SMALL).first(), page, "it is on the list");
+    world.zone.free(found);
     world.assert_sound();
 }
 
