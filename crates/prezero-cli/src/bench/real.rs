@@ -28,7 +28,7 @@ const WARM_BYTES: usize = 512 << 20;
 /// The slowest that prezero may be, of glibc's wall time.
 const SLOWEST: f64 = 1.01;
 /// The largest that prezero's peak may be, of the smallest peer's.
-const LARGEST: f64 = 1.10;
+pub const LARGEST: f64 = 1.10;
 /// What a program that zeroes much gains, of glibc's wall time over prezero's.
 const GAIN: f64 = 1.2;
 /// And how much that is, in bytes of ZERO requests for each second under glibc: a
@@ -253,6 +253,21 @@ impl Measured {
     pub fn best(&self, value: fn(&Cost) -> f64) -> Option<&Cost> {
         let peers = self.results.iter().filter(|cost| cost.allocator != PREZERO);
         peers.min_by(|a, b| value(a).total_cmp(&value(b)))
+    }
+
+    /// The fastest peer whose peak is at most `times` the smallest peer's, if that is faster
+    /// than glibc: how many times, and its peak over the smallest.
+    pub fn fastest_within(&self, times: f64) -> Option<(&Cost, f64, f64)> {
+        let glibc = self.of(GLIBC)?.wall_s.median;
+        let least = self.best(|cost| cost.rss_mib.median)?.rss_mib.median;
+        let fits = |cost: &&Cost| {
+            cost.allocator != PREZERO
+                && cost.rss_mib.median <= times * least
+                && cost.wall_s.median < glibc
+        };
+        let fitting = self.results.iter().filter(fits);
+        let best = fitting.min_by(|a, b| a.wall_s.median.total_cmp(&b.wall_s.median))?;
+        Some((best, glibc / best.wall_s.median, best.rss_mib.median / least))
     }
 
     /// A counter of prezero's; 0 if there is none.

@@ -6,7 +6,7 @@
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
 use super::peers::{GLIBC, PREZERO};
-use super::real::{Cost, Measured, Report};
+use super::real::{Cost, LARGEST, Measured, Report};
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {
@@ -103,14 +103,37 @@ fn account_table(report: &Report) -> Table {
 }
 
 /// What a program misses, in words.
-fn faults(program: &Measured) -> Vec<&'static str> {
-    let Some(verdict) = program.verdict() else { return vec!["glibc or prezero did not run"] };
-    let told = [
-        (verdict.fast_enough, "slower than glibc"),
-        (verdict.small_enough, "larger than the smallest peer"),
-        (verdict.gains != Some(false), "zeroes much and gains too little"),
-    ];
-    told.into_iter().filter(|(met, _)| !met).map(|(_, words)| words).collect()
+fn faults(program: &Measured) -> Vec<String> {
+    let Some(verdict) = program.verdict() else {
+        return vec!["glibc or prezero did not run".into()];
+    };
+    let mut faults = vec![];
+    if !verdict.fast_enough {
+        faults.push("slower than glibc".into());
+    }
+    if !verdict.small_enough {
+        faults.push("larger than the smallest peer".into());
+    }
+    if verdict.gains == Some(false) {
+        faults.push(format!("zeroes much and gains too little ({})", limit(program)));
+    }
+    faults
+}
+
+/// What the peers gain where prezero gains too little: with all the memory they like, and with
+/// what is allowed here.
+fn limit(program: &Measured) -> String {
+    let told = |most: f64| {
+        program.fastest_within(most).map(|(peer, gain, size)| {
+            format!("{} {gain:.2}x at {size:.2} of the smallest peak", peer.allocator)
+        })
+    };
+    match (told(f64::INFINITY), told(LARGEST)) {
+        (Some(any), Some(small)) if any == small => any,
+        (Some(any), Some(small)) => format!("{any}, {small}"),
+        (Some(any), None) => format!("{any}, no peer is faster than glibc within {LARGEST:.2}"),
+        (None, _) => "no peer is faster than glibc".into(),
+    }
 }
 
 fn verdict(program: &Measured) -> String {
@@ -168,6 +191,23 @@ mod tests {
         }
         let line = verdict(&measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 0.9, 100.0)], 0));
         assert!(line.starts_with("met    sort"), "{line}");
+    }
+
+    #[test]
+    fn a_gain_that_is_missed_is_held_against_what_the_peers_reach() {
+        let keep = ("glibc-keep", 0.8, 136.0);
+        let ours = (PREZERO, 0.9, 104.0);
+        let line = verdict(&measured(&[(GLIBC, 1.0, 100.0), keep, ours], 1 << 30));
+        let words = "(glibc-keep 1.25x at 1.36 of the smallest peak, no peer is faster than glibc within 1.10)";
+        assert!(line.contains(words), "{line}");
+        let small = ("tcmalloc", 0.95, 105.0);
+        let line = verdict(&measured(&[(GLIBC, 1.0, 100.0), keep, small, ours], 1 << 30));
+        let words = "smallest peak, tcmalloc 1.05x at 1.05 of";
+        assert!(line.contains(words), "{line}");
+        let line = verdict(&measured(&[(GLIBC, 1.0, 100.0), small, ours], 1 << 30));
+        assert!(line.contains("(tcmalloc 1.05x at 1.05 of the smallest peak)"), "{line}");
+        let line = verdict(&measured(&[(GLIBC, 1.0, 100.0), ours], 1 << 30));
+        assert!(line.contains("(no peer is faster than glibc)"), "{line}");
     }
 
     #[test]
