@@ -23,7 +23,7 @@ use prezero_core::{
     Anonymous, Backing, Block, Config, Content, Dirty, Grown, HandSize, Order, PAGE, PageId,
     Snapshot, Use, Zero, Zone,
 };
-use prezero_sys::memory::{Meta, Plain};
+use prezero_sys::meta::{Meta, Plain};
 
 /// Every block starts at a multiple of this: the zone rounds page counts to it, and a
 /// word for each of these is all the bookkeeping there is.

@@ -22,7 +22,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::memory::Plain;
+use crate::meta::Plain;
 
 /// See the module. All-zero bytes are an empty hand.
 #[repr(transparent)]

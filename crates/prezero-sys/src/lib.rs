@@ -3,7 +3,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`guest`] | what a virtual machine knows of its hypervisor |
-//! | [`memory`] | a reserved address range, and lazily backed metadata arrays |
+//! | [`memory`] | a reserved address range |
+//! | [`meta`] | lazily backed arrays of records |
 //! | [`moves`] | pages of such a range that change their addresses |
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`rseq`] | restartable sequences, and the membarrier that revokes them |
@@ -21,6 +22,7 @@ compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membar
 pub mod guest;
 pub mod hand;
 pub mod memory;
+pub mod meta;
 pub mod moves;
 pub mod panel;
 pub mod rseq;

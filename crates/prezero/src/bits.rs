@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use prezero_sys::memory::{Errno, Meta};
+use prezero_sys::memory::Errno;
+use prezero_sys::meta::Meta;
 
 use crate::sync::{
     AtomicU64,

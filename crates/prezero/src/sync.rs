@@ -8,7 +8,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 pub(crate) use std::sync::atomic::Ordering;
 
 #[cfg(not(loom))]
-pub(crate) use prezero_sys::memory::Meta;
+pub(crate) use prezero_sys::meta::Meta;
 
 /// One pause of a short spin.
 pub(crate) fn spin() {

@@ -51,7 +51,7 @@ pub(crate) struct Cpu {
 // SAFETY: counters, demand, lists and what was sparse are atomics for which all-zero bytes are the empty
 // value, and none of them has a destructor.
 #[allow(unsafe_code)]
-unsafe impl prezero_sys::memory::Plain for Cpu {}
+unsafe impl prezero_sys::meta::Plain for Cpu {}
 
 impl Cpu {
     /// Whether anything was ever asked for or freed here. For the looks of scrubd: a machine

@@ -11,7 +11,7 @@
 //! section, where it may even hit another CPU's note: that is a guess, no more.
 
 use super::{Area, Held, Row};
-use crate::memory::{Meta, Plain};
+use crate::meta::{Meta, Plain};
 use crate::rseq::{CPU_ID, RSEQ_CS, SIGNATURE};
 use std::arch::asm;
 
