@@ -284,6 +284,18 @@ impl<B: Backing> Zone<B> {
         Some(TakenUp { first: self.page_at(held.payload()), class, age, cpu })
     }
 
+    /// The block in this CPU's hand, if it was there for at least `rest` ticks.
+    pub(crate) fn take_up_rested(&self, class: Class, rest: u32) -> Option<TakenUp<'_>> {
+        let now = self.clock.tick();
+        self.cpu().grip.hands[class.index()].peek().filter(|held| age(*held, now) >= rest)?;
+        let held = self.take_up(class.pages())?;
+        if held.age() >= rest {
+            return Some(held);
+        }
+        self.lay_down(held); // another one by now
+        None
+    }
+
     /// What was taken up, for its new owner.
     #[inline]
     pub(crate) fn keep(&self, held: TakenUp<'_>) -> PageId {

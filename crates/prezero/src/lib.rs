@@ -98,6 +98,8 @@ mod demand;
 #[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
+mod gather;
+#[cfg(not(loom))]
 mod give_back;
 #[cfg(not(loom))]
 mod governor;

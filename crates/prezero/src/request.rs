@@ -20,7 +20,7 @@ use crate::zone::{Cpu, Zone};
 
 /// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
 /// clear in place costs less than to search for a zero block and fetch its lines.
-const HOT_NS: u64 = 1_000_000;
+pub(crate) const HOT_NS: u64 = 1_000_000;
 
 /// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
 /// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
@@ -251,6 +251,7 @@ impl<B: Backing> Zone<B> {
                 return Some(entry.first);
             }
         }
+        self.gather(cpu);
         // What the lists hold may be all that splits a resident block, and to empty them
         // costs less than to fault a page in.
         let found = self
@@ -288,6 +289,7 @@ impl<B: Backing> Zone<B> {
     /// zero from the lists, then absent.
     #[cold]
     fn slow_plain(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
+        self.gather(cpu);
         let mut found = self.search_resident(pages, align);
         if let (None, Some(class)) = (found, Class::of(pages)) {
             let lists = &cpu.lists[class.index()];

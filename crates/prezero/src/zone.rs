@@ -46,6 +46,8 @@ pub(crate) struct Cpu {
     pub(crate) lists: [Lists; CLASSES],
     /// Blocks that came back mostly untouched of late (see `settle.rs`).
     pub(crate) sparse: Sparse,
+    /// Tick of the last [`gather`](Zone::gather).
+    pub(crate) gathered_at: AtomicU32,
 }
 
 // SAFETY: counters, demand, lists and what was sparse are atomics for which all-zero bytes are the empty

@@ -1,0 +1,47 @@
+//! When what a CPU's lists keep goes back to the buddy: before the buddy is searched, once it is
+//! no longer hot.
+//!
+//! A list serves a block of its size in some nanoseconds, and one that was freed a moment ago out
+//! of the cache. After a pause neither is worth much, and what lies on the lists keeps apart the
+//! free memory on both its sides: the next requests go to memory that nobody used for longer.
+//! Six plain blocks of 64 KiB to 32 MiB, filled, every few milliseconds (`prezero bench waste`,
+//! `never`): of the pages of those below 2 MiB 28 % had been written in the round before, with
+//! this 76 %, and to fill one takes 0.6 of the time, since an L3 that neighbours share keeps what
+//! nobody touches for some ten milliseconds.
+
+use crate::backing::Backing;
+use crate::clock::ticks;
+use crate::page::PageId;
+use crate::quicklist::{Class, Entry};
+use crate::request::HOT_NS;
+use crate::sync::Ordering::Relaxed;
+use crate::zone::{Cpu, Zone};
+
+impl<B: Backing> Zone<B> {
+    /// Moves what is hot no more from this CPU's lists and hand to the buddy, once in
+    /// [`HOT_NS`] at most. The zero lists stay as they are.
+    pub(crate) fn gather(&self, cpu: &Cpu) {
+        let (now, rest) = (self.clock.turn().1, ticks(HOT_NS));
+        if now.wrapping_sub(cpu.gathered_at.load(Relaxed)) < rest {
+            return;
+        }
+        cpu.gathered_at.store(now, Relaxed);
+        for class in Class::largest_first() {
+            if let Some(held) = self.take_up_rested(class, rest) {
+                self.free_listed(self.keep(held), class);
+            }
+            let cold = |e: Entry| u32::from(e.age(now)) >= rest;
+            let list = &cpu.lists[class.index()].hot_cold;
+            while let Some(entry) = list.take(cold) {
+                self.free_listed(entry.first, class);
+            }
+        }
+    }
+
+    /// Into the buddy as if freed now: what was used a pause ago must not look as if nobody came
+    /// back for it.
+    fn free_listed(&self, first: PageId, class: Class) {
+        let tally = self.states.tally(first, class.pages());
+        self.put_to_buddy(first, class.pages(), tally);
+    }
+}

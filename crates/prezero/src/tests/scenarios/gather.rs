@@ -1,0 +1,77 @@
+//! What the lists keep when the buddy is searched, and what it finds then.
+
+use super::super::fake::pass;
+use super::super::world::World;
+use super::{ANY, SMALL, bytes};
+use crate::page::{HUGE_PAGES, PageId};
+use crate::request::HOT_NS;
+
+/// Two huge blocks that were written to, and in the first of them two small blocks that were
+/// freed last: one is in hand, one on a list.
+fn freed_small_last() -> World {
+    let world = World::new(2);
+    world.soil(world.plain(2 * HUGE_PAGES));
+    let small = [world.plain(SMALL), world.plain(SMALL)];
+    assert!(small.iter().all(|block| block.first() < PageId(HUGE_PAGES)));
+    small.into_iter().for_each(|block| world.soil(block));
+    assert_eq!(listed(&world), 2 * bytes(SMALL));
+    world
+}
+
+fn listed(world: &World) -> u64 {
+    world.zone.snapshot().gauges.quicklist_hot_cold_bytes
+}
+
+#[test]
+fn what_is_hot_stays_on_its_list() {
+    let world = freed_small_last();
+
+    let huge = world.plain(HUGE_PAGES);
+
+    assert_eq!((huge.first(), listed(&world)), (PageId(HUGE_PAGES), 2 * bytes(SMALL)));
+    world.zone.free(huge);
+    world.assert_sound();
+}
+
+#[test]
+fn what_is_not_leaves_the_lists_and_the_block_around_it_is_whole() {
+    for zero in [false, true] {
+        let world = freed_small_last();
+        pass(2 * HOT_NS);
+
+        let huge = if zero { world.zero(HUGE_PAGES).into_dirty() } else { world.plain(HUGE_PAGES) };
+
+        assert_eq!((huge.first(), listed(&world)), (PageId(0), 0));
+        world.zone.free(huge);
+        world.assert_sound();
+    }
+}
+
+#[test]
+fn it_is_no_older_for_that() {
+    let world = freed_small_last();
+    pass(2 * HOT_NS);
+    let tick = world.zone.clock.turn().1;
+
+    let huge = world.plain(2 * HUGE_PAGES);
+
+    let freed_at = world.zone.freed_at[0].load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(freed_at, tick, "nobody takes it for idle");
+    world.zone.free(huge);
+}
+
+#[test]
+fn zero_blocks_stay_where_they_are_asked_for() {
+    let mut world = World::new(4);
+    world.stock_zero(HUGE_PAGES);
+    let zero = world.zone.only_zero(SMALL, ANY).expect("there is a stock");
+    world.soil(world.plain(2 * HUGE_PAGES));
+    world.zone.free_zeroed(zero);
+    pass(2 * HOT_NS);
+
+    let huge = world.plain(HUGE_PAGES);
+
+    assert_eq!(world.zone.snapshot().gauges.quicklist_zero_bytes, bytes(SMALL));
+    world.zone.free(huge);
+    world.assert_sound();
+}
