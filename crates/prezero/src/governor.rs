@@ -179,10 +179,13 @@ pub(crate) struct Governor {
     live_peak: u64,
     reserve: Reserve,
     /// Pages served absent when the window began, the most in a window of late, and for
-    /// how many windows in a row there were any.
+    /// how many windows in a row there were any while the program had more in its hands than ever.
     absent_before: u64,
     absent_peak: u64,
     growing: u32,
+    /// The most pages that were in its hands since the beginning, and before this window.
+    live_most: u64,
+    live_most_before: u64,
     /// Of late: pages made zero, of those prefaulted, and given back unused.
     made: Recent,
     prefaulted: Recent,
@@ -208,6 +211,8 @@ impl Governor {
             absent_before: 0,
             absent_peak: 0,
             growing: 0,
+            live_most: 0,
+            live_most_before: 0,
             made: Recent::default(),
             prefaulted: Recent::default(),
             unused: Recent::default(),
@@ -251,6 +256,7 @@ impl Governor {
             if wanting { now_ns.saturating_sub(self.seen_at) } else { 0 },
         );
         self.live_peak = self.live_peak.max(seen.live);
+        self.live_most = self.live_most.max(seen.live);
         self.seen = seen;
         self.seen_at = now_ns;
         if wasted > 0 {
@@ -306,7 +312,8 @@ impl Governor {
         }
         self.window_began += passed * WINDOW_NS;
         let absent = self.seen.absent.saturating_sub(self.absent_before);
-        self.growing = if absent > 0 { self.growing + 1 } else { 0 };
+        let grown = self.live_most > std::mem::replace(&mut self.live_most_before, self.live_most);
+        self.growing = if absent > 0 && grown { self.growing + 1 } else { 0 };
         self.absent_peak = self.absent_peak.max(absent);
         self.absent_before = self.seen.absent;
         for _ in 0..passed.min(16 * FADE) {
@@ -398,9 +405,10 @@ impl Governor {
         ranked.into_iter().filter_map(|(_, ahead, band)| Some((band?, ahead)).filter(|b| b.1 > 0))
     }
 
-    /// Zero pages that should lie ready where only absent ones do. None before memory
-    /// was served absent in two windows running, nor while of the zero pages made of late
-    /// more than a quarter went back to the kernel unused.
+    /// Zero pages that should lie ready where only absent ones do. None before a program that had
+    /// more in its hands than ever was served absent memory in two windows running (who only gives
+    /// back and takes anew would be larger for it), nor while of the zero pages made of late more
+    /// than a quarter went back to the kernel unused.
     pub(crate) fn prefault_target(&self) -> u64 {
         if self.growing < 2 || self.unused.sum > self.made.sum / 4 {
             return 0;

@@ -353,6 +353,22 @@ fn prefault_stops_when_it_was_wasted() {
 }
 
 #[test]
+fn who_takes_and_gives_back_the_same_again_is_not_prefaulted_for() {
+    let mut world = World::new(4);
+    world.grow(1, 64).into_iter().for_each(|block| world.zone.free(block));
+    for _ in 0..6 {
+        world.zone.reclaim();
+        let absent = world.count(Counter::AbsentBytes);
+        world.grow(1, 64).into_iter().for_each(|block| world.zone.free(block));
+        assert!(world.count(Counter::AbsentBytes) > absent, "each window wants memory");
+    }
+
+    world.work(Mood::Normal);
+
+    assert_eq!(world.fake().populates.made(), 0);
+}
+
+#[test]
 fn a_refused_populate_makes_nothing_zero() {
     let mut world = World::new(4);
     world.fake().populates.refuse(Fault::Always);
