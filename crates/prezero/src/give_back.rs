@@ -131,7 +131,9 @@ impl<B: Backing> Zone<B> {
         if done {
             self.states.set(first, pages, PageState::Absent);
             if pages == HUGE_PAGES {
-                self.freed_at[first.huge()].store(0, Relaxed);
+                let huge = first.huge();
+                self.freed_at[huge].store(0, Relaxed);
+                self.resident.clear(huge as u32..huge as u32 + 1);
             }
             let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
             counters.add(Counter::ReleasedBytes, bytes(tally.zero + tally.dirty));

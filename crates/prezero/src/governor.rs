@@ -364,6 +364,9 @@ impl Governor {
     /// Zero blocks that a CPU's zero list of this class should hold.
     pub(crate) fn quick_target(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));
+        if ahead == 0 {
+            return 0; // nearly all of them, at each look
+        }
         let (wanted, useful) = (self.wanted(), self.target());
         let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;
         let one = u64::from(class.pages());

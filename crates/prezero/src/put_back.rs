@@ -109,7 +109,9 @@ impl<B: Backing> Zone<B> {
     }
 
     fn note_used(&self, first: PageId, pages: u32) {
-        self.used.set(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
+        let huge = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
+        self.resident.set(huge.clone());
+        self.used.set(huge);
     }
 
     /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the

@@ -6,14 +6,13 @@
 //! blocks: the first runs by address that are long enough), and takes the cheapest; the lowest address of two equals, so that memory that is in use
 //! stays together and what is free above it can go back to the kernel whole.
 
-use std::ops::ControlFlow;
+use std::ops::ControlFlow::{self, Continue};
 
 use crate::backing::Backing;
 use crate::claim::Answer;
 use crate::page::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
 use crate::state::Tally;
 use crate::stats::Counter;
-use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
 /// What a page in each state costs a request, in clears of one page. `None`: such a
@@ -204,19 +203,22 @@ impl<B: Backing> Zone<B> {
             let _ = self.buddy.runs(length).try_for_each(|run| {
                 let start = run.huge.next_multiple_of(aligned);
                 let end = (run.huge + run.len + 1).saturating_sub(length);
-                let resident = |huge: u32| self.freed_at[huge as usize].load(Relaxed) != 0;
-                let mut before = false;
-                let good = |huge: &u32| {
-                    let now = resident(*huge);
-                    let begins = !std::mem::replace(&mut before, now) && now;
-                    // Where nothing is resident there may be nothing to look at.
-                    let on_grid = (huge - start).is_multiple_of(step);
-                    huge.is_multiple_of(aligned)
-                        && (begins || on_grid && (now || cost.absent.is_some()))
+                let mut look_at = |huge: u32| {
+                    let fits = huge.is_multiple_of(aligned);
+                    if fits { look(PageId(huge << HUGE_ORDER), None) } else { Continue(()) }
                 };
-                (start..end)
-                    .filter(good)
-                    .try_for_each(|huge| look(PageId(huge << HUGE_ORDER), None))
+                let on_grid = |huge: &u32| (huge - start).is_multiple_of(step);
+                if cost.absent.is_none() {
+                    // Where nothing is resident there is nothing to look at, and that is most of it.
+                    return self.resident.runs(start..end).try_for_each(|run| {
+                        look_at(run.start)?;
+                        (run.start + 1..run.end).filter(on_grid).try_for_each(&mut look_at)
+                    });
+                }
+                let resident = |huge: u32| self.resident.has(huge);
+                let begins =
+                    |huge: &u32| resident(*huge) && (*huge == start || !resident(huge - 1));
+                (start..end).filter(|huge| on_grid(huge) || begins(huge)).try_for_each(look_at)
             });
         } else {
             let order = Order::holding(pages)?.max(align);

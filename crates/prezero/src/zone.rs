@@ -95,6 +95,8 @@ pub struct Zone<B> {
     pub(crate) claim: Claim,
     /// Tick of the last free in each huge block; 0: none of its free pages is resident.
     pub(crate) freed_at: Meta<AtomicU32>,
+    /// The huge blocks of which that is not 0, and some of which it is.
+    pub(crate) resident: Bits,
     /// The huge blocks to which something resident came back since they were last hidden.
     pub(crate) used: Bits,
     /// The CPU that last freed something into the buddy: a hint where it will be used.
@@ -186,6 +188,7 @@ impl<B: Backing> Zone<B> {
             cpus: Meta::new(thread::cpu_count()).map_err(ZoneError::Records)?,
             claim: Claim::new(),
             freed_at: Meta::new((pages / HUGE_PAGES) as usize).map_err(ZoneError::Records)?,
+            resident: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             used: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             freed_on: AtomicU32::new(0),
             hungry: [const { AtomicU32::new(0) }; CLASSES],

@@ -57,7 +57,9 @@ impl<H: Host> Scrubber<H> {
         outcome(&session, counters);
         if session.close().is_some() {
             // What is prefaulted decays from now on, not from a free long ago.
-            zone.freed_at[first.huge()].store(zone.clock.tick().max(1), Relaxed);
+            if populated > 0 {
+                zone.freed_at[first.huge()].store(zone.clock.tick().max(1), Relaxed);
+            }
             zone.return_to_buddy(first, pages);
             session.release();
             zone.offer_excess(first, pages);

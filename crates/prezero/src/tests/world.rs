@@ -10,6 +10,7 @@ use crate::page::{Block, Content, HUGE, Order, PAGE, PageId};
 use crate::scrub::{Mood, Scrubber, Step};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
+use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
 /// Longer than any rest of a block before scrubd touches it, ns.
@@ -118,6 +119,10 @@ impl World {
                     }
                 }
             }
+        }
+        for (huge, freed_at) in self.zone.freed_at.iter().enumerate() {
+            let known = freed_at.load(Relaxed) == 0 || self.zone.resident.has(huge as u32);
+            assert!(known, "huge block {huge} would not be looked at");
         }
         assert_eq!(
             (self.zone.stock.zero(), self.zone.stock.dirty()),
