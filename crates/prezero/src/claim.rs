@@ -86,6 +86,8 @@ pub(crate) struct Claim {
     block: AtomicU64,
     progress: AtomicU64,
     mark: AtomicU64,
+    /// Not 0 while scrubd takes a block that it has not named yet. A hint.
+    coming: AtomicU64,
 }
 
 /// scrubd's side of one claim.
@@ -109,7 +111,36 @@ impl Claim {
             block: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             mark: AtomicU64::new(0),
+            coming: AtomicU64::new(0),
         }
+    }
+
+    /// scrubd: a claim is about to begin. Until then what is taken, and for a moment all the
+    /// free memory around it, cannot be asked for.
+    pub(crate) fn announce(&self) {
+        self.coming.store(1, Release);
+    }
+
+    /// scrubd: it does not.
+    pub(crate) fn withdraw(&self) {
+        self.coming.store(0, Release);
+    }
+
+    /// An allocation: waits for a claim that was announced. False if none was, or scrubd is
+    /// absent.
+    pub(crate) fn awaits(&self) -> bool {
+        let comes = || self.coming.load(Acquire) != 0;
+        comes()
+            && (0..PATIENCE).any(|_| {
+                spin();
+                !comes()
+            })
+    }
+
+    /// Changes with each claim that begins, ends or is asked for: who searched meanwhile may
+    /// not have seen what was free before or is after.
+    pub(crate) fn moment(&self) -> u64 {
+        self.word.load(Acquire)
     }
 
     /// Whether scrubd has a block in its hands, at a glance.
@@ -133,6 +164,7 @@ impl Claim {
         let generation = (idle & !(GENERATION - 1)).wrapping_add(GENERATION);
         let busy = generation | (work as u64) << WORK_SHIFT | BUSY;
         self.word.store(busy, Release);
+        self.withdraw();
         Session { claim: self, busy }
     }
 
@@ -177,6 +209,7 @@ impl Claim {
 
     /// The child of a fork has no scrubd: whatever the parent's held is the child's.
     pub(crate) fn inherit(&self) -> Option<Claimed> {
+        self.withdraw();
         let word = self.word.load(Acquire);
         // In `Closing` and `Taken` somebody was putting the block back, and may have: then
         // it may be somebody's already. Losing a block is better than having two owners.
@@ -351,6 +384,34 @@ mod tests {
         assert!(session.close().is_some());
         session.release();
         assert!(matches!(claim.seize(|| true), Answer::Released), "nothing is held");
+    }
+
+    #[test]
+    fn who_searched_meanwhile_can_tell_that_a_block_came_or_went() {
+        let claim = Claim::new();
+        let before = claim.moment();
+        let session = claim.begin(PageId(0), 1, Work::Scrub, 0);
+        let during = claim.moment();
+        assert!(session.close().is_some());
+        session.release();
+
+        let after = claim.moment();
+
+        assert!(before != during && during != after && before != after);
+        assert_eq!(after, claim.moment());
+    }
+
+    #[test]
+    fn what_was_announced_is_awaited_until_it_is_there() {
+        let claim = Claim::new();
+        assert!(!claim.awaits(), "nothing was");
+        claim.announce();
+        assert!(!claim.awaits(), "scrubd is absent");
+        std::thread::scope(|scope| {
+            scope.spawn(|| claim.begin(PageId(0), 1, Work::Scrub, 0).busy());
+            while !claim.awaits() && !claim.is_held() {}
+        });
+        assert!(!claim.awaits(), "it is there");
     }
 
     #[test]

@@ -276,7 +276,9 @@ impl<H: Host> Scrubber<H> {
         };
         // Taken only now: the move may wait behind somebody on a busy CPU, and a block that
         // is out of circulation without a claim cannot be asked for.
+        zone.claim.announce();
         if !zone.borrow(&chunk) {
+            zone.claim.withdraw();
             return Some(Step::Nap); // somebody was faster
         }
         // For the price of a clear the kernel makes a huge page of it, zero as well.

@@ -52,8 +52,9 @@ const STEPS: u32 = 8;
 /// Searches that lose their block to somebody else before the request is given up.
 const ATTEMPTS: u32 = 8;
 
-/// Times that one search asks scrubd for its block.
-const SEIZES: u32 = 2;
+/// Times that one search asks scrubd for its block, or looks again because it came or went
+/// meanwhile: one of 32 MiB takes 5 us, scrubd changes its block each 200.
+const SEIZES: u32 = 4;
 
 impl Cost {
     fn of(self, tally: Tally) -> Option<u64> {
@@ -141,13 +142,16 @@ impl<B: Backing> Zone<B> {
         }
         let order = Order::holding(pages).unwrap_or(MAX_ORDER).max(align);
         for attempt in 0..ATTEMPTS {
+            let moment = self.claim.moment();
             let goal = cost.goal(pages, self.stock.zero(), self.stock.dirty());
             let best = self.best(pages, align, cost, goal);
             // The piece that scrubd holds may be all that keeps a large block from being
             // whole, and asking for it costs little beside the use of such a block.
             let perfect = best.as_ref().is_some_and(|best| best.cost <= goal);
             let worth_it = best.is_none() || order.get() >= HUGE_ORDER;
-            if !perfect && worth_it && attempt < SEIZES && self.seize_claim() {
+            let changes =
+                || self.seize_claim() || self.claim.awaits() || self.claim.moment() != moment;
+            if !perfect && worth_it && attempt < SEIZES && changes() {
                 continue;
             }
             let best = best?;

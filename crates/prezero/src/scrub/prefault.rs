@@ -23,7 +23,9 @@ impl<H: Host> Scrubber<H> {
         let chunk = zone
             .find_chunk(Order::new(HUGE_ORDER)?, PageState::Absent, |_| true)
             .filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
+        zone.claim.announce();
         if !zone.borrow(&chunk) {
+            zone.claim.withdraw();
             return Some(Step::Nap);
         }
         let (any, ns) = self.populate(zone, &chunk, Counter::PrefaultedBytes);
