@@ -6,21 +6,25 @@
 //! free memory on both its sides: the next requests go to memory that nobody used for longer.
 //! Six plain blocks of 64 KiB to 32 MiB, filled, every few milliseconds (`prezero bench waste`,
 //! `never`): of the pages of those below 2 MiB 28 % had been written in the round before, with
-//! this 76 %, and to fill one takes 0.6 of the time, since an L3 that neighbours share keeps what
+//! this 72 %, and to fill one takes 0.6 of the time, since an L3 that neighbours share keeps what
 //! nobody touches for some ten milliseconds.
 
 use crate::backing::Backing;
 use crate::clock::ticks;
 use crate::page::PageId;
 use crate::quicklist::{Class, Entry};
-use crate::request::HOT_NS;
+use crate::request::{CLOCKED_PAGES, HOT_NS};
 use crate::sync::Ordering::Relaxed;
 use crate::zone::{Cpu, Zone};
 
 impl<B: Backing> Zone<B> {
     /// Moves what is hot no more from this CPU's lists and hand to the buddy, once in
-    /// [`HOT_NS`] at most. The zero lists stay as they are.
-    pub(crate) fn gather(&self, cpu: &Cpu) {
+    /// [`HOT_NS`] at most. The zero lists stay as they are. Not for small blocks, which ask for no
+    /// time: what one thread allocates and another frees looks as old as the clock.
+    pub(crate) fn gather(&self, cpu: &Cpu, pages: u32) {
+        if pages < CLOCKED_PAGES {
+            return;
+        }
         let (now, rest) = (self.clock.turn().1, ticks(HOT_NS));
         if now.wrapping_sub(cpu.gathered_at.load(Relaxed)) < rest {
             return;

@@ -251,7 +251,7 @@ impl<B: Backing> Zone<B> {
                 return Some(entry.first);
             }
         }
-        self.gather(cpu);
+        self.gather(cpu, pages);
         // What the lists hold may be all that splits a resident block, and to empty them
         // costs less than to fault a page in.
         let found = self
@@ -289,7 +289,7 @@ impl<B: Backing> Zone<B> {
     /// zero from the lists, then absent.
     #[cold]
     fn slow_plain(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
-        self.gather(cpu);
+        self.gather(cpu, pages);
         let mut found = self.search_resident(pages, align);
         if let (None, Some(class)) = (found, Class::of(pages)) {
             let lists = &cpu.lists[class.index()];
