@@ -60,10 +60,12 @@ enum Command {
     Generate(generate::Generate),
 }
 
-/// `claim` by itself: a program's start waits for it, and all of [`Command`] takes longer to build.
+/// What a program's start waits for, by itself: all of [`Command`] takes longer to build.
 #[derive(Parser)]
 #[command(name = "prezero", version)]
 enum Alone {
+    /// Run a program, unmodified, with memory that is already zero.
+    Run(run::Run),
     /// Run a program with zeroed, populated huge pages leased from prezerod.
     Claim(claim::Claim),
 }
@@ -79,8 +81,11 @@ enum Packaging {
 /// The command line.
 fn parsed() -> Result<Command, clap::Error> {
     match std::env::args_os().nth(1) {
-        Some(name) if name == "claim" => {
-            Alone::try_parse().map(|Alone::Claim(claim)| Command::Claim(claim))
+        Some(name) if name == "run" || name == "claim" => {
+            Alone::try_parse().map(|alone| match alone {
+                Alone::Run(run) => Command::Run(run),
+                Alone::Claim(claim) => Command::Claim(claim),
+            })
         }
         Some(name) if name == "generate" => {
             Packaging::try_parse().map(|Packaging::Generate(generate)| Command::Generate(generate))
