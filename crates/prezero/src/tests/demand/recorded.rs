@@ -1,6 +1,7 @@
 //! Demand recorded from real programs by `bench/record.c`, which says what a line means:
 //! 30 frames of `bench/demo.py`, a dozen rounds of filters from `scipy`, 200 of `node`'s
-//! `Uint8Array` and `Buffer.alloc`, and GCC's `cc1` on a C file of 600 lines.
+//! `Uint8Array` and `Buffer.alloc`, GCC's `cc1` on a C file of 600 lines, and the first five rounds of
+//! `bench/real/sparse.py`.
 
 use std::collections::HashMap;
 
@@ -58,6 +59,15 @@ fn filters_that_want_the_same_blocks_as_they_are_get_most_of_what_is_made() {
 fn most_of_what_is_made_for_node_is_used() {
     let (_, then) = twice(include_str!("node.txt"));
     assert!(then.hit_share() > 0.2 && then.waste() < 0.25, "{then:?}");
+}
+
+/// Each of four arrays replaces its predecessor; what is free meanwhile is as large as the largest.
+#[test]
+fn arrays_that_replace_each_other_find_half_of_what_they_ask_for() {
+    let (first, then) = twice(include_str!("sparse.txt"));
+    for outcome in [first, then] {
+        assert!(outcome.hit_share() > 0.5 && outcome.waste() < 0.05, "{outcome:?}");
+    }
 }
 
 /// It asks for 32 pages; what it takes as it is comes back again and again.
