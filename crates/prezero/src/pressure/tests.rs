@@ -320,6 +320,16 @@ fn cpu_load_share_and_rank_are_reported() {
 }
 
 #[test]
+fn who_runs_now_is_counted_where_the_kernel_says_so() {
+    let counted = |text: &str| running(&FakeRoot::new().with("proc/loadavg", text).0);
+    assert_eq!(counted("1.75 0.46 0.10 3/87 3834\n"), Some(3));
+    for text in ["", "1.75 0.46 0.10", "1.75 0.46 0.10 x/87 1"] {
+        assert_eq!(counted(text), None, "{text:?}");
+    }
+    assert!(running(Path::new("/")).is_some_and(|running| running >= 1));
+}
+
+#[test]
 fn no_descriptor_stays_open() {
     let root = in_group().with("proc/loadavg", "1.75 0.46 0.10 1/87 3834\n");
     root.set_stalls("proc/pressure/memory", 0, 0);
