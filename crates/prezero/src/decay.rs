@@ -8,6 +8,7 @@
 use crate::backing::Backing;
 use crate::clock::age;
 use crate::give_back::RESIDENT;
+use crate::page::HUGE_PAGES;
 use crate::quicklist::{CLASSES, Class};
 use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
@@ -18,8 +19,8 @@ use crate::zone::Zone;
 const FIRST_NS: u64 = 50_000_000;
 /// How often idle memory is looked over, as a part of that time.
 const LOOKS: u64 = 10;
-/// Huge blocks given back in one look: at most half a millisecond.
-const MOST: usize = 8;
+/// Pages given back in one look (16 MiB): at most half a millisecond.
+const MOST: u32 = 8 * HUGE_PAGES;
 
 pub(crate) struct Decay {
     /// How long what is dirty stays, ns, and when it was last looked over.

@@ -26,13 +26,17 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn make_way(&self, counters: &Counters, first: PageId, pages: u32, absent: u32) {
         self.fault_in_suitably(first, pages, absent);
         self.faulted.fetch_add(u64::from(absent), Relaxed);
+        let excess = self.stock.resident().saturating_sub(self.most_idle()).min(absent);
+        if excess > 0 {
+            self.give_back(counters, excess, &RESIDENT, |_| true);
+        }
+    }
+
+    /// Free pages that may be resident without the zone holding more than ever was of use.
+    pub(crate) fn most_idle(&self) -> u32 {
         let used = self.used();
         let peak = self.peak.fetch_max(used, Relaxed).max(used);
-        let most = peak.saturating_add(peak / IDLE_SHARE + IDLE_LEAST) - used;
-        let excess = self.stock.resident().saturating_sub(most).min(absent);
-        if excess > 0 {
-            self.give_back(counters, excess.div_ceil(HUGE_PAGES) as usize, &RESIDENT, |_| true);
-        }
+        peak.saturating_add(peak / IDLE_SHARE + IDLE_LEAST) - used
     }
 
     /// Gives every idle free page back to the kernel, now.
@@ -55,7 +59,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn give_back_all(&self, counters: &Counters) -> bool {
         self.take_over();
         self.drain_all();
-        self.give_back(counters, usize::MAX, &RESIDENT, |_| true)
+        self.give_back(counters, u32::MAX, &RESIDENT, |_| true)
     }
 
     /// Moves what all CPUs' lists hold to the buddy: what is split among them may be a
@@ -83,65 +87,64 @@ impl<B: Backing> Zone<B> {
         any
     }
 
-    /// Gives back the resident free pages of up to `most` huge blocks of which all resident
-    /// pages are of these `kinds` and the last free is `old`. True if there were any.
+    /// Gives back the resident free pages of huge blocks of which all resident pages are of these
+    /// `kinds` and the last free is `old`, until they are so many. True if there were any.
     pub(crate) fn give_back(
         &self,
         counters: &Counters,
-        most: usize,
+        most: u32,
         kinds: &[PageState],
         old: impl Fn(u32) -> bool,
     ) -> bool {
         if self.stock.resident() == 0 {
             return false;
         }
-        let mut done = 0;
+        let mut done = 0u32;
         let without = RESIDENT.into_iter().find(|kind| !kinds.contains(kind));
         for &kind in kinds {
             while let Some(chunk) =
                 self.find_chunk_without(Order::MIN, kind, without, |at| at != 0 && old(at))
             {
-                if done == most {
+                if done >= most {
                     return true;
                 }
                 if self.borrow(&chunk) {
-                    if !self.release(&chunk, counters) {
-                        return done > 0;
-                    }
-                    done += 1;
+                    let Some(pages) = self.release(&chunk, counters) else { return done > 0 };
+                    done += pages;
                 }
             }
         }
         done > 0
     }
 
-    /// Gives one chunk that is out of circulation back to the kernel and puts it back
-    /// absent. False if the kernel refused.
-    fn release(&self, chunk: &Chunk, counters: &Counters) -> bool {
+    /// Gives one chunk that is out of circulation back to the kernel and puts it back absent: how
+    /// many pages were resident. `None` if the kernel refused.
+    fn release(&self, chunk: &Chunk, counters: &Counters) -> Option<u32> {
         let done = self.make_absent(chunk, counters);
         self.return_to_buddy(chunk.first, chunk.order.pages());
         done
     }
 
-    /// Gives one chunk that is out of circulation back to the kernel. False if that refused.
-    pub(crate) fn make_absent(&self, chunk: &Chunk, counters: &Counters) -> bool {
+    /// Gives one chunk that is out of circulation back to the kernel: how many pages were resident.
+    /// `None` if that refused.
+    pub(crate) fn make_absent(&self, chunk: &Chunk, counters: &Counters) -> Option<u32> {
         let (first, pages) = (chunk.first, chunk.order.pages());
         let tally = self.states.tally(first, pages);
-        let done = self.memory.release(first, pages).is_ok();
-        if done {
-            self.states.set(first, pages, PageState::Absent);
-            if pages == HUGE_PAGES {
-                let huge = first.huge();
-                self.freed_at[huge].store(0, Relaxed);
-                self.resident.clear(huge as u32..huge as u32 + 1);
-            }
-            let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
-            counters.add(Counter::ReleasedBytes, bytes(tally.zero + tally.dirty));
-            counters.add(Counter::UnusedZeroBytes, bytes(tally.zero));
-            probes::release(first, tally.zero + tally.dirty);
-        } else {
+        let resident = tally.zero + tally.dirty;
+        if self.memory.release(first, pages).is_err() {
             counters.bump(Counter::BackingErrors);
+            return None;
         }
-        done
+        self.states.set(first, pages, PageState::Absent);
+        if pages == HUGE_PAGES {
+            let huge = first.huge();
+            self.freed_at[huge].store(0, Relaxed);
+            self.resident.clear(huge as u32..huge as u32 + 1);
+        }
+        let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
+        counters.add(Counter::ReleasedBytes, bytes(resident));
+        counters.add(Counter::UnusedZeroBytes, bytes(tally.zero));
+        probes::release(first, resident);
+        Some(resident)
     }
 }

@@ -184,7 +184,7 @@ impl<B: Backing> Zone<B> {
             return false;
         }
         self.make_huge(huge..huge + 1);
-        self.make_absent(chunk, &self.daemon.counters)
+        self.make_absent(chunk, &self.daemon.counters).is_some()
     }
 }
 

@@ -156,6 +156,26 @@ fn idle_memory_makes_way_for_what_is_faulted_in() {
 }
 
 #[test]
+fn as_much_makes_way_where_it_lies_in_pieces() {
+    let world = World::new(16);
+    world.soil(world.plain(4 * HUGE_PAGES));
+    let halves: Vec<_> = (0..8).map(|_| world.plain(HUGE_PAGES / 2)).collect();
+    let (held, idle): (Vec<_>, Vec<_>) =
+        halves.into_iter().partition(|half| half.first().0.is_multiple_of(HUGE_PAGES));
+    idle.into_iter().for_each(|half| world.soil(half));
+    world.drain();
+    assert_eq!((held.len(), world.zone.stock.dirty()), (4, 2 * HUGE_PAGES));
+
+    let larger = world.plain(6 * HUGE_PAGES);
+
+    let most = 8 * HUGE_PAGES / 10 + 256;
+    let resident = world.zone.stock.dirty();
+    assert!(resident <= most, "{resident} pages, where {most} may be");
+    held.into_iter().chain([larger]).for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
 fn memory_that_is_used_again_and_again_does_not_decay() {
     let mut world = World::with(1, |config| config.decay = Duration::from_secs(1));
     for _ in 0..100 {
