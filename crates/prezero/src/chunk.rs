@@ -64,20 +64,20 @@ impl<B: Backing> Zone<B> {
         None
     }
 
-    /// The first dirty chunk of a run, if it is free and `fits`: of at most `most` pages, or
-    /// one granule.
+    /// The first chunk of a run with a page in `state`, if it is free and `fits`: of at most `most`
+    /// pages, or one granule.
     pub(crate) fn chunk_within(
         &self,
-        first: PageId,
-        pages: u32,
+        (first, pages): (PageId, u32),
+        state: PageState,
         most: u64,
         fits: impl Fn(u32) -> bool,
     ) -> Option<Chunk> {
-        let (dirty, _) = self.states.find(first, pages, PageState::Dirty)?;
-        let (block, from) = self.buddy.holder(dirty)?;
+        let (found, _) = self.states.find(first, pages, state)?;
+        let (block, from) = self.buddy.holder(found)?;
         let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
         let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
-        let first = PageId(dirty.0 & !(order.pages() - 1));
+        let first = PageId(found.0 & !(order.pages() - 1));
         fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
             block,
             from,

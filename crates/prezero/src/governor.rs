@@ -10,7 +10,7 @@
 
 use crate::clock::REST_NS;
 use crate::demand::{BANDS, Band};
-use crate::purse::Purse;
+use crate::purse::{self, Purse};
 use crate::quicklist::Class;
 use crate::reserve::Reserve;
 
@@ -30,6 +30,9 @@ const FADE: u64 = 32;
 const SETTLE: u64 = 8;
 /// After so long without a request for zero nothing more is earned by waiting, ns.
 const IDLE_NS: u64 = 1_000_000_000;
+/// Hits that a program is credited with to begin with, in pages (16 MiB): the first zero block that a
+/// plain request takes says little.
+const TRUSTED: u64 = 4 << 10;
 /// Most that is prefaulted ahead, in pages (64 MiB): two to eight milliseconds of faults
 /// saved, and a bound on what a wrong guess makes resident.
 const PREFAULT_MOST: u64 = 16 << 10;
@@ -190,6 +193,9 @@ pub(crate) struct Governor {
     made: Recent,
     prefaulted: Recent,
     unused: Recent,
+    /// Zero pages that requests for zero got of late, and that others did.
+    hit: Recent,
+    wasted: Recent,
     purse: Purse,
     seen: Seen,
     seen_at: u64,
@@ -216,6 +222,8 @@ impl Governor {
             made: Recent::default(),
             prefaulted: Recent::default(),
             unused: Recent::default(),
+            hit: Recent { sum: TRUSTED },
+            wasted: Recent::default(),
             purse: Purse::new(),
             seen: Seen::default(),
             seen_at: now_ns,
@@ -244,14 +252,17 @@ impl Governor {
         self.prefaulted.sum += seen.prefaulted.saturating_sub(self.seen.prefaulted);
         self.unused.sum += seen.unused.saturating_sub(self.seen.unused);
         let wasted = seen.wasted.saturating_sub(self.seen.wasted);
+        self.hit.sum += seen.hit.saturating_sub(self.seen.hit);
+        self.wasted.sum += wasted;
         let asked = total(&seen).saturating_sub(total(&self.seen));
         let kept = self.expected();
         let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
         let prefaulted = self.prefaulted.sum as f64 / self.made.sum.max(1) as f64;
         let look_ns = seen.look_ns.saturating_sub(self.seen.look_ns);
         self.purse.looked(look_ns as f64, between_ns);
+        let lost = self.wasted.sum as f64 / (self.wasted.sum + self.hit.sum).max(1) as f64;
         self.purse.settle(
-            seen.spared_ns(&self.seen, prefaulted),
+            purse::earns(lost) * seen.spared_ns(&self.seen, prefaulted),
             seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,
             if wanting { now_ns.saturating_sub(self.seen_at) } else { 0 },
         );
@@ -323,6 +334,8 @@ impl Governor {
             self.made.turn();
             self.prefaulted.turn();
             self.unused.turn();
+            self.hit.turn();
+            self.wasted.turn();
             self.purse.fade();
         }
     }
@@ -411,9 +424,9 @@ impl Governor {
     /// Zero pages that should lie ready where only absent ones do. None before a program that had
     /// more in its hands than ever was served absent memory in two windows running (who only gives
     /// back and takes anew would be larger for it), nor while of the zero pages made of late more
-    /// than a quarter went back to the kernel unused.
+    /// than a quarter went back to the kernel unused, nor from the last half of the seed.
     pub(crate) fn prefault_target(&self) -> u64 {
-        if self.growing < 2 || self.unused.sum > self.made.sum / 4 {
+        if self.growing < 2 || !self.purse.buys_faults() || self.unused.sum > self.made.sum / 4 {
             return 0;
         }
         let now = self.seen.absent.saturating_sub(self.absent_before);

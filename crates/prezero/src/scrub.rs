@@ -251,15 +251,15 @@ impl<H: Host> Scrubber<H> {
         let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
         let chunk = if zero < target {
             self.focus
-                .and_then(|(first, pages)| zone.chunk_within(first, pages, target - zero, rested))
-                .or_else(|| self.next_chunk(zone, stop, target - zero, rested))
+                .and_then(|run| zone.chunk_within(run, PageState::Dirty, target - zero, rested))
+                .or_else(|| self.next_dirty(zone, stop, target - zero, rested))
                 .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))
         } else {
             // What is zero may lie where the next large request does not fit.
             let most = self.governor.most().saturating_sub(zero).min(room);
             let large = stop.max(Order::new(HUGE_ORDER + 1)?);
             if most > 0 && self.may_lie_badly(tick) {
-                let found = self.next_chunk(zone, large, most, rested);
+                let found = self.next_dirty(zone, large, most, rested);
                 self.lies_well = found.is_none() && age(tick, self.freed_at) > ticks(REST_NS);
                 found
             } else {
@@ -309,24 +309,36 @@ impl<H: Host> Scrubber<H> {
         !self.lies_well
     }
 
-    /// The first dirty chunk of the block that the likeliest request would get now, if it has
-    /// one that `fits`, or of the next likeliest. No more of it than the pages ahead, nor than
-    /// `most`.
-    fn next_chunk<B: Backing>(
+    /// The next dirty chunk that `fits`, and what follows it in its block from now on.
+    fn next_dirty<B: Backing>(
         &mut self,
         zone: &Zone<B>,
         stop: Order,
         most: u64,
         fits: impl Fn(u32) -> bool,
     ) -> Option<Chunk> {
-        let bands = self.governor.likeliest().filter(|(band, _)| band.order() >= stop);
-        let (focus, chunk) = bands.into_iter().find_map(|(band, ahead)| {
-            let pages = u64::from(band.pages()).min(ahead) as u32;
-            let first = zone.next_for_zero(pages)?;
-            Some(((first, pages), zone.chunk_within(first, pages, most, &fits)?))
-        })?;
+        let (focus, chunk) = self.next_chunk(zone, stop, PageState::Dirty, most, fits)?;
         self.focus = Some(focus);
         Some(chunk)
+    }
+
+    /// The first chunk in a state of the block that the likeliest request would get now, if it has
+    /// one that `fits`, or of the next likeliest; and that block. No more of it than the pages
+    /// ahead, nor than `most`.
+    fn next_chunk<B: Backing>(
+        &self,
+        zone: &Zone<B>,
+        stop: Order,
+        state: PageState,
+        most: u64,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<((PageId, u32), Chunk)> {
+        let bands = self.governor.likeliest().filter(|(band, _)| band.order() >= stop);
+        bands.into_iter().find_map(|(band, ahead)| {
+            let pages = u64::from(band.pages()).min(ahead) as u32;
+            let run = (zone.next_for_zero(pages)?, pages);
+            Some((run, zone.chunk_within(run, state, most, &fits)?))
+        })
     }
 
     /// Clears the dirty pages of a block that is out of circulation, and puts it back by

@@ -3,7 +3,7 @@
 use crate::backing::Backing;
 use crate::chunk::Chunk;
 use crate::claim::Work;
-use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::page::{Order, PAGE, PageId};
 use crate::state::PageState;
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
@@ -17,12 +17,18 @@ impl<H: Host> Scrubber<H> {
     pub(super) fn prefault<B: Backing>(&mut self, zone: &Zone<B>, room: u64) -> Option<Step> {
         // Who touches little of what he asks for has absent blocks for ever, and wants no more.
         let grows = !zone.sparse_row.is_long();
-        if !grows || u64::from(zone.stock.zero()) >= self.governor.prefault_target() {
+        let lacks = self.governor.prefault_target().saturating_sub(u64::from(zone.stock.zero()));
+        if !grows || lacks == 0 {
             return None;
         }
-        let chunk = zone
-            .find_chunk(Order::new(HUGE_ORDER)?, PageState::Absent, |_| true)
-            .filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
+        let most = lacks.min(zone.most_idle().saturating_sub(zone.stock.resident()).into());
+        if most == 0 {
+            return None;
+        }
+        let (_, chunk) = self.next_chunk(zone, Order::MIN, PageState::Absent, most, |_| true)?;
+        if u64::from(chunk.order.pages()) > room {
+            return None;
+        }
         zone.claim.announce();
         if !zone.borrow(&chunk) {
             zone.claim.withdraw();

@@ -11,7 +11,7 @@ mod scrubbing;
 mod trust;
 
 use super::fake::pass;
-use super::world::{WINDOW_NS, World};
+use super::world::{RESTED_NS, WINDOW_NS, World};
 use crate::page::{Block, Dirty, Order, PAGE, PageId, Zero};
 use crate::scrub::Mood;
 use crate::state::Tally;
@@ -64,15 +64,17 @@ impl World {
         self.zone.drain_all();
     }
 
-    /// A burst of demand in each of `n` windows of the governor.
+    /// A burst of demand in each of `n` windows of the governor, of which the last is over.
     fn grow(&mut self, windows: u32, pages: u32) -> Vec<Block<Zero>> {
-        (0..windows)
+        let grown = (0..windows)
             .map(|_| {
                 let block = self.zero(pages);
                 pass(WINDOW_NS);
                 self.scrubber.step(&self.zone, Mood::Normal);
                 block
             })
-            .collect()
+            .collect();
+        pass(RESTED_NS);
+        grown
     }
 }

@@ -337,6 +337,25 @@ fn prefault_waits_for_two_growing_windows() {
 }
 
 #[test]
+fn prefault_begins_where_the_next_request_does_and_leaves_the_zone_no_larger_than_idle_memory_does()
+{
+    let mut world = World::new(16);
+    let pages = 2 * HUGE_PAGES;
+    let held = world.grow(3, pages);
+    let end = held.iter().map(|block| block.first().0 + pages).max().unwrap();
+    assert_eq!(end, 3 * pages, "beside it lies a longer run");
+
+    world.work(Mood::Normal);
+
+    let ready = world.states(PageId(end), pages).zero;
+    assert!(ready > 0, "nothing lies ready");
+    assert_eq!(world.zone.stock.zero(), ready);
+    assert!(ready <= end / 10 + 256 + SMALL, "{ready} pages beside {end}");
+    held.into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
 fn prefault_stops_when_it_was_wasted() {
     let mut world = World::new(8);
     let mut held = world.grow(3, 64);
