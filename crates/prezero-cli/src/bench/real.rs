@@ -4,10 +4,13 @@
 //! time is from start to end; CPU time is that of the process and of its children that it waited
 //! for; the peak resident size is that of the largest process among them. All three come
 //! from the kernel. Prezero's counters are of the process that was started, not of its children.
+//!
+//! A few runs do not tell a difference of 1 %, which is what is asked. So glibc and prezero go on in
+//! pairs until it is known, or time is up; how well it is known stands beside it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -16,10 +19,10 @@ use super::grid_report::number;
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::{Allocator, Field, GLIBC, PREZERO};
-use super::progress::{self, interrupted, step};
+use super::progress::{self, interrupted, kept, step};
 use super::real_programs::{Inputs, PROGRAMS, Program};
 use super::real_table;
-use super::samples::Spread;
+use super::samples::{Change, Spread};
 use super::worker::Touch;
 
 /// Faulted in and given back before each run: what was free for two seconds may have gone to
@@ -27,6 +30,9 @@ use super::worker::Touch;
 const WARM_BYTES: usize = 512 << 20;
 /// The slowest that prezero may be, of glibc's wall time.
 const SLOWEST: f64 = 1.01;
+/// To how much the ratio of the two is to be known, and from how many pairs on that is believed.
+const KNOWN: f64 = 0.01;
+const PAIRS: usize = 10;
 /// The largest that prezero's peak may be, of the smallest peer's.
 pub const LARGEST: f64 = 1.10;
 /// What a program that zeroes much gains, of glibc's wall time over prezero's.
@@ -48,6 +54,9 @@ pub struct Real {
     /// Runs of each program under each allocator; the medians of 5 count
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
+    /// Seconds for each program's pairs of glibc and prezero, until their ratio is known to 1 %
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pairs_s: u64,
     /// The text that sort and ripgrep read, in MiB; 1024 is the full size
     #[arg(long, value_name = "MIB", default_value_t = 96)]
     text_mib: u64,
@@ -69,8 +78,11 @@ pub struct Report {
     /// Taken with.
     #[serde(flatten)]
     pub field: Field,
-    /// Of each program under each allocator.
+    /// Of each program under each allocator, before those in pairs.
     pub runs: usize,
+    /// For the pairs of each program.
+    #[serde(default)]
+    pub pairs_s: u64,
     /// What sort and ripgrep read.
     pub text_mib: u64,
     /// One for each program that is here.
@@ -150,8 +162,9 @@ impl Real {
                 Err(mend) => missing.push((program.name.into(), mend)),
             }
         }
-        let (benchmark, runs, text_mib) = ("real".into(), self.runs, self.text_mib);
-        Ok(Report { benchmark, machine, field, runs, text_mib, programs, missing })
+        let (benchmark, runs, pairs_s) = ("real".into(), self.runs, self.pairs_s);
+        let text_mib = self.text_mib;
+        Ok(Report { benchmark, machine, field, runs, pairs_s, text_mib, programs, missing })
     }
 
     fn program(
@@ -166,22 +179,36 @@ impl Real {
         // Left by another program; this one may end without writing any.
         let _ = std::fs::remove_file(&stats);
         let mut runs = vec![vec![]; allocators.len()];
+        let once_under = |which: usize| {
+            let allocator: &Allocator = &allocators[which];
+            step(&format!("real: {} under {}", program.name, allocator.name))?;
+            touch.warm(WARM_BYTES)?;
+            let mut command = allocator.command(path, &stats)?;
+            program.dress(&mut command, inputs)?;
+            once(&mut command).with_context(|| format!("{} under {}", program.name, allocator.name))
+        };
         // One uncounted run of all: the page cache has program and input then.
         'turns: for turn in 0..=self.runs {
             for place in 0..allocators.len() {
                 let which = (turn + place) % allocators.len();
-                let allocator = &allocators[which];
-                if step(&format!("real: {} under {}", program.name, allocator.name)).is_err() {
-                    break 'turns;
-                }
-                touch.warm(WARM_BYTES)?;
-                let mut command = allocator.command(path, &stats)?;
-                program.dress(&mut command, inputs)?;
-                let run = once(&mut command)
-                    .with_context(|| format!("{} under {}", program.name, allocator.name))?;
+                let Some(run) = kept(once_under(which))? else { break 'turns };
                 if turn > 0 {
                     runs[which].push(run);
                 }
+            }
+        }
+        let until = Instant::now() + Duration::from_secs(self.pairs_s);
+        let place = |name| allocators.iter().position(|allocator| allocator.name == name);
+        if let (Some(glibc), Some(ours)) = (place(GLIBC), place(PREZERO)) {
+            while Instant::now() < until && !is_known(&runs[ours], &runs[glibc]) {
+                let mut pair = [glibc, ours];
+                if runs[ours].len().is_multiple_of(2) {
+                    pair.reverse();
+                }
+                let made = pair.map(|which| kept(once_under(which)).transpose());
+                let [Some(first), Some(second)] = made else { break };
+                runs[pair[0]].push(first?);
+                runs[pair[1]].push(second?);
             }
         }
         let text = std::fs::read_to_string(&stats).unwrap_or_default();
@@ -193,6 +220,13 @@ impl Real {
             stats: serde_json::from_str(&text).unwrap_or_default(),
         })
     }
+}
+
+/// Whether the ratio of two wall times is known well enough; runs were taken in pairs.
+fn is_known(ours: &[Run], glibc: &[Run]) -> bool {
+    let wall = |runs: &[Run]| Spread::of(runs.iter().map(|run| run.wall_s).collect());
+    let change = wall(ours).zip(wall(glibc)).and_then(|(ours, glibc)| Change::of(&ours, &glibc));
+    ours.len() >= PAIRS && change.is_none_or(|change| change.noise <= KNOWN)
 }
 
 /// Runs a command to its end, and what the kernel says that it used.
@@ -270,6 +304,11 @@ impl Measured {
         Some((best, glibc / best.wall_s.median, best.rss_mib.median / least))
     }
 
+    /// How much more wall time prezero takes than glibc.
+    pub fn change(&self) -> Option<Change> {
+        Change::of(&self.of(PREZERO)?.wall_s, &self.of(GLIBC)?.wall_s)
+    }
+
     /// A counter of prezero's; 0 if there is none.
     pub fn counter(&self, name: &str) -> u64 {
         number(&self.stats, name).unwrap_or(0)
@@ -339,6 +378,19 @@ pub mod tests {
         assert_eq!(run(1.6, 2 << 30).verdict().unwrap().gains, Some(true));
         assert_eq!(run(1.9, 1 << 20).verdict().unwrap().gains, None);
         assert_eq!(measured(&[(PREZERO, 1.0, 1.0)], 0).verdict(), None);
+    }
+
+    #[test]
+    fn a_ratio_is_known_by_enough_pairs_that_agree() {
+        let runs = |walls: &[f64]| -> Vec<Run> {
+            walls.iter().map(|&wall_s| Run { wall_s, cpu_s: 0.0, rss_mib: 0.0 }).collect()
+        };
+        let drifting: Vec<f64> = (0..PAIRS).map(|n| 1.0 + n as f64).collect();
+        let half = |walls: &[f64]| runs(&walls.iter().map(|wall| wall / 2.0).collect::<Vec<_>>());
+        assert!(is_known(&runs(&drifting), &half(&drifting)));
+        assert!(!is_known(&runs(&drifting[1..]), &half(&drifting[1..])), "too few");
+        let turned: Vec<f64> = drifting.iter().rev().copied().collect();
+        assert!(!is_known(&runs(&drifting), &half(&turned)), "they disagree");
     }
 
     #[test]

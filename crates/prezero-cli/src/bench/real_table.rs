@@ -7,14 +7,16 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
 use super::peers::{GLIBC, PREZERO};
 use super::real::{Cost, LARGEST, Measured, Report};
+use super::samples::Change;
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {
     let missing = |(name, mend): &(String, String)| format!("left out: {name}: {mend}\n");
     let met = report.programs.iter().filter(|program| faults(program).is_empty()).count();
     format!(
-        "{}\n{}{}{} runs each, interleaved, medians; the text has {} MiB\n\
-         \nwall time, s; x glibc and x best: theirs over prezero's\n{}\n\
+        "{}\n{}{}{} runs each, interleaved, then pairs of glibc and prezero for up to {} s, medians; \
+         the text has {} MiB\n\
+         \nwall time, s; x glibc and x best: theirs over prezero's; ±: of x glibc, 95 %\n{}\n\
          \npeak resident, MiB, of the largest process; prezero's over the smallest peer's\n{}\n\
          \nCPU time, s, children included; prezero's counters of its last run: bytes in MiB, scrubd in ms\n{}\n\
          \n{}{met} of {} programs as asked: at most 1 % slower than glibc, at most 10 % above the smallest \
@@ -23,6 +25,7 @@ pub fn render(report: &Report) -> String {
         report.field.absences(),
         report.missing.iter().map(missing).collect::<String>(),
         report.runs,
+        report.pairs_s,
         report.text_mib,
         wall_table(report),
         size_table(report),
@@ -33,7 +36,7 @@ pub fn render(report: &Report) -> String {
 }
 
 fn wall_table(report: &Report) -> Table {
-    let mut table = started(report, &["x glibc", "x best", "best peer"]);
+    let mut table = started(report, &["x glibc", "±", "pairs", "x best", "best peer"]);
     for program in &report.programs {
         let wall = |cost: &Cost| cost.wall_s.median;
         let ours = program.of(PREZERO).map(wall);
@@ -41,6 +44,8 @@ fn wall_table(report: &Report) -> Table {
         let over = |theirs: Option<f64>| ratio(theirs, ours);
         let last = [
             over(program.of(GLIBC).map(wall)),
+            program.change().map_or("-".into(), |change| format!("{:.3}", change.noise)),
+            program.of(PREZERO).map_or(0, |cost| cost.wall_s.samples.len()).to_string(),
             over(best.map(wall)),
             best.map_or("-".into(), |best| best.allocator.clone()),
         ];
@@ -109,7 +114,12 @@ fn faults(program: &Measured) -> Vec<String> {
     };
     let mut faults = vec![];
     if !verdict.fast_enough {
-        faults.push("slower than glibc".into());
+        let told = |change: Change| {
+            let [change, noise] = [change.change, change.noise].map(|share| 100.0 * share);
+            format!("{change:+.1} %, ± {noise:.1}")
+        };
+        let told = program.change().map_or("unpaired".into(), told);
+        faults.push(format!("slower than glibc ({told})"));
     }
     if !verdict.small_enough {
         faults.push("larger than the smallest peer".into());
