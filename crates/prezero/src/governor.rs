@@ -8,6 +8,7 @@
 //! nothing is scrubbed. The governor is told the time and what happened; it reads no clock
 //! and touches no memory.
 
+use crate::bursts::{Bursts, FADE};
 use crate::clock::REST_NS;
 use crate::demand::{BANDS, Band};
 use crate::purse::{self, Purse};
@@ -21,13 +22,6 @@ const QUIET_NS: u64 = REST_NS;
 /// although its blocks are still in use. Long against the
 /// pauses between requests of a busy program, short against what a person notices.
 const WINDOW_NS: u64 = 100_000_000;
-/// Of its memory of a burst the governor loses one part in this many each window: half in
-/// two seconds. Scrubbing a burst's worth takes a fraction of that; the stock itself stays.
-const FADE: u64 = 32;
-/// Of what its largest burst was above the present one a band forgets one part in this many:
-/// half in five bursts. Two bursts that were taken for one, because scrubd could not look
-/// between them, are soon told apart.
-const SETTLE: u64 = 8;
 /// After so long without a request for zero nothing more is earned by waiting, ns.
 const IDLE_NS: u64 = 1_000_000_000;
 /// Hits that a program is credited with to begin with, in pages (16 MiB): the first zero block that a
@@ -110,52 +104,6 @@ impl Recent {
 
     fn turn(&mut self) {
         self.sum -= self.sum.div_ceil(Recent::FADE);
-    }
-}
-
-/// The bursts of one band.
-#[doc(hidden)]
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Bursts {
-    /// Demand when the present burst began.
-    start: u64,
-    largest: u64,
-    /// Whether a burst of this window was as large.
-    reached: bool,
-    /// Pages asked for of late, fading as the bursts do.
-    rate: u64,
-}
-
-impl Bursts {
-    /// What the present burst asked for, given what was asked for since the beginning.
-    pub fn arrived(&self, total: u64) -> u64 {
-        total.saturating_sub(self.start)
-    }
-
-    /// The largest burst of late, the present one included.
-    pub fn largest(&self, total: u64) -> u64 {
-        self.largest.max(self.arrived(total))
-    }
-
-    /// Ends the present burst.
-    pub fn end(&mut self, total: u64) {
-        let arrived = self.arrived(total);
-        if arrived > 0 {
-            let excess = self.largest.saturating_sub(arrived);
-            self.largest = self.largest.max(arrived) - excess.div_ceil(SETTLE);
-            self.reached |= arrived >= self.largest;
-        }
-        self.rate += arrived;
-        self.start = total;
-    }
-
-    /// A window has passed: a part of the past is forgotten. What was as large just now is not
-    /// past: a stock that lacks a few pages of a block misses it.
-    pub fn fade(&mut self) {
-        if !std::mem::take(&mut self.reached) {
-            self.largest -= self.largest.div_ceil(FADE);
-        }
-        self.rate -= self.rate.div_ceil(FADE);
     }
 }
 
@@ -414,8 +362,11 @@ impl Governor {
         let mut ranked = [(0, 0, None); BANDS];
         for (rank, band) in ranked.iter_mut().zip(Band::all()) {
             let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
-            let lately = bursts.rate + bursts.arrived(asked);
-            *rank = (lately.div_ceil(u64::from(band.pages())), self.ahead(band), Some(band));
+            *rank = (
+                bursts.lately(asked).div_ceil(u64::from(band.pages())),
+                self.ahead(band),
+                Some(band),
+            );
         }
         ranked.sort_unstable_by_key(|&(requests, ..)| std::cmp::Reverse(requests));
         ranked.into_iter().filter_map(|(_, ahead, band)| Some((band?, ahead)).filter(|b| b.1 > 0))

@@ -54,7 +54,7 @@
 //! `backing` (the kernel), `huge` (in which pages), `state` and `buddy` (what is free, and what it holds),
 //! `stock`, `quicklist`, `hand`, `zone` with `search`, `grow` and `trust` (requests), `settle`,
 //! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
-//! `give_back`, `governor`, `reserve`, `purse`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
+//! `give_back`, `governor`, `bursts`, `reserve`, `purse`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
 //! `tuning` and `panel` (knobs and figures of a running process),
 //! `stats`, `report`, `summary`, `probes` and `check` (what people see).
 #![deny(unsafe_code)]
@@ -74,6 +74,8 @@ mod sync;
 mod backing;
 #[cfg(not(loom))]
 mod bits;
+#[cfg(not(loom))]
+mod bursts;
 #[cfg(not(loom))]
 mod check;
 #[cfg(not(loom))]
@@ -175,12 +177,12 @@ pub use state::{PageState, Tally};
 #[cfg(not(loom))]
 pub use {
     backing::{Anonymous, Backing, Hide},
+    // For prezerod, whose clients come in bursts as a program's requests do.
+    bursts::Bursts,
     check::Flaw,
     clear::Use,
     config::*,
     daemon::Change,
-    // For prezerod, whose clients come in bursts as a program's requests do.
-    governor::Bursts,
     grow::Grown,
     hand::{HandBlock, HandSize},
     knobs::{KNOBS, Knob},
