@@ -27,6 +27,7 @@ mod peers;
 mod progress;
 mod real;
 mod real_programs;
+mod real_run;
 mod real_table;
 mod report;
 mod samples;

@@ -9,7 +9,6 @@
 //! pairs until it is known, or time is up; how well it is known stands beside it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,6 +20,7 @@ use super::output::Output;
 use super::peers::{Allocator, Field, GLIBC, PREZERO};
 use super::progress::{self, interrupted, kept, step};
 use super::real_programs::{Inputs, PROGRAMS, Program};
+use super::real_run::{Run, once};
 use super::real_table;
 use super::samples::{Change, Spread};
 use super::worker::Touch;
@@ -115,14 +115,6 @@ pub struct Cost {
     pub cpu_s: Spread,
     /// Peak resident, of the largest process.
     pub rss_mib: Spread,
-}
-
-/// One run.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    wall_s: f64,
-    cpu_s: f64,
-    rss_mib: f64,
 }
 
 impl Real {
@@ -227,31 +219,6 @@ fn is_known(ours: &[Run], glibc: &[Run]) -> bool {
     let wall = |runs: &[Run]| Spread::of(runs.iter().map(|run| run.wall_s).collect());
     let change = wall(ours).zip(wall(glibc)).and_then(|(ours, glibc)| Change::of(&ours, &glibc));
     ours.len() >= PAIRS && change.is_none_or(|change| change.noise <= KNOWN)
-}
-
-/// Runs a command to its end, and what the kernel says that it used.
-fn once(command: &mut Command) -> Result<Run> {
-    let start = Instant::now();
-    let child = command.spawn().context("cannot be started")?;
-    let (mut status, pid) = (0, child.id() as libc::pid_t);
-    // SAFETY: all-zero bytes are a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    loop {
-        // SAFETY: waits for our own child, which nobody else waits for: `child` is only dropped,
-        // and that does not wait. Both pointers are to live locals.
-        if unsafe { libc::wait4(pid, &mut status, 0, &mut usage) } == pid {
-            break;
-        }
-        let error = std::io::Error::last_os_error();
-        ensure!(error.kind() == std::io::ErrorKind::Interrupted, "wait4: {error}");
-    }
-    let wall_s = start.elapsed().as_secs_f64();
-    let status = std::os::unix::process::ExitStatusExt::from_raw(status);
-    let status: std::process::ExitStatus = status;
-    ensure!(status.success(), "it ended with {status}; does it run by itself?");
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    let cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    Ok(Run { wall_s, cpu_s, rss_mib: usage.ru_maxrss as f64 / 1024.0 })
 }
 
 impl Cost {
@@ -391,17 +358,5 @@ pub mod tests {
         assert!(!is_known(&runs(&drifting[1..]), &half(&drifting[1..])), "too few");
         let turned: Vec<f64> = drifting.iter().rev().copied().collect();
         assert!(!is_known(&runs(&drifting), &half(&turned)), "they disagree");
-    }
-
-    #[test]
-    fn a_run_is_measured_with_its_children_and_its_failure_told() {
-        let run = once(
-            Command::new("sh")
-                .args(["-c", "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'"]),
-        )
-        .unwrap();
-        assert!(run.wall_s > 0.0 && run.cpu_s > 0.0 && run.rss_mib > 0.0, "{run:?}");
-        let error = once(Command::new("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
-        assert!(error.contains("exit status: 3"), "{error}");
     }
 }
