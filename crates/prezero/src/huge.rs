@@ -65,7 +65,7 @@ const LATE_NS: u64 = 1_000_000;
 const REST_NS: u64 = 1_000_000_000;
 const REST_DOUBLINGS: u32 = 6;
 
-/// Whether a new huge page costs scrubd what a clear does. Told the time; reads no clock.
+/// Whether new memory costs scrubd what a clear does. Told the time; reads no clock.
 #[derive(Default)]
 pub(crate) struct LateBacking {
     rests_until: u64,

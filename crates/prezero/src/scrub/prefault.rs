@@ -18,7 +18,9 @@ impl<H: Host> Scrubber<H> {
         // Who touches little of what he asks for has absent blocks for ever, and wants no more.
         let grows = !zone.sparse_row.is_long();
         let lacks = self.governor.prefault_target().saturating_sub(u64::from(zone.stock.zero()));
-        if !grows || lacks == 0 {
+        // Not now where a hypervisor would have to find its memory first.
+        let now = zone.clock.now_ns();
+        if !grows || lacks == 0 || !self.late.is_over(now) {
             return None;
         }
         let most = lacks.min(zone.most_idle().saturating_sub(zone.stock.resident()).into());
@@ -35,7 +37,9 @@ impl<H: Host> Scrubber<H> {
             return Some(Step::Nap);
         }
         let (any, ns) = self.populate(zone, &chunk, Counter::PrefaultedBytes);
-        zone.daemon.counters.add(Counter::PrefaultCpuNs, ns);
+        let late = self.late.note(now, ns);
+        zone.daemon.counters.add(Counter::PrefaultCpuNs, ns - late);
+        zone.daemon.counters.add(Counter::LateCpuNs, late);
         any.then_some(Step::Nap)
     }
 

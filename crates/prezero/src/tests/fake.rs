@@ -106,6 +106,8 @@ pub(super) struct Fake {
     pub(super) shows: Call,
     pub(super) give_ups: Call,
     pub(super) moves: Call,
+    /// How long a page takes to be made resident, ns.
+    pub(super) populate_ns: AtomicU64,
     /// Pages that one move takes at most.
     pub(super) together: AtomicU64,
 }
@@ -150,6 +152,7 @@ impl Fake {
             shows,
             give_ups,
             moves,
+            populate_ns: AtomicU64::new(0),
             together: AtomicU64::new(u64::MAX),
         }
     }
@@ -243,6 +246,7 @@ unsafe impl Backing for Fake {
     }
 
     fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        pass(self.populate_ns.load(Relaxed));
         let made = self.populates.make();
         self.mark(offset, if made.is_ok() { len } else { half(len) }, RESIDENT);
         made
@@ -362,6 +366,7 @@ impl Host for FakeHost {
     }
 
     fn cpu_ns(&self) -> u64 {
-        thread::thread_cpu_ns()
+        // What the fake is told to take is the thread's as well.
+        thread::thread_cpu_ns() + now()
     }
 }
