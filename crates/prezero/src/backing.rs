@@ -76,6 +76,19 @@ pub unsafe trait Backing: Send + Sync {
         Err(Errno::NOSYS)
     }
 
+    /// As [`move_pages`](Backing::move_pages), of pages that nobody's call but the zone's mapped: what
+    /// they leave is absent, and part of the zone as it is.
+    ///
+    /// # Safety
+    /// As for [`move_pages`](Backing::move_pages).
+    ///
+    /// # Errors
+    /// As for [`move_pages`](Backing::move_pages).
+    unsafe fn move_free(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.move_pages(from, to, len) }
+    }
+
     /// Bytes at the beginning that are faulted in small pages, whole huge blocks.
     fn small(&self) -> usize {
         0
@@ -302,6 +315,15 @@ impl<B: Backing> Memory<B> {
     pub(crate) fn give_up(&self, first: PageId, pages: u32) -> Result<(), Errno> {
         // SAFETY: the caller owns the run, is done with it and keeps it from everybody here.
         unsafe { self.backing.give_up(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// Moves a run of free pages to an absent one, both the caller's and apart, as many from the first
+    /// on as the kernel moves together: how many. What they leave is absent.
+    pub(crate) fn move_free(&self, from: PageId, to: PageId, pages: u32) -> Result<u32, Errno> {
+        let [source, goal] = [from, to].map(|first| first.index() * PAGE);
+        // SAFETY: the caller owns both runs, and nothing is lost where nothing is.
+        let moved = unsafe { self.backing.move_free(source, goal, pages as usize * PAGE) }?;
+        Ok((moved / PAGE) as u32)
     }
 
     /// Brings what a run of pages holds to the beginning of another, both the caller's and apart.

@@ -47,6 +47,11 @@ impl CameBack {
         CameBack(AtomicU32::new(0))
     }
 
+    /// Whether pages may change their addresses.
+    pub(crate) fn may_move(&self) -> bool {
+        self.0.load(Relaxed) != NEVER
+    }
+
     fn note(&self) {
         // Never to NEVER, nor from there.
         let _ = self.0.fetch_update(Relaxed, Relaxed, |n| (n < CAME_BACK).then(|| n + 1));

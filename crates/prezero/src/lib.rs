@@ -52,7 +52,7 @@
 //! # Files, in the order in which memory flows
 //!
 //! `backing` (the kernel), `huge` (in which pages), `state` and `buddy` (what is free, and what it holds),
-//! `stock`, `quicklist`, `hand`, `zone` with `search`, `grow` and `trust` (requests), `settle`,
+//! `stock`, `quicklist`, `hand`, `zone` with `search`, `assemble`, `grow` and `trust` (requests), `settle`,
 //! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
 //! `give_back`, `governor`, `bursts`, `reserve`, `purse`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
 //! `tuning` and `panel` (knobs and figures of a running process),
@@ -70,6 +70,8 @@ mod quicklist;
 mod state;
 mod sync;
 
+#[cfg(not(loom))]
+mod assemble;
 #[cfg(not(loom))]
 mod backing;
 #[cfg(not(loom))]

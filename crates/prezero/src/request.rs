@@ -255,9 +255,11 @@ impl<B: Backing> Zone<B> {
         // What the lists hold may be all that splits a resident block, and to empty them
         // costs less than to fault a page in.
         let found = self
-            .search_clearable(pages, align)
+            .assemble_zero(pages, align)
+            .or_else(|| self.search_clearable(pages, align))
             .or_else(|| self.steal(cpu, pages, align))
             .or_else(|| self.drain_all().then(|| self.search_clearable(pages, align))?)
+            .or_else(|| self.assemble_for_zero(pages, align))
             .or_else(|| self.search_for_zero(pages, align));
         match found {
             Some(first) => {
@@ -303,6 +305,7 @@ impl<B: Backing> Zone<B> {
         let found = found
             .or_else(|| self.steal(cpu, pages, align))
             .or_else(|| self.drain_all().then(|| self.search_resident(pages, align))?)
+            .or_else(|| self.assemble_plain(pages, align))
             .or_else(|| self.search_any(pages, align));
         let Some(first) = found else {
             cpu.counters.bump(Counter::Refused);

@@ -8,6 +8,7 @@
 
 use std::ops::ControlFlow::{self, Continue};
 
+use crate::assemble::Apart;
 use crate::backing::Backing;
 use crate::claim::Answer;
 use crate::page::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
@@ -15,31 +16,40 @@ use crate::state::Tally;
 use crate::stats::Counter;
 use crate::zone::Zone;
 
-/// What a page in each state costs a request, in clears of one page. `None`: such a
+/// What a page in each state costs a request, in quarters of a clear of one. `None`: such a
 /// page must not be in the block.
 #[derive(Clone, Copy)]
 struct Cost {
     zero: Option<u64>,
     dirty: Option<u64>,
     absent: Option<u64>,
+    /// So many pages can be had from elsewhere, each for [`MOVE`] where one is absent.
+    apart: Apart,
+    /// What costs as much or more is not wanted.
+    below: u64,
 }
 
 /// A page fault in clears of a page. Measured: 0.5 us (huge pages) to 1.4 us (small ones)
 /// a page against 0.07 to 0.4 us to clear one.
 pub(crate) const FAULT: u64 = 8;
 
+/// A page that is moved, of a huge block, in quarters of a clear: 5 to 20 us against 70 to 200.
+const MOVE: u64 = 1;
+/// A clear in the same unit.
+const CLEAR: u64 = 4;
+
 /// `ZERO`: zero pages are ready, dirty ones are cleared inline.
-const FOR_ZERO: Cost = Cost { zero: Some(0), dirty: Some(1), absent: Some(FAULT) };
+const FOR_ZERO: Cost = Cost::each(Some(0), Some(CLEAR), Some(FAULT * CLEAR));
 /// `ZERO`, while anything resident will do.
-const CLEARABLE: Cost = Cost { zero: Some(0), dirty: Some(1), absent: None };
+const CLEARABLE: Cost = Cost::each(Some(0), Some(CLEAR), None);
 /// `ONLY_ZERO`, and the first look of `ZERO`.
-const ALL_ZERO: Cost = Cost { zero: Some(0), dirty: None, absent: None };
+const ALL_ZERO: Cost = Cost::each(Some(0), None, None);
 /// Plain, while anything resident will do: a zero page would waste its clearing.
-const RESIDENT: Cost = Cost { zero: Some(1), dirty: Some(0), absent: None };
+const RESIDENT: Cost = Cost::each(Some(CLEAR), Some(0), None);
 /// Plain, whatever there is.
-const ANY: Cost = Cost { zero: Some(1), dirty: Some(0), absent: Some(FAULT) };
+const ANY: Cost = Cost::each(Some(CLEAR), Some(0), Some(FAULT * CLEAR));
 /// To move pages to: what is resident there is lost.
-const BENEATH: Cost = Cost { zero: Some(2), dirty: Some(1), absent: Some(0) };
+const BENEATH: Cost = Cost::each(Some(2 * CLEAR), Some(CLEAR), Some(0));
 
 /// Candidates that one search looks at. A look costs 5 ns for 64 KiB and 150 ns for
 /// 32 MiB, against 1 us and 1 ms for clearing as much.
@@ -57,6 +67,10 @@ const ATTEMPTS: u32 = 8;
 const SEIZES: u32 = 4;
 
 impl Cost {
+    const fn each(zero: Option<u64>, dirty: Option<u64>, absent: Option<u64>) -> Cost {
+        Cost { zero, dirty, absent, apart: Apart { zero: 0, dirty: 0 }, below: u64::MAX }
+    }
+
     fn of(self, tally: Tally) -> Option<u64> {
         let part = |pages: u32, each: Option<u64>| match (pages, each) {
             (0, _) => Some(0),
@@ -64,12 +78,22 @@ impl Cost {
             (_, None) => None,
         };
         let foreign = part(tally.foreign, None)?;
-        Some(
-            part(tally.zero, self.zero)?
-                + part(tally.dirty, self.dirty)?
-                + part(tally.absent, self.absent)?
-                + foreign,
-        )
+        // What lies in the block itself is none that could be had from elsewhere.
+        let mut kinds = [
+            (self.apart.zero.saturating_sub(tally.zero), self.zero),
+            (self.apart.dirty.saturating_sub(tally.dirty), self.dirty),
+        ];
+        kinds.sort_unstable_by_key(|&(_, each)| each);
+        let (mut absent, mut cost) = (tally.absent, foreign);
+        for (apart, each) in kinds {
+            let moved = apart.min(absent);
+            absent -= moved;
+            cost += part(moved, each)? + u64::from(moved) * MOVE;
+        }
+        cost += part(tally.zero, self.zero)?
+            + part(tally.dirty, self.dirty)?
+            + part(absent, self.absent)?;
+        Some(cost).filter(|&cost| cost < self.below)
     }
 }
 
@@ -112,6 +136,33 @@ impl<B: Backing> Zone<B> {
     /// The block that is cheapest to make zero.
     pub(crate) fn search_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
         self.search(pages, align, FOR_ZERO)
+    }
+
+    /// What it costs to clear the resident block that is cheapest to make zero, if there is one.
+    pub(crate) fn cost_to_clear(&self, pages: u32, align: Order) -> u64 {
+        self.best(pages, align, CLEARABLE, 0).map_or(u64::MAX, |best| best.cost)
+    }
+
+    /// The block that is cheapest to make zero where what lies `apart` can be brought to it, if that
+    /// costs less than `below`.
+    pub(crate) fn search_to_fill_zero(
+        &self,
+        pages: u32,
+        align: Order,
+        apart: Apart,
+        below: u64,
+    ) -> Option<PageId> {
+        self.search(pages, align, Cost { apart, below, ..FOR_ZERO })
+    }
+
+    /// Any block, resident rather than absent, and dirty rather than zero, likewise.
+    pub(crate) fn search_to_fill_plain(
+        &self,
+        pages: u32,
+        align: Order,
+        apart: Apart,
+    ) -> Option<PageId> {
+        self.search(pages, align, Cost { apart, ..ANY })
     }
 
     /// Where the run begins that `search_for_zero` would take now.

@@ -10,6 +10,7 @@ use prezero_sys::hand;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
+use crate::assemble::Assembly;
 use crate::backing::{Backing, Memory};
 use crate::bits::Bits;
 use crate::buddy::Buddy;
@@ -139,6 +140,7 @@ pub struct Zone<B> {
     pub(crate) sparse_row: SparseRow,
     pub(crate) thin_row: SparseRow,
     pub(crate) came_back: CameBack,
+    pub(crate) assembly: Assembly,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -212,6 +214,7 @@ impl<B: Backing> Zone<B> {
             sparse_row: SparseRow::new(),
             thin_row: SparseRow::new(),
             came_back: CameBack::new(),
+            assembly: Assembly::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
         };
         zone.buddy.put_run(PageId(0), pages);
         Ok(zone)

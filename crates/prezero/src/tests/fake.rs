@@ -108,6 +108,8 @@ pub(super) struct Fake {
     pub(super) moves: Call,
     /// How long a page takes to be made resident, ns.
     pub(super) populate_ns: AtomicU64,
+    /// How long a move takes, ns.
+    pub(super) move_ns: AtomicU64,
     /// Pages that one move takes at most.
     pub(super) together: AtomicU64,
 }
@@ -153,6 +155,7 @@ impl Fake {
             give_ups,
             moves,
             populate_ns: AtomicU64::new(0),
+            move_ns: AtomicU64::new(0),
             together: AtomicU64::new(u64::MAX),
         }
     }
@@ -276,6 +279,7 @@ unsafe impl Backing for Fake {
             self.mark(to, len, ABSENT);
             return Err(error);
         }
+        pass(self.move_ns.load(Relaxed));
         let pages = (len / PAGE).min(self.together.load(Relaxed) as usize);
         for page in 0..pages {
             let was = &self.pages[from / PAGE + page];
@@ -289,6 +293,15 @@ unsafe impl Backing for Fake {
             self.fill(from, bytes, RUBBISH);
         }
         Ok(bytes)
+    }
+
+    unsafe fn move_free(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let moved = self.move_pages(from, to, len)?;
+            self.fill(from, moved, 0);
+            Ok(moved)
+        }
     }
 
     unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {

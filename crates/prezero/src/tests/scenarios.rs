@@ -1,5 +1,6 @@
 //! The zone's promises, one test each, on a thread and a clock of the test's own.
 
+mod assemble;
 mod forks;
 mod gather;
 mod give_back;

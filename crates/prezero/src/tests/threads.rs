@@ -26,6 +26,8 @@ const NAP_NS: u64 = 200_000;
 const HELD: usize = 6;
 /// Sizes across quicklists, buddy and huge blocks, in pages.
 const SIZES: [u32; 10] = [1, 4, 16, 17, 64, 100, 256, 512, 600, 1024];
+/// Sizes for which free memory is brought together, and one that lies between them.
+const LARGE: [u32; 4] = [512, 1024, 1500, 2048];
 
 /// A clock that runs so fast that every block has rested when scrubd sees it.
 fn fast() -> u64 {
@@ -44,7 +46,7 @@ impl Dice {
     }
 }
 
-fn work(zone: &Zone<Anonymous>, tag: u8, seed: u32) {
+fn work(zone: &Zone<Anonymous>, sizes: &[u32], requests: u32, tag: u8, seed: u32) {
     let mut dice = Dice(seed);
     let mut held: Vec<Block<Dirty>> = Vec::new();
     let intact = |block: &Block<Dirty>| {
@@ -52,7 +54,7 @@ fn work(zone: &Zone<Anonymous>, tag: u8, seed: u32) {
         (0..block.pages()).all(|n| holds(zone, first.plus(n), tag))
     };
     let never = AtomicU32::new(0);
-    for request in 0..REQUESTS {
+    for request in 0..requests {
         if request % BURST == 0 {
             thread::futex_wait(&never, 0, Some(NAP_NS));
         }
@@ -62,7 +64,7 @@ fn work(zone: &Zone<Anonymous>, tag: u8, seed: u32) {
             let keep = block.pages() / 2;
             zone.free(if dice.roll(4) == 0 { zone.tail_to(block, keep) } else { block });
         }
-        let pages = SIZES[dice.roll(SIZES.len())];
+        let pages = sizes[dice.roll(sizes.len())];
         let kind = dice.roll(8);
         let block = match kind {
             0 => zone.plain(pages, Order::MIN),
@@ -95,8 +97,12 @@ fn work(zone: &Zone<Anonymous>, tag: u8, seed: u32) {
 }
 
 fn hammered(knobs: impl FnOnce(&mut Config)) -> Zone<Anonymous> {
-    let backing = Anonymous::reserve(HUGE_BLOCKS * HUGE).unwrap();
-    let zone = Zone::with_clock(backing, &config(HUGE_BLOCKS, knobs), fast).unwrap();
+    zone_of(HUGE_BLOCKS, fast, knobs)
+}
+
+fn zone_of(huge: usize, clock: fn() -> u64, knobs: impl FnOnce(&mut Config)) -> Zone<Anonymous> {
+    let backing = Anonymous::reserve(huge * HUGE).unwrap();
+    let zone = Zone::with_clock(backing, &config(huge, knobs), clock).unwrap();
     prezero_sys::hand::enable();
     zone.daemon.open_gate();
     zone
@@ -105,6 +111,16 @@ fn hammered(knobs: impl FnOnce(&mut Config)) -> Zone<Anonymous> {
 /// Workers on `workers`, a scrubber on `scrubber`, until scrubd has had to give up a
 /// block, or for all rounds. Returns how often it did.
 fn hammer(zone: &Zone<Anonymous>, workers: &CpuMask, scrubber: &CpuMask, mood: Mood) -> u64 {
+    hammer_with(zone, workers, scrubber, mood, (&SIZES, REQUESTS))
+}
+
+fn hammer_with(
+    zone: &Zone<Anonymous>,
+    workers: &CpuMask,
+    scrubber: &CpuMask,
+    mood: Mood,
+    (sizes, requests): (&[u32], u32),
+) -> u64 {
     let before = affinity();
     let mut aborts = 0;
     for round in 1..=ROUNDS {
@@ -126,7 +142,7 @@ fn hammer(zone: &Zone<Anonymous>, workers: &CpuMask, scrubber: &CpuMask, mood: M
                 .map(|tag| {
                     scope.spawn(move || {
                         set_affinity(workers).unwrap();
-                        work(zone, tag, round << 8 | u32::from(tag));
+                        work(zone, sizes, requests, tag, round << 8 | u32::from(tag));
                     })
                 })
                 .collect();
@@ -186,4 +202,16 @@ fn threads_on_all_cpus_share_a_zone_that_is_given_back_under_their_feet() {
     let zone = hammered(|_| {});
     hammer(&zone, &all, &all, Mood::Pressed);
     assert!(zone.snapshot().get(Counter::ReleasedBytes) > 0);
+}
+
+#[test]
+fn threads_whose_large_blocks_are_brought_together_find_what_they_wrote() {
+    let (one, other) = two_cpus();
+    // A clock of whole milliseconds: however busy the machine is, few moves count as slow.
+    let zone = zone_of(6 * HUGE_BLOCKS, || thread::monotonic_ns() >> 20 << 20, |_| {});
+    for workers in [one, affinity()] {
+        hammer_with(&zone, &workers, &other, Mood::Normal, (&LARGE, REQUESTS / 5));
+    }
+    let moves = zone.memory.move_free(PageId(0), PageId(512), 512).is_ok();
+    assert_eq!(zone.snapshot().get(Counter::AssembledBytes) > 0, moves);
 }

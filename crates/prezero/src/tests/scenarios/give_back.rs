@@ -141,6 +141,7 @@ fn a_dirty_page_does_not_take_the_zero_ones_with_it() {
 #[test]
 fn idle_memory_makes_way_for_what_is_faulted_in() {
     let world = World::new(16);
+    world.zone.never_move();
     let idle = world.plain(4 * HUGE_PAGES);
     let between = world.plain(1);
     world.soil(idle);

@@ -268,7 +268,7 @@ fn who_grows_and_frees_again_and_again_has_memory_that_stays() {
         let block = world.plain(2 * HUGE_PAGES);
         world.fill(block.first(), 2 * HUGE_PAGES, 9);
         let block = world.elsewhere(block, 3 * HUGE_PAGES);
-        assert_eq!(world.fake().moves.made(), (round + 1).min(4));
+        assert_eq!(world.count(Counter::MovedBytes), bytes(2 * HUGE_PAGES) * (round + 1).min(4));
         world.fill(block.first(), 3 * HUGE_PAGES, 1);
         world.free_all([block]);
     }

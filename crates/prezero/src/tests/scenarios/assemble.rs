@@ -1,0 +1,265 @@
+//! Large blocks out of free memory that lies in pieces.
+
+use proptest::prelude::*;
+
+use super::super::fake::{Fault, pass};
+use super::super::world::{RESTED_NS, World, holds, is_zero};
+use super::{ANY, bytes};
+use crate::page::{Block, Dirty, HUGE_PAGES, PageId};
+use crate::scrub::Mood;
+use crate::state::PageState;
+use crate::stats::Counter;
+use crate::sync::Ordering::Relaxed;
+
+const ZERO: PageState = PageState::Zero;
+const DIRTY: PageState = PageState::Dirty;
+
+/// `pieces` huge blocks that are free and zero, or dirty, between as many that are held.
+fn in_pieces(world: &World, pieces: usize, kind: PageState) -> Vec<Block<Dirty>> {
+    let all: Vec<_> = (0..2 * pieces).map(|_| world.zero(HUGE_PAGES)).collect();
+    let (mut free, mut held) = (Vec::new(), Vec::new());
+    for (n, block) in all.into_iter().enumerate() {
+        world.fill(block.first(), HUGE_PAGES, 0);
+        if n % 2 == 0 { free.push(block) } else { held.push(block.into_dirty()) }
+    }
+    for block in free {
+        if kind == PageState::Zero { world.zone.free_zeroed(block) } else { world.soil(block) }
+    }
+    world.drain();
+    held
+}
+
+fn end(world: &World, blocks: impl IntoIterator<Item = Block<Dirty>>) {
+    blocks.into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn zeroes_that_lie_apart_serve_a_large_request() {
+    let world = World::new(16);
+    let held = in_pieces(&world, 4, ZERO);
+    let misses = world.count(Counter::MissBytes);
+    let absent = world.count(Counter::AbsentBytes);
+
+    let block = world.zero(4 * HUGE_PAGES);
+
+    assert!(is_zero(&world.zone, &block));
+    assert_eq!(world.states(block.first(), 4 * HUGE_PAGES).zero, 4 * HUGE_PAGES);
+    assert_eq!(world.count(Counter::AssembledBytes), bytes(4 * HUGE_PAGES));
+    assert_eq!(world.count(Counter::Hits), 1);
+    assert_eq!(
+        [misses, absent],
+        [Counter::MissBytes, Counter::AbsentBytes].map(|c| world.count(c))
+    );
+    assert_eq!(world.zone.assembly.count(), 4);
+    assert!(
+        (0..4).all(|n| !world.fake().holds(PageId(2 * n * HUGE_PAGES))),
+        "nothing stays behind"
+    );
+    world.assert_sound();
+    end(&world, held.into_iter().chain([block.into_dirty()]));
+}
+
+#[test]
+fn places_that_took_something_before_count_once() {
+    let world = World::new(16);
+    let held = in_pieces(&world, 4, ZERO);
+    let first = world.zero(4 * HUGE_PAGES);
+    let at = first.first();
+    world.soil(first);
+    world.zone.reclaim();
+    end(&world, held);
+    let held = in_pieces(&world, 4, ZERO);
+    let again = world.zero(4 * HUGE_PAGES);
+    assert_eq!((again.first(), world.zone.assembly.count()), (at, 4));
+    end(&world, held.into_iter().chain([again.into_dirty()]));
+}
+
+/// Four huge blocks in a row between two that are held, all zero but for the first `dirty`; and four
+/// that are zero and lie apart.
+fn a_row_and_pieces(dirty: u32) -> (World, Vec<Block<Dirty>>) {
+    let world = World::new(24);
+    let mut row: Vec<_> = (0..6).map(|_| world.zero(HUGE_PAGES)).collect();
+    let behind = row.pop();
+    let before = row.remove(0);
+    let mut held = in_pieces(&world, 4, ZERO);
+    for (n, block) in (0..).zip(row) {
+        world.fill(block.first(), HUGE_PAGES, 0);
+        if n < dirty { world.soil(block) } else { world.zone.free_zeroed(block) }
+    }
+    world.drain();
+    held.extend(behind.into_iter().chain([before]).map(Block::into_dirty));
+    (world, held)
+}
+
+#[test]
+fn zeroes_are_brought_together_where_that_costs_less_than_to_clear_a_row() {
+    for (dirty, moved) in [(0, 0), (1, 0), (2, 4)] {
+        let (world, held) = a_row_and_pieces(dirty);
+        let block = world.zero(4 * HUGE_PAGES);
+        assert!(is_zero(&world.zone, &block));
+        assert_eq!(world.count(Counter::AssembledBytes), bytes(moved * HUGE_PAGES), "{dirty}");
+        let cleared = if moved == 0 { dirty } else { 0 };
+        assert_eq!(world.count(Counter::MissBytes), bytes(cleared * HUGE_PAGES));
+        end(&world, held.into_iter().chain([block.into_dirty()]));
+    }
+}
+
+#[test]
+fn what_is_dirty_is_moved_rather_than_faulted_in() {
+    for zero in [false, true] {
+        let world = World::new(16);
+        let held = in_pieces(&world, 4, DIRTY);
+
+        let block = if zero {
+            let block = world.zero(4 * HUGE_PAGES);
+            assert!(is_zero(&world.zone, &block));
+            block.into_dirty()
+        } else {
+            world.plain(4 * HUGE_PAGES)
+        };
+
+        assert_eq!(world.states(block.first(), 4 * HUGE_PAGES).absent, 0);
+        assert_eq!(world.count(Counter::AssembledBytes), bytes(4 * HUGE_PAGES));
+        assert_eq!(world.tally().dirty + world.tally().zero, 4 * HUGE_PAGES, "no larger for it");
+        end(&world, held.into_iter().chain([block]));
+    }
+}
+
+#[test]
+fn a_plain_request_leaves_zeroes_where_it_can() {
+    let world = World::new(24);
+    let held = in_pieces(&world, 3, DIRTY);
+    let taken: Vec<_> = (0..3).map(|_| world.plain(HUGE_PAGES)).collect();
+    let more = in_pieces(&world, 3, ZERO);
+    taken.into_iter().for_each(|block| world.zone.free(block));
+    world.drain();
+    let block = world.plain(4 * HUGE_PAGES);
+    assert_eq!(world.count(Counter::WasteBytes), bytes(HUGE_PAGES));
+    assert_eq!(world.zone.stock.zero(), 2 * HUGE_PAGES);
+    end(&world, held.into_iter().chain(more).chain([block]));
+}
+
+#[test]
+fn what_the_kernel_refuses_is_served_otherwise_and_not_tried_again() {
+    for refused in 1..=2 {
+        let world = World::new(16);
+        world.fake().together.store(u64::from(HUGE_PAGES), Relaxed);
+        world.fake().moves.refuse(Fault::Nth(refused));
+        let held = in_pieces(&world, 3, ZERO);
+
+        let block = world.zero(3 * HUGE_PAGES);
+
+        assert!(is_zero(&world.zone, &block));
+        assert_eq!(world.count(Counter::AssembledBytes), bytes((refused - 1) * HUGE_PAGES));
+        world.assert_sound();
+        let again = world.zero(4 * HUGE_PAGES);
+        assert_eq!(world.fake().moves.made(), u64::from(refused));
+        end(&world, held.into_iter().chain([block, again].map(Block::into_dirty)));
+    }
+}
+
+#[test]
+fn moves_that_take_as_long_as_clears_come_to_an_end() {
+    let world = World::new(64);
+    let mut held = in_pieces(&world, 20, ZERO);
+    // The row is ended by one that is not slow, four make it full.
+    let slow = [true, true, true, false, true, true, true, true, false, false];
+    for (round, slow) in (0..).zip(slow) {
+        let (moved, each) =
+            (world.count(Counter::AssembledBytes), if slow { 200_000 } else { 10_000 });
+        world.fake().move_ns.store(each, Relaxed);
+        held.push(world.zero(2 * HUGE_PAGES).into_dirty());
+        assert_eq!(world.count(Counter::AssembledBytes) > moved, round < 8, "round {round}");
+    }
+    end(&world, held);
+}
+
+#[test]
+fn nothing_is_moved_where_mappings_must_stay_as_they_are() {
+    let world = World::new(16);
+    world.zone.never_move();
+    let held = in_pieces(&world, 4, ZERO);
+    let block = world.zero(4 * HUGE_PAGES);
+    assert!(is_zero(&world.zone, &block));
+    assert_eq!(world.fake().moves.made(), 0);
+    end(&world, held.into_iter().chain([block.into_dirty()]));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Zero(u32),
+    Plain(u32),
+    Free(usize),
+    Scrub,
+    Fork,
+    Reclaim,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let pages = || (1..6 * HUGE_PAGES).prop_map(|n| n.next_multiple_of(HUGE_PAGES / 4));
+    prop_oneof![
+        4 => pages().prop_map(Op::Zero),
+        2 => pages().prop_map(Op::Plain),
+        5 => any::<usize>().prop_map(Op::Free),
+        2 => Just(Op::Scrub),
+        1 => Just(Op::Fork),
+        1 => Just(Op::Reclaim),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every block keeps what its owner wrote, every zero one is zero, whatever moves about.
+    #[test]
+    fn what_is_owned_stays_as_it_is(ops in prop::collection::vec(op(), 20..60), limit in 1..2000u64) {
+        let mut world = World::new(20);
+        world.fake().together.store(limit, Relaxed);
+        let mut owned: Vec<(Block<Dirty>, u8)> = Vec::new();
+        let mut forking = false;
+        for (n, op) in ops.into_iter().enumerate() {
+            let byte = n as u8 + 1;
+            let taken = match op {
+                Op::Zero(pages) => world.zone.zero(pages, ANY).map(|block| {
+                    assert!(is_zero(&world.zone, &block));
+                    block.into_dirty()
+                }),
+                Op::Plain(pages) => world.zone.plain(pages, ANY),
+                Op::Free(which) if !owned.is_empty() => {
+                    let (block, byte) = owned.swap_remove(which % owned.len());
+                    let (first, pages) = (block.first(), block.pages());
+                    assert!((0..pages).all(|n| holds(&world.zone, first.plus(n), byte)));
+                    world.zone.free(block);
+                    None
+                }
+                Op::Scrub => {
+                    pass(RESTED_NS);
+                    world.work(Mood::Normal);
+                    None
+                }
+                Op::Fork => {
+                    if forking { world.zone.after_fork_in_parent() } else { world.zone.before_fork() }
+                    forking = !forking;
+                    None
+                }
+                Op::Reclaim => {
+                    world.zone.reclaim();
+                    None
+                }
+                Op::Free(_) => None,
+            };
+            if let Some(block) = taken {
+                world.fill(block.first(), block.pages(), byte);
+                owned.push((block, byte));
+            }
+            world.assert_sound();
+        }
+        for (block, byte) in owned {
+            let (first, pages) = (block.first(), block.pages());
+            assert!((0..pages).all(|n| holds(&world.zone, first.plus(n), byte)));
+            world.zone.free(block);
+        }
+        world.assert_sound();
+    }
+}
