@@ -25,6 +25,11 @@ fn large_blocks_that_grow_are_moved_and_hold_what_they_held() {
 }
 
 #[test]
+fn large_blocks_are_assembled_from_pieces_and_hold_what_they_should() {
+    assert_eq!(run_c("pieces.c"), "good\n");
+}
+
+#[test]
 fn c_functions_do_what_the_header_says() {
     let library = shim().to_str().expect("a path in UTF-8");
     let program = compile("capi.c", &["-Wl,--no-as-needed", library]);

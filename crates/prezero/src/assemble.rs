@@ -25,7 +25,7 @@ use crate::zone::Zone;
 
 /// From so many pages on (4 MiB): what is shorter lies in one huge block, or in two.
 const LEAST: u32 = 2 * HUGE_PAGES;
-/// Huge blocks that may ever take what moved (8 GiB): a sixteenth of the mappings.
+/// Huge blocks that may ever take what moved (8 GiB): with those between them an eighth of the mappings.
 const MOST: u32 = 4096;
 /// A huge block that takes longer to move, ns, might as well be cleared. Where many CPUs run threads
 /// of the process each must be told.
@@ -87,7 +87,7 @@ impl<B: Backing> Zone<B> {
             return None;
         }
         let first = self.search_to_fill_zero(pages, align, apart, below)?;
-        self.fill(first, pages, [PageState::Zero, PageState::Dirty]);
+        self.fill(first, pages, &[PageState::Zero, PageState::Dirty]);
         Some(first)
     }
 
@@ -95,15 +95,16 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn assemble_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
         let apart = self.apart(pages)?;
         let first = self.search_to_fill_zero(pages, align, apart, u64::MAX)?;
-        self.fill(first, pages, [PageState::Zero, PageState::Dirty]);
+        self.fill(first, pages, &[PageState::Zero, PageState::Dirty]);
         Some(first)
     }
 
-    /// The same for a plain request, dirty rather than zero.
+    /// The same for a plain request. What is zero stays where it is: it was made for others.
     pub(crate) fn assemble_plain(&self, pages: u32, align: Order) -> Option<PageId> {
-        let apart = self.apart(pages)?;
+        let apart = self.apart(pages).filter(|apart| apart.dirty > 0)?;
+        let apart = Apart { zero: 0, ..apart };
         let first = self.search_to_fill_plain(pages, align, apart)?;
-        self.fill(first, pages, [PageState::Dirty, PageState::Zero]);
+        self.fill(first, pages, &[PageState::Dirty]);
         Some(first)
     }
 
@@ -151,12 +152,12 @@ impl<B: Backing> Zone<B> {
 
     /// Brings what is resident elsewhere to the absent huge blocks of a block that the caller owns, of
     /// one kind after the other, while there is any.
-    fn fill(&self, first: PageId, pages: u32, kinds: [PageState; 2]) {
+    fn fill(&self, first: PageId, pages: u32, kinds: &[PageState]) {
         let is_absent = |at: u32| self.states.all(PageId(at), HUGE_PAGES, PageState::Absent);
         let end = (first.0 + pages) & !(HUGE_PAGES - 1);
         let mut at = first.0.next_multiple_of(HUGE_PAGES);
         let (mut moved, began) = (0, self.clock.now_ns());
-        'all: for (from, huge) in kinds.into_iter().flat_map(|kind| self.movable(kind)) {
+        'all: for (from, huge) in kinds.iter().flat_map(|&kind| self.movable(kind)) {
             let (mut from, mut left) = (from, huge * HUGE_PAGES);
             while left > 0 {
                 while at < end && !is_absent(at) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +58,17 @@ static inline size_t resident(void)
 
 	statm(&mapped, &resident);
 	return resident;
+}
+
+/* Whether pages move here at all: not before Linux 5.13, and 6.16 to 6.18.9 may lose them. */
+static inline int may_move(void)
+{
+	struct utsname name;
+	int major, minor = 0, patch = 0, version;
+
+	CHECK(uname(&name) == 0 && sscanf(name.release, "%d.%d.%d", &major, &minor, &patch) > 0);
+	version = major * 1000000 + minor * 1000 + patch;
+	return version >= 5013000 && (version < 6016000 || version >= 6018010);
 }
 
 /* For a thread that need only be made. */

@@ -5,7 +5,6 @@
 #include "check.h"
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 
 #define LARGE (48 * MIB)
 
@@ -72,17 +71,6 @@ static int is_zero_when_taken(unsigned char *was, size_t size)
 		free(taken[--n]);
 	CHECK(found);
 	return zero;
-}
-
-/* Whether pages move here at all: not before Linux 5.13, and 6.16 to 6.18.9 may lose them. */
-static int may_move(void)
-{
-	struct utsname name;
-	int major, minor = 0, patch = 0, version;
-
-	CHECK(uname(&name) == 0 && sscanf(name.release, "%d.%d.%d", &major, &minor, &patch) > 0);
-	version = major * 1000000 + minor * 1000 + patch;
-	return version >= 5013000 && (version < 6016000 || version >= 6018010);
 }
 
 /* What moved is not resident twice, and what is left of it is zero for the next. */
