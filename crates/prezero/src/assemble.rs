@@ -18,6 +18,7 @@ use prezero_sys::memory::Errno;
 use crate::backing::Backing;
 use crate::bits::Bits;
 use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::search::Apart;
 use crate::state::PageState;
 use crate::stats::Counter;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
@@ -65,13 +66,6 @@ impl Assembly {
     pub(crate) fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
-}
-
-/// Pages in free huge blocks that can be moved: those that are zero, and what else is resident.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Apart {
-    pub(crate) zero: u32,
-    pub(crate) dirty: u32,
 }
 
 impl<B: Backing> Zone<B> {

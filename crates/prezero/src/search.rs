@@ -8,13 +8,19 @@
 
 use std::ops::ControlFlow::{self, Continue};
 
-use crate::assemble::Apart;
 use crate::backing::Backing;
 use crate::claim::Answer;
 use crate::page::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
 use crate::state::Tally;
 use crate::stats::Counter;
 use crate::zone::Zone;
+
+/// Free pages that can be moved (see `assemble.rs`): those that are zero, and what else is resident.
+#[derive(Clone, Copy)]
+pub(crate) struct Apart {
+    pub(crate) zero: u32,
+    pub(crate) dirty: u32,
+}
 
 /// What a page in each state costs a request, in quarters of a clear of one. `None`: such a
 /// page must not be in the block.
@@ -78,21 +84,16 @@ impl Cost {
             (_, None) => None,
         };
         let foreign = part(tally.foreign, None)?;
-        // What lies in the block itself is none that could be had from elsewhere.
-        let mut kinds = [
-            (self.apart.zero.saturating_sub(tally.zero), self.zero),
-            (self.apart.dirty.saturating_sub(tally.dirty), self.dirty),
-        ];
-        kinds.sort_unstable_by_key(|&(_, each)| each);
-        let (mut absent, mut cost) = (tally.absent, foreign);
-        for (apart, each) in kinds {
-            let moved = apart.min(absent);
-            absent -= moved;
-            cost += part(moved, each)? + u64::from(moved) * MOVE;
-        }
-        cost += part(tally.zero, self.zero)?
-            + part(tally.dirty, self.dirty)?
-            + part(absent, self.absent)?;
+        // What lies in the block itself is none that could be had from elsewhere. Zero ones come first;
+        // a plain request is offered none.
+        let moved_zero = tally.absent.min(self.apart.zero.saturating_sub(tally.zero));
+        let absent = tally.absent - moved_zero;
+        let moved_dirty = absent.min(self.apart.dirty.saturating_sub(tally.dirty));
+        let cost = part(tally.zero + moved_zero, self.zero)?
+            + part(tally.dirty + moved_dirty, self.dirty)?
+            + part(absent - moved_dirty, self.absent)?
+            + u64::from(moved_zero + moved_dirty) * MOVE
+            + foreign;
         Some(cost).filter(|&cost| cost < self.below)
     }
 }

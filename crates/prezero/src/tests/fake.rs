@@ -286,6 +286,11 @@ unsafe impl Backing for Fake {
             self.pages[to / PAGE + page].store(was.swap(ABSENT, Relaxed), Relaxed);
         }
         let bytes = pages * PAGE;
+        // What a mapping was advised moves with it.
+        for at in (0..bytes / HUGE * HUGE).step_by(HUGE) {
+            let hidden = self.hidden[(from + at) / HUGE].load(Relaxed);
+            self.hidden[(to + at) / HUGE].store(hidden, Relaxed);
+        }
         assert!(from.max(to) + len <= self.layout.size() && from.abs_diff(to) >= len);
         // SAFETY: inside the allocation, apart, and the caller's promise.
         unsafe {

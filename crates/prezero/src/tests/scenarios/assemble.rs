@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::fake::{Fault, pass};
-use super::super::world::{RESTED_NS, World, holds, is_zero};
+use super::super::fake::{Fake, Fault, pass};
+use super::super::world::{RESTED_NS, World, config, holds, is_zero};
 use super::{ANY, bytes};
-use crate::page::{Block, Dirty, HUGE_PAGES, PageId};
+use crate::page::{Block, Dirty, HUGE, HUGE_PAGES, PageId};
 use crate::scrub::Mood;
 use crate::state::PageState;
 use crate::stats::Counter;
@@ -103,6 +103,61 @@ fn zeroes_are_brought_together_where_that_costs_less_than_to_clear_a_row() {
         assert_eq!(world.count(Counter::MissBytes), bytes(cleared * HUGE_PAGES));
         end(&world, held.into_iter().chain([block.into_dirty()]));
     }
+}
+
+/// Three zero ones in a row come to four places of which the second is taken: in two moves.
+#[test]
+fn what_lies_in_the_way_stays() {
+    let world = World::new(24);
+    let mut row: Vec<_> = (0..6).map(|_| world.zero(HUGE_PAGES)).collect();
+    let source = world.zero(3 * HUGE_PAGES);
+    let between = world.zero(HUGE_PAGES);
+    let held = [row.pop().unwrap(), row.remove(0), between].map(Block::into_dirty);
+    let at = row[0].first();
+    for block in [row.remove(1), source] {
+        world.fill(block.first(), block.pages(), 0);
+        world.zone.free_zeroed(block);
+    }
+    row.into_iter().for_each(|block| world.zone.free(block));
+    world.drain();
+    assert_eq!(world.states(at, 4 * HUGE_PAGES).absent, 3 * HUGE_PAGES);
+
+    let block = world.zero(4 * HUGE_PAGES);
+
+    assert_eq!((block.first(), world.fake().moves.made()), (at, 2));
+    assert_eq!(world.states(at, 4 * HUGE_PAGES).zero, 4 * HUGE_PAGES);
+    assert!((0..4 * HUGE_PAGES).all(|n| world.fake().holds(at.plus(n))));
+    end(&world, held.into_iter().chain([block.into_dirty()]));
+}
+
+#[test]
+fn what_a_child_does_not_get_is_shown_before_it_moves() {
+    let world = World::new(24);
+    let (source, behind) = (world.zero(4 * HUGE_PAGES), world.zero(HUGE_PAGES).into_dirty());
+    let from = source.first();
+    world.fill(from, 4 * HUGE_PAGES, 0);
+    world.zone.free_zeroed(source);
+    world.zone.hide_from_dumps();
+    assert!(world.fake().is_hidden(from));
+
+    let block = world.zero(6 * HUGE_PAGES);
+
+    assert_eq!(world.count(Counter::AssembledBytes), bytes(4 * HUGE_PAGES));
+    let hidden = |n: &u32| world.fake().is_hidden(block.first().plus(n * HUGE_PAGES));
+    assert_eq!((0..6).find(hidden), None);
+    end(&world, [behind, block.into_dirty()]);
+}
+
+#[test]
+fn the_kind_of_page_moves_along() {
+    let world = World::of(Fake::in_small(24 * HUGE, 4), &config(24, |_| {}));
+    let held = in_pieces(&world, 2, ZERO);
+    let block = world.zero(2 * HUGE_PAGES);
+    assert_eq!(world.count(Counter::AssembledBytes), bytes(2 * HUGE_PAGES));
+    let small = |huge: usize| world.zone.in_small.has(huge as u32);
+    let at = block.first().huge();
+    assert!(at >= 4 && small(at) && small(at + 1) && !small(at + 2));
+    end(&world, held.into_iter().chain([block.into_dirty()]));
 }
 
 #[test]
