@@ -16,8 +16,9 @@
 //! the shared cache cached; beyond it bypassing, which then costs the user nothing and
 //! clears faster.
 
-use crate::clear::{Border, ClearEngine, Engines, Use};
+use crate::clear::{Border, Cache, ClearEngine, Engines, Use};
 use crate::page::PAGE;
+use crate::reach::Reach;
 use crate::topology::Topology;
 
 /// The part of the shared cache that zeroes may fill unless `scrub_cache` says otherwise, as
@@ -26,7 +27,7 @@ use crate::topology::Topology;
 /// block that was cleared within the half and past the cache: 12 MiB 231 and 376, 16 MiB 331 and 466;
 /// one line a page alike. Of a socket's 480 MiB, 256 alike.
 const SHARE_OF_L3: usize = 2;
-/// The part of it that a block may fill whose owner waits for it, in quarters. He finds
+/// The part of it that a block may fill whose owner waits for it, in quarters, and go through it untried. He finds
 /// there what he will use at once. On a CPU with 32 MiB, microseconds to clear a block
 /// and to write all of it, through the cache and past it: 8 MiB 158 and 690 to 760, 16 MiB 377 and
 /// 1370 to 1500, 24 MiB 583 and 1570 to 1640, 32 MiB alike. glibc's memset has the same border.
@@ -34,10 +35,13 @@ const OWN_FOURTHS_OF_L3: usize = 3;
 /// The part of a private cache that a block may fill and still be worth clearing at home.
 const SHARE_OF_L2: usize = 2;
 
-/// Up to this many private caches' worth a set is cleared at home if that is idle: what
-/// stays in another core's private cache costs its user 8 ns a line, 4 MiB 230 us against
-/// 135 to fill.
-const HOME_L2S: usize = 8;
+/// Up to this many private caches' worth (40 MiB of 2) a set goes through the shared cache, whatever size
+/// that claims to be, and is cleared at home if that is idle. Microseconds to write all of a set that was cleared
+/// at home, elsewhere and past the cache, on a guest whose 480 MiB of L3 many use: 16 MiB 667, 1614 and 1734 to 1754,
+/// 32 MiB 2417, 3535 and 3638 to 3690, 48 MiB 5109, 5364 and 5367 to 5396; and past it scrubd takes half the time.
+const SET_L2S: usize = 20;
+/// The same, bytes, where private caches are unknown.
+const SET: usize = 40 << 20;
 
 /// What does not fit the private cache is cleared by as many pages from its end on (256 KiB):
 /// its owner begins at the beginning, which was cleared last and is still near. 4 MiB
@@ -65,7 +69,7 @@ pub(crate) struct Choice {
     /// Bytes; 0: unknown.
     l2: usize,
     /// Bytes of zeroes that may lie in the shared cache, as scrubd sees it, and as a program
-    /// does that is about to use them.
+    /// does that is about to use them: beyond, it tries both.
     share: usize,
     own_share: usize,
     /// Where hot stops beating zero.
@@ -75,16 +79,18 @@ pub(crate) struct Choice {
 impl Choice {
     /// Before anything is known of the machine: everything through the cache.
     pub(crate) fn unmeasured(engines: Engines) -> Choice {
-        Choice { engines, l2: 0, share: usize::MAX, own_share: usize::MAX, border: Border::UNKNOWN }
+        Choice { engines, l2: 0, share: usize::MAX, own_share: SET, border: Border::UNKNOWN }
     }
 
     /// `share`: bytes of zeroes that may lie in the shared cache, if the user set it.
     pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
+        let l2 = topology.l2;
+        let set = if l2 == 0 { SET } else { l2 * SET_L2S };
         let (own_share, part) = match topology.l3 {
-            0 => (usize::MAX, usize::MAX),
-            l3 => (l3 / 4 * OWN_FOURTHS_OF_L3, l3 / SHARE_OF_L3),
+            0 => (set, set),
+            l3 => (set.min(l3 / 4 * OWN_FOURTHS_OF_L3), set.min(l3 / SHARE_OF_L3)),
         };
-        let (l2, share) = (topology.l2, share.unwrap_or(part));
+        let share = share.unwrap_or(part);
         Choice { engines, l2, share, own_share, border: Border::UNKNOWN }
     }
 
@@ -114,17 +120,22 @@ impl Choice {
 
     /// Whether a set of `bytes` is cleared better at home than elsewhere, both being idle.
     pub(crate) fn prefers_home(&self, bytes: usize) -> bool {
-        bytes <= self.l2 * HOME_L2S
+        bytes <= self.l2 * SET_L2S
     }
 
     /// For a block of `bytes` that its owner is waiting for, and will use at once; and the
     /// pages to clear at a time, from the end of the block to its beginning.
-    pub(crate) fn inline(&self, bytes: usize) -> (&'static dyn ClearEngine, u32) {
-        if bytes > self.own_share {
+    pub(crate) fn inline(&self, bytes: usize, reach: &Reach) -> (&'static dyn ClearEngine, u32) {
+        if self.is_tried(bytes) && reach.way(bytes) == Cache::Bypassing {
             return (self.engines.bypassing, u32::MAX);
         }
         let fits = self.l2 == 0 || bytes <= self.l2;
         (self.engines.cached, if fits { u32::MAX } else { LAST_FIRST_PAGES })
+    }
+
+    /// Whether for such a block both ways are tried.
+    pub(crate) fn is_tried(&self, bytes: usize) -> bool {
+        bytes > self.own_share
     }
 
     /// For what scrubd clears at `place`: `bytes` that are likely to be used together, when
@@ -148,7 +159,6 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clear::Cache;
     use crate::topology::Topology;
     use std::path::Path;
 
@@ -172,9 +182,23 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_believed_of_the_shared_cache_than_private_ones_bear_out() {
+        let topology =
+            Topology { l2: 2 * MIB, l3: 480 * MIB, ..Topology::read(Path::new("nowhere")) };
+        let nothing = Topology { l2: 0, l3: 0, ..topology };
+        for topology in [topology, nothing] {
+            let choice = Choice::measured(Engines::uncalibrated(), &topology, None);
+            let fits = |bytes| choice.scrub(MIB, bytes, Place::Home).cache() == Cache::Cached;
+            assert!(fits(40 * MIB) && !choice.is_tried(40 * MIB));
+            assert!(!fits(41 * MIB) && choice.is_tried(41 * MIB));
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_the_private_cache_is_cleared_from_its_end() {
         let choice = choice(None);
-        let pages_of = |bytes| choice.inline(bytes).1;
+        let reach = Reach::new();
+        let pages_of = |bytes| choice.inline(bytes, &reach).1;
         assert_eq!(pages_of(2 * MIB), u32::MAX);
         assert_eq!(pages_of(2 * MIB + PAGE), LAST_FIRST_PAGES);
         assert_eq!(pages_of(24 * MIB), LAST_FIRST_PAGES);
@@ -185,7 +209,7 @@ mod tests {
     fn a_small_block_is_worth_a_move_and_a_large_one_is_not() {
         let choice = choice(None);
         assert!(choice.belongs_home(MIB) && !choice.belongs_home(2 * MIB));
-        assert!(choice.prefers_home(16 * MIB) && !choice.prefers_home(17 * MIB));
+        assert!(choice.prefers_home(40 * MIB) && !choice.prefers_home(41 * MIB));
     }
 
     #[test]

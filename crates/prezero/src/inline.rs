@@ -70,7 +70,8 @@ impl<B: Backing> Zone<B> {
     #[inline]
     fn clear_inline(&self, cpu: &Cpu, dirty: u32, each: impl FnOnce(&mut dyn FnMut(PageId, u32))) {
         let bytes = u64::from(dirty) * PAGE as u64;
-        let (engine, piece) = self.choice().inline(bytes as usize);
+        let choice = self.choice();
+        let (engine, piece) = choice.inline(bytes as usize, &self.reach);
         let timed = dirty >= TIMED_PAGES;
         let began = if timed { self.clock.now_ns() } else { 0 };
         each(&mut |run, n| {
@@ -85,6 +86,9 @@ impl<B: Backing> Zone<B> {
             let took = self.clock.now_ns().saturating_sub(began);
             cpu.counters.add(Counter::TimedClearBytes, bytes);
             cpu.counters.add(Counter::TimedClearNs, took);
+            if choice.is_tried(bytes as usize) {
+                self.reach.note(bytes as usize, engine.cache(), took);
+            }
         }
         cpu.counters.bump(Counter::Misses);
         cpu.counters.add(Counter::MissBytes, bytes);
@@ -96,7 +100,7 @@ impl<B: Backing> Zone<B> {
     #[cold]
     pub(crate) fn clear_freed(&self, cpu: &Cpu, first: PageId, pages: u32, tally: Tally) -> Tally {
         let mark = self.fork_mark();
-        let (engine, piece) = self.choice().inline(tally.dirty as usize * PAGE);
+        let (engine, piece) = self.choice().inline(tally.dirty as usize * PAGE, &self.reach);
         self.states.each_run(first, pages, PageState::Dirty, |run, n| {
             for from in (0..n).step_by(piece as usize) {
                 self.memory.clear(engine, run.plus(from), piece.min(n - from));

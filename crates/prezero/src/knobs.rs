@@ -91,8 +91,8 @@ pub static KNOBS: [Knob; 14] = [
         name: "scrub-cache",
         variable: "PREZERO_SCRUB_CACHE",
         value: "SIZE|auto",
-        help: "Zeroes in the shared cache [auto: half]",
-        detail: "Zeroes that may lie in the shared cache; more are cleared past it. Default auto: half of it",
+        help: "Zeroes in the shared cache [auto: 20 L2s]",
+        detail: "Zeroes that may lie in the shared cache; more are cleared past it. Default auto: twenty private caches' worth, at most half of it",
         set: |c, v, _| {
             c.scrub_cache = if v == "auto" { None } else { Some(size(v)?) };
             Ok(())

@@ -54,7 +54,7 @@
 //! `backing` (the kernel), `huge` (in which pages), `state` and `buddy` (what is free, and what it holds),
 //! `stock`, `quicklist`, `hand`, `zone` with `search`, `assemble`, `grow` and `trust` (requests), `settle`,
 //! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
-//! `give_back`, `governor`, `bursts`, `reserve`, `purse`, `deference`, `choice` and `clear` (scrubd's work), `daemon` (its thread),
+//! `give_back`, `governor`, `bursts`, `reserve`, `purse`, `deference`, `choice`, `reach` and `clear` (scrubd's work), `daemon` (its thread),
 //! `tuning` and `panel` (knobs and figures of a running process),
 //! `stats`, `report`, `summary`, `probes` and `check` (what people see).
 #![deny(unsafe_code)]
@@ -133,6 +133,8 @@ mod probes;
 mod purse;
 #[cfg(not(loom))]
 mod put_back;
+#[cfg(not(loom))]
+mod reach;
 #[cfg(not(loom))]
 mod report;
 #[cfg(not(loom))]

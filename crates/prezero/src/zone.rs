@@ -27,6 +27,7 @@ use crate::hidden::Hidden;
 use crate::huge::SparseRow;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, GRANULE, Lists};
+use crate::reach::Reach;
 use crate::retreat::Gone;
 use crate::settle::Sparse;
 use crate::state::StateMap;
@@ -139,6 +140,8 @@ pub struct Zone<B> {
     /// those with an eighth or less, of those beyond [`KERNELS`](crate::settle) pages.
     pub(crate) sparse_row: SparseRow,
     pub(crate) thin_row: SparseRow,
+    /// How far the cache reaches for what is cleared inline.
+    pub(crate) reach: Reach,
     pub(crate) came_back: CameBack,
     pub(crate) assembly: Assembly,
 }
@@ -213,6 +216,7 @@ impl<B: Backing> Zone<B> {
             in_small,
             sparse_row: SparseRow::new(),
             thin_row: SparseRow::new(),
+            reach: Reach::new(),
             came_back: CameBack::new(),
             assembly: Assembly::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
         };

@@ -61,7 +61,7 @@ pub struct Disturb {
     /// Slices of each variant beside each load, 5 or more
     #[arg(long, value_name = "N", default_value_t = 10)]
     rounds: usize,
-    /// What the program asks for in a round: less than half of the shared cache is scrubbed
+    /// What the program asks for in a round: less than twenty private caches hold is scrubbed
     /// through it, more past it
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     churn: Size,
