@@ -40,8 +40,6 @@ const SHARE_OF_L2: usize = 2;
 /// at home, elsewhere and past the cache, on a guest whose 480 MiB of L3 many use: 16 MiB 667, 1614 and 1734 to 1754,
 /// 32 MiB 2417, 3535 and 3638 to 3690, 48 MiB 5109, 5364 and 5367 to 5396; and past it scrubd takes half the time.
 const SET_L2S: usize = 20;
-/// The same, bytes, where private caches are unknown.
-const SET: usize = 40 << 20;
 
 /// What does not fit the private cache is cleared by as many pages from its end on (256 KiB):
 /// its owner begins at the beginning, which was cleared last and is still near. 4 MiB
@@ -49,6 +47,10 @@ const SET: usize = 40 << 20;
 /// line a page the same as forward. 64 KiB at a time is 1 to 3 % slower, and in steps of a page the
 /// prefetcher loses track.
 const LAST_FIRST_PAGES: u32 = 64;
+
+/// A private cache that nobody has measured yet, as on CPUs that never idle: 1 to 2 MiB on today's
+/// servers, and who fits loses nothing.
+const L2: usize = 2 << 20;
 
 /// No hot block is kept that is larger (2 MiB): those on the quicklists.
 const MAX_HOT_PAGES: usize = 512;
@@ -79,13 +81,19 @@ pub(crate) struct Choice {
 impl Choice {
     /// Before anything is known of the machine: everything through the cache.
     pub(crate) fn unmeasured(engines: Engines) -> Choice {
-        Choice { engines, l2: 0, share: usize::MAX, own_share: SET, border: Border::UNKNOWN }
+        Choice {
+            engines,
+            l2: 0,
+            share: usize::MAX,
+            own_share: L2 * SET_L2S,
+            border: Border::UNKNOWN,
+        }
     }
 
     /// `share`: bytes of zeroes that may lie in the shared cache, if the user set it.
     pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
         let l2 = topology.l2;
-        let set = if l2 == 0 { SET } else { l2 * SET_L2S };
+        let set = or_guess(l2) * SET_L2S;
         let (own_share, part) = match topology.l3 {
             0 => (set, set),
             l3 => (set.min(l3 / 4 * OWN_FOURTHS_OF_L3), set.min(l3 / SHARE_OF_L3)),
@@ -129,7 +137,7 @@ impl Choice {
         if self.is_tried(bytes) && reach.way(bytes) == Cache::Bypassing {
             return (self.engines.bypassing, u32::MAX);
         }
-        let fits = self.l2 == 0 || bytes <= self.l2;
+        let fits = bytes <= or_guess(self.l2);
         (self.engines.cached, if fits { u32::MAX } else { LAST_FIRST_PAGES })
     }
 
@@ -154,6 +162,11 @@ impl Choice {
             _ => self.engines.cached,
         }
     }
+}
+
+/// The size of a private cache, 0 where it is unknown.
+fn or_guess(l2: usize) -> usize {
+    if l2 == 0 { L2 } else { l2 }
 }
 
 #[cfg(test)]
@@ -200,6 +213,8 @@ mod tests {
         let reach = Reach::new();
         let pages_of = |bytes| choice.inline(bytes, &reach).1;
         assert_eq!(pages_of(2 * MIB), u32::MAX);
+        let unmeasured = Choice::unmeasured(Engines::uncalibrated());
+        assert_eq!(unmeasured.inline(4 * MIB, &reach).1, LAST_FIRST_PAGES, "where no CPU idles");
         assert_eq!(pages_of(2 * MIB + PAGE), LAST_FIRST_PAGES);
         assert_eq!(pages_of(24 * MIB), LAST_FIRST_PAGES);
         assert_eq!(pages_of(24 * MIB + PAGE), u32::MAX, "past the cache there is no near end");
