@@ -11,7 +11,7 @@ use crate::zone::{Cpu, Zone};
 
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
 /// hit saves is measured: two looks at the clock, 50 ns, against 7 us at least.
-const TIMED_PAGES: u32 = 256;
+pub(crate) const TIMED_PAGES: u32 = 256;
 
 impl<B: Backing> Zone<B> {
     /// Clears what is not zero of the front of an owned block, and nothing else.
@@ -19,7 +19,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn make_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) {
         // Nearly always; and nothing is believed of it.
         if self.states.all(first, front, PageState::Dirty) {
-            self.clear_inline(cpu, front, |clear| clear(first, front));
+            self.clear_inline(cpu, first, front, |clear| clear(first, front));
             return self.states.set(first, front, PageState::Zero);
         }
         if !self.trust.holds(self, cpu, first, pages) {
@@ -32,7 +32,7 @@ impl<B: Backing> Zone<B> {
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
-            self.clear_inline(cpu, tally.dirty, |clear| {
+            self.clear_inline(cpu, first, tally.dirty, |clear| {
                 self.states.each_run(first, front, PageState::Dirty, |run, n| {
                     clear(run, n);
                     self.states.set(run, n, PageState::Zero);
@@ -63,12 +63,18 @@ impl<B: Backing> Zone<B> {
     /// 64 KiB 12 to 20 ns less).
     pub(crate) fn clear_hot(&self, cpu: &Cpu, first: PageId, front: u32) {
         debug_assert!(self.states.all(first, front, PageState::Dirty), "what is in hand is dirty");
-        self.clear_inline(cpu, front, |clear| clear(first, front));
+        self.clear_inline(cpu, first, front, |clear| clear(first, front));
     }
 
-    /// Clears `dirty` pages, the runs that `each` yields, while their owner waits.
+    /// Clears `dirty` pages, the runs that `each` yields, of the block at `first` while its owner waits.
     #[inline]
-    fn clear_inline(&self, cpu: &Cpu, dirty: u32, each: impl FnOnce(&mut dyn FnMut(PageId, u32))) {
+    fn clear_inline(
+        &self,
+        cpu: &Cpu,
+        first: PageId,
+        dirty: u32,
+        each: impl FnOnce(&mut dyn FnMut(PageId, u32)),
+    ) {
         let bytes = u64::from(dirty) * PAGE as u64;
         let choice = self.choice();
         let (engine, piece) = choice.inline(bytes as usize, &self.reach);
@@ -83,11 +89,11 @@ impl<B: Backing> Zone<B> {
             }
         });
         if timed {
-            let took = self.clock.now_ns().saturating_sub(began);
+            let ended = self.clock.now_ns();
             cpu.counters.add(Counter::TimedClearBytes, bytes);
-            cpu.counters.add(Counter::TimedClearNs, took);
+            cpu.counters.add(Counter::TimedClearNs, ended.saturating_sub(began));
             if choice.is_tried(bytes as usize) {
-                self.reach.note(bytes as usize, engine.cache(), took);
+                self.reach.note(first, bytes as usize, engine.cache(), began, ended);
             }
         }
         cpu.counters.bump(Counter::Misses);

@@ -9,6 +9,7 @@ use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
 use crate::config::OnFree;
 use crate::hand::{HandSize, TakenUp};
+use crate::inline::TIMED_PAGES;
 use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Zero, ZeroFront};
 use crate::probes;
 use crate::quicklist::{Class, Entry, GRANULE, Held};
@@ -149,6 +150,9 @@ impl<B: Backing> Zone<B> {
     pub fn free<C: Content>(&self, block: Block<C>) {
         let (first, pages) = (block.first(), block.pages());
         let cpu = self.cpu();
+        if pages >= TIMED_PAGES {
+            self.reach.freed(first, pages, || self.clock.now_ns());
+        }
         let mut tally = self.settle(cpu, first, pages);
         let mut held = Held::Mixed;
         let clears = self.config.on_free == OnFree::Clear;
