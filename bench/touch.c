@@ -5,10 +5,10 @@
  * put there, and nothing else in the process allocates while the clock runs. It reads one
  * command a line from stdin and answers with one line:
  *
- *   run BYTES LINES SAMPLES ROUNDS IDLE_NS   nanoseconds of each sample. A sample is ROUNDS
- *       times calloc(BYTES), one byte written to each of LINES cache lines (spread evenly)
- *       of each 4 KiB, free. IDLE_NS of sleep come before each sample and are not in it.
- *       With LINES 0 it is malloc and free alone: what a call costs.
+ *   run BYTES LINES AT SAMPLES ROUNDS IDLE_NS   nanoseconds of each sample. A sample is ROUNDS
+ *       times calloc(BYTES), one byte written to each of LINES cache lines (spread evenly,
+ *       from line AT on) of each 4 KiB, free. IDLE_NS of sleep come before each sample and are
+ *       not in it. With LINES 0 it is malloc and free alone: what a call costs.
  *   check BYTES    bytes that were not zero in a fresh calloc; all are written before free.
  *   usage          user ns, system ns, minor faults, major faults of the whole process.
  *
@@ -26,14 +26,14 @@
 #include "loop.h"
 #include "worker.h"
 
-enum { MAX_LINES = 64 };
+enum { LINE = 64, MAX_LINES = 64 };
 
 static void fail(const char *what)
 {
 	fail_as("touch", what);
 }
 
-__attribute__((noinline)) static void one_round(size_t bytes, size_t lines)
+__attribute__((noinline)) static void one_round(size_t bytes, size_t lines, size_t at)
 {
 	char *p = lines ? calloc(1, bytes) : malloc(bytes);
 
@@ -41,12 +41,12 @@ __attribute__((noinline)) static void one_round(size_t bytes, size_t lines)
 		fail("out of memory");
 	escape(p);
 	if (lines)
-		touch_lines(p, bytes, lines);
+		touch_lines(p + at * LINE, bytes, lines);
 	escape(p);
 	free(p);
 }
 
-static void run(size_t bytes, size_t lines, long samples, long rounds, long idle_ns)
+static void run(size_t bytes, size_t lines, size_t at, long samples, long rounds, long idle_ns)
 {
 	struct timespec idle = { idle_ns / 1000000000, idle_ns % 1000000000 };
 
@@ -57,7 +57,7 @@ static void run(size_t bytes, size_t lines, long samples, long rounds, long idle
 			nanosleep(&idle, NULL);
 		start = now();
 		for (long i = 0; i < rounds; i++)
-			one_round(bytes, lines);
+			one_round(bytes, lines, at);
 		printf("%s%" PRIu64, sample ? " " : "", now() - start);
 	}
 	putchar('\n');
@@ -121,14 +121,14 @@ int main(int argc, char **argv)
 	setvbuf(stdout, answers, _IOFBF, sizeof(answers));
 	setvbuf(stdin, NULL, _IONBF, 0);
 	while (fgets(line, sizeof(line), stdin)) {
-		size_t bytes, lines;
+		size_t bytes, lines, at;
 		long samples, rounds, idle_ns;
 
-		if (sscanf(line, "run %zu %zu %ld %ld %ld", &bytes, &lines, &samples, &rounds,
-			   &idle_ns) == 5) {
-			if (lines > MAX_LINES || samples < 1 || rounds < 1 || idle_ns < 0)
+		if (sscanf(line, "run %zu %zu %zu %ld %ld %ld", &bytes, &lines, &at, &samples,
+			   &rounds, &idle_ns) == 6) {
+			if (lines > MAX_LINES || (lines && at >= MAX_LINES / lines) || samples < 1 || rounds < 1 || idle_ns < 0)
 				fail("run: out of range");
-			run(bytes, lines, samples, rounds, idle_ns);
+			run(bytes, lines, at, samples, rounds, idle_ns);
 		} else if (sscanf(line, "check %zu", &bytes) == 1) {
 			check(bytes);
 		} else if (!strcmp(line, "usage\n")) {

@@ -29,8 +29,10 @@ use super::peers::{Allocator, Field, PREZERO};
 use super::progress::{self, interrupted, step};
 use super::samples::Spread;
 use super::scratch::Scratch;
-use super::worker::{Burst, Touch, Worker};
+use super::worker::{Burst, LINE, Touch, Worker};
 
+/// Cache lines of a page.
+const LINES: usize = prezero::PAGE / LINE;
 /// Samples in each cell, at least.
 const MIN_RUNS: usize = 15;
 /// A size gets another pass as long as it has taken no more than this, up to so many.
@@ -80,6 +82,9 @@ pub struct Grid {
     /// Cache lines touched in each page, 1 to 64
     #[arg(long, value_delimiter = ',', value_name = "L,...", value_parser = lines_of_a_page)]
     lines: Vec<usize>,
+    /// The first line touched in each page, 0 to 63; with L lines the remainder of it by 64 / L
+    #[arg(long, value_name = "LINE", default_value_t = 0)]
+    at: usize,
     /// Between rounds: a pause (on), none (off), none and every CPU busy, or all three
     #[arg(long, value_enum, default_value = "all")]
     idle: Idle,
@@ -100,6 +105,12 @@ impl Grid {
     /// Measures and prints.
     pub fn run(&self) -> Result<()> {
         ensure!(self.runs >= MIN_RUNS, "--runs {}: too few; give {MIN_RUNS} or more", self.runs);
+        ensure!(
+            self.at < LINES,
+            "--at {}: a page has {LINES} lines; give 0 to {}",
+            self.at,
+            LINES - 1
+        );
         let report = self.measure()?;
         progress::end();
         self.output.put(&report, || grid_table::render(&report))
@@ -130,7 +141,8 @@ impl Grid {
             }
             modes.push(ModeReport { mode, cells, costs });
         }
-        Ok(Report { benchmark: "grid".into(), machine, field, runs: self.runs, modes })
+        let (at, runs) = (self.at, self.runs);
+        Ok(Report { benchmark: "grid".into(), machine, field, runs, at, modes })
     }
 
     /// All cells of one size.
@@ -202,7 +214,7 @@ impl Grid {
         stage: &Stage<'_>,
         bytes: usize,
     ) -> Result<Option<Tried>> {
-        let bare = Burst { bytes, lines: 0, samples: WARM_UP, rounds: 1, idle_ns: PAUSE_NS };
+        let bare = Burst { bytes, lines: 0, at: 0, samples: WARM_UP, rounds: 1, idle_ns: PAUSE_NS };
         let names = stage.field.allocators.iter().map(|allocator| allocator.name.as_str());
         let mut peers: Vec<_> =
             workers.iter_mut().zip(names).filter(|(_, name)| *name != PREZERO).collect();
@@ -229,7 +241,8 @@ impl Grid {
             Mode::Idle => PAUSE_NS.max(bytes as u64 / SCRUB_RATE),
             Mode::BackToBack | Mode::Busy => 0,
         };
-        let single = Burst { bytes, lines, samples: WARM_UP, rounds: 1, idle_ns: pause_ns };
+        let at = self.at % (LINES / lines);
+        let single = Burst { bytes, lines, at, samples: WARM_UP, rounds: 1, idle_ns: pause_ns };
         let mut turns = vec![];
         for worker in workers.iter_mut() {
             worker.check(bytes)?;
@@ -299,7 +312,7 @@ pub fn whole_pages(text: &str) -> Result<usize, String> {
 }
 
 fn lines_of_a_page(text: &str) -> Result<usize, String> {
-    let lines = text.parse().ok().filter(|lines| (1..=64).contains(lines));
+    let lines = text.parse().ok().filter(|lines| (1..=LINES).contains(lines));
     lines.ok_or("not a number of lines; give 1 to 64".into())
 }
 
@@ -367,7 +380,7 @@ mod tests {
 
     #[test]
     fn short_rounds_are_timed_many_at_a_time_and_long_ones_singly() {
-        let tried = Burst { bytes: 65536, lines: 1, samples: 2, rounds: 10, idle_ns: 0 };
+        let tried = Burst { bytes: 65536, lines: 1, at: 0, samples: 2, rounds: 10, idle_ns: 0 };
         let short = Turn::new(tried, &[5000.0, 2000.0]);
         assert_eq!((short.burst.rounds, short.opening), (1000, 10));
         let long = Turn::new(Burst { rounds: 1, ..tried }, &[1e8, 1.1e8]);

@@ -36,8 +36,15 @@ pub struct Report {
     pub field: Field,
     /// Samples asked for in each cell.
     pub runs: usize,
+    /// The first line touched of each page.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub at: usize,
     /// One entry for each mode.
     pub modes: Vec<ModeReport>,
+}
+
+fn is_first(line: &usize) -> bool {
+    *line == 0
 }
 
 /// One mode's grid.

@@ -23,10 +23,11 @@ pub fn render(report: &Report) -> String {
     text += &report.field.absences();
     let _ = writeln!(
         text,
-        "\nus a round of calloc, touch L lines of each page, free; medians of {} or more samples, \
+        "\nus a round of calloc, touch L lines of each page{}, free; medians of {} or more samples, \
          interleaved;\nx best: the fastest peer's time over prezero's, < where prezero loses; ideal: touching \
          memory\nthat was scrubbed in the pause, no allocator, by the best way; % ideal: its time \
          over prezero's;\n% limit: that of the ideal and the fastest peer's bare malloc and free after the pause",
+        from_line(report.at),
         report.runs
     );
     for mode in &report.modes {
@@ -34,6 +35,11 @@ pub fn render(report: &Report) -> String {
         text += &mode_table(mode, report);
     }
     text
+}
+
+/// Where that is not the page's first.
+fn from_line(at: usize) -> String {
+    if at == 0 { String::new() } else { format!(" (of one the line {at})") }
 }
 
 fn mode_table(report: &ModeReport, whole: &Report) -> String {

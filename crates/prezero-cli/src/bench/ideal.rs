@@ -17,7 +17,7 @@ use prezero::clear::{Cache, ClearEngine};
 use prezero::{Anonymous, Backing};
 use prezero_sys::thread::{CpuMask, set_affinity};
 
-use super::worker::{Burst, allowed_cpus};
+use super::worker::{Burst, LINE, allowed_cpus};
 use crate::bare::Memory;
 
 /// Sleep between a clear and its sample, at least: scrubd's longest nap within work.
@@ -157,8 +157,10 @@ impl Ideal {
     }
 
     fn touch(&self, burst: Burst) {
-        // SAFETY: whole pages of our own memory, no more than there is; nobody clears now.
-        unsafe { touch_lines(self.memory.base().as_ptr(), burst.bytes, burst.lines) };
+        let first = burst.at * LINE;
+        // SAFETY: lines of whole pages of our own memory, no more than there is: from `at` on as
+        // many as fit; nobody clears now.
+        unsafe { touch_lines(self.memory.base().as_ptr().add(first), burst.bytes, burst.lines) };
     }
 }
 
@@ -223,7 +225,7 @@ mod tests {
         let bytes = 2 * prezero::PAGE;
         let ideal = Ideal::new(bytes).unwrap();
         for &way in ideal.ways() {
-            let burst = Burst { bytes, lines: 4, samples: 3, rounds: 1, idle_ns: 100_000 };
+            let burst = Burst { bytes, lines: 4, at: 5, samples: 3, rounds: 1, idle_ns: 100_000 };
             assert_eq!(ideal.run(way, burst, 0).unwrap().len(), 3);
             // SAFETY: ours, initialised, nobody writes now.
             let block = unsafe { std::slice::from_raw_parts(ideal.memory.base().as_ptr(), bytes) };
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn rounds_without_a_pause_have_no_ideal() {
         let ideal = Ideal::new(prezero::PAGE).unwrap();
-        let burst = Burst { bytes: 4096, lines: 1, samples: 1, rounds: 1, idle_ns: 0 };
+        let burst = Burst { bytes: 4096, lines: 1, at: 0, samples: 1, rounds: 1, idle_ns: 0 };
         assert!(ideal.run(ideal.ways()[0], burst, 0).is_err());
     }
 }

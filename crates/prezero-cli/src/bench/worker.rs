@@ -139,6 +139,9 @@ fn parse_cpus(list: &str) -> Result<Vec<usize>> {
     Ok(cpus)
 }
 
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+
 /// What one burst does.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst {
@@ -146,6 +149,8 @@ pub struct Burst {
     pub bytes: usize,
     /// Cache lines touched in each page, 1 to 64; 0: nothing is cleared or touched.
     pub lines: usize,
+    /// The first of them: 0 and more, less than from one to the next.
+    pub at: usize,
     /// How many are timed.
     pub samples: usize,
     /// Rounds in each sample.
@@ -191,8 +196,8 @@ impl Worker {
 
     /// Nanoseconds of each sample of a burst.
     pub fn run(&mut self, burst: Burst) -> Result<Vec<f64>> {
-        let Burst { bytes, lines, samples, rounds, idle_ns } = burst;
-        let times = self.ask(&format!("run {bytes} {lines} {samples} {rounds} {idle_ns}"))?;
+        let Burst { bytes, lines, at, samples, rounds, idle_ns } = burst;
+        let times = self.ask(&format!("run {bytes} {lines} {at} {samples} {rounds} {idle_ns}"))?;
         ensure!(times.len() == samples, "{}: {} of {samples} samples", self.name, times.len());
         Ok(times.into_iter().map(|ns| ns as f64).collect())
     }
@@ -312,7 +317,8 @@ mod tests {
     fn a_kept_heap_takes_no_faults_at_any_size() {
         for shift in 16..=26 {
             let mut worker = glibc_keep();
-            let burst = Burst { bytes: 1 << shift, lines: 1, samples: 2, rounds: 1, idle_ns: 0 };
+            let burst =
+                Burst { bytes: 1 << shift, lines: 1, at: 0, samples: 2, rounds: 1, idle_ns: 0 };
             worker.run(burst).unwrap();
             let before = worker.usage().unwrap();
             assert_eq!(worker.run(Burst { samples: 8, ..burst }).unwrap().len(), 8);
@@ -325,7 +331,8 @@ mod tests {
     #[test]
     fn the_pause_is_outside_the_sample() {
         let mut worker = glibc_keep();
-        let burst = Burst { bytes: 65536, lines: 1, samples: 3, rounds: 1, idle_ns: 50_000_000 };
+        let burst =
+            Burst { bytes: 65536, lines: 1, at: 0, samples: 3, rounds: 1, idle_ns: 50_000_000 };
         let fastest = worker.run(burst).unwrap().into_iter().fold(f64::MAX, f64::min);
         assert!(fastest < 50e6, "{fastest} ns");
         worker.check(65536).unwrap();
