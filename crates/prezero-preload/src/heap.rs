@@ -36,25 +36,31 @@ const GRANULE: Order = match Order::new(4) {
 #[derive(Debug)]
 pub struct Stray;
 
-/// A block that came to no hand: what its word was, if that has been set to 0. Not put back
+/// Why a block came to no hand.
+#[derive(Debug)]
+pub enum Refusal {
+    /// None that the hand takes at once starts there.
+    Unasked,
+    /// The hand did not take it.
+    Refused(Refused),
+}
+
+/// A block that was refused: what its word was, which has been set to 0. Not put back
 /// at once, so that the short way through `free` needs no register that it would have to save.
 #[derive(Debug)]
 #[must_use = "its block is neither live nor free"]
 pub struct Refused(u32);
 
-/// An address inside the heap's zone, and its offset from the beginning.
+/// An address inside the heap's zone.
 #[derive(Clone, Copy)]
-pub struct Inside {
-    address: usize,
-    offset: usize,
-}
+pub struct Inside(usize);
 
 impl Inside {
     /// # Safety
     /// It is what it says.
     #[inline(always)]
-    pub unsafe fn new(address: usize, offset: usize) -> Inside {
-        Inside { address, offset }
+    pub unsafe fn new(address: usize) -> Inside {
+        Inside(address)
     }
 }
 
@@ -70,6 +76,8 @@ pub enum Resized {
 pub struct Heap {
     zone: Zone<Anonymous>,
     live: Meta<Granule>,
+    /// Address of the record that a granule at address 0 would have.
+    records: usize,
     base: usize,
     bytes: usize,
 }
@@ -112,9 +120,10 @@ impl Heap {
     pub fn new(config: &Config) -> Result<Heap, NoHeap> {
         let backing = Anonymous::reserve(config.limit).map_err(|_| NoHeap)?;
         let base = backing.base().as_ptr().addr();
-        let live = Meta::new(config.limit / GRANULE.bytes()).map_err(|_| NoHeap)?;
+        let live: Meta<Granule> = Meta::new(config.limit / GRANULE.bytes()).map_err(|_| NoHeap)?;
         let zone = Zone::new(backing, config).map_err(|_| NoHeap)?;
-        Ok(Heap { zone, live, base, bytes: config.limit })
+        let records = live.as_ptr().expose_provenance().wrapping_sub(base / GRANULE_PER_RECORD);
+        Ok(Heap { zone, live, records, base, bytes: config.limit })
     }
 
     /// Address of the zone's first byte.
@@ -145,8 +154,7 @@ impl Heap {
         // SAFETY: the zone hands out its own granules, and there is a record for each; none
         // is at address 0.
         unsafe {
-            let record = &*self.live.as_ptr().byte_add((address - self.base) / GRANULE_PER_RECORD);
-            record.block.store(size.word(), Ordering::Relaxed);
+            self.record_at(address).block.store(size.word(), Ordering::Relaxed);
             Some(NonNull::new_unchecked(ptr::with_exposed_provenance_mut(address)))
         }
     }
@@ -157,41 +165,57 @@ impl Heap {
     /// No block starts there, or the hand does not take it, or wants to know the time first:
     /// then [`retry_in_hand`](Self::retry_in_hand).
     #[inline(always)]
-    pub fn put_in_hand(&self, inside: Inside) -> Result<(), Refused> {
+    pub fn put_in_hand(&self, inside: Inside) -> Result<(), Refusal> {
         self.put(inside, false)
     }
 
-    /// After [`put_in_hand`](Self::put_in_hand) of a block: for those that are large enough
-    /// for the time to be asked. False: then [`take`](Self::take) it.
+    /// After [`put_in_hand`](Self::put_in_hand) did not ask the hand: for those that are large
+    /// enough for the time to be asked. False: then [`take`](Self::take) it.
     #[inline]
-    pub fn retry_in_hand(&self, inside: Inside, refused: Refused) -> bool {
-        self.restore(inside, refused);
-        self.put(inside, true).map_err(|refused| self.restore(inside, refused)).is_ok()
+    pub fn retry_in_hand(&self, inside: Inside) -> bool {
+        match self.put(inside, true) {
+            Ok(()) => true,
+            Err(Refusal::Unasked) => false,
+            Err(Refusal::Refused(refused)) => {
+                self.restore(inside, refused);
+                false
+            }
+        }
     }
 
     #[inline(always)]
-    fn put(&self, Inside { address, offset }: Inside, clocked: bool) -> Result<(), Refused> {
-        const UNCHANGED: Refused = Refused(0);
-        if !offset.is_multiple_of(GRANULE.bytes()) {
-            return Err(UNCHANGED);
+    fn put(&self, Inside(address): Inside, clocked: bool) -> Result<(), Refusal> {
+        // The zone begins at a granule.
+        if !address.is_multiple_of(GRANULE.bytes()) {
+            return Err(Refusal::Unasked);
         }
-        // SAFETY: there is a record for each granule of the zone, and this one is inside; in
-        // one step, because whole granules lie at whole records.
-        let record = unsafe { &*self.live.as_ptr().byte_add(offset / GRANULE_PER_RECORD) };
+        // SAFETY: it is a granule of the zone.
+        let record = unsafe { self.record_at(address) };
         let remembered = record.block.load(Ordering::Relaxed);
-        let Some(size) = HandSize::remembered(remembered, clocked) else { return Err(UNCHANGED) };
+        let Some(size) = HandSize::remembered(remembered, clocked) else {
+            return Err(Refusal::Unasked);
+        };
         record.block.store(0, Ordering::Relaxed);
         // SAFETY: only `take_in_hand` and `zeroed` write a word that is a size, for the block of
         // that size that came out of a hand, and this caller set it to 0.
         let block = unsafe { self.zone.adopt_in_hand(address, size) };
-        self.zone.put_in_hand(block).map_err(|_| Refused(remembered))
+        self.zone.put_in_hand(block).map_err(|_| Refusal::Refused(Refused(remembered)))
+    }
+
+    /// The record of a granule, found in one step, because whole granules lie at whole records.
+    ///
+    /// # Safety
+    /// `address` is that of a granule of the zone.
+    #[inline(always)]
+    unsafe fn record_at(&self, address: usize) -> &Granule {
+        let record = self.records.wrapping_add(address / GRANULE_PER_RECORD);
+        // SAFETY: there is a record for each granule of the zone, and `live` has exposed where.
+        unsafe { &*ptr::with_exposed_provenance(record) }
     }
 
     /// What was refused is live again.
-    fn restore(&self, Inside { offset, .. }: Inside, Refused(word): Refused) {
-        if word != 0 {
-            self.live[offset / GRANULE.bytes()].block.store(word, Ordering::Relaxed);
-        }
+    pub fn restore(&self, Inside(address): Inside, Refused(word): Refused) {
+        self.live[(address - self.base) / GRANULE.bytes()].block.store(word, Ordering::Relaxed);
     }
 
     /// At least `bytes` of zeroed memory.

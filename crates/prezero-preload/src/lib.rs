@@ -36,7 +36,7 @@ use std::ptr::{self, NonNull};
 
 use prezero_core::{Order, PAGE, Use};
 
-use crate::heap::{Heap, Inside, Refused, Resized, Stray};
+use crate::heap::{Heap, Inside, Refusal, Refused, Resized, Stray};
 use crate::message::Line;
 use crate::process::Errno;
 
@@ -140,11 +140,11 @@ unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *mut c_void {
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
     not_from_scrubd("free");
     match process::owner_of(ptr) {
-        Some((heap, inside)) => {
-            if let Err(refused) = heap.put_in_hand(inside) {
-                release_refused(heap, inside, refused, ptr);
-            }
-        }
+        Some((heap, inside)) => match heap.put_in_hand(inside) {
+            Ok(()) => {}
+            Err(Refusal::Unasked) => release_unasked(heap, inside, ptr),
+            Err(Refusal::Refused(refused)) => release_refused(heap, inside, refused, ptr),
+        },
         None if arena::contains(ptr) => {}
         // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
         None => unsafe { next::free(ptr) },
@@ -328,12 +328,22 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
 }
 
 /// Frees a block of the zone that is not a small one for the hand. Not inlined, so that
-/// `free` of a small one saves no register.
+/// `free` of a small one saves no register; and apart from those that were refused, for which
+/// it would have to keep what they need and others do not. Cold, so that the short way is straight.
+#[cold]
 #[inline(never)]
-fn release_refused(heap: &Heap, inside: Inside, refused: Refused, ptr: *mut c_void) {
-    if !heap.retry_in_hand(inside, refused) {
+fn release_unasked(heap: &Heap, inside: Inside, ptr: *mut c_void) {
+    if !heap.retry_in_hand(inside) {
         release(heap, ptr);
     }
+}
+
+/// Frees one that the hand did not take.
+#[cold]
+#[inline(never)]
+fn release_refused(heap: &Heap, inside: Inside, refused: Refused, ptr: *mut c_void) {
+    heap.restore(inside, refused);
+    release(heap, ptr);
 }
 
 /// Frees a block of the zone that no hand takes.

@@ -100,14 +100,14 @@ pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
     Some(unsafe { &filled().heap }).filter(|heap| !heap.is_gone(ptr.cast()))
 }
 
-/// The heap in whose range `ptr` points, with the bytes from its beginning. What was given up is
+/// The heap in whose range `ptr` points. What was given up is
 /// no block there, and who finds none asks for it.
 #[inline(always)]
 pub fn owner_of(ptr: *const c_void) -> Option<(&'static Heap, Inside)> {
     let bytes = HOT.bytes.load(Ordering::Acquire);
     let offset = ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed));
     // SAFETY: as in `owner`; and what `Inside` says was just checked.
-    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(ptr.addr(), offset)) })
+    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(ptr.addr())) })
 }
 
 /// The heap, if there is one already and it may have a block of `bytes` in hand.

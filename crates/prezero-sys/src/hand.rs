@@ -251,19 +251,27 @@ impl Hand {
     }
 }
 
+/// Whether anything may be put into a row of hands: two words that a section reads as one.
+#[repr(C, align(8))]
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// At this moment: above what [`put`] is told, not.
+    pub word: AtomicU32,
+    /// By another value than 0: never again.
+    pub shut: AtomicU32,
+}
+
 /// A row of hands, some in what each CPU has of its own, a `C`, and what decides whether they
 /// take anything.
 ///
 /// # Safety
-/// These lie so many bytes from the beginning of a value: at `CPUS` a `Meta<C>`, at `SHUT` and
-/// at `GATE` an `AtomicU32`. And from the beginning of a `C`: at `HANDS` a `[Hand; COUNT]`, at
+/// These lie so many bytes from the beginning of a value: at `CPUS` a `Meta<C>`, at
+/// `GATE` a [`Gate`]. And from the beginning of a `C`: at `HANDS` a `[Hand; COUNT]`, at
 /// `PUTS` a `[AtomicU64; COUNT]`, and at `LAST` an `AtomicU64` that nobody else writes to.
 pub unsafe trait Row<C: Plain>: Sync {
     /// Where what all CPUs have is known.
     const CPUS: usize;
-    /// Where it stands, by another value than 0, that nothing is put in any more.
-    const SHUT: usize;
-    /// Where it stands whether anything may be put in at this moment.
+    /// Where it stands whether anything may be put in.
     const GATE: usize;
     /// Where a CPU's first hand is.
     const HANDS: usize;
@@ -288,7 +296,7 @@ pub fn take<C: Plain, R: Row<C>>(row: &R, which: usize) -> Option<usize> {
     // hand.
     let (word, _) = unsafe { sections::take::<C, R>(row, which, area) };
     // Above the payload there is nothing in a word without a mark.
-    (word > 0).then_some(word as usize & !TAG_BITS)
+    (word > 0).then(|| sections::payload(word))
 }
 
 /// As [`take`], with the tag, and says what CPU's hand it was.
@@ -305,7 +313,7 @@ pub fn take_of<C: Plain, R: Row<C>>(row: &R, which: usize) -> Option<(Held, &C)>
 }
 
 /// Puts `held` into the hand number `which` of this thread's CPU, if that is empty, the row
-/// takes anything at all, and the gate is at most `MOST` at that moment. True if it did.
+/// takes anything at all, and its gate's word is at most `MOST` at that moment. True if it did.
 #[inline(always)]
 pub fn put<C: Plain, R: Row<C>, const MOST: u32>(row: &R, which: usize, held: Held) -> bool {
     match AREA_TO_PUT.usable() {
@@ -327,6 +335,10 @@ mod sections {
 
     pub(super) unsafe fn take<C: Plain, R: Row<C>>(_: &R, _: usize, _: isize) -> (i64, *const C) {
         (0, std::ptr::null())
+    }
+
+    pub(super) fn payload(word: i64) -> usize {
+        word as usize & !super::TAG_BITS
     }
 
     pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(

@@ -17,6 +17,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
+use prezero_sys::hand::Gate;
 use prezero_sys::thread::bare::Room;
 use prezero_sys::thread::{self, Life, Unheard};
 
@@ -61,7 +62,9 @@ const GONE: u32 = 5;
 const LEAVING: u32 = 6;
 
 pub(crate) struct Daemon {
-    word: AtomicU32,
+    /// The daemon's word, as the gate of the hands: what comes to one is looked after while it is
+    /// [`DOZING`] or less.
+    gate: Gate,
     /// The zone that it serves, for ever; null until somebody allows it to start.
     zone: AtomicPtr<c_void>,
     start: AtomicPtr<c_void>,
@@ -94,7 +97,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn new() -> Daemon {
         Daemon {
-            word: AtomicU32::new(UNBORN),
+            gate: Gate { word: AtomicU32::new(UNBORN), shut: AtomicU32::new(0) },
             zone: AtomicPtr::new(std::ptr::null_mut()),
             start: AtomicPtr::new(std::ptr::null_mut()),
             freed: AtomicU64::new(0),
@@ -116,36 +119,41 @@ impl Daemon {
     /// A block of `pages` was freed: scrubd is told if it must be.
     #[inline]
     pub(crate) fn nudge<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
-        match self.word.load(Relaxed) {
+        match self.gate.word.load(Relaxed) {
             AWAKE => {}
             DOZING if pages < WAKE_PAGES => {}
             _ => self.rouse(zone, pages),
         }
     }
 
-    /// Where the word lies that says whether scrubd looks after what is in hands: while it
-    /// is [`DOZING`] or less.
-    pub(crate) const GATE: usize = std::mem::offset_of!(Daemon, word);
+    /// Where the gate of the hands lies.
+    pub(crate) const GATE: usize = std::mem::offset_of!(Daemon, gate);
+
+    /// No block comes to hand any more: an owner had pages marked as foreign, and there it is not asked
+    /// for its pages' states. What moved is never one that came out of a hand.
+    pub(crate) fn shut_hands(&self) {
+        self.gate.shut.store(1, Relaxed);
+    }
 
     /// Opens the gate of the hands for a test, which is its own scrubd.
     #[cfg(test)]
     pub(crate) fn open_gate(&self) {
-        self.word.store(AWAKE, SeqCst);
+        self.gate.word.store(AWAKE, SeqCst);
     }
 
     /// Whether scrubd sleeps so long that nobody turns the clock.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
-        self.word.load(Relaxed) >= PARKED
+        self.gate.word.load(Relaxed) >= PARKED
     }
 
     #[cold]
     fn rouse<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
-        match self.word.load(Relaxed) {
+        match self.gate.word.load(Relaxed) {
             state @ (DOZING | PARKED)
-                if self.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() =>
+                if self.gate.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() =>
             {
-                thread::futex_wake_one(&self.word);
+                thread::futex_wake_one(&self.gate.word);
             }
             UNBORN | GONE => {
                 let bytes = (u64::from(pages) * PAGE as u64).max(START_BYTES / START_FREES);
@@ -169,19 +177,19 @@ impl Daemon {
         if zone.is_null() || prezero_sys::hand::is_barred() {
             return;
         }
-        let before = self.word.load(Acquire);
+        let before = self.gate.word.load(Acquire);
         if !matches!(before, UNBORN | GONE) || !self.life.is_over() || self.is_unwanted() {
             return;
         }
         let is_bare = self.room.is_prepared();
         // A bare thread inherits the mask; and no handler waits for the end of what this begins.
         let _unheard = is_bare.then(Unheard::new);
-        if self.word.compare_exchange(before, AWAKE, SeqCst, Relaxed).is_err() {
+        if self.gate.word.compare_exchange(before, AWAKE, SeqCst, Relaxed).is_err() {
             return;
         }
         // Who came to wait for its end saw the word, or is seen here.
         if self.is_unwanted() {
-            self.word.store(before, SeqCst);
+            self.gate.word.store(before, SeqCst);
             return;
         }
         self.overdue.store(0, Relaxed);
@@ -199,7 +207,7 @@ impl Daemon {
         };
         if started.is_err() {
             life.forget();
-            self.word.store(STILLBORN, SeqCst);
+            self.gate.word.store(STILLBORN, SeqCst);
         }
     }
 
@@ -231,7 +239,7 @@ impl Daemon {
         self.overdue.store(0, Relaxed);
         // It speaks of a panel that a child does not inherit.
         self.left.store(std::ptr::null_mut(), Relaxed);
-        self.word.store(UNBORN, SeqCst);
+        self.gate.word.store(UNBORN, SeqCst);
     }
 }
 

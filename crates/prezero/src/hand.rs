@@ -47,7 +47,6 @@ pub(crate) struct Grip {
 #[allow(unsafe_code)]
 unsafe impl<B: Backing> hand::Row<Cpu> for Zone<B> {
     const CPUS: usize = offset_of!(Zone<B>, cpus);
-    const SHUT: usize = offset_of!(Zone<B>, shut);
     const GATE: usize = offset_of!(Zone<B>, daemon) + Daemon::GATE;
     const HANDS: usize = offset_of!(Cpu, grip.hands);
     const COUNT: usize = HANDS;

@@ -51,7 +51,7 @@ impl<B: Backing> Zone<B> {
     /// The owner of these pages of a block changed their mapping by a system call: when the block
     /// comes back fresh memory replaces them.
     pub fn mark_foreign(&self, first: PageId, pages: u32) {
-        self.shut.store(1, Relaxed);
+        self.daemon.shut_hands();
         self.mark_moved(first, pages);
     }
 

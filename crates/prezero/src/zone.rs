@@ -127,9 +127,6 @@ pub struct Zone<B> {
     pub(crate) inherited: AtomicU32,
     /// Whether any page was ever marked foreign, by whomever.
     pub(crate) foreign: AtomicU32,
-    /// Whether an owner ever had pages marked so. Then no block comes to hand, as there it is not
-    /// asked for its pages' states. What moved is never one that came out of a hand.
-    pub(crate) shut: AtomicU32,
     /// The most pages that were out of the buddy when memory was last needed.
     pub(crate) peak: AtomicU32,
     /// Pages handed out absent, since the zone began.
@@ -210,7 +207,6 @@ impl<B: Backing> Zone<B> {
             forks: AtomicU32::new(0),
             inherited: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
-            shut: AtomicU32::new(0),
             peak: AtomicU32::new(0),
             faulted: AtomicU64::new(0),
             in_small,

@@ -8,9 +8,10 @@
 //! right one: `which` comes out of memory that was written a moment ago, at an address
 //! that the same hand said, and a processor that had to wait for it would wait 5 cycles
 //! more in each turn of a loop (measured). It writes down the right one outside of the
-//! section, where it may even hit another CPU's note: that is a guess, no more.
+//! section, where it may even hit another CPU's note: that is a guess, no more. And it reads both
+//! words of the gate as one number, of which the one that shuts it is the upper half.
 
-use super::{Area, Held, Row};
+use super::{Area, Held, Row, TAG_BITS};
 use crate::meta::{Meta, Plain};
 use crate::rseq::{CPU_ID, RSEQ_CS, SIGNATURE};
 use std::arch::asm;
@@ -99,6 +100,23 @@ pub(super) unsafe fn take<C: Plain, R: Row<C>>(
     (word, cpu)
 }
 
+/// What a word without a mark holds above its tag. In assembly, because it is known to be above 0, and
+/// the compiler makes a mask of that for which it needs an instruction more.
+#[inline(always)]
+pub(super) fn payload(word: i64) -> usize {
+    let payload: usize;
+    // SAFETY: touches nothing but its operand.
+    unsafe {
+        asm!(
+            "and {payload}, {mask}",
+            mask = const !(TAG_BITS as isize),
+            payload = inlateout(reg) word => payload,
+            options(pure, nomem, nostack),
+        );
+    }
+    payload
+}
+
 /// # Safety
 /// As for `take`.
 #[inline(always)]
@@ -127,8 +145,6 @@ pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(
             "jmp 6f",
             ".popsection",
 
-            "cmp dword ptr [{row} + {shut}], 0",
-            "jne {refused}",
             "6:",
             "lea {cpu}, [rip + 2b]",
             "mov qword ptr fs:[{area} + {rseq_cs}], {cpu}",
@@ -143,7 +159,7 @@ pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(
             "jne 8b",
             "cmp qword ptr [{cpu} + {last} * 8 + {hands}], 0",
             "jne {refused}",
-            "cmp dword ptr [{row} + {gate}], {most}",
+            "cmp qword ptr [{row} + {gate}], {most}",
             "ja {refused}",
             "mov qword ptr [{cpu} + {last} * 8 + {hands}], {word}",
             "4:",
@@ -153,7 +169,6 @@ pub(super) unsafe fn put<C: Plain, R: Row<C>, const MOST: u32>(
             cpu_id = const CPU_ID as isize - Area::BIAS,
             base = const R::CPUS + Meta::<C>::BASE_AT,
             n = const R::CPUS + Meta::<C>::N_AT,
-            shut = const R::SHUT,
             gate = const R::GATE,
             most = const MOST,
             stride = const size_of::<C>(),

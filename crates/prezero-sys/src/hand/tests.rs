@@ -16,14 +16,12 @@ unsafe impl Plain for Two {}
 /// Two hands a CPU, and what decides.
 struct Test {
     cpus: Meta<Two>,
-    shut: AtomicU32,
-    gate: AtomicU32,
+    gate: Gate,
 }
 
 // SAFETY: the fields are what they say.
 unsafe impl Row<Two> for Test {
     const CPUS: usize = offset_of!(Test, cpus);
-    const SHUT: usize = offset_of!(Test, shut);
     const GATE: usize = offset_of!(Test, gate);
     const HANDS: usize = offset_of!(Two, 0);
     const COUNT: usize = 2;
@@ -34,8 +32,7 @@ unsafe impl Row<Two> for Test {
 impl Test {
     fn new(cpus: usize) -> Test {
         assert!(enable(), "a glibc and a kernel with restartable sequences");
-        let (shut, gate) = (AtomicU32::new(0), AtomicU32::new(0));
-        Test { cpus: Meta::new(cpus).unwrap(), shut, gate }
+        Test { cpus: Meta::new(cpus).unwrap(), gate: Gate::default() }
     }
 
     fn pinned() -> Test {
@@ -122,11 +119,11 @@ fn payload_tag_and_token_fill_the_word_and_keep_apart() {
 #[test]
 fn nothing_comes_by_a_closed_gate_or_to_a_hand_that_is_not_there() {
     let hands = Test::pinned();
-    hands.gate.store(1, Relaxed);
+    hands.gate.word.store(1, Relaxed);
     assert!(!put(&hands, 0, 1));
     assert!(super::put::<_, _, 1>(&hands, 0, Held::new(1 << 16, 0)));
     assert_eq!(take(&hands, 0), Some(1));
-    hands.gate.store(0, Relaxed);
+    hands.gate.word.store(0, Relaxed);
     assert!(!put(&hands, 2, 1) && take(&hands, 2).is_none());
     let nobody = Test::new(0);
     assert!(!put(&nobody, 0, 1) && take(&nobody, 0).is_none() && take_of(&nobody, 0).is_none());
@@ -136,7 +133,7 @@ fn nothing_comes_by_a_closed_gate_or_to_a_hand_that_is_not_there() {
 fn a_row_that_is_shut_gives_back_what_it_has() {
     let hands = Test::pinned();
     assert!(put(&hands, 0, 1));
-    hands.shut.store(1, Relaxed);
+    hands.gate.shut.store(1, Relaxed);
     assert!(!put(&hands, 1, 2));
     assert_eq!(take(&hands, 0), Some(1));
     assert!(!put(&hands, 0, 1));
