@@ -6,7 +6,8 @@
  *
  *   local BYTES THREADS PAIRS    THREADS threads, each with a loop of its own of PAIRS pairs.
  *   remote BYTES SLOTS PAIRS     two threads: one allocates and writes, the other frees what
- *       it is handed through a ring that holds SLOTS blocks.
+ *       it is handed through a ring that holds SLOTS blocks. One on the first CPU of the process,
+ *       one on the last: left alone, they spend some samples on one CPU, in turns.
  *   usage                        user ns, system ns, minor faults, major faults.
  *
  * The answer to the first two is two numbers: ns from the first thread's start to the last one's end, and ns
@@ -34,6 +35,8 @@ struct task {
 	pthread_t thread;
 	size_t bytes;
 	long pairs;
+	/* Where it has to run; NULL: anywhere. */
+	const cpu_set_t *cpu_set;
 	void (*loop)(struct task *task, long pairs);
 	uint64_t start, end, cpu;
 } __attribute__((aligned(128)));
@@ -116,6 +119,9 @@ static void *run(void *argument)
 	struct task *task = argument;
 	uint64_t cpu;
 
+	if (task->cpu_set &&
+	    pthread_setaffinity_np(pthread_self(), sizeof(*task->cpu_set), task->cpu_set))
+		fail("a CPU of this process is gone");
 	task->loop(task, WARM_UP);
 	pthread_barrier_wait(&barrier);
 	cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -147,16 +153,37 @@ static void race(int threads)
 	printf("%" PRIu64 " %" PRIu64 "\n", end - start, cpu);
 }
 
-static void prepare(int thread, size_t bytes, long pairs, void (*loop)(struct task *, long))
+/* The first CPU of the process and the last. */
+static const cpu_set_t *ends(void)
+{
+	static cpu_set_t end[2];
+	cpu_set_t all;
+	int first = 0, last = CPU_SETSIZE - 1;
+
+	if (sched_getaffinity(0, sizeof(all), &all))
+		fail("sched_getaffinity: more CPUs than a cpu_set_t has");
+	while (!CPU_ISSET(first, &all))
+		first++;
+	while (!CPU_ISSET(last, &all))
+		last--;
+	CPU_SET(first, &end[0]);
+	CPU_SET(last, &end[1]);
+	return end;
+}
+
+static void prepare(int thread, size_t bytes, long pairs, const cpu_set_t *cpu_set,
+		    void (*loop)(struct task *, long))
 {
 	tasks[thread].bytes = bytes;
 	tasks[thread].pairs = pairs;
+	tasks[thread].cpu_set = cpu_set;
 	tasks[thread].loop = loop;
 }
 
 int main(void)
 {
 	static char answers[256], line[256];
+	const cpu_set_t *end = ends();
 
 	/* Own buffers: stdio's would come from the allocator under test. */
 	setvbuf(stdout, answers, _IOFBF, sizeof(answers));
@@ -170,14 +197,14 @@ int main(void)
 			if (threads < 1 || threads > MAX_THREADS || pairs < 1)
 				fail("local: out of range");
 			for (int i = 0; i < threads; i++)
-				prepare(i, bytes, pairs, local);
+				prepare(i, bytes, pairs, NULL, local);
 			race(threads);
 		} else if (sscanf(line, "remote %zu %ld %ld", &bytes, &slots, &pairs) == 3) {
 			if (slots < 1 || slots > MAX_RING || pairs < 1)
 				fail("remote: out of range");
 			ring.slots = slots;
-			prepare(0, bytes, pairs, give);
-			prepare(1, bytes, pairs, take);
+			prepare(0, bytes, pairs, &end[0], give);
+			prepare(1, bytes, pairs, &end[1], take);
 			race(2);
 		} else if (!strcmp(line, "usage\n")) {
 			usage();
