@@ -126,7 +126,8 @@ int main(int argc, char **argv)
 
 		if (sscanf(line, "run %zu %zu %zu %ld %ld %ld", &bytes, &lines, &at, &samples,
 			   &rounds, &idle_ns) == 6) {
-			if (lines > MAX_LINES || (lines && at >= MAX_LINES / lines) || samples < 1 || rounds < 1 || idle_ns < 0)
+			if (lines > MAX_LINES || (lines && at >= MAX_LINES / lines) || samples < 1 ||
+			    rounds < 1 || idle_ns < 0)
 				fail("run: out of range");
 			run(bytes, lines, at, samples, rounds, idle_ns);
 		} else if (sscanf(line, "check %zu", &bytes) == 1) {

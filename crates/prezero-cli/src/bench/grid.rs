@@ -29,10 +29,8 @@ use super::peers::{Allocator, Field, PREZERO};
 use super::progress::{self, interrupted, step};
 use super::samples::Spread;
 use super::scratch::Scratch;
-use super::worker::{Burst, LINE, Touch, Worker};
+use super::worker::{Burst, LINES, Touch, Worker};
 
-/// Cache lines of a page.
-const LINES: usize = prezero::PAGE / LINE;
 /// Samples in each cell, at least.
 const MIN_RUNS: usize = 15;
 /// A size gets another pass as long as it has taken no more than this, up to so many.

@@ -39,7 +39,7 @@ pub fn render(report: &Report) -> String {
 
 /// Where that is not the page's first.
 fn from_line(at: usize) -> String {
-    if at == 0 { String::new() } else { format!(" (of one the line {at})") }
+    if at == 0 { String::new() } else { format!(" (where L is 1, line {at})") }
 }
 
 fn mode_table(report: &ModeReport, whole: &Report) -> String {

@@ -17,7 +17,7 @@ use prezero::clear::{Cache, ClearEngine};
 use prezero::{Anonymous, Backing};
 use prezero_sys::thread::{CpuMask, set_affinity};
 
-use super::worker::{Burst, LINE, allowed_cpus};
+use super::worker::{Burst, LINE, LINES, allowed_cpus};
 use crate::bare::Memory;
 
 /// Sleep between a clear and its sample, at least: scrubd's longest nap within work.
@@ -81,6 +81,8 @@ impl Ideal {
     pub fn run(&self, way: Way, burst: Burst, turn: usize) -> Result<Vec<f64>> {
         ensure!(burst.rounds == 1 && burst.idle_ns > 0, "the ideal is one round after a pause");
         ensure!(burst.bytes <= self.memory.len(), "the ideal has no {} bytes", burst.bytes);
+        let fits = burst.lines > 0 && burst.at < LINES / burst.lines;
+        ensure!(fits, "a page has no {} lines from line {} on", burst.lines, burst.at);
         let cpu = |place: usize| self.cpus[(turn + place) % self.cpus.len()];
         let (ask, asked) = channel::<()>();
         let (tell, told) = channel();
@@ -158,8 +160,8 @@ impl Ideal {
 
     fn touch(&self, burst: Burst) {
         let first = burst.at * LINE;
-        // SAFETY: lines of whole pages of our own memory, no more than there is: from `at` on as
-        // many as fit; nobody clears now.
+        // SAFETY: lines of whole pages of our own memory, no more than there is, as `run` checked;
+        // nobody clears now.
         unsafe { touch_lines(self.memory.base().as_ptr().add(first), burst.bytes, burst.lines) };
     }
 }
@@ -238,5 +240,15 @@ mod tests {
         let ideal = Ideal::new(prezero::PAGE).unwrap();
         let burst = Burst { bytes: 4096, lines: 1, at: 0, samples: 1, rounds: 1, idle_ns: 0 };
         assert!(ideal.run(ideal.ways()[0], burst, 0).is_err());
+    }
+
+    #[test]
+    fn lines_that_a_page_does_not_have_are_refused() {
+        let ideal = Ideal::new(prezero::PAGE).unwrap();
+        let burst = Burst { bytes: 4096, lines: 4, at: 15, samples: 1, rounds: 1, idle_ns: 1 };
+        assert!(ideal.run(ideal.ways()[0], burst, 0).is_ok());
+        for (lines, at) in [(4, 16), (64, 1), (0, 0), (65, 0)] {
+            assert!(ideal.run(ideal.ways()[0], Burst { lines, at, ..burst }, 0).is_err());
+        }
     }
 }

@@ -141,6 +141,8 @@ fn parse_cpus(list: &str) -> Result<Vec<usize>> {
 
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
+/// Cache lines of a page.
+pub const LINES: usize = prezero::PAGE / LINE;
 
 /// What one burst does.
 #[derive(Clone, Copy, Debug)]
