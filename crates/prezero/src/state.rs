@@ -79,13 +79,9 @@ impl StateMap {
 
     /// Sets every page of a range that the caller owns.
     pub(crate) fn set(&self, first: PageId, pages: u32, state: PageState) {
-        for (index, mask) in spans(first, pages) {
-            let word = &self.words[index];
-            let bits = state.pattern();
-            if mask == u32::MAX {
-                word.store(bits, Relaxed);
-                continue;
-            }
+        let (bits, span) = (state.pattern(), self.span(first, pages));
+        span.whole.iter().for_each(|word| word.store(bits, Relaxed));
+        for (word, mask) in span.ends() {
             let mut old = word.load(Relaxed);
             while old & mask != bits & mask {
                 let new = (old & !mask) | (bits & mask);
@@ -99,15 +95,17 @@ impl StateMap {
 
     /// Whether every page of the range is in `state`.
     pub(crate) fn all(&self, first: PageId, pages: u32, state: PageState) -> bool {
-        spans(first, pages)
-            .all(|(index, mask)| (self.words[index].load(Relaxed) ^ state.pattern()) & mask == 0)
+        let (bits, span) = (state.pattern(), self.span(first, pages));
+        span.ends().all(|(word, mask)| (word.load(Relaxed) ^ bits) & mask == 0)
+            && span.whole.iter().all(|word| word.load(Relaxed) == bits)
     }
 
     /// Counts the pages of a range by state.
     pub(crate) fn tally(&self, first: PageId, pages: u32) -> Tally {
         let (mut zero, mut dirty, mut foreign) = (0, 0, 0);
-        for (index, mask) in spans(first, pages) {
-            let word = self.words[index].load(Relaxed) & mask;
+        let span = self.span(first, pages);
+        let whole = span.whole.iter().map(|word| word.load(Relaxed));
+        for word in whole.chain(span.ends().map(|(word, mask)| word.load(Relaxed) & mask)) {
             // Most words are all of one state; counting bits is slow where the CPU's own
             // instruction for it cannot be assumed.
             if word == 0 {
@@ -176,15 +174,35 @@ impl StateMap {
     }
 }
 
-/// The words of a range, each with the mask of its entries that belong to it.
-fn spans(first: PageId, pages: u32) -> impl Iterator<Item = (usize, u32)> {
-    let (start, end) = (first.0, first.0 + pages);
-    (start / PER_WORD..end.div_ceil(PER_WORD)).map(move |index| {
-        let low = start.saturating_sub(index * PER_WORD);
-        let high = (end - index * PER_WORD).min(PER_WORD);
-        let mask = (u32::MAX << (low * 2)) & (u32::MAX >> ((PER_WORD - high) * 2));
-        (index as usize, mask)
-    })
+/// The words of a range: those that are all its own, and one at each end of which only the entries
+/// in the mask are (none: 0).
+struct Span<'a> {
+    whole: &'a [AtomicU32],
+    parts: [(Option<&'a AtomicU32>, u32); 2],
+}
+
+impl<'a> Span<'a> {
+    fn ends(&self) -> impl Iterator<Item = (&'a AtomicU32, u32)> {
+        self.parts.into_iter().filter_map(|(word, mask)| word.filter(|_| mask != 0).zip(Some(mask)))
+    }
+}
+
+impl StateMap {
+    fn span(&self, first: PageId, pages: u32) -> Span<'_> {
+        let (start, end) = (first.0, first.0 + pages);
+        let (first_whole, last) = (start.div_ceil(PER_WORD), end / PER_WORD);
+        let (head, tail) = (u32::MAX << (start % PER_WORD * 2), (1 << (end % PER_WORD * 2)) - 1);
+        let word = |index: u32| self.words.get(index as usize);
+        if first_whole > last {
+            // All in one word.
+            return Span { whole: &[], parts: [(word(last), head & tail), (None, 0)] };
+        }
+        let head = if start.is_multiple_of(PER_WORD) { 0 } else { head };
+        Span {
+            whole: &self.words[first_whole as usize..last as usize],
+            parts: [(word(start / PER_WORD), head), (word(last), tail)],
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
