@@ -2,6 +2,7 @@
 //! in a `free` that leaves nothing to be read.
 
 use crate::backing::Backing;
+use crate::choice::LAST_FIRST_PAGES;
 use crate::page::{PAGE, PageId};
 use crate::probes;
 use crate::settle::Residency;
@@ -77,15 +78,18 @@ impl<B: Backing> Zone<B> {
     ) {
         let bytes = u64::from(dirty) * PAGE as u64;
         let choice = self.choice();
-        let (engine, piece) = choice.inline(bytes as usize, &self.reach);
+        let (engine, near) = choice.inline(bytes as usize, &self.reach);
         let timed = dirty >= TIMED_PAGES;
         let began = if timed { self.clock.now_ns() } else { 0 };
         each(&mut |run, n| {
-            let mut rest = n;
-            while rest > 0 {
-                let last = rest.min(piece);
-                rest -= last;
-                self.memory.clear(engine, run.plus(rest), last);
+            let mut near = near.min(n);
+            if near < n {
+                self.memory.clear(engine, run.plus(near), n - near);
+            }
+            while near > 0 {
+                let last = near.min(LAST_FIRST_PAGES);
+                near -= last;
+                self.memory.clear(engine, run.plus(near), last);
             }
         });
         if timed {
@@ -106,11 +110,9 @@ impl<B: Backing> Zone<B> {
     #[cold]
     pub(crate) fn clear_freed(&self, cpu: &Cpu, first: PageId, pages: u32, tally: Tally) -> Tally {
         let mark = self.fork_mark();
-        let (engine, piece) = self.choice().inline(tally.dirty as usize * PAGE, &self.reach);
+        let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE, &self.reach);
         self.states.each_run(first, pages, PageState::Dirty, |run, n| {
-            for from in (0..n).step_by(piece as usize) {
-                self.memory.clear(engine, run.plus(from), piece.min(n - from));
-            }
+            self.memory.clear(engine, run, n);
         });
         cpu.counters.add(Counter::FreedClearedBytes, u64::from(tally.dirty) * PAGE as u64);
         self.publish_zero(first, pages, mark);
