@@ -16,7 +16,8 @@
  *       one's result, in a random order over every cache line of BYTES.
  *   doze BYTES HOPS PERIOD LEAD SLICE the same, with a sleep until the next PERIOD after
  *       each HOPS loads; neither CPU time nor time of the sleeps is counted.
- *   tick PERIOD LEAD SLICE            how late each wake-up of a periodic task was.
+ *   tick PERIOD LEAD SLICE            how late each wake-up of a periodic task was; its phase
+ *       drifts by one PERIOD in a SLICE.
  *
  * As the program beside them:
  *
@@ -225,6 +226,10 @@ static void tick(uint64_t period, uint64_t lead, uint64_t slice)
 	uint64_t due = now(), counted = due + lead, end = counted + slice;
 	size_t ticks = 0;
 
+	/* The scheduler's own tick has a period of whole ms, too, and who shares a busy CPU waits
+	 * for it: at one phase for a whole slice, at another for the next. So we drift by a
+	 * period in a slice. */
+	period += period * period / slice;
 	while ((due += period) < end && ticks < MAX_TICKS) {
 		uint64_t woken;
 
@@ -308,7 +313,7 @@ static void *serve(void *unused)
 				&hops, &period, &lead, &slice) == 5 && bytes >= PAGE && period)
 			doze(bytes, hops, period, lead, slice);
 		else if (sscanf(line, "tick %" SCNu64 " %" SCNu64 " %" SCNu64, &period, &lead,
-				&slice) == 3 && period)
+				&slice) == 3 && period && slice >= period)
 			tick(period, lead, slice);
 		else if (sscanf(line, "churn %zu %" SCNu64 " %" SCNu64 " %" SCNu64, &bytes, &period,
 				&lead, &slice) == 4)

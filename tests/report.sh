@@ -14,7 +14,7 @@ bench() { "$bin/prezero" bench "$@" --json "$dir/$1.json" >/dev/null; }
 bench grid --idle all --sizes 64K,128K --lines 1,64 --peers glibc,glibc-keep
 bench seeds --only faults,resident --mib 16 --runs 1 --peers glibc-keep
 bench waste --only never,steady --times 0.05 --peers glibc
-bench disturb --scenes ticks-idle --rounds 5 --seconds 0.4 --peers glibc
+bench disturb --scenes ticks-idle --rounds 5 --seconds 0.4 --pairs-s 2 --peers glibc
 PREZERO_SCRUB_RATE=2G bench pair --runs 9 --threads 1 --peers glibc
 "$bin/prezero" bench report --from "$dir"/*.json --output "$dir/report.html" --pictures "$dir/pictures" >"$dir/written"
 [ -s "$dir/pictures/grid-idle-heat.svg" ] || fail "no picture of the grid: $(cat "$dir/written")"

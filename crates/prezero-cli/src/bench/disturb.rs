@@ -10,9 +10,11 @@
 //! wall clock and by the neighbours' own CPU time, beside nobody, glibc and another peer.
 //! The variants take turns in short slices, the order rotated. Where the program pauses,
 //! scrubd works beside the neighbours, and prezero runs once more with each kind of engine.
+//! A few slices do not tell a difference of 2 %; so prezero that scrubs and prezero that does
+//! not go on in pairs until the difference is known, or time is up.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use prezero::{Size, Topology};
@@ -42,6 +44,8 @@ const L2_UNKNOWN: usize = 1 << 20;
 const SCRUB_RATE: u64 = 8;
 /// Of the variants, before anything is counted: chases are laid out, heaps are grown.
 const WARM_ROUNDS: usize = 1;
+/// From so many pairs on their noise is believed.
+const PAIRS: usize = 10;
 /// Wake-ups need longer slices: a hundredth of them must be some.
 const TICK_SLICES: u32 = 2;
 /// Memory that is faulted in and given back before anything is measured.
@@ -61,6 +65,10 @@ pub struct Disturb {
     /// Slices of each variant beside each load, 5 or more
     #[arg(long, value_name = "N", default_value_t = 10)]
     rounds: usize,
+    /// Seconds for each load's pairs of prezero with and without scrubbing, until the difference is
+    /// known to half of what is asked
+    #[arg(long, value_name = "S", default_value_t = 30)]
+    pairs_s: u64,
     /// What the program asks for in a round: less than twenty private caches hold is scrubbed
     /// through it, more past it
     #[arg(long, value_name = "SIZE", default_value = "64M")]
@@ -111,8 +119,8 @@ impl Disturb {
             measured.push(scene);
         }
         let scenes = measured;
-        let (slice_s, rounds) = (self.seconds, self.rounds);
-        Ok(Report { benchmark: "disturb", machine, field, sizes, slice_s, rounds, scenes })
+        let (slice_s, rounds, pairs_s) = (self.seconds, self.rounds, self.pairs_s);
+        Ok(Report { benchmark: "disturb", machine, field, sizes, slice_s, rounds, pairs_s, scenes })
     }
 
     fn scene(
@@ -142,40 +150,62 @@ impl Disturb {
         })
     }
 
-    /// One load beside every variant in turn.
+    /// One load beside every variant in turn, then beside those two that are compared.
     fn load(&self, stage: &mut Stage, load: Load, variants: &[Variant]) -> Result<Vec<Row>> {
         let mut times = vec![Vec::<Vec<Time>>::new(); variants.len()];
+        let mut slice = |which: usize| {
+            step(&format!("{:?}: {load}: {}", stage.scene(), variants[which].name))?;
+            stage.slice(load, which)
+        };
         for round in 0..WARM_ROUNDS + self.rounds {
             for place in 0..variants.len() {
                 let next = (round + place) % variants.len();
-                let (scene, variant) = (stage.scene(), &variants[next].name);
-                step(&format!("{scene:?}: {load}: {variant}"))?;
-                let slice = stage.slice(load, next)?;
+                let times_of = slice(next)?;
                 if round >= WARM_ROUNDS {
-                    times[next].push(slice);
+                    times[next].push(times_of);
                 }
             }
         }
-        rows(variants, &times).with_context(|| format!("{load}: no samples"))
+        let told =
+            |times: &[_]| rows(variants, times).with_context(|| format!("{load}: no samples"));
+        let place = |name| variants.iter().position(|variant| variant.name == name);
+        let until = Instant::now() + Duration::from_secs(self.pairs_s);
+        let mut rows = told(&times)?;
+        if let (Some(off), Some(on)) = (place(OFF), place(ON)) {
+            let known = |rows: &[Row]| rows.iter().all(Row::is_known);
+            while Instant::now() < until && !(times[off].len() >= PAIRS && known(&rows)) {
+                let mut pair = [off, on];
+                if times[off].len().is_multiple_of(2) {
+                    pair.reverse();
+                }
+                let made = pair.map(|which| kept(slice(which)).transpose());
+                let [Some(first), Some(second)] = made else { break };
+                times[pair[0]].push(first?);
+                times[pair[1]].push(second?);
+                rows = told(&times)?;
+            }
+        }
+        Ok(rows)
     }
 }
 
 /// From each variant's slices to a row for each load and metric that they tell.
 fn rows(variants: &[Variant], times: &[Vec<Vec<Time>>]) -> Option<Vec<Row>> {
     let row = |(which, &(load, metric, _)): (usize, &Time)| {
-        let of_slices = |slices: &Vec<Vec<Time>>| {
+        let of_slices = |slices: &[Vec<Time>]| {
             let all = slices.iter().map(|slice| slice.get(which).map(|time| time.2));
             Spread::of(all.collect::<Option<_>>()?)
         };
-        let spreads = times.iter().map(of_slices).collect::<Option<Vec<_>>>()?;
         let off = variants.iter().position(|variant| variant.name == OFF);
-        let off = off.map(|off| spreads[off].clone());
-        let felt = |(variant, ns): (&Variant, Spread)| Felt {
-            variant: variant.name.clone(),
-            change: off.as_ref().filter(|_| variant.name != OFF).and_then(|o| Change::of(&ns, o)),
-            ns,
+        let felt = |(variant, slices): (&Variant, &Vec<_>)| {
+            let ns = of_slices(slices)?;
+            // Who took no part in the pairs is compared with the turns before them.
+            let off = off.and_then(|off| of_slices(times[off].get(..slices.len())?));
+            let change = off.filter(|_| variant.name != OFF).and_then(|o| Change::of(&ns, &o));
+            Some(Felt { variant: variant.name.clone(), change, ns })
         };
-        Some(Row { load, metric, results: variants.iter().zip(spreads).map(felt).collect() })
+        let results = variants.iter().zip(times).map(felt).collect::<Option<_>>()?;
+        Some(Row { load, metric, results })
     };
     times.first()?.first()?.iter().enumerate().map(row).collect()
 }
@@ -284,6 +314,21 @@ mod tests {
         let change = rows[0].of(ON).unwrap().change.unwrap();
         assert!((change.change - 0.05).abs() < 1e-9 && change.noise == 0.0);
         assert!(rows[0].of(OFF).unwrap().change.is_none());
+    }
+
+    #[test]
+    fn who_has_no_pairs_is_compared_with_the_turns_before_them() {
+        let variant = |name: &str| Variant { name: name.into(), allocator: None };
+        let variants = [variant("glibc"), variant(OFF), variant(ON)];
+        let slice = |ns: f64| vec![(Load::Compute, Metric::Wall, ns)];
+        let mut times = [vec![slice(300.0); 5], vec![slice(200.0); 5], vec![slice(210.0); 5]];
+        times[1].extend(vec![slice(100.0); 10]);
+        times[2].extend(vec![slice(101.0); 10]);
+
+        let rows = rows(&variants, &times).unwrap();
+
+        let change = |name| rows[0].of(name).unwrap().change.unwrap().change;
+        assert!((change("glibc") - 0.5).abs() < 1e-9 && (change(ON) - 0.01).abs() < 1e-9);
     }
 
     #[test]

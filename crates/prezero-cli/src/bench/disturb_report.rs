@@ -39,8 +39,10 @@ pub struct Report {
     pub sizes: Sizes,
     /// Of one slice.
     pub slice_s: f64,
-    /// Slices of each variant for each load.
+    /// Slices of each variant for each load, before those in pairs.
     pub rounds: usize,
+    /// For the pairs of each load.
+    pub pairs_s: u64,
     /// One entry for each.
     pub scenes: Vec<SceneReport>,
 }
@@ -217,6 +219,15 @@ impl Row {
         self.results.iter().find(|felt| felt.variant == variant)
     }
 
+    /// Whether what scrubbing adds is known to half of its bound, so that where it adds nothing the
+    /// bound is seen to be kept. It does not matter on which side it is: who stops when he likes what
+    /// he sees is wrong more often than his noise says.
+    pub fn is_known(&self) -> bool {
+        let change = self.of(ON).and_then(|felt| felt.change);
+        let (Some(bound), Some(change)) = (self.metric.bound(), change) else { return true };
+        change.noise <= bound / 2.0
+    }
+
     /// How scrubbing as it comes compares with its bound; `None` where there is none.
     pub fn judged(&self) -> Option<(Change, Judged)> {
         let (change, bound) = (self.of(ON)?.change?, self.metric.bound()?);
@@ -299,6 +310,14 @@ pub mod tests {
         assert_eq!(row(Metric::Wall, 0.04, 0.001).judged().unwrap().1, Judged::Beyond);
         assert_eq!(row(Metric::Late99, 0.04, 0.001).judged().unwrap().1, Judged::Within);
         assert!(row(Metric::Late50, 0.04, 0.001).judged().is_none());
+    }
+
+    #[test]
+    fn a_row_is_known_by_its_noise_alone() {
+        assert!(row(Metric::Cpu, 0.05, 0.01).is_known());
+        assert!(!row(Metric::Cpu, 0.5, 0.011).is_known());
+        assert!(row(Metric::Late99, 0.0, 0.025).is_known());
+        assert!(row(Metric::Late50, 0.0, 9.0).is_known(), "nothing is asked");
     }
 
     #[test]

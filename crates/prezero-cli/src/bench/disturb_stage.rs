@@ -58,7 +58,7 @@ pub struct Stage {
     neighbours: Vec<Worker>,
     /// Which of them has the program's CPU.
     at_home: Option<usize>,
-    /// Who keep the CPUs busy where a scene wants that.
+    /// Who keep those CPUs busy where a scene wants that, but for the program's while it runs.
     crowd: Vec<Worker>,
     churners: Vec<(Variant, Option<Worker>, Sum)>,
     _folder: Scratch,
@@ -122,7 +122,12 @@ impl Stage {
             let slice = slice + TAIL.as_nanos();
             churner.tell(&format!("churn {bytes} {} {lead} {slice}", pause.as_nanos()))?;
         }
-        for worker in &mut self.crowd {
+        // One on a CPU: with two beside it a task that wakes up waits now and then for the end of a time
+        // slice, about as often as a 99th percentile takes to be one or not.
+        let program = churner.as_ref().and(self.at_home);
+        let idle_without = |&(place, _): &(usize, &mut Worker)| Some(place) != program;
+        let mut crowd: Vec<_> = self.crowd.iter_mut().enumerate().filter(idle_without).collect();
+        for (_, worker) in &mut crowd {
             worker.tell(&command(Load::Compute, lead, slice + TAIL.as_nanos()))?;
         }
         for worker in &mut self.neighbours {
@@ -130,7 +135,7 @@ impl Stage {
         }
         let hear = |worker: &mut Worker| worker.hear();
         let felt = self.neighbours.iter_mut().map(hear).collect::<Result<Vec<_>>>()?;
-        for worker in &mut self.crowd {
+        for (_, worker) in crowd {
             worker.hear()?;
         }
         if let Some(churner) = churner {
@@ -272,5 +277,24 @@ mod tests {
         assert_eq!(churned.len(), 1);
         assert!(churned[0].bytes_per_s > 0.0 && churned[0].cpus > 0.0, "{churned:?}");
         assert_eq!(churned[0].scrubd_cpus, None);
+    }
+
+    #[test]
+    fn a_busy_cpu_has_one_beside_whom_a_task_wakes_up() {
+        let beside = Variant { name: "glibc".into(), allocator: Some(Allocator::plain()) };
+        let churn = Churn { bytes: 1 << 20, pause: Duration::ZERO };
+        let (slice, cpu) = (Duration::from_millis(300), allowed_cpus().unwrap()[0]);
+        let variants = [Variant::alone(), beside];
+        let mut stage = Stage::set(Scene::TicksBusy, cpu, &[cpu], &variants, churn, slice).unwrap();
+        let mut crowd_took = |variant| {
+            let so_far =
+                |stage: &mut Stage| stage.crowd[0].ask("usage").unwrap().iter().sum::<u64>();
+            let before = so_far(&mut stage);
+            stage.slice(Load::Tick(Side::Home), variant).unwrap();
+            so_far(&mut stage) - before
+        };
+        let (beside_the_program, beside_nobody) = (crowd_took(1), crowd_took(0));
+        assert!(beside_the_program * 10 < beside_nobody, "{beside_the_program} {beside_nobody}");
+        stage.finish().unwrap();
     }
 }

@@ -21,14 +21,15 @@ pub fn render(report: &Report) -> String {
     let _ = writeln!(
         text,
         "chases over {} (second-level cache), {} (shared cache), {} (memory); {} slices of {} s, \
-         in turns, medians\ntime for a unit of work (a load of a chase) by the wall clock or in CPU time, \
+         in turns, {OFF} and {ON} in up to {} s of pairs more, medians\ntime for a unit of work (a load of a chase) by the wall clock or in CPU time, \
          lateness of wake-ups;\n%: more than beside prezero that never scrubs ({OFF}), and the noise of \
          that for {ON};\n< beyond the bound, ? the noise hides on which side",
         Size(sizes.l2),
         Size(sizes.l3),
         Size(sizes.dram),
         report.rounds,
-        report.slice_s
+        report.slice_s,
+        report.pairs_s
     );
     for scene in &report.scenes {
         let _ = write!(text, "\n{}\n{}\n", title(scene), table(scene));
@@ -190,6 +191,7 @@ mod tests {
             sizes: Sizes { l2: 1 << 20, l3: 32 << 20, dram: 512 << 20 },
             slice_s: 0.5,
             rounds: 10,
+            pairs_s: 60,
             scenes: vec![scene],
         })
     }

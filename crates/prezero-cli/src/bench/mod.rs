@@ -50,7 +50,7 @@ use anyhow::Result;
 pub enum Bench {
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),
-    /// What neighbours feel: speed, cache latency, wake-ups (10 min).
+    /// What neighbours feel: speed, cache latency, wake-ups (15 min).
     Disturb(disturb::Disturb),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
     Fill(fill::Fill),

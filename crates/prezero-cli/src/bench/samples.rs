@@ -38,30 +38,32 @@ impl Spread {
 pub struct Change {
     /// The medians' ratio, less one.
     pub change: f64,
-    /// What it may be off by, either way, with some 95 % confidence: two standard errors
-    /// of a median of the pairs' ratios, their spread taken from its quantiles.
+    /// What it may be off by, either way: between it less this and it more this lies, with some
+    /// 95 % confidence, the median of the pairs' ratios. By their ranks, so that no shape is
+    /// assumed: a few slices in which somebody else had the machine do not count for more.
     pub noise: f64,
 }
 
 impl Change {
     /// Of `this` over `that`; `None` unless there are as many of the one as of the other.
     pub fn of(this: &Spread, that: &Spread) -> Option<Change> {
-        let pairs = this.samples.iter().zip(&that.samples);
-        let ratios = Spread::of(pairs.map(|(this, that)| this / that).collect())?;
-        let count = ratios.samples.len();
-        if [this.samples.len(), that.samples.len()] != [count; 2] {
+        if this.samples.len() != that.samples.len() {
             return None;
         }
-        let deviation = (ratios.p90 - ratios.p10) / TENTHS_APART;
-        let error = OF_A_MEDIAN * deviation / (count as f64).sqrt();
-        Some(Change { change: this.median / that.median - 1.0, noise: 2.0 * error })
+        let pairs = this.samples.iter().zip(&that.samples);
+        let mut ratios: Vec<_> = pairs.map(|(this, that)| this / that).collect();
+        ratios.sort_by(f64::total_cmp);
+        // So many of a fair coin's tosses fall on the rarer side, with that confidence.
+        let n = ratios.len() as f64;
+        let below = ((n - DEVIATIONS * n.sqrt()) / 2.0).max(0.0) as usize;
+        let (low, high) = (ratios.get(below)?, ratios.get(ratios.len() - 1 - below)?);
+        let ratio = this.median / that.median;
+        Some(Change { change: ratio - 1.0, noise: (high - ratio).max(ratio - low) })
     }
 }
 
-/// Between the first and the last tenth of a normal distribution, in standard deviations.
-const TENTHS_APART: f64 = 2.563;
-/// Standard error of a median over that of a mean.
-const OF_A_MEDIAN: f64 = 1.2533;
+/// Of a normal distribution, either side of its mean: 95 % lie between.
+const DEVIATIONS: f64 = 1.96;
 
 /// Between the two nearest of `sorted`, in proportion; `share` in 0..=1.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
@@ -106,6 +108,18 @@ mod tests {
         let noisy = Spread::of(vec![110.0, 180.0, 330.0, 360.0]).unwrap();
         assert!(Change::of(&noisy, &that).unwrap().noise > 0.05);
         assert_eq!(Change::of(&Spread::of(vec![1.0]).unwrap(), &that), None);
+    }
+
+    #[test]
+    fn a_few_pairs_that_somebody_disturbed_are_less_noise_than_many() {
+        let noise = |pairs: usize, disturbed: usize| {
+            let that = Spread::of(vec![100.0; pairs]).unwrap();
+            let one = |n| if n < disturbed { 1000.0 } else { 99.0 + (n % 3) as f64 };
+            Change::of(&Spread::of((0..pairs).map(one).collect()).unwrap(), &that).unwrap().noise
+        };
+        assert!(noise(50, 10) < 0.011, "a fifth");
+        assert!(noise(50, 22) > 1.0, "nearly half");
+        assert!(noise(5, 1) > 1.0, "few pairs, and all of them count");
     }
 
     #[test]

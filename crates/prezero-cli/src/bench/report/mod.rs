@@ -25,7 +25,7 @@ const RUNS: [(&str, &[&str], &[&str]); 4] = [
     ("grid", &["--idle", "all"], &["--sizes", "64K,1M,16M", "--lines", "1,16,64"]),
     ("seeds", &[], &["--mib", "64", "--runs", "1"]),
     ("waste", &[], &["--times", "0.3"]),
-    ("disturb", &[], &["--rounds", "5", "--seconds", "0.1"]),
+    ("disturb", &[], &["--rounds", "5", "--seconds", "0.1", "--pairs-s", "2"]),
 ];
 
 /// The command line of `prezero bench report`.
