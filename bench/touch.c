@@ -9,6 +9,8 @@
  *       times calloc(BYTES), one byte written to each of LINES cache lines (spread evenly,
  *       from line AT on) of each 4 KiB, free. IDLE_NS of sleep come before each sample and are
  *       not in it. With LINES 0 it is malloc and free alone: what a call costs.
+ *   bare BYTES LINES AT SAMPLES ROUNDS   the same without an allocator: a block of our own, which
+ *       begins with a page, is cleared where `run` allocates, and never freed.
  *   check BYTES    bytes that were not zero in a fresh calloc; all are written before free.
  *   usage          user ns, system ns, minor faults, major faults of the whole process.
  *
@@ -46,7 +48,33 @@ __attribute__((noinline)) static void one_round(size_t bytes, size_t lines, size
 	free(p);
 }
 
-static void run(size_t bytes, size_t lines, size_t at, long samples, long rounds, long idle_ns)
+__attribute__((noinline)) static void bare_round(char *p, size_t bytes, size_t lines, size_t at)
+{
+	memset(p, 0, bytes);
+	escape(p);
+	touch_lines(p + at * LINE, bytes, lines);
+	escape(p);
+}
+
+static char *own_block(size_t bytes)
+{
+	static char *block;
+	static size_t has;
+
+	if (has >= bytes)
+		return block;
+	if (has)
+		munmap(block, has);
+	block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (block == MAP_FAILED)
+		fail("bare: mmap: out of memory");
+	has = bytes;
+	return block;
+}
+
+/* In a block of our own, or else in one that is allocated. */
+static void run(char *own, size_t bytes, size_t lines, size_t at, long samples, long rounds,
+		long idle_ns)
 {
 	struct timespec idle = { idle_ns / 1000000000, idle_ns % 1000000000 };
 
@@ -57,7 +85,10 @@ static void run(size_t bytes, size_t lines, size_t at, long samples, long rounds
 			nanosleep(&idle, NULL);
 		start = now();
 		for (long i = 0; i < rounds; i++)
-			one_round(bytes, lines, at);
+			if (own)
+				bare_round(own, bytes, lines, at);
+			else
+				one_round(bytes, lines, at);
 		printf("%s%" PRIu64, sample ? " " : "", now() - start);
 	}
 	putchar('\n');
@@ -129,7 +160,13 @@ int main(int argc, char **argv)
 			if (lines > MAX_LINES || (lines && at >= MAX_LINES / lines) || samples < 1 ||
 			    rounds < 1 || idle_ns < 0)
 				fail("run: out of range");
-			run(bytes, lines, at, samples, rounds, idle_ns);
+			run(NULL, bytes, lines, at, samples, rounds, idle_ns);
+		} else if (sscanf(line, "bare %zu %zu %zu %ld %ld", &bytes, &lines, &at, &samples,
+				  &rounds) == 5) {
+			if (!bytes || !lines || lines > MAX_LINES || at >= MAX_LINES / lines ||
+			    samples < 1 || rounds < 1)
+				fail("bare: out of range");
+			run(own_block(bytes), bytes, lines, at, samples, rounds, 0);
 		} else if (sscanf(line, "check %zu", &bytes) == 1) {
 			check(bytes);
 		} else if (!strcmp(line, "usage\n")) {

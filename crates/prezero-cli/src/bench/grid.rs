@@ -12,7 +12,8 @@
 //!
 //! Where there is a pause, the ways of the [ideal](super::ideal) take their turns among the allocators; and because no
 //! allocator costs nothing, each peer's bare malloc and free is timed after the same pause:
-//! the ideal and the fastest of those are together the limit of what an allocator can do.
+//! the ideal and the fastest of those are together the limit of what an allocator can do. Without one the limit is a
+//! bare loop, which clears and touches a block of its own.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -20,15 +21,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use prezero::Size;
 
-use super::grid_report::{Cell, Cost, Measured, Mode, ModeReport, Report, Tried, fastest};
+use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Tried, fastest};
 use super::grid_table;
-use super::ideal::Ideal;
+use super::ideal::{Ideal, Way};
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::{Allocator, Field, PREZERO};
 use super::progress::{self, interrupted, step};
-use super::samples::Spread;
 use super::scratch::Scratch;
+use super::turn::{BURST, Turn};
 use super::worker::{Burst, LINES, Touch, Worker};
 
 /// Samples in each cell, at least.
@@ -39,26 +40,17 @@ const PASSES: usize = 5;
 /// Without a pause it has so many in any case, with a third of the samples in each, and up to so many.
 const LEAST_PASSES: usize = 3;
 const SHORT_PASSES: usize = LEAST_PASSES * PASSES;
-/// Counted samples in one burst: few, so that the turns change often.
-const BURST: usize = 3;
 /// Uncounted samples of each allocator before a cell's first burst.
 const WARM_UP: usize = 4;
-/// A sample without a pause lasts at least this long: the clock costs 0.02 us a reading.
-const SAMPLE_NS: f64 = 200_000.0;
-/// Without a pause, what opens a burst uncounted lasts about this long.
-const OPENING_NS: f64 = 2_000_000.0;
-/// And has at least this many samples: after a rest the rounds of a 64 MiB block take 6.5,
-/// 6.3, 4.2, 2.6, 2.5 ms, until it lies in the shared cache again, whoever allocates it.
-const OPENING_LEAST: f64 = 6.0;
-/// With a pause, what opens a burst uncounted: prezero's first rounds of 16 MiB, one line a page, take 150, 90,
-/// 65, 35 us, those of the ideal, whose ways share their memory and so rest less, 70 from the first on.
-const OPENING_IDLE: usize = 4;
 /// The pause of idle mode, at least.
 const PAUSE_NS: u64 = 3_000_000;
 /// In idle mode the pause lets a scrubber of this rate clear the block: bytes per ns.
 const SCRUB_RATE: u64 = 8;
 /// Memory that is faulted in and given back before anything is measured, at least.
 const WARM_BYTES: usize = 1 << 30;
+
+/// What stands in for the ideal where there is no pause to scrub in.
+const BARE: &str = "bare loop";
 
 /// The command line of `prezero bench grid`.
 #[derive(clap::Args)]
@@ -186,6 +178,10 @@ impl Grid {
             Mode::Idle if first => self.call(&mut workers, stage, bytes)?,
             Mode::Idle | Mode::BackToBack | Mode::Busy => None,
         };
+        let mut bare = match stage.mode {
+            Mode::Idle => None,
+            Mode::BackToBack | Mode::Busy => Some(start(&Allocator::plain())?),
+        };
         let mut cells = vec![];
         for lines in self.lines() {
             if first {
@@ -195,7 +191,7 @@ impl Grid {
             } else if interrupted() {
                 break;
             }
-            let cell = self.cell(&mut workers, stage, bytes, lines)?;
+            let cell = self.cell(&mut workers, bare.as_mut(), stage, bytes, lines)?;
             cells.push(Cell { call: call.clone(), ..cell });
         }
         for (worker, cost) in workers.into_iter().zip(costs) {
@@ -231,6 +227,7 @@ impl Grid {
     fn cell(
         &self,
         workers: &mut [Worker],
+        mut bare: Option<&mut Worker>,
         stage: &Stage<'_>,
         bytes: usize,
         lines: usize,
@@ -255,14 +252,21 @@ impl Grid {
         }
         let ways = stage.ideal.map_or(&[][..], Ideal::ways);
         let mut tries: Vec<_> = ways.iter().map(|_| Turn::new(single, &[])).collect();
-        let players = workers.len() + ways.len();
+        if let Some(bare) = &mut bare {
+            let short = Turn::new(single, &bare.bare(single)?).burst;
+            tries.push(Turn::new(short, &bare.bare(short)?));
+        }
+        let players = workers.len() + tries.len();
         let passes = if pause_ns > 0 { 1 } else { LEAST_PASSES };
         for burst in 0..self.runs.div_ceil(BURST * passes) {
             for place in 0..players {
                 let next = (burst + place) % players;
-                match (next.checked_sub(workers.len()), stage.ideal) {
-                    (Some(way), Some(ideal)) => {
+                match (next.checked_sub(workers.len()), stage.ideal, &mut bare) {
+                    (Some(way), Some(ideal), _) => {
                         tries[way].take(|each| ideal.run(ways[way], each, burst))?;
+                    }
+                    (Some(place), None, Some(bare)) => {
+                        tries[place].take(|each| bare.bare(each))?;
                     }
                     _ => turns[next].take(|each| workers[next].run(each))?,
                 }
@@ -274,7 +278,8 @@ impl Grid {
         {
             results.extend(turn.finish(worker.usage()?.minor_faults, allocator));
         }
-        let tried = ways.iter().zip(tries).filter_map(|(way, turn)| turn.tried(way.to_string()));
+        let names = ways.iter().map(Way::to_string).chain(bare.map(|_| BARE.to_string()));
+        let tried = names.zip(tries).filter_map(|(way, turn)| turn.tried(way));
         Ok(Cell { bytes, lines, pause_ns, results, ideal: tried.collect(), call: None })
     }
 
@@ -322,70 +327,9 @@ struct Stage<'a> {
     ideal: Option<&'a Ideal>,
 }
 
-/// One allocator's part in one cell, or one way's of the ideal.
-struct Turn {
-    burst: Burst,
-    /// Samples that open each burst and are not counted.
-    opening: usize,
-    samples: Vec<f64>,
-    taken: usize,
-    /// Its process's, before the first burst.
-    faults: u64,
-}
-
-impl Turn {
-    /// How long a sample must be, by how long the ones of `tried` took. With a pause a
-    /// sample is one round.
-    fn new(tried: Burst, times: &[f64]) -> Turn {
-        let fastest = times.iter().copied().fold(f64::MAX, f64::min) / tried.rounds as f64;
-        let (rounds, opening) = match tried.idle_ns {
-            0 => {
-                let rounds = (SAMPLE_NS / fastest).ceil().clamp(1.0, 1e6);
-                (
-                    rounds as usize,
-                    (OPENING_NS / (rounds * fastest)).ceil().clamp(OPENING_LEAST, 10.0) as usize,
-                )
-            }
-            _ => (1, OPENING_IDLE),
-        };
-        let burst = Burst { rounds, samples: opening + BURST, ..tried };
-        Turn { burst, opening, samples: vec![], taken: 0, faults: 0 }
-    }
-
-    fn take(&mut self, run: impl FnOnce(Burst) -> Result<Vec<f64>>) -> Result<()> {
-        let times = run(self.burst)?;
-        self.taken += times.len() * self.burst.rounds;
-        let counted = times[self.opening..].iter();
-        self.samples.extend(counted.map(|ns| ns / self.burst.rounds as f64));
-        Ok(())
-    }
-
-    fn finish(self, faults: u64, allocator: &Allocator) -> Option<Measured> {
-        let faults_per_round = (faults - self.faults) as f64 / self.taken as f64;
-        let ns = Spread::of(self.samples)?;
-        let (allocator, rounds) = (allocator.name.clone(), self.burst.rounds);
-        Some(Measured { allocator, rounds, ns, faults_per_round })
-    }
-
-    fn tried(self, way: String) -> Option<Tried> {
-        Some(Tried { way, ns: Spread::of(self.samples)? })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn short_rounds_are_timed_many_at_a_time_and_long_ones_singly() {
-        let tried = Burst { bytes: 65536, lines: 1, at: 0, samples: 2, rounds: 10, idle_ns: 0 };
-        let short = Turn::new(tried, &[5000.0, 2000.0]);
-        assert_eq!((short.burst.rounds, short.opening), (1000, 10));
-        let long = Turn::new(Burst { rounds: 1, ..tried }, &[1e8, 1.1e8]);
-        assert_eq!((long.burst.rounds, long.opening, long.burst.samples), (1, 6, 6 + BURST));
-        let paused = Turn::new(Burst { idle_ns: 3_000_000, ..tried }, &[2000.0]);
-        assert_eq!((paused.burst.rounds, paused.opening), (1, OPENING_IDLE));
-    }
 
     #[test]
     fn sizes_and_lines_out_of_range_are_refused() {

@@ -70,7 +70,7 @@ pub struct Cell {
     /// One for each allocator, in the field's order.
     pub results: Vec<Measured>,
     /// The same rounds on scrubbed memory without an allocator, one entry for each way of
-    /// scrubbing; none without a pause.
+    /// scrubbing; without a pause a bare loop, which clears one block of its own again and again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ideal: Vec<Tried>,
     /// The fastest peer's malloc and free after a pause, nothing cleared or touched.
@@ -151,7 +151,7 @@ impl Cell {
         Some((best.ns.median / one.ns.median, &best.allocator))
     }
 
-    /// The way of scrubbing whose rounds were the fastest; `None` without a pause.
+    /// The way of scrubbing whose rounds were the fastest, or the bare loop.
     pub fn ideal(&self) -> Option<&Tried> {
         fastest(&self.ideal)
     }
@@ -161,9 +161,9 @@ impl Cell {
         Some(self.ideal()?.ns.median / self.ours()?)
     }
 
-    /// What no allocator can beat, in nanoseconds: the ideal, and a call to get the memory.
+    /// What no allocator can beat, in nanoseconds: the ideal, and after a pause a call to get the memory.
     fn limit(&self) -> Option<f64> {
-        Some(self.ideal()?.ns.median + self.call.as_ref()?.ns.median)
+        Some(self.ideal()?.ns.median + self.call.as_ref().map_or(0.0, |call| call.ns.median))
     }
 
     /// The limit's time over prezero's.

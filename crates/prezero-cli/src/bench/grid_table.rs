@@ -26,7 +26,8 @@ pub fn render(report: &Report) -> String {
         "\nus a round of calloc, touch L lines of each page{}, free; medians of {} or more samples, \
          interleaved;\nx best: the fastest peer's time over prezero's, < where prezero loses; ideal: touching \
          memory\nthat was scrubbed in the pause, no allocator, by the best way; % ideal: its time \
-         over prezero's;\n% limit: that of the ideal and the fastest peer's bare malloc and free after the pause",
+         over prezero's;\n% limit: that of the ideal and the fastest peer's bare malloc and free after the pause;\n\
+         bare: memset and touch of one block that begins with a page, no allocator",
         from_line(report.at),
         report.runs
     );
@@ -47,7 +48,11 @@ fn mode_table(report: &ModeReport, whole: &Report) -> String {
     table.load_style(UTF8_BORDERS_ONLY);
     let names = whole.field.allocators.iter().map(|allocator| allocator.name.as_str());
     let ideal = report.cells.iter().any(|cell| cell.ideal().is_some());
-    let last = if ideal { &["ideal", "% ideal", "% limit", "ideal by"][..] } else { &[] };
+    let last = match report.mode {
+        _ if !ideal => &[][..],
+        Mode::Idle => &["ideal", "% ideal", "% limit", "ideal by"],
+        Mode::BackToBack | Mode::Busy => &["bare", "% bare"],
+    };
     let header = ["size", "L"].into_iter().chain(names).chain(["x best", "best peer"]);
     table.set_header(header.chain(last.iter().copied()));
     for cell in &report.cells {
@@ -58,7 +63,7 @@ fn mode_table(report: &ModeReport, whole: &Report) -> String {
         };
         let row = [Size(cell.bytes).to_string(), cell.lines.to_string()];
         let row = row.into_iter().chain(times).chain([ratio, peer]);
-        table.add_row(row.chain(ideal.then(|| ideal_columns(cell)).into_iter().flatten()));
+        table.add_row(row.chain(ideal_columns(cell).into_iter().take(last.len())));
     }
     for column in table.column_iter_mut() {
         column.set_cell_alignment(CellAlignment::Right);
@@ -104,13 +109,15 @@ fn summary(report: &ModeReport) -> String {
         verdict.lost,
         report.cells.len()
     );
-    if let Some((share, cell)) = verdict.ideal {
+    let is_idle = report.mode == Mode::Idle;
+    if let Some((share, cell)) = verdict.ideal.filter(|_| is_idle) {
         let _ = write!(text, "; worst share of ideal {:.0} % ({})", share * 100.0, cell.name());
     }
     if let Some((limit, (share, cell))) = verdict.limit {
         let _ = write!(
             text,
-            "\nlimit, the ideal and a bare call: {limit:.2}x the best peer, of which this is {:.0} %; worst cell {:.0} % ({})",
+            "\nlimit, {}: {limit:.2}x the best peer, of which this is {:.0} %; worst cell {:.0} % ({})",
+            if is_idle { "the ideal and a bare call" } else { "a bare loop" },
             mean / limit * 100.0,
             share * 100.0,
             cell.name()
@@ -236,7 +243,20 @@ mod tests {
         let text = render(&report);
         assert!(text.contains("other peers: glibc-keep, worst cell 1.00x (64K L=1)\n"), "{text}");
         assert!(text.contains("wanted: worst cell >= 0.97x: reached\n"), "{text}");
-        assert!(!text.contains("ideal by"), "{text}");
+        assert!(!text.contains("ideal by") && !text.contains("% bare"), "{text}");
+    }
+
+    #[test]
+    fn without_a_pause_a_bare_loop_is_the_limit() {
+        let mut report = recorded();
+        report.modes[0].mode = Mode::BackToBack;
+        report.modes[0].cells.iter_mut().for_each(|cell| cell.call = None);
+        let text = render(&report);
+        let row = text.lines().find(|line| line.contains("64K")).unwrap();
+        let columns: Vec<_> = row.split_whitespace().filter(|word| *word != "│").collect();
+        assert_eq!(columns[columns.len() - 2..], ["0.12", "80"]);
+        let said = "limit, a bare loop: 2.58x the best peer, of which this is 77 %; worst cell 75 % (1M L=64)";
+        assert!(text.contains(said) && !text.contains("share of ideal"), "{text}");
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod seeds;
 mod start;
 mod start_table;
 mod start_ways;
+mod turn;
 mod waste;
 mod waste_pattern;
 mod waste_table;

@@ -199,7 +199,17 @@ impl Worker {
     /// Nanoseconds of each sample of a burst.
     pub fn run(&mut self, burst: Burst) -> Result<Vec<f64>> {
         let Burst { bytes, lines, at, samples, rounds, idle_ns } = burst;
-        let times = self.ask(&format!("run {bytes} {lines} {at} {samples} {rounds} {idle_ns}"))?;
+        self.times(samples, &format!("run {bytes} {lines} {at} {samples} {rounds} {idle_ns}"))
+    }
+
+    /// The same for a burst without sleep in a block of its own, which it clears where `run` allocates.
+    pub fn bare(&mut self, burst: Burst) -> Result<Vec<f64>> {
+        let Burst { bytes, lines, at, samples, rounds, .. } = burst;
+        self.times(samples, &format!("bare {bytes} {lines} {at} {samples} {rounds}"))
+    }
+
+    fn times(&mut self, samples: usize, command: &str) -> Result<Vec<f64>> {
+        let times = self.ask(command)?;
         ensure!(times.len() == samples, "{}: {} of {samples} samples", self.name, times.len());
         Ok(times.into_iter().map(|ns| ns as f64).collect())
     }
