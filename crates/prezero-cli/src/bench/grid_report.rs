@@ -195,8 +195,10 @@ pub struct Verdict<'a> {
     pub lost: usize,
     /// The smallest share of the ideal, and its cell.
     pub ideal: Option<(f64, &'a Cell)>,
-    /// Geometric mean of the best peers' times over the limit's, and the smallest share of it.
-    pub limit: Option<(f64, (f64, &'a Cell))>,
+    /// The best peers' times over the limit's: geometric mean, and the smallest of them.
+    pub limit: Option<(f64, f64)>,
+    /// The smallest share of the limit, and its cell.
+    pub of_limit: Option<(f64, &'a Cell)>,
 }
 
 /// What a mode is to reach.
@@ -232,7 +234,8 @@ impl ModeReport {
             worst: ratios.clone().min_by(least)?,
             lost: ratios.filter(|(ratio, _)| *ratio < 1.0).count(),
             ideal: shares.min_by(least),
-            limit: limits(&self.cells).zip(of_limit.min_by(least)),
+            limit: limits(&self.cells),
+            of_limit: of_limit.min_by(least),
         })
     }
 
@@ -259,9 +262,10 @@ pub struct Yardstick<'a> {
     pub worst: (f64, &'a Cell),
 }
 
-fn limits(cells: &[Cell]) -> Option<f64> {
+fn limits(cells: &[Cell]) -> Option<(f64, f64)> {
     let ratio = |cell: &Cell| Some(cell.best()?.0 / cell.share_of_limit()?);
-    geometric_mean(cells.iter().filter_map(ratio))
+    let ratios = cells.iter().filter_map(ratio);
+    Some((geometric_mean(ratios.clone())?, ratios.min_by(f64::total_cmp)?))
 }
 
 impl Cost {

@@ -113,10 +113,10 @@ fn summary(report: &ModeReport) -> String {
     if let Some((share, cell)) = verdict.ideal.filter(|_| is_idle) {
         let _ = write!(text, "; worst share of ideal {:.0} % ({})", share * 100.0, cell.name());
     }
-    if let Some((limit, (share, cell))) = verdict.limit {
+    if let Some(((limit, worst), (share, cell))) = verdict.limit.zip(verdict.of_limit) {
         let _ = write!(
             text,
-            "\nlimit, {}: {limit:.2}x the best peer, of which this is {:.0} %; worst cell {:.0} % ({})",
+            "\nlimit, {}: {limit:.2}x the best peer, worst cell {worst:.2}x; of it this is {:.0} %; worst cell {:.0} % ({})",
             if is_idle { "the ideal and a bare call" } else { "a bare loop" },
             mean / limit * 100.0,
             share * 100.0,
@@ -255,7 +255,8 @@ mod tests {
         let row = text.lines().find(|line| line.contains("64K")).unwrap();
         let columns: Vec<_> = row.split_whitespace().filter(|word| *word != "│").collect();
         assert_eq!(columns[columns.len() - 2..], ["0.12", "80"]);
-        let said = "limit, a bare loop: 2.58x the best peer, of which this is 77 %; worst cell 75 % (1M L=64)";
+        let said = "limit, a bare loop: 2.58x the best peer, worst cell 0.67x; of it this is 77 %; \
+                    worst cell 75 % (1M L=64)";
         assert!(text.contains(said) && !text.contains("share of ideal"), "{text}");
     }
 
