@@ -128,14 +128,29 @@ pub fn open(pid: u32) -> Result<Panel> {
 
 /// The letter of its state, as `ps` shows it; `None`: there is no such process.
 fn state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    Some(stat(pid)?.0)
 }
 
-/// Whether there is no such process, or nothing of it but its number, which its parent has not
-/// asked for.
+/// With its flags (proc(5)).
+fn stat(pid: u32) -> Option<(char, u32)> {
+    parsed(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parsed(stat: &str) -> Option<(char, u32)> {
+    let mut rest = stat.rsplit_once(") ")?.1.split(' ');
+    let (state, flags) = (rest.next()?, rest.nth(FLAGS_AFTER_STATE)?);
+    Some((state.chars().next()?, flags.parse().ok()?))
+}
+
+/// Fields of `/proc/PID/stat` between its state and its flags.
+const FLAGS_AFTER_STATE: usize = 5;
+/// `PF_EXITING` of the kernel's `sched.h`: its memory goes before its state says so.
+const EXITING: u32 = 4;
+
+/// Whether there is no such process, or one that ends, or nothing of it but its number, which its
+/// parent has not asked for.
 fn has_ended(pid: u32) -> bool {
-    state(pid).is_none_or(|state| matches!(state, 'Z' | 'X'))
+    stat(pid).is_none_or(|(state, flags)| matches!(state, 'Z' | 'X') || flags & EXITING != 0)
 }
 
 fn dashed(key: &str) -> String {
@@ -201,6 +216,13 @@ fn as_text(reading: &Reading) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_ends_says_so_by_its_flags() {
+        assert_eq!(parsed("7 (a) b) R 1 7 7 0 -1 4194308 90 0"), Some(('R', 4_194_308)));
+        assert_eq!((parsed(""), parsed("7 (a) R 1")), (None, None));
+        assert!(!has_ended(std::process::id()) && has_ended(u32::MAX));
+    }
 
     fn reading() -> Reading {
         Reading {
