@@ -9,6 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use prezero::panel::{Number, Panel, Reading, Refusal};
 
+use crate::stat::Stat;
+
 /// How long an answer may take: scrubd that has work looks within milliseconds, one that holds
 /// idle memory within a quarter of a second.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -71,7 +73,9 @@ impl Ctl {
                 Err(Refusal::Pending | Refusal::Busy(_)) if has_ended(self.pid) => {
                     Err(anyhow!("the process has ended, and nobody will do it"))
                 }
-                Err(Refusal::Pending) if matches!(state(self.pid), Some('T' | 't')) => {
+                Err(Refusal::Pending)
+                    if Stat::of(self.pid).is_some_and(|stat| stat.is_stopped()) =>
+                {
                     Err(anyhow!("not yet: the process is stopped; when it goes on it will be done"))
                 }
                 outcome => outcome.map_err(Into::into),
@@ -126,31 +130,9 @@ pub fn open(pid: u32) -> Result<Panel> {
     Panel::new(words).with_context(|| format!("{pid}: a panel of another version of prezero"))
 }
 
-/// The letter of its state, as `ps` shows it; `None`: there is no such process.
-fn state(pid: u32) -> Option<char> {
-    Some(stat(pid)?.0)
-}
-
-/// With its flags (proc(5)).
-fn stat(pid: u32) -> Option<(char, u32)> {
-    parsed(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-fn parsed(stat: &str) -> Option<(char, u32)> {
-    let mut rest = stat.rsplit_once(") ")?.1.split(' ');
-    let (state, flags) = (rest.next()?, rest.nth(FLAGS_AFTER_STATE)?);
-    Some((state.chars().next()?, flags.parse().ok()?))
-}
-
-/// Fields of `/proc/PID/stat` between its state and its flags.
-const FLAGS_AFTER_STATE: usize = 5;
-/// `PF_EXITING` of the kernel's `sched.h`: its memory goes before its state says so.
-const EXITING: u32 = 4;
-
-/// Whether there is no such process, or one that ends, or nothing of it but its number, which its
-/// parent has not asked for.
+/// Whether there is no such process, or hardly any more.
 fn has_ended(pid: u32) -> bool {
-    stat(pid).is_none_or(|(state, flags)| matches!(state, 'Z' | 'X') || flags & EXITING != 0)
+    Stat::of(pid).is_none_or(|stat| stat.is_ending())
 }
 
 fn dashed(key: &str) -> String {
@@ -216,13 +198,6 @@ fn as_text(reading: &Reading) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_that_ends_says_so_by_its_flags() {
-        assert_eq!(parsed("7 (a) b) R 1 7 7 0 -1 4194308 90 0"), Some(('R', 4_194_308)));
-        assert_eq!((parsed(""), parsed("7 (a) R 1")), (None, None));
-        assert!(!has_ended(std::process::id()) && has_ended(u32::MAX));
-    }
 
     fn reading() -> Reading {
         Reading {

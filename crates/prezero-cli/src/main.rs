@@ -19,6 +19,7 @@ mod library;
 mod place;
 mod program;
 mod run;
+mod stat;
 mod stock;
 mod top;
 

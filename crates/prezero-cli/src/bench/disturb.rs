@@ -14,7 +14,7 @@
 //! not go on in pairs until the difference is known, or time is up.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use prezero::{Size, Topology};
@@ -24,6 +24,7 @@ use super::disturb_stage::{Churn, Stage, Time, Variant};
 use super::disturb_table;
 use super::machine::Machine;
 use super::output::Output;
+use super::pairs::{self, PAIRS};
 use super::peers::{Allocator, Field};
 use super::progress::{self, kept, step};
 use super::samples::{Change, Spread};
@@ -44,8 +45,6 @@ const L2_UNKNOWN: usize = 1 << 20;
 const SCRUB_RATE: u64 = 8;
 /// Of the variants, before anything is counted: chases are laid out, heaps are grown.
 const WARM_ROUNDS: usize = 1;
-/// From so many pairs on their noise is believed.
-const PAIRS: usize = 10;
 /// Wake-ups need longer slices: a hundredth of them must be some.
 const TICK_SLICES: u32 = 2;
 /// Memory that is faulted in and given back before anything is measured.
@@ -169,23 +168,13 @@ impl Disturb {
         let told =
             |times: &[_]| rows(variants, times).with_context(|| format!("{load}: no samples"));
         let place = |name| variants.iter().position(|variant| variant.name == name);
-        let until = Instant::now() + Duration::from_secs(self.pairs_s);
-        let mut rows = told(&times)?;
         if let (Some(off), Some(on)) = (place(OFF), place(ON)) {
-            let known = |rows: &[Row]| rows.iter().all(Row::is_known);
-            while Instant::now() < until && !(times[off].len() >= PAIRS && known(&rows)) {
-                let mut pair = [off, on];
-                if times[off].len().is_multiple_of(2) {
-                    pair.reverse();
-                }
-                let made = pair.map(|which| kept(slice(which)).transpose());
-                let [Some(first), Some(second)] = made else { break };
-                times[pair[0]].push(first?);
-                times[pair[1]].push(second?);
-                rows = told(&times)?;
-            }
+            let known = |times: &[Vec<_>]| {
+                Ok(times[off].len() >= PAIRS && told(times)?.iter().all(Row::is_known))
+            };
+            pairs::go_on(&mut times, [off, on], self.pairs_s, slice, known)?;
         }
-        Ok(rows)
+        told(&times)
     }
 }
 

@@ -23,6 +23,7 @@ mod machine;
 mod numpy;
 mod output;
 mod pair;
+mod pairs;
 mod peers;
 mod progress;
 mod real;

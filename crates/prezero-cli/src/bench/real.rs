@@ -9,7 +9,6 @@
 //! pairs until it is known, or time is up; how well it is known stands beside it.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::grid_report::number;
 use super::machine::Machine;
 use super::output::Output;
+use super::pairs::{self, PAIRS};
 use super::peers::{Allocator, Field, GLIBC, PREZERO};
 use super::progress::{self, interrupted, kept, step};
 use super::real_programs::{Inputs, PROGRAMS, Program};
@@ -30,9 +30,8 @@ use super::worker::Touch;
 const WARM_BYTES: usize = 512 << 20;
 /// The slowest that prezero may be, of glibc's wall time.
 const SLOWEST: f64 = 1.01;
-/// To how much the ratio of the two is to be known, and from how many pairs on that is believed.
+/// To how much the ratio of the two is to be known.
 const KNOWN: f64 = 0.01;
-const PAIRS: usize = 10;
 /// The largest that prezero's peak may be, of the smallest peer's.
 pub const LARGEST: f64 = 1.10;
 /// What a program that zeroes much gains, of glibc's wall time over prezero's.
@@ -189,19 +188,10 @@ impl Real {
                 }
             }
         }
-        let until = Instant::now() + Duration::from_secs(self.pairs_s);
         let place = |name| allocators.iter().position(|allocator| allocator.name == name);
         if let (Some(glibc), Some(ours)) = (place(GLIBC), place(PREZERO)) {
-            while Instant::now() < until && !is_known(&runs[ours], &runs[glibc]) {
-                let mut pair = [glibc, ours];
-                if runs[ours].len().is_multiple_of(2) {
-                    pair.reverse();
-                }
-                let made = pair.map(|which| kept(once_under(which)).transpose());
-                let [Some(first), Some(second)] = made else { break };
-                runs[pair[0]].push(first?);
-                runs[pair[1]].push(second?);
-            }
+            let known = |runs: &[Vec<_>]| Ok(is_known(&runs[ours], &runs[glibc]));
+            pairs::go_on(&mut runs, [glibc, ours], self.pairs_s, once_under, known)?;
         }
         let text = std::fs::read_to_string(&stats).unwrap_or_default();
         let results = allocators.iter().zip(runs).filter_map(|(each, runs)| Cost::of(each, &runs));

@@ -9,6 +9,7 @@ use prezero::panel::{Panel, Reading};
 use serde_json::{Value, json};
 
 use super::broker::Watched;
+use crate::stat::Stat;
 
 /// Looks that a sparkline shows.
 pub const PAST: usize = 60;
@@ -108,10 +109,8 @@ pub fn note(list: &mut Vec<u64>, figure: f64) {
     list.push((figure as u64).min(MOST));
 }
 
-/// The 22nd field of its stat, behind the name, which may hold anything.
 fn began(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_string)
+    Stat::of(pid)?.began().map(str::to_string)
 }
 
 impl Process {
