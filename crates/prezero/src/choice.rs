@@ -112,6 +112,16 @@ impl Choice {
         self.border.hot_wins(pages, first_use)
     }
 
+    /// Whether the block of `pages` that its CPU freed a moment ago, cleared in place, beats a zero one. It is
+    /// hot as far as clears go through the cache; and the two, in turns, may be more than scrubd clears
+    /// through it: then what is zero lies in memory, and is worth more to him who touches next to nothing.
+    pub(crate) fn latest_wins(&self, pages: u32, first_use: Use, reach: &Reach) -> bool {
+        let bytes = pages as usize * PAGE;
+        let is_far = first_use != Use::Sparse && 2 * bytes > self.share;
+        let is_hot = !self.is_tried(bytes) || reach.way(bytes) == Cache::Cached;
+        is_hot && (is_far || self.hot_wins(pages, first_use))
+    }
+
     /// Bytes below which it does; 0: nowhere, or nobody knows.
     pub(crate) fn hot_border(&self, first_use: Use) -> usize {
         if self.border == Border::UNKNOWN {
@@ -219,6 +229,25 @@ mod tests {
         assert_eq!(near(24 * MIB + PAGE), 0, "past the cache there is no near end");
         let unmeasured = Choice::unmeasured(Engines::uncalibrated());
         assert_eq!(unmeasured.inline(4 * MIB, &reach).1 as usize * PAGE, L2, "where no CPU idles");
+    }
+
+    #[test]
+    fn what_was_freed_last_wins_where_it_is_hot_and_zero_lies_past_the_cache_or_beyond_the_border()
+    {
+        let hot = choice(None);
+        let zero = choice(None).with_border(Border::NOWHERE);
+        let reach = Reach::new();
+        let wins = |choice: &Choice, mib: usize, first_use| {
+            choice.latest_wins((mib * MIB / PAGE) as u32, first_use, &reach)
+        };
+        assert!(wins(&hot, 8, Use::Unknown) && wins(&hot, 24, Use::Sparse));
+        assert!(
+            !wins(&zero, 8, Use::Unknown),
+            "two of them fit what scrubd clears through the cache"
+        );
+        assert!(wins(&zero, 9, Use::Unknown) && wins(&zero, 9, Use::Fill));
+        assert!(!wins(&zero, 9, Use::Sparse), "who touches next to nothing");
+        assert!(!wins(&hot, 25, Use::Unknown), "it is cleared past the cache, until that is tried");
     }
 
     #[test]

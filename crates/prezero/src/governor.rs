@@ -299,9 +299,10 @@ impl Governor {
         self.seen.freed
     }
 
-    /// Pages that the program frees, and so uses, from one burst to the next.
+    /// Pages that go through the caches before zeroes are used: what the program frees, and so uses, from
+    /// one burst to the next; each once, and no more than what it has in its hands and what is zero.
     pub(crate) fn traffic(&self) -> u64 {
-        self.traffic
+        self.traffic.min(self.live_peak + self.target())
     }
 
     /// Whether scrubd has something to spend; if not it clears and prefaults nothing.

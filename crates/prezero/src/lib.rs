@@ -120,6 +120,8 @@ mod inline;
 #[cfg(not(loom))]
 mod knobs;
 #[cfg(not(loom))]
+mod latest;
+#[cfg(not(loom))]
 mod offer;
 #[cfg(not(loom))]
 pub mod panel;

@@ -97,6 +97,11 @@ impl PageId {
     pub(crate) fn plus(self, pages: u32) -> PageId {
         PageId(self.0 + pages)
     }
+
+    #[inline]
+    pub(crate) fn is_aligned(self, align: Order) -> bool {
+        self.0 & (align.pages() - 1) == 0
+    }
 }
 
 /// What is known of a block's content. Sealed: [`Zero`] and [`Dirty`].

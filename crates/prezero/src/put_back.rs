@@ -13,7 +13,10 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub(crate) fn put_back(&self, cpu: &Cpu, first: PageId, pages: u32, held: Held, tally: Tally) {
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
-        let Some(class) = class else { return self.put_to_buddy(first, pages, tally) };
+        let Some(class) = class else {
+            self.put_to_buddy(first, pages, tally);
+            return cpu.latest.note(first, pages);
+        };
         self.file(cpu, class, Entry::new(first, held, self.tick_of_free(pages)));
     }
 

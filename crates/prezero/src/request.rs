@@ -136,7 +136,7 @@ impl<B: Backing> Zone<B> {
         };
         if let Some(class) = Class::of(pages) {
             let lists = &cpu.lists[class.index()];
-            let dirty = |e: Entry| e.held == Held::Mixed && aligned(e.first, align);
+            let dirty = |e: Entry| e.held == Held::Mixed && e.first.is_aligned(align);
             if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), dirty) {
                 return Some(counted(entry.first));
             }
@@ -207,7 +207,7 @@ impl<B: Backing> Zone<B> {
     #[inline]
     fn quick_zero(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
         let lists = &cpu.lists[Class::of(pages)?.index()];
-        let fits = |e: Entry| e.held == Held::Zero && aligned(e.first, align);
+        let fits = |e: Entry| e.held == Held::Zero && e.first.is_aligned(align);
         let entry =
             lists.zero.take(fits).or_else(|| lists.hot_cold.take_hottest(lists.newest(), fits))?;
         Some(entry.first)
@@ -229,7 +229,7 @@ impl<B: Backing> Zone<B> {
         let lay_down = |held: Option<TakenUp<'_>>| held.map_or((), |held| self.lay_down(held));
         if let Some(class) = Class::of(pages) {
             let lists = &cpu.lists[class.index()];
-            let fits = |e: Entry| aligned(e.first, align);
+            let fits = |e: Entry| e.first.is_aligned(align);
             let hot = |e: Entry| fits(e) && u32::from(e.age(now)) <= ticks(HOT_NS);
             let found = if self.choice().hot_wins(pages, first_use) {
                 lists.hot_cold.take_hottest(lists.newest(), hot)
@@ -254,6 +254,8 @@ impl<B: Backing> Zone<B> {
                 self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
                 return Some(entry.first);
             }
+        } else if let Some(first) = self.take_latest(cpu, pages, align, first_use, now) {
+            return Some(first);
         }
         self.gather(cpu, pages);
         // What the lists hold may be all that splits a resident block, and to empty them
@@ -299,7 +301,7 @@ impl<B: Backing> Zone<B> {
         let mut found = self.search_resident(pages, align);
         if let (None, Some(class)) = (found, Class::of(pages)) {
             let lists = &cpu.lists[class.index()];
-            let fits = |e: Entry| aligned(e.first, align);
+            let fits = |e: Entry| e.first.is_aligned(align);
             found = lists
                 .hot_cold
                 .take_hottest(lists.newest(), fits)
@@ -331,7 +333,7 @@ impl<B: Backing> Zone<B> {
     #[cold]
     fn steal(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
         let class = Class::of(pages)?;
-        let fits = |e: Entry| aligned(e.first, align);
+        let fits = |e: Entry| e.first.is_aligned(align);
         let others = self.cpus.iter().filter(|other| !std::ptr::eq(*other, cpu));
         let mut lists = others.map(|other| &other.lists[class.index()]);
         let found = lists.find_map(|lists| {
@@ -363,9 +365,4 @@ impl<B: Backing> Zone<B> {
         }
         trusted
     }
-}
-
-#[inline]
-fn aligned(first: PageId, align: Order) -> bool {
-    first.0 & (align.pages() - 1) == 0
 }

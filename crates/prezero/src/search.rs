@@ -115,6 +115,16 @@ impl Cost {
     }
 }
 
+/// What became of a run that was taken out of the buddy.
+enum Grasp {
+    /// It is the caller's.
+    Held,
+    /// Between the look and the grasp somebody took it, used it and gave it back: not as wanted.
+    Changed,
+    /// It may still be hidden from a child.
+    Hidden,
+}
+
 /// Free pages that would serve, at this moment.
 struct Candidate {
     cost: u64,
@@ -217,21 +227,31 @@ impl<B: Backing> Zone<B> {
             if best.within.is_some() && order.pages() > pages {
                 self.buddy.put_run(best.first.plus(pages), order.pages() - pages);
             }
-            let tally = self.states.tally(best.first, pages);
-            self.stock.sub(tally);
-            // Between the look and the grasp somebody may have taken the block, used it and
-            // given it back.
-            if cost.of(tally).is_none() {
-                self.return_to_buddy(best.first, pages);
-                continue;
+            match self.grasp(best.first, pages, cost) {
+                Grasp::Held => return Some(best.first),
+                Grasp::Changed => {}
+                Grasp::Hidden => return None,
             }
-            if !self.show(best.first, pages) {
-                self.return_to_buddy(best.first, pages);
-                return None;
-            }
-            return Some(best.first);
         }
         None
+    }
+
+    /// A run that is out of the buddy becomes the caller's, if all of it is resident; else it goes back.
+    pub(crate) fn grasp_resident(&self, first: PageId, pages: u32) -> Option<PageId> {
+        matches!(self.grasp(first, pages, CLEARABLE), Grasp::Held).then_some(first)
+    }
+
+    /// A run that is out of the buddy becomes the caller's, or goes back.
+    fn grasp(&self, first: PageId, pages: u32, cost: Cost) -> Grasp {
+        let tally = self.states.tally(first, pages);
+        self.stock.sub(tally);
+        let grasp = match cost.of(tally) {
+            None => Grasp::Changed,
+            Some(_) if !self.show(first, pages) => Grasp::Hidden,
+            Some(_) => return Grasp::Held,
+        };
+        self.return_to_buddy(first, pages);
+        grasp
     }
 
     /// The cheapest of the first [`CANDIDATES`], or the first that costs no more than `goal`.

@@ -25,6 +25,7 @@ use crate::grow::CameBack;
 use crate::hand::Grip;
 use crate::hidden::Hidden;
 use crate::huge::SparseRow;
+use crate::latest::Latest;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, GRANULE, Lists};
 use crate::reach::Reach;
@@ -50,6 +51,8 @@ pub(crate) struct Cpu {
     pub(crate) sparse: Sparse,
     /// Tick of the last [`gather`](Zone::gather).
     pub(crate) gathered_at: AtomicU32,
+    /// What was freed last of what no list keeps.
+    pub(crate) latest: Latest,
 }
 
 // SAFETY: counters, demand, lists and what was sparse are atomics for which all-zero bytes are the empty

@@ -44,6 +44,10 @@ impl Border {
     /// Before anything is measured: hot wins wherever it is on offer.
     pub const UNKNOWN: Border = Border([u32::MAX; Use::ALL.len()]);
 
+    /// Zero wins at every size.
+    #[cfg(test)]
+    pub(crate) const NOWHERE: Border = Border([0; Use::ALL.len()]);
+
     /// Whether a hot block of `pages` is to be preferred.
     #[inline]
     pub fn hot_wins(&self, pages: u32, first_use: Use) -> bool {

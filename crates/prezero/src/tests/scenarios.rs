@@ -6,6 +6,7 @@ mod gather;
 mod give_back;
 mod growing;
 mod hands;
+mod latest;
 mod requests;
 mod retreat;
 mod scrubbing;
