@@ -85,6 +85,7 @@ impl<B: Backing> Zone<B> {
         if tally.absent < pages {
             self.freed_on.store(prezero_sys::thread::current_cpu() as u32, Relaxed);
             let tick = self.tick_of_free(pages).max(1);
+            self.freed_last.store(tick, Relaxed);
             for huge in first.huge()..=first.plus(pages - 1).huge() {
                 self.freed_at[huge].store(tick, Relaxed);
             }

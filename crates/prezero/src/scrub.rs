@@ -24,6 +24,7 @@ use crate::governor::Governor;
 use crate::huge::LateBacking;
 use crate::page::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::probes;
+use crate::request::HOT_NS;
 use crate::seen::seen;
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
@@ -248,7 +249,10 @@ impl<H: Host> Scrubber<H> {
         if dirty == 0 {
             return None;
         }
-        let rested = |at: u32| at != 0 && age(tick, at) > ticks(REST_NS);
+        // While the program frees and takes all the time, what it did not come back to yet is hot like the rest.
+        let pauses = age(tick, zone.freed_last.load(Relaxed)) > ticks(REST_NS);
+        let rest = ticks(if pauses { REST_NS } else { HOT_NS });
+        let rested = |at: u32| at != 0 && age(tick, at) > rest;
         let chunk = if zero < target {
             self.focus
                 .and_then(|run| zone.chunk_within(run, PageState::Dirty, target - zero, rested))

@@ -104,8 +104,9 @@ pub struct Zone<B> {
     pub(crate) resident: Bits,
     /// The huge blocks to which something resident came back since they were last hidden.
     pub(crate) used: Bits,
-    /// The CPU that last freed something into the buddy: a hint where it will be used.
+    /// The CPU that last freed something into the buddy, a hint where it will be used, and the tick of that.
     pub(crate) freed_on: AtomicU32,
+    pub(crate) freed_last: AtomicU32,
     /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
     pub(crate) hungry: [AtomicU32; CLASSES],
     pub(crate) clock: Clock,
@@ -196,6 +197,7 @@ impl<B: Backing> Zone<B> {
             resident: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             used: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
             freed_on: AtomicU32::new(0),
+            freed_last: AtomicU32::new(0),
             hungry: [const { AtomicU32::new(0) }; CLASSES],
             clock: Clock::new(now_ns),
             trust: Trust::new(),

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::fake::{Fake, Fault, pass};
+use super::super::fake::{Fake, Fault, now, pass};
 use super::super::world::{RESTED_NS, WINDOW_NS, World, config, is_zero};
 use super::{ANY, SMALL, bytes, order};
+use crate::clock::REST_NS;
 use crate::page::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
+use crate::request::HOT_NS;
 use crate::scrub::{Mood, Step};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
@@ -159,6 +161,39 @@ fn what_was_freed_just_now_is_not_touched() {
 
     world.scrub();
     assert_eq!(world.tally().zero, 2 * SMALL + 1);
+}
+
+#[test]
+fn a_program_that_frees_all_the_time_is_waited_for_until_what_it_left_is_hot_no_more() {
+    let mut world = World::new(8);
+    let (left, mut used) = (world.zero(2 * HUGE_PAGES), world.zero(2 * HUGE_PAGES));
+    world.wanted_before(4 * HUGE_PAGES);
+    world.soil(left);
+    let began = now();
+    while now() - began < HOT_NS {
+        world.soil(used);
+        assert_eq!(world.work(Mood::Normal), 0, "after {} us", (now() - began) / 1000);
+        used = world.zero(2 * HUGE_PAGES);
+        pass(50_000);
+    }
+    for _ in 0..4 {
+        world.soil(used);
+        world.work(Mood::Normal);
+        used = world.zero(2 * HUGE_PAGES);
+        pass(50_000);
+    }
+    assert_eq!(world.zone.stock.zero(), 2 * HUGE_PAGES, "it did not come back to that");
+}
+
+#[test]
+fn in_a_pause_what_was_freed_is_not_waited_for_longer_than_a_rest() {
+    let mut world = World::new(8);
+    let block = world.zero(2 * HUGE_PAGES);
+    world.wanted_before(2 * HUGE_PAGES);
+    world.soil(block);
+    pass(3 * REST_NS);
+    world.work(Mood::Normal);
+    assert_eq!(world.zone.stock.zero(), 2 * HUGE_PAGES);
 }
 
 #[test]

@@ -1,0 +1,157 @@
+/*
+ * Programs that never pause: argv[2] seconds of the pattern argv[1], argv[3] lines of each page
+ * written. Prints the us of a step. No pattern leaves time to scrub in without being in the way.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define PAGE 4096
+#define MOST 32
+
+/* Blocks of `least` to `most` bytes, whole pages, of which `live` are alive, or freed all at once. */
+struct pattern {
+	const char *name;
+	size_t least, most;
+	int live;
+	enum { RING, BATCH, MIXED } kind;
+	int threads;
+};
+
+static const struct pattern patterns[] = {
+	{ "one-4m", 4 * MIB, 4 * MIB, 1, RING, 1 },
+	{ "two-4m", 4 * MIB, 4 * MIB, 2, RING, 1 },
+	{ "two-16m", 16 * MIB, 16 * MIB, 2, RING, 1 },
+	{ "eight-256k", 256 * KIB, 256 * KIB, 8, RING, 1 },
+	{ "any-256k-4m", 256 * KIB, 4 * MIB, 1, RING, 1 },
+	{ "any-1m-16m", 1 * MIB, 16 * MIB, 1, RING, 1 },
+	{ "any-4m-64m", 4 * MIB, 64 * MIB, 1, RING, 1 },
+	{ "four-1m-16m", 1 * MIB, 16 * MIB, 4, RING, 1 },
+	{ "three-4m-64m", 4 * MIB, 64 * MIB, 3, RING, 1 },
+	{ "batch-256k", 256 * KIB, 256 * KIB, 32, BATCH, 1 },
+	{ "batch-1m", 1 * MIB, 1 * MIB, 16, BATCH, 1 },
+	{ "batch-4m", 4 * MIB, 4 * MIB, 8, BATCH, 1 },
+	{ "mixed-4m", 4 * MIB, 4 * MIB, 1, MIXED, 1 },
+	{ "threads-1m", 1 * MIB, 1 * MIB, 1, RING, 2 },
+	{ "threads-4m", 4 * MIB, 4 * MIB, 1, RING, 2 },
+};
+
+static const struct pattern *pattern;
+static uint64_t until;
+static size_t lines;
+
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void touch(volatile char *p, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += PAGE)
+		for (size_t line = 0; line < lines; line++)
+			p[at + line * (PAGE / lines)] = 1;
+}
+
+static char *touched(char *p, size_t bytes)
+{
+	if (!p) {
+		perror("busy: malloc");
+		exit(1);
+	}
+	touch(p, bytes);
+	return p;
+}
+
+/* Marsaglia's xorshift, from the same seed each time. */
+static size_t next_size(uint64_t *seed)
+{
+	const struct pattern *p = pattern;
+
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return p->least == p->most ? p->least : (p->least + *seed % (p->most - p->least)) & -PAGE;
+}
+
+/* One block in, one out; or all in, all out; or a zeroed one among plain ones, one twice as large. */
+static void step(char **live, long n, uint64_t *seed)
+{
+	size_t bytes = next_size(seed);
+	char *plain;
+
+	switch (pattern->kind) {
+	case RING:
+		free(live[n % pattern->live]);
+		live[n % pattern->live] = touched(calloc(1, bytes), bytes);
+		break;
+	case BATCH:
+		for (int i = 0; i < pattern->live; i++)
+			live[i] = touched(calloc(1, bytes), bytes);
+		for (int i = 0; i < pattern->live; i++) {
+			free(live[i]);
+			live[i] = NULL;
+		}
+		break;
+	case MIXED:
+		live[0] = touched(calloc(1, bytes), bytes);
+		plain = touched(malloc(bytes), bytes);
+		free(live[0]);
+		live[0] = touched(malloc(2 * bytes), 2 * bytes);
+		free(plain);
+		free(live[0]);
+		live[0] = NULL;
+		break;
+	}
+}
+
+static void *run(void *steps)
+{
+	char *live[MOST] = { NULL };
+	uint64_t seed = UINT64_C(88172645463325252);
+
+	for (long n = 0; now() < until; n++) {
+		step(live, n, &seed);
+		++*(long *)steps;
+	}
+	for (int i = 0; i < MOST; i++)
+		free(live[i]);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	double seconds = argc > 2 ? atof(argv[2]) : 0;
+	long steps[2] = { 0 };
+	pthread_t other;
+
+	for (size_t i = 0; argc > 1 && i < sizeof(patterns) / sizeof(*patterns); i++)
+		if (!strcmp(argv[1], patterns[i].name))
+			pattern = &patterns[i];
+	lines = argc > 3 ? strtoul(argv[3], NULL, 0) : 0;
+	if (!pattern || seconds <= 0 || lines < 1 || lines > 64) {
+		fputs("usage: busy PATTERN SECONDS LINES; patterns:", stderr);
+		for (size_t i = 0; i < sizeof(patterns) / sizeof(*patterns); i++)
+			fprintf(stderr, " %s", patterns[i].name);
+		fputc('\n', stderr);
+		return 2;
+	}
+	until = now() + (uint64_t)(seconds * 1e9);
+	if (pattern->threads > 1 && pthread_create(&other, NULL, run, &steps[1])) {
+		fputs("busy: no thread\n", stderr);
+		return 1;
+	}
+	run(&steps[0]);
+	if (pattern->threads > 1)
+		pthread_join(other, NULL);
+	printf("%.2f\n", seconds * 1e6 * pattern->threads / (double)(steps[0] + steps[1]));
+	return 0;
+}
