@@ -11,7 +11,7 @@ fail() {
     exit 1
 }
 bench() { "$bin/prezero" bench "$@" --json "$dir/$1.json" >/dev/null; }
-bench grid --idle all --sizes 64K,128K --lines 1,64 --peers glibc,glibc-keep
+bench grid --idle all --sizes 64K,128K --lines 1,64 --peers glibc,glibc-keep --passes-s 2
 bench seeds --only faults,resident --mib 16 --runs 1 --peers glibc-keep
 bench waste --only never,steady --times 0.05 --peers glibc
 bench disturb --scenes ticks-idle --rounds 5 --seconds 0.4 --pairs-s 2 --peers glibc

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use super::peers::Field;
-use super::samples::{Change, Spread};
+use super::samples::{Change, Judged, Spread, judge};
 
 /// Nobody runs beside the neighbours.
 pub const ALONE: &str = "alone";
@@ -191,28 +191,6 @@ pub struct Churned {
     pub counters: BTreeMap<String, u64>,
 }
 
-/// How a row compares with its bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Judged {
-    /// At most the bound, noise included.
-    Within,
-    /// More than the bound, noise deducted.
-    Beyond,
-    /// The noise does not let it be told.
-    Unclear,
-}
-
-/// Against a bound.
-pub fn judge(Change { change, noise }: Change, bound: f64) -> Judged {
-    if change + noise <= bound {
-        Judged::Within
-    } else if change - noise > bound {
-        Judged::Beyond
-    } else {
-        Judged::Unclear
-    }
-}
-
 impl Row {
     /// What `variant` felt.
     pub fn of(&self, variant: &str) -> Option<&Felt> {
@@ -293,16 +271,6 @@ pub mod tests {
             metric,
             results: vec![felt(OFF, &off, None), felt(ON, &on, change)],
         }
-    }
-
-    #[test]
-    fn a_bound_is_kept_or_broken_only_if_the_noise_lets_one_say_so() {
-        let judged = |change, noise| judge(Change { change, noise }, 0.02);
-        assert_eq!(judged(0.01, 0.005), Judged::Within);
-        assert_eq!(judged(-0.3, 0.1), Judged::Within);
-        assert_eq!(judged(0.01, 0.03), Judged::Unclear);
-        assert_eq!(judged(0.03, 0.02), Judged::Unclear);
-        assert_eq!(judged(0.03, 0.005), Judged::Beyond);
     }
 
     #[test]

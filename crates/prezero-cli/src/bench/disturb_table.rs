@@ -11,8 +11,9 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 
 use super::disturb_report::{
-    ALONE, Churned, Felt, Judged, Metric, OFF, ON, Report, Row, Scene, SceneReport,
+    ALONE, Churned, Felt, Metric, OFF, ON, Report, Row, Scene, SceneReport,
 };
+use super::samples::Judged;
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {

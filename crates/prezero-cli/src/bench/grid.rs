@@ -8,7 +8,10 @@
 //! rest leaves (scrubbed stock, purged pages) is used up first. What takes little time is measured
 //! in several passes, each with workers of its own: samples of one moment and one layout of memory
 //! say little, and the fastest of five medians would be the luckiest. Without pauses even
-//! what takes long has three: all clear in line there, and physical memory is most of the difference.
+//! what takes long has three: all clear in line there, and physical memory is most of the difference. Then prezero
+//! and the peers that may be the fastest go on, a pass at a time, until each cell's ratio is known to 2 % or
+//! time is up. With a busy loop on every CPU a sample lasts for several of the scheduler's time slices: a shorter one
+//! falls into a slice of its own or waits for the end of another's, by chance.
 //!
 //! Where there is a pause, the ways of the [ideal](super::ideal) take their turns among the allocators; and because no
 //! allocator costs nothing, each peer's bare malloc and free is timed after the same pause:
@@ -18,7 +21,7 @@
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use prezero::Size;
 
 use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Tried, fastest};
@@ -37,9 +40,13 @@ const MIN_RUNS: usize = 15;
 /// A size gets another pass as long as it has taken no more than this, up to so many.
 const PASS: Duration = Duration::from_secs(8);
 const PASSES: usize = 5;
-/// Without a pause it has so many in any case, with a third of the samples in each, and up to so many.
+/// Without a pause it has so many in any case, with a third of the samples in each, and more until its
+/// cells' ratios are known to so much.
 const LEAST_PASSES: usize = 3;
-const SHORT_PASSES: usize = LEAST_PASSES * PASSES;
+const KNOWN: f64 = 0.02;
+/// How long a sample without a pause lasts at least: the clock costs 0.02 us a reading. And eight slices of 3 ms.
+const SAMPLE_NS: f64 = 200_000.0;
+const BUSY_SAMPLE_NS: f64 = 24_000_000.0;
 /// Uncounted samples of each allocator before a cell's first burst.
 const WARM_UP: usize = 4;
 /// The pause of idle mode, at least.
@@ -72,6 +79,9 @@ pub struct Grid {
     /// Cache lines touched in each page, 1 to 64
     #[arg(long, value_delimiter = ',', value_name = "L,...", value_parser = lines_of_a_page)]
     lines: Vec<usize>,
+    /// Seconds for the passes of each size without pauses, until its ratios are known to 2 %
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    passes_s: u64,
     /// The first line touched in each page, 0 to 63; with L lines the remainder of it by 64 / L
     #[arg(long, value_name = "LINE", default_value_t = 0)]
     at: usize,
@@ -143,17 +153,27 @@ impl Grid {
         bytes: usize,
         costs: &mut [Cost],
     ) -> Result<Vec<Cell>> {
-        let began = Instant::now();
-        let mut cells = self.pass(touch, stage, bytes, costs, true)?;
-        let (least, most) = match stage.mode {
-            Mode::Idle => (1, PASSES),
-            Mode::BackToBack | Mode::Busy => (LEAST_PASSES, SHORT_PASSES),
-        };
-        for done in 1..most {
-            if interrupted() || done >= least && began.elapsed() > PASS {
+        let mut began = Instant::now();
+        let mut who: Vec<_> = stage.field.allocators.iter().collect();
+        let mut cells = self.pass(touch, stage, &who, bytes, costs, true)?;
+        for done in 1.. {
+            let goes_on = match stage.mode {
+                Mode::Idle => done < PASSES && began.elapsed() <= PASS,
+                Mode::BackToBack | Mode::Busy => {
+                    let time = Duration::from_secs(self.passes_s);
+                    let known = |cell: &Cell| cell.noise().is_none_or(|noise| noise <= KNOWN);
+                    done < LEAST_PASSES || began.elapsed() <= time && !cells.iter().all(known)
+                }
+            };
+            if !goes_on || interrupted() {
                 break;
             }
-            let again = self.pass(touch, stage, bytes, costs, false)?;
+            if stage.mode != Mode::Idle && done == LEAST_PASSES {
+                let contenders = Cell::contenders(&cells);
+                who.retain(|allocator| contenders.contains(&allocator.name));
+                began = Instant::now();
+            }
+            let again = self.pass(touch, stage, &who, bytes, costs, false)?;
             cells.iter_mut().zip(again).for_each(|(cell, again)| cell.add(again));
         }
         Ok(cells)
@@ -164,6 +184,7 @@ impl Grid {
         &self,
         touch: &Touch,
         stage: &Stage<'_>,
+        who: &[&Allocator],
         bytes: usize,
         costs: &mut [Cost],
         first: bool,
@@ -172,10 +193,9 @@ impl Grid {
         let start = |allocator: &Allocator| {
             Worker::start(touch.program(), allocator, folder.file(&allocator.name))
         };
-        let allocators = &stage.field.allocators;
-        let mut workers = allocators.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let mut workers = who.iter().map(|one| start(one)).collect::<Result<Vec<_>>>()?;
         let call = match stage.mode {
-            Mode::Idle if first => self.call(&mut workers, stage, bytes)?,
+            Mode::Idle if first => self.call(&mut workers, who, bytes)?,
             Mode::Idle | Mode::BackToBack | Mode::Busy => None,
         };
         let mut bare = match stage.mode {
@@ -191,11 +211,12 @@ impl Grid {
             } else if interrupted() {
                 break;
             }
-            let cell = self.cell(&mut workers, bare.as_mut(), stage, bytes, lines)?;
+            let cell = self.cell((&mut workers, who), bare.as_mut(), stage, bytes, lines)?;
             cells.push(Cell { call: call.clone(), ..cell });
         }
-        for (worker, cost) in workers.into_iter().zip(costs) {
-            cost.add(worker)?;
+        for (worker, allocator) in workers.into_iter().zip(who) {
+            let cost = costs.iter_mut().find(|cost| cost.allocator == allocator.name);
+            cost.context("a cost for each allocator")?.add(worker)?;
         }
         Ok(cells)
     }
@@ -205,14 +226,14 @@ impl Grid {
     fn call(
         &self,
         workers: &mut [Worker],
-        stage: &Stage<'_>,
+        who: &[&Allocator],
         bytes: usize,
     ) -> Result<Option<Tried>> {
         let bare = Burst { bytes, lines: 0, at: 0, samples: WARM_UP, rounds: 1, idle_ns: PAUSE_NS };
-        let names = stage.field.allocators.iter().map(|allocator| allocator.name.as_str());
+        let names = who.iter().map(|allocator| allocator.name.as_str());
         let mut peers: Vec<_> =
             workers.iter_mut().zip(names).filter(|(_, name)| *name != PREZERO).collect();
-        let mut turns: Vec<_> = peers.iter().map(|_| Turn::new(bare, &[])).collect();
+        let mut turns: Vec<_> = peers.iter().map(|_| Turn::new(bare, &[], SAMPLE_NS)).collect();
         for burst in 0..PASSES * self.runs.div_ceil(BURST) {
             for place in 0..peers.len() {
                 let next = (burst + place) % peers.len();
@@ -226,7 +247,7 @@ impl Grid {
 
     fn cell(
         &self,
-        workers: &mut [Worker],
+        (workers, who): (&mut [Worker], &[&Allocator]),
         mut bare: Option<&mut Worker>,
         stage: &Stage<'_>,
         bytes: usize,
@@ -236,25 +257,26 @@ impl Grid {
             Mode::Idle => PAUSE_NS.max(bytes as u64 / SCRUB_RATE),
             Mode::BackToBack | Mode::Busy => 0,
         };
+        let sample_ns = if stage.mode == Mode::Busy { BUSY_SAMPLE_NS } else { SAMPLE_NS };
         let at = self.at % (LINES / lines);
         let single = Burst { bytes, lines, at, samples: WARM_UP, rounds: 1, idle_ns: pause_ns };
         let mut turns = vec![];
         for worker in workers.iter_mut() {
             worker.check(bytes)?;
-            turns.push(Turn::new(single, &worker.run(single)?));
+            turns.push(Turn::new(single, &worker.run(single)?, sample_ns));
         }
         for (worker, turn) in workers.iter_mut().zip(&mut turns) {
             // Again with the rounds of the real thing: the first pass was short and cold.
             if turn.burst.rounds > 1 {
-                *turn = Turn::new(turn.burst, &worker.run(turn.burst)?);
+                *turn = Turn::new(turn.burst, &worker.run(turn.burst)?, sample_ns);
             }
             turn.faults = worker.usage()?.minor_faults;
         }
         let ways = stage.ideal.map_or(&[][..], Ideal::ways);
-        let mut tries: Vec<_> = ways.iter().map(|_| Turn::new(single, &[])).collect();
+        let mut tries: Vec<_> = ways.iter().map(|_| Turn::new(single, &[], sample_ns)).collect();
         if let Some(bare) = &mut bare {
-            let short = Turn::new(single, &bare.bare(single)?).burst;
-            tries.push(Turn::new(short, &bare.bare(short)?));
+            let short = Turn::new(single, &bare.bare(single)?, sample_ns).burst;
+            tries.push(Turn::new(short, &bare.bare(short)?, sample_ns));
         }
         let players = workers.len() + tries.len();
         let passes = if pause_ns > 0 { 1 } else { LEAST_PASSES };
@@ -273,9 +295,7 @@ impl Grid {
             }
         }
         let mut results = vec![];
-        for ((worker, turn), allocator) in
-            workers.iter_mut().zip(turns).zip(&stage.field.allocators)
-        {
+        for ((worker, turn), allocator) in workers.iter_mut().zip(turns).zip(who) {
             results.extend(turn.finish(worker.usage()?.minor_faults, allocator));
         }
         let names = ways.iter().map(Way::to_string).chain(bare.map(|_| BARE.to_string()));

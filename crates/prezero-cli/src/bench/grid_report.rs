@@ -1,7 +1,7 @@
 //! The grid as data: what was measured, what it cost, and whether it is what was wanted.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use prezero::Size;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
 use super::peers::{Allocator, Field, PREZERO};
-use super::samples::{Spread, geometric_mean};
+use super::samples::{Change, Judged, Spread, judge};
 use super::worker::Worker;
 
 /// What happens between the rounds.
@@ -87,6 +87,9 @@ pub struct Measured {
     pub rounds: usize,
     /// Of a round, in nanoseconds.
     pub ns: Spread,
+    /// The median of each pass, by processes of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passes: Vec<f64>,
     /// Minor faults for each round, uncounted ones included.
     pub faults_per_round: f64,
 }
@@ -115,6 +118,8 @@ pub struct Cost {
     pub counters: BTreeMap<String, u64>,
 }
 
+/// A peer that takes at most so many times what the fastest takes may turn out to be the fastest.
+const CONTENDS: f64 = 1.1;
 /// The counters that a report of costs shows.
 const COUNTERS: [&str; 6] =
     ["scrubbed_bytes", "prefaulted_bytes", "waste_bytes", "unused_zero_bytes", "hits", "misses"];
@@ -125,13 +130,16 @@ impl Cell {
         format!("{} L={}", Size(self.bytes), self.lines)
     }
 
-    /// Adds another pass over the same cell, by the same allocators and ways.
+    /// Adds another pass over the same cell, by the same ways and some or all of the allocators.
     pub fn add(&mut self, again: Cell) {
-        for (result, again) in self.results.iter_mut().zip(again.results) {
+        for again in again.results {
+            let same = |result: &&mut Measured| result.allocator == again.allocator;
+            let Some(result) = self.results.iter_mut().find(same) else { continue };
             let share = again.ns.samples.len() as f64;
             let share = share / (share + result.ns.samples.len() as f64);
             result.faults_per_round += (again.faults_per_round - result.faults_per_round) * share;
             result.ns.add(again.ns);
+            result.passes.extend(again.passes);
         }
         for (tried, again) in self.ideal.iter_mut().zip(again.ideal) {
             tried.ns.add(again.ns);
@@ -144,11 +152,46 @@ impl Cell {
     }
 
     /// The time of the fastest of the other peers over that of `one`, and that peer; `None` unless both ran.
-    fn best_beside(&self, one: &str) -> Option<(f64, &str)> {
+    pub fn best_beside(&self, one: &str) -> Option<(f64, &str)> {
         let others = self.results.iter().filter(|r| r.allocator != PREZERO && r.allocator != one);
         let best = others.min_by(|a, b| a.ns.median.total_cmp(&b.ns.median))?;
         let one = self.results.iter().find(|result| result.allocator == one)?;
         Some((best.ns.median / one.ns.median, &best.allocator))
+    }
+
+    /// By how much the best peer's time over prezero's may be off; `None` unless both had the same passes, and
+    /// more than one. What differs from pass to pass is most of the noise: the memory that a process has.
+    pub fn noise(&self) -> Option<f64> {
+        let (_, peer) = self.best()?;
+        let passes = |name: &str| {
+            let result = self.results.iter().find(|result| result.allocator == name)?;
+            (result.passes.len() > 1).then(|| Spread::of(result.passes.clone()))?
+        };
+        Some(Change::of(&passes(peer)?, &passes(PREZERO)?)?.noise)
+    }
+
+    /// Whether that is within `least` of a peer's best, as far as the noise lets one say.
+    pub fn judged(&self, least: f64) -> Option<Judged> {
+        let ((ratio, _), noise) = (self.best()?, self.noise().unwrap_or(0.0));
+        // Slower by more than so much is beyond the bound.
+        Some(judge(Change { change: least - ratio, noise }, 0.0))
+    }
+
+    /// The peers that may be the fastest in some such cell, and prezero.
+    pub fn contenders(cells: &[Cell]) -> BTreeSet<String> {
+        let near = |cell: &Cell| {
+            let best = cell.best().map_or(f64::MAX, |(_, peer)| cell.median(peer));
+            let near = |result: &&Measured| {
+                result.allocator == PREZERO || result.ns.median <= CONTENDS * best
+            };
+            cell.results.iter().filter(near).map(|r| r.allocator.clone()).collect::<Vec<_>>()
+        };
+        cells.iter().flat_map(near).collect()
+    }
+
+    fn median(&self, allocator: &str) -> f64 {
+        let of = self.results.iter().find(|result| result.allocator == allocator);
+        of.map_or(f64::MAX, |result| result.ns.median)
     }
 
     /// The way of scrubbing whose rounds were the fastest, or the bare loop.
@@ -182,90 +225,6 @@ impl Cell {
 pub fn fastest<T: Borrow<Tried>>(tried: impl IntoIterator<Item = T>) -> Option<T> {
     let median = |tried: &T| tried.borrow().ns.median;
     tried.into_iter().min_by(|a, b| median(a).total_cmp(&median(b)))
-}
-
-/// What the cells of a mode come to.
-#[derive(Debug)]
-pub struct Verdict<'a> {
-    /// Geometric mean of the best peers' times over prezero's.
-    pub mean: f64,
-    /// The smallest of those ratios, and its cell.
-    pub worst: (f64, &'a Cell),
-    /// Cells where the ratio is below one.
-    pub lost: usize,
-    /// The smallest share of the ideal, and its cell.
-    pub ideal: Option<(f64, &'a Cell)>,
-    /// The best peers' times over the limit's: geometric mean, and the smallest of them.
-    pub limit: Option<(f64, f64)>,
-    /// The smallest share of the limit, and its cell.
-    pub of_limit: Option<(f64, &'a Cell)>,
-}
-
-/// What a mode is to reach.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// Geometric mean, at least.
-    pub mean: Option<f64>,
-    /// Worst cell, at least.
-    pub worst: f64,
-    /// Worst share of the ideal, at least.
-    pub ideal: Option<f64>,
-}
-
-impl Mode {
-    /// What it is to reach.
-    pub fn wanted(self) -> Wanted {
-        match self {
-            Mode::Idle => Wanted { mean: Some(4.5), worst: 1.1, ideal: Some(0.85) },
-            Mode::BackToBack | Mode::Busy => Wanted { mean: None, worst: 0.97, ideal: None },
-        }
-    }
-}
-
-impl ModeReport {
-    /// `None` unless prezero and a peer ran.
-    pub fn verdict(&self) -> Option<Verdict<'_>> {
-        let ratios = self.cells.iter().filter_map(|cell| Some((cell.best()?.0, cell)));
-        let shares = self.cells.iter().filter_map(|cell| Some((cell.share_of_ideal()?, cell)));
-        let of_limit = self.cells.iter().filter_map(|cell| Some((cell.share_of_limit()?, cell)));
-        let least = |a: &(f64, &Cell), b: &(f64, &Cell)| a.0.total_cmp(&b.0);
-        Some(Verdict {
-            mean: geometric_mean(ratios.clone().map(|(ratio, _)| ratio))?,
-            worst: ratios.clone().min_by(least)?,
-            lost: ratios.filter(|(ratio, _)| *ratio < 1.0).count(),
-            ideal: shares.min_by(least),
-            limit: limits(&self.cells),
-            of_limit: of_limit.min_by(least),
-        })
-    }
-
-    /// The peer that does best where each is held against the other peers, by its worst cell: who is
-    /// level with the best loses cells by so much, to whichever of them was lucky there.
-    pub fn yardstick(&self) -> Option<Yardstick<'_>> {
-        let least = |a: &(f64, &Cell), b: &(f64, &Cell)| a.0.total_cmp(&b.0);
-        let peers = self.cells.first()?.results.iter().map(|result| result.allocator.as_str());
-        let judged = peers.filter(|&peer| peer != PREZERO).filter_map(|peer| {
-            let ratios =
-                self.cells.iter().filter_map(|cell| Some((cell.best_beside(peer)?.0, cell)));
-            Some(Yardstick { peer, worst: ratios.min_by(least)? })
-        });
-        judged.max_by(|a, b| a.worst.0.total_cmp(&b.worst.0))
-    }
-}
-
-/// How a peer does by the measure that prezero has to meet.
-#[derive(Debug)]
-pub struct Yardstick<'a> {
-    /// Which.
-    pub peer: &'a str,
-    /// Its smallest ratio, and the cell.
-    pub worst: (f64, &'a Cell),
-}
-
-fn limits(cells: &[Cell]) -> Option<(f64, f64)> {
-    let ratio = |cell: &Cell| Some(cell.best()?.0 / cell.share_of_limit()?);
-    let ratios = cells.iter().filter_map(ratio);
-    Some((geometric_mean(ratios.clone())?, ratios.min_by(f64::total_cmp)?))
 }
 
 impl Cost {
@@ -321,6 +280,7 @@ mod tests {
             allocator: name.into(),
             rounds: 1,
             ns: spread(ns),
+            passes: vec![ns],
             faults_per_round: 0.0,
         };
         let tried = |way: &str, ns| Tried { way: way.into(), ns: spread(ns) };
@@ -343,5 +303,44 @@ mod tests {
         assert_eq!((cell.best().unwrap().0, cell.results[1].faults_per_round), (1.6, 0.5));
         cell.ideal.clear();
         assert_eq!((cell.share_of_ideal(), cell.share_of_limit()), (None, None));
+    }
+
+    /// A cell in which allocators took so long in each pass.
+    fn passes(results: &[(&str, &[f64])]) -> Cell {
+        let measured = |&(name, passes): &(&str, &[f64])| Measured {
+            allocator: name.into(),
+            rounds: 1,
+            ns: Spread::of(passes.to_vec()).unwrap(),
+            passes: passes.to_vec(),
+            faults_per_round: 0.0,
+        };
+        let results = results.iter().map(measured).collect();
+        Cell { bytes: 65536, lines: 1, pause_ns: 0, results, ideal: vec![], call: None }
+    }
+
+    #[test]
+    fn what_differs_from_pass_to_pass_is_noise_and_what_drifts_in_all_is_none() {
+        let drifts = passes(&[("glibc", &[95.0, 190.0, 285.0]), (PREZERO, &[100.0, 200.0, 300.0])]);
+        assert!(drifts.noise().unwrap() < 1e-9);
+        assert_eq!(drifts.judged(0.97), Some(Judged::Beyond));
+        assert_eq!(drifts.judged(0.9), Some(Judged::Within));
+        let noisy = passes(&[("glibc", &[95.0, 95.0, 120.0]), (PREZERO, &[100.0, 100.0, 100.0])]);
+        assert!((noisy.noise().unwrap() - 0.25).abs() < 1e-9);
+        assert_eq!(noisy.judged(0.97), Some(Judged::Unclear));
+        assert_eq!(passes(&[("glibc", &[1.0]), (PREZERO, &[1.0])]).noise(), None, "one pass");
+    }
+
+    #[test]
+    fn who_may_be_the_fastest_goes_on_and_is_added_to() {
+        let mut cells = [
+            passes(&[("a", &[100.0]), ("b", &[109.0]), ("c", &[200.0]), (PREZERO, &[500.0])]),
+            passes(&[("a", &[100.0]), ("b", &[300.0]), ("c", &[120.0]), (PREZERO, &[50.0])]),
+        ];
+        let contenders = Cell::contenders(&cells);
+        assert_eq!(contenders.iter().map(String::as_str).collect::<Vec<_>>(), ["a", "b", PREZERO]);
+        cells[0].add(passes(&[("b", &[111.0]), (PREZERO, &[400.0])]));
+        let passes_of = |nth: usize| cells[0].results[nth].passes.clone();
+        assert_eq!((passes_of(0), passes_of(1)), (vec![100.0], vec![109.0, 111.0]));
+        assert_eq!(passes_of(3), [500.0, 400.0]);
     }
 }

@@ -10,7 +10,8 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 
-use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Wanted, Yardstick};
+use super::grid_report::{Cell, Cost, Mode, ModeReport, Report};
+use super::grid_verdict::{NEAR_LIMIT, Verdict, Wanted, Yardstick};
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {
@@ -27,7 +28,8 @@ pub fn render(report: &Report) -> String {
          interleaved;\nx best: the fastest peer's time over prezero's, < where prezero loses; ideal: touching \
          memory\nthat was scrubbed in the pause, no allocator, by the best way; % ideal: its time \
          over prezero's;\n% limit: that of the ideal and the fastest peer's bare malloc and free after the pause;\n\
-         bare: memset and touch of one block that begins with a page, no allocator",
+         bare: memset and touch of one block that begins with a page, no allocator;\n\
+         ±: what x best may be off by, 95 %, by the medians of passes with processes of their own",
         from_line(report.at),
         report.runs
     );
@@ -53,7 +55,11 @@ fn mode_table(report: &ModeReport, whole: &Report) -> String {
         Mode::Idle => &["ideal", "% ideal", "% limit", "ideal by"],
         Mode::BackToBack | Mode::Busy => &["bare", "% bare"],
     };
-    let header = ["size", "L"].into_iter().chain(names).chain(["x best", "best peer"]);
+    // With a pause a cell is one pass or a few, and far from what is wanted of it.
+    let noisy = report.mode != Mode::Idle && report.cells.iter().any(|c| c.noise().is_some());
+    let noise = if noisy { &["±"][..] } else { &[] };
+    let header = ["size", "L"].into_iter().chain(names).chain(["x best"]);
+    let header = header.chain(noise.iter().copied()).chain(["best peer"]);
     table.set_header(header.chain(last.iter().copied()));
     for cell in &report.cells {
         let times = cell.results.iter().map(|result| micros(result.ns.median));
@@ -62,7 +68,8 @@ fn mode_table(report: &ModeReport, whole: &Report) -> String {
             None => ("-".into(), "-".into()),
         };
         let row = [Size(cell.bytes).to_string(), cell.lines.to_string()];
-        let row = row.into_iter().chain(times).chain([ratio, peer]);
+        let noise = noisy.then(|| cell.noise().map_or("-".into(), |noise| format!("{noise:.2}")));
+        let row = row.into_iter().chain(times).chain([ratio]).chain(noise).chain([peer]);
         table.add_row(row.chain(ideal_columns(cell).into_iter().take(last.len())));
     }
     for column in table.column_iter_mut() {
@@ -137,13 +144,33 @@ fn summary(report: &ModeReport) -> String {
     if let Some(least) = least_mean {
         let _ = write!(text, " mean >= {least}x: {};", reached(mean >= least));
     }
-    let _ = write!(text, " worst cell >= {worst}x: {}", reached(ratio >= worst));
+    let _ = write!(text, " worst cell >= {worst}x: {}", of_cells(&verdict, report, ratio >= worst));
     if let Some((least, (share, _))) = ideal.zip(verdict.ideal) {
         let percent = least * 100.0;
         let _ =
             write!(text, "; worst share of ideal >= {percent:.0} %: {}", reached(share >= least));
     }
     text + "\n"
+}
+
+/// Whether all cells are as wanted, where their noise tells; else how many are not, and how many of
+/// them cannot be: there a bare loop takes as long.
+fn of_cells(verdict: &Verdict<'_>, report: &ModeReport, all: bool) -> String {
+    let (below, unclear) = (verdict.below.len(), verdict.unclear.len());
+    if report.mode == Mode::Idle || below + unclear == 0 {
+        return reached(all).into();
+    }
+    let cells = report.cells.len();
+    let mut text = match below {
+        0 => format!("not decided: noise hides {unclear} of {cells} cells"),
+        _ => format!("missed: {below} of {cells} cells, noise hides {unclear} more"),
+    };
+    if verdict.limit.is_some() {
+        let limited = |cell: &&&Cell| cell.share_of_limit().is_some_and(|s| s >= NEAR_LIMIT);
+        let near = verdict.below.iter().chain(&verdict.unclear).filter(limited).count();
+        let _ = write!(text, "; {near} of these are within 10 % of the bare loop");
+    }
+    text
 }
 
 fn reached(is: bool) -> &'static str {
@@ -258,6 +285,35 @@ mod tests {
         let said = "limit, a bare loop: 2.58x the best peer, worst cell 0.67x; of it this is 77 %; \
                     worst cell 75 % (1M L=64)";
         assert!(text.contains(said) && !text.contains("share of ideal"), "{text}");
+    }
+
+    #[test]
+    fn without_a_pause_what_noise_hides_is_not_decided_and_the_bare_loop_excuses() {
+        let mut report = recorded();
+        report.modes[0].mode = Mode::BackToBack;
+        for cell in &mut report.modes[0].cells {
+            cell.call = None;
+            for result in &mut cell.results {
+                (result.ns.median, result.passes) = (100.0, vec![100.0; 5]);
+            }
+        }
+        let cells = &mut report.modes[0].cells;
+        cells[0].results[2].passes = vec![90.0, 100.0, 110.0, 100.0, 120.0];
+        let text = render(&report);
+        assert!(text.contains("1.00    0.17"), "{text}");
+        assert!(
+            text.contains("worst cell >= 0.97x: not decided: noise hides 1 of 2 cells"),
+            "{text}"
+        );
+
+        let cells = &mut report.modes[0].cells;
+        (cells[1].results[2].ns.median, cells[1].results[2].passes) = (125.0, vec![125.0; 5]);
+        cells[1].ideal.truncate(1);
+        cells[1].ideal[0].ns.median = 115.0;
+        let text = render(&report);
+        let said =
+            "missed: 1 of 2 cells, noise hides 1 more; 2 of these are within 10 % of the bare loop";
+        assert!(text.contains(said), "{text}");
     }
 
     #[test]

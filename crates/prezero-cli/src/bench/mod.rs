@@ -16,6 +16,7 @@ mod fill_table;
 mod grid;
 mod grid_report;
 mod grid_table;
+mod grid_verdict;
 mod ideal;
 mod lease;
 mod lease_table;

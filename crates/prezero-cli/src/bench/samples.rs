@@ -62,6 +62,28 @@ impl Change {
     }
 }
 
+/// How a change compares with its bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Judged {
+    /// At most the bound, noise included.
+    Within,
+    /// More than the bound, noise deducted.
+    Beyond,
+    /// The noise does not let it be told.
+    Unclear,
+}
+
+/// Against a bound.
+pub fn judge(Change { change, noise }: Change, bound: f64) -> Judged {
+    if change + noise <= bound {
+        Judged::Within
+    } else if change - noise > bound {
+        Judged::Beyond
+    } else {
+        Judged::Unclear
+    }
+}
+
 /// Of a normal distribution, either side of its mean: 95 % lie between.
 const DEVIATIONS: f64 = 1.96;
 
@@ -120,6 +142,16 @@ mod tests {
         assert!(noise(50, 10) < 0.011, "a fifth");
         assert!(noise(50, 22) > 1.0, "nearly half");
         assert!(noise(5, 1) > 1.0, "few pairs, and all of them count");
+    }
+
+    #[test]
+    fn a_bound_is_kept_or_broken_only_if_the_noise_lets_one_say_so() {
+        let judged = |change, noise| judge(Change { change, noise }, 0.02);
+        assert_eq!(judged(0.01, 0.005), Judged::Within);
+        assert_eq!(judged(-0.3, 0.1), Judged::Within);
+        assert_eq!(judged(0.01, 0.03), Judged::Unclear);
+        assert_eq!(judged(0.03, 0.02), Judged::Unclear);
+        assert_eq!(judged(0.03, 0.005), Judged::Beyond);
     }
 
     #[test]

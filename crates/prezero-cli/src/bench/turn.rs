@@ -9,11 +9,9 @@ use super::worker::Burst;
 
 /// Counted samples in one burst: few, so that the turns change often.
 pub const BURST: usize = 3;
-/// A sample without a pause lasts at least this long: the clock costs 0.02 us a reading.
-const SAMPLE_NS: f64 = 200_000.0;
 /// Without a pause, what opens a burst uncounted lasts about this long.
 const OPENING_NS: f64 = 2_000_000.0;
-/// And has at least this many samples: after a rest the rounds of a 64 MiB block take 6.5,
+/// And has at least this many rounds: after a rest those of a 64 MiB block take 6.5,
 /// 6.3, 4.2, 2.6, 2.5 ms, until it lies in the shared cache again, whoever allocates it.
 const OPENING_LEAST: f64 = 6.0;
 /// With a pause, what opens a burst uncounted: prezero's first rounds of 16 MiB, one line a page, take 150, 90,
@@ -33,17 +31,15 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// How long a sample must be, by how long the ones of `tried` took. With a pause a
+    /// Of samples that last at least `sample_ns`, by how long the ones of `tried` took. With a pause a
     /// sample is one round.
-    pub fn new(tried: Burst, times: &[f64]) -> Turn {
+    pub fn new(tried: Burst, times: &[f64], sample_ns: f64) -> Turn {
         let fastest = times.iter().copied().fold(f64::MAX, f64::min) / tried.rounds as f64;
         let (rounds, opening) = match tried.idle_ns {
             0 => {
-                let rounds = (SAMPLE_NS / fastest).ceil().clamp(1.0, 1e6);
-                (
-                    rounds as usize,
-                    (OPENING_NS / (rounds * fastest)).ceil().clamp(OPENING_LEAST, 10.0) as usize,
-                )
+                let rounds = (sample_ns / fastest).ceil().clamp(1.0, 1e6);
+                let opening = OPENING_NS.max(OPENING_LEAST * fastest) / (rounds * fastest);
+                (rounds as usize, opening.ceil().min(10.0) as usize)
             }
             _ => (1, OPENING_IDLE),
         };
@@ -65,7 +61,7 @@ impl Turn {
         let faults_per_round = (faults - self.faults) as f64 / self.taken as f64;
         let ns = Spread::of(self.samples)?;
         let (allocator, rounds) = (allocator.name.clone(), self.burst.rounds);
-        Some(Measured { allocator, rounds, ns, faults_per_round })
+        Some(Measured { allocator, rounds, passes: vec![ns.median], ns, faults_per_round })
     }
 
     /// What something else took; `None` without samples.
@@ -81,11 +77,13 @@ mod tests {
     #[test]
     fn short_rounds_are_timed_many_at_a_time_and_long_ones_singly() {
         let tried = Burst { bytes: 65536, lines: 1, at: 0, samples: 2, rounds: 10, idle_ns: 0 };
-        let short = Turn::new(tried, &[5000.0, 2000.0]);
+        let short = Turn::new(tried, &[5000.0, 2000.0], 200_000.0);
         assert_eq!((short.burst.rounds, short.opening), (1000, 10));
-        let long = Turn::new(Burst { rounds: 1, ..tried }, &[1e8, 1.1e8]);
+        let long = Turn::new(Burst { rounds: 1, ..tried }, &[1e8, 1.1e8], 200_000.0);
         assert_eq!((long.burst.rounds, long.opening, long.burst.samples), (1, 6, 6 + BURST));
-        let paused = Turn::new(Burst { idle_ns: 3_000_000, ..tried }, &[2000.0]);
+        let slices = Turn::new(Burst { rounds: 1, ..tried }, &[1e6], 24_000_000.0);
+        assert_eq!((slices.burst.rounds, slices.opening), (24, 1), "which is 24 rounds");
+        let paused = Turn::new(Burst { idle_ns: 3_000_000, ..tried }, &[2000.0], 200_000.0);
         assert_eq!((paused.burst.rounds, paused.opening), (1, OPENING_IDLE));
     }
 }

@@ -22,7 +22,11 @@ use super::scratch::Scratch;
 
 /// What is measured without `--from`: the arguments, and those that make it short.
 const RUNS: [(&str, &[&str], &[&str]); 4] = [
-    ("grid", &["--idle", "all"], &["--sizes", "64K,1M,16M", "--lines", "1,16,64"]),
+    (
+        "grid",
+        &["--idle", "all"],
+        &["--sizes", "64K,1M,16M", "--lines", "1,16,64", "--passes-s", "5"],
+    ),
     ("seeds", &[], &["--mib", "64", "--runs", "1"]),
     ("waste", &[], &["--times", "0.3"]),
     ("disturb", &[], &["--rounds", "5", "--seconds", "0.1", "--pairs-s", "2"]),
