@@ -19,6 +19,8 @@ fn a_small_grid_has_every_cell_with_enough_samples() {
         "1,64",
         "--peers",
         "glibc,glibc-keep",
+        "--passes-s",
+        "1",
     ]);
     assert!(output.status.success(), "{output:?}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

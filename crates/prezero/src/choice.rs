@@ -21,17 +21,14 @@ use crate::page::PAGE;
 use crate::reach::Reach;
 use crate::topology::Topology;
 
-/// The part of the shared cache that zeroes may fill unless `scrub_cache` says otherwise, as
-/// a divisor. On a cloud guest the whole cache is reported and others use it too; whoever clears
-/// for himself fills more of it (glibc's memset three quarters). Of 32 MiB, microseconds to write all of a
-/// block that was cleared within the half and past the cache: 12 MiB 231 and 376, 16 MiB 331 and 466;
-/// one line a page alike. Of a socket's 480 MiB, 256 alike.
-const SHARE_OF_L3: usize = 2;
-/// The part of it that a block may fill whose owner waits for it, in quarters, and go through it untried. He finds
-/// there what he will use at once. On a CPU with 32 MiB, microseconds to clear a block
-/// and to write all of it, through the cache and past it: 8 MiB 158 and 690 to 760, 16 MiB 377 and
-/// 1370 to 1500, 24 MiB 583 and 1570 to 1640, 32 MiB alike. glibc's memset has the same border.
-const OWN_FOURTHS_OF_L3: usize = 3;
+/// The part of the shared cache that a set may fill and go through it, in quarters: what scrubd clears until it is
+/// used, unless `scrub_cache` says otherwise, and untried a block that its owner waits for. On a cloud guest the
+/// whole cache is reported and others use it too. glibc's memset has the same border.
+/// On a CPU with 32 MiB, microseconds to clear a block and to write all of it, through the cache and past it:
+/// 8 MiB 158 and 690 to 760, 16 MiB 377 and 1370 to 1500, 24 MiB 583 and 1570 to 1640, 32 MiB alike. And to write
+/// 1, 4, 16 and 64 lines of each page of what was scrubbed so: 18 MiB 43, 67, 313, 391 and 58, 146, 549, 654; 24 MiB 67,
+/// 133, 547, 736 and 77, 193, 760, 1158.
+const FOURTHS_OF_L3: usize = 3;
 /// The part of a private cache that a block may fill and still be worth clearing at home.
 const SHARE_OF_L2: usize = 2;
 
@@ -93,11 +90,11 @@ impl Choice {
     pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
         let l2 = topology.l2;
         let set = or_guess(l2) * SET_L2S;
-        let (own_share, part) = match topology.l3 {
-            0 => (set, set),
-            l3 => (set.min(l3 / 4 * OWN_FOURTHS_OF_L3), set.min(l3 / SHARE_OF_L3)),
+        let own_share = match topology.l3 {
+            0 => set,
+            l3 => set.min(l3 / 4 * FOURTHS_OF_L3),
         };
-        let share = share.unwrap_or(part);
+        let share = share.unwrap_or(own_share);
         Choice { engines, l2, share, own_share, border: Border::UNKNOWN }
     }
 
@@ -197,7 +194,7 @@ mod tests {
     #[test]
     fn zeroes_beyond_their_share_of_the_cache_go_past_it() {
         let bypassing = Engines::uncalibrated().bypassing.cache();
-        for (share, fits) in [(None, 16 * MIB), (Some(MIB), MIB)] {
+        for (share, fits) in [(None, 24 * MIB), (Some(MIB), MIB)] {
             let choice = choice(share);
             let cache = |until_used| choice.scrub(MIB, until_used, Place::Home).cache();
             assert_eq!(cache(fits), Cache::Cached);
@@ -241,12 +238,9 @@ mod tests {
             choice.latest_wins((mib * MIB / PAGE) as u32, first_use, &reach)
         };
         assert!(wins(&hot, 8, Use::Unknown) && wins(&hot, 24, Use::Sparse));
-        assert!(
-            !wins(&zero, 8, Use::Unknown),
-            "two of them fit what scrubd clears through the cache"
-        );
-        assert!(wins(&zero, 9, Use::Unknown) && wins(&zero, 9, Use::Fill));
-        assert!(!wins(&zero, 9, Use::Sparse), "who touches next to nothing");
+        assert!(!wins(&zero, 12, Use::Unknown), "two of them go through the cache");
+        assert!(wins(&zero, 13, Use::Unknown) && wins(&zero, 13, Use::Fill));
+        assert!(!wins(&zero, 13, Use::Sparse), "who touches next to nothing");
         assert!(!wins(&hot, 25, Use::Unknown), "it is cleared past the cache, until that is tried");
     }
 
