@@ -92,7 +92,7 @@ pub static KNOBS: [Knob; 14] = [
         variable: "PREZERO_SCRUB_CACHE",
         value: "SIZE|auto",
         help: "Zeroes in the shared cache [auto: 20 L2s]",
-        detail: "Zeroes that may lie in the shared cache; more are cleared past it. Default auto: twenty private caches' worth, at most half of it",
+        detail: "Zeroes that may lie in the shared cache; more are cleared past it. Default auto: twenty private caches' worth, at most three quarters of it",
         set: |c, v, _| {
             c.scrub_cache = if v == "auto" { None } else { Some(size(v)?) };
             Ok(())

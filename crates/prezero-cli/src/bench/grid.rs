@@ -70,7 +70,7 @@ pub struct Grid {
     /// Only 64K, 1M and 16M with 1 and 64 lines (unless --sizes, --lines say otherwise)
     #[arg(long)]
     quick: bool,
-    /// Samples in each cell, 15 or more; small sizes have up to five times as many
+    /// Samples in each cell, 15 or more
     #[arg(long, value_name = "N", default_value_t = MIN_RUNS)]
     runs: usize,
     /// Block sizes, whole pages
@@ -79,7 +79,7 @@ pub struct Grid {
     /// Cache lines touched in each page, 1 to 64
     #[arg(long, value_delimiter = ',', value_name = "L,...", value_parser = lines_of_a_page)]
     lines: Vec<usize>,
-    /// Seconds for the passes of each size without pauses, until its ratios are known to 2 %
+    /// Seconds more for a size without pauses
     #[arg(long, value_name = "S", default_value_t = 60)]
     passes_s: u64,
     /// The first line touched in each page, 0 to 63; with L lines the remainder of it by 64 / L
