@@ -4,11 +4,10 @@
  */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "loop.h"
+#include "worker.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -20,12 +19,15 @@ struct pattern {
 	const char *name;
 	size_t least, most;
 	int live;
-	enum { RING, BATCH, MIXED } kind;
+	enum { RING, SPARE, BATCH, MIXED } kind;
 	int threads;
 };
 
 static const struct pattern patterns[] = {
 	{ "one-4m", 4 * MIB, 4 * MIB, 1, RING, 1 },
+	{ "spare-4m", 4 * MIB, 4 * MIB, 1, SPARE, 1 },
+	{ "spare-8m", 8 * MIB, 8 * MIB, 1, SPARE, 1 },
+	{ "spare-16m", 16 * MIB, 16 * MIB, 1, SPARE, 1 },
 	{ "two-4m", 4 * MIB, 4 * MIB, 2, RING, 1 },
 	{ "two-16m", 16 * MIB, 16 * MIB, 2, RING, 1 },
 	{ "eight-256k", 256 * KIB, 256 * KIB, 8, RING, 1 },
@@ -46,28 +48,11 @@ static const struct pattern *pattern;
 static uint64_t until;
 static size_t lines;
 
-static uint64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static void touch(volatile char *p, size_t bytes)
-{
-	for (size_t at = 0; at < bytes; at += PAGE)
-		for (size_t line = 0; line < lines; line++)
-			p[at + line * (PAGE / lines)] = 1;
-}
-
 static char *touched(char *p, size_t bytes)
 {
-	if (!p) {
-		perror("busy: malloc");
-		exit(1);
-	}
-	touch(p, bytes);
+	if (!p)
+		fail_as("busy", "out of memory");
+	touch_lines(p, bytes, lines);
 	return p;
 }
 
@@ -82,13 +67,17 @@ static size_t next_size(uint64_t *seed)
 	return p->least == p->most ? p->least : (p->least + *seed % (p->most - p->least)) & -PAGE;
 }
 
-/* One block in, one out; or all in, all out; or a zeroed one among plain ones, one twice as large. */
+/* One block in, one out (where as much again was freed before, too); or all in, all out; or a zeroed one among plain ones, one twice as large. */
 static void step(char **live, long n, uint64_t *seed)
 {
 	size_t bytes = next_size(seed);
 	char *plain;
 
 	switch (pattern->kind) {
+	case SPARE:
+		if (n == 0)
+			free(touched(calloc(2, bytes), 2 * bytes));
+		/* fall through */
 	case RING:
 		free(live[n % pattern->live]);
 		live[n % pattern->live] = touched(calloc(1, bytes), bytes);
@@ -145,10 +134,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	until = now() + (uint64_t)(seconds * 1e9);
-	if (pattern->threads > 1 && pthread_create(&other, NULL, run, &steps[1])) {
-		fputs("busy: no thread\n", stderr);
-		return 1;
-	}
+	if (pattern->threads > 1 && pthread_create(&other, NULL, run, &steps[1]))
+		fail_as("busy", "no thread");
 	run(&steps[0]);
 	if (pattern->threads > 1)
 		pthread_join(other, NULL);

@@ -7,7 +7,8 @@ prezero=$(realpath "${1:?usage: bench/busy.sh PATH/TO/prezero [SECONDS [LINES [P
 seconds=${2:-1} lines=${3:-4}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cc -O2 -pthread -o "$work/busy" "$(dirname "$0")/busy.c"
+here=$(dirname "$0")
+cc -O2 -pthread -o "$work/busy" "$here/busy.c" "$here/loop.c"
 if [ $# -gt 3 ]; then
     shift 3
     patterns=$*

@@ -115,8 +115,7 @@ impl Choice {
     pub(crate) fn latest_wins(&self, pages: u32, first_use: Use, reach: &Reach) -> bool {
         let bytes = pages as usize * PAGE;
         let is_far = first_use != Use::Sparse && 2 * bytes > self.share;
-        let is_hot = !self.is_tried(bytes) || reach.way(bytes) == Cache::Cached;
-        is_hot && (is_far || self.hot_wins(pages, first_use))
+        !self.goes_past(bytes, reach) && (is_far || self.hot_wins(pages, first_use))
     }
 
     /// Bytes below which it does; 0: nowhere, or nobody knows.
@@ -142,11 +141,16 @@ impl Choice {
     /// `rep stosb` goes past the cache by itself where it has more to clear than there is room (AMD
     /// with 32 MiB, 256 MiB at once 5.9 ms, 256 KiB at a time 14.1).
     pub(crate) fn inline(&self, bytes: usize, reach: &Reach) -> (&'static dyn ClearEngine, u32) {
-        if self.is_tried(bytes) && reach.way(bytes) == Cache::Bypassing {
+        if self.goes_past(bytes, reach) {
             return (self.engines.bypassing, 0);
         }
         let near = or_guess(self.l2);
         (self.engines.cached, if bytes <= near { 0 } else { (near / PAGE) as u32 })
+    }
+
+    /// Whether such a block is cleared past the cache this time.
+    fn goes_past(&self, bytes: usize, reach: &Reach) -> bool {
+        self.is_tried(bytes) && reach.way(bytes) == Cache::Bypassing
     }
 
     /// Whether for such a block both ways are tried.

@@ -4,9 +4,9 @@
 //! frees large blocks and asks for them again at once then loses by what scrubd does for it: while it works on one
 //! block another has rested, is cleared on another CPU, and is zero and far away the next time, whereas the one just
 //! freed lies in this CPU's cache. On a CPU with 1 MiB of L2 and 32 MiB of L3, microseconds to allocate,
-//! write 16 lines of each page and free, with two blocks' worth free: 4 MiB 57 from what is hot, 76 with scrubd in
-//! between, 8 MiB 115 and 270, 16 MiB 320 and 610. So such a request takes what was freed a moment
-//! before, where hot beats zero (`choice.rs`), and makes no demand: nobody could have cleared that.
+//! write 16 lines of each page and free, with as much again free: 4 MiB 58 from what is hot, 74 with scrubd in
+//! between, 8 MiB 121 and 168, 16 MiB 373 and 558 (`bench/busy.sh`). So such a request takes what was freed a
+//! moment before, where hot beats zero (`choice.rs`), and makes no demand: nobody could have cleared that.
 //!
 //! **Accepted race.** The word is a hint that anybody may overwrite; what it names is taken out of the
 //! buddy as any other run is, or not.
