@@ -9,8 +9,7 @@
 //! in several passes, each with workers of its own: samples of one moment and one layout of memory
 //! say little, and the fastest of five medians would be the luckiest. Without pauses even
 //! what takes long has three: all clear in line there, and physical memory is most of the difference. Then prezero
-//! and the peers that may be the fastest go on, a pass at a time, until each cell's ratio is known to 2 % or
-//! time is up. With a busy loop on every CPU a sample lasts for several of the scheduler's time slices: a shorter one
+//! and the peers that may be the fastest go on, a pass at a time, until each cell's ratio is known or time is up. With a busy loop on every CPU a sample lasts for several of the scheduler's time slices: a shorter one
 //! falls into a slice of its own or waits for the end of another's, by chance.
 //!
 //! Where there is a pause, the ways of the [ideal](super::ideal) take their turns among the allocators; and because no
@@ -24,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use prezero::Size;
 
-use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Tried, fastest};
+use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Tried};
 use super::grid_table;
 use super::ideal::{Ideal, Way};
 use super::machine::Machine;
@@ -37,13 +36,15 @@ use super::worker::{Burst, LINES, Touch, Worker};
 
 /// Samples in each cell, at least.
 const MIN_RUNS: usize = 15;
-/// A size gets another pass as long as it has taken no more than this, up to so many.
+/// With pauses a size has so many passes, or what fits into this time.
 const PASS: Duration = Duration::from_secs(8);
 const PASSES: usize = 5;
-/// Without a pause it has so many in any case, with a third of the samples in each, and more until its
-/// cells' ratios are known to so much.
+/// Without a pause it has so many in any case, with a third of the samples in each.
 const LEAST_PASSES: usize = 3;
+/// Then it goes on until its cells' ratios are known to so much. After a pause caches and clocks are as
+/// the host left them, and a round of a microsecond takes half or twice that.
 const KNOWN: f64 = 0.02;
+const KNOWN_IDLE: f64 = 0.05;
 /// How long a sample without a pause lasts at least: the clock costs 0.02 us a reading. And eight slices of 3 ms.
 const SAMPLE_NS: f64 = 200_000.0;
 const BUSY_SAMPLE_NS: f64 = 24_000_000.0;
@@ -79,7 +80,7 @@ pub struct Grid {
     /// Cache lines touched in each page, 1 to 64
     #[arg(long, value_delimiter = ',', value_name = "L,...", value_parser = lines_of_a_page)]
     lines: Vec<usize>,
-    /// Seconds more for a size without pauses
+    /// Seconds more for a size whose ratios are not known yet
     #[arg(long, value_name = "S", default_value_t = 60)]
     passes_s: u64,
     /// The first line touched in each page, 0 to 63; with L lines the remainder of it by 64 / L
@@ -153,25 +154,30 @@ impl Grid {
         bytes: usize,
         costs: &mut [Cost],
     ) -> Result<Vec<Cell>> {
-        let mut began = Instant::now();
+        let began = Instant::now();
         let mut who: Vec<_> = stage.field.allocators.iter().collect();
         let mut cells = self.pass(touch, stage, &who, bytes, costs, true)?;
+        // When those were left that may be the fastest.
+        let mut left = None;
         for done in 1.. {
-            let goes_on = match stage.mode {
-                Mode::Idle => done < PASSES && began.elapsed() <= PASS,
-                Mode::BackToBack | Mode::Busy => {
-                    let time = Duration::from_secs(self.passes_s);
-                    let known = |cell: &Cell| cell.noise().is_none_or(|noise| noise <= KNOWN);
-                    done < LEAST_PASSES || began.elapsed() <= time && !cells.iter().all(known)
-                }
+            let all_have_run = match stage.mode {
+                Mode::Idle => done >= PASSES || began.elapsed() > PASS,
+                Mode::BackToBack | Mode::Busy => done >= LEAST_PASSES,
             };
-            if !goes_on || interrupted() {
-                break;
+            if all_have_run && left.is_none() {
+                // With pauses all stay: a process's turn comes as often in each pass, and lasts as long. Where
+                // scrubbing costs more than it spares, prezero is on trial for 0.7 s of asking (`purse.rs`).
+                if stage.mode != Mode::Idle {
+                    let contenders = Cell::contenders(&cells);
+                    who.retain(|allocator| contenders.contains(&allocator.name));
+                }
+                left = Some(Instant::now());
             }
-            if stage.mode != Mode::Idle && done == LEAST_PASSES {
-                let contenders = Cell::contenders(&cells);
-                who.retain(|allocator| contenders.contains(&allocator.name));
-                began = Instant::now();
+            let known = |cell: &Cell| cell.noise().is_none_or(|noise| noise <= stage.mode.known());
+            let is_over = |left: Instant| left.elapsed().as_secs() >= self.passes_s;
+            let enough = left.is_some_and(|left| is_over(left) || cells.iter().all(known));
+            if enough || interrupted() {
+                break;
             }
             let again = self.pass(touch, stage, &who, bytes, costs, false)?;
             cells.iter_mut().zip(again).for_each(|(cell, again)| cell.add(again));
@@ -194,9 +200,9 @@ impl Grid {
             Worker::start(touch.program(), allocator, folder.file(&allocator.name))
         };
         let mut workers = who.iter().map(|one| start(one)).collect::<Result<Vec<_>>>()?;
-        let call = match stage.mode {
-            Mode::Idle if first => self.call(&mut workers, who, bytes)?,
-            Mode::Idle | Mode::BackToBack | Mode::Busy => None,
+        let calls = match stage.mode {
+            Mode::Idle => self.calls(&mut workers, who, bytes)?,
+            Mode::BackToBack | Mode::Busy => vec![],
         };
         let mut bare = match stage.mode {
             Mode::Idle => None,
@@ -212,7 +218,7 @@ impl Grid {
                 break;
             }
             let cell = self.cell((&mut workers, who), bare.as_mut(), stage, bytes, lines)?;
-            cells.push(Cell { call: call.clone(), ..cell });
+            cells.push(Cell { calls: calls.clone(), ..cell });
         }
         for (worker, allocator) in workers.into_iter().zip(who) {
             let cost = costs.iter_mut().find(|cost| cost.allocator == allocator.name);
@@ -221,28 +227,26 @@ impl Grid {
         Ok(cells)
     }
 
-    /// The fastest peer's malloc and free of `bytes` after a pause, in which nothing is
-    /// cleared or touched.
-    fn call(
+    /// The peers' malloc and free of `bytes` after a pause, in which nothing is cleared or touched.
+    fn calls(
         &self,
         workers: &mut [Worker],
         who: &[&Allocator],
         bytes: usize,
-    ) -> Result<Option<Tried>> {
+    ) -> Result<Vec<Tried>> {
         let bare = Burst { bytes, lines: 0, at: 0, samples: WARM_UP, rounds: 1, idle_ns: PAUSE_NS };
         let names = who.iter().map(|allocator| allocator.name.as_str());
         let mut peers: Vec<_> =
             workers.iter_mut().zip(names).filter(|(_, name)| *name != PREZERO).collect();
         let mut turns: Vec<_> = peers.iter().map(|_| Turn::new(bare, &[], SAMPLE_NS)).collect();
-        for burst in 0..PASSES * self.runs.div_ceil(BURST) {
+        for burst in 0..self.runs.div_ceil(BURST) {
             for place in 0..peers.len() {
                 let next = (burst + place) % peers.len();
                 turns[next].take(|each| peers[next].0.run(each))?;
             }
         }
-        let tried =
-            peers.iter().zip(turns).filter_map(|((_, name), turn)| turn.tried(name.to_string()));
-        Ok(fastest(tried))
+        let calls = peers.iter().zip(turns);
+        Ok(calls.filter_map(|((_, name), turn)| turn.tried(name.to_string())).collect())
     }
 
     fn cell(
@@ -300,7 +304,7 @@ impl Grid {
         }
         let names = ways.iter().map(Way::to_string).chain(bare.map(|_| BARE.to_string()));
         let tried = names.zip(tries).filter_map(|(way, turn)| turn.tried(way));
-        Ok(Cell { bytes, lines, pause_ns, results, ideal: tried.collect(), call: None })
+        Ok(Cell { bytes, lines, pause_ns, results, ideal: tried.collect(), calls: vec![] })
     }
 
     fn sizes(&self) -> Vec<usize> {
@@ -337,6 +341,16 @@ pub fn whole_pages(text: &str) -> Result<usize, String> {
 fn lines_of_a_page(text: &str) -> Result<usize, String> {
     let lines = text.parse().ok().filter(|lines| (1..=LINES).contains(lines));
     lines.ok_or("not a number of lines; give 1 to 64".into())
+}
+
+impl Mode {
+    /// To how much a cell's ratio is known that needs no further pass.
+    fn known(self) -> f64 {
+        match self {
+            Mode::Idle => KNOWN_IDLE,
+            Mode::BackToBack | Mode::Busy => KNOWN,
+        }
+    }
 }
 
 /// What all cells of a mode have in common.

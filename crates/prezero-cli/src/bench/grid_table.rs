@@ -55,8 +55,7 @@ fn mode_table(report: &ModeReport, whole: &Report) -> String {
         Mode::Idle => &["ideal", "% ideal", "% limit", "ideal by"],
         Mode::BackToBack | Mode::Busy => &["bare", "% bare"],
     };
-    // With a pause a cell is one pass or a few, and far from what is wanted of it.
-    let noisy = report.mode != Mode::Idle && report.cells.iter().any(|c| c.noise().is_some());
+    let noisy = report.cells.iter().any(|cell| cell.noise().is_some());
     let noise = if noisy { &["±"][..] } else { &[] };
     let header = ["size", "L"].into_iter().chain(names).chain(["x best"]);
     let header = header.chain(noise.iter().copied()).chain(["best peer"]);
@@ -154,21 +153,25 @@ fn summary(report: &ModeReport) -> String {
 }
 
 /// Whether all cells are as wanted, where their noise tells; else how many are not, and how many of
-/// them cannot be: there a bare loop takes as long.
+/// them cannot be: there the limit takes as long.
 fn of_cells(verdict: &Verdict<'_>, report: &ModeReport, all: bool) -> String {
     let (below, unclear) = (verdict.below.len(), verdict.unclear.len());
-    if report.mode == Mode::Idle || below + unclear == 0 {
+    if below + unclear == 0 {
         return reached(all).into();
     }
     let cells = report.cells.len();
     let mut text = match below {
         0 => format!("not decided: noise hides {unclear} of {cells} cells"),
-        _ => format!("missed: {below} of {cells} cells, noise hides {unclear} more"),
+        _ => format!("missed: {below} of {cells} cells"),
     };
+    if below > 0 && unclear > 0 {
+        let _ = write!(text, ", noise hides {unclear} more");
+    }
     if verdict.limit.is_some() {
         let limited = |cell: &&&Cell| cell.share_of_limit().is_some_and(|s| s >= NEAR_LIMIT);
         let near = verdict.below.iter().chain(&verdict.unclear).filter(limited).count();
-        let _ = write!(text, "; {near} of these are within 10 % of the bare loop");
+        let limit = if report.mode == Mode::Idle { "limit" } else { "bare loop" };
+        let _ = write!(text, "; {near} of these are within 10 % of the {limit}");
     }
     text
 }
@@ -253,8 +256,8 @@ mod tests {
     fn the_verdict_names_each_target() {
         let text = render(&recorded());
         assert!(text.contains("cells lost; worst share of ideal 75 % (1M L=64)"), "{text}");
-        let wanted = "wanted: mean >= 4.5x: missed; worst cell >= 1.1x: missed; \
-                      worst share of ideal >= 85 %: missed";
+        let wanted = "wanted: mean >= 4.5x: missed; worst cell >= 1.1x: missed: 1 of 2 cells; \
+                      0 of these are within 10 % of the limit; worst share of ideal >= 85 %: missed";
         assert!(text.contains(wanted), "{text}");
     }
 
@@ -277,7 +280,7 @@ mod tests {
     fn without_a_pause_a_bare_loop_is_the_limit() {
         let mut report = recorded();
         report.modes[0].mode = Mode::BackToBack;
-        report.modes[0].cells.iter_mut().for_each(|cell| cell.call = None);
+        report.modes[0].cells.iter_mut().for_each(|cell| cell.calls.clear());
         let text = render(&report);
         let row = text.lines().find(|line| line.contains("64K")).unwrap();
         let columns: Vec<_> = row.split_whitespace().filter(|word| *word != "│").collect();
@@ -292,7 +295,7 @@ mod tests {
         let mut report = recorded();
         report.modes[0].mode = Mode::BackToBack;
         for cell in &mut report.modes[0].cells {
-            cell.call = None;
+            cell.calls.clear();
             for result in &mut cell.results {
                 (result.ns.median, result.passes) = (100.0, vec![100.0; 5]);
             }
