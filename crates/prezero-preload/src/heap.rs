@@ -166,14 +166,21 @@ impl Heap {
     /// then [`retry_in_hand`](Self::retry_in_hand).
     #[inline(always)]
     pub fn put_in_hand(&self, inside: Inside) -> Result<(), Refusal> {
-        self.put(inside, false)
+        self.put(inside, HandSize::remembered_plainly)
     }
 
     /// After [`put_in_hand`](Self::put_in_hand) did not ask the hand: for those that are large
-    /// enough for the time to be asked. False: then [`take`](Self::take) it.
+    /// enough for the time to be asked, and those that were lent. False: then [`take`](Self::take) it.
     #[inline]
     pub fn retry_in_hand(&self, inside: Inside) -> bool {
-        match self.put(inside, true) {
+        let counted = |word| {
+            let (size, is_lent) = HandSize::remembered(word)?;
+            if is_lent {
+                self.zone.note_returned(size);
+            }
+            Some(size)
+        };
+        match self.put(inside, counted) {
             Ok(()) => true,
             Err(Refusal::Unasked) => false,
             Err(Refusal::Refused(refused)) => {
@@ -184,22 +191,25 @@ impl Heap {
     }
 
     #[inline(always)]
-    fn put(&self, Inside(address): Inside, clocked: bool) -> Result<(), Refusal> {
+    fn put(
+        &self,
+        Inside(address): Inside,
+        size: impl Fn(u32) -> Option<HandSize>,
+    ) -> Result<(), Refusal> {
         // The zone begins at a granule.
         if !address.is_multiple_of(GRANULE.bytes()) {
             return Err(Refusal::Unasked);
         }
         // SAFETY: it is a granule of the zone.
         let record = unsafe { self.record_at(address) };
-        let remembered = record.block.load(Ordering::Relaxed);
-        let Some(size) = HandSize::remembered(remembered, clocked) else {
+        let Some(size) = size(record.block.load(Ordering::Relaxed)) else {
             return Err(Refusal::Unasked);
         };
         record.block.store(0, Ordering::Relaxed);
         // SAFETY: only `take_in_hand` and `zeroed` write a word that is a size, for the block of
-        // that size that came out of a hand, and this caller set it to 0.
+        // that size that came out of a hand or was lent, and this caller set it to 0.
         let block = unsafe { self.zone.adopt_in_hand(address, size) };
-        self.zone.put_in_hand(block).map_err(|_| Refusal::Refused(Refused(remembered)))
+        self.zone.put_in_hand(block).map_err(|_| Refusal::Refused(Refused(size.word())))
     }
 
     /// The record of a granule, found in one step, because whole granules lie at whole records.
@@ -222,13 +232,18 @@ impl Heap {
     pub fn zeroed(&self, bytes: usize, first_use: Use) -> Option<NonNull<u8>> {
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
         let front = (bytes.div_ceil(PAGE) as u32).max(pages.saturating_sub(ADDED));
-        let block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
-        if block.is_from_hand()
-            && front == pages
+        let mut block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
+        if front == pages
             && let Some(size) = HandSize::holding(bytes)
         {
             debug_assert_eq!(size.word() >> PAGES_SHIFT, pages, "the hand takes it as what it was");
-            return Some(self.hand_out_as(&block.into_dirty(), size.word()));
+            if block.is_from_hand() {
+                return Some(self.hand_out_as(&block.into_dirty(), size.word()));
+            }
+            block = match self.zone.lend(block, size) {
+                Ok(block) => return Some(self.hand_out_as(&block, size.lent_word())),
+                Err(block) => block,
+            };
         }
         let bytes = block.zero_pages() as usize * PAGE;
         Some(self.hand_out_to(block.into_dirty(), bytes))
@@ -249,6 +264,9 @@ impl Heap {
     /// Takes the block at `ptr` out of the program's hands.
     pub fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
         let (first, word) = self.claim(ptr)?;
+        if let Some((size, true)) = HandSize::remembered(word) {
+            self.zone.note_returned(size);
+        }
         // SAFETY: the word said that a block of this heap, of that many pages, starts
         // here, and `claim` set it to 0 for this caller.
         Ok(unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) })

@@ -15,8 +15,9 @@
 use prezero_sys::hand::{self, Hand, Held as InHand, Token};
 
 use crate::backing::Backing;
+use crate::config::OnFree;
 use crate::daemon::{DOZING, Daemon};
-use crate::page::{Block, Dirty, PAGE, PageId};
+use crate::page::{Block, Dirty, PAGE, PageId, ZeroFront};
 use crate::quicklist::{CLASSES, Class, Entry, GRANULE, HOLDING, Held};
 use crate::request::CLOCKED_PAGES;
 use crate::state::PageState;
@@ -98,8 +99,10 @@ const PAGES_SHIFT: u32 = 8;
 /// One of the two is set.
 const CLOCKED: u32 = 1 << 6;
 const UNCLOCKED: u32 = 1 << 7;
-const _: () = assert!(HANDS as u32 <= CLOCKED);
-const _: () = assert!(CLOCKED < UNCLOCKED);
+/// In the word of a block that was handed out as zero, and must be counted when it comes back.
+const LENT: u32 = 1 << 5;
+const _: () = assert!(HANDS as u32 <= LENT);
+const _: () = assert!(LENT < CLOCKED && CLOCKED < UNCLOCKED);
 
 /// The size that holds a number of granules, less one.
 const SIZES: [HandSize; HOLDING.len()] = {
@@ -114,8 +117,12 @@ const SIZES: [HandSize; HOLDING.len()] = {
 
 impl HandSize {
     const fn of(class: Class) -> HandSize {
-        let clocked = if class.pages() >= CLOCKED_PAGES { CLOCKED } else { UNCLOCKED };
-        HandSize(class.pages() << PAGES_SHIFT | clocked | class.index() as u32)
+        HandSize::new(class.pages(), class.index() as u32)
+    }
+
+    const fn new(pages: u32, which: u32) -> HandSize {
+        let clocked = if pages >= CLOCKED_PAGES { CLOCKED } else { UNCLOCKED };
+        HandSize(pages << PAGES_SHIFT | clocked | which)
     }
 
     /// A word has this bit or the one above it.
@@ -154,12 +161,26 @@ impl HandSize {
         self.0
     }
 
-    /// What was remembered, if it is one of which the time is asked (`clocked`) or not:
-    /// else `None`, as for a word of which the low byte is below [`LOWEST_BIT`](Self::LOWEST_BIT).
+    /// What was remembered, if it is one that the hand takes and that is all: no time to be asked, and
+    /// nothing to be counted.
     #[inline(always)]
-    pub fn remembered(word: u32, clocked: bool) -> Option<HandSize> {
-        let kind = if clocked { CLOCKED } else { UNCLOCKED };
-        (word & kind != 0).then_some(HandSize(word))
+    pub fn remembered_plainly(word: u32) -> Option<HandSize> {
+        (word & UNCLOCKED != 0).then_some(HandSize(word))
+    }
+
+    /// What was remembered, and whether it was [lent](Zone::lend); `None` for a word of which the low byte is
+    /// below [`LOWEST_BIT`](Self::LOWEST_BIT).
+    #[inline]
+    pub fn remembered(word: u32) -> Option<(HandSize, bool)> {
+        let size = HandSize::new(word >> PAGES_SHIFT, word % HANDS as u32);
+        HandSize::is_word(word).then_some((size, word & LENT != 0))
+    }
+
+    /// The word of a block of this size that was [lent](Zone::lend): never one that is [remembered
+    /// plainly](Self::remembered_plainly), which costs that no instruction more.
+    #[inline(always)]
+    pub fn lent_word(self) -> u32 {
+        self.0 & !UNCLOCKED | CLOCKED | LENT
     }
 
     fn pages(self) -> u32 {
@@ -251,11 +272,33 @@ impl<B: Backing> Zone<B> {
         if hand::put::<_, _, DOZING>(self, which, held) { Ok(()) } else { Err(block) }
     }
 
+    /// Records a block of this size that is all zero as its owner will give it back, written to, so that the
+    /// hand takes it as it is. He counts it [returned](Zone::note_returned) then.
+    ///
+    /// # Errors
+    /// The block, where some of it is not recorded as zero, or blocks are cleared when they are freed.
+    #[inline]
+    pub fn lend(&self, block: ZeroFront, size: HandSize) -> Result<Block<Dirty>, ZeroFront> {
+        let clears = self.config.on_free == OnFree::Clear; // no hand does that
+        if clears || !block.is_recorded_zero() || block.pages() != size.pages() {
+            return Err(block);
+        }
+        let block = block.into_dirty();
+        self.states.set(block.first(), block.pages(), PageState::Dirty);
+        Ok(block)
+    }
+
+    /// Counts that a block came back which was lent.
+    #[inline]
+    pub fn note_returned(&self, size: HandSize) {
+        self.cpu().demand.note_return(size.pages());
+    }
+
     /// Rebuilds a block from what its owner remembered of it.
     ///
     /// # Safety
-    /// As for [`adopt`](Zone::adopt); and it came from [`take_in_hand`](Zone::take_in_hand), or is
-    /// a [`ZeroFront`](crate::ZeroFront) [from there](crate::ZeroFront::is_from_hand).
+    /// As for [`adopt`](Zone::adopt); and it came from [`take_in_hand`](Zone::take_in_hand), is a
+    /// [`ZeroFront`](crate::ZeroFront) [from there](crate::ZeroFront::is_from_hand), or was [lent](Zone::lend).
     #[allow(unsafe_code)]
     #[inline(always)]
     pub unsafe fn adopt_in_hand(&self, address: usize, size: HandSize) -> HandBlock {

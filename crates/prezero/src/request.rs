@@ -10,7 +10,7 @@ use crate::clock::{REST_NS, age, ticks};
 use crate::config::OnFree;
 use crate::hand::{HandSize, TakenUp};
 use crate::inline::TIMED_PAGES;
-use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Zero, ZeroFront};
+use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Source, Zero, ZeroFront};
 use crate::probes;
 use crate::quicklist::{Class, Entry, GRANULE, Held};
 use crate::settle::Residency;
@@ -53,11 +53,11 @@ impl<B: Backing> Zone<B> {
         first_use: Use,
     ) -> Option<ZeroFront> {
         debug_assert!((1..=pages).contains(&front));
-        let (first, from_hand) = self.zero_to(front, pages, align, first_use)?;
-        Some(ZeroFront::new(first, pages, front, from_hand))
+        let (first, source) = self.zero_to(front, pages, align, first_use)?;
+        Some(ZeroFront::new(first, pages, front, source))
     }
 
-    /// A block of which `front` pages are zero, and whether it came out of the hand.
+    /// A block of which `front` pages are zero, and where it comes from.
     #[inline]
     fn zero_to(
         &self,
@@ -65,7 +65,7 @@ impl<B: Backing> Zone<B> {
         pages: u32,
         align: Order,
         first_use: Use,
-    ) -> Option<(PageId, bool)> {
+    ) -> Option<(PageId, Source)> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::ZeroRequests);
         let hot_wins = self.choice().hot_wins(pages, first_use);
@@ -75,7 +75,7 @@ impl<B: Backing> Zone<B> {
         let in_place = |held: TakenUp<'_>| {
             let first = self.keep(held);
             self.clear_hot(cpu, first, front);
-            Some((first, true))
+            Some((first, Source::Hand))
         };
         let mut held = None;
         if hot_wins {
@@ -89,8 +89,8 @@ impl<B: Backing> Zone<B> {
                 self.lay_down(held);
             }
             cpu.demand.note(pages);
-            self.hand_out_zero(cpu, first, front, pages);
-            return Some((first, false));
+            let trusted = self.hand_out_zero(cpu, first, front, pages);
+            return Some((first, if trusted { Source::Zero } else { Source::Other }));
         }
         if !hot_wins {
             held = take_up();
@@ -100,7 +100,7 @@ impl<B: Backing> Zone<B> {
         }
         let first = self.slow_zero(cpu, pages, align, first_use, held)?;
         self.make_zero(cpu, first, front, pages);
-        Some((first, false))
+        Some((first, Source::Other))
     }
 
     /// `ONLY_ZERO`: a resident zero block at once, or nothing. Never clears, never
@@ -344,16 +344,18 @@ impl<B: Backing> Zone<B> {
     }
 
     /// A block whose pages are all resident and zero, if the sample agrees; else its front is
-    /// cleared.
+    /// cleared. Whether it does.
     #[inline]
-    fn hand_out_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) {
+    fn hand_out_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) -> bool {
         debug_assert!(self.states.all(first, pages, PageState::Zero), "a hit is all zero");
         if !self.trust.holds(self, cpu, first, pages) {
-            return self.make_zero(cpu, first, front, pages);
+            self.make_zero(cpu, first, front, pages);
+            return false;
         }
         cpu.counters.bump(Counter::Hits);
         cpu.counters.add(Counter::HitBytes, front as u64 * PAGE as u64);
         probes::hit(first, front);
+        true
     }
 
     /// `only_zero` must not clear: once trust is lost it serves nothing.

@@ -8,7 +8,9 @@ use super::super::fake::pass;
 use super::super::world::{RESTED_NS, World, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::clear::Use;
+use crate::config::OnFree;
 use crate::demand::BANDS;
+use crate::hand::HandSize;
 use crate::quicklist::{BATCH, Class, Entry, Held};
 use crate::state::PageState;
 use crate::stats::Counter;
@@ -86,6 +88,56 @@ fn account(world: &World) -> (u64, u64) {
     let mut sums = [0; BANDS];
     demand.add_to(&mut sums);
     (sums.iter().sum(), demand.returned())
+}
+
+#[test]
+fn what_is_lent_comes_back_to_the_hand_written_to_and_is_counted() {
+    let mut world = World::new(1);
+    let block = world.zero(SMALL);
+    let page = block.first();
+    world.soil(block);
+    world.scrub();
+    let size = HandSize::holding(bytes(SMALL) as usize).unwrap();
+    let front = world.zone.zero_front(SMALL, SMALL, ANY, Use::Unknown).unwrap();
+    assert_eq!((world.count(Counter::Hits), front.is_from_hand()), (1, false));
+    let (wanted, returned) = account(&world);
+
+    let block = world.zone.lend(front, size).unwrap();
+
+    assert_eq!(block.first(), page);
+    assert!(is_zero(&world.zone, &block) && world.zone.states.all(page, SMALL, PageState::Dirty));
+    let (size, is_lent) = HandSize::remembered(size.lent_word()).unwrap();
+    assert!(is_lent && HandSize::remembered_plainly(size.lent_word()).is_none());
+    world.zone.note_returned(size);
+    world.soil(block);
+    assert_eq!(world.zone.in_hand().next().unwrap().0, page);
+    assert_eq!(account(&world), (wanted, returned + u64::from(SMALL)), "once");
+    world.assert_sound();
+}
+
+#[test]
+fn what_was_cleared_in_line_is_not_lent() {
+    let world = World::new(1);
+    world.soil(world.zero(SMALL));
+    grow_cold(&world);
+    let size = HandSize::holding(bytes(SMALL) as usize).unwrap();
+
+    let front = world.zone.zero_front(SMALL, SMALL, ANY, Use::Unknown).unwrap();
+
+    let front = world.zone.lend(front, size).unwrap_err();
+    assert!(world.zone.states.all(front.into_dirty().first(), SMALL, PageState::Zero));
+}
+
+#[test]
+fn what_is_to_be_cleared_when_it_is_freed_is_not_lent() {
+    let world = World::with(1, |config| config.on_free = OnFree::Clear);
+    world.soil(world.zero(SMALL));
+    let size = HandSize::holding(bytes(SMALL) as usize).unwrap();
+
+    let front = world.zone.zero_front(SMALL, SMALL, ANY, Use::Unknown).unwrap();
+
+    assert_eq!(world.count(Counter::Hits), 1);
+    assert!(world.zone.lend(front, size).is_err());
 }
 
 fn grow_cold(world: &World) {
