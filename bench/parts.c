@@ -2,9 +2,6 @@
  * What calloc, writing argv[2] lines of each page, and free of argv[1] bytes take by themselves after a pause of
  * 3 ms: medians of argv[3] rounds, ns, and that of all three together.
  */
-#include <stdlib.h>
-#include <time.h>
-
 #include "loop.h"
 #include "worker.h"
 
@@ -40,6 +37,7 @@ int main(int argc, char **argv)
 		got = now();
 		if (!p)
 			fail_as("parts", "out of memory");
+		escape(p);
 		touch_lines(p, bytes, lines);
 		written = now();
 		free(p);
@@ -51,7 +49,8 @@ int main(int argc, char **argv)
 	}
 	for (int part = 0; part < PARTS; part++) {
 		qsort(times[part], (size_t)rounds, sizeof(uint64_t), ascending);
-		printf("%llu%c", (unsigned long long)times[part][rounds / 2], part < PARTS - 1 ? ' ' : '\n');
+		printf("%s%" PRIu64, part ? " " : "", times[part][rounds / 2]);
 	}
+	putchar('\n');
 	return 0;
 }

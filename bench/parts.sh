@@ -11,6 +11,10 @@ trap 'rm -rf "$work"' EXIT
 here=$(dirname "$0")
 cc -O2 -o "$work/parts" "$here/parts.c" "$here/loop.c"
 if [ $# -gt 3 ]; then shift 3; else set -- 65536 1 65536 64 262144 4 1048576 16; fi
+if [ $(($# % 2)) -ne 0 ]; then
+    echo "parts: BYTES $*: the last has no LINES; $usage" >&2
+    exit 2
+fi
 under() { "$1" run --stats off -- "$work/parts" "$2" "$3" 200; }
 median() { sort -g | sed -n "$(((runs + 1) / 2))p"; }
 printf '%-12s %26s %26s %26s %26s\n' 'bytes, lines' calloc write free all

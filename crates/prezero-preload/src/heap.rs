@@ -91,8 +91,8 @@ pub struct Heap {
 #[repr(C, align(64))]
 struct Granule {
     unused: [AtomicU32; 15],
-    /// Of the block that starts in it, a [`HandSize`]'s word, or its pages above the byte
-    /// in which that would say so, and those that were [`ADDED`]; 0: none does.
+    /// Of the block that starts in it, a [`HandSize`]'s word, or the one of a block lent, or its pages above
+    /// the byte in which either would say so, and those that were [`ADDED`]; 0: none does.
     block: AtomicU32,
 }
 

@@ -344,7 +344,7 @@ impl<B: Backing> Zone<B> {
     }
 
     /// A block whose pages are all resident and zero, if the sample agrees; else its front is
-    /// cleared. Whether it does.
+    /// cleared. Says whether it agrees.
     #[inline]
     fn hand_out_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) -> bool {
         debug_assert!(self.states.all(first, pages, PageState::Zero), "a hit is all zero");

@@ -8,8 +8,9 @@
 //! rest leaves (scrubbed stock, purged pages) is used up first. What takes little time is measured
 //! in several passes, each with workers of its own: samples of one moment and one layout of memory
 //! say little, and the fastest of five medians would be the luckiest. Without pauses even
-//! what takes long has three: all clear in line there, and physical memory is most of the difference. Then prezero
-//! and the peers that may be the fastest go on, a pass at a time, until each cell's ratio is known or time is up. With a busy loop on every CPU a sample lasts for several of the scheduler's time slices: a shorter one
+//! what takes long has three: all clear in line there, and physical memory is most of the difference. Then all, or without
+//! pauses prezero and the peers that may be the fastest, go on, a pass at a time, until each cell's ratio is known or
+//! time is up. With a busy loop on every CPU a sample lasts for several of the scheduler's time slices: a shorter one
 //! falls into a slice of its own or waits for the end of another's, by chance.
 //!
 //! Where there is a pause, the ways of the [ideal](super::ideal) take their turns among the allocators; and because no
@@ -157,30 +158,31 @@ impl Grid {
         let began = Instant::now();
         let mut who: Vec<_> = stage.field.allocators.iter().collect();
         let mut cells = self.pass(touch, stage, &who, bytes, costs, true)?;
-        // When those were left that may be the fastest.
-        let mut left = None;
+        let mut again = |who: &[&Allocator], cells: &mut [Cell]| -> Result<()> {
+            let again = self.pass(touch, stage, who, bytes, costs, false)?;
+            cells.iter_mut().zip(again).for_each(|(cell, again)| cell.add(again));
+            Ok(())
+        };
         for done in 1.. {
             let all_have_run = match stage.mode {
                 Mode::Idle => done >= PASSES || began.elapsed() > PASS,
                 Mode::BackToBack | Mode::Busy => done >= LEAST_PASSES,
             };
-            if all_have_run && left.is_none() {
-                // With pauses all stay: a process's turn comes as often in each pass, and lasts as long. Where
-                // scrubbing costs more than it spares, prezero is on trial for 0.7 s of asking (`purse.rs`).
-                if stage.mode != Mode::Idle {
-                    let contenders = Cell::contenders(&cells);
-                    who.retain(|allocator| contenders.contains(&allocator.name));
-                }
-                left = Some(Instant::now());
-            }
-            let known = |cell: &Cell| cell.noise().is_none_or(|noise| noise <= stage.mode.known());
-            let is_over = |left: Instant| left.elapsed().as_secs() >= self.passes_s;
-            let enough = left.is_some_and(|left| is_over(left) || cells.iter().all(known));
-            if enough || interrupted() {
+            if all_have_run || interrupted() {
                 break;
             }
-            let again = self.pass(touch, stage, &who, bytes, costs, false)?;
-            cells.iter_mut().zip(again).for_each(|(cell, again)| cell.add(again));
+            again(&who, &mut cells)?;
+        }
+        // With pauses all stay: a process's turn comes as often in each pass, and lasts as long. Where
+        // scrubbing costs more than it spares, prezero is on trial for 0.7 s of asking (`purse.rs`).
+        if stage.mode != Mode::Idle {
+            let contenders = Cell::contenders(&cells);
+            who.retain(|allocator| contenders.contains(&allocator.name));
+        }
+        let (began, time) = (Instant::now(), Duration::from_secs(self.passes_s));
+        let known = |cell: &Cell| cell.noise().is_none_or(|noise| noise <= stage.mode.known());
+        while began.elapsed() < time && !cells.iter().all(known) && !interrupted() {
+            again(&who, &mut cells)?;
         }
         Ok(cells)
     }

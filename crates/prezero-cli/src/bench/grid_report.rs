@@ -141,13 +141,9 @@ impl Cell {
             result.ns.add(again.ns);
             result.passes.extend(again.passes);
         }
-        for (all, again) in [(&mut self.ideal, again.ideal), (&mut self.calls, again.calls)] {
-            for again in again {
-                let same = |tried: &&mut Tried| tried.way == again.way;
-                if let Some(tried) = all.iter_mut().find(same) {
-                    tried.ns.add(again.ns);
-                }
-            }
+        let ideal = self.ideal.iter_mut().zip(again.ideal);
+        for (tried, again) in ideal.chain(self.calls.iter_mut().zip(again.calls)) {
+            tried.ns.add(again.ns);
         }
     }
 

@@ -160,13 +160,11 @@ fn of_cells(verdict: &Verdict<'_>, report: &ModeReport, all: bool) -> String {
         return reached(all).into();
     }
     let cells = report.cells.len();
-    let mut text = match below {
-        0 => format!("not decided: noise hides {unclear} of {cells} cells"),
-        _ => format!("missed: {below} of {cells} cells"),
+    let mut text = match (below, unclear) {
+        (0, _) => format!("not decided: noise hides {unclear} of {cells} cells"),
+        (_, 0) => format!("missed: {below} of {cells} cells"),
+        _ => format!("missed: {below} of {cells} cells, noise hides {unclear} more"),
     };
-    if below > 0 && unclear > 0 {
-        let _ = write!(text, ", noise hides {unclear} more");
-    }
     if verdict.limit.is_some() {
         let limited = |cell: &&&Cell| cell.share_of_limit().is_some_and(|s| s >= NEAR_LIMIT);
         let near = verdict.below.iter().chain(&verdict.unclear).filter(limited).count();
