@@ -283,7 +283,7 @@ for part in 'PID COMMAND' 'VERIFY' 'trust whole' 'dirty *zero *absent' 'broker: 
 done
 [ ! -e /proc/pressure/memory ] || shows 'waiting: .* CPU' || fail "top does not show pressure: $(screen)"
 fits top
-# A second process: sorted by number, it comes first, or last the other way round.
+# A second process: sorted by number, the higher comes first, or last the other way round.
 "$bin/prezero" run --stats off -- "$dir/churn" &
 second=$!
 program="$program $second"
@@ -292,9 +292,12 @@ until_true "top shows both" shows "^ *$second churn"
 before() { screen | sed -n "s/^ *\($1\|$2\) churn.*/\1/p" | head -n 1 | grep -qx "$1"; }
 for _ in 1 2 3 4 5 6 7 8; do keys Left; done # from CPU% to PID
 first=${program% *}
-until_true "sorted by number" before "$second" "$first"
+# Numbers are taken from the lowest again when the last is given out.
+lower=$first higher=$second
+[ "$first" -lt "$second" ] || { lower=$second && higher=$first; }
+until_true "sorted by number" before "$higher" "$lower"
 keys r
-until_true "the other way round" before "$first" "$second"
+until_true "the other way round" before "$lower" "$higher"
 # selects PID: from the first row down, however late each picture comes.
 selects() {
     keys Home
