@@ -76,6 +76,10 @@ pub(crate) enum Mood {
     /// its CPU inside a fault or a `madvise` keeps locks of the whole process: measured, a
     /// program's `mmap` then waits up to 4 s for it.
     Unsure,
+    /// Every CPU has somebody else: nothing at all. What preempts a thread of the idle class is not
+    /// always what has just woken up: it may be who was there before, and the other waits out a time
+    /// slice of his.
+    Crowded,
     /// Load is above `scrub_load`: give back only.
     Resting,
     /// Memory is short: give back everything that is idle, now.
@@ -174,6 +178,9 @@ impl<H: Host> Scrubber<H> {
             zone.daemon.counters.bump(Counter::Asides);
         }
         zone.daemon.target.store(self.governor.target().min(zone.tuning.stock()), Relaxed);
+        if mood == Mood::Crowded {
+            return Step::Nothing;
+        }
         let sure = mood != Mood::Unsure;
         if let Some(start) = zone.tuning.scrub_start()
             && mood != Mood::Resting

@@ -27,7 +27,7 @@ use super::output::Output;
 use super::pairs::{self, PAIRS};
 use super::peers::{Allocator, Field};
 use super::progress::{self, kept, step};
-use super::samples::{Change, Spread};
+use super::samples::{Change, Pool};
 use super::worker::{Touch, allowed_cpus};
 use crate::bare::Memory;
 
@@ -169,8 +169,10 @@ impl Disturb {
             |times: &[_]| rows(variants, times).with_context(|| format!("{load}: no samples"));
         let place = |name| variants.iter().position(|variant| variant.name == name);
         if let (Some(off), Some(on)) = (place(OFF), place(ON)) {
+            // To ask takes a tenth of a second once there are some hundred.
             let known = |times: &[Vec<_>]| {
-                Ok(times[off].len() >= PAIRS && told(times)?.iter().all(Row::is_known))
+                let some_more = times[off].len().is_multiple_of(PAIRS);
+                Ok(some_more && told(times)?.iter().all(Row::is_known))
             };
             pairs::go_on(&mut times, [off, on], self.pairs_s, slice, known)?;
         }
@@ -181,17 +183,21 @@ impl Disturb {
 /// From each variant's slices to a row for each load and metric that they tell.
 fn rows(variants: &[Variant], times: &[Vec<Vec<Time>>]) -> Option<Vec<Row>> {
     let row = |(which, &(load, metric, _)): (usize, &Time)| {
-        let of_slices = |slices: &[Vec<Time>]| {
-            let all = slices.iter().map(|slice| slice.get(which).map(|time| time.2));
-            Spread::of(all.collect::<Option<_>>()?)
+        let of_slices = |slices: &'_ [Vec<Time>]| -> Option<(Pool, Vec<f64>)> {
+            let all = slices.iter().map(|slice| Some(slice.get(which)?.2.as_slice()));
+            let all = all.collect::<Option<Vec<_>>>()?;
+            let each = all.iter().map(|&slice| Pool::of(&[slice]).quantile(metric.share()));
+            Some((Pool::of(&all), each.collect::<Option<_>>()?))
         };
         let off = variants.iter().position(|variant| variant.name == OFF);
         let felt = |(variant, slices): (&Variant, &Vec<_>)| {
-            let ns = of_slices(slices)?;
+            let (pool, slices) = of_slices(slices)?;
             // Who took no part in the pairs is compared with the turns before them.
+            let off = off.filter(|_| variant.name != OFF);
             let off = off.and_then(|off| of_slices(times[off].get(..slices.len())?));
-            let change = off.filter(|_| variant.name != OFF).and_then(|o| Change::of(&ns, &o));
-            Some(Felt { variant: variant.name.clone(), change, ns })
+            let change = off.and_then(|(off, _)| Change::of_pooled(&pool, &off, metric.share()));
+            let ns = pool.quantile(metric.share())?;
+            Some(Felt { variant: variant.name.clone(), ns, slices, change })
         };
         let results = variants.iter().zip(times).map(felt).collect::<Option<_>>()?;
         Some(Row { load, metric, results })
@@ -291,7 +297,9 @@ mod tests {
         let variant = |name: &str| Variant { name: name.into(), allocator: None };
         let variants = [variant("alone"), variant(OFF), variant(ON)];
         let slice = |ns: f64| {
-            vec![(Load::Compute, Metric::Wall, ns), (Load::Compute, Metric::Cpu, ns / 2.0)]
+            [(Metric::Wall, ns), (Metric::Cpu, ns / 2.0)]
+                .map(|(m, ns)| (Load::Compute, m, vec![ns]))
+                .to_vec()
         };
         let slices = |ns: f64| vec![slice(ns); 5];
         let times = [slices(100.0), slices(200.0), slices(210.0)];
@@ -299,7 +307,7 @@ mod tests {
         let rows = rows(&variants, &times).unwrap();
 
         assert_eq!(rows.len(), 2);
-        assert_eq!(rows[1].of(ON).unwrap().ns.median, 105.0);
+        assert_eq!(rows[1].of(ON).unwrap().ns, 105.0);
         let change = rows[0].of(ON).unwrap().change.unwrap();
         assert!((change.change - 0.05).abs() < 1e-9 && change.noise == 0.0);
         assert!(rows[0].of(OFF).unwrap().change.is_none());
@@ -309,7 +317,7 @@ mod tests {
     fn who_has_no_pairs_is_compared_with_the_turns_before_them() {
         let variant = |name: &str| Variant { name: name.into(), allocator: None };
         let variants = [variant("glibc"), variant(OFF), variant(ON)];
-        let slice = |ns: f64| vec![(Load::Compute, Metric::Wall, ns)];
+        let slice = |ns: f64| vec![(Load::Compute, Metric::Wall, vec![ns])];
         let mut times = [vec![slice(300.0); 5], vec![slice(200.0); 5], vec![slice(210.0); 5]];
         times[1].extend(vec![slice(100.0); 10]);
         times[2].extend(vec![slice(101.0); 10]);

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use super::peers::Field;
-use super::samples::{Change, Judged, Spread, judge};
+use super::samples::{Change, Judged, judge};
 
 /// Nobody runs beside the neighbours.
 pub const ALONE: &str = "alone";
@@ -118,13 +118,21 @@ pub enum Metric {
     Wall,
     /// A unit of work, in CPU time of the one who did it.
     Cpu,
-    /// A wake-up's lateness, the median.
+    /// A wake-up's lateness, the median of all.
     Late50,
-    /// A wake-up's lateness, 99 of 100 being less.
+    /// A wake-up's lateness, 99 of 100 of all being less.
     Late99,
 }
 
 impl Metric {
+    /// Which quantile of everything that the slices told.
+    pub fn share(self) -> f64 {
+        match self {
+            Metric::Wall | Metric::Cpu | Metric::Late50 => 0.5,
+            Metric::Late99 => 0.99,
+        }
+    }
+
     /// What scrubbing may add to it; `None` where nothing is asked.
     fn bound(self) -> Option<f64> {
         match self {
@@ -170,8 +178,10 @@ pub struct Row {
 pub struct Felt {
     /// Which.
     pub variant: String,
-    /// One sample for each slice.
-    pub ns: Spread,
+    /// Of all slices together.
+    pub ns: f64,
+    /// Of each by itself, in the order taken.
+    pub slices: Vec<f64>,
     /// Against prezero that never scrubs; `None` for itself.
     pub change: Option<Change>,
 }
@@ -258,19 +268,14 @@ pub mod tests {
 
     /// A row with a change of `change` by prezero, in ten slices with that much noise.
     pub fn row(metric: Metric, change: f64, noise: f64) -> Row {
-        let off = Spread::of(vec![100.0; 10]).unwrap();
-        let on = Spread::of(vec![100.0 * (1.0 + change); 10]).unwrap();
-        let felt = |variant: &str, ns: &Spread, change| Felt {
+        let felt = |variant: &str, ns, change| Felt {
             variant: variant.into(),
-            ns: ns.clone(),
+            ns,
+            slices: vec![ns; 10],
             change,
         };
-        let change = Some(Change { change, noise });
-        Row {
-            load: Load::Chase(1 << 20),
-            metric,
-            results: vec![felt(OFF, &off, None), felt(ON, &on, change)],
-        }
+        let on = felt(ON, 100.0 * (1.0 + change), Some(Change { change, noise }));
+        Row { load: Load::Chase(1 << 20), metric, results: vec![felt(OFF, 100.0, None), on] }
     }
 
     #[test]

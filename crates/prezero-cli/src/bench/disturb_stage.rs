@@ -14,7 +14,6 @@ use anyhow::{Context, Result, bail};
 use super::disturb_report::{ALONE, Churned, Load, Metric, Scene, Side};
 use super::grid_report::counters;
 use super::peers::Allocator;
-use super::samples::quantile;
 use super::scratch::Scratch;
 use super::worker::{Program, Signal, Worker};
 
@@ -46,8 +45,8 @@ pub struct Churn {
     pub pause: Duration,
 }
 
-/// What a slice tells: of which load, by which metric, ns.
-pub type Time = (Load, Metric, f64);
+/// What a slice tells: of which load, by which metric, ns: one for all its work, or each wake-up's.
+pub type Time = (Load, Metric, Vec<f64>);
 
 /// A scene that is set.
 #[derive(Debug)]
@@ -214,7 +213,8 @@ fn work(load: Load, answers: &[Vec<u64>]) -> Option<Vec<Time>> {
         parts.sum::<Option<u64>>().map(|sum| sum as f64)
     };
     let (work, cpu, wall) = (sum(0)?, sum(1)?, sum(2)?);
-    (work > 0.0).then(|| vec![(load, Metric::Wall, wall / work), (load, Metric::Cpu, cpu / work)])
+    let told = |metric, ns: f64| (load, metric, vec![ns / work]);
+    (work > 0.0).then(|| vec![told(Metric::Wall, wall), told(Metric::Cpu, cpu)])
 }
 
 /// How late the wake-ups were at home and away; `None` if there were none.
@@ -223,10 +223,10 @@ fn late(at_home: Option<usize>, answers: &[Vec<u64>]) -> Option<Vec<Time>> {
     for side in [Side::Home, Side::Away] {
         let here = |which: usize| (Some(which) == at_home) == (side == Side::Home);
         let answers = answers.iter().enumerate().filter(|(which, _)| here(*which));
-        let mut late: Vec<_> = answers.flat_map(|(_, each)| each).map(|&ns| ns as f64).collect();
-        late.sort_by(f64::total_cmp);
-        for (metric, share) in [(Metric::Late50, 0.5), (Metric::Late99, 0.99)] {
-            times.extend(quantile(&late, share).map(|ns| (Load::Tick(side), metric, ns)));
+        let late: Vec<_> = answers.flat_map(|(_, each)| each).map(|&ns| ns as f64).collect();
+        if !late.is_empty() {
+            times.push((Load::Tick(side), Metric::Late50, late.clone()));
+            times.push((Load::Tick(side), Metric::Late99, late));
         }
     }
     (!times.is_empty()).then_some(times)
@@ -240,7 +240,8 @@ mod tests {
     #[test]
     fn work_is_summed_over_the_neighbours() {
         let times = work(Load::Compute, &[vec![10, 20, 40], vec![30, 20, 40]]).unwrap();
-        let expected = [(Load::Compute, Metric::Wall, 2.0), (Load::Compute, Metric::Cpu, 1.0)];
+        let told = |metric, ns| (Load::Compute, metric, vec![ns]);
+        let expected = [told(Metric::Wall, 2.0), told(Metric::Cpu, 1.0)];
         assert_eq!(times, expected);
         assert!(work(Load::Chase(4096), &[vec![0, 1, 1]]).is_none());
     }
@@ -248,12 +249,18 @@ mod tests {
     #[test]
     fn lateness_is_told_for_the_programs_cpu_and_for_all_others() {
         let times = late(Some(1), &[vec![1, 2], vec![50, 50], vec![3]]).unwrap();
-        let median = |side| {
-            let found =
-                times.iter().find(|time| (time.0, time.1) == (Load::Tick(side), Metric::Late50));
-            found.map(|time| time.2)
+        let told = |side, metric| {
+            times
+                .iter()
+                .find(|time| (time.0, time.1) == (Load::Tick(side), metric))
+                .unwrap()
+                .2
+                .clone()
         };
-        assert_eq!((median(Side::Home), median(Side::Away)), (Some(50.0), Some(2.0)));
+        for metric in [Metric::Late50, Metric::Late99] {
+            assert_eq!(told(Side::Home, metric), [50.0, 50.0]);
+            assert_eq!(told(Side::Away, metric), [1.0, 2.0, 3.0]);
+        }
         assert!(late(Some(0), &[vec![]]).is_none());
         assert_eq!(late(Some(0), &[vec![1]]).unwrap().len(), 2, "nobody is away");
     }
@@ -270,7 +277,8 @@ mod tests {
                 .unwrap();
         for load in [Load::Compute, Load::Chase(65536), Load::Doze(65536), Load::Tick(Side::Home)] {
             let times = stage.slice(load, 0).unwrap();
-            assert!(times.len() == 2 && times.iter().all(|(.., ns)| *ns > 0.0), "{times:?}");
+            let all = times.iter().flat_map(|(.., ns)| ns);
+            assert!(times.len() == 2 && all.clone().all(|&ns| ns > 0.0), "{times:?}");
         }
         stage.slice(Load::Compute, 1).unwrap();
         let churned = stage.finish().unwrap();

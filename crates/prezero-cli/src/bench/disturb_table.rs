@@ -22,8 +22,8 @@ pub fn render(report: &Report) -> String {
     let _ = writeln!(
         text,
         "chases over {} (second-level cache), {} (shared cache), {} (memory); {} slices of {} s, \
-         in turns, {OFF} and {ON} in up to {} s of pairs more, medians\ntime for a unit of work (a load of a chase) by the wall clock or in CPU time, \
-         lateness of wake-ups;\n%: more than beside prezero that never scrubs ({OFF}), and the noise of \
+         in turns, {OFF} and {ON} in up to {} s of pairs more\ntime for a unit of work (a load of a chase) by the wall clock or in CPU time, median of the slices; \
+         lateness\nof wake-ups, median and 99th percentile of all;\n%: more than beside prezero that never scrubs ({OFF}), and the noise of \
          that for {ON};\n< beyond the bound, ? the noise hides on which side",
         Size(sizes.l2),
         Size(sizes.l3),
@@ -95,8 +95,8 @@ fn metric(metric: Metric) -> &'static str {
 
 fn cell(row: &Row, felt: &Felt) -> String {
     let time = match row.metric {
-        Metric::Wall | Metric::Cpu => digits(felt.ns.median),
-        Metric::Late50 | Metric::Late99 => digits(felt.ns.median / 1e3),
+        Metric::Wall | Metric::Cpu => digits(felt.ns),
+        Metric::Late50 | Metric::Late99 => digits(felt.ns / 1e3),
     };
     // Beside nobody there is no program: a percentage would say nothing of scrubbing.
     let Some(change) = felt.change.filter(|_| felt.variant != ALONE) else { return time };

@@ -6,7 +6,8 @@
 //! from the kernel. Prezero's counters are of the process that was started, not of its children.
 //!
 //! A few runs do not tell a difference of 1 %, which is what is asked. So glibc and prezero go on in
-//! pairs until it is known, or time is up; how well it is known stands beside it.
+//! pairs until it is known, or time is up; how well it is known stands beside it, and where that does
+//! not let it be told on which side of the 1 % a program is, the verdict says so.
 
 use std::path::{Path, PathBuf};
 
@@ -22,16 +23,16 @@ use super::progress::{self, interrupted, kept, step};
 use super::real_programs::{Inputs, PROGRAMS, Program};
 use super::real_run::{Run, once};
 use super::real_table;
-use super::samples::{Change, Spread};
+use super::samples::{Change, Judged, Spread, judge};
 use super::worker::Touch;
 
 /// Faulted in and given back before each run: what was free for two seconds may have gone to
 /// the hypervisor, and the next to touch it would wait for the host.
 const WARM_BYTES: usize = 512 << 20;
-/// The slowest that prezero may be, of glibc's wall time.
-const SLOWEST: f64 = 1.01;
-/// To how much the ratio of the two is to be known.
-const KNOWN: f64 = 0.01;
+/// How much more than glibc's wall time prezero may take.
+const SLOWER: f64 = 0.01;
+/// To how much the ratio of the two is to be known: then equals are seen to be equal.
+const KNOWN: f64 = SLOWER / 2.0;
 /// The largest that prezero's peak may be, of the smallest peer's.
 pub const LARGEST: f64 = 1.10;
 /// What a program that zeroes much gains, of glibc's wall time over prezero's.
@@ -53,7 +54,7 @@ pub struct Real {
     /// Runs of each program under each allocator; the medians of 5 count
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// Seconds for each program's pairs of glibc and prezero, until their ratio is known to 1 %
+    /// Seconds for each program's pairs of glibc and prezero, until their ratio is known to 0.5 %
     #[arg(long, value_name = "S", default_value_t = 30)]
     pairs_s: u64,
     /// The text that sort and ripgrep read, in MiB; 1024 is the full size
@@ -226,8 +227,8 @@ impl Cost {
 /// Prezero against what is asked of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Verdict {
-    /// Its wall time over glibc's is not above the limit.
-    pub fast_enough: bool,
+    /// Whether its wall time is above glibc's by more than it may.
+    pub speed: Judged,
     /// Its peak over the smallest peer's is not above the limit.
     pub small_enough: bool,
     /// Whether a program that zeroes much gains as much as asked; `None` if this one does not.
@@ -286,7 +287,7 @@ impl Measured {
         let gain = glibc.wall_s.median / ours.wall_s.median;
         let much = self.zeroed() as f64 >= MUCH * glibc.wall_s.median;
         Some(Verdict {
-            fast_enough: ours.wall_s.median <= SLOWEST * glibc.wall_s.median,
+            speed: self.change().map_or(Judged::Unclear, |change| judge(change, SLOWER)),
             small_enough: ours.rss_mib.median <= LARGEST * smallest.rss_mib.median,
             gains: much.then_some(gain >= GAIN),
         })
@@ -322,10 +323,20 @@ pub mod tests {
             measured(&all, 0).verdict().unwrap()
         };
         assert_eq!(
-            with(1.01, 110.0),
-            Verdict { fast_enough: true, small_enough: true, gains: None }
+            with(1.009, 110.0),
+            Verdict { speed: Judged::Within, small_enough: true, gains: None }
         );
-        assert!(!with(1.02, 110.0).fast_enough && !with(1.0, 111.0).small_enough);
+        assert_eq!(with(1.02, 110.0).speed, Judged::Beyond);
+        assert!(!with(1.0, 111.0).small_enough);
+    }
+
+    #[test]
+    fn noise_hides_on_which_side_of_the_limit_a_program_is() {
+        let mut noisy = measured(&[(GLIBC, 1.0, 1.0), (PREZERO, 1.0, 1.0)], 0);
+        for (cost, walls) in noisy.results.iter_mut().zip([[1.0, 1.0, 1.0], [0.9, 1.0, 1.1]]) {
+            cost.wall_s = Spread::of(walls.to_vec()).unwrap();
+        }
+        assert_eq!(noisy.verdict().unwrap().speed, Judged::Unclear);
     }
 
     #[test]

@@ -6,20 +6,24 @@
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
 use super::peers::{GLIBC, PREZERO};
-use super::real::{Cost, LARGEST, Measured, Report};
-use super::samples::Change;
+use super::real::{Cost, LARGEST, Measured, Report, Verdict};
+use super::samples::{Change, Judged};
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {
     let missing = |(name, mend): &(String, String)| format!("left out: {name}: {mend}\n");
-    let met = report.programs.iter().filter(|program| faults(program).is_empty()).count();
+    let count = |what| report.programs.iter().filter(|program| mark(program) == what).count();
+    let hidden = match count("HIDDEN") {
+        0 => String::new(),
+        hidden => format!(", {hidden} hidden by noise"),
+    };
     format!(
         "{}\n{}{}{} runs each, interleaved, then pairs of glibc and prezero for up to {} s, medians; \
          the text has {} MiB\n\
          \nwall time, s; x glibc and x best: theirs over prezero's; ±: of x glibc, 95 %\n{}\n\
          \npeak resident, MiB, of the largest process; prezero's over the smallest peer's\n{}\n\
          \nCPU time, s, children included; prezero's counters of its last run: bytes in MiB, scrubd in ms\n{}\n\
-         \n{}{met} of {} programs as asked: at most 1 % slower than glibc, at most 10 % above the smallest \
+         \n{}{} of {} programs as asked{hidden}: at most 1 % slower than glibc, at most 10 % above the smallest \
          peer's peak,\nand 1.2x glibc where zeroed memory is asked for at 512 MiB/s or more\n",
         report.machine,
         report.field.absences(),
@@ -31,6 +35,7 @@ pub fn render(report: &Report) -> String {
         size_table(report),
         account_table(report),
         report.programs.iter().map(verdict).collect::<String>(),
+        count("met"),
         report.programs.len()
     )
 }
@@ -113,13 +118,8 @@ fn faults(program: &Measured) -> Vec<String> {
         return vec!["glibc or prezero did not run".into()];
     };
     let mut faults = vec![];
-    if !verdict.fast_enough {
-        let told = |change: Change| {
-            let [change, noise] = [change.change, change.noise].map(|share| 100.0 * share);
-            format!("{change:+.1} %, ± {noise:.1}")
-        };
-        let told = program.change().map_or("unpaired".into(), told);
-        faults.push(format!("slower than glibc ({told})"));
+    if verdict.speed == Judged::Beyond {
+        faults.push(format!("slower than glibc ({})", change(program)));
     }
     if !verdict.small_enough {
         faults.push("larger than the smallest peer".into());
@@ -146,11 +146,31 @@ fn limit(program: &Measured) -> String {
     }
 }
 
+/// How much more wall time it takes than under glibc.
+fn change(program: &Measured) -> String {
+    let told = |Change { change, noise }| {
+        format!("{:+.1} % of wall time, ± {:.1}", 100.0 * change, 100.0 * noise)
+    };
+    program.change().map_or("unpaired".into(), told)
+}
+
+/// What a program comes to.
+fn mark(program: &Measured) -> &'static str {
+    match program.verdict() {
+        _ if !faults(program).is_empty() => "MISSED",
+        Some(Verdict { speed: Judged::Unclear, .. }) => "HIDDEN",
+        _ => "met",
+    }
+}
+
 fn verdict(program: &Measured) -> String {
-    let faults = faults(program);
-    let mark = if faults.is_empty() { "met   " } else { "MISSED" };
-    let tail = if faults.is_empty() { String::new() } else { format!(": {}", faults.join(", ")) };
-    format!("{mark} {:<8} {}{tail}\n", program.program, program.about)
+    let mark = mark(program);
+    let tail = match mark {
+        "MISSED" => format!(": {}", faults(program).join(", ")),
+        "HIDDEN" => format!(": noise hides on which side of +1 % ({})", change(program)),
+        _ => String::new(),
+    };
+    format!("{mark:<6} {:<8} {}{tail}\n", program.program, program.about)
 }
 
 fn row<'a>(
@@ -201,6 +221,21 @@ mod tests {
         }
         let line = verdict(&measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 0.9, 100.0)], 0));
         assert!(line.starts_with("met    sort"), "{line}");
+    }
+
+    #[test]
+    fn what_noise_hides_is_neither_met_nor_missed() {
+        let mut noisy = measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 1.0, 100.0)], 0);
+        for cost in &mut noisy.results {
+            cost.wall_s.samples =
+                if cost.allocator == PREZERO { vec![0.9, 1.0, 1.1] } else { vec![1.0; 3] };
+        }
+        let line = verdict(&noisy);
+        assert!(line.starts_with("HIDDEN sort"), "{line}");
+        assert!(line.contains("(+0.0 % of wall time, ± 10.0)"), "{line}");
+        noisy.results[1].rss_mib = noisy.results[0].rss_mib.clone();
+        noisy.results[1].rss_mib.median = 120.0;
+        assert!(verdict(&noisy).starts_with("MISSED"), "another fault counts");
     }
 
     #[test]

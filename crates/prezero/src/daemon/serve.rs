@@ -192,7 +192,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn new(zone: &'static Zone<B>, own_files: bool) -> Scrubd<B> {
         let topology = Topology::read(Path::new(Topology::ROOT));
         let choice = Box::leak(Box::new(*zone.choice()));
-        let host = ThisThread::new(zone.cpus.len(), own_files);
+        let host = ThisThread::new(zone.cpus.len(), topology.cpus, own_files);
         zone.daemon.has_moved();
         Scrubd {
             zone,
@@ -268,6 +268,9 @@ impl<B: Backing + 'static> Scrubd<B> {
             if quiet >= PARK_NS {
                 self.park();
                 naps.begin_again();
+            } else if self.mood == Mood::Crowded {
+                self.sleep(AWAKE, Some(REST_MIN_NS));
+                self.late = true;
             } else {
                 let (nap, state) = naps.next(ended.0, || self.scrubber.lacks(self.zone));
                 let by_free = self.sleep(state, Some(nap)) != Waited::TimedOut;
@@ -321,6 +324,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             Some(v) if v.memory == Memory::Tight => Mood::Pressed,
             _ if !self.idle_class || self.deference.holds(now) => Mood::Resting,
             Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
+            _ if self.late && self.scrubber.host.is_in_a_crowd() => Mood::Crowded,
             _ if self.late => Mood::Unsure,
             _ => Mood::Normal,
         };

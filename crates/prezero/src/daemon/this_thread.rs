@@ -22,15 +22,18 @@ pub(super) struct ThisThread {
     pub(super) allowed: CpuMask,
     /// Until when each CPU is not tried, and how often in a row it was found busy.
     shunned: Box<[(u64, u32)]>,
+    /// CPUs that are online: a guest may have room for hundreds.
+    online: usize,
     /// Whether it may open files.
     own_files: bool,
 }
 
 impl ThisThread {
-    pub(super) fn new(cpus: usize, own_files: bool) -> ThisThread {
+    /// Of so many CPUs that there may be, and so many that there are.
+    pub(super) fn new(cpus: usize, online: usize, own_files: bool) -> ThisThread {
         let (allowed, shunned) = (thread::process_affinity(), vec![(0, 0); cpus]);
         let shunned = shunned.into_boxed_slice();
-        let mut this = ThisThread { rseq: None, allowed, shunned, own_files };
+        let mut this = ThisThread { rseq: None, allowed, shunned, online, own_files };
         this.renew(own_files);
         this
     }
@@ -48,8 +51,17 @@ impl ThisThread {
 
     /// Whether some CPU idles but for this thread, as far as can be seen.
     fn some_cpu_idles(&self) -> bool {
-        let running = if self.own_files { pressure::running(Path::new("/")) } else { None };
-        running.is_none_or(|running| running < self.shunned.len())
+        self.running().is_none_or(|running| running < self.online)
+    }
+
+    /// Whether there is somebody else for every CPU, as far as can be seen.
+    pub(super) fn is_in_a_crowd(&self) -> bool {
+        self.running().is_some_and(|running| running > self.online)
+    }
+
+    /// On the whole machine, this thread included.
+    fn running(&self) -> Option<usize> {
+        if self.own_files { pressure::running(Path::new("/")) } else { None }
     }
 
     /// The calling thread ends, and with it what the kernel has of it.

@@ -235,6 +235,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mood = match self.mood {
             Mood::Normal => "by the book",
             Mood::Unsure => "CPUs busy",
+            Mood::Crowded => "no idle CPU",
             Mood::Resting => "resting",
             Mood::Pressed => "memory is short",
         };

@@ -223,6 +223,22 @@ fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
 }
 
 #[test]
+fn a_scrubd_among_others_for_every_cpu_does_nothing() {
+    let mut world = World::with(2, |config| config.decay = Duration::ZERO);
+    let blocks = world.grow(3, 32);
+    let (populates, releases) = (world.fake().populates.made(), world.fake().releases.made());
+    blocks.into_iter().for_each(|block| world.soil(block));
+    pass(RESTED_NS);
+    let scrubbed = world.count(Counter::ScrubbedBytes);
+
+    assert_eq!(world.work(Mood::Crowded), 0);
+
+    assert_eq!(world.count(Counter::ScrubbedBytes), scrubbed);
+    assert_eq!(world.fake().populates.made(), populates);
+    assert_eq!(world.fake().releases.made(), releases);
+}
+
+#[test]
 fn a_huge_block_of_small_pages_is_scrubbed_into_one_huge_page_once() {
     let mut world = World::in_small(4, 2);
     for round in 0..3 {
