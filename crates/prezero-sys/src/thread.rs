@@ -228,6 +228,11 @@ impl CpuMask {
         CpuMask(set)
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.count() as usize
+    }
+
     /// Whether `cpu` is in the set.
     pub fn contains(&self, cpu: usize) -> bool {
         cpu < CpuSet::MAX_CPU && self.0.is_set(cpu)

@@ -76,9 +76,8 @@ pub(crate) enum Mood {
     /// its CPU inside a fault or a `madvise` keeps locks of the whole process: measured, a
     /// program's `mmap` then waits up to 4 s for it.
     Unsure,
-    /// Every CPU has somebody else: nothing at all. What preempts a thread of the idle class is not
-    /// always what has just woken up: it may be who was there before, and the other waits out a time
-    /// slice of his.
+    /// Every CPU has somebody else: nothing. Whoever replaces a thread of the idle class need not be who has
+    /// just woken up: it may be who was there before, and the other waits out a time slice of his.
     Crowded,
     /// Load is above `scrub_load`: give back only.
     Resting,

@@ -29,7 +29,7 @@ impl Topology {
 
     /// Reads the tree under `root`, [`Topology::ROOT`] outside of tests.
     pub fn read(root: &Path) -> Topology {
-        let online = word(&root.join("online")).and_then(|list| CpuList::parse(&list));
+        let online = online(root);
         let first = online.as_ref().map_or(0, |list| list.first);
         let caches = root.join(format!("cpu{first}/cache"));
         let l3 = cache(&caches, "3");
@@ -40,6 +40,15 @@ impl Topology {
             l3_sharers: l3.map_or(1, |cache| cache.sharers),
         }
     }
+
+    /// CPUs online, where the tree under `root` says it.
+    pub fn online(root: &Path) -> Option<usize> {
+        online(root).map(|list| list.count)
+    }
+}
+
+fn online(root: &Path) -> Option<CpuList> {
+    word(&root.join("online")).and_then(|list| CpuList::parse(&list))
 }
 
 /// More than any CPU has: two of the first level, one of each other.
@@ -167,6 +176,7 @@ mod tests {
             ("cpu2/cache/index1/size", "512K"),
         ]);
         assert_eq!(topology, Topology { cpus: 2, l2: 512 << 10, l3: 0, l3_sharers: 1 });
+        assert_eq!(Topology::online(&Tree::new(&[("online", "2-3,7")]).0), Some(3));
     }
 
     #[test]
@@ -195,6 +205,7 @@ mod tests {
 
     #[test]
     fn missing_tree_leaves_defaults() {
+        assert_eq!(Topology::online(Path::new("/nonexistent")), None);
         let topology = Topology::read(Path::new("/nonexistent"));
         assert_eq!(topology, Topology { cpus: usable(), l2: 0, l3: 0, l3_sharers: 1 });
     }

@@ -27,7 +27,7 @@ use super::output::Output;
 use super::pairs::{self, PAIRS};
 use super::peers::{Allocator, Field};
 use super::progress::{self, kept, step};
-use super::samples::{Change, Pool};
+use super::samples::{Change, Pool, Spread};
 use super::worker::{Touch, allowed_cpus};
 use crate::bare::Memory;
 
@@ -169,7 +169,7 @@ impl Disturb {
             |times: &[_]| rows(variants, times).with_context(|| format!("{load}: no samples"));
         let place = |name| variants.iter().position(|variant| variant.name == name);
         if let (Some(off), Some(on)) = (place(OFF), place(ON)) {
-            // To ask takes a tenth of a second once there are some hundred.
+            // Not after each: of wake-ups it takes a second once there are hundreds of pairs.
             let known = |times: &[Vec<_>]| {
                 let some_more = times[off].len().is_multiple_of(PAIRS);
                 Ok(some_more && told(times)?.iter().all(Row::is_known))
@@ -180,24 +180,44 @@ impl Disturb {
     }
 }
 
+/// What a variant's slices told of one load by one metric.
+struct Told {
+    each: Spread,
+    /// Wake-ups, and which quantile of them counts.
+    all: Option<(Pool, f64)>,
+}
+
+impl Told {
+    /// Of the `which`-th time of each; `None` if one has none.
+    fn of(slices: &[Vec<Time>], which: usize) -> Option<Told> {
+        let share = slices.first()?.get(which)?.1.share();
+        let all = slices.iter().map(|slice| Some(slice.get(which)?.2.as_slice()));
+        let all = all.collect::<Option<Vec<_>>>()?;
+        let of_one = |slice: &&[f64]| Pool::of(&[slice]).quantile(share.unwrap_or(0.5));
+        let each = Spread::of(all.iter().map(of_one).collect::<Option<_>>()?)?;
+        Some(Told { each, all: share.map(|share| (Pool::of(&all), share)) })
+    }
+
+    fn above(&self, off: &Told) -> Option<Change> {
+        match (&self.all, &off.all) {
+            (Some((all, share)), Some((off, _))) => Change::of_pooled(all, off, *share),
+            _ => Change::of(&self.each, &off.each),
+        }
+    }
+}
+
 /// From each variant's slices to a row for each load and metric that they tell.
 fn rows(variants: &[Variant], times: &[Vec<Vec<Time>>]) -> Option<Vec<Row>> {
     let row = |(which, &(load, metric, _)): (usize, &Time)| {
-        let of_slices = |slices: &'_ [Vec<Time>]| -> Option<(Pool, Vec<f64>)> {
-            let all = slices.iter().map(|slice| Some(slice.get(which)?.2.as_slice()));
-            let all = all.collect::<Option<Vec<_>>>()?;
-            let each = all.iter().map(|&slice| Pool::of(&[slice]).quantile(metric.share()));
-            Some((Pool::of(&all), each.collect::<Option<_>>()?))
-        };
         let off = variants.iter().position(|variant| variant.name == OFF);
         let felt = |(variant, slices): (&Variant, &Vec<_>)| {
-            let (pool, slices) = of_slices(slices)?;
+            let told = Told::of(slices, which)?;
             // Who took no part in the pairs is compared with the turns before them.
             let off = off.filter(|_| variant.name != OFF);
-            let off = off.and_then(|off| of_slices(times[off].get(..slices.len())?));
-            let change = off.and_then(|(off, _)| Change::of_pooled(&pool, &off, metric.share()));
-            let ns = pool.quantile(metric.share())?;
-            Some(Felt { variant: variant.name.clone(), ns, slices, change })
+            let off = off.and_then(|off| Told::of(times[off].get(..slices.len())?, which));
+            let change = off.and_then(|off| told.above(&off));
+            let of_all = told.all.as_ref().and_then(|(all, share)| all.quantile(*share));
+            Some(Felt { variant: variant.name.clone(), ns: told.each, of_all, change })
         };
         let results = variants.iter().zip(times).map(felt).collect::<Option<_>>()?;
         Some(Row { load, metric, results })
@@ -307,7 +327,7 @@ mod tests {
         let rows = rows(&variants, &times).unwrap();
 
         assert_eq!(rows.len(), 2);
-        assert_eq!(rows[1].of(ON).unwrap().ns, 105.0);
+        assert_eq!(rows[1].of(ON).unwrap().told(), 105.0);
         let change = rows[0].of(ON).unwrap().change.unwrap();
         assert!((change.change - 0.05).abs() < 1e-9 && change.noise == 0.0);
         assert!(rows[0].of(OFF).unwrap().change.is_none());
@@ -326,6 +346,29 @@ mod tests {
 
         let change = |name| rows[0].of(name).unwrap().change.unwrap().change;
         assert!((change("glibc") - 0.5).abs() < 1e-9 && (change(ON) - 0.01).abs() < 1e-9);
+    }
+
+    #[test]
+    fn wake_ups_are_told_by_those_of_all_slices_together() {
+        let variant = |name: &str| Variant { name: name.into(), allocator: None };
+        let (load, variants) = (Load::Tick(Side::Home), [variant(OFF), variant(ON)]);
+        // One of a hundred is late, in one slice of two all of them.
+        let slice = |late: usize, ns: f64| {
+            let all: Vec<_> = (0..100).map(|n| if n < late { 10.0 * ns } else { ns }).collect();
+            vec![(load, Metric::Late50, all.clone()), (load, Metric::Late99, all)]
+        };
+        let slices = |ns: f64| (0..10).map(|n| slice(4 * (n % 2), ns)).collect::<Vec<_>>();
+
+        let rows = rows(&variants, &[slices(100.0), slices(110.0)]).unwrap();
+
+        let told = |row: usize, name| rows[row].of(name).unwrap().told();
+        assert_eq!((told(0, OFF), told(1, OFF)), (100.0, 1000.0));
+        assert_eq!((told(0, ON), told(1, ON)), (110.0, 1100.0));
+        assert_eq!(rows[1].of(ON).unwrap().ns.p10, 110.0, "a slice without");
+        for row in &rows {
+            let change = row.of(ON).unwrap().change.unwrap();
+            assert!((change.change - 0.1).abs() < 1e-9 && change.noise < 1e-9, "{change:?}");
+        }
     }
 
     #[test]

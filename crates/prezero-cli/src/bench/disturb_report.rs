@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use super::peers::Field;
-use super::samples::{Change, Judged, judge};
+use super::samples::{Change, Judged, Spread, judge};
 
 /// Nobody runs beside the neighbours.
 pub const ALONE: &str = "alone";
@@ -125,11 +125,12 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Which quantile of everything that the slices told.
-    pub fn share(self) -> f64 {
+    /// Which quantile of all wake-ups of all slices it is; `None` for work, of which each slice tells one figure.
+    pub fn share(self) -> Option<f64> {
         match self {
-            Metric::Wall | Metric::Cpu | Metric::Late50 => 0.5,
-            Metric::Late99 => 0.99,
+            Metric::Wall | Metric::Cpu => None,
+            Metric::Late50 => Some(0.5),
+            Metric::Late99 => Some(0.99),
         }
     }
 
@@ -178,10 +179,10 @@ pub struct Row {
 pub struct Felt {
     /// Which.
     pub variant: String,
-    /// Of all slices together.
-    pub ns: f64,
-    /// Of each by itself, in the order taken.
-    pub slices: Vec<f64>,
+    /// One sample for each slice.
+    pub ns: Spread,
+    /// Of wake-ups, the metric's quantile of those of all slices together: what `change` is of then.
+    pub of_all: Option<f64>,
     /// Against prezero that never scrubs; `None` for itself.
     pub change: Option<Change>,
 }
@@ -199,6 +200,13 @@ pub struct Churned {
     pub scrubd_cpus: Option<f64>,
     /// Counters of its zone, for the whole scene; empty for others.
     pub counters: BTreeMap<String, u64>,
+}
+
+impl Felt {
+    /// What counts.
+    pub fn told(&self) -> f64 {
+        self.of_all.unwrap_or(self.ns.median)
+    }
 }
 
 impl Row {
@@ -270,8 +278,8 @@ pub mod tests {
     pub fn row(metric: Metric, change: f64, noise: f64) -> Row {
         let felt = |variant: &str, ns, change| Felt {
             variant: variant.into(),
-            ns,
-            slices: vec![ns; 10],
+            ns: Spread::of(vec![ns; 10]).unwrap(),
+            of_all: None,
             change,
         };
         let on = felt(ON, 100.0 * (1.0 + change), Some(Change { change, noise }));

@@ -95,8 +95,8 @@ fn metric(metric: Metric) -> &'static str {
 
 fn cell(row: &Row, felt: &Felt) -> String {
     let time = match row.metric {
-        Metric::Wall | Metric::Cpu => digits(felt.ns),
-        Metric::Late50 | Metric::Late99 => digits(felt.ns / 1e3),
+        Metric::Wall | Metric::Cpu => digits(felt.told()),
+        Metric::Late50 | Metric::Late99 => digits(felt.told() / 1e3),
     };
     // Beside nobody there is no program: a percentage would say nothing of scrubbing.
     let Some(change) = felt.change.filter(|_| felt.variant != ALONE) else { return time };

@@ -31,6 +31,8 @@ use super::worker::Touch;
 const WARM_BYTES: usize = 512 << 20;
 /// How much more than glibc's wall time prezero may take.
 const SLOWER: f64 = 0.01;
+/// Fewer pairs than that say nothing of their noise.
+const FEW: usize = 5;
 /// To how much the ratio of the two is to be known: then equals are seen to be equal.
 const KNOWN: f64 = SLOWER / 2.0;
 /// The largest that prezero's peak may be, of the smallest peer's.
@@ -232,7 +234,7 @@ pub struct Verdict {
     /// Its peak over the smallest peer's is not above the limit.
     pub small_enough: bool,
     /// Whether a program that zeroes much gains as much as asked; `None` if this one does not.
-    pub gains: Option<bool>,
+    pub gains: Option<Judged>,
 }
 
 impl Measured {
@@ -284,12 +286,14 @@ impl Measured {
     pub fn verdict(&self) -> Option<Verdict> {
         let (ours, glibc) = (self.of(PREZERO)?, self.of(GLIBC)?);
         let smallest = self.best(|cost| cost.rss_mib.median)?;
-        let gain = glibc.wall_s.median / ours.wall_s.median;
+        let pairs = ours.wall_s.samples.len();
+        let change = self.change().filter(|_| pairs >= FEW);
+        let judged = |bound| change.map_or(Judged::Unclear, |change| judge(change, bound));
         let much = self.zeroed() as f64 >= MUCH * glibc.wall_s.median;
         Some(Verdict {
-            speed: self.change().map_or(Judged::Unclear, |change| judge(change, SLOWER)),
+            speed: judged(SLOWER),
             small_enough: ours.rss_mib.median <= LARGEST * smallest.rss_mib.median,
-            gains: much.then_some(gain >= GAIN),
+            gains: much.then_some(judged(1.0 / GAIN - 1.0)),
         })
     }
 }
@@ -300,7 +304,7 @@ pub mod tests {
 
     /// Wall seconds and peak MiB of allocators, and bytes of ZERO requests that were hits.
     pub fn measured(results: &[(&str, f64, f64)], hit_bytes: u64) -> Measured {
-        let one = |value| Spread::of(vec![value]).unwrap();
+        let one = |value| Spread::of(vec![value; FEW]).unwrap();
         let cost = |&(name, wall, rss): &(&str, f64, f64)| Cost {
             allocator: name.into(),
             wall_s: one(wall),
@@ -333,17 +337,21 @@ pub mod tests {
     #[test]
     fn noise_hides_on_which_side_of_the_limit_a_program_is() {
         let mut noisy = measured(&[(GLIBC, 1.0, 1.0), (PREZERO, 1.0, 1.0)], 0);
-        for (cost, walls) in noisy.results.iter_mut().zip([[1.0, 1.0, 1.0], [0.9, 1.0, 1.1]]) {
-            cost.wall_s = Spread::of(walls.to_vec()).unwrap();
-        }
-        assert_eq!(noisy.verdict().unwrap().speed, Judged::Unclear);
+        let mut speed = |walls: &[f64]| {
+            noisy.results[0].wall_s = Spread::of(vec![1.0; walls.len()]).unwrap();
+            noisy.results[1].wall_s = Spread::of(walls.to_vec()).unwrap();
+            noisy.verdict().unwrap().speed
+        };
+        assert_eq!(speed(&[0.9, 0.95, 1.0, 1.05, 1.1]), Judged::Unclear);
+        assert_eq!(speed(&[1.0; FEW]), Judged::Within);
+        assert_eq!(speed(&[1.0; FEW - 1]), Judged::Unclear, "too few");
     }
 
     #[test]
     fn only_a_program_that_zeroes_much_has_to_gain() {
         let run = |wall, hits| measured(&[(GLIBC, 2.0, 1.0), (PREZERO, wall, 1.0)], hits);
-        assert_eq!(run(1.9, 2 << 30).verdict().unwrap().gains, Some(false));
-        assert_eq!(run(1.6, 2 << 30).verdict().unwrap().gains, Some(true));
+        assert_eq!(run(1.9, 2 << 30).verdict().unwrap().gains, Some(Judged::Beyond));
+        assert_eq!(run(1.6, 2 << 30).verdict().unwrap().gains, Some(Judged::Within));
         assert_eq!(run(1.9, 1 << 20).verdict().unwrap().gains, None);
         assert_eq!(measured(&[(PREZERO, 1.0, 1.0)], 0).verdict(), None);
     }

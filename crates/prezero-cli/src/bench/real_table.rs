@@ -6,7 +6,7 @@
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
 use super::peers::{GLIBC, PREZERO};
-use super::real::{Cost, LARGEST, Measured, Report, Verdict};
+use super::real::{Cost, LARGEST, Measured, Report};
 use super::samples::{Change, Judged};
 
 /// The whole report as text.
@@ -124,7 +124,7 @@ fn faults(program: &Measured) -> Vec<String> {
     if !verdict.small_enough {
         faults.push("larger than the smallest peer".into());
     }
-    if verdict.gains == Some(false) {
+    if verdict.gains == Some(Judged::Beyond) {
         faults.push(format!("zeroes much and gains too little ({})", limit(program)));
     }
     faults
@@ -146,20 +146,34 @@ fn limit(program: &Measured) -> String {
     }
 }
 
+/// What cannot be told of it.
+fn hidden(program: &Measured) -> Vec<&'static str> {
+    let Some(verdict) = program.verdict() else { return vec![] };
+    let mut hidden = vec![];
+    if verdict.speed == Judged::Unclear {
+        hidden.push("whether it is more than 1 % slower");
+    }
+    if verdict.gains == Some(Judged::Unclear) {
+        hidden.push("whether it gains enough");
+    }
+    hidden
+}
+
 /// How much more wall time it takes than under glibc.
 fn change(program: &Measured) -> String {
     let told = |Change { change, noise }| {
         format!("{:+.1} % of wall time, ± {:.1}", 100.0 * change, 100.0 * noise)
     };
-    program.change().map_or("unpaired".into(), told)
+    let pairs = program.of(PREZERO).map_or(0, |cost| cost.wall_s.samples.len());
+    program.change().map_or("not in pairs".into(), told) + &format!(", {pairs} runs")
 }
 
 /// What a program comes to.
 fn mark(program: &Measured) -> &'static str {
-    match program.verdict() {
-        _ if !faults(program).is_empty() => "MISSED",
-        Some(Verdict { speed: Judged::Unclear, .. }) => "HIDDEN",
-        _ => "met",
+    match (faults(program).is_empty(), hidden(program).is_empty()) {
+        (false, _) => "MISSED",
+        (true, false) => "HIDDEN",
+        (true, true) => "met",
     }
 }
 
@@ -167,7 +181,9 @@ fn verdict(program: &Measured) -> String {
     let mark = mark(program);
     let tail = match mark {
         "MISSED" => format!(": {}", faults(program).join(", ")),
-        "HIDDEN" => format!(": noise hides on which side of +1 % ({})", change(program)),
+        "HIDDEN" => {
+            format!(": noise hides {} ({})", hidden(program).join(" and "), change(program))
+        }
         _ => String::new(),
     };
     format!("{mark:<6} {:<8} {}{tail}\n", program.program, program.about)
@@ -226,13 +242,10 @@ mod tests {
     #[test]
     fn what_noise_hides_is_neither_met_nor_missed() {
         let mut noisy = measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 1.0, 100.0)], 0);
-        for cost in &mut noisy.results {
-            cost.wall_s.samples =
-                if cost.allocator == PREZERO { vec![0.9, 1.0, 1.1] } else { vec![1.0; 3] };
-        }
+        noisy.results[1].wall_s.samples = vec![0.9, 0.95, 1.0, 1.05, 1.1];
         let line = verdict(&noisy);
         assert!(line.starts_with("HIDDEN sort"), "{line}");
-        assert!(line.contains("(+0.0 % of wall time, ± 10.0)"), "{line}");
+        assert!(line.contains("(+0.0 % of wall time, ± 10.0, 5 runs)"), "{line}");
         noisy.results[1].rss_mib = noisy.results[0].rss_mib.clone();
         noisy.results[1].rss_mib.median = 120.0;
         assert!(verdict(&noisy).starts_with("MISSED"), "another fault counts");

@@ -178,6 +178,8 @@ struct Scrubd<B: 'static> {
     limit_fell: bool,
     /// Whether the last sleep ended late: then somebody else is on the CPUs.
     late: bool,
+    /// Whether there was somebody for every CPU when it did.
+    crowded: bool,
     deference: Deference,
     /// The next rest after being kept from the CPU.
     rest: u64,
@@ -192,7 +194,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn new(zone: &'static Zone<B>, own_files: bool) -> Scrubd<B> {
         let topology = Topology::read(Path::new(Topology::ROOT));
         let choice = Box::leak(Box::new(*zone.choice()));
-        let host = ThisThread::new(zone.cpus.len(), topology.cpus, own_files);
+        let host = ThisThread::new(zone.cpus.len(), own_files);
         zone.daemon.has_moved();
         Scrubd {
             zone,
@@ -207,6 +209,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             rest: REST_MIN_NS,
             limit_fell: false,
             late: false,
+            crowded: false,
             counted: 0,
             apart: 0,
             measured: 0,
@@ -222,7 +225,8 @@ impl<B: Backing + 'static> Scrubd<B> {
             self.pressure = Some(Pressure::new(Path::new("/")));
         }
         self.desk.begin_again(own_files);
-        (self.deference, self.counted, self.late) = (Deference::new(), 0, false);
+        (self.deference, self.counted) = (Deference::new(), 0);
+        (self.late, self.crowded) = (false, false);
     }
 
     /// Nothing that ends with this thread is in use any more. The panel's values stay as they were
@@ -268,9 +272,6 @@ impl<B: Backing + 'static> Scrubd<B> {
             if quiet >= PARK_NS {
                 self.park();
                 naps.begin_again();
-            } else if self.mood == Mood::Crowded {
-                self.sleep(AWAKE, Some(REST_MIN_NS));
-                self.late = true;
             } else {
                 let (nap, state) = naps.next(ended.0, || self.scrubber.lacks(self.zone));
                 let by_free = self.sleep(state, Some(nap)) != Waited::TimedOut;
@@ -315,16 +316,22 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.daemon.counters.bump(Counter::DaemonWakeups);
         let slept = self.zone.clock.now_ns() - began;
         self.late = ns.is_some_and(|ns| slept > ns + LATE_NS);
+        self.crowded = self.late && self.would_clear() && self.scrubber.host.is_in_a_crowd();
         waited
+    }
+
+    /// Whether it is there to clear anything, as far as is known without a look.
+    fn would_clear(&self) -> bool {
+        self.zone.tuning.scrub_start().is_some() && self.scrubber.is_wanted()
     }
 
     fn step(&mut self, now: u64) -> Step {
         let verdict = self.pressure.as_mut().map(|p| p.sample(now));
         let mood = match verdict {
             Some(v) if v.memory == Memory::Tight => Mood::Pressed,
+            _ if self.crowded => Mood::Crowded,
             _ if !self.idle_class || self.deference.holds(now) => Mood::Resting,
             Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
-            _ if self.late && self.scrubber.host.is_in_a_crowd() => Mood::Crowded,
             _ if self.late => Mood::Unsure,
             _ => Mood::Normal,
         };
@@ -369,7 +376,9 @@ impl<B: Backing + 'static> Scrubd<B> {
         let apart = work + self.scrubber.gave_back_ns() + self.measured;
         let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
         (self.counted, self.apart) = (cpu_ns, apart);
-        if self.zone.tuning.scrub_start().is_some() && self.scrubber.looks() {
+        // Nobody is to pay for looks at which nothing may be done.
+        let may = self.mood != Mood::Crowded && self.zone.tuning.scrub_start().is_some();
+        if may && self.scrubber.looks() {
             counters.add(Counter::LookCpuNs, look);
         }
     }

@@ -8,6 +8,7 @@ use prezero_sys::thread::{self, CpuMask};
 use crate::choice::Place;
 use crate::pressure;
 use crate::scrub::Host;
+use crate::topology::Topology;
 
 /// A move to a CPU that took longer was a wait behind somebody, ns.
 const BUSY_HOME_NS: u64 = 500_000;
@@ -22,17 +23,17 @@ pub(super) struct ThisThread {
     pub(super) allowed: CpuMask,
     /// Until when each CPU is not tried, and how often in a row it was found busy.
     shunned: Box<[(u64, u32)]>,
-    /// CPUs that are online: a guest may have room for hundreds.
-    online: usize,
+    /// CPUs that were online at first, if that is known: a guest may have room for hundreds.
+    online: Option<usize>,
     /// Whether it may open files.
     own_files: bool,
 }
 
 impl ThisThread {
-    /// Of so many CPUs that there may be, and so many that there are.
-    pub(super) fn new(cpus: usize, online: usize, own_files: bool) -> ThisThread {
+    pub(super) fn new(cpus: usize, own_files: bool) -> ThisThread {
         let (allowed, shunned) = (thread::process_affinity(), vec![(0, 0); cpus]);
         let shunned = shunned.into_boxed_slice();
+        let online = Topology::online(Path::new(Topology::ROOT));
         let mut this = ThisThread { rseq: None, allowed, shunned, online, own_files };
         this.renew(own_files);
         this
@@ -51,17 +52,19 @@ impl ThisThread {
 
     /// Whether some CPU idles but for this thread, as far as can be seen.
     fn some_cpu_idles(&self) -> bool {
-        self.running().is_none_or(|running| running < self.online)
+        self.running().is_none_or(|(running, cpus)| running < cpus)
     }
 
-    /// Whether there is somebody else for every CPU, as far as can be seen.
+    /// Whether there is somebody else for every CPU, as far as can be seen: not where some CPUs are others'
+    /// alone. Who is of the idle class as well counts, since nothing tells him apart.
     pub(super) fn is_in_a_crowd(&self) -> bool {
-        self.running().is_some_and(|running| running > self.online)
+        self.running().is_some_and(|(running, cpus)| running > cpus && self.allowed.count() == cpus)
     }
 
-    /// On the whole machine, this thread included.
-    fn running(&self) -> Option<usize> {
-        if self.own_files { pressure::running(Path::new("/")) } else { None }
+    /// Who runs or waits on the whole machine, this thread included, and on how many CPUs.
+    fn running(&self) -> Option<(usize, usize)> {
+        let online = self.online.filter(|_| self.own_files)?;
+        Some((pressure::running(Path::new("/"))?, online))
     }
 
     /// The calling thread ends, and with it what the kernel has of it.

@@ -236,6 +236,10 @@ fn a_scrubd_among_others_for_every_cpu_does_nothing() {
     assert_eq!(world.count(Counter::ScrubbedBytes), scrubbed);
     assert_eq!(world.fake().populates.made(), populates);
     assert_eq!(world.fake().releases.made(), releases);
+
+    assert!(world.work(Mood::Unsure) > 0, "there was something to clear");
+    world.work(Mood::Normal);
+    assert!(world.fake().releases.made() > releases, "and to give back");
 }
 
 #[test]
