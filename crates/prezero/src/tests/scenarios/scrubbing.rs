@@ -205,13 +205,20 @@ fn a_resting_scrubd_clears_nothing() {
     assert_eq!(world.tally().zero, 0);
 }
 
-#[test]
-fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
+/// Blocks that rested and are wanted zero, memory to fault in and to give back; and how often the kernel was
+/// asked for either before they were freed.
+fn with_everything_to_do() -> (World, u64, u64) {
     let mut world = World::with(2, |config| config.decay = Duration::ZERO);
     let blocks = world.grow(3, 32);
     let (populates, releases) = (world.fake().populates.made(), world.fake().releases.made());
     blocks.into_iter().for_each(|block| world.soil(block));
     pass(RESTED_NS);
+    (world, populates, releases)
+}
+
+#[test]
+fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
+    let (mut world, populates, releases) = with_everything_to_do();
 
     let scrubbed = world.count(Counter::ScrubbedBytes);
 
@@ -224,11 +231,7 @@ fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
 
 #[test]
 fn a_scrubd_among_others_for_every_cpu_does_nothing() {
-    let mut world = World::with(2, |config| config.decay = Duration::ZERO);
-    let blocks = world.grow(3, 32);
-    let (populates, releases) = (world.fake().populates.made(), world.fake().releases.made());
-    blocks.into_iter().for_each(|block| world.soil(block));
-    pass(RESTED_NS);
+    let (mut world, populates, releases) = with_everything_to_do();
     let scrubbed = world.count(Counter::ScrubbedBytes);
 
     assert_eq!(world.work(Mood::Crowded), 0);
