@@ -158,7 +158,7 @@ pub unsafe extern "C" fn free(ptr: *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
     // SAFETY: the caller's terms are those of `free`, and more.
-    unsafe { free(ptr) }
+    unsafe { the_programs(free as unsafe extern "C" fn(_))(ptr) }
 }
 
 /// C23's `free_aligned_sized`, which newer libcs have.
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, _align: usize, _size: usize) {
     // SAFETY: the caller's terms are those of `free`, and more.
-    unsafe { free(ptr) }
+    unsafe { the_programs(free as unsafe extern "C" fn(_))(ptr) }
 }
 
 /// libc's `realloc`.
@@ -178,34 +178,12 @@ pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, _align: usize, _si
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     not_from_scrubd("realloc");
-    if let Some(heap) = process::owner(ptr) {
-        // SAFETY: the caller's terms.
-        return unsafe { realloc_from_zone(heap, ptr, size) };
-    }
-    if arena::contains(ptr) {
-        // SAFETY: the caller's terms; the arena wrote the size, and a block of it stays.
-        return unsafe {
-            let to = malloc(size);
-            if !to.is_null() {
-                ptr::copy_nonoverlapping::<u8>(
-                    ptr.cast(),
-                    to.cast(),
-                    arena::size_of(ptr).min(size),
-                );
-            }
-            to
-        };
-    }
-    if size < process::threshold() {
+    if size < process::threshold() && process::owner_of(ptr).is_none() && !arena::contains(ptr) {
         // SAFETY: the caller's terms.
         return unsafe { next::realloc(ptr, size) };
     }
-    if ptr.is_null() {
-        // SAFETY: the caller's terms.
-        return unsafe { malloc(size) };
-    }
     // SAFETY: the caller's terms.
-    unsafe { realloc_into_zone(ptr, size) }
+    unsafe { realloc_large_or_ours(ptr, size) }
 }
 
 /// libc's `reallocarray`.
@@ -216,7 +194,9 @@ pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
 pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
         // SAFETY: the caller's terms.
-        Some(bytes) => unsafe { realloc(ptr, bytes) },
+        Some(bytes) => unsafe {
+            the_programs(realloc as unsafe extern "C" fn(_, _) -> _)(ptr, bytes)
+        },
         None => {
             Errno::set(libc::ENOMEM);
             ptr::null_mut()
@@ -302,6 +282,14 @@ pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
         // SAFETY: the caller's terms.
         None => unsafe { next::malloc_usable_size(ptr) },
     }
+}
+
+/// The function that the program calls by this name, for those that a libc makes of another: that
+/// one, which it may bring along without them, gets their blocks. The dynamic linker knows, where
+/// the compiler must not.
+#[inline(always)]
+fn the_programs<F>(ours: F) -> F {
+    std::hint::black_box(ours)
 }
 
 /// A request of at least the threshold: from the zone if it can, else from the next.
@@ -396,11 +384,44 @@ fn abort(function: &str, ptr: *mut c_void, _: Stray) -> ! {
     Line::fatal(format_args!("prezero: {function}(): {ptr:p} {why}"))
 }
 
-/// `realloc` of a block of the zone.
+/// `realloc` to a size of at least the threshold, or of a block that the next allocator has not
+/// heard of. Not inlined, so that all others save no register.
 ///
 /// # Safety
 /// As for `realloc`.
 #[inline(never)]
+unsafe fn realloc_large_or_ours(ptr: *mut c_void, size: usize) -> *mut c_void {
+    if let Some(heap) = process::owner(ptr) {
+        // SAFETY: the caller's terms.
+        return unsafe { realloc_from_zone(heap, ptr, size) };
+    }
+    if arena::contains(ptr) {
+        // SAFETY: the caller's terms; the arena wrote the size, and a block of it stays.
+        return unsafe {
+            let to = malloc(size);
+            if !to.is_null() {
+                let bytes = arena::size_of(ptr).min(size);
+                ptr::copy_nonoverlapping::<u8>(ptr.cast(), to.cast(), bytes);
+            }
+            to
+        };
+    }
+    if size < process::threshold() {
+        // What the zone gave up. SAFETY: the caller's terms.
+        return unsafe { next::realloc(ptr, size) };
+    }
+    if ptr.is_null() {
+        // SAFETY: the caller's terms.
+        return unsafe { malloc(size) };
+    }
+    // SAFETY: the caller's terms.
+    unsafe { realloc_into_zone(ptr, size) }
+}
+
+/// `realloc` of a block of the zone.
+///
+/// # Safety
+/// As for `realloc`.
 unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut c_void {
     let usable = heap.usable(ptr.cast());
     let block = heap.take(ptr.cast()).unwrap_or_else(|stray| abort("realloc", ptr, stray));
@@ -458,7 +479,6 @@ unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut 
 ///
 /// # Safety
 /// As for `realloc`; `ptr` is a block of the next allocator.
-#[inline(never)]
 unsafe fn realloc_into_zone(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's terms; the zone's block is new and longer than the old one.
     unsafe {

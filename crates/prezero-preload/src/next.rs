@@ -23,14 +23,20 @@ use crate::process::Errno;
 
 macro_rules! next {
     ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, before: $early:expr;)*) => {
-        #[expect(non_upper_case_globals, reason = "named after the functions they hold")]
-        mod slot {
-            use super::*;
-            $(pub static $name: AtomicPtr<c_void> = {
+        /// The functions, those that every program calls all the time first: on one cache line,
+        /// which nobody writes to once all are known.
+        #[expect(non_snake_case, reason = "named after the functions they hold")]
+        #[repr(C, align(64))]
+        struct Slots {
+            $($name: AtomicPtr<c_void>,)*
+        }
+
+        static SLOTS: Slots = Slots {
+            $($name: {
                 let early: unsafe extern "C" fn($($type),*) -> $ret = $early;
                 AtomicPtr::new(early as *mut c_void)
-            };)*
-        }
+            },)*
+        };
 
         $(
             #[doc = concat!("The next `", stringify!($name), "`.")]
@@ -41,7 +47,7 @@ macro_rules! next {
             #[allow(non_snake_case, reason = "`_Exit` is libc's name")]
             pub unsafe fn $name($($arg: $type),*) -> $ret {
                 type Function = unsafe extern "C" fn($($type),*) -> $ret;
-                let address = slot::$name.load(Ordering::Relaxed);
+                let address = SLOTS.$name.load(Ordering::Relaxed);
                 // SAFETY: the slot starts with a function of this type, and `resolve`
                 // stores only what the dynamic linker knows under this name. The
                 // caller keeps its terms.
@@ -50,8 +56,8 @@ macro_rules! next {
         )*
 
         /// Name (NUL-terminated) and slot of each.
-        static SLOTS: &[(&str, &AtomicPtr<c_void>)] =
-            &[$((concat!(stringify!($name), "\0"), &slot::$name),)*];
+        static NAMED: &[(&str, &AtomicPtr<c_void>)] =
+            &[$((concat!(stringify!($name), "\0"), &SLOTS.$name),)*];
     };
 }
 
@@ -139,13 +145,13 @@ pub fn resolve() -> Next {
     }
     // All are asked for before one is used: a half-filled table would let a block of
     // the next allocator meet an early `free`.
-    let mut found = [std::ptr::null_mut(); SLOTS.len()];
-    for (address, (name, _)) in found.iter_mut().zip(SLOTS) {
+    let mut found = [std::ptr::null_mut(); NAMED.len()];
+    for (address, (name, _)) in found.iter_mut().zip(NAMED) {
         // SAFETY: the name ends in NUL; RTLD_NEXT searches behind the object that holds
         // the caller, which is this library.
         *address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
     }
-    for (address, (_, slot)) in found.into_iter().zip(SLOTS) {
+    for (address, (_, slot)) in found.into_iter().zip(NAMED) {
         if !address.is_null() {
             slot.store(address, Ordering::Relaxed);
         }
@@ -203,7 +209,7 @@ mod early {
         ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $meanwhile:expr })*) => {
             $(pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
                 once_known(
-                    &slot::$name,
+                    &SLOTS.$name,
                     $name as *mut c_void,
                     // SAFETY: the caller keeps the terms of the function of that name.
                     || unsafe { super::$name($($arg),*) },
@@ -291,7 +297,7 @@ mod early {
     /// No system call: it reads the system's list of groups.
     pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
         once_known(
-            &slot::initgroups,
+            &SLOTS.initgroups,
             initgroups as *mut c_void,
             // SAFETY: the caller keeps the terms of the function of that name.
             || unsafe { super::initgroups(user, group) },
