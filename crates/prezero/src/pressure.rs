@@ -28,8 +28,9 @@ use cgroup::Group;
 
 /// Nanoseconds. Within this time of the last sample [`Pressure::sample`] repeats its verdict
 /// without a system call: a single stall of a millisecond must not fill the interval, and a
-/// dozen files (some 100 us) must stay below a thousandth of a CPU.
-const MIN_INTERVAL_NS: u64 = 100_000_000;
+/// dozen files (200 us where the program's caches are full of its own) must stay at a thousandth
+/// of a CPU.
+const MIN_INTERVAL_NS: u64 = 200_000_000;
 
 /// Share of the interval in which *some* task waited for memory. Reclaim that keeps up stays
 /// well below; a tenth of the time is felt.
@@ -111,7 +112,7 @@ impl Pressure {
 
     /// Judges the time since the last sample; `now_ns` is any clock that does not run
     /// backward, in nanoseconds. Stall shares need two samples, so the first knows none.
-    /// Sampling again within 100 ms costs nothing and tells nothing new.
+    /// Sampling again within 200 ms costs nothing and tells nothing new.
     pub fn sample(&mut self, now_ns: u64) -> Verdict {
         if let Some((at_ns, verdict)) = self.last
             && now_ns.checked_sub(at_ns).is_some_and(|elapsed| elapsed < MIN_INTERVAL_NS)

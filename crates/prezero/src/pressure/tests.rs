@@ -143,7 +143,7 @@ fn samples_too_close_repeat_the_verdict_and_keep_the_interval() {
     root.set_stalls(psi, 0, 0);
     let mut pressure = root.pressure();
     pressure.sample(SECOND);
-    root.set_stalls(psi, 20_000, 0);
+    root.set_stalls(psi, 40_000, 0);
 
     let soon = pressure.sample(SECOND + MIN_INTERVAL_NS - 1).memory;
     let later = pressure.sample(SECOND + MIN_INTERVAL_NS).memory;

@@ -19,6 +19,9 @@ pub(super) struct Look {
     pub(super) returned_at: u64,
     /// Whether a burst of them goes on, whose end is worth waiting for.
     pub(super) in_burst: bool,
+    /// Whether anything may be cleared for anybody. If not there is only idle memory to give back,
+    /// and that has time.
+    pub(super) is_wanted: bool,
 }
 
 /// See the module. All in ns.
@@ -45,7 +48,7 @@ impl Naps {
         Naps {
             rhythm: Rhythm::new(now),
             nap: NAP_MIN_NS,
-            look: Look { step, frees: 0, returned_at: 0, in_burst: false },
+            look: Look { step, frees: 0, returned_at: 0, in_burst: false, is_wanted: false },
             worked: false,
             early: false,
             in_rhythm: false,
@@ -70,6 +73,8 @@ impl Naps {
             (self.nap, self.early) = (NAP_RESTED_NS, false);
         } else if worked {
             self.nap = NAP_MIN_NS;
+        } else if !look.is_wanted {
+            self.nap = NAP_LAZY_NS;
         }
         if worked {
             self.wakes_pay = true;
@@ -100,7 +105,7 @@ impl Naps {
         }
         // A long nap must not make scrubd late for a program that begins again.
         let state = match self.nap {
-            _ if !self.wakes_pay || self.nap < DOZE_NS => AWAKE,
+            _ if !self.wakes_pay || !self.look.is_wanted || self.nap < DOZE_NS => AWAKE,
             nap if nap <= NAP_MAX_NS || self.in_rhythm => DOZING,
             _ => PARKED,
         };
@@ -217,7 +222,8 @@ mod tests {
                     }
                     None => Step::Nothing,
                 };
-                naps.looked(now, Look { step, frees, returned_at, in_burst: burst });
+                let look = Look { step, frees, returned_at, in_burst: burst, is_wanted: true };
+                naps.looked(now, look);
                 if step == Step::Worked {
                     continue;
                 }
@@ -290,7 +296,6 @@ mod tests {
     #[test]
     fn a_block_that_comes_back_amid_a_long_nap_is_not_slept_over() {
         let (mut naps, mut now, mut frees, mut returned_at) = (Naps::new(0), 0, 0, 0);
-        let look = |step, frees, returned_at| Look { step, frees, returned_at, in_burst: false };
         for round in 1..=8 {
             while now < round * 16 * MS {
                 naps.looked(now, look(Step::Nothing, frees, returned_at));
@@ -315,10 +320,14 @@ mod tests {
         assert_eq!(naps.next(now, || true).0, NAP_RESTED_NS);
     }
 
+    /// Outside of any burst, where zeroes are wanted.
+    fn look(step: Step, frees: u64, returned_at: u64) -> Look {
+        Look { step, frees, returned_at, in_burst: false, is_wanted: true }
+    }
+
     /// A look that finds nothing to do, and the nap after it; the state of that.
     fn idle(naps: &mut Naps, now: &mut u64, frees: u64, by_free: bool) -> u32 {
-        let (step, in_burst) = (Step::Nothing, false);
-        naps.looked(*now, Look { step, frees, returned_at: 0, in_burst });
+        naps.looked(*now, look(Step::Nothing, frees, 0));
         let (nap, state) = naps.next(*now, || false);
         *now += nap;
         naps.woke(*now, by_free);
@@ -334,8 +343,28 @@ mod tests {
         for _ in 0..20 {
             assert_eq!(idle(&mut naps, &mut now, 2, false), AWAKE);
         }
-        let (step, in_burst) = (Step::Worked, false);
-        naps.looked(now, Look { step, frees: 3, returned_at: 0, in_burst });
+        naps.looked(now, look(Step::Worked, 3, 0));
         assert!((0..20).any(|_| idle(&mut naps, &mut now, 3, false) == PARKED));
+    }
+
+    #[test]
+    fn where_nobody_wants_zeroes_it_looks_rarely_and_no_free_has_to_wake_it() {
+        let unwanted = |step, frees| Look { is_wanted: false, ..look(step, frees, 0) };
+        let (mut naps, mut now) = (Naps::new(0), 0);
+        for (step, frees) in [(Step::Nothing, 1), (Step::Nothing, 2), (Step::Nap, 2)] {
+            naps.looked(now, unwanted(step, frees));
+            let gives_back = step != Step::Nothing;
+            let nap = if gives_back { NAP_MIN_NS } else { NAP_LAZY_NS };
+            assert_eq!(naps.next(now, || false), (nap, AWAKE), "{step:?}");
+            now += nap;
+            naps.woke(now, false);
+        }
+        naps.looked(now, unwanted(Step::Nothing, 2));
+        assert_eq!(naps.next(now, || false), (NAP_LAZY_NS, AWAKE));
+        now += NAP_LAZY_NS;
+        naps.woke(now, false);
+        // The first who asks is seen then, and looked after as any other.
+        naps.looked(now, look(Step::Worked, 3, 0));
+        assert!(naps.next(now, || true).0 <= NAP_RESTED_NS);
     }
 }
