@@ -29,6 +29,8 @@ fn main() {
     for (worker, files) in WORKERS {
         compile(&sources, files, &[], &out.join(worker));
     }
+    let library = ["-shared", "-fPIC", "-fno-plt"];
+    compile(&sources, &["passes_on.c"], &library, &out.join("passes_on.so"));
     let object = out.join("loop.o");
     compile(&sources, &["loop.c"], &["-c"], &object);
     println!("cargo::rustc-link-arg={}", object.display());

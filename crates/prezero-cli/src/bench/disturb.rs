@@ -174,7 +174,7 @@ impl Disturb {
                 let some_more = times[off].len().is_multiple_of(PAIRS);
                 Ok(some_more && told(times)?.iter().all(Row::is_known))
             };
-            pairs::go_on(&mut times, [off, on], self.pairs_s, slice, known)?;
+            pairs::go_on(&mut times, &[off, on], self.pairs_s, slice, known)?;
         }
         told(&times)
     }

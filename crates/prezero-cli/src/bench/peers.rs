@@ -20,6 +20,8 @@ use crate::library;
 pub const PREZERO: &str = "prezero";
 /// What a program has that nobody has done anything for.
 pub const GLIBC: &str = "glibc";
+/// glibc behind a preloaded library that does nothing but pass on each call.
+pub const BARE: &str = "bare";
 
 /// More than any block here, so that glibc never takes a mapping of its own for one and
 /// never trims its heap. The threshold alone would do from glibc 2.35 on; before, it is
@@ -167,6 +169,11 @@ impl Allocator {
     /// None but the C library's, for programs that are not under test.
     pub fn plain() -> Allocator {
         Allocator { name: GLIBC.into(), version: String::new(), library: None, environment: vec![] }
+    }
+
+    /// glibc's behind `library`, which is `bench/passes_on.c`: no peer, but what preloading costs.
+    pub fn bare(library: PathBuf) -> Allocator {
+        Allocator { name: BARE.into(), library: Some(library), ..Allocator::plain() }
     }
 
     /// Whether it is ours.

@@ -6,8 +6,12 @@
 //! from the kernel. Prezero's counters are of the process that was started, not of its children.
 //!
 //! A few runs do not tell a difference of 1 %, which is what is asked. So glibc and prezero go on in
-//! pairs until it is known, or time is up; how well it is known stands beside it, and where that does
+//! turns until it is known, or time is up; how well it is known stands beside it, and where that does
 //! not let it be told on which side of the 1 % a program is, the verdict says so.
+//!
+//! A third is in each turn: glibc behind a library that passes each call on and does nothing else.
+//! What a program loses to that it loses to any library that is preloaded, so a program that is slower
+//! under prezero by more than 1 %, but by no more than 1 % beyond that one, is at the limit.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +22,7 @@ use super::grid_report::number;
 use super::machine::Machine;
 use super::output::Output;
 use super::pairs::{self, PAIRS};
-use super::peers::{Allocator, Field, GLIBC, PREZERO};
+use super::peers::{Allocator, BARE, Field, GLIBC, PREZERO};
 use super::progress::{self, interrupted, kept, step};
 use super::real_programs::{Inputs, PROGRAMS, Program};
 use super::real_run::{Run, once};
@@ -29,7 +33,8 @@ use super::worker::Touch;
 /// Faulted in and given back before each run: what was free for two seconds may have gone to
 /// the hypervisor, and the next to touch it would wait for the host.
 const WARM_BYTES: usize = 512 << 20;
-/// How much more than glibc's wall time prezero may take.
+/// How much more than glibc's wall time prezero may take; where that is out of reach, more than that
+/// of glibc behind a library that does nothing.
 const SLOWER: f64 = 0.01;
 /// Fewer pairs than that say nothing of their noise.
 const FEW: usize = 5;
@@ -56,7 +61,7 @@ pub struct Real {
     /// Runs of each program under each allocator; the medians of 5 count
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// Seconds for each program's pairs of glibc and prezero, until their ratio is known to 0.5 %
+    /// Seconds for each program's turns of glibc, bare and prezero, until their ratio is known to 0.5 %
     #[arg(long, value_name = "S", default_value_t = 30)]
     pairs_s: u64,
     /// The text that sort and ripgrep read, in MiB; 1024 is the full size
@@ -139,8 +144,9 @@ impl Real {
     }
 
     fn measure(&self) -> Result<Report> {
-        let (machine, field) = (Machine::here(), Field::find(&self.peers)?);
+        let (machine, mut field) = (Machine::here(), Field::find(&self.peers)?);
         let (touch, inputs) = (Touch::unpack()?, Inputs::make(self.text_mib << 20)?);
+        field.allocators.push(Allocator::bare(inputs.passes_on()));
         let (mut programs, mut missing) = (vec![], vec![]);
         let asked = |program: &&Program| {
             self.only.is_empty() || self.only.iter().any(|name| name == program.name)
@@ -192,9 +198,9 @@ impl Real {
             }
         }
         let place = |name| allocators.iter().position(|allocator| allocator.name == name);
-        if let (Some(glibc), Some(ours)) = (place(GLIBC), place(PREZERO)) {
+        if let [Some(glibc), Some(bare), Some(ours)] = [GLIBC, BARE, PREZERO].map(place) {
             let known = |runs: &[Vec<_>]| Ok(is_known(&runs[ours], &runs[glibc]));
-            pairs::go_on(&mut runs, [glibc, ours], self.pairs_s, once_under, known)?;
+            pairs::go_on(&mut runs, &[glibc, bare, ours], self.pairs_s, once_under, known)?;
         }
         let text = std::fs::read_to_string(&stats).unwrap_or_default();
         let results = allocators.iter().zip(runs).filter_map(|(each, runs)| Cost::of(each, &runs));
@@ -231,6 +237,8 @@ impl Cost {
 pub struct Verdict {
     /// Whether its wall time is above glibc's by more than it may.
     pub speed: Judged,
+    /// And above that of glibc behind a library that does nothing; `None` if that did not run.
+    pub limit: Option<Judged>,
     /// Its peak over the smallest peer's is not above the limit.
     pub small_enough: bool,
     /// Whether a program that zeroes much gains as much as asked; `None` if this one does not.
@@ -243,10 +251,13 @@ impl Measured {
         self.results.iter().find(|cost| cost.allocator == allocator)
     }
 
+    fn peers(&self) -> impl Iterator<Item = &Cost> {
+        self.results.iter().filter(|cost| ![PREZERO, BARE].contains(&cost.allocator.as_str()))
+    }
+
     /// The peer with the least of something.
     pub fn best(&self, value: fn(&Cost) -> f64) -> Option<&Cost> {
-        let peers = self.results.iter().filter(|cost| cost.allocator != PREZERO);
-        peers.min_by(|a, b| value(a).total_cmp(&value(b)))
+        self.peers().min_by(|a, b| value(a).total_cmp(&value(b)))
     }
 
     /// The fastest peer whose peak is at most `times` the smallest peer's, if that is faster
@@ -254,19 +265,16 @@ impl Measured {
     pub fn fastest_within(&self, times: f64) -> Option<(&Cost, f64, f64)> {
         let glibc = self.of(GLIBC)?.wall_s.median;
         let least = self.best(|cost| cost.rss_mib.median)?.rss_mib.median;
-        let fits = |cost: &&Cost| {
-            cost.allocator != PREZERO
-                && cost.rss_mib.median <= times * least
-                && cost.wall_s.median < glibc
-        };
-        let fitting = self.results.iter().filter(fits);
+        let fits =
+            |cost: &&Cost| cost.rss_mib.median <= times * least && cost.wall_s.median < glibc;
+        let fitting = self.peers().filter(fits);
         let best = fitting.min_by(|a, b| a.wall_s.median.total_cmp(&b.wall_s.median))?;
         Some((best, glibc / best.wall_s.median, best.rss_mib.median / least))
     }
 
-    /// How much more wall time prezero takes than glibc.
-    pub fn change(&self) -> Option<Change> {
-        Change::of(&self.of(PREZERO)?.wall_s, &self.of(GLIBC)?.wall_s)
+    /// How much more of something one allocator takes than another.
+    pub fn change(&self, of: &str, over: &str, value: fn(&Cost) -> &Spread) -> Option<Change> {
+        Change::of(value(self.of(of)?), value(self.of(over)?))
     }
 
     /// A counter of prezero's; 0 if there is none.
@@ -287,13 +295,17 @@ impl Measured {
         let (ours, glibc) = (self.of(PREZERO)?, self.of(GLIBC)?);
         let smallest = self.best(|cost| cost.rss_mib.median)?;
         let pairs = ours.wall_s.samples.len();
-        let change = self.change().filter(|_| pairs >= FEW);
-        let judged = |bound| change.map_or(Judged::Unclear, |change| judge(change, bound));
+        let over = |other| self.change(PREZERO, other, |cost| &cost.wall_s);
+        let against = |other, bound| match over(other).filter(|_| pairs >= FEW) {
+            Some(change) => judge(change, bound),
+            None => Judged::Unclear,
+        };
         let much = self.zeroed() as f64 >= MUCH * glibc.wall_s.median;
         Some(Verdict {
-            speed: judged(SLOWER),
+            speed: against(GLIBC, SLOWER),
+            limit: self.of(BARE).map(|_| against(BARE, SLOWER)),
             small_enough: ours.rss_mib.median <= LARGEST * smallest.rss_mib.median,
-            gains: much.then_some(judged(1.0 / GAIN - 1.0)),
+            gains: much.then(|| against(GLIBC, 1.0 / GAIN - 1.0)),
         })
     }
 }
@@ -328,10 +340,21 @@ pub mod tests {
         };
         assert_eq!(
             with(1.009, 110.0),
-            Verdict { speed: Judged::Within, small_enough: true, gains: None }
+            Verdict { speed: Judged::Within, limit: None, small_enough: true, gains: None }
         );
         assert_eq!(with(1.02, 110.0).speed, Judged::Beyond);
         assert!(!with(1.0, 111.0).small_enough);
+    }
+
+    #[test]
+    fn a_library_that_does_nothing_is_no_peer_but_a_limit() {
+        let with = |bare| {
+            let all = [(GLIBC, 1.0, 100.0), (PREZERO, 1.05, 105.0), (BARE, bare, 90.0)];
+            measured(&all, 0).verdict().unwrap()
+        };
+        assert!(with(1.045).small_enough, "the smallest peer is glibc");
+        assert_eq!((with(1.045).speed, with(1.045).limit), (Judged::Beyond, Some(Judged::Within)));
+        assert_eq!(with(1.0).limit, Some(Judged::Beyond));
     }
 
     #[test]

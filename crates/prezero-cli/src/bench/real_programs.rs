@@ -113,6 +113,8 @@ const SCRIPTS: [(&str, &str); 6] = [
     ("queries.sql", include_str!("../../../../bench/real/queries.sql")),
     ("templates.cc", include_str!("../../../../bench/real/templates.cc")),
 ];
+/// The library that passes each call on.
+const PASSES_ON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/passes_on.so"));
 /// Of the text that is compressed.
 const EXTRACT_BYTES: u64 = 8 << 20;
 
@@ -127,6 +129,7 @@ impl Inputs {
         for (name, script) in SCRIPTS {
             std::fs::write(scratch.file(name), script).context(name)?;
         }
+        std::fs::write(scratch.file("passes_on.so"), PASSES_ON).context("passes_on.so")?;
         for (name, bytes) in [("text", text_bytes), ("extract", EXTRACT_BYTES)] {
             let file = scratch.file(name);
             write_text(&file, bytes).with_context(|| {
@@ -134,6 +137,11 @@ impl Inputs {
             })?;
         }
         Ok(Inputs(scratch))
+    }
+
+    /// `bench/passes_on.c`, unpacked.
+    pub fn passes_on(&self) -> PathBuf {
+        self.file("passes_on.so")
     }
 
     /// A file among them.
