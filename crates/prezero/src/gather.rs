@@ -11,9 +11,10 @@
 
 use crate::backing::Backing;
 use crate::clock::ticks;
+use crate::hand_size::CLOCKED_PAGES;
 use crate::page::PageId;
 use crate::quicklist::{Class, Entry};
-use crate::request::{CLOCKED_PAGES, HOT_NS};
+use crate::request::HOT_NS;
 use crate::sync::Ordering::Relaxed;
 use crate::zone::{Cpu, Zone};
 

@@ -310,11 +310,15 @@ impl Governor {
         self.purse.is_open()
     }
 
-    /// Whether somebody asked for zero of late, and something may be spent on him: then scrubd
-    /// looks often, and its looks are part of the price.
+    /// Whether somebody asked for zero of late.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.seen_at.saturating_sub(self.asked_at) < IDLE_NS && total(&self.seen) > 0
+    }
+
+    /// Whether he did, and something may be spent on him: then scrubd's looks are part of the
+    /// price.
     pub(crate) fn looks(&self) -> bool {
-        let lately = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
-        lately && total(&self.seen) > 0 && self.may_spend()
+        self.is_asked() && self.may_spend()
     }
 
     /// Whether there is anything to make zero, wherever it lies, for somebody who asked for

@@ -17,19 +17,14 @@ use prezero_sys::hand::{self, Hand, Held as InHand, Token};
 use crate::backing::Backing;
 use crate::config::OnFree;
 use crate::daemon::{DOZING, Daemon};
+use crate::hand_size::{HANDS, HandSize};
 use crate::page::{Block, Dirty, PAGE, PageId, ZeroFront};
-use crate::quicklist::{CLASSES, Class, Entry, GRANULE, HOLDING, Held};
-use crate::request::CLOCKED_PAGES;
+use crate::quicklist::{Class, Entry, GRANULE, Held};
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
 use crate::zone::{Cpu, Zone};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Hands of a CPU, one for each class, and room to a power of two: an index that is cut to
-/// size needs no check.
-const HANDS: usize = 32;
-const _: () = assert!(CLASSES <= HANDS);
 
 /// What one CPU has in hand. All-zero bytes are nothing.
 #[repr(C, align(64))]
@@ -88,114 +83,6 @@ impl Grip {
 #[inline(always)]
 fn bump(cell: &AtomicU64) {
     cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
-}
-
-/// A size that hands know, as a word that is not 0: pages above bit 8, and in the byte below
-/// whether the time is asked when a block of it comes, and the class.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HandSize(u32);
-
-const PAGES_SHIFT: u32 = 8;
-/// One of the two is set.
-const CLOCKED: u32 = 1 << 6;
-const UNCLOCKED: u32 = 1 << 7;
-/// In the word of a block that was handed out as zero, and must be counted when it comes back.
-const LENT: u32 = 1 << 5;
-const _: () = assert!(HANDS as u32 <= LENT);
-const _: () = assert!(LENT < CLOCKED && CLOCKED < UNCLOCKED);
-
-/// The size that holds a number of granules, less one.
-const SIZES: [HandSize; HOLDING.len()] = {
-    let mut table = [HandSize(0); HOLDING.len()];
-    let mut at = 0;
-    while at < table.len() {
-        table[at] = HandSize::of(HOLDING[at]);
-        at += 1;
-    }
-    table
-};
-
-impl HandSize {
-    const fn of(class: Class) -> HandSize {
-        HandSize::new(class.pages(), class.index() as u32)
-    }
-
-    const fn new(pages: u32, which: u32) -> HandSize {
-        let clocked = if pages >= CLOCKED_PAGES { CLOCKED } else { UNCLOCKED };
-        HandSize(pages << PAGES_SHIFT | clocked | which)
-    }
-
-    /// A word has this bit or the one above it.
-    pub const LOWEST_BIT: u32 = CLOCKED;
-
-    /// Whether a word of which the low byte may say something else is one of ours.
-    #[inline(always)]
-    pub fn is_word(word: u32) -> bool {
-        word & (CLOCKED | UNCLOCKED) != 0
-    }
-
-    /// The largest, in bytes.
-    pub const MOST: usize = SIZES.len() * GRANULE as usize * PAGE;
-
-    /// The smallest that holds `bytes`.
-    pub fn holding(bytes: usize) -> Option<HandSize> {
-        let granules_less_one = bytes.wrapping_sub(1) / (GRANULE as usize * PAGE);
-        SIZES.get(granules_less_one).copied()
-    }
-
-    /// As [`holding`](HandSize::holding).
-    ///
-    /// # Safety
-    /// `bytes` is 1 to [`MOST`](HandSize::MOST).
-    #[allow(unsafe_code)]
-    #[inline(always)]
-    pub unsafe fn holding_unchecked(bytes: usize) -> HandSize {
-        let granules_less_one = bytes.wrapping_sub(1) / (GRANULE as usize * PAGE);
-        // SAFETY: the caller's promise.
-        unsafe { *SIZES.get_unchecked(granules_less_one) }
-    }
-
-    /// The word, to be remembered.
-    #[inline(always)]
-    pub fn word(self) -> u32 {
-        self.0
-    }
-
-    /// What was remembered, if it is one that the hand takes and that is all: no time to be asked, and
-    /// nothing to be counted.
-    #[inline(always)]
-    pub fn remembered_plainly(word: u32) -> Option<HandSize> {
-        (word & UNCLOCKED != 0).then_some(HandSize(word))
-    }
-
-    /// What was remembered, and whether it was [lent](Zone::lend); `None` for a word of which the low byte is
-    /// below [`LOWEST_BIT`](Self::LOWEST_BIT).
-    #[inline]
-    pub fn remembered(word: u32) -> Option<(HandSize, bool)> {
-        let size = HandSize::new(word >> PAGES_SHIFT, word % HANDS as u32);
-        HandSize::is_word(word).then_some((size, word & LENT != 0))
-    }
-
-    /// The word of a block of this size that was [lent](Zone::lend): never one that is [remembered
-    /// plainly](Self::remembered_plainly), which costs that no instruction more.
-    #[inline(always)]
-    pub fn lent_word(self) -> u32 {
-        self.0 & !UNCLOCKED | CLOCKED | LENT
-    }
-
-    fn pages(self) -> u32 {
-        self.0 >> PAGES_SHIFT
-    }
-
-    #[inline(always)]
-    fn is_clocked(self) -> bool {
-        self.0 & UNCLOCKED == 0
-    }
-
-    #[inline(always)]
-    fn which(self) -> usize {
-        self.0 as usize % HANDS
-    }
 }
 
 /// A block out of a hand: as a `Block<Dirty>`, and recorded as dirty, page by page.

@@ -77,9 +77,14 @@ impl LateBacking {
         now >= self.rests_until
     }
 
-    /// A huge page took `ns`. How much of it was late: no part of what a clear costs.
+    /// Of the `ns` that a huge page took, those that are no part of what a clear costs.
+    pub(crate) fn beyond(ns: u64) -> u64 {
+        ns.saturating_sub(LATE_NS)
+    }
+
+    /// A huge page took `ns`, of which so many were [late](Self::beyond).
     pub(crate) fn note(&mut self, now: u64, ns: u64) -> u64 {
-        let late = ns.saturating_sub(LATE_NS);
+        let late = LateBacking::beyond(ns);
         if late > 0 {
             self.rests_until = now + (REST_NS << self.in_a_row);
             self.in_a_row = (self.in_a_row + 1).min(REST_DOUBLINGS);

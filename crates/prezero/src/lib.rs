@@ -52,7 +52,7 @@
 //! # Files, in the order in which memory flows
 //!
 //! `backing` (the kernel), `huge` (in which pages), `state` and `buddy` (what is free, and what it holds),
-//! `stock`, `quicklist`, `hand`, `zone` with `search`, `assemble`, `grow` and `trust` (requests), `settle`,
+//! `stock`, `quicklist`, `hand_size`, `hand`, `zone` with `search`, `assemble`, `grow` and `trust` (requests), `settle`,
 //! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
 //! `give_back`, `governor`, `bursts`, `reserve`, `purse`, `deference`, `choice`, `reach` and `clear` (scrubd's work), `daemon` (its thread),
 //! `tuning` and `panel` (knobs and figures of a running process),
@@ -111,6 +111,8 @@ mod governor;
 mod grow;
 #[cfg(not(loom))]
 mod hand;
+#[cfg(not(loom))]
+mod hand_size;
 #[cfg(not(loom))]
 mod hidden;
 #[cfg(not(loom))]
@@ -190,7 +192,8 @@ pub use {
     config::*,
     daemon::Change,
     grow::Grown,
-    hand::{HandBlock, HandSize},
+    hand::HandBlock,
+    hand_size::HandSize,
     knobs::{KNOBS, Knob},
     stats::*,
     topology::Topology,

@@ -8,7 +8,8 @@ use crate::backing::Backing;
 use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
 use crate::config::OnFree;
-use crate::hand::{HandSize, TakenUp};
+use crate::hand::TakenUp;
+use crate::hand_size::{CLOCKED_PAGES, HandSize};
 use crate::inline::TIMED_PAGES;
 use crate::page::{Block, Content, Dirty, Order, PAGE, PageId, Source, Zero, ZeroFront};
 use crate::probes;
@@ -22,11 +23,6 @@ use crate::zone::{Cpu, Zone};
 /// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
 /// clear in place costs less than to search for a zero block and fetch its lines.
 pub(crate) const HOT_NS: u64 = 1_000_000;
-
-/// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
-/// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
-/// looks older than it is would be taken for one that nobody will ask for soon.
-pub(crate) const CLOCKED_PAGES: u32 = 128;
 
 impl<B: Backing> Zone<B> {
     /// `ZERO`: a zeroed block of `pages` pages at a multiple of `align`, cleared inline

@@ -146,6 +146,11 @@ impl<H: Host> Scrubber<H> {
         self.governor.returned_at()
     }
 
+    /// Whether somebody asked for zero of late, who may be found worth it.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.governor.is_asked()
+    }
+
     /// Whether it looks for something to clear.
     pub(crate) fn looks(&self) -> bool {
         self.governor.looks()
@@ -408,7 +413,11 @@ impl<H: Host> Scrubber<H> {
             back(zone);
             session.release();
         }
-        counters.add(Counter::ScrubCpuNs, self.host.cpu_ns().saturating_sub(began));
+        // What its owner only read is resident as the kernel's one page of zeroes, and faulted in here.
+        let ns = self.host.cpu_ns().saturating_sub(began);
+        let late = LateBacking::beyond(ns);
+        counters.add(Counter::ScrubCpuNs, ns - late);
+        counters.add(Counter::LateCpuNs, late);
         step
     }
 }

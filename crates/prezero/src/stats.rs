@@ -104,7 +104,7 @@ counters! {
         ScrubCpuNs "scrub_cpu_ns" Nanoseconds "CPU time that clearing took in scrubd";
         PrefaultedBytes "prefaulted_bytes" Bytes "bytes that scrubd made resident before anyone touched them";
         PrefaultCpuNs "prefault_cpu_ns" Nanoseconds "CPU time that prefaulting took in scrubd";
-        LateCpuNs "late_cpu_ns" Nanoseconds "CPU time that scrubd took to fault memory in beyond a millisecond for 2 MiB: a hypervisor had to find it";
+        LateCpuNs "late_cpu_ns" Nanoseconds "CPU time beyond a millisecond for 2 MiB: the memory had to be found first, by a hypervisor or the kernel";
         LookCpuNs "look_cpu_ns" Nanoseconds "CPU time that scrubd took to wake and look for what to clear";
         DaemonCpuNs "daemon_cpu_ns" Nanoseconds "CPU time of scrubd, all of it";
         DaemonWakeups "daemon_wakeups" Count "times scrubd woke up";

@@ -287,7 +287,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             frees: self.frees(),
             returned_at: self.scrubber.returned_at(),
             in_burst: scrubs && self.scrubber.follows_a_burst(),
-            is_wanted: scrubs && self.scrubber.looks(),
+            is_asked: scrubs && self.scrubber.is_asked(),
         }
     }
 

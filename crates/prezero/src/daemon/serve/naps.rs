@@ -19,9 +19,9 @@ pub(super) struct Look {
     pub(super) returned_at: u64,
     /// Whether a burst of them goes on, whose end is worth waiting for.
     pub(super) in_burst: bool,
-    /// Whether anything may be cleared for anybody. If not there is only idle memory to give back,
-    /// and that has time.
-    pub(super) is_wanted: bool,
+    /// Whether anybody asked for zero of late. If not there is only idle memory to give back, and
+    /// that has time.
+    pub(super) is_asked: bool,
 }
 
 /// See the module. All in ns.
@@ -48,7 +48,7 @@ impl Naps {
         Naps {
             rhythm: Rhythm::new(now),
             nap: NAP_MIN_NS,
-            look: Look { step, frees: 0, returned_at: 0, in_burst: false, is_wanted: false },
+            look: Look { step, frees: 0, returned_at: 0, in_burst: false, is_asked: false },
             worked: false,
             early: false,
             in_rhythm: false,
@@ -73,7 +73,7 @@ impl Naps {
             (self.nap, self.early) = (NAP_RESTED_NS, false);
         } else if worked {
             self.nap = NAP_MIN_NS;
-        } else if !look.is_wanted {
+        } else if !look.is_asked {
             self.nap = NAP_LAZY_NS;
         }
         if worked {
@@ -105,7 +105,7 @@ impl Naps {
         }
         // A long nap must not make scrubd late for a program that begins again.
         let state = match self.nap {
-            _ if !self.wakes_pay || !self.look.is_wanted || self.nap < DOZE_NS => AWAKE,
+            _ if !self.wakes_pay || !self.look.is_asked || self.nap < DOZE_NS => AWAKE,
             nap if nap <= NAP_MAX_NS || self.in_rhythm => DOZING,
             _ => PARKED,
         };
@@ -222,7 +222,7 @@ mod tests {
                     }
                     None => Step::Nothing,
                 };
-                let look = Look { step, frees, returned_at, in_burst: burst, is_wanted: true };
+                let look = Look { step, frees, returned_at, in_burst: burst, is_asked: true };
                 naps.looked(now, look);
                 if step == Step::Worked {
                     continue;
@@ -322,7 +322,7 @@ mod tests {
 
     /// Outside of any burst, where zeroes are wanted.
     fn look(step: Step, frees: u64, returned_at: u64) -> Look {
-        Look { step, frees, returned_at, in_burst: false, is_wanted: true }
+        Look { step, frees, returned_at, in_burst: false, is_asked: true }
     }
 
     /// A look that finds nothing to do, and the nap after it; the state of that.
@@ -348,8 +348,8 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_wants_zeroes_it_looks_rarely_and_no_free_has_to_wake_it() {
-        let unwanted = |step, frees| Look { is_wanted: false, ..look(step, frees, 0) };
+    fn where_nobody_asks_for_zero_it_looks_rarely_and_no_free_has_to_wake_it() {
+        let unwanted = |step, frees| Look { is_asked: false, ..look(step, frees, 0) };
         let (mut naps, mut now) = (Naps::new(0), 0);
         for (step, frees) in [(Step::Nothing, 1), (Step::Nothing, 2), (Step::Nap, 2)] {
             naps.looked(now, unwanted(step, frees));

@@ -4,7 +4,7 @@ use super::super::fake::Fault;
 use super::super::world::{World, config, holds};
 use super::{ANY, SMALL, bytes};
 use crate::grow::Grown;
-use crate::hand::HandSize;
+use crate::hand_size::HandSize;
 use crate::page::{Block, Dirty, HUGE, HUGE_PAGES, PageId};
 use crate::state::Tally;
 use crate::stats::Counter;

@@ -10,7 +10,7 @@ use super::{ANY, SMALL, bytes};
 use crate::clear::Use;
 use crate::config::OnFree;
 use crate::demand::BANDS;
-use crate::hand::HandSize;
+use crate::hand_size::HandSize;
 use crate::quicklist::{BATCH, Class, Entry, Held};
 use crate::state::PageState;
 use crate::stats::Counter;

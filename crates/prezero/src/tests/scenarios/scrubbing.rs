@@ -1,10 +1,13 @@
 //! What scrubd clears and prefaults, when, and how far.
 
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::super::fake::{Fake, Fault, now, pass};
 use super::super::world::{RESTED_NS, WINDOW_NS, World, config, is_zero};
 use super::{ANY, SMALL, bytes, order};
+use crate::choice::Choice;
+use crate::clear::{Cache, ClearEngine, Engines};
 use crate::clock::REST_NS;
 use crate::page::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
 use crate::request::HOT_NS;
@@ -435,6 +438,45 @@ fn prefault_that_comes_late_rests_and_is_not_charged_for() {
     world.work(Mood::Normal);
     assert!(world.count(Counter::PrefaultedBytes) > bytes(HUGE_PAGES));
     held.into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+/// An engine whose writes wait for the memory to be found: 0.25 ms for a piece.
+struct Waits;
+
+// SAFETY: writes zeroes to exactly the range, with stores that any release orders.
+#[allow(unsafe_code)]
+unsafe impl ClearEngine for Waits {
+    fn name(&self) -> &'static str {
+        "waits"
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::Cached
+    }
+
+    unsafe fn clear(&self, dst: NonNull<u8>, len: usize) {
+        // SAFETY: the caller owns the range.
+        unsafe { dst.write_bytes(0, len) };
+        pass(250_000);
+    }
+}
+
+/// What its owner only read is resident and cannot be told from what he wrote; scrubd faults it in. In a
+/// program that began so the seed was gone before anything had been gained.
+#[test]
+fn a_clear_that_waits_for_its_memory_is_not_charged_for_that() {
+    let mut world = World::new(1);
+    world.zone.use_choice(Box::leak(Box::new(Choice::unmeasured(Engines::only(&Waits)))));
+    world.soil(world.plain(HUGE_PAGES));
+    world.wanted_before(HUGE_PAGES);
+    pass(RESTED_NS);
+
+    assert_eq!(world.scrubber.step(&world.zone, Mood::Normal), Step::Worked);
+
+    assert_eq!(world.states(PageId(0), HUGE_PAGES).zero, HUGE_PAGES);
+    assert_eq!(world.count(Counter::ScrubCpuNs), 1_000_000);
+    assert!(world.count(Counter::LateCpuNs) >= 3_000_000);
     world.assert_sound();
 }
 
