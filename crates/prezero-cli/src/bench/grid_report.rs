@@ -163,12 +163,14 @@ impl Cell {
     /// By how much the best peer's time over prezero's may be off; `None` unless both had the same passes, and
     /// more than one. What differs from pass to pass is most of the noise: the memory that a process has.
     pub fn noise(&self) -> Option<f64> {
-        let (_, peer) = self.best()?;
+        let (ratio, peer) = self.best()?;
         let passes = |name: &str| {
             let result = self.results.iter().find(|result| result.allocator == name)?;
             (result.passes.len() > 1).then(|| Spread::of(result.passes.clone()))?
         };
-        Some(Change::of(&passes(peer)?, &passes(PREZERO)?)?.noise)
+        let Change { change, noise } = Change::of(&passes(peer)?, &passes(PREZERO)?)?;
+        // It is told of the medians of all samples.
+        Some(noise + (ratio - 1.0 - change).abs())
     }
 
     /// Whether that is within `least` of a peer's best, as far as the noise lets one say.

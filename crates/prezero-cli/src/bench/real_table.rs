@@ -21,7 +21,7 @@ pub fn render(report: &Report) -> String {
     format!(
         "{}\n{}{}{} runs each, interleaved, then turns of glibc, bare and prezero for up to {} s, medians; \
          the text has {} MiB; bare: a preloaded library that passes each call on to glibc\n\
-         \nwall time, s; x glibc, x bare and x best: theirs over prezero's; ±: of the one before, 95 %\n{}\n\
+         \nwall time, s; x glibc, x bare: theirs over prezero's, the median of all turns; ±: of the one before, 95 %; x best: the medians'\n{}\n\
          \npeak resident, MiB, of the largest process; prezero's over the smallest peer's\n{}\n\
          \nCPU time, s, children included; x glibc: glibc's over prezero's; prezero's counters of its last run: bytes in MiB, scrubd in ms\n{}\n\
          \n{}{} of {} programs as asked{others}: at most 1 % slower than glibc, at most 10 % above the smallest \
@@ -49,14 +49,13 @@ fn wall_table(report: &Report) -> Table {
         let wall = |cost: &Cost| cost.wall_s.median;
         let ours = program.of(PREZERO).map(wall);
         let best = program.best(wall);
-        let over = |theirs: Option<f64>| ratio(theirs, ours);
         let last = [
-            over(program.of(GLIBC).map(wall)),
+            of_turns(program, GLIBC, |cost| &cost.wall_s),
             noise(program, GLIBC, |cost| &cost.wall_s),
-            over(program.of(BARE).map(wall)),
+            of_turns(program, BARE, |cost| &cost.wall_s),
             noise(program, BARE, |cost| &cost.wall_s),
             program.of(PREZERO).map_or(0, |cost| cost.wall_s.samples.len()).to_string(),
-            over(best.map(wall)),
+            ratio(best.map(wall), ours),
             best.map_or("-".into(), |best| best.allocator.clone()),
         ];
         table.add_row(row(report, program, wall, 3).chain(last));
@@ -103,9 +102,8 @@ fn account_table(report: &Report) -> Table {
         let cost_ms = counter("daemon_cpu_ns") as f64 / 1e6;
         let clear_ns = program.stats["clear_ns_per_page"].as_f64().unwrap_or(0.0);
         let saved_ms = (counter("hit_bytes") / 4096) as f64 * clear_ns / 1e6;
-        let cpu = |name| program.of(name).map(|cost| cost.cpu_s.median);
         let last = [
-            ratio(cpu(GLIBC), cpu(PREZERO)),
+            of_turns(program, GLIBC, |cost| &cost.cpu_s),
             noise(program, GLIBC, |cost| &cost.cpu_s),
             mib(program.zeroed()),
             mib(counter("hit_bytes")),
@@ -188,6 +186,12 @@ fn change(program: &Measured, other: &str) -> String {
     let turns = program.of(PREZERO).map_or(0, |cost| cost.wall_s.samples.len());
     let change = program.change(PREZERO, other, |cost| &cost.wall_s);
     change.map_or("not in turns".into(), told) + &format!(", {turns} runs")
+}
+
+/// What another takes over what prezero does.
+fn of_turns(program: &Measured, other: &str, value: fn(&Cost) -> &Spread) -> String {
+    let change = program.change(PREZERO, other, value);
+    change.map_or("-".into(), |change| format!("{:.3}", 1.0 / (1.0 + change.change)))
 }
 
 fn noise(program: &Measured, other: &str, value: fn(&Cost) -> &Spread) -> String {
