@@ -407,7 +407,8 @@ unsafe fn realloc_large_or_ours(ptr: *mut c_void, size: usize) -> *mut c_void {
         };
     }
     if size < process::threshold() {
-        // What the zone gave up. SAFETY: the caller's terms.
+        // What the zone gave up is the next allocator's.
+        // SAFETY: the caller's terms.
         return unsafe { next::realloc(ptr, size) };
     }
     if ptr.is_null() {

@@ -300,9 +300,7 @@ impl<H: Host> Scrubber<H> {
         let now = zone.clock.now_ns();
         if mood == Mood::Normal && self.late.is_over(now) && zone.was_made_huge(&chunk) {
             let (_, ns) = self.populate(zone, &chunk, Counter::ScrubbedBytes);
-            let late = self.late.note(now, ns);
-            zone.daemon.counters.add(Counter::ScrubCpuNs, ns - late);
-            zone.daemon.counters.add(Counter::LateCpuNs, late);
+            charge(&zone.daemon.counters, Counter::ScrubCpuNs, ns, self.late.note(now, ns));
             return Some(Step::Nap);
         }
         let engine = zone.choice().scrub(set, self.until_used(set), place);
@@ -415,11 +413,15 @@ impl<H: Host> Scrubber<H> {
         }
         // What its owner only read is resident as the kernel's one page of zeroes, and faulted in here.
         let ns = self.host.cpu_ns().saturating_sub(began);
-        let late = LateBacking::beyond(ns);
-        counters.add(Counter::ScrubCpuNs, ns - late);
-        counters.add(Counter::LateCpuNs, late);
+        charge(counters, Counter::ScrubCpuNs, ns, LateBacking::beyond(ns));
         step
     }
+}
+
+/// Books the CPU time that a kind of work took: what of it was late apart, since it is not the price.
+fn charge(counters: &Counters, work: Counter, ns: u64, late: u64) {
+    counters.add(work, ns - late);
+    counters.add(Counter::LateCpuNs, late);
 }
 
 /// Whether scrubd could do what it wanted with its block.

@@ -245,6 +245,14 @@ pub struct Verdict {
     pub gains: Option<Judged>,
 }
 
+impl Verdict {
+    /// Of a program that is slower than glibc by more than it may: whether that is so against glibc
+    /// behind a library that does nothing, too.
+    pub fn beyond_limit(&self) -> Option<Judged> {
+        self.limit.filter(|_| self.speed == Judged::Beyond)
+    }
+}
+
 impl Measured {
     /// The results of one allocator.
     pub fn of(&self, allocator: &str) -> Option<&Cost> {

@@ -49,16 +49,13 @@ fn wall_table(report: &Report) -> Table {
         let wall = |cost: &Cost| cost.wall_s.median;
         let ours = program.of(PREZERO).map(wall);
         let best = program.best(wall);
+        let turns = [GLIBC, BARE].map(|other| of_turns(program, other, |cost| &cost.wall_s));
         let last = [
-            of_turns(program, GLIBC, |cost| &cost.wall_s),
-            noise(program, GLIBC, |cost| &cost.wall_s),
-            of_turns(program, BARE, |cost| &cost.wall_s),
-            noise(program, BARE, |cost| &cost.wall_s),
             program.of(PREZERO).map_or(0, |cost| cost.wall_s.samples.len()).to_string(),
             ratio(best.map(wall), ours),
             best.map_or("-".into(), |best| best.allocator.clone()),
         ];
-        table.add_row(row(report, program, wall, 3).chain(last));
+        table.add_row(row(report, program, wall, 3).chain(turns.into_iter().flatten()).chain(last));
     }
     finished(table)
 }
@@ -102,9 +99,8 @@ fn account_table(report: &Report) -> Table {
         let cost_ms = counter("daemon_cpu_ns") as f64 / 1e6;
         let clear_ns = program.stats["clear_ns_per_page"].as_f64().unwrap_or(0.0);
         let saved_ms = (counter("hit_bytes") / 4096) as f64 * clear_ns / 1e6;
+        let turns = of_turns(program, GLIBC, |cost| &cost.cpu_s);
         let last = [
-            of_turns(program, GLIBC, |cost| &cost.cpu_s),
-            noise(program, GLIBC, |cost| &cost.cpu_s),
             mib(program.zeroed()),
             mib(counter("hit_bytes")),
             mib(counter("miss_bytes")),
@@ -115,7 +111,8 @@ fn account_table(report: &Report) -> Table {
             format!("{cost_ms:.0}"),
             format!("{:+.0}", saved_ms - cost_ms),
         ];
-        table.add_row(row(report, program, |cost| cost.cpu_s.median, 3).chain(last));
+        let costs = row(report, program, |cost| cost.cpu_s.median, 3);
+        table.add_row(costs.chain(turns).chain(last));
     }
     finished(table)
 }
@@ -126,8 +123,9 @@ fn faults(program: &Measured) -> Vec<String> {
         return vec!["glibc or prezero did not run".into()];
     };
     let mut faults = vec![];
-    let excused = matches!(verdict.limit, Some(Judged::Within | Judged::Unclear));
-    if verdict.speed == Judged::Beyond && !excused {
+    if verdict.speed == Judged::Beyond
+        && verdict.beyond_limit().is_none_or(|it| it == Judged::Beyond)
+    {
         faults.push(format!("slower than glibc ({})", change(program, GLIBC)));
     }
     if !verdict.small_enough {
@@ -162,7 +160,7 @@ fn hidden(program: &Measured) -> Vec<&'static str> {
     if verdict.speed == Judged::Unclear {
         hidden.push("whether it is more than 1 % slower");
     }
-    if verdict.speed == Judged::Beyond && verdict.limit == Some(Judged::Unclear) {
+    if verdict.beyond_limit() == Some(Judged::Unclear) {
         hidden.push("whether it is at the limit");
     }
     if verdict.gains == Some(Judged::Unclear) {
@@ -173,9 +171,8 @@ fn hidden(program: &Measured) -> Vec<&'static str> {
 
 /// Whether it is slower by what any library costs it.
 fn is_at_limit(program: &Measured) -> bool {
-    program.verdict().is_some_and(|verdict| {
-        verdict.speed == Judged::Beyond && verdict.limit == Some(Judged::Within)
-    })
+    let beyond = program.verdict().and_then(|verdict| verdict.beyond_limit());
+    beyond == Some(Judged::Within)
 }
 
 /// How much more wall time it takes than under another.
@@ -188,15 +185,10 @@ fn change(program: &Measured, other: &str) -> String {
     change.map_or("not in turns".into(), told) + &format!(", {turns} runs")
 }
 
-/// What another takes over what prezero does.
-fn of_turns(program: &Measured, other: &str, value: fn(&Cost) -> &Spread) -> String {
-    let change = program.change(PREZERO, other, value);
-    change.map_or("-".into(), |change| format!("{:.3}", 1.0 / (1.0 + change.change)))
-}
-
-fn noise(program: &Measured, other: &str, value: fn(&Cost) -> &Spread) -> String {
-    let change = program.change(PREZERO, other, value);
-    change.map_or("-".into(), |change| format!("{:.3}", change.noise))
+/// What another takes over what prezero does, and the noise of that.
+fn of_turns(program: &Measured, other: &str, value: fn(&Cost) -> &Spread) -> [String; 2] {
+    let told = |Change { change, noise }| [1.0 / (1.0 + change), noise].map(|x| format!("{x:.3}"));
+    program.change(PREZERO, other, value).map_or(["-", "-"].map(Into::into), told)
 }
 
 /// What a program comes to.

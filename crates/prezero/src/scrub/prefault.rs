@@ -9,7 +9,7 @@ use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 
-use super::{Host, Scrubber, Step, outcome};
+use super::{Host, Scrubber, Step, charge, outcome};
 
 impl<H: Host> Scrubber<H> {
     /// Makes absent memory resident where the next request will look, so that the faults
@@ -37,9 +37,7 @@ impl<H: Host> Scrubber<H> {
             return Some(Step::Nap);
         }
         let (any, ns) = self.populate(zone, &chunk, Counter::PrefaultedBytes);
-        let late = self.late.note(now, ns);
-        zone.daemon.counters.add(Counter::PrefaultCpuNs, ns - late);
-        zone.daemon.counters.add(Counter::LateCpuNs, late);
+        charge(&zone.daemon.counters, Counter::PrefaultCpuNs, ns, self.late.note(now, ns));
         any.then_some(Step::Nap)
     }
 
