@@ -82,7 +82,7 @@ impl Bits {
 }
 
 /// The words of a range, each with the mask of its bits that belong to it.
-fn spans(range: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
+pub(crate) fn spans(range: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
     let (start, end) = (range.start, range.end.max(range.start));
     let last = if start < end { end.div_ceil(u64::BITS) } else { 0 };
     (start / u64::BITS..last).map(move |at| {

@@ -2,7 +2,7 @@
 
 use crate::backing::Backing;
 use crate::clear::Use;
-use crate::page::{HUGE_PAGES, Order, PAGE, PageId};
+use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
 use crate::quicklist::{Class, Held};
 use crate::state::{PageState, Tally};
 use crate::stats::{Counter, Counters, FreeState, Gauges, Snapshot};
@@ -48,11 +48,21 @@ impl<B: Backing> Zone<B> {
             sum.dirty += tally.dirty;
             sum.absent += tally.absent;
         };
-        for order in Order::MIN.and_above() {
-            for block in self.buddy.blocks(order) {
-                let tally = self.tally_free(block, order);
-                *gauges.free_mut(order, uniform(tally)) += 1;
-                add(tally);
+        let mut free = |block: PageId, order: Order| {
+            let tally = self.tally_free(block, order);
+            *gauges.free_mut(order, uniform(tally)) += 1;
+            add(tally);
+        };
+        for order in (0..HUGE_ORDER).filter_map(Order::new) {
+            self.buddy.blocks(order).for_each(|block| free(block, order));
+        }
+        for run in self.buddy.whole_runs() {
+            // As the kernel's buddyinfo would show them.
+            let (mut at, mut left) = (PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER);
+            while left > 0 {
+                let order = Order::fitting(at, left);
+                free(at, order);
+                (at, left) = (at.plus(order.pages()), left - order.pages());
             }
         }
         for cpu in self.cpus.iter() {
@@ -161,7 +171,7 @@ impl<B: Backing> Zone<B> {
             }
             Ok(())
         };
-        for order in Order::MIN.and_above() {
+        for order in Order::MIN.to_huge() {
             for block in self.buddy.blocks(order) {
                 visit(block, order.pages())?;
             }

@@ -1,7 +1,7 @@
 //! What scrubd takes out of circulation at a time: a part of a free block.
 
 use crate::backing::Backing;
-use crate::page::{HUGE_ORDER, Order, PageId};
+use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PageId};
 use crate::quicklist::GRANULE;
 use crate::state::PageState;
 use crate::sync::Ordering::Relaxed;
@@ -17,8 +17,8 @@ pub(crate) struct Chunk {
 
 impl<B: Backing> Zone<B> {
     /// The first chunk with a page in `state` whose huge block `fits`, told when memory
-    /// of it was last freed (0: it has no resident free page). Highest order first, so
-    /// that what is cleared together can be used together.
+    /// of it was last freed (0: it has no resident free page). The longest run of huge blocks
+    /// first, then the highest order, so that what is cleared together can be used together.
     pub(crate) fn find_chunk(
         &self,
         stop: Order,
@@ -37,31 +37,35 @@ impl<B: Backing> Zone<B> {
         fits: impl Fn(u32) -> bool,
     ) -> Option<Chunk> {
         let absent_fits = fits(0);
-        for from in stop.and_above().rev() {
-            let order = Order::new(HUGE_ORDER.min(from.get()))?;
-            for block in self.buddy.blocks(from) {
-                let look = |huge: u32| {
-                    if !fits(self.freed_at[huge as usize].load(Relaxed)) {
-                        return None;
-                    }
-                    let first = PageId(huge << HUGE_ORDER).max(block);
-                    let has = |state| self.states.find(first, order.pages(), state).is_some();
-                    let found = has(state) && !without.is_some_and(has);
-                    found.then_some(Chunk { block, from, first, order })
-                };
-                let huge = block.huge() as u32..block.plus(from.pages() - 1).huge() as u32 + 1;
-                // Most of a zone was never used: to ask of each took 10 us.
-                let found = if absent_fits {
-                    { huge }.find_map(look)
-                } else {
-                    self.resident.runs(huge).flatten().find_map(look)
-                };
-                if found.is_some() {
-                    return found;
-                }
+        let look = |first: PageId, order: Order| {
+            if !fits(self.freed_at[first.huge()].load(Relaxed)) {
+                return None;
             }
+            let has = |state| self.states.find(first, order.pages(), state).is_some();
+            let found = has(state) && !without.is_some_and(has);
+            found.then_some(Chunk { block: first, from: order, first, order })
+        };
+        let huge = |huge: u32| look(PageId(huge << HUGE_ORDER), Order::HUGE);
+        let mut best: Option<(u32, Chunk)> = None;
+        for run in self.buddy.runs(stop.pages().div_ceil(HUGE_PAGES)) {
+            if best.as_ref().is_some_and(|(len, _)| *len >= run.len) {
+                continue;
+            }
+            let mut part = run.huge..run.huge + run.len;
+            // Most of a zone was never used: to ask of each took 10 us.
+            let found = if absent_fits {
+                part.find_map(huge)
+            } else {
+                self.resident.runs(part).flatten().find_map(huge)
+            };
+            best = found.map(|chunk| (run.len, chunk)).or(best);
         }
-        None
+        let split = || {
+            let orders = stop.to_huge().rev().filter(|&order| order < Order::HUGE);
+            orders.flat_map(|order| self.buddy.blocks(order).map(move |block| (block, order)))
+        };
+        let found = best.map(|(_, chunk)| chunk);
+        found.or_else(|| split().find_map(|(block, order)| look(block, order)))
     }
 
     /// The first chunk of a run with a page in `state`, if it is free and `fits`: of at most `most`

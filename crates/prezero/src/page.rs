@@ -17,7 +17,7 @@ pub const HUGE: usize = PAGE << HUGE_ORDER;
 pub const HUGE_PAGES: u32 = 1 << HUGE_ORDER;
 /// Order of a huge block.
 pub const HUGE_ORDER: u32 = 9;
-/// The largest order the buddy keeps: 1 GiB.
+/// The largest order that a request or an alignment may have: 1 GiB.
 pub const MAX_ORDER: Order = Order(18);
 
 /// The power of two that a block's page count is: 0 (4 KiB) to 18 (1 GiB).
@@ -28,7 +28,10 @@ impl Order {
     /// Order 0, one page.
     pub const MIN: Order = Order(0);
 
-    /// An order, if it is one the buddy keeps.
+    /// The order of a huge block, the largest that the buddy keeps.
+    pub(crate) const HUGE: Order = Order(HUGE_ORDER as u8);
+
+    /// An order, if it is one that a block may have.
     pub const fn new(order: u32) -> Option<Order> {
         if order <= MAX_ORDER.0 as u32 { Some(Order(order as u8)) } else { None }
     }
@@ -59,17 +62,18 @@ impl Order {
         PAGE << self.0
     }
 
-    /// All orders from this one up.
-    pub(crate) fn and_above(self) -> impl DoubleEndedIterator<Item = Order> {
-        (self.0..=MAX_ORDER.0).map(Order)
+    /// All orders that the buddy keeps from this one up.
+    pub(crate) fn to_huge(self) -> impl DoubleEndedIterator<Item = Order> {
+        (self.0..=Order::HUGE.0).map(Order)
     }
 
     pub(crate) fn below(self) -> Option<Order> {
         self.0.checked_sub(1).map(Order)
     }
 
-    pub(crate) fn above(self) -> Option<Order> {
-        Order::new(self.get() + 1)
+    /// The order into which two free buddies of this one merge.
+    pub(crate) fn merged(self) -> Option<Order> {
+        if self < Order::HUGE { Some(Order(self.0 + 1)) } else { None }
     }
 }
 

@@ -24,6 +24,13 @@ use crate::zone::{Cpu, Zone};
 /// clear in place costs less than to search for a zero block and fetch its lines.
 pub(crate) const HOT_NS: u64 = 1_000_000;
 
+/// A block for a request that its CPU's lists have nothing zero for.
+enum Found {
+    /// All of its pages are resident and zero.
+    Zero(PageId),
+    Any(PageId),
+}
+
 impl<B: Backing> Zone<B> {
     /// `ZERO`: a zeroed block of `pages` pages at a multiple of `align`, cleared inline
     /// only where it is not zero already. `None` when the zone has no such block free.
@@ -94,9 +101,16 @@ impl<B: Backing> Zone<B> {
                 return in_place(held);
             }
         }
-        let first = self.slow_zero(cpu, pages, align, first_use, held)?;
-        self.make_zero(cpu, first, front, pages);
-        Some((first, Source::Other))
+        match self.slow_zero(cpu, pages, align, first_use, held)? {
+            Found::Zero(first) => {
+                self.hand_out_zero(cpu, first, front, pages);
+                Some((first, Source::Other))
+            }
+            Found::Any(first) => {
+                self.make_zero(cpu, first, front, pages);
+                Some((first, Source::Other))
+            }
+        }
     }
 
     /// `ONLY_ZERO`: a resident zero block at once, or nothing. Never clears, never
@@ -220,7 +234,7 @@ impl<B: Backing> Zone<B> {
         align: Order,
         first_use: Use,
         held: Option<TakenUp<'_>>,
-    ) -> Option<PageId> {
+    ) -> Option<Found> {
         let now = self.tick_for(pages);
         let lay_down = |held: Option<TakenUp<'_>>| held.map_or((), |held| self.lay_down(held));
         if let Some(class) = Class::of(pages) {
@@ -235,23 +249,27 @@ impl<B: Backing> Zone<B> {
             if let Some(entry) = found {
                 lay_down(held);
                 self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
-                return Some(entry.first);
+                return Some(Found::Any(entry.first));
             }
             if let Some(first) = self.search_zero(pages, align) {
                 lay_down(held);
                 cpu.demand.note(pages);
-                return Some(first);
+                return Some(Found::Zero(first));
             }
             if let Some(held) = held {
                 self.note_unless_fresh(cpu, pages, held.age());
-                return Some(self.keep(held));
+                return Some(Found::Any(self.keep(held)));
             }
             if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), fits) {
                 self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
-                return Some(entry.first);
+                return Some(Found::Any(entry.first));
             }
         } else if let Some(first) = self.take_latest(cpu, pages, align, first_use, now) {
-            return Some(first);
+            return Some(Found::Any(first));
+        } else if let Some(first) = self.search_zero(pages, align) {
+            // Before the lists are gathered: to walk them takes as long as the rest of a hit.
+            cpu.demand.note(pages);
+            return Some(Found::Zero(first));
         }
         self.gather(cpu, pages);
         // What the lists hold may be all that splits a resident block, and to empty them
@@ -270,7 +288,7 @@ impl<B: Backing> Zone<B> {
             }
             None => cpu.counters.bump(Counter::Refused),
         }
-        found
+        found.map(Found::Any)
     }
 
     /// Counts a request that was not served zero, unless its block was freed so lately that

@@ -1,16 +1,14 @@
-//! Free runs of whole huge blocks, lowest address first, whatever their order.
+//! Free runs of whole huge blocks, lowest address first.
 //!
-//! A buddy block is as long as its address is aligned, so the buddy alone would give a
+//! Powers of two alone would give a
 //! request of 20 MiB a block of 32 and leave 12 that the next one cannot use: a program
 //! that fills blocks of many sizes then occupies, and drags through its caches, twice what
-//! it needs (measured: 206 MiB for 95 live ones). Neighbours that are not buddies are as
-//! good as one block; first fit by address keeps what is in use together.
+//! it needs (measured: 206 MiB for 95 live ones). First fit by address keeps what is in use together.
 
 use crate::buddy::Buddy;
-use crate::page::{HUGE_ORDER, MAX_ORDER, Order};
 
 /// Huge blocks that are looked at together.
-const REGION: u32 = 64;
+const REGION: u32 = u64::BITS;
 /// A run is told as soon as it is this long.
 const LONG: u32 = 2 * REGION;
 
@@ -27,13 +25,22 @@ impl Buddy {
     /// is content with its beginning need not wait for its end; they overlap by what it
     /// takes for every `least` neighbours to lie in one part.
     pub(crate) fn runs(&self, least: u32) -> impl Iterator<Item = Run> {
-        let regions = self.regions();
+        self.runs_in_parts(least, LONG)
+    }
+
+    /// All runs, each as long as it is.
+    pub(crate) fn whole_runs(&self) -> impl Iterator<Item = Run> {
+        self.runs_in_parts(1, u32::MAX)
+    }
+
+    fn runs_in_parts(&self, least: u32, long: u32) -> impl Iterator<Item = Run> {
+        let regions = self.huge_words();
         let mut region = 0;
         let mut mask = if regions > 0 { self.free_huge(0) } else { 0 };
         let mut open = Run { huge: 0, len: 0 };
         std::iter::from_fn(move || {
             loop {
-                if open.len >= least.max(LONG) {
+                if open.len >= least.max(long) {
                     let part = open;
                     open = Run { huge: part.huge + part.len - (least - 1), len: least - 1 };
                     return Some(part);
@@ -62,42 +69,12 @@ impl Buddy {
             }
         })
     }
-
-    /// Which of the huge blocks of a region are free, one bit each.
-    fn free_huge(&self, region: u32) -> u64 {
-        let mut free = 0;
-        for order in HUGE_ORDER..=MAX_ORDER.get() {
-            let Some(order) = Order::new(order).filter(|&order| self.count(order) > 0) else {
-                continue;
-            };
-            let shift = order.get() - HUGE_ORDER;
-            let per_region = REGION >> shift;
-            if per_region == 0 {
-                if self.bits(order, (region * REGION) >> shift, 1) != 0 {
-                    return u64::MAX;
-                }
-                continue;
-            }
-            let mut bits = self.bits(order, region * per_region, per_region);
-            let each = if shift == 6 { u64::MAX } else { (1 << (1 << shift)) - 1 };
-            while bits != 0 {
-                free |= each << (bits.trailing_zeros() << shift);
-                bits &= bits - 1;
-            }
-        }
-        free
-    }
-
-    fn regions(&self) -> u32 {
-        let orders = (HUGE_ORDER..=MAX_ORDER.get()).filter_map(Order::new);
-        orders.map(|order| self.end(order).div_ceil(REGION << HUGE_ORDER)).max().unwrap_or(0)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::{HUGE_PAGES, PageId};
+    use crate::page::{HUGE_ORDER, HUGE_PAGES, PageId};
     use proptest::prelude::*;
 
     const HUGES: u32 = 5 * REGION + 7;

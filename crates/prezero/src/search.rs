@@ -272,7 +272,7 @@ impl<B: Backing> Zone<B> {
             if cost <= goal { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         // How it ends does not matter: `best` has what was found.
-        if pages >= HUGE_PAGES {
+        if pages >= HUGE_PAGES || align > Order::HUGE {
             let length = pages.div_ceil(HUGE_PAGES);
             let aligned = (align.pages() / HUGE_PAGES).max(1);
             let step = (length / STEPS).max(1).next_multiple_of(aligned);
@@ -302,21 +302,20 @@ impl<B: Backing> Zone<B> {
                 (0..length / order.pages())
                     .try_for_each(|n| look(block.plus(n * order.pages()), within))
             };
-            // What is split first; then the lowest huge block, however long the run it is in:
-            // the end of a zone of odd length is a small block as well. At last what is split
+            // What is split first; then the lowest huge block. At last what is split
             // behind blocks that grow.
-            let (whole, places) = (order.get() <= HUGE_ORDER, self.places());
+            let places = self.places();
             let split = |near: bool| {
-                let orders = order.and_above().filter(move |&from| {
-                    (!whole || from.get() < HUGE_ORDER) && self.buddy.count(from) > 0
-                });
+                let orders = order
+                    .to_huge()
+                    .filter(move |&from| from < Order::HUGE && self.buddy.count(from) > 0);
                 orders.flat_map(move |from| {
                     let blocks = self.buddy.blocks(from).filter(move |&at| (at < places) == near);
                     blocks.map(move |block| (block, from.pages(), Some((block, from))))
                 })
             };
             let mut found = split(true).try_for_each(&mut look_in);
-            if whole && found.is_continue() {
+            if found.is_continue() {
                 let mut runs = self.buddy.runs(1);
                 found = runs.try_for_each(|run| {
                     look_in((PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER, None))

@@ -57,6 +57,17 @@ pub struct Tally {
     pub foreign: u32,
 }
 
+/// Words that are looked at without a branch between them: a cache line of them.
+const TOGETHER: usize = 16;
+
+/// Whether all words are this one.
+fn all_are(words: &[AtomicU32], this: u32) -> bool {
+    let differ = |words: &[AtomicU32]| {
+        words.iter().fold(0, |differ, word| differ | (word.load(Relaxed) ^ this))
+    };
+    words.chunks(TOGETHER).all(|words| differ(words) == 0)
+}
+
 /// Pages per word.
 const PER_WORD: u32 = 16;
 /// The low bit of every entry of a word.
@@ -97,33 +108,30 @@ impl StateMap {
     pub(crate) fn all(&self, first: PageId, pages: u32, state: PageState) -> bool {
         let (bits, span) = (state.pattern(), self.span(first, pages));
         span.ends().all(|(word, mask)| (word.load(Relaxed) ^ bits) & mask == 0)
-            && span.whole.iter().all(|word| word.load(Relaxed) == bits)
+            && all_are(span.whole, bits)
     }
 
     /// Counts the pages of a range by state.
     pub(crate) fn tally(&self, first: PageId, pages: u32) -> Tally {
         let (mut zero, mut dirty, mut foreign) = (0, 0, 0);
         let span = self.span(first, pages);
-        let whole = span.whole.iter().map(|word| word.load(Relaxed));
-        for word in whole.chain(span.ends().map(|(word, mask)| word.load(Relaxed) & mask)) {
-            // Most words are all of one state; counting bits is slow where the CPU's own
-            // instruction for it cannot be assumed.
-            if word == 0 {
-                continue;
-            }
-            if word == PageState::Dirty.pattern() {
-                dirty += PER_WORD;
-                continue;
-            }
-            if word == PageState::Zero.pattern() {
-                zero += PER_WORD;
-                continue;
-            }
+        let mut add = |word: u32, words: u32| {
             let (low, high) = (word & LOW, word >> 1 & LOW);
-            zero += (low & !high).count_ones();
-            dirty += (high & !low).count_ones();
-            foreign += (low & high).count_ones();
+            zero += (low & !high).count_ones() * words;
+            dirty += (high & !low).count_ones() * words;
+            foreign += (low & high).count_ones() * words;
+        };
+        // Most are alike; counting bits is slow where the CPU's own instruction for it
+        // cannot be assumed.
+        for words in span.whole.chunks(TOGETHER) {
+            let one = words[0].load(Relaxed);
+            if all_are(words, one) {
+                add(one, words.len() as u32);
+            } else {
+                words.iter().for_each(|word| add(word.load(Relaxed), 1));
+            }
         }
+        span.ends().for_each(|(word, mask)| add(word.load(Relaxed) & mask, 1));
         Tally { absent: pages - zero - dirty - foreign, zero, dirty, foreign }
     }
 

@@ -107,7 +107,7 @@ impl World {
         assert_eq!(self.zone.check(), Ok(()));
         assert!(self.zone.claim.is_free(), "a step leaves no claim behind");
         let mut buddy = Tally::default();
-        for order in Order::MIN.and_above() {
+        for order in Order::MIN.to_huge() {
             for block in self.zone.buddy.blocks(order) {
                 let tally = self.zone.states.tally(block, order.pages());
                 assert_eq!(self.zone.tally_free(block, order), tally, "what was used is known");
