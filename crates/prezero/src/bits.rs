@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use prezero_sys::memory::Errno;
-use prezero_sys::meta::Meta;
 
 use crate::sync::{
-    AtomicU64,
+    AtomicU64, Meta,
     Ordering::{AcqRel, Acquire},
 };
 
@@ -92,7 +91,7 @@ pub(crate) fn spans(range: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -63,6 +63,7 @@
 #![cfg_attr(loom, allow(dead_code))]
 
 // Under loom only what it models is built: it replaces the atomics by its own.
+mod bits;
 mod buddy;
 mod claim;
 mod page;
@@ -74,8 +75,6 @@ mod sync;
 mod assemble;
 #[cfg(not(loom))]
 mod backing;
-#[cfg(not(loom))]
-mod bits;
 #[cfg(not(loom))]
 mod bursts;
 #[cfg(not(loom))]
