@@ -26,7 +26,7 @@ use prezero::Size;
 
 use super::grid_report::{Cell, Cost, Mode, ModeReport, Report, Tried};
 use super::grid_table;
-use super::ideal::{Ideal, Way};
+use super::ideal::{Ideal, Way, Ways};
 use super::machine::Machine;
 use super::output::Output;
 use super::peers::{Allocator, Field, PREZERO};
@@ -131,10 +131,10 @@ impl Grid {
                 break;
             }
             let _busy = if mode == Mode::Busy { Some(touch.occupy_all_cpus()?) } else { None };
-            let ideal = if mode == Mode::Idle { Some(Ideal::new(largest)?) } else { None };
+            let ways = if mode == Mode::Idle { Some(Ways::here()?) } else { None };
             let mut costs: Vec<_> = field.allocators.iter().map(Cost::of).collect();
             let mut cells = vec![];
-            let stage = Stage { field: &field, mode, ideal: ideal.as_ref() };
+            let stage = Stage { field: &field, mode, ways: ways.as_ref() };
             for &bytes in &sizes {
                 if interrupted() {
                     break;
@@ -180,7 +180,9 @@ impl Grid {
             who.retain(|allocator| contenders.contains(&allocator.name));
         }
         let (began, time) = (Instant::now(), Duration::from_secs(self.passes_s));
-        let known = |cell: &Cell| cell.noise().is_none_or(|noise| noise <= stage.mode.known());
+        let known = |cell: &Cell| {
+            cell.best().is_none() || cell.noise().is_some_and(|noise| noise <= stage.mode.known())
+        };
         while began.elapsed() < time && !cells.iter().all(known) && !interrupted() {
             again(&who, &mut cells)?;
         }
@@ -210,6 +212,7 @@ impl Grid {
             Mode::Idle => None,
             Mode::BackToBack | Mode::Busy => Some(start(&Allocator::plain())?),
         };
+        let ideal = stage.ways.map(|ways| Ideal::new(bytes, ways)).transpose()?;
         let mut cells = vec![];
         for lines in self.lines() {
             if first {
@@ -219,7 +222,8 @@ impl Grid {
             } else if interrupted() {
                 break;
             }
-            let cell = self.cell((&mut workers, who), bare.as_mut(), stage, bytes, lines)?;
+            let others = (ideal.as_ref(), bare.as_mut());
+            let cell = self.cell((&mut workers, who), others, stage, bytes, lines)?;
             cells.push(Cell { calls: calls.clone(), ..cell });
         }
         for (worker, allocator) in workers.into_iter().zip(who) {
@@ -254,7 +258,7 @@ impl Grid {
     fn cell(
         &self,
         (workers, who): (&mut [Worker], &[&Allocator]),
-        mut bare: Option<&mut Worker>,
+        (ideal, mut bare): (Option<&Ideal<'_>>, Option<&mut Worker>),
         stage: &Stage<'_>,
         bytes: usize,
         lines: usize,
@@ -278,7 +282,7 @@ impl Grid {
             }
             turn.faults = worker.usage()?.minor_faults;
         }
-        let ways = stage.ideal.map_or(&[][..], Ideal::ways);
+        let ways = ideal.map_or(&[][..], |ideal| ideal.ways());
         let mut tries: Vec<_> = ways.iter().map(|_| Turn::new(single, &[], sample_ns)).collect();
         if let Some(bare) = &mut bare {
             let short = Turn::new(single, &bare.bare(single)?, sample_ns).burst;
@@ -289,7 +293,7 @@ impl Grid {
         for burst in 0..self.runs.div_ceil(BURST * passes) {
             for place in 0..players {
                 let next = (burst + place) % players;
-                match (next.checked_sub(workers.len()), stage.ideal, &mut bare) {
+                match (next.checked_sub(workers.len()), ideal, &mut bare) {
                     (Some(way), Some(ideal), _) => {
                         tries[way].take(|each| ideal.run(ways[way], each, burst))?;
                     }
@@ -360,7 +364,7 @@ struct Stage<'a> {
     field: &'a Field,
     mode: Mode,
     /// Where there is a pause.
-    ideal: Option<&'a Ideal>,
+    ways: Option<&'a Ways>,
 }
 
 #[cfg(test)]

@@ -101,6 +101,9 @@ pub struct Tried {
     pub way: String,
     /// Of a round, in nanoseconds.
     pub ns: Spread,
+    /// The median of each pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passes: Vec<f64>,
 }
 
 /// What an allocator used up in one mode, uncounted samples included.
@@ -120,6 +123,8 @@ pub struct Cost {
 
 /// A peer that takes at most so many times what the fastest takes may turn out to be the fastest.
 const CONTENDS: f64 = 1.1;
+/// Of the limit, what is as good as it.
+pub const NEAR_LIMIT: f64 = 0.9;
 /// The counters that a report of costs shows.
 const COUNTERS: [&str; 6] =
     ["scrubbed_bytes", "prefaulted_bytes", "waste_bytes", "unused_zero_bytes", "hits", "misses"];
@@ -144,6 +149,7 @@ impl Cell {
         let ideal = self.ideal.iter_mut().zip(again.ideal);
         for (tried, again) in ideal.chain(self.calls.iter_mut().zip(again.calls)) {
             tried.ns.add(again.ns);
+            tried.passes.extend(again.passes);
         }
     }
 
@@ -164,11 +170,17 @@ impl Cell {
     /// more than one. What differs from pass to pass is most of the noise: the memory that a process has.
     pub fn noise(&self) -> Option<f64> {
         let (ratio, peer) = self.best()?;
-        let passes = |name: &str| {
-            let result = self.results.iter().find(|result| result.allocator == name)?;
-            (result.passes.len() > 1).then(|| Spread::of(result.passes.clone()))?
-        };
-        let Change { change, noise } = Change::of(&passes(peer)?, &passes(PREZERO)?)?;
+        let best = self.results.iter().find(|result| result.allocator == peer)?;
+        self.noise_of(ratio, best.passes.clone())
+    }
+
+    /// By how much a time over prezero's may be off that took so long in each pass.
+    fn noise_of(&self, ratio: f64, passes: Vec<f64>) -> Option<f64> {
+        let ours = self.results.iter().find(|result| result.allocator == PREZERO)?.passes.clone();
+        if ours.len() < 2 {
+            return None;
+        }
+        let Change { change, noise } = Change::of(&Spread::of(passes)?, &Spread::of(ours)?)?;
         // It is told of the medians of all samples.
         Some(noise + (ratio - 1.0 - change).abs())
     }
@@ -215,6 +227,16 @@ impl Cell {
     /// The limit's time over prezero's.
     pub fn share_of_limit(&self) -> Option<f64> {
         Some(self.limit()? / self.ours()?)
+    }
+
+    /// Whether that is as good as the limit, as far as the noise lets one say.
+    pub fn judged_by_limit(&self) -> Option<Judged> {
+        let (share, ideal) = (self.share_of_limit()?, self.ideal()?);
+        let calls = fastest(&self.calls).map_or(&[][..], |calls| &calls.passes);
+        let with_call = |(n, ideal): (usize, &f64)| ideal + calls.get(n).unwrap_or(&0.0);
+        let limit = ideal.passes.iter().enumerate().map(with_call).collect();
+        let noise = self.noise_of(share, limit).unwrap_or(0.0);
+        Some(judge(Change { change: NEAR_LIMIT - share, noise }, 0.0))
     }
 
     /// Of prezero, in nanoseconds.
@@ -286,7 +308,7 @@ mod tests {
             passes: vec![ns],
             faults_per_round: 0.0,
         };
-        let tried = |way: &str, ns| Tried { way: way.into(), ns: spread(ns) };
+        let tried = |way: &str, ns| Tried { way: way.into(), ns: spread(ns), passes: vec![ns] };
         let mut cell = Cell {
             bytes: 65536,
             lines: 1,
@@ -319,6 +341,23 @@ mod tests {
         };
         let results = results.iter().map(measured).collect();
         Cell { bytes: 65536, lines: 1, pause_ns: 0, results, ideal: vec![], calls: vec![] }
+    }
+
+    #[test]
+    fn a_cell_is_as_good_as_the_limit_where_its_passes_say_so() {
+        let mut cell = passes(&[("glibc", &[400.0; 3]), (PREZERO, &[100.0; 3])]);
+        let tried = |passes: [f64; 3]| Tried {
+            way: "stosb home".into(),
+            ns: Spread::of(passes.to_vec()).unwrap(),
+            passes: passes.to_vec(),
+        };
+        assert_eq!(cell.judged_by_limit(), None, "there is none");
+        cell.ideal = vec![tried([85.0; 3])];
+        assert_eq!(cell.judged_by_limit(), Some(Judged::Beyond));
+        cell.calls = vec![tried([10.0; 3])];
+        assert_eq!(cell.judged_by_limit(), Some(Judged::Within), "a call belongs to it");
+        cell.ideal = vec![tried([70.0, 85.0, 95.0])];
+        assert_eq!(cell.judged_by_limit(), Some(Judged::Unclear));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::fmt::Write;
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 
-use super::grid_report::{Cell, Cost, Mode, ModeReport, Report};
-use super::grid_verdict::{NEAR_LIMIT, Verdict, Wanted, Yardstick};
+use super::grid_report::{Cell, Cost, Mode, ModeReport, NEAR_LIMIT, Report};
+use super::grid_verdict::{Verdict, Wanted, Yardstick};
 
 /// The whole report as text.
 pub fn render(report: &Report) -> String {
@@ -127,6 +127,13 @@ fn summary(report: &ModeReport) -> String {
             mean / limit * 100.0,
             share * 100.0,
             cell.name()
+        );
+        let (far, unclear) = (verdict.far, verdict.far_or_not);
+        let _ = write!(
+            text,
+            "; {} of {} cells are within 10 % of it, {far} are not, noise hides {unclear}",
+            report.cells.len() - far - unclear,
+            report.cells.len()
         );
     }
     if let (Mode::BackToBack | Mode::Busy, Some(Yardstick { peer, worst: (ratio, cell) })) =
@@ -284,7 +291,7 @@ mod tests {
         let columns: Vec<_> = row.split_whitespace().filter(|word| *word != "│").collect();
         assert_eq!(columns[columns.len() - 2..], ["0.12", "80"]);
         let said = "limit, a bare loop: 2.58x the best peer, worst cell 0.67x; of it this is 77 %; \
-                    worst cell 75 % (1M L=64)";
+                    worst cell 75 % (1M L=64); 0 of 2 cells are within 10 % of it, 2 are not, noise hides 0";
         assert!(text.contains(said) && !text.contains("share of ideal"), "{text}");
     }
 

@@ -4,9 +4,6 @@ use super::grid_report::{Cell, Mode, ModeReport};
 use super::peers::PREZERO;
 use super::samples::{Judged, geometric_mean};
 
-/// Of the limit, what is as good as it.
-pub const NEAR_LIMIT: f64 = 0.9;
-
 /// What the cells of a mode come to.
 #[derive(Debug)]
 pub struct Verdict<'a> {
@@ -24,6 +21,10 @@ pub struct Verdict<'a> {
     pub ideal: Option<(f64, &'a Cell)>,
     /// The best peers' times over the limit's: geometric mean, and the smallest of them.
     pub limit: Option<(f64, f64)>,
+    /// Cells that are not as good as the limit, and those of which one cannot tell.
+    pub far: usize,
+    /// See `far`.
+    pub far_or_not: usize,
     /// The smallest share of the limit, and its cell.
     pub of_limit: Option<(f64, &'a Cell)>,
 }
@@ -60,7 +61,13 @@ impl ModeReport {
             let is = |cell: &&Cell| cell.judged(self.mode.wanted().worst) == Some(as_what);
             self.cells.iter().filter(is).collect()
         };
+        let by_limit = |as_what| {
+            let is = |cell: &&Cell| cell.judged_by_limit() == Some(as_what);
+            self.cells.iter().filter(is).count()
+        };
         Some(Verdict {
+            far: by_limit(Judged::Beyond),
+            far_or_not: by_limit(Judged::Unclear),
             below: judged(Judged::Beyond),
             unclear: judged(Judged::Unclear),
             mean: geometric_mean(ratios.clone().map(|(ratio, _)| ratio))?,

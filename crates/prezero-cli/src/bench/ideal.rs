@@ -6,7 +6,8 @@
 //! compiled loop. The clear opens the pause, and its CPU sleeps for what is left, so caches
 //! and clocks cool as they do for everybody else; one that ends late is followed by
 //! [`COOL`] of sleep, so that no way gains by having no time to rest. The memory is a
-//! zone's: reserved the same way, in huge pages where the kernel allows, resident.
+//! zone's: reserved the same way, in huge pages where the kernel allows, resident; each pass over a
+//! size has some of its own, as the allocators' processes have.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -49,31 +50,43 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// The memory and the ways.
+/// What can be tried on this machine.
 #[derive(Debug)]
-pub struct Ideal {
-    memory: Anonymous,
-    ways: Vec<Way>,
+pub struct Ways {
+    all: Vec<Way>,
     cpus: Vec<usize>,
 }
 
-impl Ideal {
+impl Ways {
+    /// Measures which engines there are to try.
+    pub fn here() -> Result<Ways> {
+        let cpus = allowed_cpus()?;
+        let chosen = Memory::new(CALIBRATED_ON).calibrated();
+        let engines = distinct([Some(chosen.cached), Some(chosen.bypassing), chosen.demoting]);
+        Ok(Ways { all: ways(&engines, cpus.len()), cpus })
+    }
+}
+
+/// Memory, and the ways to scrub it.
+#[derive(Debug)]
+pub struct Ideal<'a> {
+    memory: Anonymous,
+    ways: &'a Ways,
+}
+
+impl<'a> Ideal<'a> {
     /// For blocks of up to `bytes`, whole pages.
-    pub fn new(bytes: usize) -> Result<Ideal> {
+    pub fn new(bytes: usize, ways: &'a Ways) -> Result<Ideal<'a>> {
         let memory = Anonymous::reserve(bytes.next_multiple_of(prezero::HUGE))
             .with_context(|| format!("reserving {bytes} bytes for the ideal"))?;
         // SAFETY: the range is ours, mapped and this long.
         unsafe { memory.base().write_bytes(1, memory.len()) };
-        let cpus = allowed_cpus()?;
-        let chosen = Memory::new(CALIBRATED_ON).calibrated();
-        let engines = distinct([Some(chosen.cached), Some(chosen.bypassing), chosen.demoting]);
-        let ways = ways(&engines, cpus.len());
-        Ok(Ideal { memory, ways, cpus })
+        Ok(Ideal { memory, ways })
     }
 
     /// What can be tried here.
-    pub fn ways(&self) -> &[Way] {
-        &self.ways
+    pub fn ways(&self) -> &'a [Way] {
+        &self.ways.all
     }
 
     /// Nanoseconds of each sample of a burst of single rounds with a pause. Home is the
@@ -83,7 +96,8 @@ impl Ideal {
         ensure!(burst.bytes <= self.memory.len(), "the ideal has no {} bytes", burst.bytes);
         let fits = burst.lines > 0 && burst.at < LINES / burst.lines;
         ensure!(fits, "a page has no {} lines from line {} on", burst.lines, burst.at);
-        let cpu = |place: usize| self.cpus[(turn + place) % self.cpus.len()];
+        let cpus = &self.ways.cpus;
+        let cpu = |place: usize| cpus[(turn + place) % cpus.len()];
         let (ask, asked) = channel::<()>();
         let (tell, told) = channel();
         thread::scope(|scope| {
@@ -225,7 +239,8 @@ mod tests {
     #[test]
     fn each_way_leaves_the_touched_lines_and_nothing_else_written() {
         let bytes = 2 * prezero::PAGE;
-        let ideal = Ideal::new(bytes).unwrap();
+        let ways = Ways::here().unwrap();
+        let ideal = Ideal::new(bytes, &ways).unwrap();
         for &way in ideal.ways() {
             let burst = Burst { bytes, lines: 4, at: 5, samples: 3, rounds: 1, idle_ns: 100_000 };
             assert_eq!(ideal.run(way, burst, 0).unwrap().len(), 3);
@@ -237,14 +252,16 @@ mod tests {
 
     #[test]
     fn rounds_without_a_pause_have_no_ideal() {
-        let ideal = Ideal::new(prezero::PAGE).unwrap();
+        let ways = Ways::here().unwrap();
+        let ideal = Ideal::new(prezero::PAGE, &ways).unwrap();
         let burst = Burst { bytes: 4096, lines: 1, at: 0, samples: 1, rounds: 1, idle_ns: 0 };
         assert!(ideal.run(ideal.ways()[0], burst, 0).is_err());
     }
 
     #[test]
     fn lines_that_a_page_does_not_have_are_refused() {
-        let ideal = Ideal::new(prezero::PAGE).unwrap();
+        let ways = Ways::here().unwrap();
+        let ideal = Ideal::new(prezero::PAGE, &ways).unwrap();
         let burst = Burst { bytes: 4096, lines: 4, at: 15, samples: 1, rounds: 1, idle_ns: 1 };
         assert!(ideal.run(ideal.ways()[0], burst, 0).is_ok());
         for (lines, at) in [(4, 16), (64, 1), (0, 0), (65, 0)] {

@@ -66,7 +66,8 @@ impl Turn {
 
     /// What something else took; `None` without samples.
     pub fn tried(self, way: String) -> Option<Tried> {
-        Some(Tried { way, ns: Spread::of(self.samples)? })
+        let ns = Spread::of(self.samples)?;
+        Some(Tried { way, passes: vec![ns.median], ns })
     }
 }
 
