@@ -9,7 +9,7 @@
 //! Merging ends at the huge block. A longer block is a run of neighbours there ([runs](crate::runs)),
 //! whether they are buddies or not, and 64 of them are taken or put back by one operation on one word: to
 //! split 1 GiB into halves and put them together again went through nine bitmaps each time, 2 us where they
-//! were cold (LLFree keeps huge frames likewise).
+//! were cold (`LLFree` keeps huge frames likewise).
 //!
 //! Content is not looked at here: page states survive split and merge because they are
 //! kept per page in [`StateMap`](crate::state::StateMap), which split and merge do not
