@@ -19,9 +19,9 @@
 //! bits. A search may miss a block that is being put back at that moment and go on to a
 //! larger one; it never returns a block twice.
 
-use prezero_sys::memory::Errno;
-
 use std::ops::Range;
+
+use prezero_sys::memory::Errno;
 
 use crate::bits::spans;
 use crate::page::{HUGE_ORDER, HUGE_PAGES, Order, PageId};
