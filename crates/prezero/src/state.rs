@@ -115,14 +115,22 @@ impl StateMap {
     pub(crate) fn tally(&self, first: PageId, pages: u32) -> Tally {
         let (mut zero, mut dirty, mut foreign) = (0, 0, 0);
         let span = self.span(first, pages);
+        // Counting bits is slow where the CPU's own instruction for it cannot be assumed, and most
+        // words are all of one state.
         let mut add = |word: u32, words: u32| {
+            if word == PageState::Dirty.pattern() {
+                dirty += PER_WORD * words;
+                return;
+            }
+            if word == PageState::Zero.pattern() {
+                zero += PER_WORD * words;
+                return;
+            }
             let (low, high) = (word & LOW, word >> 1 & LOW);
             zero += (low & !high).count_ones() * words;
             dirty += (high & !low).count_ones() * words;
             foreign += (low & high).count_ones() * words;
         };
-        // Most are alike; counting bits is slow where the CPU's own instruction for it
-        // cannot be assumed.
         for words in span.whole.chunks(TOGETHER) {
             let one = words[0].load(Relaxed);
             if all_are(words, one) {
