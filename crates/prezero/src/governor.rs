@@ -36,6 +36,8 @@ const PREFAULT_MOST: u64 = 16 << 10;
 pub(crate) struct Seen {
     /// Pages asked for as zero that a stock could have served, by band.
     pub(crate) demand: [u64; BANDS],
+    /// Requests for zero, all of them.
+    pub(crate) requests: u64,
     /// Pages in the program's hands now, and those that are free and resident.
     pub(crate) live: u64,
     pub(crate) free: u64,
@@ -65,6 +67,7 @@ impl Default for Seen {
     fn default() -> Seen {
         Seen {
             demand: [0; BANDS],
+            requests: 0,
             live: 0,
             free: 0,
             freed: 0,
@@ -207,7 +210,9 @@ impl Governor {
         let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
         let prefaulted = self.prefaulted.sum as f64 / self.made.sum.max(1) as f64;
         let look_ns = seen.look_ns.saturating_sub(self.seen.look_ns);
-        self.purse.looked(look_ns as f64, between_ns);
+        let requests = seen.requests.saturating_sub(self.seen.requests);
+        let clears_ns = asked as f64 * seen.clear_ns;
+        self.purse.looked(look_ns as f64, requests, clears_ns, between_ns);
         let lost = self.wasted.sum as f64 / (self.wasted.sum + self.hit.sum).max(1) as f64;
         self.purse.settle(
             purse::earns(lost) * seen.spared_ns(&self.seen, prefaulted),
@@ -236,6 +241,11 @@ impl Governor {
     /// Pages that the present burst asked for; 0: there is none.
     fn asked(&self) -> u64 {
         self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
+    }
+
+    /// When it was seen last that zero was asked for, ns.
+    pub(crate) fn asked_at(&self) -> u64 {
+        self.asked_at
     }
 
     /// When it was seen last that blocks came back which had been handed out zero, ns.
@@ -310,15 +320,11 @@ impl Governor {
         self.purse.is_open()
     }
 
-    /// Whether somebody asked for zero of late.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.seen_at.saturating_sub(self.asked_at) < IDLE_NS && total(&self.seen) > 0
-    }
-
-    /// Whether he did, and something may be spent on him: then scrubd's looks are part of the
-    /// price.
+    /// Whether somebody asked for zero of late, and something may be spent on him: then scrubd's
+    /// looks are part of the price.
     pub(crate) fn looks(&self) -> bool {
-        self.is_asked() && self.may_spend()
+        let of_late = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
+        of_late && total(&self.seen) > 0 && self.may_spend()
     }
 
     /// Whether there is anything to make zero, wherever it lies, for somebody who asked for

@@ -10,8 +10,11 @@
 /// What scrubd starts with, ns of CPU time: clears 64 MiB at 13 GB/s, so that the second
 /// burst of a program finds most of a first one's size ready.
 const SEED_NS: f64 = 5e6;
-/// Looks that nobody has to earn, ns of CPU time, at most: those of a trial at 23 us each, two or
-/// three for each block that is asked for every 3 ms, take 40 % of this.
+/// Looks that nobody has to earn, ns of CPU time, for each request for zero (four or five looks), beside what
+/// it would have earned at best. A compiler that asks for 5 MiB in four seconds was looked at for 25 ms
+/// without this bound, and clears of 0.2.
+const LOOKS_ASKED_NS: f64 = 2e5;
+/// And at most: those of a trial, one request every 3 ms, take three quarters of this.
 const LOOKS_NS: f64 = 4e7;
 /// For so long looks are not charged while somebody asks for zero, ns. By then a program has
 /// shown what its zeroes are worth; if not its looks, the seed lasts a quarter of a second more.
@@ -43,7 +46,8 @@ const LEFT: f64 = 0.5;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purse {
     ns: f64,
-    /// Of [`LOOKS_NS`] and of [`TRIAL_NS`], what is left.
+    /// Looks that are free, of what was not given yet of [`LOOKS_NS`], and of [`TRIAL_NS`] what is left.
+    free_ns: f64,
     looks_ns: f64,
     trial_ns: u64,
     closed: bool,
@@ -58,16 +62,20 @@ pub(crate) fn earns(lost: f64) -> f64 {
 
 impl Purse {
     pub(crate) fn new() -> Purse {
-        Purse { ns: SEED_NS, looks_ns: LOOKS_NS, trial_ns: TRIAL_NS, closed: false }
+        Purse { ns: SEED_NS, free_ns: 0.0, looks_ns: LOOKS_NS, trial_ns: TRIAL_NS, closed: false }
     }
 
-    /// What looks for something to clear took, ns, and for how long of late somebody asked for
-    /// zero.
-    pub(crate) fn looked(&mut self, look_ns: f64, asked_ns: u64) {
+    /// What looks for something to clear took, ns; how often zero was asked for meanwhile, what it takes
+    /// to clear as much, ns, and for how long somebody asked, ns.
+    pub(crate) fn looked(&mut self, look_ns: f64, asked: u64, clears_ns: f64, asked_ns: u64) {
+        let given = asked as f64 * LOOKS_ASKED_NS + clears_ns * IDLE_CPU;
+        let given = given.min(self.looks_ns);
+        self.looks_ns -= given;
+        self.free_ns += given;
         let earned = (self.ns - SEED_NS).clamp(0.0, look_ns);
-        let free = if self.trial_ns > 0 { (look_ns - earned).min(self.looks_ns) } else { 0.0 };
+        let free = if self.trial_ns > 0 { (look_ns - earned).min(self.free_ns) } else { 0.0 };
         self.trial_ns = self.trial_ns.saturating_sub(asked_ns);
-        self.looks_ns -= free;
+        self.free_ns -= free;
         self.ns -= look_ns - free;
     }
 
@@ -161,12 +169,13 @@ mod tests {
         assert!(ms < 1000, "{ms} ms");
     }
 
-    /// Milliseconds until looks are over that take this part of a CPU and earn nothing.
-    fn looked_for(share: f64) -> u64 {
+    /// Milliseconds until looks are over that take this part of a CPU and earn nothing, in a program
+    /// that asks every so many.
+    fn looked_for(share: f64, every: u64) -> u64 {
         let mut purse = Purse::new();
         let mut ms = 0;
         while purse.is_open() {
-            purse.looked(share * MS as f64, MS);
+            purse.looked(share * MS as f64, u64::from(ms % every == 0), 0.0, MS);
             purse.settle(0.0, 0.0, MS);
             ms += 1;
         }
@@ -175,9 +184,17 @@ mod tests {
 
     #[test]
     fn looks_that_earn_nothing_are_over_within_a_second() {
-        for share in [0.02, 0.08, 0.4] {
-            let ms = looked_for(share);
-            assert!((100..1000).contains(&ms), "{share} of a CPU: {ms} ms");
+        for (share, least) in [(0.02, 100), (0.08, 100), (0.4, 10)] {
+            let ms = looked_for(share, 1);
+            assert!((least..1000).contains(&ms), "{share} of a CPU: {ms} ms");
+        }
+    }
+
+    #[test]
+    fn who_asks_rarely_is_not_looked_at_for_long() {
+        for (every, most) in [(100, 100), (20, 150)] {
+            let ms = looked_for(0.06, every);
+            assert!((50..most).contains(&ms), "every {every} ms: {ms} ms");
         }
     }
 
@@ -185,10 +202,10 @@ mod tests {
     fn a_trial_lasts_only_while_somebody_asks() {
         let mut purse = Purse::new();
         for _ in 0..10_000 {
-            purse.looked(0.001 * MS as f64, 0);
+            purse.looked(0.001 * MS as f64, 1, 0.0, 0);
             purse.settle(0.0, 0.0, 0);
         }
-        purse.looked(20.0 * MS as f64, MS);
+        purse.looked(20.0 * MS as f64, 1, 0.0, MS);
         purse.settle(0.0, 0.0, MS);
         assert!(purse.is_open(), "looks before anybody asked leave most of the trial's");
     }

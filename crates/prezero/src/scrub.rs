@@ -146,9 +146,9 @@ impl<H: Host> Scrubber<H> {
         self.governor.returned_at()
     }
 
-    /// Whether somebody asked for zero of late, who may be found worth it.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.governor.is_asked()
+    /// When it was seen last that somebody asked for zero, or when it began, ns.
+    pub(crate) fn asked_at(&self) -> u64 {
+        self.governor.asked_at()
     }
 
     /// Whether it looks for something to clear.

@@ -13,7 +13,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let mut demand = [0; BANDS];
     let mut at_hand = 0;
     let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
-    let (mut absent, mut hit, mut wasted) = (0, 0, 0);
+    let (mut requests, mut absent, mut hit, mut wasted) = (0, 0, 0, 0);
     for cpu in zone.cpus.iter().filter(|cpu| cpu.was_used()) {
         cpu.demand.add_to(&mut demand);
         returned += cpu.demand.returned();
@@ -27,6 +27,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
         let in_hand = Counters::new();
         cpu.grip.count(&in_hand);
         let sum = |c| cpu.counters.get(c) + in_hand.get(c);
+        requests += sum(Counter::ZeroRequests);
         plain += sum(Counter::PlainBytes);
         missed += sum(Counter::MissBytes);
         freed += sum(Counter::FreeBytes);
@@ -38,6 +39,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let pages = |bytes: u64| bytes / PAGE as u64;
     Seen {
         demand,
+        requests,
         live: pages((plain + missed + hit + absent).saturating_sub(freed)),
         free: u64::from(zone.stock.resident()) + at_hand,
         freed: pages(freed),

@@ -46,6 +46,9 @@ const NAP_MAX_NS: u64 = 500_000;
 const LATE_SHARE: u64 = 8;
 /// Longest nap of a scrubd that finds nothing to do although the program frees, ns.
 const NAP_LAZY_NS: u64 = 20_000_000;
+/// The nap of one that may clear nothing, since nobody asks for zero or none would pay, ns: who begins to
+/// ask is found so late.
+const NAP_BARRED_NS: u64 = 100_000_000;
 /// Time without any free after which scrubd parks, ns.
 const PARK_NS: u64 = 100_000_000;
 /// A parked scrubd that still holds idle memory looks for pressure and decay, ns.
@@ -285,9 +288,10 @@ impl<B: Backing + 'static> Scrubd<B> {
         Look {
             step,
             frees: self.frees(),
+            asked_at: self.scrubber.asked_at(),
             returned_at: self.scrubber.returned_at(),
             in_burst: scrubs && self.scrubber.follows_a_burst(),
-            is_asked: scrubs && self.scrubber.is_asked(),
+            may_clear: scrubs && self.scrubber.looks(),
         }
     }
 

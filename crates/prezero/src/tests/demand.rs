@@ -152,6 +152,7 @@ impl Model {
         self.seen.hit += hit;
         self.outcome.hit += hit;
         self.outcome.asked += pages;
+        self.seen.requests += 1;
         // As the zone does: what was freed a moment before is no demand for a stock.
         if hit > 0 || rested > 0 || dirty < pages - hit {
             self.seen.demand[Band::of(pages as u32).index()] += pages;

@@ -5,7 +5,7 @@
 //! time that there was nothing to do. Told the time; reads no clock.
 
 use super::rhythm::Rhythm;
-use super::{LATE_SHARE, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS, NAP_RESTED_NS};
+use super::{LATE_SHARE, NAP_BARRED_NS, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS, NAP_RESTED_NS};
 use crate::daemon::{AWAKE, DOZE_NS, DOZING, PARKED};
 use crate::scrub::Step;
 
@@ -15,13 +15,14 @@ pub(super) struct Look {
     pub(super) step: Step,
     /// Blocks given back since the beginning.
     pub(super) frees: u64,
-    /// When it was seen last that blocks came back which had been asked for as zero, ns.
+    /// When it was seen last that zero was asked for, and that blocks came back which had been, ns.
+    pub(super) asked_at: u64,
     pub(super) returned_at: u64,
     /// Whether a burst of them goes on, whose end is worth waiting for.
     pub(super) in_burst: bool,
-    /// Whether anybody asked for zero of late. If not there is only idle memory to give back, and
-    /// that has time.
-    pub(super) is_asked: bool,
+    /// Whether anything may be cleared, for somebody who asked for zero of late. If not there is only
+    /// idle memory to give back, and that has time.
+    pub(super) may_clear: bool,
 }
 
 /// See the module. All in ns.
@@ -48,7 +49,14 @@ impl Naps {
         Naps {
             rhythm: Rhythm::new(now),
             nap: NAP_MIN_NS,
-            look: Look { step, frees: 0, returned_at: 0, in_burst: false, is_asked: false },
+            look: Look {
+                step,
+                frees: 0,
+                asked_at: now,
+                returned_at: now,
+                in_burst: false,
+                may_clear: false,
+            },
             worked: false,
             early: false,
             in_rhythm: false,
@@ -73,8 +81,8 @@ impl Naps {
             (self.nap, self.early) = (NAP_RESTED_NS, false);
         } else if worked {
             self.nap = NAP_MIN_NS;
-        } else if !look.is_asked {
-            self.nap = NAP_LAZY_NS;
+        } else if !look.may_clear {
+            self.nap = NAP_BARRED_NS;
         }
         if worked {
             self.wakes_pay = true;
@@ -100,13 +108,14 @@ impl Naps {
         } else if rests {
             self.nap = NAP_RESTED_NS;
         } else if in_burst {
-            // Who looks too late takes the next burst for this one.
-            self.nap = self.nap.min(NAP_MAX_NS);
+            // Who looks too late takes the next burst for this one. Who uses what he asked for may do so for long.
+            let late = now.saturating_sub(self.look.asked_at) / LATE_SHARE;
+            self.nap = self.nap.min(late.max(NAP_MAX_NS));
         }
         // A long nap must not make scrubd late for a program that begins again.
         let state = match self.nap {
-            _ if !self.wakes_pay || !self.look.is_asked || self.nap < DOZE_NS => AWAKE,
-            nap if nap <= NAP_MAX_NS || self.in_rhythm => DOZING,
+            _ if !self.wakes_pay || !self.look.may_clear || self.nap < DOZE_NS => AWAKE,
+            nap if nap <= NAP_MAX_NS || self.in_rhythm || in_burst => DOZING,
             _ => PARKED,
         };
         (self.nap, state)
@@ -222,7 +231,9 @@ mod tests {
                     }
                     None => Step::Nothing,
                 };
-                let look = Look { step, frees, returned_at, in_burst: burst, is_asked: true };
+                let in_burst = burst;
+                let look =
+                    Look { step, frees, asked_at, returned_at, in_burst, ..look(step, 0, 0) };
                 naps.looked(now, look);
                 if step == Step::Worked {
                     continue;
@@ -322,7 +333,7 @@ mod tests {
 
     /// Outside of any burst, where zeroes are wanted.
     fn look(step: Step, frees: u64, returned_at: u64) -> Look {
-        Look { step, frees, returned_at, in_burst: false, is_asked: true }
+        Look { step, frees, asked_at: 0, returned_at, in_burst: false, may_clear: true }
     }
 
     /// A look that finds nothing to do, and the nap after it; the state of that.
@@ -348,20 +359,35 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_asks_for_zero_it_looks_rarely_and_no_free_has_to_wake_it() {
-        let unwanted = |step, frees| Look { is_asked: false, ..look(step, frees, 0) };
+    fn who_uses_his_block_for_long_is_looked_at_less_and_less_often() {
+        let (mut naps, mut now, mut looks) = (Naps::new(0), 0, 0);
+        while now < 100 * MS {
+            naps.looked(now, Look { in_burst: true, ..look(Step::Nothing, 0, 0) });
+            let (nap, state) = naps.next(now, || false);
+            assert!(nap <= NAP_MAX_NS.max(now / LATE_SHARE), "{nap} ns at {now}");
+            assert!([AWAKE, DOZING].contains(&state), "no free has to wake it");
+            now += nap;
+            naps.woke(now, false);
+            looks += 1;
+        }
+        assert!(looks <= 40, "{looks} looks in 100 ms");
+    }
+
+    #[test]
+    fn where_nothing_may_be_cleared_it_looks_rarely_and_no_free_has_to_wake_it() {
+        let unwanted = |step, frees| Look { may_clear: false, ..look(step, frees, 0) };
         let (mut naps, mut now) = (Naps::new(0), 0);
         for (step, frees) in [(Step::Nothing, 1), (Step::Nothing, 2), (Step::Nap, 2)] {
             naps.looked(now, unwanted(step, frees));
             let gives_back = step != Step::Nothing;
-            let nap = if gives_back { NAP_MIN_NS } else { NAP_LAZY_NS };
+            let nap = if gives_back { NAP_MIN_NS } else { NAP_BARRED_NS };
             assert_eq!(naps.next(now, || false), (nap, AWAKE), "{step:?}");
             now += nap;
             naps.woke(now, false);
         }
         naps.looked(now, unwanted(Step::Nothing, 2));
-        assert_eq!(naps.next(now, || false), (NAP_LAZY_NS, AWAKE));
-        now += NAP_LAZY_NS;
+        assert_eq!(naps.next(now, || false), (NAP_BARRED_NS, AWAKE));
+        now += NAP_BARRED_NS;
         naps.woke(now, false);
         // The first who asks is seen then, and looked after as any other.
         naps.looked(now, look(Step::Worked, 3, 0));
