@@ -6,8 +6,9 @@
 //! from the kernel. Prezero's counters are of the process that was started, not of its children.
 //!
 //! A few runs do not tell a difference of 1 %, which is what is asked. So glibc and prezero go on in
-//! turns until it is known, or time is up; how well it is known stands beside it, and where that does
-//! not let it be told on which side of the 1 % a program is, the verdict says so.
+//! turns until it is known, or time is up; how well it is known stands beside it. Where that does not let
+//! it be told on which side of the 1 % a program is, the quickest quarter of the runs is asked, to which
+//! others on the host have added least; and where that does not tell either, the verdict says so.
 //!
 //! A third is in each turn: glibc behind a library that passes each call on and does nothing else.
 //! What a program loses to that it loses to any library that is preloaded, so a program that is slower
@@ -35,7 +36,7 @@ use super::worker::Touch;
 const WARM_BYTES: usize = 512 << 20;
 /// How much more than glibc's wall time prezero may take; where that is out of reach, more than that
 /// of glibc behind a library that does nothing.
-const SLOWER: f64 = 0.01;
+pub const SLOWER: f64 = 0.01;
 /// Fewer pairs than that say nothing of their noise.
 const FEW: usize = 5;
 /// To how much the ratio of the two is to be known: then equals are seen to be equal.
@@ -232,6 +233,15 @@ impl Cost {
     }
 }
 
+/// Which runs told it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// All, pair by pair.
+    All,
+    /// The quickest quarter of each.
+    Quarter,
+}
+
 /// Prezero against what is asked of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Verdict {
@@ -280,6 +290,17 @@ impl Measured {
         Some((best, glibc / best.wall_s.median, best.rss_mib.median / least))
     }
 
+    /// How much more wall time one allocator takes than another, and whether that is above a bound; by the
+    /// quickest quarter of the runs where all of them do not tell.
+    pub fn judged(&self, of: &str, over: &str, bound: f64) -> Option<(Change, Judged, By)> {
+        let (of, over) = (&self.of(of)?.wall_s, &self.of(over)?.wall_s);
+        let by = |change: Change, by| (change, judge(change, bound), by);
+        let all = by(Change::of(of, over)?, By::All);
+        let quarters = Change::of_quarters(of, over).map(|change| by(change, By::Quarter));
+        let tells = |it: &(Change, Judged, By)| it.1 != Judged::Unclear;
+        Some([Some(all), quarters].into_iter().flatten().find(tells).unwrap_or(all))
+    }
+
     /// How much more of something one allocator takes than another.
     pub fn change(&self, of: &str, over: &str, value: fn(&Cost) -> &Spread) -> Option<Change> {
         Change::of(value(self.of(of)?), value(self.of(over)?))
@@ -303,10 +324,9 @@ impl Measured {
         let (ours, glibc) = (self.of(PREZERO)?, self.of(GLIBC)?);
         let smallest = self.best(|cost| cost.rss_mib.median)?;
         let pairs = ours.wall_s.samples.len();
-        let over = |other| self.change(PREZERO, other, |cost| &cost.wall_s);
-        let against = |other, bound| match over(other).filter(|_| pairs >= FEW) {
-            Some(change) => judge(change, bound),
-            None => Judged::Unclear,
+        let against = |other, bound| {
+            let judged = self.judged(PREZERO, other, bound).filter(|_| pairs >= FEW);
+            judged.map_or(Judged::Unclear, |(_, judged, _)| judged)
         };
         let much = self.zeroed() as f64 >= MUCH * glibc.wall_s.median;
         Some(Verdict {

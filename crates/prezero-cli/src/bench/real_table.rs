@@ -6,7 +6,7 @@
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
 use super::peers::{BARE, GLIBC, PREZERO};
-use super::real::{Cost, LARGEST, Measured, Report};
+use super::real::{By, Cost, LARGEST, Measured, Report, SLOWER};
 use super::samples::{Change, Judged, Spread};
 
 /// The whole report as text.
@@ -177,12 +177,19 @@ fn is_at_limit(program: &Measured) -> bool {
 
 /// How much more wall time it takes than under another.
 fn change(program: &Measured, other: &str) -> String {
-    let told = |Change { change, noise }| {
-        format!("{:+.1} % of {other}'s wall time, ± {:.1}", 100.0 * change, 100.0 * noise)
+    let told = |(Change { change, noise }, _, by)| {
+        let of = if by == By::Quarter { ", of each the quickest quarter" } else { "" };
+        format!("{:+.1} % of {other}'s wall time, ± {:.1}{of}", 100.0 * change, 100.0 * noise)
     };
     let turns = program.of(PREZERO).map_or(0, |cost| cost.wall_s.samples.len());
-    let change = program.change(PREZERO, other, |cost| &cost.wall_s);
-    change.map_or("not in turns".into(), told) + &format!(", {turns} runs")
+    let judged = program.judged(PREZERO, other, SLOWER);
+    judged.map_or("not in turns".into(), told) + &format!(", {turns} runs")
+}
+
+/// Whether all runs left it open how fast it is, and the quickest did not.
+fn is_told_by_quarters(program: &Measured) -> bool {
+    let judged = program.judged(PREZERO, GLIBC, SLOWER);
+    judged.is_some_and(|(.., by)| by == By::Quarter)
 }
 
 /// What another takes over what prezero does, and the noise of that.
@@ -209,6 +216,7 @@ fn verdict(program: &Measured) -> String {
             format!(": noise hides {} ({})", hidden(program).join(" and "), change(program, GLIBC))
         }
         "LIMIT" => format!(": {}; {}", change(program, GLIBC), change(program, BARE)),
+        _ if is_told_by_quarters(program) => format!(": {}", change(program, GLIBC)),
         _ => String::new(),
     };
     format!("{mark:<6} {:<8} {}{tail}\n", program.program, program.about)
@@ -274,6 +282,18 @@ mod tests {
         noisy.results[1].rss_mib = noisy.results[0].rss_mib.clone();
         noisy.results[1].rss_mib.median = 120.0;
         assert!(verdict(&noisy).starts_with("MISSED"), "another fault counts");
+    }
+
+    #[test]
+    fn where_all_runs_hide_it_the_quickest_quarter_may_tell() {
+        let mut noisy = measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 1.0, 100.0)], 0);
+        let times = |from: usize| (0..40).map(|n| if n % 2 == from { 1.0 } else { 1.2 }).collect();
+        for (result, from) in noisy.results.iter_mut().zip([0, 1]) {
+            result.wall_s.samples = times(from);
+        }
+        let line = verdict(&noisy);
+        assert!(line.starts_with("met    sort"), "{line}");
+        assert!(line.contains("± 0.0, of each the quickest quarter, 40 runs"), "{line}");
     }
 
     #[test]
