@@ -46,8 +46,8 @@ const NAP_MAX_NS: u64 = 500_000;
 const LATE_SHARE: u64 = 8;
 /// Longest nap of a scrubd that finds nothing to do although the program frees, ns.
 const NAP_LAZY_NS: u64 = 20_000_000;
-/// The nap of one that may clear nothing, since nobody asks for zero or none would pay, ns: who begins to
-/// ask is found so late.
+/// Longest nap of one that may clear nothing, since nobody asks for zero or none would pay, ns: one part in
+/// [`LATE_SHARE`] of the time for which that is so, and who begins to ask is found so late.
 const NAP_BARRED_NS: u64 = 100_000_000;
 /// Time without any free after which scrubd parks, ns.
 const PARK_NS: u64 = 100_000_000;

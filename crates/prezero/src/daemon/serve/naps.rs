@@ -37,6 +37,8 @@ pub(super) struct Naps {
     in_rhythm: bool,
     freed_at: u64,
     quiet_since: u64,
+    /// When something could be cleared last, as far as was known.
+    barred_since: u64,
     /// Whether being woken by a free has led to work: a wake-up call costs the program up
     /// to 50 us where a CPU must be kicked out of its sleep, and one that frees and takes
     /// again at once pays it for nothing.
@@ -62,6 +64,7 @@ impl Naps {
             in_rhythm: false,
             freed_at: now,
             quiet_since: now,
+            barred_since: now,
             wakes_pay: true,
         }
     }
@@ -74,6 +77,9 @@ impl Naps {
         if freed {
             self.freed_at = now;
         }
+        if look.may_clear {
+            self.barred_since = now;
+        }
         if freed || worked {
             self.quiet_since = now;
         }
@@ -82,7 +88,8 @@ impl Naps {
         } else if worked {
             self.nap = NAP_MIN_NS;
         } else if !look.may_clear {
-            self.nap = NAP_BARRED_NS;
+            let late = (now - self.barred_since) / LATE_SHARE;
+            self.nap = late.clamp(NAP_LAZY_NS, NAP_BARRED_NS);
         }
         if worked {
             self.wakes_pay = true;
@@ -376,19 +383,24 @@ mod tests {
     #[test]
     fn where_nothing_may_be_cleared_it_looks_rarely_and_no_free_has_to_wake_it() {
         let unwanted = |step, frees| Look { may_clear: false, ..look(step, frees, 0) };
-        let (mut naps, mut now) = (Naps::new(0), 0);
+        let (mut naps, mut now, mut looks) = (Naps::new(0), 0, 0);
         for (step, frees) in [(Step::Nothing, 1), (Step::Nothing, 2), (Step::Nap, 2)] {
             naps.looked(now, unwanted(step, frees));
             let gives_back = step != Step::Nothing;
-            let nap = if gives_back { NAP_MIN_NS } else { NAP_BARRED_NS };
+            let nap = if gives_back { NAP_MIN_NS } else { NAP_LAZY_NS };
             assert_eq!(naps.next(now, || false), (nap, AWAKE), "{step:?}");
             now += nap;
             naps.woke(now, false);
         }
-        naps.looked(now, unwanted(Step::Nothing, 2));
-        assert_eq!(naps.next(now, || false), (NAP_BARRED_NS, AWAKE));
-        now += NAP_BARRED_NS;
-        naps.woke(now, false);
+        while now < 2000 * MS {
+            naps.looked(now, unwanted(Step::Nothing, 2));
+            let (nap, state) = naps.next(now, || false);
+            assert_eq!((nap, state), ((now / LATE_SHARE).clamp(NAP_LAZY_NS, NAP_BARRED_NS), AWAKE));
+            now += nap;
+            naps.woke(now, false);
+            looks += 1;
+        }
+        assert!(looks < 40, "{looks} looks in two seconds");
         // The first who asks is seen then, and looked after as any other.
         naps.looked(now, look(Step::Worked, 3, 0));
         assert!(naps.next(now, || true).0 <= NAP_RESTED_NS);
