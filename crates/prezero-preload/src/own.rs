@@ -62,10 +62,9 @@ fn resize_last(from: usize, to: usize) -> bool {
     to <= CAPACITY && USED.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
 }
 
-// SAFETY: a block is a part of the arena, which `take` gives to one caller at most and which
-// nobody gets again before `dealloc`, or a private mapping of its own, which no other block
-// overlaps and which lives until `dealloc`. The arena and mappings are page-aligned, and larger
-// alignments refused.
+// SAFETY: a block is a part of the arena, which `take` gives to one caller at most, or a private
+// mapping of its own; until `dealloc` nobody else gets any of it. The arena and mappings are
+// page-aligned, and larger alignments refused.
 unsafe impl GlobalAlloc for Own {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.align() > PAGE {

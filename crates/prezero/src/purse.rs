@@ -2,9 +2,11 @@
 //!
 //! Every zero page that a request finds earns the clear (or the fault) it spared, at
 //! [`IDLE_CPU`] times its price, since scrubd spends time that would have been idle, and at less
-//! where plain requests take [many](earns) of the zeroes; every clear costs what it took. Looking for what to clear costs as well, once the program's trial
-//! is over ([`LOOKS_NS`], [`TRIAL_NS`]). A program that gains nothing costs these and [`SEED_NS`]
-//! once and [`INCOME`] from then on, whatever it does. What was earned long ago is no reason to
+//! where plain requests take [many](earns) of the zeroes; every clear costs what it took. Looking
+//! for what to clear costs as well, beyond what requests are given for it ([`LOOKS_ASKED_NS`],
+//! [`LOOKS_NS`]) while the program is on trial ([`TRIAL_NS`]). A program that gains nothing costs
+//! these and [`SEED_NS`] once and [`INCOME`] from then on, whatever it does. What was earned long
+//! ago is no reason to
 //! go on, so it fades. Told the time; reads no clock.
 
 /// What scrubd starts with, ns of CPU time: clears 64 MiB at 13 GB/s, so that the second
@@ -169,13 +171,14 @@ mod tests {
         assert!(ms < 1000, "{ms} ms");
     }
 
-    /// Milliseconds until looks are over that take this part of a CPU and earn nothing, in a program
-    /// that asks every so many.
-    fn looked_for(share: f64, every: u64) -> u64 {
+    /// Milliseconds until looks are over that take this part of a CPU and earn nothing, where so much
+    /// is asked for in each: how often, and what it takes to clear that, ns.
+    fn looked_for(share: f64, asked: impl Fn(u64) -> (u64, f64)) -> u64 {
         let mut purse = Purse::new();
         let mut ms = 0;
         while purse.is_open() {
-            purse.looked(share * MS as f64, u64::from(ms % every == 0), 0.0, MS);
+            let (requests, clears_ns) = asked(ms);
+            purse.looked(share * MS as f64, requests, clears_ns, MS);
             purse.settle(0.0, 0.0, MS);
             ms += 1;
         }
@@ -184,18 +187,23 @@ mod tests {
 
     #[test]
     fn looks_that_earn_nothing_are_over_within_a_second() {
-        for (share, least) in [(0.02, 100), (0.08, 100), (0.4, 10)] {
-            let ms = looked_for(share, 1);
-            assert!((least..1000).contains(&ms), "{share} of a CPU: {ms} ms");
+        for share in [0.02, 0.08, 0.4] {
+            let ms = looked_for(share, |_| (2, 0.0));
+            assert!((100..1000).contains(&ms), "{share} of a CPU: {ms} ms");
         }
     }
 
     #[test]
-    fn who_asks_rarely_is_not_looked_at_for_long() {
-        for (every, most) in [(100, 100), (20, 150)] {
-            let ms = looked_for(0.06, every);
-            assert!((50..most).contains(&ms), "every {every} ms: {ms} ms");
+    fn who_asks_rarely_is_not_looked_at_for_long_unless_for_much() {
+        let every =
+            |rate: u64, clears_ns| move |ms| if ms % rate == 0 { (1, clears_ns) } else { (0, 0.0) };
+        for (rate, most) in [(100, 100), (20, 150)] {
+            let ms = looked_for(0.06, every(rate, 0.0));
+            assert!((50..most).contains(&ms), "every {rate} ms: {ms} ms");
         }
+        // 20 MiB each time at 13 GB/s, which would earn six milliseconds.
+        let ms = looked_for(0.06, every(100, 1.6e6));
+        assert!((500..1000).contains(&ms), "{ms} ms");
     }
 
     #[test]

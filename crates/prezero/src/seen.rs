@@ -27,7 +27,10 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
         let in_hand = Counters::new();
         cpu.grip.count(&in_hand);
         let sum = |c| cpu.counters.get(c) + in_hand.get(c);
-        requests += sum(Counter::ZeroRequests);
+        requests += [Counter::ZeroRequests, Counter::OnlyZeroRequests]
+            .map(|kind| cpu.counters.get(kind))
+            .iter()
+            .sum::<u64>();
         plain += sum(Counter::PlainBytes);
         missed += sum(Counter::MissBytes);
         freed += sum(Counter::FreeBytes);

@@ -294,11 +294,14 @@ impl Measured {
     /// quickest quarter of the runs where all of them do not tell.
     pub fn judged(&self, of: &str, over: &str, bound: f64) -> Option<(Change, Judged, By)> {
         let (of, over) = (&self.of(of)?.wall_s, &self.of(over)?.wall_s);
-        let by = |change: Change, by| (change, judge(change, bound), by);
-        let all = by(Change::of(of, over)?, By::All);
-        let quarters = Change::of_quarters(of, over).map(|change| by(change, By::Quarter));
-        let tells = |it: &(Change, Judged, By)| it.1 != Judged::Unclear;
-        Some([Some(all), quarters].into_iter().flatten().find(tells).unwrap_or(all))
+        let all = Change::of(of, over)?;
+        let by_all = (all, judge(all, bound), By::All);
+        if by_all.1 != Judged::Unclear {
+            return Some(by_all);
+        }
+        let quarters = Change::of_quarters(of, over)?;
+        let by_quarters = (quarters, judge(quarters, bound), By::Quarter);
+        Some(if by_quarters.1 == Judged::Unclear { by_all } else { by_quarters })
     }
 
     /// How much more of something one allocator takes than another.

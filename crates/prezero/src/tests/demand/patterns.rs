@@ -199,11 +199,11 @@ fn who_saves_less_than_the_looks_cost_is_left_alone_within_a_second() {
 /// Half a second of work in short pieces, far apart: all of it is on trial.
 #[test]
 fn the_time_between_pieces_of_work_is_not_on_trial() {
-    let mut model = Model::with_looks_of(580);
+    let mut model = Model::with_looks_of(440);
     for piece in 0..10 {
         let work = model.play(repeat(10, &round(4, 20 * US, 5 * MS)));
         assert!(piece == 0 || work.hit_share() > 0.8, "piece {piece}: {work:?}");
-        model.play([Pass(120 * MS)]);
+        model.play([Pass(400 * MS)]);
     }
 }
 
