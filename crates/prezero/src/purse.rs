@@ -6,8 +6,7 @@
 //! for what to clear costs as well, beyond what requests are given for it ([`LOOKS_ASKED_NS`],
 //! [`LOOKS_NS`]) while the program is on trial ([`TRIAL_NS`]). A program that gains nothing costs
 //! these and [`SEED_NS`] once and [`INCOME`] from then on, whatever it does. What was earned long
-//! ago is no reason to
-//! go on, so it fades. Told the time; reads no clock.
+//! ago is no reason to go on, so it fades. Told the time; reads no clock.
 
 /// What scrubd starts with, ns of CPU time: clears 64 MiB at 13 GB/s, so that the second
 /// burst of a program finds most of a first one's size ready.
