@@ -6,9 +6,8 @@
 //! from the kernel. Prezero's counters are of the process that was started, not of its children.
 //!
 //! A few runs do not tell a difference of 1 %, which is what is asked. So glibc and prezero go on in
-//! turns until it is known, or time is up; how well it is known stands beside it. Where that does not let
-//! it be told on which side of the 1 % a program is, the quickest quarter of the runs is asked, to which
-//! others on the host have added least; and where that does not tell either, the verdict says so.
+//! turns until it is known, or time is up; how well it is known stands beside it, and where that does not
+//! let it be told on which side of the 1 % a program is, the verdict says so.
 //!
 //! A third is in each turn: glibc behind a library that passes each call on and does nothing else.
 //! What a program loses to that it loses to any library that is preloaded, so a program that is slower
@@ -36,7 +35,7 @@ use super::worker::Touch;
 const WARM_BYTES: usize = 512 << 20;
 /// How much more than glibc's wall time prezero may take; where that is out of reach, more than that
 /// of glibc behind a library that does nothing.
-pub const SLOWER: f64 = 0.01;
+const SLOWER: f64 = 0.01;
 /// Fewer pairs than that say nothing of their noise.
 const FEW: usize = 5;
 /// To how much the ratio of the two is to be known: then equals are seen to be equal.
@@ -217,7 +216,8 @@ impl Real {
 /// Whether the ratio of two wall times is known well enough; runs were taken in pairs.
 fn is_known(ours: &[Run], glibc: &[Run]) -> bool {
     let wall = |runs: &[Run]| Spread::of(runs.iter().map(|run| run.wall_s).collect());
-    let change = wall(ours).zip(wall(glibc)).and_then(|(ours, glibc)| Change::of(&ours, &glibc));
+    let change =
+        wall(ours).zip(wall(glibc)).and_then(|(ours, glibc)| Change::of_runs(&ours, &glibc));
     ours.len() >= PAIRS && change.is_none_or(|change| change.noise <= KNOWN)
 }
 
@@ -231,15 +231,6 @@ impl Cost {
             rss_mib: spread(|run| run.rss_mib)?,
         })
     }
-}
-
-/// Which runs told it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
-    /// All, pair by pair.
-    All,
-    /// The quickest quarter of each.
-    Quarter,
 }
 
 /// Prezero against what is asked of it.
@@ -290,23 +281,9 @@ impl Measured {
         Some((best, glibc / best.wall_s.median, best.rss_mib.median / least))
     }
 
-    /// How much more wall time one allocator takes than another, and whether that is above a bound; by the
-    /// quickest quarter of the runs where all of them do not tell.
-    pub fn judged(&self, of: &str, over: &str, bound: f64) -> Option<(Change, Judged, By)> {
-        let (of, over) = (&self.of(of)?.wall_s, &self.of(over)?.wall_s);
-        let all = Change::of(of, over)?;
-        let by_all = (all, judge(all, bound), By::All);
-        if by_all.1 != Judged::Unclear {
-            return Some(by_all);
-        }
-        let quarters = Change::of_quarters(of, over)?;
-        let by_quarters = (quarters, judge(quarters, bound), By::Quarter);
-        Some(if by_quarters.1 == Judged::Unclear { by_all } else { by_quarters })
-    }
-
     /// How much more of something one allocator takes than another.
     pub fn change(&self, of: &str, over: &str, value: fn(&Cost) -> &Spread) -> Option<Change> {
-        Change::of(value(self.of(of)?), value(self.of(over)?))
+        Change::of_runs(value(self.of(of)?), value(self.of(over)?))
     }
 
     /// A counter of prezero's; 0 if there is none.
@@ -328,8 +305,8 @@ impl Measured {
         let smallest = self.best(|cost| cost.rss_mib.median)?;
         let pairs = ours.wall_s.samples.len();
         let against = |other, bound| {
-            let judged = self.judged(PREZERO, other, bound).filter(|_| pairs >= FEW);
-            judged.map_or(Judged::Unclear, |(_, judged, _)| judged)
+            let change = self.change(PREZERO, other, |cost| &cost.wall_s).filter(|_| pairs >= FEW);
+            change.map_or(Judged::Unclear, |change| judge(change, bound))
         };
         let much = self.zeroed() as f64 >= MUCH * glibc.wall_s.median;
         Some(Verdict {

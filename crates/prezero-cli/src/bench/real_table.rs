@@ -6,7 +6,7 @@
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
 use super::peers::{BARE, GLIBC, PREZERO};
-use super::real::{By, Cost, LARGEST, Measured, Report, SLOWER};
+use super::real::{Cost, LARGEST, Measured, Report};
 use super::samples::{Change, Judged, Spread};
 
 /// The whole report as text.
@@ -21,7 +21,7 @@ pub fn render(report: &Report) -> String {
     format!(
         "{}\n{}{}{} runs each, interleaved, then turns of glibc, bare and prezero for up to {} s, medians; \
          the text has {} MiB; bare: a preloaded library that passes each call on to glibc\n\
-         \nwall time, s; x glibc, x bare: theirs over prezero's, the median of all turns; ±: of the one before, 95 %; x best: the medians'\n{}\n\
+         \nwall time, s; x glibc, x bare: theirs over prezero's, over all turns; ±: of the one before, 95 %; x best: the medians'\n{}\n\
          \npeak resident, MiB, of the largest process; prezero's over the smallest peer's\n{}\n\
          \nCPU time, s, children included; x glibc: glibc's over prezero's; prezero's counters of its last run: bytes in MiB, scrubd in ms\n{}\n\
          \n{}{} of {} programs as asked{others}: at most 1 % slower than glibc, at most 10 % above the smallest \
@@ -177,19 +177,12 @@ fn is_at_limit(program: &Measured) -> bool {
 
 /// How much more wall time it takes than under another.
 fn change(program: &Measured, other: &str) -> String {
-    let told = |(Change { change, noise }, _, by)| {
-        let of = if by == By::Quarter { ", of each the quickest quarter" } else { "" };
-        format!("{:+.1} % of {other}'s wall time, ± {:.1}{of}", 100.0 * change, 100.0 * noise)
+    let told = |Change { change, noise }| {
+        format!("{:+.1} % of {other}'s wall time, ± {:.1}", 100.0 * change, 100.0 * noise)
     };
     let turns = program.of(PREZERO).map_or(0, |cost| cost.wall_s.samples.len());
-    let judged = program.judged(PREZERO, other, SLOWER);
-    judged.map_or("not in turns".into(), told) + &format!(", {turns} runs")
-}
-
-/// Whether all runs left it open how fast it is, and the quickest did not.
-fn is_told_by_quarters(program: &Measured) -> bool {
-    let judged = program.judged(PREZERO, GLIBC, SLOWER);
-    judged.is_some_and(|(.., by)| by == By::Quarter)
+    let change = program.change(PREZERO, other, |cost| &cost.wall_s);
+    change.map_or("not in turns".into(), told) + &format!(", {turns} runs")
 }
 
 /// What another takes over what prezero does, and the noise of that.
@@ -216,7 +209,6 @@ fn verdict(program: &Measured) -> String {
             format!(": noise hides {} ({})", hidden(program).join(" and "), change(program, GLIBC))
         }
         "LIMIT" => format!(": {}; {}", change(program, GLIBC), change(program, BARE)),
-        _ if is_told_by_quarters(program) => format!(": {}", change(program, GLIBC)),
         _ => String::new(),
     };
     format!("{mark:<6} {:<8} {}{tail}\n", program.program, program.about)
@@ -275,25 +267,13 @@ mod tests {
     #[test]
     fn what_noise_hides_is_neither_met_nor_missed() {
         let mut noisy = measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 1.0, 100.0)], 0);
-        noisy.results[1].wall_s.samples = vec![0.9, 0.95, 1.0, 1.05, 1.1];
+        noisy.results[1].wall_s.samples = vec![1.0 / 1.1, 1.0 / 1.05, 1.0, 1.05, 1.1];
         let line = verdict(&noisy);
         assert!(line.starts_with("HIDDEN sort"), "{line}");
         assert!(line.contains("(+0.0 % of glibc's wall time, ± 10.0, 5 runs)"), "{line}");
         noisy.results[1].rss_mib = noisy.results[0].rss_mib.clone();
         noisy.results[1].rss_mib.median = 120.0;
         assert!(verdict(&noisy).starts_with("MISSED"), "another fault counts");
-    }
-
-    #[test]
-    fn where_all_runs_hide_it_the_quickest_quarter_may_tell() {
-        let mut noisy = measured(&[(GLIBC, 1.0, 100.0), (PREZERO, 1.0, 100.0)], 0);
-        let times = |from: usize| (0..40).map(|n| if n % 2 == from { 1.0 } else { 1.2 }).collect();
-        for (result, from) in noisy.results.iter_mut().zip([0, 1]) {
-            result.wall_s.samples = times(from);
-        }
-        let line = verdict(&noisy);
-        assert!(line.starts_with("met    sort"), "{line}");
-        assert!(line.contains("± 0.0, of each the quickest quarter, 40 runs"), "{line}");
     }
 
     #[test]
