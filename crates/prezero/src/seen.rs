@@ -27,10 +27,8 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
         let in_hand = Counters::new();
         cpu.grip.count(&in_hand);
         let sum = |c| cpu.counters.get(c) + in_hand.get(c);
-        requests += [Counter::ZeroRequests, Counter::OnlyZeroRequests]
-            .map(|kind| cpu.counters.get(kind))
-            .iter()
-            .sum::<u64>();
+        requests += cpu.counters.get(Counter::ZeroRequests);
+        requests += cpu.counters.get(Counter::OnlyZeroRequests);
         plain += sum(Counter::PlainBytes);
         missed += sum(Counter::MissBytes);
         freed += sum(Counter::FreeBytes);

@@ -64,7 +64,8 @@ impl Cpu {
     /// Whether anything was ever asked for or freed here. For the looks of scrubd: a machine
     /// may have hundreds of CPUs on which the program never ran.
     pub(crate) fn was_used(&self) -> bool {
-        [Counter::ZeroRequests, Counter::PlainRequests, Counter::Frees]
+        use Counter::{Frees, OnlyZeroRequests, PlainRequests, ZeroRequests};
+        [ZeroRequests, OnlyZeroRequests, PlainRequests, Frees]
             .into_iter()
             .any(|counter| self.counters.get(counter) != 0)
             || self.grip.frees() != 0

@@ -48,42 +48,36 @@ impl Change {
     /// slices in which somebody else had the machine do not count for more. The ratio of the two medians
     /// forgets who was whose neighbour: drawn anew, it was off by up to 2.7 times as much.
     pub fn of(this: &Spread, that: &Spread) -> Option<Change> {
-        if this.samples.len() != that.samples.len() {
-            return None;
-        }
-        let pairs = this.samples.iter().zip(&that.samples);
-        let mut ratios: Vec<_> = pairs.map(|(this, that)| this / that).collect();
+        let mut ratios = ratios(this, that)?;
         ratios.sort_by(f64::total_cmp);
         // So many of a fair coin's tosses fall on the rarer side, with that confidence.
         let n = ratios.len() as f64;
-        let below = ((n - DEVIATIONS * n.sqrt()) / 2.0).max(0.0) as usize;
-        let (low, high) = (ratios.get(below)?, ratios.get(ratios.len() - 1 - below)?);
-        let ratio = quantile(&ratios, 0.5)?;
-        Some(Change { change: ratio - 1.0, noise: (high - ratio).max(ratio - low) })
+        Change::median(&ratios, (n - DEVIATIONS * n.sqrt()) / 2.0)
     }
 
-    /// Of whole runs of a program, which were taken in pairs: the median of the means of every two pairs'
-    /// logarithms (Hodges and Lehmann 1963), and its noise by their ranks, after Wilcoxon. What others on the
+    /// Of whole runs of a program, which were taken in pairs: the median of the geometric means of every two
+    /// pairs' ratios (Hodges and Lehmann 1963), and its noise by their ranks, after Wilcoxon. What others on the
     /// host add hits either of a pair as often as the other, so that these lie evenly about the change; then
     /// it is known from half as many runs as by [`Change::of`]. Where one of the two alone is disturbed now
     /// and then, as by slices of a busy CPU, that one is the better.
     pub fn of_runs(this: &Spread, that: &Spread) -> Option<Change> {
-        if this.samples.len() != that.samples.len() {
-            return None;
-        }
-        let pairs = this.samples.iter().zip(&that.samples);
-        let logs: Vec<_> = pairs.map(|(this, that)| (this / that).ln()).collect();
-        let with_later = |(nth, log): (usize, &f64)| {
-            logs[nth..].iter().map(|other| (log + other) / 2.0).collect::<Vec<_>>()
-        };
-        let mut means: Vec<_> = logs.iter().enumerate().flat_map(with_later).collect();
+        let ratios = ratios(this, that)?;
+        let n = ratios.len() as f64;
+        let each = ratios.iter().enumerate();
+        let mut means: Vec<_> = each
+            .flat_map(|(nth, one)| ratios[nth..].iter().map(move |other| (one * other).sqrt()))
+            .collect();
         means.sort_by(f64::total_cmp);
         // How many means are on the rarer side of no change: a sum of ranks, of which each is there or not.
-        let n = logs.len() as f64;
         let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
-        let below = (n * (n + 1.0) / 4.0 - DEVIATIONS * deviation - 0.5).max(0.0) as usize;
-        let (low, high) = (means.get(below)?.exp(), means.get(means.len() - 1 - below)?.exp());
-        let ratio = quantile(&means, 0.5)?.exp();
+        Change::median(&means, n * (n + 1.0) / 4.0 - DEVIATIONS * deviation - 0.5)
+    }
+
+    /// Of the median of ascending ratios, which lies between those that have so many beyond them.
+    fn median(sorted: &[f64], beyond: f64) -> Option<Change> {
+        let beyond = beyond.max(0.0) as usize;
+        let (low, high) = (sorted.get(beyond)?, sorted.get(sorted.len() - 1 - beyond)?);
+        let ratio = quantile(sorted, 0.5)?;
         Some(Change { change: ratio - 1.0, noise: (high - ratio).max(ratio - low) })
     }
 
@@ -112,6 +106,13 @@ impl Change {
         let (low, high) = (quantile(&ratios, OUTSIDE)?, quantile(&ratios, 1.0 - OUTSIDE)?);
         Some(Change { change: all - 1.0, noise: (high - all).max(all - low) })
     }
+}
+
+/// Of each pair, `this` over `that`; `None` unless there are as many of the one as of the other.
+fn ratios(this: &Spread, that: &Spread) -> Option<Vec<f64>> {
+    let pairs = this.samples.iter().zip(&that.samples);
+    let are_pairs = this.samples.len() == that.samples.len();
+    are_pairs.then(|| pairs.map(|(this, that)| this / that).collect())
 }
 
 /// Samples that came in slices, all together.

@@ -8,6 +8,7 @@ use crate::clear::Use;
 use crate::grow::Grown;
 use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
 use crate::quicklist::{BATCH, SLOTS};
+use crate::seen::seen;
 use crate::state::PageState;
 use crate::state::Tally;
 use crate::stats::Counter;
@@ -86,6 +87,16 @@ fn a_small_block_is_refiled_from_hot_cold_to_the_zero_list() {
     let block = world.zone.only_zero(SMALL, ANY).unwrap();
     assert!(is_zero(&world.zone, &block));
     world.zone.free(block);
+}
+
+#[test]
+fn who_asks_for_what_is_zero_already_is_seen() {
+    let world = World::new(1);
+    assert!(world.zone.only_zero(SMALL, ANY).is_none(), "nothing is zero yet");
+    let shown = seen(&world.zone);
+    assert_eq!((shown.requests, shown.demand.iter().sum::<u64>()), (1, u64::from(SMALL)));
+    drop(world.zero(SMALL));
+    assert_eq!(seen(&world.zone).requests, 2, "with those that wait for a clear");
 }
 
 #[test]
