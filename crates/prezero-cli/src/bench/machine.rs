@@ -6,7 +6,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 /// The machine, as far as it bears on clearing memory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// As the kernel calls it.
     pub cpu: String,
@@ -30,6 +30,11 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Whether it is the same but for what else it does.
+    pub fn is_like(&self, other: &Machine) -> bool {
+        Machine { load: other.load, ..self.clone() } == *other
+    }
+
     /// This one.
     pub fn here() -> Machine {
         let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();

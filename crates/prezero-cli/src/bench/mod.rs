@@ -29,6 +29,7 @@ mod peers;
 mod progress;
 mod real;
 mod real_programs;
+mod real_report;
 mod real_run;
 mod real_table;
 mod report;

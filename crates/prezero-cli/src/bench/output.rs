@@ -43,13 +43,18 @@ fn settings<'a>(
     (all.collect(), turned.map(|knob| knob.name).collect())
 }
 
+/// Those of this process.
+pub fn settings_here() -> (BTreeMap<&'static str, String>, Vec<&'static str>) {
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    settings(|name| environment.get(name).map(String::as_str))
+}
+
 impl<'a, R> Taken<'a, R> {
     fn now(report: &'a R) -> Taken<'a, R> {
         let arguments = std::env::args_os().skip(1);
         let words = arguments.map(|word| word.to_string_lossy().into_owned());
         let command = ["prezero".into()].into_iter().chain(words).collect::<Vec<_>>().join(" ");
-        let environment: BTreeMap<String, String> = std::env::vars().collect();
-        let (settings, turned) = settings(|name| environment.get(name).map(String::as_str));
+        let (settings, turned) = settings_here();
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Taken {
             report,

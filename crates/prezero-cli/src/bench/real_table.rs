@@ -6,7 +6,7 @@
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
 use super::peers::{BARE, GLIBC, PREZERO};
-use super::real::{Cost, LARGEST, Measured, Report};
+use super::real_report::{Cost, LARGEST, Measured, Report};
 use super::samples::{Change, Judged, Spread};
 
 /// The whole report as text.
@@ -19,7 +19,7 @@ pub fn render(report: &Report) -> String {
     };
     let others = told("LIMIT", "at the limit") + &told("HIDDEN", "hidden by noise");
     format!(
-        "{}\n{}{}{} runs each, interleaved, then turns of glibc, bare and prezero for up to {} s, medians; \
+        "{}\n{}{}up to {} runs each, interleaved, then turns of glibc, bare and prezero for up to {} s, medians; \
          the text has {} MiB; bare: a preloaded library that passes each call on to glibc\n\
          \nwall time, s; x glibc, x bare: theirs over prezero's, over all turns; ±: of the one before, 95 %; x best: the medians'\n{}\n\
          \npeak resident, MiB, of the largest process; prezero's over the smallest peer's\n{}\n\
@@ -250,7 +250,7 @@ fn finished(mut table: Table) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::real::tests::measured;
+    use super::super::real_report::tests::measured;
     use super::*;
 
     #[test]
