@@ -18,7 +18,7 @@
 
 use crate::clear::{Border, Cache, ClearEngine, Engines, Use};
 use crate::page::PAGE;
-use crate::reach::{Reach, SetReach};
+use crate::reach::Reach;
 use crate::topology::Topology;
 
 /// The part of the shared cache that a set may fill and go through it, in quarters: what scrubd clears until it is
@@ -29,10 +29,6 @@ use crate::topology::Topology;
 /// 1, 4, 16 and 64 lines of each page of what was scrubbed so: 18 MiB 43, 67, 313, 391 and 58, 146, 549, 654; 24 MiB 67,
 /// 133, 547, 736 and 77, 193, 760, 1158.
 const FOURTHS_OF_L3: usize = 3;
-/// The part of the shared cache, as a divisor, up to which scrubd tries both ways beyond that; the rest is others'.
-/// On a guest whose 480 MiB others left alone, microseconds to write 1, 4, 16 and 64 lines of each page of 64 MiB
-/// that lay there, and that lay in memory: 404, 768, 3341, 5683 and 482, 1319, 5343, 6989.
-const TRIED_OF_L3: usize = 4;
 /// The part of a private cache that a block may fill and still be worth clearing at home.
 const SHARE_OF_L2: usize = 2;
 
@@ -74,8 +70,6 @@ pub(crate) struct Choice {
     /// does that is about to use them: beyond, it tries both.
     share: usize,
     own_share: usize,
-    /// And up to which scrubd tries both.
-    tried: usize,
     /// Where hot stops beating zero.
     border: Border,
 }
@@ -88,7 +82,6 @@ impl Choice {
             l2: 0,
             share: usize::MAX,
             own_share: L2 * SET_L2S,
-            tried: 0,
             border: Border::UNKNOWN,
         }
     }
@@ -101,9 +94,8 @@ impl Choice {
             0 => set,
             l3 => set.min(l3 / 4 * FOURTHS_OF_L3),
         };
-        let tried = share.map_or(topology.l3 / TRIED_OF_L3, |_| 0);
         let share = share.unwrap_or(own_share);
-        Choice { engines, l2, share, own_share, tried, border: Border::UNKNOWN }
+        Choice { engines, l2, share, own_share, border: Border::UNKNOWN }
     }
 
     /// The same, with the border that was measured by it.
@@ -166,25 +158,15 @@ impl Choice {
         bytes > self.own_share
     }
 
-    /// Whether what scrubd clears, of which `until_used` bytes will have gone through the caches when it is
-    /// used, goes through the cache or past it.
-    pub(crate) fn way(&self, until_used: usize, reach: &SetReach) -> Cache {
-        match until_used {
-            fits if fits <= self.share => Cache::Cached,
-            tried if self.is_set_tried(tried) => reach.way(tried),
-            _ => Cache::Bypassing,
-        }
-    }
-
-    /// Whether for such a set both ways are tried.
-    #[inline]
-    pub(crate) fn is_set_tried(&self, until_used: usize) -> bool {
-        until_used > self.share && until_used <= self.tried
-    }
-
-    /// For what scrubd clears that way at `place`: `bytes` that are likely to be used together.
-    pub(crate) fn scrub(&self, bytes: usize, way: Cache, place: Place) -> &'static dyn ClearEngine {
-        if way == Cache::Bypassing {
+    /// For what scrubd clears at `place`: `bytes` that are likely to be used together, when
+    /// `until_used` bytes have gone through the caches.
+    pub(crate) fn scrub(
+        &self,
+        bytes: usize,
+        until_used: usize,
+        place: Place,
+    ) -> &'static dyn ClearEngine {
+        if until_used > self.share {
             return self.engines.bypassing;
         }
         match self.engines.demoting {
@@ -218,9 +200,7 @@ mod tests {
         let bypassing = Engines::uncalibrated().bypassing.cache();
         for (share, fits) in [(None, 24 * MIB), (Some(MIB), MIB)] {
             let choice = choice(share);
-            let sets = SetReach::new();
-            let cache =
-                |until_used| choice.scrub(MIB, choice.way(until_used, &sets), Place::Home).cache();
+            let cache = |until_used| choice.scrub(MIB, until_used, Place::Home).cache();
             assert_eq!(cache(fits), Cache::Cached);
             assert_eq!(cache(fits + 1), bypassing);
         }
@@ -233,27 +213,10 @@ mod tests {
         let nothing = Topology { l2: 0, l3: 0, ..topology };
         for topology in [topology, nothing] {
             let choice = Choice::measured(Engines::uncalibrated(), &topology, None);
-            let sets = SetReach::new();
-            let fits = |mib| choice.way(mib * MIB, &sets) == Cache::Cached;
-            assert!(fits(40) && !choice.is_tried(40 * MIB) && !choice.is_set_tried(40 * MIB));
-            assert!(choice.is_tried(41 * MIB));
-            let tried = topology.l3 / 4;
-            assert_eq!(choice.is_set_tried(41 * MIB), tried > 0);
-            assert!(!fits(tried / MIB + 41), "the rest is others'");
+            let fits = |bytes| choice.scrub(MIB, bytes, Place::Home).cache() == Cache::Cached;
+            assert!(fits(40 * MIB) && !choice.is_tried(40 * MIB));
+            assert!(!fits(41 * MIB) && choice.is_tried(41 * MIB));
         }
-    }
-
-    #[test]
-    fn a_set_beyond_its_share_goes_the_way_that_was_found_out() {
-        let topology =
-            Topology { l2: 2 * MIB, l3: 480 * MIB, ..Topology::read(Path::new("nowhere")) };
-        let of = |share| Choice::measured(Engines::uncalibrated(), &topology, share);
-        let (sets, pages) = (SetReach::new(), (64 * MIB / PAGE) as u32);
-        assert_eq!(of(None).way(64 * MIB, &sets), Cache::Cached, "a trial");
-        (0..100).for_each(|_| sets.unfinished(pages));
-        assert_eq!(of(None).way(64 * MIB, &sets), Cache::Bypassing);
-        assert_eq!(of(Some(64 * MIB)).way(64 * MIB, &sets), Cache::Cached, "as the user says");
-        assert!(!of(Some(MIB)).is_set_tried(64 * MIB));
     }
 
     #[test]
@@ -295,7 +258,7 @@ mod tests {
     #[test]
     fn what_is_used_soon_on_another_cpu_is_handed_over_where_that_can_be_done() {
         let expected = Engines::uncalibrated().demoting.map_or(Cache::Cached, |e| e.cache());
-        let engine = choice(None).scrub(64 << 10, Cache::Cached, Place::Elsewhere);
+        let engine = choice(None).scrub(64 << 10, 64 << 10, Place::Elsewhere);
         assert_eq!(engine.cache(), expected);
     }
 }

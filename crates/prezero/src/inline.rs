@@ -32,9 +32,6 @@ impl<B: Backing> Zone<B> {
         let tally = self.states.tally(first, front);
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
-        if tally.dirty > 0 && tally.zero > 0 && self.choice().is_set_tried(pages as usize * PAGE) {
-            self.sets.unfinished(pages);
-        }
         if tally.dirty > 0 {
             self.clear_inline(cpu, first, tally.dirty, |clear| {
                 self.states.each_run(first, front, PageState::Dirty, |run, n| {

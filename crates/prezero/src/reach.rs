@@ -15,13 +15,9 @@
 //! saves no more than a clear takes. Who keeps his blocks, or works on them for long, is taken for such a one:
 //! past the cache go only clears that win so, and nobody gets less than where all go through.
 
-mod set;
-
 use crate::clear::Cache;
 use crate::page::{PAGE, PageId};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-
-pub(crate) use set::SetReach;
 
 /// Sizes apart, each twice the one before; the last takes all that are larger (from 16 GiB).
 const BANDS: usize = 10;

@@ -104,9 +104,6 @@ impl<B: Backing> Zone<B> {
         match self.slow_zero(cpu, pages, align, first_use, held)? {
             Found::Zero(first) => {
                 self.hand_out_zero(cpu, first, front, pages);
-                if self.choice().is_set_tried(pages as usize * PAGE) {
-                    self.sets.lent(first, pages, self.clock.now_ns());
-                }
                 Some((first, Source::Other))
             }
             Found::Any(first) => {
@@ -165,7 +162,6 @@ impl<B: Backing> Zone<B> {
         let cpu = self.cpu();
         if pages >= TIMED_PAGES {
             self.reach.freed(first, pages, || self.clock.now_ns());
-            self.sets.freed(first, pages, || self.clock.now_ns());
         }
         let mut tally = self.settle(cpu, first, pages);
         let mut held = Held::Mixed;

@@ -303,8 +303,7 @@ impl<H: Host> Scrubber<H> {
             charge(&zone.daemon.counters, Counter::ScrubCpuNs, ns, self.late.note(now, ns));
             return Some(Step::Nap);
         }
-        let way = zone.choice().way(self.until_used(set), &zone.sets);
-        let engine = zone.choice().scrub(set, way, place);
+        let engine = zone.choice().scrub(set, self.until_used(set), place);
         let step = self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
             zone.return_to_buddy(chunk.first, chunk.order.pages());
         });

@@ -1,9 +1,9 @@
 //! Atomics and metadata arrays: the machine's own, or loom's when a model checks us.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(crate) use std::sync::atomic::Ordering;
 

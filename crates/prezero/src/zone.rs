@@ -28,7 +28,7 @@ use crate::huge::SparseRow;
 use crate::latest::Latest;
 use crate::page::{Block, Content, Dirty, HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Zero};
 use crate::quicklist::{self, CLASSES, GRANULE, Lists};
-use crate::reach::{Reach, SetReach};
+use crate::reach::Reach;
 use crate::retreat::Gone;
 use crate::settle::Sparse;
 use crate::state::StateMap;
@@ -144,8 +144,6 @@ pub struct Zone<B> {
     pub(crate) thin_row: SparseRow,
     /// How far the cache reaches for what is cleared inline.
     pub(crate) reach: Reach,
-    /// And for what is cleared ahead.
-    pub(crate) sets: SetReach,
     pub(crate) came_back: CameBack,
     pub(crate) assembly: Assembly,
 }
@@ -221,7 +219,6 @@ impl<B: Backing> Zone<B> {
             sparse_row: SparseRow::new(),
             thin_row: SparseRow::new(),
             reach: Reach::new(),
-            sets: SetReach::new(),
             came_back: CameBack::new(),
             assembly: Assembly::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
         };

@@ -22,7 +22,6 @@ use crate::config::{Config, EngineChoice};
 use crate::deference::{Account, Deference};
 use crate::offer::Allowance;
 use crate::pressure::{CpuRank, Memory, Pressure};
-use crate::reach::SetReach;
 use crate::scrub::{Host, Mood, Scrubber, Step};
 use crate::stats::Counter;
 use crate::topology::Topology;
@@ -135,8 +134,7 @@ fn measure<B: Backing>(
     };
     *choice = Choice::measured(engines, topology, config.scrub_cache);
     if let Some(scratch) = &scratch {
-        let untried = SetReach::new();
-        let far = |bytes| choice.scrub(bytes, choice.way(bytes, &untried), Place::Elsewhere);
+        let far = |bytes| choice.scrub(bytes, bytes, Place::Elsewhere);
         let here = thread::current_cpu();
         let there = (0..zone.cpus.len()).find(|&cpu| cpu != here && host.allowed.contains(cpu));
         let mut elsewhere = |work: &mut dyn FnMut()| {

@@ -48,8 +48,7 @@ impl<H: Host> Scrubber<H> {
                     continue;
                 };
                 let stock = zone.stock.zero() as usize * PAGE + bytes;
-                let way = zone.choice().way(self.until_used(stock), &zone.sets);
-                let engine = zone.choice().scrub(bytes, way, place);
+                let engine = zone.choice().scrub(bytes, self.until_used(stock), place);
                 return Some(self.refile_one(zone, cpu, class, entry, engine));
             }
         }
