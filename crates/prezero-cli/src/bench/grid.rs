@@ -309,7 +309,10 @@ impl Grid {
             results.extend(turn.finish(worker.usage()?.minor_faults, allocator));
         }
         let names = ways.iter().map(Way::to_string).chain(bare.map(|_| BARE.to_string()));
-        let tried = names.zip(tries).filter_map(|(way, turn)| turn.tried(way));
+        let crowds = |nth| ideal.is_some_and(|ideal: &Ideal<'_>| ideal.crowds(nth, bytes));
+        let tried = names.zip(tries).enumerate().filter_map(|(nth, (way, turn))| {
+            Some(Tried { crowds: crowds(nth), ..turn.tried(way)? })
+        });
         Ok(Cell { bytes, lines, pause_ns, results, ideal: tried.collect(), calls: vec![] })
     }
 

@@ -27,7 +27,8 @@ pub fn render(report: &Report) -> String {
         "\nus a round of calloc, touch L lines of each page{}, free; medians of {} or more samples, \
          interleaved;\nx best: the fastest peer's time over prezero's, < where prezero loses; ideal: touching \
          memory\nthat was scrubbed in the pause, no allocator, by the best way; % ideal: its time \
-         over prezero's;\n% limit: that of the ideal and the fastest peer's bare malloc and free after the pause;\n\
+         over prezero's;\n% limit: that of the ideal of the ways that leave others their cache, and the fastest peer's bare malloc and \
+         free after the pause;\n\
          bare: memset and touch of one block that begins with a page, no allocator;\n\
          ±: what x best may be off by, 95 %, by the medians of passes with processes of their own",
         from_line(report.at),

@@ -9,13 +9,14 @@
 //! zone's: reserved the same way, in huge pages where the kernel allows, resident; each pass over a
 //! size has some of its own, as the allocators' processes have.
 
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use prezero::clear::{Cache, ClearEngine};
-use prezero::{Anonymous, Backing};
+use prezero::{Anonymous, Backing, Topology};
 use prezero_sys::thread::{CpuMask, set_affinity};
 
 use super::worker::{Burst, LINE, LINES, allowed_cpus};
@@ -55,6 +56,8 @@ impl std::fmt::Display for Way {
 pub struct Ways {
     all: Vec<Way>,
     cpus: Vec<usize>,
+    /// Bytes that prezero clears through a shared cache to be used together, at most.
+    set: usize,
 }
 
 impl Ways {
@@ -63,7 +66,9 @@ impl Ways {
         let cpus = allowed_cpus()?;
         let chosen = Memory::new(CALIBRATED_ON).calibrated();
         let engines = distinct([Some(chosen.cached), Some(chosen.bypassing), chosen.demoting]);
-        Ok(Ways { all: ways(&engines, cpus.len()), cpus })
+        let set = super::output::config_here().scrub_cache;
+        let set = set.unwrap_or_else(|| Topology::read(Path::new(Topology::ROOT)).set());
+        Ok(Ways { all: ways(&engines, cpus.len()), cpus, set })
     }
 }
 
@@ -87,6 +92,12 @@ impl<'a> Ideal<'a> {
     /// What can be tried here.
     pub fn ways(&self) -> &'a [Way] {
         &self.ways.all
+    }
+
+    /// Whether the `nth` way takes more of a cache that others use than prezero may, when it clears `bytes`.
+    pub fn crowds(&self, nth: usize, bytes: usize) -> bool {
+        let through = self.ways.all[nth].engine.cache() != Cache::Bypassing;
+        through && bytes > self.ways.set
     }
 
     /// Nanoseconds of each sample of a burst of single rounds with a pause. Home is the
@@ -247,6 +258,19 @@ mod tests {
             // SAFETY: ours, initialised, nobody writes now.
             let block = unsafe { std::slice::from_raw_parts(ideal.memory.base().as_ptr(), bytes) };
             assert_eq!(block.iter().map(|&byte| usize::from(byte)).sum::<usize>(), 8, "{way}");
+        }
+    }
+
+    #[test]
+    fn what_goes_through_the_cache_crowds_it_beyond_a_set() {
+        let ways = Ways::here().unwrap();
+        let ideal = Ideal::new(prezero::PAGE, &ways).unwrap();
+        for (nth, way) in ideal.ways().iter().enumerate() {
+            let through = way.engine.cache() != Cache::Bypassing;
+            assert_eq!(
+                (ideal.crowds(nth, ways.set), ideal.crowds(nth, ways.set + 1)),
+                (false, through)
+            );
         }
     }
 

@@ -68,6 +68,15 @@ impl<'a, R> Taken<'a, R> {
     }
 }
 
+/// The knobs of this process's environment.
+pub fn config_here() -> Config {
+    let machine = crate::library::machine();
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let get = |name: &str| environment.get(name).map(String::as_str);
+    // With a knob that makes no sense nothing would have run.
+    Config::from_env(&machine, get).unwrap_or_else(|_| Config::new(&machine))
+}
+
 fn note() -> &'static str {
     if interrupted() { "interrupted: only what was measured to its end is above\n" } else { "" }
 }

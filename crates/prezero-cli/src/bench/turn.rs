@@ -67,7 +67,7 @@ impl Turn {
     /// What something else took; `None` without samples.
     pub fn tried(self, way: String) -> Option<Tried> {
         let ns = Spread::of(self.samples)?;
-        Some(Tried { way, passes: vec![ns.median], ns })
+        Some(Tried { way, crowds: false, passes: vec![ns.median], ns })
     }
 }
 
