@@ -199,10 +199,10 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Of a program that is slower than glibc by more than it may: whether that is so against glibc
-    /// behind a library that does nothing, too.
+    /// Of a program that is slower than glibc by more than it may, or that may be: whether that is so against
+    /// glibc behind a library that does nothing, too.
     pub fn beyond_limit(&self) -> Option<Judged> {
-        self.limit.filter(|_| self.speed == Judged::Beyond)
+        self.limit.filter(|_| self.speed != Judged::Within)
     }
 }
 
