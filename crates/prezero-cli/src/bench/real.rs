@@ -36,8 +36,7 @@ const WARM_BYTES: usize = 512 << 20;
 const KNOWN: f64 = SLOWER / 2.0;
 /// The command line of `prezero bench real`.
 #[derive(clap::Args)]
-#[command(after_help = "Example: prezero bench real --json real.json; \
-    prezero bench real --only sqlite --onto real.json --pairs-s 300 --json real.json")]
+#[command(after_help = "Example: prezero bench real --only sqlite --onto old.json --json new.json")]
 pub struct Real {
     #[command(flatten)]
     output: Output,
@@ -47,10 +46,10 @@ pub struct Real {
     /// Runs of each program under each allocator; the medians of 5 count
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// Seconds for each program's turns of glibc, bare and prezero, until their ratio is known to 0.5 %
+    /// Seconds for turns of glibc, bare and prezero, until their ratio is known to 0.5 %
     #[arg(long, value_name = "S", default_value_t = 30)]
     pairs_s: u64,
-    /// Go on from what --json wrote earlier of this build on this machine: its runs count, too
+    /// Add to the runs in what --json wrote of this build
     #[arg(long, value_name = "FILE")]
     onto: Option<PathBuf>,
     /// The text that sort and ripgrep read, in MiB; 1024 is the full size

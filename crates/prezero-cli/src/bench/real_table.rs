@@ -286,8 +286,7 @@ mod tests {
         assert!(line.starts_with("LIMIT  sort"), "{line}");
         assert!(line.contains("+5.0 % of glibc's") && line.contains("+0.5 % of bare's"), "{line}");
         assert!(with(1.03).starts_with("MISSED"), "more than that is ours");
-        let mut noisy =
-            measured(&[(GLIBC, 1.0, 1.0), (PREZERO, 1.01, 1.0), (BARE, 1.008, 1.0)], 0);
+        let mut noisy = measured(&[(GLIBC, 1.0, 1.0), (PREZERO, 1.01, 1.0), (BARE, 1.008, 1.0)], 0);
         noisy.results[0].wall_s.samples = vec![0.99, 0.995, 1.0, 1.005, 1.01];
         assert!(verdict(&noisy).starts_with("LIMIT"), "on whichever side of glibc's 1 % it is");
         noisy.results[2].wall_s.samples = vec![0.9, 0.95, 1.0, 1.05, 1.1];
