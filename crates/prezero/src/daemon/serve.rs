@@ -29,10 +29,12 @@ use crate::zone::{Cpu, Zone};
 
 mod desk;
 mod naps;
+mod rests;
 mod rhythm;
 
 use desk::Desk;
 use naps::{Look, Naps};
+use rests::Rests;
 
 /// Shortest nap, ns.
 const NAP_MIN_NS: u64 = REST_NS + REST_NS / 8;
@@ -63,6 +65,9 @@ const LATE_NS: u64 = 1_000_000;
 /// First rest of a scrubd that was kept from its CPU, ns; doubled each time, to the last.
 const REST_MIN_NS: u64 = 4_000_000;
 const REST_MAX_NS: u64 = 128_000_000;
+/// Longest rest in a crowd, ns: how late its end is seen. Each waking takes its CPU from somebody, and who
+/// comes next on it from the idle class may wait behind him.
+const CROWD_REST_MAX_NS: u64 = 1_000_000_000;
 
 /// The thread.
 #[allow(unsafe_code)]
@@ -179,13 +184,8 @@ struct Scrubd<B: 'static> {
     idle_class: bool,
     /// Whether the program's memory has a lower limit than what idles was offered for.
     limit_fell: bool,
-    /// Whether the last sleep ended late: then somebody else is on the CPUs.
-    late: bool,
-    /// Whether there was somebody for every CPU when it did.
-    crowded: bool,
+    rests: Rests,
     deference: Deference,
-    /// The next rest after being kept from the CPU.
-    rest: u64,
     /// CPU time in the account, and of it what was no look.
     counted: u64,
     apart: u64,
@@ -209,10 +209,8 @@ impl<B: Backing + 'static> Scrubd<B> {
             mood: Mood::Normal,
             idle_class: false,
             deference: Deference::new(),
-            rest: REST_MIN_NS,
+            rests: Rests::new(),
             limit_fell: false,
-            late: false,
-            crowded: false,
             counted: 0,
             apart: 0,
             measured: 0,
@@ -229,7 +227,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         self.desk.begin_again(own_files);
         (self.deference, self.counted) = (Deference::new(), 0);
-        (self.late, self.crowded) = (false, false);
+        self.rests = Rests::new();
     }
 
     /// Nothing that ends with this thread is in use any more. The panel's values stay as they were
@@ -250,16 +248,13 @@ impl<B: Backing + 'static> Scrubd<B> {
             self.account(ended.1);
             let aborts = self.zone.daemon.counters.get(Counter::Aborts);
             self.deference.observe(ended.0, aborts, || account(self.zone, ended.1));
-            if (ended.0 - began.0).saturating_sub(ended.1 - began.1) > DISTURBED_NS {
-                // Somebody needs the CPUs.
-                self.sleep(AWAKE, Some(self.rest));
-                self.late = true;
-                self.rest = (self.rest * 2).min(REST_MAX_NS);
+            if let Some(rest) = self.rests.after(ended.0 - began.0, ended.1 - began.1) {
+                self.sleep(AWAKE, Some(rest));
                 continue;
             }
             naps.looked(ended.0, self.look(step));
             if step == Step::Worked {
-                self.rest = REST_MIN_NS;
+                self.rests.worked();
                 continue;
             }
             if let Step::Paced(wait) = step {
@@ -320,24 +315,21 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.daemon.gate.word.store(AWAKE, SeqCst);
         self.zone.daemon.counters.bump(Counter::DaemonWakeups);
         let slept = self.zone.clock.now_ns() - began;
-        self.late = ns.is_some_and(|ns| slept > ns + LATE_NS);
-        self.crowded = self.late && self.would_clear() && self.scrubber.host.is_in_a_crowd();
+        let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
+        // As far as is known without a look.
+        let would_clear = || tuning.scrub_start().is_some() && scrubber.is_wanted();
+        self.rests.slept(ns, slept, would_clear, || scrubber.host.is_in_a_crowd());
         waited
-    }
-
-    /// Whether it is there to clear anything, as far as is known without a look.
-    fn would_clear(&self) -> bool {
-        self.zone.tuning.scrub_start().is_some() && self.scrubber.is_wanted()
     }
 
     fn step(&mut self, now: u64) -> Step {
         let verdict = self.pressure.as_mut().map(|p| p.sample(now));
         let mood = match verdict {
             Some(v) if v.memory == Memory::Tight => Mood::Pressed,
-            _ if self.crowded => Mood::Crowded,
+            _ if self.rests.is_crowded() => Mood::Crowded,
             _ if !self.idle_class || self.deference.holds(now) => Mood::Resting,
             Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
-            _ if self.late => Mood::Unsure,
+            _ if self.rests.is_late() => Mood::Unsure,
             _ => Mood::Normal,
         };
         // Not before there is anything to clear: most programs never ask for zero.
