@@ -53,7 +53,8 @@ const NAP_LAZY_NS: u64 = 20_000_000;
 const NAP_BARRED_NS: u64 = 100_000_000;
 /// Time without any free after which scrubd parks, ns.
 const PARK_NS: u64 = 100_000_000;
-/// A parked scrubd that still holds idle memory looks for pressure and decay, ns.
+/// A parked scrubd that still holds idle memory looks for pressure and decay, ns. The longest rest in a crowd,
+/// too: how late its end is seen, and what a tool asks for.
 const WATCH_NS: u64 = 250_000_000;
 /// What has been idle for so long is left out of core dumps, ns. Longer than any pause that a
 /// program makes at work: to take it costs 3 us more then.
@@ -65,9 +66,6 @@ const LATE_NS: u64 = 1_000_000;
 /// First rest of a scrubd that was kept from its CPU, ns; doubled each time, to the last.
 const REST_MIN_NS: u64 = 4_000_000;
 const REST_MAX_NS: u64 = 128_000_000;
-/// Longest rest in a crowd, ns: how late its end is seen. Each waking takes its CPU from somebody, and who
-/// comes next on it from the idle class may wait behind him.
-const CROWD_REST_MAX_NS: u64 = 1_000_000_000;
 
 /// The thread.
 #[allow(unsafe_code)]
