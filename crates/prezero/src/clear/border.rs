@@ -66,10 +66,12 @@ impl Border {
 const TRIED: [u32; 5] = [16, 32, 64, 256, 512];
 /// Bytes of scratch that it needs.
 pub const SCRATCH: usize = TRIED[TRIED.len() - 1] as usize * PAGE;
-/// Times that each is tried; the least counts, since noise only adds.
+/// Times that each is tried, and one of 1 MiB or more; the least counts, since noise only adds, and it
+/// adds a smaller part to what takes longer. Nearly all of the time goes into these.
 const TRIES: usize = 4;
+const TRIES_LONG: usize = 2;
 
-/// Measures the border, in some milliseconds, and allocates nothing. `elsewhere` runs what it
+/// Measures the border, in 2 to 4 ms, and allocates nothing. `elsewhere` runs what it
 /// is given on another CPU and comes back, or says that it could not do both; then a clear
 /// past the cache stands for a cold block. `far` is the engine that clears for another CPU.
 ///
@@ -96,39 +98,51 @@ pub unsafe fn measure_border(
         work();
         now().saturating_sub(began)
     };
-    Border(Use::ALL.map(|first_use| {
-        let lines = first_use.lines();
-        border(|pages| {
-            let bytes = pages as usize * PAGE;
-            let (mut hot, mut cold) = (u64::MAX, u64::MAX);
-            for _ in 0..TRIES {
-                touch(bytes, Use::Fill.lines());
-                hot = hot.min(timed(&|| {
-                    clear(engines.cached, bytes);
-                    touch(bytes, lines);
-                }));
-                touch(bytes, Use::Fill.lines());
-                if !elsewhere(&mut || clear(far(bytes), bytes)) {
-                    clear(engines.bypassing, bytes);
-                }
-                cold = cold.min(timed(&|| touch(bytes, lines)));
+    Border::by(|first_use, pages| {
+        let (bytes, lines) = (pages as usize * PAGE, first_use.lines());
+        let tries = if bytes < 1 << 20 { TRIES } else { TRIES_LONG };
+        let (mut hot, mut cold) = (u64::MAX, u64::MAX);
+        for _ in 0..tries {
+            touch(bytes, Use::Fill.lines());
+            hot = hot.min(timed(&|| {
+                clear(engines.cached, bytes);
+                touch(bytes, lines);
+            }));
+        }
+        for _ in 0..tries {
+            if !elsewhere(&mut || clear(far(bytes), bytes)) {
+                clear(engines.bypassing, bytes);
             }
-            (hot, cold)
-        })
-    }))
+            cold = cold.min(timed(&|| touch(bytes, lines)));
+        }
+        (hot, cold)
+    })
 }
 
-/// The first size at which what `costs` says of a cold block is no more than of a hot one.
-fn border(mut costs: impl FnMut(u32) -> (u64, u64)) -> u32 {
-    let won = TRIED.into_iter().find(|&pages| {
-        let (hot, cold) = costs(pages);
-        cold <= hot
-    });
-    match won {
-        // The smallest that any zone serves: then it holds for all.
-        Some(pages) if pages == TRIED[0] => 0,
-        Some(pages) => pages,
-        None => u32::MAX,
+impl Border {
+    /// By what a hot and a cold block of so many pages cost their owner. The more lines he touches the more
+    /// the cold one costs beside the hot one, so one use's border bounds the next one's.
+    fn by(mut costs: impl FnMut(Use, u32) -> (u64, u64)) -> Border {
+        let mut first_won = |first_use, from, to| {
+            let mut sizes = TRIED.into_iter().filter(|pages| (from..to).contains(pages));
+            let won = sizes.find(|&pages| {
+                let (hot, cold) = costs(first_use, pages);
+                cold <= hot
+            });
+            match won {
+                // The smallest that any zone serves: then it holds for all.
+                Some(pages) if pages == TRIED[0] => 0,
+                won => won.unwrap_or(to),
+            }
+        };
+        let unknown = first_won(Use::Unknown, 0, u32::MAX);
+        let sparse = first_won(Use::Sparse, 0, unknown);
+        let fill = first_won(Use::Fill, unknown, u32::MAX);
+        Border(Use::ALL.map(|first_use| match first_use {
+            Use::Sparse => sparse,
+            Use::Unknown => unknown,
+            Use::Fill => fill,
+        }))
     }
 }
 
@@ -140,11 +154,30 @@ mod tests {
 
     #[test]
     fn border_is_the_first_size_at_which_cold_wins() {
-        // A hot block costs 2 a page; a cold one 100, and 1 a page.
-        let costs = |pages: u32| (2 * u64::from(pages), 100 + u64::from(pages));
-        assert_eq!(border(costs), 256);
-        assert_eq!(border(|_| (2, 1)), 0, "cold wins everywhere");
-        assert_eq!(border(|_| (1, 2)), u32::MAX, "hot wins everywhere");
+        // A hot block costs 64 a page; a cold one 1,024 and 3 for each line that is touched.
+        let costs = |first_use: Use, pages| {
+            let touched = u64::from(pages) * first_use.lines() as u64;
+            (64 * u64::from(pages), 1024 + 3 * touched)
+        };
+        assert_eq!(Border::by(costs), Border([32, 64, u32::MAX]));
+        assert_eq!(Border::by(|_, _| (2, 1)), Border::NOWHERE, "cold wins everywhere");
+        assert_eq!(Border::by(|_, _| (1, 2)), Border::UNKNOWN, "hot wins everywhere");
+    }
+
+    #[test]
+    fn nothing_is_measured_that_another_use_has_answered() {
+        for (won, sparse, fill) in [(TRIED[0], 0, 5), (64, 2, 3), (u32::MAX, 5, 0)] {
+            let mut asked = [0; Use::ALL.len()];
+            let border = Border::by(|first_use, pages| {
+                asked[first_use as usize] += 1;
+                // Of the others noise says what cannot be.
+                let wins = first_use == Use::Unknown && pages >= won;
+                (u64::from(wins), u64::from(!wins))
+            });
+            assert_eq!((asked[0], asked[2]), (sparse, fill), "{border:?}");
+            assert!(border.pages(Use::Sparse) <= border.pages(Use::Unknown));
+            assert!(border.pages(Use::Unknown) <= border.pages(Use::Fill));
+        }
     }
 
     #[test]
@@ -173,7 +206,7 @@ mod tests {
                 let far = |_| engines.cached;
                 measure_border(&engines, &far, scratch.base(), &monotonic_ns, &mut elsewhere)
             };
-            assert!(asked >= Use::ALL.len() * TRIES);
+            assert!(asked >= TRIES);
             for first_use in Use::ALL {
                 let pages = border.pages(first_use);
                 assert!(pages == 0 || pages == u32::MAX || TRIED.contains(&pages), "{border:?}");
