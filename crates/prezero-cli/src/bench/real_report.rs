@@ -150,7 +150,7 @@ pub struct Measured {
     pub about: String,
     /// In the field's order.
     pub results: Vec<Cost>,
-    /// Prezero's counters of its last run; `null` if it wrote none.
+    /// Prezero's counters of its first run, which is not counted; `null` if it wrote none.
     pub stats: serde_json::Value,
 }
 

@@ -23,7 +23,7 @@ pub fn render(report: &Report) -> String {
          the text has {} MiB; bare: a preloaded library that passes each call on to glibc\n\
          \nwall time, s; x glibc, x bare: theirs over prezero's, over all turns; ±: of the one before, 95 %; x best: the medians'\n{}\n\
          \npeak resident, MiB, of the largest process; prezero's over the smallest peer's\n{}\n\
-         \nCPU time, s, children included; x glibc: glibc's over prezero's; prezero's counters of its last run: bytes in MiB, scrubd in ms\n{}\n\
+         \nCPU time, s, children included; x glibc: glibc's over prezero's; prezero's counters of its first run: bytes in MiB, scrubd in ms\n{}\n\
          \n{}{} of {} programs as asked{others}: at most 1 % slower than glibc, at most 10 % above the smallest \
          peer's peak,\nand 1.2x glibc where zeroed memory is asked for at 512 MiB/s or more; at the limit: slower than glibc, \
          or it may be, but at most 1 % slower than bare\n",
