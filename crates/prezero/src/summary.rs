@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::page::PAGE;
+use crate::page::{MAX_ORDER, PAGE};
 use crate::report::{bytes, grouped, rendered, share, time};
 use crate::stats::{Counter, Snapshot};
 
@@ -23,9 +23,11 @@ impl Snapshot {
         let (plain, refused) = (self.get(PlainRequests), self.get(Refused));
         let (hit, miss, absent) = (self.get(HitBytes), self.get(MissBytes), self.get(AbsentBytes));
         if zero + plain + refused == 0 {
-            out.write_str(
+            writeln!(
+                out,
                 "prezero: nothing was asked of the zone: \
-                 no allocation was large enough (--threshold sets the size)\n",
+                 no allocation was as large as --threshold and at most {}",
+                bytes(MAX_ORDER.bytes() as u64)
             )?;
         } else {
             write!(out, "prezero: {} requests for zeroed memory", grouped(zero))?;
@@ -254,6 +256,14 @@ mod tests {
 
         assert_eq!(lines.len(), 2);
         assert!(lines[1].contains("scrubd never ran") && lines[1].ends_with("raise --limit"));
+    }
+
+    #[test]
+    fn summary_of_a_zone_that_nobody_asked_says_which_sizes_are_its_own() {
+        let lines = lines(&counted(&[]));
+
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].ends_with("as large as --threshold and at most 1.0 GiB"), "{lines:?}");
     }
 
     #[test]
