@@ -129,6 +129,11 @@ impl<H: Host> Scrubber<H> {
         self.governor.wants()
     }
 
+    /// Whether it wants so much of it that the machine is to be measured.
+    pub(crate) fn pays_to_measure(&self) -> bool {
+        self.governor.pays_to_measure()
+    }
+
     /// Whether a burst of requests for zero goes on, as far as can be seen, and its end is
     /// worth waiting for.
     pub(crate) fn follows_a_burst(&self) -> bool {

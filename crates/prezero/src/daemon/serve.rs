@@ -330,9 +330,9 @@ impl<B: Backing + 'static> Scrubd<B> {
             _ if self.rests.is_late() => Mood::Unsure,
             _ => Mood::Normal,
         };
-        // Not before there is anything to clear: most programs never ask for zero.
+        // Most programs never ask for zero, or for little.
         if mood == Mood::Normal
-            && self.scrubber.is_wanted()
+            && self.scrubber.pays_to_measure()
             && let Some((topology, choice)) = self.unmeasured.take()
         {
             let config = &self.zone.config;

@@ -261,6 +261,24 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
 }
 
 #[test]
+fn the_machine_is_measured_for_who_asks_often_or_for_much() {
+    for (pages, requests) in [(16, 20), (256, 16), (16 * MIB, 1)] {
+        let mut governor = Governor::new(0);
+        let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
+        for n in 1..=requests {
+            assert!(!governor.pays_to_measure(), "{pages} pages, {n} times");
+            seen.demand[Band::of(pages as u32).index()] += pages;
+            (seen.requests, seen.returned) = (n, n * pages);
+            governor.observe(n * MS, seen);
+            governor.observe(n * MS + MS / 2, seen);
+        }
+        assert!(governor.pays_to_measure(), "{pages} pages, {requests} times");
+        governor.observe(requests * MS + 2_000 * MS, seen);
+        assert!(!governor.pays_to_measure(), "nobody asked of late");
+    }
+}
+
+#[test]
 fn a_page_that_is_freed_again_and_again_goes_through_the_caches_once() {
     let mut model = Model::new();
     let round = [Act::Zero(8 * MIB), Act::Pass(60 * US), Act::FreeZero(8 * MIB)];
