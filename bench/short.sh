@@ -29,6 +29,8 @@ prezero, turns, compiler, work = sys.argv[1:]
 compile_ = [compiler, "-quiet", "-imultiarch", os.uname().machine + "-linux-gnu", "-D_GNU_SOURCE",
             "-O2", work + "/short.cc", "-o", work + "/short.s"]
 library = os.path.join(os.path.dirname(prezero), "libprezero.so")
+if not os.path.exists(library):
+    sys.exit(f"short: {library}: no such file; give the prezero of a build, target/release/prezero")
 ways = {
     "without": (compile_, {}),
     "library alone": (compile_, {"LD_PRELOAD": library}),
@@ -57,6 +59,7 @@ for way, taken in runs.items():
     line = f"{way:26}"
     for part, width in ((0, 8), (1, 9)):
         ratios = [one[part] / other[part] for one, other in zip(taken, runs["without"])]
+        # A median's error is 1.25 times a mean's.
         noise = 2 * 1.25 * statistics.stdev(ratios) / len(ratios) ** 0.5
         line += f"{statistics.median(one[part] for one in taken):{width}.3f}{statistics.median(ratios):8.3f}{noise:7.3f}"
     print(line)

@@ -31,10 +31,11 @@ const TRUSTED: u64 = 4 << 10;
 /// saved, and a bound on what a wrong guess makes resident.
 const PREFAULT_MOST: u64 = 16 << 10;
 
-/// Requests for zero, and pages that they asked for (16 MiB), from either of which on it pays to measure the machine:
-/// that takes 4 ms of CPU time, as long as looks that so many are given, and spares no more than
-/// clearing so much takes, times `purse`'s `IDLE_CPU`. A compiler asks 4 to 13 times, for 1 to 5 MiB.
-const MEASURED_FROM: (u64, u64) = (20, 4 << 10);
+/// From so many requests for zero on it pays to measure the machine: that takes 4 ms of CPU time, as long as the looks
+/// that so many are given. A compiler asks 4 to 13 times, for 1 to 5 MiB.
+const MEASURED_REQUESTS: u64 = 20;
+/// And from so many pages on (16 MiB): clearing them spares as much, times `purse`'s `IDLE_CPU`.
+const MEASURED_PAGES: u64 = 4 << 10;
 
 /// What the governor is shown: sums over all CPUs, since the zone began.
 #[derive(Clone, Copy, Debug)]
@@ -340,8 +341,8 @@ impl Governor {
 
     /// Whether so much of it is asked for that to know the machine well pays.
     pub(crate) fn pays_to_measure(&self) -> bool {
-        let (requests, pages) = MEASURED_FROM;
-        self.wants() && (self.seen.requests >= requests || total(&self.seen) >= pages)
+        let seen = &self.seen;
+        self.wants() && (seen.requests >= MEASURED_REQUESTS || total(seen) >= MEASURED_PAGES)
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.

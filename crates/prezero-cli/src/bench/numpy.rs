@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::grid_table::{marked, micros};
 use super::machine::Machine;
 use super::output::Output;
-use super::peers::{Allocator, Field, GLIBC, PREZERO};
+use super::peers::{Allocator, Field, GLIBC, NOWHERE, PREZERO};
 use super::progress::{self, interrupted, step};
 use super::samples::Spread;
 
@@ -131,7 +131,7 @@ impl Numpy {
     }
 
     fn process(&self, python: &Path, allocator: &Allocator) -> Result<Printed> {
-        let mut command = allocator.command(python, Path::new("off"))?;
+        let mut command = allocator.command(python, Path::new(NOWHERE))?;
         command.args(["-c", PROGRAM, "--json", "--rounds", &ROUNDS.to_string()]);
         command.args(["--pause-ms", &self.pause_ms.to_string()]);
         let output = command.output().with_context(|| format!("{}", python.display()))?;

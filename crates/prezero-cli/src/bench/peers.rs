@@ -23,6 +23,9 @@ pub const GLIBC: &str = "glibc";
 /// glibc behind a preloaded library that does nothing but pass on each call.
 pub const BARE: &str = "bare";
 
+/// Where [`Allocator::command`] is to leave no statistics.
+pub const NOWHERE: &str = "off";
+
 /// More than any block here, so that glibc never takes a mapping of its own for one and
 /// never trims its heap. The threshold alone would do from glibc 2.35 on; before, it is
 /// capped at 32 MiB, and larger blocks stay only with no mappings allowed at all.

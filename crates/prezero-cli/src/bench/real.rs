@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::output::Output;
 use super::pairs::{self, PAIRS};
-use super::peers::{Allocator, BARE, Field, GLIBC, PREZERO};
+use super::peers::{Allocator, BARE, Field, GLIBC, NOWHERE, PREZERO};
 use super::progress::{self, interrupted, kept, step};
 use super::real_programs::{Inputs, PROGRAMS, Program};
 use super::real_report::{Measured, Report, SLOWER};
@@ -123,7 +123,7 @@ impl Real {
         inputs: &Inputs,
     ) -> Result<Measured> {
         let (allocators, stats) = (&field.allocators, inputs.file("stats"));
-        let untold = Path::new("off");
+        let nowhere = Path::new(NOWHERE);
         // Left by another program; this one may end without writing any.
         let _ = std::fs::remove_file(&stats);
         let mut runs: Vec<_> = allocators
@@ -142,7 +142,7 @@ impl Real {
         // which nobody's program does who did not ask for them (0.3 ms for each process).
         'turns: for turn in 0..=self.runs {
             let mut fresh = vec![];
-            let stats = if turn == 0 { &stats } else { untold };
+            let stats = if turn == 0 { &stats } else { nowhere };
             for place in 0..allocators.len() {
                 let which = (turn + place) % allocators.len();
                 let Some(run) = kept(once_under(which, stats))? else { break 'turns };
@@ -155,7 +155,7 @@ impl Real {
         let place = |name| allocators.iter().position(|allocator| allocator.name == name);
         if let [Some(glibc), Some(bare), Some(ours)] = [GLIBC, BARE, PREZERO].map(place) {
             let known = |runs: &[Vec<_>]| Ok(is_known(&runs[ours], &runs[glibc]));
-            let once = |which| once_under(which, untold);
+            let once = |which| once_under(which, nowhere);
             pairs::go_on(&mut runs, &[glibc, bare, ours], self.pairs_s, once, known)?;
         }
         let text = std::fs::read_to_string(&stats).unwrap_or_default();

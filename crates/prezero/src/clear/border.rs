@@ -206,7 +206,8 @@ mod tests {
                 let far = |_| engines.cached;
                 measure_border(&engines, &far, scratch.base(), &monotonic_ns, &mut elsewhere)
             };
-            assert!(asked >= TRIES);
+            // One size at least for `Unknown`, and one for a use that it did not answer.
+            assert!(asked >= 2 * TRIES);
             for first_use in Use::ALL {
                 let pages = border.pages(first_use);
                 assert!(pages == 0 || pages == u32::MAX || TRIED.contains(&pages), "{border:?}");

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::bench::broker::Broker;
-use crate::bench::peers::{Allocator, Field, GLIBC, PREZERO};
+use crate::bench::peers::{Allocator, Field, GLIBC, NOWHERE, PREZERO};
 use crate::bench::worker::Program;
 
 /// What every program has.
@@ -58,7 +58,7 @@ impl Level {
 
     /// What the program says when it runs here.
     pub fn run(&self, program: &Program, arguments: &[&str]) -> Result<Value> {
-        let mut command = self.allocator.command(&program.path(), Path::new("off"))?;
+        let mut command = self.allocator.command(&program.path(), Path::new(NOWHERE))?;
         command.args(arguments).arg("--json");
         one_line(&self.name, &mut command)
     }
