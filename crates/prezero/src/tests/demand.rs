@@ -93,8 +93,9 @@ pub(super) struct Model {
     dirty: Vec<(u64, u64)>,
     seen: Seen,
     outcome: Outcome,
-    /// What each look of the scrubber costs, ns.
+    /// What each look of the scrubber costs, and each page that it clears, ns.
     look_ns: u64,
+    scrub_ns: u64,
 }
 
 impl Model {
@@ -102,10 +103,16 @@ impl Model {
         Model::with_looks_of(0)
     }
 
+    /// In which another core's cache holds the lines that are cleared.
+    pub(super) fn with_scrubs_of(scrub_ns: u64) -> Model {
+        Model { scrub_ns, ..Model::new() }
+    }
+
     pub(super) fn with_looks_of(look_ns: u64) -> Model {
         let seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
         Model {
             look_ns,
+            scrub_ns: CLEAR_NS,
             governor: Governor::new(0),
             now: 0,
             looked: 0,
@@ -207,7 +214,7 @@ impl Model {
             if self.governor.looks() {
                 self.seen.look_ns += self.look_ns;
             }
-            self.scrub(LOOK_NS / CLEAR_NS);
+            self.scrub(LOOK_NS / self.scrub_ns);
         }
         self.now = until;
     }
@@ -220,7 +227,7 @@ impl Model {
         let mut left = wanted.min(most).min(self.rested());
         self.zero += left;
         self.seen.scrubbed += left;
-        self.seen.spent_ns += left * CLEAR_NS;
+        self.seen.spent_ns += left * self.scrub_ns;
         self.outcome.scrubbed += left;
         self.dirty.retain_mut(|(_, pages)| {
             let taken = left.min(*pages);

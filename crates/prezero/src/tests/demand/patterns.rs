@@ -180,6 +180,29 @@ fn hostile_demand_costs_two_thousandths_of_a_cpu() {
     assert!(outcome.asked > 0 && outcome.cpu_ns() <= wall / 500, "{outcome:?}");
 }
 
+/// Blocks of no size twice; a page of a stock takes 2.7 clears in place to make. Then all that lies there is
+/// wanted as it is, now and then.
+#[test]
+fn who_gains_less_than_he_costs_and_wastes_some_is_left_alone_within_a_second() {
+    let mut size = 1;
+    let mut rounds = |count, plain: &[Act]| {
+        let mut acts = Vec::new();
+        for i in 0..count {
+            size = size * 5 % 2039;
+            acts.extend([Zero(size), Pass(20 * US), FreeZero(size), Pass(2 * MS)]);
+            acts.extend(plain.iter().filter(|_| i % 10 == 9));
+        }
+        acts
+    };
+    let mut model = Model::with_scrubs_of(800);
+    let outcome = model.play(rounds(500, &[]));
+    assert!(outcome.hit_share() > 0.95, "{outcome:?}");
+    let plain = [Plain(2039), FreePlain(2039)];
+    model.play(rounds(500, &plain));
+    let outcome = model.play(rounds(500, &plain));
+    assert!(outcome.effort() <= 0.01, "{outcome:?}");
+}
+
 /// Fifty looks in each pause: small blocks are not worth them, a large one is.
 #[test]
 fn who_saves_less_than_the_looks_cost_is_left_alone_within_a_second() {
