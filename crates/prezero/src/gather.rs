@@ -1,5 +1,5 @@
-//! When what a CPU's lists keep goes back to the buddy: before the buddy is searched, once it is
-//! no longer hot.
+//! When what the lists keep goes back to the buddy: a CPU's own before the buddy is searched, once
+//! it is no longer hot; all CPUs' before memory is faulted in.
 //!
 //! A list serves a block of its size in some nanoseconds, and one that was freed a moment ago out
 //! of the cache. After a pause neither is worth much, and what lies on the lists keeps apart the
@@ -41,6 +41,23 @@ impl<B: Backing> Zone<B> {
                 self.free_listed(entry.first, class);
             }
         }
+    }
+
+    /// Moves what all CPUs' lists and hands hold to the buddy, for a request that would fault in `pages`
+    /// pages otherwise. False if there was nothing.
+    ///
+    /// For one that lists serve not twice in [`HOT_NS`]: to empty a hand interrupts every CPU that the
+    /// program runs on, and what lies there again so soon is on its way from one thread to another, which
+    /// took 1.5 us a block of 64 KiB while four were under way. One block more, and there is always one to
+    /// steal: 0.26 us.
+    pub(crate) fn drain_for(&self, pages: u32) -> bool {
+        let now = self.clock.turn().1;
+        let lately = now.wrapping_sub(self.drained_at.load(Relaxed)) < ticks(HOT_NS);
+        if lately && Class::of(pages).is_some() {
+            return false;
+        }
+        self.drained_at.store(now, Relaxed);
+        self.drain_all()
     }
 
     /// Into the buddy as if freed now: what was used a pause ago must not look as if nobody came

@@ -127,7 +127,7 @@ impl<B: Backing> Zone<B> {
             // What is resident is better copied to: the next owner finds it so too.
             found = self
                 .search_resident(pages, align)
-                .or_else(|| self.drain_all().then(|| self.search_resident(pages, align))?)
+                .or_else(|| self.drain_for(pages).then(|| self.search_resident(pages, align))?)
                 .or_else(|| self.search_to_move(pages, align));
         }
         let Some(first) = found else {

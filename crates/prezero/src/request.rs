@@ -278,9 +278,10 @@ impl<B: Backing> Zone<B> {
             .assemble_zero(pages, align)
             .or_else(|| self.search_clearable(pages, align))
             .or_else(|| self.steal(cpu, pages, align))
-            .or_else(|| self.drain_all().then(|| self.search_clearable(pages, align))?)
+            .or_else(|| self.drain_for(pages).then(|| self.search_clearable(pages, align))?)
             .or_else(|| self.assemble_for_zero(pages, align))
-            .or_else(|| self.search_for_zero(pages, align));
+            .or_else(|| self.search_for_zero(pages, align))
+            .or_else(|| self.drain_all().then(|| self.search_for_zero(pages, align))?);
         match found {
             Some(first) => {
                 let at = self.freed_at[first.huge()].load(Relaxed);
@@ -324,9 +325,10 @@ impl<B: Backing> Zone<B> {
         }
         let found = found
             .or_else(|| self.steal(cpu, pages, align))
-            .or_else(|| self.drain_all().then(|| self.search_resident(pages, align))?)
+            .or_else(|| self.drain_for(pages).then(|| self.search_resident(pages, align))?)
             .or_else(|| self.assemble_plain(pages, align))
-            .or_else(|| self.search_any(pages, align));
+            .or_else(|| self.search_any(pages, align))
+            .or_else(|| self.drain_all().then(|| self.search_any(pages, align))?);
         let Some(first) = found else {
             cpu.counters.bump(Counter::Refused);
             return None;

@@ -110,6 +110,8 @@ pub struct Zone<B> {
     pub(crate) freed_last: AtomicU32,
     /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
     pub(crate) hungry: [AtomicU32; CLASSES],
+    /// Tick of the last [`drain_for`](Zone::drain_for) a request.
+    pub(crate) drained_at: AtomicU32,
     pub(crate) clock: Clock,
     pub(crate) trust: Trust,
     pub(crate) daemon: Daemon,
@@ -200,6 +202,7 @@ impl<B: Backing> Zone<B> {
             freed_on: AtomicU32::new(0),
             freed_last: AtomicU32::new(0),
             hungry: [const { AtomicU32::new(0) }; CLASSES],
+            drained_at: AtomicU32::new(0),
             clock: Clock::new(now_ns),
             trust: Trust::new(),
             daemon: Daemon::new(),

@@ -47,6 +47,32 @@ fn what_is_not_leaves_the_lists_and_the_block_around_it_is_whole() {
     }
 }
 
+/// A request that finds nothing resident looks on all lists first, but not again and again: what lies
+/// there then is on its way from one thread to another.
+#[test]
+fn for_small_requests_all_lists_are_emptied_once_in_a_while_for_large_ones_at_once() {
+    let world = World::new(8);
+    let free_one = || world.soil(world.plain(SMALL));
+    let listed_after = |pages| {
+        let block = world.plain(pages);
+        world.fill(block.first(), pages, 1);
+        std::mem::forget(block); // in use for ever
+        listed(&world)
+    };
+    free_one();
+    pass(2 * HOT_NS);
+    assert_eq!(listed_after(2 * SMALL), 0);
+    free_one();
+    assert_eq!(listed_after(2 * SMALL), bytes(SMALL), "so soon");
+    assert_eq!(listed_after(HUGE_PAGES + SMALL), 0, "no list serves it");
+    free_one();
+    pass(HOT_NS / 2);
+    assert_eq!(listed_after(2 * SMALL), bytes(SMALL));
+    pass(HOT_NS / 2 + (1 << 17));
+    assert_eq!(listed_after(2 * SMALL), 0);
+    world.assert_sound();
+}
+
 #[test]
 fn it_is_no_older_for_that() {
     let world = freed_small_last();
