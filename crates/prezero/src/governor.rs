@@ -219,9 +219,8 @@ impl Governor {
         let requests = seen.requests.saturating_sub(self.seen.requests);
         let clears_ns = asked as f64 * seen.clear_ns;
         self.purse.looked(look_ns as f64, requests, clears_ns, between_ns);
-        let lost = self.wasted.sum as f64 / (self.wasted.sum + self.hit.sum).max(1) as f64;
         self.purse.settle(
-            purse::earns(lost) * seen.spared_ns(&self.seen, prefaulted),
+            purse::earns(self.lost()) * seen.spared_ns(&self.seen, prefaulted),
             seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,
             if wanting { now_ns.saturating_sub(self.seen_at) } else { 0 },
         );
@@ -242,6 +241,11 @@ impl Governor {
             self.end_burst();
         }
         self.turn_windows(now_ns);
+    }
+
+    /// Share of the zeroes used of late that plain requests took.
+    fn lost(&self) -> f64 {
+        self.wasted.sum as f64 / (self.wasted.sum + self.hit.sum).max(1) as f64
     }
 
     /// Pages that the present burst asked for; 0: there is none.
@@ -300,7 +304,7 @@ impl Governor {
             self.unused.turn();
             self.hit.turn();
             self.wasted.turn();
-            self.purse.fade();
+            self.purse.fade(self.lost());
         }
     }
 

@@ -90,9 +90,11 @@ impl Purse {
         self.closed = self.ns <= if self.closed { OPENS * SEED_NS } else { 0.0 };
     }
 
-    /// A window has passed.
-    pub(crate) fn fade(&mut self) {
-        self.ns -= (self.ns - SEED_NS).max(0.0) * FADE;
+    /// A window has passed, at the end of which plain requests take this share of the zeroes used: who loses
+    /// them has no more of the past than he would have [earned](earns) so.
+    pub(crate) fn fade(&mut self, lost: f64) {
+        let part = FADE.max(1.0 - earns(lost) / IDLE_CPU);
+        self.ns -= (self.ns - SEED_NS).max(0.0) * part;
     }
 
     /// Whether so much may be spent as a fault costs.
@@ -120,7 +122,7 @@ mod tests {
             let piece = if purse.is_open() { 1e6 } else { 0.0 };
             purse.settle(earns(0.0) * share * piece, piece, MS);
             if ms % 100 == 99 {
-                purse.fade();
+                purse.fade(0.0);
             }
             spent += piece / 1e9;
         }
@@ -154,22 +156,34 @@ mod tests {
         assert!(!purse.buys_faults() && purse.is_open());
     }
 
-    #[test]
-    fn past_gains_pay_for_less_than_a_second_of_waste() {
+    /// Milliseconds until a purse is empty that was full, where nothing is earned any more and this part
+    /// of a CPU is spent.
+    fn lives_on(share: f64, lost: f64) -> u64 {
         let mut rich = Purse::new();
         for _ in 0..100 {
             rich.settle(4e8, 1e7, 100 * MS);
-            rich.fade();
+            rich.fade(0.0);
         }
         let mut ms = 0;
         while rich.is_open() {
-            rich.settle(0.0, 1e6, MS);
+            rich.settle(0.0, share * MS as f64, MS);
             ms += 1;
             if ms % 100 == 0 {
-                rich.fade();
+                rich.fade(lost);
             }
         }
-        assert!(ms < 1000, "{ms} ms");
+        ms
+    }
+
+    #[test]
+    fn past_gains_pay_for_less_than_a_second_of_waste() {
+        assert!(lives_on(1.0, 0.0) < 1000);
+    }
+
+    #[test]
+    fn past_gains_are_worth_little_to_who_loses_his_zeroes_now() {
+        let (kept, lost) = (lives_on(0.05, 0.0), lives_on(0.05, 0.05));
+        assert!(lost < 500 && kept > 2 * lost, "{kept} ms, {lost} ms");
     }
 
     /// Milliseconds until looks are over that take this part of a CPU and earn nothing, where so much
