@@ -54,9 +54,8 @@ fn for_small_requests_all_lists_are_emptied_once_in_a_while_for_large_ones_at_on
     let world = World::new(8);
     let free_one = || world.soil(world.plain(SMALL));
     let listed_after = |pages| {
-        let block = world.plain(pages);
+        let block = world.plain(pages); // in use for ever
         world.fill(block.first(), pages, 1);
-        std::mem::forget(block); // in use for ever
         listed(&world)
     };
     free_one();
