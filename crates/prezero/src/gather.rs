@@ -44,20 +44,38 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Moves what all CPUs' lists and hands hold to the buddy, for a request that would fault in `pages`
-    /// pages otherwise. False if there was nothing.
-    ///
-    /// For one that lists serve not twice in [`HOT_NS`]: to empty a hand interrupts every CPU that the
-    /// program runs on, and what lies there again so soon is on its way from one thread to another, which
-    /// took 1.5 us a block of 64 KiB while four were under way. One block more, and there is always one to
-    /// steal: 0.26 us.
+    /// pages otherwise. False if there was nothing, or it is not the [time](Zone::time_to_drain).
     pub(crate) fn drain_for(&self, pages: u32) -> bool {
+        self.time_to_drain(pages) && self.drain_all()
+    }
+
+    /// As [`drain_for`](Zone::drain_for), and a search: for what is `resident` where something came to the
+    /// buddy, then for `any`. What lies on lists is found before a request is refused, whatever the time.
+    pub(crate) fn search_drained(
+        &self,
+        pages: u32,
+        resident: impl Fn() -> Option<PageId>,
+        any: impl Fn() -> Option<PageId>,
+    ) -> Option<PageId> {
+        let time = self.time_to_drain(pages);
+        let found = if time && self.drain_all() { resident() } else { None };
+        found.or_else(&any).or_else(|| if !time && self.drain_all() { any() } else { None })
+    }
+
+    /// Whether all CPUs are to be drained for a request, which then counts as done: of a size that
+    /// lists serve not twice in [`HOT_NS`], unless two threads ask at once.
+    ///
+    /// To empty a hand interrupts every CPU that the program runs on, and what lies there again so soon is
+    /// on its way from one thread to another, which took 0.9 to 1.5 us a block of 64 KiB while four were under
+    /// way. One block more, and there is always one to steal: 0.25 us (`prezero bench pair --threads 1`).
+    fn time_to_drain(&self, pages: u32) -> bool {
         let now = self.clock.turn().1;
         let lately = now.wrapping_sub(self.drained_at.load(Relaxed)) < ticks(HOT_NS);
         if lately && Class::of(pages).is_some() {
             return false;
         }
         self.drained_at.store(now, Relaxed);
-        self.drain_all()
+        true
     }
 
     /// Into the buddy as if freed now: what was used a pause ago must not look as if nobody came

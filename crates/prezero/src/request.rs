@@ -278,10 +278,12 @@ impl<B: Backing> Zone<B> {
             .assemble_zero(pages, align)
             .or_else(|| self.search_clearable(pages, align))
             .or_else(|| self.steal(cpu, pages, align))
-            .or_else(|| self.drain_for(pages).then(|| self.search_clearable(pages, align))?)
-            .or_else(|| self.assemble_for_zero(pages, align))
-            .or_else(|| self.search_for_zero(pages, align))
-            .or_else(|| self.drain_all().then(|| self.search_for_zero(pages, align))?);
+            .or_else(|| {
+                let clearable = || self.search_clearable(pages, align);
+                let assembled = || self.assemble_for_zero(pages, align);
+                let any = || assembled().or_else(|| self.search_for_zero(pages, align));
+                self.search_drained(pages, clearable, any)
+            });
         match found {
             Some(first) => {
                 let at = self.freed_at[first.huge()].load(Relaxed);
@@ -323,12 +325,12 @@ impl<B: Backing> Zone<B> {
                 .or_else(|| lists.zero.take(fits))
                 .map(|entry| entry.first);
         }
-        let found = found
-            .or_else(|| self.steal(cpu, pages, align))
-            .or_else(|| self.drain_for(pages).then(|| self.search_resident(pages, align))?)
-            .or_else(|| self.assemble_plain(pages, align))
-            .or_else(|| self.search_any(pages, align))
-            .or_else(|| self.drain_all().then(|| self.search_any(pages, align))?);
+        let found = found.or_else(|| self.steal(cpu, pages, align)).or_else(|| {
+            let resident = || self.search_resident(pages, align);
+            let assembled = || self.assemble_plain(pages, align);
+            let any = || assembled().or_else(|| self.search_any(pages, align));
+            self.search_drained(pages, resident, any)
+        });
         let Some(first) = found else {
             cpu.counters.bump(Counter::Refused);
             return None;

@@ -110,7 +110,7 @@ pub struct Zone<B> {
     pub(crate) freed_last: AtomicU32,
     /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
     pub(crate) hungry: [AtomicU32; CLASSES],
-    /// Tick of the last [`drain_for`](Zone::drain_for) a request.
+    /// Tick at which all CPUs' lists were last drained for a request.
     pub(crate) drained_at: AtomicU32,
     pub(crate) clock: Clock,
     pub(crate) trust: Trust,

@@ -49,6 +49,8 @@ pub(super) struct Outcome {
     pub(super) to_plain: u64,
     /// Zero pages that nobody took.
     pub(super) left: u64,
+    /// CPU time of the scrubber, ns.
+    pub(super) spent_ns: u64,
 }
 
 impl Outcome {
@@ -66,11 +68,6 @@ impl Outcome {
         self.scrubbed as f64 / self.freed.max(1) as f64
     }
 
-    /// CPU time of the scrubber, ns.
-    pub(super) fn cpu_ns(&self) -> u64 {
-        self.scrubbed * CLEAR_NS
-    }
-
     pub(super) fn since(&self, earlier: &Outcome) -> Outcome {
         Outcome {
             freed: self.freed - earlier.freed,
@@ -79,6 +76,7 @@ impl Outcome {
             scrubbed: self.scrubbed - earlier.scrubbed,
             to_plain: self.to_plain - earlier.to_plain,
             left: self.left,
+            spent_ns: self.spent_ns - earlier.spent_ns,
         }
     }
 }
@@ -124,7 +122,7 @@ impl Model {
     }
 
     pub(super) fn outcome(&self) -> Outcome {
-        Outcome { left: self.zero, ..self.outcome }
+        Outcome { left: self.zero, spent_ns: self.seen.spent_ns, ..self.outcome }
     }
 
     /// What happens while the program does all this.
