@@ -299,8 +299,13 @@ fn large(
     from_zone: impl Fn(&Heap) -> Option<NonNull<u8>>,
     from_next: impl Fn() -> *mut c_void,
 ) -> *mut c_void {
-    let block = process::heap_for(bytes).and_then(from_zone);
-    block.map_or_else(from_next, |block| block.as_ptr().cast())
+    match process::heap_for(bytes).and_then(from_zone) {
+        Some(block) => {
+            next::learn_of(bytes);
+            block.as_ptr().cast()
+        }
+        None => from_next(),
+    }
 }
 
 /// A request with an alignment in bytes. One that is no power of two, or larger than
@@ -440,6 +445,7 @@ unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut 
     } else {
         match heap.resize(block, size) {
             Resized::To(place) => {
+                next::learn_of(size);
                 errno.restore();
                 return place.as_ptr().cast();
             }
@@ -489,6 +495,7 @@ unsafe fn realloc_into_zone(ptr: *mut c_void, size: usize) -> *mut c_void {
             _ => None,
         };
         let Some(to) = to else { return next::realloc(ptr, size) };
+        next::learn_of(size);
         ptr::copy_nonoverlapping::<u8>(ptr.cast(), to.as_ptr(), old.min(size));
         next::free(ptr);
         to.as_ptr().cast()

@@ -31,6 +31,15 @@ fn large_blocks_are_assembled_from_pieces_and_hold_what_they_should() {
 }
 
 #[test]
+fn small_blocks_that_come_and_go_are_not_faulted_in_each_time() {
+    let program = compile("trims.c", &[]);
+    for large in ["malloc", "calloc", "grown from a large one", "small, then grown"] {
+        assert_eq!(run(bare(&program).arg(large)), "good\n", "{large}, without the shim");
+        assert_eq!(run(shimmed(&program).arg(large)), "good\n", "{large}");
+    }
+}
+
+#[test]
 fn c_functions_do_what_the_header_says() {
     let library = shim().to_str().expect("a path in UTF-8");
     let program = compile("capi.c", &["-Wl,--no-as-needed", library]);
