@@ -35,9 +35,9 @@ pub use ending::Change;
 /// scrubd's stack. It recurses nowhere; the deepest frame reads a file into a buffer.
 const STACK: usize = 128 << 10;
 /// Bytes freed before scrubd is started, or blocks: below that a program is not worth a
-/// thread.
-const START_BYTES: u64 = 4 << 20;
-const START_FREES: u64 = 4;
+/// thread, whose start takes 1 to 2 ms of CPU time. So much may idle without one ([`IDLE_MOST`]).
+const START_BYTES: u64 = 8 << 20;
+const START_FREES: u64 = 64;
 /// The same in the child of a fork, most of which live shortly: a thread of the idle class is
 /// one that the end of its process waits for, for milliseconds where CPUs are busy.
 const CHILD_START_BYTES: u64 = 64 << 20;

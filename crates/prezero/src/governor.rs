@@ -218,6 +218,7 @@ impl Governor {
         let look_ns = seen.look_ns.saturating_sub(self.seen.look_ns);
         let requests = seen.requests.saturating_sub(self.seen.requests);
         let clears_ns = asked as f64 * seen.clear_ns;
+        self.purse.asked(asked);
         self.purse.looked(look_ns as f64, requests, clears_ns, between_ns);
         self.purse.settle(
             purse::earns(self.lost()) * seen.spared_ns(&self.seen, prefaulted),
