@@ -3,22 +3,13 @@
  * in which they are cleared. Prints the mean ns of a calloc, the first byte of each page read
  * along, over the middle half of the rounds.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "worker.h"
 
 #define BLOCKS 32
 #define SIZE (64 << 10)
-
-static double now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1e9 + now.tv_nsec;
-}
 
 static int order(const void *one, const void *two)
 {
@@ -36,13 +27,13 @@ int main(int argc, char **argv)
 
 	for (int round = 0; round < rounds; round++) {
 		usleep(1500);
-		double began = now_ns();
+		uint64_t began = now();
 		for (int i = 0; i < BLOCKS; i++) {
 			blocks[i] = calloc(1, SIZE);
 			for (int at = 0; at < SIZE; at += 4096)
 				seen += blocks[i][at];
 		}
-		took[round] = (now_ns() - began) / BLOCKS;
+		took[round] = (double)(now() - began) / BLOCKS;
 		for (int i = 0; i < BLOCKS; i++) {
 			memset(blocks[i], 1, SIZE);
 			free(blocks[i]);

@@ -4,20 +4,10 @@
  * so many rounds, us from one to the next, us that the block is held. All of it four times. Prints the mean us of
  * calloc and writing.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
+#include "worker.h"
 
 #define TIMES 4
 #define PAGE 4096
-
-static long now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000L + now.tv_nsec;
-}
 
 static void sleep_until(long ns)
 {
@@ -29,7 +19,7 @@ static void sleep_until(long ns)
 int main(int argc, char **argv)
 {
 	size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 0) * 1024 : 0;
-	long begins = now_ns(), count = 0, sum = 0;
+	long begins = (long)now(), count = 0, sum = 0;
 
 	if (!bytes || argc < 5) {
 		fputs("usage: rounds KIB (ROUNDS PERIOD_US HELD_US)...\n", stderr);
@@ -40,7 +30,7 @@ int main(int argc, char **argv)
 		long period = atol(of[1]) * 1000, held = atol(of[2]) * 1000;
 
 		for (long round = atol(of[0]); round; round--) {
-			long began = now_ns();
+			uint64_t began = now();
 			volatile char *block = calloc(1, bytes);
 
 			if (!block) {
@@ -49,7 +39,7 @@ int main(int argc, char **argv)
 			}
 			for (size_t at = 0; at < bytes; at += PAGE)
 				block[at] = 1;
-			sum += now_ns() - began;
+			sum += (long)(now() - began);
 			count++;
 			sleep_until(begins + held);
 			free((char *)block);

@@ -5,22 +5,13 @@
  */
 #include <dirent.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "worker.h"
 
 #define ROUNDS 20000000
 #define SIZE ((size_t)1 << 20)
-
-static double now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1e9 + now.tv_nsec;
-}
 
 static int threads(void)
 {
@@ -46,7 +37,8 @@ int main(int argc, char **argv)
 {
 	FILE *null = fopen("/dev/null", "w");
 	pthread_t thread;
-	double began, put;
+	uint64_t began;
+	double put;
 
 	for (int i = 0; i < 200 && threads() < 2; i++) {
 		void *blocks[8];
@@ -61,16 +53,16 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], "thread"))
 		pthread_create(&thread, NULL, sleeps, NULL);
 	usleep(300000); /* scrubd parks */
-	began = now_ns();
+	began = now();
 	for (int i = 0; i < ROUNDS; i++)
 		putc('x', null);
-	put = (now_ns() - began) / ROUNDS;
-	began = now_ns();
+	put = (double)(now() - began) / ROUNDS;
+	began = now();
 	for (int i = 0; i < ROUNDS; i++) {
 		void *volatile block = malloc(1000 + i % 8 * 100);
 		free(block);
 	}
 	printf("putc %4.1f ns, malloc and free %4.1f ns, scrubd: %s\n", put,
-	       (now_ns() - began) / ROUNDS, others > 0 ? "yes" : "no");
+	       (double)(now() - began) / ROUNDS, others > 0 ? "yes" : "no");
 	return null == NULL;
 }

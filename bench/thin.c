@@ -3,21 +3,10 @@
  * touched of each thousand, at random, argv[3] ms of pause before the next. Prints ms of calloc,
  * touch and free together, the mean of all rounds but the first, and MiB resident at the peak.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/resource.h>
-#include <time.h>
+#include "worker.h"
 
 #define ROUNDS 20
 #define PAGE 4096
-
-static double now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
-}
 
 int main(int argc, char **argv)
 {
@@ -26,7 +15,7 @@ int main(int argc, char **argv)
 	long pause_ms = argc > 3 ? strtol(argv[3], NULL, 0) : 0;
 	struct timespec pause = { pause_ms / 1000, pause_ms % 1000 * 1000000 };
 	unsigned long random = 88172645463325252ul;
-	double sum = 0;
+	uint64_t sum = 0;
 	struct rusage used;
 
 	if (!pages) {
@@ -34,7 +23,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	for (int round = 0; round < ROUNDS; round++) {
-		double began = now_ms();
+		uint64_t began = now();
 		char *block = calloc(pages, PAGE);
 
 		if (!block) {
@@ -48,10 +37,10 @@ int main(int argc, char **argv)
 			((volatile char *)block)[random % pages * PAGE]++;
 		}
 		free(block);
-		sum += round ? now_ms() - began : 0;
+		sum += round ? now() - began : 0;
 		nanosleep(&pause, NULL);
 	}
 	getrusage(RUSAGE_SELF, &used);
-	printf("%8.2f ms %6ld MiB\n", sum / (ROUNDS - 1), used.ru_maxrss >> 10);
+	printf("%8.2f ms %6ld MiB\n", (double)sum / (ROUNDS - 1) / 1e6, used.ru_maxrss >> 10);
 	return 0;
 }
