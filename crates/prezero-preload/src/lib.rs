@@ -15,7 +15,8 @@
 //! - Giving back an address of the zone at which no live block starts ends the process
 //!   with one line that says so.
 //! - `errno` is left alone, except for what `malloc` itself reports.
-//! - Nothing here locks. What the library itself keeps on a heap (scrubd a little, a
+//! - Nothing here locks; a request larger than all before it may wait for a lock of the next allocator, which
+//!   is shown its size ([`next::learn_of`]). What the library itself keeps on a heap (scrubd a little, a
 //!   request nothing) comes from the kernel, never from the program's allocator.
 //!
 //! # Parts, in the order of a request

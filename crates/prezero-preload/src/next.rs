@@ -161,8 +161,8 @@ pub fn resolve() -> Next {
     Next::Known
 }
 
-/// The largest block that glibc learns from (`DEFAULT_MMAP_THRESHOLD_MAX` in its malloc/malloc.c) with
-/// what it adds to it, bytes.
+/// The largest block that glibc learns from, bytes: with what it adds to it `DEFAULT_MMAP_THRESHOLD_MAX`
+/// (its malloc/malloc.c).
 const LEARNS_MOST: usize = (32 << 20) - PAGE;
 /// The first that it is shown, bytes: where the sizes begin that come to no hand, so that those that do
 /// need not be looked at.
@@ -170,6 +170,8 @@ const LEARNS_LEAST: usize = HandSize::MOST;
 /// What it is shown exceeds what the program asked for by one part in this many, so that sizes that grow
 /// step by step are shown a few times.
 const LEARNS_AHEAD: usize = 8;
+/// The largest block that the next allocator was shown, bytes.
+static LEARNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The zone serves a block of so many bytes, of which the next allocator gets to know.
 ///
@@ -184,9 +186,6 @@ pub fn learn_of(bytes: usize) {
         show(bytes);
     }
 }
-
-/// The largest block that the next allocator was shown, bytes.
-static LEARNT: AtomicUsize = AtomicUsize::new(0);
 
 #[cold]
 fn show(bytes: usize) {

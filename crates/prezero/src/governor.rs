@@ -24,9 +24,9 @@ const QUIET_NS: u64 = REST_NS;
 const WINDOW_NS: u64 = 100_000_000;
 /// After so long without a request for zero nothing more is earned by waiting, ns.
 const IDLE_NS: u64 = 1_000_000_000;
-/// Hits that a program is credited with to begin with, in pages (64 MiB, what `purse`'s seed clears): the
+/// Hits that a program is credited with to begin with, in pages, what [`purse`]'s seed clears: the
 /// first zero blocks that plain requests take say little, and kept a steady program waiting for 15 s.
-const TRUSTED: u64 = 16 << 10;
+const TRUSTED: u64 = purse::SEED_PAGES;
 /// Most that is prefaulted ahead, in pages (64 MiB): two to eight milliseconds of faults
 /// saved, and a bound on what a wrong guess makes resident.
 const PREFAULT_MOST: u64 = 16 << 10;
