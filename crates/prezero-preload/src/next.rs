@@ -76,6 +76,7 @@ next! {
     valloc(size: usize) -> Address, before: early::valloc;
     pvalloc(size: usize) -> Address, before: early::pvalloc;
     malloc_usable_size(ptr: Address) -> usize, before: early::malloc_usable_size;
+    malloc_trim(pad: usize) -> c_int, before: early::malloc_trim;
 
     mmap(at: Address, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Address,
         before: early::mmap;
@@ -281,6 +282,11 @@ mod early {
         valloc(size: usize) -> Address { arena::alloc(size, 4096) }
         pvalloc(size: usize) -> Address { arena::alloc(size.next_multiple_of(4096), 4096) }
         malloc_usable_size(_ptr: Address) -> usize { 0 }
+    }
+
+    /// Stays where nobody behind us has the name (musl).
+    pub unsafe extern "C" fn malloc_trim(_pad: usize) -> c_int {
+        0
     }
 
     macro_rules! system_call {

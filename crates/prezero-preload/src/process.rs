@@ -165,6 +165,20 @@ pub fn retreat_to_share_of(limit: usize) {
     }
 }
 
+/// What the zone has free goes back to the kernel, zero or not; false if there was nothing.
+pub fn give_back() -> bool {
+    // What the child of a vfork does not need, its parent may.
+    match ready() {
+        Some(process) if !prezero_sys::hand::is_barred() => {
+            let errno = Errno::save();
+            let any = process.heap.zone().reclaim();
+            errno.restore();
+            any
+        }
+        _ => false,
+    }
+}
+
 /// From now on there is no zone, unless there is one already.
 pub fn never() {
     let off = HOT.state.compare_exchange(UNTOUCHED, OFF, Ordering::Relaxed, Ordering::Relaxed);

@@ -40,6 +40,11 @@ fn small_blocks_that_come_and_go_are_not_faulted_in_each_time() {
 }
 
 #[test]
+fn malloc_trim_gives_back_what_the_zone_has_free() {
+    assert_eq!(run_c("trimmed.c"), "good\n");
+}
+
+#[test]
 fn c_functions_do_what_the_header_says() {
     let library = shim().to_str().expect("a path in UTF-8");
     let program = compile("capi.c", &["-Wl,--no-as-needed", library]);

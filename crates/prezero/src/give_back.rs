@@ -39,9 +39,9 @@ impl<B: Backing> Zone<B> {
         peak.saturating_add(peak / IDLE_SHARE + IDLE_LEAST) - used
     }
 
-    /// Gives every idle free page back to the kernel, now.
-    pub fn reclaim(&self) {
-        self.give_back_all(&self.cpu().counters);
+    /// Gives every idle free page back to the kernel, now; false if there was none.
+    pub fn reclaim(&self) -> bool {
+        self.give_back_all(&self.cpu().counters)
     }
 
     /// Whether the zone holds resident memory that nobody uses, at a glance.
@@ -55,7 +55,7 @@ impl<B: Backing> Zone<B> {
                 .any(|lists| lists.zero.entries().chain(lists.hot_cold.entries()).next().is_some())
     }
 
-    /// As [`reclaim`](Zone::reclaim); true if there was any.
+    /// As [`reclaim`](Zone::reclaim), counted there.
     pub(crate) fn give_back_all(&self, counters: &Counters) -> bool {
         self.take_over();
         self.drain_all();

@@ -138,7 +138,9 @@ impl Run {
                     self.world.scrubber.step(&self.world.zone, mood);
                 }
             }
-            Op::Reclaim => self.world.zone.reclaim(),
+            Op::Reclaim => {
+                self.world.zone.reclaim();
+            }
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
             Op::Hide => self.world.zone.hide_from_dumps(),
