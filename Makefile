@@ -32,6 +32,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
 	tests/matrix.py --prezero $(BIN) --python $(PYTHON)
 	tests/fuzz.py --prezero $(BIN) --seconds 60
+	tests/library.sh target/release
 	tests/claim.sh target/release
 	tests/user.sh target/release
 	tests/hosts.sh target/release

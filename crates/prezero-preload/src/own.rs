@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use prezero_core::PAGE;
 
-/// Bytes. A scrubd on two CPUs takes about 70 KiB.
-const CAPACITY: usize = 1 << 20;
+/// Bytes. A scrubd on two CPUs takes about 70 KiB. Not more than that is worth: the whole library stays below a
+/// huge page (`tests/library.sh` says why).
+const CAPACITY: usize = 512 << 10;
 
 #[repr(C, align(4096))]
 struct Memory(UnsafeCell<[u8; CAPACITY]>);
