@@ -23,7 +23,7 @@ use prezero_sys::thread::{self, Life, Unheard};
 
 use crate::backing::Backing;
 use crate::page::PAGE;
-use crate::stats::Counters;
+use crate::stats::{Counter, Counters};
 use crate::zone::Zone;
 
 mod ending;
@@ -38,6 +38,9 @@ const STACK: usize = 128 << 10;
 /// thread, whose start takes 1 to 2 ms of CPU time. So much may idle without one ([`IDLE_MOST`]).
 const START_BYTES: u64 = 8 << 20;
 const START_FREES: u64 = 64;
+/// The same of a program that had so many ZERO requests cleared in line: scrubd would have spared it the wait.
+const START_MISSES: u64 = 4;
+const START_FREES_OF_ASKER: u64 = 8;
 /// The same in the child of a fork, most of which live shortly: a thread of the idle class is
 /// one that the end of its process waits for, for milliseconds where CPUs are busy.
 const CHILD_START_BYTES: u64 = 64 << 20;
@@ -156,7 +159,7 @@ impl Daemon {
                 thread::futex_wake_one(&self.gate.word);
             }
             UNBORN | GONE => {
-                let bytes = (u64::from(pages) * PAGE as u64).max(START_BYTES / START_FREES);
+                let bytes = counts_for(pages, zone.misses());
                 if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
                     self.begin();
                 }
@@ -243,6 +246,20 @@ impl Daemon {
     }
 }
 
+/// What a free of `pages` counts towards the start of scrubd, bytes, after so many ZERO requests were
+/// cleared in line.
+fn counts_for(pages: u32, misses: u64) -> u64 {
+    let frees = if misses < START_MISSES { START_FREES } else { START_FREES_OF_ASKER };
+    (u64::from(pages) * PAGE as u64).max(START_BYTES / frees)
+}
+
+impl<B: Backing> Zone<B> {
+    /// ZERO requests cleared in line.
+    fn misses(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.counters.get(Counter::Misses)).sum()
+    }
+}
+
 impl<B: Backing + 'static> Zone<B> {
     /// Lets the zone start its scrubd when there is something to do. Without it the
     /// zone clears nothing ahead and gives nothing back by itself.
@@ -264,5 +281,28 @@ impl<B: Backing + 'static> Zone<B> {
     pub unsafe fn allow_bare_scrubd(&'static self) {
         self.daemon.room.prepare();
         self.allow_scrubd();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frees of `pages` until scrubd starts, of a program that has each of its blocks cleared in line or none.
+    fn frees_until_start(pages: u32, asks: bool) -> u64 {
+        let mut freed = 0;
+        let counted = |frees: &u64| {
+            freed += counts_for(pages, if asks { *frees } else { 0 });
+            freed >= START_BYTES
+        };
+        (1..).find(counted).unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_clears_gets_a_scrubd_sooner_than_who_does_not() {
+        assert_eq!(frees_until_start(16, false), 64);
+        assert!((8..=12).contains(&frees_until_start(16, true)));
+        assert_eq!(frees_until_start(512, false), 4, "8 MiB");
+        assert_eq!(frees_until_start(512, true), 4);
     }
 }

@@ -412,7 +412,7 @@ fn prefault_begins_where_the_next_request_does_and_leaves_the_zone_no_larger_tha
     let ready = world.states(PageId(end), pages).zero;
     assert!(ready > 0, "nothing lies ready");
     assert_eq!(world.zone.stock.zero(), ready);
-    assert!(ready <= end / 10 + 256 + SMALL, "{ready} pages beside {end}");
+    assert!(ready <= end / 16 + 256 + SMALL, "{ready} pages beside {end}");
     held.into_iter().for_each(|block| world.zone.free(block));
     world.assert_sound();
 }
