@@ -5,7 +5,7 @@ set -eu
 library=${1:?usage: tests/library.sh DIRECTORY}/libprezero.so
 
 # Linux puts a mapping of 2 MiB or more at a multiple of that, and all libraries that are loaded later below it: the
-# program's code then lies where it would not without us. SQLite's INSERT takes 4 % longer so (AMD guest).
+# program's code then lies where it would not without us. SQLite was slower so (`prezero bench real --only sqlite`).
 set -- $(readelf -lW "$library" | awk '$1 == "LOAD" { last = $3 " " $6 } END { print last }')
 bytes=$(($1 + $2))
 if [ "$bytes" -ge $((2 << 20)) ]; then

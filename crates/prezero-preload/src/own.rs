@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use prezero_core::PAGE;
 
-/// Bytes. A scrubd on two CPUs takes about 70 KiB. Not more than that is worth: the whole library stays below a
-/// huge page (`tests/library.sh` says why).
+/// Bytes. A scrubd on two CPUs takes about 70 KiB. The library as a whole must stay below the size of a huge page,
+/// for a reason that `tests/library.sh` gives.
 const CAPACITY: usize = 512 << 10;
 
 #[repr(C, align(4096))]

@@ -154,12 +154,15 @@ pub fn ready() -> Option<&'static Process> {
     (HOT.state.load(Ordering::Acquire) == READY).then(|| unsafe { filled() })
 }
 
+/// The same, but not in the child of a vfork, for which they are its parent's.
+fn ready_and_own() -> Option<&'static Process> {
+    ready().filter(|_| !prezero_sys::hand::is_barred())
+}
+
 /// The zone keeps what it would have reserved under a limit of so many bytes.
 pub fn retreat_to_share_of(limit: usize) {
-    // The child of a vfork sets its own limits, in its parent's memory.
-    if let Some(process) = ready()
-        && !prezero_sys::hand::is_barred()
-    {
+    // The child of a vfork sets its own limits.
+    if let Some(process) = ready_and_own() {
         let share = limit / ADDRESS_SPACE_SHARE;
         process.heap.zone().retreat(if share < MIN_LIMIT { 0 } else { share });
     }
@@ -168,15 +171,12 @@ pub fn retreat_to_share_of(limit: usize) {
 /// What the zone has free goes back to the kernel, zero or not; false if there was nothing.
 pub fn give_back() -> bool {
     // What the child of a vfork does not need, its parent may.
-    match ready() {
-        Some(process) if !prezero_sys::hand::is_barred() => {
-            let errno = Errno::save();
-            let any = process.heap.zone().reclaim();
-            errno.restore();
-            any
-        }
-        _ => false,
-    }
+    ready_and_own().is_some_and(|process| {
+        let errno = Errno::save();
+        let any = process.heap.zone().reclaim();
+        errno.restore();
+        any
+    })
 }
 
 /// From now on there is no zone, unless there is one already.

@@ -158,8 +158,9 @@ impl Daemon {
             {
                 thread::futex_wake_one(&self.gate.word);
             }
-            UNBORN | GONE => {
-                let bytes = counts_for(pages, zone.misses());
+            // Where none is allowed (yet), nobody pays for counting towards one.
+            UNBORN | GONE if !self.zone.load(Relaxed).is_null() => {
+                let bytes = counts_for(pages, zone.counted(Counter::Misses));
                 if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
                     self.begin();
                 }
@@ -254,9 +255,9 @@ fn counts_for(pages: u32, misses: u64) -> u64 {
 }
 
 impl<B: Backing> Zone<B> {
-    /// ZERO requests cleared in line.
-    fn misses(&self) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.counters.get(Counter::Misses)).sum()
+    /// What all CPUs counted of one kind.
+    fn counted(&self, counter: Counter) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
     }
 }
 

@@ -164,7 +164,7 @@ fn account<B: Backing>(zone: &Zone<B>, own_cpu_ns: u64) -> Account {
     Account {
         cpu_ns: thread::process_cpu_ns().saturating_sub(own_cpu_ns),
         made: made.iter().map(|&part| zone.daemon.counters.get(part)).sum(),
-        used: zone.cpus.iter().map(|cpu| cpu.counters.get(Counter::HitBytes)).sum(),
+        used: zone.counted(Counter::HitBytes),
     }
 }
 
