@@ -160,7 +160,7 @@ impl Daemon {
             }
             // Where none is allowed (yet), nobody pays for counting towards one.
             UNBORN | GONE if !self.zone.load(Relaxed).is_null() => {
-                let bytes = counts_for(pages, zone.counted(Counter::Misses));
+                let bytes = counts_for(pages, zone.own_misses());
                 if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
                     self.begin();
                 }
@@ -258,6 +258,11 @@ impl<B: Backing> Zone<B> {
     /// What all CPUs counted of one kind.
     fn counted(&self, counter: Counter) -> u64 {
         self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
+    }
+
+    /// ZERO requests that this process had cleared in line; none while the account is its parent's.
+    pub(crate) fn own_misses(&self) -> u64 {
+        if self.has_parents_account() { 0 } else { self.counted(Counter::Misses) }
     }
 }
 

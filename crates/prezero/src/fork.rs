@@ -79,9 +79,14 @@ impl<B: Backing> Zone<B> {
     /// account, and what its parent kept from it.
     #[inline]
     pub(crate) fn take_over(&self) {
-        if self.inherited.load(Relaxed) != 0 && self.inherited.swap(0, AcqRel) != 0 {
+        if self.has_parents_account() && self.inherited.swap(0, AcqRel) != 0 {
             self.take_over_now();
         }
+    }
+
+    /// Whether this is the child of a fork before it took over.
+    pub(crate) fn has_parents_account(&self) -> bool {
+        self.inherited.load(Relaxed) != 0
     }
 
     #[cold]

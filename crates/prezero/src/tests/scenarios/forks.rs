@@ -198,6 +198,23 @@ fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
 }
 
 #[test]
+fn what_its_parent_waited_for_brings_the_child_of_a_fork_no_scrubd() {
+    let world = World::new(1);
+    let block = world.zero(SMALL);
+    world.soil(block);
+    world.soil(world.zero(SMALL));
+    assert_eq!(world.zone.own_misses(), 1, "the second was cleared in line");
+
+    world.zone.before_fork();
+    world.zone.after_fork_in_child();
+    assert_eq!(world.zone.own_misses(), 0);
+    world.zone.take_over();
+    assert_eq!(world.zone.own_misses(), 0);
+    world.soil(world.zero(SMALL));
+    assert_eq!(world.zone.own_misses(), 1, "its own");
+}
+
+#[test]
 fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
     let world = World::new(1);
     let (first, _) = claim_half(&world);
