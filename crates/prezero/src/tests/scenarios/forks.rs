@@ -200,8 +200,7 @@ fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
 #[test]
 fn what_its_parent_waited_for_brings_the_child_of_a_fork_no_scrubd() {
     let world = World::new(1);
-    let block = world.zero(SMALL);
-    world.soil(block);
+    world.soil(world.zero(SMALL));
     world.soil(world.zero(SMALL));
     assert_eq!(world.zone.own_misses(), 1, "the second was cleared in line");
 
