@@ -22,6 +22,7 @@ use crate::search::Apart;
 use crate::state::PageState;
 use crate::stats::Counter;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::without::Mechanism;
 use crate::zone::Zone;
 
 /// From so many pages on (4 MiB): what is shorter lies in one huge block, or in two.
@@ -136,7 +137,8 @@ impl<B: Backing> Zone<B> {
     }
 
     fn assembles(&self) -> bool {
-        self.assembly.slow.load(Relaxed) != NEVER
+        self.has(Mechanism::Assemble)
+            && self.assembly.slow.load(Relaxed) != NEVER
             && self.assembly.count.load(Relaxed) < MOST
             && self.came_back.may_move()
     }

@@ -20,6 +20,7 @@ use crate::clear::{Border, Cache, ClearEngine, Engines, Use};
 use crate::page::PAGE;
 use crate::reach::Reach;
 use crate::topology::Topology;
+use crate::without::{Mechanism, Without};
 
 /// The part of the shared cache that a set may fill and go through it, in quarters: what scrubd clears until it is
 /// used, unless `scrub_cache` says otherwise, and untried a block that its owner waits for. On a cloud guest the
@@ -72,6 +73,7 @@ pub(crate) struct Choice {
     own_share: usize,
     /// Where hot stops beating zero.
     border: Border,
+    without: Without,
 }
 
 impl Choice {
@@ -83,14 +85,27 @@ impl Choice {
             share: usize::MAX,
             own_share: L2 * SET_L2S,
             border: Border::UNKNOWN,
+            without: Without::default(),
         }
+    }
+
+    /// Leaves mechanisms out.
+    pub(crate) fn without(self, without: Without) -> Choice {
+        Choice { without, ..self }
     }
 
     /// `share`: bytes of zeroes that may lie in the shared cache, if the user set it.
     pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
         let (l2, own_share) = (topology.l2, topology.set());
         let share = share.unwrap_or(own_share);
-        Choice { engines, l2, share, own_share, border: Border::UNKNOWN }
+        Choice {
+            engines,
+            l2,
+            share,
+            own_share,
+            border: Border::UNKNOWN,
+            without: Without::default(),
+        }
     }
 
     /// The same, with the border that was measured by it.
@@ -101,7 +116,11 @@ impl Choice {
     /// Whether a hot block of `pages`, cleared in place, beats a zero one that is cold.
     #[inline]
     pub(crate) fn hot_wins(&self, pages: u32, first_use: Use) -> bool {
-        self.border.hot_wins(pages, first_use)
+        if self.without.has(Mechanism::Border) {
+            self.border.hot_wins(pages, first_use)
+        } else {
+            pages as usize * PAGE <= or_guess(self.l2) / 2
+        }
     }
 
     /// Whether the block of `pages` that its CPU freed a moment ago, cleared in place, beats a zero one. It is
@@ -140,12 +159,20 @@ impl Choice {
             return (self.engines.bypassing, 0);
         }
         let near = or_guess(self.l2);
-        (self.engines.cached, if bytes <= near { 0 } else { (near / PAGE) as u32 })
+        (
+            self.engines.cached,
+            if bytes <= near || !self.without.has(Mechanism::LastFirst) {
+                0
+            } else {
+                (near / PAGE) as u32
+            },
+        )
     }
 
     /// Whether such a block is cleared past the cache this time.
     fn goes_past(&self, bytes: usize, reach: &Reach) -> bool {
-        self.is_tried(bytes) && reach.way(bytes) == Cache::Bypassing
+        self.is_tried(bytes)
+            && (!self.without.has(Mechanism::Reach) || reach.way(bytes) == Cache::Bypassing)
     }
 
     /// Whether for such a block both ways are tried.

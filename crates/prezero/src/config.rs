@@ -7,9 +7,10 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::knobs::{KNOBS, Knob};
+use crate::knobs::{KNOBS, Knob, WITHOUT};
 use crate::page::{HUGE, MAX_ORDER, Order, PAGE};
 use crate::value::Text;
+use crate::without::Without;
 
 /// The smallest threshold, and the default: below it a hot block that is cleared on
 /// demand beats a zero block that is cold.
@@ -52,6 +53,8 @@ pub struct Config {
     pub on_free: OnFree,
     /// Where the statistics go when the program ends.
     pub stats: StatsSink,
+    /// Mechanisms that are left out.
+    pub without: Without,
 }
 
 /// Which clear engine.
@@ -131,6 +134,7 @@ impl Config {
             huge: !machine.reports_free,
             on_free: OnFree::Keep,
             stats: StatsSink::Summary,
+            without: Without::default(),
         }
     }
 
@@ -150,7 +154,7 @@ impl Config {
     ) -> Result<Config, ConfigError> {
         let mut config = Config::new(machine);
         let mut stop = None;
-        for knob in &KNOBS {
+        for knob in KNOBS.iter().chain([&WITHOUT]) {
             let Some((origin, value)) = get(knob).filter(|(_, value)| !value.is_empty()) else {
                 continue;
             };
@@ -345,6 +349,7 @@ mod tests {
                 huge: huge_pages,
                 on_free,
                 stats,
+                without: Without::default(),
             },
         )
     }

@@ -11,6 +11,7 @@ use crate::give_back::RESIDENT;
 use crate::page::HUGE_PAGES;
 use crate::quicklist::{CLASSES, Class};
 use crate::sync::Ordering::Relaxed;
+use crate::without::Mechanism;
 use crate::zone::Zone;
 
 /// How long memory stays that nobody is known to come back for, ns: longer than a program's
@@ -84,7 +85,8 @@ impl Decay {
     /// any case, is forgotten.
     pub(crate) fn learn<B: Backing>(&mut self, zone: &Zone<B>, now: u64) {
         let (faulted, most) = (zone.faulted.load(Relaxed), zone.tuning.decay_ns());
-        let back = self.gone > 0 && faulted - self.faulted >= self.gone / 2;
+        let back =
+            zone.has(Mechanism::Learn) && self.gone > 0 && faulted - self.faulted >= self.gone / 2;
         if back {
             self.ns = self.ns.saturating_mul(2);
         }

@@ -16,6 +16,7 @@ use crate::page::PageId;
 use crate::quicklist::{Class, Entry};
 use crate::request::HOT_NS;
 use crate::sync::Ordering::Relaxed;
+use crate::without::Mechanism;
 use crate::zone::{Cpu, Zone};
 
 impl<B: Backing> Zone<B> {
@@ -23,7 +24,7 @@ impl<B: Backing> Zone<B> {
     /// [`HOT_NS`] at most. The zero lists stay as they are. Not for small blocks, which ask for no
     /// time: what one thread allocates and another frees looks as old as the clock.
     pub(crate) fn gather(&self, cpu: &Cpu, pages: u32) {
-        if pages < CLOCKED_PAGES {
+        if pages < CLOCKED_PAGES || !self.has(Mechanism::Gather) {
             return;
         }
         let (now, rest) = (self.clock.turn().1, ticks(HOT_NS));

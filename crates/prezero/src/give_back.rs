@@ -8,6 +8,7 @@ use crate::quicklist::{Class, Entry};
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
 use crate::sync::Ordering::Relaxed;
+use crate::without::Mechanism;
 use crate::zone::{Cpu, Zone};
 
 /// Free memory may stay resident up to this part of the most that was in use at once, and
@@ -27,7 +28,7 @@ impl<B: Backing> Zone<B> {
         self.fault_in_suitably(first, pages, absent);
         self.faulted.fetch_add(u64::from(absent), Relaxed);
         let excess = self.stock.resident().saturating_sub(self.most_idle()).min(absent);
-        if excess > 0 {
+        if excess > 0 && self.has(Mechanism::MakeWay) {
             self.give_back(counters, excess, &RESIDENT, |_| true);
         }
     }

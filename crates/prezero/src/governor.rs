@@ -14,6 +14,7 @@ use crate::demand::{BANDS, Band};
 use crate::purse::{self, Purse};
 use crate::quicklist::Class;
 use crate::reserve::Reserve;
+use crate::without::{Mechanism, Without};
 
 /// A burst of requests is over when its blocks came back and nothing was asked for so long,
 /// ns: as long as a free block rests.
@@ -123,6 +124,7 @@ fn total(seen: &Seen) -> u64 {
 
 /// See the module.
 pub(crate) struct Governor {
+    without: Without,
     window_began: u64,
     /// When the present burst began and its last request was seen, ns, and what had been
     /// given back, or served absent, before it.
@@ -159,8 +161,9 @@ pub(crate) struct Governor {
 }
 
 impl Governor {
-    pub(crate) fn new(now_ns: u64) -> Governor {
+    pub(crate) fn new(now_ns: u64, without: Without) -> Governor {
         Governor {
+            without,
             window_began: now_ns,
             burst_began: now_ns,
             asked_at: now_ns,
@@ -246,6 +249,9 @@ impl Governor {
 
     /// Share of the zeroes used of late that plain requests took.
     fn lost(&self) -> f64 {
+        if !self.without.has(Mechanism::Lost) {
+            return 0.0;
+        }
         self.wasted.sum as f64 / (self.wasted.sum + self.hit.sum).max(1) as f64
     }
 
@@ -371,7 +377,9 @@ impl Governor {
 
     /// Free pages that need not stay as they are.
     pub(crate) fn most(&self) -> u64 {
-        let kept = self.reserve.pages.max(self.expected());
+        let reserve = if self.without.has(Mechanism::Reserve) { self.reserve.pages } else { 0 };
+        let expected = if self.without.has(Mechanism::Expected) { self.expected() } else { 0 };
+        let kept = reserve.max(expected);
         self.seen.free.saturating_sub(kept)
     }
 

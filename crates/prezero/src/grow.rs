@@ -13,6 +13,7 @@ use crate::page::{Block, Dirty, HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::without::Mechanism;
 use crate::zone::Zone;
 
 /// Places with room, each a part of the upper half of the zone.
@@ -151,6 +152,9 @@ impl<B: Backing> Zone<B> {
     /// A place for `pages` with room behind it for more, if so many need not be a part of one, and so
     /// many pages of it.
     fn place(&self, pages: u32, align: Order, large: bool) -> Option<PageId> {
+        if !self.has(Mechanism::Places) {
+            return None;
+        }
         let (place, beyond) = (self.place_pages(), self.places().0);
         let places = |halvings: u32| {
             let place = (place >> halvings) / HUGE_PAGES * HUGE_PAGES;

@@ -30,6 +30,7 @@ use crate::page::{HUGE, HUGE_ORDER, PageId};
 use crate::state::PageState;
 use crate::stats::Counter;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::without::Mechanism;
 use crate::zone::Zone;
 
 /// A shorter run (8 MiB) is copied in about the time that it takes to hide it, 5 us.
@@ -86,7 +87,7 @@ impl<B: Backing> Zone<B> {
     }
 
     fn has_much(&self) -> bool {
-        self.stock.resident() >= LEAST << HUGE_ORDER
+        self.has(Mechanism::Hide) && self.stock.resident() >= LEAST << HUGE_ORDER
     }
 
     /// Hides those runs of free huge blocks to which something came since they were hidden.

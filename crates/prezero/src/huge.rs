@@ -10,6 +10,7 @@ use crate::backing::Backing;
 use crate::chunk::Chunk;
 use crate::page::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::without::Mechanism;
 use crate::zone::Zone;
 
 /// A block of which so many pages are absent (16 MiB) is faulted in huge pages wherever it lies.
@@ -102,7 +103,7 @@ impl<B: Backing> Zone<B> {
         if !large && (start < FEW || !fits(pages)) {
             return;
         }
-        if !self.config.huge || self.sparse_row.is_long() {
+        if !self.config.huge || self.has(Mechanism::Small) && self.sparse_row.is_long() {
             let huge = whole(first, pages);
             // Beyond what is small at first only large blocks: each may be a mapping of its own.
             self.make_small(if large { huge } else { huge.start..huge.end.min(self.small_end()) });

@@ -9,6 +9,7 @@ use crate::config::{
 };
 use crate::page::{HUGE, PAGE};
 use crate::value::{Size, Text, load, order, seconds, size};
+use crate::without::Without;
 
 /// One row of [`KNOBS`].
 #[derive(Debug)]
@@ -268,6 +269,17 @@ pub static KNOBS: [Knob; 14] = [
         },
     },
 ];
+
+/// Leaves mechanisms out. For measurements alone, so no help names it.
+pub static WITHOUT: Knob = Knob {
+    name: "without",
+    variable: "PREZERO_WITHOUT",
+    value: "NAMES",
+    help: "Mechanisms to leave out [none]",
+    detail: "Mechanisms to leave out, with commas between them. Default none",
+    set: |c, v, _| Without::read(v).map(|without| c.without = without),
+    show: |c, f| c.without.fmt(f),
+};
 
 fn switch(text: &str) -> Result<bool, &'static str> {
     match text {

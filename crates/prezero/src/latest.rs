@@ -16,6 +16,7 @@ use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
 use crate::page::{Order, PageId};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::without::Mechanism;
 use crate::zone::{Cpu, Zone};
 
 /// First page and length of a block; 0: none. All-zero bytes are none.
@@ -45,6 +46,9 @@ impl<B: Backing> Zone<B> {
         first_use: Use,
         now: u32,
     ) -> Option<PageId> {
+        if !self.has(Mechanism::Latest) {
+            return None;
+        }
         let (first, freed) = cpu.latest.block();
         let fits = pages <= freed && first.is_aligned(align);
         if !fits || !self.choice().latest_wins(pages, first_use, &self.reach) {

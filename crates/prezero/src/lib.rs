@@ -173,6 +173,8 @@ mod tuning;
 #[cfg(not(loom))]
 mod value;
 #[cfg(not(loom))]
+mod without;
+#[cfg(not(loom))]
 mod zone;
 
 pub use page::{
@@ -193,10 +195,11 @@ pub use {
     grow::Grown,
     hand::HandBlock,
     hand_size::HandSize,
-    knobs::{KNOBS, Knob},
+    knobs::{KNOBS, Knob, WITHOUT},
     stats::*,
     topology::Topology,
     value::{Size, Text},
+    without::{Mechanism, Without},
     zone::{Zone, ZoneError},
 };
 

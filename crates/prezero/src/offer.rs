@@ -17,6 +17,7 @@ use crate::backing::Backing;
 use crate::hidden::{AT_ONCE, pages, parts};
 use crate::page::{PAGE, PageId};
 use crate::sync::Ordering::Relaxed;
+use crate::without::Mechanism;
 use crate::zone::Zone;
 
 /// The allowance is this part of the limit: what a program may be larger than without us.
@@ -47,7 +48,7 @@ impl<B: Backing> Zone<B> {
 
     /// Pages that may idle without being offered.
     pub(crate) fn allowance(&self) -> u32 {
-        self.allowance.load(Relaxed)
+        if self.has(Mechanism::Offer) { self.allowance.load(Relaxed) } else { u32::MAX }
     }
 
     /// These pages have come to the buddy: offers the huge blocks that they complete, if too

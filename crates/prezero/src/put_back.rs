@@ -6,6 +6,7 @@ use crate::quicklist::{BATCH, Class, Entry, Held, Lists};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
+use crate::without::Mechanism;
 use crate::zone::{Cpu, Zone};
 
 impl<B: Backing> Zone<B> {
@@ -46,7 +47,7 @@ impl<B: Backing> Zone<B> {
     /// here. One thread may allocate what another frees, and the blocks must come back.
     #[cold]
     pub(crate) fn hungry(&self, pages: u32) {
-        if let Some(class) = Class::of(pages) {
+        if let Some(class) = Class::of(pages).filter(|_| self.has(Mechanism::Hungry)) {
             let cpu = prezero_sys::thread::current_cpu() as u32 + 1;
             let word = &self.hungry[class.index()];
             if word.load(Relaxed) != cpu {

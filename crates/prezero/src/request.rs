@@ -18,6 +18,7 @@ use crate::settle::Residency;
 use crate::state::PageState;
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
+use crate::without::Mechanism;
 use crate::zone::{Cpu, Zone};
 
 /// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
@@ -350,7 +351,7 @@ impl<B: Backing> Zone<B> {
     /// allocates and another frees comes back so, for the price of a cache line.
     #[cold]
     fn steal(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
-        let class = Class::of(pages)?;
+        let class = Class::of(pages).filter(|_| self.has(Mechanism::Steal))?;
         let fits = |e: Entry| e.first.is_aligned(align);
         let others = self.cpus.iter().filter(|other| !std::ptr::eq(*other, cpu));
         let mut lists = others.map(|other| &other.lists[class.index()]);

@@ -29,6 +29,7 @@ use crate::seen::seen;
 use crate::state::PageState;
 use crate::stats::{Counter, Counters};
 use crate::sync::Ordering::Relaxed;
+use crate::without::{Mechanism, Without};
 use crate::zone::Zone;
 
 /// scrubd does not stop for less than this to keep to its rate, ns.
@@ -108,10 +109,10 @@ pub(crate) struct Scrubber<H> {
 
 impl<H: Host> Scrubber<H> {
     /// Allocates all that scrubd will ever need.
-    pub(crate) fn new(host: H, cpus: usize, now_ns: u64) -> Scrubber<H> {
+    pub(crate) fn new(host: H, cpus: usize, now_ns: u64, without: Without) -> Scrubber<H> {
         Scrubber {
             host,
-            governor: Governor::new(now_ns),
+            governor: Governor::new(now_ns, without),
             focus: None,
             paced_until: 0,
             working: None,
@@ -278,7 +279,7 @@ impl<H: Host> Scrubber<H> {
             // What is zero may lie where the next large request does not fit.
             let most = self.governor.most().saturating_sub(zero).min(room);
             let large = stop.max(Order::new(HUGE_ORDER + 1)?);
-            if most > 0 && self.may_lie_badly(tick) {
+            if most > 0 && zone.has(Mechanism::Layout) && self.may_lie_badly(tick) {
                 let found = self.next_dirty(zone, large, most, rested);
                 self.lies_well = found.is_none() && age(tick, self.freed_at) > ticks(REST_NS);
                 found
@@ -303,7 +304,10 @@ impl<H: Host> Scrubber<H> {
         }
         // For the price of a clear the kernel makes a huge page of it, zero as well.
         let now = zone.clock.now_ns();
-        if mood == Mood::Normal && self.late.is_over(now) && zone.was_made_huge(&chunk) {
+        if mood == Mood::Normal
+            && (self.late.is_over(now) || !zone.has(Mechanism::Late))
+            && zone.was_made_huge(&chunk)
+        {
             let (_, ns) = self.populate(zone, &chunk, Counter::ScrubbedBytes);
             charge(&zone.daemon.counters, Counter::ScrubCpuNs, ns, self.late.note(now, ns));
             return Some(Step::Nap);

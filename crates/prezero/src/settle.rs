@@ -10,6 +10,7 @@ use crate::search::FAULT;
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::without::Mechanism;
 use crate::zone::{Cpu, Zone};
 
 /// What the kernel says of a run of pages.
@@ -111,7 +112,8 @@ impl<B: Backing> Zone<B> {
         let added = was.absent <= slack(pages);
         // Who asked for zero may count on what he leaves untouched to cost nothing the next time.
         let is_plain = was.zero == 0 && was.dirty > 0 && Class::of(pages).is_some();
-        let counts = added || is_plain && cpu.sparse.was_last(first);
+        let counts =
+            added || is_plain && self.has(Mechanism::Untouched) && cpu.sparse.was_last(first);
         let mut touched = 0;
         self.states.each_run(first, pages, PageState::Absent, |run, n| {
             if counts {
@@ -137,7 +139,9 @@ impl<B: Backing> Zone<B> {
     /// before it came back all but untouched. To ask what of it is resident takes longer, so that is done
     /// now and then, and whoever begins to fill such blocks has until then what he would have without us.
     fn goes_back_unseen(&self, first: PageId, pages: u32) -> bool {
-        let gone = self.thin_row.may_be_assumed() && self.memory.release(first, pages).is_ok();
+        let gone = self.has(Mechanism::Thin)
+            && self.thin_row.may_be_assumed()
+            && self.memory.release(first, pages).is_ok();
         if gone {
             self.thin_row.note(true);
         }
@@ -169,7 +173,7 @@ impl<B: Backing> Zone<B> {
         self.each_map(first, pages, |page, n, map| {
             let resident = map.map_or(n, |map| map.iter().map(|byte| u32::from(byte & 1)).sum());
             touched += resident;
-            if is_kernels && is_thin(resident, n) {
+            if is_kernels && self.has(Mechanism::Thin) && is_thin(resident, n) {
                 thin = (thin.0, thin.1 + n, thin.2 + resident);
                 return;
             }

@@ -37,6 +37,7 @@ use crate::stock::Stock;
 use crate::sync::{AtomicU32, Meta, Ordering::Acquire, Ordering::SeqCst};
 use crate::trust::Trust;
 use crate::tuning::Tuning;
+use crate::without::Mechanism;
 
 /// What one CPU has of its own. All-zero bytes are a valid empty value.
 #[repr(C, align(64))]
@@ -208,7 +209,8 @@ impl<B: Backing> Zone<B> {
             daemon: Daemon::new(),
             config: config.clone(),
             tuning: Tuning::new(config),
-            guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only)),
+            guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only))
+                .without(config.without),
             measured: AtomicPtr::new(std::ptr::null_mut()),
             allowance: AtomicU32::new(u32::MAX),
             hidden: Hidden::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
@@ -225,6 +227,9 @@ impl<B: Backing> Zone<B> {
             came_back: CameBack::new(),
             assembly: Assembly::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
         };
+        if !config.without.has(Mechanism::Hand) {
+            zone.daemon.shut_hands();
+        }
         zone.buddy.put_run(PageId(0), pages);
         Ok(zone)
     }
@@ -282,6 +287,12 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn choice(&self) -> &Choice {
         // SAFETY: null, or a choice that scrubd leaked for good before it stored this.
         unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
+    }
+
+    /// Whether a mechanism is in use.
+    #[inline]
+    pub(crate) fn has(&self, mechanism: Mechanism) -> bool {
+        self.config.without.has(mechanism)
     }
 
     /// Puts a choice in use that nobody will write again.

@@ -25,6 +25,7 @@ use crate::pressure::{CpuRank, Memory, Pressure};
 use crate::scrub::{Host, Mood, Scrubber, Step};
 use crate::stats::Counter;
 use crate::topology::Topology;
+use crate::without::Mechanism;
 use crate::zone::{Cpu, Zone};
 
 mod desk;
@@ -135,8 +136,8 @@ fn measure<B: Backing>(
         }
         (EngineChoice::Auto, None) => zone.choice().engines,
     };
-    *choice = Choice::measured(engines, topology, config.scrub_cache);
-    if let Some(scratch) = &scratch {
+    *choice = Choice::measured(engines, topology, config.scrub_cache).without(zone.config.without);
+    if let Some(scratch) = scratch.as_ref().filter(|_| zone.has(Mechanism::Border)) {
         let far = |bytes| choice.scrub(bytes, bytes, Place::Elsewhere);
         let here = thread::current_cpu();
         let there = (0..zone.cpus.len()).find(|&cpu| cpu != here && host.allowed.contains(cpu));
@@ -195,13 +196,18 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn new(zone: &'static Zone<B>, own_files: bool) -> Scrubd<B> {
         let topology = Topology::read(Path::new(Topology::ROOT));
         let choice = Box::leak(Box::new(*zone.choice()));
-        let host = ThisThread::new(zone.cpus.len(), own_files);
+        let host = ThisThread::new(zone.cpus.len(), own_files, zone.config.without);
         zone.daemon.has_moved();
         Scrubd {
             zone,
             // The child of a fork has its parent's measurements.
             unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
-            scrubber: Scrubber::new(host, zone.cpus.len(), zone.clock.now_ns()),
+            scrubber: Scrubber::new(
+                host,
+                zone.cpus.len(),
+                zone.clock.now_ns(),
+                zone.config.without,
+            ),
             pressure: own_files.then(|| Pressure::new(Path::new("/"))),
             desk: Desk::new(&zone.config, topology, zone.choice(), own_files),
             mood: Mood::Normal,
@@ -236,7 +242,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn serve(&mut self) {
-        let mut naps = Naps::new(self.zone.clock.now_ns());
+        let mut naps = Naps::new(self.zone.clock.now_ns(), self.zone.config.without);
         let mut hidden = false;
         while !self.zone.daemon.is_called_off() {
             let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
@@ -245,8 +251,12 @@ impl<B: Backing + 'static> Scrubd<B> {
             let ended = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
             self.account(ended.1);
             let aborts = self.zone.daemon.counters.get(Counter::Aborts);
-            self.deference.observe(ended.0, aborts, || account(self.zone, ended.1));
-            if let Some(rest) = self.rests.after(ended.0 - began.0, ended.1 - began.1) {
+            if self.zone.has(Mechanism::Deference) {
+                self.deference.observe(ended.0, aborts, || account(self.zone, ended.1));
+            }
+            if self.zone.has(Mechanism::Rests)
+                && let Some(rest) = self.rests.after(ended.0 - began.0, ended.1 - began.1)
+            {
                 self.sleep(AWAKE, Some(rest));
                 continue;
             }
@@ -316,7 +326,8 @@ impl<B: Backing + 'static> Scrubd<B> {
         let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
         // As far as is known without a look.
         let would_clear = || tuning.scrub_start().is_some() && scrubber.is_wanted();
-        self.rests.slept(ns, slept, would_clear, || scrubber.host.is_in_a_crowd());
+        let crowds = self.zone.has(Mechanism::Rests);
+        self.rests.slept(ns, slept, would_clear, || crowds && scrubber.host.is_in_a_crowd());
         waited
     }
 

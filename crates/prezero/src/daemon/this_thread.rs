@@ -9,6 +9,7 @@ use crate::choice::Place;
 use crate::pressure;
 use crate::scrub::Host;
 use crate::topology::Topology;
+use crate::without::{Mechanism, Without};
 
 /// A move to a CPU that took longer was a wait behind somebody, ns.
 const BUSY_HOME_NS: u64 = 500_000;
@@ -27,14 +28,17 @@ pub(super) struct ThisThread {
     online: Option<usize>,
     /// Whether it may open files.
     own_files: bool,
+    /// Whether it goes where zeroes are wanted.
+    goes_home: bool,
 }
 
 impl ThisThread {
-    pub(super) fn new(cpus: usize, own_files: bool) -> ThisThread {
+    pub(super) fn new(cpus: usize, own_files: bool, without: Without) -> ThisThread {
+        let goes_home = without.has(Mechanism::Home);
         let (allowed, shunned) = (thread::process_affinity(), vec![(0, 0); cpus]);
         let shunned = shunned.into_boxed_slice();
         let online = Topology::online(Path::new(Topology::ROOT));
-        let mut this = ThisThread { rseq: None, allowed, shunned, online, own_files };
+        let mut this = ThisThread { rseq: None, allowed, shunned, online, own_files, goes_home };
         this.renew(own_files);
         this
     }
@@ -86,6 +90,9 @@ impl Host for ThisThread {
     fn go_home(&mut self, cpu: usize) -> Place {
         if thread::current_cpu() == cpu {
             return Place::Home;
+        }
+        if !self.goes_home {
+            return Place::Elsewhere;
         }
         let began = thread::monotonic_ns();
         let Some(&(until, times)) = self.shunned.get(cpu) else { return Place::Elsewhere };

@@ -7,6 +7,7 @@ use crate::page::{Order, PAGE, PageId};
 use crate::state::PageState;
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
+use crate::without::Mechanism;
 use crate::zone::Zone;
 
 use super::{Host, Scrubber, Step, charge, outcome};
@@ -16,7 +17,7 @@ impl<H: Host> Scrubber<H> {
     /// leave the critical path too: page by page, until an allocation asks for the block.
     pub(super) fn prefault<B: Backing>(&mut self, zone: &Zone<B>, room: u64) -> Option<Step> {
         // Who touches little of what he asks for has absent blocks for ever, and wants no more.
-        let grows = !zone.sparse_row.is_long();
+        let grows = zone.has(Mechanism::Prefault) && !zone.sparse_row.is_long();
         let lacks = self.governor.prefault_target().saturating_sub(u64::from(zone.stock.zero()));
         // Not now where a hypervisor would have to find its memory first.
         let now = zone.clock.now_ns();

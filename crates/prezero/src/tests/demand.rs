@@ -12,6 +12,7 @@ use crate::clock::REST_NS;
 use crate::demand::{BANDS, Band};
 use crate::governor::{Governor, Seen};
 use crate::page::PAGE;
+use crate::without::Without;
 
 pub(super) const US: u64 = 1_000;
 pub(super) const MS: u64 = 1_000_000;
@@ -111,7 +112,7 @@ impl Model {
         Model {
             look_ns,
             scrub_ns: CLEAR_NS,
-            governor: Governor::new(0),
+            governor: Governor::new(0, Without::default()),
             now: 0,
             looked: 0,
             zero: 0,
@@ -245,7 +246,7 @@ impl Default for Model {
 /// Of the bands, those with demand, as the model's programs make it.
 #[test]
 fn the_likeliest_band_is_the_one_with_most_requests() {
-    let mut governor = Governor::new(0);
+    let mut governor = Governor::new(0, Without::default());
     let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
     let (small, large) = (Band::of(16), Band::of(8192));
     let mut note = |governor: &mut Governor, now, small_asked, large_asked| {
@@ -268,7 +269,7 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
 #[test]
 fn the_machine_is_measured_for_who_asks_often_or_for_much() {
     for (pages, requests) in [(16, 20), (256, 16), (16 * MIB, 1)] {
-        let mut governor = Governor::new(0);
+        let mut governor = Governor::new(0, Without::default());
         let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
         for n in 1..=requests {
             assert!(!governor.pays_to_measure(), "{pages} pages, {n} times");

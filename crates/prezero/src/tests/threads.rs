@@ -11,6 +11,7 @@ use crate::config::{Config, EngineChoice};
 use crate::page::{Block, Dirty, HUGE, Order, PAGE, PageId};
 use crate::scrub::{Mood, Scrubber};
 use crate::stats::Counter;
+use crate::without::Without;
 use crate::zone::Zone;
 
 const HUGE_BLOCKS: usize = 16;
@@ -132,8 +133,12 @@ fn hammer_with(
                 if round % 2 == 1 {
                     thread::become_idle_class().unwrap();
                 }
-                let mut scrubd =
-                    Scrubber::new(FakeHost::with_rseq(), zone.cpus.len(), zone.clock.now_ns());
+                let mut scrubd = Scrubber::new(
+                    FakeHost::with_rseq(),
+                    zone.cpus.len(),
+                    zone.clock.now_ns(),
+                    Without::default(),
+                );
                 while !stop.load(Relaxed) {
                     scrubd.step(zone, mood);
                 }

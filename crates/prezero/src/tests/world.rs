@@ -11,6 +11,7 @@ use crate::scrub::{Mood, Scrubber, Step};
 use crate::state::{PageState, Tally};
 use crate::stats::Counter;
 use crate::sync::Ordering::Relaxed;
+use crate::without::Without;
 use crate::zone::Zone;
 
 /// Longer than any rest of a block before scrubd touches it, ns.
@@ -45,7 +46,12 @@ impl World {
         // Where there are none (its own tests insist), all goes by the lists.
         prezero_sys::hand::enable();
         zone.daemon.open_gate();
-        let scrubber = Scrubber::new(FakeHost::with_rseq(), zone.cpus.len(), zone.clock.now_ns());
+        let scrubber = Scrubber::new(
+            FakeHost::with_rseq(),
+            zone.cpus.len(),
+            zone.clock.now_ns(),
+            Without::default(),
+        );
         World { zone, scrubber }
     }
 

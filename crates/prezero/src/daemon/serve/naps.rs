@@ -8,6 +8,7 @@ use super::rhythm::Rhythm;
 use super::{LATE_SHARE, NAP_BARRED_NS, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS, NAP_RESTED_NS};
 use crate::daemon::{AWAKE, DOZE_NS, DOZING, PARKED};
 use crate::scrub::Step;
+use crate::without::{Mechanism, Without};
 
 /// What a look came to.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,7 @@ pub(super) struct Look {
 /// See the module. All in ns.
 pub(super) struct Naps {
     rhythm: Rhythm,
+    without: Without,
     nap: u64,
     /// Of the last look.
     look: Look,
@@ -46,10 +48,11 @@ pub(super) struct Naps {
 }
 
 impl Naps {
-    pub(super) fn new(now: u64) -> Naps {
+    pub(super) fn new(now: u64, without: Without) -> Naps {
         let step = Step::Nothing;
         Naps {
             rhythm: Rhythm::new(now),
+            without,
             nap: NAP_MIN_NS,
             look: Look {
                 step,
@@ -108,7 +111,8 @@ impl Naps {
         let Look { step, in_burst, .. } = self.look;
         let rests = self.worked && now - self.freed_at < NAP_RESTED_NS && lacks();
         let done = self.worked && !in_burst && !rests;
-        self.in_rhythm = step == Step::Nothing && (done || self.early);
+        self.in_rhythm =
+            self.without.has(Mechanism::Rhythm) && step == Step::Nothing && (done || self.early);
         if self.in_rhythm {
             self.worked = false;
             self.nap = self.rhythm.first(now);
@@ -209,7 +213,8 @@ mod tests {
         fn play(&self, rounds: &[Rounds]) -> Outcome {
             let events = self.events(rounds);
             let mut events = events.iter().peekable();
-            let (mut naps, mut outcome, mut now) = (Naps::new(0), Outcome::default(), 0);
+            let (mut naps, mut outcome, mut now) =
+                (Naps::new(0, Without::default()), Outcome::default(), 0);
             let (mut zero, mut dirty, mut frees) = (self.blocks, Vec::new(), 0);
             let (mut out, mut burst, mut asked_at, mut returned_at) = (0, false, 0, 0);
             while events.peek().is_some() {
@@ -313,7 +318,8 @@ mod tests {
 
     #[test]
     fn a_block_that_comes_back_amid_a_long_nap_is_not_slept_over() {
-        let (mut naps, mut now, mut frees, mut returned_at) = (Naps::new(0), 0, 0, 0);
+        let (mut naps, mut now, mut frees, mut returned_at) =
+            (Naps::new(0, Without::default()), 0, 0, 0);
         for round in 1..=8 {
             while now < round * 16 * MS {
                 naps.looked(now, look(Step::Nothing, frees, returned_at));
@@ -354,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_free_that_wakes_it_for_nothing_does_so_once() {
-        let (mut naps, mut now) = (Naps::new(0), 0);
+        let (mut naps, mut now) = (Naps::new(0, Without::default()), 0);
         let ends_by_free = (0..20).any(|_| idle(&mut naps, &mut now, 1, false) == PARKED);
         assert!(ends_by_free, "long naps are such");
         idle(&mut naps, &mut now, 1, true);
@@ -367,7 +373,7 @@ mod tests {
 
     #[test]
     fn who_uses_his_block_for_long_is_looked_at_less_and_less_often() {
-        let (mut naps, mut now, mut looks) = (Naps::new(0), 0, 0);
+        let (mut naps, mut now, mut looks) = (Naps::new(0, Without::default()), 0, 0);
         while now < 100 * MS {
             naps.looked(now, Look { in_burst: true, ..look(Step::Nothing, 0, 0) });
             let (nap, state) = naps.next(now, || false);
@@ -383,7 +389,7 @@ mod tests {
     #[test]
     fn where_nothing_may_be_cleared_it_looks_rarely_and_no_free_has_to_wake_it() {
         let unwanted = |step, frees| Look { may_clear: false, ..look(step, frees, 0) };
-        let (mut naps, mut now, mut looks) = (Naps::new(0), 0, 0);
+        let (mut naps, mut now, mut looks) = (Naps::new(0, Without::default()), 0, 0);
         for (step, frees) in [(Step::Nothing, 1), (Step::Nothing, 2), (Step::Nap, 2)] {
             naps.looked(now, unwanted(step, frees));
             let gives_back = step != Step::Nothing;
