@@ -85,7 +85,7 @@ setup: ## Debian packages that tests and benchmarks use (asks for root)
 install: build ## install into PREFIX (/usr/local)
 	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
 	install -Dm755 target/release/libprezero.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero.so
-	install -Dm755 target/release/libprezero_claim.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero_claim.so
+	install -Dm755 target/release/libprezero_lease_shim.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero_lease_shim.so
 	install -Dm644 crates/prezero-preload/include/prezero.h $(DESTDIR)$(PREFIX)/include/prezero.h
 	install -Dm755 target/release/prezerod $(DESTDIR)$(PREFIX)/bin/prezerod
 	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h

@@ -170,7 +170,7 @@ assert memory[:] == bytes(64 << 20), \"dirty\"
 memory[:5] = b\"dirty\"" $expected || exit 1
     done' sh "$python" || fail "one lease for two programs"
 # Who loads it by hand and lets go of it keeps it: what it exports may still be called.
-"$python" - "$bin/libprezero_claim.so" <<'PYTHON' || fail "dlclose unmaps the library"
+"$python" - "$bin/libprezero_lease_shim.so" <<'PYTHON' || fail "dlclose unmaps the library"
 import _ctypes, ctypes, os, sys
 path = os.path.realpath(sys.argv[1])
 _ctypes.dlclose(ctypes.CDLL(path)._handle)

@@ -13,7 +13,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT INT TERM
 chmod 755 "$dir"
 mkdir "$dir/bin" "$dir/tmp"
-cp "$bin/prezero" "$bin/prezerod" "$bin/libprezero_claim.so" "$dir/bin"
+cp "$bin/prezero" "$bin/prezerod" "$bin/libprezero_lease_shim.so" "$dir/bin"
 cp "$here/claim.sh" "$dir"
 chown 65534:65534 "$dir/tmp"
 cd "$dir/tmp"

@@ -157,7 +157,7 @@ impl Claim {
         arguments: &[OsString],
     ) -> Result<Infallible, Failure> {
         let preload = if self.preload {
-            let library = library::find(library::CLAIM)?;
+            let library = library::find(library::LEASE_SHIM)?;
             Some(library::in_front_of(&library, std::env::var_os("LD_PRELOAD"))?)
         } else {
             None

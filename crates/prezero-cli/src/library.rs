@@ -1,4 +1,4 @@
-//! The libraries: where `libprezero.so` and `libprezero_claim.so` lie, how they get in front of
+//! The libraries: where `libprezero.so` and `libprezero_lease_shim.so` lie, how they get in front of
 //! a program's own, and what the allocator's registry knows of this machine.
 
 use std::ffi::{OsStr, OsString};
@@ -20,11 +20,11 @@ pub struct Library {
 /// The malloc family.
 pub const ALLOCATOR: Library =
     Library { name: "libprezero.so", package: "prezero-preload", variable: "PREZERO_LIB" };
-/// Leases for programs that take none by path.
-pub const CLAIM: Library = Library {
-    name: "libprezero_claim.so",
-    package: "prezero-claim",
-    variable: "PREZERO_CLAIM_LIB",
+/// Leases for programs that take no path to their memory.
+pub const LEASE_SHIM: Library = Library {
+    name: "libprezero_lease_shim.so",
+    package: "prezero-lease-shim",
+    variable: "PREZERO_LEASE_SHIM_LIB",
 };
 /// Where it lies, seen from the directory of the command.
 const PLACES: [&str; 3] = ["", "../lib/prezero", "../lib"];

@@ -263,12 +263,12 @@ impl Heap {
 
     /// Takes the block at `ptr` out of the program's hands.
     pub fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
-        let (first, word) = self.claim(ptr)?;
+        let (first, word) = self.unlist(ptr)?;
         if let Some((size, true)) = HandSize::remembered(word) {
             self.zone.note_returned(size);
         }
         // SAFETY: the word said that a block of this heap, of that many pages, starts
-        // here, and `claim` set it to 0 for this caller.
+        // here, and `unlist` set it to 0 for this caller.
         Ok(unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) })
     }
 
@@ -278,7 +278,7 @@ impl Heap {
     /// # Safety
     /// Every [usable](Self::usable) byte of the block is zero.
     pub unsafe fn take_zeroed(&self, ptr: *const u8) -> Result<Block<Zero>, Stray> {
-        let (first, word) = self.claim(ptr)?;
+        let (first, word) = self.unlist(ptr)?;
         // SAFETY: as in `take`.
         let block = unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) };
         let pages = self.zone.tail_to(block, usable_pages(word)).pages();
@@ -399,7 +399,7 @@ impl Heap {
     }
 
     /// Sets the word of the block at `ptr` to 0: what it was, if the block was live.
-    fn claim(&self, ptr: *const u8) -> Result<(PageId, u32), Stray> {
+    fn unlist(&self, ptr: *const u8) -> Result<(PageId, u32), Stray> {
         let page = self.zone.page_of(ptr).ok_or(Stray)?;
         let word = self.word(ptr).ok_or(Stray)?;
         match word.load(Ordering::Relaxed) {

@@ -199,9 +199,9 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     if !env::is_there() {
         return None;
     }
-    let claimed =
+    let first =
         HOT.state.compare_exchange(UNTOUCHED, STARTING, Ordering::Relaxed, Ordering::Relaxed);
-    if claimed.is_err() {
+    if first.is_err() {
         return await_start();
     }
     let errno = Errno::save();

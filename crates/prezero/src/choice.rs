@@ -16,38 +16,21 @@
 //! the shared cache cached; beyond it bypassing, which then costs the user nothing and
 //! clears faster.
 
+use prezero_host::topology::{L2, SET_L2S, Topology, l2_or_guess};
+
 use crate::clear::{Border, Cache, ClearEngine, Engines, Use};
 use crate::page::PAGE;
 use crate::reach::Reach;
-use crate::topology::Topology;
 use crate::without::{Mechanism, Without};
 
-/// The part of the shared cache that a set may fill and go through it, in quarters: what scrubd clears until it is
-/// used, unless `scrub_cache` says otherwise, and untried a block that its owner waits for. On a cloud guest the
-/// whole cache is reported and others use it too. glibc's memset has the same border.
-/// On a CPU with 32 MiB, microseconds to clear a block and to write all of it, through the cache and past it:
-/// 8 MiB 158 and 690 to 760, 16 MiB 377 and 1370 to 1500, 24 MiB 583 and 1570 to 1640, 32 MiB alike. And to write
-/// 1, 4, 16 and 64 lines of each page of what was scrubbed so: 18 MiB 43, 67, 313, 391 and 58, 146, 549, 654; 24 MiB 67,
-/// 133, 547, 736 and 77, 193, 760, 1158.
-const FOURTHS_OF_L3: usize = 3;
 /// The part of a private cache that a block may fill and still be worth clearing at home.
 const SHARE_OF_L2: usize = 2;
-
-/// Up to this many private caches' worth (40 MiB of 2) a set goes through the shared cache, whatever size
-/// that claims to be, and is cleared at home if that is idle. Microseconds to write all of a set that was cleared
-/// at home, elsewhere and past the cache, on a guest whose 480 MiB of L3 many use: 16 MiB 667, 1614 and 1734 to 1754,
-/// 32 MiB 2417, 3535 and 3638 to 3690, 48 MiB 5109, 5364 and 5367 to 5396; and past it scrubd takes half the time.
-const SET_L2S: usize = 20;
 
 /// Of a block that its owner waits for, what his private cache holds is cleared last, by as many pages
 /// from its end on (256 KiB): he begins at the beginning, which is near then. 4 MiB cleared and written take
 /// 202 us so and 276 forward on one CPU, alike on another, one line a page the same as forward. 64 KiB
 /// at a time is 1 to 3 % slower, and in steps of a page the prefetcher loses track.
 pub(crate) const LAST_FIRST_PAGES: u32 = 64;
-
-/// A private cache that nobody has measured yet, as on CPUs that never idle: 1 to 2 MiB on today's
-/// servers, and who fits loses nothing.
-const L2: usize = 2 << 20;
 
 /// No hot block is kept that is larger (2 MiB): those on the quicklists.
 const MAX_HOT_PAGES: usize = 512;
@@ -119,7 +102,7 @@ impl Choice {
         if self.without.has(Mechanism::Border) {
             self.border.hot_wins(pages, first_use)
         } else {
-            pages as usize * PAGE <= or_guess(self.l2) / 2
+            pages as usize * PAGE <= l2_or_guess(self.l2) / 2
         }
     }
 
@@ -158,7 +141,7 @@ impl Choice {
         if self.goes_past(bytes, reach) {
             return (self.engines.bypassing, 0);
         }
-        let near = or_guess(self.l2);
+        let near = l2_or_guess(self.l2);
         (
             self.engines.cached,
             if bytes <= near || !self.without.has(Mechanism::LastFirst) {
@@ -198,29 +181,9 @@ impl Choice {
     }
 }
 
-impl Topology {
-    /// Bytes that are used together and may go through the cache that CPUs share when they are cleared ahead, unless
-    /// somebody says otherwise (`--scrub-cache`): more takes of it what others have there, and all of a private
-    /// cache on the way. Beside 64 MiB that go through it on a Xeon with 2 MiB of L2, neighbours that sleep most of
-    /// the time take 1.3 to 1.4 times as long for a load as without scrubbing, past it no longer.
-    pub fn set(&self) -> usize {
-        let set = or_guess(self.l2) * SET_L2S;
-        match self.l3 {
-            0 => set,
-            l3 => set.min(l3 / 4 * FOURTHS_OF_L3),
-        }
-    }
-}
-
-/// The size of a private cache, 0 where it is unknown.
-fn or_guess(l2: usize) -> usize {
-    if l2 == 0 { L2 } else { l2 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Topology;
     use std::path::Path;
 
     const MIB: usize = 1 << 20;

@@ -8,7 +8,8 @@
 //! nothing is scrubbed. The governor is told the time and what happened; it reads no clock
 //! and touches no memory.
 
-use crate::bursts::{Bursts, FADE};
+use prezero_host::bursts::{Bursts, FADE};
+
 use crate::clock::REST_NS;
 use crate::demand::{BANDS, Band};
 use crate::purse::{self, Purse};

@@ -4,11 +4,13 @@
 
 use core::fmt::{self, Display};
 
+use prezero_host::sizes::{Size, size};
+
 use crate::config::{
     Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Verify,
 };
 use crate::page::{HUGE, PAGE};
-use crate::value::{Size, Text, load, order, seconds, size};
+use crate::value::{Text, load, order, seconds};
 use crate::without::Without;
 
 /// One row of [`KNOBS`].

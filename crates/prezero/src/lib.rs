@@ -54,7 +54,7 @@
 //! `backing` (the kernel), `huge` (in which pages), `state` and `buddy` (what is free, and what it holds),
 //! `stock`, `quicklist`, `hand_size`, `hand`, `zone` with `search`, `assemble`, `grow` and `trust` (requests), `settle`,
 //! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
-//! `give_back`, `governor`, `bursts`, `reserve`, `purse`, `deference`, `choice`, `reach` and `clear` (scrubd's work), `daemon` (its thread),
+//! `give_back`, `governor`, `reserve`, `purse`, `deference`, `choice`, `reach` and `clear` (scrubd's work), `daemon` (its thread),
 //! `tuning` and `panel` (knobs and figures of a running process),
 //! `stats`, `report`, `summary`, `probes` and `check` (what people see).
 #![deny(unsafe_code)]
@@ -75,8 +75,6 @@ mod sync;
 mod assemble;
 #[cfg(not(loom))]
 mod backing;
-#[cfg(not(loom))]
-mod bursts;
 #[cfg(not(loom))]
 mod check;
 #[cfg(not(loom))]
@@ -126,10 +124,6 @@ mod latest;
 mod offer;
 #[cfg(not(loom))]
 pub mod panel;
-// For prezerod, which answers to the same pressure as scrubd.
-#[cfg(not(loom))]
-#[doc(hidden)]
-pub mod pressure;
 #[cfg(not(loom))]
 mod probes;
 #[cfg(not(loom))]
@@ -165,8 +159,6 @@ mod summary;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
-mod topology;
-#[cfg(not(loom))]
 mod trust;
 #[cfg(not(loom))]
 mod tuning;
@@ -186,8 +178,6 @@ pub use state::{PageState, Tally};
 #[cfg(not(loom))]
 pub use {
     backing::{Anonymous, Backing, Hide},
-    // For prezerod, whose clients come in bursts as a program's requests do.
-    bursts::Bursts,
     check::Flaw,
     clear::Use,
     config::*,
@@ -196,9 +186,9 @@ pub use {
     hand::HandBlock,
     hand_size::HandSize,
     knobs::{KNOBS, Knob, WITHOUT},
+    prezero_host::{Size, Topology},
     stats::*,
-    topology::Topology,
-    value::{Size, Text},
+    value::Text,
     without::{Mechanism, Without},
     zone::{Zone, ZoneError},
 };

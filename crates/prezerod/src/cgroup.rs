@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use prezero::Size;
+use prezero_host::Size;
 
 use crate::protocol::{Backing, Page};
 

@@ -7,7 +7,7 @@
 //! from ten minutes before that hour. An operator's `keep` is the floor, `most` the
 //! ceiling. Told the time and the minute of the day (UTC); reads no clock.
 
-use prezero::Bursts;
+use prezero_host::Bursts;
 
 use crate::stock::Need;
 

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use prezero::pressure::{Memory, Pressure};
+use prezero_host::pressure::{Memory, Pressure};
 use prezero_sys::{shared, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use prezero::Size;
 
-/// Whether `libprezero_claim.so` answers for the program.
+/// Whether `libprezero_lease_shim.so` answers for the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preloaded {
     Yes,

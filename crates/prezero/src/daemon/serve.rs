@@ -9,6 +9,8 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+use prezero_host::Topology;
+use prezero_host::pressure::{CpuRank, Memory, Pressure};
 use prezero_sys::memory::Reservation;
 use prezero_sys::thread::{self, Waited, bare};
 
@@ -21,10 +23,8 @@ use crate::clock::REST_NS;
 use crate::config::{Config, EngineChoice};
 use crate::deference::{Account, Deference};
 use crate::offer::Allowance;
-use crate::pressure::{CpuRank, Memory, Pressure};
 use crate::scrub::{Host, Mood, Scrubber, Step};
 use crate::stats::Counter;
-use crate::topology::Topology;
 use crate::without::Mechanism;
 use crate::zone::{Cpu, Zone};
 

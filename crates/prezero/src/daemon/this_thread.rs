@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
+use prezero_host::{Topology, pressure};
 use prezero_sys::rseq::{self, Rseq};
 use prezero_sys::thread::{self, CpuMask};
 
 use crate::choice::Place;
-use crate::pressure;
 use crate::scrub::Host;
-use crate::topology::Topology;
 use crate::without::{Mechanism, Without};
 
 /// A move to a CPU that took longer was a wait behind somebody, ns.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use prezero::Size;
+use prezero_host::Size;
 
 use super::grant::distrust_text;
 use super::{Broker, Inode, Refusal};

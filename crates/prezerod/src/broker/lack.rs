@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use prezero::Size;
+use prezero_host::Size;
 
 use super::plan::{Job, alike};
 use super::{Broker, Inode, Refusal};

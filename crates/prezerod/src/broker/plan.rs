@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prezero::Size;
-use prezero::pressure::Memory;
+use prezero_host::Size;
+use prezero_host::pressure::Memory;
 
 use super::{Broker, HOLD_OFF_NS, Inode, Out};
 use crate::filler::Pace;

@@ -1,6 +1,6 @@
 //! What clients ask for, and what they are answered at once.
 
-use prezero::Size;
+use prezero_host::Size;
 
 use super::grant::distrust_text;
 use super::{Broker, ClientId, Held, Inode, LARGEST, Out, Refusal, Wait};

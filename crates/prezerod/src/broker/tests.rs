@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use prezero::pressure::Memory;
+use prezero_host::pressure::Memory;
 
 use super::*;
 use crate::filler::{Done, Outcome, Pace};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use prezero::Size;
+use prezero_host::Size;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 

@@ -6,6 +6,7 @@
 
 use core::fmt::Write;
 
+use prezero_host::Topology;
 use prezero_sys::panel::Words;
 
 use super::{Scrubd, measure};
@@ -17,7 +18,6 @@ use crate::panel::*;
 use crate::scrub::Mood;
 use crate::stats::{Counter, Definition, FreeState, Unit, Value};
 use crate::sync::{AtomicU64, Ordering};
-use crate::topology::Topology;
 use crate::value::Text;
 
 /// How often values are written: while somebody watches, and otherwise. Writing takes some

@@ -1,4 +1,4 @@
-//! `libprezero_claim.so`: a lease for programs that take no path to their memory.
+//! `libprezero_lease_shim.so`: a lease for programs that take no path to their memory.
 //!
 //! `prezero claim --preload` puts it in front of libc. It answers, once, the call by which such
 //! a program makes its memory:

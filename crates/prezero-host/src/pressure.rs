@@ -1,5 +1,4 @@
-//! How pressed the machine and this process's cgroup are for memory and CPU. Reads, never
-//! writes.
+//! How short of memory and CPU the machine and this process's cgroup are.
 //!
 //! Sources: PSI (`/proc/pressure/{memory,cpu}`), `/proc/loadavg`, `/proc/meminfo`, and of the
 //! process's cgroup v2 and all above it `memory.{current,high,max}` and `cpu.idle`, of its own
@@ -7,16 +6,15 @@
 //! A file that is missing, unreadable or in another form is *no information*, never an error:
 //! a kernel without PSI or with cgroup v1 only leaves less to judge by.
 //!
-//! - **No descriptor outlives a read.** The program may close every descriptor it finds, and
-//!   would close ours. Within one read the hazard stays: if the program closes ours and opens
-//!   its own under the same number in those microseconds, we read or close *its* file. A
-//!   thread with a descriptor table of its own (`CLOSE_RANGE_UNSHARE`) is free of it; scrubd
-//!   should sample from there.
+//! - **No descriptor outlives a read.** A program that closes every descriptor it finds would
+//!   close one of these. One race stays: the program closes this read's descriptor and opens a file
+//!   of its own under the same number, within the read. A thread with a descriptor table of its own
+//!   (`CLOSE_RANGE_UNSHARE`) is free of it, so scrubd samples from such a thread.
 //! - **No heap after [`Pressure::new`]** for paths below 384 bytes, which the standard library
 //!   copies to the stack; a longer cgroup path costs a short-lived allocation for each read.
-//! - The cgroup is looked up once. A process that is moved later is judged by its old one.
-//! - scrubd itself counts: while it is runnable it adds up to 1 to the load, and while it
-//!   waits for a busy CPU it *is* a task that PSI counts as stalled.
+//! - The cgroup is looked up once. A process that moves later is judged by its old cgroup.
+//! - The caller counts too: while scrubd is runnable it adds up to 1 to the load, and while it
+//!   waits for a busy CPU, PSI counts it as a stalled task.
 
 use std::fs::File;
 use std::io::Read;
@@ -27,9 +25,8 @@ mod cgroup;
 use cgroup::Group;
 
 /// Nanoseconds. Within this time of the last sample [`Pressure::sample`] repeats its verdict
-/// without a system call: a single stall of a millisecond must not fill the interval, and a
-/// dozen files (200 us where the program's caches are full of its own) must stay at a thousandth
-/// of a CPU.
+/// without a system call. A single stall must not fill the interval, and reading a dozen files
+/// must stay at a thousandth of a CPU.
 const MIN_INTERVAL_NS: u64 = 200_000_000;
 
 /// Share of the interval in which *some* task waited for memory. Reclaim that keeps up stays
@@ -51,7 +48,7 @@ const READ_BYTES: usize = 4096;
 /// Whether memory should be given back now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Memory {
-    /// Nothing says that anyone lacks memory.
+    /// No source says that memory is short.
     Fine,
     /// The machine or the cgroup is short: keep nothing that is idle.
     Tight,
@@ -62,7 +59,7 @@ pub enum Memory {
 pub enum CpuRank {
     /// As any other.
     Normal,
-    /// `cpu.idle` is set: the whole group runs only where nobody else wants to, so it need
+    /// `cpu.idle` is set: the whole group runs only on CPUs that no other task wants, so it need
     /// not hold itself back for the load of others.
     Idle,
 }
@@ -82,7 +79,7 @@ pub struct Verdict {
     pub limit: Option<u64>,
 }
 
-/// The sampler. Belongs to one thread, scrubd's.
+/// The sampler. Belongs to one thread.
 #[derive(Debug)]
 pub struct Pressure {
     memory_stalls: [Stalls; 2],
@@ -205,8 +202,8 @@ fn read_load(loadavg: &Path) -> Option<f32> {
     load.filter(|load| load.is_finite())
 }
 
-/// How many threads run at this moment or wait for a CPU, the caller included. 5 us.
-pub(crate) fn running(root: &Path) -> Option<usize> {
+/// How many threads run at this moment or wait for a CPU, the caller included.
+pub fn running(root: &Path) -> Option<usize> {
     read(&root.join("proc/loadavg"), |text| {
         text.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
     })

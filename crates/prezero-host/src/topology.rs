@@ -1,5 +1,8 @@
-//! What the machine's CPUs share: read once from sysfs, by scrubd (it allocates). By names that
-//! are known, not by `read_dir`: that goes through libc's `opendir`, which calls `malloc`.
+//! The CPUs of a machine and the caches that they share, as sysfs tells them.
+//!
+//! A caller reads once, when it starts, since reading allocates. Files are opened by known names,
+//! without `read_dir`: libc's `opendir` calls `malloc`, and the caller may be a thread that libc
+//! does not know of.
 //!
 //! One CPU stands for all of them, the first that is online. Where cores differ, or sysfs is
 //! missing as in some containers, a figure is unknown (0) rather than wrong.
@@ -8,6 +11,21 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::thread;
+
+/// The part of the shared cache, in quarters, that one set may fill on its way through it.
+/// Beyond it scrubd clears past the cache, and a request tries both ways.
+/// A cloud guest is told the size of the whole cache, which it shares with other guests.
+/// glibc's `memset` has the same border.
+/// Moved by: `bench grid --sizes 16M,20M,24M`, `bench disturb --churn 20M`.
+const FOURTHS_OF_L3: usize = 3;
+
+/// Private caches' worth of bytes that one set may send through the shared cache, whatever size
+/// the shared cache claims to have. Such a set is cleared at home if home is idle.
+/// Moved by: `bench grid --idle on --sizes 16M,32M,48M,64M`, column `ideal by`.
+pub const SET_L2S: usize = 20;
+
+/// The size of a private cache that sysfs does not tell, bytes: that of today's servers.
+pub const L2: usize = 2 << 20;
 
 /// CPUs and the caches between them and memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +63,22 @@ impl Topology {
     pub fn online(root: &Path) -> Option<usize> {
         online(root).map(|list| list.count)
     }
+
+    /// Bytes that are used together and may go through the shared cache when they are cleared
+    /// ahead, unless `--scrub-cache` sets another number. A larger set displaces what
+    /// neighbours keep in that cache, and all of a private cache on the way.
+    pub fn set(&self) -> usize {
+        let set = l2_or_guess(self.l2) * SET_L2S;
+        match self.l3 {
+            0 => set,
+            l3 => set.min(l3 / 4 * FOURTHS_OF_L3),
+        }
+    }
+}
+
+/// The size of a private cache: `l2`, or [`L2`] where that is unknown (0).
+pub fn l2_or_guess(l2: usize) -> usize {
+    if l2 == 0 { L2 } else { l2 }
 }
 
 fn online(root: &Path) -> Option<CpuList> {

@@ -1,25 +1,25 @@
-//! What comes in bursts, and how large they were of late: a stock as large as the largest serves the
-//! next one whole. Told what was asked for since the beginning, when a burst ends and when a window
-//! has passed; reads no clock.
+//! How large the bursts of a demand were of late.
+//!
+//! A stock as large as the largest burst of late serves the next one whole. The caller says what
+//! was asked for since the beginning, when a burst ends and when a window has passed; this
+//! module reads no clock.
 
-/// Of its memory of a burst the governor loses one part in this many each window: half in
-/// two seconds. Scrubbing a burst's worth takes a fraction of that; the stock itself stays.
-pub(crate) const FADE: u64 = 32;
-/// Of what its largest burst was above the present one a band forgets one part in this many:
-/// half in five bursts. Two bursts that were taken for one, because scrubd could not look
-/// between them, are soon told apart.
+/// The memory of a burst loses one part in this many each window. The caller sets the window so
+/// that the fade costs less than a stock that nothing asks for.
+pub const FADE: u64 = 32;
+/// The excess of the largest burst over the present one loses one part in this many each burst.
+/// Two bursts that were taken for one, because nothing looked between them, are soon told apart.
 const SETTLE: u64 = 8;
 
-/// The bursts of one band.
-#[doc(hidden)]
+/// The bursts of one demand.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Bursts {
     /// Demand when the present burst began.
     start: u64,
     largest: u64,
-    /// Whether a burst of this window was as large.
+    /// Whether a burst of this window was as large as the largest.
     reached: bool,
-    /// Pages asked for of late, fading as the bursts do.
+    /// What was asked for of late, fading as the bursts do.
     rate: u64,
 }
 
@@ -51,8 +51,8 @@ impl Bursts {
         self.start = total;
     }
 
-    /// A window has passed: a part of the past is forgotten. What was as large just now is not
-    /// past: a stock that lacks a few pages of a block misses it.
+    /// A window has passed: a part of the past is forgotten. The largest burst stays if one of this
+    /// window was as large: a stock that lacks a few pages of a block misses the block.
     pub fn fade(&mut self) {
         if !std::mem::take(&mut self.reached) {
             self.largest -= self.largest.div_ceil(FADE);

@@ -1,0 +1,25 @@
+//! What library and broker share: what the machine says of itself, and two nouns for demand.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`pressure`] | how short of memory and CPU the machine and a cgroup are |
+//! | [`topology`] | CPUs online and the caches between them and memory |
+//! | [`bursts`] | how large the bursts of a demand were of late |
+//! | [`sizes`] | a number of bytes, as people write it |
+//!
+//! The crate reads files below `/proc` and `/sys` and writes none. It has no state of its own,
+//! starts no thread and needs no `unsafe`. A file that is missing or in another form is no
+//! information, never an error. Each reader takes the root directory from its caller, so a test
+//! brings its own.
+#![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
+
+pub mod bursts;
+pub mod pressure;
+pub mod sizes;
+pub mod topology;
+
+pub use bursts::Bursts;
+pub use pressure::Pressure;
+pub use sizes::Size;
+pub use topology::Topology;
