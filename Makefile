@@ -10,7 +10,7 @@ RESERVE := $(if $(filter 0,$(shell id -u)),--reserve)
 MODULES := numpy scipy pytest hypothesis
 SOAK ?= 10m
 FUZZ ?= 3600
-# Where cargo puts things may be set from outside; the two programs are always found here.
+# Where cargo puts things may be set from outside; the programs are always found here.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 
 .DEFAULT_GOAL := help
@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## build prezero, prezerod and their libraries
+build: ## build prezero, prezerod, prezero-bench and their libraries
 	$(CARGO) build --release
 
 demo: build $(PYTHON) ## run a NumPy program without and with prezero
@@ -82,15 +82,17 @@ lint: ## formatting and clippy, as CI runs them
 setup: ## Debian packages that tests and benchmarks use (asks for root)
 	tests/setup.sh
 
-install: build ## install into PREFIX (/usr/local)
-	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
-	install -Dm755 target/release/libprezero.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero.so
-	install -Dm755 target/release/libprezero_lease_shim.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero_lease_shim.so
+install: build ## install into PREFIX (/usr/local), stripped
+	install -Dsm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
+	install -Dsm755 target/release/prezerod $(DESTDIR)$(PREFIX)/bin/prezerod
+	install -Dsm755 target/release/prezero-bench $(DESTDIR)$(PREFIX)/lib/prezero/prezero-bench
+	install -Dsm755 target/release/libprezero.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero.so
+	install -Dsm755 target/release/libprezero_lease_shim.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero_lease_shim.so
 	install -Dm644 crates/prezero-preload/include/prezero.h $(DESTDIR)$(PREFIX)/include/prezero.h
-	install -Dm755 target/release/prezerod $(DESTDIR)$(PREFIX)/bin/prezerod
 	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h
 	install -Dm644 crates/prezerod/man/prezerod.8 $(DESTDIR)$(PREFIX)/share/man/man8/prezerod.8
 	$(BIN) generate $(DESTDIR)$(PREFIX)/share
+	target/release/prezero-bench generate $(DESTDIR)$(PREFIX)/share
 	target/release/prezerod generate $(DESTDIR)$(PREFIX)/share
 	install -Dm644 crates/prezero-cli/man/prezero-claim.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-claim.1
 	install -Dm644 crates/prezerod/examples/charge.conf $(DESTDIR)$(PREFIX)/share/doc/prezero/charge.conf

@@ -9,7 +9,6 @@ stage=$out/stage
 rm -rf "$out"
 mkdir -p "$stage/DEBIAN" "$out/debian"
 make --no-print-directory install DESTDIR="$PWD/$stage" PREFIX=/usr
-strip --strip-unneeded "$stage/usr/bin/prezero" "$stage/usr/bin/prezerod" "$stage"/usr/lib/prezero/*.so
 find "$stage/usr/share/man" -name '*.[18]' -exec gzip -9n {} +
 sed -i 's|/usr/local|/usr|g' "$stage/usr/share/doc/prezero/prezerod.toml"
 cp CHANGELOG.md README.md "$stage/usr/share/doc/prezero/"
@@ -20,7 +19,7 @@ cp docs/pictures/*.svg "$stage/usr/share/doc/prezero/docs/pictures/"
 # What the programs are linked with, and since which version it has what they call.
 printf 'Source: prezero\n\nPackage: prezero\nArchitecture: any\n' >"$out/debian/control"
 depends=$(cd "$out" && dpkg-shlibdeps -O --ignore-missing-info stage/usr/bin/prezero stage/usr/bin/prezerod \
-    stage/usr/lib/prezero/*.so | sed -n 's/^shlibs:Depends=//p')
+    stage/usr/lib/prezero/* | sed -n 's/^shlibs:Depends=//p')
 cat >"$stage/DEBIAN/control" <<CONTROL
 Package: prezero
 Version: $version

@@ -39,6 +39,7 @@ inside() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root X
 inside dpkg --install /tmp/prezero.deb >/dev/null || fail "it cannot be installed on what Debian itself needs"
 inside prezero --version | grep -q "^prezero " || fail "--version"
 inside prezero engines | grep -q stosb || [ "$(uname -m)" != x86_64 ] || fail "engines"
+inside prezero bench --help | grep -q '^Usage: prezero bench' || fail "bench"
 inside prezero run -- perl -e 'for (1 .. 20) { my $text = "x" x 5_000_000 } print "good\n"' >"$root/tmp/out" 2>"$root/tmp/err" ||
     fail "run: $(cat "$root/tmp/err")"
 grep -qx good "$root/tmp/out" && grep -q '^prezero: ' "$root/tmp/err" || fail "run says $(cat "$root/tmp/out" "$root/tmp/err")"
@@ -57,7 +58,7 @@ inside sh -c 'prezero run --stats off -- perl -e "for (;;) { my \$text = qq(x) x
     prezero top --once -d 0.1 | grep -q "^ *$process perl" || { echo "top does not show it"; exit 1; }
     [ "$(prezero ctl $process get scrub-rate)" = 64M ] || { echo "the knob was not turned"; exit 1; }
     kill $process' || fail "ctl, top"
-for file in man/man1/prezero.1.gz man/man1/prezero-ctl.1.gz man/man8/prezerod.8.gz bash-completion/completions/prezero \
+for file in man/man1/prezero.1.gz man/man1/prezero-ctl.1.gz man/man1/prezero-bench-grid.1.gz man/man8/prezerod.8.gz bash-completion/completions/prezero \
     bash-completion/completions/prezerod zsh/site-functions/_prezerod fish/vendor_completions.d/prezerod.fish \
     zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml doc/prezero/docs/operator.md \
     doc/prezero/docs/pictures/grid-idle-heat.svg; do
@@ -69,6 +70,7 @@ grep -q '^usdt:/usr/lib/prezero/libprezero.so:prezero:hit' "$root/usr/share/doc/
 inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
     asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
     asked prezero ct; [ "${COMPREPLY[*]}" = ctl ] || exit 1
+    asked prezero bench gr; [ "${COMPREPLY[*]}" = grid ] || exit 1
     asked prezero run --scrub-r; [ "${COMPREPLY[*]}" = --scrub-rate ] || exit 1
     asked prezero run --verify f; [ "${COMPREPLY[*]}" = full ] || exit 1
     asked prezero ctl 4711 set scrub-r; [ "${COMPREPLY[*]}" = scrub-rate ]' || fail "completions"

@@ -1,5 +1,7 @@
 //! `prezero generate`: man pages and shell completions, from the definitions that the command
 //! line is read by. For `make install` and packages; not shown in the help.
+//!
+//! `prezero-bench generate` does the same for its own pages, and completes `prezero bench`.
 
 use std::path::{Path, PathBuf};
 
@@ -17,14 +19,17 @@ pub struct Generate {
 }
 
 impl Generate {
-    /// Writes everything.
-    pub fn run(&self, command: Command) -> Result<()> {
+    /// Writes the pages of `manual` and of all below it, and completions for `prezero`, the
+    /// whole command line.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn run(&self, manual: &Command, prezero: &Command) -> Result<()> {
         let man = made(&self.folder.join("man/man1"))?;
-        let command = command.disable_help_subcommand(true);
-        let mut manual = command.clone();
+        let mut manual = manual.clone().disable_help_subcommand(true);
         manual.build();
         page(&manual, &man)?;
-        let mut command = worded(command);
+        let mut command = worded(prezero.clone().disable_help_subcommand(true));
         for (shell, folder) in [
             (Shell::Bash, "bash-completion/completions"),
             (Shell::Zsh, "zsh/site-functions"),
@@ -143,7 +148,6 @@ fn in_lines(page: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn examples_keep_their_lines() {
@@ -156,11 +160,10 @@ mod tests {
     #[test]
     fn every_command_has_a_page_and_every_shell_its_words() {
         let folder = std::env::temp_dir().join(format!("prezero-generate-{}", std::process::id()));
-        Generate { folder: folder.clone() }.run(crate::Command::command()).unwrap();
+        let command = crate::command();
+        Generate { folder: folder.clone() }.run(&command, &command).unwrap();
         let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap();
-        for name in
-            ["prezero", "prezero-run", "prezero-ctl-set", "prezero-bench-seeds", "prezero-top"]
-        {
+        for name in ["prezero", "prezero-run", "prezero-ctl-set", "prezero-bench", "prezero-top"] {
             assert!(read(&format!("man/man1/{name}.1")).contains(".SH SYNOPSIS"), "{name}");
         }
         assert!(!folder.join("man/man1/prezero-generate.1").exists());

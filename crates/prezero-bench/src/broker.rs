@@ -1,0 +1,210 @@
+//! What the benchmarks of leases share: a broker of their own, pages for it, and what a client
+//! does without one.
+
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use prezero_cli::companion;
+use prezero_sys::shared::{PrivateMap, SharedMap};
+use prezerod::client::{Client, ClientError, Lease as Leased};
+use prezerod::host::Host;
+use prezerod::protocol::{Backing, Page, Report, Want};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::progress::step;
+use super::scratch::Scratch;
+
+/// How long the broker may take to make what a round needs.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Bytes of a page.
+pub const HUGE: u64 = 2 << 20;
+
+pub fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// The backings that this host has for so many bytes, and why others are left out.
+pub fn backings(bytes: u64) -> (Vec<(Backing, bool)>, Vec<String>) {
+    let (host, pages) = (Host::new("/"), bytes / HUGE);
+    let free: u64 = host.nodes().iter().map(|&node| host.pool(node, Page::Huge).free).sum();
+    let mut left_out = vec![];
+    if free < pages {
+        left_out.push(format!("hugetlb: fewer than {pages} pages free; give --reserve as root"));
+    }
+    if !host.thp() {
+        left_out.push("leases of thp: this kernel makes none".into());
+    }
+    (vec![(Backing::Hugetlb, free >= pages), (Backing::Thp, host.thp())], left_out)
+}
+
+/// A broker of this benchmark, ended when dropped.
+pub struct Broker {
+    process: Child,
+    scratch: Scratch,
+}
+
+impl Broker {
+    pub fn start(backing: Backing, bytes: u64, keep: u64) -> Result<Broker> {
+        Broker::with(backing, bytes, keep, "")
+    }
+
+    /// One with more lines in its configuration.
+    pub fn with(backing: Backing, bytes: u64, keep: u64, lines: &str) -> Result<Broker> {
+        let scratch = Scratch::new()?;
+        let config = format!(
+            "{lines}backing = \"{}\"\nlimit = {}\n[[stock]]\nsize = {bytes}\nkeep = {keep}\nmost = {keep}\n",
+            backing.name(),
+            bytes * keep,
+        );
+        std::fs::write(scratch.file("config"), config)?;
+        let program = companion::find(companion::PREZEROD)?;
+        let mut command = Command::new(&program);
+        command.arg("--config").arg(scratch.file("config"));
+        command.arg("--socket").arg(scratch.file("socket"));
+        command.stderr(Stdio::null()).process_group(0);
+        // Out of the terminal's reach, it must not outlive a benchmark that is killed.
+        // SAFETY: between fork and exec: one system call, which neither allocates nor locks.
+        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
+        let process =
+            command.spawn().with_context(|| format!("{}: cannot be run", program.display()))?;
+        let broker = Broker { process, scratch };
+        let began = Instant::now();
+        while broker.connect().is_err() {
+            ensure!(began.elapsed() < PATIENCE, "prezerod does not come up; try it by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(broker)
+    }
+
+    pub fn connect(&self) -> Result<Client> {
+        Ok(Client::connect(&self.scratch.file("socket"))?)
+    }
+
+    /// Waits until so many leases lie ready.
+    pub fn wait_for(&self, leases: u64) -> Result<()> {
+        let mut client = self.connect()?;
+        let began = Instant::now();
+        loop {
+            let report: serde_json::Value = serde_json::from_str(&client.report(Report::Stock)?)?;
+            if report["ready"].as_array().is_some_and(|ready| ready.len() as u64 >= leases) {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < PATIENCE, "the broker makes nothing; is memory short?");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Where clients find it.
+    pub fn socket(&self) -> PathBuf {
+        self.scratch.file("socket")
+    }
+
+    /// A counter, as Prometheus reads it.
+    pub fn counter(&self, name: &str) -> Result<f64> {
+        let text = self.connect()?.report(Report::Metrics)?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(line.with_context(|| format!("no counter {name}"))?.parse()?)
+    }
+
+    /// Its fillers.
+    pub fn fillers(&self) -> Vec<i32> {
+        let pid = self.process.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// ms from the request to the last page written.
+    pub fn lease(&self, bytes: u64) -> Result<(f64, Leased)> {
+        let mut client = self.connect()?;
+        let want = Want { bytes, page: Page::Huge, node: None };
+        let began = Instant::now();
+        let lease = client.lease(want, Duration::ZERO)?;
+        let map = lease.map()?;
+        // What is resident is entered into the page tables in one call, not fault by fault.
+        map.populate()?;
+        map.touch(0, bytes as usize, HUGE as usize);
+        let took = ms(began);
+        Ok::<_, ClientError>((took, lease)).map_err(Into::into)
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What a client without a broker does with the same pages: QEMU's and DPDK's way.
+pub fn own_hugetlb(bytes: u64) -> Result<f64> {
+    let began = Instant::now();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let file = memfd_create("own", flags)?;
+    ftruncate(&file, bytes)?;
+    let map = SharedMap::new(file.as_fd(), bytes as usize, HUGE as usize)?;
+    map.populate()?;
+    map.touch(0, bytes as usize, HUGE as usize);
+    Ok(ms(began))
+}
+
+pub fn own_thp(bytes: u64) -> Result<f64> {
+    let began = Instant::now();
+    let map = PrivateMap::huge(bytes as usize)?;
+    map.populate()?;
+    map.touch(0, bytes as usize, HUGE as usize);
+    Ok(ms(began))
+}
+
+/// Has the host back the memory that will be used: a guest's first touch is another story.
+pub fn warm(bytes: u64) -> Result<()> {
+    step("warming")?;
+    PrivateMap::huge(2 * bytes as usize)?.populate()?;
+    Ok(())
+}
+
+/// Hugetlb pages on top of those there are, given back when dropped.
+pub struct Reserved {
+    before: String,
+}
+
+impl Reserved {
+    const FILE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+    const COMPACT: &str = "/proc/sys/vm/compact_memory";
+
+    pub fn new(pages: u64) -> Result<Reserved> {
+        let before = std::fs::read_to_string(Self::FILE)?.trim().to_owned();
+        let all = before.parse::<u64>()? + pages;
+        std::fs::write(Self::FILE, all.to_string()).context("--reserve: needs root")?;
+        let reserved = Reserved { before };
+        if reserved.pages()? < all {
+            // Free memory may lie in pieces.
+            let _ = std::fs::write(Self::COMPACT, "1");
+            std::fs::write(Self::FILE, all.to_string())?;
+        }
+        let got = reserved.pages()?;
+        ensure!(
+            got >= all,
+            "--reserve: {all} hugetlb pages wanted, the kernel found {got}; give smaller --sizes"
+        );
+        Ok(reserved)
+    }
+
+    fn pages(&self) -> Result<u64> {
+        Ok(std::fs::read_to_string(Self::FILE)?.trim().parse()?)
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if std::fs::write(Self::FILE, &self.before).is_err() {
+            eprintln!("prezero: bench: {} should be {} again", Self::FILE, self.before);
+        }
+    }
+}

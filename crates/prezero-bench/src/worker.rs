@@ -1,0 +1,361 @@
+//! The workers: C programs, most of them one long-lived process for each allocator, driven
+//! by lines on its stdin and stdout.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::peers::Allocator;
+
+/// A compiled worker, which the command carries, as a program that can be started, in
+/// memory: no place on disk to write to or to leave behind.
+#[derive(Debug)]
+pub struct Program(File);
+
+impl Program {
+    /// `bench/pair.c`, unpacked.
+    pub fn pair() -> Result<Program> {
+        Program::unpack(c"pair", include_bytes!(concat!(env!("OUT_DIR"), "/pair")))
+    }
+
+    /// `bench/disturb.c`, unpacked.
+    pub fn disturb() -> Result<Program> {
+        Program::unpack(c"disturb", include_bytes!(concat!(env!("OUT_DIR"), "/disturb")))
+    }
+
+    /// `bench/waste.c`, unpacked.
+    pub fn waste() -> Result<Program> {
+        Program::unpack(c"waste", include_bytes!(concat!(env!("OUT_DIR"), "/waste")))
+    }
+
+    /// `bench/seeds/faults.c`, unpacked.
+    pub fn faults() -> Result<Program> {
+        Program::unpack(c"faults", include_bytes!(concat!(env!("OUT_DIR"), "/faults")))
+    }
+
+    /// `bench/seeds/write.c`, unpacked.
+    pub fn write() -> Result<Program> {
+        Program::unpack(c"write", include_bytes!(concat!(env!("OUT_DIR"), "/write")))
+    }
+
+    /// `bench/seeds/lmbench.c`, unpacked.
+    pub fn lmbench() -> Result<Program> {
+        Program::unpack(c"lmbench", include_bytes!(concat!(env!("OUT_DIR"), "/lmbench")))
+    }
+
+    /// `bench/seeds/resident.c`, unpacked.
+    pub fn resident() -> Result<Program> {
+        Program::unpack(c"resident", include_bytes!(concat!(env!("OUT_DIR"), "/resident")))
+    }
+
+    fn unpack(name: &CStr, binary: &[u8]) -> Result<Program> {
+        // Without close-on-exec: `prezero run` execs it by the descriptor's number.
+        // SAFETY: the name ends in NUL; the call makes a new descriptor or fails.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
+        ensure!(fd >= 0, "memfd_create: {}", std::io::Error::last_os_error());
+        // SAFETY: `fd` was just made and nobody else has it.
+        let mut file = unsafe { File::from_raw_fd(fd) };
+        file.write_all(binary).and_then(|()| file.rewind()).context("unpacking the worker")?;
+        Ok(Program(file))
+    }
+
+    /// Its path, for this process and its children.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+}
+
+/// The program of `bench/touch.c`, which can do more than answer.
+#[derive(Debug)]
+pub struct Touch(Program);
+
+impl Touch {
+    /// Unpacks it.
+    pub fn unpack() -> Result<Touch> {
+        let binary = include_bytes!(concat!(env!("OUT_DIR"), "/touch"));
+        Ok(Touch(Program::unpack(c"touch", binary)?))
+    }
+
+    /// What a [`Worker`] runs.
+    pub fn program(&self) -> &Program {
+        &self.0
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path()
+    }
+
+    /// Faults `bytes` in once and gives them back, so that the hypervisor has them.
+    pub fn warm(&self, bytes: usize) -> Result<()> {
+        let mut warm = Command::new(self.path());
+        // Ctrl-C is for the benchmark, as it is with what it measures.
+        let status = warm.arg("warm").arg(bytes.to_string()).process_group(0).status()?;
+        ensure!(status.success(), "warming {bytes} bytes: {status}; free some memory");
+        Ok(())
+    }
+
+    /// Keeps every CPU busy until dropped.
+    pub fn occupy_all_cpus(&self) -> Result<Busy> {
+        let mut busy = Busy(vec![]);
+        for cpu in allowed_cpus()? {
+            let mut spin = Command::new(self.path());
+            busy.0.push(spin.arg("spin").arg(cpu.to_string()).process_group(0).spawn()?);
+        }
+        Ok(busy)
+    }
+}
+
+/// Processes that keep the CPUs busy.
+#[derive(Debug)]
+pub struct Busy(Vec<Child>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may be gone already; nothing is left to do then.
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+/// CPUs that this process may use.
+pub fn allowed_cpus() -> Result<Vec<usize>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    parse_cpus(list.unwrap_or("0").trim()).context("/proc/self/status: Cpus_allowed_list")
+}
+
+/// `0-2,5` is 0, 1, 2 and 5.
+fn parse_cpus(list: &str) -> Result<Vec<usize>> {
+    let mut cpus = vec![];
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cpus.extend(first.parse()?..=last.parse::<usize>()?);
+    }
+    Ok(cpus)
+}
+
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+/// Cache lines of a page.
+pub const LINES: usize = prezero::PAGE / LINE;
+
+/// What one burst does.
+#[derive(Clone, Copy, Debug)]
+pub struct Burst {
+    /// Of each block.
+    pub bytes: usize,
+    /// Cache lines touched in each page, 1 to 64; 0: nothing is cleared or touched.
+    pub lines: usize,
+    /// The first of them: 0 and more, less than from one to the next.
+    pub at: usize,
+    /// How many are timed.
+    pub samples: usize,
+    /// Rounds in each sample.
+    pub rounds: usize,
+    /// Sleep before each sample.
+    pub idle_ns: u64,
+}
+
+/// What a process has used up.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Usage {
+    /// CPU time in its own code, all threads.
+    pub user_ns: u64,
+    /// CPU time in the kernel, all threads.
+    pub system_ns: u64,
+    /// Faults that needed no disk.
+    pub minor_faults: u64,
+}
+
+/// A worker that runs.
+#[derive(Debug)]
+pub struct Worker {
+    name: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    stats: PathBuf,
+    /// The last command.
+    told: String,
+}
+
+impl Worker {
+    /// Starts one under `allocator`; statistics, if it writes any, go to `stats`.
+    pub fn start(program: &Program, allocator: &Allocator, stats: PathBuf) -> Result<Worker> {
+        let mut command = allocator.command(&program.path(), &stats)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("starting {}", allocator.name))?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().context("the worker's stdout")?;
+        let (name, output) = (allocator.name.clone(), BufReader::new(output));
+        Ok(Worker { name, child, input, output, stats, told: String::new() })
+    }
+
+    /// Nanoseconds of each sample of a burst.
+    pub fn run(&mut self, burst: Burst) -> Result<Vec<f64>> {
+        let Burst { bytes, lines, at, samples, rounds, idle_ns } = burst;
+        self.times(samples, &format!("run {bytes} {lines} {at} {samples} {rounds} {idle_ns}"))
+    }
+
+    /// The same for a burst without sleep in a block of its own, which it clears where `run` allocates.
+    pub fn bare(&mut self, burst: Burst) -> Result<Vec<f64>> {
+        let Burst { bytes, lines, at, samples, rounds, .. } = burst;
+        self.times(samples, &format!("bare {bytes} {lines} {at} {samples} {rounds}"))
+    }
+
+    fn times(&mut self, samples: usize, command: &str) -> Result<Vec<f64>> {
+        let times = self.ask(command)?;
+        ensure!(times.len() == samples, "{}: {} of {samples} samples", self.name, times.len());
+        Ok(times.into_iter().map(|ns| ns as f64).collect())
+    }
+
+    /// Fails if a fresh zeroed block of `bytes` is not zero.
+    pub fn check(&mut self, bytes: usize) -> Result<()> {
+        match self.ask(&format!("check {bytes}"))?[..] {
+            [0] => Ok(()),
+            ref wrong => bail!("{}: calloc({bytes}) was not zero: {wrong:?} bytes", self.name),
+        }
+    }
+
+    /// What it has used so far.
+    pub fn usage(&mut self) -> Result<Usage> {
+        match self.ask("usage")?[..] {
+            [user_ns, system_ns, minor_faults, _] => Ok(Usage { user_ns, system_ns, minor_faults }),
+            ref other => bail!("{}: usage: {other:?}", self.name),
+        }
+    }
+
+    /// CPU time of its scrubbing thread so far, in ns; `None` if it has none.
+    pub fn background_ns(&self) -> Option<u64> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let scrubds = tasks.flatten().map(|task| task.path()).filter(|task| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.contains("scrubd"))
+        });
+        let times: Vec<u64> = scrubds
+            .filter_map(|task| std::fs::read_to_string(task.join("schedstat")).ok())
+            .filter_map(|line| line.split(' ').next()?.parse().ok())
+            .collect();
+        (!times.is_empty()).then(|| times.iter().sum())
+    }
+
+    /// Ends it; what it wrote into its statistics file, if it wrote any.
+    pub fn finish(mut self) -> Result<Option<serde_json::Value>> {
+        drop(self.input.take());
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{}: the worker ended with {status}", self.name);
+        let written = std::fs::read_to_string(&self.stats).ok();
+        Ok(written.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
+    /// Sends a command; the numbers of the answer.
+    pub fn ask(&mut self, command: &str) -> Result<Vec<u64>> {
+        self.tell(command)?;
+        self.hear()
+    }
+
+    /// Sends a command whose answer will be [heard](Worker::hear) later.
+    pub fn tell(&mut self, command: &str) -> Result<()> {
+        let input = self.input.as_mut().context("the worker's stdin")?;
+        self.told = command.into();
+        // One that is gone is found when its answer is missed.
+        let _ = writeln!(input, "{command}");
+        Ok(())
+    }
+
+    /// The numbers of the answer to the last command.
+    pub fn hear(&mut self) -> Result<Vec<u64>> {
+        let (mut answer, told) = (String::new(), &self.told);
+        if self.output.read_line(&mut answer).is_err() || answer.is_empty() {
+            bail!("{}: the worker died at '{told}': {}", self.name, self.child.wait()?);
+        }
+        let numbers = answer.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+        numbers.with_context(|| format!("{}: '{told}': {}", self.name, answer.trim()))
+    }
+
+    /// Stops all its threads, or lets them go on.
+    pub fn signal(&self, what: Signal) -> Result<()> {
+        let signal = match what {
+            Signal::Stop => libc::SIGSTOP,
+            Signal::Continue => libc::SIGCONT,
+        };
+        // SAFETY: a system call on a child that nobody has waited for.
+        let rc = unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        ensure!(rc == 0, "{}: {what:?}: {}", self.name, std::io::Error::last_os_error());
+        Ok(())
+    }
+}
+
+/// What [`Worker::signal`] sends.
+#[derive(Clone, Copy, Debug)]
+pub enum Signal {
+    /// SIGSTOP.
+    Stop,
+    /// SIGCONT.
+    Continue,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // After `finish` it is gone already; after an error it must not stay.
+        if self.input.take().is_some() {
+            let _ = self.child.kill().and_then(|()| self.child.wait());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::Field;
+
+    fn glibc_keep() -> Worker {
+        let field = Field::find(&["glibc-keep".into()]).unwrap();
+        let touch = Touch::unpack().unwrap();
+        Worker::start(touch.program(), &field.allocators[0], "/nonexistent".into()).unwrap()
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpus("0-2,5").unwrap(), [0, 1, 2, 5]);
+        assert!(parse_cpus("x").is_err());
+    }
+
+    #[test]
+    fn a_kept_heap_takes_no_faults_at_any_size() {
+        for shift in 16..=26 {
+            let mut worker = glibc_keep();
+            let burst =
+                Burst { bytes: 1 << shift, lines: 1, at: 0, samples: 2, rounds: 1, idle_ns: 0 };
+            worker.run(burst).unwrap();
+            let before = worker.usage().unwrap();
+            assert_eq!(worker.run(Burst { samples: 8, ..burst }).unwrap().len(), 8);
+            let faults = worker.usage().unwrap().minor_faults - before.minor_faults;
+            assert!(faults < 16, "{faults} faults in 8 rounds of {} bytes", burst.bytes);
+            assert!(worker.finish().unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn the_pause_is_outside_the_sample() {
+        let mut worker = glibc_keep();
+        let burst =
+            Burst { bytes: 65536, lines: 1, at: 0, samples: 3, rounds: 1, idle_ns: 50_000_000 };
+        let fastest = worker.run(burst).unwrap().into_iter().fold(f64::MAX, f64::min);
+        assert!(fastest < 50e6, "{fastest} ns");
+        worker.check(65536).unwrap();
+    }
+
+    #[test]
+    fn a_worker_that_dies_is_reported() {
+        let mut worker = glibc_keep();
+        let error = worker.ask("nonsense").unwrap_err().to_string();
+        assert!(error.contains("glibc-keep: the worker died at 'nonsense'"), "{error}");
+    }
+}

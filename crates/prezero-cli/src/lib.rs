@@ -1,0 +1,165 @@
+//! The command `prezero`: runs unmodified programs with memory that is already zero,
+//! and measures what that gains and costs.
+//!
+//! `run` validates, puts the library in front of the program's allocator and becomes
+//! the program; `claim` does the same with memory leased from
+//! prezerod, of which `stock` tells; `place` makes ready files for programs that look for
+//! them; `top` watches and `ctl` turns the knobs of what runs; `engines` lists how this CPU
+//! can clear; `bench` becomes `prezero-bench`, a program of its own. An error is one line: what was
+//! asked, what is wrong, the mend.
+//!
+//! This is a library for the sake of `prezero-bench`, which shares the public modules.
+
+pub mod bare;
+mod bench;
+mod claim;
+pub mod companion;
+mod ctl;
+mod engines;
+pub mod generate;
+pub mod help;
+pub mod library;
+pub mod outcome;
+mod place;
+pub mod program;
+mod run;
+mod stat;
+mod stock;
+mod top;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use outcome::{refuse, told};
+
+/// Memory that is already zero when somebody asks for it.
+#[derive(Parser)]
+#[command(
+    name = "prezero",
+    version,
+    arg_required_else_help = true,
+    after_help = "Example: prezero run -- python3 script.py"
+)]
+enum Command {
+    /// Run a program, unmodified, with memory that is already zero.
+    Run(run::Run),
+    /// Run a program with zeroed, populated huge pages leased from prezerod.
+    Claim(claim::Claim),
+    /// Put ready huge pages where a program will look for its own.
+    #[command(subcommand)]
+    Place(place::Place),
+    /// Show what prezerod has ready, and who holds what.
+    Stock(stock::Stock),
+    /// Watch who runs under prezero, and the broker, live.
+    Top(top::Top),
+    /// Turn the knobs of a process that runs under prezero, or show its figures.
+    Ctl(ctl::Ctl),
+    /// List the ways in which this CPU can clear memory, and how fast each is.
+    #[command(after_help = "Example: prezero engines")]
+    Engines,
+    /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
+    Bench(bench::Bench),
+    /// Write man pages and shell completions: for packages, and in none of these.
+    #[command(skip)]
+    Generate(generate::Generate),
+}
+
+/// What a program's start waits for, by itself: all of [`Command`] takes longer to build.
+#[derive(Parser)]
+#[command(name = "prezero", version)]
+enum Alone {
+    /// Run a program, unmodified, with memory that is already zero.
+    Run(run::Run),
+    /// Run a program with zeroed, populated huge pages leased from prezerod.
+    Claim(claim::Claim),
+}
+
+/// What packages call.
+#[derive(Parser)]
+#[command(name = "prezero", version)]
+enum Packaging {
+    /// Write man pages and shell completions
+    Generate(generate::Generate),
+}
+
+/// The command line.
+fn parsed() -> Result<Command, clap::Error> {
+    match std::env::args_os().nth(1) {
+        Some(name) if name == "run" || name == "claim" => {
+            Alone::try_parse().map(|alone| match alone {
+                Alone::Run(run) => Command::Run(run),
+                Alone::Claim(claim) => Command::Claim(claim),
+            })
+        }
+        // All that stands behind it is another program's to read.
+        Some(name) if name == "bench" => {
+            Ok(Command::Bench(bench::Bench::with(std::env::args_os().skip(2))))
+        }
+        Some(name) if name == "generate" => {
+            Packaging::try_parse().map(|Packaging::Generate(generate)| Command::Generate(generate))
+        }
+        _ => Command::try_parse(),
+    }
+}
+
+/// The whole command line, for man pages, completions and help.
+pub fn command() -> clap::Command {
+    Command::command()
+}
+
+/// The status of `run` is the program's; 125 is kept for run itself, as env(1) does.
+fn mistake(place: &str) -> u8 {
+    match place {
+        "prezero run" | "prezero claim" => run::OWN_FAILURE,
+        _ => outcome::USAGE,
+    }
+}
+
+/// Does what the command line asks for.
+pub fn main() -> ExitCode {
+    let command = match parsed() {
+        Ok(command) => command,
+        Err(error) => return refuse(&error, Command::command(), mistake),
+    };
+    if matches!(command, Command::Stock(_) | Command::Top(_) | Command::Ctl(_) | Command::Engines) {
+        // Whoever reads what these print may have seen enough: that ends them in silence.
+        // SAFETY: sets what is done by default; they write to no other pipe.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    }
+    match command {
+        Command::Run(run) => {
+            let failure = run.exec();
+            eprintln!("prezero: run: {failure}");
+            ExitCode::from(failure.status())
+        }
+        Command::Claim(claim) => match claim.run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("prezero: claim: {failure}");
+                ExitCode::from(failure.status())
+            }
+        },
+        Command::Place(place) => told("place", place.run()),
+        Command::Stock(stock) => told("stock", stock.run()),
+        Command::Top(top) => told("top", top.run()),
+        Command::Ctl(ctl) => told("ctl", ctl.run()),
+        Command::Engines => {
+            engines::list();
+            ExitCode::SUCCESS
+        }
+        Command::Bench(bench) => told("bench", bench.exec()),
+        Command::Generate(generate) => {
+            told("generate", generate.run(&Command::command(), &Command::command()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_of_every_command_fits_a_screen_and_has_an_example() {
+        assert_eq!(help::flaws(&command()), Vec::<String>::new());
+    }
+}
