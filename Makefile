@@ -75,7 +75,9 @@ bench: build $(PYTHON) ## every benchmark against five allocators (an hour or mo
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
-lint: ## formatting and clippy, as CI runs them
+lint: ## formatting, clippy and the layers of each crate, as CI runs them
+	tests/layers.py --test
+	tests/layers.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
