@@ -18,13 +18,8 @@ from pathlib import Path
 # What is known to run the wrong way, by crate: `a>b` where a imports b. Whoever mends one deletes it here.
 LEFT = {
     "prezero":
-        "assemble>search assemble>zone chunk>zone config>knobs daemon>lib.rs daemon>offer daemon>scrub daemon>zone "
-        "decay>give_back decay>zone give_back>chunk give_back>zone grow>zone hand>daemon hand>zone hidden>zone "
-        "huge>chunk huge>zone inline>settle inline>zone knobs>config latest>zone offer>hidden offer>zone "
-        "request>hand request>inline request>settle request>zone retreat>hidden retreat>zone scrub>chunk "
-        "scrub>decay scrub>huge scrub>request scrub>seen scrub>zone search>zone seen>zone settle>search "
-        "settle>zone stock>zone trust>settle trust>zone zone>assemble zone>daemon zone>grow zone>hand zone>hidden "
-        "zone>huge zone>latest zone>retreat zone>settle zone>stock zone>trust",
+        "cpu>daemon cpu>zone daemon>scrubd daemon>zone observe>count policy>daemon policy>scrubd policy>zone "
+        "pool>cpu pool>zone scrubd>lib.rs",
     "prezero-preload":
         "capi>lib.rs fork>process fork>syscalls next>process process>fork process>report realloc>lib.rs "
         "report>lib.rs report>next report>process syscalls>next syscalls>process",

@@ -49,38 +49,39 @@
 //! Accepted races are named where they occur: lost increments of statistics, a search
 //! that misses a block in flight, LRU order blurred by preemption.
 //!
-//! # Files, in the order in which memory flows
+//! # Folders
 //!
-//! `backing` (the kernel), `huge` (in which pages), `state` and `buddy` (what is free, and what it holds),
-//! `stock`, `quicklist`, `hand_size`, `hand`, `zone` with `search`, `assemble`, `grow` and `trust` (requests), `settle`,
-//! `put_back`, `fork` and `hidden` (what comes back, what a child gets), `claim`, `scrub`,
-//! `give_back`, `governor`, `reserve`, `purse`, `deference`, `choice`, `reach` and `clear` (scrubd's work), `daemon` (its thread),
-//! `tuning` and `panel` (knobs and figures of a running process),
-//! `stats`, `report`, `summary`, `probes` and `check` (what people see).
+//! A folder imports only itself and those before it in the line below; `make lint` checks it.
+//!
+//! | folder | holds |
+//! |---|---|
+//! | `units`, `clock`, `block` | pages, orders, ticks; blocks in their owners' hands |
+//! | `config` | the knobs |
+//! | `count` | what is counted and traced |
+//! | `clear` | how bytes become zero: engines, their measurement, the choice among them |
+//! | `mem` | what memory is: the backing, the page states, every raw pointer |
+//! | `pool` | what is free: the buddy, how a run is found, handed to scrubd and back, returned to the kernel |
+//! | `cpu` | what one CPU keeps in front of the pool |
+//! | `policy` | how much is made zero, and when |
+//! | `observe` | reports, the summary, the panel |
+//! | `daemon` | scrubd as frees see it: a word to wake it by, its start and end |
+//! | `zone` | requests and frees: composes all above |
+//! | `scrubd` | the thread and its work |
+//!
+//! Layers: sync, units, clock, config, block, count, clear, mem, pool, cpu, policy, observe, daemon, zone, scrubd
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom is given what it models, without those who use the rest of it.
 #![cfg_attr(loom, allow(dead_code))]
 
 // Under loom only what it models is built: it replaces the atomics by its own.
-mod bits;
-mod buddy;
-mod claim;
-mod page;
-mod quicklist;
-mod state;
+mod block;
+mod cpu;
+mod mem;
+mod pool;
 mod sync;
+mod units;
 
-#[cfg(not(loom))]
-mod assemble;
-#[cfg(not(loom))]
-mod backing;
-#[cfg(not(loom))]
-mod check;
-#[cfg(not(loom))]
-mod choice;
-#[cfg(not(loom))]
-mod chunk;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 pub mod clear;
@@ -89,107 +90,40 @@ mod clock;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
+mod count;
+#[cfg(not(loom))]
 mod daemon;
 #[cfg(not(loom))]
-mod decay;
+mod observe;
 #[cfg(not(loom))]
-mod deference;
+mod policy;
 #[cfg(not(loom))]
-mod demand;
-#[cfg(not(loom))]
-mod fork;
-#[cfg(not(loom))]
-mod gather;
-#[cfg(not(loom))]
-mod give_back;
-#[cfg(not(loom))]
-mod governor;
-#[cfg(not(loom))]
-mod grow;
-#[cfg(not(loom))]
-mod hand;
-#[cfg(not(loom))]
-mod hand_size;
-#[cfg(not(loom))]
-mod hidden;
-#[cfg(not(loom))]
-mod huge;
-#[cfg(not(loom))]
-mod inline;
-#[cfg(not(loom))]
-mod knobs;
-#[cfg(not(loom))]
-mod latest;
-#[cfg(not(loom))]
-mod offer;
-#[cfg(not(loom))]
-pub mod panel;
-#[cfg(not(loom))]
-mod probes;
-#[cfg(not(loom))]
-mod purse;
-#[cfg(not(loom))]
-mod put_back;
-#[cfg(not(loom))]
-mod reach;
-#[cfg(not(loom))]
-mod report;
-#[cfg(not(loom))]
-mod request;
-#[cfg(not(loom))]
-mod reserve;
-#[cfg(not(loom))]
-mod retreat;
-#[cfg(not(loom))]
-mod runs;
-#[cfg(not(loom))]
-mod scrub;
-#[cfg(not(loom))]
-mod search;
-#[cfg(not(loom))]
-mod seen;
-#[cfg(not(loom))]
-mod settle;
-#[cfg(not(loom))]
-mod stats;
-#[cfg(not(loom))]
-mod stock;
-#[cfg(not(loom))]
-mod summary;
+mod scrubd;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
-mod trust;
-#[cfg(not(loom))]
-mod tuning;
-#[cfg(not(loom))]
-mod value;
-#[cfg(not(loom))]
-mod without;
-#[cfg(not(loom))]
 mod zone;
 
-pub use page::{
-    Block, Content, Dirty, HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Zero,
-    ZeroFront,
-};
-pub use state::{PageState, Tally};
+pub use block::{Block, Content, Dirty, Zero, ZeroFront};
+pub use mem::states::{PageState, Tally};
+pub use units::{HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
 
 #[cfg(not(loom))]
 pub use {
-    backing::{Anonymous, Backing, Hide},
-    check::Flaw,
     clear::Use,
+    config::knobs::{KNOBS, Knob, WITHOUT},
+    config::value::Text,
+    config::without::{Mechanism, Without},
     config::*,
+    count::counters::*,
+    cpu::hand::HandBlock,
+    cpu::hand_size::HandSize,
     daemon::Change,
-    grow::Grown,
-    hand::HandBlock,
-    hand_size::HandSize,
-    knobs::{KNOBS, Knob, WITHOUT},
+    mem::backing::{Anonymous, Backing, Hide},
+    observe::panel,
     prezero_host::{Size, Topology},
-    stats::*,
-    value::Text,
-    without::{Mechanism, Without},
+    zone::check::Flaw,
+    zone::resize::Grown,
     zone::{Zone, ZoneError},
 };
 

@@ -8,7 +8,7 @@
 use std::ptr::NonNull;
 
 use super::{ClearEngine, Engines};
-use crate::page::PAGE;
+use crate::units::PAGE;
 
 /// What the owner of a zeroed block will do with it first, if he knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -20,7 +20,9 @@
 
 mod border;
 mod calibrate;
+pub(crate) mod choice;
 mod plain;
+pub(crate) mod reach;
 mod registry;
 mod select;
 

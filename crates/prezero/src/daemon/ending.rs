@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use prezero_sys::thread::{self, Class};
 
 use super::{AWAKE, DOZING, Daemon, GONE, LEAVING, PARKED, START_BYTES, STILLBORN, UNBORN};
-use crate::backing::Backing;
-use crate::page::PAGE;
+use crate::mem::backing::Backing;
+use crate::units::PAGE;
 use crate::zone::Zone;
 
 /// How long is waited for scrubd's end, ns.
@@ -47,12 +47,12 @@ enum Outcome {
 
 impl Daemon {
     /// Whether somebody makes a call that no scrubd may live through, or waits for it to end.
-    pub(super) fn is_unwanted(&self) -> bool {
+    pub(crate) fn is_unwanted(&self) -> bool {
         self.enders.load(SeqCst) != 0
     }
 
     /// Whether scrubd is to end.
-    pub(super) fn is_called_off(&self) -> bool {
+    pub(crate) fn is_called_off(&self) -> bool {
         self.is_unwanted() || self.overdue.load(Relaxed) != 0
     }
 
@@ -101,13 +101,13 @@ impl Daemon {
     }
 
     /// scrubd's last act but to end: what it leaves to the next is written down.
-    pub(super) fn bid_farewell(&self) {
+    pub(crate) fn bid_farewell(&self) {
         self.idle_thread.store(0, Relaxed);
         self.gate.word.store(GONE, SeqCst);
     }
 
     /// Whether files lie elsewhere than when this was last asked.
-    pub(super) fn has_moved(&self) -> bool {
+    pub(crate) fn has_moved(&self) -> bool {
         self.moved.swap(0, AcqRel) != 0
     }
 }

@@ -9,10 +9,10 @@ mod patterns;
 mod recorded;
 
 use crate::clock::REST_NS;
-use crate::demand::{BANDS, Band};
-use crate::governor::{Governor, Seen};
-use crate::page::PAGE;
-use crate::without::Without;
+use crate::config::without::Without;
+use crate::cpu::demand::{BANDS, Band};
+use crate::policy::governor::{Governor, Seen};
+use crate::units::PAGE;
 
 pub(super) const US: u64 = 1_000;
 pub(super) const MS: u64 = 1_000_000;

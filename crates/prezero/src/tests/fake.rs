@@ -16,10 +16,10 @@ use prezero_sys::memory::Errno;
 use prezero_sys::rseq::Rseq;
 use prezero_sys::thread;
 
-use crate::backing::{Backing, Hide};
-use crate::choice::Place;
-use crate::page::{HUGE, MAX_ORDER, PAGE, PageId};
-use crate::scrub::Host;
+use crate::clear::choice::Place;
+use crate::mem::backing::{Backing, Hide};
+use crate::scrubd::scrub::Host;
+use crate::units::{HUGE, MAX_ORDER, PAGE, PageId};
 
 thread_local! {
     static NOW: Cell<u64> = const { Cell::new(1 << 40) };

@@ -14,9 +14,10 @@ mod trust;
 
 use super::fake::pass;
 use super::world::{RESTED_NS, WINDOW_NS, World};
-use crate::page::{Block, Dirty, Order, PAGE, PageId, Zero};
-use crate::scrub::Mood;
-use crate::state::Tally;
+use crate::block::{Block, Dirty, Zero};
+use crate::mem::states::Tally;
+use crate::scrubd::scrub::Mood;
+use crate::units::{Order, PAGE, PageId};
 
 const ANY: Order = Order::MIN;
 /// Pages of a class that fills all slots of a list.

@@ -6,12 +6,13 @@ use prezero_sys::thread::{self, CpuMask, affinity, set_affinity};
 
 use super::fake::FakeHost;
 use super::world::{config, fill, holds, is_zero};
-use crate::backing::Anonymous;
+use crate::block::{Block, Dirty};
+use crate::config::without::Without;
 use crate::config::{Config, EngineChoice};
-use crate::page::{Block, Dirty, HUGE, Order, PAGE, PageId};
-use crate::scrub::{Mood, Scrubber};
-use crate::stats::Counter;
-use crate::without::Without;
+use crate::count::counters::Counter;
+use crate::mem::backing::Anonymous;
+use crate::scrubd::scrub::{Mood, Scrubber};
+use crate::units::{HUGE, Order, PAGE, PageId};
 use crate::zone::Zone;
 
 const HUGE_BLOCKS: usize = 16;

@@ -4,14 +4,15 @@
 use prezero_sys::thread::{self, CpuMask};
 
 use super::fake::{Fake, FakeHost, now, pass};
-use crate::backing::Backing;
+use crate::block::{Block, Content};
+use crate::config::without::Without;
 use crate::config::{Config, Machine};
-use crate::page::{Block, Content, HUGE, Order, PAGE, PageId};
-use crate::scrub::{Mood, Scrubber, Step};
-use crate::state::{PageState, Tally};
-use crate::stats::Counter;
+use crate::count::counters::Counter;
+use crate::mem::backing::Backing;
+use crate::mem::states::{PageState, Tally};
+use crate::scrubd::scrub::{Mood, Scrubber, Step};
 use crate::sync::Ordering::Relaxed;
-use crate::without::Without;
+use crate::units::{HUGE, Order, PAGE, PageId};
 use crate::zone::Zone;
 
 /// Longer than any rest of a block before scrubd touches it, ns.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::fake::Fault;
 use super::PAGES;
 use crate::config::Verify;
-use crate::scrub::Mood;
+use crate::scrubd::scrub::Mood;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {

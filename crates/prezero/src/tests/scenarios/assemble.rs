@@ -5,11 +5,12 @@ use proptest::prelude::*;
 use super::super::fake::{Fake, Fault, pass};
 use super::super::world::{RESTED_NS, World, config, holds, is_zero};
 use super::{ANY, bytes};
-use crate::page::{Block, Dirty, HUGE, HUGE_PAGES, PageId};
-use crate::scrub::Mood;
-use crate::state::PageState;
-use crate::stats::Counter;
+use crate::block::{Block, Dirty};
+use crate::count::counters::Counter;
+use crate::mem::states::PageState;
+use crate::scrubd::scrub::Mood;
 use crate::sync::Ordering::Relaxed;
+use crate::units::{HUGE, HUGE_PAGES, PageId};
 
 const ZERO: PageState = PageState::Zero;
 const DIRTY: PageState = PageState::Dirty;

@@ -3,12 +3,12 @@
 use super::super::fake::{Fault, pass};
 use super::super::world::{RESTED_NS, World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
-use crate::claim::{Answer, Claimed, Work};
-use crate::grow::Grown;
-use crate::page::{HUGE_PAGES, PageId};
-use crate::scrub::Mood;
-use crate::state::PageState;
-use crate::stats::Counter;
+use crate::count::counters::Counter;
+use crate::mem::states::PageState;
+use crate::pool::handover::{Answer, Claimed, Work};
+use crate::scrubd::scrub::Mood;
+use crate::units::{HUGE_PAGES, PageId};
+use crate::zone::resize::Grown;
 
 #[test]
 fn what_is_cleared_while_a_fork_begins_is_not_called_zero() {

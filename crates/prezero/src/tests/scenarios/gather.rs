@@ -3,8 +3,8 @@
 use super::super::fake::pass;
 use super::super::world::World;
 use super::{ANY, SMALL, bytes};
-use crate::page::{HUGE_PAGES, PageId};
-use crate::request::HOT_NS;
+use crate::units::{HUGE_PAGES, PageId};
+use crate::zone::request::HOT_NS;
 
 /// Two huge blocks that were written to, and in the first of them two small blocks that were
 /// freed last: one is in hand, one on a list.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::super::fake::{Fault, pass};
 use super::super::world::{World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
-use crate::offer::Allowance;
-use crate::page::{HUGE, HUGE_PAGES, PageId};
-use crate::scrub::Mood;
-use crate::state::Tally;
-use crate::stats::Counter;
+use crate::count::counters::Counter;
+use crate::mem::states::Tally;
+use crate::pool::offer::Allowance;
+use crate::scrubd::scrub::Mood;
+use crate::units::{HUGE, HUGE_PAGES, PageId};
 
 #[test]
 fn decay_releases_what_idles_and_not_what_is_in_use() {

@@ -3,13 +3,14 @@
 use super::super::fake::Fault;
 use super::super::world::{World, config, holds};
 use super::{ANY, SMALL, bytes};
-use crate::grow::Grown;
-use crate::hand_size::HandSize;
-use crate::page::{Block, Dirty, HUGE, HUGE_PAGES, PageId};
-use crate::state::Tally;
-use crate::stats::Counter;
+use crate::block::{Block, Dirty};
+use crate::count::counters::Counter;
+use crate::cpu::hand_size::HandSize;
+use crate::mem::states::Tally;
 use crate::sync::Ordering::Relaxed;
 use crate::tests::fake::Fake;
+use crate::units::{HUGE, HUGE_PAGES, PageId};
+use crate::zone::resize::Grown;
 
 impl World {
     /// A block whose pages hold 9, and a neighbour behind it.

@@ -9,11 +9,11 @@ use super::super::world::{RESTED_NS, World, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::clear::Use;
 use crate::config::OnFree;
-use crate::demand::BANDS;
-use crate::hand_size::HandSize;
-use crate::quicklist::{BATCH, Class, Entry, Held};
-use crate::state::PageState;
-use crate::stats::Counter;
+use crate::count::counters::Counter;
+use crate::cpu::demand::BANDS;
+use crate::cpu::hand_size::HandSize;
+use crate::cpu::list::{BATCH, Class, Entry, Held};
+use crate::mem::states::PageState;
 
 #[test]
 fn what_was_freed_last_comes_back_first_and_everything_is_counted() {

@@ -4,9 +4,9 @@
 use super::super::fake::pass;
 use super::super::world::{RESTED_NS, World, is_zero};
 use super::{bytes, order};
-use crate::demand::BANDS;
-use crate::page::{HUGE_PAGES, Order, PageId};
-use crate::stats::Counter;
+use crate::count::counters::Counter;
+use crate::cpu::demand::BANDS;
+use crate::units::{HUGE_PAGES, Order, PageId};
 
 /// Beyond what any list keeps.
 const LARGE: u32 = 2 * HUGE_PAGES;

@@ -5,13 +5,13 @@ use super::super::fake::{Fake, now};
 use super::super::world::{World, config, holds, is_zero};
 use super::{ANY, SMALL, bytes, order};
 use crate::clear::Use;
-use crate::grow::Grown;
-use crate::page::{HUGE, HUGE_PAGES, PAGE, PageId};
-use crate::quicklist::{BATCH, SLOTS};
-use crate::seen::seen;
-use crate::state::PageState;
-use crate::state::Tally;
-use crate::stats::Counter;
+use crate::count::counters::Counter;
+use crate::cpu::list::{BATCH, SLOTS};
+use crate::mem::states::PageState;
+use crate::mem::states::Tally;
+use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId};
+use crate::zone::resize::Grown;
+use crate::zone::seen::seen;
 use crate::zone::{Zone, ZoneError};
 
 #[test]
@@ -256,8 +256,8 @@ fn growth_stops_at_the_next_owner_and_changes_nothing() {
 
 #[test]
 fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
-    use crate::backing::Anonymous;
     use crate::config::MAX_LIMIT;
+    use crate::mem::backing::Anonymous;
     // Address space only: nothing but the last huge block is ever touched.
     let Ok(backing) = Anonymous::reserve(MAX_LIMIT) else {
         eprintln!("skipped: no address space for {MAX_LIMIT} bytes");
@@ -273,7 +273,7 @@ fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
     let found = zone.cpus.iter().flat_map(|cpu| cpu.lists[0].hot_cold.entries()).next();
 
     let found = found.expect("it lies on a list");
-    assert_eq!((found.first, found.held), (last, crate::quicklist::Held::Mixed));
+    assert_eq!((found.first, found.held), (last, crate::cpu::list::Held::Mixed));
 }
 
 #[test]

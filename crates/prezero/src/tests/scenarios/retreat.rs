@@ -3,7 +3,7 @@
 use super::super::fake::Fault;
 use super::super::world::{World, holds, is_zero};
 use super::bytes;
-use crate::page::{HUGE, HUGE_PAGES, PageId};
+use crate::units::{HUGE, HUGE_PAGES, PageId};
 
 const HUGES: u32 = 16;
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 use super::super::fake::{Fake, Fault, now, pass};
 use super::super::world::{RESTED_NS, WINDOW_NS, World, config, is_zero};
 use super::{ANY, SMALL, bytes, order};
-use crate::choice::Choice;
+use crate::clear::choice::Choice;
 use crate::clear::{Cache, ClearEngine, Engines};
 use crate::clock::REST_NS;
-use crate::page::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
-use crate::request::HOT_NS;
-use crate::scrub::{Mood, Step};
-use crate::state::{PageState, Tally};
-use crate::stats::Counter;
+use crate::count::counters::Counter;
+use crate::mem::states::{PageState, Tally};
+use crate::scrubd::scrub::{Mood, Step};
 use crate::sync::Ordering::Relaxed;
+use crate::units::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
+use crate::zone::request::HOT_NS;
 
 #[test]
 fn the_highest_order_is_scrubbed_first() {

@@ -3,9 +3,9 @@
 use super::super::world::{World, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::config::Verify;
-use crate::page::{HUGE_PAGES, PageId};
-use crate::state::PageState;
-use crate::stats::Counter;
+use crate::count::counters::Counter;
+use crate::mem::states::PageState;
+use crate::units::{HUGE_PAGES, PageId};
 
 #[test]
 fn a_scribbled_zero_page_ends_all_trust() {

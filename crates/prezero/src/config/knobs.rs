@@ -1,0 +1,299 @@
+//! The table of knobs: names, how values are written, what they do.
+//!
+//! The shim reads it from the environment, the command from its options and its help.
+
+use core::fmt::{self, Display};
+
+use prezero_host::sizes::{Size, size};
+
+use crate::config::value::{Text, load, order, seconds};
+use crate::config::without::Without;
+use crate::config::{
+    Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Verify,
+};
+use crate::units::{HUGE, PAGE};
+
+/// One row of [`KNOBS`].
+#[derive(Debug)]
+pub struct Knob {
+    /// Its name as an option, without the dashes.
+    pub name: &'static str,
+    /// Its name as an environment variable.
+    pub variable: &'static str,
+    /// How its value is written.
+    pub value: &'static str,
+    /// What it does, and its default, in as much of a line as a terminal leaves.
+    pub help: &'static str,
+    /// The same for a manual.
+    pub detail: &'static str,
+    /// Reads a value, or says how to mend it.
+    pub(crate) set: fn(&mut Config, &str, &Machine) -> Result<(), &'static str>,
+    pub(crate) show: fn(&Config, &mut fmt::Formatter<'_>) -> fmt::Result,
+}
+
+/// Every knob there is.
+pub static KNOBS: [Knob; 14] = [
+    Knob {
+        name: "scrub-start",
+        variable: "PREZERO_SCRUB_START",
+        value: "N|never",
+        help: "Order of a dirty block that wakes scrubd [4]",
+        detail: "Order, 0 to 18, of a dirty free block that wakes scrubd; never: nothing is scrubbed. Default 4, which is 64 KiB",
+        set: |c, v, _| {
+            c.scrub_start = if v == "never" { None } else { Some(order(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.scrub_start {
+            Some(order) => order.fmt(f),
+            None => f.write_str("never"),
+        },
+    },
+    Knob {
+        name: "scrub-stop",
+        variable: "PREZERO_SCRUB_STOP",
+        value: "N",
+        help: "Smallest order that scrubd clears [4]",
+        detail: "Free blocks of this order, 0 to 18, and above are to be zero. Default 4",
+        set: |c, v, _| order(v).map(|order| c.scrub_stop = order),
+        show: |c, f| c.scrub_stop.fmt(f),
+    },
+    Knob {
+        name: "scrub-load",
+        variable: "PREZERO_SCRUB_LOAD",
+        value: "X|off",
+        help: "1-minute load above which scrubd rests [off]",
+        detail: "One-minute load average above which scrubd rests. Default off",
+        set: |c, v, _| {
+            c.scrub_load = if v == "off" { None } else { Some(load(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.scrub_load {
+            Some(load) => load.fmt(f),
+            None => f.write_str("off"),
+        },
+    },
+    Knob {
+        name: "scrub-rate",
+        variable: "PREZERO_SCRUB_RATE",
+        value: "SIZE|off",
+        help: "Most bytes scrubd clears in a second [off]",
+        detail: "Most bytes that scrubd clears in a second, 2M or more. Default off: as fast as it can",
+        set: |c, v, _| {
+            c.scrub_rate = if v == "off" { None } else { Some(size(v)?) };
+            match c.scrub_rate {
+                Some(0..HUGE) => Err("less than scrubd clears at a time; give 2M or more, or off"),
+                _ => Ok(()),
+            }
+        },
+        show: |c, f| match c.scrub_rate {
+            Some(bytes) => Size(bytes).fmt(f),
+            None => f.write_str("off"),
+        },
+    },
+    Knob {
+        name: "scrub-cache",
+        variable: "PREZERO_SCRUB_CACHE",
+        value: "SIZE|auto",
+        help: "Zeroes in the shared cache [auto: 20 L2s]",
+        detail: "Zeroes that may lie in the shared cache; more are cleared past it. Default auto: twenty private caches' worth, at most three quarters of it",
+        set: |c, v, _| {
+            c.scrub_cache = if v == "auto" { None } else { Some(size(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.scrub_cache {
+            Some(bytes) => Size(bytes).fmt(f),
+            None => f.write_str("auto"),
+        },
+    },
+    Knob {
+        name: "stock",
+        variable: "PREZERO_STOCK",
+        value: "SIZE|off",
+        help: "Most bytes ready ahead of requests [off]",
+        detail: "Most memory that scrubd makes zero ahead of requests. Default off: as demand has it",
+        set: |c, v, _| {
+            c.stock = if v == "off" { None } else { Some(size(v)?) };
+            Ok(())
+        },
+        show: |c, f| match c.stock {
+            Some(bytes) => Size(bytes).fmt(f),
+            None => f.write_str("off"),
+        },
+    },
+    Knob {
+        name: "engine",
+        variable: "PREZERO_ENGINE",
+        value: "NAME",
+        help: "See `prezero engines` [auto: by measurement]",
+        detail: "How memory is cleared, one of those that `prezero engines` lists. Default auto: measured where it matters",
+        set: |c, v, machine| {
+            c.engine = if v == "auto" {
+                EngineChoice::Auto
+            } else {
+                let name = (machine.engine)(v).ok_or(
+                    "no such clear engine on this machine; give auto, or one that `prezero engines` lists",
+                )?;
+                EngineChoice::Named(name)
+            };
+            Ok(())
+        },
+        show: |c, f| match c.engine {
+            EngineChoice::Auto => f.write_str("auto"),
+            EngineChoice::Named(name) => f.write_str(name),
+        },
+    },
+    Knob {
+        name: "limit",
+        variable: "PREZERO_LIMIT",
+        value: "SIZE",
+        help: "Most memory of the zone [all of the machine]",
+        detail: "Most memory the zone may hold, 2M or more. Default: as much as the machine has",
+        set: |c, v, _| {
+            let bytes = size(v)?;
+            c.limit = bytes - bytes % HUGE;
+            match bytes {
+                0..HUGE => Err("less than one huge block; give 2M or more"),
+                HUGE..=MAX_LIMIT => Ok(()),
+                _ => Err("more than a zone can span; give 8T or less"),
+            }
+        },
+        show: |c, f| Size(c.limit).fmt(f),
+    },
+    Knob {
+        name: "threshold",
+        variable: "PREZERO_THRESHOLD",
+        value: "SIZE",
+        help: "Smallest request that it serves [64K]",
+        detail: "Smallest request that it serves, 64K or more; smaller ones are the C library's. Default 64K",
+        set: |c, v, _| {
+            c.threshold = size(v)?;
+            match c.threshold {
+                0..MIN_THRESHOLD => Err("smaller blocks do not gain; give 64K or more"),
+                bytes if bytes % PAGE != 0 => Err("not whole pages; give a multiple of 4K"),
+                _ => Ok(()),
+            }
+        },
+        show: |c, f| Size(c.threshold).fmt(f),
+    },
+    Knob {
+        name: "verify",
+        variable: "PREZERO_VERIFY",
+        value: "off|sample|full",
+        help: "Zero memory that is read back first [sample]",
+        detail: "Zero memory that is read before it is handed out: off; sample, random pages; full, all of it. Default sample",
+        set: |c, v, _| {
+            c.verify = match v {
+                "off" => Verify::Off,
+                "sample" => Verify::Sample,
+                "full" => Verify::Full,
+                _ => return Err("no such mode; give off, sample or full"),
+            };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match c.verify {
+                Verify::Off => "off",
+                Verify::Sample => "sample",
+                Verify::Full => "full",
+            })
+        },
+    },
+    Knob {
+        name: "decay",
+        variable: "PREZERO_DECAY",
+        value: "SECONDS",
+        help: "Until idle memory goes to the kernel [10]",
+        detail: "How long idle memory stays before the kernel gets it, s. Default 10",
+        set: |c, v, _| seconds(v).map(|decay| c.decay = decay),
+        show: |c, f| {
+            write!(f, "{}", c.decay.as_secs())?;
+            let (mut part, mut digits) = (c.decay.subsec_nanos(), 9);
+            if part == 0 {
+                return Ok(());
+            }
+            while part.is_multiple_of(10) {
+                (part, digits) = (part / 10, digits - 1);
+            }
+            write!(f, ".{part:0digits$}")
+        },
+    },
+    Knob {
+        name: "huge",
+        variable: "PREZERO_HUGE",
+        value: "on|off",
+        help: "Fresh memory in huge pages [on, see README]",
+        detail: "Whether what large blocks take fresh from the kernel comes in huge pages. Default on; off in a guest that reports free memory to its hypervisor",
+        set: |c, v, _| switch(v).map(|on| c.huge = on),
+        show: |c, f| f.write_str(if c.huge { "on" } else { "off" }),
+    },
+    Knob {
+        name: "zero-on-free",
+        variable: "PREZERO_ZERO_ON_FREE",
+        value: "on|off",
+        help: "Clear a block before free returns [off]",
+        detail: "on: blocks are cleared before free returns. Default off",
+        set: |c, v, _| {
+            c.on_free = if switch(v)? { OnFree::Clear } else { OnFree::Keep };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match c.on_free {
+                OnFree::Clear => "on",
+                OnFree::Keep => "off",
+            })
+        },
+    },
+    Knob {
+        name: "stats",
+        variable: "PREZERO_STATS",
+        value: "WHERE",
+        help: "FILE, - (stderr), summary or off [summary]",
+        detail: "Where statistics go at exit: a FILE, in whose name %p becomes the pid; - for all of them on standard error; summary for a line there; off. Default summary",
+        set: |c, v, _| {
+            c.stats = match v {
+                "summary" => StatsSink::Summary,
+                "off" => StatsSink::Off,
+                "-" => StatsSink::Stderr,
+                path => StatsSink::File(
+                    Text::new(path)
+                        .ok_or("the path is too long; give one of 1023 bytes or less")?,
+                ),
+            };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match &c.stats {
+                StatsSink::Summary => "summary",
+                StatsSink::Off => "off",
+                StatsSink::Stderr => "-",
+                StatsSink::File(path) => path.as_str(),
+            })
+        },
+    },
+];
+
+/// Leaves mechanisms out. For measurements alone, so no help names it.
+pub static WITHOUT: Knob = Knob {
+    name: "without",
+    variable: "PREZERO_WITHOUT",
+    value: "NAMES",
+    help: "Mechanisms to leave out [none]",
+    detail: "Mechanisms to leave out, with commas between them. Default none",
+    set: |c, v, _| Without::read(v).map(|without| c.without = without),
+    show: |c, f| c.without.fmt(f),
+};
+
+fn switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("neither; give on or off"),
+    }
+}
+
+impl Knob {
+    /// The knob of that name.
+    pub fn named(name: &str) -> Option<&'static Knob> {
+        KNOBS.iter().find(|knob| knob.name == name)
+    }
+}

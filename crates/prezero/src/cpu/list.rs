@@ -1,0 +1,405 @@
+//! Per-CPU quicklists: the blocks that were freed last, one atomic word each.
+//!
+//! For each size class a CPU has a *hot-cold* list, in LRU order, and a *zero* list
+//! (Arcangeli, `PG_zero`, 2004). A list is one cache line of slots; a slot is empty or
+//! names a free block, what it holds and when it came. Taking a block is one
+//! compare-and-swap on the slot that names it, so a thread that is preempted, migrated
+//! or forked in the middle of anything leaves every list usable: the CPU number is a
+//! hint about locality, never a right.
+//!
+//! A word names the block it frees, so a swap that succeeds takes exactly that block,
+//! however often the slot changed meanwhile.
+
+use crate::sync::{
+    AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+use crate::units::{Order, PAGE, PageId};
+
+/// Slots of a list: one cache line of words.
+pub(crate) const SLOTS: usize = 8;
+/// Pages of a granule, the step of the size classes from 64 KiB up.
+pub(crate) const GRANULE: u32 = 16;
+/// The largest block a quicklist keeps: 2 MiB.
+const MAX_PAGES: u32 = 512;
+/// How much one list may hold: what a CPU's private cache holds or a little more,
+/// since a block beyond it has no locality left to keep.
+const LIST_BYTES: usize = 2 << 20;
+/// Slots that a full hot-cold list empties into the buddy at once.
+pub(crate) const BATCH: usize = SLOTS / 2;
+
+/// A size that the quicklists keep: 1, 2, 4, 8 pages, then 64 KiB granules in four
+/// steps to the doubling, up to 2 MiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Class(u8);
+
+/// How many classes there are.
+pub(crate) const CLASSES: usize = CLASS_PAGES.len();
+
+const CLASS_PAGES: [u32; 20] =
+    [1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512];
+
+/// Class of each number of granules, or `NONE`.
+const BY_GRANULES: [u8; (MAX_PAGES / GRANULE) as usize + 1] = {
+    let mut table = [NONE; (MAX_PAGES / GRANULE) as usize + 1];
+    let mut class = 4;
+    while class < CLASS_PAGES.len() {
+        table[(CLASS_PAGES[class] / GRANULE) as usize] = class as u8;
+        class += 1;
+    }
+    table
+};
+const NONE: u8 = u8::MAX;
+
+/// The class that holds a number of granules, less one: what [`round_up`] says, looked up.
+pub(crate) const HOLDING: [Class; (MAX_PAGES / GRANULE) as usize] = {
+    let mut table = [Class(NONE); (MAX_PAGES / GRANULE) as usize];
+    let (mut at, mut class) = (0, 4);
+    while at < table.len() {
+        if (CLASS_PAGES[class] / GRANULE) as usize <= at {
+            class += 1;
+        }
+        table[at] = Class(class as u8);
+        at += 1;
+    }
+    table
+};
+
+impl Class {
+    /// The class of blocks of exactly `pages` pages.
+    #[inline]
+    pub(crate) fn of(pages: u32) -> Option<Class> {
+        let class = match pages {
+            1 | 2 | 4 | 8 => pages.trailing_zeros() as u8,
+            _ if pages.is_multiple_of(GRANULE) && pages <= MAX_PAGES => {
+                BY_GRANULES[(pages / GRANULE) as usize]
+            }
+            _ => NONE,
+        };
+        (class != NONE).then_some(Class(class))
+    }
+
+    /// All classes, largest first.
+    pub(crate) fn largest_first() -> impl Iterator<Item = Class> + Clone {
+        (0..CLASSES as u8).rev().map(Class)
+    }
+
+    /// The class with this index, if there is one.
+    pub(crate) fn nth(index: usize) -> Option<Class> {
+        (index < CLASSES).then_some(Class(index as u8))
+    }
+
+    #[inline(always)]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    #[inline(always)]
+    pub(crate) const fn pages(self) -> u32 {
+        CLASS_PAGES[self.0 as usize]
+    }
+
+    /// Pages of a block of this class that [`round_up`] may have added, at most.
+    pub(crate) fn slack(self) -> u32 {
+        let smaller = self.index().checked_sub(1).map_or(0, |class| CLASS_PAGES[class]);
+        self.pages() - smaller - 1
+    }
+
+    /// Slots in use for this class.
+    pub(crate) fn slots(self) -> usize {
+        (LIST_BYTES / (self.pages() as usize * PAGE)).clamp(1, SLOTS)
+    }
+
+    /// The smallest order that holds a block of this class.
+    pub(crate) fn order(self) -> Order {
+        Order::holding(self.pages()).unwrap_or(crate::units::MAX_ORDER)
+    }
+}
+
+/// Rounds a page count up to one that a quicklist keeps, or beyond them to whole
+/// granules. Four steps to the doubling: at most a fifth of a large block is slack.
+pub(crate) fn round_up(pages: u32) -> u32 {
+    if pages <= GRANULE / 2 {
+        return pages.next_power_of_two();
+    }
+    let granules = pages.div_ceil(GRANULE);
+    let step =
+        if granules <= 4 || pages > MAX_PAGES { 1 } else { 1 << ((granules - 1).ilog2() - 2) };
+    granules.next_multiple_of(step) * GRANULE
+}
+
+/// A block may be stamped this many ticks after its reader looked at the clock (35 ms).
+const LATE: u16 = 512;
+
+/// What a quicklist knows of a block's content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    /// Every page is resident and zero.
+    Zero,
+    /// Look at the page states.
+    Mixed,
+}
+
+/// A free block on a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) first: PageId,
+    pub(crate) held: Held,
+    /// Order of arrival in its list, modulo 2^16.
+    stamp: u16,
+    /// When it was freed, in ticks modulo 2^16 (see [`crate::clock`]).
+    pub(crate) tick: u16,
+}
+
+impl Entry {
+    pub(crate) fn new(first: PageId, held: Held, tick: u32) -> Entry {
+        Entry { first, held, stamp: 0, tick: tick as u16 }
+    }
+
+    /// Bits 0..31 page + 1 (so no entry is the empty word), 31 zero, 32..48 stamp, 48.. tick.
+    fn pack(self) -> u64 {
+        let zero = (self.held == Held::Zero) as u64;
+        (self.first.0 as u64 + 1)
+            | zero << 31
+            | (self.stamp as u64) << 32
+            | (self.tick as u64) << 48
+    }
+
+    fn unpack(word: u64) -> Option<Entry> {
+        let page = word as u32 & (u32::MAX >> 1);
+        Some(Entry {
+            first: PageId(page.checked_sub(1)?),
+            held: if word >> 31 & 1 != 0 { Held::Zero } else { Held::Mixed },
+            stamp: (word >> 32) as u16,
+            tick: (word >> 48) as u16,
+        })
+    }
+
+    /// Ticks since it was freed, modulo 2^16; 0 for what was freed after `now` was read.
+    pub(crate) fn age(self, now: u32) -> u16 {
+        let age = (now as u16).wrapping_sub(self.tick);
+        if age > u16::MAX - LATE { 0 } else { age }
+    }
+
+    /// Blocks that came to its list after it, `newest` being the last (modulo 2^16).
+    pub(crate) fn rank(self, newest: u16) -> u16 {
+        newest.wrapping_sub(self.stamp)
+    }
+}
+
+/// One list: a cache line of slots. All-zero bytes are an empty list.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct List {
+    slots: [AtomicU64; SLOTS],
+}
+
+impl List {
+    /// Puts an entry into an empty slot, or hands it back if there is none.
+    #[inline]
+    pub(crate) fn push(&self, entry: Entry, slots: usize) -> Result<(), Entry> {
+        let word = entry.pack();
+        for slot in &self.slots[..slots] {
+            if slot.load(Relaxed) == 0 && slot.compare_exchange(0, word, AcqRel, Relaxed).is_ok() {
+                return Ok(());
+            }
+        }
+        Err(entry)
+    }
+
+    /// Takes any block that `fits`: the one in the lowest slot, which was filled last
+    /// or nearly so.
+    #[inline]
+    pub(crate) fn take(&self, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
+        self.slots.iter().find_map(|slot| {
+            let word = slot.load(Relaxed);
+            let entry = Entry::unpack(word)?;
+            (fits(entry) && slot.compare_exchange(word, 0, AcqRel, Relaxed).is_ok())
+                .then_some(entry)
+        })
+    }
+
+    /// Takes the hottest block that `fits`: the one freed last, by `newest`.
+    #[inline]
+    pub(crate) fn take_hottest(&self, newest: u16, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
+        self.take_by(|entry| fits(entry).then(|| entry.rank(newest)))
+    }
+
+    /// Takes the coldest block that `fits`: the one freed longest ago.
+    pub(crate) fn take_coldest(&self, newest: u16, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
+        self.take_by(|entry| fits(entry).then(|| u16::MAX - entry.rank(newest)))
+    }
+
+    /// Takes the block with the smallest key. A lost race is tried again once with what
+    /// the list holds then; losing twice means that others are busy here, and the caller
+    /// has other places to look.
+    #[inline]
+    fn take_by(&self, key: impl Fn(Entry) -> Option<u16>) -> Option<Entry> {
+        for _ in 0..2 {
+            let mut best: Option<(u16, &AtomicU64, u64, Entry)> = None;
+            for slot in &self.slots {
+                let word = slot.load(Relaxed);
+                let Some(entry) = Entry::unpack(word) else { continue };
+                let Some(key) = key(entry) else { continue };
+                if best.is_none_or(|(least, ..)| key < least) {
+                    best = Some((key, slot, word, entry));
+                }
+            }
+            let (_, slot, word, entry) = best?;
+            if slot.compare_exchange(word, 0, AcqRel, Relaxed).is_ok() {
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    /// What the list holds, as it is when looked at.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.slots.iter().filter_map(|slot| Entry::unpack(slot.load(Acquire)))
+    }
+}
+
+/// The two lists of one class on one CPU. All-zero bytes are empty lists.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct Lists {
+    pub(crate) zero: List,
+    pub(crate) hot_cold: List,
+    /// Blocks that ever came to `hot_cold`. Load and store, not one operation: two
+    /// threads on one CPU may stamp two blocks alike, which blurs the LRU order, no more.
+    arrivals: AtomicU32,
+}
+
+impl Lists {
+    /// Stamps an entry as the newest here.
+    #[inline]
+    pub(crate) fn stamp(&self, entry: Entry) -> Entry {
+        let stamp = self.arrivals().wrapping_add(1);
+        self.arrivals.store(stamp, Relaxed);
+        Entry { stamp: stamp as u16, ..entry }
+    }
+
+    #[inline]
+    pub(crate) fn arrivals(&self) -> u32 {
+        self.arrivals.load(Relaxed)
+    }
+
+    /// The newest stamp.
+    #[inline]
+    pub(crate) fn newest(&self) -> u16 {
+        self.arrivals() as u16
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn entry(lists: &Lists, page: u32) -> Entry {
+        lists.stamp(Entry::new(PageId(page), Held::Mixed, 0))
+    }
+
+    #[test]
+    fn hottest_is_the_last_freed_and_coldest_the_first() {
+        let lists = Lists::default();
+        for page in [7, 3, 9] {
+            lists.hot_cold.push(entry(&lists, page), SLOTS).unwrap();
+        }
+
+        let hottest = lists.hot_cold.take_hottest(lists.newest(), |_| true).unwrap();
+        let coldest = lists.hot_cold.take_coldest(lists.newest(), |_| true).unwrap();
+
+        assert_eq!((hottest.first, coldest.first), (PageId(9), PageId(7)));
+    }
+
+    #[test]
+    fn lru_order_survives_the_wrap_of_the_stamp() {
+        let lists = Lists::default();
+        lists.arrivals.store(u16::MAX as u32, Relaxed);
+        for page in [1, 2] {
+            lists.hot_cold.push(entry(&lists, page), SLOTS).unwrap();
+        }
+
+        let hottest = lists.hot_cold.take_hottest(lists.newest(), |_| true).unwrap();
+
+        assert_eq!(hottest.first, PageId(2));
+    }
+
+    #[test]
+    fn a_full_list_hands_the_entry_back() {
+        let lists = Lists::default();
+        for page in 0..SLOTS as u32 {
+            lists.zero.push(entry(&lists, page), SLOTS).unwrap();
+        }
+        let extra = entry(&lists, 99);
+        assert_eq!(lists.zero.push(extra, SLOTS), Err(extra));
+    }
+
+    #[test]
+    fn the_table_agrees_with_the_rounding() {
+        for (less_one, class) in HOLDING.into_iter().enumerate() {
+            let pages = round_up((less_one as u32 + 1) * GRANULE);
+            assert_eq!(Some(class), Class::of(pages), "{less_one}");
+        }
+    }
+
+    #[test]
+    fn every_class_is_the_class_of_its_own_pages() {
+        for class in Class::largest_first() {
+            assert_eq!(Class::of(class.pages()), Some(class));
+            assert!(class.slots() >= 1);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn entries_survive_packing(page in 0u32..1 << 28, zero: bool, stamp: u16, tick: u16) {
+            let held = if zero { Held::Zero } else { Held::Mixed };
+            let entry = Entry { first: PageId(page), held, stamp, tick };
+            prop_assert_eq!(Entry::unpack(entry.pack()), Some(entry));
+        }
+
+        #[test]
+        fn rounding_covers_the_request_with_bounded_slack(pages in 1u32..1 << 18) {
+            let rounded = round_up(pages);
+            prop_assert!(rounded >= pages);
+            prop_assert!(Class::of(rounded).is_some() || rounded > MAX_PAGES);
+            if pages > 4 * GRANULE {
+                prop_assert!(rounded - pages <= pages / 4 + GRANULE);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two threads push and take on one list: no block is lost, none is taken twice.
+    #[test]
+    fn no_block_is_lost_or_taken_twice() {
+        loom::model(|| {
+            let list = Arc::new(List::default());
+            list.push(Entry::new(PageId(1), Held::Mixed, 0), 2).unwrap();
+            let other = {
+                let list = list.clone();
+                thread::spawn(move || {
+                    let mut got = Vec::new();
+                    got.extend(list.take(|_| true).map(|e| e.first.0));
+                    let pushed = Entry::new(PageId(2), Held::Mixed, 0);
+                    got.extend(list.push(pushed, 2).err().map(|e| e.first.0));
+                    got
+                })
+            };
+            let mut got: Vec<u32> =
+                list.take_hottest(0, |_| true).map(|e| e.first.0).into_iter().collect();
+            got.extend(other.join().unwrap());
+            got.extend(list.entries().map(|e| e.first.0));
+            got.sort_unstable();
+            assert_eq!(got, [1, 2]);
+        });
+    }
+}

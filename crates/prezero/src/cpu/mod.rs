@@ -1,0 +1,11 @@
+//! What one CPU keeps in front of the pool.
+
+#[cfg(not(loom))]
+pub(crate) mod demand;
+#[cfg(not(loom))]
+pub(crate) mod hand;
+#[cfg(not(loom))]
+pub(crate) mod hand_size;
+#[cfg(not(loom))]
+pub(crate) mod latest;
+pub(crate) mod list;

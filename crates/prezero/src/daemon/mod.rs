@@ -1,0 +1,312 @@
+//! scrubd as all others see it: a thread that is started, woken and hurried.
+//!
+//! One thread a zone, `SCHED_IDLE`, started by the first free that leaves it something to
+//! do. It has every signal blocked and a descriptor table of its own, and allocates
+//! nothing once it runs: a lock in the program's allocator, held by a thread that only
+//! runs when nobody else wants to, would stop the program.
+//!
+//! Where the program can promise what that takes ([`Zone::allow_bare_scrubd`]) it is a
+//! [bare](prezero_sys::thread::bare) thread, so that libc goes on to treat a program with one
+//! thread as one. Elsewhere it is a `pthread`.
+//!
+//! A free looks at one word to see whether scrubd must be woken, and wakes it only for a
+//! large block or out of its parking place, so that a small free never pays for a system
+//! call twice in a row. What it does when it runs is in `serve`.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+
+use prezero_sys::hand::Gate;
+use prezero_sys::thread::bare::Room;
+use prezero_sys::thread::{self, Life, Unheard};
+
+use crate::count::counters::{Counter, Counters};
+use crate::mem::backing::Backing;
+use crate::units::PAGE;
+use crate::zone::Zone;
+
+mod ending;
+
+pub use ending::Change;
+
+/// scrubd's stack. It recurses nowhere; the deepest frame reads a file into a buffer.
+const STACK: usize = 128 << 10;
+/// Bytes freed before scrubd is started, or blocks: below that a program is not worth a
+/// thread, whose start takes 1 to 2 ms of CPU time. So much may idle without one ([`IDLE_MOST`]).
+const START_BYTES: u64 = 8 << 20;
+const START_FREES: u64 = 64;
+/// The same of a program that had so many ZERO requests cleared in line: scrubd would have spared it the wait.
+const START_MISSES: u64 = 4;
+const START_FREES_OF_ASKER: u64 = 8;
+/// The same in the child of a fork, most of which live shortly: a thread of the idle class is
+/// one that the end of its process waits for, for milliseconds where CPUs are busy.
+const CHILD_START_BYTES: u64 = 64 << 20;
+/// From this nap on a large free wakes scrubd, ns.
+pub(crate) const DOZE_NS: u64 = 200_000;
+/// Pages of a free that is worth a wake-up call (64 MiB): the call costs the program 4 to
+/// 50 us, by how deep the other CPU sleeps; the block takes milliseconds to clear.
+const WAKE_PAGES: u32 = 16 << 10;
+/// Pages that may idle where no scrubd could be started (8 MiB).
+const IDLE_MOST: u32 = 2048;
+/// The daemon's word: what a free must do about it.
+pub(crate) const AWAKE: u32 = 0;
+pub(crate) const DOZING: u32 = 1;
+pub(crate) const PARKED: u32 = 2;
+/// Not started; `zone` says whether it may be.
+const UNBORN: u32 = 3;
+/// Could not be started.
+const STILLBORN: u32 = 4;
+/// Ended, or about to with nothing left to do; as if unborn as soon as its thread is gone.
+const GONE: u32 = 5;
+/// Somebody waits for its end.
+const LEAVING: u32 = 6;
+
+pub(crate) struct Daemon {
+    /// The daemon's word, as the gate of the hands: what comes to one is looked after while it is
+    /// [`DOZING`] or less.
+    pub(crate) gate: Gate,
+    /// The zone that it serves, for ever; null until somebody allows it to start.
+    zone: AtomicPtr<c_void>,
+    start: AtomicPtr<c_void>,
+    /// Bytes freed before it was started, and how many start it.
+    freed: AtomicU64,
+    start_bytes: AtomicU64,
+    /// The thread's number, once it is of the idle class; 0: it is not.
+    pub(crate) idle_thread: AtomicI32,
+    /// The process whose zone this is.
+    process: AtomicU32,
+    /// Whether its thread is gone.
+    pub(crate) life: Life,
+    /// Where it runs if it is a bare thread; not prepared: it is a `pthread`.
+    pub(crate) room: Room,
+    /// Who waits for its end, or makes a call that it must not live through.
+    enders: AtomicU32,
+    /// Whether one of them went on without its end.
+    overdue: AtomicU32,
+    /// How often it ended, and whether files lie elsewhere since.
+    ends: AtomicU32,
+    moved: AtomicU32,
+    /// What it left to the next; null: nothing.
+    pub(crate) left: AtomicPtr<c_void>,
+    /// Zero pages that the governor wants in the buddy.
+    pub(crate) target: AtomicU64,
+    /// scrubd's own account; nobody else writes it.
+    pub(crate) counters: Counters,
+}
+
+impl Daemon {
+    pub(crate) fn new() -> Daemon {
+        Daemon {
+            gate: Gate { word: AtomicU32::new(UNBORN), shut: AtomicU32::new(0) },
+            zone: AtomicPtr::new(std::ptr::null_mut()),
+            start: AtomicPtr::new(std::ptr::null_mut()),
+            freed: AtomicU64::new(0),
+            start_bytes: AtomicU64::new(START_BYTES),
+            idle_thread: AtomicI32::new(0),
+            process: AtomicU32::new(0),
+            life: Life::new(),
+            room: Room::new(),
+            enders: AtomicU32::new(0),
+            overdue: AtomicU32::new(0),
+            ends: AtomicU32::new(0),
+            moved: AtomicU32::new(0),
+            left: AtomicPtr::new(std::ptr::null_mut()),
+            target: AtomicU64::new(0),
+            counters: Counters::new(),
+        }
+    }
+
+    /// A block of `pages` was freed: scrubd is told if it must be.
+    #[inline]
+    pub(crate) fn nudge<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
+        match self.gate.word.load(Relaxed) {
+            AWAKE => {}
+            DOZING if pages < WAKE_PAGES => {}
+            _ => self.rouse(zone, pages),
+        }
+    }
+
+    /// Where the gate of the hands lies.
+    pub(crate) const GATE: usize = std::mem::offset_of!(Daemon, gate);
+
+    /// No block comes to hand any more: an owner had pages marked as foreign, and there it is not asked
+    /// for its pages' states. What moved is never one that came out of a hand.
+    pub(crate) fn shut_hands(&self) {
+        self.gate.shut.store(1, Relaxed);
+    }
+
+    /// Opens the gate of the hands for a test, which is its own scrubd.
+    #[cfg(test)]
+    pub(crate) fn open_gate(&self) {
+        self.gate.word.store(AWAKE, SeqCst);
+    }
+
+    /// Whether scrubd sleeps so long that nobody turns the clock.
+    #[inline]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.gate.word.load(Relaxed) >= PARKED
+    }
+
+    #[cold]
+    fn rouse<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
+        match self.gate.word.load(Relaxed) {
+            state @ (DOZING | PARKED)
+                if self.gate.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() =>
+            {
+                thread::futex_wake_one(&self.gate.word);
+            }
+            // Where none is allowed (yet), nobody pays for counting towards one.
+            UNBORN | GONE if !self.zone.load(Relaxed).is_null() => {
+                let bytes = counts_for(pages, zone.own_misses());
+                if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
+                    self.begin();
+                }
+            }
+            // No scrubd will ever come: do as the program's own allocator would have.
+            STILLBORN if zone.stock.resident() >= IDLE_MOST => {
+                zone.give_back_all(&zone.cpu().counters);
+            }
+            _ => {}
+        }
+    }
+
+    /// Starts scrubd, unless there is one, or somebody wants none at this moment.
+    #[allow(unsafe_code)]
+    fn begin(&self) {
+        let zone = self.zone.load(Acquire);
+        // Who calls may be the child of a vfork, and the thread would end with it.
+        if zone.is_null() || prezero_sys::hand::is_barred() {
+            return;
+        }
+        let before = self.gate.word.load(Acquire);
+        if !matches!(before, UNBORN | GONE) || !self.life.is_over() || self.is_unwanted() {
+            return;
+        }
+        let is_bare = self.room.is_prepared();
+        // A bare thread inherits the mask; and no handler waits for the end of what this begins.
+        let _unheard = is_bare.then(Unheard::new);
+        if self.gate.word.compare_exchange(before, AWAKE, SeqCst, Relaxed).is_err() {
+            return;
+        }
+        // Who came to wait for its end saw the word, or is seen here.
+        if self.is_unwanted() {
+            self.gate.word.store(before, SeqCst);
+            return;
+        }
+        self.overdue.store(0, Relaxed);
+        // SAFETY: `allow` stored `run::<B>` here before it stored the zone.
+        let entry: thread::Entry = unsafe { std::mem::transmute(self.start.load(Acquire)) };
+        let life = self.life_for_ever();
+        let started = if is_bare {
+            // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects; what it
+            // may call is the promise of `allow_bare_scrubd`; the last thread's life is over.
+            unsafe { self.room.start(STACK, entry, zone, life) }
+        } else {
+            life.begin();
+            // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects.
+            unsafe { thread::spawn_detached(STACK, entry, zone) }
+        };
+        if started.is_err() {
+            life.forget();
+            self.gate.word.store(STILLBORN, SeqCst);
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn life_for_ever(&self) -> &'static Life {
+        // SAFETY: asked for by `begin` alone, once there is a zone that lives for ever, and this
+        // is its daemon.
+        unsafe { &*std::ptr::from_ref(&self.life) }
+    }
+
+    /// Somebody is about to wait for scrubd: who forks waits until it is out of the kernel, and
+    /// who ends the process until it has ended. One of the idle class may not run for long.
+    pub(crate) fn hurry(&self, class: thread::Class) {
+        let scrubd = self.idle_thread.load(Relaxed);
+        // The children of vfork and of a bare clone find their parent's written down here.
+        if scrubd != 0 && self.process.load(Relaxed) == std::process::id() {
+            thread::hurry(scrubd, class);
+        }
+    }
+
+    /// The child of a fork has no scrubd; it gets one when it needs one.
+    pub(crate) fn after_fork_in_child(&self) {
+        self.freed.store(0, Relaxed);
+        self.start_bytes.store(CHILD_START_BYTES, Relaxed);
+        self.idle_thread.store(0, Relaxed);
+        self.process.store(std::process::id(), Relaxed);
+        self.life.forget();
+        self.enders.store(0, Relaxed);
+        self.overdue.store(0, Relaxed);
+        // It speaks of a panel that a child does not inherit.
+        self.left.store(std::ptr::null_mut(), Relaxed);
+        self.gate.word.store(UNBORN, SeqCst);
+    }
+}
+
+/// What a free of `pages` counts towards the start of scrubd, bytes, after so many ZERO requests were
+/// cleared in line.
+fn counts_for(pages: u32, misses: u64) -> u64 {
+    let frees = if misses < START_MISSES { START_FREES } else { START_FREES_OF_ASKER };
+    (u64::from(pages) * PAGE as u64).max(START_BYTES / frees)
+}
+
+impl<B: Backing> Zone<B> {
+    /// What all CPUs counted of one kind.
+    pub(crate) fn counted(&self, counter: Counter) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
+    }
+
+    /// ZERO requests that this process had cleared in line; none while the account is its parent's.
+    pub(crate) fn own_misses(&self) -> u64 {
+        if self.has_parents_account() { 0 } else { self.counted(Counter::Misses) }
+    }
+}
+
+impl<B: Backing + 'static> Zone<B> {
+    /// Lets the zone start its scrubd when there is something to do. Without it the
+    /// zone clears nothing ahead and gives nothing back by itself.
+    pub fn allow_scrubd(&'static self) {
+        self.expect_limit();
+        self.daemon.process.store(std::process::id(), SeqCst);
+        self.daemon.start.store(crate::scrubd::thread::run::<B> as *mut c_void, SeqCst);
+        self.daemon.zone.store(std::ptr::from_ref(self).cast_mut().cast(), SeqCst);
+    }
+
+    /// The same, with a thread that libc does not know of where it can be (x86-64, glibc): a
+    /// program with one thread stays one to libc. Calls the program's `malloc`, some four
+    /// kilobytes for good.
+    ///
+    /// # Safety
+    /// What Rust allocates in this program does not come from libc's `malloc`: libc, sure that
+    /// there is one thread, leaves its locks out.
+    #[allow(unsafe_code)]
+    pub unsafe fn allow_bare_scrubd(&'static self) {
+        self.daemon.room.prepare();
+        self.allow_scrubd();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frees of `pages` until scrubd starts, of a program that has each of its blocks cleared in line or none.
+    fn frees_until_start(pages: u32, asks: bool) -> u64 {
+        let mut freed = 0;
+        let counted = |frees: &u64| {
+            freed += counts_for(pages, if asks { *frees } else { 0 });
+            freed >= START_BYTES
+        };
+        (1..).find(counted).unwrap()
+    }
+
+    #[test]
+    fn who_waits_for_clears_gets_a_scrubd_sooner_than_who_does_not() {
+        assert_eq!(frees_until_start(16, false), 64);
+        assert!((8..=12).contains(&frees_until_start(16, true)));
+        assert_eq!(frees_until_start(512, false), 4, "8 MiB");
+        assert_eq!(frees_until_start(512, true), 4);
+    }
+}

@@ -1,0 +1,362 @@
+//! What a zone is made of: a range of memory, and how it is made resident and given back.
+//!
+//! A zone speaks to the kernel only through this trait, so that tests can lend it
+//! memory of their own and let every call fail.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use prezero_sys::memory::{Errno, Reservation};
+
+use crate::units::{PAGE, PageId};
+
+/// A contiguous range of memory with one kind of backing.
+///
+/// # Safety
+/// `base()..base()+len()` stays mapped, readable and writable for the life of the value but for
+/// what is given up, nobody else uses it, and `base()` is aligned to the largest order that the
+/// zone is to align blocks to, 64 KiB at least. After `release` or `replace` the range reads as
+/// zero, as it does before it is first touched.
+pub unsafe trait Backing: Send + Sync {
+    /// Where it begins.
+    fn base(&self) -> NonNull<u8>;
+
+    /// Bytes, a whole number of huge blocks.
+    fn len(&self) -> usize;
+
+    /// Whether it has no byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes a range resident without changing what it holds.
+    fn populate(&self, offset: usize, len: usize) -> Result<(), Errno>;
+
+    /// Gives a range back to the kernel; it reads as zero afterwards.
+    ///
+    /// # Safety
+    /// The caller owns the pages of the range and needs nothing of what they hold.
+    unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno>;
+
+    /// Lets the kernel take pages of a range should it lack memory, until they are written: each
+    /// reads as it was, or as zero.
+    ///
+    /// # Safety
+    /// As for [`release`](Backing::release).
+    unsafe fn offer(&self, _offset: usize, _len: usize) {}
+
+    /// Puts fresh memory in place of a range, whatever was done to its mapping: in small pages
+    /// until it is [made huge](Backing::make_huge).
+    ///
+    /// # Safety
+    /// As for [`release`](Backing::release).
+    unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno>;
+
+    /// Leaves the addresses of a range to the kernel, for whoever asks it for some.
+    ///
+    /// # Safety
+    /// As for [`release`](Backing::release), and nobody uses the range again.
+    ///
+    /// # Errors
+    /// What the kernel says: the range is as it was.
+    unsafe fn give_up(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Moves pages from `from..from+len` to `to`, as many from the first on as can be moved
+    /// together: how many bytes. What they leave must be [replaced](Backing::replace) before anybody
+    /// gets it, and their kind of page is at `to` what it was at `from`.
+    ///
+    /// # Safety
+    /// As for [`release`](Backing::release) of `to`; the caller owns both ranges, apart.
+    ///
+    /// # Errors
+    /// Any: what is at `from` is as it was, and `to` is as it was or absent.
+    unsafe fn move_pages(&self, _from: usize, _to: usize, _len: usize) -> Result<usize, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// As [`move_pages`](Backing::move_pages), of pages that nobody's call but the zone's mapped: what
+    /// they leave is absent, and part of the zone as it is.
+    ///
+    /// # Safety
+    /// As for [`move_pages`](Backing::move_pages).
+    ///
+    /// # Errors
+    /// As for [`move_pages`](Backing::move_pages).
+    unsafe fn move_free(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.move_pages(from, to, len) }
+    }
+
+    /// Bytes at the beginning that are faulted in small pages, whole huge blocks.
+    fn small(&self) -> usize {
+        0
+    }
+
+    /// Has huge blocks faulted in whole from now on: `len` bytes of them from `offset`.
+    fn make_huge(&self, _offset: usize, _len: usize) {}
+
+    /// Has huge blocks faulted in small pages from now on: `len` bytes of them from `offset`.
+    fn make_small(&self, _offset: usize, _len: usize) {}
+
+    /// Keeps a range of whole huge blocks away from children, who read it as zero, and perhaps
+    /// from core dumps, until it is [shown](Backing::show).
+    ///
+    /// # Errors
+    /// What the kernel says: a part may be hidden.
+    fn hide(&self, _offset: usize, _len: usize, _whom: Hide) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Undoes [`hide`](Backing::hide), also of what is not hidden.
+    ///
+    /// # Errors
+    /// `NOMEM`, `AGAIN`: a part may still be hidden. Any other: a kernel that hides nothing.
+    fn show(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Marks in `resident`, a byte for each page, whether the page is resident.
+    fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno>;
+}
+
+/// From whom memory is [hidden](Backing::hide).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hide {
+    /// From the children of a fork.
+    FromChildren,
+    /// And from core dumps.
+    FromChildrenAndDumps,
+}
+
+/// Bytes at the beginning of a range that are faulted in small pages until the zone knows better
+/// (16 GiB). Each of their huge blocks may become a mapping of its own, and those that a process
+/// may have are 65,530: an eighth of them. The lowest addresses are used first.
+const SMALL: usize = 16 << 30;
+
+/// A reserved range of private anonymous memory, in huge pages where the kernel allows.
+#[derive(Debug)]
+pub struct Anonymous {
+    reservation: Reservation,
+}
+
+impl Anonymous {
+    /// Alignment of the range: that of the largest block, 1 GiB.
+    const ALIGN: usize = crate::units::MAX_ORDER.bytes();
+
+    /// Reserves address space for `len` bytes; no memory is used until it is touched.
+    ///
+    /// # Errors
+    /// What `mmap` says: `ENOMEM` under a small `RLIMIT_AS`, above all.
+    pub fn reserve(len: usize) -> Result<Anonymous, Errno> {
+        let align = Self::ALIGN.min(len.next_power_of_two());
+        let reservation = Reservation::new(len, align)?;
+        let small = SMALL.min(len);
+        if small < len {
+            // A kernel without huge pages refuses this; small pages work as well, slower.
+            let _ = reservation.advise_huge(small, len - small);
+        }
+        Ok(Anonymous { reservation })
+    }
+}
+
+// SAFETY: the reservation is ours until it is dropped, mapped readable and writable, and
+// private anonymous memory reads as zero when it is new, released or replaced.
+unsafe impl Backing for Anonymous {
+    fn base(&self) -> NonNull<u8> {
+        self.reservation.base()
+    }
+
+    fn len(&self) -> usize {
+        self.reservation.len()
+    }
+
+    fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.reservation.populate(offset, len);
+        Ok(())
+    }
+
+    unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller owns the range.
+        unsafe { self.reservation.release(offset, len) }
+    }
+
+    unsafe fn offer(&self, offset: usize, len: usize) {
+        // A kernel that does not want it leaves it as it is.
+        // SAFETY: the caller owns the range.
+        let _ = unsafe { self.reservation.offer(offset, len) };
+    }
+
+    unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller owns the range.
+        unsafe { self.reservation.replace(offset, len) }
+    }
+
+    unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller owns the range and is done with it.
+        unsafe { self.reservation.give_up(offset, len) }
+    }
+
+    unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.reservation.move_pages(from, to, len) }
+    }
+
+    fn small(&self) -> usize {
+        SMALL.min(self.len())
+    }
+
+    fn make_huge(&self, offset: usize, len: usize) {
+        let _ = self.reservation.advise_huge(offset, len);
+    }
+
+    fn make_small(&self, offset: usize, len: usize) {
+        let _ = self.reservation.advise_small(offset, len);
+    }
+
+    fn hide(&self, offset: usize, len: usize, whom: Hide) -> Result<(), Errno> {
+        self.reservation.wipe_in_children(offset, len)?;
+        match whom {
+            Hide::FromChildren => Ok(()),
+            Hide::FromChildrenAndDumps => self.reservation.leave_out_of_dumps(offset, len),
+        }
+    }
+
+    fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.reservation.keep(offset, len)
+    }
+
+    fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {
+        self.reservation.residency(offset, resident)
+    }
+}
+
+/// Memory as a zone hands it out: the only place where page indices become pointers.
+pub(crate) struct Memory<B> {
+    backing: B,
+    base: usize,
+    pub(crate) pages: u32,
+}
+
+impl<B: Backing> Memory<B> {
+    pub(crate) fn new(backing: B) -> Memory<B> {
+        let (base, pages) = (backing.base().as_ptr() as usize, (backing.len() / PAGE) as u32);
+        Memory { backing, base, pages }
+    }
+
+    /// The backing, for calls that change no content.
+    pub(crate) fn backing(&self) -> &B {
+        &self.backing
+    }
+
+    /// Address of the first byte.
+    #[inline]
+    pub(crate) fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Bytes from the base to `ptr`, if it lies inside.
+    #[inline]
+    pub(crate) fn offset_of(&self, ptr: *const u8) -> Option<usize> {
+        let offset = (ptr as usize).wrapping_sub(self.base);
+        (offset < self.pages as usize * PAGE).then_some(offset)
+    }
+
+    /// The address of a page of the zone.
+    #[inline]
+    pub(crate) fn address(&self, page: PageId) -> NonNull<u8> {
+        debug_assert!(page.0 < self.pages);
+        // SAFETY: the offset lies within the mapped range that begins at `base()`.
+        unsafe { self.backing.base().add(page.index() * PAGE) }
+    }
+
+    /// Whether a free or owned run of pages holds only zero bytes.
+    pub(crate) fn is_zero(&self, first: PageId, pages: u32) -> bool {
+        let words = pages as usize * PAGE / size_of::<u64>();
+        // SAFETY: the range is mapped, aligned, and the caller owns it, so nobody writes.
+        let slice = unsafe {
+            std::slice::from_raw_parts(self.address(first).as_ptr().cast::<u64>(), words)
+        };
+        slice.chunks(64).all(|chunk| chunk.iter().fold(0, |or, word| or | word) == 0)
+    }
+
+    /// Clears a run of pages that the caller owns.
+    pub(crate) fn clear(&self, engine: &dyn crate::clear::ClearEngine, first: PageId, pages: u32) {
+        // SAFETY: the run lies in the mapped range, is page aligned and is the caller's.
+        unsafe { engine.clear(self.address(first), pages as usize * PAGE) }
+    }
+
+    /// Clears one piece of a block in scrubd's claim, unless the claim is gone.
+    pub(crate) fn clear_guarded(
+        &self,
+        engine: &dyn crate::clear::ClearEngine,
+        first: PageId,
+        pages: u32,
+        guard: &crate::clear::Guard<'_>,
+    ) -> crate::clear::Piece {
+        // SAFETY: as for `clear`, while the guard holds; the guard is checked inside.
+        unsafe { engine.clear_guarded(self.address(first), pages as usize * PAGE, guard) }
+    }
+
+    /// Gives back a run of pages that the caller owns.
+    pub(crate) fn release(&self, first: PageId, pages: u32) -> Result<(), Errno> {
+        // SAFETY: the caller owns the run and is done with what it holds.
+        unsafe { self.backing.release(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// Lets the kernel take a run of free pages that the caller owns: what is zero stays zero.
+    pub(crate) fn offer(&self, first: PageId, pages: u32) {
+        // SAFETY: the caller owns the run, and nobody relies on what a dirty page holds.
+        unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// Leaves the addresses of a run of pages to the kernel: it must not be put back.
+    pub(crate) fn give_up(&self, first: PageId, pages: u32) -> Result<(), Errno> {
+        // SAFETY: the caller owns the run, is done with it and keeps it from everybody here.
+        unsafe { self.backing.give_up(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// Moves a run of free pages to an absent one, both the caller's and apart, as many from the first
+    /// on as the kernel moves together: how many. What they leave is absent.
+    pub(crate) fn move_free(&self, from: PageId, to: PageId, pages: u32) -> Result<u32, Errno> {
+        let [source, goal] = [from, to].map(|first| first.index() * PAGE);
+        // SAFETY: the caller owns both runs, and nothing is lost where nothing is.
+        let moved = unsafe { self.backing.move_free(source, goal, pages as usize * PAGE) }?;
+        Ok((moved / PAGE) as u32)
+    }
+
+    /// Brings what a run of pages holds to the beginning of another, both the caller's and apart.
+    /// So many pages were moved, and must be [replaced](Self::replace) where they were; the rest was
+    /// copied.
+    pub(crate) fn carry(&self, from: PageId, to: PageId, pages: u32) -> u32 {
+        let mut moved = 0;
+        while moved < pages {
+            let [source, goal] = [from, to].map(|first| first.plus(moved).index() * PAGE);
+            let len = (pages - moved) as usize * PAGE;
+            // SAFETY: the caller owns both runs, and what is at the goal is about to be overwritten.
+            match unsafe { self.backing.move_pages(source, goal, len) } {
+                Ok(bytes) => moved += (bytes / PAGE) as u32,
+                Err(_) => break,
+            }
+        }
+        if moved < pages {
+            self.copy(from.plus(moved), to.plus(moved), pages - moved);
+        }
+        moved
+    }
+
+    /// Copies what a run of pages holds to another, both the caller's and apart.
+    pub(crate) fn copy(&self, from: PageId, to: PageId, pages: u32) {
+        let [from, to] = [from, to].map(|first| self.address(first));
+        // SAFETY: two runs in the mapped range that are the caller's and do not overlap. A page
+        // that the program made unreadable faults, as it does under any `realloc`.
+        unsafe { from.copy_to_nonoverlapping(to, pages as usize * PAGE) };
+    }
+
+    /// Puts fresh memory in place of a run of pages that the caller owns.
+    pub(crate) fn replace(&self, first: PageId, pages: u32) -> Result<(), Errno> {
+        // SAFETY: the caller owns the run and is done with what it holds.
+        unsafe { self.backing.replace(first.index() * PAGE, pages as usize * PAGE) }
+    }
+}

@@ -1,0 +1,8 @@
+//! What people see.
+
+#[cfg(not(loom))]
+pub mod panel;
+#[cfg(not(loom))]
+pub(crate) mod report;
+#[cfg(not(loom))]
+pub(crate) mod summary;

@@ -1,0 +1,423 @@
+//! How much zero stock is worth having, of which sizes, and what may be spent on it.
+//!
+//! The loop is closed three times. *How much*: requests come in bursts, and a stock as large
+//! as the largest burst of late serves the next one whole; while a burst goes on no more is
+//! made than is left of it. *Of what*: free pages that plain requests will want stay as they
+//! are; when one had to take zero pages all the same, [`Reserve`] keeps so many more back.
+//! *At what price*: [`Purse`] lets scrubd spend what its zeroes save. No demand for zero:
+//! nothing is scrubbed. The governor is told the time and what happened; it reads no clock
+//! and touches no memory.
+
+use prezero_host::bursts::{Bursts, FADE};
+
+use crate::clock::REST_NS;
+use crate::config::without::{Mechanism, Without};
+use crate::cpu::demand::{BANDS, Band};
+use crate::cpu::list::Class;
+use crate::policy::purse::{self, Purse};
+use crate::policy::reserve::Reserve;
+
+/// A burst of requests is over when its blocks came back and nothing was asked for so long,
+/// ns: as long as a free block rests.
+const QUIET_NS: u64 = REST_NS;
+/// Length of a window, in which bursts fade, and of the longest burst, ns: then it is over
+/// although its blocks are still in use. Long against the
+/// pauses between requests of a busy program, short against what a person notices.
+const WINDOW_NS: u64 = 100_000_000;
+/// After so long without a request for zero nothing more is earned by waiting, ns.
+const IDLE_NS: u64 = 1_000_000_000;
+/// Hits that a program is credited with to begin with, in pages, what [`purse`]'s seed clears: the
+/// first zero blocks that plain requests take say little, and kept a steady program waiting for 15 s.
+const TRUSTED: u64 = purse::SEED_PAGES;
+/// Most that is prefaulted ahead, in pages (64 MiB): two to eight milliseconds of faults
+/// saved, and a bound on what a wrong guess makes resident.
+const PREFAULT_MOST: u64 = 16 << 10;
+
+/// From so many requests for zero on it pays to measure the machine: that takes 4 ms of CPU time, as long as the looks
+/// that so many are given. A compiler asks 4 to 13 times, for 1 to 5 MiB.
+const MEASURED_REQUESTS: u64 = 20;
+/// And from so many pages on (16 MiB): clearing them spares as much, times `purse`'s `IDLE_CPU`.
+const MEASURED_PAGES: u64 = 4 << 10;
+
+/// What the governor is shown: sums over all CPUs, since the zone began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Pages asked for as zero that a stock could have served, by band.
+    pub(crate) demand: [u64; BANDS],
+    /// Requests for zero, all of them.
+    pub(crate) requests: u64,
+    /// Pages in the program's hands now, and those that are free and resident.
+    pub(crate) live: u64,
+    pub(crate) free: u64,
+    /// Pages given back, and those of them that had been handed out zero.
+    pub(crate) freed: u64,
+    pub(crate) returned: u64,
+    /// Pages of ZERO requests that were served absent.
+    pub(crate) absent: u64,
+    /// Zero pages that went to requests for zero, and to others.
+    pub(crate) hit: u64,
+    pub(crate) wasted: u64,
+    /// Pages scrubbed, and pages prefaulted.
+    pub(crate) scrubbed: u64,
+    pub(crate) prefaulted: u64,
+    /// Zero pages given back to the kernel unused.
+    pub(crate) unused: u64,
+    /// CPU time that scrubbing and prefaulting took, ns, and that looking for what to scrub took.
+    pub(crate) spent_ns: u64,
+    pub(crate) look_ns: u64,
+    /// What a request pays for a page that must be cleared, and one that must be faulted in,
+    /// ns, as measured.
+    pub(crate) clear_ns: f64,
+    pub(crate) fault_ns: f64,
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen {
+            demand: [0; BANDS],
+            requests: 0,
+            live: 0,
+            free: 0,
+            freed: 0,
+            returned: 0,
+            absent: 0,
+            hit: 0,
+            wasted: 0,
+            scrubbed: 0,
+            prefaulted: 0,
+            unused: 0,
+            spent_ns: 0,
+            look_ns: 0,
+            clear_ns: 0.0,
+            fault_ns: 0.0,
+        }
+    }
+}
+
+impl Seen {
+    /// ns that the requests since `earlier` were spared. Nobody remembers which zero page
+    /// was scrubbed and which prefaulted; hits count as what is made of late.
+    fn spared_ns(&self, earlier: &Seen, prefaulted: f64) -> f64 {
+        let hits = self.hit.saturating_sub(earlier.hit) as f64;
+        hits * (prefaulted * self.fault_ns + (1.0 - prefaulted) * self.clear_ns)
+    }
+}
+
+/// A quantity of which old parts are forgotten: half in 35 s, some times the decay after
+/// which waste shows.
+#[derive(Clone, Copy, Default)]
+struct Recent {
+    sum: u64,
+}
+
+impl Recent {
+    const FADE: u64 = 512;
+
+    fn turn(&mut self) {
+        self.sum -= self.sum.div_ceil(Recent::FADE);
+    }
+}
+
+/// Pages asked for, all bands together.
+fn total(seen: &Seen) -> u64 {
+    seen.demand.iter().sum()
+}
+
+/// See the module.
+pub(crate) struct Governor {
+    without: Without,
+    window_began: u64,
+    /// When the present burst began and its last request was seen, ns, and what had been
+    /// given back, or served absent, before it.
+    burst_began: u64,
+    asked_at: u64,
+    returned_at: u64,
+    settled_before: u64,
+    /// Pages given back before the present burst began, and between the beginnings of the
+    /// last two.
+    freed_before: u64,
+    traffic: u64,
+    bands: [Bursts; BANDS],
+    /// The most pages that were in the program's hands of late, fading.
+    live_peak: u64,
+    reserve: Reserve,
+    /// Pages served absent when the window began, the most in a window of late, and for
+    /// how many windows in a row there were any while the program had more in its hands than ever.
+    absent_before: u64,
+    absent_peak: u64,
+    growing: u32,
+    /// The most pages that were in its hands since the beginning, and before this window.
+    live_most: u64,
+    live_most_before: u64,
+    /// Of late: pages made zero, of those prefaulted, and given back unused.
+    made: Recent,
+    prefaulted: Recent,
+    unused: Recent,
+    /// Zero pages that requests for zero got of late, and that others did.
+    hit: Recent,
+    wasted: Recent,
+    purse: Purse,
+    seen: Seen,
+    seen_at: u64,
+}
+
+impl Governor {
+    pub(crate) fn new(now_ns: u64, without: Without) -> Governor {
+        Governor {
+            without,
+            window_began: now_ns,
+            burst_began: now_ns,
+            asked_at: now_ns,
+            returned_at: now_ns,
+            settled_before: 0,
+            freed_before: 0,
+            traffic: 0,
+            bands: [Bursts::default(); BANDS],
+            live_peak: 0,
+            reserve: Reserve::new(),
+            absent_before: 0,
+            absent_peak: 0,
+            growing: 0,
+            live_most: 0,
+            live_most_before: 0,
+            made: Recent::default(),
+            prefaulted: Recent::default(),
+            unused: Recent::default(),
+            hit: Recent { sum: TRUSTED },
+            wasted: Recent::default(),
+            purse: Purse::new(),
+            seen: Seen::default(),
+            seen_at: now_ns,
+        }
+    }
+
+    /// Shows the governor what was done until `now_ns`.
+    pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) {
+        let mut between_ns = 0;
+        if seen.demand != self.seen.demand {
+            let silence = now_ns.saturating_sub(self.asked_at);
+            between_ns = if silence < WINDOW_NS { silence } else { 0 };
+            if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
+                self.end_burst();
+                self.burst_began = now_ns;
+                self.traffic = self.seen.freed.saturating_sub(self.freed_before);
+                self.freed_before = self.seen.freed;
+            }
+            self.asked_at = now_ns;
+        }
+        if seen.returned != self.seen.returned {
+            self.returned_at = now_ns;
+        }
+        let made = |s: &Seen| s.scrubbed + s.prefaulted;
+        self.made.sum += made(&seen).saturating_sub(made(&self.seen));
+        self.prefaulted.sum += seen.prefaulted.saturating_sub(self.seen.prefaulted);
+        self.unused.sum += seen.unused.saturating_sub(self.seen.unused);
+        let wasted = seen.wasted.saturating_sub(self.seen.wasted);
+        self.hit.sum += seen.hit.saturating_sub(self.seen.hit);
+        self.wasted.sum += wasted;
+        let asked = total(&seen).saturating_sub(total(&self.seen));
+        let kept = self.expected();
+        let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
+        let prefaulted = self.prefaulted.sum as f64 / self.made.sum.max(1) as f64;
+        let look_ns = seen.look_ns.saturating_sub(self.seen.look_ns);
+        let requests = seen.requests.saturating_sub(self.seen.requests);
+        let clears_ns = asked as f64 * seen.clear_ns;
+        self.purse.asked(asked);
+        self.purse.looked(look_ns as f64, requests, clears_ns, between_ns);
+        self.purse.settle(
+            purse::earns(self.lost()) * seen.spared_ns(&self.seen, prefaulted),
+            seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,
+            if wanting { now_ns.saturating_sub(self.seen_at) } else { 0 },
+        );
+        self.live_peak = self.live_peak.max(seen.live);
+        self.live_most = self.live_most.max(seen.live);
+        self.seen = seen;
+        self.seen_at = now_ns;
+        if wasted > 0 {
+            self.reserve.was_short(wasted, kept);
+        } else {
+            self.reserve.was_enough(asked);
+        }
+        let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
+        let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
+        // What was absent tells nobody for whom it was when it comes back.
+        let settled = self.settled().saturating_sub(self.settled_before);
+        if quiet && (long || settled >= self.asked()) {
+            self.end_burst();
+        }
+        self.turn_windows(now_ns);
+    }
+
+    /// Share of the zeroes used of late that plain requests took.
+    fn lost(&self) -> f64 {
+        if !self.without.has(Mechanism::Lost) {
+            return 0.0;
+        }
+        self.wasted.sum as f64 / (self.wasted.sum + self.hit.sum).max(1) as f64
+    }
+
+    /// Pages that the present burst asked for; 0: there is none.
+    fn asked(&self) -> u64 {
+        self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
+    }
+
+    /// When it was seen last that zero was asked for, ns.
+    pub(crate) fn asked_at(&self) -> u64 {
+        self.asked_at
+    }
+
+    /// When it was seen last that blocks came back which had been handed out zero, ns.
+    pub(crate) fn returned_at(&self) -> u64 {
+        self.returned_at
+    }
+
+    /// Whether a burst goes on.
+    pub(crate) fn in_burst(&self) -> bool {
+        self.asked() > 0
+    }
+
+    fn end_burst(&mut self) {
+        if self.asked() > 0 {
+            self.reserve.turn();
+        }
+        for (band, &asked) in self.bands.iter_mut().zip(&self.seen.demand) {
+            band.end(asked);
+        }
+        self.settled_before = self.settled();
+    }
+
+    fn settled(&self) -> u64 {
+        self.seen.returned + self.seen.absent
+    }
+
+    /// Ends the windows that have passed; a sleeper's many are as good as the few hundred
+    /// after which nothing is left.
+    fn turn_windows(&mut self, now_ns: u64) {
+        let passed = now_ns.saturating_sub(self.window_began) / WINDOW_NS;
+        if passed == 0 {
+            return;
+        }
+        self.window_began += passed * WINDOW_NS;
+        let absent = self.seen.absent.saturating_sub(self.absent_before);
+        let grown = self.live_most > std::mem::replace(&mut self.live_most_before, self.live_most);
+        self.growing = if absent > 0 && grown { self.growing + 1 } else { 0 };
+        self.absent_peak = self.absent_peak.max(absent);
+        self.absent_before = self.seen.absent;
+        for _ in 0..passed.min(16 * FADE) {
+            self.bands.iter_mut().for_each(Bursts::fade);
+            self.live_peak -= self.live_peak.div_ceil(FADE);
+            self.absent_peak -= self.absent_peak.div_ceil(FADE);
+            self.made.turn();
+            self.prefaulted.turn();
+            self.unused.turn();
+            self.hit.turn();
+            self.wasted.turn();
+            self.purse.fade(self.lost());
+        }
+    }
+
+    /// Pages of a band that the rest of the present burst will ask for, or the next burst.
+    fn ahead(&self, band: Band) -> u64 {
+        let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
+        bursts.largest(asked) - bursts.arrived(asked)
+    }
+
+    /// Pages that the program had freed at the last look.
+    pub(crate) fn freed(&self) -> u64 {
+        self.seen.freed
+    }
+
+    /// Pages that go through the caches before zeroes are used: what the program frees, and so uses, from
+    /// one burst to the next; each once, and no more than what it has in its hands and what is zero.
+    pub(crate) fn traffic(&self) -> u64 {
+        self.traffic.min(self.live_peak + self.target())
+    }
+
+    /// Whether scrubd has something to spend; if not it clears and prefaults nothing.
+    pub(crate) fn may_spend(&self) -> bool {
+        self.purse.is_open()
+    }
+
+    /// Whether somebody asked for zero of late, and something may be spent on him: then scrubd's
+    /// looks are part of the price.
+    pub(crate) fn looks(&self) -> bool {
+        let of_late = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
+        of_late && total(&self.seen) > 0 && self.may_spend()
+    }
+
+    /// Whether there is anything to make zero, wherever it lies, for somebody who asked for
+    /// zero of late.
+    pub(crate) fn wants(&self) -> bool {
+        self.looks() && self.target() > 0
+    }
+
+    /// Whether so much of it is asked for that to know the machine well pays.
+    pub(crate) fn pays_to_measure(&self) -> bool {
+        let seen = &self.seen;
+        self.wants() && (seen.requests >= MEASURED_REQUESTS || total(seen) >= MEASURED_PAGES)
+    }
+
+    /// Zero blocks that a CPU's zero list of this class should hold.
+    pub(crate) fn quick_target(&self, class: Class) -> usize {
+        let ahead = u128::from(self.ahead(class.into()));
+        if ahead == 0 {
+            return 0; // nearly all of them, at each look
+        }
+        let (wanted, useful) = (self.wanted(), self.target());
+        let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;
+        let one = u64::from(class.pages());
+        // What was too much is not rounded up to it again.
+        let blocks = if useful < wanted { pages / one } else { pages.div_ceil(one) };
+        blocks.min(class.slots() as u64) as usize
+    }
+
+    /// Zero pages that should lie ready: what is ahead, of what need not stay as it is.
+    pub(crate) fn target(&self) -> u64 {
+        self.wanted().min(self.most())
+    }
+
+    /// Free pages that need not stay as they are.
+    pub(crate) fn most(&self) -> u64 {
+        let reserve = if self.without.has(Mechanism::Reserve) { self.reserve.pages } else { 0 };
+        let expected = if self.without.has(Mechanism::Expected) { self.expected() } else { 0 };
+        let kept = reserve.max(expected);
+        self.seen.free.saturating_sub(kept)
+    }
+
+    /// Free pages that the program will take as they are, if it takes as much as of late.
+    fn expected(&self) -> u64 {
+        self.live_peak.saturating_sub(self.seen.live).saturating_sub(self.wanted())
+    }
+
+    fn wanted(&self) -> u64 {
+        Band::all().map(|band| self.ahead(band)).sum()
+    }
+
+    /// The bands that are asked for, the one with the most requests first: where idle time
+    /// is short, its next block is the likeliest to be missed. With the pages ahead.
+    pub(crate) fn likeliest(&self) -> impl Iterator<Item = (Band, u64)> {
+        let mut ranked = [(0, 0, None); BANDS];
+        for (rank, band) in ranked.iter_mut().zip(Band::all()) {
+            let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
+            *rank = (
+                bursts.lately(asked).div_ceil(u64::from(band.pages())),
+                self.ahead(band),
+                Some(band),
+            );
+        }
+        ranked.sort_unstable_by_key(|&(requests, ..)| std::cmp::Reverse(requests));
+        ranked.into_iter().filter_map(|(_, ahead, band)| Some((band?, ahead)).filter(|b| b.1 > 0))
+    }
+
+    /// Zero pages that should lie ready where only absent ones do. None before a program that had
+    /// more in its hands than ever was served absent memory in two windows running (who only gives
+    /// back and takes anew would be larger for it), nor while of the zero pages made of late more
+    /// than a quarter went back to the kernel unused, nor from the last half of the seed.
+    pub(crate) fn prefault_target(&self) -> u64 {
+        if self.growing < 2 || !self.purse.buys_faults() || self.unused.sum > self.made.sum / 4 {
+            return 0;
+        }
+        let now = self.seen.absent.saturating_sub(self.absent_before);
+        self.absent_peak.max(now).min(PREFAULT_MOST)
+    }
+}

@@ -1,0 +1,152 @@
+//! How long scrubd rests while others need its CPU, and whether all CPUs have somebody else.
+//!
+//! It was kept from its CPU in a step, or woken late: then somebody is on it. In a crowd, with
+//! somebody else for every CPU, each waking takes one from somebody, and who of the others comes next on it
+//! may wait behind him. So rests grow as long as a crowd lasts. Told the time; reads no clock.
+
+use super::{DISTURBED_NS, LATE_NS, REST_MAX_NS, REST_MIN_NS, WATCH_NS};
+
+/// See the module.
+pub(crate) struct Rests {
+    /// The next one, ns.
+    rest: u64,
+    /// Whether the last step was kept from the CPU.
+    kept: bool,
+    /// Whether that was so, or the last sleep ended late.
+    late: bool,
+    crowded: bool,
+}
+
+impl Rests {
+    pub(crate) fn new() -> Rests {
+        Rests { rest: REST_MIN_NS, kept: false, late: false, crowded: false }
+    }
+
+    /// Whether somebody else is on the CPUs, as far as the last sleep and the step before it tell.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// Whether there was somebody for every CPU after it.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// A sleep that should have ended after `asked` ns, if at any time, has taken `slept`. `would_clear`: whether
+    /// there is anything to clear; `crowd` looks whether every CPU has somebody else.
+    pub(crate) fn slept(
+        &mut self,
+        asked: Option<u64>,
+        slept: u64,
+        would_clear: impl FnOnce() -> bool,
+        crowd: impl FnOnce() -> bool,
+    ) {
+        let late = asked.is_some_and(|ns| slept > ns + LATE_NS);
+        // Looked for until it is gone: that a sleep ended in time tells nothing of it.
+        self.crowded = (self.crowded || late && would_clear()) && crowd();
+        self.late = late || std::mem::take(&mut self.kept);
+    }
+
+    /// A step has taken `wall` ns, `cpu` of them on a CPU: the rest that is due now, ns.
+    pub(crate) fn after(&mut self, wall: u64, cpu: u64) -> Option<u64> {
+        self.kept = wall.saturating_sub(cpu) > DISTURBED_NS;
+        if !self.kept && !self.crowded {
+            return None;
+        }
+        let most = if self.crowded { WATCH_NS } else { REST_MAX_NS };
+        let rest = self.rest.min(most);
+        self.rest = (rest * 2).min(most);
+        Some(rest)
+    }
+
+    /// A step has cleared something, and nobody was in its way.
+    pub(crate) fn worked(&mut self) {
+        self.rest = REST_MIN_NS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// scrubd beside others who have all CPUs until `until`, each sleep `late` ns late until then: how often it woke in that
+    /// time, and when it was sure that they are gone.
+    fn beside_a_crowd(until: u64, late: u64) -> (u64, u64) {
+        let (mut rests, mut now, mut wakings) = (Rests::new(), 0, 0);
+        let mut nap = MS / 8;
+        loop {
+            let slept = nap + if now < until { late } else { 0 };
+            now += slept;
+            rests.slept(Some(nap), slept, || true, || now < until);
+            if now >= until && !rests.is_late() && !rests.is_crowded() {
+                return (wakings, now);
+            }
+            wakings += u64::from(now < until);
+            nap = rests.after(0, 0).unwrap_or(MS / 8);
+        }
+    }
+
+    #[test]
+    fn in_a_crowd_it_wakes_a_few_times_a_second() {
+        for (seconds, most) in [(1, 9), (4, 21), (60, 245)] {
+            for late in [2 * MS, 50 * MS] {
+                let (wakings, _) = beside_a_crowd(seconds * 1000 * MS, late);
+                assert!((1..=most).contains(&wakings), "{wakings} in {seconds} s, {late} ns late");
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_crowd_is_seen_after_as_long_as_it_lasted_or_a_quarter_of_a_second() {
+        for ms in [1, 5, 20, 100, 700, 5_000, 60_000] {
+            let until = ms * MS;
+            let (_, seen) = beside_a_crowd(until, 2 * MS);
+            let most = (until + 2 * REST_MIN_NS).min(WATCH_NS) + 2 * LATE_NS;
+            assert!(seen - until <= most, "{} ns after {ms} ms", seen - until);
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_not_looked_for_where_sleeps_end_in_time_or_nothing_is_to_be_cleared() {
+        let mut rests = Rests::new();
+        rests.slept(Some(MS), MS + LATE_NS, || true, || unreachable!("it was in time"));
+        rests.slept(None, 1000 * MS, || true, || unreachable!("it had to end at no time"));
+        rests.slept(Some(MS), 9 * MS, || false, || unreachable!("nothing to clear"));
+        assert!(rests.is_late() && !rests.is_crowded());
+        assert_eq!(rests.after(MS, MS), None, "to be late is no reason to rest");
+    }
+
+    #[test]
+    fn a_crowd_lasts_until_a_look_finds_it_gone() {
+        let mut rests = Rests::new();
+        rests.slept(Some(MS), 9 * MS, || true, || true);
+        assert_eq!(rests.after(0, 0), Some(REST_MIN_NS));
+        rests.slept(Some(MS), MS, || false, || true);
+        assert!(rests.is_crowded() && !rests.is_late());
+        assert_eq!(rests.after(0, 0), Some(2 * REST_MIN_NS));
+        rests.slept(Some(MS), MS, || true, || false);
+        assert!(!rests.is_crowded());
+        assert_eq!(rests.after(0, 0), None);
+    }
+
+    #[test]
+    fn who_is_kept_from_his_cpu_rests_longer_each_time_until_he_has_worked() {
+        let mut rests = Rests::new();
+        let kept = |rests: &mut Rests| rests.after(DISTURBED_NS + 2, 1);
+        for n in 0..5 {
+            assert_eq!(kept(&mut rests), Some(REST_MIN_NS << n));
+        }
+        for _ in 0..3 {
+            assert_eq!(kept(&mut rests), Some(REST_MAX_NS));
+        }
+        rests.slept(Some(MS), MS, || true, || unreachable!("it was in time"));
+        assert!(rests.is_late(), "somebody was there before");
+        assert_eq!(rests.after(DISTURBED_NS, 0), None);
+        rests.slept(Some(MS), MS, || true, || unreachable!("it was in time"));
+        assert!(!rests.is_late());
+        rests.worked();
+        assert_eq!(kept(&mut rests), Some(REST_MIN_NS));
+    }
+}

@@ -1,0 +1,101 @@
+//! What scrubd takes out of circulation at a time: a part of a free block.
+
+use crate::cpu::list::GRANULE;
+use crate::mem::backing::Backing;
+use crate::mem::states::PageState;
+use crate::sync::Ordering::Relaxed;
+use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId};
+use crate::zone::Zone;
+
+/// A part of a free block, at most a huge block long.
+pub(crate) struct Chunk {
+    block: PageId,
+    from: Order,
+    pub(crate) first: PageId,
+    pub(crate) order: Order,
+}
+
+impl<B: Backing> Zone<B> {
+    /// The first chunk with a page in `state` whose huge block `fits`, told when memory
+    /// of it was last freed (0: it has no resident free page). The longest run of huge blocks
+    /// first, then the highest order, so that what is cleared together can be used together.
+    pub(crate) fn find_chunk(
+        &self,
+        stop: Order,
+        state: PageState,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
+        self.find_chunk_without(stop, state, None, fits)
+    }
+
+    /// As [`find_chunk`](Zone::find_chunk), and with no page in the state `without`.
+    pub(crate) fn find_chunk_without(
+        &self,
+        stop: Order,
+        state: PageState,
+        without: Option<PageState>,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
+        let absent_fits = fits(0);
+        let look = |first: PageId, order: Order| {
+            if !fits(self.freed_at[first.huge()].load(Relaxed)) {
+                return None;
+            }
+            let has = |state| self.states.find(first, order.pages(), state).is_some();
+            let found = has(state) && !without.is_some_and(has);
+            found.then_some(Chunk { block: first, from: order, first, order })
+        };
+        let huge = |huge: u32| look(PageId(huge << HUGE_ORDER), Order::HUGE);
+        let mut best: Option<(u32, Chunk)> = None;
+        for run in self.buddy.runs(stop.pages().div_ceil(HUGE_PAGES)) {
+            if best.as_ref().is_some_and(|(len, _)| *len >= run.len) {
+                continue;
+            }
+            let mut part = run.huge..run.huge + run.len;
+            // Most of a zone was never used: to ask of each took 10 us.
+            let found = if absent_fits {
+                part.find_map(huge)
+            } else {
+                self.resident.runs(part).flatten().find_map(huge)
+            };
+            best = found.map(|chunk| (run.len, chunk)).or(best);
+        }
+        let split = || {
+            let orders = stop.to_huge().rev().filter(|&order| order < Order::HUGE);
+            orders.flat_map(|order| self.buddy.blocks(order).map(move |block| (block, order)))
+        };
+        let found = best.map(|(_, chunk)| chunk);
+        found.or_else(|| split().find_map(|(block, order)| look(block, order)))
+    }
+
+    /// The first chunk of a run with a page in `state`, if it is free and `fits`: of at most `most`
+    /// pages, or one granule.
+    pub(crate) fn chunk_within(
+        &self,
+        (first, pages): (PageId, u32),
+        state: PageState,
+        most: u64,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<Chunk> {
+        let (found, _) = self.states.find(first, pages, state)?;
+        let (block, from) = self.buddy.holder(found)?;
+        let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
+        let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
+        let first = PageId(found.0 & !(order.pages() - 1));
+        fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
+            block,
+            from,
+            first,
+            order,
+        })
+    }
+
+    /// Takes a chunk out of circulation; false if its block is no longer free.
+    pub(crate) fn borrow(&self, chunk: &Chunk) -> bool {
+        let taken = self.buddy.carve(chunk.block, chunk.from, chunk.first, chunk.order);
+        if taken {
+            self.stock.sub(self.states.tally(chunk.first, chunk.order.pages()));
+        }
+        taken
+    }
+}

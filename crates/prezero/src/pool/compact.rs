@@ -1,0 +1,235 @@
+//! Large blocks, assembled from free huge blocks that lie apart.
+//!
+//! What is free lies in pieces: a program whose large arrays replace each other finds enough memory for
+//! the next one, zero even, and no place where it lies in a row, so that it clears, or faults in, what it
+//! could have had. The kernel moves a huge block to another address in 5 us, in 20 while another CPU runs
+//! a thread of the process and must be told; to clear it takes 70 to 200, to fault it in 150.
+//!
+//! It moves to where nothing is. What moved stays a part of the zone like any other: its mapping differs
+//! from its neighbours' by where it came from, no more. Each huge block that ever took some may be a
+//! mapping of its own, of which a process may have 65,530.
+//!
+//! A move takes the lock of the address space, which a fork holds while it copies: what the child's
+//! records call absent has moved in the child as well. While its records still say that something is
+//! where it was, it reads zeroes there, and the place that it moved to is nobody's.
+
+use prezero_sys::memory::Errno;
+
+use crate::config::without::Mechanism;
+use crate::count::counters::Counter;
+use crate::mem::backing::Backing;
+use crate::mem::bits::Bits;
+use crate::mem::states::PageState;
+use crate::pool::find::Apart;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::zone::Zone;
+
+/// From so many pages on (4 MiB): what is shorter lies in one huge block, or in two.
+const LEAST: u32 = 2 * HUGE_PAGES;
+/// Huge blocks that may ever take what moved (8 GiB): with those between them an eighth of the mappings.
+const MOST: u32 = 4096;
+/// A huge block that takes longer to move, ns, might as well be cleared. Where many CPUs run threads
+/// of the process each must be told.
+const SLOW_NS: u64 = 50_000;
+/// Requests in a row for which moving was slow after which there are none: one may have lost its CPU.
+const ROW: u32 = 4;
+/// Looks that come to nothing then, one or two a request. After them one tries again: what kept the
+/// CPUs may have ended.
+const REST: u32 = 64;
+/// Above every row: the kernel refused.
+const NEVER: u32 = u32::MAX;
+
+/// See the module.
+pub(crate) struct Assembly {
+    /// The huge blocks whose mapping may differ from their neighbours', and how many they are.
+    seams: Bits,
+    count: AtomicU32,
+    /// Requests in a row for which moving was slow, and from [`ROW`] on looks since; or [`NEVER`].
+    slow: AtomicU32,
+}
+
+impl Assembly {
+    /// Nothing moved yet, of `huge` huge blocks.
+    pub(crate) fn new(huge: u32) -> Result<Assembly, Errno> {
+        let [count, slow] = [(); 2].map(|()| AtomicU32::new(0));
+        Ok(Assembly { seams: Bits::new(huge)?, count, slow })
+    }
+
+    /// So many pages took `ns` to move.
+    fn took(&self, pages: u32, ns: u64) {
+        if pages == 0 {
+            return;
+        }
+        let slow = ns > u64::from(pages / HUGE_PAGES) * SLOW_NS;
+        let next = |row: u32| (row < ROW).then_some(if slow { row + 1 } else { 0 });
+        let _ = self.slow.fetch_update(Relaxed, Relaxed, next);
+    }
+
+    /// Whether moves are worth a try, for one more look.
+    pub(crate) fn may_try(&self) -> bool {
+        let next = |row: u32| match row {
+            ..ROW | NEVER => None,
+            _ if row < ROW + REST - 1 => Some(row + 1),
+            _ => Some(ROW - 1),
+        };
+        let seen = self.slow.fetch_update(Relaxed, Relaxed, next).unwrap_or_else(|row| row);
+        seen < ROW
+    }
+
+    /// Huge blocks that ever took something.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+}
+
+impl<B: Backing> Zone<B> {
+    /// A block for a `ZERO` request that zeroes were brought to, if that costs less than to clear what
+    /// lies in a row.
+    pub(crate) fn assemble_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+        if pages < LEAST || self.stock.zero() < HUGE_PAGES {
+            return None;
+        }
+        let below = self.cost_to_clear(pages, align);
+        let apart = if below > 0 { self.apart(pages)? } else { return None };
+        if apart.zero == 0 {
+            return None;
+        }
+        let first = self.search_to_fill_zero(pages, align, apart, below)?;
+        self.fill(first, pages, &[PageState::Zero, PageState::Dirty]);
+        Some(first)
+    }
+
+    /// A block for a `ZERO` request that what is resident was brought to.
+    pub(crate) fn assemble_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+        let apart = self.apart(pages)?;
+        let first = self.search_to_fill_zero(pages, align, apart, u64::MAX)?;
+        self.fill(first, pages, &[PageState::Zero, PageState::Dirty]);
+        Some(first)
+    }
+
+    /// The same for a plain request. What is zero stays where it is: it was made for others.
+    pub(crate) fn assemble_plain(&self, pages: u32, align: Order) -> Option<PageId> {
+        let apart = self.apart(pages).filter(|apart| apart.dirty > 0)?;
+        let apart = Apart { zero: 0, ..apart };
+        let first = self.search_to_fill_plain(pages, align, apart)?;
+        self.fill(first, pages, &[PageState::Dirty]);
+        Some(first)
+    }
+
+    /// What can be moved for a block of `pages`, about as much of each kind as it needs.
+    fn apart(&self, pages: u32) -> Option<Apart> {
+        let any = pages >= LEAST && self.stock.resident() >= HUGE_PAGES && self.assembles();
+        if !any || !self.assembly.may_try() {
+            return None;
+        }
+        let [zero, dirty] = [PageState::Zero, PageState::Dirty].map(|kind| {
+            let mut sum = 0;
+            let enough = |&(_, huge): &(PageId, u32)| {
+                sum += huge * HUGE_PAGES;
+                sum >= pages
+            };
+            let _ = self.movable(kind).find(enough);
+            sum
+        });
+        Some(Apart { zero, dirty }).filter(|_| zero + dirty > 0)
+    }
+
+    fn assembles(&self) -> bool {
+        self.has(Mechanism::Assemble)
+            && self.assembly.slow.load(Relaxed) != NEVER
+            && self.assembly.count.load(Relaxed) < MOST
+            && self.came_back.may_move()
+    }
+
+    /// The runs of free huge blocks that are wholly resident and zero, or not zero, lowest address
+    /// first: the first page, and how many huge blocks.
+    fn movable(&self, kind: PageState) -> impl Iterator<Item = (PageId, u32)> {
+        let fits = move |huge: u32| {
+            let tally = self.states.tally(PageId(huge << HUGE_ORDER), HUGE_PAGES);
+            let resident = tally.zero + tally.dirty == HUGE_PAGES;
+            resident && (tally.dirty == 0) == (kind == PageState::Zero)
+        };
+        let free = self.buddy.runs(1).map(|run| run.huge..run.huge + run.len);
+        free.flat_map(|free| self.resident.runs(free)).flat_map(move |mut rest| {
+            std::iter::from_fn(move || {
+                let first = rest.find(|&huge| fits(huge))?;
+                let end = (first + 1..rest.end).find(|&huge| !fits(huge)).unwrap_or(rest.end);
+                rest.start = end;
+                Some((PageId(first << HUGE_ORDER), end - first))
+            })
+        })
+    }
+
+    /// Brings what is resident elsewhere to the absent huge blocks of a block that the caller owns, of
+    /// one kind after the other, while there is any.
+    fn fill(&self, first: PageId, pages: u32, kinds: &[PageState]) {
+        let is_absent = |at: u32| self.states.all(PageId(at), HUGE_PAGES, PageState::Absent);
+        let end = (first.0 + pages) & !(HUGE_PAGES - 1);
+        let mut at = first.0.next_multiple_of(HUGE_PAGES);
+        let (mut moved, began) = (0, self.clock.now_ns());
+        'all: for (from, huge) in kinds.iter().flat_map(|&kind| self.movable(kind)) {
+            let (mut from, mut left) = (from, huge * HUGE_PAGES);
+            while left > 0 {
+                while at < end && !is_absent(at) {
+                    at += HUGE_PAGES;
+                }
+                let most = left.min(end.saturating_sub(at));
+                let gap = (0..most).step_by(HUGE_PAGES as usize).find(|n| !is_absent(at + n));
+                let n = gap.unwrap_or(most);
+                if n == 0 || !self.assembles() {
+                    break 'all;
+                }
+                // What somebody was faster to take is not tried again, nor is what the kernel left.
+                let done = self.bring(from, PageId(at), n);
+                (at, moved) = ((at + done).next_multiple_of(HUGE_PAGES), moved + done);
+                (from, left) = (from.plus(n), left - n);
+            }
+        }
+        self.cpu().counters.add(Counter::AssembledBytes, u64::from(moved) * PAGE as u64);
+        self.assembly.took(moved, self.clock.now_ns().saturating_sub(began));
+    }
+
+    /// Moves resident pages of the buddy to an absent run of the caller's: how many, whole huge blocks
+    /// from the first on.
+    fn bring(&self, from: PageId, to: PageId, pages: u32) -> u32 {
+        if !self.buddy.take_run(from, pages) {
+            return 0;
+        }
+        // Between the look and the grasp somebody may have used it.
+        let tally = self.states.tally(from, pages);
+        let may = tally.absent + tally.foreign == 0 && self.show(from, pages);
+        self.stock.sub(tally);
+        let mut moved = 0;
+        while may && moved < pages {
+            let Some(n) = self.move_some(from.plus(moved), to.plus(moved), pages - moved) else {
+                break;
+            };
+            moved += n;
+        }
+        self.return_to_buddy(from, pages);
+        let (seams, count) = (&self.assembly.seams, &self.assembly.count);
+        let huge = to.huge() as u32..to.plus(moved).huge() as u32;
+        let new: usize = seams.gaps(huge.clone()).map(|run| run.len()).sum();
+        seams.set(huge);
+        count.fetch_add(new as u32, Relaxed);
+        moved
+    }
+
+    /// Moves pages from the first on that the kernel moves together, and writes down what is where.
+    fn move_some(&self, from: PageId, to: PageId, pages: u32) -> Option<u32> {
+        let Ok(n) = self.memory.move_free(from, to, pages) else {
+            self.assembly.slow.store(NEVER, Relaxed);
+            return None;
+        };
+        let huge = |first: PageId| first.huge() as u32..first.plus(n).huge() as u32;
+        let zero = self.states.all(from, n, PageState::Zero);
+        self.states.set(to, n, if zero { PageState::Zero } else { PageState::Dirty });
+        self.note_moved(from, to, n);
+        self.states.set(from, n, PageState::Absent);
+        huge(from).for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
+        self.resident.clear(huge(from));
+        Some(n)
+    }
+}

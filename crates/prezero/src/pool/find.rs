@@ -1,0 +1,349 @@
+//! Which free block of the buddy serves a request best.
+//!
+//! A block costs what its pages cost the owner-to-be: nothing if they are as he wants
+//! them, a clear if they must be cleared, a page fault if they are absent. The search
+//! looks at a bounded number of candidates, smallest order and lowest address first (of huge
+//! blocks: the first runs by address that are long enough), and takes the cheapest; the lowest address of two equals, so that memory that is in use
+//! stays together and what is free above it can go back to the kernel whole.
+
+use std::ops::ControlFlow::{self, Continue};
+
+use crate::count::counters::Counter;
+use crate::mem::backing::Backing;
+use crate::mem::states::Tally;
+use crate::pool::handover::Answer;
+use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
+use crate::zone::Zone;
+
+/// Free pages that can be moved (see `assemble.rs`): those that are zero, and what else is resident.
+#[derive(Clone, Copy)]
+pub(crate) struct Apart {
+    pub(crate) zero: u32,
+    pub(crate) dirty: u32,
+}
+
+/// What a page in each state costs a request, in quarters of a clear of one. `None`: such a
+/// page must not be in the block.
+#[derive(Clone, Copy)]
+struct Cost {
+    zero: Option<u64>,
+    dirty: Option<u64>,
+    absent: Option<u64>,
+    /// So many pages can be had from elsewhere, each for [`MOVE`] where one is absent.
+    apart: Apart,
+    /// What costs as much or more is not wanted.
+    below: u64,
+}
+
+/// A page fault in clears of a page. Measured: 0.5 us (huge pages) to 1.4 us (small ones)
+/// a page against 0.07 to 0.4 us to clear one.
+pub(crate) const FAULT: u64 = 8;
+
+/// A page that is moved, of a huge block, in quarters of a clear: 5 to 20 us against 70 to 200.
+const MOVE: u64 = 1;
+/// A clear in the same unit.
+const CLEAR: u64 = 4;
+
+/// `ZERO`: zero pages are ready, dirty ones are cleared inline.
+const FOR_ZERO: Cost = Cost::each(Some(0), Some(CLEAR), Some(FAULT * CLEAR));
+/// `ZERO`, while anything resident will do.
+const CLEARABLE: Cost = Cost::each(Some(0), Some(CLEAR), None);
+/// `ONLY_ZERO`, and the first look of `ZERO`.
+const ALL_ZERO: Cost = Cost::each(Some(0), None, None);
+/// Plain, while anything resident will do: a zero page would waste its clearing.
+const RESIDENT: Cost = Cost::each(Some(CLEAR), Some(0), None);
+/// Plain, whatever there is.
+const ANY: Cost = Cost::each(Some(CLEAR), Some(0), Some(FAULT * CLEAR));
+/// To move pages to: what is resident there is lost.
+const BENEATH: Cost = Cost::each(Some(2 * CLEAR), Some(CLEAR), Some(0));
+
+/// Candidates that one search looks at. A look costs 5 ns for 64 KiB and 150 ns for
+/// 32 MiB, against 1 us and 1 ms for clearing as much.
+const CANDIDATES: u32 = 64;
+/// Pages that it looks at, all candidates together (2 GiB): 10 us.
+const LOOKED_AT: u32 = 512 << 10;
+/// In a run of free huge blocks candidates begin one part in this many of their length apart, and
+/// where something resident begins: what was freed among absent neighbours fits exactly.
+const STEPS: u32 = 8;
+/// Searches that lose their block to somebody else before the request is given up.
+const ATTEMPTS: u32 = 8;
+
+/// Times that one search asks scrubd for its block, or looks again because it came or went
+/// meanwhile: one of 32 MiB takes 5 us, scrubd changes its block each 200.
+const SEIZES: u32 = 4;
+
+impl Cost {
+    const fn each(zero: Option<u64>, dirty: Option<u64>, absent: Option<u64>) -> Cost {
+        Cost { zero, dirty, absent, apart: Apart { zero: 0, dirty: 0 }, below: u64::MAX }
+    }
+
+    fn of(self, tally: Tally) -> Option<u64> {
+        let part = |pages: u32, each: Option<u64>| match (pages, each) {
+            (0, _) => Some(0),
+            (pages, Some(each)) => Some(pages as u64 * each),
+            (_, None) => None,
+        };
+        let foreign = part(tally.foreign, None)?;
+        // What lies in the block itself is none that could be had from elsewhere. Zero ones come first;
+        // a plain request is offered none.
+        let moved_zero = tally.absent.min(self.apart.zero.saturating_sub(tally.zero));
+        let absent = tally.absent - moved_zero;
+        let moved_dirty = absent.min(self.apart.dirty.saturating_sub(tally.dirty));
+        let cost = part(tally.zero + moved_zero, self.zero)?
+            + part(tally.dirty + moved_dirty, self.dirty)?
+            + part(absent - moved_dirty, self.absent)?
+            + u64::from(moved_zero + moved_dirty) * MOVE
+            + foreign;
+        Some(cost).filter(|&cost| cost < self.below)
+    }
+}
+
+impl Cost {
+    /// The least that `pages` pages can cost when the buddy holds so many of each kind:
+    /// whoever finds that need not look on.
+    fn goal(self, pages: u32, zero: u32, dirty: u32) -> u64 {
+        let mut kinds = [(self.zero, zero), (self.dirty, dirty), (self.absent, u32::MAX)];
+        kinds.sort_unstable_by_key(|&(cost, _)| cost.unwrap_or(u64::MAX));
+        let mut left = pages;
+        let mut goal = 0;
+        for (cost, have) in kinds {
+            let taken = left.min(have);
+            goal += u64::from(taken) * cost.unwrap_or(0);
+            left -= taken;
+        }
+        goal
+    }
+}
+
+/// What became of a run that was taken out of the buddy.
+enum Grasp {
+    /// It is the caller's.
+    Held,
+    /// Between the look and the grasp somebody took it, used it and gave it back: not as wanted.
+    Changed,
+    /// It may still be hidden from a child.
+    Hidden,
+}
+
+/// Free pages that would serve, at this moment.
+struct Candidate {
+    cost: u64,
+    first: PageId,
+    /// The free block that they lie in, where they lie in one.
+    within: Option<(PageId, Order)>,
+}
+
+impl<B: Backing> Zone<B> {
+    /// A block of resident zero pages, or none.
+    pub(crate) fn search_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+        if self.stock.zero() < pages { None } else { self.search(pages, align, ALL_ZERO) }
+    }
+
+    /// The resident block that is cheapest to make zero.
+    pub(crate) fn search_clearable(&self, pages: u32, align: Order) -> Option<PageId> {
+        if self.stock.resident() < pages { None } else { self.search(pages, align, CLEARABLE) }
+    }
+
+    /// The block that is cheapest to make zero.
+    pub(crate) fn search_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+        self.search(pages, align, FOR_ZERO)
+    }
+
+    /// What it costs to clear the resident block that is cheapest to make zero, if there is one.
+    pub(crate) fn cost_to_clear(&self, pages: u32, align: Order) -> u64 {
+        self.best(pages, align, CLEARABLE, 0).map_or(u64::MAX, |best| best.cost)
+    }
+
+    /// The block that is cheapest to make zero where what lies `apart` can be brought to it, if that
+    /// costs less than `below`.
+    pub(crate) fn search_to_fill_zero(
+        &self,
+        pages: u32,
+        align: Order,
+        apart: Apart,
+        below: u64,
+    ) -> Option<PageId> {
+        self.search(pages, align, Cost { apart, below, ..FOR_ZERO })
+    }
+
+    /// Any block, resident rather than absent, and dirty rather than zero, likewise.
+    pub(crate) fn search_to_fill_plain(
+        &self,
+        pages: u32,
+        align: Order,
+        apart: Apart,
+    ) -> Option<PageId> {
+        self.search(pages, align, Cost { apart, ..ANY })
+    }
+
+    /// Where the run begins that `search_for_zero` would take now.
+    pub(crate) fn next_for_zero(&self, pages: u32) -> Option<PageId> {
+        self.best(pages, Order::MIN, FOR_ZERO, 0).map(|best| best.first)
+    }
+
+    /// A resident block, dirty rather than zero.
+    pub(crate) fn search_resident(&self, pages: u32, align: Order) -> Option<PageId> {
+        if self.stock.resident() < pages { None } else { self.search(pages, align, RESIDENT) }
+    }
+
+    /// Any block, resident rather than absent.
+    pub(crate) fn search_any(&self, pages: u32, align: Order) -> Option<PageId> {
+        self.search(pages, align, ANY)
+    }
+
+    /// The block with the least that is resident.
+    pub(crate) fn search_to_move(&self, pages: u32, align: Order) -> Option<PageId> {
+        self.search(pages, align, BENEATH)
+    }
+
+    /// Takes `pages` pages out of the buddy, the cheapest at hand.
+    fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
+        self.take_over();
+        if pages == 0 {
+            return None;
+        }
+        let order = Order::holding(pages).unwrap_or(MAX_ORDER).max(align);
+        for attempt in 0..ATTEMPTS {
+            let moment = self.claim.moment();
+            let goal = cost.goal(pages, self.stock.zero(), self.stock.dirty());
+            let best = self.best(pages, align, cost, goal);
+            // The piece that scrubd holds may be all that keeps a large block from being
+            // whole, and asking for it costs little beside the use of such a block.
+            let perfect = best.as_ref().is_some_and(|best| best.cost <= goal);
+            let worth_it = best.is_none() || order.get() >= HUGE_ORDER;
+            let changes =
+                || self.seize_claim() || self.claim.awaits() || self.claim.moment() != moment;
+            if !perfect && worth_it && attempt < SEIZES && changes() {
+                continue;
+            }
+            let best = best?;
+            let taken = match best.within {
+                Some((block, from)) => self.buddy.carve(block, from, best.first, order),
+                None => self.buddy.take_run(best.first, pages),
+            };
+            if !taken {
+                continue;
+            }
+            if best.within.is_some() && order.pages() > pages {
+                self.buddy.put_run(best.first.plus(pages), order.pages() - pages);
+            }
+            match self.grasp(best.first, pages, cost) {
+                Grasp::Held => return Some(best.first),
+                Grasp::Changed => {}
+                Grasp::Hidden => return None,
+            }
+        }
+        None
+    }
+
+    /// A run that is out of the buddy becomes the caller's, if all of it is resident; else it goes back.
+    pub(crate) fn grasp_resident(&self, first: PageId, pages: u32) -> Option<PageId> {
+        matches!(self.grasp(first, pages, CLEARABLE), Grasp::Held).then_some(first)
+    }
+
+    /// A run that is out of the buddy becomes the caller's, or goes back.
+    fn grasp(&self, first: PageId, pages: u32, cost: Cost) -> Grasp {
+        let tally = self.states.tally(first, pages);
+        self.stock.sub(tally);
+        let grasp = match cost.of(tally) {
+            None => Grasp::Changed,
+            Some(_) if !self.show(first, pages) => Grasp::Hidden,
+            Some(_) => return Grasp::Held,
+        };
+        self.return_to_buddy(first, pages);
+        grasp
+    }
+
+    /// The cheapest of the first [`CANDIDATES`], or the first that costs no more than `goal`.
+    fn best(&self, pages: u32, align: Order, cost: Cost, goal: u64) -> Option<Candidate> {
+        let mut best: Option<Candidate> = None;
+        let mut looks = CANDIDATES.min(LOOKED_AT / pages).max(1);
+        let mut look = |first: PageId, within| {
+            if looks == 0 {
+                return ControlFlow::Break(());
+            }
+            looks -= 1;
+            let Some(cost) = cost.of(self.states.tally(first, pages)) else {
+                return ControlFlow::Continue(());
+            };
+            if best.as_ref().is_none_or(|b| cost < b.cost) {
+                best = Some(Candidate { cost, first, within });
+            }
+            if cost <= goal { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        // How it ends does not matter: `best` has what was found.
+        if pages >= HUGE_PAGES || align > Order::HUGE {
+            let length = pages.div_ceil(HUGE_PAGES);
+            let aligned = (align.pages() / HUGE_PAGES).max(1);
+            let step = (length / STEPS).max(1).next_multiple_of(aligned);
+            let _ = self.buddy.runs(length).try_for_each(|run| {
+                let start = run.huge.next_multiple_of(aligned);
+                let end = (run.huge + run.len + 1).saturating_sub(length);
+                let mut look_at = |huge: u32| {
+                    let fits = huge.is_multiple_of(aligned);
+                    if fits { look(PageId(huge << HUGE_ORDER), None) } else { Continue(()) }
+                };
+                let on_grid = |huge: &u32| (huge - start).is_multiple_of(step);
+                if cost.absent.is_none() {
+                    // Where nothing is resident there is nothing to look at, and that is most of it.
+                    return self.resident.runs(start..end).try_for_each(|run| {
+                        look_at(run.start)?;
+                        (run.start + 1..run.end).filter(on_grid).try_for_each(&mut look_at)
+                    });
+                }
+                let resident = |huge: u32| self.resident.has(huge);
+                let begins =
+                    |huge: &u32| resident(*huge) && (*huge == start || !resident(huge - 1));
+                (start..end).filter(|huge| on_grid(huge) || begins(huge)).try_for_each(look_at)
+            });
+        } else {
+            let order = Order::holding(pages)?.max(align);
+            let mut look_in = |(block, length, within): (PageId, u32, _)| {
+                (0..length / order.pages())
+                    .try_for_each(|n| look(block.plus(n * order.pages()), within))
+            };
+            // What is split first; then the lowest huge block. At last what is split
+            // behind blocks that grow.
+            let places = self.places();
+            let split = |near: bool| {
+                let orders = order
+                    .to_huge()
+                    .filter(move |&from| from < Order::HUGE && self.buddy.count(from) > 0);
+                orders.flat_map(move |from| {
+                    let blocks = self.buddy.blocks(from).filter(move |&at| (at < places) == near);
+                    blocks.map(move |block| (block, from.pages(), Some((block, from))))
+                })
+            };
+            let mut found = split(true).try_for_each(&mut look_in);
+            if found.is_continue() {
+                let mut runs = self.buddy.runs(1);
+                found = runs.try_for_each(|run| {
+                    look_in((PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER, None))
+                });
+            }
+            if found.is_continue() {
+                let _ = split(false).try_for_each(&mut look_in);
+            }
+        }
+        best
+    }
+
+    /// Takes the block that scrubd works on, if it can be had, and frees it. True if a
+    /// search may find more than before.
+    pub(crate) fn seize_claim(&self) -> bool {
+        if !self.claim.is_held() {
+            return false;
+        }
+        let seized = match self.claim.seize(prezero_sys::rseq::membarrier_rseq) {
+            Answer::Seized(seized) => seized,
+            Answer::Released => return true,
+            Answer::Kept => return false,
+        };
+        let claimed = seized.block;
+        let cleared = self.publish_zero(claimed.first, claimed.done, claimed.mark);
+        self.return_to_buddy(claimed.first, claimed.pages);
+        seized.release();
+        self.cpu().counters.add(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
+        true
+    }
+}

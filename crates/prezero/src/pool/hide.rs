@@ -1,0 +1,190 @@
+//! Idle memory that neither the child of a fork nor a core dump gets.
+//!
+//! A child has no use for what its parent's zone has free, and to copy its page tables takes
+//! most of a fork: 1 GiB in small pages 2 ms, and each page costs the parent a fault and a copy
+//! more when it is used again while the child lives. So before a fork free runs of huge blocks
+//! are *hidden* (`MADV_WIPEONFORK`), and from core dumps too (`MADV_DONTDUMP`) once they have
+//! been idle for a while. What idles so is offered to the kernel as well (`MADV_FREE`), which
+//! takes it when a limit is reached, at once and whoever reached it: zero stays zero. They stay
+//! hidden until somebody takes a part of them, who has the huge blocks that he takes shown again
+//! first.
+//!
+//! One bit for each huge block says that it may be hidden. **What is handed out is never
+//! hidden**, or its owner's child would find zeroes in it:
+//! - who hides has taken the run out of the buddy, whole, sets its bits, and then puts it back;
+//! - who takes a part of a huge block of which the bit is set has it shown before he hands the
+//!   part out, and clears the bit then. Several may at once. Nobody hides it meanwhile, since
+//!   it is not whole until all of them have given their parts back.
+//!
+//! So a bit may be set where nothing is hidden, never the other way round. A thread that the
+//! child of a fork has lost may have been anywhere in this: the child's bits are as good as its
+//! parent's. That also holds for a child that was made without libc.
+
+use std::ops::Range;
+
+use prezero_sys::memory::Errno;
+
+use crate::config::without::Mechanism;
+use crate::count::counters::Counter;
+use crate::mem::backing::{Backing, Hide};
+use crate::mem::bits::Bits;
+use crate::mem::states::PageState;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::units::{HUGE, HUGE_ORDER, PageId};
+use crate::zone::Zone;
+
+/// A shorter run (8 MiB) is copied in about the time that it takes to hide it, 5 us.
+const LEAST: u32 = 4;
+/// Huge blocks that are out of circulation at once while a thread hides or offers them (64 MiB):
+/// it may lose its CPU in the middle.
+pub(crate) const AT_ONCE: u32 = 32;
+
+/// See the module.
+pub(crate) struct Hidden {
+    bits: Bits,
+    /// Whether anything was ever hidden.
+    ever: AtomicU32,
+}
+
+impl Hidden {
+    /// Nothing hidden, of `huge` huge blocks.
+    pub(crate) fn new(huge: u32) -> Result<Hidden, Errno> {
+        Ok(Hidden { bits: Bits::new(huge)?, ever: AtomicU32::new(0) })
+    }
+
+    fn is_used(&self) -> bool {
+        self.ever.load(Relaxed) != 0
+    }
+}
+
+impl<B: Backing> Zone<B> {
+    /// Hides idle memory from the child of a fork that is about to begin.
+    pub(crate) fn hide_from_child(&self) {
+        let everywhere = 0..self.memory.pages >> HUGE_ORDER;
+        if !self.has_much() || self.used.runs(everywhere).next().is_none() {
+            return;
+        }
+        for run in self.buddy.runs(1) {
+            for shown in self.hidden.bits.gaps(run.huge..run.huge + run.len) {
+                self.hide_used(Hide::FromChildren, shown, u32::MAX);
+            }
+        }
+    }
+
+    /// Hides from core dumps too what idles.
+    pub(crate) fn hide_from_dumps(&self) {
+        if !self.has_much() {
+            return;
+        }
+        let whom = Hide::FromChildrenAndDumps;
+        for run in self.buddy.runs(1) {
+            let run = run.huge..run.huge + run.len;
+            for hidden in self.hidden.bits.runs(run.clone()) {
+                self.hide_in_parts(whom, hidden, AT_ONCE); // perhaps from children alone so far
+            }
+            self.hide_used(whom, run, AT_ONCE);
+        }
+    }
+
+    fn has_much(&self) -> bool {
+        self.has(Mechanism::Hide) && self.stock.resident() >= LEAST << HUGE_ORDER
+    }
+
+    /// Hides those runs of free huge blocks to which something came since they were hidden.
+    fn hide_used(&self, whom: Hide, range: Range<u32>, at_once: u32) {
+        for run in self.used.runs(range) {
+            let bits = &self.hidden.bits;
+            let joins = bits.has(run.end) || run.start > 0 && bits.has(run.start - 1);
+            if run.len() >= LEAST as usize || joins {
+                self.hide_in_parts(whom, run, at_once);
+            }
+        }
+    }
+
+    fn hide_in_parts(&self, whom: Hide, range: Range<u32>, at_once: u32) {
+        parts(range, at_once).for_each(|part| self.hide(whom, part));
+    }
+
+    /// Hides these huge blocks, if they are all free.
+    fn hide(&self, whom: Hide, huge: Range<u32>) {
+        let (first, pages) = pages(&huge);
+        if !self.buddy.take_run(first, pages) {
+            return;
+        }
+        self.hidden.bits.set(huge.clone());
+        self.hidden.ever.store(1, Relaxed);
+        let (offset, len) = bytes(&huge);
+        let backing = self.memory.backing();
+        if backing.hide(offset, len, whom).is_err() {
+            self.cpu().counters.bump(Counter::BackingErrors);
+            // A part may be: where the program mapped a file, unseen, the kernel goes no farther.
+            let shown = backing.show(offset, len);
+            if !matches!(shown, Err(Errno::NOMEM | Errno::AGAIN)) {
+                self.hidden.bits.clear(huge.clone());
+            }
+        }
+        if whom == Hide::FromChildrenAndDumps {
+            self.memory.offer(first, pages);
+        }
+        self.used.clear(huge);
+        self.buddy.put_run(first, pages);
+    }
+
+    /// To be called with what was taken out of the buddy before it is handed out. False if it
+    /// must not be: the kernel would not show it.
+    #[inline]
+    pub(crate) fn show(&self, first: PageId, pages: u32) -> bool {
+        !self.hidden.is_used() || self.show_hidden(first, pages)
+    }
+
+    fn show_hidden(&self, first: PageId, pages: u32) -> bool {
+        let touched = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
+        self.hidden.bits.runs(touched).all(|huge| {
+            let (offset, len) = bytes(&huge);
+            let shown = self.memory.backing().show(offset, len);
+            match shown {
+                Ok(()) => self.hidden.bits.clear(huge),
+                Err(_) => self.cpu().counters.bump(Counter::BackingErrors),
+            }
+            shown.is_ok()
+        })
+    }
+
+    /// In the child of a fork: what was hidden is absent. The bits stay, and so does what the
+    /// kernel does with it in a child of this one.
+    pub(crate) fn forget_hidden(&self) {
+        if !self.hidden.is_used() {
+            return;
+        }
+        for run in self.buddy.runs(1) {
+            for huge in self.hidden.bits.runs(run.huge..run.huge + run.len) {
+                let (first, pages) = pages(&huge);
+                if !self.buddy.take_run(first, pages) {
+                    continue;
+                }
+                // A bit alone does not prove that it was; after this it does not matter.
+                if self.memory.release(first, pages).is_ok() {
+                    self.stock.sub(self.states.tally(first, pages));
+                    self.states.set(first, pages, PageState::Absent);
+                    huge.for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
+                }
+                self.buddy.put_run(first, pages);
+            }
+        }
+    }
+}
+
+/// A range in parts of at most so many.
+pub(crate) fn parts(range: Range<u32>, most: u32) -> impl Iterator<Item = Range<u32>> {
+    let end = range.end;
+    range.step_by(most as usize).map(move |from| from..end.min(from.saturating_add(most)))
+}
+
+/// Of huge blocks the first page, and how many there are.
+pub(crate) fn pages(huge: &Range<u32>) -> (PageId, u32) {
+    (PageId(huge.start << HUGE_ORDER), (huge.end - huge.start) << HUGE_ORDER)
+}
+
+fn bytes(huge: &Range<u32>) -> (usize, usize) {
+    (huge.start as usize * HUGE, (huge.end - huge.start) as usize * HUGE)
+}

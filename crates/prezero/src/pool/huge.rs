@@ -1,0 +1,232 @@
+//! Which blocks are faulted in huge pages, and which in small ones.
+//!
+//! A huge page is five times as fast, and resident whole for the first byte that is written. So
+//! it is for blocks that fill what they take, unless their owners turn out to touch little of them,
+//! or a hypervisor would have to find its memory first.
+
+use std::ops::Range;
+
+use crate::config::without::Mechanism;
+use crate::mem::backing::Backing;
+use crate::pool::chunk::Chunk;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId};
+use crate::zone::Zone;
+
+/// A block of which so many pages are absent (16 MiB) is faulted in huge pages wherever it lies.
+const LARGE: u32 = 4096;
+/// Huge blocks at the zone's beginning (64 MiB) in which smaller ones never are: a program that
+/// uses little memory, and that not wholly, must not become twice as large. Measured: `xz` 45 MiB
+/// in huge pages, 27 in small.
+const FEW: u32 = 32;
+/// Beyond them a block is, from so many pages on (1 MiB), that leaves at most one part in so many
+/// of the buddy or the huge blocks that it takes to nobody: what lies there is resident then, and
+/// its zone does not know. Measured: 200 MiB in blocks of 300,000 bytes took 353 MiB in huge
+/// pages, 203 in small; 400 MiB in blocks of 1 MiB are faulted in 64 ms and in 150.
+const FITS: u32 = 256;
+const SLACK: u32 = 8;
+/// A block of which at most one part in so many was touched when it came back counts as sparse: what a
+/// huge page is of the smallest block for which that shows in huge pages, 8 MiB.
+const SPARSE: u32 = 4;
+/// After so many sparse blocks in a row the next is faulted in small pages. One that was filled ends it.
+const ROW: u32 = 4;
+
+/// In a row that is taken for granted one block in so many is looked at.
+const LOOKED_AT: u32 = 8;
+
+/// How many blocks came back sparse in a row: what the next owner is likely to do. Increments may be
+/// lost between threads.
+pub(crate) struct SparseRow(AtomicU32);
+
+impl SparseRow {
+    pub(crate) fn new() -> SparseRow {
+        SparseRow(AtomicU32::new(0))
+    }
+
+    pub(crate) fn note(&self, sparse: bool) {
+        let next = if sparse { self.0.load(Relaxed).saturating_add(1) } else { 0 };
+        self.0.store(next, Relaxed);
+    }
+
+    /// Whether the next block is likely to come back sparse.
+    pub(crate) fn is_long(&self) -> bool {
+        self.0.load(Relaxed) >= ROW
+    }
+
+    /// Whether that need not be looked at this time.
+    pub(crate) fn may_be_assumed(&self) -> bool {
+        self.is_long() && !self.0.load(Relaxed).is_multiple_of(LOOKED_AT)
+    }
+}
+
+/// From so many ns on a huge page was not only cleared (0.1 ms; 2 MiB at 2 GB/s): a hypervisor that
+/// backs its guests as they touch their memory, and takes back what they free, needs 5 to 7 ms for one.
+const LATE_NS: u64 = 1_000_000;
+/// How long scrubd makes no huge pages of small ones then; twice as long each time in a row.
+const REST_NS: u64 = 1_000_000_000;
+const REST_DOUBLINGS: u32 = 6;
+
+/// Whether new memory costs scrubd what a clear does. Told the time; reads no clock.
+#[derive(Default)]
+pub(crate) struct LateBacking {
+    rests_until: u64,
+    in_a_row: u32,
+}
+
+impl LateBacking {
+    pub(crate) fn is_over(&self, now: u64) -> bool {
+        now >= self.rests_until
+    }
+
+    /// Of the `ns` that a huge page took, those that are no part of what a clear costs.
+    pub(crate) fn beyond(ns: u64) -> u64 {
+        ns.saturating_sub(LATE_NS)
+    }
+
+    /// A huge page took `ns`, of which so many were [late](Self::beyond).
+    pub(crate) fn note(&mut self, now: u64, ns: u64) -> u64 {
+        let late = LateBacking::beyond(ns);
+        if late > 0 {
+            self.rests_until = now + (REST_NS << self.in_a_row);
+            self.in_a_row = (self.in_a_row + 1).min(REST_DOUBLINGS);
+        } else {
+            self.in_a_row = 0;
+        }
+        late
+    }
+}
+
+impl<B: Backing> Zone<B> {
+    /// `absent` pages of a block are about to be faulted in: in huge pages where that pays.
+    pub(crate) fn fault_in_suitably(&self, first: PageId, pages: u32, absent: u32) {
+        let (large, start) = (absent >= LARGE, first.huge() as u32);
+        if !large && (start < FEW || !fits(pages)) {
+            return;
+        }
+        if !self.config.huge || self.has(Mechanism::Small) && self.sparse_row.is_long() {
+            let huge = whole(first, pages);
+            // Beyond what is small at first only large blocks: each may be a mapping of its own.
+            self.make_small(if large { huge } else { huge.start..huge.end.min(self.small_end()) });
+        } else if large {
+            self.fault_in_whole(first, pages);
+        } else {
+            self.make_huge(start..first.plus(pages - 1).huge() as u32 + 1);
+        }
+    }
+
+    /// A block came back of which `absent` pages were handed out absent, and `touched` are resident.
+    pub(crate) fn note_touched(&self, first: PageId, absent: u32, touched: u32) {
+        let sparse = touched <= absent / SPARSE;
+        // One huge page is resident for a byte as for all of it.
+        let tells = sparse || touched > HUGE_PAGES || self.in_small.has(first.huge() as u32);
+        if absent >= FITS && tells {
+            self.sparse_row.note(sparse);
+        }
+    }
+
+    /// The first huge block that is not in small pages at first.
+    fn small_end(&self) -> u32 {
+        (self.memory.backing().small() / HUGE) as u32
+    }
+
+    /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
+    /// yet: five times as fast as small ones.
+    pub fn fault_in_whole(&self, first: PageId, pages: u32) {
+        self.make_huge(whole(first, pages));
+    }
+
+    fn make_huge(&self, huge: Range<u32>) {
+        for run in self.in_small.runs(huge) {
+            self.in_small.clear(run.clone());
+            let (offset, len) = (run.start as usize * HUGE, run.len() * HUGE);
+            self.memory.backing().make_huge(offset, len);
+        }
+    }
+
+    /// Has the kernel fault in these huge blocks in small pages, if they are not yet.
+    fn make_small(&self, huge: Range<u32>) {
+        if huge.clone().all(|at| self.in_small.has(at)) {
+            return;
+        }
+        self.in_small.set(huge.clone());
+        self.memory.backing().make_small(huge.start as usize * HUGE, huge.len() * HUGE);
+    }
+
+    /// A run got a fresh mapping, which is in small pages, as all are at the zone's beginning.
+    pub(crate) fn note_fresh(&self, first: PageId, pages: u32) {
+        let (huge, end) = (whole(first, pages), self.small_end());
+        self.in_small.set(huge.start..huge.end.min(end));
+        let beyond = huge.start.max(end)..huge.end;
+        if !beyond.is_empty() {
+            self.in_small.clear(beyond.clone());
+            self.memory.backing().make_huge(beyond.start as usize * HUGE, beyond.len() * HUGE);
+        }
+        // A part of a huge block is as the rest of it, and one mapping with that again.
+        let run_end = first.0 + pages;
+        let head = first.0..run_end.min(huge.start * HUGE_PAGES);
+        let tail = (huge.end * HUGE_PAGES).max(head.end)..run_end;
+        for part in [head, tail] {
+            if !part.is_empty() && !self.in_small.has(part.start / HUGE_PAGES) {
+                self.memory.backing().make_huge(part.start as usize * PAGE, part.len() * PAGE);
+            }
+        }
+    }
+
+    /// The pages of a run were moved from `from` to `to`, and their kind with them.
+    pub(crate) fn note_moved(&self, from: PageId, to: PageId, pages: u32) {
+        let (from, to) = (whole(from, pages), whole(to, pages));
+        self.in_small.clear(to.clone());
+        for run in self.in_small.runs(from.clone()) {
+            self.in_small.set(run.start - from.start + to.start..run.end - from.start + to.start);
+        }
+    }
+
+    /// Has the kernel back a chunk that is out of circulation by one huge page, where it is
+    /// of small ones: it is absent then. False if it is as it was.
+    pub(crate) fn was_made_huge(&self, chunk: &Chunk) -> bool {
+        let huge = chunk.first.huge() as u32;
+        let may = chunk.order.get() == HUGE_ORDER && huge < self.small_end();
+        if !may || self.sparse_row.is_long() || !self.in_small.has(huge) {
+            return false;
+        }
+        self.make_huge(huge..huge + 1);
+        self.make_absent(chunk, &self.daemon.counters).is_some()
+    }
+}
+
+/// The huge blocks that lie wholly in a block.
+fn whole(first: PageId, pages: u32) -> Range<u32> {
+    first.0.div_ceil(HUGE_PAGES)..(first.0 + pages) / HUGE_PAGES
+}
+
+/// Whether a block fills what it takes so well that huge pages waste little.
+fn fits(pages: u32) -> bool {
+    let takes = match pages {
+        ..HUGE_PAGES => pages.next_power_of_two(),
+        _ => pages.next_multiple_of(HUGE_PAGES),
+    };
+    pages >= FITS && takes - pages <= takes / SLACK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_page_that_comes_late_is_tried_again_after_a_while_and_a_longer_one() {
+        let mut backing = LateBacking::default();
+        assert_eq!(backing.note(0, 100_000), 0);
+        assert!(backing.is_over(0));
+        let mut now = 0;
+        for rest in [1, 2, 4, 8, 16, 32, 64, 64] {
+            assert_eq!(backing.note(now, 6_000_000), 5_000_000, "a millisecond is a clear's");
+            assert!(!backing.is_over(now + rest * REST_NS - 1));
+            now += rest * REST_NS;
+            assert!(backing.is_over(now));
+        }
+        assert_eq!(backing.note(now, LATE_NS), 0);
+        assert!(backing.is_over(now));
+        backing.note(now, 6_000_000);
+        assert!(backing.is_over(now + REST_NS), "what came in time ends the row");
+    }
+}

@@ -1,0 +1,94 @@
+//! Address space that the zone gives up for good.
+//!
+//! A zone reserves as much as it may ever use, which costs nothing until somebody counts address
+//! space: a program that sets `RLIMIT_AS` on itself finds the limit reached already. Then the
+//! zone *retreats*: free huge blocks leave it, the highest first, and their addresses are the
+//! kernel's to give to anybody.
+//!
+//! What is *gone* is out of the buddy for ever, so nobody here touches it again. Whoever finds
+//! an address in the zone's range asks [`is_gone`](Zone::is_gone) before he takes it for the
+//! zone's: the bit is set before the kernel gets the addresses, and never cleared after.
+
+use std::ops::Range;
+
+use prezero_sys::memory::Errno;
+
+use crate::mem::backing::Backing;
+use crate::mem::bits::Bits;
+use crate::mem::states::PageState;
+use crate::pool::hide::pages;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PageId};
+use crate::zone::Zone;
+
+/// See the module.
+pub(crate) struct Gone {
+    bits: Bits,
+    huge: AtomicU32,
+}
+
+impl Gone {
+    /// Nothing gone, of `huge` huge blocks.
+    pub(crate) fn new(huge: u32) -> Result<Gone, Errno> {
+        Ok(Gone { bits: Bits::new(huge)?, huge: AtomicU32::new(0) })
+    }
+
+    /// Pages that are gone.
+    pub(crate) fn pages(&self) -> u32 {
+        self.huge.load(Relaxed) << HUGE_ORDER
+    }
+}
+
+impl<B: Backing> Zone<B> {
+    /// Gives up free address space until the zone has `bytes` left, or as few as what is in use
+    /// allows.
+    pub fn retreat(&self, bytes: usize) {
+        self.take_over();
+        self.drain_all();
+        let left = (self.memory.pages - self.gone.pages()) / HUGE_PAGES;
+        let excess = left.saturating_sub((bytes / HUGE) as u32);
+        let free: u32 = self.buddy.runs(1).map(|run| run.len).sum();
+        let mut kept = free.saturating_sub(excess);
+        for run in self.buddy.runs(1) {
+            let stays = kept.min(run.len);
+            kept -= stays;
+            if stays < run.len {
+                self.give_up(run.huge + stays..run.huge + run.len);
+            }
+        }
+    }
+
+    /// The runs of pages that are the zone's still: the first, and how many.
+    pub(crate) fn left(&self) -> impl Iterator<Item = (PageId, u32)> {
+        self.gone.bits.gaps(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
+    }
+
+    /// Whether a page belongs to others now.
+    pub fn is_gone(&self, page: PageId) -> bool {
+        self.gone.bits.has(page.huge() as u32)
+    }
+
+    /// Pages that are neither free in the buddy nor gone.
+    pub(crate) fn used(&self) -> u32 {
+        self.memory.pages.saturating_sub(self.buddy.free()).saturating_sub(self.gone.pages())
+    }
+
+    /// Gives up these huge blocks, if they are all free.
+    fn give_up(&self, huge: Range<u32>) {
+        let (first, count) = pages(&huge);
+        if !self.buddy.take_run(first, count) {
+            return;
+        }
+        let tally = self.states.tally(first, count);
+        self.gone.bits.set(huge.clone());
+        if self.memory.give_up(first, count).is_err() {
+            // Too many mappings to split one: all is as it was.
+            self.gone.bits.clear(huge);
+            self.buddy.put_run(first, count);
+            return;
+        }
+        self.stock.sub(tally);
+        self.states.set(first, count, PageState::Foreign);
+        self.gone.huge.fetch_add(huge.end - huge.start, Relaxed);
+    }
+}

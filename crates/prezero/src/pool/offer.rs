@@ -1,0 +1,92 @@
+//! Idle memory that the kernel may take as soon as it lacks some.
+//!
+//! At the limit of a memory cgroup the kernel ends a program rather than wait for scrubd, which
+//! may not run for long while CPUs are busy. So where there is such a limit no more than an
+//! *allowance* lies idle that is not offered (`MADV_FREE`): what comes to the buddy beyond it
+//! is offered at once, by whoever put it there. Zero stays zero, and what is written afterwards
+//! is kept. Measured: 2 MiB take 1.8 us, in small pages 70 us; without a limit it is a comparison.
+//! In a cgroup of 512 MiB a hundred blocks of 1 MiB, one line of each page touched, took 26 ms a
+//! round without this and take 41 (glibc: 118).
+//!
+//! Whole huge blocks only, because to offer a part of a huge page splits it. Beside the
+//! allowance lie what the lists hold and what is free in huge blocks that are used in part.
+
+use std::ops::Range;
+
+use crate::config::without::Mechanism;
+use crate::mem::backing::Backing;
+use crate::pool::hide::{AT_ONCE, pages, parts};
+use crate::sync::Ordering::Relaxed;
+use crate::units::{PAGE, PageId};
+use crate::zone::Zone;
+
+/// The allowance is this part of the limit: what a program may be larger than without us.
+const SHARE: u64 = 16;
+/// Pages of the allowance until scrubd has read the limit (8 MiB).
+const UNREAD: u32 = 2048;
+
+/// What a limit does to the allowance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Allowance {
+    Less,
+    AsBefore,
+}
+
+impl<B: Backing> Zone<B> {
+    /// There may be a limit, and somebody will read it.
+    pub(crate) fn expect_limit(&self) {
+        self.allowance.store(UNREAD, Relaxed);
+    }
+
+    /// The lowest limit of this process's memory, bytes.
+    pub(crate) fn note_limit(&self, limit: Option<u64>) -> Allowance {
+        let pages = limit.map(|bytes| bytes / SHARE / PAGE as u64);
+        let pages = pages.and_then(|pages| u32::try_from(pages).ok()).unwrap_or(u32::MAX);
+        let before = self.allowance.swap(pages, Relaxed);
+        if pages < before { Allowance::Less } else { Allowance::AsBefore }
+    }
+
+    /// Pages that may idle without being offered.
+    pub(crate) fn allowance(&self) -> u32 {
+        if self.has(Mechanism::Offer) { self.allowance.load(Relaxed) } else { u32::MAX }
+    }
+
+    /// These pages have come to the buddy: offers the huge blocks that they complete, if too
+    /// much idles.
+    #[inline]
+    pub(crate) fn offer_excess(&self, first: PageId, pages: u32) {
+        if self.stock.resident() > self.allowance() {
+            self.offer(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
+        }
+    }
+
+    /// Offers all that the buddy has, if it is too much.
+    pub(crate) fn offer_all(&self) {
+        if self.stock.resident() > self.allowance() {
+            self.buddy.runs(1).for_each(|run| self.offer(run.huge..run.huge + run.len));
+        }
+    }
+
+    #[cold]
+    fn offer(&self, huge: Range<u32>) {
+        for part in parts(huge, AT_ONCE) {
+            if !self.offered(part.clone()) && part.len() > 1 {
+                part.for_each(|one| {
+                    self.offered(one..one + 1);
+                });
+            }
+        }
+    }
+
+    /// Offers these huge blocks, if they are all free.
+    fn offered(&self, huge: Range<u32>) -> bool {
+        let (first, pages) = pages(&huge);
+        // Nobody may write to them meanwhile, or the kernel would not know that it must keep them.
+        let taken = self.buddy.take_run(first, pages);
+        if taken {
+            self.memory.offer(first, pages);
+            self.buddy.put_run(first, pages);
+        }
+        taken
+    }
+}

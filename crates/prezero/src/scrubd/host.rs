@@ -1,0 +1,115 @@
+//! The thread that scrubd really runs on: its CPU time, and how it goes where zeroes are wanted.
+
+use std::path::Path;
+
+use prezero_host::{Topology, pressure};
+use prezero_sys::rseq::{self, Rseq};
+use prezero_sys::thread::{self, CpuMask};
+
+use crate::clear::choice::Place;
+use crate::config::without::{Mechanism, Without};
+use crate::scrubd::scrub::Host;
+
+/// A move to a CPU that took longer was a wait behind somebody, ns.
+const BUSY_HOME_NS: u64 = 500_000;
+/// How long a CPU that was busy is not tried again, ns; doubled each time in a row.
+const SHUN_NS: u64 = 2_000_000;
+const SHUN_DOUBLINGS: u32 = 7;
+
+/// The calling thread, for scrubd.
+pub(crate) struct ThisThread {
+    rseq: Option<Rseq>,
+    /// Where the program may run.
+    pub(crate) allowed: CpuMask,
+    /// Until when each CPU is not tried, and how often in a row it was found busy.
+    shunned: Box<[(u64, u32)]>,
+    /// CPUs that were online at first, if that is known: a guest may have room for hundreds.
+    online: Option<usize>,
+    /// Whether it may open files.
+    own_files: bool,
+    /// Whether it goes where zeroes are wanted.
+    goes_home: bool,
+}
+
+impl ThisThread {
+    pub(crate) fn new(cpus: usize, own_files: bool, without: Without) -> ThisThread {
+        let goes_home = without.has(Mechanism::Home);
+        let (allowed, shunned) = (thread::process_affinity(), vec![(0, 0); cpus]);
+        let shunned = shunned.into_boxed_slice();
+        let online = Topology::online(Path::new(Topology::ROOT));
+        let mut this = ThisThread { rseq: None, allowed, shunned, online, own_files, goes_home };
+        this.renew(own_files);
+        this
+    }
+
+    /// The calling thread takes the place of the one before.
+    pub(crate) fn renew(&mut self, own_files: bool) {
+        self.own_files = own_files;
+        // Without the membarrier nobody could revoke a piece: then claim no such thing.
+        let revocable = rseq::membarrier_register();
+        self.rseq = if revocable { Rseq::of_current_thread() } else { None };
+        // A thread inherits the mask of the one that happened to start it.
+        self.allowed = thread::process_affinity();
+        let _ = thread::set_affinity(&self.allowed);
+    }
+
+    /// Whether some CPU idles but for this thread, as far as can be seen.
+    fn some_cpu_idles(&self) -> bool {
+        self.running().is_none_or(|(running, cpus)| running < cpus)
+    }
+
+    /// Whether there is somebody else for every CPU, as far as can be seen: not where some CPUs are others'
+    /// alone. Who is of the idle class as well counts, since nothing tells him apart.
+    pub(crate) fn is_in_a_crowd(&self) -> bool {
+        self.running().is_some_and(|(running, cpus)| running > cpus && self.allowed.count() == cpus)
+    }
+
+    /// Who runs or waits on the whole machine, this thread included, and on how many CPUs.
+    fn running(&self) -> Option<(usize, usize)> {
+        let online = self.online.filter(|_| self.own_files)?;
+        Some((pressure::running(Path::new("/"))?, online))
+    }
+
+    /// The calling thread ends, and with it what the kernel has of it.
+    pub(crate) fn leave(&mut self) {
+        self.rseq = None;
+    }
+}
+
+impl Host for ThisThread {
+    fn rseq(&self) -> Option<&Rseq> {
+        self.rseq.as_ref()
+    }
+
+    /// Pins itself to the CPU and lets go at once: if the CPU is idle scrubd is there
+    /// then, and stays until somebody needs it. If it was busy scrubd has waited behind
+    /// somebody, which costs nobody but scrubd; it leaves that CPU alone for a while. Where all
+    /// others are busy it does not try: behind a thread that computes, one of the idle class has
+    /// waited for 105 ms.
+    fn go_home(&mut self, cpu: usize) -> Place {
+        if thread::current_cpu() == cpu {
+            return Place::Home;
+        }
+        if !self.goes_home {
+            return Place::Elsewhere;
+        }
+        let began = thread::monotonic_ns();
+        let Some(&(until, times)) = self.shunned.get(cpu) else { return Place::Elsewhere };
+        if began < until || !self.allowed.contains(cpu) || !self.some_cpu_idles() {
+            return Place::Elsewhere;
+        }
+        let moved = thread::set_affinity(&CpuMask::only(cpu)).is_ok();
+        let _ = thread::set_affinity(&self.allowed);
+        let now = thread::monotonic_ns();
+        if moved && now - began < BUSY_HOME_NS && thread::current_cpu() == cpu {
+            self.shunned[cpu] = (0, 0);
+            return Place::Home;
+        }
+        self.shunned[cpu] = (now + (SHUN_NS << times.min(SHUN_DOUBLINGS)), times + 1);
+        Place::Elsewhere
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        thread::thread_cpu_ns()
+    }
+}

@@ -1,0 +1,84 @@
+//! Absent memory, made resident before somebody asks for it.
+
+use crate::config::without::Mechanism;
+use crate::count::counters::Counter;
+use crate::mem::backing::Backing;
+use crate::mem::states::PageState;
+use crate::pool::chunk::Chunk;
+use crate::pool::handover::Work;
+use crate::sync::Ordering::Relaxed;
+use crate::units::{Order, PAGE, PageId};
+use crate::zone::Zone;
+
+use super::{Host, Scrubber, Step, charge, outcome};
+
+impl<H: Host> Scrubber<H> {
+    /// Makes absent memory resident where the next request will look, so that the faults
+    /// leave the critical path too: page by page, until an allocation asks for the block.
+    pub(crate) fn prefault<B: Backing>(&mut self, zone: &Zone<B>, room: u64) -> Option<Step> {
+        // Who touches little of what he asks for has absent blocks for ever, and wants no more.
+        let grows = zone.has(Mechanism::Prefault) && !zone.sparse_row.is_long();
+        let lacks = self.governor.prefault_target().saturating_sub(u64::from(zone.stock.zero()));
+        // Not now where a hypervisor would have to find its memory first.
+        let now = zone.clock.now_ns();
+        if !grows || lacks == 0 || !self.late.is_over(now) {
+            return None;
+        }
+        let most = lacks.min(zone.most_idle().saturating_sub(zone.stock.resident()).into());
+        if most == 0 {
+            return None;
+        }
+        let (_, chunk) = self.next_chunk(zone, Order::MIN, PageState::Absent, most, |_| true)?;
+        if u64::from(chunk.order.pages()) > room {
+            return None;
+        }
+        zone.claim.announce();
+        if !zone.borrow(&chunk) {
+            zone.claim.withdraw();
+            return Some(Step::Nap);
+        }
+        let (any, ns) = self.populate(zone, &chunk, Counter::PrefaultedBytes);
+        charge(&zone.daemon.counters, Counter::PrefaultCpuNs, ns, self.late.note(now, ns));
+        any.then_some(Step::Nap)
+    }
+
+    /// Faults in the absent pages of a chunk that is out of circulation, and puts it back;
+    /// counts the bytes. False if the kernel refused; and the CPU time, ns.
+    pub(crate) fn populate<B: Backing>(
+        &mut self,
+        zone: &Zone<B>,
+        chunk: &Chunk,
+        bytes: Counter,
+    ) -> (bool, u64) {
+        let began = self.host.cpu_ns();
+        let (first, pages) = (chunk.first, chunk.order.pages());
+        let session = zone.claim.begin(first, pages, Work::Fixed, zone.fork_mark());
+        let counters = &zone.daemon.counters;
+        let backing = zone.memory.backing();
+        let mut populated = 0;
+        zone.states.each_run(first, pages, PageState::Absent, |run, n| {
+            for page in (run.0..run.0 + n).map(PageId) {
+                if !session.undisturbed() || backing.populate(page.index() * PAGE, PAGE).is_err() {
+                    return;
+                }
+                zone.states.set(page, 1, PageState::Zero);
+                populated += 1;
+            }
+        });
+        outcome(&session, counters);
+        if session.close().is_some() {
+            // What is prefaulted decays from now on, not from a free long ago.
+            if populated > 0 {
+                zone.freed_at[first.huge()].store(zone.clock.tick().max(1), Relaxed);
+            }
+            zone.return_to_buddy(first, pages);
+            session.release();
+            zone.offer_excess(first, pages);
+        }
+        if populated == 0 {
+            counters.bump(Counter::BackingErrors);
+        }
+        counters.add(bytes, populated * PAGE as u64);
+        (populated > 0, self.host.cpu_ns().saturating_sub(began))
+    }
+}

@@ -1,0 +1,354 @@
+//! The thread from its first breath: it measures the machine once, and then looks, works, naps,
+//! rests and parks, until the process ends or somebody wants no second thread (`ending.rs`).
+//!
+//! Between two looks it naps, from 0.1 to 0.5 ms while the program frees blocks now and
+//! then, and once for longer where it knows the program's rhythm; after a tenth of a second
+//! without work it parks and costs nothing.
+
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use prezero_host::Topology;
+use prezero_host::pressure::{CpuRank, Memory, Pressure};
+use prezero_sys::memory::Reservation;
+use prezero_sys::thread::{self, Waited, bare};
+
+use super::desk::Desk;
+use super::host::ThisThread;
+use crate::clear;
+use crate::clear::choice::{Choice, Place};
+use crate::config::without::Mechanism;
+use crate::config::{Config, EngineChoice};
+use crate::count::counters::Counter;
+use crate::daemon::{AWAKE, PARKED};
+use crate::mem::backing::Backing;
+use crate::policy::deference::{Account, Deference};
+use crate::policy::naps::{Look, Naps};
+use crate::policy::rests::Rests;
+use crate::policy::{HIDE_NS, NAP_LAZY_NS, PARK_NS, WATCH_NS};
+use crate::pool::offer::Allowance;
+use crate::scrubd::scrub::{Host, Mood, Scrubber, Step};
+use crate::zone::{Cpu, Zone};
+
+/// The thread.
+#[allow(unsafe_code)]
+pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
+    // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
+    let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
+    thread::name_current(c"scrubd");
+    if zone.daemon.room.is_prepared() {
+        bare::settle();
+    } else {
+        zone.daemon.life.is_mine();
+    }
+    zone.take_over();
+    prezero_sys::hand::enable();
+    let own_files = thread::own_descriptors().is_ok();
+    let left = zone.daemon.left.swap(std::ptr::null_mut(), AcqRel).cast::<Scrubd<B>>();
+    let scrubd = if left.is_null() {
+        Box::leak(Box::new(Scrubd::new(zone, own_files)))
+    } else {
+        // SAFETY: the last scrubd of this zone, whose thread is gone, wrote it down below.
+        let scrubd = unsafe { &mut *left };
+        scrubd.begin_again(own_files);
+        scrubd
+    };
+    // Everything that allocates is done; from here on nobody else may have to wait for us.
+    if let Some(pressure) = &scrubd.pressure {
+        zone.note_limit(pressure.limit());
+        zone.offer_all();
+    }
+    scrubd.idle_class = thread::become_idle_class().is_ok();
+    if scrubd.idle_class {
+        zone.daemon.idle_thread.store(thread::current_id(), Relaxed);
+    }
+    scrubd.serve();
+    scrubd.withdraw();
+    zone.daemon.left.store(std::ptr::from_mut(scrubd).cast(), Release);
+    zone.daemon.bid_farewell();
+    if !zone.daemon.room.is_prepared() {
+        zone.daemon.life.end();
+    }
+    std::ptr::null_mut()
+}
+
+/// Finds the fastest engines on memory of our own, and where a zero block beats a hot one,
+/// and puts them in use.
+#[allow(unsafe_code)]
+pub(crate) fn measure<B: Backing>(
+    zone: &Zone<B>,
+    config: &Config,
+    topology: &Topology,
+    choice: &'static mut Choice,
+    host: &mut ThisThread,
+) -> &'static Choice {
+    let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
+    let scratch = scratch.filter(|scratch| {
+        scratch.populate(0, clear::SCRATCH);
+        true
+    });
+    let now = &thread::monotonic_ns;
+    let engines = match (config.engine, &scratch) {
+        // SAFETY: the scratch memory is resident, ours, and lives to the end of the function.
+        (EngineChoice::Auto, Some(scratch)) => unsafe {
+            clear::calibrate(scratch.base(), clear::SCRATCH, now)
+        },
+        (EngineChoice::Named(name), _) => {
+            clear::by_name(name).map_or(zone.choice().engines, clear::Engines::only)
+        }
+        (EngineChoice::Auto, None) => zone.choice().engines,
+    };
+    *choice = Choice::measured(engines, topology, config.scrub_cache).without(zone.config.without);
+    if let Some(scratch) = scratch.as_ref().filter(|_| zone.has(Mechanism::Border)) {
+        let far = |bytes| choice.scrub(bytes, bytes, Place::Elsewhere);
+        let here = thread::current_cpu();
+        let there = (0..zone.cpus.len()).find(|&cpu| cpu != here && host.allowed.contains(cpu));
+        let mut elsewhere = |work: &mut dyn FnMut()| {
+            let Some(there) = there else { return false };
+            let moved = host.go_home(there) == Place::Home;
+            if moved {
+                work();
+            }
+            // Who does not come back would touch what his own cache holds.
+            moved && host.go_home(here) == Place::Home
+        };
+        // SAFETY: as above.
+        let border =
+            unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
+        *choice = choice.with_border(border);
+    }
+    zone.use_choice(choice);
+    choice
+}
+
+/// What scrubd made and what came of it, when it has had so much CPU time, ns.
+fn account<B: Backing>(zone: &Zone<B>, own_cpu_ns: u64) -> Account {
+    let made = [Counter::ScrubbedBytes, Counter::PrefaultedBytes];
+    Account {
+        cpu_ns: thread::process_cpu_ns().saturating_sub(own_cpu_ns),
+        made: made.iter().map(|&part| zone.daemon.counters.get(part)).sum(),
+        used: zone.counted(Counter::HitBytes),
+    }
+}
+
+pub(crate) struct Scrubd<B: 'static> {
+    pub(crate) zone: &'static Zone<B>,
+    pub(crate) scrubber: Scrubber<ThisThread>,
+    /// Until the machine is measured: what it is, and where the choice is written down.
+    pub(crate) unmeasured: Option<(Topology, &'static mut Choice)>,
+    pressure: Option<Pressure>,
+    /// What tools see and ask for.
+    pub(crate) desk: Desk,
+    /// Of the last step.
+    pub(crate) mood: Mood,
+    /// Whether this thread runs only when nobody else wants to.
+    idle_class: bool,
+    /// Whether the program's memory has a lower limit than what idles was offered for.
+    limit_fell: bool,
+    rests: Rests,
+    deference: Deference,
+    /// CPU time in the account, and of it what was no look.
+    counted: u64,
+    apart: u64,
+    /// CPU time that the machine was measured in.
+    measured: u64,
+}
+
+impl<B: Backing + 'static> Scrubd<B> {
+    fn new(zone: &'static Zone<B>, own_files: bool) -> Scrubd<B> {
+        let topology = Topology::read(Path::new(Topology::ROOT));
+        let choice = Box::leak(Box::new(*zone.choice()));
+        let host = ThisThread::new(zone.cpus.len(), own_files, zone.config.without);
+        zone.daemon.has_moved();
+        Scrubd {
+            zone,
+            // The child of a fork has its parent's measurements.
+            unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
+            scrubber: Scrubber::new(
+                host,
+                zone.cpus.len(),
+                zone.clock.now_ns(),
+                zone.config.without,
+            ),
+            pressure: own_files.then(|| Pressure::new(Path::new("/"))),
+            desk: Desk::new(&zone.config, topology, zone.choice(), own_files),
+            mood: Mood::Normal,
+            idle_class: false,
+            deference: Deference::new(),
+            rests: Rests::new(),
+            limit_fell: false,
+            counted: 0,
+            apart: 0,
+            measured: 0,
+        }
+    }
+
+    /// What was of the last thread becomes this one's; what was learnt stays.
+    fn begin_again(&mut self, own_files: bool) {
+        self.scrubber.host.renew(own_files);
+        if !own_files {
+            self.pressure = None;
+        } else if self.pressure.is_none() || self.zone.daemon.has_moved() {
+            self.pressure = Some(Pressure::new(Path::new("/")));
+        }
+        self.desk.begin_again(own_files);
+        (self.deference, self.counted) = (Deference::new(), 0);
+        self.rests = Rests::new();
+    }
+
+    /// Nothing that ends with this thread is in use any more. The panel's values stay as they were
+    /// last written: to write them takes half a millisecond, and somebody waits.
+    fn withdraw(&mut self) {
+        self.desk.close();
+        self.scrubber.host.leave();
+    }
+
+    fn serve(&mut self) {
+        let mut naps = Naps::new(self.zone.clock.now_ns(), self.zone.config.without);
+        let mut hidden = false;
+        while !self.zone.daemon.is_called_off() {
+            let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            self.attend(began.0);
+            let step = self.step(began.0);
+            let ended = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            self.account(ended.1);
+            let aborts = self.zone.daemon.counters.get(Counter::Aborts);
+            if self.zone.has(Mechanism::Deference) {
+                self.deference.observe(ended.0, aborts, || account(self.zone, ended.1));
+            }
+            if self.zone.has(Mechanism::Rests)
+                && let Some(rest) = self.rests.after(ended.0 - began.0, ended.1 - began.1)
+            {
+                self.sleep(AWAKE, Some(rest));
+                continue;
+            }
+            naps.looked(ended.0, self.look(step));
+            if step == Step::Worked {
+                self.rests.worked();
+                continue;
+            }
+            if let Step::Paced(wait) = step {
+                self.sleep(AWAKE, Some(wait.min(NAP_LAZY_NS)));
+                continue;
+            }
+            let quiet = naps.quiet(ended.0);
+            hidden &= quiet >= HIDE_NS;
+            if quiet >= HIDE_NS && !hidden && self.mood == Mood::Normal {
+                self.zone.hide_from_dumps();
+                hidden = true;
+            }
+            if quiet >= PARK_NS {
+                self.park();
+                naps.begin_again();
+            } else {
+                let (nap, state) = naps.next(ended.0, || self.scrubber.lacks(self.zone));
+                let by_free = self.sleep(state, Some(nap)) != Waited::TimedOut;
+                naps.woke(self.zone.clock.now_ns(), by_free);
+            }
+        }
+    }
+
+    fn look(&self, step: Step) -> Look {
+        let scrubs = self.zone.tuning.scrub_start().is_some();
+        Look {
+            step,
+            frees: self.frees(),
+            asked_at: self.scrubber.asked_at(),
+            returned_at: self.scrubber.returned_at(),
+            in_burst: scrubs && self.scrubber.follows_a_burst(),
+            may_clear: scrubs && self.scrubber.looks(),
+        }
+    }
+
+    /// Sleeps until a free wakes it, or for a while if there is memory to watch.
+    fn park(&mut self) {
+        self.leave();
+        self.zone.daemon.gate.word.store(PARKED, SeqCst);
+        // A free that saw the old word left its block before we look here; one that sees
+        // the new word changes it, and then there is no sleep.
+        let watch = self.zone.holds_idle_memory().then_some(WATCH_NS.min(self.scrubber.watch_ns()));
+        self.wait(PARKED, watch);
+    }
+
+    fn sleep(&mut self, state: u32, ns: Option<u64>) -> Waited {
+        self.zone.daemon.gate.word.store(state, SeqCst);
+        self.wait(state, ns)
+    }
+
+    fn wait(&mut self, state: u32, ns: Option<u64>) -> Waited {
+        let began = self.zone.clock.now_ns();
+        // Who wants it to end changed the word before this was stored, or will.
+        if self.zone.daemon.is_called_off() {
+            return Waited::Changed;
+        }
+        let waited = thread::futex_wait(&self.zone.daemon.gate.word, state, ns);
+        self.zone.daemon.gate.word.store(AWAKE, SeqCst);
+        self.zone.daemon.counters.bump(Counter::DaemonWakeups);
+        let slept = self.zone.clock.now_ns() - began;
+        let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
+        // As far as is known without a look.
+        let would_clear = || tuning.scrub_start().is_some() && scrubber.is_wanted();
+        let crowds = self.zone.has(Mechanism::Rests);
+        self.rests.slept(ns, slept, would_clear, || crowds && scrubber.host.is_in_a_crowd());
+        waited
+    }
+
+    fn step(&mut self, now: u64) -> Step {
+        let verdict = self.pressure.as_mut().map(|p| p.sample(now));
+        let mood = match verdict {
+            Some(v) if v.memory == Memory::Tight => Mood::Pressed,
+            _ if self.rests.is_crowded() => Mood::Crowded,
+            _ if !self.idle_class || self.deference.holds(now) => Mood::Resting,
+            Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
+            _ if self.rests.is_late() => Mood::Unsure,
+            _ => Mood::Normal,
+        };
+        // Most programs never ask for zero, or for little.
+        if mood == Mood::Normal
+            && self.scrubber.pays_to_measure()
+            && let Some((topology, choice)) = self.unmeasured.take()
+        {
+            let config = &self.zone.config;
+            let began = thread::thread_cpu_ns();
+            measure(self.zone, config, &topology, choice, &mut self.scrubber.host);
+            self.measured += thread::thread_cpu_ns() - began;
+        }
+        if let Some(verdict) = verdict
+            && self.zone.note_limit(verdict.limit) == Allowance::Less
+        {
+            self.limit_fell = true;
+        }
+        if mood == Mood::Normal && std::mem::take(&mut self.limit_fell) {
+            self.zone.offer_all();
+        }
+        self.mood = mood;
+        self.scrubber.step(self.zone, mood)
+    }
+
+    fn overloaded(&self, load: Option<f32>) -> bool {
+        matches!((load, self.zone.tuning.scrub_load()), (Some(load), Some(most)) if load > most)
+    }
+
+    fn frees(&self) -> u64 {
+        let frees = |cpu: &Cpu| cpu.counters.get(Counter::Frees) + cpu.grip.frees();
+        self.zone.cpus.iter().map(frees).sum()
+    }
+
+    /// Writes down the CPU time until now, and what of it went into looking for something to
+    /// clear: all that is nothing else.
+    fn account(&mut self, cpu_ns: u64) {
+        let counters = &self.zone.daemon.counters;
+        counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
+        let parts = [Counter::ScrubCpuNs, Counter::PrefaultCpuNs, Counter::LateCpuNs];
+        let work: u64 = parts.iter().map(|&part| counters.get(part)).sum();
+        let apart = work + self.scrubber.gave_back_ns() + self.measured;
+        let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
+        (self.counted, self.apart) = (cpu_ns, apart);
+        // Nobody is to pay for looks at which nothing may be done.
+        let may = self.mood != Mood::Crowded && self.zone.tuning.scrub_start().is_some();
+        if may && self.scrubber.looks() {
+            counters.add(Counter::LookCpuNs, look);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Pages and orders: the units everything else counts in.
+//!
+//! A **page** is 4 KiB. A **block** is a run of whole pages; one of 2^order pages is aligned to its own size.
+
+use std::fmt;
+
+/// Bytes in a page.
+pub const PAGE: usize = 4096;
+/// Bytes in a huge block (order 9): what one page-table entry maps on x86-64 and,
+/// with 4 KiB granules, on aarch64.
+pub const HUGE: usize = PAGE << HUGE_ORDER;
+/// Pages in a huge block.
+pub const HUGE_PAGES: u32 = 1 << HUGE_ORDER;
+/// Order of a huge block.
+pub const HUGE_ORDER: u32 = 9;
+/// The largest order that a request or an alignment may have: 1 GiB.
+pub const MAX_ORDER: Order = Order(18);
+
+/// The power of two that a block's page count is: 0 (4 KiB) to 18 (1 GiB).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Order(u8);
+
+impl Order {
+    /// Order 0, one page.
+    pub const MIN: Order = Order(0);
+
+    /// The order of a huge block, the largest that the buddy keeps.
+    pub(crate) const HUGE: Order = Order(HUGE_ORDER as u8);
+
+    /// An order, if it is one that a block may have.
+    pub const fn new(order: u32) -> Option<Order> {
+        if order <= MAX_ORDER.0 as u32 { Some(Order(order as u8)) } else { None }
+    }
+
+    /// The smallest order that holds `pages`, if there is one.
+    pub const fn holding(pages: u32) -> Option<Order> {
+        if pages == 0 { None } else { Order::new(pages.next_power_of_two().trailing_zeros()) }
+    }
+
+    /// The largest aligned order that starts at `first` and spans at most `pages` (>= 1).
+    pub(crate) fn fitting(first: PageId, pages: u32) -> Order {
+        let align = first.0.trailing_zeros().min(MAX_ORDER.0 as u32);
+        Order(align.min(pages.ilog2()) as u8)
+    }
+
+    /// The exponent.
+    pub const fn get(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Pages in a block of this order.
+    pub const fn pages(self) -> u32 {
+        1 << self.0
+    }
+
+    /// Bytes in a block of this order.
+    pub const fn bytes(self) -> usize {
+        PAGE << self.0
+    }
+
+    /// All orders that the buddy keeps from this one up.
+    pub(crate) fn to_huge(self) -> impl DoubleEndedIterator<Item = Order> {
+        (self.0..=Order::HUGE.0).map(Order)
+    }
+
+    pub(crate) fn below(self) -> Option<Order> {
+        self.0.checked_sub(1).map(Order)
+    }
+
+    /// The order into which two free buddies of this one merge.
+    pub(crate) fn merged(self) -> Option<Order> {
+        if self < Order::HUGE { Some(Order(self.0 + 1)) } else { None }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A page's index in its zone.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct PageId(pub(crate) u32);
+
+impl PageId {
+    /// The index, counted from the zone's first page.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The huge block that this page lies in.
+    pub(crate) fn huge(self) -> usize {
+        (self.0 >> HUGE_ORDER) as usize
+    }
+
+    pub(crate) fn plus(self, pages: u32) -> PageId {
+        PageId(self.0 + pages)
+    }
+
+    #[inline]
+    pub(crate) fn is_aligned(self, align: Order) -> bool {
+        self.0 & (align.pages() - 1) == 0
+    }
+}

@@ -1,0 +1,222 @@
+//! Looking at the whole zone: gauges for people, and the checker that tests arm.
+
+use crate::clear::Use;
+use crate::count::counters::{Counter, Counters, FreeState, Gauges, Snapshot};
+use crate::cpu::list::{Class, Held};
+use crate::mem::backing::Backing;
+use crate::mem::states::{PageState, Tally};
+use crate::sync::Ordering::Relaxed;
+use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::zone::Zone;
+
+/// What [`Zone::check`] found wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// A page is free in two places.
+    #[error("page {0} is free twice")]
+    FreeTwice(usize),
+    /// A free page is recorded as zero and is not.
+    #[error("page {0} is recorded as zero and holds something else")]
+    FalseZero(usize),
+    /// A free page is recorded as foreign.
+    #[error("page {0} is free and recorded as foreign")]
+    FreeForeign(usize),
+    /// A block on a zero list has a page that is not recorded as zero.
+    #[error("page {0} begins a block on a zero list that is not all zero")]
+    NotAllZero(usize),
+}
+
+impl<B: Backing> Zone<B> {
+    /// All counters, and the zone as it stands. Walks the free blocks: some
+    /// microseconds for each GiB in use.
+    pub fn snapshot(&self) -> Snapshot {
+        self.take_over();
+        let in_hands = Counters::new();
+        self.cpus.iter().for_each(|cpu| cpu.grip.count(&in_hands));
+        let counters = self.cpus.iter().map(|cpu| &cpu.counters);
+        Snapshot::gather(counters.chain([&self.daemon.counters, &in_hands]), self.gauges())
+    }
+
+    fn gauges(&self) -> Gauges {
+        let zone_pages = self.memory.pages - self.gone.pages();
+        let mut gauges =
+            Gauges { zone_bytes: zone_pages as u64 * PAGE as u64, ..Gauges::default() };
+        let mut sum = Tally::default();
+        let mut add = |tally: Tally| {
+            sum.zero += tally.zero;
+            sum.dirty += tally.dirty;
+            sum.absent += tally.absent;
+        };
+        let mut free = |block: PageId, order: Order| {
+            let tally = self.tally_free(block, order);
+            *gauges.free_mut(order, uniform(tally)) += 1;
+            add(tally);
+        };
+        for order in (0..HUGE_ORDER).filter_map(Order::new) {
+            self.buddy.blocks(order).for_each(|block| free(block, order));
+        }
+        for run in self.buddy.whole_runs() {
+            // As the kernel's buddyinfo would show them.
+            let (mut at, mut left) = (PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER);
+            while left > 0 {
+                let order = Order::fitting(at, left);
+                free(at, order);
+                (at, left) = (at.plus(order.pages()), left - order.pages());
+            }
+        }
+        for cpu in self.cpus.iter() {
+            for class in Class::largest_first() {
+                let lists = &cpu.lists[class.index()];
+                let bytes = class.pages() as u64 * PAGE as u64;
+                let on_zero = lists.zero.entries();
+                let on_hot_cold = lists.hot_cold.entries();
+                for entry in on_zero {
+                    gauges.quicklist_zero_bytes += bytes;
+                    add(self.states.tally(entry.first, class.pages()));
+                }
+                for entry in on_hot_cold {
+                    gauges.quicklist_hot_cold_bytes += bytes;
+                    add(self.states.tally(entry.first, class.pages()));
+                }
+            }
+        }
+        for (first, class) in self.in_hand() {
+            gauges.quicklist_hot_cold_bytes += class.pages() as u64 * PAGE as u64;
+            add(self.states.tally(first, class.pages()));
+        }
+        if let Some(claimed) = self.claim.held() {
+            add(self.states.tally(claimed.first, claimed.pages));
+        }
+        let bytes = |pages: u32| pages as u64 * PAGE as u64;
+        gauges.target_zero_bytes = self.daemon.target.load(Relaxed) * PAGE as u64;
+        gauges.resident_zero_bytes = bytes(sum.zero);
+        gauges.resident_dirty_bytes = bytes(sum.dirty);
+        gauges.absent_bytes = bytes(sum.absent);
+        gauges.allocated_bytes = gauges
+            .zone_bytes
+            .saturating_sub(bytes(sum.zero) + bytes(sum.dirty) + bytes(sum.absent));
+        let engines = &self.choice().engines;
+        gauges.engine_cached = engines.cached.name();
+        gauges.engine_bypassing = engines.bypassing.name();
+        gauges.hot_border_bytes = self.choice().hot_border(Use::Unknown) as u64;
+        gauges.clear_ns_per_page = self.clear_ns_per_page();
+        gauges.fault_ns_per_page = self.fault_ns_per_page();
+        gauges
+    }
+
+    /// The pages of a block of the buddy by state. Of huge blocks that nobody ever used it does not
+    /// read the records: those of the whole zone, untouched until then, took 5 ms.
+    pub(crate) fn tally_free(&self, block: PageId, order: Order) -> Tally {
+        let pages = order.pages().min(HUGE_PAGES);
+        let mut sum = Tally { absent: order.pages(), ..Tally::default() };
+        for at in (0..order.pages()).step_by(HUGE_PAGES as usize) {
+            let first = block.plus(at);
+            if self.freed_at[first.huge()].load(Relaxed) != 0 {
+                let tally = self.states.tally(first, pages);
+                sum.absent -= pages - tally.absent;
+                sum.zero += tally.zero;
+                sum.dirty += tally.dirty;
+            }
+        }
+        sum
+    }
+
+    /// What clearing on the critical path took for each page where it was timed. Else what
+    /// scrubd's own clears took, whose memory is as cold; at least what the calibration
+    /// says, which is for memory that is hot.
+    pub(crate) fn clear_ns_per_page(&self) -> f64 {
+        let sum = |c| self.cpus.iter().map(|cpu| cpu.counters.get(c)).sum::<u64>();
+        let timed = per_page(sum(Counter::TimedClearNs), sum(Counter::TimedClearBytes));
+        let own = |c| self.daemon.counters.get(c);
+        let hot = match self.choice().engines.cached_rate {
+            0 => 0.0,
+            rate => PAGE as f64 * 1e9 / rate as f64,
+        };
+        let known = hot.max(per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes)));
+        match timed {
+            0.0 => known,
+            // It is wall time: a clear that was preempted must not count for many.
+            _ if known > 0.0 => timed.min(MOST_OF_KNOWN * known),
+            _ => timed,
+        }
+    }
+
+    /// What populating took for each page, as far as scrubd has done any.
+    pub(crate) fn fault_ns_per_page(&self) -> f64 {
+        let own = |c| self.daemon.counters.get(c);
+        per_page(own(Counter::PrefaultCpuNs), own(Counter::PrefaultedBytes))
+    }
+
+    /// Checks every free page against its record: no page is free twice, none is foreign,
+    /// and each that is recorded as zero is read and is zero. For tests, and for a
+    /// program that has stopped: nothing may change meanwhile.
+    ///
+    /// # Errors
+    /// The first [`Flaw`] found.
+    pub fn check(&self) -> Result<(), Flaw> {
+        let mut seen = vec![false; self.memory.pages as usize];
+        let mut visit = |first: PageId, pages: u32| {
+            for page in (first.0..first.0 + pages).map(PageId) {
+                if std::mem::replace(&mut seen[page.index()], true) {
+                    return Err(Flaw::FreeTwice(page.index()));
+                }
+                match self.states.get(page) {
+                    PageState::Zero if !self.memory.is_zero(page, 1) => {
+                        return Err(Flaw::FalseZero(page.index()));
+                    }
+                    PageState::Foreign => return Err(Flaw::FreeForeign(page.index())),
+                    PageState::Absent | PageState::Zero | PageState::Dirty => {}
+                }
+            }
+            Ok(())
+        };
+        for order in Order::MIN.to_huge() {
+            for block in self.buddy.blocks(order) {
+                visit(block, order.pages())?;
+            }
+        }
+        for cpu in self.cpus.iter() {
+            for class in Class::largest_first() {
+                let lists = &cpu.lists[class.index()];
+                for entry in lists.zero.entries().chain(lists.hot_cold.entries()) {
+                    visit(entry.first, class.pages())?;
+                    if entry.held == Held::Zero
+                        && !self.states.all(entry.first, class.pages(), PageState::Zero)
+                    {
+                        return Err(Flaw::NotAllZero(entry.first.index()));
+                    }
+                }
+            }
+        }
+        for (first, class) in self.in_hand() {
+            visit(first, class.pages())?;
+        }
+        if let Some(claimed) = self.claim.held() {
+            visit(claimed.first, claimed.pages)?;
+        }
+        Ok(())
+    }
+}
+
+/// What clears on the critical path seem to cost is believed up to so many times what
+/// clears are known to cost.
+const MOST_OF_KNOWN: f64 = 4.0;
+
+/// 0 if there was no page.
+fn per_page(ns: u64, bytes: u64) -> f64 {
+    match bytes / PAGE as u64 {
+        0 => 0.0,
+        pages => ns as f64 / pages as f64,
+    }
+}
+
+/// The column of the gauges that a free block counts in.
+fn uniform(tally: Tally) -> FreeState {
+    match tally {
+        Tally { zero: 0, absent: 0, .. } => FreeState::Dirty,
+        Tally { dirty: 0, absent: 0, .. } => FreeState::Zero,
+        Tally { dirty: 0, zero: 0, .. } => FreeState::Absent,
+        _ => FreeState::Mixed,
+    }
+}

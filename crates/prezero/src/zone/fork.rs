@@ -1,0 +1,102 @@
+//! Fork: what the child may believe.
+//!
+//! A fork copies page after page while other threads of the parent go on, so the child
+//! may see a record as it is after a page was cleared, and the page as it was before.
+//! Nobody is stopped for it. Whoever is about to record pages as zero looks whether a fork
+//! began since they were cleared, and if so lets them be dirty.
+
+use prezero_sys::thread::Class;
+
+use crate::mem::backing::Backing;
+use crate::mem::states::PageState;
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::units::PageId;
+use crate::zone::Zone;
+
+/// One fork in the count of forks; below it count those under way.
+const FORK: u32 = 1 << 8;
+
+impl<B: Backing> Zone<B> {
+    /// What to hand to [`publish_zero`](Zone::publish_zero) for clearing that starts now.
+    pub(crate) fn fork_mark(&self) -> u32 {
+        self.forks.load(Acquire)
+    }
+
+    /// Whether some thread is forking right now.
+    pub(crate) fn fork_is_under_way(&self) -> bool {
+        !self.fork_mark().is_multiple_of(FORK)
+    }
+
+    /// Marks as zero the dirty pages among `first..first+done`, which were cleared after
+    /// `mark` was taken, and returns how many they were; none if a fork began since: its
+    /// child may see this record and the pages as they were before.
+    pub(crate) fn publish_zero(&self, first: PageId, done: u32, mark: u32) -> u32 {
+        if !mark.is_multiple_of(FORK) || self.fork_mark() != mark {
+            return 0;
+        }
+        let cleared = self.states.tally(first, done).dirty;
+        self.states.each_run(first, done, PageState::Dirty, |run, n| {
+            self.states.set(run, n, PageState::Zero);
+        });
+        cleared
+    }
+
+    /// A fork is about to copy this zone. What is cleared from here on must not be
+    /// called zero in the child: the copy of a page may be older than the copy of its
+    /// record. Nothing stops, the publishers of zero look at this number. What is idle the
+    /// child does not get.
+    pub fn before_fork(&self) {
+        self.forks.fetch_add(FORK + 1, AcqRel);
+        self.hide_from_child();
+        self.daemon.hurry(Class::Normal);
+    }
+
+    /// The fork is over, in the parent.
+    pub fn after_fork_in_parent(&self) {
+        self.forks.fetch_sub(1, AcqRel);
+        self.daemon.hurry(Class::Idle);
+    }
+
+    /// The process is about to end, and its end waits for every thread's.
+    pub fn before_exit(&self) {
+        self.daemon.hurry(Class::Normal);
+    }
+
+    /// The fork is over, in the child: it has no scrubd, and the block that the parent's was
+    /// clearing, whose content it knows nothing of. It writes to little here: most children
+    /// call `exec` next, and each page that they write to is copied first.
+    pub fn after_fork_in_child(&self) {
+        self.forks.store(0, Release);
+        self.inherited.store(1, Release);
+        self.daemon.after_fork_in_child();
+        self.put_down_in_child();
+        if let Some(claimed) = self.claim.inherit() {
+            self.return_to_buddy(claimed.first, claimed.pages);
+        }
+    }
+
+    /// Once in the child of a fork, when it first needs more than its lists hold: its own
+    /// account, and what its parent kept from it.
+    #[inline]
+    pub(crate) fn take_over(&self) {
+        if self.has_parents_account() && self.inherited.swap(0, AcqRel) != 0 {
+            self.take_over_now();
+        }
+    }
+
+    /// Whether this is the child of a fork before it took over.
+    pub(crate) fn has_parents_account(&self) -> bool {
+        self.inherited.load(Relaxed) != 0
+    }
+
+    #[cold]
+    fn take_over_now(&self) {
+        for cpu in self.cpus.iter() {
+            cpu.counters.reset();
+            cpu.demand.reset();
+            cpu.grip.reset();
+        }
+        self.daemon.counters.reset();
+        self.forget_hidden();
+    }
+}

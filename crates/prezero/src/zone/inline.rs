@@ -1,0 +1,121 @@
+//! Bytes cleared while somebody waits for them: for a request that found too few zero pages, and
+//! in a `free` that leaves nothing to be read.
+
+use crate::clear::choice::LAST_FIRST_PAGES;
+use crate::count::counters::Counter;
+use crate::count::probes;
+use crate::mem::backing::Backing;
+use crate::mem::states::{PageState, Tally};
+use crate::units::{PAGE, PageId};
+use crate::zone::settle::Residency;
+use crate::zone::{Cpu, Zone};
+
+/// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
+/// hit saves is measured: two looks at the clock, 50 ns, against 7 us at least.
+pub(crate) const TIMED_PAGES: u32 = 256;
+
+impl<B: Backing> Zone<B> {
+    /// Clears what is not zero of the front of an owned block, and nothing else.
+    #[cold]
+    pub(crate) fn make_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) {
+        // Nearly always; and nothing is believed of it.
+        if self.states.all(first, front, PageState::Dirty) {
+            self.clear_inline(cpu, first, front, |clear| clear(first, front));
+            return self.states.set(first, front, PageState::Zero);
+        }
+        if !self.trust.holds(self, cpu, first, pages) {
+            // Nothing that is marked zero is believed any more.
+            for kind in [PageState::Zero, PageState::Absent] {
+                self.states.each_run(first, pages, kind, |run, n| self.doubt(run, n));
+            }
+        }
+        let tally = self.states.tally(first, front);
+        debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
+        let bytes = |pages: u32| pages as u64 * PAGE as u64;
+        if tally.dirty > 0 {
+            self.clear_inline(cpu, first, tally.dirty, |clear| {
+                self.states.each_run(first, front, PageState::Dirty, |run, n| {
+                    clear(run, n);
+                    self.states.set(run, n, PageState::Zero);
+                });
+            });
+        } else if tally.absent == 0 {
+            cpu.counters.bump(Counter::Hits);
+            probes::hit(first, front);
+        }
+        if tally.absent > 0 {
+            cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
+            self.make_way(&cpu.counters, first, pages, tally.absent);
+        }
+        cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
+    }
+
+    /// What is resident of these pages may hold anything.
+    fn doubt(&self, first: PageId, pages: u32) {
+        self.each_residency(first, pages, |run, n, residency| {
+            if residency != Residency::NotResident {
+                self.states.set(run, n, PageState::Dirty);
+            }
+        });
+    }
+
+    /// Clears the front of a block out of the hand, which is dirty page by page. It stays recorded
+    /// so: nobody asks before it is back, and then the hand takes it as it is (calloc and free of
+    /// 64 KiB 12 to 20 ns less).
+    pub(crate) fn clear_hot(&self, cpu: &Cpu, first: PageId, front: u32) {
+        debug_assert!(self.states.all(first, front, PageState::Dirty), "what is in hand is dirty");
+        self.clear_inline(cpu, first, front, |clear| clear(first, front));
+    }
+
+    /// Clears `dirty` pages, the runs that `each` yields, of the block at `first` while its owner waits.
+    #[inline]
+    fn clear_inline(
+        &self,
+        cpu: &Cpu,
+        first: PageId,
+        dirty: u32,
+        each: impl FnOnce(&mut dyn FnMut(PageId, u32)),
+    ) {
+        let bytes = u64::from(dirty) * PAGE as u64;
+        let choice = self.choice();
+        let (engine, near) = choice.inline(bytes as usize, &self.reach);
+        let timed = dirty >= TIMED_PAGES;
+        let began = if timed { self.clock.now_ns() } else { 0 };
+        each(&mut |run, n| {
+            let mut near = near.min(n);
+            if near < n {
+                self.memory.clear(engine, run.plus(near), n - near);
+            }
+            while near > 0 {
+                let last = near.min(LAST_FIRST_PAGES);
+                near -= last;
+                self.memory.clear(engine, run.plus(near), last);
+            }
+        });
+        if timed {
+            let ended = self.clock.now_ns();
+            cpu.counters.add(Counter::TimedClearBytes, bytes);
+            cpu.counters.add(Counter::TimedClearNs, ended.saturating_sub(began));
+            if choice.is_tried(bytes as usize) {
+                self.reach.note(first, bytes as usize, engine.cache(), began, ended);
+            }
+        }
+        cpu.counters.bump(Counter::Misses);
+        cpu.counters.add(Counter::MissBytes, bytes);
+        probes::miss(bytes);
+    }
+
+    /// Clears what was freed, for those who want it gone: what is dirty of a settled run. What
+    /// a child of a fork under way may not believe to be zero stays recorded as dirty.
+    #[cold]
+    pub(crate) fn clear_freed(&self, cpu: &Cpu, first: PageId, pages: u32, tally: Tally) -> Tally {
+        let mark = self.fork_mark();
+        let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE, &self.reach);
+        self.states.each_run(first, pages, PageState::Dirty, |run, n| {
+            self.memory.clear(engine, run, n);
+        });
+        cpu.counters.add(Counter::FreedClearedBytes, u64::from(tally.dirty) * PAGE as u64);
+        self.publish_zero(first, pages, mark);
+        self.states.tally(first, pages)
+    }
+}

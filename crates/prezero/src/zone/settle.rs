@@ -1,0 +1,262 @@
+//! What a block holds that comes back from its owner.
+//!
+//! Dirty where he may have written, absent where he never touched it, fresh where he
+//! changed the mapping. Nothing is zero here: that takes proof.
+
+use crate::config::without::Mechanism;
+use crate::count::counters::Counter;
+use crate::cpu::list::{Class, GRANULE};
+use crate::mem::backing::Backing;
+use crate::mem::states::{PageState, Tally};
+use crate::pool::find::FAULT;
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::units::{PAGE, PageId};
+use crate::zone::{Cpu, Zone};
+
+/// What the kernel says of a run of pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Residency {
+    Resident,
+    NotResident,
+    /// The answer is too scattered to act on, or it would not say.
+    Unknown,
+}
+
+/// Blocks that are remembered as sparse, a CPU; a power of two.
+const REMEMBERED: usize = 64;
+
+/// Blocks of which the kernel was asked when they last came back, because their owner had left pages
+/// untouched. Who takes a buffer again and again and uses its beginning would pay for that
+/// each time, 2.8 us where malloc and free take 4 ns; so a block that comes back so twice in a row
+/// counts as touched. All-zero bytes are none. Programs with more such blocks than are remembered keep an exact account.
+pub(crate) struct Sparse([AtomicU32; REMEMBERED]);
+
+impl Sparse {
+    /// Whether the block that starts here was the last of those that share its slot. It is now.
+    fn was_last(&self, first: PageId) -> bool {
+        let slot = &self.0[(first.0 / GRANULE) as usize % REMEMBERED];
+        let was = slot.load(Relaxed) == first.0 + 1;
+        slot.store(first.0 + 1, Relaxed);
+        was
+    }
+}
+
+/// Of 1024 pages, more runs than this are not told apart: each costs a system call.
+const MOST_RUNS: usize = 64;
+/// A block of more pages (32 MiB) comes from the kernel each time in glibc too, however its thresholds
+/// adapt. Where its owner touched little of it the kernel has that back: to clear the rest for the next
+/// owner would cost more than his faults, and make it resident.
+const KERNELS: u32 = 8192;
+
+impl<B: Backing> Zone<B> {
+    /// The owner of these pages of a block changed their mapping by a system call: when the block
+    /// comes back fresh memory replaces them.
+    pub fn mark_foreign(&self, first: PageId, pages: u32) {
+        self.daemon.shut_hands();
+        self.mark_moved(first, pages);
+    }
+
+    /// As [`mark_foreign`](Self::mark_foreign), for pages whose mapping is not as the zone's because
+    /// the zone moved them.
+    pub(crate) fn mark_moved(&self, first: PageId, pages: u32) {
+        self.foreign.store(1, Relaxed);
+        self.states.set(first, pages, PageState::Foreign);
+    }
+
+    /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
+    pub fn each_foreign(&self, mut each: impl FnMut(PageId, u32)) {
+        if self.foreign.load(Relaxed) != 0 {
+            for (first, pages) in self.left() {
+                self.states.each_run(first, pages, PageState::Foreign, &mut each);
+            }
+        }
+    }
+
+    /// Writes down what the pages of a block hold that comes back from its owner: dirty
+    /// where it is resident, absent where he never touched it.
+    #[inline]
+    pub(crate) fn settle(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
+        let dirty = Tally { dirty: pages, ..Tally::default() };
+        if self.states.all(first, pages, PageState::Dirty) {
+            return dirty;
+        }
+        if self.states.all(first, pages, PageState::Zero) {
+            self.states.set(first, pages, PageState::Dirty);
+            cpu.demand.note_return(pages);
+            return dirty;
+        }
+        let was = self.states.tally(first, pages);
+        if was.zero + was.dirty == pages {
+            self.states.set(first, pages, PageState::Dirty);
+            // Behind a zero front lies what the request was rounded up by, and counted with.
+            let rounded = was.dirty <= slack(pages);
+            cpu.demand.note_return(if rounded { pages } else { was.zero });
+            return dirty;
+        }
+        self.settle_slowly(cpu, first, pages)
+    }
+
+    #[cold]
+    fn settle_slowly(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
+        let was = self.states.tally(first, pages);
+        let is_kernels = pages > KERNELS;
+        if is_kernels && was.absent == pages && self.goes_back_unseen(first, pages) {
+            return was;
+        }
+        cpu.demand.note_return(was.zero);
+        self.states.each_run(first, pages, PageState::Zero, |run, n| {
+            self.states.set(run, n, PageState::Dirty);
+        });
+        // What was added to the request is nobody's to touch. To ask for it at every turn, and
+        // to keep the block from the lists, would cost more than to clear it once.
+        let added = was.absent <= slack(pages);
+        // Who asked for zero may count on what he leaves untouched to cost nothing the next time.
+        let is_plain = was.zero == 0 && was.dirty > 0 && Class::of(pages).is_some();
+        let counts =
+            added || is_plain && self.has(Mechanism::Untouched) && cpu.sparse.was_last(first);
+        let mut touched = 0;
+        self.states.each_run(first, pages, PageState::Absent, |run, n| {
+            if counts {
+                self.states.set(run, n, PageState::Dirty);
+            } else {
+                touched += self.settle_absent(cpu, run, n, is_kernels);
+            }
+        });
+        if !counts {
+            self.note_touched(first, was.absent, touched);
+        }
+        if is_kernels && was.absent > 0 {
+            self.thin_row.note(is_thin(touched, was.absent));
+        }
+        // Last: what is absent for that was not left untouched by its owner.
+        if self.replace_foreign(first, pages) {
+            self.note_replaced();
+        }
+        self.states.tally(first, pages)
+    }
+
+    /// Gives a large block back to the kernel that was absent when it was handed out, where those
+    /// before it came back all but untouched. To ask what of it is resident takes longer, so that is done
+    /// now and then, and whoever begins to fill such blocks has until then what he would have without us.
+    fn goes_back_unseen(&self, first: PageId, pages: u32) -> bool {
+        let gone = self.has(Mechanism::Thin)
+            && self.thin_row.may_be_assumed()
+            && self.memory.release(first, pages).is_ok();
+        if gone {
+            self.thin_row.note(true);
+        }
+        gone
+    }
+
+    /// Of pages that were absent when they were handed out, which were touched? What is
+    /// not resident was never touched, or was written and swapped out: it is released,
+    /// which makes it absent either way. Says how many are resident.
+    fn settle_absent(&self, cpu: &Cpu, first: PageId, pages: u32, is_kernels: bool) -> u32 {
+        let settle = |page, n, map: Option<&[u8]>| {
+            each_run_of(page, n, map, |run, n, residency| {
+                let absent =
+                    residency == Residency::NotResident && self.memory.release(run, n).is_ok();
+                if !absent {
+                    self.states.set(run, n, PageState::Dirty);
+                }
+            });
+        };
+        // What is thin and adjacent goes in one call, and counts as resident should that fail.
+        let (mut touched, mut thin) = (0, (first, 0, 0));
+        let release = |(from, n, resident): (PageId, u32, u32)| {
+            if n > 0 && self.memory.release(from, n).is_err() {
+                self.states.set(from, n, PageState::Dirty);
+            } else {
+                cpu.counters.add(Counter::ReleasedBytes, u64::from(resident) * PAGE as u64);
+            }
+        };
+        self.each_map(first, pages, |page, n, map| {
+            let resident = map.map_or(n, |map| map.iter().map(|byte| u32::from(byte & 1)).sum());
+            touched += resident;
+            if is_kernels && self.has(Mechanism::Thin) && is_thin(resident, n) {
+                thin = (thin.0, thin.1 + n, thin.2 + resident);
+                return;
+            }
+            release(std::mem::replace(&mut thin, (page.plus(n), 0, 0)));
+            settle(page, n, map);
+        });
+        release(thin);
+        touched
+    }
+
+    /// Calls `each` for the runs of owned pages that are resident and those that are not.
+    pub(crate) fn each_residency(
+        &self,
+        first: PageId,
+        pages: u32,
+        mut each: impl FnMut(PageId, u32, Residency),
+    ) {
+        self.each_map(first, pages, |page, n, map| each_run_of(page, n, map, &mut each));
+    }
+
+    /// Calls `each` for 1024 owned pages at a time, with a byte for each: whether it is resident, if
+    /// the kernel says so.
+    fn each_map(
+        &self,
+        first: PageId,
+        pages: u32,
+        mut each: impl FnMut(PageId, u32, Option<&[u8]>),
+    ) {
+        let mut map = [0u8; 1024];
+        for at in (0..pages).step_by(map.len()) {
+            let n = (pages - at).min(map.len() as u32);
+            let (page, map) = (first.plus(at), &mut map[..n as usize]);
+            let known = self.memory.backing().residency(page.index() * PAGE, map).is_ok();
+            each(page, n, known.then_some(map));
+        }
+    }
+
+    /// Puts fresh memory where the owner changed the mapping. What cannot be replaced
+    /// stays marked, and is never used again. Whether there was anything to replace.
+    pub(crate) fn replace_foreign(&self, first: PageId, pages: u32) -> bool {
+        let mut any = false;
+        if self.foreign.load(Relaxed) == 0 {
+            return any;
+        }
+        self.states.each_run(first, pages, PageState::Foreign, |run, n| {
+            any = true;
+            if self.memory.replace(run, n).is_ok() {
+                self.states.set(run, n, PageState::Absent);
+                self.note_fresh(run, n);
+            } else {
+                self.cpu().counters.bump(Counter::BackingErrors);
+            }
+        });
+        any
+    }
+}
+
+/// Calls `each` for the runs in what the kernel said of `n` pages.
+fn each_run_of(
+    page: PageId,
+    n: u32,
+    map: Option<&[u8]>,
+    mut each: impl FnMut(PageId, u32, Residency),
+) {
+    let runs = || map.into_iter().flat_map(|map| map.chunk_by(|a, b| a & 1 == b & 1));
+    if map.is_none() || runs().nth(MOST_RUNS).is_some() {
+        return each(page, n, Residency::Unknown);
+    }
+    let mut start = 0;
+    for run in runs() {
+        let resident = run[0] & 1 != 0;
+        let residency = if resident { Residency::Resident } else { Residency::NotResident };
+        each(page.plus(start), run.len() as u32, residency);
+        start += run.len() as u32;
+    }
+}
+
+/// Whether so little of `pages` was touched that faults cost less than to clear them all.
+fn is_thin(touched: u32, pages: u32) -> bool {
+    u64::from(touched) * FAULT <= u64::from(pages)
+}
+
+/// How many of a block's pages its request may have been rounded up by.
+fn slack(pages: u32) -> u32 {
+    Class::of(pages).map_or(0, Class::slack)
+}
