@@ -11,6 +11,8 @@ pub const PAGE: usize = 4096;
 pub const HUGE: usize = PAGE << HUGE_ORDER;
 /// Pages in a huge block.
 pub const HUGE_PAGES: u32 = 1 << HUGE_ORDER;
+/// Pages of a granule (64 KiB): the step of the size classes from there up, and what a zone begins at a multiple of.
+pub(crate) const GRANULE: u32 = 16;
 /// Order of a huge block.
 pub const HUGE_ORDER: u32 = 9;
 /// The largest order that a request or an alignment may have: 1 GiB.

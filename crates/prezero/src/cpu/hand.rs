@@ -18,10 +18,11 @@ use crate::block::{Block, Dirty, ZeroFront};
 use crate::config::OnFree;
 use crate::count::counters::{Counter, Counters};
 use crate::cpu::hand_size::{HANDS, HandSize};
-use crate::cpu::list::{Class, Entry, GRANULE, Held};
+use crate::cpu::list::{Class, Entry, Held};
 use crate::daemon::{DOZING, Daemon};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
+use crate::units::GRANULE;
 use crate::units::{PAGE, PageId};
 use crate::zone::{Cpu, Zone};
 use std::mem::offset_of;
@@ -145,7 +146,7 @@ impl<B: Backing> Zone<B> {
     }
 
     fn page_at(&self, address: usize) -> PageId {
-        PageId(((address - self.memory.base()) / PAGE) as u32)
+        PageId(((address - self.pool.memory.base()) / PAGE) as u32)
     }
 
     /// Gives a block back to this CPU's hand, if it is empty.
@@ -155,7 +156,8 @@ impl<B: Backing> Zone<B> {
     #[inline(always)]
     pub fn put_in_hand(&self, block: HandBlock) -> Result<(), HandBlock> {
         let which = block.size.which();
-        let tick = if block.size.is_clocked() { self.clock.turn().1 } else { self.clock.tick() };
+        let tick =
+            if block.size.is_clocked() { self.pool.clock.turn().1 } else { self.pool.clock.tick() };
         let held = InHand::new(block.address, tick);
         if hand::put::<_, _, DOZING>(self, which, held) { Ok(()) } else { Err(block) }
     }
@@ -172,7 +174,7 @@ impl<B: Backing> Zone<B> {
             return Err(block);
         }
         let block = block.into_dirty();
-        self.states.set(block.first(), block.pages(), PageState::Dirty);
+        self.pool.states.set(block.first(), block.pages(), PageState::Dirty);
         Ok(block)
     }
 
@@ -200,9 +202,9 @@ impl<B: Backing> Zone<B> {
         else {
             return false;
         };
-        let address = self.memory.address(first).as_ptr().addr();
+        let address = self.pool.memory.address(first).as_ptr().addr();
         let block = HandBlock { address, size: HandSize::of(class) };
-        self.states.all(first, pages, PageState::Dirty) && self.put_in_hand(block).is_ok()
+        self.pool.states.all(first, pages, PageState::Dirty) && self.put_in_hand(block).is_ok()
     }
 
     /// The block in this CPU's hand, for a request that may clear it.
@@ -216,7 +218,7 @@ impl<B: Backing> Zone<B> {
 
     /// The block in this CPU's hand, if it was there for at least `rest` ticks.
     pub(crate) fn take_up_rested(&self, class: Class, rest: u32) -> Option<TakenUp<'_>> {
-        let now = self.clock.tick();
+        let now = self.pool.clock.tick();
         self.cpu().grip.hands[class.index()].peek().filter(|held| age(*held, now) >= rest)?;
         let held = self.take_up(class.pages())?;
         if held.age() >= rest {
@@ -246,7 +248,7 @@ impl<B: Backing> Zone<B> {
         classes: impl Iterator<Item = Class> + Clone,
         rest: u32,
     ) {
-        let (now, token) = (self.clock.tick(), Token::next());
+        let (now, token) = (self.pool.clock.tick(), Token::next());
         let hands = || cpus.iter().flat_map(|cpu| classes.clone().map(move |class| (cpu, class)));
         let mut marked = 0;
         for (cpu, class) in hands() {
@@ -297,7 +299,7 @@ impl<B: Backing> Zone<B> {
             for class in Class::largest_first() {
                 // SAFETY: the caller's only thread is this one.
                 if let Some(held) = unsafe { cpu.grip.hands[class.index()].take_alone() } {
-                    let age = age(held, self.clock.tick());
+                    let age = age(held, self.pool.clock.tick());
                     let first = self.page_at(held.payload());
                     self.lay_down(TakenUp { first, class, age, cpu });
                 }
@@ -309,7 +311,7 @@ impl<B: Backing> Zone<B> {
     #[cold]
     pub(crate) fn lay_down(&self, held: TakenUp<'_>) {
         let (cpu, class) = (held.cpu, held.class);
-        let tick = self.clock.tick().wrapping_sub(held.age);
+        let tick = self.pool.clock.tick().wrapping_sub(held.age);
         self.file(cpu, class, Entry::new(self.keep(held), Held::Mixed, tick));
     }
 }

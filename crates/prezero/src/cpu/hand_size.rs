@@ -8,7 +8,8 @@
 //! | 5 | the block was handed out as zero, and is counted when it comes back |
 //! | 0 to 4 | the class |
 
-use crate::cpu::list::{CLASSES, Class, GRANULE, HOLDING};
+use crate::cpu::list::{CLASSES, Class, HOLDING};
+use crate::units::GRANULE;
 use crate::units::PAGE;
 
 /// Hands of a CPU, one for each class, and room to a power of two: an index that is cut to

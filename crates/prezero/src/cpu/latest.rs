@@ -54,11 +54,11 @@ impl<B: Backing> Zone<B> {
         if !fits || !self.choice().latest_wins(pages, first_use, &self.reach) {
             return None;
         }
-        let at = self.freed_at[first.huge()].load(Relaxed);
+        let at = self.pool.freed_at[first.huge()].load(Relaxed);
         if at == 0 || age(now, at) > ticks(REST_NS) {
             return None;
         }
         self.take_over();
-        self.buddy.take_run(first, pages).then(|| self.grasp_resident(first, pages))?
+        self.pool.buddy.take_run(first, pages).then(|| self.pool.grasp_resident(first, pages))?
     }
 }

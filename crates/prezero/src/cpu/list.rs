@@ -14,12 +14,11 @@ use crate::sync::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
+use crate::units::GRANULE;
 use crate::units::{Order, PAGE, PageId};
 
 /// Slots of a list: one cache line of words.
 pub(crate) const SLOTS: usize = 8;
-/// Pages of a granule, the step of the size classes from 64 KiB up.
-pub(crate) const GRANULE: u32 = 16;
 /// The largest block a quicklist keeps: 2 MiB.
 const MAX_PAGES: u32 = 512;
 /// How much one list may hold: what a CPU's private cache holds or a little more,

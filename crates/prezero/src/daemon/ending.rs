@@ -128,7 +128,7 @@ impl<B: Backing> Zone<B> {
         daemon.end_is_over();
         if outcome == Outcome::Ended {
             // What idles needs somebody to look after it, whether anything is freed again or not.
-            let idle = u64::from(self.stock.resident()) * PAGE as u64;
+            let idle = u64::from(self.pool.stock.resident()) * PAGE as u64;
             daemon.freed.store(idle, Relaxed);
             if idle >= daemon.start_bytes.load(Relaxed) {
                 daemon.begin();

@@ -164,8 +164,8 @@ impl Daemon {
                 }
             }
             // No scrubd will ever come: do as the program's own allocator would have.
-            STILLBORN if zone.stock.resident() >= IDLE_MOST => {
-                zone.give_back_all(&zone.cpu().counters);
+            STILLBORN if zone.pool.stock.resident() >= IDLE_MOST => {
+                zone.give_back_all();
             }
             _ => {}
         }
@@ -268,7 +268,7 @@ impl<B: Backing + 'static> Zone<B> {
     /// Lets the zone start its scrubd when there is something to do. Without it the
     /// zone clears nothing ahead and gives nothing back by itself.
     pub fn allow_scrubd(&'static self) {
-        self.expect_limit();
+        self.pool.expect_limit();
         self.daemon.process.store(std::process::id(), SeqCst);
         self.daemon.start.store(crate::scrubd::thread::run::<B> as *mut c_void, SeqCst);
         self.daemon.zone.store(std::ptr::from_ref(self).cast_mut().cast(), SeqCst);

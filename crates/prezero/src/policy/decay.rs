@@ -67,13 +67,13 @@ impl Decay {
             self.listed = now;
             self.drain_unused(zone);
         }
-        let resident = zone.stock.resident();
+        let resident = zone.pool.stock.resident();
         let more = [(&RESIDENT[..1], early), (&RESIDENT, most)].into_iter().any(|(kinds, ns)| {
             let old = |at| age(tick, at) >= u32::try_from(ns >> 16).unwrap_or(u32::MAX);
-            zone.give_back(&zone.daemon.counters, MOST, kinds, old)
+            zone.pool.give_back(MOST, kinds, old)
         });
         if early < most {
-            self.gone += u64::from(resident.saturating_sub(zone.stock.resident()));
+            self.gone += u64::from(resident.saturating_sub(zone.pool.stock.resident()));
         }
         if !more {
             self.looked = now;
@@ -84,7 +84,7 @@ impl Decay {
     /// Was what went early wanted back? What is not, by the time that it would have gone in
     /// any case, is forgotten.
     pub(crate) fn learn<B: Backing>(&mut self, zone: &Zone<B>, now: u64) {
-        let (faulted, most) = (zone.faulted.load(Relaxed), zone.tuning.decay_ns());
+        let (faulted, most) = (zone.pool.faulted.load(Relaxed), zone.tuning.decay_ns());
         let back =
             zone.has(Mechanism::Learn) && self.gone > 0 && faulted - self.faulted >= self.gone / 2;
         if back {

@@ -1,11 +1,11 @@
 //! What scrubd takes out of circulation at a time: a part of a free block.
 
-use crate::cpu::list::GRANULE;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
+use crate::pool::Pool;
 use crate::sync::Ordering::Relaxed;
+use crate::units::GRANULE;
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId};
-use crate::zone::Zone;
 
 /// A part of a free block, at most a huge block long.
 pub(crate) struct Chunk {
@@ -15,7 +15,7 @@ pub(crate) struct Chunk {
     pub(crate) order: Order,
 }
 
-impl<B: Backing> Zone<B> {
+impl<B: Backing> Pool<B> {
     /// The first chunk with a page in `state` whose huge block `fits`, told when memory
     /// of it was last freed (0: it has no resident free page). The longest run of huge blocks
     /// first, then the highest order, so that what is cleared together can be used together.
@@ -28,7 +28,7 @@ impl<B: Backing> Zone<B> {
         self.find_chunk_without(stop, state, None, fits)
     }
 
-    /// As [`find_chunk`](Zone::find_chunk), and with no page in the state `without`.
+    /// As [`find_chunk`](Pool::find_chunk), and with no page in the state `without`.
     pub(crate) fn find_chunk_without(
         &self,
         stop: Order,

@@ -20,10 +20,10 @@ use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
+use crate::pool::Pool;
 use crate::pool::find::Apart;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
-use crate::zone::Zone;
 
 /// From so many pages on (4 MiB): what is shorter lies in one huge block, or in two.
 const LEAST: u32 = 2 * HUGE_PAGES;
@@ -84,7 +84,7 @@ impl Assembly {
     }
 }
 
-impl<B: Backing> Zone<B> {
+impl<B: Backing> Pool<B> {
     /// A block for a `ZERO` request that zeroes were brought to, if that costs less than to clear what
     /// lies in a row.
     pub(crate) fn assemble_zero(&self, pages: u32, align: Order) -> Option<PageId> {
@@ -187,7 +187,7 @@ impl<B: Backing> Zone<B> {
                 (from, left) = (from.plus(n), left - n);
             }
         }
-        self.cpu().counters.add(Counter::AssembledBytes, u64::from(moved) * PAGE as u64);
+        self.counters.add_exact(Counter::AssembledBytes, u64::from(moved) * PAGE as u64);
         self.assembly.took(moved, self.clock.now_ns().saturating_sub(began));
     }
 
@@ -208,7 +208,7 @@ impl<B: Backing> Zone<B> {
             };
             moved += n;
         }
-        self.return_to_buddy(from, pages);
+        self.put_as_it_was(from, pages);
         let (seams, count) = (&self.assembly.seams, &self.assembly.count);
         let huge = to.huge() as u32..to.plus(moved).huge() as u32;
         let new: usize = seams.gaps(huge.clone()).map(|run| run.len()).sum();

@@ -11,9 +11,9 @@ use std::ops::ControlFlow::{self, Continue};
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
+use crate::pool::Pool;
 use crate::pool::handover::Answer;
 use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
-use crate::zone::Zone;
 
 /// Free pages that can be moved (see `assemble.rs`): those that are zero, and what else is resident.
 #[derive(Clone, Copy)]
@@ -133,7 +133,7 @@ struct Candidate {
     within: Option<(PageId, Order)>,
 }
 
-impl<B: Backing> Zone<B> {
+impl<B: Backing> Pool<B> {
     /// A block of resident zero pages, or none.
     pub(crate) fn search_zero(&self, pages: u32, align: Order) -> Option<PageId> {
         if self.stock.zero() < pages { None } else { self.search(pages, align, ALL_ZERO) }
@@ -198,13 +198,12 @@ impl<B: Backing> Zone<B> {
 
     /// Takes `pages` pages out of the buddy, the cheapest at hand.
     fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
-        self.take_over();
         if pages == 0 {
             return None;
         }
         let order = Order::holding(pages).unwrap_or(MAX_ORDER).max(align);
         for attempt in 0..ATTEMPTS {
-            let moment = self.claim.moment();
+            let moment = self.handover.moment();
             let goal = cost.goal(pages, self.stock.zero(), self.stock.dirty());
             let best = self.best(pages, align, cost, goal);
             // The piece that scrubd holds may be all that keeps a large block from being
@@ -212,7 +211,7 @@ impl<B: Backing> Zone<B> {
             let perfect = best.as_ref().is_some_and(|best| best.cost <= goal);
             let worth_it = best.is_none() || order.get() >= HUGE_ORDER;
             let changes =
-                || self.seize_claim() || self.claim.awaits() || self.claim.moment() != moment;
+                || self.seize_claim() || self.handover.awaits() || self.handover.moment() != moment;
             if !perfect && worth_it && attempt < SEIZES && changes() {
                 continue;
             }
@@ -250,7 +249,7 @@ impl<B: Backing> Zone<B> {
             Some(_) if !self.show(first, pages) => Grasp::Hidden,
             Some(_) => return Grasp::Held,
         };
-        self.return_to_buddy(first, pages);
+        self.put_as_it_was(first, pages);
         grasp
     }
 
@@ -331,19 +330,19 @@ impl<B: Backing> Zone<B> {
     /// Takes the block that scrubd works on, if it can be had, and frees it. True if a
     /// search may find more than before.
     pub(crate) fn seize_claim(&self) -> bool {
-        if !self.claim.is_held() {
+        if !self.handover.is_held() {
             return false;
         }
-        let seized = match self.claim.seize(prezero_sys::rseq::membarrier_rseq) {
+        let seized = match self.handover.seize(prezero_sys::rseq::membarrier_rseq) {
             Answer::Seized(seized) => seized,
             Answer::Released => return true,
             Answer::Kept => return false,
         };
         let claimed = seized.block;
         let cleared = self.publish_zero(claimed.first, claimed.done, claimed.mark);
-        self.return_to_buddy(claimed.first, claimed.pages);
+        self.put_as_it_was(claimed.first, claimed.pages);
         seized.release();
-        self.cpu().counters.add(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
+        self.counters.add_exact(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
         true
     }
 }

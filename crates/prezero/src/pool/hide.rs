@@ -29,9 +29,9 @@ use crate::count::counters::Counter;
 use crate::mem::backing::{Backing, Hide};
 use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
+use crate::pool::Pool;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, PageId};
-use crate::zone::Zone;
 
 /// A shorter run (8 MiB) is copied in about the time that it takes to hide it, 5 us.
 const LEAST: u32 = 4;
@@ -57,7 +57,7 @@ impl Hidden {
     }
 }
 
-impl<B: Backing> Zone<B> {
+impl<B: Backing> Pool<B> {
     /// Hides idle memory from the child of a fork that is about to begin.
     pub(crate) fn hide_from_child(&self) {
         let everywhere = 0..self.memory.pages >> HUGE_ORDER;
@@ -116,7 +116,7 @@ impl<B: Backing> Zone<B> {
         let (offset, len) = bytes(&huge);
         let backing = self.memory.backing();
         if backing.hide(offset, len, whom).is_err() {
-            self.cpu().counters.bump(Counter::BackingErrors);
+            self.counters.add_exact(Counter::BackingErrors, 1);
             // A part may be: where the program mapped a file, unseen, the kernel goes no farther.
             let shown = backing.show(offset, len);
             if !matches!(shown, Err(Errno::NOMEM | Errno::AGAIN)) {
@@ -144,7 +144,7 @@ impl<B: Backing> Zone<B> {
             let shown = self.memory.backing().show(offset, len);
             match shown {
                 Ok(()) => self.hidden.bits.clear(huge),
-                Err(_) => self.cpu().counters.bump(Counter::BackingErrors),
+                Err(_) => self.counters.add_exact(Counter::BackingErrors, 1),
             }
             shown.is_ok()
         })

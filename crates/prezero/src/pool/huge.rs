@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use crate::config::without::Mechanism;
 use crate::mem::backing::Backing;
+use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId};
-use crate::zone::Zone;
 
 /// A block of which so many pages are absent (16 MiB) is faulted in huge pages wherever it lies.
 const LARGE: u32 = 4096;
@@ -96,14 +96,14 @@ impl LateBacking {
     }
 }
 
-impl<B: Backing> Zone<B> {
+impl<B: Backing> Pool<B> {
     /// `absent` pages of a block are about to be faulted in: in huge pages where that pays.
     pub(crate) fn fault_in_suitably(&self, first: PageId, pages: u32, absent: u32) {
         let (large, start) = (absent >= LARGE, first.huge() as u32);
         if !large && (start < FEW || !fits(pages)) {
             return;
         }
-        if !self.config.huge || self.has(Mechanism::Small) && self.sparse_row.is_long() {
+        if !self.huge || self.has(Mechanism::Small) && self.sparse_row.is_long() {
             let huge = whole(first, pages);
             // Beyond what is small at first only large blocks: each may be a mapping of its own.
             self.make_small(if large { huge } else { huge.start..huge.end.min(self.small_end()) });
@@ -131,7 +131,7 @@ impl<B: Backing> Zone<B> {
 
     /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
     /// yet: five times as fast as small ones.
-    pub fn fault_in_whole(&self, first: PageId, pages: u32) {
+    pub(crate) fn fault_in_whole(&self, first: PageId, pages: u32) {
         self.make_huge(whole(first, pages));
     }
 
@@ -190,7 +190,7 @@ impl<B: Backing> Zone<B> {
             return false;
         }
         self.make_huge(huge..huge + 1);
-        self.make_absent(chunk, &self.daemon.counters).is_some()
+        self.make_absent(chunk).is_some()
     }
 }
 

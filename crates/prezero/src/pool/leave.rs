@@ -6,7 +6,7 @@
 //! kernel's to give to anybody.
 //!
 //! What is *gone* is out of the buddy for ever, so nobody here touches it again. Whoever finds
-//! an address in the zone's range asks [`is_gone`](Zone::is_gone) before he takes it for the
+//! an address in the zone's range asks [`is_gone`](Pool::is_gone) before he takes it for the
 //! zone's: the bit is set before the kernel gets the addresses, and never cleared after.
 
 use std::ops::Range;
@@ -16,10 +16,10 @@ use prezero_sys::memory::Errno;
 use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
+use crate::pool::Pool;
 use crate::pool::hide::pages;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PageId};
-use crate::zone::Zone;
 
 /// See the module.
 pub(crate) struct Gone {
@@ -39,12 +39,10 @@ impl Gone {
     }
 }
 
-impl<B: Backing> Zone<B> {
+impl<B: Backing> Pool<B> {
     /// Gives up free address space until the zone has `bytes` left, or as few as what is in use
     /// allows.
-    pub fn retreat(&self, bytes: usize) {
-        self.take_over();
-        self.drain_all();
+    pub(crate) fn retreat(&self, bytes: usize) {
         let left = (self.memory.pages - self.gone.pages()) / HUGE_PAGES;
         let excess = left.saturating_sub((bytes / HUGE) as u32);
         let free: u32 = self.buddy.runs(1).map(|run| run.len).sum();
@@ -64,7 +62,7 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Whether a page belongs to others now.
-    pub fn is_gone(&self, page: PageId) -> bool {
+    pub(crate) fn is_gone(&self, page: PageId) -> bool {
         self.gone.bits.has(page.huge() as u32)
     }
 

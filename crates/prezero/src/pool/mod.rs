@@ -1,10 +1,15 @@
 //! What is free, and what it holds.
+//!
+//! The pool keeps free pages, their states and their ages, and speaks to the kernel about them. It knows no lists of
+//! CPUs and no policy: [zone](crate::zone) puts those in front of it.
 
 pub(crate) mod buddy;
 #[cfg(not(loom))]
 pub(crate) mod chunk;
 #[cfg(not(loom))]
 pub(crate) mod compact;
+#[cfg(not(loom))]
+pub(crate) mod epoch;
 #[cfg(not(loom))]
 pub(crate) mod find;
 pub(crate) mod handover;
@@ -17,8 +22,19 @@ pub(crate) mod leave;
 #[cfg(not(loom))]
 pub(crate) mod offer;
 #[cfg(not(loom))]
+pub(crate) mod places;
+#[cfg(not(loom))]
+pub(crate) mod put;
+#[cfg(not(loom))]
 pub(crate) mod release;
 #[cfg(not(loom))]
 pub(crate) mod runs;
 #[cfg(not(loom))]
+pub(crate) mod settle;
+#[cfg(not(loom))]
 pub(crate) mod stock;
+
+#[cfg(not(loom))]
+pub(crate) use pool::Pool;
+#[cfg(not(loom))]
+mod pool;

@@ -15,10 +15,10 @@ use std::ops::Range;
 
 use crate::config::without::Mechanism;
 use crate::mem::backing::Backing;
+use crate::pool::Pool;
 use crate::pool::hide::{AT_ONCE, pages, parts};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{PAGE, PageId};
-use crate::zone::Zone;
 
 /// The allowance is this part of the limit: what a program may be larger than without us.
 const SHARE: u64 = 16;
@@ -32,7 +32,7 @@ pub(crate) enum Allowance {
     AsBefore,
 }
 
-impl<B: Backing> Zone<B> {
+impl<B: Backing> Pool<B> {
     /// There may be a limit, and somebody will read it.
     pub(crate) fn expect_limit(&self) {
         self.allowance.store(UNREAD, Relaxed);

@@ -122,7 +122,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// Writes the values: nothing will change them soon.
     pub(crate) fn leave(&mut self) {
         if let Some(words) = self.desk.words {
-            self.publish(words, self.zone.clock.now_ns());
+            self.publish(words, self.zone.pool.clock.now_ns());
         }
     }
 
@@ -151,7 +151,7 @@ impl<B: Backing + 'static> Scrubd<B> {
                 Ok(())
             }
             (Some("release"), None, None) => {
-                self.zone.give_back_all(&self.zone.daemon.counters);
+                self.zone.give_back_all();
                 Ok(())
             }
             (Some("set"), Some(key), Some(value)) => self.turn(key, value),

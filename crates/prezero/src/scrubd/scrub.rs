@@ -144,7 +144,8 @@ impl<H: Host> Scrubber<H> {
     /// Whether fewer zeroes lie ready than are wanted.
     pub(crate) fn lacks<B: Backing>(&self, zone: &Zone<B>) -> bool {
         self.governor.may_spend()
-            && (u64::from(zone.stock.zero()) < self.governor.target() || self.lacks_listed(zone))
+            && (u64::from(zone.pool.stock.zero()) < self.governor.target()
+                || self.lacks_listed(zone))
     }
 
     /// When it was seen last that blocks came back which had been asked for as zero, ns.
@@ -174,12 +175,12 @@ impl<H: Host> Scrubber<H> {
 
     /// One bounded piece of work.
     pub(crate) fn step<B: Backing>(&mut self, zone: &Zone<B>, mood: Mood) -> Step {
-        let (now, tick) = zone.clock.turn();
-        if !zone.claim.is_free() {
+        let (now, tick) = zone.pool.clock.turn();
+        if !zone.pool.handover.is_free() {
             return Step::Nothing; // an allocation is still putting back what it took
         }
         if mood == Mood::Pressed {
-            let gave = self.giving_back(|_| zone.give_back_all(&zone.daemon.counters));
+            let gave = self.giving_back(|_| zone.give_back_all());
             return if gave { Step::Worked } else { Step::Nothing };
         }
         let spent_before = self.governor.may_spend();
@@ -211,7 +212,7 @@ impl<H: Host> Scrubber<H> {
             };
             let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
             // What would have to be offered to the kernel is not made while it is not asked.
-            let unoffered = zone.allowance().saturating_sub(zone.stock.zero());
+            let unoffered = zone.pool.allowance().saturating_sub(zone.pool.stock.zero());
             let room = if sure { zone.room() } else { zone.room().min(u64::from(unoffered)) };
             let cleared = self
                 .refile(zone, stop, tick, room)
@@ -261,20 +262,22 @@ impl<H: Host> Scrubber<H> {
         mood: Mood,
         room: u64,
     ) -> Option<Step> {
-        let (zero, dirty) = (u64::from(zone.stock.zero()), u64::from(zone.stock.dirty()));
+        let (zero, dirty) = (u64::from(zone.pool.stock.zero()), u64::from(zone.pool.stock.dirty()));
         let target = self.governor.target().min(zero.saturating_add(room));
         if dirty == 0 {
             return None;
         }
         // While the program frees and takes all the time, what it did not come back to yet is hot like the rest.
-        let pauses = age(tick, zone.freed_last.load(Relaxed)) > ticks(REST_NS);
+        let pauses = age(tick, zone.pool.freed_last.load(Relaxed)) > ticks(REST_NS);
         let rest = ticks(if pauses { REST_NS } else { HOT_NS });
         let rested = |at: u32| at != 0 && age(tick, at) > rest;
         let chunk = if zero < target {
             self.focus
-                .and_then(|run| zone.chunk_within(run, PageState::Dirty, target - zero, rested))
+                .and_then(|run| {
+                    zone.pool.chunk_within(run, PageState::Dirty, target - zero, rested)
+                })
                 .or_else(|| self.next_dirty(zone, stop, target - zero, rested))
-                .or_else(|| zone.find_chunk(stop, PageState::Dirty, rested))
+                .or_else(|| zone.pool.find_chunk(stop, PageState::Dirty, rested))
         } else {
             // What is zero may lie where the next large request does not fit.
             let most = self.governor.most().saturating_sub(zero).min(room);
@@ -291,22 +294,22 @@ impl<H: Host> Scrubber<H> {
         // What will lie ready when scrubd is done: it may be used in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         let place = if zone.choice().prefers_home(set) {
-            self.host.go_home(zone.freed_on.load(Relaxed) as usize)
+            self.host.go_home(zone.pool.freed_on.load(Relaxed) as usize)
         } else {
             Place::Elsewhere
         };
         // Taken only now: the move may wait behind somebody on a busy CPU, and a block that
         // is out of circulation without a claim cannot be asked for.
-        zone.claim.announce();
-        if !zone.borrow(&chunk) {
-            zone.claim.withdraw();
+        zone.pool.handover.announce();
+        if !zone.pool.borrow(&chunk) {
+            zone.pool.handover.withdraw();
             return Some(Step::Nap); // somebody was faster
         }
         // For the price of a clear the kernel makes a huge page of it, zero as well.
-        let now = zone.clock.now_ns();
+        let now = zone.pool.clock.now_ns();
         if mood == Mood::Normal
             && (self.late.is_over(now) || !zone.has(Mechanism::Late))
-            && zone.was_made_huge(&chunk)
+            && zone.pool.was_made_huge(&chunk)
         {
             let (_, ns) = self.populate(zone, &chunk, Counter::ScrubbedBytes);
             charge(&zone.daemon.counters, Counter::ScrubCpuNs, ns, self.late.note(now, ns));
@@ -314,10 +317,10 @@ impl<H: Host> Scrubber<H> {
         }
         let engine = zone.choice().scrub(set, self.until_used(set), place);
         let step = self.clear(zone, chunk.first, chunk.order.pages(), engine, |zone| {
-            zone.return_to_buddy(chunk.first, chunk.order.pages());
+            zone.pool.put_as_it_was(chunk.first, chunk.order.pages());
         });
         if mood == Mood::Normal {
-            zone.offer_excess(chunk.first, chunk.order.pages());
+            zone.pool.offer_excess(chunk.first, chunk.order.pages());
         }
         Some(step)
     }
@@ -358,8 +361,8 @@ impl<H: Host> Scrubber<H> {
         let bands = self.governor.likeliest().filter(|(band, _)| band.order() >= stop);
         bands.into_iter().find_map(|(band, ahead)| {
             let pages = u64::from(band.pages()).min(ahead) as u32;
-            let run = (zone.next_for_zero(pages)?, pages);
-            Some((run, zone.chunk_within(run, state, most, &fits)?))
+            let run = (zone.pool.next_for_zero(pages)?, pages);
+            Some((run, zone.pool.chunk_within(run, state, most, &fits)?))
         })
     }
 
@@ -374,10 +377,10 @@ impl<H: Host> Scrubber<H> {
         back: impl FnOnce(&Zone<B>),
     ) -> Step {
         let began = self.host.cpu_ns();
-        let mark = zone.fork_mark();
+        let mark = zone.pool.fork_mark();
         let rseq = self.host.rseq();
         let work = if rseq.is_some() && engine.revocable() { Work::Scrub } else { Work::Fixed };
-        let session = zone.claim.begin(first, pages, work, mark);
+        let session = zone.pool.handover.begin(first, pages, work, mark);
         probes::scrub_begin(first, pages);
         let piece = match engine.cache() {
             Cache::Cached | Cache::Bypassing => PIECE,
@@ -385,7 +388,7 @@ impl<H: Host> Scrubber<H> {
         };
         let mut at = first;
         let end = first.0 + pages;
-        'runs: while let Some((run, n)) = zone.states.find(at, end - at.0, PageState::Dirty) {
+        'runs: while let Some((run, n)) = zone.pool.states.find(at, end - at.0, PageState::Dirty) {
             for from in (0..n).step_by(piece as usize) {
                 let (piece, n) = (run.plus(from), piece.min(n - from));
                 let guard = Guard {
@@ -395,7 +398,7 @@ impl<H: Host> Scrubber<H> {
                     next: u64::from(piece.0 + n - first.0),
                     rseq,
                 };
-                if zone.memory.clear_guarded(engine, piece, n, &guard) == Piece::Revoked {
+                if zone.pool.memory.clear_guarded(engine, piece, n, &guard) == Piece::Revoked {
                     break 'runs;
                 }
             }
@@ -410,7 +413,7 @@ impl<H: Host> Scrubber<H> {
             probes::abort(first);
         }
         if let Some(Claimed { done, .. }) = session.close() {
-            let cleared = zone.publish_zero(first, done, mark);
+            let cleared = zone.pool.publish_zero(first, done, mark);
             probes::scrub_end(first, cleared);
             let bytes = u64::from(cleared) * PAGE as u64;
             counters.add(Counter::ScrubbedBytes, bytes);

@@ -56,8 +56,8 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     };
     // Everything that allocates is done; from here on nobody else may have to wait for us.
     if let Some(pressure) = &scrubd.pressure {
-        zone.note_limit(pressure.limit());
-        zone.offer_all();
+        zone.pool.note_limit(pressure.limit());
+        zone.pool.offer_all();
     }
     scrubd.idle_class = thread::become_idle_class().is_ok();
     if scrubd.idle_class {
@@ -168,7 +168,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             scrubber: Scrubber::new(
                 host,
                 zone.cpus.len(),
-                zone.clock.now_ns(),
+                zone.pool.clock.now_ns(),
                 zone.config.without,
             ),
             pressure: own_files.then(|| Pressure::new(Path::new("/"))),
@@ -205,13 +205,13 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn serve(&mut self) {
-        let mut naps = Naps::new(self.zone.clock.now_ns(), self.zone.config.without);
+        let mut naps = Naps::new(self.zone.pool.clock.now_ns(), self.zone.config.without);
         let mut hidden = false;
         while !self.zone.daemon.is_called_off() {
-            let began = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            let began = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
             self.attend(began.0);
             let step = self.step(began.0);
-            let ended = (self.zone.clock.now_ns(), thread::thread_cpu_ns());
+            let ended = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
             self.account(ended.1);
             let aborts = self.zone.daemon.counters.get(Counter::Aborts);
             if self.zone.has(Mechanism::Deference) {
@@ -235,7 +235,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             let quiet = naps.quiet(ended.0);
             hidden &= quiet >= HIDE_NS;
             if quiet >= HIDE_NS && !hidden && self.mood == Mood::Normal {
-                self.zone.hide_from_dumps();
+                self.zone.pool.hide_from_dumps();
                 hidden = true;
             }
             if quiet >= PARK_NS {
@@ -244,7 +244,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             } else {
                 let (nap, state) = naps.next(ended.0, || self.scrubber.lacks(self.zone));
                 let by_free = self.sleep(state, Some(nap)) != Waited::TimedOut;
-                naps.woke(self.zone.clock.now_ns(), by_free);
+                naps.woke(self.zone.pool.clock.now_ns(), by_free);
             }
         }
     }
@@ -277,7 +277,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn wait(&mut self, state: u32, ns: Option<u64>) -> Waited {
-        let began = self.zone.clock.now_ns();
+        let began = self.zone.pool.clock.now_ns();
         // Who wants it to end changed the word before this was stored, or will.
         if self.zone.daemon.is_called_off() {
             return Waited::Changed;
@@ -285,7 +285,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let waited = thread::futex_wait(&self.zone.daemon.gate.word, state, ns);
         self.zone.daemon.gate.word.store(AWAKE, SeqCst);
         self.zone.daemon.counters.bump(Counter::DaemonWakeups);
-        let slept = self.zone.clock.now_ns() - began;
+        let slept = self.zone.pool.clock.now_ns() - began;
         let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
         // As far as is known without a look.
         let would_clear = || tuning.scrub_start().is_some() && scrubber.is_wanted();
@@ -315,12 +315,12 @@ impl<B: Backing + 'static> Scrubd<B> {
             self.measured += thread::thread_cpu_ns() - began;
         }
         if let Some(verdict) = verdict
-            && self.zone.note_limit(verdict.limit) == Allowance::Less
+            && self.zone.pool.note_limit(verdict.limit) == Allowance::Less
         {
             self.limit_fell = true;
         }
         if mood == Mood::Normal && std::mem::take(&mut self.limit_fell) {
-            self.zone.offer_all();
+            self.zone.pool.offer_all();
         }
         self.mood = mood;
         self.scrubber.step(self.zone, mood)

@@ -144,10 +144,11 @@ impl Run {
             }
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
-            Op::Hide => self.world.zone.hide_from_dumps(),
+            Op::Hide => self.world.zone.pool.hide_from_dumps(),
             Op::Limit(huge) => {
-                if self.world.zone.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less {
-                    self.world.zone.offer_all();
+                if self.world.zone.pool.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less
+                {
+                    self.world.zone.pool.offer_all();
                 }
             }
             Op::SwapOut(first, n) => {
@@ -355,14 +356,14 @@ impl Run {
     /// zero. That touches it, which the fake does not see.
     fn tell_of_clears_to_come(&self) {
         let fake = self.world.fake();
-        let is_dirty = |page: &PageId| self.world.zone.states.get(*page) == PageState::Dirty;
+        let is_dirty = |page: &PageId| self.world.zone.pool.states.get(*page) == PageState::Dirty;
         let free = (0..PAGES).filter(|&page| self.owner[page as usize].is_none()).map(PageId);
         free.filter(is_dirty).filter(|&page| !fake.holds(page)).for_each(|page| fake.touch(page));
     }
 
     fn is_free_zero(&self, page: u32) -> bool {
         self.owner[page as usize].is_none()
-            && self.world.zone.states.get(PageId(page)) == PageState::Zero
+            && self.world.zone.pool.states.get(PageId(page)) == PageState::Zero
     }
 
     fn assert_holds(&self) {
@@ -391,7 +392,7 @@ impl Run {
         let owned = self.owner.iter().flatten().count();
         let abandoned = (0..PAGES)
             .filter(|&p| self.owner[p as usize].is_none())
-            .filter(|&p| self.world.zone.states.get(PageId(p)) == PageState::Foreign)
+            .filter(|&p| self.world.zone.pool.states.get(PageId(p)) == PageState::Foreign)
             .count();
         let refused = self.refusals + self.world.count(Counter::BackingErrors);
         assert!(abandoned == 0 || refused > 0, "only a refusal costs a page");
@@ -436,7 +437,7 @@ impl Run {
         assert_eq!(tally.absent + tally.foreign, PAGES, "{tally:?} after everything went back");
         let held = (0..PAGES)
             .map(PageId)
-            .filter(|&p| self.world.zone.states.get(p) == PageState::Absent)
+            .filter(|&p| self.world.zone.pool.states.get(p) == PageState::Absent)
             .find(|&p| self.world.fake().holds(p));
         // A populate that failed half way may leave something behind.
         if refused == Refused::Nothing {

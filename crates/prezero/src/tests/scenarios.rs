@@ -41,7 +41,7 @@ impl World {
     }
 
     fn states(&self, first: PageId, pages: u32) -> Tally {
-        self.zone.states.tally(first, pages)
+        self.zone.pool.states.tally(first, pages)
     }
 
     /// Every block of one size that the zone has, written to.
@@ -59,7 +59,7 @@ impl World {
         self.soil(self.zero(pages));
         self.scrub();
         self.drain();
-        assert_eq!(self.zone.stock.zero(), pages);
+        assert_eq!(self.zone.pool.stock.zero(), pages);
     }
 
     /// Empties all lists into the buddy.

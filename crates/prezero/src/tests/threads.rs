@@ -137,7 +137,7 @@ fn hammer_with(
                 let mut scrubd = Scrubber::new(
                     FakeHost::with_rseq(),
                     zone.cpus.len(),
-                    zone.clock.now_ns(),
+                    zone.pool.clock.now_ns(),
                     Without::default(),
                 );
                 while !stop.load(Relaxed) {
@@ -218,6 +218,6 @@ fn threads_whose_large_blocks_are_brought_together_find_what_they_wrote() {
     for workers in [one, affinity()] {
         hammer_with(&zone, &workers, &other, Mood::Normal, (&LARGE, REQUESTS / 5));
     }
-    let moves = zone.memory.move_free(PageId(0), PageId(512), 512).is_ok();
+    let moves = zone.pool.memory.move_free(PageId(0), PageId(512), 512).is_ok();
     assert_eq!(zone.snapshot().get(Counter::AssembledBytes) > 0, moves);
 }

@@ -50,14 +50,14 @@ impl World {
         let scrubber = Scrubber::new(
             FakeHost::with_rseq(),
             zone.cpus.len(),
-            zone.clock.now_ns(),
+            zone.pool.clock.now_ns(),
             Without::default(),
         );
         World { zone, scrubber }
     }
 
     pub(super) fn fake(&self) -> &Fake {
-        self.zone.memory.backing()
+        self.zone.pool.memory.backing()
     }
 
     pub(super) fn count(&self, counter: Counter) -> u64 {
@@ -106,33 +106,37 @@ impl World {
 
     /// Pages by state, free or not.
     pub(super) fn tally(&self) -> Tally {
-        self.zone.states.tally(PageId(0), self.zone.pages())
+        self.zone.pool.states.tally(PageId(0), self.zone.pages())
     }
 
     /// The zone agrees with itself: checker, sums, and absent pages that read as zero.
     pub(super) fn assert_sound(&self) {
         assert_eq!(self.zone.check(), Ok(()));
-        assert!(self.zone.claim.is_free(), "a step leaves no claim behind");
+        assert!(self.zone.pool.handover.is_free(), "a step leaves no claim behind");
         let mut buddy = Tally::default();
         for order in Order::MIN.to_huge() {
-            for block in self.zone.buddy.blocks(order) {
-                let tally = self.zone.states.tally(block, order.pages());
-                assert_eq!(self.zone.tally_free(block, order), tally, "what was used is known");
+            for block in self.zone.pool.buddy.blocks(order) {
+                let tally = self.zone.pool.states.tally(block, order.pages());
+                assert_eq!(
+                    self.zone.pool.tally_free(block, order),
+                    tally,
+                    "what was used is known"
+                );
                 buddy.zero += tally.zero;
                 buddy.dirty += tally.dirty;
                 for page in (block.0..block.0 + order.pages()).map(PageId) {
-                    if self.zone.states.get(page) == PageState::Absent {
+                    if self.zone.pool.states.get(page) == PageState::Absent {
                         assert!(holds(&self.zone, page, 0), "absent page {page:?} is not zero");
                     }
                 }
             }
         }
-        for (huge, freed_at) in self.zone.freed_at.iter().enumerate() {
-            let known = freed_at.load(Relaxed) == 0 || self.zone.resident.has(huge as u32);
+        for (huge, freed_at) in self.zone.pool.freed_at.iter().enumerate() {
+            let known = freed_at.load(Relaxed) == 0 || self.zone.pool.resident.has(huge as u32);
             assert!(known, "huge block {huge} would not be looked at");
         }
         assert_eq!(
-            (self.zone.stock.zero(), self.zone.stock.dirty()),
+            (self.zone.pool.stock.zero(), self.zone.pool.stock.dirty()),
             (buddy.zero, buddy.dirty),
             "the stock is what lies in the buddy"
         );
@@ -150,12 +154,12 @@ pub(super) fn config(huge: usize, knobs: impl FnOnce(&mut Config)) -> Config {
 /// Fills pages that the caller owns.
 pub(super) fn fill<B: Backing>(zone: &Zone<B>, first: PageId, pages: u32, byte: u8) {
     // SAFETY: the test owns the pages.
-    unsafe { zone.memory.address(first).write_bytes(byte, pages as usize * PAGE) };
+    unsafe { zone.pool.memory.address(first).write_bytes(byte, pages as usize * PAGE) };
 }
 
 /// Whether every byte of a page that nobody writes to now is `byte`.
 pub(super) fn holds<B: Backing>(zone: &Zone<B>, page: PageId, byte: u8) -> bool {
-    let address = zone.memory.address(page).as_ptr();
+    let address = zone.pool.memory.address(page).as_ptr();
     // SAFETY: the page is mapped and nobody writes to it during the test's look.
     let bytes: &[u8] = unsafe { std::slice::from_raw_parts(address, PAGE) };
     bytes[0] == byte && bytes[1..] == bytes[..PAGE - 1]

@@ -6,7 +6,7 @@ use crate::cpu::list::{Class, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::sync::Ordering::Relaxed;
-use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::units::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::zone::Zone;
 
 /// What [`Zone::check`] found wrong.
@@ -35,11 +35,14 @@ impl<B: Backing> Zone<B> {
         let in_hands = Counters::new();
         self.cpus.iter().for_each(|cpu| cpu.grip.count(&in_hands));
         let counters = self.cpus.iter().map(|cpu| &cpu.counters);
-        Snapshot::gather(counters.chain([&self.daemon.counters, &in_hands]), self.gauges())
+        Snapshot::gather(
+            counters.chain([&self.daemon.counters, &self.pool.counters, &in_hands]),
+            self.gauges(),
+        )
     }
 
     fn gauges(&self) -> Gauges {
-        let zone_pages = self.memory.pages - self.gone.pages();
+        let zone_pages = self.pool.memory.pages - self.pool.gone.pages();
         let mut gauges =
             Gauges { zone_bytes: zone_pages as u64 * PAGE as u64, ..Gauges::default() };
         let mut sum = Tally::default();
@@ -49,14 +52,14 @@ impl<B: Backing> Zone<B> {
             sum.absent += tally.absent;
         };
         let mut free = |block: PageId, order: Order| {
-            let tally = self.tally_free(block, order);
+            let tally = self.pool.tally_free(block, order);
             *gauges.free_mut(order, uniform(tally)) += 1;
             add(tally);
         };
         for order in (0..HUGE_ORDER).filter_map(Order::new) {
-            self.buddy.blocks(order).for_each(|block| free(block, order));
+            self.pool.buddy.blocks(order).for_each(|block| free(block, order));
         }
-        for run in self.buddy.whole_runs() {
+        for run in self.pool.buddy.whole_runs() {
             // As the kernel's buddyinfo would show them.
             let (mut at, mut left) = (PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER);
             while left > 0 {
@@ -73,20 +76,20 @@ impl<B: Backing> Zone<B> {
                 let on_hot_cold = lists.hot_cold.entries();
                 for entry in on_zero {
                     gauges.quicklist_zero_bytes += bytes;
-                    add(self.states.tally(entry.first, class.pages()));
+                    add(self.pool.states.tally(entry.first, class.pages()));
                 }
                 for entry in on_hot_cold {
                     gauges.quicklist_hot_cold_bytes += bytes;
-                    add(self.states.tally(entry.first, class.pages()));
+                    add(self.pool.states.tally(entry.first, class.pages()));
                 }
             }
         }
         for (first, class) in self.in_hand() {
             gauges.quicklist_hot_cold_bytes += class.pages() as u64 * PAGE as u64;
-            add(self.states.tally(first, class.pages()));
+            add(self.pool.states.tally(first, class.pages()));
         }
-        if let Some(claimed) = self.claim.held() {
-            add(self.states.tally(claimed.first, claimed.pages));
+        if let Some(claimed) = self.pool.handover.held() {
+            add(self.pool.states.tally(claimed.first, claimed.pages));
         }
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         gauges.target_zero_bytes = self.daemon.target.load(Relaxed) * PAGE as u64;
@@ -103,23 +106,6 @@ impl<B: Backing> Zone<B> {
         gauges.clear_ns_per_page = self.clear_ns_per_page();
         gauges.fault_ns_per_page = self.fault_ns_per_page();
         gauges
-    }
-
-    /// The pages of a block of the buddy by state. Of huge blocks that nobody ever used it does not
-    /// read the records: those of the whole zone, untouched until then, took 5 ms.
-    pub(crate) fn tally_free(&self, block: PageId, order: Order) -> Tally {
-        let pages = order.pages().min(HUGE_PAGES);
-        let mut sum = Tally { absent: order.pages(), ..Tally::default() };
-        for at in (0..order.pages()).step_by(HUGE_PAGES as usize) {
-            let first = block.plus(at);
-            if self.freed_at[first.huge()].load(Relaxed) != 0 {
-                let tally = self.states.tally(first, pages);
-                sum.absent -= pages - tally.absent;
-                sum.zero += tally.zero;
-                sum.dirty += tally.dirty;
-            }
-        }
-        sum
     }
 
     /// What clearing on the critical path took for each page where it was timed. Else what
@@ -155,14 +141,14 @@ impl<B: Backing> Zone<B> {
     /// # Errors
     /// The first [`Flaw`] found.
     pub fn check(&self) -> Result<(), Flaw> {
-        let mut seen = vec![false; self.memory.pages as usize];
+        let mut seen = vec![false; self.pool.memory.pages as usize];
         let mut visit = |first: PageId, pages: u32| {
             for page in (first.0..first.0 + pages).map(PageId) {
                 if std::mem::replace(&mut seen[page.index()], true) {
                     return Err(Flaw::FreeTwice(page.index()));
                 }
-                match self.states.get(page) {
-                    PageState::Zero if !self.memory.is_zero(page, 1) => {
+                match self.pool.states.get(page) {
+                    PageState::Zero if !self.pool.memory.is_zero(page, 1) => {
                         return Err(Flaw::FalseZero(page.index()));
                     }
                     PageState::Foreign => return Err(Flaw::FreeForeign(page.index())),
@@ -172,7 +158,7 @@ impl<B: Backing> Zone<B> {
             Ok(())
         };
         for order in Order::MIN.to_huge() {
-            for block in self.buddy.blocks(order) {
+            for block in self.pool.buddy.blocks(order) {
                 visit(block, order.pages())?;
             }
         }
@@ -182,7 +168,7 @@ impl<B: Backing> Zone<B> {
                 for entry in lists.zero.entries().chain(lists.hot_cold.entries()) {
                     visit(entry.first, class.pages())?;
                     if entry.held == Held::Zero
-                        && !self.states.all(entry.first, class.pages(), PageState::Zero)
+                        && !self.pool.states.all(entry.first, class.pages(), PageState::Zero)
                     {
                         return Err(Flaw::NotAllZero(entry.first.index()));
                     }
@@ -192,7 +178,7 @@ impl<B: Backing> Zone<B> {
         for (first, class) in self.in_hand() {
             visit(first, class.pages())?;
         }
-        if let Some(claimed) = self.claim.held() {
+        if let Some(claimed) = self.pool.handover.held() {
             visit(claimed.first, claimed.pages)?;
         }
         Ok(())

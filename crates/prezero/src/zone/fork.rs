@@ -8,52 +8,23 @@
 use prezero_sys::thread::Class;
 
 use crate::mem::backing::Backing;
-use crate::mem::states::PageState;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::units::PageId;
+use crate::sync::Ordering::{AcqRel, Relaxed, Release};
 use crate::zone::Zone;
 
-/// One fork in the count of forks; below it count those under way.
-const FORK: u32 = 1 << 8;
-
 impl<B: Backing> Zone<B> {
-    /// What to hand to [`publish_zero`](Zone::publish_zero) for clearing that starts now.
-    pub(crate) fn fork_mark(&self) -> u32 {
-        self.forks.load(Acquire)
-    }
-
-    /// Whether some thread is forking right now.
-    pub(crate) fn fork_is_under_way(&self) -> bool {
-        !self.fork_mark().is_multiple_of(FORK)
-    }
-
-    /// Marks as zero the dirty pages among `first..first+done`, which were cleared after
-    /// `mark` was taken, and returns how many they were; none if a fork began since: its
-    /// child may see this record and the pages as they were before.
-    pub(crate) fn publish_zero(&self, first: PageId, done: u32, mark: u32) -> u32 {
-        if !mark.is_multiple_of(FORK) || self.fork_mark() != mark {
-            return 0;
-        }
-        let cleared = self.states.tally(first, done).dirty;
-        self.states.each_run(first, done, PageState::Dirty, |run, n| {
-            self.states.set(run, n, PageState::Zero);
-        });
-        cleared
-    }
-
     /// A fork is about to copy this zone. What is cleared from here on must not be
     /// called zero in the child: the copy of a page may be older than the copy of its
     /// record. Nothing stops, the publishers of zero look at this number. What is idle the
     /// child does not get.
     pub fn before_fork(&self) {
-        self.forks.fetch_add(FORK + 1, AcqRel);
-        self.hide_from_child();
+        self.pool.fork_begins();
+        self.pool.hide_from_child();
         self.daemon.hurry(Class::Normal);
     }
 
     /// The fork is over, in the parent.
     pub fn after_fork_in_parent(&self) {
-        self.forks.fetch_sub(1, AcqRel);
+        self.pool.fork_is_over();
         self.daemon.hurry(Class::Idle);
     }
 
@@ -66,12 +37,12 @@ impl<B: Backing> Zone<B> {
     /// clearing, whose content it knows nothing of. It writes to little here: most children
     /// call `exec` next, and each page that they write to is copied first.
     pub fn after_fork_in_child(&self) {
-        self.forks.store(0, Release);
+        self.pool.is_a_child();
         self.inherited.store(1, Release);
         self.daemon.after_fork_in_child();
         self.put_down_in_child();
-        if let Some(claimed) = self.claim.inherit() {
-            self.return_to_buddy(claimed.first, claimed.pages);
+        if let Some(claimed) = self.pool.handover.inherit() {
+            self.pool.put_as_it_was(claimed.first, claimed.pages);
         }
     }
 
@@ -97,6 +68,7 @@ impl<B: Backing> Zone<B> {
             cpu.grip.reset();
         }
         self.daemon.counters.reset();
-        self.forget_hidden();
+        self.pool.counters.reset();
+        self.pool.forget_hidden();
     }
 }

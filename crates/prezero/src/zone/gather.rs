@@ -27,7 +27,7 @@ impl<B: Backing> Zone<B> {
         if pages < CLOCKED_PAGES || !self.has(Mechanism::Gather) {
             return;
         }
-        let (now, rest) = (self.clock.turn().1, ticks(HOT_NS));
+        let (now, rest) = (self.pool.clock.turn().1, ticks(HOT_NS));
         if now.wrapping_sub(cpu.gathered_at.load(Relaxed)) < rest {
             return;
         }
@@ -70,7 +70,7 @@ impl<B: Backing> Zone<B> {
     /// on its way from one thread to another, which took 0.9 to 1.5 us a block of 64 KiB while four were under
     /// way. One block more, and there is always one to steal: 0.25 us (`prezero bench pair --threads 1`).
     fn time_to_drain(&self, pages: u32) -> bool {
-        let now = self.clock.turn().1;
+        let now = self.pool.clock.turn().1;
         let lately = now.wrapping_sub(self.drained_at.load(Relaxed)) < ticks(HOT_NS);
         if lately && Class::of(pages).is_some() {
             return false;
@@ -82,7 +82,7 @@ impl<B: Backing> Zone<B> {
     /// Into the buddy as if freed now: what was used a pause ago must not look as if nobody came
     /// back for it.
     fn free_listed(&self, first: PageId, class: Class) {
-        let tally = self.states.tally(first, class.pages());
-        self.put_to_buddy(first, class.pages(), tally);
+        let tally = self.pool.states.tally(first, class.pages());
+        self.put_to_pool(first, class.pages(), tally);
     }
 }

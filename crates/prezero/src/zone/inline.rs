@@ -6,8 +6,8 @@ use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
+use crate::pool::settle::Residency;
 use crate::units::{PAGE, PageId};
-use crate::zone::settle::Residency;
 use crate::zone::{Cpu, Zone};
 
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
@@ -19,24 +19,24 @@ impl<B: Backing> Zone<B> {
     #[cold]
     pub(crate) fn make_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) {
         // Nearly always; and nothing is believed of it.
-        if self.states.all(first, front, PageState::Dirty) {
+        if self.pool.states.all(first, front, PageState::Dirty) {
             self.clear_inline(cpu, first, front, |clear| clear(first, front));
-            return self.states.set(first, front, PageState::Zero);
+            return self.pool.states.set(first, front, PageState::Zero);
         }
         if !self.trust.holds(self, cpu, first, pages) {
             // Nothing that is marked zero is believed any more.
             for kind in [PageState::Zero, PageState::Absent] {
-                self.states.each_run(first, pages, kind, |run, n| self.doubt(run, n));
+                self.pool.states.each_run(first, pages, kind, |run, n| self.doubt(run, n));
             }
         }
-        let tally = self.states.tally(first, front);
+        let tally = self.pool.states.tally(first, front);
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
             self.clear_inline(cpu, first, tally.dirty, |clear| {
-                self.states.each_run(first, front, PageState::Dirty, |run, n| {
+                self.pool.states.each_run(first, front, PageState::Dirty, |run, n| {
                     clear(run, n);
-                    self.states.set(run, n, PageState::Zero);
+                    self.pool.states.set(run, n, PageState::Zero);
                 });
             });
         } else if tally.absent == 0 {
@@ -45,16 +45,16 @@ impl<B: Backing> Zone<B> {
         }
         if tally.absent > 0 {
             cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
-            self.make_way(&cpu.counters, first, pages, tally.absent);
+            self.pool.make_way(first, pages, tally.absent);
         }
         cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
     }
 
     /// What is resident of these pages may hold anything.
     fn doubt(&self, first: PageId, pages: u32) {
-        self.each_residency(first, pages, |run, n, residency| {
+        self.pool.each_residency(first, pages, |run, n, residency| {
             if residency != Residency::NotResident {
-                self.states.set(run, n, PageState::Dirty);
+                self.pool.states.set(run, n, PageState::Dirty);
             }
         });
     }
@@ -63,7 +63,10 @@ impl<B: Backing> Zone<B> {
     /// so: nobody asks before it is back, and then the hand takes it as it is (calloc and free of
     /// 64 KiB 12 to 20 ns less).
     pub(crate) fn clear_hot(&self, cpu: &Cpu, first: PageId, front: u32) {
-        debug_assert!(self.states.all(first, front, PageState::Dirty), "what is in hand is dirty");
+        debug_assert!(
+            self.pool.states.all(first, front, PageState::Dirty),
+            "what is in hand is dirty"
+        );
         self.clear_inline(cpu, first, front, |clear| clear(first, front));
     }
 
@@ -80,20 +83,20 @@ impl<B: Backing> Zone<B> {
         let choice = self.choice();
         let (engine, near) = choice.inline(bytes as usize, &self.reach);
         let timed = dirty >= TIMED_PAGES;
-        let began = if timed { self.clock.now_ns() } else { 0 };
+        let began = if timed { self.pool.clock.now_ns() } else { 0 };
         each(&mut |run, n| {
             let mut near = near.min(n);
             if near < n {
-                self.memory.clear(engine, run.plus(near), n - near);
+                self.pool.memory.clear(engine, run.plus(near), n - near);
             }
             while near > 0 {
                 let last = near.min(LAST_FIRST_PAGES);
                 near -= last;
-                self.memory.clear(engine, run.plus(near), last);
+                self.pool.memory.clear(engine, run.plus(near), last);
             }
         });
         if timed {
-            let ended = self.clock.now_ns();
+            let ended = self.pool.clock.now_ns();
             cpu.counters.add(Counter::TimedClearBytes, bytes);
             cpu.counters.add(Counter::TimedClearNs, ended.saturating_sub(began));
             if choice.is_tried(bytes as usize) {
@@ -109,13 +112,13 @@ impl<B: Backing> Zone<B> {
     /// a child of a fork under way may not believe to be zero stays recorded as dirty.
     #[cold]
     pub(crate) fn clear_freed(&self, cpu: &Cpu, first: PageId, pages: u32, tally: Tally) -> Tally {
-        let mark = self.fork_mark();
+        let mark = self.pool.fork_mark();
         let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE, &self.reach);
-        self.states.each_run(first, pages, PageState::Dirty, |run, n| {
-            self.memory.clear(engine, run, n);
+        self.pool.states.each_run(first, pages, PageState::Dirty, |run, n| {
+            self.pool.memory.clear(engine, run, n);
         });
         cpu.counters.add(Counter::FreedClearedBytes, u64::from(tally.dirty) * PAGE as u64);
-        self.publish_zero(first, pages, mark);
-        self.states.tally(first, pages)
+        self.pool.publish_zero(first, pages, mark);
+        self.pool.states.tally(first, pages)
     }
 }

@@ -4,18 +4,19 @@
 //! quicklists; [requests](crate::zone::request) in, typed blocks out. Nothing here waits.
 
 pub(crate) mod check;
+pub(crate) mod drain;
 pub(crate) mod fork;
 pub(crate) mod gather;
 pub(crate) mod inline;
 pub(crate) mod put_back;
 pub(crate) mod request;
 pub(crate) mod resize;
+pub(crate) mod room;
 pub(crate) mod seen;
-pub(crate) mod settle;
 pub(crate) mod trust;
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::sync::atomic::AtomicPtr;
 
 use prezero_sys::hand;
 use prezero_sys::memory::Errno;
@@ -25,7 +26,6 @@ use crate::block::{Block, Content, Dirty, Zero};
 use crate::clear::Engines;
 use crate::clear::choice::Choice;
 use crate::clear::reach::Reach;
-use crate::clock::Clock;
 use crate::config::live::Tuning;
 use crate::config::without::Mechanism;
 use crate::config::{Config, EngineChoice};
@@ -33,22 +33,14 @@ use crate::count::counters::{Counter, Counters};
 use crate::cpu::demand::Demand;
 use crate::cpu::hand::Grip;
 use crate::cpu::latest::Latest;
-use crate::cpu::list::{self, CLASSES, GRANULE, Lists};
+use crate::cpu::list::{self, CLASSES, Lists};
 use crate::daemon::Daemon;
-use crate::mem::backing::{Backing, Memory};
-use crate::mem::bits::Bits;
-use crate::mem::states::StateMap;
-use crate::pool::buddy::Buddy;
-use crate::pool::compact::Assembly;
-use crate::pool::handover::Claim;
-use crate::pool::hide::Hidden;
-use crate::pool::huge::SparseRow;
-use crate::pool::leave::Gone;
-use crate::pool::stock::Stock;
+use crate::mem::backing::Backing;
+use crate::pool::Pool;
+use crate::pool::settle::Sparse;
 use crate::sync::{AtomicU32, Meta, Ordering::Acquire, Ordering::SeqCst};
-use crate::units::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
-use crate::zone::resize::CameBack;
-use crate::zone::settle::Sparse;
+use crate::units::GRANULE;
+use crate::units::{HUGE, MAX_ORDER, PAGE, PageId};
 use crate::zone::trust::Trust;
 
 /// What one CPU has of its own. All-zero bytes are a valid empty value.
@@ -106,26 +98,12 @@ pub enum ZoneError {
 
 /// One contiguous range of pages with one backing. See the crate's first page.
 pub struct Zone<B> {
-    pub(crate) memory: Memory<B>,
-    pub(crate) states: StateMap,
-    pub(crate) buddy: Buddy,
-    pub(crate) stock: Stock,
+    pub(crate) pool: Pool<B>,
     pub(crate) cpus: Meta<Cpu>,
-    pub(crate) claim: Claim,
-    /// Tick of the last free in each huge block; 0: none of its free pages is resident.
-    pub(crate) freed_at: Meta<AtomicU32>,
-    /// The huge blocks of which that is not 0, and some of which it is.
-    pub(crate) resident: Bits,
-    /// The huge blocks to which something resident came back since they were last hidden.
-    pub(crate) used: Bits,
-    /// The CPU that last freed something into the buddy, a hint where it will be used, and the tick of that.
-    pub(crate) freed_on: AtomicU32,
-    pub(crate) freed_last: AtomicU32,
     /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
     pub(crate) hungry: [AtomicU32; CLASSES],
     /// Tick at which all CPUs' lists were last drained for a request.
     pub(crate) drained_at: AtomicU32,
-    pub(crate) clock: Clock,
     pub(crate) trust: Trust,
     pub(crate) daemon: Daemon,
     /// The knobs as they were set at first, and those that have been turned since.
@@ -135,37 +113,15 @@ pub struct Zone<B> {
     guess: Choice,
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
     pub(crate) measured: AtomicPtr<Choice>,
-    /// Pages that may idle without being offered to the kernel.
-    pub(crate) allowance: AtomicU32,
-    /// What no child of a fork gets.
-    pub(crate) hidden: Hidden,
-    /// What is the zone's no more.
-    pub(crate) gone: Gone,
-    /// Forks so far, times [`FORK`], plus how many are under way.
-    pub(crate) forks: AtomicU32,
     /// Not 0 in the child of a fork that has not looked at what it inherited.
     pub(crate) inherited: AtomicU32,
-    /// Whether any page was ever marked foreign, by whomever.
-    pub(crate) foreign: AtomicU32,
-    /// The most pages that were out of the buddy when memory was last needed.
-    pub(crate) peak: AtomicU32,
-    /// Pages handed out absent, since the zone began.
-    pub(crate) faulted: AtomicU64,
-    /// The huge blocks in small pages (see [`Backing::small`]).
-    pub(crate) in_small: Bits,
-    /// Blocks that came back with a quarter touched or less, of those that might be in huge pages, and
-    /// those with an eighth or less, of those beyond [`KERNELS`](crate::zone::settle) pages.
-    pub(crate) sparse_row: SparseRow,
-    pub(crate) thin_row: SparseRow,
     /// How far the cache reaches for what is cleared inline.
     pub(crate) reach: Reach,
-    pub(crate) came_back: CameBack,
-    pub(crate) assembly: Assembly,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Zone").field("pages", &self.memory.pages).finish_non_exhaustive()
+        f.debug_struct("Zone").field("pages", &self.pool.memory.pages).finish_non_exhaustive()
     }
 }
 
@@ -195,28 +151,15 @@ impl<B: Backing> Zone<B> {
         if !base.is_multiple_of(GRANULE as usize * PAGE) || base + len > MOST_ADDRESS {
             return Err(ZoneError::Base(base));
         }
-        let pages = (len / PAGE) as u32;
         let engine = match config.engine {
             EngineChoice::Named(name) => crate::clear::by_name(name),
             EngineChoice::Auto => None,
         };
-        let in_small = Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?;
-        in_small.set(0..(backing.small() / HUGE) as u32);
         let zone = Zone {
-            memory: Memory::new(backing),
-            states: StateMap::new(pages).map_err(ZoneError::Records)?,
-            buddy: Buddy::new(pages).map_err(ZoneError::Records)?,
-            stock: Stock::new(),
+            pool: Pool::new(backing, config, now_ns).map_err(ZoneError::Records)?,
             cpus: Meta::new(thread::cpu_count()).map_err(ZoneError::Records)?,
-            claim: Claim::new(),
-            freed_at: Meta::new((pages / HUGE_PAGES) as usize).map_err(ZoneError::Records)?,
-            resident: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
-            used: Bits::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
-            freed_on: AtomicU32::new(0),
-            freed_last: AtomicU32::new(0),
             hungry: [const { AtomicU32::new(0) }; CLASSES],
             drained_at: AtomicU32::new(0),
-            clock: Clock::new(now_ns),
             trust: Trust::new(),
             daemon: Daemon::new(),
             config: config.clone(),
@@ -224,25 +167,12 @@ impl<B: Backing> Zone<B> {
             guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only))
                 .without(config.without),
             measured: AtomicPtr::new(std::ptr::null_mut()),
-            allowance: AtomicU32::new(u32::MAX),
-            hidden: Hidden::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
-            gone: Gone::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
-            forks: AtomicU32::new(0),
             inherited: AtomicU32::new(0),
-            foreign: AtomicU32::new(0),
-            peak: AtomicU32::new(0),
-            faulted: AtomicU64::new(0),
-            in_small,
-            sparse_row: SparseRow::new(),
-            thin_row: SparseRow::new(),
             reach: Reach::new(),
-            came_back: CameBack::new(),
-            assembly: Assembly::new(pages / HUGE_PAGES).map_err(ZoneError::Records)?,
         };
         if !config.without.has(Mechanism::Hand) {
             zone.daemon.shut_hands();
         }
-        zone.buddy.put_run(PageId(0), pages);
         Ok(zone)
     }
 
@@ -259,18 +189,56 @@ impl<B: Backing> Zone<B> {
     /// Where a block lies.
     #[inline]
     pub fn address<C: Content>(&self, block: &Block<C>) -> NonNull<u8> {
-        self.memory.address(block.first())
+        self.pool.memory.address(block.first())
     }
 
     /// The page that `ptr` points into, if it points into the zone.
     #[inline]
     pub fn page_of(&self, ptr: *const u8) -> Option<PageId> {
-        self.memory.offset_of(ptr).map(|offset| PageId((offset / PAGE) as u32))
+        self.pool.memory.offset_of(ptr).map(|offset| PageId((offset / PAGE) as u32))
+    }
+
+    /// The pool, once it is this process's own.
+    #[inline]
+    pub(crate) fn own_pool(&self) -> &Pool<B> {
+        self.take_over();
+        &self.pool
+    }
+
+    /// The owner of these pages of a block changed their mapping by a system call: when the block
+    /// comes back fresh memory replaces them.
+    pub fn mark_foreign(&self, first: PageId, pages: u32) {
+        self.daemon.shut_hands();
+        self.pool.mark_moved(first, pages);
+    }
+
+    /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
+    pub fn each_foreign(&self, each: impl FnMut(PageId, u32)) {
+        self.pool.each_foreign(each);
+    }
+
+    /// Gives up free address space until the zone has `bytes` left, or as few as what is in use
+    /// allows.
+    pub fn retreat(&self, bytes: usize) {
+        self.take_over();
+        self.drain_all();
+        self.pool.retreat(bytes);
+    }
+
+    /// Whether a page belongs to others now.
+    pub fn is_gone(&self, page: PageId) -> bool {
+        self.pool.is_gone(page)
+    }
+
+    /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
+    /// yet: five times as fast as small ones.
+    pub fn fault_in_whole(&self, first: PageId, pages: u32) {
+        self.pool.fault_in_whole(first, pages);
     }
 
     /// Pages in the zone.
     pub fn pages(&self) -> u32 {
-        self.memory.pages
+        self.pool.memory.pages
     }
 
     /// Rebuilds a block from what its owner remembered of it.

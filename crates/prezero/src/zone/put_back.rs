@@ -4,7 +4,7 @@ use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
 use crate::cpu::list::{BATCH, Class, Entry, Held, Lists};
 use crate::mem::backing::Backing;
-use crate::mem::states::{PageState, Tally};
+use crate::mem::states::Tally;
 use crate::sync::Ordering::Relaxed;
 use crate::units::PageId;
 use crate::zone::{Cpu, Zone};
@@ -15,7 +15,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn put_back(&self, cpu: &Cpu, first: PageId, pages: u32, held: Held, tally: Tally) {
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
         let Some(class) = class else {
-            self.put_to_buddy(first, pages, tally);
+            self.put_to_pool(first, pages, tally);
             return cpu.latest.note(first, pages);
         };
         self.file(cpu, class, Entry::new(first, held, self.tick_of_free(pages)));
@@ -38,8 +38,8 @@ impl<B: Backing> Zone<B> {
         }
         self.overflow(cpu, class, BATCH.min(slots));
         if lists.hot_cold.push(entry, slots).is_err() {
-            let tally = self.states.tally(entry.first, class.pages());
-            self.put_to_buddy(entry.first, class.pages(), tally);
+            let tally = self.pool.states.tally(entry.first, class.pages());
+            self.put_to_pool(entry.first, class.pages(), tally);
         }
     }
 
@@ -73,66 +73,32 @@ impl<B: Backing> Zone<B> {
                 continue;
             }
             cpu.counters.bump(Counter::BuddyOverflows);
-            let tally = self.states.tally(entry.first, class.pages());
-            self.put_to_buddy(entry.first, class.pages(), tally);
+            let tally = self.pool.states.tally(entry.first, class.pages());
+            self.put_to_pool(entry.first, class.pages(), tally);
         }
-    }
-
-    /// Frees a settled run into the buddy.
-    pub(crate) fn put_to_buddy(&self, first: PageId, pages: u32, tally: Tally) {
-        if tally.foreign > 0 {
-            return self.abandon_foreign(first, pages);
-        }
-        if tally.absent < pages {
-            self.freed_on.store(prezero_sys::thread::current_cpu() as u32, Relaxed);
-            let tick = self.tick_of_free(pages).max(1);
-            self.freed_last.store(tick, Relaxed);
-            for huge in first.huge()..=first.plus(pages - 1).huge() {
-                self.freed_at[huge].store(tick, Relaxed);
-            }
-            self.note_used(first, pages);
-        }
-        self.stock.add(tally);
-        self.buddy.put_run(first, pages);
-        self.offer_excess(first, pages);
-    }
-
-    /// Frees a run that was only borrowed from the free memory: it is as old as it was.
-    pub(crate) fn return_to_buddy(&self, first: PageId, pages: u32) {
-        let tally = self.states.tally(first, pages);
-        if tally.absent < pages {
-            for freed_at in &self.freed_at[first.huge()..=first.plus(pages - 1).huge()] {
-                if freed_at.load(Relaxed) == 0 {
-                    // It comes off a quicklist that kept it for long.
-                    freed_at.store(self.clock.long_ago(), Relaxed);
-                }
-            }
-            self.note_used(first, pages);
-        }
-        self.stock.add(tally);
-        self.buddy.put_run(first, pages);
-    }
-
-    fn note_used(&self, first: PageId, pages: u32) {
-        let huge = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
-        self.resident.set(huge.clone());
-        self.used.set(huge);
     }
 
     /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the
     /// clock, and what is freed must not look as old as scrubd's sleep is long.
     #[inline]
     fn tick_of_free(&self, pages: u32) -> u32 {
-        if self.daemon.is_parked() { self.clock.turn().1 } else { self.tick_for(pages) }
+        if self.daemon.is_parked() { self.pool.clock.turn().1 } else { self.tick_for(pages) }
     }
 
-    /// Pages whose mapping could not be mended are never used again; the rest is freed.
-    #[cold]
-    fn abandon_foreign(&self, first: PageId, pages: u32) {
-        for state in [PageState::Absent, PageState::Zero, PageState::Dirty] {
-            self.states.each_run(first, pages, state, |run, n| {
-                self.put_to_buddy(run, n, self.states.tally(run, n));
-            });
+    /// Frees a settled run into the pool.
+    #[inline]
+    pub(crate) fn put_to_pool(&self, first: PageId, pages: u32, tally: Tally) {
+        self.pool.put(first, pages, tally, self.tick_of_free(pages));
+    }
+
+    /// Writes down what a block holds that comes back, and counts what of it was handed out zero.
+    #[inline]
+    pub(crate) fn settle(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
+        let slack = Class::of(pages).map(Class::slack);
+        let settled = self.pool.settle(&cpu.sparse, first, pages, slack);
+        if settled.returned > 0 {
+            cpu.demand.note_return(settled.returned);
         }
+        settled.tally
     }
 }

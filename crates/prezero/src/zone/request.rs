@@ -13,13 +13,14 @@ use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::hand::TakenUp;
 use crate::cpu::hand_size::{CLOCKED_PAGES, HandSize};
-use crate::cpu::list::{Class, Entry, GRANULE, Held};
+use crate::cpu::list::{Class, Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
+use crate::pool::settle::Residency;
 use crate::sync::Ordering::Relaxed;
+use crate::units::GRANULE;
 use crate::units::{Order, PAGE, PageId};
 use crate::zone::inline::TIMED_PAGES;
-use crate::zone::settle::Residency;
 use crate::zone::{Cpu, Zone};
 
 /// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
@@ -123,7 +124,7 @@ impl<B: Backing> Zone<B> {
         cpu.demand.note(pages);
         let first = self
             .quick_zero(cpu, pages, align)
-            .or_else(|| self.search_zero(pages, align))
+            .or_else(|| self.own_pool().search_zero(pages, align))
             .filter(|&first| self.give_up_if_untrusted(first, pages))?;
         self.hand_out_zero(cpu, first, pages, pages);
         Some(Block::new(first, pages))
@@ -163,7 +164,7 @@ impl<B: Backing> Zone<B> {
         let (first, pages) = (block.first(), block.pages());
         let cpu = self.cpu();
         if pages >= TIMED_PAGES {
-            self.reach.freed(first, pages, || self.clock.now_ns());
+            self.reach.freed(first, pages, || self.pool.clock.now_ns());
         }
         let mut tally = self.settle(cpu, first, pages);
         let mut held = Held::Mixed;
@@ -187,29 +188,29 @@ impl<B: Backing> Zone<B> {
     pub fn free_zeroed(&self, block: Block<Zero>) {
         let (first, pages) = (block.first(), block.pages());
         if cfg!(debug_assertions) {
-            assert!(self.memory.is_zero(first, pages), "free_zeroed: the block is not zero");
+            assert!(self.pool.memory.is_zero(first, pages), "free_zeroed: the block is not zero");
         }
         // The child of a fork under way may see this page as it was before its owner
         // cleared it, and this list as it is after: then it must not be called zero.
-        if self.fork_is_under_way() {
+        if self.pool.fork_is_under_way() {
             return self.free(block);
         }
         let cpu = self.cpu();
         cpu.counters.bump(Counter::FreesZeroed);
         cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
         cpu.demand.note_return(pages);
-        self.replace_foreign(first, pages);
-        self.states.each_run(first, pages, PageState::Absent, |run, n| {
-            self.each_residency(run, n, |run, n, resident| {
+        self.pool.replace_foreign(first, pages);
+        self.pool.states.each_run(first, pages, PageState::Absent, |run, n| {
+            self.pool.each_residency(run, n, |run, n, resident| {
                 if resident == Residency::Resident {
-                    self.states.set(run, n, PageState::Zero);
+                    self.pool.states.set(run, n, PageState::Zero);
                 }
             });
         });
-        self.states.each_run(first, pages, PageState::Dirty, |run, n| {
-            self.states.set(run, n, PageState::Zero); // the owner cleared what he was given
+        self.pool.states.each_run(first, pages, PageState::Dirty, |run, n| {
+            self.pool.states.set(run, n, PageState::Zero); // the owner cleared what he was given
         });
-        let tally = self.states.tally(first, pages);
+        let tally = self.pool.states.tally(first, pages);
         let held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
         self.put_back(cpu, first, pages, held, tally);
         self.daemon.nudge(self, pages);
@@ -253,7 +254,7 @@ impl<B: Backing> Zone<B> {
                 self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
                 return Some(Found::Any(entry.first));
             }
-            if let Some(first) = self.search_zero(pages, align) {
+            if let Some(first) = self.own_pool().search_zero(pages, align) {
                 lay_down(held);
                 cpu.demand.note(pages);
                 return Some(Found::Zero(first));
@@ -268,7 +269,7 @@ impl<B: Backing> Zone<B> {
             }
         } else if let Some(first) = self.take_latest(cpu, pages, align, first_use, now) {
             return Some(Found::Any(first));
-        } else if let Some(first) = self.search_zero(pages, align) {
+        } else if let Some(first) = self.own_pool().search_zero(pages, align) {
             // Before the lists are gathered: to walk them takes as long as the rest of a hit.
             cpu.demand.note(pages);
             return Some(Found::Zero(first));
@@ -277,18 +278,19 @@ impl<B: Backing> Zone<B> {
         // What the lists hold may be all that splits a resident block, and to empty them
         // costs less than to fault a page in.
         let found = self
+            .own_pool()
             .assemble_zero(pages, align)
-            .or_else(|| self.search_clearable(pages, align))
+            .or_else(|| self.own_pool().search_clearable(pages, align))
             .or_else(|| self.steal(cpu, pages, align))
             .or_else(|| {
-                let clearable = || self.search_clearable(pages, align);
-                let assembled = || self.assemble_for_zero(pages, align);
-                let any = || assembled().or_else(|| self.search_for_zero(pages, align));
+                let clearable = || self.own_pool().search_clearable(pages, align);
+                let assembled = || self.own_pool().assemble_for_zero(pages, align);
+                let any = || assembled().or_else(|| self.own_pool().search_for_zero(pages, align));
                 self.search_drained(pages, clearable, any)
             });
         match found {
             Some(first) => {
-                let at = self.freed_at[first.huge()].load(Relaxed);
+                let at = self.pool.freed_at[first.huge()].load(Relaxed);
                 self.note_unless_fresh(cpu, pages, if at == 0 { u32::MAX } else { age(now, at) });
             }
             None => cpu.counters.bump(Counter::Refused),
@@ -309,7 +311,7 @@ impl<B: Backing> Zone<B> {
     /// be a nap ago; for large ones the time is asked.
     #[inline]
     pub(crate) fn tick_for(&self, pages: u32) -> u32 {
-        if pages >= CLOCKED_PAGES { self.clock.turn().1 } else { self.clock.tick() }
+        if pages >= CLOCKED_PAGES { self.pool.clock.turn().1 } else { self.pool.clock.tick() }
     }
 
     /// No dirty block on this CPU's hot-cold list: what is resident in the buddy, then
@@ -317,7 +319,7 @@ impl<B: Backing> Zone<B> {
     #[cold]
     fn slow_plain(&self, cpu: &Cpu, pages: u32, align: Order) -> Option<PageId> {
         self.gather(cpu, pages);
-        let mut found = self.search_resident(pages, align);
+        let mut found = self.own_pool().search_resident(pages, align);
         if let (None, Some(class)) = (found, Class::of(pages)) {
             let lists = &cpu.lists[class.index()];
             let fits = |e: Entry| e.first.is_aligned(align);
@@ -328,22 +330,22 @@ impl<B: Backing> Zone<B> {
                 .map(|entry| entry.first);
         }
         let found = found.or_else(|| self.steal(cpu, pages, align)).or_else(|| {
-            let resident = || self.search_resident(pages, align);
-            let assembled = || self.assemble_plain(pages, align);
-            let any = || assembled().or_else(|| self.search_any(pages, align));
+            let resident = || self.own_pool().search_resident(pages, align);
+            let assembled = || self.own_pool().assemble_plain(pages, align);
+            let any = || assembled().or_else(|| self.own_pool().search_any(pages, align));
             self.search_drained(pages, resident, any)
         });
         let Some(first) = found else {
             cpu.counters.bump(Counter::Refused);
             return None;
         };
-        let tally = self.states.tally(first, pages);
+        let tally = self.pool.states.tally(first, pages);
         if tally.zero > 0 {
             cpu.counters.bump(Counter::Wastes);
             cpu.counters.add(Counter::WasteBytes, tally.zero as u64 * PAGE as u64);
         }
         if tally.absent > 0 {
-            self.make_way(&cpu.counters, first, pages, tally.absent);
+            self.pool.make_way(first, pages, tally.absent);
         }
         Some(first)
     }
@@ -367,7 +369,7 @@ impl<B: Backing> Zone<B> {
     /// cleared. Says whether it agrees.
     #[inline]
     fn hand_out_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) -> bool {
-        debug_assert!(self.states.all(first, pages, PageState::Zero), "a hit is all zero");
+        debug_assert!(self.pool.states.all(first, pages, PageState::Zero), "a hit is all zero");
         if !self.trust.holds(self, cpu, first, pages) {
             self.make_zero(cpu, first, front, pages);
             return false;
@@ -382,8 +384,8 @@ impl<B: Backing> Zone<B> {
     fn give_up_if_untrusted(&self, first: PageId, pages: u32) -> bool {
         let trusted = self.trust.is_whole();
         if !trusted {
-            let tally = self.states.tally(first, pages);
-            self.put_to_buddy(first, pages, tally);
+            let tally = self.pool.states.tally(first, pages);
+            self.put_to_pool(first, pages, tally);
         }
         trusted
     }

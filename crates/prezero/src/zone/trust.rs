@@ -12,8 +12,8 @@ use crate::config::Verify;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
+use crate::pool::settle::Residency;
 use crate::units::PageId;
-use crate::zone::settle::Residency;
 use crate::zone::{Cpu, Zone};
 
 /// `sample` looks at one page of one block in this many. A page costs about 50 ns warm
@@ -68,11 +68,11 @@ impl Trust {
     #[cold]
     fn checks<B: Backing>(&self, zone: &Zone<B>, cpu: &Cpu, first: PageId, pages: u32) -> bool {
         let mut good = true;
-        zone.states.each_run(first, pages, PageState::Zero, |run, n| {
+        zone.pool.states.each_run(first, pages, PageState::Zero, |run, n| {
             good = good && self.check(zone, cpu, run, n);
         });
-        zone.states.each_run(first, pages, PageState::Absent, |run, n| {
-            zone.each_residency(run, n, |run, n, residency| {
+        zone.pool.states.each_run(first, pages, PageState::Absent, |run, n| {
+            zone.pool.each_residency(run, n, |run, n, residency| {
                 let there = residency == Residency::Resident;
                 good = good && (!there || self.check(zone, cpu, run, n));
             });
@@ -83,10 +83,10 @@ impl Trust {
     #[cold]
     fn check<B: Backing>(&self, zone: &Zone<B>, cpu: &Cpu, first: PageId, pages: u32) -> bool {
         cpu.counters.add(Counter::VerifiedPages, pages as u64);
-        if zone.memory.is_zero(first, pages) {
+        if zone.pool.memory.is_zero(first, pages) {
             return true;
         }
-        let bad = (0..pages).filter(|&n| !zone.memory.is_zero(first.plus(n), 1)).count();
+        let bad = (0..pages).filter(|&n| !zone.pool.memory.is_zero(first.plus(n), 1)).count();
         cpu.counters.add_exact(Counter::VerifyFailures, bad as u64);
         if !self.lost.swap(true, Relaxed) {
             prezero_sys::thread::complain(

@@ -17,14 +17,16 @@ impl<H: Host> Scrubber<H> {
     /// leave the critical path too: page by page, until an allocation asks for the block.
     pub(crate) fn prefault<B: Backing>(&mut self, zone: &Zone<B>, room: u64) -> Option<Step> {
         // Who touches little of what he asks for has absent blocks for ever, and wants no more.
-        let grows = zone.has(Mechanism::Prefault) && !zone.sparse_row.is_long();
-        let lacks = self.governor.prefault_target().saturating_sub(u64::from(zone.stock.zero()));
+        let grows = zone.has(Mechanism::Prefault) && !zone.pool.sparse_row.is_long();
+        let lacks =
+            self.governor.prefault_target().saturating_sub(u64::from(zone.pool.stock.zero()));
         // Not now where a hypervisor would have to find its memory first.
-        let now = zone.clock.now_ns();
+        let now = zone.pool.clock.now_ns();
         if !grows || lacks == 0 || !self.late.is_over(now) {
             return None;
         }
-        let most = lacks.min(zone.most_idle().saturating_sub(zone.stock.resident()).into());
+        let most =
+            lacks.min(zone.pool.most_idle().saturating_sub(zone.pool.stock.resident()).into());
         if most == 0 {
             return None;
         }
@@ -32,9 +34,9 @@ impl<H: Host> Scrubber<H> {
         if u64::from(chunk.order.pages()) > room {
             return None;
         }
-        zone.claim.announce();
-        if !zone.borrow(&chunk) {
-            zone.claim.withdraw();
+        zone.pool.handover.announce();
+        if !zone.pool.borrow(&chunk) {
+            zone.pool.handover.withdraw();
             return Some(Step::Nap);
         }
         let (any, ns) = self.populate(zone, &chunk, Counter::PrefaultedBytes);
@@ -52,16 +54,16 @@ impl<H: Host> Scrubber<H> {
     ) -> (bool, u64) {
         let began = self.host.cpu_ns();
         let (first, pages) = (chunk.first, chunk.order.pages());
-        let session = zone.claim.begin(first, pages, Work::Fixed, zone.fork_mark());
+        let session = zone.pool.handover.begin(first, pages, Work::Fixed, zone.pool.fork_mark());
         let counters = &zone.daemon.counters;
-        let backing = zone.memory.backing();
+        let backing = zone.pool.memory.backing();
         let mut populated = 0;
-        zone.states.each_run(first, pages, PageState::Absent, |run, n| {
+        zone.pool.states.each_run(first, pages, PageState::Absent, |run, n| {
             for page in (run.0..run.0 + n).map(PageId) {
                 if !session.undisturbed() || backing.populate(page.index() * PAGE, PAGE).is_err() {
                     return;
                 }
-                zone.states.set(page, 1, PageState::Zero);
+                zone.pool.states.set(page, 1, PageState::Zero);
                 populated += 1;
             }
         });
@@ -69,11 +71,11 @@ impl<H: Host> Scrubber<H> {
         if session.close().is_some() {
             // What is prefaulted decays from now on, not from a free long ago.
             if populated > 0 {
-                zone.freed_at[first.huge()].store(zone.clock.tick().max(1), Relaxed);
+                zone.pool.freed_at[first.huge()].store(zone.pool.clock.tick().max(1), Relaxed);
             }
-            zone.return_to_buddy(first, pages);
+            zone.pool.put_as_it_was(first, pages);
             session.release();
-            zone.offer_excess(first, pages);
+            zone.pool.offer_excess(first, pages);
         }
         if populated == 0 {
             counters.bump(Counter::BackingErrors);

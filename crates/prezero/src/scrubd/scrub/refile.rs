@@ -47,7 +47,7 @@ impl<H: Host> Scrubber<H> {
                 let Some(entry) = lists.hot_cold.take_coldest(lists.newest(), fits) else {
                     continue;
                 };
-                let stock = zone.stock.zero() as usize * PAGE + bytes;
+                let stock = zone.pool.stock.zero() as usize * PAGE + bytes;
                 let engine = zone.choice().scrub(bytes, self.until_used(stock), place);
                 return Some(self.refile_one(zone, cpu, class, entry, engine));
             }
@@ -75,13 +75,19 @@ impl<H: Host> Scrubber<H> {
     ) -> Step {
         let (first, pages) = (entry.first, class.pages());
         self.clear(zone, first, pages, engine, |zone| {
-            let held = if zone.states.all(first, pages, PageState::Zero) {
+            let held = if zone.pool.states.all(first, pages, PageState::Zero) {
                 zone.daemon.counters.bump(Counter::Refiles);
                 Held::Zero
             } else {
                 Held::Mixed
             };
-            zone.put_back(&zone.cpus[cpu], first, pages, held, zone.states.tally(first, pages));
+            zone.put_back(
+                &zone.cpus[cpu],
+                first,
+                pages,
+                held,
+                zone.pool.states.tally(first, pages),
+            );
         })
     }
 }

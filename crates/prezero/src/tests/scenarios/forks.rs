@@ -17,13 +17,17 @@ fn what_is_cleared_while_a_fork_begins_is_not_called_zero() {
     world.fill(block.first(), SMALL, 1);
     let first = block.first();
     world.zone.free(block);
-    let mark = world.zone.fork_mark();
+    let mark = world.zone.pool.fork_mark();
 
     world.zone.before_fork();
-    assert_eq!(world.zone.publish_zero(first, SMALL, mark), 0, "under way");
-    assert_eq!(world.zone.publish_zero(first, SMALL, world.zone.fork_mark()), 0, "begun in it");
+    assert_eq!(world.zone.pool.publish_zero(first, SMALL, mark), 0, "under way");
+    assert_eq!(
+        world.zone.pool.publish_zero(first, SMALL, world.zone.pool.fork_mark()),
+        0,
+        "begun in it"
+    );
     world.zone.after_fork_in_parent();
-    assert_eq!(world.zone.publish_zero(first, SMALL, mark), 0, "one came between");
+    assert_eq!(world.zone.pool.publish_zero(first, SMALL, mark), 0, "one came between");
     assert_eq!(world.tally().zero, 0);
 }
 
@@ -34,12 +38,12 @@ fn two_forks_at_once_are_both_seen() {
     let first = PageId(0);
     world.zone.before_fork();
     world.zone.before_fork();
-    assert_eq!(world.zone.publish_zero(first, SMALL, world.zone.fork_mark()), 0);
+    assert_eq!(world.zone.pool.publish_zero(first, SMALL, world.zone.pool.fork_mark()), 0);
     world.zone.after_fork_in_parent();
-    assert_eq!(world.zone.publish_zero(first, SMALL, world.zone.fork_mark()), 0);
+    assert_eq!(world.zone.pool.publish_zero(first, SMALL, world.zone.pool.fork_mark()), 0);
     world.zone.after_fork_in_parent();
     world.fill(first, SMALL, 0);
-    assert_eq!(world.zone.publish_zero(first, SMALL, world.zone.fork_mark()), SMALL);
+    assert_eq!(world.zone.pool.publish_zero(first, SMALL, world.zone.pool.fork_mark()), SMALL);
 }
 
 #[test]
@@ -115,7 +119,7 @@ fn the_child_finds_absent_what_was_hidden() {
     world.zone.take_over();
 
     assert!((0..SMALL).all(|n| holds(&world.zone, small.first().plus(n), 0x77)));
-    assert_eq!(world.zone.stock.resident(), HUGE_PAGES - SMALL, "what was split is copied");
+    assert_eq!(world.zone.pool.stock.resident(), HUGE_PAGES - SMALL, "what was split is copied");
     let block = world.zero(2 * HUGE_PAGES);
     assert!(is_zero(&world.zone, &block) && hidden(&world) == 5, "and its children get it");
     world.assert_sound();
@@ -173,8 +177,9 @@ fn claim_half(world: &World) -> (PageId, u64) {
     world.zone.reclaim();
     let first = world.zone.plain(HUGE_PAGES, ANY).unwrap().first();
     world.fill(first, HUGE_PAGES, 0x11);
-    world.zone.states.set(first, HUGE_PAGES, PageState::Dirty);
-    let session = world.zone.claim.begin(first, HUGE_PAGES, Work::Scrub, world.zone.fork_mark());
+    world.zone.pool.states.set(first, HUGE_PAGES, PageState::Dirty);
+    let session =
+        world.zone.pool.handover.begin(first, HUGE_PAGES, Work::Scrub, world.zone.pool.fork_mark());
     world.fill(first, 256, 0);
     session.progress().store(256, std::sync::atomic::Ordering::Release);
     (first, session.busy())
@@ -217,12 +222,12 @@ fn what_its_parent_waited_for_brings_the_child_of_a_fork_no_scrubd() {
 fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
     let world = World::new(1);
     let (first, _) = claim_half(&world);
-    let Answer::Seized(seized) = world.zone.claim.seize(|| true) else {
+    let Answer::Seized(seized) = world.zone.pool.handover.seize(|| true) else {
         panic!("nobody answers");
     };
     let Claimed { pages, done, .. } = seized.block;
     assert_eq!((pages, done), (HUGE_PAGES, 256));
-    world.zone.return_to_buddy(first, pages);
+    world.zone.pool.put_as_it_was(first, pages);
     // The fork comes before the release.
     world.zone.before_fork();
 

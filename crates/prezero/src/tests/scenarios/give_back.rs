@@ -40,8 +40,8 @@ fn decay_releases_what_idles_and_not_what_is_in_use() {
 #[test]
 fn what_idles_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() {
     let mut world = World::new(8);
-    assert_eq!(world.zone.note_limit(Some(32 * HUGE as u64)), Allowance::Less);
-    assert_eq!(world.zone.allowance(), 2 * HUGE_PAGES);
+    assert_eq!(world.zone.pool.note_limit(Some(32 * HUGE as u64)), Allowance::Less);
+    assert_eq!(world.zone.pool.allowance(), 2 * HUGE_PAGES);
     let blocks: Vec<_> = (0..4).map(|_| world.plain(HUGE_PAGES / 2)).collect();
     let large = world.plain(3 * HUGE_PAGES + 100);
     let in_use = world.zero(HUGE_PAGES - 100);
@@ -74,14 +74,14 @@ fn a_lower_limit_counts_for_what_idles_already_and_none_for_nothing() {
     world.soil(world.plain(3 * HUGE_PAGES));
     assert_eq!(world.fake().offered(), []);
 
-    assert_eq!(world.zone.note_limit(Some(64 * HUGE as u64)), Allowance::Less);
-    world.zone.offer_all();
+    assert_eq!(world.zone.pool.note_limit(Some(64 * HUGE as u64)), Allowance::Less);
+    world.zone.pool.offer_all();
     assert_eq!(world.fake().offered(), [], "it may all idle");
-    assert_eq!(world.zone.note_limit(Some(16 * HUGE as u64)), Allowance::Less);
-    world.zone.offer_all();
+    assert_eq!(world.zone.pool.note_limit(Some(16 * HUGE as u64)), Allowance::Less);
+    world.zone.pool.offer_all();
     assert_eq!(world.fake().offered(), [(0, 4)], "and what is absent beside it");
 
-    assert_eq!(world.zone.note_limit(None), Allowance::AsBefore);
+    assert_eq!(world.zone.pool.note_limit(None), Allowance::AsBefore);
     world.soil(world.plain(3 * HUGE_PAGES));
     assert_eq!(world.fake().offered().len(), 1);
 }
@@ -165,12 +165,12 @@ fn as_much_makes_way_where_it_lies_in_pieces() {
         halves.into_iter().partition(|half| half.first().0.is_multiple_of(HUGE_PAGES));
     idle.into_iter().for_each(|half| world.soil(half));
     world.drain();
-    assert_eq!((held.len(), world.zone.stock.dirty()), (4, 2 * HUGE_PAGES));
+    assert_eq!((held.len(), world.zone.pool.stock.dirty()), (4, 2 * HUGE_PAGES));
 
     let larger = world.plain(6 * HUGE_PAGES);
 
     let most = 8 * HUGE_PAGES / 16 + 256;
-    let resident = world.zone.stock.dirty();
+    let resident = world.zone.pool.stock.dirty();
     assert!(resident <= most, "{resident} pages, where {most} may be");
     held.into_iter().chain([larger]).for_each(|block| world.zone.free(block));
     world.assert_sound();

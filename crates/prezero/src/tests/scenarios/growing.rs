@@ -65,7 +65,7 @@ fn a_small_block_does_not_settle_behind_one_that_grows() {
 
     let small: Vec<_> = (0..40).map(|_| world.plain(SMALL)).collect();
 
-    assert!(small.iter().all(|small| small.first() < world.zone.places()));
+    assert!(small.iter().all(|small| small.first() < world.zone.pool.places()));
     assert_eq!(world.zone.try_grow(&mut block, 2000), Grown::Yes);
     world.free_all(small.into_iter().chain([block, neighbour]));
 }
@@ -202,14 +202,14 @@ fn memory_that_is_resident_is_copied_to_and_stays_for_the_next() {
     let at = resident.first();
     world.soil(resident);
     // Places come first, and are absent.
-    let places = world.zone.places();
+    let places = world.zone.pool.places();
     let taken = world.zone.pages() - places.0;
-    assert!(world.zone.buddy.take_run(places, taken));
+    assert!(world.zone.pool.buddy.take_run(places, taken));
 
     let block = world.elsewhere(block, 3 * HUGE_PAGES);
 
     assert_eq!((block.first(), world.fake().moves.made()), (at, 0));
-    world.zone.buddy.put_run(places, taken);
+    world.zone.pool.buddy.put_run(places, taken);
     (0..2 * HUGE_PAGES).for_each(|n| world.fake().touch(at.plus(n)));
     world.free_all([block, neighbour]);
     assert!(world.tally().dirty >= 3 * HUGE_PAGES);
@@ -222,9 +222,15 @@ fn moved_pages_are_of_the_kind_that_they_were() {
     assert_eq!(world.fake().made_huge(), [(0, 16)]);
     let block = world.elsewhere(block, 17 * HUGE_PAGES);
     let at = block.first().huge() as u32;
-    assert!((at..at + 16).all(|huge| !world.zone.in_small.has(huge)), "huge, where small were");
+    assert!(
+        (at..at + 16).all(|huge| !world.zone.pool.in_small.has(huge)),
+        "huge, where small were"
+    );
     world.zone.free(block);
-    assert!((at..at + 16).all(|huge| world.zone.in_small.has(huge)), "a fresh mapping is small");
+    assert!(
+        (at..at + 16).all(|huge| world.zone.pool.in_small.has(huge)),
+        "a fresh mapping is small"
+    );
     world.free_all([neighbour]);
 }
 
@@ -234,9 +240,12 @@ fn a_fresh_mapping_is_huge_where_all_are() {
     let (block, neighbour) = world.hemmed_in(2 * HUGE_PAGES);
     let block = world.elsewhere(block, 4 * HUGE_PAGES);
     let at = block.first().huge();
-    assert!(at >= 16 && world.zone.in_small.has(at as u32), "small pages went where huge ones are");
+    assert!(
+        at >= 16 && world.zone.pool.in_small.has(at as u32),
+        "small pages went where huge ones are"
+    );
     world.zone.free(block);
-    assert!(!world.zone.in_small.has(at as u32));
+    assert!(!world.zone.pool.in_small.has(at as u32));
     assert_eq!(world.fake().made_huge(), [(at, 2)]);
     world.free_all([neighbour]);
 }
@@ -258,7 +267,7 @@ fn what_moves_counts_once_in_the_most_that_was_in_use() {
     let world = World::new(64);
     let (block, neighbour) = world.hemmed_in(8 * HUGE_PAGES);
     let block = world.elsewhere(block, 12 * HUGE_PAGES);
-    assert_eq!(world.zone.peak.load(Relaxed), 13 * HUGE_PAGES);
+    assert_eq!(world.zone.pool.peak.load(Relaxed), 13 * HUGE_PAGES);
     world.free_all([block, neighbour]);
 }
 
@@ -283,7 +292,7 @@ fn nothing_moves_where_mappings_must_stay_as_they_are() {
     let (block, neighbour) = world.hemmed_in(2 * HUGE_PAGES);
     let block = world.elsewhere(block, 3 * HUGE_PAGES);
     assert_eq!(world.fake().moves.made(), 0);
-    world.zone.note_replaced();
+    world.zone.pool.came_back.note();
     world.fill(block.first(), block.pages(), 9);
     let block = world.elsewhere(block, 40 * HUGE_PAGES);
     assert_eq!(world.fake().moves.made(), 0, "whatever comes back later");

@@ -75,7 +75,7 @@ fn what_is_hot_in_hand_comes_before_zeroes_and_goes_back_as_it_is() {
     let again = again.into_dirty();
     assert_eq!(again.first(), page);
     assert!(is_zero(&world.zone, &again));
-    assert!(world.zone.states.all(page, SMALL, PageState::Dirty));
+    assert!(world.zone.pool.states.all(page, SMALL, PageState::Dirty));
     assert_eq!(world.tally().zero, zeroes, "nobody took them");
     world.zone.free(again);
     assert_eq!(world.zone.in_hand().next().unwrap().0, page);
@@ -105,7 +105,9 @@ fn what_is_lent_comes_back_to_the_hand_written_to_and_is_counted() {
     let block = world.zone.lend(front, size).unwrap();
 
     assert_eq!(block.first(), page);
-    assert!(is_zero(&world.zone, &block) && world.zone.states.all(page, SMALL, PageState::Dirty));
+    assert!(
+        is_zero(&world.zone, &block) && world.zone.pool.states.all(page, SMALL, PageState::Dirty)
+    );
     let (size, is_lent) = HandSize::remembered(size.lent_word()).unwrap();
     assert!(is_lent && HandSize::remembered_plainly(size.lent_word()).is_none());
     world.zone.note_returned(size);
@@ -125,7 +127,7 @@ fn what_was_cleared_in_line_is_not_lent() {
     let front = world.zone.zero_front(SMALL, SMALL, ANY, Use::Unknown).unwrap();
 
     let front = world.zone.lend(front, size).unwrap_err();
-    assert!(world.zone.states.all(front.into_dirty().first(), SMALL, PageState::Zero));
+    assert!(world.zone.pool.states.all(front.into_dirty().first(), SMALL, PageState::Zero));
 }
 
 #[test]
@@ -142,7 +144,7 @@ fn what_is_to_be_cleared_when_it_is_freed_is_not_lent() {
 
 fn grow_cold(world: &World) {
     pass(10 * RESTED_NS);
-    world.zone.clock.turn();
+    world.zone.pool.clock.turn();
 }
 
 #[test]
@@ -160,7 +162,7 @@ fn what_grew_cold_in_hand_serves_a_request_that_scrubd_might_have_served() {
     let again = again.into_dirty();
     assert_eq!(again.first(), page);
     assert!(is_zero(&world.zone, &again));
-    assert!(world.zone.states.all(page, SMALL, PageState::Zero));
+    assert!(world.zone.pool.states.all(page, SMALL, PageState::Zero));
     world.soil(again);
     let small = u64::from(SMALL);
     assert_eq!(account(&world), (wanted + small, returned + small));
@@ -253,8 +255,8 @@ fn what_another_cpu_has_on_its_lists_is_taken_before_memory_is_faulted_in() {
     let blocks = [(); 3].map(|()| world.plain(SMALL));
     let there = blocks.map(|block| {
         world.fill(block.first(), SMALL, 1);
-        world.zone.states.set(block.first(), SMALL, PageState::Dirty);
-        let entry = Entry::new(block.first(), Held::Mixed, world.zone.clock.tick());
+        world.zone.pool.states.set(block.first(), SMALL, PageState::Dirty);
+        let entry = Entry::new(block.first(), Held::Mixed, world.zone.pool.clock.tick());
         world.zone.file(&world.zone.cpus[other], class, entry);
         block.first()
     });

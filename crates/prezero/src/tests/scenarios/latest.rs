@@ -26,7 +26,7 @@ fn one_zero_one_fresh() -> (World, PageId) {
     assert!(low.first() < first);
     world.soil(low);
     world.scrub();
-    assert_eq!(world.zone.stock.zero(), LARGE);
+    assert_eq!(world.zone.pool.stock.zero(), LARGE);
     world.soil(high);
     (world, first)
 }
@@ -41,7 +41,7 @@ fn what_was_freed_a_moment_before_comes_before_zeroes_and_is_no_demand() {
     assert_eq!(again.first(), first);
     assert!(is_zero(&world.zone, &again));
     assert_eq!((world.count(Counter::MissBytes), demand(&world)), (bytes(LARGE), asked));
-    assert_eq!(world.zone.stock.zero(), LARGE, "nobody took them");
+    assert_eq!(world.zone.pool.stock.zero(), LARGE, "nobody took them");
     world.soil(again);
     world.assert_sound();
 }
@@ -69,7 +69,7 @@ fn a_smaller_request_gets_its_front_and_a_larger_one_none_of_it() {
 
     let front = world.zero(LARGE + HUGE_PAGES);
     assert_eq!(front.first(), first);
-    let behind = world.zone.buddy.holder(first.plus(front.pages()));
+    let behind = world.zone.pool.buddy.holder(first.plus(front.pages()));
     assert!(behind.is_some(), "its end stays free");
     world.soil(front);
 
@@ -114,8 +114,8 @@ fn what_others_have_taken_of_it_by_now_is_theirs() {
 #[test]
 fn what_went_back_to_the_kernel_meanwhile_is_looked_for_like_any_other() {
     let (world, _) = one_zero_one_fresh();
-    world.zone.give_back_all(&world.zone.daemon.counters);
-    assert_eq!(world.zone.stock.resident(), 0);
+    world.zone.give_back_all();
+    assert_eq!(world.zone.pool.stock.resident(), 0);
 
     let block = world.zero(LARGE);
 

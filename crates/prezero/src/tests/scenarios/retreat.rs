@@ -29,7 +29,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     let gauges = world.zone.snapshot().gauges;
     assert_eq!(gauges.zone_bytes, bytes(5 * HUGE_PAGES));
     assert_eq!(gauges.allocated_bytes, bytes(used.pages()));
-    assert_eq!(world.zone.used(), used.pages());
+    assert_eq!(world.zone.pool.used(), used.pages());
     world.assert_sound();
 
     // What is left serves on, and nothing else.

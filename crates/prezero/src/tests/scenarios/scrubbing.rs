@@ -28,8 +28,8 @@ fn the_highest_order_is_scrubbed_first() {
             kept.push(block);
         } else if n == 2 {
             let (first, dirty) = (block.first(), HUGE_PAGES);
-            world.zone.states.set(first, dirty, PageState::Dirty);
-            world.zone.put_to_buddy(first, dirty, Tally { dirty, ..Tally::default() });
+            world.zone.pool.states.set(first, dirty, PageState::Dirty);
+            world.zone.put_to_pool(first, dirty, Tally { dirty, ..Tally::default() });
         } else {
             kept.push(block);
         }
@@ -185,7 +185,7 @@ fn a_program_that_frees_all_the_time_is_waited_for_until_what_it_left_is_hot_no_
         used = world.zero(2 * HUGE_PAGES);
         pass(50_000);
     }
-    assert_eq!(world.zone.stock.zero(), 2 * HUGE_PAGES, "it did not come back to that");
+    assert_eq!(world.zone.pool.stock.zero(), 2 * HUGE_PAGES, "it did not come back to that");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn in_a_pause_what_was_freed_is_not_waited_for_longer_than_a_rest() {
     world.soil(block);
     pass(3 * REST_NS);
     world.work(Mood::Normal);
-    assert_eq!(world.zone.stock.zero(), 2 * HUGE_PAGES);
+    assert_eq!(world.zone.pool.stock.zero(), 2 * HUGE_PAGES);
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn prefault_begins_where_the_next_request_does_and_leaves_the_zone_no_larger_tha
 
     let ready = world.states(PageId(end), pages).zero;
     assert!(ready > 0, "nothing lies ready");
-    assert_eq!(world.zone.stock.zero(), ready);
+    assert_eq!(world.zone.pool.stock.zero(), ready);
     assert!(ready <= end / 16 + 256 + SMALL, "{ready} pages beside {end}");
     held.into_iter().for_each(|block| world.zone.free(block));
     world.assert_sound();
@@ -521,7 +521,7 @@ fn a_refused_populate_makes_nothing_zero() {
     world.work(Mood::Normal);
 
     assert!(world.fake().populates.made() > 0);
-    assert_eq!(world.zone.stock.zero(), 0);
+    assert_eq!(world.zone.pool.stock.zero(), 0);
     assert!(world.count(Counter::BackingErrors) > 0);
     assert!(world.zone.only_zero(1, ANY).is_none());
     held.into_iter().for_each(|block| world.zone.free(block));

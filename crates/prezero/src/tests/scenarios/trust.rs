@@ -11,7 +11,7 @@ use crate::units::{HUGE_PAGES, PageId};
 fn a_scribbled_zero_page_ends_all_trust() {
     let mut world = World::with(2, |config| config.verify = Verify::Full);
     world.stock_zero(600);
-    let victim = (0..1024).map(PageId).find(|&p| world.zone.states.get(p) == PageState::Zero);
+    let victim = (0..1024).map(PageId).find(|&p| world.zone.pool.states.get(p) == PageState::Zero);
     world.fill(victim.unwrap(), 1, 0x66);
 
     let block = world.zero(600);
@@ -44,7 +44,7 @@ fn after_trust_is_lost_what_lies_on_the_zero_lists_is_cleared_too() {
     assert_eq!(world.zone.snapshot().gauges.quicklist_zero_bytes, bytes(3 * SMALL));
     (0..HUGE_PAGES)
         .map(PageId)
-        .filter(|&p| world.zone.states.get(p) == PageState::Zero)
+        .filter(|&p| world.zone.pool.states.get(p) == PageState::Zero)
         .for_each(|page| world.fill(page, 1, 0x66));
 
     let blocks = [(); 3].map(|()| world.zero(SMALL));

@@ -5,13 +5,20 @@
 
 use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
-use crate::cpu::list::{Class, GRANULE};
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
+use crate::pool::Pool;
 use crate::pool::find::FAULT;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{PAGE, PageId};
-use crate::zone::{Cpu, Zone};
+use crate::units::{GRANULE, PAGE, PageId};
+
+/// What a block holds that came back.
+#[derive(Clone, Copy)]
+pub(crate) struct Settled {
+    pub(crate) tally: Tally,
+    /// Pages of it that were handed out zero.
+    pub(crate) returned: u32,
+}
 
 /// What the kernel says of a run of pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,23 +55,16 @@ const MOST_RUNS: usize = 64;
 /// owner would cost more than his faults, and make it resident.
 const KERNELS: u32 = 8192;
 
-impl<B: Backing> Zone<B> {
-    /// The owner of these pages of a block changed their mapping by a system call: when the block
-    /// comes back fresh memory replaces them.
-    pub fn mark_foreign(&self, first: PageId, pages: u32) {
-        self.daemon.shut_hands();
-        self.mark_moved(first, pages);
-    }
-
-    /// As [`mark_foreign`](Self::mark_foreign), for pages whose mapping is not as the zone's because
-    /// the zone moved them.
+impl<B: Backing> Pool<B> {
+    /// The mapping of these owned pages is not as the zone's any more: fresh memory replaces them when the block
+    /// comes back.
     pub(crate) fn mark_moved(&self, first: PageId, pages: u32) {
         self.foreign.store(1, Relaxed);
         self.states.set(first, pages, PageState::Foreign);
     }
 
     /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
-    pub fn each_foreign(&self, mut each: impl FnMut(PageId, u32)) {
+    pub(crate) fn each_foreign(&self, mut each: impl FnMut(PageId, u32)) {
         if self.foreign.load(Relaxed) != 0 {
             for (first, pages) in self.left() {
                 self.states.each_run(first, pages, PageState::Foreign, &mut each);
@@ -74,52 +74,64 @@ impl<B: Backing> Zone<B> {
 
     /// Writes down what the pages of a block hold that comes back from its owner: dirty
     /// where it is resident, absent where he never touched it.
+    ///
+    /// `slack`: how many of the block's pages its request may have been rounded up by, if lists keep blocks of its
+    /// size.
     #[inline]
-    pub(crate) fn settle(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
-        let dirty = Tally { dirty: pages, ..Tally::default() };
+    pub(crate) fn settle(
+        &self,
+        sparse: &Sparse,
+        first: PageId,
+        pages: u32,
+        slack: Option<u32>,
+    ) -> Settled {
+        let dirty =
+            |returned| Settled { tally: Tally { dirty: pages, ..Tally::default() }, returned };
         if self.states.all(first, pages, PageState::Dirty) {
-            return dirty;
+            return dirty(0);
         }
         if self.states.all(first, pages, PageState::Zero) {
             self.states.set(first, pages, PageState::Dirty);
-            cpu.demand.note_return(pages);
-            return dirty;
+            return dirty(pages);
         }
         let was = self.states.tally(first, pages);
         if was.zero + was.dirty == pages {
             self.states.set(first, pages, PageState::Dirty);
             // Behind a zero front lies what the request was rounded up by, and counted with.
-            let rounded = was.dirty <= slack(pages);
-            cpu.demand.note_return(if rounded { pages } else { was.zero });
-            return dirty;
+            let rounded = was.dirty <= slack.unwrap_or(0);
+            return dirty(if rounded { pages } else { was.zero });
         }
-        self.settle_slowly(cpu, first, pages)
+        self.settle_slowly(sparse, first, pages, slack)
     }
 
     #[cold]
-    fn settle_slowly(&self, cpu: &Cpu, first: PageId, pages: u32) -> Tally {
+    fn settle_slowly(
+        &self,
+        sparse: &Sparse,
+        first: PageId,
+        pages: u32,
+        slack: Option<u32>,
+    ) -> Settled {
         let was = self.states.tally(first, pages);
         let is_kernels = pages > KERNELS;
         if is_kernels && was.absent == pages && self.goes_back_unseen(first, pages) {
-            return was;
+            return Settled { tally: was, returned: 0 };
         }
-        cpu.demand.note_return(was.zero);
         self.states.each_run(first, pages, PageState::Zero, |run, n| {
             self.states.set(run, n, PageState::Dirty);
         });
         // What was added to the request is nobody's to touch. To ask for it at every turn, and
         // to keep the block from the lists, would cost more than to clear it once.
-        let added = was.absent <= slack(pages);
+        let added = was.absent <= slack.unwrap_or(0);
         // Who asked for zero may count on what he leaves untouched to cost nothing the next time.
-        let is_plain = was.zero == 0 && was.dirty > 0 && Class::of(pages).is_some();
-        let counts =
-            added || is_plain && self.has(Mechanism::Untouched) && cpu.sparse.was_last(first);
+        let is_plain = was.zero == 0 && was.dirty > 0 && slack.is_some();
+        let counts = added || is_plain && self.has(Mechanism::Untouched) && sparse.was_last(first);
         let mut touched = 0;
         self.states.each_run(first, pages, PageState::Absent, |run, n| {
             if counts {
                 self.states.set(run, n, PageState::Dirty);
             } else {
-                touched += self.settle_absent(cpu, run, n, is_kernels);
+                touched += self.settle_absent(run, n, is_kernels);
             }
         });
         if !counts {
@@ -130,9 +142,9 @@ impl<B: Backing> Zone<B> {
         }
         // Last: what is absent for that was not left untouched by its owner.
         if self.replace_foreign(first, pages) {
-            self.note_replaced();
+            self.came_back.note();
         }
-        self.states.tally(first, pages)
+        Settled { tally: self.states.tally(first, pages), returned: was.zero }
     }
 
     /// Gives a large block back to the kernel that was absent when it was handed out, where those
@@ -151,7 +163,7 @@ impl<B: Backing> Zone<B> {
     /// Of pages that were absent when they were handed out, which were touched? What is
     /// not resident was never touched, or was written and swapped out: it is released,
     /// which makes it absent either way. Says how many are resident.
-    fn settle_absent(&self, cpu: &Cpu, first: PageId, pages: u32, is_kernels: bool) -> u32 {
+    fn settle_absent(&self, first: PageId, pages: u32, is_kernels: bool) -> u32 {
         let settle = |page, n, map: Option<&[u8]>| {
             each_run_of(page, n, map, |run, n, residency| {
                 let absent =
@@ -167,7 +179,7 @@ impl<B: Backing> Zone<B> {
             if n > 0 && self.memory.release(from, n).is_err() {
                 self.states.set(from, n, PageState::Dirty);
             } else {
-                cpu.counters.add(Counter::ReleasedBytes, u64::from(resident) * PAGE as u64);
+                self.counters.add_exact(Counter::ReleasedBytes, u64::from(resident) * PAGE as u64);
             }
         };
         self.each_map(first, pages, |page, n, map| {
@@ -224,7 +236,7 @@ impl<B: Backing> Zone<B> {
                 self.states.set(run, n, PageState::Absent);
                 self.note_fresh(run, n);
             } else {
-                self.cpu().counters.bump(Counter::BackingErrors);
+                self.counters.add_exact(Counter::BackingErrors, 1);
             }
         });
         any
@@ -254,9 +266,4 @@ fn each_run_of(
 /// Whether so little of `pages` was touched that faults cost less than to clear them all.
 fn is_thin(touched: u32, pages: u32) -> bool {
     u64::from(touched) * FAULT <= u64::from(pages)
-}
-
-/// How many of a block's pages its request may have been rounded up by.
-fn slack(pages: u32) -> u32 {
-    Class::of(pages).map_or(0, Class::slack)
 }

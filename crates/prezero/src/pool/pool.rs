@@ -1,0 +1,114 @@
+//! The pool: what it is made of.
+
+use prezero_sys::memory::Errno;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::config::without::{Mechanism, Without};
+use crate::count::counters::Counters;
+use crate::mem::backing::{Backing, Memory};
+use crate::mem::bits::Bits;
+use crate::mem::states::StateMap;
+use crate::pool::buddy::Buddy;
+use crate::pool::compact::Assembly;
+use crate::pool::handover::Claim;
+use crate::pool::hide::Hidden;
+use crate::pool::huge::SparseRow;
+use crate::pool::leave::Gone;
+use crate::pool::places::CameBack;
+use crate::pool::stock::Stock;
+use crate::sync::{AtomicU32, AtomicU64, Meta};
+use crate::units::{HUGE, HUGE_PAGES, PageId};
+
+/// See the module above.
+pub(crate) struct Pool<B> {
+    pub(crate) memory: Memory<B>,
+    pub(crate) states: StateMap,
+    pub(crate) buddy: Buddy,
+    pub(crate) stock: Stock,
+    pub(crate) handover: Claim,
+    pub(crate) clock: Clock,
+    /// What happened here; any CPU adds to it, rarely.
+    pub(crate) counters: Counters,
+    /// Tick of the last free in each huge block; 0: none of its free pages is resident.
+    pub(crate) freed_at: Meta<AtomicU32>,
+    /// The huge blocks of which that is not 0, and some of which it is.
+    pub(crate) resident: Bits,
+    /// The huge blocks to which something resident came back since they were last hidden.
+    pub(crate) used: Bits,
+    /// The CPU that last freed something, a hint where it will be used, and the tick of that.
+    pub(crate) freed_on: AtomicU32,
+    pub(crate) freed_last: AtomicU32,
+    /// Pages that may idle without being offered to the kernel.
+    pub(crate) allowance: AtomicU32,
+    /// What no child of a fork gets.
+    pub(crate) hidden: Hidden,
+    /// What is the zone's no more.
+    pub(crate) gone: Gone,
+    /// Forks so far and those under way (see `epoch`).
+    pub(crate) forks: AtomicU32,
+    /// Whether any page was ever marked foreign, by whomever.
+    pub(crate) foreign: AtomicU32,
+    /// The most pages that were out of the buddy when memory was needed.
+    pub(crate) peak: AtomicU32,
+    /// Pages handed out absent, since the zone began.
+    pub(crate) faulted: AtomicU64,
+    /// The huge blocks in small pages (see [`Backing::small`]), and whether fresh memory may come in huge ones.
+    pub(crate) in_small: Bits,
+    pub(crate) huge: bool,
+    /// Blocks that came back with a quarter touched or less, of those that might be in huge pages, and
+    /// those with an eighth or less, of those beyond [`KERNELS`](crate::pool::settle) pages.
+    pub(crate) sparse_row: SparseRow,
+    pub(crate) thin_row: SparseRow,
+    pub(crate) came_back: CameBack,
+    pub(crate) assembly: Assembly,
+    pub(crate) without: Without,
+}
+
+impl<B: Backing> Pool<B> {
+    /// All of `backing`, free and absent.
+    ///
+    /// # Errors
+    /// What the kernel says when the pool's own records find no memory.
+    pub(crate) fn new(backing: B, config: &Config, now_ns: fn() -> u64) -> Result<Pool<B>, Errno> {
+        let memory = Memory::new(backing);
+        let (pages, huge) = (memory.pages, memory.pages / HUGE_PAGES);
+        let in_small = Bits::new(huge)?;
+        in_small.set(0..(memory.backing().small() / HUGE) as u32);
+        let pool = Pool {
+            memory,
+            states: StateMap::new(pages)?,
+            buddy: Buddy::new(pages)?,
+            stock: Stock::new(),
+            handover: Claim::new(),
+            clock: Clock::new(now_ns),
+            counters: Counters::new(),
+            freed_at: Meta::new(huge as usize)?,
+            resident: Bits::new(huge)?,
+            used: Bits::new(huge)?,
+            freed_on: AtomicU32::new(0),
+            freed_last: AtomicU32::new(0),
+            allowance: AtomicU32::new(u32::MAX),
+            hidden: Hidden::new(huge)?,
+            gone: Gone::new(huge)?,
+            forks: AtomicU32::new(0),
+            foreign: AtomicU32::new(0),
+            peak: AtomicU32::new(0),
+            faulted: AtomicU64::new(0),
+            in_small,
+            huge: config.huge,
+            sparse_row: SparseRow::new(),
+            thin_row: SparseRow::new(),
+            came_back: CameBack::new(),
+            assembly: Assembly::new(huge)?,
+            without: config.without,
+        };
+        pool.buddy.put_run(PageId(0), pages);
+        Ok(pool)
+    }
+
+    /// Whether a mechanism is in use.
+    pub(crate) fn has(&self, mechanism: Mechanism) -> bool {
+        self.without.has(mechanism)
+    }
+}
