@@ -185,6 +185,7 @@ pub use {
     hand_size::HandSize,
     knobs::{KNOBS, Knob},
     prezero_host::{Size, Topology},
+    prezero_sys::thread::Spawner,
     stats::*,
     value::Text,
     zone::{Zone, ZoneError},
