@@ -10,8 +10,13 @@ place=${CARGO_TARGET_DIR:-target}
 export RUSTC_BOOTSTRAP=1
 tests=(-p prezero -p prezero-host -p prezero-sys --lib --tests --target "$host")
 # Not leaks: what scrubd and the tests keep for good (Box::leak) is not told from what is lost.
-ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \
-    CARGO_TARGET_DIR=$place/address cargo test --quiet "${tests[@]}"
+address() {
+    ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS="-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer" \
+        CARGO_TARGET_DIR=$place/address cargo test --quiet "$@"
+}
+address "${tests[@]}"
+# The thread that libc does not know of: of the preloaded library the one part that is tested by itself.
+address -p prezero-preload --test bare_thread --target "$host"
 
 # ThreadSanitizer must see the standard library's atomics too, so that is built from its source.
 if [ ! -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ]; then

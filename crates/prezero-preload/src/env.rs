@@ -3,6 +3,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `PREZERO_DISABLE=1` | no zone: every call goes to the next allocator |
+//! | `PREZERO_BARE_THREAD=off` | scrubd is a thread that libc knows of |
 //! | `PREZERO_PID=N` | process N writes the statistics when it ends (set by `prezero run`) |
 //! | the rest | the knobs of [`Config`] |
 //!
@@ -32,6 +33,11 @@ pub fn is_valgrind() -> bool {
 /// Whether the user wants no zone.
 pub fn disabled() -> bool {
     get("PREZERO_DISABLE") == Some("1")
+}
+
+/// Whether scrubd may be a thread that libc does not know of.
+pub fn wants_bare_thread() -> bool {
+    get("PREZERO_BARE_THREAD") != Some("off")
 }
 
 /// The process that writes the statistics.

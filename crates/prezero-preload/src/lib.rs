@@ -25,6 +25,7 @@
 //! |---|---|
 //! | here, `realloc` | the exported malloc family, and who serves what |
 //! | [`process`] | the one heap: made at the first large request, or never |
+//! | [`process::bare`] | scrubd's thread, of which libc does not know |
 //! | [`heap`] | blocks known by address alone |
 //! | [`next`] | the functions behind ours; [`arena`] until they are known |
 //! | [`syscalls`], [`limits`] | memory that the program changes under us, or forbids |
@@ -351,7 +352,7 @@ unsafe fn release_zeroed(heap: &Heap, ptr: *mut c_void) {
 /// by way of libc.
 #[inline(always)]
 fn not_from_scrubd(function: &str) {
-    if cfg!(debug_assertions) && prezero_sys::thread::bare::is_current() {
+    if cfg!(debug_assertions) && process::bare::is_current() {
         // Its own table of descriptors has no standard error; that of the first thread does.
         // SAFETY: a path that ends in NUL; a new descriptor, in a table that nobody else has.
         unsafe {

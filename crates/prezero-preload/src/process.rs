@@ -19,12 +19,16 @@ use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use prezero_core::{Config, HUGE, HandSize, MIN_THRESHOLD};
+use prezero_core::{Anonymous, Config, HUGE, HandSize, MIN_THRESHOLD, Zone};
 use prezero_sys::thread;
 
 use crate::heap::{Heap, Inside};
 use crate::message::Line;
 use crate::{env, fork, report};
+
+pub mod bare;
+
+use bare::Bare;
 
 /// The smallest reservation worth having: room for a few blocks of some megabytes.
 const MIN_LIMIT: usize = 64 << 20;
@@ -210,8 +214,7 @@ fn start(bytes: usize) -> Option<&'static Heap> {
             // SAFETY: this thread alone moved the state to STARTING, and nobody reads
             // the slot before the stores below.
             let process: &'static Process = unsafe { (*SLOT.0.get()).write(process) };
-            // SAFETY: Rust's allocator here is `own`, which never asks libc.
-            unsafe { process.heap.zone().allow_bare_scrubd() };
+            allow_scrubd(process.heap.zone());
             HOT.base.store(process.heap.base(), Ordering::Relaxed);
             HOT.bytes.store(process.heap.bytes(), Ordering::Release);
             HOT.most_in_hand.store(HandSize::MOST, Ordering::Release);
@@ -229,6 +232,19 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     }
     errno.restore();
     heap
+}
+
+/// Lets the zone start its scrubd: a thread that libc does not know of, where there can be one and
+/// the user wants it; elsewhere a `pthread`.
+fn allow_scrubd(zone: &'static Zone<Anonymous>) {
+    static BARE: Bare = Bare::new();
+    // SAFETY: Rust's allocator here is `own`, which never asks libc; the one zone has one scrubd
+    // at a time.
+    if env::wants_bare_thread() && unsafe { BARE.prepare() } {
+        zone.allow_scrubd_by(&BARE);
+    } else {
+        zone.allow_scrubd();
+    }
 }
 
 #[expect(clippy::large_enum_variant, reason = "no heap to box it on; one per process")]

@@ -80,6 +80,16 @@ fn program_with_one_thread_stays_one_to_libc() {
     assert_eq!(run(shimmed(&program).arg("last")), "good\n", "it ends with its own last thread");
 }
 
+#[test]
+fn knob_makes_scrubd_a_thread_that_libc_knows_of() {
+    let program = compile("single.c", &[]);
+    let with =
+        |value: &str| run(shimmed(&program).arg("several").env("PREZERO_BARE_THREAD", value));
+    assert_eq!(with("off"), "good\n");
+    let output = ends(shimmed(&program).arg("several").env("PREZERO_BARE_THREAD", "on"));
+    assert!(!output.status.success(), "nothing but the knob does it: {}", describe(&output));
+}
+
 /// `link/hot.ld` names what a hit runs through; after a function is renamed it would say nothing of it.
 #[test]
 fn what_a_hit_runs_through_lies_together() {

@@ -2,8 +2,8 @@
 //! thread is preempted, moved, or revoked by [`membarrier_rseq`].
 //!
 //! A thread has one `struct rseq`, shared with the kernel. glibc (2.35 and later) registers
-//! it for every thread that it knows. [`Rseq::of_current_thread`] does so for a
-//! [bare](crate::thread::bare) one, in the same place, and where nobody else did, for as
+//! it for every thread that it knows. A thread that libc does not know of does so itself, in the
+//! same place ([`register_for_libc`]). Where neither did, [`Rseq::of_current_thread`] does, for as
 //! long as the value lives. The code that opens a section writes the address of a
 //! descriptor to [`RSEQ_CS`]; the kernel looks there before it lets an interrupted thread go on.
 
@@ -41,9 +41,7 @@ impl Rseq {
     /// life. The first call asks the dynamic linker, which locks and may allocate.
     pub fn of_current_thread() -> Option<Rseq> {
         #[cfg(target_arch = "x86_64")]
-        return x86_64::registered_by_libc()
-            .or_else(x86_64::register_for_libc)
-            .or_else(x86_64::register);
+        return x86_64::in_libcs_area().or_else(x86_64::register);
         #[cfg(not(target_arch = "x86_64"))]
         None
     }
@@ -65,15 +63,29 @@ impl Drop for Rseq {
 
 /// Where each thread's area lies from its thread pointer, whether it is registered or not; `None`
 /// where libc has none. Asks the dynamic linker, which locks and may allocate, at the first call.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn area_offset() -> Option<isize> {
-    x86_64::libc_areas().map(|(offset, _)| offset)
+pub fn area_offset() -> Option<isize> {
+    #[cfg(target_arch = "x86_64")]
+    return x86_64::libc_areas().map(|(offset, _)| offset);
+    // No section is written for other architectures.
+    #[cfg(not(target_arch = "x86_64"))]
+    None
 }
 
-/// No section is written for this architecture.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn area_offset() -> Option<isize> {
-    None
+/// Makes an area what it is before its thread is registered: libc would believe a CPU number of 0.
+///
+/// # Safety
+/// An area ([`area_offset`]) of a thread that does not run.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn blank(area: NonNull<u8>) {
+    // SAFETY: the caller's promise.
+    unsafe { x86_64::blank(area) }
+}
+
+/// Has the kernel know the area that libc has for the calling thread, which libc itself did not
+/// register, because it does not know of the thread. False where libc registers none.
+#[cfg(target_arch = "x86_64")]
+pub fn register_for_libc() -> bool {
+    x86_64::register_for_libc()
 }
 
 /// Announces that this process will use [`membarrier_rseq`]. False where the kernel has no
@@ -112,7 +124,7 @@ pub(crate) mod x86_64 {
     const USED: i64 = 1 << 62;
 
     /// Where glibc has every thread's area, from the thread pointer, and whether it registers
-    /// them; `None` if it has none. Looked up once: a bare thread must not ask.
+    /// them; `None` if it has none. Looked up once: a thread that libc does not know of must not ask.
     pub(super) fn libc_areas() -> Option<(isize, bool)> {
         let mut known = AREAS.load(Ordering::Relaxed);
         if known == 0 {
@@ -134,11 +146,9 @@ pub(crate) mod x86_64 {
         libc_areas().and_then(|(offset, used)| used.then_some(offset))
     }
 
-    /// Makes an area what it is before its thread is registered.
-    ///
     /// # Safety
-    /// An area, of a thread that does not run yet.
-    pub(crate) unsafe fn blank(area: NonNull<u8>) {
+    /// As for [`super::blank`].
+    pub(super) unsafe fn blank(area: NonNull<u8>) {
         // SAFETY: the caller's promise; every version is at least so long.
         unsafe {
             area.write_bytes(0, AREA_LEN);
@@ -146,19 +156,16 @@ pub(crate) mod x86_64 {
         }
     }
 
-    /// Has the kernel know the calling thread's area where glibc has one but did not register
-    /// it, because it does not know of the thread.
-    pub(super) fn register_for_libc() -> Option<Rseq> {
-        if !crate::thread::bare::is_current() {
-            return None;
-        }
-        let area = NonNull::new(thread_pointer().wrapping_offset(offset_of_libc()?))?;
+    /// See [`super::register_for_libc`].
+    pub(super) fn register_for_libc() -> bool {
+        let Some(offset) = offset_of_libc() else { return false };
+        let area = NonNull::new(thread_pointer().wrapping_offset(offset));
         // SAFETY: a part of the thread's own block, which outlives it.
-        let done = unsafe { rseq(area, 0) } == 0;
-        done.then_some(Rseq { area, ours: None, thread: PhantomData })
+        area.is_some_and(|area| unsafe { rseq(area, 0) } == 0)
     }
 
-    pub(super) fn registered_by_libc() -> Option<Rseq> {
+    /// libc's area for the calling thread, if it is registered.
+    pub(super) fn in_libcs_area() -> Option<Rseq> {
         let offset = offset_of_libc()?;
         let area = NonNull::new(thread_pointer().wrapping_offset(offset))?;
         // SAFETY: a size above zero says that the area exists in every thread; the kernel

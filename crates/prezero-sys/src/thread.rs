@@ -11,16 +11,17 @@ use rustix::io::Errno;
 use rustix::thread::{self as kernel, CpuSet, futex};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-pub mod bare;
 mod life;
+mod spawner;
 mod unheard;
 
 pub use life::Life;
+pub use spawner::{Pthread, Spawner};
 pub use unheard::Unheard;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What [`spawn_detached`] and [`bare::Room::start`] start.
+/// What [`spawn_detached`] and each [`Spawner`] start.
 pub type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// Starts a detached thread with all signals blocked, so that none of the program's

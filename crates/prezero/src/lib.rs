@@ -122,6 +122,7 @@ pub use {
     mem::backing::{Anonymous, Backing, Hide},
     observe::panel,
     prezero_host::{Size, Topology},
+    prezero_sys::thread::Spawner,
     zone::check::Flaw,
     zone::resize::Grown,
     zone::{Zone, ZoneError},

@@ -14,14 +14,14 @@ const SHORT_NS: i64 = 30_000;
 /// The life of one thread at a time.
 #[derive(Debug, Default)]
 pub struct Life {
-    /// Not 0 while it uses its stack; the kernel clears it when a bare thread has left.
-    pub(super) alive: AtomicU32,
+    /// Not 0 while it uses its stack.
+    alive: AtomicU32,
     /// Its number, from when it is known.
-    pub(super) number: AtomicU32,
+    number: AtomicU32,
 }
 
 impl Life {
-    /// Over before it began.
+    /// Over before it begins.
     pub const fn new() -> Life {
         Life { alive: AtomicU32::new(0), number: AtomicU32::new(0) }
     }
@@ -46,6 +46,13 @@ impl Life {
     /// To be called by a `pthread` at its end, for which the kernel tells libc alone.
     pub fn end(&self) {
         self.alive.store(0, Release);
+    }
+
+    /// The words that the kernel writes for a thread made by `clone`: the number, when the thread
+    /// begins (`CLONE_PARENT_SETTID`), and the one that is cleared when it has left its memory
+    /// (`CLONE_CHILD_CLEARTID`).
+    pub fn words(&self) -> [*mut u32; 2] {
+        [self.number.as_ptr(), self.alive.as_ptr()]
     }
 
     /// Whether the thread is gone: the process has no such number any more.

@@ -5,21 +5,20 @@
 //! nothing once it runs: a lock in the program's allocator, held by a thread that only
 //! runs when nobody else wants to, would stop the program.
 //!
-//! Where the program can promise what that takes ([`Zone::allow_bare_scrubd`]) it is a
-//! [bare](prezero_sys::thread::bare) thread, so that libc goes on to treat a program with one
-//! thread as one. Elsewhere it is a `pthread`.
+//! A [`Spawner`] makes the thread: a `pthread` unless the program brings its own
+//! ([`Zone::allow_scrubd_by`]).
 //!
 //! A free looks at one word to see whether scrubd must be woken, and wakes it only for a
 //! large block or out of its parking place, so that a small free never pays for a system
 //! call twice in a row. What it does when it runs is in `serve`.
 
 use std::ffi::c_void;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use prezero_sys::hand::Gate;
-use prezero_sys::thread::bare::Room;
-use prezero_sys::thread::{self, Life, Unheard};
+use prezero_sys::thread::{self, Life, Pthread, Spawner, Unheard};
 
 use crate::count::counters::{Counter, Counters};
 use crate::mem::backing::Backing;
@@ -78,8 +77,8 @@ pub(crate) struct Daemon {
     process: AtomicU32,
     /// Whether its thread is gone.
     pub(crate) life: Life,
-    /// Where it runs if it is a bare thread; not prepared: it is a `pthread`.
-    pub(crate) room: Room,
+    /// What makes the thread; unset until the zone may start it.
+    pub(crate) spawner: OnceLock<&'static dyn Spawner>,
     /// Who waits for its end, or makes a call that it must not live through.
     enders: AtomicU32,
     /// Whether one of them went on without its end.
@@ -106,7 +105,7 @@ impl Daemon {
             idle_thread: AtomicI32::new(0),
             process: AtomicU32::new(0),
             life: Life::new(),
-            room: Room::new(),
+            spawner: OnceLock::new(),
             enders: AtomicU32::new(0),
             overdue: AtomicU32::new(0),
             ends: AtomicU32::new(0),
@@ -183,9 +182,8 @@ impl Daemon {
         if !matches!(before, UNBORN | GONE) || !self.life.is_over() || self.is_unwanted() {
             return;
         }
-        let is_bare = self.room.is_prepared();
-        // A bare thread inherits the mask; and no handler waits for the end of what this begins.
-        let _unheard = is_bare.then(Unheard::new);
+        // A spawner's thread inherits the mask; and no handler waits for the end of what this begins.
+        let _unheard = Unheard::new();
         if self.gate.word.compare_exchange(before, AWAKE, SeqCst, Relaxed).is_err() {
             return;
         }
@@ -198,19 +196,18 @@ impl Daemon {
         // SAFETY: `allow` stored `run::<B>` here before it stored the zone.
         let entry: thread::Entry = unsafe { std::mem::transmute(self.start.load(Acquire)) };
         let life = self.life_for_ever();
-        let started = if is_bare {
-            // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects; what it
-            // may call is the promise of `allow_bare_scrubd`; the last thread's life is over.
-            unsafe { self.room.start(STACK, entry, zone, life) }
-        } else {
-            life.begin();
-            // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects.
-            unsafe { thread::spawn_detached(STACK, entry, zone) }
-        };
+        // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects; `run` arrives,
+        // leaves, and calls nothing that relies on a lock of libc's; the last thread's life is over.
+        let started = unsafe { self.spawner().start(STACK, entry, zone, life) };
         if started.is_err() {
             life.forget();
             self.gate.word.store(STILLBORN, SeqCst);
         }
+    }
+
+    /// What makes the thread.
+    pub(crate) fn spawner(&self) -> &'static dyn Spawner {
+        *self.spawner.get_or_init(|| &Pthread)
     }
 
     #[allow(unsafe_code)]
@@ -265,26 +262,19 @@ impl<B: Backing> Zone<B> {
 }
 
 impl<B: Backing + 'static> Zone<B> {
-    /// Lets the zone start its scrubd when there is something to do. Without it the
+    /// Lets the zone start its scrubd, a `pthread`, when there is something to do. Without it the
     /// zone clears nothing ahead and gives nothing back by itself.
     pub fn allow_scrubd(&'static self) {
+        self.allow_scrubd_by(&Pthread);
+    }
+
+    /// The same, with a thread that `spawner` makes. The first spawner that a zone is given stays.
+    pub fn allow_scrubd_by(&'static self, spawner: &'static dyn Spawner) {
         self.pool.expect_limit();
+        self.daemon.spawner.get_or_init(|| spawner);
         self.daemon.process.store(std::process::id(), SeqCst);
         self.daemon.start.store(crate::scrubd::thread::run::<B> as *mut c_void, SeqCst);
         self.daemon.zone.store(std::ptr::from_ref(self).cast_mut().cast(), SeqCst);
-    }
-
-    /// The same, with a thread that libc does not know of where it can be (x86-64, glibc): a
-    /// program with one thread stays one to libc. Calls the program's `malloc`, some four
-    /// kilobytes for good.
-    ///
-    /// # Safety
-    /// What Rust allocates in this program does not come from libc's `malloc`: libc, sure that
-    /// there is one thread, leaves its locks out.
-    #[allow(unsafe_code)]
-    pub unsafe fn allow_bare_scrubd(&'static self) {
-        self.daemon.room.prepare();
-        self.allow_scrubd();
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use prezero_host::Topology;
 use prezero_host::pressure::{CpuRank, Memory, Pressure};
 use prezero_sys::memory::Reservation;
-use prezero_sys::thread::{self, Waited, bare};
+use prezero_sys::thread::{self, Waited};
 
 use super::desk::Desk;
 use super::host::ThisThread;
@@ -36,12 +36,9 @@ use crate::zone::{Cpu, Zone};
 pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
+    let spawner = zone.daemon.spawner();
+    spawner.arrive(&zone.daemon.life);
     thread::name_current(c"scrubd");
-    if zone.daemon.room.is_prepared() {
-        bare::settle();
-    } else {
-        zone.daemon.life.is_mine();
-    }
     zone.take_over();
     prezero_sys::hand::enable();
     let own_files = thread::own_descriptors().is_ok();
@@ -67,9 +64,7 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     scrubd.withdraw();
     zone.daemon.left.store(std::ptr::from_mut(scrubd).cast(), Release);
     zone.daemon.bid_farewell();
-    if !zone.daemon.room.is_prepared() {
-        zone.daemon.life.end();
-    }
+    spawner.leave(&zone.daemon.life);
     std::ptr::null_mut()
 }
 

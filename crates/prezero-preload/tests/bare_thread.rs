@@ -1,10 +1,24 @@
-use super::*;
-use crate::rseq::Rseq;
-use crate::thread::{Unheard, current_cpu, current_id};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
+//! The thread that libc does not know of, by itself: its file is compiled into this test, where
+//! Rust's allocator is libc's and libc knows of several threads.
+#![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use prezero_sys::rseq::Rseq;
+use prezero_sys::thread::{Life, Spawner, Unheard, current_cpu, current_id};
+
+#[path = "../src/process/bare.rs"]
+mod bare;
+
+use bare::{Bare, is_current};
+
 const STACK: usize = 128 << 10;
+
+static BARE: Bare = Bare::new();
+static LIFE: Life = Life::new();
 
 /// What a bare thread found out about itself; it must not allocate, as a channel would.
 #[derive(Default)]
@@ -23,7 +37,7 @@ struct Seen {
 extern "C" fn look(arg: *mut c_void) -> *mut c_void {
     // SAFETY: the test's own, which waits for the end of this thread.
     let seen = unsafe { &*arg.cast::<Seen>() };
-    settle();
+    BARE.arrive(&LIFE);
     let mut blocked = 0u64;
     let mut header = [0x2008_0522u32, 0];
     let mut sets = [u32::MAX; 6];
@@ -50,6 +64,7 @@ extern "C" fn look(arg: *mut c_void) -> *mut c_void {
     while !seen.can_leave.load(Ordering::Acquire) {
         std::hint::spin_loop();
     }
+    BARE.leave(&LIFE);
     ptr::null_mut()
 }
 
@@ -63,10 +78,9 @@ fn until_over(life: &Life) {
 
 #[test]
 fn bare_thread_has_what_libc_gives_its_own_and_no_rights() {
-    static ROOM: Room = Room::new();
-    static LIFE: Life = Life::new();
     let before = std::env::current_dir().unwrap();
-    assert!(ROOM.prepare() && ROOM.prepare());
+    // SAFETY: `look` allocates nothing; all threads here have one life.
+    assert!(unsafe { BARE.prepare() && BARE.prepare() });
     assert!(!is_current());
     // The second lives where the first did.
     for _ in 0..2 {
@@ -75,7 +89,7 @@ fn bare_thread_has_what_libc_gives_its_own_and_no_rights() {
         {
             let _quiet = Unheard::new();
             // SAFETY: `look` takes a `Seen`, calls nothing that locks, and lives alone here.
-            unsafe { ROOM.start(STACK, look, arg, &LIFE) }.unwrap();
+            unsafe { BARE.start(STACK, look, arg, &LIFE) }.unwrap();
         }
         assert!(!LIFE.is_over());
         seen.can_leave.store(true, Ordering::Release);
@@ -88,7 +102,7 @@ fn bare_thread_has_what_libc_gives_its_own_and_no_rights() {
         let own = Rseq::of_current_thread().expect("a kernel with rseq").as_ptr().addr();
         let area_at = seen.area_at.load(Ordering::Relaxed);
         assert!(area_at != 0 && area_at != own);
-        assert!(seen.cpu.load(Ordering::Relaxed) < crate::thread::cpu_count());
+        assert!(seen.cpu.load(Ordering::Relaxed) < prezero_sys::thread::cpu_count());
         // All but the two that nobody can block.
         let unblockable = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         assert_eq!(seen.blocked.load(Ordering::Relaxed) | unblockable, u64::MAX);
@@ -102,23 +116,24 @@ fn bare_thread_has_what_libc_gives_its_own_and_no_rights() {
 }
 
 #[test]
-fn room_that_is_not_prepared_starts_nothing() {
+fn what_is_not_prepared_starts_nothing() {
     static LIFE: Life = Life::new();
     // SAFETY: no thread starts.
-    let refused = unsafe { Room::new().start(STACK, look, ptr::null_mut(), &LIFE) };
+    let refused = unsafe { Bare::new().start(STACK, look, ptr::null_mut(), &LIFE) };
     assert_eq!(refused, Err(libc::ENOSYS));
     assert!(LIFE.is_over());
 }
 
 #[test]
-fn room_without_a_stack_starts_nothing_and_leaves_errno_alone() {
+fn without_room_for_a_stack_nothing_starts_and_errno_stays() {
     static LIFE: Life = Life::new();
-    let room = Room::new();
-    assert!(room.prepare());
+    let bare = Bare::new();
+    // SAFETY: no thread starts.
+    assert!(unsafe { bare.prepare() });
     // SAFETY: no address space holds the stack; `errno` is this thread's own.
     let (refused, errno) = unsafe {
         *libc::__errno_location() = 77;
-        let refused = room.start(1 << 50, look, ptr::null_mut(), &LIFE);
+        let refused = bare.start(1 << 50, look, ptr::null_mut(), &LIFE);
         (refused, *libc::__errno_location())
     };
     assert_eq!((refused, errno), (Err(libc::ENOMEM), 77));

@@ -3,38 +3,38 @@
 //! To libc a program with one `pthread` beside the first has several threads, for ever: from then
 //! on `putc` locks its stream, `malloc` its arena and `std::shared_ptr` its counts; `fork` takes
 //! the locks of `malloc`; a program that ends its last own thread does not end. So scrubd is made
-//! by `clone`, and the price is paid by it alone: what runs on a bare thread must call nothing in
-//! libc that relies on a lock (`malloc`, stdio, `opendir`, `dlsym`, locales), because libc, sure that
-//! nobody else is there, leaves the lock out.
+//! by `clone`, and the price is paid by it alone: a bare thread must call nothing in libc that
+//! relies on a lock (`malloc`, stdio, `opendir`, `dlsym`, locales), because libc, sure that there
+//! is one thread, leaves the lock out. The entry of a [`Spawner`] keeps to that, apart from Rust's
+//! global allocator, of which [`Bare::prepare`] demands that it is not libc's.
 //!
 //! What libc keeps for each thread (`errno`, the sequence area, the thread-locals of all libraries)
 //! a bare thread has all the same: `_dl_allocate_tls`, by which glibc makes its own, makes a block
 //! of it, and the head is filled in as `pthread_create` would. Both are glibc's private matters;
 //! the name has been there since 2.3, and each offset used is checked on the calling thread first.
-//! Where anything is not as expected there is no bare thread ([`Room::prepare`]), and a `pthread`
-//! has to do.
+//! Where anything is not as expected there is no bare thread, and a `pthread` has to do.
 //!
-//! Block and stack are made once and used again by the next thread of the same [`Room`], in the
-//! child of a fork too: to give them back would call `free`, maybe inside a signal handler.
+//! Block and stack are made once and used again by the next thread, in the child of a fork too:
+//! to give them back would call `free`, maybe inside a signal handler.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{Entry, Life};
+use prezero_sys::thread::{Entry, Life, Spawner};
 
-/// Where one bare thread at a time runs.
+/// The spawner of bare threads: where one at a time runs.
 #[derive(Debug)]
-pub struct Room {
-    /// The thread pointer that its thread has; null until [`prepare`](Room::prepare).
+pub struct Bare {
+    /// The thread pointer that its thread has; null until [`prepare`](Bare::prepare).
     pointer: AtomicPtr<u8>,
     /// One past the highest byte of its stack; null until the first thread starts.
     stack: AtomicPtr<u8>,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room::new()
+impl Default for Bare {
+    fn default() -> Bare {
+        Bare::new()
     }
 }
 
@@ -47,67 +47,34 @@ pub fn is_current() -> bool {
     !latest.is_null() && latest == arch::thread_pointer()
 }
 
-impl Room {
+impl Bare {
     /// One that is not prepared.
-    pub const fn new() -> Room {
-        Room { pointer: AtomicPtr::new(ptr::null_mut()), stack: AtomicPtr::new(ptr::null_mut()) }
-    }
-
-    /// Whether a thread can be started here.
-    pub fn is_prepared(&self) -> bool {
-        !self.pointer.load(Ordering::Acquire).is_null()
+    pub const fn new() -> Bare {
+        Bare { pointer: AtomicPtr::new(ptr::null_mut()), stack: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// Makes what libc has for each of its threads; false where this is not a libc that can be
-    /// told to. Asks the dynamic linker, which locks and allocates; once is enough.
-    pub fn prepare(&self) -> bool {
+    /// told to. Asks the dynamic linker, which locks and allocates (some four kilobytes for good);
+    /// once is enough. Changes `errno`.
+    ///
+    /// # Safety
+    /// 1. What Rust allocates in this program does not come from libc's `malloc`, or libc knows of
+    ///    two threads at least: without its locks it would hand memory out twice.
+    /// 2. All threads that are started here have the same [`Life`]: there is one block and one
+    ///    stack.
+    pub unsafe fn prepare(&self) -> bool {
         if !self.is_prepared()
             && let Some(pointer) = arch::new_thread_block()
         {
             // Asked for now: where the areas lie must not be looked up on a bare thread.
-            crate::rseq::area_offset();
+            prezero_sys::rseq::area_offset();
             self.pointer.store(pointer.as_ptr(), Ordering::Release);
         }
         self.is_prepared()
     }
 
-    /// Starts a thread that runs `entry` and ends, with every signal blocked from its first
-    /// instruction. It has its own working directory, which begins as the caller's, and shares
-    /// its descriptors; [`settle`] is for it to call. The caller has all signals blocked
-    /// ([`Unheard`](super::Unheard)): the thread inherits that. Leaves `errno` as it was.
-    ///
-    /// `life` begins now and is over when the thread is gone.
-    ///
-    /// # Safety
-    /// 1. `arg` is what `entry` expects and may be used from another thread; `entry` does not
-    ///    unwind, and calls nothing of libc that relies on a lock (see the module).
-    /// 2. The thread that was started here before is gone, by its `life`.
-    ///
-    /// # Errors
-    /// The kernel's number: `EAGAIN` when the process may not have another thread; `ENOMEM`
-    /// when there is no room for a stack; `ENOSYS` where the room is not prepared.
-    pub unsafe fn start(
-        &self,
-        stack: usize,
-        entry: Entry,
-        arg: *mut c_void,
-        life: &'static Life,
-    ) -> Result<(), i32> {
-        let pointer = NonNull::new(self.pointer.load(Ordering::Acquire)).ok_or(libc::ENOSYS)?;
-        let top = self.stack(stack)?;
-        // SAFETY: `new_thread_block` made it, and by 2. no thread has it.
-        unsafe { arch::renew(pointer) };
-        LATEST.store(pointer.as_ptr(), Ordering::Relaxed);
-        life.begin();
-        // SAFETY: stack and thread pointer are this room's, whose last thread is gone (2.), and
-        // stay for good; the words of `life` live for ever; entry and arg are the caller's
-        // promise.
-        let answer = unsafe { arch::clone(top, pointer, entry, arg, life) };
-        if answer < 0 {
-            life.forget();
-            return Err(answer.unsigned_abs() as i32);
-        }
-        Ok(())
+    fn is_prepared(&self) -> bool {
+        !self.pointer.load(Ordering::Acquire).is_null()
     }
 
     /// The stack, made at the first call with a page below it that nobody may touch.
@@ -117,7 +84,7 @@ impl Room {
         if !made.is_null() {
             return Ok(made);
         }
-        let guard = crate::memory::GRAIN;
+        let guard = prezero_sys::memory::GRAIN;
         let flags = MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping touches nobody's memory; its first page is ours to forbid, and
@@ -136,11 +103,53 @@ impl Room {
     }
 }
 
-/// What a bare thread does first: it leaves the working directory, whose file system the program
-/// may want to unmount, and gives up every capability. What a program drops later (`capset`,
-/// `prctl`) would stay with a thread that libc cannot tell. Under a seccomp filter it keeps them: a
-/// filter for services (systemd's `@system-service`) ends who calls `capset`.
-pub fn settle() {
+// SAFETY: 1.: `enter` calls the entry once, on a stack of this size. 2.: the thread inherits the
+// mask of its maker, which has all signals blocked. 3.: the life begins before the thread is made,
+// and the kernel ends it when the thread has left its memory.
+unsafe impl Spawner for Bare {
+    /// The thread has its own working directory, which begins as the caller's, and shares its
+    /// descriptors. `ENOSYS` where nothing is prepared.
+    unsafe fn start(
+        &self,
+        stack: usize,
+        entry: Entry,
+        arg: *mut c_void,
+        life: &'static Life,
+    ) -> Result<(), i32> {
+        let pointer = NonNull::new(self.pointer.load(Ordering::Acquire)).ok_or(libc::ENOSYS)?;
+        let top = self.stack(stack)?;
+        // SAFETY: `new_thread_block` made it. No thread has it: the last one had the same life
+        // (`prepare`, 2.), which is over.
+        unsafe { arch::renew(pointer) };
+        LATEST.store(pointer.as_ptr(), Ordering::Relaxed);
+        life.begin();
+        // SAFETY: stack and thread pointer are of this room alone, whose last thread is gone, and
+        // stay for good; the words of `life` live for ever; entry and arg are the caller's
+        // promise.
+        let answer = unsafe { arch::clone(top, pointer, entry, arg, life) };
+        if answer < 0 {
+            life.forget();
+            return Err(answer.unsigned_abs() as i32);
+        }
+        Ok(())
+    }
+
+    /// Gives up what the thread would keep when the program gives it up, and has the kernel know
+    /// the thread's sequence area.
+    fn arrive(&self, _: &Life) {
+        settle();
+        arch::register_area();
+    }
+
+    /// Nothing: the kernel ends the life.
+    fn leave(&self, _: &Life) {}
+}
+
+/// Leaves the working directory, whose file system the program may want to unmount, and gives up
+/// every capability. What a program drops later (`capset`, `prctl`) would stay with a thread that
+/// libc cannot tell. Under a seccomp filter it keeps them: a filter for services (systemd's
+/// `@system-service`) ends a process that calls `capset`.
+fn settle() {
     /// `struct __user_cap_header_struct`, its third version: two words for each set.
     #[repr(C)]
     struct Header {
@@ -151,7 +160,7 @@ pub fn settle() {
     let (header, none) = (Header { version: VERSION, thread: 0 }, [0u32; 6]);
     // Where a filter forbids it the thread is what any other of the process is.
     let _ = rustix::process::chdir(c"/");
-    // SAFETY: reads no memory. Naming a thread is a `prctl` too, so that a filter allows it is known.
+    // SAFETY: reads no memory. A filter that forbids `prctl` ends the process at scrubd's name anyway.
     if unsafe { libc::prctl(libc::PR_GET_SECCOMP) } != 0 {
         return;
     }
@@ -163,6 +172,7 @@ pub fn settle() {
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod arch {
     use super::*;
+    use prezero_sys::rseq;
     use std::arch::{asm, naked_asm};
 
     /// Words of glibc's `tcbhead_t`, which every program's stack protector goes by.
@@ -197,7 +207,7 @@ mod arch {
     fn own_head() -> Option<*mut usize> {
         let head = thread_pointer().cast::<usize>();
         let mut base = 0usize;
-        // SAFETY: the kernel writes one word. `errno` is put back by who cares (`prepare`).
+        // SAFETY: the kernel writes one word. `errno` may change (`prepare`).
         let asked = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_GET_FS, &raw mut base) };
         // SAFETY: the calling thread's own head, of which every libc has these words.
         let (own, vector, thread, guard) = unsafe {
@@ -249,10 +259,15 @@ mod arch {
     /// # Safety
     /// `new_thread_block` made it, and no thread runs with it.
     pub(super) unsafe fn renew(pointer: NonNull<u8>) {
-        if let Some(offset) = crate::rseq::area_offset() {
+        if let Some(offset) = rseq::area_offset() {
             // SAFETY: the caller's promise: nobody else's, and every block has an area there.
-            unsafe { crate::rseq::x86_64::blank(pointer.offset(offset)) };
+            unsafe { rseq::blank(pointer.offset(offset)) };
         }
+    }
+
+    pub(super) fn register_area() {
+        // Without it scrubd's pieces are cleared another way.
+        let _ = rseq::register_for_libc();
     }
 
     /// The new thread's number, or minus an error's.
@@ -267,7 +282,7 @@ mod arch {
         arg: *mut c_void,
         life: &'static Life,
     ) -> isize {
-        let (number, alive) = (life.number.as_ptr(), life.alive.as_ptr());
+        let [number, alive] = life.words();
         // SAFETY: the caller's promise; two words fit in any stack.
         unsafe {
             let stack = stack.cast::<*mut c_void>().sub(2);
@@ -326,6 +341,8 @@ mod arch {
 
     pub(super) unsafe fn renew(_: NonNull<u8>) {}
 
+    pub(super) fn register_area() {}
+
     pub(super) unsafe fn clone(
         _: *mut u8,
         _: NonNull<u8>,
@@ -336,6 +353,3 @@ mod arch {
         -(libc::ENOSYS as isize)
     }
 }
-
-#[cfg(all(test, target_arch = "x86_64", target_env = "gnu"))]
-mod tests;
