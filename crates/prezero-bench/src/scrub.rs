@@ -131,7 +131,7 @@ fn zone(engine: &'static str) -> Result<&'static Zone<Anonymous>> {
     config.stats = StatsSink::Off;
     let backing = Anonymous::reserve(config.limit).context("reserving memory")?;
     let zone: &'static _ = Box::leak(Box::new(Zone::new(backing, &config)?));
-    zone.allow_scrubd();
+    prezero::allow_scrubd(zone);
     Ok(zone)
 }
 

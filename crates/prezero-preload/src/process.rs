@@ -241,9 +241,9 @@ fn allow_scrubd(zone: &'static Zone<Anonymous>) {
     // SAFETY: Rust's allocator here is `own`, which never asks libc; the one zone has one scrubd
     // at a time.
     if env::wants_bare_thread() && unsafe { BARE.prepare() } {
-        zone.allow_scrubd_by(&BARE);
+        prezero_core::allow_scrubd_by(zone, &BARE);
     } else {
-        zone.allow_scrubd();
+        prezero_core::allow_scrubd(zone);
     }
 }
 

@@ -110,7 +110,7 @@ pub use units::{HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
 
 #[cfg(not(loom))]
 pub use {
-    clear::Use,
+    clear::{Use, engine_named},
     config::knobs::{KNOBS, Knob, WITHOUT},
     config::value::Text,
     config::without::{Mechanism, Without},
@@ -121,16 +121,11 @@ pub use {
     daemon::Change,
     mem::backing::{Anonymous, Backing, Hide},
     observe::panel,
+    observe::snapshot::*,
     prezero_host::{Size, Topology},
     prezero_sys::thread::Spawner,
+    scrubd::{allow_scrubd, allow_scrubd_by},
     zone::check::Flaw,
     zone::resize::Grown,
     zone::{Zone, ZoneError},
 };
-
-/// The registry's own name of an engine that runs on this CPU: what
-/// [`Machine::engine`] asks.
-#[cfg(not(loom))]
-pub fn engine_named(name: &str) -> Option<&'static str> {
-    clear::by_name(name).map(|engine| engine.name())
-}

@@ -28,7 +28,7 @@ fn figures_are_shown_and_knobs_are_turned() {
     let pid = std::process::id();
     assert!(prezero_sys::panel::of_process(pid).is_err(), "no scrubd, no panel");
 
-    zone.allow_scrubd();
+    prezero::allow_scrubd(zone);
     until(PATIENCE, "scrubd clears", || {
         use_and_free(zone);
         (zone.snapshot().get(Counter::ScrubbedBytes) > 0).then_some(())

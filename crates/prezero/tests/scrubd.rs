@@ -17,7 +17,7 @@ fn zone(knobs: impl FnOnce(&mut Config)) -> &'static Zone<Anonymous> {
     knobs(&mut config);
     let zone = Zone::new(Anonymous::reserve(ZONE).unwrap(), &config).unwrap();
     let zone = Box::leak(Box::new(zone));
-    zone.allow_scrubd();
+    prezero::allow_scrubd(zone);
     zone
 }
 

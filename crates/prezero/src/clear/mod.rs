@@ -46,6 +46,12 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use prezero_sys::rseq::Rseq;
 
+/// The registry's own name of an engine that runs on this CPU: what
+/// [`Machine::engine`](crate::Machine::engine) asks.
+pub fn engine_named(name: &str) -> Option<&'static str> {
+    by_name(name).map(|engine| engine.name())
+}
+
 /// Where the cleared lines are when an engine is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cache {

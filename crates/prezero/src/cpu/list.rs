@@ -267,6 +267,8 @@ pub(crate) struct Lists {
     /// Blocks that ever came to `hot_cold`. Load and store, not one operation: two
     /// threads on one CPU may stamp two blocks alike, which blurs the LRU order, no more.
     arrivals: AtomicU32,
+    /// What `arrivals` was at the last look.
+    looked: AtomicU32,
 }
 
 impl Lists {
@@ -281,6 +283,14 @@ impl Lists {
     #[inline]
     pub(crate) fn arrivals(&self) -> u32 {
         self.arrivals.load(Relaxed)
+    }
+
+    /// Blocks that came since the last such look. This is one.
+    pub(crate) fn arrived_since_look(&self) -> u32 {
+        let arrivals = self.arrivals();
+        let looked = self.looked.load(Relaxed);
+        self.looked.store(arrivals, Relaxed);
+        arrivals.wrapping_sub(looked)
     }
 
     /// The newest stamp.

@@ -15,9 +15,6 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use prezero_sys::thread::{self, Class};
 
 use super::{AWAKE, DOZING, Daemon, GONE, LEAVING, PARKED, START_BYTES, STILLBORN, UNBORN};
-use crate::mem::backing::Backing;
-use crate::units::PAGE;
-use crate::zone::Zone;
 
 /// How long is waited for scrubd's end, ns.
 const PATIENCE_NS: u64 = 2_000_000_000;
@@ -38,7 +35,7 @@ pub enum Change {
 
 /// What came of asking scrubd to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     Ended,
     NoneThere,
     /// It did not run in time.
@@ -58,7 +55,7 @@ impl Daemon {
 
     /// From now on until [`end_is_over`](Daemon::end_is_over) there is no scrubd, if it could be
     /// waited for.
-    fn end(&self) -> Outcome {
+    pub(crate) fn end(&self) -> Outcome {
         self.enders.fetch_add(1, SeqCst);
         if self.is_absent() {
             return Outcome::NoneThere;
@@ -85,7 +82,7 @@ impl Daemon {
         Outcome::Ended
     }
 
-    fn end_is_over(&self) {
+    pub(crate) fn end_is_over(&self) {
         self.enders.fetch_sub(1, SeqCst);
     }
 
@@ -96,7 +93,7 @@ impl Daemon {
 
     /// Whether this process is another than the zone's: the child of a vfork, in its parent's
     /// memory, or of a bare clone.
-    fn is_of_another(&self) -> bool {
+    pub(crate) fn is_of_another(&self) -> bool {
         self.process.load(Relaxed) != std::process::id()
     }
 
@@ -106,34 +103,13 @@ impl Daemon {
         self.gate.word.store(GONE, SeqCst);
     }
 
+    /// Files lie elsewhere from now on.
+    pub(crate) fn moves(&self) {
+        self.moved.store(1, Relaxed);
+    }
+
     /// Whether files lie elsewhere than when this was last asked.
     pub(crate) fn has_moved(&self) -> bool {
         self.moved.swap(0, AcqRel) != 0
-    }
-}
-
-impl<B: Backing> Zone<B> {
-    /// Makes a call that no scrubd may live through. Where none was there it costs some 0.1 us;
-    /// in the child of a vfork it is the call alone. Leaves `errno` as the call left it.
-    pub fn without_scrubd<R>(&self, change: Change, call: impl FnOnce() -> R) -> R {
-        let daemon = &self.daemon;
-        if daemon.is_of_another() {
-            return call();
-        }
-        let outcome = daemon.end();
-        if change == Change::View {
-            daemon.moved.store(1, Relaxed);
-        }
-        let answer = call();
-        daemon.end_is_over();
-        if outcome == Outcome::Ended {
-            // What idles needs somebody to look after it, whether anything is freed again or not.
-            let idle = u64::from(self.pool.stock.resident()) * PAGE as u64;
-            daemon.freed.store(idle, Relaxed);
-            if idle >= daemon.start_bytes.load(Relaxed) {
-                daemon.begin();
-            }
-        }
-        answer
     }
 }

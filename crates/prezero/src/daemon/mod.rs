@@ -6,7 +6,7 @@
 //! runs when nobody else wants to, would stop the program.
 //!
 //! A [`Spawner`] makes the thread: a `pthread` unless the program brings its own
-//! ([`Zone::allow_scrubd_by`]).
+//! ([`allow_scrubd_by`](crate::allow_scrubd_by)).
 //!
 //! A free looks at one word to see whether scrubd must be woken, and wakes it only for a
 //! large block or out of its parking place, so that a small free never pays for a system
@@ -20,14 +20,13 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use prezero_sys::hand::Gate;
 use prezero_sys::thread::{self, Life, Pthread, Spawner, Unheard};
 
-use crate::count::counters::{Counter, Counters};
-use crate::mem::backing::Backing;
+use crate::count::counters::Counters;
 use crate::units::PAGE;
-use crate::zone::Zone;
 
 mod ending;
 
 pub use ending::Change;
+pub(crate) use ending::Outcome;
 
 /// scrubd's stack. It recurses nowhere; the deepest frame reads a file into a buffer.
 const STACK: usize = 128 << 10;
@@ -41,13 +40,9 @@ const START_FREES_OF_ASKER: u64 = 8;
 /// The same in the child of a fork, most of which live shortly: a thread of the idle class is
 /// one that the end of its process waits for, for milliseconds where CPUs are busy.
 const CHILD_START_BYTES: u64 = 64 << 20;
-/// From this nap on a large free wakes scrubd, ns.
-pub(crate) const DOZE_NS: u64 = 200_000;
 /// Pages of a free that is worth a wake-up call (64 MiB): the call costs the program 4 to
 /// 50 us, by how deep the other CPU sleeps; the block takes milliseconds to clear.
 const WAKE_PAGES: u32 = 16 << 10;
-/// Pages that may idle where no scrubd could be started (8 MiB).
-const IDLE_MOST: u32 = 2048;
 /// The daemon's word: what a free must do about it.
 pub(crate) const AWAKE: u32 = 0;
 pub(crate) const DOZING: u32 = 1;
@@ -60,6 +55,14 @@ const STILLBORN: u32 = 4;
 const GONE: u32 = 5;
 /// Somebody waits for its end.
 const LEAVING: u32 = 6;
+
+/// What came of telling scrubd of a free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Roused {
+    Done,
+    /// There is no scrubd, and there will be none.
+    CannotStart,
+}
 
 pub(crate) struct Daemon {
     /// The daemon's word, as the gate of the hands: what comes to one is looked after while it is
@@ -116,13 +119,13 @@ impl Daemon {
         }
     }
 
-    /// A block of `pages` was freed: scrubd is told if it must be.
+    /// Whether scrubd must be told of a free of `pages`.
     #[inline]
-    pub(crate) fn nudge<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
+    pub(crate) fn must_hear(&self, pages: u32) -> bool {
         match self.gate.word.load(Relaxed) {
-            AWAKE => {}
-            DOZING if pages < WAKE_PAGES => {}
-            _ => self.rouse(zone, pages),
+            AWAKE => false,
+            DOZING => pages >= WAKE_PAGES,
+            _ => true,
         }
     }
 
@@ -147,8 +150,10 @@ impl Daemon {
         self.gate.word.load(Relaxed) >= PARKED
     }
 
+    /// Tells scrubd of a free of `pages`: wakes it, or counts towards its start. `misses`: ZERO requests that this
+    /// process had cleared in line.
     #[cold]
-    fn rouse<B: Backing>(&self, zone: &Zone<B>, pages: u32) {
+    pub(crate) fn rouse(&self, pages: u32, misses: impl FnOnce() -> u64) -> Roused {
         match self.gate.word.load(Relaxed) {
             state @ (DOZING | PARKED)
                 if self.gate.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() =>
@@ -157,16 +162,40 @@ impl Daemon {
             }
             // Where none is allowed (yet), nobody pays for counting towards one.
             UNBORN | GONE if !self.zone.load(Relaxed).is_null() => {
-                let bytes = counts_for(pages, zone.own_misses());
+                let bytes = counts_for(pages, misses());
                 if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
                     self.begin();
                 }
             }
-            // No scrubd will ever come: do as the program's own allocator would have.
-            STILLBORN if zone.pool.stock.resident() >= IDLE_MOST => {
-                zone.give_back_all();
-            }
+            STILLBORN => return Roused::CannotStart,
             _ => {}
+        }
+        Roused::Done
+    }
+
+    /// Lets scrubd start when there is something to do: a thread that `spawner` makes runs `entry` on `zone`.
+    ///
+    /// # Safety
+    /// `zone` lives for ever and is what `entry` expects.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn allow(
+        &self,
+        zone: *mut c_void,
+        entry: thread::Entry,
+        spawner: &'static dyn Spawner,
+    ) {
+        self.spawner.get_or_init(|| spawner);
+        self.process.store(std::process::id(), SeqCst);
+        self.start.store(entry as *mut c_void, SeqCst);
+        self.zone.store(zone, SeqCst);
+    }
+
+    /// What idles, bytes, after scrubd ended: it needs somebody to look after it, whether anything is freed again
+    /// or not.
+    pub(crate) fn idles(&self, bytes: u64) {
+        self.freed.store(bytes, Relaxed);
+        if bytes >= self.start_bytes.load(Relaxed) {
+            self.begin();
         }
     }
 
@@ -247,35 +276,6 @@ impl Daemon {
 fn counts_for(pages: u32, misses: u64) -> u64 {
     let frees = if misses < START_MISSES { START_FREES } else { START_FREES_OF_ASKER };
     (u64::from(pages) * PAGE as u64).max(START_BYTES / frees)
-}
-
-impl<B: Backing> Zone<B> {
-    /// What all CPUs counted of one kind.
-    pub(crate) fn counted(&self, counter: Counter) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
-    }
-
-    /// ZERO requests that this process had cleared in line; none while the account is its parent's.
-    pub(crate) fn own_misses(&self) -> u64 {
-        if self.has_parents_account() { 0 } else { self.counted(Counter::Misses) }
-    }
-}
-
-impl<B: Backing + 'static> Zone<B> {
-    /// Lets the zone start its scrubd, a `pthread`, when there is something to do. Without it the
-    /// zone clears nothing ahead and gives nothing back by itself.
-    pub fn allow_scrubd(&'static self) {
-        self.allow_scrubd_by(&Pthread);
-    }
-
-    /// The same, with a thread that `spawner` makes. The first spawner that a zone is given stays.
-    pub fn allow_scrubd_by(&'static self, spawner: &'static dyn Spawner) {
-        self.pool.expect_limit();
-        self.daemon.spawner.get_or_init(|| spawner);
-        self.daemon.process.store(std::process::id(), SeqCst);
-        self.daemon.start.store(crate::scrubd::thread::run::<B> as *mut c_void, SeqCst);
-        self.daemon.zone.store(std::ptr::from_ref(self).cast_mut().cast(), SeqCst);
-    }
 }
 
 #[cfg(test)]

@@ -5,4 +5,6 @@ pub mod panel;
 #[cfg(not(loom))]
 pub(crate) mod report;
 #[cfg(not(loom))]
+pub(crate) mod snapshot;
+#[cfg(not(loom))]
 pub(crate) mod summary;

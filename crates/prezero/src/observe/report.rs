@@ -5,7 +5,8 @@
 //! here by itself. Each `write_*` writes into any [`fmt::Write`] and allocates nothing, for
 //! a caller that must not; the `to_*` do the same into a `String`.
 
-use crate::count::counters::{Counter, Definition, FreeState, Snapshot, Unit, Value};
+use crate::count::counters::{Counter, Definition, Unit, Value};
+use crate::observe::snapshot::{FreeState, Snapshot};
 use std::fmt::{self, Display, Write};
 
 impl Snapshot {
@@ -270,7 +271,8 @@ pub(crate) fn time(ns: f64) -> Short {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::count::counters::{Counters, Gauges};
+    use crate::count::counters::Counters;
+    use crate::observe::snapshot::Gauges;
 
     const MIB: u64 = 1 << 20;
 

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use crate::count::counters::{Counter, Snapshot};
+use crate::count::counters::Counter;
 use crate::observe::report::{bytes, grouped, rendered, share, time};
+use crate::observe::snapshot::Snapshot;
 use crate::units::{MAX_ORDER, PAGE};
 
 /// CPU seconds of scrubd for one second off the program's path, above which the summary
@@ -162,7 +163,8 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::count::counters::{Counters, Gauges};
+    use crate::count::counters::Counters;
+    use crate::observe::snapshot::Gauges;
 
     const MIB: u64 = 1 << 20;
 

@@ -1,92 +1,82 @@
 //! How long idle memory stays resident.
 //!
-//! Whether anybody comes back for it shows only when he does: what idles goes soon at
-//! first, and stays twice as long each time that half of what went was faulted in again,
-//! up to the configured decay. What was made zero was made because it is in demand, and
-//! stays that long from the start.
+//! Only its next use shows whether idle memory is wanted back. So it goes soon at first. It stays twice as long each
+//! time that half of what went was faulted in again, up to the configured decay. Zero pages stay that long from the
+//! start: they were made because they are in demand. Told the time; reads no clock.
 
-use crate::clock::age;
-use crate::config::without::Mechanism;
-use crate::cpu::list::{CLASSES, Class};
-use crate::mem::backing::Backing;
-use crate::pool::release::RESIDENT;
-use crate::sync::Ordering::Relaxed;
-use crate::units::HUGE_PAGES;
-use crate::zone::Zone;
+use crate::config::without::{Mechanism, Without};
 
-/// How long memory stays that nobody is known to come back for, ns: longer than a program's
-/// pause between two pieces of work. To come back too late costs what it costs everybody
-/// who gives memory back at once.
+/// How long dirty memory stays of which no use is known, ns: longer than a program's pause between two pieces of
+/// work.
 const FIRST_NS: u64 = 50_000_000;
 /// How often idle memory is looked over, as a part of that time.
 const LOOKS: u64 = 10;
-/// Pages given back in one look (16 MiB): at most half a millisecond.
-const MOST: u32 = 8 * HUGE_PAGES;
 
+/// See the module.
+#[derive(Debug)]
 pub(crate) struct Decay {
-    /// How long what is dirty stays, ns, and when it was last looked over.
+    without: Without,
+    /// How long dirty memory stays, ns, and when it was looked over last.
     ns: u64,
     looked: u64,
     /// Pages that went early since `since`, and pages faulted in before that.
     gone: u64,
     since: u64,
     faulted: u64,
-    /// When the lists were last looked over, ns, and how many blocks had come to each.
+    /// When the lists were looked over last, ns.
     listed: u64,
-    arrivals: Box<[u32]>,
+}
+
+/// What is to go back to the kernel at a look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Idle {
+    /// Dirty memory that was freed so long ago, ns.
+    pub(crate) dirty_ns: u64,
+    /// And any, ns.
+    pub(crate) any_ns: u64,
+    /// Whether what lay on the lists through the last such time goes to the pool first.
+    pub(crate) lists: bool,
 }
 
 impl Decay {
-    pub(crate) fn new(cpus: usize) -> Decay {
-        Decay {
-            ns: FIRST_NS,
-            looked: 0,
-            gone: 0,
-            since: 0,
-            faulted: 0,
-            listed: 0,
-            arrivals: vec![0; cpus * CLASSES].into_boxed_slice(),
-        }
+    pub(crate) fn new(without: Without) -> Decay {
+        Decay { without, ns: FIRST_NS, looked: 0, gone: 0, since: 0, faulted: 0, listed: 0 }
     }
 
-    /// How long idle memory may wait to be looked over, ns.
+    /// How long idle memory may wait for a look, ns.
     pub(crate) fn watch_ns(&self) -> u64 {
         self.ns / 2
     }
 
-    /// Whether it is time to [`look`](Self::look).
-    pub(crate) fn is_due<B: Backing>(&self, zone: &Zone<B>, now: u64) -> bool {
-        now.saturating_sub(self.looked) >= self.ns.min(zone.tuning.decay_ns()) / LOOKS
+    /// What to look for now, if it is time. `most`: the configured decay, ns; `faulted`: pages handed out absent since
+    /// the zone began.
+    pub(crate) fn due(&mut self, now: u64, most: u64, faulted: u64) -> Option<Idle> {
+        self.learn(now, most, faulted);
+        if now.saturating_sub(self.looked) < self.ns.min(most) / LOOKS {
+            return None;
+        }
+        let lists = now.saturating_sub(self.listed) >= most;
+        if lists {
+            self.listed = now;
+        }
+        Some(Idle { dirty_ns: self.ns.min(most), any_ns: most, lists })
     }
 
-    /// Gives back some of what has been idle for its time. True if there may be more.
-    pub(crate) fn look<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
-        let most = zone.tuning.decay_ns();
-        let early = self.ns.min(most);
-        if now.saturating_sub(self.listed) >= most {
-            self.listed = now;
-            self.drain_unused(zone);
+    /// A look gave back so many `pages`, and there may be more.
+    pub(crate) fn gave(&mut self, now: u64, idle: Idle, pages: u64, more: More) {
+        if idle.dirty_ns < idle.any_ns {
+            self.gone += pages;
         }
-        let resident = zone.pool.stock.resident();
-        let more = [(&RESIDENT[..1], early), (&RESIDENT, most)].into_iter().any(|(kinds, ns)| {
-            let old = |at| age(tick, at) >= u32::try_from(ns >> 16).unwrap_or(u32::MAX);
-            zone.pool.give_back(MOST, kinds, old)
-        });
-        if early < most {
-            self.gone += u64::from(resident.saturating_sub(zone.pool.stock.resident()));
-        }
-        if !more {
+        if more == More::No {
             self.looked = now;
         }
-        more
     }
 
-    /// Was what went early wanted back? What is not, by the time that it would have gone in
-    /// any case, is forgotten.
-    pub(crate) fn learn<B: Backing>(&mut self, zone: &Zone<B>, now: u64) {
-        let (faulted, most) = (zone.pool.faulted.load(Relaxed), zone.tuning.decay_ns());
-        let back =
-            zone.has(Mechanism::Learn) && self.gone > 0 && faulted - self.faulted >= self.gone / 2;
+    /// Was what went early wanted back? It is forgotten by the time that it would have gone in any case.
+    fn learn(&mut self, now: u64, most: u64, faulted: u64) {
+        let back = self.without.has(Mechanism::Learn)
+            && self.gone > 0
+            && faulted - self.faulted >= self.gone / 2;
         if back {
             self.ns = self.ns.saturating_mul(2);
         }
@@ -94,20 +84,58 @@ impl Decay {
             (self.gone, self.since, self.faulted) = (0, now, faulted);
         }
     }
+}
 
-    /// Takes off the lists what was there at the last look and is there still.
-    fn drain_unused<B: Backing>(&mut self, zone: &Zone<B>) {
-        let mut last = self.arrivals.iter_mut();
-        for cpu in zone.cpus.iter() {
-            for (class, last) in Class::largest_first().zip(&mut last) {
-                let lists = &cpu.lists[class.index()];
-                let since = lists.arrivals().wrapping_sub(*last);
-                let newest = lists.newest();
-                zone.drain(cpu, class, |e| u32::from(e.rank(newest)) >= since);
-                *last = lists.arrivals();
-            }
+/// Whether a look left something for the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum More {
+    Maybe,
+    No,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u64 = 10_000_000_000;
+
+    /// The time that dirty memory stays after each round in which `gone` pages went and `back` came back.
+    fn stays(rounds: u64, gone: u64, back: u64) -> u64 {
+        let mut decay = Decay::new(Without::default());
+        let (mut now, mut faulted) = (MOST, 0);
+        let mut last = 0;
+        for _ in 0..rounds {
+            let idle = decay.due(now, MOST, faulted).expect("a long time has passed");
+            decay.gave(now, idle, gone, More::No);
+            last = idle.dirty_ns;
+            faulted += back;
+            now += MOST / 2;
         }
-        // What is in hand grows old on the lists, until the next look.
-        zone.put_down_all(&zone.cpus, Class::largest_first(), 0);
+        last
+    }
+
+    #[test]
+    fn memory_that_comes_back_stays_twice_as_long_each_time_up_to_the_decay() {
+        assert_eq!(stays(1, 100, 50), FIRST_NS);
+        assert_eq!(stays(3, 100, 50), 4 * FIRST_NS);
+        assert_eq!(stays(60, 100, 50), MOST);
+    }
+
+    #[test]
+    fn memory_that_nothing_uses_again_goes_as_soon_as_at_first() {
+        assert_eq!(stays(20, 100, 49), FIRST_NS);
+    }
+
+    #[test]
+    fn looks_are_a_tenth_of_that_time_apart() {
+        let mut decay = Decay::new(Without::default());
+        let idle = decay.due(MOST, MOST, 0).unwrap();
+        assert!(idle.lists);
+        decay.gave(MOST, idle, 0, More::No);
+        assert_eq!(decay.due(MOST + FIRST_NS / LOOKS - 1, MOST, 0), None);
+        let next = decay.due(MOST + FIRST_NS / LOOKS, MOST, 0).unwrap();
+        assert!(!next.lists, "the lists were looked over a moment ago");
+        decay.gave(MOST + FIRST_NS / LOOKS, next, 8, More::Maybe);
+        assert!(decay.due(MOST + FIRST_NS / LOOKS, MOST, 0).is_some(), "there may be more");
     }
 }

@@ -19,6 +19,51 @@ pub(crate) mod rhythm;
 
 use crate::clock::REST_NS;
 
+/// What a step came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Something was done: there may be more.
+    Worked,
+    /// Something was done, and a nap comes before the next step: because an allocation
+    /// wanted the block in hand and needs a moment to take what it came for, or because
+    /// the kernel was asked for something, which is done only while a CPU is idle, as a
+    /// nap that ends in time shows.
+    Nap,
+    /// So many ns until more may be cleared: `scrub_rate` bounds it.
+    Paced(u64),
+    /// There is nothing to do now.
+    Nothing,
+}
+
+/// What is asked of scrubd beyond its routine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mood {
+    /// Clear, prefault and give back by the book.
+    Normal,
+    /// Some CPU is busy: clear, but ask nothing of the kernel. A thread that is kept from
+    /// its CPU inside a fault or a `madvise` keeps locks of the whole process: measured, a
+    /// program's `mmap` then waits up to 4 s for it.
+    Unsure,
+    /// Every CPU has somebody else: nothing. Whoever replaces a thread of the idle class need not be who has
+    /// just woken up: it may be who was there before, and the other waits out a time slice of his.
+    Crowded,
+    /// Load is above `scrub_load`: give back only.
+    Resting,
+    /// Memory is short: give back everything that is idle, now.
+    Pressed,
+}
+
+/// What ends a nap before its time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WokenBy {
+    /// No free.
+    Nothing,
+    /// A free of a very large block.
+    LargeFrees,
+    /// Any free.
+    AnyFree,
+}
+
 /// Shortest nap, ns.
 pub(crate) const NAP_MIN_NS: u64 = REST_NS + REST_NS / 8;
 /// After so long what was freed before a look has rested whatever the ticks say, ns.
@@ -49,3 +94,5 @@ pub(crate) const LATE_NS: u64 = 1_000_000;
 /// First rest of a scrubd that was kept from its CPU, ns; doubled each time, to the last.
 pub(crate) const REST_MIN_NS: u64 = 4_000_000;
 pub(crate) const REST_MAX_NS: u64 = 128_000_000;
+/// From this nap on a large free wakes scrubd, ns.
+pub(crate) const DOZE_NS: u64 = 200_000;

@@ -5,10 +5,11 @@
 //! time that there was nothing to do. Told the time; reads no clock.
 
 use super::rhythm::Rhythm;
-use super::{LATE_SHARE, NAP_BARRED_NS, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS, NAP_RESTED_NS};
+use super::{
+    DOZE_NS, LATE_SHARE, NAP_BARRED_NS, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS, NAP_RESTED_NS, Step,
+    WokenBy,
+};
 use crate::config::without::{Mechanism, Without};
-use crate::daemon::{AWAKE, DOZE_NS, DOZING, PARKED};
-use crate::scrubd::scrub::Step;
 
 /// What a look came to.
 #[derive(Clone, Copy, Debug)]
@@ -106,8 +107,8 @@ impl Naps {
         now - self.quiet_since
     }
 
-    /// The nap from `now` on, and the state to sleep in; told whether it `lacks` zeroes that are wanted.
-    pub(crate) fn next(&mut self, now: u64, lacks: impl FnOnce() -> bool) -> (u64, u32) {
+    /// The nap from `now` on, and what may end it; told whether it `lacks` zeroes that are wanted.
+    pub(crate) fn next(&mut self, now: u64, lacks: impl FnOnce() -> bool) -> (u64, WokenBy) {
         let Look { step, in_burst, .. } = self.look;
         let rests = self.worked && now - self.freed_at < NAP_RESTED_NS && lacks();
         let done = self.worked && !in_burst && !rests;
@@ -125,9 +126,9 @@ impl Naps {
         }
         // A long nap must not make scrubd late for a program that begins again.
         let state = match self.nap {
-            _ if !self.wakes_pay || !self.look.may_clear || self.nap < DOZE_NS => AWAKE,
-            nap if nap <= NAP_MAX_NS || self.in_rhythm || in_burst => DOZING,
-            _ => PARKED,
+            _ if !self.wakes_pay || !self.look.may_clear || self.nap < DOZE_NS => WokenBy::Nothing,
+            nap if nap <= NAP_MAX_NS || self.in_rhythm || in_burst => WokenBy::LargeFrees,
+            _ => WokenBy::AnyFree,
         };
         (self.nap, state)
     }
@@ -252,7 +253,7 @@ mod tests {
                 }
                 let (nap, state) = naps.next(now, || zero < self.blocks);
                 let free = events.clone().find(|event| !event.1).map_or(u64::MAX, |event| event.0);
-                let by_free = state == PARKED && free < now + nap;
+                let by_free = state == WokenBy::AnyFree && free < now + nap;
                 now = if by_free { free } else { now + nap } + self.latency;
                 naps.woke(now, by_free);
                 outcome.naps += 1;
@@ -324,7 +325,7 @@ mod tests {
             while now < round * 16 * MS {
                 naps.looked(now, look(Step::Nothing, frees, returned_at));
                 let (nap, state) = naps.next(now, || false);
-                let by_free = state == PARKED && now + nap > round * 16 * MS;
+                let by_free = state == WokenBy::AnyFree && now + nap > round * 16 * MS;
                 now = if by_free { round * 16 * MS } else { now + nap };
                 naps.woke(now, by_free);
             }
@@ -350,7 +351,7 @@ mod tests {
     }
 
     /// A look that finds nothing to do, and the nap after it; the state of that.
-    fn idle(naps: &mut Naps, now: &mut u64, frees: u64, by_free: bool) -> u32 {
+    fn idle(naps: &mut Naps, now: &mut u64, frees: u64, by_free: bool) -> WokenBy {
         naps.looked(*now, look(Step::Nothing, frees, 0));
         let (nap, state) = naps.next(*now, || false);
         *now += nap;
@@ -361,14 +362,14 @@ mod tests {
     #[test]
     fn a_free_that_wakes_it_for_nothing_does_so_once() {
         let (mut naps, mut now) = (Naps::new(0, Without::default()), 0);
-        let ends_by_free = (0..20).any(|_| idle(&mut naps, &mut now, 1, false) == PARKED);
+        let ends_by_free = (0..20).any(|_| idle(&mut naps, &mut now, 1, false) == WokenBy::AnyFree);
         assert!(ends_by_free, "long naps are such");
         idle(&mut naps, &mut now, 1, true);
         for _ in 0..20 {
-            assert_eq!(idle(&mut naps, &mut now, 2, false), AWAKE);
+            assert_eq!(idle(&mut naps, &mut now, 2, false), WokenBy::Nothing);
         }
         naps.looked(now, look(Step::Worked, 3, 0));
-        assert!((0..20).any(|_| idle(&mut naps, &mut now, 3, false) == PARKED));
+        assert!((0..20).any(|_| idle(&mut naps, &mut now, 3, false) == WokenBy::AnyFree));
     }
 
     #[test]
@@ -378,7 +379,10 @@ mod tests {
             naps.looked(now, Look { in_burst: true, ..look(Step::Nothing, 0, 0) });
             let (nap, state) = naps.next(now, || false);
             assert!(nap <= NAP_MAX_NS.max(now / LATE_SHARE), "{nap} ns at {now}");
-            assert!([AWAKE, DOZING].contains(&state), "no free has to wake it");
+            assert!(
+                [WokenBy::Nothing, WokenBy::LargeFrees].contains(&state),
+                "no free has to wake it"
+            );
             now += nap;
             naps.woke(now, false);
             looks += 1;
@@ -394,14 +398,17 @@ mod tests {
             naps.looked(now, unwanted(step, frees));
             let gives_back = step != Step::Nothing;
             let nap = if gives_back { NAP_MIN_NS } else { NAP_LAZY_NS };
-            assert_eq!(naps.next(now, || false), (nap, AWAKE), "{step:?}");
+            assert_eq!(naps.next(now, || false), (nap, WokenBy::Nothing), "{step:?}");
             now += nap;
             naps.woke(now, false);
         }
         while now < 2000 * MS {
             naps.looked(now, unwanted(Step::Nothing, 2));
             let (nap, state) = naps.next(now, || false);
-            assert_eq!((nap, state), ((now / LATE_SHARE).clamp(NAP_LAZY_NS, NAP_BARRED_NS), AWAKE));
+            assert_eq!(
+                (nap, state),
+                ((now / LATE_SHARE).clamp(NAP_LAZY_NS, NAP_BARRED_NS), WokenBy::Nothing)
+            );
             now += nap;
             naps.woke(now, false);
             looks += 1;

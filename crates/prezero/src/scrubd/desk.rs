@@ -14,10 +14,11 @@ use crate::clear::choice::Choice;
 use crate::config::knobs::{KNOBS, Knob};
 use crate::config::value::Text;
 use crate::config::{Config, EngineChoice, Machine};
-use crate::count::counters::{Counter, Definition, FreeState, Unit, Value};
+use crate::count::counters::{Counter, Definition, Unit, Value};
 use crate::mem::backing::Backing;
 use crate::observe::panel::*;
-use crate::scrubd::scrub::Mood;
+use crate::observe::snapshot::FreeState;
+use crate::policy::Mood;
 use crate::sync::{AtomicU64, Ordering};
 
 /// How often values are written: while somebody watches, and otherwise. Writing takes some
@@ -167,8 +168,11 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         let mut config = self.desk.config.clone();
         // No knob that may be turned asks for the memory.
-        let machine =
-            Machine { memory: config.limit, engine: crate::engine_named, reports_free: false };
+        let machine = Machine {
+            memory: config.limit,
+            engine: crate::clear::engine_named,
+            reports_free: false,
+        };
         (knob.set)(&mut config, value, &machine)?;
         if let Some(start) = config.scrub_start.filter(|start| *start < config.scrub_stop) {
             if knob.name == "scrub-stop" {

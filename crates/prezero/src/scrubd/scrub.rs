@@ -21,8 +21,9 @@ use crate::count::counters::{Counter, Counters};
 use crate::count::probes;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
-use crate::policy::decay::Decay;
+use crate::policy::decay::{Decay, More};
 use crate::policy::governor::Governor;
+use crate::policy::{Mood, Step};
 use crate::pool::chunk::Chunk;
 use crate::pool::handover::{Claimed, Session, Work};
 use crate::pool::huge::LateBacking;
@@ -42,22 +43,6 @@ const PIECE: u32 = 32;
 /// Demoting clears a quarter as fast and loses nothing in smaller pieces.
 const PIECE_DEMOTED: u32 = 8;
 
-/// What a step came to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
-    /// Something was done: there may be more.
-    Worked,
-    /// Something was done, and a nap comes before the next step: because an allocation
-    /// wanted the block in hand and needs a moment to take what it came for, or because
-    /// the kernel was asked for something, which is done only while a CPU is idle, as a
-    /// nap that ends in time shows.
-    Nap,
-    /// So many ns until more may be cleared: `scrub_rate` bounds it.
-    Paced(u64),
-    /// There is nothing to do now.
-    Nothing,
-}
-
 /// What the scrubber must be told about the thread it runs on.
 pub(crate) trait Host {
     /// This thread's restartable-sequence area.
@@ -66,24 +51,6 @@ pub(crate) trait Host {
     fn go_home(&mut self, cpu: usize) -> Place;
     /// CPU time of this thread, ns.
     fn cpu_ns(&self) -> u64;
-}
-
-/// What is asked of scrubd beyond its routine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mood {
-    /// Clear, prefault and give back by the book.
-    Normal,
-    /// Some CPU is busy: clear, but ask nothing of the kernel. A thread that is kept from
-    /// its CPU inside a fault or a `madvise` keeps locks of the whole process: measured, a
-    /// program's `mmap` then waits up to 4 s for it.
-    Unsure,
-    /// Every CPU has somebody else: nothing. Whoever replaces a thread of the idle class need not be who has
-    /// just woken up: it may be who was there before, and the other waits out a time slice of his.
-    Crowded,
-    /// Load is above `scrub_load`: give back only.
-    Resting,
-    /// Memory is short: give back everything that is idle, now.
-    Pressed,
 }
 
 /// scrubd's own state.
@@ -109,14 +76,14 @@ pub(crate) struct Scrubber<H> {
 
 impl<H: Host> Scrubber<H> {
     /// Allocates all that scrubd will ever need.
-    pub(crate) fn new(host: H, cpus: usize, now_ns: u64, without: Without) -> Scrubber<H> {
+    pub(crate) fn new(host: H, now_ns: u64, without: Without) -> Scrubber<H> {
         Scrubber {
             host,
             governor: Governor::new(now_ns, without),
             focus: None,
             paced_until: 0,
             working: None,
-            decay: Decay::new(cpus),
+            decay: Decay::new(without),
             gave_back_ns: 0,
             late: LateBacking::default(),
             freed: 0,
@@ -233,8 +200,13 @@ impl<H: Host> Scrubber<H> {
     /// Some of what has been idle for its time goes back to the kernel. True if there may be
     /// more.
     fn give_back<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
-        self.decay.learn(zone, now);
-        self.decay.is_due(zone, now) && self.giving_back(|decay| decay.look(zone, now, tick))
+        let faulted = zone.pool.faulted.load(Relaxed);
+        let Some(idle) = self.decay.due(now, zone.tuning.decay_ns(), faulted) else { return false };
+        self.giving_back(|decay| {
+            let (pages, more) = zone.give_back_idle(idle, tick);
+            decay.gave(now, idle, u64::from(pages), more);
+            more == More::Maybe
+        })
     }
 
     /// Counts the CPU time of what gives memory back.

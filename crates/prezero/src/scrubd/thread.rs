@@ -21,20 +21,21 @@ use crate::clear::choice::{Choice, Place};
 use crate::config::without::Mechanism;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
-use crate::daemon::{AWAKE, PARKED};
+use crate::daemon::{AWAKE, DOZING, PARKED};
 use crate::mem::backing::Backing;
 use crate::policy::deference::{Account, Deference};
 use crate::policy::naps::{Look, Naps};
 use crate::policy::rests::Rests;
-use crate::policy::{HIDE_NS, NAP_LAZY_NS, PARK_NS, WATCH_NS};
+use crate::policy::{HIDE_NS, NAP_LAZY_NS, PARK_NS, WATCH_NS, WokenBy};
+use crate::policy::{Mood, Step};
 use crate::pool::offer::Allowance;
-use crate::scrubd::scrub::{Host, Mood, Scrubber, Step};
+use crate::scrubd::scrub::{Host, Scrubber};
 use crate::zone::{Cpu, Zone};
 
 /// The thread.
 #[allow(unsafe_code)]
 pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
-    // SAFETY: `allow_scrubd` was given a reference to a zone that lives for ever.
+    // SAFETY: `allow_scrubd_by` was given a reference to a zone that lives for ever.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     let spawner = zone.daemon.spawner();
     spawner.arrive(&zone.daemon.life);
@@ -160,12 +161,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             zone,
             // The child of a fork has its parent's measurements.
             unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
-            scrubber: Scrubber::new(
-                host,
-                zone.cpus.len(),
-                zone.pool.clock.now_ns(),
-                zone.config.without,
-            ),
+            scrubber: Scrubber::new(host, zone.pool.clock.now_ns(), zone.config.without),
             pressure: own_files.then(|| Pressure::new(Path::new("/"))),
             desk: Desk::new(&zone.config, topology, zone.choice(), own_files),
             mood: Mood::Normal,
@@ -238,6 +234,11 @@ impl<B: Backing + 'static> Scrubd<B> {
                 naps.begin_again();
             } else {
                 let (nap, state) = naps.next(ended.0, || self.scrubber.lacks(self.zone));
+                let state = match state {
+                    WokenBy::Nothing => AWAKE,
+                    WokenBy::LargeFrees => DOZING,
+                    WokenBy::AnyFree => PARKED,
+                };
                 let by_free = self.sleep(state, Some(nap)) != Waited::TimedOut;
                 naps.woke(self.zone.pool.clock.now_ns(), by_free);
             }

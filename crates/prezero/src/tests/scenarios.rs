@@ -16,7 +16,7 @@ use super::fake::pass;
 use super::world::{RESTED_NS, WINDOW_NS, World};
 use crate::block::{Block, Dirty, Zero};
 use crate::mem::states::Tally;
-use crate::scrubd::scrub::Mood;
+use crate::policy::Mood;
 use crate::units::{Order, PAGE, PageId};
 
 const ANY: Order = Order::MIN;

@@ -11,7 +11,8 @@ use crate::config::without::Without;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
 use crate::mem::backing::Anonymous;
-use crate::scrubd::scrub::{Mood, Scrubber};
+use crate::policy::Mood;
+use crate::scrubd::scrub::Scrubber;
 use crate::units::{HUGE, Order, PAGE, PageId};
 use crate::zone::Zone;
 
@@ -136,7 +137,6 @@ fn hammer_with(
                 }
                 let mut scrubd = Scrubber::new(
                     FakeHost::with_rseq(),
-                    zone.cpus.len(),
                     zone.pool.clock.now_ns(),
                     Without::default(),
                 );

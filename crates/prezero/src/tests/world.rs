@@ -10,7 +10,8 @@ use crate::config::{Config, Machine};
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
-use crate::scrubd::scrub::{Mood, Scrubber, Step};
+use crate::policy::{Mood, Step};
+use crate::scrubd::scrub::Scrubber;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, Order, PAGE, PageId};
 use crate::zone::Zone;
@@ -47,12 +48,8 @@ impl World {
         // Where there are none (its own tests insist), all goes by the lists.
         prezero_sys::hand::enable();
         zone.daemon.open_gate();
-        let scrubber = Scrubber::new(
-            FakeHost::with_rseq(),
-            zone.cpus.len(),
-            zone.pool.clock.now_ns(),
-            Without::default(),
-        );
+        let scrubber =
+            Scrubber::new(FakeHost::with_rseq(), zone.pool.clock.now_ns(), Without::default());
         World { zone, scrubber }
     }
 

@@ -1,10 +1,11 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
 use crate::clear::Use;
-use crate::count::counters::{Counter, Counters, FreeState, Gauges, Snapshot};
+use crate::count::counters::{Counter, Counters};
 use crate::cpu::list::{Class, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
+use crate::observe::snapshot::{FreeState, Gauges, Snapshot};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE_ORDER, Order, PAGE, PageId};
 use crate::zone::Zone;

@@ -1,9 +1,15 @@
 //! What the CPUs' lists keep, back into the pool: by age, for a request that finds nothing else, on request.
 
+use crate::clock::age;
 use crate::cpu::list::{Class, Entry};
 use crate::mem::backing::Backing;
+use crate::policy::decay::{Idle, More};
 use crate::pool::release::RESIDENT;
+use crate::units::HUGE_PAGES;
 use crate::zone::{Cpu, Zone};
+
+/// Pages given back in one look (16 MiB): at most half a millisecond.
+const MOST: u32 = 8 * HUGE_PAGES;
 
 impl<B: Backing> Zone<B> {
     /// Gives every idle free page back to the kernel, now; false if there was none.
@@ -51,5 +57,33 @@ impl<B: Backing> Zone<B> {
             any = true;
         }
         any
+    }
+
+    /// Moves to the pool what lay on the lists at the last such look and lies there still.
+    pub(crate) fn drain_unused(&self) {
+        for cpu in self.cpus.iter() {
+            for class in Class::largest_first() {
+                let lists = &cpu.lists[class.index()];
+                let (since, newest) = (lists.arrived_since_look(), lists.newest());
+                self.drain(cpu, class, |e| u32::from(e.rank(newest)) >= since);
+            }
+        }
+        // What is in hand grows old on the lists, until the next look.
+        self.put_down_all(&self.cpus, Class::largest_first(), 0);
+    }
+
+    /// Gives back idle memory that is old enough: how many pages, and whether there may be more.
+    pub(crate) fn give_back_idle(&self, idle: Idle, tick: u32) -> (u32, More) {
+        if idle.lists {
+            self.drain_unused();
+        }
+        let before = self.pool.stock.resident();
+        let parts = [(&RESIDENT[..1], idle.dirty_ns), (&RESIDENT, idle.any_ns)];
+        let more = parts.into_iter().any(|(kinds, ns)| {
+            let old = |at| age(tick, at) >= u32::try_from(ns >> 16).unwrap_or(u32::MAX);
+            self.pool.give_back(MOST, kinds, old)
+        });
+        let pages = before.saturating_sub(self.pool.stock.resident());
+        (pages, if more { More::Maybe } else { More::No })
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod put_back;
 pub(crate) mod request;
 pub(crate) mod resize;
 pub(crate) mod room;
+pub(crate) mod scrubd;
 pub(crate) mod seen;
 pub(crate) mod trust;
 

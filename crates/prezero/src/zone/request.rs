@@ -178,7 +178,7 @@ impl<B: Backing> Zone<B> {
             cpu.counters.bump(Counter::Frees);
             cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
             self.put_back(cpu, first, pages, held, tally);
-            self.daemon.nudge(self, pages);
+            self.nudge(pages);
         }
     }
 
@@ -213,7 +213,7 @@ impl<B: Backing> Zone<B> {
         let tally = self.pool.states.tally(first, pages);
         let held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
         self.put_back(cpu, first, pages, held, tally);
-        self.daemon.nudge(self, pages);
+        self.nudge(pages);
     }
 
     /// Takes a zero block from this CPU's lists.

@@ -38,7 +38,7 @@ impl<B: Backing> Zone<B> {
         }
         self.cpu().counters.add(Counter::FreeBytes, u64::from(tail) * PAGE as u64);
         self.put_to_pool(first, tail, tally);
-        self.daemon.nudge(self, tail);
+        self.nudge(tail);
         Block::new(block.first(), pages)
     }
 

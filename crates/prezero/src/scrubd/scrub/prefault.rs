@@ -10,7 +10,8 @@ use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, PageId};
 use crate::zone::Zone;
 
-use super::{Host, Scrubber, Step, charge, outcome};
+use super::{Host, Scrubber, charge, outcome};
+use crate::policy::Step;
 
 impl<H: Host> Scrubber<H> {
     /// Makes absent memory resident where the next request will look, so that the faults

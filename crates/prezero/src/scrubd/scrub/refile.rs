@@ -10,7 +10,8 @@ use crate::mem::states::PageState;
 use crate::units::{Order, PAGE};
 use crate::zone::Zone;
 
-use super::{Host, Scrubber, Step};
+use super::{Host, Scrubber};
+use crate::policy::Step;
 
 /// How long a block waits for the CPU on which it was freed to be idle, ns.
 const AWAY_NS: u64 = 20_000_000;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::fake::Fault;
 use super::PAGES;
 use crate::config::Verify;
-use crate::scrubd::scrub::Mood;
+use crate::policy::Mood;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {

@@ -8,7 +8,7 @@ use super::{ANY, bytes};
 use crate::block::{Block, Dirty};
 use crate::count::counters::Counter;
 use crate::mem::states::PageState;
-use crate::scrubd::scrub::Mood;
+use crate::policy::Mood;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, HUGE_PAGES, PageId};
 

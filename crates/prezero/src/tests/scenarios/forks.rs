@@ -5,8 +5,8 @@ use super::super::world::{RESTED_NS, World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::count::counters::Counter;
 use crate::mem::states::PageState;
+use crate::policy::Mood;
 use crate::pool::handover::{Answer, Claimed, Work};
-use crate::scrubd::scrub::Mood;
 use crate::units::{HUGE_PAGES, PageId};
 use crate::zone::resize::Grown;
 

@@ -7,8 +7,8 @@ use super::super::world::{World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::count::counters::Counter;
 use crate::mem::states::Tally;
+use crate::policy::Mood;
 use crate::pool::offer::Allowance;
-use crate::scrubd::scrub::Mood;
 use crate::units::{HUGE, HUGE_PAGES, PageId};
 
 #[test]

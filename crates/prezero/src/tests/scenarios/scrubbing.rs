@@ -11,7 +11,7 @@ use crate::clear::{Cache, ClearEngine, Engines};
 use crate::clock::REST_NS;
 use crate::count::counters::Counter;
 use crate::mem::states::{PageState, Tally};
-use crate::scrubd::scrub::{Mood, Step};
+use crate::policy::{Mood, Step};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
 use crate::zone::request::HOT_NS;

@@ -1,0 +1,176 @@
+//! A zone at one moment: the sum over all CPUs' counters, and gauges.
+
+use crate::count::counters::{COUNT, Counter, Counters, Definition, Unit, Value};
+use crate::units::{MAX_ORDER, Order};
+
+/// What the pages of a free block in the buddy have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeState {
+    /// Resident, content unknown.
+    Dirty,
+    /// Resident, all zero.
+    Zero,
+    /// Not resident.
+    Absent,
+    /// The pages differ: state survives merge at page grain.
+    Mixed,
+}
+
+impl FreeState {
+    /// All four, in the order of the columns of [`Gauges::free`].
+    pub const ALL: [FreeState; 4] =
+        [FreeState::Dirty, FreeState::Zero, FreeState::Absent, FreeState::Mixed];
+
+    /// The name in every rendering.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FreeState::Dirty => "dirty",
+            FreeState::Zero => "zero",
+            FreeState::Absent => "absent",
+            FreeState::Mixed => "mixed",
+        }
+    }
+}
+
+/// How many orders the buddy keeps.
+pub const ORDERS: usize = MAX_ORDER.get() as usize + 1;
+
+macro_rules! gauges {
+    ($($name:ident: $type:ty, $unit:ident, $help:literal;)*) => {
+        /// The zone at one moment. Read while it changes: the parts need not add up.
+        #[derive(Clone, Copy, PartialEq, Debug, Default)]
+        pub struct Gauges {
+            $(#[doc = concat!($help, ".")] pub $name: $type,)*
+            /// Free blocks in the buddy (not those on quicklists) by order and [`FreeState`].
+            pub free: [[u64; FreeState::ALL.len()]; ORDERS],
+            /// The engine that clears through the cache.
+            pub engine_cached: &'static str,
+            /// The engine that clears past the cache.
+            pub engine_bypassing: &'static str,
+        }
+
+        impl Gauges {
+            /// Every scalar gauge with its definition, in the order of definition.
+            pub fn scalars(&self) -> impl Iterator<Item = (&'static Definition, Value)> {
+                const DEFINITIONS: &[Definition] = &[$(Definition {
+                    name: stringify!($name), unit: Unit::$unit, group: "zone", help: $help,
+                },)*];
+                DEFINITIONS.iter().zip([$(Value::from(self.$name),)*])
+            }
+        }
+    };
+}
+
+gauges! {
+    zone_bytes: u64, Bytes, "address range of the zone, its limit";
+    allocated_bytes: u64, Bytes, "in the program's hands";
+    resident_zero_bytes: u64, Bytes, "free, resident and zero";
+    resident_dirty_bytes: u64, Bytes, "free, resident, content unknown";
+    absent_bytes: u64, Bytes, "free and not resident";
+    target_zero_bytes: u64, Bytes, "that the governor wants zero, beside the quicklists";
+    quicklist_zero_bytes: u64, Bytes, "of the free bytes, on the zero quicklists";
+    quicklist_hot_cold_bytes: u64, Bytes, "of the free bytes, on the hot-cold quicklists";
+    clear_ns_per_page: f64, NanosecondsPerPage, "to clear inline, calibrated; 0 if not measured";
+    hot_border_bytes: u64, Bytes, "below it a hot block is cleared rather than a cold zero one used; 0: never, or not measured";
+    fault_ns_per_page: f64, NanosecondsPerPage, "to fault a page in, measured; 0 if not measured";
+}
+
+impl Gauges {
+    /// The count of free blocks of one order in one state, to read or to set.
+    pub fn free_mut(&mut self, order: Order, state: FreeState) -> &mut u64 {
+        &mut self.free[order.get() as usize][state as usize]
+    }
+}
+
+/// All counters, summed over the CPUs, and the gauges of the same moment.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Snapshot {
+    counters: [u64; COUNT],
+    /// The zone as it stood.
+    pub gauges: Gauges,
+}
+
+impl Snapshot {
+    /// Sums the counters of all CPUs.
+    pub fn gather<'a>(
+        counters: impl IntoIterator<Item = &'a Counters>,
+        gauges: Gauges,
+    ) -> Snapshot {
+        let mut sums = [0u64; COUNT];
+        for cpu in counters {
+            for (sum, cell) in sums.iter_mut().zip(cpu.all()) {
+                *sum = sum.wrapping_add(cell);
+            }
+        }
+        Snapshot { counters: sums, gauges }
+    }
+
+    /// A counter's sum, in its unit.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize]
+    }
+
+    /// What was counted since `earlier`, with the gauges of now. A counter that lost more
+    /// than it gained reads 0.
+    #[must_use]
+    pub fn delta(&self, earlier: &Snapshot) -> Snapshot {
+        let mut delta = *self;
+        for (now, then) in delta.counters.iter_mut().zip(earlier.counters) {
+            *now = now.saturating_sub(then);
+        }
+        delta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_snake_case_and_end_in_their_unit() {
+        let gauges = Gauges::default();
+        let counters = Counter::ALL.iter().map(|c| c.definition());
+        let mut seen = HashSet::new();
+
+        for d in counters.chain(gauges.scalars().map(|(d, _)| d)) {
+            assert!(seen.insert(d.name), "{} is defined twice", d.name);
+            assert!(d.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{}", d.name);
+            let suffix = match d.unit {
+                Unit::Bytes => d.name.ends_with("_bytes"),
+                Unit::Nanoseconds => d.name.ends_with("_ns"),
+                Unit::NanosecondsPerPage => d.name.ends_with("_ns_per_page"),
+                Unit::Count | Unit::Pages => true,
+            };
+            assert!(suffix, "{} does not name its unit {:?}", d.name, d.unit);
+            assert!(!d.help.ends_with('.') && !d.help.contains(['\n', '\\', '"']), "{}", d.help);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_sums_the_cpus() {
+        let cpus = [Counters::new(), Counters::new(), Counters::new()];
+        cpus[0].bump(Counter::Hits);
+        cpus[2].add(Counter::Hits, 41);
+
+        let snapshot = Snapshot::gather(&cpus, Gauges::default());
+
+        assert_eq!(snapshot.get(Counter::Hits), 42);
+        assert_eq!(snapshot.get(Counter::Misses), 0);
+    }
+
+    #[test]
+    fn delta_subtracts_counters_and_keeps_the_later_gauges() {
+        let cpu = Counters::new();
+        cpu.add(Counter::Frees, 5);
+        let earlier = Snapshot::gather([&cpu], Gauges { allocated_bytes: 10, ..Gauges::default() });
+        cpu.add(Counter::Frees, 7);
+        let later = Snapshot::gather([&cpu], Gauges { allocated_bytes: 20, ..Gauges::default() });
+
+        let delta = later.delta(&earlier);
+
+        assert_eq!(delta.get(Counter::Frees), 7);
+        assert_eq!(delta.gauges.allocated_bytes, 20);
+        assert_eq!(earlier.delta(&later).get(Counter::Frees), 0, "a counter that stepped back");
+    }
+}

@@ -1,0 +1,58 @@
+//! What a zone tells its scrubd, and how it does without one.
+
+use crate::count::counters::Counter;
+use crate::daemon::{Change, Outcome, Roused};
+use crate::mem::backing::Backing;
+use crate::units::PAGE;
+use crate::zone::Zone;
+
+/// Pages that may idle where no scrubd could be started (8 MiB).
+const IDLE_MOST: u32 = 2048;
+
+impl<B: Backing> Zone<B> {
+    /// A block of `pages` was freed: scrubd is told if it must be.
+    #[inline]
+    pub(crate) fn nudge(&self, pages: u32) {
+        if self.daemon.must_hear(pages) {
+            self.rouse(pages);
+        }
+    }
+
+    #[cold]
+    fn rouse(&self, pages: u32) {
+        let roused = self.daemon.rouse(pages, || self.own_misses());
+        // Without a scrubd memory goes back as the program's own allocator would have it.
+        if roused == Roused::CannotStart && self.pool.stock.resident() >= IDLE_MOST {
+            self.give_back_all();
+        }
+    }
+
+    /// What all CPUs counted of one kind.
+    pub(crate) fn counted(&self, counter: Counter) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
+    }
+
+    /// ZERO requests that this process had cleared in line; none while the account is its parent's.
+    pub(crate) fn own_misses(&self) -> u64 {
+        if self.has_parents_account() { 0 } else { self.counted(Counter::Misses) }
+    }
+
+    /// Makes a call that no scrubd may live through. Where none was there it costs some 0.1 us;
+    /// in the child of a vfork it is the call alone. Leaves `errno` as the call left it.
+    pub fn without_scrubd<R>(&self, change: Change, call: impl FnOnce() -> R) -> R {
+        let daemon = &self.daemon;
+        if daemon.is_of_another() {
+            return call();
+        }
+        let outcome = daemon.end();
+        if change == Change::View {
+            daemon.moves();
+        }
+        let answer = call();
+        daemon.end_is_over();
+        if outcome == Outcome::Ended {
+            daemon.idles(u64::from(self.pool.stock.resident()) * PAGE as u64);
+        }
+        answer
+    }
+}
