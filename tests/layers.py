@@ -17,9 +17,6 @@ from pathlib import Path
 
 # What is known to run the wrong way, by crate: `a>b` where a imports b. Whoever mends one deletes it here.
 LEFT = {
-    "prezero":
-        "cpu>daemon cpu>zone daemon>scrubd daemon>zone observe>count policy>daemon policy>scrubd policy>zone "
-        "pool>cpu pool>zone scrubd>lib.rs",
     "prezero-preload":
         "capi>lib.rs fork>process fork>syscalls next>process process>fork process>report realloc>lib.rs "
         "report>lib.rs report>next report>process syscalls>next syscalls>process",

@@ -73,39 +73,12 @@ impl Block<Zero> {
 pub struct ZeroFront {
     block: Block<Dirty>,
     front: u32,
-    source: Source,
-}
-
-/// Where a [`ZeroFront`] comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
-    /// Its CPU's hand.
-    Hand,
-    /// What is recorded as zero, all of it.
-    Zero,
-    /// Anything else, cleared, or absent.
-    Other,
 }
 
 impl ZeroFront {
     /// Where it is born; the caller vouches for ownership and for the zeroes.
-    pub(crate) fn new(first: PageId, pages: u32, front: u32, source: Source) -> ZeroFront {
-        ZeroFront { block: Block::new(first, pages), front, source }
-    }
-
-    /// Whether it came out of its CPU's hand, which takes it back as it is.
-    pub fn is_from_hand(&self) -> bool {
-        self.source == Source::Hand
-    }
-
-    /// Whether all its pages are recorded as zero.
-    pub(crate) fn is_recorded_zero(&self) -> bool {
-        self.source == Source::Zero
-    }
-
-    /// How many pages it has.
-    pub(crate) fn pages(&self) -> u32 {
-        self.block.pages()
+    pub(crate) fn new(first: PageId, pages: u32, front: u32) -> ZeroFront {
+        ZeroFront { block: Block::new(first, pages), front }
     }
 
     /// How many pages are zero.

@@ -116,8 +116,6 @@ pub use {
     config::without::{Mechanism, Without},
     config::*,
     count::counters::*,
-    cpu::hand::HandBlock,
-    cpu::hand_size::HandSize,
     daemon::Change,
     mem::backing::{Anonymous, Backing, Hide},
     observe::panel,

@@ -36,7 +36,6 @@ macro_rules! mechanisms {
 }
 
 mechanisms! {
-    Hand "hand" "Keeps the block freed last of each class in a per-CPU word that is taken without an atomic operation.",
     Latest "latest" "Reuses the large block that a CPU freed last.",
     Gather "gather" "Moves a CPU's cold listed blocks to the buddy before the buddy is searched.",
     Steal "steal" "Takes a block of the same class from another CPU's lists.",
@@ -99,10 +98,10 @@ mod tests {
 
     #[test]
     fn names_are_read_and_shown_alike() {
-        for names in ["", "hand", "hand,make-way"] {
+        for names in ["", "gather", "gather,make-way"] {
             assert_eq!(Without::read(names).unwrap().to_string(), names);
         }
-        assert!(Without::read("hand,foot").is_err());
+        assert!(Without::read("gather,hand").is_err());
         let all: Vec<_> = Mechanism::ALL.iter().map(|mechanism| mechanism.name()).collect();
         let none = Without::read(&all.join(",")).unwrap();
         assert!(Mechanism::ALL.iter().all(|mechanism| !none.has(*mechanism)));

@@ -50,20 +50,6 @@ const BY_GRANULES: [u8; (MAX_PAGES / GRANULE) as usize + 1] = {
 };
 const NONE: u8 = u8::MAX;
 
-/// The class that holds a number of granules, less one: what [`round_up`] says, looked up.
-pub(crate) const HOLDING: [Class; (MAX_PAGES / GRANULE) as usize] = {
-    let mut table = [Class(NONE); (MAX_PAGES / GRANULE) as usize];
-    let (mut at, mut class) = (0, 4);
-    while at < table.len() {
-        if (CLASS_PAGES[class] / GRANULE) as usize <= at {
-            class += 1;
-        }
-        table[at] = Class(class as u8);
-        at += 1;
-    }
-    table
-};
-
 impl Class {
     /// The class of blocks of exactly `pages` pages.
     #[inline]
@@ -343,14 +329,6 @@ mod tests {
         }
         let extra = entry(&lists, 99);
         assert_eq!(lists.zero.push(extra, SLOTS), Err(extra));
-    }
-
-    #[test]
-    fn the_table_agrees_with_the_rounding() {
-        for (less_one, class) in HOLDING.into_iter().enumerate() {
-            let pages = round_up((less_one as u32 + 1) * GRANULE);
-            assert_eq!(Some(class), Class::of(pages), "{less_one}");
-        }
     }
 
     #[test]

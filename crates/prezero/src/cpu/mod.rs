@@ -3,9 +3,5 @@
 #[cfg(not(loom))]
 pub(crate) mod demand;
 #[cfg(not(loom))]
-pub(crate) mod hand;
-#[cfg(not(loom))]
-pub(crate) mod hand_size;
-#[cfg(not(loom))]
 pub(crate) mod latest;
 pub(crate) mod list;

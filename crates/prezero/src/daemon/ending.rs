@@ -63,11 +63,11 @@ impl Daemon {
         self.hurry(Class::Normal);
         let until = thread::monotonic_ns() + PATIENCE_NS;
         while !self.is_absent() && thread::monotonic_ns() < until {
-            let word = self.gate.word.load(SeqCst);
+            let word = self.word.load(SeqCst);
             if matches!(word, AWAKE | DOZING | PARKED)
-                && self.gate.word.compare_exchange(word, LEAVING, SeqCst, Relaxed).is_ok()
+                && self.word.compare_exchange(word, LEAVING, SeqCst, Relaxed).is_ok()
             {
-                thread::futex_wake_one(&self.gate.word);
+                thread::futex_wake_one(&self.word);
             }
             self.life.wait();
         }
@@ -88,7 +88,7 @@ impl Daemon {
 
     /// Whether there is no scrubd, not even one that is about to be.
     fn is_absent(&self) -> bool {
-        matches!(self.gate.word.load(SeqCst), UNBORN | STILLBORN | GONE) && self.life.is_over()
+        matches!(self.word.load(SeqCst), UNBORN | STILLBORN | GONE) && self.life.is_over()
     }
 
     /// Whether this process is another than the zone's: the child of a vfork, in its parent's
@@ -100,7 +100,7 @@ impl Daemon {
     /// scrubd's last act but to end: what it leaves to the next is written down.
     pub(crate) fn bid_farewell(&self) {
         self.idle_thread.store(0, Relaxed);
-        self.gate.word.store(GONE, SeqCst);
+        self.word.store(GONE, SeqCst);
     }
 
     /// Files lie elsewhere from now on.

@@ -17,7 +17,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
-use prezero_sys::hand::Gate;
 use prezero_sys::thread::{self, Life, Pthread, Spawner, Unheard};
 
 use crate::count::counters::Counters;
@@ -65,9 +64,8 @@ pub(crate) enum Roused {
 }
 
 pub(crate) struct Daemon {
-    /// The daemon's word, as the gate of the hands: what comes to one is looked after while it is
-    /// [`DOZING`] or less.
-    pub(crate) gate: Gate,
+    /// What a free must do about it.
+    pub(crate) word: AtomicU32,
     /// The zone that it serves, for ever; null until somebody allows it to start.
     zone: AtomicPtr<c_void>,
     start: AtomicPtr<c_void>,
@@ -100,7 +98,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn new() -> Daemon {
         Daemon {
-            gate: Gate { word: AtomicU32::new(UNBORN), shut: AtomicU32::new(0) },
+            word: AtomicU32::new(UNBORN),
             zone: AtomicPtr::new(std::ptr::null_mut()),
             start: AtomicPtr::new(std::ptr::null_mut()),
             freed: AtomicU64::new(0),
@@ -122,43 +120,34 @@ impl Daemon {
     /// Whether scrubd must be told of a free of `pages`.
     #[inline]
     pub(crate) fn must_hear(&self, pages: u32) -> bool {
-        match self.gate.word.load(Relaxed) {
+        match self.word.load(Relaxed) {
             AWAKE => false,
             DOZING => pages >= WAKE_PAGES,
             _ => true,
         }
     }
 
-    /// Where the gate of the hands lies.
-    pub(crate) const GATE: usize = std::mem::offset_of!(Daemon, gate);
-
-    /// No block comes to hand any more: an owner had pages marked as foreign, and there it is not asked
-    /// for its pages' states. What moved is never one that came out of a hand.
-    pub(crate) fn shut_hands(&self) {
-        self.gate.shut.store(1, Relaxed);
-    }
-
-    /// Opens the gate of the hands for a test, which is its own scrubd.
+    /// A test is its own scrubd, awake.
     #[cfg(test)]
-    pub(crate) fn open_gate(&self) {
-        self.gate.word.store(AWAKE, SeqCst);
+    pub(crate) fn is_the_tests(&self) {
+        self.word.store(AWAKE, SeqCst);
     }
 
     /// Whether scrubd sleeps so long that nobody turns the clock.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
-        self.gate.word.load(Relaxed) >= PARKED
+        self.word.load(Relaxed) >= PARKED
     }
 
     /// Tells scrubd of a free of `pages`: wakes it, or counts towards its start. `misses`: ZERO requests that this
     /// process had cleared in line.
     #[cold]
     pub(crate) fn rouse(&self, pages: u32, misses: impl FnOnce() -> u64) -> Roused {
-        match self.gate.word.load(Relaxed) {
+        match self.word.load(Relaxed) {
             state @ (DOZING | PARKED)
-                if self.gate.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() =>
+                if self.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() =>
             {
-                thread::futex_wake_one(&self.gate.word);
+                thread::futex_wake_one(&self.word);
             }
             // Where none is allowed (yet), nobody pays for counting towards one.
             UNBORN | GONE if !self.zone.load(Relaxed).is_null() => {
@@ -207,18 +196,18 @@ impl Daemon {
         if zone.is_null() || prezero_sys::hand::is_barred() {
             return;
         }
-        let before = self.gate.word.load(Acquire);
+        let before = self.word.load(Acquire);
         if !matches!(before, UNBORN | GONE) || !self.life.is_over() || self.is_unwanted() {
             return;
         }
         // A spawner's thread inherits the mask; and no handler waits for the end of what this begins.
         let _unheard = Unheard::new();
-        if self.gate.word.compare_exchange(before, AWAKE, SeqCst, Relaxed).is_err() {
+        if self.word.compare_exchange(before, AWAKE, SeqCst, Relaxed).is_err() {
             return;
         }
         // Who came to wait for its end saw the word, or is seen here.
         if self.is_unwanted() {
-            self.gate.word.store(before, SeqCst);
+            self.word.store(before, SeqCst);
             return;
         }
         self.overdue.store(0, Relaxed);
@@ -230,7 +219,7 @@ impl Daemon {
         let started = unsafe { self.spawner().start(STACK, entry, zone, life) };
         if started.is_err() {
             life.forget();
-            self.gate.word.store(STILLBORN, SeqCst);
+            self.word.store(STILLBORN, SeqCst);
         }
     }
 
@@ -267,7 +256,7 @@ impl Daemon {
         self.overdue.store(0, Relaxed);
         // It speaks of a panel that a child does not inherit.
         self.left.store(std::ptr::null_mut(), Relaxed);
-        self.gate.word.store(UNBORN, SeqCst);
+        self.word.store(UNBORN, SeqCst);
     }
 }
 

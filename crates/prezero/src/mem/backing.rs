@@ -250,12 +250,6 @@ impl<B: Backing> Memory<B> {
         &self.backing
     }
 
-    /// Address of the first byte.
-    #[inline]
-    pub(crate) fn base(&self) -> usize {
-        self.base
-    }
-
     /// Bytes from the base to `ptr`, if it lies inside.
     #[inline]
     pub(crate) fn offset_of(&self, ptr: *const u8) -> Option<usize> {

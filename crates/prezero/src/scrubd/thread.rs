@@ -260,7 +260,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// Sleeps until a free wakes it, or for a while if there is memory to watch.
     fn park(&mut self) {
         self.leave();
-        self.zone.daemon.gate.word.store(PARKED, SeqCst);
+        self.zone.daemon.word.store(PARKED, SeqCst);
         // A free that saw the old word left its block before we look here; one that sees
         // the new word changes it, and then there is no sleep.
         let watch = self.zone.holds_idle_memory().then_some(WATCH_NS.min(self.scrubber.watch_ns()));
@@ -268,7 +268,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn sleep(&mut self, state: u32, ns: Option<u64>) -> Waited {
-        self.zone.daemon.gate.word.store(state, SeqCst);
+        self.zone.daemon.word.store(state, SeqCst);
         self.wait(state, ns)
     }
 
@@ -278,8 +278,8 @@ impl<B: Backing + 'static> Scrubd<B> {
         if self.zone.daemon.is_called_off() {
             return Waited::Changed;
         }
-        let waited = thread::futex_wait(&self.zone.daemon.gate.word, state, ns);
-        self.zone.daemon.gate.word.store(AWAKE, SeqCst);
+        let waited = thread::futex_wait(&self.zone.daemon.word, state, ns);
+        self.zone.daemon.word.store(AWAKE, SeqCst);
         self.zone.daemon.counters.bump(Counter::DaemonWakeups);
         let slept = self.zone.pool.clock.now_ns() - began;
         let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
@@ -327,7 +327,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn frees(&self) -> u64 {
-        let frees = |cpu: &Cpu| cpu.counters.get(Counter::Frees) + cpu.grip.frees();
+        let frees = |cpu: &Cpu| cpu.counters.get(Counter::Frees);
         self.zone.cpus.iter().map(frees).sum()
     }
 

@@ -45,9 +45,7 @@ impl World {
     pub(super) fn of(fake: Fake, config: &Config) -> World {
         thread::set_affinity(&CpuMask::only(thread::current_cpu())).unwrap();
         let zone = Zone::with_clock(fake, config, now).unwrap();
-        // Where there are none (its own tests insist), all goes by the lists.
-        prezero_sys::hand::enable();
-        zone.daemon.open_gate();
+        zone.daemon.is_the_tests();
         let scrubber =
             Scrubber::new(FakeHost::with_rseq(), zone.pool.clock.now_ns(), Without::default());
         World { zone, scrubber }

@@ -1,7 +1,7 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
 use crate::clear::Use;
-use crate::count::counters::{Counter, Counters};
+use crate::count::counters::Counter;
 use crate::cpu::list::{Class, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
@@ -33,11 +33,9 @@ impl<B: Backing> Zone<B> {
     /// microseconds for each GiB in use.
     pub fn snapshot(&self) -> Snapshot {
         self.take_over();
-        let in_hands = Counters::new();
-        self.cpus.iter().for_each(|cpu| cpu.grip.count(&in_hands));
         let counters = self.cpus.iter().map(|cpu| &cpu.counters);
         Snapshot::gather(
-            counters.chain([&self.daemon.counters, &self.pool.counters, &in_hands]),
+            counters.chain([&self.daemon.counters, &self.pool.counters]),
             self.gauges(),
         )
     }
@@ -84,10 +82,6 @@ impl<B: Backing> Zone<B> {
                     add(self.pool.states.tally(entry.first, class.pages()));
                 }
             }
-        }
-        for (first, class) in self.in_hand() {
-            gauges.quicklist_hot_cold_bytes += class.pages() as u64 * PAGE as u64;
-            add(self.pool.states.tally(first, class.pages()));
         }
         if let Some(claimed) = self.pool.handover.held() {
             add(self.pool.states.tally(claimed.first, claimed.pages));
@@ -175,9 +169,6 @@ impl<B: Backing> Zone<B> {
                     }
                 }
             }
-        }
-        for (first, class) in self.in_hand() {
-            visit(first, class.pages())?;
         }
         if let Some(claimed) = self.pool.handover.held() {
             visit(claimed.first, claimed.pages)?;

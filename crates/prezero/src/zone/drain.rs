@@ -19,8 +19,7 @@ impl<B: Backing> Zone<B> {
 
     /// Whether the zone holds resident memory that nobody uses, at a glance.
     pub(crate) fn holds_idle_memory(&self) -> bool {
-        self.holds_in_hand()
-            || self.pool.stock.resident() > 0
+        self.pool.stock.resident() > 0
             || self
                 .cpus
                 .iter()
@@ -37,7 +36,6 @@ impl<B: Backing> Zone<B> {
     /// Moves what all CPUs' lists hold to the buddy: what is split among them may be a
     /// whole block there. False if they held nothing.
     pub(crate) fn drain_all(&self) -> bool {
-        self.put_down_all(&self.cpus, Class::largest_first(), 0);
         let mut any = false;
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
@@ -68,8 +66,6 @@ impl<B: Backing> Zone<B> {
                 self.drain(cpu, class, |e| u32::from(e.rank(newest)) >= since);
             }
         }
-        // What is in hand grows old on the lists, until the next look.
-        self.put_down_all(&self.cpus, Class::largest_first(), 0);
     }
 
     /// Gives back idle memory that is old enough: how many pages, and whether there may be more.

@@ -40,7 +40,6 @@ impl<B: Backing> Zone<B> {
         self.pool.is_a_child();
         self.inherited.store(1, Release);
         self.daemon.after_fork_in_child();
-        self.put_down_in_child();
         if let Some(claimed) = self.pool.handover.inherit() {
             self.pool.put_as_it_was(claimed.first, claimed.pages);
         }
@@ -65,7 +64,6 @@ impl<B: Backing> Zone<B> {
         for cpu in self.cpus.iter() {
             cpu.counters.reset();
             cpu.demand.reset();
-            cpu.grip.reset();
         }
         self.daemon.counters.reset();
         self.pool.counters.reset();

@@ -11,16 +11,16 @@
 
 use crate::clock::ticks;
 use crate::config::without::Mechanism;
-use crate::cpu::hand_size::CLOCKED_PAGES;
 use crate::cpu::list::{Class, Entry};
 use crate::mem::backing::Backing;
 use crate::sync::Ordering::Relaxed;
 use crate::units::PageId;
+use crate::zone::put_back::CLOCKED_PAGES;
 use crate::zone::request::HOT_NS;
 use crate::zone::{Cpu, Zone};
 
 impl<B: Backing> Zone<B> {
-    /// Moves what is hot no more from this CPU's lists and hand to the buddy, once in
+    /// Moves what is hot no more from this CPU's lists to the pool, once in
     /// [`HOT_NS`] at most. The zero lists stay as they are. Not for small blocks, which ask for no
     /// time: what one thread allocates and another frees looks as old as the clock.
     pub(crate) fn gather(&self, cpu: &Cpu, pages: u32) {
@@ -33,9 +33,6 @@ impl<B: Backing> Zone<B> {
         }
         cpu.gathered_at.store(now, Relaxed);
         for class in Class::largest_first() {
-            if let Some(held) = self.take_up_rested(class, rest) {
-                self.free_listed(self.keep(held), class);
-            }
             let cold = |e: Entry| u32::from(e.age(now)) >= rest;
             let list = &cpu.lists[class.index()].hot_cold;
             while let Some(entry) = list.take(cold) {
@@ -44,7 +41,7 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// Moves what all CPUs' lists and hands hold to the buddy, for a request that would fault in `pages`
+    /// Moves what all CPUs' lists hold to the buddy, for a request that would fault in `pages`
     /// pages otherwise. False if there was nothing, or it is not the [time](Zone::time_to_drain).
     pub(crate) fn drain_for(&self, pages: u32) -> bool {
         self.time_to_drain(pages) && self.drain_all()
@@ -66,7 +63,7 @@ impl<B: Backing> Zone<B> {
     /// Whether all CPUs are to be drained for a request, which then counts as done: of a size that
     /// lists serve not twice in [`HOT_NS`], unless two threads ask at once.
     ///
-    /// To empty a hand interrupts every CPU that the program runs on, and what lies there again so soon is
+    /// What lies there again so soon is
     /// on its way from one thread to another, which took 0.9 to 1.5 us a block of 64 KiB while four were under
     /// way. One block more, and there is always one to steal: 0.25 us (`prezero bench pair --threads 1`).
     fn time_to_drain(&self, pages: u32) -> bool {

@@ -59,17 +59,6 @@ impl<B: Backing> Zone<B> {
         });
     }
 
-    /// Clears the front of a block out of the hand, which is dirty page by page. It stays recorded
-    /// so: nobody asks before it is back, and then the hand takes it as it is (calloc and free of
-    /// 64 KiB 12 to 20 ns less).
-    pub(crate) fn clear_hot(&self, cpu: &Cpu, first: PageId, front: u32) {
-        debug_assert!(
-            self.pool.states.all(first, front, PageState::Dirty),
-            "what is in hand is dirty"
-        );
-        self.clear_inline(cpu, first, front, |clear| clear(first, front));
-    }
-
     /// Clears `dirty` pages, the runs that `each` yields, of the block at `first` while its owner waits.
     #[inline]
     fn clear_inline(

@@ -32,7 +32,6 @@ use crate::config::without::Mechanism;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::{Counter, Counters};
 use crate::cpu::demand::Demand;
-use crate::cpu::hand::Grip;
 use crate::cpu::latest::Latest;
 use crate::cpu::list::{self, CLASSES, Lists};
 use crate::daemon::Daemon;
@@ -51,7 +50,6 @@ pub(crate) struct Cpu {
     pub(crate) demand: Demand,
     /// Hits until the next sample (see `trust.rs`).
     pub(crate) countdown: AtomicU32,
-    pub(crate) grip: Grip,
     pub(crate) lists: [Lists; CLASSES],
     /// Blocks that came back mostly untouched of late (see `settle.rs`).
     pub(crate) sparse: Sparse,
@@ -74,13 +72,8 @@ impl Cpu {
         [ZeroRequests, OnlyZeroRequests, PlainRequests, Frees]
             .into_iter()
             .any(|counter| self.counters.get(counter) != 0)
-            || self.grip.frees() != 0
     }
 }
-
-/// What a hand can hold ends here (`prezero_sys::hand`); so do all addresses that Linux
-/// gives out unasked.
-const MOST_ADDRESS: usize = 1 << 48;
 
 /// Why a zone could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -89,8 +82,8 @@ pub enum ZoneError {
     /// The backing is smaller than a huge block, or not a whole number of them.
     #[error("the backing has {0} bytes: a zone needs a whole number of 2 MiB blocks, one at least")]
     Size(usize),
-    /// The backing does not begin at a multiple of 64 KiB, or lies where no hand can point.
-    #[error("the backing begins at {0:#x}: a zone begins at a multiple of 64 KiB below 2^48")]
+    /// The backing does not begin at a multiple of 64 KiB.
+    #[error("the backing begins at {0:#x}: a zone begins at a multiple of 64 KiB")]
     Base(usize),
     /// No memory for page states, lists and counters.
     #[error("no memory for the zone's own records: {0}")]
@@ -149,14 +142,14 @@ impl<B: Backing> Zone<B> {
             return Err(ZoneError::Size(len));
         }
         let base = backing.base().as_ptr().addr();
-        if !base.is_multiple_of(GRANULE as usize * PAGE) || base + len > MOST_ADDRESS {
+        if !base.is_multiple_of(GRANULE as usize * PAGE) {
             return Err(ZoneError::Base(base));
         }
         let engine = match config.engine {
             EngineChoice::Named(name) => crate::clear::by_name(name),
             EngineChoice::Auto => None,
         };
-        let zone = Zone {
+        Ok(Zone {
             pool: Pool::new(backing, config, now_ns).map_err(ZoneError::Records)?,
             cpus: Meta::new(thread::cpu_count()).map_err(ZoneError::Records)?,
             hungry: [const { AtomicU32::new(0) }; CLASSES],
@@ -170,11 +163,7 @@ impl<B: Backing> Zone<B> {
             measured: AtomicPtr::new(std::ptr::null_mut()),
             inherited: AtomicU32::new(0),
             reach: Reach::new(),
-        };
-        if !config.without.has(Mechanism::Hand) {
-            zone.daemon.shut_hands();
-        }
-        Ok(zone)
+        })
     }
 
     /// The page count to ask for when `bytes` are needed: rounded up to a size that the
@@ -209,7 +198,6 @@ impl<B: Backing> Zone<B> {
     /// The owner of these pages of a block changed their mapping by a system call: when the block
     /// comes back fresh memory replaces them.
     pub fn mark_foreign(&self, first: PageId, pages: u32) {
-        self.daemon.shut_hands();
         self.pool.mark_moved(first, pages);
     }
 

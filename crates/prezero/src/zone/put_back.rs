@@ -9,6 +9,11 @@ use crate::sync::Ordering::Relaxed;
 use crate::units::PageId;
 use crate::zone::{Cpu, Zone};
 
+/// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
+/// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
+/// looks older than it is would be taken for one that nobody will ask for soon.
+pub(crate) const CLOCKED_PAGES: u32 = 128;
+
 impl<B: Backing> Zone<B> {
     /// Puts a settled block where it will be found again: this CPU's lists, then the buddy.
     #[inline]

@@ -4,23 +4,21 @@
 //! atomic operation on a word that names what it takes, so a thread stopped anywhere holds
 //! back only the block in its hands.
 
-use crate::block::{Block, Content, Dirty, Source, Zero, ZeroFront};
+use crate::block::{Block, Content, Dirty, Zero, ZeroFront};
 use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
 use crate::config::OnFree;
 use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
-use crate::cpu::hand::TakenUp;
-use crate::cpu::hand_size::{CLOCKED_PAGES, HandSize};
 use crate::cpu::list::{Class, Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::settle::Residency;
 use crate::sync::Ordering::Relaxed;
-use crate::units::GRANULE;
 use crate::units::{Order, PAGE, PageId};
 use crate::zone::inline::TIMED_PAGES;
+use crate::zone::put_back::CLOCKED_PAGES;
 use crate::zone::{Cpu, Zone};
 
 /// How long a freed block counts as hot, ns: it lies in the cache of its CPU, where a
@@ -45,7 +43,7 @@ impl<B: Backing> Zone<B> {
     /// As [`zero`](Zone::zero), told what its owner will do with the block first.
     #[inline]
     pub fn zero_for(&self, pages: u32, align: Order, first_use: Use) -> Option<Block<Zero>> {
-        Some(Block::new(self.zero_to(pages, pages, align, first_use)?.0, pages))
+        Some(Block::new(self.zero_to(pages, pages, align, first_use)?, pages))
     }
 
     /// As [`zero_for`](Zone::zero_for), where only the first `front` pages need be zero: what
@@ -59,59 +57,28 @@ impl<B: Backing> Zone<B> {
         first_use: Use,
     ) -> Option<ZeroFront> {
         debug_assert!((1..=pages).contains(&front));
-        let (first, source) = self.zero_to(front, pages, align, first_use)?;
-        Some(ZeroFront::new(first, pages, front, source))
+        let first = self.zero_to(front, pages, align, first_use)?;
+        Some(ZeroFront::new(first, pages, front))
     }
 
-    /// A block of which `front` pages are zero, and where it comes from.
+    /// A block of which `front` pages are zero.
     #[inline]
-    fn zero_to(
-        &self,
-        front: u32,
-        pages: u32,
-        align: Order,
-        first_use: Use,
-    ) -> Option<(PageId, Source)> {
+    fn zero_to(&self, front: u32, pages: u32, align: Order, first_use: Use) -> Option<PageId> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::ZeroRequests);
-        let hot_wins = self.choice().hot_wins(pages, first_use);
-        // What is in hand lies at a granule, of whatever alignment.
-        let take_up = || if align.pages() > GRANULE { None } else { self.take_up(pages) };
-        // What is hot makes no demand: nobody could have cleared it in the meantime.
-        let in_place = |held: TakenUp<'_>| {
-            let first = self.keep(held);
-            self.clear_hot(cpu, first, front);
-            Some((first, Source::Hand))
-        };
-        let mut held = None;
-        if hot_wins {
-            held = take_up();
-            if let Some(held) = held.take_if(|held| held.age() <= ticks(HOT_NS)) {
-                return in_place(held);
-            }
-        }
         if let Some(first) = self.quick_zero(cpu, pages, align) {
-            if let Some(held) = held {
-                self.lay_down(held);
-            }
             cpu.demand.note(pages);
-            let trusted = self.hand_out_zero(cpu, first, front, pages);
-            return Some((first, if trusted { Source::Zero } else { Source::Other }));
+            self.hand_out_zero(cpu, first, front, pages);
+            return Some(first);
         }
-        if !hot_wins {
-            held = take_up();
-            if let Some(held) = held.take_if(|held| held.age() == 0) {
-                return in_place(held);
-            }
-        }
-        match self.slow_zero(cpu, pages, align, first_use, held)? {
+        match self.slow_zero(cpu, pages, align, first_use)? {
             Found::Zero(first) => {
                 self.hand_out_zero(cpu, first, front, pages);
-                Some((first, Source::Other))
+                Some(first)
             }
             Found::Any(first) => {
                 self.make_zero(cpu, first, front, pages);
-                Some((first, Source::Other))
+                Some(first)
             }
         }
     }
@@ -133,14 +100,6 @@ impl<B: Backing> Zone<B> {
     /// Plain: a block as it is. Prefers dirty and hot; takes zero last of what is resident.
     #[inline]
     pub fn plain(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
-        if pages.is_multiple_of(GRANULE)
-            && align.pages() <= GRANULE
-            && Class::of(pages).is_some()
-            && let Some(size) = HandSize::holding(pages as usize * PAGE)
-            && let Some(block) = self.take_in_hand(size)
-        {
-            return Some(self.out_of_hand(block));
-        }
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
         let counted = |first| {
@@ -168,18 +127,14 @@ impl<B: Backing> Zone<B> {
         }
         let mut tally = self.settle(cpu, first, pages);
         let mut held = Held::Mixed;
-        let clears = self.config.on_free == OnFree::Clear;
-        if clears {
+        if self.config.on_free == OnFree::Clear {
             tally = self.clear_freed(cpu, first, pages, tally);
             held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
         }
-        // What came out of a hand goes back there without passing here.
-        if clears || !self.took_in_hand(first, pages) {
-            cpu.counters.bump(Counter::Frees);
-            cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
-            self.put_back(cpu, first, pages, held, tally);
-            self.nudge(pages);
-        }
+        cpu.counters.bump(Counter::Frees);
+        cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
+        self.put_back(cpu, first, pages, held, tally);
+        self.nudge(pages);
     }
 
     /// Gives a block back that its owner knows to be zero still: never written, or
@@ -230,16 +185,8 @@ impl<B: Backing> Zone<B> {
     /// enough for that to beat what is zero and cold in the buddy; then that, then what was in
     /// hand and is not hot, and at last whatever costs least.
     #[cold]
-    fn slow_zero(
-        &self,
-        cpu: &Cpu,
-        pages: u32,
-        align: Order,
-        first_use: Use,
-        held: Option<TakenUp<'_>>,
-    ) -> Option<Found> {
+    fn slow_zero(&self, cpu: &Cpu, pages: u32, align: Order, first_use: Use) -> Option<Found> {
         let now = self.tick_for(pages);
-        let lay_down = |held: Option<TakenUp<'_>>| held.map_or((), |held| self.lay_down(held));
         if let Some(class) = Class::of(pages) {
             let lists = &cpu.lists[class.index()];
             let fits = |e: Entry| e.first.is_aligned(align);
@@ -250,18 +197,12 @@ impl<B: Backing> Zone<B> {
                 None
             };
             if let Some(entry) = found {
-                lay_down(held);
                 self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
                 return Some(Found::Any(entry.first));
             }
             if let Some(first) = self.own_pool().search_zero(pages, align) {
-                lay_down(held);
                 cpu.demand.note(pages);
                 return Some(Found::Zero(first));
-            }
-            if let Some(held) = held {
-                self.note_unless_fresh(cpu, pages, held.age());
-                return Some(Found::Any(self.keep(held)));
             }
             if let Some(entry) = lists.hot_cold.take_hottest(lists.newest(), fits) {
                 self.note_unless_fresh(cpu, pages, u32::from(entry.age(now)));
@@ -366,18 +307,16 @@ impl<B: Backing> Zone<B> {
     }
 
     /// A block whose pages are all resident and zero, if the sample agrees; else its front is
-    /// cleared. Says whether it agrees.
+    /// cleared.
     #[inline]
-    fn hand_out_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) -> bool {
+    fn hand_out_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) {
         debug_assert!(self.pool.states.all(first, pages, PageState::Zero), "a hit is all zero");
         if !self.trust.holds(self, cpu, first, pages) {
-            self.make_zero(cpu, first, front, pages);
-            return false;
+            return self.make_zero(cpu, first, front, pages);
         }
         cpu.counters.bump(Counter::Hits);
         cpu.counters.add(Counter::HitBytes, front as u64 * PAGE as u64);
         probes::hit(first, front);
-        true
     }
 
     /// `only_zero` must not clear: once trust is lost it serves nothing.

@@ -1,6 +1,6 @@
 //! What the governor is shown of a zone: sums over its CPUs.
 
-use crate::count::counters::{Counter, Counters};
+use crate::count::counters::Counter;
 use crate::cpu::demand::BANDS;
 use crate::cpu::list::Class;
 use crate::mem::backing::Backing;
@@ -11,7 +11,7 @@ use crate::zone::Zone;
 /// The sums that the governor looks at.
 pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     let mut demand = [0; BANDS];
-    let mut at_hand = 0;
+    let mut listed = 0;
     let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
     let (mut requests, mut absent, mut hit, mut wasted) = (0, 0, 0, 0);
     for cpu in zone.cpus.iter().filter(|cpu| cpu.was_used()) {
@@ -21,12 +21,9 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
             let lists = &cpu.lists[class.index()];
             let zero = lists.zero.entries().count() as u64;
             let others = lists.hot_cold.entries().count() as u64;
-            at_hand += (zero + others) * u64::from(class.pages());
+            listed += (zero + others) * u64::from(class.pages());
         }
-        at_hand += zone.in_hand_of(cpu).map(|(_, class)| u64::from(class.pages())).sum::<u64>();
-        let in_hand = Counters::new();
-        cpu.grip.count(&in_hand);
-        let sum = |c| cpu.counters.get(c) + in_hand.get(c);
+        let sum = |c| cpu.counters.get(c);
         requests += cpu.counters.get(Counter::ZeroRequests);
         requests += cpu.counters.get(Counter::OnlyZeroRequests);
         plain += sum(Counter::PlainBytes);
@@ -42,7 +39,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
         demand,
         requests,
         live: pages((plain + missed + hit + absent).saturating_sub(freed)),
-        free: u64::from(zone.pool.stock.resident()) + at_hand,
+        free: u64::from(zone.pool.stock.resident()) + listed,
         freed: pages(freed),
         returned,
         absent: pages(absent),

@@ -30,9 +30,6 @@ impl<H: Host> Scrubber<H> {
             let fits = |class: &Class| class.order() >= stop && u64::from(class.pages()) <= room;
             for class in Class::largest_first().filter(fits) {
                 let wanted = self.governor.quick_target(class);
-                if lists.lists[class.index()].zero.entries().count() < wanted {
-                    zone.put_down(lists, class, ticks(REST_NS) + 1);
-                }
                 let lists = &lists.lists[class.index()];
                 let rested = |e: Entry| u32::from(e.age(tick)) > ticks(REST_NS);
                 if !lists.hot_cold.entries().any(rested) || lists.zero.entries().count() >= wanted {

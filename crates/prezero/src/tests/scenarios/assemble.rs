@@ -70,6 +70,7 @@ fn places_that_took_something_before_count_once() {
     world.soil(first);
     world.zone.reclaim();
     end(&world, held);
+    world.drain();
     let held = in_pieces(&world, 4, ZERO);
     let again = world.zero(4 * HUGE_PAGES);
     assert_eq!((again.first(), world.zone.pool.assembly.count()), (at, 4));

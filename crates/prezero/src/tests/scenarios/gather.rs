@@ -7,7 +7,7 @@ use crate::units::{HUGE_PAGES, PageId};
 use crate::zone::request::HOT_NS;
 
 /// Two huge blocks that were written to, and in the first of them two small blocks that were
-/// freed last: one is in hand, one on a list.
+/// freed last.
 fn freed_small_last() -> World {
     let world = World::new(2);
     world.soil(world.plain(2 * HUGE_PAGES));

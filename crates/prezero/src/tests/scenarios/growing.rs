@@ -5,7 +5,6 @@ use super::super::world::{World, config, holds};
 use super::{ANY, SMALL, bytes};
 use crate::block::{Block, Dirty};
 use crate::count::counters::Counter;
-use crate::cpu::hand_size::HandSize;
 use crate::mem::states::Tally;
 use crate::sync::Ordering::Relaxed;
 use crate::tests::fake::Fake;
@@ -170,28 +169,6 @@ fn a_block_moves_again_and_what_it_left_is_made_as_the_zones_at_once() {
     assert_eq!(world.states(between, 3 * HUGE_PAGES).absent, 3 * HUGE_PAGES);
     world.free_all([block, neighbour]);
     assert_eq!(world.fake().replaces.made(), 3);
-}
-
-#[test]
-fn blocks_come_to_hand_although_others_moved() {
-    let world = World::new(64);
-    let (block, neighbour) = world.hemmed_in(2 * HUGE_PAGES);
-    let mut block = world.elsewhere(block, 3 * HUGE_PAGES);
-    world.soil(world.plain(SMALL));
-    let size = HandSize::holding(bytes(SMALL) as usize).unwrap();
-    let held = world.zone.take_in_hand(size).expect("it was freed last");
-    assert!(world.zone.put_in_hand(held).is_ok());
-
-    // What moved itself does not, however short it is now.
-    let (at, replaced) = (block.first(), world.fake().replaces.made());
-    block = world.zone.tail_to(block, SMALL);
-    world.zone.drain_all();
-    assert_eq!(world.zone.in_hand().count(), 0);
-    world.zone.free(block);
-    assert_eq!(world.zone.in_hand().count(), 0);
-    assert_eq!(world.fake().replaces.made(), replaced + 2, "the tail, and the rest");
-    assert_eq!(world.states(at, SMALL).absent, SMALL);
-    world.free_all([neighbour]);
 }
 
 #[test]

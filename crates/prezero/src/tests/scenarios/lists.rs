@@ -1,0 +1,56 @@
+//! What one CPU's lists do for another.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use prezero_sys::thread;
+
+use super::super::world::{World, is_zero};
+use super::SMALL;
+use crate::cpu::list::{BATCH, Class, Entry, Held};
+use crate::mem::states::PageState;
+
+#[test]
+fn what_another_cpu_has_on_its_lists_is_taken_before_memory_is_faulted_in() {
+    let world = World::new(4);
+    let class = Class::of(SMALL).unwrap();
+    let other = (thread::current_cpu() + 1) % world.zone.cpus.len();
+    if other == thread::current_cpu() {
+        return; // a machine with one CPU
+    }
+    let blocks = [(); 3].map(|()| world.plain(SMALL));
+    let there = blocks.map(|block| {
+        world.fill(block.first(), SMALL, 1);
+        world.zone.pool.states.set(block.first(), SMALL, PageState::Dirty);
+        let entry = Entry::new(block.first(), Held::Mixed, world.zone.pool.clock.tick());
+        world.zone.file(&world.zone.cpus[other], class, entry);
+        block.first()
+    });
+
+    let plain = world.plain(SMALL);
+    let zero = world.zero(SMALL);
+
+    assert_eq!((plain.first(), zero.first()), (there[0], there[1]), "the coldest first");
+    assert!(is_zero(&world.zone, &zero));
+    world.zone.free(plain);
+    world.zone.free(zero);
+    world.assert_sound();
+}
+
+#[test]
+fn what_overflows_goes_to_the_cpu_that_lacks_it() {
+    let world = World::new(4);
+    let class = Class::of(SMALL).unwrap();
+    let here = thread::current_cpu();
+    let other = (here + 1) % world.zone.cpus.len();
+    if other == here {
+        return; // a machine with one CPU
+    }
+    let blocks: Vec<_> = (0..class.slots() + 2).map(|_| world.plain(SMALL)).collect();
+    world.zone.hungry[class.index()].store(other as u32 + 1, Relaxed);
+
+    blocks.into_iter().for_each(|block| world.soil(block));
+
+    let there = &world.zone.cpus[other].lists[class.index()];
+    assert_eq!(there.hot_cold.entries().count(), BATCH);
+    world.assert_sound();
+}
