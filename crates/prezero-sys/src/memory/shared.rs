@@ -2,11 +2,10 @@
 //!
 //! Inodes (`memfd`) come from rustix; here is what needs an address or a number
 //! that rustix lacks: shared mappings at an alignment, `MADV_COLLAPSE`, memory policy by
-//! node, the peer of a socket: credentials, groups, pidfd. Offsets and lengths are in bytes.
+//! node. Offsets and lengths are in bytes.
 
 use std::ffi::c_int;
-use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -14,14 +13,11 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::path::Arg;
 
-use crate::memory::Reservation;
+use super::reservation::{GRAIN, Reservation};
+use crate::last_error;
 
 /// Since Linux 6.1; in no crate yet.
 const MADV_COLLAPSE: c_int = 25;
-/// Since Linux 4.13; in no crate yet.
-const SO_PEERGROUPS: c_int = 59;
-/// Since Linux 6.5.
-const SO_PEERPIDFD: c_int = 77;
 const MPOL_BIND: c_int = 2;
 /// Nodes that a policy may name.
 const MAX_NODES: usize = 1024;
@@ -86,7 +82,7 @@ impl SharedMap {
     /// process (`SIGBUS`).
     pub fn touch(&self, offset: usize, len: usize, every: usize) {
         for at in (offset..offset + len).step_by(every) {
-            self.range.populate(at, crate::memory::GRAIN);
+            self.range.populate(at, GRAIN);
         }
     }
 
@@ -115,9 +111,7 @@ impl SharedMap {
         let first = self.part(offset, len);
         for at in (0..len).step_by(every) {
             // SAFETY: one page inside our own mapping, checked by `part`; content stays.
-            unsafe {
-                madvise(first.add(at).cast(), crate::memory::GRAIN, Advice::LinuxPopulateWrite)
-            }?;
+            unsafe { madvise(first.add(at).cast(), GRAIN, Advice::LinuxPopulateWrite) }?;
         }
         Ok(())
     }
@@ -174,7 +168,7 @@ impl PrivateMap {
     /// As [`SharedMap::touch`].
     pub fn touch(&self, offset: usize, len: usize, every: usize) {
         for at in (offset..offset + len).step_by(every) {
-            self.range.populate(at, crate::memory::GRAIN);
+            self.range.populate(at, GRAIN);
         }
     }
 }
@@ -197,120 +191,6 @@ pub fn bind_memory(node: usize) -> Result<(), Errno> {
     let done =
         unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_BIND, mask.as_ptr(), MAX_NODES + 1) };
     if done == 0 { Ok(()) } else { Err(last_error()) }
-}
-
-/// Who is at the other end of a connected Unix socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Credentials {
-    /// Process; 0: one that this process cannot name, of a PID namespace above its own.
-    pub pid: i32,
-    /// Effective user.
-    pub uid: u32,
-    /// Effective group.
-    pub gid: u32,
-}
-
-/// The credentials of the process at the other end, when it connected. Not rustix's: its
-/// process number cannot be 0.
-///
-/// # Errors
-/// What `getsockopt` answers for something that is no connected Unix socket.
-pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<Credentials, Errno> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes one ucred into room for one.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut len,
-        )
-    };
-    if done != 0 {
-        return Err(last_error());
-    }
-    Ok(Credentials { pid: peer.pid, uid: peer.uid, gid: peer.gid })
-}
-
-/// The supplementary groups of the process at the other end, when it connected.
-///
-/// # Errors
-/// `NOPROTOOPT` before Linux 4.13, `NODATA` for what is no connected Unix socket.
-pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
-    // More than most have; the kernel says how many more there are.
-    let mut groups = vec![0u32; 64];
-    loop {
-        let room = size_of::<u32>() * groups.len();
-        let mut len = room as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, which is what `groups` has room for.
-        let done = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_PEERGROUPS,
-                groups.as_mut_ptr().cast(),
-                &raw mut len,
-            )
-        };
-        let count = len as usize / size_of::<u32>();
-        if done == 0 {
-            groups.truncate(count);
-            return Ok(groups);
-        }
-        match last_error() {
-            Errno::RANGE if count > groups.len() => groups.resize(count, 0),
-            error => return Err(error),
-        }
-    }
-}
-
-/// The process at the other end of a connected Unix socket, as it was when it connected.
-///
-/// # Errors
-/// `NOPROTOOPT` before Linux 6.5, `SRCH` or `INVAL` where the process is gone.
-pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    let mut fd: RawFd = -1;
-    let mut len = size_of::<RawFd>() as libc::socklen_t;
-    // SAFETY: the kernel writes one descriptor number into room for one.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PEERPIDFD,
-            (&raw mut fd).cast(),
-            &raw mut len,
-        )
-    };
-    if done != 0 {
-        return Err(last_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Takes over the descriptors that a service manager left open from number 3 on, and marks
-/// them so that no child inherits them.
-///
-/// # Safety
-/// Nobody else in the process uses or will use those numbers.
-pub unsafe fn inherited(count: usize) -> Vec<OwnedFd> {
-    let first: RawFd = 3;
-    let numbers = (first..).take(count);
-    numbers
-        .filter_map(|number| {
-            // SAFETY: sets a flag of a descriptor, or fails where there is none.
-            let there = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
-            // SAFETY: it is open, and the caller vouches that it is ours alone.
-            there.then(|| unsafe { OwnedFd::from_raw_fd(number) })
-        })
-        .collect()
-}
-
-fn last_error() -> Errno {
-    let raw = std::io::Error::last_os_error().raw_os_error();
-    Errno::from_raw_os_error(raw.unwrap_or(libc::EINVAL))
 }
 
 #[cfg(test)]
@@ -389,34 +269,6 @@ mod tests {
         let file = file(2 * MIB);
         let map = SharedMap::new(file.as_fd(), 2 * MIB, 2 * MIB).unwrap();
         let _ = map.collapse(2 * MIB, 2 * MIB);
-    }
-
-    #[test]
-    fn a_peer_has_this_process_credentials() {
-        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let peer = peer_credentials(ours.as_fd()).unwrap();
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        assert_eq!(peer, Credentials { pid: std::process::id() as i32, uid, gid });
-        assert!(peer_credentials(file(4096).as_fd()).is_err());
-    }
-
-    #[test]
-    fn a_peer_has_this_process_groups() {
-        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
-        let groups: Vec<u32> = line.split_whitespace().map(|gid| gid.parse().unwrap()).collect();
-        assert_eq!(peer_groups(ours.as_fd()), Ok(groups));
-        assert!(peer_groups(file(4096).as_fd()).is_err());
-    }
-
-    #[test]
-    fn a_peer_is_a_process_or_unknown_to_an_old_kernel() {
-        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        match peer_pidfd(ours.as_fd()) {
-            Ok(_) | Err(Errno::NOPROTOOPT) => {}
-            Err(other) => panic!("{other:?}"),
-        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::shared::memfd;
+use super::shared::memfd;
 
 /// What the inode is called.
 const NAME: &CStr = c"prezero-panel";

@@ -275,7 +275,7 @@ pub(crate) mod x86_64 {
 
         #[test]
         fn without_glibc_we_register_ourselves() {
-            let test = "rseq::x86_64::tests::own_registration_lives_as_long_as_the_value";
+            let test = "percpu::rseq::x86_64::tests::own_registration_lives_as_long_as_the_value";
             let run = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", test, "--ignored", "--test-threads=1"])
                 .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")

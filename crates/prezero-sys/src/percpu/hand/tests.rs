@@ -1,7 +1,7 @@
 //! Hands on real CPUs: one thread, two that race, and a collector.
 
 use super::*;
-use crate::meta::Meta;
+use crate::memory::meta::Meta;
 use crate::thread::{CpuMask, cpu_count, current_cpu, set_affinity};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! A word for each CPU that its threads take and put with plain instructions.
 //!
 //! A compare-and-swap costs 5 ns even on a line that nobody else wants; a restartable
-//! sequence (see [`rseq`](crate::rseq)) costs one store more than the work itself. Inside
+//! sequence (see [`rseq`]) costs one store more than the work itself. Inside
 //! one, a thread is alone on its CPU: it reads the word, decides, and commits by one store.
 //!
 //! Others get at a word without the CPU's threads taking notice, in three steps that need
@@ -22,7 +22,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::meta::Plain;
+use super::rseq;
+use crate::memory::meta::Plain;
 
 /// See the module. All-zero bytes are an empty hand.
 #[repr(transparent)]
@@ -119,8 +120,8 @@ pub fn is_barred() -> bool {
 /// asks the dynamic linker, which locks and may allocate.
 pub fn enable() -> bool {
     #[cfg(target_arch = "x86_64")]
-    if crate::rseq::membarrier_register()
-        && let Some(offset) = crate::rseq::x86_64::offset_of_libc()
+    if rseq::membarrier_register()
+        && let Some(offset) = rseq::x86_64::offset_of_libc()
         && let Ok(near) = i32::try_from(offset)
         && offset.unsigned_abs() < Area::BIAS as usize
     {
@@ -151,7 +152,7 @@ pub fn current_cpu() -> usize {
 /// kernel refuses, as it may from some day on under a filter: then nothing is put into a
 /// hand any more, and what is in one waits for its CPU's own threads.
 pub fn fence() -> bool {
-    let done = crate::rseq::membarrier_rseq();
+    let done = rseq::membarrier_rseq();
     if !done {
         AREA_TO_PUT.learn(None);
     }

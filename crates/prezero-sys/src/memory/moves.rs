@@ -14,7 +14,7 @@ use rustix::mm::{
 use rustix::process::{Resource, getrlimit};
 use rustix::system::uname;
 
-use crate::memory::{Errno, GRAIN, Reservation};
+use super::reservation::{Errno, GRAIN, Reservation};
 use crate::thread::Unheard;
 
 /// More than any mapping can grow by, and less than what kernels refuse to think about: 64 TiB.

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use crate::memory::{Errno, GRAIN, Reservation};
+use super::reservation::{Errno, GRAIN, Reservation};
 
 /// What a [`Meta`] may hold.
 ///
@@ -67,7 +67,7 @@ impl<T: Plain> Deref for Meta<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::tests::{resident, small_pages};
+    use crate::memory::reservation::tests::{resident, small_pages};
     use std::sync::atomic::Ordering::Relaxed;
 
     const MIB: usize = 1 << 20;

@@ -12,8 +12,8 @@
 //! words of the gate as one number, of which the one that shuts it is the upper half.
 
 use super::{Area, Held, Row, TAG_BITS};
-use crate::meta::{Meta, Plain};
-use crate::rseq::{CPU_ID, RSEQ_CS, SIGNATURE};
+use crate::memory::meta::{Meta, Plain};
+use crate::percpu::rseq::{CPU_ID, RSEQ_CS, SIGNATURE};
 use std::arch::asm;
 
 /// The CPU that the area names: below 0 if its thread is not registered.
