@@ -16,7 +16,7 @@ use std::ffi::c_int;
 
 use prezero_sys::hand;
 
-use crate::process::Errno;
+use crate::compat::errno::Errno;
 
 /// libc's `vfork`.
 ///

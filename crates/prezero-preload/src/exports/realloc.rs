@@ -8,9 +8,13 @@ use std::ptr;
 
 use prezero_core::Order;
 
-use crate::heap::{Heap, Resized};
-use crate::process::{self, Errno};
-use crate::{abort, arena, malloc, next, not_from_scrubd, the_programs};
+use super::family::malloc;
+use super::{abort, not_from_scrubd, the_programs};
+use crate::compat::errno::Errno;
+use crate::compat::learn::learn_of;
+use crate::compat::{arena, next};
+use crate::process;
+use crate::process::heap::{Heap, Resized};
 
 /// libc's `realloc`.
 ///
@@ -101,7 +105,7 @@ unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut 
     } else {
         match heap.resize(block, size) {
             Resized::To(place) => {
-                next::learn_of(size);
+                learn_of(size);
                 errno.restore();
                 return place.as_ptr().cast();
             }
@@ -151,7 +155,7 @@ unsafe fn realloc_into_zone(ptr: *mut c_void, size: usize) -> *mut c_void {
             _ => None,
         };
         let Some(to) = to else { return next::realloc(ptr, size) };
-        next::learn_of(size);
+        learn_of(size);
         ptr::copy_nonoverlapping::<u8>(ptr.cast(), to.as_ptr(), old.min(size));
         next::free(ptr);
         to.as_ptr().cast()

@@ -15,28 +15,27 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use prezero_core::{Anonymous, Config, HUGE, HandSize, MIN_THRESHOLD, Zone};
+use prezero_core::{Anonymous, Config, HandSize, MIN_THRESHOLD, Zone};
 use prezero_sys::thread;
 
-use crate::heap::{Heap, Inside};
-use crate::message::Line;
-use crate::{env, fork, report};
+use crate::compat::company;
+use crate::compat::errno::Errno;
 
 pub mod bare;
+pub mod env;
+pub mod fork;
+pub mod heap;
+pub mod holes;
+mod make;
+mod own;
+pub mod report;
 
 use bare::Bare;
-
-/// The smallest reservation worth having: room for a few blocks of some megabytes.
-const MIN_LIMIT: usize = 64 << 20;
-/// Of a finite `RLIMIT_AS` or `RLIMIT_DATA`, the zone reserves at most one part in so many: what it
-/// reserves is lost to small blocks and to a request too large for it, and glibc alone
-/// spends 64 MiB for each arena. Under less than this many times [`MIN_LIMIT`] there is
-/// no zone.
-const ADDRESS_SPACE_SHARE: usize = 8;
+use heap::{Heap, Inside};
+use make::{ADDRESS_SPACE_SHARE, MIN_LIMIT, Made, make};
 
 /// Nanoseconds for which a thread waits for another that makes the heap, which takes 0.1 ms: what it
 /// got elsewhere meanwhile would be faulted in once more here. Threads that begin together ask
@@ -183,6 +182,11 @@ pub fn give_back() -> bool {
     })
 }
 
+/// Whether somebody is in the program who must see every block, and so serves them all.
+pub fn stands_aside() -> bool {
+    company::is_sanitized() || env::is_valgrind()
+}
+
 /// From now on there is no zone, unless there is one already.
 pub fn never() {
     let off = HOT.state.compare_exchange(UNTOUCHED, OFF, Ordering::Relaxed, Ordering::Relaxed);
@@ -244,91 +248,5 @@ fn allow_scrubd(zone: &'static Zone<Anonymous>) {
         prezero_core::allow_scrubd_by(zone, &BARE);
     } else {
         prezero_core::allow_scrubd(zone);
-    }
-}
-
-#[expect(clippy::large_enum_variant, reason = "no heap to box it on; one per process")]
-enum Made {
-    Heap(Process),
-    /// The request is below the threshold that the user set: bytes.
-    NotYet(usize),
-    Nothing,
-}
-
-fn make(bytes: usize) -> Made {
-    if env::disabled() || env::overcommits_never() {
-        return Made::Nothing;
-    }
-    let mut config = match env::config() {
-        Ok(config) => config,
-        Err(error) => {
-            let _ = writeln!(Line::to_stderr(), "prezero: {error} (running without a zone)");
-            return Made::Nothing;
-        }
-    };
-    if bytes < config.threshold {
-        return Made::NotYet(config.threshold);
-    }
-    let room = address_space() / ADDRESS_SPACE_SHARE;
-    while config.limit > room {
-        if config.limit <= MIN_LIMIT {
-            return Made::Nothing;
-        }
-        config.limit = halved(config.limit);
-    }
-    loop {
-        if let Ok(heap) = Heap::new(&config) {
-            return Made::Heap(Process { heap, config });
-        }
-        if config.limit <= MIN_LIMIT {
-            return Made::Nothing;
-        }
-        config.limit = halved(config.limit);
-    }
-}
-
-/// Half of it, in whole huge blocks, but not less than the smallest reservation.
-fn halved(limit: usize) -> usize {
-    (limit / 2 / HUGE * HUGE).max(MIN_LIMIT)
-}
-
-/// Bytes of address space that the process may use for private memory, untouched or not;
-/// `usize::MAX`: no limit.
-fn address_space() -> usize {
-    let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|which| {
-        let none = libc::RLIM_INFINITY;
-        let mut limit = libc::rlimit { rlim_cur: none, rlim_max: none };
-        // SAFETY: the struct is there for the call to fill; if it fails, it says "no limit".
-        unsafe { libc::getrlimit(which, &mut limit) };
-        limit.rlim_cur.try_into().unwrap_or(usize::MAX)
-    });
-    limits[0].min(limits[1])
-}
-
-/// The calling thread's `errno`, to be put back: what happens inside an allocation is
-/// no business of the program's.
-pub struct Errno(i32);
-
-impl Errno {
-    /// Remembers it.
-    pub fn save() -> Errno {
-        // SAFETY: the calling thread's own variable.
-        Errno(unsafe { *libc::__errno_location() })
-    }
-
-    /// Its number.
-    pub fn number(&self) -> i32 {
-        self.0
-    }
-
-    /// Puts it back.
-    pub fn restore(self) {
-        Errno::set(self.0);
-    }
-
-    /// Sets it.
-    pub fn set(errno: i32) {
-        // SAFETY: the calling thread's own variable.
-        unsafe { *libc::__errno_location() = errno };
     }
 }

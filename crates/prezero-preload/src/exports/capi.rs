@@ -6,8 +6,9 @@ use std::ptr;
 
 use prezero_core::{Gauges, Snapshot, Use};
 
-use crate::process::{self, Errno};
-use crate::{calloc, calloc_for, free, malloc, release_zeroed};
+use super::family::{calloc, calloc_for, free, malloc, release_zeroed};
+use crate::compat::errno::Errno;
+use crate::process;
 
 /// As `malloc`.
 #[unsafe(no_mangle)]

@@ -9,7 +9,8 @@ use std::ffi::{c_char, c_int};
 
 use prezero_core::Change;
 
-use crate::{next, process};
+use crate::compat::next;
+use crate::process;
 
 /// To unshare any of these is a matter of each thread, or of the only one. Namespaces for children
 /// alone are not among them: after a `CLONE_NEWPID` no thread can be made any more, so the scrubd that

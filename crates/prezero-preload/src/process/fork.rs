@@ -7,7 +7,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{process, syscalls};
+use super::holes;
+use crate::process;
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -34,7 +35,7 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     if let Some(process) = process::ready() {
-        syscalls::seal_unforked(&process.heap);
+        holes::seal_unforked(&process.heap);
         process.heap.zone().after_fork_in_child();
     }
 }

@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use prezero_core::{Gauges, Snapshot, StatsSink};
 
-use crate::message::Line;
-use crate::{env, next, process};
+use super::env;
+use crate::compat::errno::Errno;
+use crate::compat::message::Line;
+use crate::process;
 
 /// The process that reports; 0: none.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
@@ -89,7 +91,7 @@ fn write(own: c_int) {
     let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
     let _ = match sink {
         StatsSink::Off => Ok(()),
-        StatsSink::Summary if process.is_none() && crate::stands_aside() => {
+        StatsSink::Summary if process.is_none() && process::stands_aside() => {
             let who = "a sanitizer or valgrind serves it";
             writeln!(Line::to_stderr(), "prezero: could not help the program: {who}")
         }
@@ -132,7 +134,7 @@ fn to_file(path: &str, own: c_int, snapshot: &Snapshot) -> std::fmt::Result {
         return writeln!(
             Line::to_stderr(),
             "prezero: PREZERO_STATS={path}: cannot be written (errno {}); give a file in a directory that exists",
-            process::Errno::save().number()
+            Errno::save().number()
         );
     }
     let mut line = Line::to(file);
@@ -141,37 +143,4 @@ fn to_file(path: &str, own: c_int, snapshot: &Snapshot) -> std::fmt::Result {
     // SAFETY: opened above, and nobody else knows it.
     unsafe { libc::close(file) };
     written
-}
-
-/// libc's `_exit`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    at_exit();
-    // SAFETY: the caller's terms.
-    unsafe { next::_exit(status) }
-}
-
-/// libc's `_Exit`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    at_exit();
-    // SAFETY: the caller's terms.
-    unsafe { next::_Exit(status) }
-}
-
-/// libc's `quick_exit`.
-///
-/// # Safety
-/// As in libc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn quick_exit(status: c_int) -> ! {
-    at_exit();
-    // SAFETY: the caller's terms.
-    unsafe { next::quick_exit(status) }
 }

@@ -10,7 +10,8 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{pid_t, rlimit};
 
-use crate::{next, process};
+use crate::compat::next;
+use crate::process;
 
 /// To be called with a limit that a process is about to get.
 ///
