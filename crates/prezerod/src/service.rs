@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use prezero_sys::shared;
+use prezero_sys::peer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -65,7 +65,7 @@ impl Service {
             // SAFETY: the manager opened these for this process, which has not looked at a
             // descriptor yet.
             #[expect(unsafe_code, reason = "descriptors by number, as the manager gives them")]
-            let files = unsafe { shared::inherited(count) };
+            let files = unsafe { peer::inherited(count) };
             for (file, name) in files.into_iter().zip(names) {
                 match name.as_str() {
                     _ if name.starts_with(STORED) => inherited.stored.push((name, file)),

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use prezero_sys::{shared, thread};
+use prezero_sys::{peer, shared, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, seek};
 use rustix::io::Errno;
@@ -28,9 +28,9 @@ impl Server {
                     return;
                 }
             };
-            let Ok(credentials) = shared::peer_credentials(socket.as_fd()) else { continue };
-            let shared::Credentials { pid, uid, gid } = credentials;
-            let process = shared::peer_pidfd(socket.as_fd()).or_else(|_| {
+            let Ok(credentials) = peer::peer_credentials(socket.as_fd()) else { continue };
+            let peer::Credentials { pid, uid, gid } = credentials;
+            let process = peer::peer_pidfd(socket.as_fd()).or_else(|_| {
                 let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
                 pidfd_open(pid, PidfdFlags::empty())
             });
@@ -38,7 +38,7 @@ impl Server {
             // Read first, looked after whether it was still that process: a number is used again.
             let cgroup = self.broker.cgroup(pid).filter(|_| process.as_ref().is_some_and(lives));
             // A kernel that does not tell knows of no further groups.
-            let groups = shared::peer_groups(socket.as_fd()).unwrap_or_default();
+            let groups = peer::peer_groups(socket.as_fd()).unwrap_or_default();
             let peer = Peer { pid, uid, gid, groups, cgroup };
             match self.broker.connect(peer) {
                 Ok(id) => {

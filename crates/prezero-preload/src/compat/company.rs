@@ -1,0 +1,24 @@
+//! Who else is in the program: a sanitizer, a second thread.
+
+use std::ffi::{CStr, c_char};
+
+/// Whether a sanitizer is in the program: it must see every block, so it serves them all.
+pub fn is_sanitized() -> bool {
+    let runtimes = [c"__asan_init", c"__tsan_init", c"__lsan_init", c"__msan_init"];
+    // SAFETY: the names end in NUL.
+    let found = |name: &CStr| unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() };
+    let found = runtimes.into_iter().any(found);
+    // SAFETY: no terms. What was not found is no error that the program should hear of.
+    unsafe { libc::dlerror() };
+    found
+}
+
+/// Whether there is one thread only; false where libc does not say (glibc before 2.32).
+pub fn is_single_threaded() -> bool {
+    // SAFETY: the name ends in NUL; the symbol, where it exists, is a `char` that glibc sets.
+    unsafe {
+        let single = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr());
+        libc::dlerror();
+        !single.is_null() && single.cast::<c_char>().read_volatile() != 0
+    }
+}

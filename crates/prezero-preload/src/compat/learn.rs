@@ -1,0 +1,45 @@
+//! Large blocks that glibc learns of, although the zone serves them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use prezero_core::{HandSize, PAGE};
+
+use super::errno::Errno;
+use super::next;
+
+/// The largest block that glibc learns from, bytes: with what it adds to it `DEFAULT_MMAP_THRESHOLD_MAX`
+/// (its malloc/malloc.c).
+const LEARNS_MOST: usize = (32 << 20) - PAGE;
+/// The first that it is shown, bytes: where the sizes begin that come to no hand, so that those that do
+/// need not be looked at.
+const LEARNS_LEAST: usize = HandSize::MOST;
+/// What it is shown exceeds what the program asked for by one part in this many, so that sizes that grow
+/// step by step are shown a few times.
+const LEARNS_AHEAD: usize = 8;
+/// The largest block that the next allocator was shown, bytes.
+static LEARNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The zone serves a block of so many bytes, of which the next allocator gets to know.
+///
+/// glibc keeps twice the largest block that it mapped and got back for itself at the top of its heap, and
+/// gives what lies beyond to the kernel, at each `free`. One that never sees a large block keeps 128 KiB,
+/// and small blocks that come and go by the megabyte are faulted in each time (measured: 28 times
+/// the time). So a block like it is asked of glibc and given back, untouched, when the zone serves the first
+/// so large. In a request, not in the program's `free`: that of a mapped block takes no lock in glibc.
+#[inline(always)]
+pub fn learn_of(bytes: usize) {
+    if bytes > LEARNT.load(Ordering::Relaxed) && bytes <= LEARNS_MOST {
+        show(bytes);
+    }
+}
+
+#[cold]
+fn show(bytes: usize) {
+    let bytes = (bytes + bytes / LEARNS_AHEAD).clamp(LEARNS_LEAST, LEARNS_MOST);
+    if LEARNT.fetch_max(bytes, Ordering::Relaxed) < bytes {
+        let errno = Errno::save();
+        // SAFETY: no terms, and what it gives back is what it was given, or null.
+        unsafe { next::free(next::malloc(bytes)) };
+        errno.restore();
+    }
+}

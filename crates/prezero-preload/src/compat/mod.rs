@@ -1,0 +1,16 @@
+//! What the library gets along with: libc, and the allocator that the program had.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`next`] | the functions behind ours; [`arena`] until they are known |
+//! | [`learn`] | large blocks, shown to glibc |
+//! | [`company`] | who else is in the program |
+//! | [`errno`] | the program's `errno`, left alone |
+//! | [`message`] | text without stdio |
+
+pub mod arena;
+pub mod company;
+pub mod errno;
+pub mod learn;
+pub mod message;
+pub mod next;

@@ -1,0 +1,161 @@
+//! The allocator that the program had, and the system-call functions behind ours.
+//!
+//! Every name that this library takes over is looked up once with
+//! `dlsym(RTLD_NEXT)`: the next one in link order, be it glibc's or that of another
+//! preloaded allocator. A slot starts with an *early* function, so that a call costs
+//! one load and one jump and never asks whether we are ready: an early allocation
+//! resolves all slots and forwards, or takes from the [`arena`](super::arena) while somebody
+//! resolves; an early system-call wrapper makes the system call itself, and stays in
+//! its slot where nobody else defines the name.
+//!
+//! Resolving takes no lock of ours. A thread that finds another one at it does not
+//! wait, because that one may be waiting for a lock of the dynamic linker which this
+//! one holds.
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+use libc::{pid_t, rlimit};
+
+/// What the slots hold at first.
+mod early;
+
+macro_rules! next {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, before: $early:expr;)*) => {
+        /// The functions, those that every program calls all the time first: on one cache line,
+        /// which nobody writes to once all are known.
+        #[expect(non_snake_case, reason = "named after the functions they hold")]
+        #[repr(C, align(64))]
+        struct Slots {
+            $($name: AtomicPtr<c_void>,)*
+        }
+
+        static SLOTS: Slots = Slots {
+            $($name: {
+                let early: unsafe extern "C" fn($($type),*) -> $ret = $early;
+                AtomicPtr::new(early as *mut c_void)
+            },)*
+        };
+
+        $(
+            #[doc = concat!("The next `", stringify!($name), "`.")]
+            ///
+            /// # Safety
+            /// As for the function of that name in libc.
+            #[inline(always)]
+            #[allow(non_snake_case, reason = "`_Exit` is libc's name")]
+            pub unsafe fn $name($($arg: $type),*) -> $ret {
+                type Function = unsafe extern "C" fn($($type),*) -> $ret;
+                let address = SLOTS.$name.load(Ordering::Relaxed);
+                // SAFETY: the slot starts with a function of this type, and `resolve`
+                // stores only what the dynamic linker knows under this name. The
+                // caller keeps its terms.
+                unsafe { std::mem::transmute::<*mut c_void, Function>(address)($($arg),*) }
+            }
+        )*
+
+        /// Name (NUL-terminated) and slot of each.
+        static NAMED: &[(&str, &AtomicPtr<c_void>)] =
+            &[$((concat!(stringify!($name), "\0"), &SLOTS.$name),)*];
+    };
+}
+
+type Address = *mut c_void;
+
+next! {
+    malloc(size: usize) -> Address, before: early::malloc;
+    free(ptr: Address) -> (), before: early::free;
+    calloc(count: usize, size: usize) -> Address, before: early::calloc;
+    realloc(ptr: Address, size: usize) -> Address, before: early::realloc;
+    aligned_alloc(align: usize, size: usize) -> Address, before: early::aligned_alloc;
+    memalign(align: usize, size: usize) -> Address, before: early::memalign;
+    posix_memalign(out: *mut Address, align: usize, size: usize) -> c_int,
+        before: early::posix_memalign;
+    valloc(size: usize) -> Address, before: early::valloc;
+    pvalloc(size: usize) -> Address, before: early::pvalloc;
+    malloc_usable_size(ptr: Address) -> usize, before: early::malloc_usable_size;
+    malloc_trim(pad: usize) -> c_int, before: early::malloc_trim;
+
+    mmap(at: Address, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Address,
+        before: early::mmap;
+    munmap(at: Address, len: usize) -> c_int, before: early::munmap;
+    mprotect(at: Address, len: usize, prot: c_int) -> c_int, before: early::mprotect;
+    pkey_mprotect(at: Address, len: usize, prot: c_int, key: c_int) -> c_int,
+        before: early::pkey_mprotect;
+    madvise(at: Address, len: usize, advice: c_int) -> c_int, before: early::madvise;
+    mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address,
+        before: early::mremap;
+    mlock(at: *const c_void, len: usize) -> c_int, before: early::mlock;
+    mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int, before: early::mlock2;
+    mlockall(flags: c_int) -> c_int, before: early::mlockall;
+    mbind(at: Address, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint)
+        -> c_long, before: early::mbind;
+    remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int,
+        before: early::remap_file_pages;
+    ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int, before: early::ioctl;
+    shmat(id: c_int, at: *const c_void, flags: c_int) -> Address, before: early::shmat;
+    shmdt(at: *const c_void) -> c_int, before: early::shmdt;
+
+    setrlimit(which: c_uint, limit: *const rlimit) -> c_int, before: early::setrlimit;
+    setrlimit64(which: c_uint, limit: *const rlimit) -> c_int, before: early::setrlimit;
+    prlimit(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int,
+        before: early::prlimit;
+    prlimit64(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int,
+        before: early::prlimit;
+
+    setuid(user: u32) -> c_int, before: early::setuid;
+    setgid(group: u32) -> c_int, before: early::setgid;
+    seteuid(user: u32) -> c_int, before: early::seteuid;
+    setegid(group: u32) -> c_int, before: early::setegid;
+    setreuid(real: u32, effective: u32) -> c_int, before: early::setreuid;
+    setregid(real: u32, effective: u32) -> c_int, before: early::setregid;
+    setresuid(real: u32, effective: u32, saved: u32) -> c_int, before: early::setresuid;
+    setresgid(real: u32, effective: u32, saved: u32) -> c_int, before: early::setresgid;
+    setgroups(count: usize, groups: *const u32) -> c_int, before: early::setgroups;
+    initgroups(user: *const c_char, group: u32) -> c_int, before: early::initgroups;
+    chroot(path: *const c_char) -> c_int, before: early::chroot;
+    unshare(what: c_int) -> c_int, before: early::unshare;
+    setns(file: c_int, kind: c_int) -> c_int, before: early::setns;
+
+    _exit(status: c_int) -> !, before: early::exit_group;
+    _Exit(status: c_int) -> !, before: early::exit_group;
+    quick_exit(status: c_int) -> !, before: early::exit_group;
+}
+
+const UNRESOLVED: u8 = 0;
+const RESOLVING: u8 = 1;
+const RESOLVED: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(UNRESOLVED);
+
+/// What [`resolve`] found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// The slots hold the next functions.
+    Known,
+    /// Somebody is at it, perhaps this very thread further up its stack.
+    NotYet,
+}
+
+/// Fills the slots, unless that is done or being done.
+pub fn resolve() -> Next {
+    match STATE.compare_exchange(UNRESOLVED, RESOLVING, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(RESOLVED) => return Next::Known,
+        Err(_) => return Next::NotYet,
+    }
+    // All are asked for before one is used: a half-filled table would let a block of
+    // the next allocator meet an early `free`.
+    let mut found = [std::ptr::null_mut(); NAMED.len()];
+    for (address, (name, _)) in found.iter_mut().zip(NAMED) {
+        // SAFETY: the name ends in NUL; RTLD_NEXT searches behind the object that holds
+        // the caller, which is this library.
+        *address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr().cast::<c_char>()) };
+    }
+    for (address, (_, slot)) in found.into_iter().zip(NAMED) {
+        if !address.is_null() {
+            slot.store(address, Ordering::Relaxed);
+        }
+    }
+    STATE.store(RESOLVED, Ordering::Release);
+    Next::Known
+}

@@ -1,0 +1,141 @@
+//! What the slots hold until the next functions are known, and for good where nobody has the name.
+
+use std::ptr;
+
+use super::*;
+use crate::compat::arena;
+use crate::compat::errno::Errno;
+use crate::compat::message::Line;
+
+/// Runs `forward` if the next allocator is known, `meanwhile` otherwise.
+///
+/// Being here with everything resolved means that nobody behind us has the name:
+/// there is no allocator to forward to, and no way on.
+fn once_known<R>(
+    slot: &AtomicPtr<c_void>,
+    me: *mut c_void,
+    forward: impl Fn() -> R,
+    meanwhile: impl Fn() -> R,
+) -> R {
+    match resolve() {
+        Next::NotYet => meanwhile(),
+        Next::Known if slot.load(Ordering::Relaxed) == me => {
+            Line::fatal(format_args!("prezero: no C library behind libprezero.so"))
+        }
+        Next::Known => forward(),
+    }
+}
+
+macro_rules! early {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty { $meanwhile:expr })*) => {
+        $(pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            once_known(
+                &SLOTS.$name,
+                $name as *mut c_void,
+                // SAFETY: the caller keeps the terms of the function of that name.
+                || unsafe { super::$name($($arg),*) },
+                || $meanwhile,
+            )
+        })*
+    };
+}
+
+early! {
+    malloc(size: usize) -> Address { arena::alloc(size, 16) }
+    // Not from the arena, which `free` recognises itself, and nobody else gives yet.
+    free(_ptr: Address) -> () { () }
+    calloc(count: usize, size: usize) -> Address {
+        count.checked_mul(size).map_or(ptr::null_mut(), |size| arena::alloc(size, 16))
+    }
+    // Blocks of the arena do not come here, see `realloc`.
+    realloc(_ptr: Address, size: usize) -> Address { arena::alloc(size, 16) }
+    aligned_alloc(align: usize, size: usize) -> Address { arena::alloc(size, align) }
+    memalign(align: usize, size: usize) -> Address { arena::alloc(size, align) }
+    posix_memalign(out: *mut Address, align: usize, size: usize) -> c_int {{
+        let block = arena::alloc(size, align);
+        if block.is_null() {
+            libc::ENOMEM
+        } else {
+            // SAFETY: the caller's promise: `out` takes an address.
+            unsafe { *out = block };
+            0
+        }
+    }}
+    valloc(size: usize) -> Address { arena::alloc(size, 4096) }
+    pvalloc(size: usize) -> Address { arena::alloc(size.next_multiple_of(4096), 4096) }
+    malloc_usable_size(_ptr: Address) -> usize { 0 }
+}
+
+/// Stays where nobody behind us has the name (musl).
+pub unsafe extern "C" fn malloc_trim(_pad: usize) -> c_int {
+    0
+}
+
+macro_rules! system_call {
+    ($($name:ident = $number:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        $(pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
+            // SAFETY: the arguments of the system call in its order, on the
+            // caller's terms.
+            unsafe { libc::syscall(libc::$number, $($arg),*) as $ret }
+        })*
+    };
+}
+
+system_call! {
+    mmap = SYS_mmap(at: Address, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Address;
+    munmap = SYS_munmap(at: Address, len: usize) -> c_int;
+    mprotect = SYS_mprotect(at: Address, len: usize, prot: c_int) -> c_int;
+    pkey_mprotect = SYS_pkey_mprotect(at: Address, len: usize, prot: c_int, key: c_int) -> c_int;
+    madvise = SYS_madvise(at: Address, len: usize, advice: c_int) -> c_int;
+    mremap = SYS_mremap(at: Address, old: usize, new: usize, flags: c_int, to: Address) -> Address;
+    mlock = SYS_mlock(at: *const c_void, len: usize) -> c_int;
+    mlock2 = SYS_mlock2(at: *const c_void, len: usize, flags: c_uint) -> c_int;
+    mlockall = SYS_mlockall(flags: c_int) -> c_int;
+    shmat = SYS_shmat(id: c_int, at: *const c_void, flags: c_int) -> Address;
+    shmdt = SYS_shmdt(at: *const c_void) -> c_int;
+    setrlimit = SYS_setrlimit(which: c_uint, limit: *const rlimit) -> c_int;
+    prlimit = SYS_prlimit64(process: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
+    setuid = SYS_setuid(user: u32) -> c_int;
+    setgid = SYS_setgid(group: u32) -> c_int;
+    setreuid = SYS_setreuid(real: u32, effective: u32) -> c_int;
+    setregid = SYS_setregid(real: u32, effective: u32) -> c_int;
+    setresuid = SYS_setresuid(real: u32, effective: u32, saved: u32) -> c_int;
+    setresgid = SYS_setresgid(real: u32, effective: u32, saved: u32) -> c_int;
+    setgroups = SYS_setgroups(count: usize, groups: *const u32) -> c_int;
+    chroot = SYS_chroot(path: *const c_char) -> c_int;
+    unshare = SYS_unshare(what: c_int) -> c_int;
+    setns = SYS_setns(file: c_int, kind: c_int) -> c_int;
+    ioctl = SYS_ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int;
+    mbind = SYS_mbind(at: Address, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint) -> c_long;
+    remap_file_pages = SYS_remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
+}
+
+pub unsafe extern "C" fn seteuid(user: u32) -> c_int {
+    // SAFETY: the caller's terms; `u32::MAX` leaves a number as it is.
+    unsafe { setresuid(u32::MAX, user, u32::MAX) }
+}
+
+pub unsafe extern "C" fn setegid(group: u32) -> c_int {
+    // SAFETY: as above.
+    unsafe { setresgid(u32::MAX, group, u32::MAX) }
+}
+
+/// No system call: it reads the system's list of groups.
+pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
+    once_known(
+        &SLOTS.initgroups,
+        initgroups as *mut c_void,
+        // SAFETY: the caller keeps the terms of the function of that name.
+        || unsafe { super::initgroups(user, group) },
+        || {
+            Errno::set(libc::ENOMEM);
+            -1
+        },
+    )
+}
+
+pub unsafe extern "C" fn exit_group(status: c_int) -> ! {
+    // SAFETY: the system call does not return.
+    unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    unreachable!("the kernel ends the process")
+}

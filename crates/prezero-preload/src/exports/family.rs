@@ -1,0 +1,266 @@
+//! The malloc family but for `realloc`, and who serves what.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use prezero_core::{Order, PAGE, Use};
+
+use super::{abort, not_from_scrubd, the_programs};
+use crate::compat::errno::Errno;
+use crate::compat::learn::learn_of;
+use crate::compat::{arena, next};
+use crate::process;
+use crate::process::heap::{Heap, Inside, Refusal, Refused};
+
+/// libc's `malloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    not_from_scrubd("malloc");
+    if size < process::threshold() {
+        // SAFETY: the caller's terms.
+        return unsafe { next::malloc(size) };
+    }
+    if let Some((heap, size)) = process::heap_with_hand_for(size)
+        && let Some(block) = heap.take_in_hand(size)
+    {
+        return block.as_ptr().cast();
+    }
+    // SAFETY: the caller's terms.
+    large(size, move |heap| heap.plain(size, Order::MIN), move || unsafe { next::malloc(size) })
+}
+
+/// libc's `calloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    not_from_scrubd("calloc");
+    // SAFETY: the caller's terms.
+    unsafe { calloc_for(count, size, Use::Unknown) }
+}
+
+/// `calloc`, told what comes first.
+///
+/// # Safety
+/// As in libc.
+#[inline]
+pub(super) unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *mut c_void {
+    // A product that overflows is the next allocator's to refuse.
+    let bytes = count.checked_mul(size).unwrap_or(0);
+    if bytes < process::threshold() {
+        // SAFETY: the caller's terms.
+        return unsafe { next::calloc(count, size) };
+    }
+    let zeroed = move |heap: &Heap| heap.zeroed(bytes, first_use);
+    // SAFETY: the caller's terms.
+    large(bytes, zeroed, move || unsafe { next::calloc(count, size) })
+}
+
+/// libc's `free`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(ptr: *mut c_void) {
+    not_from_scrubd("free");
+    match process::owner_of(ptr) {
+        Some((heap, inside)) => match heap.put_in_hand(inside) {
+            Ok(()) => {}
+            Err(Refusal::Unasked) => release_unasked(heap, inside, ptr),
+            Err(Refusal::Refused(refused)) => release_refused(heap, inside, refused, ptr),
+        },
+        None if arena::contains(ptr) => {}
+        // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
+        None => unsafe { next::free(ptr) },
+    }
+}
+
+/// C23's `free_sized`, which newer libcs have.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
+    // SAFETY: the caller's terms are those of `free`, and more.
+    unsafe { the_programs(free as unsafe extern "C" fn(_))(ptr) }
+}
+
+/// C23's `free_aligned_sized`, which newer libcs have.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, _align: usize, _size: usize) {
+    // SAFETY: the caller's terms are those of `free`, and more.
+    unsafe { the_programs(free as unsafe extern "C" fn(_))(ptr) }
+}
+
+/// libc's `aligned_alloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
+    not_from_scrubd("aligned_alloc");
+    // SAFETY: the caller's terms.
+    aligned(align, size, move || unsafe { next::aligned_alloc(align, size) })
+}
+
+/// libc's `memalign`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
+    not_from_scrubd("memalign");
+    // SAFETY: the caller's terms.
+    aligned(align, size, move || unsafe { next::memalign(align, size) })
+}
+
+/// libc's `posix_memalign`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
+    not_from_scrubd("posix_memalign");
+    // An alignment that is no multiple of a pointer's size is the next one's to refuse.
+    if size >= process::threshold() && align >= size_of::<*mut c_void>() {
+        let block = aligned(align, size, ptr::null_mut);
+        if !block.is_null() {
+            // SAFETY: the caller's promise: `out` takes an address.
+            unsafe { *out = block };
+            return 0;
+        }
+    }
+    // SAFETY: the caller's terms.
+    unsafe { next::posix_memalign(out, align, size) }
+}
+
+/// libc's `valloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
+    not_from_scrubd("valloc");
+    // SAFETY: the caller's terms.
+    aligned(PAGE, size, move || unsafe { next::valloc(size) })
+}
+
+/// libc's `pvalloc`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
+    not_from_scrubd("pvalloc");
+    // SAFETY: the caller's terms.
+    aligned(PAGE, size, move || unsafe { next::pvalloc(size) })
+}
+
+/// libc's `malloc_usable_size`; 0 for an address of the zone where no block starts.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
+    not_from_scrubd("malloc_usable_size");
+    match process::owner(ptr) {
+        Some(heap) => heap.usable(ptr.cast()),
+        // SAFETY: the arena gave it.
+        None if arena::contains(ptr) => unsafe { arena::size_of(ptr) },
+        // SAFETY: the caller's terms.
+        None => unsafe { next::malloc_usable_size(ptr) },
+    }
+}
+
+/// libc's `malloc_trim`: what is free goes back to the kernel, the zone's first.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_trim(pad: usize) -> c_int {
+    not_from_scrubd("malloc_trim");
+    let any = process::give_back();
+    // SAFETY: the caller's terms.
+    (any | (unsafe { next::malloc_trim(pad) } != 0)).into()
+}
+
+/// A request of at least the threshold: from the zone if it can, else from the next.
+#[inline(never)]
+fn large(
+    bytes: usize,
+    from_zone: impl Fn(&Heap) -> Option<NonNull<u8>>,
+    from_next: impl Fn() -> *mut c_void,
+) -> *mut c_void {
+    match process::heap_for(bytes).and_then(from_zone) {
+        Some(block) => {
+            learn_of(bytes);
+            block.as_ptr().cast()
+        }
+        None => from_next(),
+    }
+}
+
+/// A request with an alignment in bytes. One that is no power of two, or larger than
+/// the zone's largest order, is the next allocator's to refuse or to serve.
+fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *mut c_void {
+    let pages = (align / PAGE).max(1);
+    match Order::new(pages.trailing_zeros()) {
+        Some(order) if size >= process::threshold() && align.is_power_of_two() => {
+            large(size, move |heap| heap.plain(size, order), from_next)
+        }
+        _ => from_next(),
+    }
+}
+
+/// Frees a block of the zone that is not a small one for the hand. Not inlined, so that
+/// `free` of a small one saves no register; and apart from those that were refused, for which
+/// it would have to keep what they need and others do not. Cold, so that the short way is straight.
+#[cold]
+#[inline(never)]
+fn release_unasked(heap: &Heap, inside: Inside, ptr: *mut c_void) {
+    if !heap.retry_in_hand(inside) {
+        release(heap, ptr);
+    }
+}
+
+/// Frees one that the hand did not take.
+#[cold]
+#[inline(never)]
+fn release_refused(heap: &Heap, inside: Inside, refused: Refused, ptr: *mut c_void) {
+    heap.restore(inside, refused);
+    release(heap, ptr);
+}
+
+/// Frees a block of the zone that no hand takes.
+#[inline(never)]
+fn release(heap: &Heap, ptr: *mut c_void) {
+    // No errno is put back: what the zone does goes past libc, or puts it back itself, and to
+    // ask for its place is a page of code more (30 ns after a pause).
+    match heap.take(ptr.cast()) {
+        Ok(block) => heap.free(block),
+        // SAFETY: `free`'s terms, and what the zone gave up is the next allocator's.
+        Err(_) if heap.is_gone(ptr.cast()) => unsafe { next::free(ptr) },
+        Err(stray) => abort("free", ptr, stray),
+    }
+}
+
+/// Frees a block of the zone that is zero.
+///
+/// # Safety
+/// Every usable byte of the block is zero.
+pub(super) unsafe fn release_zeroed(heap: &Heap, ptr: *mut c_void) {
+    let errno = Errno::save();
+    // SAFETY: the caller's promise.
+    match unsafe { heap.take_zeroed(ptr.cast()) } {
+        Ok(block) => heap.free_zeroed(block),
+        Err(stray) => abort("prezero_free_zeroed", ptr, stray),
+    }
+    errno.restore();
+}

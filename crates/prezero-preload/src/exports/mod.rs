@@ -1,0 +1,55 @@
+//! What the program calls: functions of libc's names, and those of `prezero.h`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`family`], [`realloc`] | the malloc family, and who serves what |
+//! | [`syscalls`], [`limits`] | memory that the program changes under us, or forbids |
+//! | [`rights`], `vfork`, [`exit`] | calls that scrubd, the hands and the report must know of |
+//! | [`capi`] | the `prezero_*` functions of `prezero.h` |
+
+use std::ffi::c_void;
+
+use crate::compat::message::Line;
+use crate::process;
+use crate::process::heap::Stray;
+
+pub mod capi;
+pub mod exit;
+pub mod family;
+pub mod limits;
+pub mod realloc;
+pub mod rights;
+pub mod syscalls;
+#[cfg(target_arch = "x86_64")]
+pub mod vfork;
+
+/// The function that the program calls by this name, for those that a libc makes of another: that
+/// one, which it may bring along without them, gets their blocks. The dynamic linker knows, where
+/// the compiler must not.
+#[inline(always)]
+fn the_programs<F>(ours: F) -> F {
+    std::hint::black_box(ours)
+}
+
+/// In debug builds: scrubd, of which libc does not know, must call nothing that comes here, be it
+/// by way of libc.
+#[inline(always)]
+fn not_from_scrubd(function: &str) {
+    if cfg!(debug_assertions) && process::bare::is_current() {
+        // Its own table of descriptors has no standard error; that of the first thread does.
+        // SAFETY: a path that ends in NUL; a new descriptor, in a table that nobody else has.
+        unsafe {
+            let path = c"/proc/self/fd/2".as_ptr();
+            let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_WRONLY);
+            libc::syscall(libc::SYS_dup3, file, libc::STDERR_FILENO, 0);
+        }
+        Line::fatal(format_args!("prezero: scrubd called {function}()"))
+    }
+}
+
+/// Ends the process as glibc does, and says why.
+#[cold]
+fn abort(function: &str, ptr: *mut c_void, _: Stray) -> ! {
+    let why = "is not the start of a live block (invalid pointer or double free)";
+    Line::fatal(format_args!("prezero: {function}(): {ptr:p} {why}"))
+}

@@ -1,0 +1,97 @@
+//! Changes of the process's user, groups, namespaces and root.
+//!
+//! To the kernel these belong to each thread. libc changes those that it knows of, and scrubd is
+//! none of them: it would stay root in a process that is nobody any more, or outside of its root.
+//! Namespaces the kernel changes for a process with one thread only, or for one thread alone. So
+//! scrubd ends before such a call, and another starts when there is something to do.
+
+use std::ffi::{c_char, c_int};
+
+use prezero_core::Change;
+
+use crate::compat::next;
+use crate::process;
+
+/// To unshare any of these is a matter of each thread, or of the only one. Namespaces for children
+/// alone are not among them: after a `CLONE_NEWPID` no thread can be made any more, so the scrubd that
+/// there is stays.
+const OF_EACH_THREAD: c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_THREAD
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_VM;
+
+/// Makes the call while there is no scrubd.
+fn alone<R>(change: Change, call: impl FnOnce() -> R) -> R {
+    match process::ready() {
+        Some(process) => process.heap.zone().without_scrubd(change, call),
+        None => call(),
+    }
+}
+
+macro_rules! of_each_thread {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*), $change:ident;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// As in libc.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
+                // SAFETY: the caller's terms.
+                alone(Change::$change, || unsafe { next::$name($($arg),*) })
+            }
+        )*
+    };
+}
+
+of_each_thread! {
+    /// libc's `setuid`.
+    setuid(user: u32), Rights;
+    /// libc's `setgid`.
+    setgid(group: u32), Rights;
+    /// libc's `seteuid`.
+    seteuid(user: u32), Rights;
+    /// libc's `setegid`.
+    setegid(group: u32), Rights;
+    /// libc's `setreuid`.
+    setreuid(real: u32, effective: u32), Rights;
+    /// libc's `setregid`.
+    setregid(real: u32, effective: u32), Rights;
+    /// libc's `setresuid`.
+    setresuid(real: u32, effective: u32, saved: u32), Rights;
+    /// libc's `setresgid`.
+    setresgid(real: u32, effective: u32, saved: u32), Rights;
+    /// libc's `setgroups`.
+    setgroups(count: usize, groups: *const u32), Rights;
+    /// libc's `initgroups`.
+    initgroups(user: *const c_char, group: u32), Rights;
+    /// libc's `chroot`.
+    chroot(path: *const c_char), View;
+}
+
+/// libc's `setns`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
+    // SAFETY: the caller's terms.
+    let call = || unsafe { next::setns(file, kind) };
+    if kind == libc::CLONE_NEWPID { call() } else { alone(Change::View, call) }
+}
+
+/// libc's `unshare`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unshare(what: c_int) -> c_int {
+    // SAFETY: the caller's terms.
+    let call = || unsafe { next::unshare(what) };
+    if what & OF_EACH_THREAD == 0 { call() } else { alone(Change::View, call) }
+}

@@ -1,0 +1,387 @@
+//! Blocks of a zone, known to the program by their address alone.
+//!
+//! `free` is given an address and nothing else, so a [`Heap`] remembers how long each
+//! block is: one word for each granule of 64 KiB of the zone, out of band, that holds
+//! the page count of the block that starts there and whether it came out of a hand, or 0.
+//! Whoever frees the block sets the word to 0; so an address inside a block, a freed one or
+//! a made-up one is told from a real one.
+//!
+//! **Accepted race.** The word is read and then written, not swapped: a locked instruction
+//! waits until all that the program wrote last has left the store buffer, 45 ns after
+//! touching 16 lines, and costs as much as all the rest of a `free`. Two threads that free
+//! one block in the same nanoseconds both get it, which no program may do and hardly any
+//! allocator notices.
+//!
+//! Everything here is lock-free and allocates nothing; what happens to the pages is
+//! the zone's business.
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use prezero_core::{
+    Anonymous, Backing, Block, Config, Content, Dirty, Grown, HandSize, Order, PAGE, PageId,
+    Snapshot, Use, Zero, Zone,
+};
+use prezero_sys::meta::{Meta, Plain};
+
+mod foreign;
+
+/// Every block starts at a multiple of this: the zone rounds page counts to it, and a
+/// word for each of these is all the bookkeeping there is.
+const GRANULE: Order = match Order::new(4) {
+    Some(order) => order,
+    None => unreachable!(),
+};
+
+/// An address in the zone at which no live block starts.
+#[derive(Debug)]
+pub struct Stray;
+
+/// Why a block came to no hand.
+#[derive(Debug)]
+pub enum Refusal {
+    /// None that the hand takes at once starts there.
+    Unasked,
+    /// The hand did not take it.
+    Refused(Refused),
+}
+
+/// A block that was refused: what its word was, which has been set to 0. Not put back
+/// at once, so that the short way through `free` needs no register that it would have to save.
+#[derive(Debug)]
+#[must_use = "its block is neither live nor free"]
+pub struct Refused(u32);
+
+/// An address inside the heap's zone.
+#[derive(Clone, Copy)]
+pub struct Inside(usize);
+
+impl Inside {
+    /// # Safety
+    /// It is what it says.
+    #[inline(always)]
+    pub unsafe fn new(address: usize) -> Inside {
+        Inside(address)
+    }
+}
+
+/// What became of a block that should change its size.
+pub enum Resized {
+    /// It has the new size, here or elsewhere, with its content.
+    To(NonNull<u8>),
+    /// The zone has no room; the block is as it was.
+    Refused(Block<Dirty>),
+}
+
+/// A zone and the sizes of its live blocks.
+pub struct Heap {
+    zone: Zone<Anonymous>,
+    live: Meta<Granule>,
+    /// Address of the record that a granule at address 0 would have.
+    records: usize,
+    base: usize,
+    bytes: usize,
+}
+
+/// What is known of a granule, on a cache line of its own: the blocks of two threads lie
+/// side by side, and both write here at every turn. A thousandth of the memory in use.
+///
+/// At the line's end, because a program writes to the beginning of its block first: a load
+/// that has the low twelve bits of a store before it waits for that store (measured, every
+/// 64th block took 7.2 ns a pair instead of 5.8).
+#[repr(C, align(64))]
+struct Granule {
+    unused: [AtomicU32; 15],
+    /// Of the block that starts in it, a [`HandSize`]'s word, or the one of a block lent, or its pages above
+    /// the byte in which either would say so, and those that were [`ADDED`]; 0: none does.
+    block: AtomicU32,
+}
+
+/// Bytes of a granule for each byte of its record.
+const GRANULE_PER_RECORD: usize = GRANULE.bytes() / size_of::<Granule>();
+
+/// Bits below the pages in a granule's word.
+const PAGES_SHIFT: u32 = 8;
+/// The longest block that a word can say (64 GiB).
+const MOST_PAGES: u32 = u32::MAX >> PAGES_SHIFT;
+
+/// In the word of a block that no hand takes: pages at its end that are not the program's, but
+/// were added to round its request up. They hold anything, where the others were zero.
+const ADDED: u32 = HandSize::LOWEST_BIT - 1;
+
+// SAFETY: an atomic, for which zero bytes are a valid value, without a destructor.
+unsafe impl Plain for Granule {}
+
+/// Why there is no heap: the address space does not hold it, or the zone said no.
+#[derive(Debug)]
+pub struct NoHeap;
+
+impl Heap {
+    /// Reserves `config.limit` bytes of address space, at least one huge block.
+    pub fn new(config: &Config) -> Result<Heap, NoHeap> {
+        let backing = Anonymous::reserve(config.limit).map_err(|_| NoHeap)?;
+        let base = backing.base().as_ptr().addr();
+        let live: Meta<Granule> = Meta::new(config.limit / GRANULE.bytes()).map_err(|_| NoHeap)?;
+        let zone = Zone::new(backing, config).map_err(|_| NoHeap)?;
+        let records = live.as_ptr().expose_provenance().wrapping_sub(base / GRANULE_PER_RECORD);
+        Ok(Heap { zone, live, records, base, bytes: config.limit })
+    }
+
+    /// Address of the zone's first byte.
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Bytes in the zone.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// At least `bytes` of memory with unknown content, at a multiple of `align`.
+    pub fn plain(&self, bytes: usize, align: Order) -> Option<NonNull<u8>> {
+        // The zone aligns within itself; a small one need not start at a multiple of
+        // the largest alignment.
+        if !self.base.is_multiple_of(align.bytes()) {
+            return None;
+        }
+        let pages = Zone::<Anonymous>::pages_for(bytes)?;
+        Some(self.hand_out(self.zone.plain(pages, align.max(GRANULE))?))
+    }
+
+    /// Memory with unknown content, if the CPU has a block of that size in its hand.
+    #[inline(always)]
+    pub fn take_in_hand(&self, size: HandSize) -> Option<NonNull<u8>> {
+        let address = self.zone.take_in_hand(size)?.address();
+        // SAFETY: the zone hands out its own granules, and there is a record for each; none
+        // is at address 0.
+        unsafe {
+            self.record_at(address).block.store(size.word(), Ordering::Relaxed);
+            Some(NonNull::new_unchecked(ptr::with_exposed_provenance_mut(address)))
+        }
+    }
+
+    /// Gives the block at an address back to the CPU's hand.
+    ///
+    /// # Errors
+    /// No block starts there, or the hand does not take it, or wants to know the time first:
+    /// then [`retry_in_hand`](Self::retry_in_hand).
+    #[inline(always)]
+    pub fn put_in_hand(&self, inside: Inside) -> Result<(), Refusal> {
+        self.put(inside, HandSize::remembered_plainly)
+    }
+
+    /// After [`put_in_hand`](Self::put_in_hand) did not ask the hand: for those that are large
+    /// enough for the time to be asked, and those that were lent. False: then [`take`](Self::take) it.
+    #[inline]
+    pub fn retry_in_hand(&self, inside: Inside) -> bool {
+        let counted = |word| {
+            let (size, is_lent) = HandSize::remembered(word)?;
+            if is_lent {
+                self.zone.note_returned(size);
+            }
+            Some(size)
+        };
+        match self.put(inside, counted) {
+            Ok(()) => true,
+            Err(Refusal::Unasked) => false,
+            Err(Refusal::Refused(refused)) => {
+                self.restore(inside, refused);
+                false
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn put(
+        &self,
+        Inside(address): Inside,
+        size: impl Fn(u32) -> Option<HandSize>,
+    ) -> Result<(), Refusal> {
+        // The zone begins at a granule.
+        if !address.is_multiple_of(GRANULE.bytes()) {
+            return Err(Refusal::Unasked);
+        }
+        // SAFETY: it is a granule of the zone.
+        let record = unsafe { self.record_at(address) };
+        let Some(size) = size(record.block.load(Ordering::Relaxed)) else {
+            return Err(Refusal::Unasked);
+        };
+        record.block.store(0, Ordering::Relaxed);
+        // SAFETY: only `take_in_hand` and `zeroed` write a word that is a size, for the block of
+        // that size that came out of a hand or was lent, and this caller set it to 0.
+        let block = unsafe { self.zone.adopt_in_hand(address, size) };
+        self.zone.put_in_hand(block).map_err(|_| Refusal::Refused(Refused(size.word())))
+    }
+
+    /// The record of a granule, found in one step, because whole granules lie at whole records.
+    ///
+    /// # Safety
+    /// `address` is that of a granule of the zone.
+    #[inline(always)]
+    unsafe fn record_at(&self, address: usize) -> &Granule {
+        let record = self.records.wrapping_add(address / GRANULE_PER_RECORD);
+        // SAFETY: there is a record for each granule of the zone, and `live` has exposed where.
+        unsafe { &*ptr::with_exposed_provenance(record) }
+    }
+
+    /// What was refused is live again.
+    pub fn restore(&self, Inside(address): Inside, Refused(word): Refused) {
+        self.live[(address - self.base) / GRANULE.bytes()].block.store(word, Ordering::Relaxed);
+    }
+
+    /// At least `bytes` of zeroed memory.
+    pub fn zeroed(&self, bytes: usize, first_use: Use) -> Option<NonNull<u8>> {
+        let pages = Zone::<Anonymous>::pages_for(bytes)?;
+        let front = (bytes.div_ceil(PAGE) as u32).max(pages.saturating_sub(ADDED));
+        let mut block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
+        if front == pages
+            && let Some(size) = HandSize::holding(bytes)
+        {
+            debug_assert_eq!(size.word() >> PAGES_SHIFT, pages, "the hand takes it as what it was");
+            if block.is_from_hand() {
+                return Some(self.hand_out_as(&block.into_dirty(), size.word()));
+            }
+            block = match self.zone.lend(block, size) {
+                Ok(block) => return Some(self.hand_out_as(&block, size.lent_word())),
+                Err(block) => block,
+            };
+        }
+        let bytes = block.zero_pages() as usize * PAGE;
+        Some(self.hand_out_to(block.into_dirty(), bytes))
+    }
+
+    /// At least `bytes` of memory that is zero already: at once, or not at all.
+    pub fn zeroed_already(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let pages = Zone::<Anonymous>::pages_for(bytes)?;
+        Some(self.hand_out(self.zone.only_zero(pages, GRANULE)?))
+    }
+
+    /// Bytes of the block at `ptr` that are the program's; 0 for a stray address.
+    pub fn usable(&self, ptr: *const u8) -> usize {
+        let word = self.word(ptr).map_or(0, |word| word.load(Ordering::Relaxed));
+        usable_pages(word) as usize * PAGE
+    }
+
+    /// Takes the block at `ptr` out of the program's hands.
+    pub fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
+        let (first, word) = self.unlist(ptr)?;
+        if let Some((size, true)) = HandSize::remembered(word) {
+            self.zone.note_returned(size);
+        }
+        // SAFETY: the word said that a block of this heap, of that many pages, starts
+        // here, and `unlist` set it to 0 for this caller.
+        Ok(unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) })
+    }
+
+    /// As [`take`](Self::take), for a block whose owner says that it is all zero. What was
+    /// added to it is not, and goes back to the zone here.
+    ///
+    /// # Safety
+    /// Every [usable](Self::usable) byte of the block is zero.
+    pub unsafe fn take_zeroed(&self, ptr: *const u8) -> Result<Block<Zero>, Stray> {
+        let (first, word) = self.unlist(ptr)?;
+        // SAFETY: as in `take`.
+        let block = unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) };
+        let pages = self.zone.tail_to(block, usable_pages(word)).pages();
+        // SAFETY: these pages are left of the block, and the caller vouches for their content.
+        Ok(unsafe { self.zone.adopt_zero(first, pages) })
+    }
+
+    /// Gives a block to the program.
+    pub fn hand_out<C: Content>(&self, block: Block<C>) -> NonNull<u8> {
+        let bytes = block.bytes();
+        self.hand_out_to(block, bytes)
+    }
+
+    /// Gives a block to the program, which gets to know of so many bytes of it: of all but
+    /// [`ADDED`] pages at least.
+    pub fn hand_out_to<C: Content>(&self, block: Block<C>, bytes: usize) -> NonNull<u8> {
+        let added = block.pages() - bytes.div_ceil(PAGE) as u32;
+        debug_assert!(added <= ADDED && added < block.pages());
+        self.hand_out_as(&block, block.pages() << PAGES_SHIFT | added)
+    }
+
+    /// Gives a block to the program that is remembered by this word.
+    fn hand_out_as<C: Content>(&self, block: &Block<C>, word: u32) -> NonNull<u8> {
+        // Relaxed: whoever frees the block got its address from us through the
+        // program's own synchronisation, which orders this store too.
+        self.live[block.first().index() / GRANULE.pages() as usize]
+            .block
+            .store(word, Ordering::Relaxed);
+        self.zone.address(block)
+    }
+
+    /// Gives a block back to the zone.
+    pub fn free(&self, block: Block<Dirty>) {
+        self.zone.free(block);
+    }
+
+    /// Gives a block back to the zone, which keeps it as zero.
+    pub fn free_zeroed(&self, block: Block<Zero>) {
+        self.zone.free_zeroed(block);
+    }
+
+    /// The block's first byte.
+    pub fn address(&self, block: &Block<Dirty>) -> NonNull<u8> {
+        self.zone.address(block)
+    }
+
+    /// Makes room for `bytes` in a block: in place where the zone can, elsewhere where
+    /// it cannot. Growth gets what was asked for and no more: what a program adds to
+    /// amortise its own growth is its own choice.
+    pub fn resize(&self, mut block: Block<Dirty>, bytes: usize) -> Resized {
+        // A block that is here already may become longer than one that is asked for.
+        let larger =
+            || u32::try_from(bytes.div_ceil(PAGE)).ok().filter(|&pages| pages <= MOST_PAGES);
+        let Some(pages) = Zone::<Anonymous>::pages_for(bytes).or_else(larger) else {
+            return Resized::Refused(block);
+        };
+        if pages < block.pages() {
+            block = self.zone.tail_to(block, pages);
+        } else if pages > block.pages()
+            && matches!(self.zone.try_grow(&mut block, pages), Grown::No)
+        {
+            block = match self.zone.grow_elsewhere(block, pages, GRANULE) {
+                Ok(grown) => grown,
+                Err(block) => return Resized::Refused(block),
+            };
+        }
+        Resized::To(self.hand_out(block))
+    }
+
+    /// The counters and gauges of now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.zone.snapshot()
+    }
+
+    /// What must be done before and after `fork`.
+    pub fn zone(&self) -> &Zone<Anonymous> {
+        &self.zone
+    }
+
+    /// Sets the word of the block at `ptr` to 0: what it was, if the block was live.
+    fn unlist(&self, ptr: *const u8) -> Result<(PageId, u32), Stray> {
+        let page = self.zone.page_of(ptr).ok_or(Stray)?;
+        let word = self.word(ptr).ok_or(Stray)?;
+        match word.load(Ordering::Relaxed) {
+            0 => Err(Stray),
+            live => {
+                word.store(0, Ordering::Relaxed);
+                Ok((page, live))
+            }
+        }
+    }
+
+    /// The word of the granule that starts at `ptr`, if one does.
+    fn word(&self, ptr: *const u8) -> Option<&AtomicU32> {
+        let offset = ptr.addr().wrapping_sub(self.base);
+        let whole = offset.is_multiple_of(GRANULE.bytes());
+        Some(&self.live.get(offset / GRANULE.bytes()).filter(|_| whole)?.block)
+    }
+}
+
+/// Pages that the program knows of, by the word of their block.
+fn usable_pages(word: u32) -> u32 {
+    let added = if HandSize::is_word(word) { 0 } else { word & ADDED };
+    (word >> PAGES_SHIFT) - added
+}

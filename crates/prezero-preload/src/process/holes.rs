@@ -1,0 +1,76 @@
+//! Addresses of the zone whose pages the program took away, sealed by inaccessible memory.
+//!
+//! A hole would be the kernel's to give to anybody, and the zone would take it for its own.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use prezero_core::PAGE;
+
+use super::heap::Heap;
+use crate::compat::errno::Errno;
+use crate::compat::next;
+
+/// Puts inaccessible memory in place of pages that are the program's.
+///
+/// # Safety
+/// Nobody uses the pages any more.
+pub unsafe fn seal(part: &Range<usize>) -> c_int {
+    // SAFETY: the caller gives the pages up; what is there is replaced in one step.
+    let sealed = unsafe { inaccessible(part, libc::MAP_FIXED) };
+    if sealed == libc::MAP_FAILED { -1 } else { 0 }
+}
+
+/// Maps inaccessible memory at a range.
+///
+/// # Safety
+/// As for `mmap` with the flag that says how to take `at`.
+unsafe fn inaccessible(at: &Range<usize>, fixed: c_int) -> *mut c_void {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    let (start, len) = (ptr::without_provenance_mut(at.start), at.len());
+    // SAFETY: the caller's terms.
+    unsafe { next::mmap(start, len, libc::PROT_NONE, flags, -1, 0) }
+}
+
+/// Whether the program ever kept pages of the zone from its children.
+static HAS_UNFORKED: AtomicBool = AtomicBool::new(false);
+
+/// The program keeps pages of the zone from its children from now on.
+pub fn note_unforked() {
+    HAS_UNFORKED.store(true, Ordering::Relaxed);
+}
+
+/// In the child of a fork, before it maps anything: seals what the parent kept from it.
+pub fn seal_unforked(heap: &Heap) {
+    if HAS_UNFORKED.load(Ordering::Relaxed) {
+        let errno = Errno::save();
+        heap.each_foreign(seal_holes);
+        errno.restore();
+    }
+}
+
+/// Seals the pages of a range that are not mapped.
+pub fn seal_holes(range: Range<usize>) {
+    let at = ptr::without_provenance_mut::<c_void>(range.start);
+    // SAFETY: of memory without a file it says whether all of it is mapped, and does nothing.
+    if unsafe { libc::msync(at, range.len(), libc::MS_ASYNC) } == 0 {
+        return;
+    }
+    // SAFETY: replaces nothing; a kernel before 4.17 may put it elsewhere, where it is ours.
+    unsafe {
+        let sealed = inaccessible(&range, libc::MAP_FIXED_NOREPLACE);
+        if sealed == at {
+            return;
+        }
+        if sealed != libc::MAP_FAILED {
+            next::munmap(sealed, range.len());
+        }
+    }
+    let half = range.len() / 2 / PAGE * PAGE;
+    if half > 0 {
+        seal_holes(range.start..range.start + half);
+        seal_holes(range.start + half..range.end);
+    }
+}

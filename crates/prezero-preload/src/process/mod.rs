@@ -1,0 +1,252 @@
+//! The process's one heap, made at its first large request.
+//!
+//! Short programs pay nothing: until a request reaches the threshold there is no zone,
+//! and with a zone that cannot or must not be there is a threshold that no request
+//! reaches. The state only moves forward, and nobody waits for it for long:
+//!
+//! | state | a large request |
+//! |---|---|
+//! | untouched | reads the environment and makes the heap |
+//! | starting | waits a moment for the heap, or goes to the next allocator (blocks are told apart by address) |
+//! | ready | comes from the heap |
+//! | off | goes to the next allocator |
+//!
+//! A child forked while another thread is starting stays in that state, without a zone.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+use prezero_core::{Anonymous, Config, HandSize, MIN_THRESHOLD, Zone};
+use prezero_sys::thread;
+
+use crate::compat::company;
+use crate::compat::errno::Errno;
+
+pub mod bare;
+pub mod env;
+pub mod fork;
+pub mod heap;
+pub mod holes;
+mod make;
+mod own;
+pub mod report;
+
+use bare::Bare;
+use heap::{Heap, Inside};
+use make::{ADDRESS_SPACE_SHARE, MIN_LIMIT, Made, make};
+
+/// Nanoseconds for which a thread waits for another that makes the heap, which takes 0.1 ms: what it
+/// got elsewhere meanwhile would be faulted in once more here. Threads that begin together ask
+/// together.
+const START_NS: u64 = 2_000_000;
+
+const UNTOUCHED: u8 = 0;
+const STARTING: u8 = 1;
+const READY: u8 = 2;
+const OFF: u8 = 3;
+
+/// The heap, and the knobs it was made with.
+pub struct Process {
+    /// The heap.
+    pub heap: Heap,
+    /// The knobs.
+    pub config: Config,
+}
+
+struct Slot(UnsafeCell<MaybeUninit<Process>>);
+
+// SAFETY: written once, by the thread that moved the state to STARTING, before it is
+// READY; read only after. What is in it may be shared.
+unsafe impl Sync for Slot where Process: Sync {}
+
+/// What every call looks at, on one cache line that nobody writes to once it is set.
+#[repr(align(64))]
+struct Hot {
+    /// Bytes. The smallest request that is looked at more closely.
+    threshold: AtomicUsize,
+    /// Bytes in the zone; 0 until there is one.
+    bytes: AtomicUsize,
+    /// Address of the zone's first byte; valid when `bytes` is not 0.
+    base: AtomicUsize,
+    /// Bytes. The largest request that may be served from a hand; 0 until there is a zone.
+    most_in_hand: AtomicUsize,
+    state: AtomicU8,
+}
+
+static HOT: Hot = Hot {
+    threshold: AtomicUsize::new(MIN_THRESHOLD),
+    bytes: AtomicUsize::new(0),
+    base: AtomicUsize::new(0),
+    most_in_hand: AtomicUsize::new(0),
+    state: AtomicU8::new(UNTOUCHED),
+};
+static SLOT: Slot = Slot(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Bytes below which a request goes straight to the next allocator.
+#[inline(always)]
+pub fn threshold() -> usize {
+    HOT.threshold.load(Ordering::Relaxed)
+}
+
+/// The heap that `ptr` points into; not where that was given up.
+#[inline]
+pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
+    // Acquire: pairs with the store in `start`, which comes after that of the base and
+    // of the heap. On x86-64 it costs nothing.
+    let bytes = HOT.bytes.load(Ordering::Acquire);
+    if ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed)) >= bytes {
+        return None;
+    }
+    // SAFETY: bytes is not 0, so the slot was filled before.
+    Some(unsafe { &filled().heap }).filter(|heap| !heap.is_gone(ptr.cast()))
+}
+
+/// The heap in whose range `ptr` points. What was given up is
+/// no block there, and who finds none asks for it.
+#[inline(always)]
+pub fn owner_of(ptr: *const c_void) -> Option<(&'static Heap, Inside)> {
+    let bytes = HOT.bytes.load(Ordering::Acquire);
+    let offset = ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed));
+    // SAFETY: as in `owner`; and what `Inside` says was just checked.
+    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(ptr.addr())) })
+}
+
+/// The heap, if there is one already and it may have a block of `bytes` in hand.
+#[inline(always)]
+pub fn heap_with_hand_for(bytes: usize) -> Option<(&'static Heap, HandSize)> {
+    // Acquire: pairs with the store in `start`, which comes after the heap's.
+    if bytes.wrapping_sub(1) >= HOT.most_in_hand.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: the bound is not 0, so the slot was filled before; and it is `HandSize::MOST`.
+    Some(unsafe { (&filled().heap, HandSize::holding_unchecked(bytes)) })
+}
+
+/// The heap for a request of `bytes`, made now if this is the first.
+#[inline]
+pub fn heap_for(bytes: usize) -> Option<&'static Heap> {
+    match HOT.state.load(Ordering::Acquire) {
+        // SAFETY: READY is set after the slot.
+        READY => Some(unsafe { &filled().heap }),
+        UNTOUCHED => start(bytes),
+        STARTING => await_start(),
+        _ => None,
+    }
+}
+
+/// The heap, once the thread that makes it is done. Where it is not for long, it was stopped, is
+/// this very thread below a signal handler, or did not come along through a fork: nobody waits again.
+#[cold]
+fn await_start() -> Option<&'static Heap> {
+    static IN_VAIN: AtomicBool = AtomicBool::new(false);
+    let until = thread::monotonic_ns() + START_NS;
+    while HOT.state.load(Ordering::Acquire) == STARTING && !IN_VAIN.load(Ordering::Relaxed) {
+        if thread::monotonic_ns() > until {
+            IN_VAIN.store(true, Ordering::Relaxed);
+        }
+        std::thread::yield_now();
+    }
+    ready().map(|process| &process.heap)
+}
+
+/// The heap and its knobs, if they are there.
+pub fn ready() -> Option<&'static Process> {
+    // SAFETY: READY is set after the slot.
+    (HOT.state.load(Ordering::Acquire) == READY).then(|| unsafe { filled() })
+}
+
+/// The same, but not in the child of a vfork, for which they are its parent's.
+fn ready_and_own() -> Option<&'static Process> {
+    ready().filter(|_| !prezero_sys::hand::is_barred())
+}
+
+/// The zone keeps what it would have reserved under a limit of so many bytes.
+pub fn retreat_to_share_of(limit: usize) {
+    // The child of a vfork sets its own limits.
+    if let Some(process) = ready_and_own() {
+        let share = limit / ADDRESS_SPACE_SHARE;
+        process.heap.zone().retreat(if share < MIN_LIMIT { 0 } else { share });
+    }
+}
+
+/// What the zone has free goes back to the kernel, zero or not; false if there was nothing.
+pub fn give_back() -> bool {
+    // What the child of a vfork does not need, its parent may.
+    ready_and_own().is_some_and(|process| {
+        let errno = Errno::save();
+        let any = process.heap.zone().reclaim();
+        errno.restore();
+        any
+    })
+}
+
+/// Whether somebody is in the program who must see every block, and so serves them all.
+pub fn stands_aside() -> bool {
+    company::is_sanitized() || env::is_valgrind()
+}
+
+/// From now on there is no zone, unless there is one already.
+pub fn never() {
+    let off = HOT.state.compare_exchange(UNTOUCHED, OFF, Ordering::Relaxed, Ordering::Relaxed);
+    if off.is_ok() {
+        HOT.threshold.store(usize::MAX, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// The slot is filled: the caller has seen READY, or a zone that is not empty.
+unsafe fn filled() -> &'static Process {
+    // SAFETY: filled for good before either could be seen, and never written again.
+    unsafe { (*SLOT.0.get()).assume_init_ref() }
+}
+
+#[cold]
+fn start(bytes: usize) -> Option<&'static Heap> {
+    if !env::is_there() {
+        return None;
+    }
+    let first =
+        HOT.state.compare_exchange(UNTOUCHED, STARTING, Ordering::Relaxed, Ordering::Relaxed);
+    if first.is_err() {
+        return await_start();
+    }
+    let errno = Errno::save();
+    let (state, threshold) = match make(bytes) {
+        Made::Heap(process) => {
+            // SAFETY: this thread alone moved the state to STARTING, and nobody reads
+            // the slot before the stores below.
+            let process: &'static Process = unsafe { (*SLOT.0.get()).write(process) };
+            allow_scrubd(process.heap.zone());
+            HOT.base.store(process.heap.base(), Ordering::Relaxed);
+            HOT.bytes.store(process.heap.bytes(), Ordering::Release);
+            HOT.most_in_hand.store(HandSize::MOST, Ordering::Release);
+            (READY, process.config.threshold)
+        }
+        Made::NotYet(threshold) => (UNTOUCHED, threshold),
+        Made::Nothing => (OFF, usize::MAX),
+    };
+    HOT.threshold.store(threshold, Ordering::Relaxed);
+    HOT.state.store(state, Ordering::Release);
+    let heap = ready().map(|process| &process.heap);
+    if heap.is_some() {
+        fork::register();
+        report::register();
+    }
+    errno.restore();
+    heap
+}
+
+/// Lets the zone start its scrubd: a thread that libc does not know of, where there can be one and
+/// the user wants it; elsewhere a `pthread`.
+fn allow_scrubd(zone: &'static Zone<Anonymous>) {
+    static BARE: Bare = Bare::new();
+    // SAFETY: Rust's allocator here is `own`, which never asks libc; the one zone has one scrubd
+    // at a time.
+    if env::wants_bare_thread() && unsafe { BARE.prepare() } {
+        prezero_core::allow_scrubd_by(zone, &BARE);
+    } else {
+        prezero_core::allow_scrubd(zone);
+    }
+}

@@ -1,0 +1,146 @@
+//! The account at the end: written once, by the process that `prezero run` started; or by
+//! every process that has a zone, if `%p` (its number) in the file's name tells them apart.
+//!
+//! A process ends in more ways than `exit`: children of a fork, and what runs in a
+//! signal handler, leave by `_exit`. So the report hangs on four hooks (an exit handler,
+//! the library's destructor, `_exit` and `_Exit`, `quick_exit`), the first of which
+//! writes it. It allocates nothing and takes no lock, as `_exit` may be called where
+//! neither is allowed.
+//!
+//! Two hooks for `exit`, because both miss something: the handler is registered with
+//! the zone, hence after the program's own first ones, and runs before them (some close
+//! standard error); the destructor also runs in a program that never had a zone.
+
+use std::ffi::{CStr, c_int};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use prezero_core::{Gauges, Snapshot, StatsSink};
+
+use super::env;
+use crate::compat::errno::Errno;
+use crate::compat::message::Line;
+use crate::process;
+
+/// The process that reports; 0: none.
+static REPORTER: AtomicI32 = AtomicI32::new(0);
+/// The process that wrote; 0: none. A number, because a child of `vfork` that ends writes it
+/// in its parent's memory.
+static WRITTEN: AtomicI32 = AtomicI32::new(0);
+/// Stands for the process's number in the name of the file.
+const PID: &str = "%p";
+
+/// Notes who reports, while the environment is as it was given.
+pub fn remember() {
+    REPORTER.store(env::reporter().unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Registers the exit handler.
+pub fn register() {
+    if REPORTER.load(Ordering::Relaxed) != 0 {
+        // SAFETY: a function that lives as long as the process (`-z nodelete`). If libc
+        // has no room for it, the destructor reports.
+        unsafe { libc::atexit(write_once) };
+    }
+}
+
+/// What must be done before the process ends, by whatever way: nobody shall wait for scrubd.
+pub extern "C" fn at_exit() {
+    write_once();
+    if let Some(process) = process::ready() {
+        process.heap.zone().before_exit();
+    }
+}
+
+/// Writes the report, if that is for this process to do and not done.
+pub extern "C" fn write_once() {
+    let reporter = REPORTER.load(Ordering::Relaxed);
+    // SAFETY: no terms.
+    let own = unsafe { libc::getpid() };
+    if reporter == 0 || (reporter != own && !each_reports()) {
+        return;
+    }
+    if WRITTEN.swap(own, Ordering::Relaxed) != own {
+        write(own);
+    }
+}
+
+/// Whether each process has a file of its own to write to.
+fn each_reports() -> bool {
+    process::ready().is_some_and(|process| match &process.config.stats {
+        StatsSink::File(path) => path.as_str().contains(PID),
+        _ => false,
+    })
+}
+
+fn write(own: c_int) {
+    let process = process::ready();
+    let found;
+    let sink = match process {
+        Some(process) => &process.config.stats,
+        // No zone: turned off and so said before, or never needed, which is worth a line.
+        None => match env::config() {
+            Ok(config) if !env::disabled() => {
+                found = config.stats;
+                &found
+            }
+            _ => return,
+        },
+    };
+    let nothing = || Snapshot::gather([], Gauges::default());
+    let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
+    let _ = match sink {
+        StatsSink::Off => Ok(()),
+        StatsSink::Summary if process.is_none() && process::stands_aside() => {
+            let who = "a sanitizer or valgrind serves it";
+            writeln!(Line::to_stderr(), "prezero: could not help the program: {who}")
+        }
+        StatsSink::Summary => snapshot.write_summary(&mut Line::to_stderr()),
+        StatsSink::Stderr => snapshot.write_text(&mut Line::to_stderr()),
+        StatsSink::File(path) => to_file(path.as_str(), own, &snapshot),
+    };
+}
+
+/// A path that ends in NUL, made without a heap.
+struct Name {
+    bytes: [u8; 1024],
+    length: usize,
+}
+
+impl Write for Name {
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        let end = self.length + part.len();
+        // The last byte stays 0.
+        if end >= self.bytes.len() {
+            return Err(std::fmt::Error);
+        }
+        self.bytes[self.length..end].copy_from_slice(part.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+fn to_file(path: &str, own: c_int, snapshot: &Snapshot) -> std::fmt::Result {
+    let mut name = Name { bytes: [0; 1024], length: 0 };
+    match path.split_once(PID) {
+        Some((before, after)) => write!(name, "{before}{own}{after}")?,
+        None => name.write_str(path)?,
+    }
+    let Ok(name) = CStr::from_bytes_until_nul(&name.bytes) else { return Err(std::fmt::Error) };
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
+    // SAFETY: the path ends in NUL; the mode goes with O_CREAT.
+    let file = unsafe { libc::open(name.as_ptr(), flags, 0o666) };
+    if file < 0 {
+        return writeln!(
+            Line::to_stderr(),
+            "prezero: PREZERO_STATS={path}: cannot be written (errno {}); give a file in a directory that exists",
+            Errno::save().number()
+        );
+    }
+    let mut line = Line::to(file);
+    let written = snapshot.write_json(&mut line).and_then(|()| line.write_char('\n'));
+    drop(line);
+    // SAFETY: opened above, and nobody else knows it.
+    unsafe { libc::close(file) };
+    written
+}

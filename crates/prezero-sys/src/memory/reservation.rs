@@ -1,0 +1,303 @@
+//! A range of address space: reserved once, backed page by page, given back in pieces.
+//!
+//! A [`Reservation`] is private anonymous memory that costs nothing until it is
+//! touched (`MAP_NORESERVE`).
+//!
+//! Nothing here allocates, locks or sets `errno`. Offsets and lengths are in bytes and
+//! must be multiples of [`GRAIN`] inside the range: anything else is a bug of the
+//! caller, and panics.
+
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+pub use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Writes back the byte that is there, in one operation, so that whoever else writes to
+/// the page loses nothing.
+///
+/// # Safety
+/// `byte` is mapped and writable.
+#[inline(always)]
+unsafe fn write_nothing(byte: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promise. In assembly because a compiler may turn an atomic
+    // operation that changes nothing into a read, which would map the shared zero page.
+    unsafe {
+        std::arch::asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        // SAFETY: the caller's promise. A byte that is not 0 is resident already.
+        let byte = unsafe { AtomicU8::from_ptr(byte) };
+        let _ = byte.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// `mincore`; 0 or the error number. Saves `errno` round libc's wrapper.
+///
+/// # Safety
+/// `pages` has a byte for each page of the range.
+unsafe fn raw_mincore(first: *mut c_void, len: usize, pages: *mut u8) -> i32 {
+    // SAFETY: `errno` is this thread's own.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let saved = *errno;
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::mincore(first, len, pages) };
+    let error = if done == 0 { 0 } else { *errno };
+    *errno = saved;
+    error
+}
+
+/// Every offset and length is a multiple of this, the smallest page there is: 4 KiB.
+pub const GRAIN: usize = 4096;
+
+/// A range of private anonymous memory, readable and writable, unmapped on drop unless a part
+/// was given up.
+///
+/// It hands out its address and not a slice: who may touch which part is for the owner
+/// of the reservation to say.
+#[derive(Debug)]
+pub struct Reservation {
+    pub(crate) base: NonNull<u8>,
+    len: usize,
+    /// 0: a part was [given up](Self::give_up).
+    whole: AtomicU8,
+}
+
+// SAFETY: it is an address range and owns no thread-bound state; every method is a
+// system call that the kernel serialises.
+unsafe impl Send for Reservation {}
+// SAFETY: as above; the methods that change content are unsafe and name their terms.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Reserves `len` bytes at a multiple of `align` bytes.
+    ///
+    /// # Errors
+    /// `INVAL` for a length that is zero or no multiple of [`GRAIN`], and for an
+    /// alignment that is less than that or no power of two; otherwise what `mmap`
+    /// answers, which is `NOMEM` when the address space or `RLIMIT_AS` is exhausted.
+    pub fn new(len: usize, align: usize) -> Result<Reservation, Errno> {
+        if len == 0 || !len.is_multiple_of(GRAIN) || align < GRAIN || !align.is_power_of_two() {
+            return Err(Errno::INVAL);
+        }
+        // Recent kernels align large mappings by themselves, and then `RLIMIT_AS` need
+        // not cover the slack that aligning by hand asks for.
+        let exact = map(len)?;
+        if exact.addr().get() % align == 0 {
+            return Ok(Reservation { base: exact, len, whole: AtomicU8::new(1) });
+        }
+        // SAFETY: mapped above by us, and nobody has seen it.
+        unsafe { unmap(exact, len) };
+
+        let slack = len.checked_add(align - GRAIN).ok_or(Errno::NOMEM)?;
+        let first = map(slack)?;
+        let head = first.addr().get().next_multiple_of(align) - first.addr().get();
+        // SAFETY: head <= align - GRAIN, so head + len lies within the mapping.
+        let base = unsafe { first.add(head) };
+        // SAFETY: the parts before and after base..base+len; nobody has seen either.
+        unsafe {
+            unmap(first, head);
+            unmap(base.add(len), slack - head - len);
+        }
+        Ok(Reservation { base, len, whole: AtomicU8::new(1) })
+    }
+
+    /// The first byte; a multiple of the alignment asked for.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes in the range.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true: an empty range cannot be reserved.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Makes every page of the range resident and writable by a write that changes
+    /// nothing: absent pages become zero pages, others keep their content, whoever uses
+    /// them meanwhile.
+    ///
+    /// Not `MADV_POPULATE_WRITE`: that holds the lock of the whole address space, and a
+    /// thread of the idle class that is kept from its CPU in the middle of it keeps every
+    /// `mmap` of the process waiting, 4 s in the worst case measured with busy CPUs. A
+    /// fault by touching takes the lock of this mapping alone (since Linux 6.4), 0.15 ms.
+    ///
+    /// Where there is no memory left the kernel kills a process that touches some: this is
+    /// for memory that would be touched soon in any case.
+    pub fn populate(&self, offset: usize, len: usize) {
+        let first: *mut u8 = self.at(offset, len).cast();
+        for page in (0..len).step_by(GRAIN) {
+            // SAFETY: inside our own mapping (checked by `at`).
+            unsafe { write_nothing(first.add(page)) };
+        }
+    }
+
+    /// Asks for huge pages in the range from now on.
+    ///
+    /// # Errors
+    /// `INVAL` from a kernel without transparent huge pages.
+    pub fn advise_huge(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`), and content stays.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxHugepage) }
+    }
+
+    /// Asks for small pages in the range from now on; those that are there stay as they are.
+    ///
+    /// # Errors
+    /// `INVAL` from a kernel without transparent huge pages; `NOMEM` for one mapping too many.
+    pub fn advise_small(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`), and content stays.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxNoHugepage) }
+    }
+
+    /// Gives the pages of the range back to the kernel; each reads as zero afterwards.
+    ///
+    /// # Safety
+    /// The range is the caller's alone: nobody else reads or writes it during the call,
+    /// or relies on what it held.
+    ///
+    /// # Errors
+    /// `INVAL` when part of it is locked in memory (`mlock`): nothing is known of the
+    /// content then.
+    pub unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`); the caller owns the content.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontNeed) }
+    }
+
+    /// Lets the kernel take the pages of the range, should it lack memory, one by one and until
+    /// they are written: each reads as it was, or as zero.
+    ///
+    /// # Safety
+    /// As for [`release`](Self::release).
+    ///
+    /// # Errors
+    /// `INVAL` when part of it is locked in memory.
+    pub unsafe fn offer(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`); the caller owns the content.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxFree) }
+    }
+
+    /// Puts a fresh mapping over the range: absent pages, readable and writable, with no
+    /// protection, lock, policy or advice left of what was there.
+    ///
+    /// # Safety
+    /// As for [`release`](Self::release).
+    ///
+    /// # Errors
+    /// What `mmap` answers, `NOMEM` when the process has too many mappings; the old
+    /// mapping may be gone then.
+    pub unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let first = self.at(offset, len);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: replaces only pages of our own mapping (checked by `at`), and the
+        // caller vouches that they are his alone.
+        unsafe { mmap_anonymous(first, len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        Ok(())
+    }
+
+    /// Unmaps the range: the kernel may give its addresses to anybody.
+    ///
+    /// # Safety
+    /// As for [`release`](Self::release), and nobody passes any of it to another method again.
+    ///
+    /// # Errors
+    /// `NOMEM` when the process has too many mappings to split one; nothing is unmapped then.
+    pub unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // First, so that nobody who drops the reservation unmaps what others have there.
+        self.whole.store(0, Ordering::Relaxed);
+        // SAFETY: inside our own mapping (checked by `at`); the caller vouches for the rest.
+        unsafe { munmap(self.at(offset, len), len) }
+    }
+
+    /// A child of a fork finds zeroes in the range, and no page of it is copied for that. It
+    /// finds the same advice, so its own children do too.
+    ///
+    /// # Errors
+    /// `AGAIN` when the process has too many mappings to split one (`NOMEM` before Linux 5.17),
+    /// `INVAL` from a file that was mapped there on: what lies before it is done.
+    pub fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: inside our own mapping (checked by `at`), and its content stays.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxWipeOnFork) }
+    }
+
+    /// Core dumps leave the range out.
+    ///
+    /// # Errors
+    /// As for [`wipe_in_children`](Self::wipe_in_children).
+    pub fn leave_out_of_dumps(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: as above.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontDump) }
+    }
+
+    /// Undoes both: the range is memory like any other.
+    ///
+    /// # Errors
+    /// As for [`wipe_in_children`](Self::wipe_in_children).
+    pub fn keep(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: as above.
+        unsafe {
+            madvise(self.at(offset, len), len, Advice::LinuxKeepOnFork)?;
+            madvise(self.at(offset, len), len, Advice::LinuxDoDump)
+        }
+    }
+
+    /// Says of each page from `offset` whether it is resident, in the lowest bit of its
+    /// byte of `pages`. A page of the shared zero page counts as resident.
+    ///
+    /// # Errors
+    /// What a seccomp filter answers; the kernel itself refuses nothing that `at` lets by.
+    pub fn residency(&self, offset: usize, pages: &mut [u8]) -> Result<(), Errno> {
+        let len = pages.len() * GRAIN;
+        let first = self.at(offset, len);
+        // SAFETY: the kernel writes one byte a page, and `pages` has that many.
+        match unsafe { raw_mincore(first, len, pages.as_mut_ptr()) } {
+            0 => Ok(()),
+            error => Err(Errno::from_raw_os_error(error)),
+        }
+    }
+
+    /// The address of `offset`, once `offset..offset+len` is known to lie in the range.
+    pub(crate) fn at(&self, offset: usize, len: usize) -> *mut c_void {
+        assert!(offset.is_multiple_of(GRAIN) && len.is_multiple_of(GRAIN), "not whole pages");
+        assert!(offset <= self.len && len <= self.len - offset, "outside the reservation");
+        // SAFETY: offset <= self.len, checked above.
+        unsafe { self.base.add(offset) }.as_ptr().cast()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.whole.load(Ordering::Relaxed) != 0 {
+            // SAFETY: mapped by `new`; whoever kept an address outlived his right to it.
+            unsafe { unmap(self.base, self.len) };
+        }
+    }
+}
+
+fn map(len: usize) -> Result<NonNull<u8>, Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: no address is asked for, so no existing mapping is touched.
+    let address =
+        unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+    NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// # Safety
+/// The range is mapped, the caller's own, and not used any more.
+unsafe fn unmap(first: NonNull<u8>, len: usize) {
+    if len > 0 {
+        // SAFETY: the caller's promise. A failure (too many mappings to split one) leaks
+        // address space that nobody uses; there is no better answer.
+        let _ = unsafe { munmap(first.as_ptr().cast(), len) };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

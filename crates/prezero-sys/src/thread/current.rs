@@ -1,0 +1,76 @@
+//! What the calling thread makes of itself: its class, its name, its descriptors.
+
+use std::ffi::CStr;
+use std::num::NonZeroU64;
+
+use rustix::io::Errno;
+use rustix::thread as kernel;
+
+/// Puts the calling thread into the idle scheduling class, and lets its sleeps end when
+/// they are due (timer slack 1 ns instead of 50 us).
+///
+/// # Errors
+/// The error number: `EPERM` when a seccomp filter or a security module forbids it.
+pub fn become_idle_class() -> Result<(), i32> {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads one sched_param. The raw call, because musl's wrapper
+    // always fails; 0 is the calling thread.
+    let rc = unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const priority)
+    };
+    if rc != 0 {
+        return Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EPERM));
+    }
+    kernel::set_current_timer_slack(NonZeroU64::new(1)).map_err(|e| e.raw_os_error())
+}
+
+/// The calling thread's number.
+pub fn current_id() -> i32 {
+    kernel::gettid().as_raw_nonzero().get()
+}
+
+/// Has a thread of this process run as any other, or in the idle class again. The kernel
+/// lets a thread out of the idle class only where the caller may raise priorities
+/// (`CAP_SYS_NICE`, `RLIMIT_NICE`); nothing happens where he may not.
+pub fn hurry(thread: i32, class: Class) {
+    let priority = libc::sched_param { sched_priority: 0 };
+    let policy = match class {
+        Class::Normal => libc::SCHED_OTHER,
+        Class::Idle => libc::SCHED_IDLE,
+    };
+    // SAFETY: the kernel reads one sched_param; a thread that is gone is an error, no more.
+    // The raw call leaves `errno` changed, so it is put back.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const priority);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// A scheduling class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// What threads are born in.
+    Normal,
+    /// Runs where nobody else wants to.
+    Idle,
+}
+
+/// Names the calling thread; the kernel keeps the first 15 bytes.
+pub fn name_current(name: &CStr) {
+    // A thread without a name works as well.
+    let _ = kernel::set_name(name);
+}
+
+/// Gives the calling thread a table of file descriptors of its own, empty: what it opens
+/// from now on the program cannot close, and it keeps no file of the program's open.
+///
+/// # Errors
+/// `NOSYS` before Linux 5.9, or what a seccomp filter answers.
+pub fn own_descriptors() -> Result<(), Errno> {
+    // SAFETY: without CLOSE_RANGE_UNSHARE this would close the program's files; with it
+    // the kernel copies the table first and closes the copies, for this thread alone.
+    let done =
+        unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
+    if done == 0 { Ok(()) } else { Err(Errno::NOSYS) }
+}
