@@ -1,7 +1,7 @@
 #!/bin/sh
-# tests/claim.sh once more, as a user who may do nothing in particular: where the tests run as root, the
+# tests/system/claim.sh once more, as a user who may do nothing in particular: where the tests run as root, the
 # other half of the hosts that there are.
-#   tests/user.sh DIR      where prezero and prezerod are
+#   tests/system/user.sh DIR      where prezero and prezerod are
 set -eu
 bin=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)

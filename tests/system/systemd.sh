@@ -1,10 +1,10 @@
 #!/bin/sh
 # The units as they are shipped, under a real systemd: it is process 1 of namespaces of its own, knows
 # our units only, and its cgroups are removed at the end. Needs root.
-#   tests/systemd.sh DIR      where prezero and prezerod are
+#   tests/system/systemd.sh DIR      where prezero and prezerod are
 set -eu
 bin=$(cd "$1" && pwd)
-here=$(cd "$(dirname "$0")/.." && pwd)
+here=$(cd "$(dirname "$0")/../.." && pwd)
 systemd=/lib/systemd/systemd
 skip() {
     echo "systemd: left out: $1"

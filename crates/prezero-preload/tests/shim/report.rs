@@ -1,19 +1,18 @@
-//! The account at the end: who writes it, where, and that he writes it once.
+//! The account at the end: which process writes it, where, and that it is written once.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-mod common;
-use common::{HERE, compile, describe, ends, shim, text};
+use crate::run::{HERE, bare, compile, describe, ends, shim, shimmed, text};
 
 /// Runs a command as `prezero run` does: `PREZERO_PID` names the process that reports.
 fn started(arguments: &str, stats: &str) -> Output {
-    let mut command: Command = common::bare("sh");
+    let mut command: Command = bare("sh");
     command
         .arg("-c")
         .arg(format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {arguments}"))
         .env("SHIM", shim())
-        .env("PROGRAM", compile("main.c", &[]))
+        .env("PROGRAM", compile("start_main.c", &[]))
         .env("PREZERO_STATS", stats)
         .current_dir(HERE);
     ends(&mut command)
@@ -37,7 +36,7 @@ fn summary_is_written_once_by_the_process_that_was_started() {
 
 #[test]
 fn no_report_without_prezero_run_or_when_turned_off() {
-    let output = ends(&mut common::shimmed(compile("main.c", &[])));
+    let output = ends(&mut shimmed(compile("start_main.c", &[])));
     assert_eq!(text(&output.stderr), "", "nobody was named to report");
     assert_eq!(text(&started("", "off").stderr), "");
 }

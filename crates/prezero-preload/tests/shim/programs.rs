@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-mod common;
-use common::{bare, run, shimmed};
+use crate::run::{bare, run, shimmed};
 
 /// Runs a shell script both ways and compares what it prints.
 fn same_both_ways(script: &str) {

@@ -1,16 +1,14 @@
-//! scrubd does nothing that libc needs a lock for: in debug builds the library ends a program whose
-//! scrubd calls a function of the malloc family, be it by way of libc.
+//! The thread that clears, beside what the program does.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use prezero_core::panel::{Panel, Refusal};
 
-mod common;
-use common::{compile, describe, shimmed, text};
+use crate::run::{compile, describe, run_c, shimmed, text};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// `BLOCKS` of `chores.c`, which pauses for 2 ms in each round and loads the library in the hundredth.
+/// `BLOCKS` of `scrubd_chores.c`, which pauses for 2 ms in each round and loads the library in the hundredth.
 const BLOCKS_A_ROUND: u32 = 24;
 
 /// Waits for what `done` finds in another process.
@@ -25,10 +23,12 @@ fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// In debug builds the library ends a program whose scrubd calls a function of the malloc family, be it by
+/// way of libc.
 #[test]
 fn scrubd_does_all_its_work_without_libcs_heap() {
-    let locals = compile("locals.c", &["-shared", "-fPIC"]);
-    let mut program = shimmed(compile("chores.c", &[]));
+    let locals = compile("scrubd_chores_library.c", &["-shared", "-fPIC"]);
+    let mut program = shimmed(compile("scrubd_chores.c", &[]));
     program.arg(locals).env("PREZERO_DECAY", "300");
     program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = program.spawn().expect("it starts");
@@ -62,4 +62,9 @@ fn scrubd_does_all_its_work_without_libcs_heap() {
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", describe(&output));
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("good\n", ""));
+}
+
+#[test]
+fn scrubd_lives_through_no_change_of_user_namespace_or_root() {
+    assert_eq!(run_c("scrubd_rights.c"), "good\n");
 }

@@ -1,11 +1,10 @@
 //! The kernel refuses, limits are reached, threads cannot start: the program goes on.
 
-mod common;
-use common::{bare, compile, run, run_c, shimmed};
+use crate::run::{bare, compile, run, run_c, shimmed};
 
 #[test]
 fn what_the_kernel_refuses_is_done_without() {
-    let program = compile("refused.c", &[]);
+    let program = compile("limits_refused.c", &[]);
     let calls = [
         ("madvise", libc::SYS_madvise, libc::ENOMEM),
         ("madvise", libc::SYS_madvise, libc::EINVAL),
@@ -25,13 +24,8 @@ fn what_the_kernel_refuses_is_done_without() {
 }
 
 #[test]
-fn handlers_allocate_and_threads_end_anywhere() {
-    assert_eq!(run_c("handlers.c"), "good\n");
-}
-
-#[test]
 fn limit_of_data_that_suffices_without_the_shim_suffices_with_it() {
-    let program = compile("limited.c", &["-DLIMIT=RLIMIT_DATA"]);
+    let program = compile("limits_given.c", &["-DLIMIT=RLIMIT_DATA"]);
     for limit in ["64", "256", "1024"] {
         assert_eq!(run(bare(&program).arg(limit)), "good\n");
         assert_eq!(run(shimmed(&program).arg(limit)), "good\n", "{limit} MiB");
@@ -70,7 +64,7 @@ fn what_idles_does_not_end_a_program_at_its_memory_limit() {
         Ok(group) => group,
         Err(error) => return println!("not tried: no memory cgroup can be made here: {error}"),
     };
-    let program = compile("crowded.c", &[]);
+    let program = compile("limits_cgroup.c", &[]);
     assert_eq!(run(bare(&program).arg(&group.0)), "good\n");
     for how in ["idle", "at once", "in parts"] {
         let mut crowded = shimmed(&program);
@@ -81,7 +75,7 @@ fn what_idles_does_not_end_a_program_at_its_memory_limit() {
 
 #[test]
 fn limits_that_a_program_sets_on_itself_leave_it_what_they_would_without_the_shim() {
-    let program = compile("lowered.c", &[]);
+    let program = compile("limits_lowered.c", &[]);
     for what in ["as", "data", "lock"] {
         assert_eq!(run(shimmed(&program).arg(what)), "good\n", "{what}");
     }
@@ -89,10 +83,21 @@ fn limits_that_a_program_sets_on_itself_leave_it_what_they_would_without_the_shi
 
 #[test]
 fn program_that_may_have_no_thread_goes_on_without_one() {
-    assert_eq!(run_c("alone.c"), "good\n");
+    assert_eq!(run_c("limits_no_thread.c"), "good\n");
 }
 
 #[test]
-fn scrubd_lives_through_no_change_of_user_namespace_or_root() {
-    assert_eq!(run_c("rights.c"), "good\n");
+fn address_space_limit_that_suffices_without_the_shim_suffices_with_it() {
+    let program = compile("limits_given.c", &[]);
+    for limit in ["64", "100", "256", "600", "1024", "6000"] {
+        assert_eq!(run(bare(&program).arg(limit)), "good\n");
+        assert_eq!(run(shimmed(&program).arg(limit)), "good\n", "{limit} MiB");
+    }
+}
+
+#[test]
+fn locked_memory_does_not_fill_the_reservation() {
+    let program = compile("limits_locked.c", &[]);
+    assert_eq!(run(&mut shimmed(&program)), "next\n");
+    assert_eq!(run(shimmed(&program).arg("zone first")), "zone\n");
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Real programs side by side under prezero, with faults injected, for as long as asked.
 
-    tests/soak.py --prezero target/release/prezero [--time 10m] [--seed N] [--jobs 3]
+    tests/soak/soak.py --prezero target/release/prezero [--time 10m] [--seed N] [--jobs 3]
 
 Which program, with which knobs, which fault and when follows from the seed, which is printed. The
-programs are those of tests/matrix/ that take seconds, and tests/soak/burst.c, which frees all that
+programs are those of tests/programs/ that take seconds, and tests/soak/burst.c, which frees all that
 it took and waits until it is as small as it was. The faults:
 
     none, pauses        stopped and continued at random: its output is that of a run without prezero
@@ -33,9 +33,10 @@ import threading
 import time
 from pathlib import Path
 
-import matrix
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "programs"))
+import matrix  # noqa: E402
+
 CASES = ["sort", "compress", "gcc", "git", "make", "sqlite", "allocators", "redis", "java-g1", "node"]
 HANGS_S = 1800
 MIB = 1 << 20
@@ -275,7 +276,7 @@ class Soak:
 def burst(place):
     program = place / "burst"
     subprocess.run(["cc", "-O1", "-g", "-fno-builtin", "-Wall", "-pthread", "-o", program,
-                    HERE / "soak" / "burst.c"], check=True)
+                    HERE / "burst.c"], check=True)
     return program
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Hosts that lack something, and questions that cannot be answered with yes: each gets one line, and
 # the line says what would help. Other hosts are played in mount and PID namespaces, which needs root.
-#   tests/hosts.sh DIR      where prezero and prezerod are
+#   tests/system/hosts.sh DIR      where prezero and prezerod are
 set -eu
 bin=$(cd "$1" && pwd)
 dir=$(mktemp -d)

@@ -1,4 +1,4 @@
 # about: javac and jlink with the Serial collector
 # version: java -version
 # needs: java javac jlink
-. "$TOP/tests/matrix/java" -XX:+UseSerialGC
+. "$TOP/tests/programs/java" -XX:+UseSerialGC

@@ -1,5 +1,4 @@
 //! Child processes with the shim in front of them.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;

@@ -1,10 +1,10 @@
 #!/bin/sh
 # A process under prezero while it runs: its panel, prezero ctl, the probes, and prezero top in a
 # terminal, with a broker.
-#   tests/live.sh DIR      where prezero, prezerod and libprezero.so are
+#   tests/system/live.sh DIR      where prezero, prezerod and libprezero.so are
 set -eu
 bin=$(cd "$1" && pwd)
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 dir=$(mktemp -d)
 program='' broker='' holder='' tracer=''
 finish() {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Programs as they are installed, started with their memory leased: prezero claim, end to end.
-#   tests/claim.sh DIR      where prezero and prezerod are
+#   tests/system/claim.sh DIR      where prezero and prezerod are
 set -eu
 bin=$(cd "$1" && pwd)
 dir=$(mktemp -d)

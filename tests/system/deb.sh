@@ -2,7 +2,7 @@
 # The Debian package, installed on a root that has nothing else, used there, and removed.
 # Needs root and mmdebstrap, and the host's own package sources.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 if [ "$(id -u)" -ne 0 ] || ! command -v mmdebstrap >/dev/null; then
     echo "deb: left out: needs root and mmdebstrap (make setup)"
     exit 0

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Programs that nobody here wrote: without prezero, and under `prezero run --verify full`.
 
-    tests/matrix.py --prezero target/release/prezero [--scale long] [--only redis,git]
+    tests/programs/matrix.py --prezero target/release/prezero [--scale long] [--only redis,git]
                     [--runs 3] [--json FILE]
-    tests/matrix.py --table FILE [--into README.md]
+    tests/programs/matrix.py --table FILE [--into README.md]
 
-Each `tests/matrix/NAME.sh` is one program and its work. It is run in a fresh directory, all that
+Each `tests/programs/NAME.sh` is one program and its work. It is run in a fresh directory, all that
 it starts is under prezero or nothing is, and it prints what must not depend on that. Its first
 lines say what it needs:
 
@@ -37,8 +37,8 @@ import tempfile
 import time
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parent.parent
-CASES = TOP / "tests" / "matrix"
+TOP = Path(__file__).resolve().parent.parent.parent
+CASES = TOP / "tests" / "programs"
 SOURCES = TOP / "target" / "matrix"
 # A program that hangs ends the run; no program is this slow on a starved machine.
 HANGS_S = {"short": 1800, "long": 4 * 3600}
@@ -270,7 +270,7 @@ def table(report):
     # What else ran makes one run slower than another; no ratio of times is worth much then.
     busy = " (others used the machine: the times say little)" if report["load"] > os.cpu_count() else ""
     scales = sorted({row["scale"] for row in report["programs"]})
-    lines = [f"`tests/matrix.py`, {' and '.join(scales)}, `--verify {report['verify']}`, on "
+    lines = [f"`tests/programs/matrix.py`, {' and '.join(scales)}, `--verify {report['verify']}`, on "
              f"{report['machine']}, load {report['load']:.1f} at the start{busy}:", "",
              "| program | version | result | time | peak RSS | zero pages checked |",
              "|---|---|---|---|---|---|"]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Random sequences of malloc-family and mm calls under prezero, against a model of every byte.
 
-    tests/fuzz.py --prezero target/release/prezero [--seconds 60] [--seed N]
-    tests/fuzz.py --prezero target/release/prezero --only SEED
+    tests/fuzz/fuzz.py --prezero target/release/prezero [--seconds 60] [--seed N]
+    tests/fuzz/fuzz.py --prezero target/release/prezero --only SEED
 
 Each seed is one process of tests/fuzz/ (which see), with knobs and a number of threads that follow
 from the seed too. Wrong is: any byte that is not what the model says, a page that should be zero
@@ -33,7 +33,7 @@ SHORTEN_S = 60
 
 def build(folder):
     program = folder / "fuzz"
-    sources = sorted((HERE / "fuzz").glob("*.c"))
+    sources = sorted(HERE.glob("*.c"))
     flags = ["-std=gnu11", "-O1", "-g", "-fno-builtin", "-Wall", "-Wextra", "-Werror", "-pthread"]
     subprocess.run(["cc", *flags, "-o", program, *sources], check=True)
     return program
@@ -155,7 +155,7 @@ def main():
                     print(f"WRONG   seed {sequence.seed}: {why}", flush=True)
                     operations, shorter = runner.shorter(sequence)
                     print(f"        {operations} operations: {shorter or why}")
-                    print(f"        tests/fuzz.py --prezero {args.prezero} --only {sequence.seed}")
+                    print(f"        tests/fuzz/fuzz.py --prezero {args.prezero} --only {sequence.seed}")
                     kept = Path(args.prezero).parent / "fuzz"
                     shutil.copy(program, kept)
                     command = runner.command(sequence, operations)

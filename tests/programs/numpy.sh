@@ -2,7 +2,7 @@
 # version: "$PYTHON" -c 'import numpy; print("NumPy", numpy.__version__)'
 # python: numpy pytest hypothesis
 export OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2
-$PYTHON "$TOP/tests/matrix/arrays.py" || exit
+$PYTHON "$TOP/tests/programs/arrays.py" || exit
 tests="numpy._core.tests.test_mem_policy numpy._core.tests.test_multiarray numpy._core.tests.test_indexing
     numpy._core.tests.test_memmap numpy._core.tests.test_shape_base numpy.lib.tests.test_io"
 $PYTHON -c 'import numpy._core' 2>/dev/null || tests="${tests//_core/core}"
