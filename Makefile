@@ -30,36 +30,36 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	$(CARGO) test --workspace
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
-	tests/matrix.py --prezero $(BIN) --python $(PYTHON)
-	tests/fuzz.py --prezero $(BIN) --seconds 60
+	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON)
+	tests/fuzz/fuzz.py --prezero $(BIN) --seconds 60
 	tests/library.sh target/release
-	tests/claim.sh target/release
-	tests/user.sh target/release
-	tests/hosts.sh target/release
-	tests/systemd.sh target/release
-	tests/live.sh target/release
+	tests/system/claim.sh target/release
+	tests/system/user.sh target/release
+	tests/system/hosts.sh target/release
+	tests/system/systemd.sh target/release
+	tests/system/live.sh target/release
 	tests/seeds.sh target/release
 	tests/report.sh target/release
 	tests/docs.sh target/release
-	tests/deb.sh
+	tests/system/deb.sh
 
 test-long: build $(PYTHON) ## other people's programs and tests in full, an hour of fuzzing, soak, sanitizers (hours)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
-	tests/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
-	tests/fuzz.py --prezero $(BIN) --seconds 3600
-	tests/soak.py --prezero $(BIN)
+	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
+	tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
+	tests/soak/soak.py --prezero $(BIN)
 	tests/sanitize.sh
 
 matrix: build $(PYTHON) ## other people's programs without and with prezero; writes the table into README.md
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
-	tests/matrix.py --prezero $(BIN) --python $(PYTHON) --runs 3 --json bench/matrix.json
-	tests/matrix.py --table bench/matrix.json --into README.md
+	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --runs 3 --json bench/matrix.json
+	tests/programs/matrix.py --table bench/matrix.json --into README.md
 
 soak: build ## real programs side by side with faults injected, SOAK=10m, 2h, ...
-	tests/soak.py --prezero $(BIN) --time $(SOAK)
+	tests/soak/soak.py --prezero $(BIN) --time $(SOAK)
 
 fuzz: build ## malloc and mm calls against a model of every byte, FUZZ=3600 seconds
-	tests/fuzz.py --prezero $(BIN) --seconds $(FUZZ)
+	tests/fuzz/fuzz.py --prezero $(BIN) --seconds $(FUZZ)
 
 bench: build $(PYTHON) ## every benchmark against five allocators (an hour or more, on a quiet machine)
 	$(BIN) bench grid --idle all

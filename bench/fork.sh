@@ -7,8 +7,8 @@ prezero=$(realpath "${1:?usage: bench/fork.sh PATH/TO/prezero}")
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cc -std=gnu11 -O1 -fno-builtin -pthread -o "$work/idle" crates/prezero-preload/tests/c/idle.c
-cc -std=gnu11 -O1 -fno-builtin -pthread -DIDLE_THREAD -o "$work/idle2" crates/prezero-preload/tests/c/idle.c
+cc -std=gnu11 -O1 -fno-builtin -pthread -o "$work/idle" crates/prezero-preload/tests/c/fork_idle.c
+cc -std=gnu11 -O1 -fno-builtin -pthread -DIDLE_THREAD -o "$work/idle2" crates/prezero-preload/tests/c/fork_idle.c
 for mebibytes in 0 1024; do
     for run in 1 2 3; do
         printf '%4s MiB freed, without:             ' "$mebibytes"

@@ -14,10 +14,10 @@ install gcc libc6-dev make git python3 python3-venv gzip xz-utils \
 install libjemalloc-dev libgoogle-perftools-dev valgrind
 # What `prezero bench real` runs; its Python programs need numpy, scipy and pandas besides.
 install g++ nodejs ripgrep sqlite3
-# What `prezero claim` and `place` are tried with; QEMU too where it is installed. tests/systemd.sh
+# What `prezero claim` and `place` are tried with; QEMU too where it is installed. tests/system/systemd.sh
 # runs the systemd that is there.
 install memcached openjdk-17-jdk-headless postgresql-15 dpdk-dev systemd
-# What tests/matrix.py runs besides; dpkg-dev unpacks the sources of the programs that it builds.
+# What tests/programs/matrix.py runs besides; dpkg-dev unpacks the sources of the programs that it builds.
 install redis-server node-typescript stress-ng libsqlite3-dev dpkg-dev
 # What a live process, its probes, the report and the package are looked at with.
 install tmux bpftrace binutils procps chromium mmdebstrap

@@ -21,7 +21,7 @@ pub mod percpu;
 pub mod thread;
 
 pub use memory::{meta, moves, panel, shared};
-pub use percpu::{hand, rseq};
+pub use percpu::{cpu, rseq};
 
 /// What libc's wrapper said last.
 fn last_error() -> rustix::io::Errno {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use prezero_core::{HandSize, PAGE};
+use prezero_core::{HUGE, PAGE};
 
 use super::errno::Errno;
 use super::next;
@@ -10,9 +10,8 @@ use super::next;
 /// The largest block that glibc learns from, bytes: with what it adds to it `DEFAULT_MMAP_THRESHOLD_MAX`
 /// (its malloc/malloc.c).
 const LEARNS_MOST: usize = (32 << 20) - PAGE;
-/// The first that it is shown, bytes: where the sizes begin that come to no hand, so that those that do
-/// need not be looked at.
-const LEARNS_LEAST: usize = HandSize::MOST;
+/// The first that it is shown, bytes. Small blocks that come and go by less are not worth a second call.
+const LEARNS_LEAST: usize = HUGE;
 /// What it is shown exceeds what the program asked for by one part in this many, so that sizes that grow
 /// step by step are shown a few times.
 const LEARNS_AHEAD: usize = 8;

@@ -10,7 +10,7 @@ use crate::compat::errno::Errno;
 use crate::compat::learn::learn_of;
 use crate::compat::{arena, next};
 use crate::process;
-use crate::process::heap::{Heap, Inside, Refusal, Refused};
+use crate::process::heap::Heap;
 
 /// libc's `malloc`.
 ///
@@ -22,11 +22,6 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     if size < process::threshold() {
         // SAFETY: the caller's terms.
         return unsafe { next::malloc(size) };
-    }
-    if let Some((heap, size)) = process::heap_with_hand_for(size)
-        && let Some(block) = heap.take_in_hand(size)
-    {
-        return block.as_ptr().cast();
     }
     // SAFETY: the caller's terms.
     large(size, move |heap| heap.plain(size, Order::MIN), move || unsafe { next::malloc(size) })
@@ -68,11 +63,7 @@ pub(super) unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *m
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
     not_from_scrubd("free");
     match process::owner_of(ptr) {
-        Some((heap, inside)) => match heap.put_in_hand(inside) {
-            Ok(()) => {}
-            Err(Refusal::Unasked) => release_unasked(heap, inside, ptr),
-            Err(Refusal::Refused(refused)) => release_refused(heap, inside, refused, ptr),
-        },
+        Some(heap) => release(heap, ptr),
         None if arena::contains(ptr) => {}
         // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
         None => unsafe { next::free(ptr) },
@@ -219,26 +210,7 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
     }
 }
 
-/// Frees a block of the zone that is not a small one for the hand. Not inlined, so that
-/// `free` of a small one saves no register; and apart from those that were refused, for which
-/// it would have to keep what they need and others do not. Cold, so that the short way is straight.
-#[cold]
-#[inline(never)]
-fn release_unasked(heap: &Heap, inside: Inside, ptr: *mut c_void) {
-    if !heap.retry_in_hand(inside) {
-        release(heap, ptr);
-    }
-}
-
-/// Frees one that the hand did not take.
-#[cold]
-#[inline(never)]
-fn release_refused(heap: &Heap, inside: Inside, refused: Refused, ptr: *mut c_void) {
-    heap.restore(inside, refused);
-    release(heap, ptr);
-}
-
-/// Frees a block of the zone that no hand takes.
+/// Frees a block of the zone.
 #[inline(never)]
 fn release(heap: &Heap, ptr: *mut c_void) {
     // No errno is put back: what the zone does goes past libc, or puts it back itself, and to

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`family`], [`realloc`] | the malloc family, and who serves what |
 //! | [`syscalls`], [`limits`] | memory that the program changes under us, or forbids |
-//! | [`rights`], `vfork`, [`exit`] | calls that scrubd, the hands and the report must know of |
+//! | [`rights`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
 use std::ffi::c_void;

@@ -1,10 +1,9 @@
 //! `vfork` in a program with a zone.
 //!
 //! Its child runs in the parent's memory, with the thread-local storage of the thread that
-//! called, while that thread waits and all others run on. To a zone it is one thread more,
-//! except where something is the calling thread's own: the hands, which are out of use from
-//! before the call until the parent goes on (some microseconds to an `exec`; the lists serve
-//! meanwhile).
+//! called, while that thread waits and all others run on. To a zone it is one thread more. But
+//! no scrubd starts meanwhile, since it would end with the child, and no limit that the child
+//! sets on itself is taken for the parent's.
 //!
 //! A function that returns twice on one stack cannot be written in Rust, nor forwarded to:
 //! this is glibc's own, with a call before and one after.
@@ -14,7 +13,7 @@
 
 use std::ffi::c_int;
 
-use prezero_sys::hand;
+use prezero_sys::thread::vfork as under_way;
 
 use crate::compat::errno::Errno;
 
@@ -50,12 +49,12 @@ pub unsafe extern "C" fn vfork() -> c_int {
 }
 
 extern "C" fn before() {
-    hand::bar();
+    under_way::begins();
 }
 
 /// In the parent, with the kernel's answer; the function's own.
 extern "C" fn after(answer: c_int) -> c_int {
-    hand::unbar();
+    under_way::is_over();
     if answer < 0 {
         Errno::set(-answer);
         return -1;

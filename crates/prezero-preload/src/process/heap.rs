@@ -2,7 +2,7 @@
 //!
 //! `free` is given an address and nothing else, so a [`Heap`] remembers how long each
 //! block is: one word for each granule of 64 KiB of the zone, out of band, that holds
-//! the page count of the block that starts there and whether it came out of a hand, or 0.
+//! the page count of the block that starts there, or 0.
 //! Whoever frees the block sets the word to 0; so an address inside a block, a freed one or
 //! a made-up one is told from a real one.
 //!
@@ -15,12 +15,12 @@
 //! Everything here is lock-free and allocates nothing; what happens to the pages is
 //! the zone's business.
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use prezero_core::{
-    Anonymous, Backing, Block, Config, Content, Dirty, Grown, HandSize, Order, PAGE, PageId,
-    Snapshot, Use, Zero, Zone,
+    Anonymous, Backing, Block, Config, Content, Dirty, Grown, Order, PAGE, PageId, Snapshot, Use,
+    Zero, Zone,
 };
 use prezero_sys::meta::{Meta, Plain};
 
@@ -37,34 +37,6 @@ const GRANULE: Order = match Order::new(4) {
 #[derive(Debug)]
 pub struct Stray;
 
-/// Why a block came to no hand.
-#[derive(Debug)]
-pub enum Refusal {
-    /// None that the hand takes at once starts there.
-    Unasked,
-    /// The hand did not take it.
-    Refused(Refused),
-}
-
-/// A block that was refused: what its word was, which has been set to 0. Not put back
-/// at once, so that the short way through `free` needs no register that it would have to save.
-#[derive(Debug)]
-#[must_use = "its block is neither live nor free"]
-pub struct Refused(u32);
-
-/// An address inside the heap's zone.
-#[derive(Clone, Copy)]
-pub struct Inside(usize);
-
-impl Inside {
-    /// # Safety
-    /// It is what it says.
-    #[inline(always)]
-    pub unsafe fn new(address: usize) -> Inside {
-        Inside(address)
-    }
-}
-
 /// What became of a block that should change its size.
 pub enum Resized {
     /// It has the new size, here or elsewhere, with its content.
@@ -77,8 +49,6 @@ pub enum Resized {
 pub struct Heap {
     zone: Zone<Anonymous>,
     live: Meta<Granule>,
-    /// Address of the record that a granule at address 0 would have.
-    records: usize,
     base: usize,
     bytes: usize,
 }
@@ -92,22 +62,18 @@ pub struct Heap {
 #[repr(C, align(64))]
 struct Granule {
     unused: [AtomicU32; 15],
-    /// Of the block that starts in it, a [`HandSize`]'s word, or the one of a block lent, or its pages above
-    /// the byte in which either would say so, and those that were [`ADDED`]; 0: none does.
+    /// Of the block that starts in it: its pages above the low byte, and in it those that were [`ADDED`]; 0: none does.
     block: AtomicU32,
 }
-
-/// Bytes of a granule for each byte of its record.
-const GRANULE_PER_RECORD: usize = GRANULE.bytes() / size_of::<Granule>();
 
 /// Bits below the pages in a granule's word.
 const PAGES_SHIFT: u32 = 8;
 /// The longest block that a word can say (64 GiB).
 const MOST_PAGES: u32 = u32::MAX >> PAGES_SHIFT;
 
-/// In the word of a block that no hand takes: pages at its end that are not the program's, but
-/// were added to round its request up. They hold anything, where the others were zero.
-const ADDED: u32 = HandSize::LOWEST_BIT - 1;
+/// In the word of a block: pages at its end that are not the program's, but were added to round its request up.
+/// They hold anything, where the others were zero.
+const ADDED: u32 = (1 << PAGES_SHIFT) - 1;
 
 // SAFETY: an atomic, for which zero bytes are a valid value, without a destructor.
 unsafe impl Plain for Granule {}
@@ -123,8 +89,7 @@ impl Heap {
         let base = backing.base().as_ptr().addr();
         let live: Meta<Granule> = Meta::new(config.limit / GRANULE.bytes()).map_err(|_| NoHeap)?;
         let zone = Zone::new(backing, config).map_err(|_| NoHeap)?;
-        let records = live.as_ptr().expose_provenance().wrapping_sub(base / GRANULE_PER_RECORD);
-        Ok(Heap { zone, live, records, base, bytes: config.limit })
+        Ok(Heap { zone, live, base, bytes: config.limit })
     }
 
     /// Address of the zone's first byte.
@@ -148,104 +113,11 @@ impl Heap {
         Some(self.hand_out(self.zone.plain(pages, align.max(GRANULE))?))
     }
 
-    /// Memory with unknown content, if the CPU has a block of that size in its hand.
-    #[inline(always)]
-    pub fn take_in_hand(&self, size: HandSize) -> Option<NonNull<u8>> {
-        let address = self.zone.take_in_hand(size)?.address();
-        // SAFETY: the zone hands out its own granules, and there is a record for each; none
-        // is at address 0.
-        unsafe {
-            self.record_at(address).block.store(size.word(), Ordering::Relaxed);
-            Some(NonNull::new_unchecked(ptr::with_exposed_provenance_mut(address)))
-        }
-    }
-
-    /// Gives the block at an address back to the CPU's hand.
-    ///
-    /// # Errors
-    /// No block starts there, or the hand does not take it, or wants to know the time first:
-    /// then [`retry_in_hand`](Self::retry_in_hand).
-    #[inline(always)]
-    pub fn put_in_hand(&self, inside: Inside) -> Result<(), Refusal> {
-        self.put(inside, HandSize::remembered_plainly)
-    }
-
-    /// After [`put_in_hand`](Self::put_in_hand) did not ask the hand: for those that are large
-    /// enough for the time to be asked, and those that were lent. False: then [`take`](Self::take) it.
-    #[inline]
-    pub fn retry_in_hand(&self, inside: Inside) -> bool {
-        let counted = |word| {
-            let (size, is_lent) = HandSize::remembered(word)?;
-            if is_lent {
-                self.zone.note_returned(size);
-            }
-            Some(size)
-        };
-        match self.put(inside, counted) {
-            Ok(()) => true,
-            Err(Refusal::Unasked) => false,
-            Err(Refusal::Refused(refused)) => {
-                self.restore(inside, refused);
-                false
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn put(
-        &self,
-        Inside(address): Inside,
-        size: impl Fn(u32) -> Option<HandSize>,
-    ) -> Result<(), Refusal> {
-        // The zone begins at a granule.
-        if !address.is_multiple_of(GRANULE.bytes()) {
-            return Err(Refusal::Unasked);
-        }
-        // SAFETY: it is a granule of the zone.
-        let record = unsafe { self.record_at(address) };
-        let Some(size) = size(record.block.load(Ordering::Relaxed)) else {
-            return Err(Refusal::Unasked);
-        };
-        record.block.store(0, Ordering::Relaxed);
-        // SAFETY: only `take_in_hand` and `zeroed` write a word that is a size, for the block of
-        // that size that came out of a hand or was lent, and this caller set it to 0.
-        let block = unsafe { self.zone.adopt_in_hand(address, size) };
-        self.zone.put_in_hand(block).map_err(|_| Refusal::Refused(Refused(size.word())))
-    }
-
-    /// The record of a granule, found in one step, because whole granules lie at whole records.
-    ///
-    /// # Safety
-    /// `address` is that of a granule of the zone.
-    #[inline(always)]
-    unsafe fn record_at(&self, address: usize) -> &Granule {
-        let record = self.records.wrapping_add(address / GRANULE_PER_RECORD);
-        // SAFETY: there is a record for each granule of the zone, and `live` has exposed where.
-        unsafe { &*ptr::with_exposed_provenance(record) }
-    }
-
-    /// What was refused is live again.
-    pub fn restore(&self, Inside(address): Inside, Refused(word): Refused) {
-        self.live[(address - self.base) / GRANULE.bytes()].block.store(word, Ordering::Relaxed);
-    }
-
     /// At least `bytes` of zeroed memory.
     pub fn zeroed(&self, bytes: usize, first_use: Use) -> Option<NonNull<u8>> {
         let pages = Zone::<Anonymous>::pages_for(bytes)?;
         let front = (bytes.div_ceil(PAGE) as u32).max(pages.saturating_sub(ADDED));
-        let mut block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
-        if front == pages
-            && let Some(size) = HandSize::holding(bytes)
-        {
-            debug_assert_eq!(size.word() >> PAGES_SHIFT, pages, "the hand takes it as what it was");
-            if block.is_from_hand() {
-                return Some(self.hand_out_as(&block.into_dirty(), size.word()));
-            }
-            block = match self.zone.lend(block, size) {
-                Ok(block) => return Some(self.hand_out_as(&block, size.lent_word())),
-                Err(block) => block,
-            };
-        }
+        let block = self.zone.zero_front(front, pages, GRANULE, first_use)?;
         let bytes = block.zero_pages() as usize * PAGE;
         Some(self.hand_out_to(block.into_dirty(), bytes))
     }
@@ -265,9 +137,6 @@ impl Heap {
     /// Takes the block at `ptr` out of the program's hands.
     pub fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
         let (first, word) = self.unlist(ptr)?;
-        if let Some((size, true)) = HandSize::remembered(word) {
-            self.zone.note_returned(size);
-        }
         // SAFETY: the word said that a block of this heap, of that many pages, starts
         // here, and `unlist` set it to 0 for this caller.
         Ok(unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) })
@@ -298,17 +167,12 @@ impl Heap {
     pub fn hand_out_to<C: Content>(&self, block: Block<C>, bytes: usize) -> NonNull<u8> {
         let added = block.pages() - bytes.div_ceil(PAGE) as u32;
         debug_assert!(added <= ADDED && added < block.pages());
-        self.hand_out_as(&block, block.pages() << PAGES_SHIFT | added)
-    }
-
-    /// Gives a block to the program that is remembered by this word.
-    fn hand_out_as<C: Content>(&self, block: &Block<C>, word: u32) -> NonNull<u8> {
         // Relaxed: whoever frees the block got its address from us through the
         // program's own synchronisation, which orders this store too.
         self.live[block.first().index() / GRANULE.pages() as usize]
             .block
-            .store(word, Ordering::Relaxed);
-        self.zone.address(block)
+            .store(block.pages() << PAGES_SHIFT | added, Ordering::Relaxed);
+        self.zone.address(&block)
     }
 
     /// Gives a block back to the zone.
@@ -382,6 +246,5 @@ impl Heap {
 
 /// Pages that the program knows of, by the word of their block.
 fn usable_pages(word: u32) -> u32 {
-    let added = if HandSize::is_word(word) { 0 } else { word & ADDED };
-    (word >> PAGES_SHIFT) - added
+    (word >> PAGES_SHIFT) - (word & ADDED)
 }

@@ -18,7 +18,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use prezero_core::{Anonymous, Config, HandSize, MIN_THRESHOLD, Zone};
+use prezero_core::{Anonymous, Config, MIN_THRESHOLD, Zone};
 use prezero_sys::thread;
 
 use crate::compat::company;
@@ -34,7 +34,7 @@ mod own;
 pub mod report;
 
 use bare::Bare;
-use heap::{Heap, Inside};
+use heap::Heap;
 use make::{ADDRESS_SPACE_SHARE, MIN_LIMIT, Made, make};
 
 /// Nanoseconds for which a thread waits for another that makes the heap, which takes 0.1 ms: what it
@@ -70,8 +70,6 @@ struct Hot {
     bytes: AtomicUsize,
     /// Address of the zone's first byte; valid when `bytes` is not 0.
     base: AtomicUsize,
-    /// Bytes. The largest request that may be served from a hand; 0 until there is a zone.
-    most_in_hand: AtomicUsize,
     state: AtomicU8,
 }
 
@@ -79,7 +77,6 @@ static HOT: Hot = Hot {
     threshold: AtomicUsize::new(MIN_THRESHOLD),
     bytes: AtomicUsize::new(0),
     base: AtomicUsize::new(0),
-    most_in_hand: AtomicUsize::new(0),
     state: AtomicU8::new(UNTOUCHED),
 };
 static SLOT: Slot = Slot(UnsafeCell::new(MaybeUninit::uninit()));
@@ -106,22 +103,11 @@ pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
 /// The heap in whose range `ptr` points. What was given up is
 /// no block there, and who finds none asks for it.
 #[inline(always)]
-pub fn owner_of(ptr: *const c_void) -> Option<(&'static Heap, Inside)> {
+pub fn owner_of(ptr: *const c_void) -> Option<&'static Heap> {
     let bytes = HOT.bytes.load(Ordering::Acquire);
     let offset = ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed));
-    // SAFETY: as in `owner`; and what `Inside` says was just checked.
-    (offset < bytes).then(|| unsafe { (&filled().heap, Inside::new(ptr.addr())) })
-}
-
-/// The heap, if there is one already and it may have a block of `bytes` in hand.
-#[inline(always)]
-pub fn heap_with_hand_for(bytes: usize) -> Option<(&'static Heap, HandSize)> {
-    // Acquire: pairs with the store in `start`, which comes after the heap's.
-    if bytes.wrapping_sub(1) >= HOT.most_in_hand.load(Ordering::Acquire) {
-        return None;
-    }
-    // SAFETY: the bound is not 0, so the slot was filled before; and it is `HandSize::MOST`.
-    Some(unsafe { (&filled().heap, HandSize::holding_unchecked(bytes)) })
+    // SAFETY: as in `owner`.
+    (offset < bytes).then(|| unsafe { &filled().heap })
 }
 
 /// The heap for a request of `bytes`, made now if this is the first.
@@ -159,7 +145,7 @@ pub fn ready() -> Option<&'static Process> {
 
 /// The same, but not in the child of a vfork, for which they are its parent's.
 fn ready_and_own() -> Option<&'static Process> {
-    ready().filter(|_| !prezero_sys::hand::is_barred())
+    ready().filter(|_| !prezero_sys::thread::vfork::is_under_way())
 }
 
 /// The zone keeps what it would have reserved under a limit of so many bytes.
@@ -221,7 +207,6 @@ fn start(bytes: usize) -> Option<&'static Heap> {
             allow_scrubd(process.heap.zone());
             HOT.base.store(process.heap.base(), Ordering::Relaxed);
             HOT.bytes.store(process.heap.bytes(), Ordering::Release);
-            HOT.most_in_hand.store(HandSize::MOST, Ordering::Release);
             (READY, process.config.threshold)
         }
         Made::NotYet(threshold) => (UNTOUCHED, threshold),

@@ -33,12 +33,6 @@ pub struct Meta<T: Plain> {
 }
 
 impl<T: Plain> Meta<T> {
-    /// Where a value has the address of its first element, and the number of elements.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) const BASE_AT: usize = std::mem::offset_of!(Meta<T>, memory.base);
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) const N_AT: usize = std::mem::offset_of!(Meta<T>, n);
-
     const FITS: () = assert!(size_of::<T>() > 0 && align_of::<T>() <= GRAIN);
 
     /// `n` elements, all zero bytes; the first is page aligned.

@@ -1,9 +1,9 @@
-//! What a thread may do to memory of its CPU without an atomic operation.
+//! What a thread knows of its CPU, and what it may do there that the kernel restarts.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`rseq`] | restartable sequences, and the membarrier that revokes them |
-//! | [`hand`] | a word for each CPU, taken and put in restartable sequences |
+//! | [`cpu`] | the number of the CPU that a thread runs on |
 
-pub mod hand;
+pub mod cpu;
 pub mod rseq;

@@ -8,6 +8,7 @@
 //! | `unheard` | signals blocked for a moment |
 //! | `cpus` | which CPU, which there are, which a thread may use |
 //! | `clock`, `futex` | time, and waiting for a word |
+//! | [`vfork`] | whether the child of a `vfork` runs in this memory |
 //! | `complaint` | a text on standard error |
 
 mod clock;
@@ -19,6 +20,7 @@ mod life;
 mod spawn;
 mod spawner;
 mod unheard;
+pub mod vfork;
 
 pub use clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
 pub use complaint::complain;

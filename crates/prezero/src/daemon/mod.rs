@@ -193,7 +193,7 @@ impl Daemon {
     fn begin(&self) {
         let zone = self.zone.load(Acquire);
         // Who calls may be the child of a vfork, and the thread would end with it.
-        if zone.is_null() || prezero_sys::hand::is_barred() {
+        if zone.is_null() || prezero_sys::thread::vfork::is_under_way() {
             return;
         }
         let before = self.word.load(Acquire);

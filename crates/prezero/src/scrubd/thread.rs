@@ -41,7 +41,7 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     spawner.arrive(&zone.daemon.life);
     thread::name_current(c"scrubd");
     zone.take_over();
-    prezero_sys::hand::enable();
+    prezero_sys::cpu::learn();
     let own_files = thread::own_descriptors().is_ok();
     let left = zone.daemon.left.swap(std::ptr::null_mut(), AcqRel).cast::<Scrubd<B>>();
     let scrubd = if left.is_null() {

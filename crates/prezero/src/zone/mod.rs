@@ -19,7 +19,6 @@ pub(crate) mod trust;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
 
-use prezero_sys::hand;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
@@ -273,7 +272,7 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub(crate) fn cpu(&self) -> &Cpu {
         let cpus = &*self.cpus;
-        let cpu = hand::current_cpu();
+        let cpu = prezero_sys::cpu::current();
         &cpus[if cpu < cpus.len() { cpu } else { cpu % cpus.len() }]
     }
 }

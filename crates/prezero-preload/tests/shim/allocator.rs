@@ -1,0 +1,124 @@
+//! Other allocators: linked into a program, below its `new`, preloaded beside the shim, of a tool.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::run::{bare, compile, describe, ends, run, shim, shimmed, text};
+
+/// That Debian has to be linked statically; what they need themselves is in every list of flags.
+const ALLOCATORS: [&str; 2] = ["libjemalloc.a", "libtcmalloc_minimal.a"];
+
+#[test]
+fn programs_linked_with_another_allocator_are_served_by_it() {
+    let folder = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    for name in ALLOCATORS {
+        let library = folder.join(name);
+        if !library.exists() {
+            println!("not tried: {name} is not installed");
+            continue;
+        }
+        let whole = format!("-Wl,--whole-archive,{},--no-whole-archive", library.display());
+        let flags = [whole.as_str(), "-Wl,--no-as-needed", "-lstdc++", "-lm"];
+        for (source, argument) in [("threads_blocks.c", "3"), ("realloc_border.c", "")] {
+            let program = compile(source, &flags);
+            let said = run(shimmed(&program).arg(argument));
+            assert_eq!(said, "good\n", "{name}");
+        }
+    }
+}
+
+#[test]
+fn own_operator_new_stays_the_programs() {
+    let program = compile("allocator_news.cc", &["-Wl,--no-as-needed", "-lstdc++"]);
+    assert_eq!(run(&mut shimmed(&program)), run(&mut bare(&program)));
+}
+
+/// rustc brings jemalloc, in a library.
+#[test]
+fn rust_programs_compile_and_run() {
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-rust", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the program");
+    let source = folder.join("program.rs");
+    let text = "fn main() {
+        let mut words: Vec<String> = (0..200_000u32).map(|n| n.wrapping_mul(2654435761).to_string()).collect();
+        words.sort();
+        let zeroes = vec![0u8; 3 << 20];
+        assert!(zeroes.iter().all(|byte| *byte == 0));
+        let text = std::thread::spawn(move || words.concat()).join().unwrap();
+        println!(\"{} {}\", text.len(), text.bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)));
+    }";
+    std::fs::write(&source, text).expect("the folder is there");
+    let built = |name: &str, mut rustc: Command| {
+        let program = folder.join(name);
+        run(rustc.arg("-O").arg(&source).arg("-o").arg(&program));
+        program
+    };
+    let ways = [built("without", bare("rustc")), built("with", shimmed("rustc"))];
+    let said = run(&mut bare(&ways[0]));
+    assert!(!said.is_empty());
+    assert!(ways.iter().all(|program| run(&mut shimmed(program)) == said));
+    std::fs::remove_dir_all(&folder).expect("the folder is ours");
+}
+
+#[test]
+fn sanitizer_serves_all_of_its_program() {
+    let program = compile("allocator_sanitizer.c", &["-fsanitize=address"]);
+    let options = "verify_asan_link_order=0:detect_leaks=0";
+    let output = ends(shimmed(program).env("ASAN_OPTIONS", options));
+    assert!(!output.status.success(), "{}", describe(&output));
+    assert_eq!(text(&output.stdout), "allocated\n", "{}", describe(&output));
+    assert!(text(&output.stderr).contains("heap-buffer-overflow"), "{}", describe(&output));
+}
+
+#[test]
+fn valgrind_serves_all_of_its_program() {
+    if std::process::Command::new("valgrind").arg("--version").output().is_err() {
+        return println!("not tried: valgrind is not installed");
+    }
+    let program = compile("start_main.c", &[]);
+    for tool in ["none", "memcheck"] {
+        let mut ways = [bare("valgrind"), bare("valgrind")];
+        for valgrind in &mut ways {
+            valgrind.args(["-q", &format!("--tool={tool}")]).arg(&program);
+        }
+        ways[1].env("LD_PRELOAD", shim());
+        let said = ways.map(|mut valgrind| run(&mut valgrind));
+        assert_eq!(said[0], said[1], "{tool}");
+    }
+    let mut valgrind = bare("sh");
+    valgrind.args(["-c", "PREZERO_PID=$$ exec valgrind -q --tool=none \"$0\""]).arg(&program);
+    let output = ends(valgrind.env("LD_PRELOAD", shim()));
+    assert_eq!(text(&output.stdout), "next\n", "{}", describe(&output));
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{}", describe(&output));
+    assert!(text(&output.stderr).contains("valgrind serves it"), "{}", describe(&output));
+}
+
+#[test]
+fn library_with_a_libc_of_its_own_keeps_its_allocator() {
+    let plugin = compile("start_plugin.c", &["-shared", "-fPIC"]);
+    assert_eq!(run(shimmed(compile("allocator_namespaces.c", &[])).arg(plugin)), "good\n");
+}
+
+/// Debian's other allocators, each behind the shim. A machine without one of them says
+/// so; the continuous integration installs all three.
+#[test]
+fn other_allocators_serve_what_the_zone_does_not() {
+    let folder = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    let mut met = 0;
+    for name in ["libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        let other = folder.join(name);
+        if !other.exists() {
+            println!("{name} is not installed");
+            continue;
+        }
+        let preload = format!("{} {}", shim().display(), other.display());
+        for (source, argument) in [("threads_blocks.c", "3"), ("realloc_border.c", "")] {
+            let program = compile(source, &[]);
+            let said = run(shimmed(program).arg(argument).env("LD_PRELOAD", &preload));
+            assert_eq!(said, "good\n", "{name}");
+        }
+        met += 1;
+    }
+    println!("{met} other allocators met");
+}

@@ -1,0 +1,30 @@
+//! Where the library's own code and data lie.
+
+use crate::run::{bare, run, shim};
+
+/// `link/hot.ld` names what a hit runs through; after a function is renamed it would say nothing of it.
+#[test]
+fn what_a_hit_runs_through_lies_together() {
+    let listed = run(bare("objdump").arg("--syms").arg(shim()));
+    let together = [" .text.hit\t", " .data.hit\t"];
+    let there = listed.lines().filter(|line| together.iter().any(|section| line.contains(section)));
+    let names: Vec<&str> = there.filter_map(|line| line.rsplit(' ').next()).collect();
+    let script = include_str!("../../../../link/hot.ld");
+    let places =
+        script.lines().filter_map(|line| line.trim().strip_prefix("*(")?.strip_suffix(')'));
+    let patterns: Vec<_> = places.flat_map(str::split_whitespace).collect();
+    assert!(patterns.len() > 20, "{patterns:?}");
+    for pattern in patterns {
+        let (_, name) = pattern[1..].split_once('.').expect("a section has a name");
+        let (begin, parts) = name.split_once('*').unwrap_or((name, ""));
+        let matches = |of: &str| {
+            let mut rest = of.strip_prefix(begin);
+            for part in parts.split('*') {
+                rest = rest.and_then(|rest| Some(rest.split_once(part)?.1));
+            }
+            rest.is_some()
+        };
+        let is_there = names.iter().any(|name| matches(name));
+        assert!(is_there, "{pattern}: nothing that lies there has such a name");
+    }
+}

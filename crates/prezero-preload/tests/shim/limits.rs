@@ -1,0 +1,103 @@
+//! The kernel refuses, limits are reached, threads cannot start: the program goes on.
+
+use crate::run::{bare, compile, run, run_c, shimmed};
+
+#[test]
+fn what_the_kernel_refuses_is_done_without() {
+    let program = compile("limits_refused.c", &[]);
+    let calls = [
+        ("madvise", libc::SYS_madvise, libc::ENOMEM),
+        ("madvise", libc::SYS_madvise, libc::EINVAL),
+        ("mincore", libc::SYS_mincore, libc::ENOSYS),
+        ("membarrier", libc::SYS_membarrier, libc::EPERM),
+        ("sched_setaffinity", libc::SYS_sched_setaffinity, libc::EPERM),
+        ("sched_setscheduler", libc::SYS_sched_setscheduler, libc::EPERM),
+        ("openat", libc::SYS_openat, libc::EMFILE),
+        ("mremap", libc::SYS_mremap, libc::ENOMEM),
+    ];
+    for (name, call, error) in calls {
+        println!("{name} answers {error}");
+        let arguments = [error.to_string(), call.to_string()];
+        assert_eq!(run(bare(&program).args(&arguments)), "good\n", "{name} without the shim");
+        assert_eq!(run(shimmed(&program).args(&arguments)), "good\n", "{name}");
+    }
+}
+
+#[test]
+fn limit_of_data_that_suffices_without_the_shim_suffices_with_it() {
+    let program = compile("limits_given.c", &["-DLIMIT=RLIMIT_DATA"]);
+    for limit in ["64", "256", "1024"] {
+        assert_eq!(run(bare(&program).arg(limit)), "good\n");
+        assert_eq!(run(shimmed(&program).arg(limit)), "good\n", "{limit} MiB");
+    }
+}
+
+/// A memory cgroup of its own, gone with the value.
+struct Cgroup(std::path::PathBuf);
+
+impl Cgroup {
+    fn with_limit(bytes: usize) -> std::io::Result<Cgroup> {
+        let own = std::fs::read_to_string("/proc/self/cgroup")?;
+        let first = own.lines().find_map(|line| line.split_once(":memory:")).map(|(_, path)| path);
+        let (root, limit) = match first {
+            Some(path) => (format!("/sys/fs/cgroup/memory{path}"), "memory.limit_in_bytes"),
+            None => ("/sys/fs/cgroup".to_string(), "memory.max"),
+        };
+        let group =
+            Cgroup(std::path::Path::new(&root).join(format!("prezero-{}", std::process::id())));
+        std::fs::create_dir(&group.0)?;
+        std::fs::write(group.0.join(limit), bytes.to_string())?;
+        Ok(group)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn what_idles_does_not_end_a_program_at_its_memory_limit() {
+    // 64 MiB idle and 44 in small blocks do not fit into it; either does.
+    let group = match Cgroup::with_limit(88 << 20) {
+        Ok(group) => group,
+        Err(error) => return println!("not tried: no memory cgroup can be made here: {error}"),
+    };
+    let program = compile("limits_cgroup.c", &[]);
+    assert_eq!(run(bare(&program).arg(&group.0)), "good\n");
+    for how in ["idle", "at once", "in parts"] {
+        let mut crowded = shimmed(&program);
+        let crowded = crowded.arg(&group.0).arg(how).env("PREZERO_DECAY", "1000");
+        assert_eq!(run(crowded), "good\n", "{how}");
+    }
+}
+
+#[test]
+fn limits_that_a_program_sets_on_itself_leave_it_what_they_would_without_the_shim() {
+    let program = compile("limits_lowered.c", &[]);
+    for what in ["as", "data", "lock"] {
+        assert_eq!(run(shimmed(&program).arg(what)), "good\n", "{what}");
+    }
+}
+
+#[test]
+fn program_that_may_have_no_thread_goes_on_without_one() {
+    assert_eq!(run_c("limits_no_thread.c"), "good\n");
+}
+
+#[test]
+fn address_space_limit_that_suffices_without_the_shim_suffices_with_it() {
+    let program = compile("limits_given.c", &[]);
+    for limit in ["64", "100", "256", "600", "1024", "6000"] {
+        assert_eq!(run(bare(&program).arg(limit)), "good\n");
+        assert_eq!(run(shimmed(&program).arg(limit)), "good\n", "{limit} MiB");
+    }
+}
+
+#[test]
+fn locked_memory_does_not_fill_the_reservation() {
+    let program = compile("limits_locked.c", &[]);
+    assert_eq!(run(&mut shimmed(&program)), "next\n");
+    assert_eq!(run(shimmed(&program).arg("zone first")), "zone\n");
+}

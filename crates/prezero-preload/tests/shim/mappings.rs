@@ -1,0 +1,16 @@
+//! Mappings of the zone: what the program changes of them, what a core dump has of them.
+
+use crate::run::{compile, run, run_c, shimmed};
+
+#[test]
+fn changed_pages_are_replaced_before_they_are_used_again() {
+    let said = run_c("mappings_changed.c");
+    assert!(said.contains("mremap into\n"), "{said}");
+    assert!(["userfaultfd\n", "here\n"].iter().any(|end| said.ends_with(end)), "{said}");
+}
+
+#[test]
+fn idle_memory_is_left_out_of_core_dumps() {
+    let program = compile("mappings_dumped.c", &[]);
+    assert_eq!(run(shimmed(program).env("PREZERO_DECAY", "1000")), "good\n");
+}

@@ -1,0 +1,85 @@
+//! The account at the end: which process writes it, where, and that it is written once.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use crate::run::{HERE, bare, compile, describe, ends, shim, shimmed, text};
+
+/// Runs a command as `prezero run` does: `PREZERO_PID` names the process that reports.
+fn started(arguments: &str, stats: &str) -> Output {
+    let mut command: Command = bare("sh");
+    command
+        .arg("-c")
+        .arg(format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {arguments}"))
+        .env("SHIM", shim())
+        .env("PROGRAM", compile("start_main.c", &[]))
+        .env("PREZERO_STATS", stats)
+        .current_dir(HERE);
+    ends(&mut command)
+}
+
+fn summaries(output: &Output) -> usize {
+    // However many lines it has, only its first can be the one about requests.
+    let lines = text(&output.stderr);
+    lines.lines().filter(|line| line.contains("requests for zeroed memory")).count()
+}
+
+#[test]
+fn summary_is_written_once_by_the_process_that_was_started() {
+    for (how, code) in [("", 0), ("_exit", 7), ("quick_exit", 8), ("fork", 0)] {
+        let output = started(how, "summary");
+        assert_eq!(output.status.code(), Some(code), "{how}: {}", describe(&output));
+        assert_eq!(summaries(&output), 1, "{how}: {}", describe(&output));
+        assert_eq!(text(&output.stdout), "zone\n");
+    }
+}
+
+#[test]
+fn no_report_without_prezero_run_or_when_turned_off() {
+    let output = ends(&mut shimmed(compile("start_main.c", &[])));
+    assert_eq!(text(&output.stderr), "", "nobody was named to report");
+    assert_eq!(text(&started("", "off").stderr), "");
+}
+
+#[test]
+fn dash_prints_every_counter() {
+    let lines = text(&started("", "-").stderr);
+    for name in ["zero_requests", "scrubbed_bytes", "verify_failures"] {
+        assert!(lines.contains(name), "{name} in {lines}");
+    }
+}
+
+#[test]
+fn file_gets_json_and_a_bad_path_gets_a_line() {
+    let path =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.json", std::process::id()));
+    let output = started("", path.to_str().expect("a path in UTF-8"));
+    assert_eq!(text(&output.stderr), "", "{}", describe(&output));
+    let json = std::fs::read_to_string(&path).expect("the file was written");
+    assert!(json.starts_with("{\"") && json.ends_with("}\n"), "{json}");
+    assert!(json.contains("\"zero_requests\":1,"), "{json}");
+    std::fs::remove_file(path).expect("the file is ours");
+
+    let output = started("", "/nowhere/at/all.json");
+    assert!(output.status.success(), "{}", describe(&output));
+    let line = text(&output.stderr);
+    assert!(line.starts_with("prezero: PREZERO_STATS=/nowhere/at/all.json: "), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+}
+
+#[test]
+fn each_process_with_a_zone_writes_a_file_of_its_own_if_the_name_has_its_number() {
+    let folder =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-each", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder to write to");
+    let output = started("fork", folder.join("of-%p.json").to_str().expect("a path in UTF-8"));
+    assert_eq!(text(&output.stderr), "", "{}", describe(&output));
+    let files = std::fs::read_dir(&folder).expect("it was made");
+    let names: Vec<_> = files.map(|file| file.expect("it is readable").file_name()).collect();
+    std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    let number = |name: &std::ffi::OsString| {
+        let name = name.to_string_lossy();
+        name.strip_prefix("of-")?.strip_suffix(".json")?.parse::<u32>().ok()
+    };
+    assert_eq!(names.iter().filter_map(number).count(), 3, "parent, fork, vfork: {names:?}");
+}

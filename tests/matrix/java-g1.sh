@@ -1,4 +1,0 @@
-# about: javac and jlink with the G1 collector
-# version: java -version
-# needs: java javac jlink
-. "$TOP/tests/matrix/java" -XX:+UseG1GC

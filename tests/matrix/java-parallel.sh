@@ -1,4 +1,0 @@
-# about: javac and jlink with the Parallel collector
-# version: java -version
-# needs: java javac jlink
-. "$TOP/tests/matrix/java" -XX:+UseParallelGC

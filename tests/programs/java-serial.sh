@@ -1,0 +1,4 @@
+# about: javac and jlink with the Serial collector
+# version: java -version
+# needs: java javac jlink
+. "$TOP/tests/programs/java" -XX:+UseSerialGC

@@ -1,0 +1,283 @@
+#!/bin/sh
+# Programs as they are installed, started with their memory leased: prezero claim, end to end.
+#   tests/system/claim.sh DIR      where prezero and prezerod are
+set -eu
+bin=$(cd "$1" && pwd)
+dir=$(mktemp -d)
+export PREZERO_SOCKET="$dir/prezerod.sock"
+broker=
+client=
+finish() {
+    umount "$dir/huge" 2>/dev/null || true
+    for process in $client $broker; do kill "$process" 2>/dev/null || true; done
+    rm -rf "$dir"
+}
+trap finish EXIT INT TERM
+fail() {
+    echo "claim: $1" >&2
+    cat "$dir/log" >&2
+    exit 1
+}
+if grep -q '\[deny\]' /sys/kernel/mm/transparent_hugepage/shmem_enabled 2>/dev/null ||
+    [ ! -e /sys/kernel/mm/transparent_hugepage/shmem_enabled ]; then
+    echo "claim: left out: this kernel makes no transparent huge pages of shared memory"
+    exit 0
+fi
+
+mkfifo "$dir/said"
+"$bin/prezerod" 2>"$dir/said" --socket "$PREZERO_SOCKET" &
+broker=$!
+exec 3<"$dir/said"
+read -r line <&3
+echo "$line" >"$dir/log"
+case $line in *"serving on"*) ;; *) fail "prezerod does not serve" ;; esac
+cat <&3 >>"$dir/log" &
+
+"$bin/prezero" claim 64M -- cmp -n 67108864 '{lease}' /dev/zero || fail "a lease that is not zero"
+"$bin/prezero" claim 64M -- sh -c 'test "$(stat -Lc %s "$1")" = 67108864' sh '{lease}' || fail "its size"
+"$bin/prezero" claim 64M -- sh -c 'exit 7' && fail "the status is not the program's"
+[ $? -eq 7 ] || fail "the status is not the program's"
+if "$bin/prezero" claim 63M 2>"$dir/no"; then fail "63M is no multiple of 2M"; fi
+grep -q 'round up to 64M' "$dir/no" || fail "no mend for 63M: $(cat "$dir/no")"
+"$bin/prezero" stock | grep -q 'by processes that live: nothing' || fail "leases of programs that ended"
+echo "claim: cmp, sh: good"
+
+if command -v memcached >/dev/null; then
+    "$bin/prezero" claim 64M -- memcached -u root -m 64 -s "$dir/memcached" -e '{lease}' >>"$dir/log" 2>&1 &
+    client=$!
+    python3 - "$dir/memcached" <<'PYTHON' || fail "memcached does not answer"
+import socket, sys, time
+for _ in range(1000):
+    try:
+        peer = socket.socket(socket.AF_UNIX)
+        peer.connect(sys.argv[1])
+        break
+    except OSError:
+        time.sleep(0.01)
+peer.settimeout(10)
+peer.sendall(b"set key 0 0 5\r\nvalue\r\nget key\r\nquit\r\n")
+answer = b""
+while part := peer.recv(4096):
+    answer += part
+assert b"VALUE key 0 5\r\nvalue\r\nEND" in answer, answer
+PYTHON
+    "$bin/prezero" stock | grep -q ' 64M ' || fail "memcached's lease is not shown"
+    kill "$client"
+    wait "$client" 2>/dev/null || true
+    client=
+    for words in '-m 32 -e {lease}' '-m 128 -e {lease}' '-m 65 -e {lease}' '-m 64'; do
+        # shellcheck disable=SC2086 # words
+        if "$bin/prezero" claim 64M -- memcached -u root -s "$dir/memcached" $words 2>"$dir/no"; then
+            fail "memcached $words"
+        fi
+        [ "$(wc -l <"$dir/no")" -eq 1 ] && grep -q 'give -m 64\|add -e' "$dir/no" || fail "$words: $(cat "$dir/no")"
+    done
+    echo "claim: memcached: good"
+fi
+
+link="$dir/memory"
+"$bin/prezero" claim 64M --path "$link" -- sh -c 'test "$1" = "$2" && cmp -n 67108864 "$1" /dev/zero &&
+    test "$(readlink "$1")" = "/proc/$$/fd/$PREZERO_LEASE_FD"' sh '{lease}' "$link" || fail "a lease by path"
+[ -L "$link" ] && [ ! -e "$link" ] || fail "the path leads somewhere after the program's end"
+"$bin/prezero" claim 64M --path "$link" -- test -s "$link" || fail "a path that an earlier program left"
+if "$bin/prezero" claim 64M --path "$dir/log" -- true 2>"$dir/no"; then fail "--path over a file"; fi
+grep -q 'is there already' "$dir/no" || fail "no reason for --path over a file: $(cat "$dir/no")"
+# What is somebody's stays, and is said before anything is leased: a link of his own, one to a program that
+# runs.
+ln -s "$dir/unmounted" "$dir/own"
+if "$bin/prezero" claim 64M --path "$dir/own" -- true 2>"$dir/no"; then fail "--path over a user's own link"; fi
+[ "$(readlink "$dir/own")" = "$dir/unmounted" ] || fail "a user's own link is gone"
+if "$bin/prezero" claim 64M --path "$dir/none/memory" -- true 2>"$dir/no"; then fail "--path without a directory"; fi
+grep -q 'make its directory' "$dir/no" || fail "no mend for a directory that is missing: $(cat "$dir/no")"
+# Relative paths lead there wherever the program goes; and a killed program's link is the next one's.
+(cd "$dir" && "$bin/prezero" claim 64M --path memory -- sh -c 'cd / && test -s "$1" && kill -KILL $$' sh '{lease}' || :) 2>/dev/null
+[ -L "$link" ] && [ ! -e "$link" ] || fail "no link after SIGKILL"
+mkfifo "$dir/pipe"
+"$bin/prezero" claim 64M --path "$link" -- sh -c 'echo; read -r line' <"$dir/pipe" >"$dir/up" 2>>"$dir/log" &
+client=$!
+exec 4>"$dir/pipe"
+until [ -s "$dir/up" ]; do sleep 0.05; done
+if "$bin/prezero" claim 64M --path "$link" -- true 2>"$dir/no"; then fail "--path of a program that runs"; fi
+grep -q "in use by process $client" "$dir/no" || fail "who uses it: $(cat "$dir/no")"
+exec 4>&-
+wait "$client" || true
+client=
+if "$bin/prezero" claim 4M --page-size 4K -- true 2>"$dir/no"; then fail "small pages"; fi
+grep -q 'costs its client more' "$dir/no" || fail "no reason against small pages: $(cat "$dir/no")"
+echo "claim: by path: good"
+
+python=$(command -v python3)
+# Two mappings as PostgreSQL makes them: one gets the lease, the other the kernel's memory, and a
+# child started later nothing. What is known to go wrong is said.
+"$bin/prezero" claim 64M --preload -- "$python" - "$python" <<'PYTHON' 2>"$dir/said2" || fail "--preload: $(cat "$dir/said2")"
+import ctypes, mmap, os, subprocess, sys
+def maps():
+    return sum("memfd:prezero" in line for line in open("/proc/self/maps"))
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+size, shared = 60 << 20, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
+def private():
+    return libc.mmap(None, 2 << 20, 3, mmap.MAP_PRIVATE, int(os.environ["PREZERO_LEASE_FD"]), 0)
+assert maps() == 0
+libc.mmap(None, 2 << 20, 3, shared, -1, 0)
+libc.mmap(None, size, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+libc.mmap(None, 128 << 20, 3, shared, -1, 0)
+assert maps() == 0, "too small, private, or too large, and yet it was the lease"
+first = libc.mmap(None, size + 12345, 3, shared, -1, 0)
+assert maps() == 1 and first % (2 << 20) == 0
+memory = (ctypes.c_char * size).from_address(first)
+assert bytes(memory) == bytes(size)
+memory[0] = b"x"
+second = libc.mmap(None, size, 3, shared, -1, 0)
+assert maps() == 1 and (ctypes.c_char * size).from_address(second)[0] == b"\0", "leased twice"
+# A child of a fork shares it, a program that is started does not have it.
+if os.fork() == 0:
+    os._exit(0 if memory[0] == b"x" else 1)
+assert os.wait()[1] == 0
+held = subprocess.run([sys.argv[1], "-c", "import os; os.fstat(int(os.environ['PREZERO_LEASE_FD']))"],
+                      close_fds=False, stderr=subprocess.DEVNULL)
+assert held.returncode != 0, "a program that is started holds the lease"
+copy = private()
+assert libc.madvise(first, 2 << 20, 4) == 0 and memory[0] == b"x"
+# A mapping of the program's own begins where huge pages do, and goes as a whole. What is reserved is
+# there; what is not is refused, as is what would change the lease.
+lease = int(os.environ["PREZERO_LEASE_FD"])
+own = libc.mmap(None, (6 << 20) + 1, 3, mmap.MAP_SHARED, lease, 0)
+assert own % (2 << 20) == 0 and maps() == 3, (own, maps())
+# Of several mappings the first is looked after; pages of a pool are not cut.
+assert libc.munmap(own, (6 << 20) + 1) == 0 or libc.munmap(own, 8 << 20) == 0
+assert maps() == 2
+os.posix_fallocate(lease, 0, 64 << 20)
+for offset, length, mode in (0, 65 << 20, 0), (1, 64 << 20, 0), (0, 0, 0), (-1, 1, 0):
+    assert libc.fallocate(lease, mode, ctypes.c_long(offset), ctypes.c_long(length)) == -1, (offset, length)
+assert libc.munmap(copy, 2 << 20) == 0 and libc.munmap(first, size + 12345) == 0 and maps() == 0
+PYTHON
+grep -q 'mapped privately' "$dir/said2" || fail "no warning of a private mapping"
+grep -q 'MADV_DONTNEED on the lease' "$dir/said2" || fail "no warning of MADV_DONTNEED"
+grep -q 'lease more: prezero claim 128M' "$dir/said2" || fail "no word of a lease that is too small"
+# Of two programs of a script the first has the lease; the second must not find it dirty.
+"$bin/prezero" claim 64M --preload -- sh -c '
+    for expected in 1 0; do
+        "$1" -c "
+import mmap, sys
+memory = mmap.mmap(-1, 64 << 20, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+mine = sum(\"memfd:prezero\" in line for line in open(\"/proc/self/maps\"))
+assert mine == int(sys.argv[1]), mine
+assert memory[:] == bytes(64 << 20), \"dirty\"
+memory[:5] = b\"dirty\"" $expected || exit 1
+    done' sh "$python" || fail "one lease for two programs"
+# Who loads it by hand and lets go of it keeps it: what it exports may still be called.
+"$python" - "$bin/libprezero_lease_shim.so" <<'PYTHON' || fail "dlclose unmaps the library"
+import _ctypes, ctypes, os, sys
+path = os.path.realpath(sys.argv[1])
+_ctypes.dlclose(ctypes.CDLL(path)._handle)
+assert path in open("/proc/self/maps").read()
+PYTHON
+echo "claim: --preload: good"
+
+if command -v java >/dev/null && command -v javac >/dev/null; then
+    cat >"$dir/Heap.java" <<'JAVA'
+import java.nio.file.*;
+class Heap {
+    public static void main(String[] a) throws Exception {
+        byte[][] all = new byte[100][];
+        for (int i = 0; i < all.length; i++) {
+            all[i] = new byte[1 << 20];
+            for (byte b : all[i]) if (b != 0) throw new Error("dirty");
+        }
+        long leased = Files.lines(Path.of("/proc/self/maps")).filter(l -> l.contains("memfd:prezero")).count();
+        if (leased == 0) throw new Error("the heap is not the lease");
+    }
+}
+JAVA
+    javac -d "$dir" "$dir/Heap.java" || fail "javac"
+    for collector in Parallel G1 Serial; do
+        "$bin/prezero" claim 256M --preload -- java "-XX:+Use${collector}GC" -Xms256m -Xmx256m \
+            -XX:+AlwaysPreTouch -XX:AllocateHeapAt=/tmp -cp "$dir" Heap >>"$dir/log" 2>&1 || fail "JVM, $collector"
+    done
+    if "$bin/prezero" claim 256M --preload -- java -Xmx300m -XX:AllocateHeapAt=/tmp -cp "$dir" Heap 2>"$dir/no"; then
+        fail "a heap that is larger than its lease"
+    fi
+    grep -q 'lease 300M' "$dir/no" || fail "no mend for a large heap: $(cat "$dir/no")"
+    echo "claim: JVM: good"
+fi
+
+postgres=$(ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | tail -n 1)
+as=
+[ "$(id -u)" -ne 0 ] || as="setpriv --reuid=postgres --regid=postgres --clear-groups"
+if [ -n "$postgres" ] && { [ -z "$as" ] || getent passwd postgres >/dev/null; }; then
+    tools=$(dirname "$postgres")
+    mkdir "$dir/pg"
+    chmod 711 "$dir"
+    [ -z "$as" ] || chown postgres "$dir/pg"
+    $as "$tools/initdb" -D "$dir/pg/data" -A trust -U postgres >>"$dir/log" 2>&1 || fail "initdb"
+    # shellcheck disable=SC2086 # $as is words
+    "$bin/prezero" claim 256M --preload -- $as "$postgres" -D "$dir/pg/data" -k "$dir/pg" -h '' \
+        -c shared_buffers=200MB -c huge_pages=try >>"$dir/log" 2>&1 &
+    client=$!
+    sql() { $as "$tools/psql" -h "$dir/pg" -U postgres -AtXc "$1" 2>>"$dir/log"; }
+    $as "$tools/pg_isready" -h "$dir/pg" -t 30 >/dev/null || true
+    for _ in $(seq 300); do $as "$tools/pg_isready" -qh "$dir/pg" && break; sleep 0.1; done
+    sum=$(sql 'CREATE TABLE t AS SELECT generate_series(1, 300000) n; SELECT sum(n) FROM t' | tail -n 1)
+    [ "$sum" = 45000150000 ] || fail "PostgreSQL: $sum"
+    grep -q memfd:prezero "/proc/$client/maps" || fail "PostgreSQL's shared memory is not the lease"
+    # A backend that is killed: the server makes its shared memory anew, and not from the used lease.
+    backend=$(sql 'SELECT pg_backend_pid()')
+    child=$(sed 's/ .*//' "/proc/$client/task/$client/children")
+    [ -n "$backend" ] && kill -KILL "$child"
+    for _ in $(seq 300); do [ "$(sql 'SELECT sum(n) FROM t')" = 45000150000 ] && break; sleep 0.1; done
+    [ "$(sql 'SELECT sum(n) FROM t')" = 45000150000 ] || fail "PostgreSQL does not recover"
+    if grep -q memfd:prezero "/proc/$client/maps"; then fail "PostgreSQL took a used lease again"; fi
+    kill -INT "$client"
+    wait "$client" 2>/dev/null || true
+    client=
+    echo "claim: PostgreSQL: good"
+fi
+
+pool=/proc/sys/vm/nr_hugepages
+if command -v dpdk-testpmd >/dev/null && [ "$(id -u)" -eq 0 ] && [ -w "$pool" ]; then
+    before=$(cat "$pool")
+    mkdir "$dir/huge"
+    if echo $((before + 128)) >"$pool" && [ "$(cat "$pool")" -ge $((before + 128)) ] &&
+        mount -t hugetlbfs -o pagesize=2M none "$dir/huge" 2>>"$dir/log"; then
+        "$bin/prezero" place dpdk 200M --dir "$dir/huge" >>"$dir/log" || fail "place dpdk"
+        # shellcheck disable=SC2012 # names of our own
+        [ "$(ls "$dir/huge" | wc -l)" -eq 100 ] || fail "place dpdk: files"
+        cat "$dir"/huge/rtemap_* | cmp -n 209715200 - /dev/zero || fail "place dpdk: not zero"
+        inodes=$(ls -i "$dir/huge" | sort)
+        if "$bin/prezero" place dpdk 2M --dir "$dir/huge" 2>"$dir/no"; then fail "place over used files"; fi
+        grep -q 'rm ' "$dir/no" || fail "no mend for used files"
+        (echo start; echo stop; echo quit) | timeout 60 dpdk-testpmd --no-pci --no-telemetry --lcores '0@0,1@0' \
+            --huge-dir "$dir/huge" --huge-unlink=never --file-prefix rte -m 200 --vdev=net_null0 \
+            -- -i --total-num-mbufs=4096 >"$dir/pmd" 2>&1 || true
+        grep -q '^Bye' "$dir/pmd" || fail "testpmd: $(tail -n 3 "$dir/pmd")"
+        [ "$(ls -i "$dir/huge" | sort)" = "$inodes" ] || fail "testpmd made pages of its own"
+        [ "$(cat "$dir"/huge/rtemap_* | tr -d '\0' | head -c 1 | wc -c)" -eq 1 ] || fail "testpmd used none of them"
+        rm "$dir"/huge/rtemap_*
+        if "$bin/prezero" place dpdk 100G --dir "$dir/huge" 2>"$dir/no"; then fail "place more than there is"; fi
+        [ -z "$(ls "$dir/huge")" ] || fail "place left a part"
+        echo "claim: DPDK: good"
+    else
+        echo "claim: left out: DPDK, no 256M of hugetlb pages can be had here"
+    fi
+    umount "$dir/huge" 2>/dev/null || true
+    echo "$before" >"$pool"
+fi
+
+if command -v qemu-system-x86_64 >/dev/null; then
+    qmp='{"execute":"qmp_capabilities"}{"execute":"query-memdev"}{"execute":"quit"}'
+    echo "$qmp" | timeout 60 "$bin/prezero" claim 256M -- qemu-system-x86_64 -accel tcg -m 256M \
+        -object 'memory-backend-file,id=m,size=256M,mem-path={lease},share=on' \
+        -machine memory-backend=m -S -display none -nodefaults -qmp stdio >"$dir/qmp" 2>>"$dir/log" ||
+        fail "QEMU does not start"
+    grep -q '"size": 268435456' "$dir/qmp" || fail "QEMU has another memory: $(cat "$dir/qmp")"
+    if "$bin/prezero" claim 256M -- qemu-system-x86_64 \
+        -object 'memory-backend-file,id=m,size=256M,mem-path={lease}' 2>"$dir/no"; then
+        fail "a private guest was not refused"
+    fi
+    grep -q 'add share=on' "$dir/no" || fail "no mend for a private guest"
+    echo "claim: QEMU: good"
+fi

@@ -1,0 +1,80 @@
+#!/bin/sh
+# The Debian package, installed on a root that has nothing else, used there, and removed.
+# Needs root and mmdebstrap, and the host's own package sources.
+set -eu
+cd "$(dirname "$0")/../.."
+if [ "$(id -u)" -ne 0 ] || ! command -v mmdebstrap >/dev/null; then
+    echo "deb: left out: needs root and mmdebstrap (make setup)"
+    exit 0
+fi
+make --no-print-directory deb >/dev/null
+package=$(ls target/debian/prezero_*.deb)
+root=$(mktemp -d)
+finish() {
+    umount "$root/proc" "$root/sys" "$root/dev/shm" 2>/dev/null || true
+    rm -rf --one-file-system "$root"
+}
+trap finish EXIT INT TERM
+fail() {
+    echo "deb: $1" >&2
+    exit 1
+}
+sources=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null || true)
+deb822=$(cat /etc/apt/sources.list.d/*.sources 2>/dev/null || true)
+printf '%s\n' "$sources" | grep '^deb ' >"$root.list" || true
+[ -s "$root.list" ] || printf '%s\n' "$deb822" >"$root.list"
+codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+mmdebstrap --quiet --variant=apt --aptopt='APT::Install-Recommends "false"' "$codename" "$root" - <"$root.list" ||
+    fail "no clean root: mmdebstrap"
+rm -f "$root.list"
+chmod 755 "$root"
+mkdir -p "$root/dev/shm"
+mount -t proc proc "$root/proc"
+mount -t sysfs -o ro sysfs "$root/sys"
+mount -t tmpfs tmpfs "$root/dev/shm"
+find "$root/usr" "$root/etc" | sort >"$root/tmp/before"
+
+cp "$package" "$root/tmp/prezero.deb"
+inside() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root XDG_RUNTIME_DIR=/tmp "$@"; }
+inside dpkg --install /tmp/prezero.deb >/dev/null || fail "it cannot be installed on what Debian itself needs"
+inside prezero --version | grep -q "^prezero " || fail "--version"
+inside prezero engines | grep -q stosb || [ "$(uname -m)" != x86_64 ] || fail "engines"
+inside prezero bench --help | grep -q '^Usage: prezero bench' || fail "bench"
+inside prezero run -- perl -e 'for (1 .. 20) { my $text = "x" x 5_000_000 } print "good\n"' >"$root/tmp/out" 2>"$root/tmp/err" ||
+    fail "run: $(cat "$root/tmp/err")"
+grep -qx good "$root/tmp/out" && grep -q '^prezero: ' "$root/tmp/err" || fail "run says $(cat "$root/tmp/out" "$root/tmp/err")"
+inside sh -c 'prezerod 2>/tmp/broker & broker=$!
+    tries=100
+    until prezero claim 4M --wait 20 -- sh -c "cmp -n 4194304 \"\$1\" /dev/zero" sh "{lease}" 2>/tmp/claim; do
+        tries=$((tries - 1)); [ $tries -gt 0 ] || { cat /tmp/broker /tmp/claim; exit 1; }; sleep 0.1
+    done
+    kill $broker' || fail "claim"
+# What runs is seen and turned there too.
+inside sh -c 'prezero run --stats off -- perl -e "for (;;) { my \$text = qq(x) x (5_000_000 + \$i++); undef \$text; select undef, undef, undef, 0.01 }" & process=$!
+    tries=3000
+    until prezero ctl $process set scrub_rate 64M 2>/tmp/said; do
+        tries=$((tries - 1)); [ $tries -gt 0 ] || { cat /tmp/said; exit 1; }; sleep 0.1
+    done
+    prezero top --once -d 0.1 | grep -q "^ *$process perl" || { echo "top does not show it"; exit 1; }
+    [ "$(prezero ctl $process get scrub-rate)" = 64M ] || { echo "the knob was not turned"; exit 1; }
+    kill $process' || fail "ctl, top"
+for file in man/man1/prezero.1.gz man/man1/prezero-ctl.1.gz man/man1/prezero-bench-grid.1.gz man/man8/prezerod.8.gz bash-completion/completions/prezero \
+    bash-completion/completions/prezerod zsh/site-functions/_prezerod fish/vendor_completions.d/prezerod.fish \
+    zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml doc/prezero/docs/operator.md \
+    doc/prezero/docs/pictures/grid-idle-heat.svg; do
+    [ -s "$root/usr/share/$file" ] || fail "no /usr/share/$file"
+done
+grep -q '^ExecStart=/usr/bin/prezerod' "$root/usr/lib/systemd/system/prezerod.service" || fail "the unit"
+grep -q '^usdt:/usr/lib/prezero/libprezero.so:prezero:hit' "$root/usr/share/doc/prezero/probes.bt" || fail "the example of probes"
+# The completions answer: the commands of prezero, the knobs of run and ctl.
+inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
+    asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
+    asked prezero ct; [ "${COMPREPLY[*]}" = ctl ] || exit 1
+    asked prezero bench gr; [ "${COMPREPLY[*]}" = grid ] || exit 1
+    asked prezero run --scrub-r; [ "${COMPREPLY[*]}" = --scrub-rate ] || exit 1
+    asked prezero run --verify f; [ "${COMPREPLY[*]}" = full ] || exit 1
+    asked prezero ctl 4711 set scrub-r; [ "${COMPREPLY[*]}" = scrub-rate ]' || fail "completions"
+readelf -n "$root/usr/lib/prezero/libprezero.so" | grep -q 'Name: scrub__begin' || fail "its probes were stripped"
+inside dpkg --purge prezero >/dev/null
+find "$root/usr" "$root/etc" | sort | diff "$root/tmp/before" - || fail "it leaves something behind"
+echo "deb: $package: good"
