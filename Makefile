@@ -12,6 +12,8 @@ SOAK ?= 10m
 FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the programs are always found here.
 export CARGO_TARGET_DIR := $(CURDIR)/target
+# What is preloaded is built in a profile of its own.
+PRELOADED := prezero-preload prezero-lease-shim
 
 .DEFAULT_GOAL := help
 
@@ -20,6 +22,8 @@ help: ## list the targets
 
 build: ## build prezero, prezerod, prezero-bench and their libraries
 	$(CARGO) build --release
+	$(CARGO) build --profile library $(PRELOADED:%=-p %)
+	install -m755 target/library/*.so target/release
 
 demo: build $(PYTHON) ## run a NumPy program without and with prezero
 	@echo; echo "== without prezero"; $(PYTHON) bench/demo.py

@@ -2,7 +2,17 @@
 //! scrubd outlive whoever loaded it by hand. And without the shared unwinder: see
 //! `link/libgcc_s.so`.
 
+use std::path::Path;
+
 fn main() {
+    // Cargo names a profile in no other place: target/PROFILE/build/PACKAGE/out.
+    let out = std::env::var("OUT_DIR").unwrap_or_default();
+    let profile = Path::new(&out).ancestors().nth(3).and_then(Path::file_name);
+    if profile.is_some_and(|profile| profile == "release") {
+        println!(
+            "cargo::warning=without link-time optimisation: users get --profile library, by make build"
+        );
+    }
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rustc-cdylib-link-arg=-L{}/../../link", env!("CARGO_MANIFEST_DIR"));
     println!(

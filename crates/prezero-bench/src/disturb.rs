@@ -229,7 +229,7 @@ fn rows(variants: &[Variant], times: &[Vec<Vec<Time>>]) -> Option<Vec<Row>> {
 /// with one engine for everything.
 fn variants(scene: Scene, field: &Field) -> Result<Vec<Variant>> {
     let ours = field.allocators.iter().find(|each| each.is_prezero());
-    let ours = ours.context("prezero is not here: build it (cargo build --release)")?;
+    let ours = ours.context("prezero is not here: build it (make build)")?;
     let named = |name: &str, environment: &[(&str, &str)]| {
         let environment = environment.iter().map(|&(k, v)| (k.into(), v.into())).collect();
         let allocator = Allocator { environment, ..ours.clone() };

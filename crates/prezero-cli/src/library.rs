@@ -12,20 +12,15 @@ use prezero::Machine;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Library {
     name: &'static str,
-    package: &'static str,
     /// Names the file when it is not beside the command.
     variable: &'static str,
 }
 
 /// The malloc family.
-pub const ALLOCATOR: Library =
-    Library { name: "libprezero.so", package: "prezero-preload", variable: "PREZERO_LIB" };
+pub const ALLOCATOR: Library = Library { name: "libprezero.so", variable: "PREZERO_LIB" };
 /// Leases for programs that take no path to their memory.
-pub const LEASE_SHIM: Library = Library {
-    name: "libprezero_lease_shim.so",
-    package: "prezero-lease-shim",
-    variable: "PREZERO_LEASE_SHIM_LIB",
-};
+pub const LEASE_SHIM: Library =
+    Library { name: "libprezero_lease_shim.so", variable: "PREZERO_LEASE_SHIM_LIB" };
 /// Where it lies, seen from the directory of the command.
 const PLACES: [&str; 3] = ["", "../lib/prezero", "../lib"];
 
@@ -43,10 +38,9 @@ pub enum LibraryError {
 impl fmt::Display for LibraryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LibraryError::Absent(Library { name, package, variable }) => write!(
+            LibraryError::Absent(Library { name, variable }) => write!(
                 f,
-                "{name} is not beside the command; build it (cargo build --release -p \
-                 {package}) or set {variable}"
+                "{name} is not beside the command; build it (make build) or set {variable}"
             ),
             LibraryError::NoFile(Library { name, variable, .. }, path) => {
                 write!(f, "{variable}={}: no such file; name {name} itself", path.display())

@@ -32,21 +32,37 @@
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
+#[cfg(feature = "broker")]
 pub mod audit;
+#[cfg(feature = "broker")]
 pub mod broker;
+#[cfg(feature = "broker")]
 pub mod cgroup;
 pub mod client;
+#[cfg(feature = "broker")]
 pub mod counters;
+#[cfg(feature = "broker")]
 pub mod demand;
+#[cfg(feature = "broker")]
 pub mod filler;
+#[cfg(feature = "broker")]
 pub mod gait;
+#[cfg(feature = "broker")]
 pub mod host;
+#[cfg(feature = "broker")]
 pub mod inode;
+#[cfg(feature = "broker")]
 pub mod neighbours;
 pub mod protocol;
+#[cfg(feature = "broker")]
 pub mod rest;
+#[cfg(feature = "broker")]
 pub mod server;
+#[cfg(feature = "broker")]
 pub mod service;
+#[cfg(feature = "broker")]
 pub mod settings;
+#[cfg(feature = "broker")]
 pub mod stock;
+#[cfg(feature = "broker")]
 pub mod tenant;
