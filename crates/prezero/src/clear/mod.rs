@@ -21,6 +21,7 @@
 mod border;
 mod calibrate;
 pub(crate) mod choice;
+pub(crate) mod clearing;
 mod plain;
 pub(crate) mod reach;
 mod registry;

@@ -185,7 +185,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         {
             self.choose(&config)?;
         }
-        self.zone.tuning.set(&config);
+        self.zone.live.set(&config);
         self.desk.config = config;
         Ok(())
     }
@@ -194,7 +194,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn choose(&mut self, config: &Config) -> Result<(), &'static str> {
         let same = |made: &&Made| (made.engine, made.cache) == (config.engine, config.scrub_cache);
         if let Some(made) = self.desk.made.iter().flatten().find(same) {
-            self.zone.use_choice(made.choice);
+            self.zone.clearing.use_choice(made.choice);
             return Ok(());
         }
         let choice = self.desk.spare.next().ok_or(

@@ -155,12 +155,12 @@ impl<H: Host> Scrubber<H> {
         if spent_before && !self.governor.may_spend() {
             zone.daemon.counters.bump(Counter::Asides);
         }
-        zone.daemon.target.store(self.governor.target().min(zone.tuning.stock()), Relaxed);
+        zone.daemon.target.store(self.governor.target().min(zone.live.stock()), Relaxed);
         if mood == Mood::Crowded {
             return Step::Nothing;
         }
         let sure = mood != Mood::Unsure;
-        if let Some(start) = zone.tuning.scrub_start()
+        if let Some(start) = zone.live.scrub_start()
             && mood != Mood::Resting
             && self.governor.may_spend()
             && zone.trust.is_whole()
@@ -170,7 +170,7 @@ impl<H: Host> Scrubber<H> {
                 return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
-            let stop = zone.tuning.scrub_stop();
+            let stop = zone.live.scrub_stop();
             let stop = if self.working == Some(start) {
                 stop
             } else {
@@ -185,7 +185,7 @@ impl<H: Host> Scrubber<H> {
                 .refile(zone, stop, tick, room)
                 .or_else(|| self.scrub(zone, stop, tick, mood, room));
             let bytes = zone.daemon.counters.get(Counter::ScrubbedBytes) - before;
-            if let Some(rate) = zone.tuning.scrub_rate() {
+            if let Some(rate) = zone.live.scrub_rate() {
                 self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate;
             }
             self.working = cleared.is_some().then_some(start);
@@ -201,7 +201,7 @@ impl<H: Host> Scrubber<H> {
     /// more.
     fn give_back<B: Backing>(&mut self, zone: &Zone<B>, now: u64, tick: u32) -> bool {
         let faulted = zone.pool.faulted.load(Relaxed);
-        let Some(idle) = self.decay.due(now, zone.tuning.decay_ns(), faulted) else { return false };
+        let Some(idle) = self.decay.due(now, zone.live.decay_ns(), faulted) else { return false };
         self.giving_back(|decay| {
             let (pages, more) = zone.give_back_idle(idle, tick);
             decay.gave(now, idle, u64::from(pages), more);

@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 use std::path::Path;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 
 use prezero_host::Topology;
 use prezero_host::pressure::{CpuRank, Memory, Pressure};
@@ -21,6 +21,7 @@ use crate::clear::choice::{Choice, Place};
 use crate::config::without::Mechanism;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
+use crate::cpu::cache::CpuCache;
 use crate::daemon::{AWAKE, DOZING, PARKED};
 use crate::mem::backing::Backing;
 use crate::policy::deference::{Account, Deference};
@@ -30,7 +31,7 @@ use crate::policy::{HIDE_NS, NAP_LAZY_NS, PARK_NS, WATCH_NS, WokenBy};
 use crate::policy::{Mood, Step};
 use crate::pool::offer::Allowance;
 use crate::scrubd::scrub::{Host, Scrubber};
-use crate::zone::{Cpu, Zone};
+use crate::zone::Zone;
 
 /// The thread.
 #[allow(unsafe_code)]
@@ -114,7 +115,7 @@ pub(crate) fn measure<B: Backing>(
             unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
         *choice = choice.with_border(border);
     }
-    zone.use_choice(choice);
+    zone.clearing.use_choice(choice);
     choice
 }
 
@@ -160,7 +161,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         Scrubd {
             zone,
             // The child of a fork has its parent's measurements.
-            unmeasured: zone.measured.load(Acquire).is_null().then_some((topology, choice)),
+            unmeasured: (!zone.clearing.is_measured()).then_some((topology, choice)),
             scrubber: Scrubber::new(host, zone.pool.clock.now_ns(), zone.config.without),
             pressure: own_files.then(|| Pressure::new(Path::new("/"))),
             desk: Desk::new(&zone.config, topology, zone.choice(), own_files),
@@ -246,7 +247,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn look(&self, step: Step) -> Look {
-        let scrubs = self.zone.tuning.scrub_start().is_some();
+        let scrubs = self.zone.live.scrub_start().is_some();
         Look {
             step,
             frees: self.frees(),
@@ -282,7 +283,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.daemon.word.store(AWAKE, SeqCst);
         self.zone.daemon.counters.bump(Counter::DaemonWakeups);
         let slept = self.zone.pool.clock.now_ns() - began;
-        let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
+        let (tuning, scrubber) = (&self.zone.live, &self.scrubber);
         // As far as is known without a look.
         let would_clear = || tuning.scrub_start().is_some() && scrubber.is_wanted();
         let crowds = self.zone.has(Mechanism::Rests);
@@ -323,11 +324,11 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn overloaded(&self, load: Option<f32>) -> bool {
-        matches!((load, self.zone.tuning.scrub_load()), (Some(load), Some(most)) if load > most)
+        matches!((load, self.zone.live.scrub_load()), (Some(load), Some(most)) if load > most)
     }
 
     fn frees(&self) -> u64 {
-        let frees = |cpu: &Cpu| cpu.counters.get(Counter::Frees);
+        let frees = |cpu: &CpuCache| cpu.counters.get(Counter::Frees);
         self.zone.cpus.iter().map(frees).sum()
     }
 
@@ -342,7 +343,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
         (self.counted, self.apart) = (cpu_ns, apart);
         // Nobody is to pay for looks at which nothing may be done.
-        let may = self.mood != Mood::Crowded && self.zone.tuning.scrub_start().is_some();
+        let may = self.mood != Mood::Crowded && self.zone.live.scrub_start().is_some();
         if may && self.scrubber.looks() {
             counters.add(Counter::LookCpuNs, look);
         }

@@ -69,7 +69,7 @@ impl<B: Backing> Zone<B> {
         }
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
-                let lists = &cpu.lists[class.index()];
+                let lists = &cpu.lists(class);
                 let bytes = class.pages() as u64 * PAGE as u64;
                 let on_zero = lists.zero.entries();
                 let on_hot_cold = lists.hot_cold.entries();
@@ -159,7 +159,7 @@ impl<B: Backing> Zone<B> {
         }
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
-                let lists = &cpu.lists[class.index()];
+                let lists = &cpu.lists(class);
                 for entry in lists.zero.entries().chain(lists.hot_cold.entries()) {
                     visit(entry.first, class.pages())?;
                     if entry.held == Held::Zero

@@ -1,12 +1,13 @@
 //! What the CPUs' lists keep, back into the pool: by age, for a request that finds nothing else, on request.
 
 use crate::clock::age;
+use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Class, Entry};
 use crate::mem::backing::Backing;
 use crate::policy::decay::{Idle, More};
 use crate::pool::release::RESIDENT;
 use crate::units::HUGE_PAGES;
-use crate::zone::{Cpu, Zone};
+use crate::zone::Zone;
 
 /// Pages given back in one look (16 MiB): at most half a millisecond.
 const MOST: u32 = 8 * HUGE_PAGES;
@@ -19,12 +20,7 @@ impl<B: Backing> Zone<B> {
 
     /// Whether the zone holds resident memory that nobody uses, at a glance.
     pub(crate) fn holds_idle_memory(&self) -> bool {
-        self.pool.stock.resident() > 0
-            || self
-                .cpus
-                .iter()
-                .flat_map(|cpu| &cpu.lists)
-                .any(|lists| lists.zero.entries().chain(lists.hot_cold.entries()).next().is_some())
+        self.pool.stock.resident() > 0 || self.cpus.iter().any(|cpu| cpu.blocks().next().is_some())
     }
 
     /// As [`reclaim`](Pool::reclaim), counted there.
@@ -47,10 +43,9 @@ impl<B: Backing> Zone<B> {
 
     /// Moves what a CPU's lists hold of one class and is `old` to the buddy, no younger
     /// for it. False if there was nothing.
-    pub(crate) fn drain(&self, cpu: &Cpu, class: Class, old: impl Fn(Entry) -> bool) -> bool {
-        let lists = &cpu.lists[class.index()];
+    pub(crate) fn drain(&self, cpu: &CpuCache, class: Class, old: impl Fn(Entry) -> bool) -> bool {
         let mut any = false;
-        while let Some(entry) = lists.zero.take(&old).or_else(|| lists.hot_cold.take(&old)) {
+        while let Some(entry) = cpu.take(class, &old) {
             self.pool.put_as_it_was(entry.first, class.pages());
             any = true;
         }
@@ -61,7 +56,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn drain_unused(&self) {
         for cpu in self.cpus.iter() {
             for class in Class::largest_first() {
-                let lists = &cpu.lists[class.index()];
+                let lists = &cpu.lists(class);
                 let (since, newest) = (lists.arrived_since_look(), lists.newest());
                 self.drain(cpu, class, |e| u32::from(e.rank(newest)) >= since);
             }

@@ -11,19 +11,19 @@
 
 use crate::clock::ticks;
 use crate::config::without::Mechanism;
+use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Class, Entry};
 use crate::mem::backing::Backing;
 use crate::sync::Ordering::Relaxed;
-use crate::units::PageId;
+use crate::zone::Zone;
 use crate::zone::put_back::CLOCKED_PAGES;
 use crate::zone::request::HOT_NS;
-use crate::zone::{Cpu, Zone};
 
 impl<B: Backing> Zone<B> {
     /// Moves what is hot no more from this CPU's lists to the pool, once in
     /// [`HOT_NS`] at most. The zero lists stay as they are. Not for small blocks, which ask for no
     /// time: what one thread allocates and another frees looks as old as the clock.
-    pub(crate) fn gather(&self, cpu: &Cpu, pages: u32) {
+    pub(crate) fn gather(&self, cpu: &CpuCache, pages: u32) {
         if pages < CLOCKED_PAGES || !self.has(Mechanism::Gather) {
             return;
         }
@@ -34,9 +34,9 @@ impl<B: Backing> Zone<B> {
         cpu.gathered_at.store(now, Relaxed);
         for class in Class::largest_first() {
             let cold = |e: Entry| u32::from(e.age(now)) >= rest;
-            let list = &cpu.lists[class.index()].hot_cold;
-            while let Some(entry) = list.take(cold) {
-                self.free_listed(entry.first, class);
+            // As if freed now: a block that was used a pause ago must not look as if nothing came back for it.
+            while let Some(entry) = cpu.lists(class).hot_cold.take(cold) {
+                self.put_listed(class, entry);
             }
         }
     }
@@ -47,39 +47,19 @@ impl<B: Backing> Zone<B> {
         self.time_to_drain(pages) && self.drain_all()
     }
 
-    /// As [`drain_for`](Zone::drain_for), and a search: for what is `resident` where something came to the
-    /// buddy, then for `any`. What lies on lists is found before a request is refused, whatever the time.
-    pub(crate) fn search_drained(
-        &self,
-        pages: u32,
-        resident: impl Fn() -> Option<PageId>,
-        any: impl Fn() -> Option<PageId>,
-    ) -> Option<PageId> {
-        let time = self.time_to_drain(pages);
-        let found = if time && self.drain_all() { resident() } else { None };
-        found.or_else(&any).or_else(|| if !time && self.drain_all() { any() } else { None })
-    }
-
     /// Whether all CPUs are to be drained for a request, which then counts as done: of a size that
     /// lists serve not twice in [`HOT_NS`], unless two threads ask at once.
     ///
     /// What lies there again so soon is
     /// on its way from one thread to another, which took 0.9 to 1.5 us a block of 64 KiB while four were under
     /// way. One block more, and there is always one to steal: 0.25 us (`prezero bench pair --threads 1`).
-    fn time_to_drain(&self, pages: u32) -> bool {
+    pub(crate) fn time_to_drain(&self, pages: u32) -> bool {
         let now = self.pool.clock.turn().1;
-        let lately = now.wrapping_sub(self.drained_at.load(Relaxed)) < ticks(HOT_NS);
+        let lately = now.wrapping_sub(self.cpus.drained_at.load(Relaxed)) < ticks(HOT_NS);
         if lately && Class::of(pages).is_some() {
             return false;
         }
-        self.drained_at.store(now, Relaxed);
+        self.cpus.drained_at.store(now, Relaxed);
         true
-    }
-
-    /// Into the buddy as if freed now: what was used a pause ago must not look as if nobody came
-    /// back for it.
-    fn free_listed(&self, first: PageId, class: Class) {
-        let tally = self.pool.states.tally(first, class.pages());
-        self.put_to_pool(first, class.pages(), tally);
     }
 }

@@ -4,11 +4,12 @@
 use crate::clear::choice::LAST_FIRST_PAGES;
 use crate::count::counters::Counter;
 use crate::count::probes;
+use crate::cpu::cache::CpuCache;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::pool::settle::Residency;
 use crate::units::{PAGE, PageId};
-use crate::zone::{Cpu, Zone};
+use crate::zone::Zone;
 
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
 /// hit saves is measured: two looks at the clock, 50 ns, against 7 us at least.
@@ -17,7 +18,7 @@ pub(crate) const TIMED_PAGES: u32 = 256;
 impl<B: Backing> Zone<B> {
     /// Clears what is not zero of the front of an owned block, and nothing else.
     #[cold]
-    pub(crate) fn make_zero(&self, cpu: &Cpu, first: PageId, front: u32, pages: u32) {
+    pub(crate) fn make_zero(&self, cpu: &CpuCache, first: PageId, front: u32, pages: u32) {
         // Nearly always; and nothing is believed of it.
         if self.pool.states.all(first, front, PageState::Dirty) {
             self.clear_inline(cpu, first, front, |clear| clear(first, front));
@@ -63,14 +64,14 @@ impl<B: Backing> Zone<B> {
     #[inline]
     fn clear_inline(
         &self,
-        cpu: &Cpu,
+        cpu: &CpuCache,
         first: PageId,
         dirty: u32,
         each: impl FnOnce(&mut dyn FnMut(PageId, u32)),
     ) {
         let bytes = u64::from(dirty) * PAGE as u64;
         let choice = self.choice();
-        let (engine, near) = choice.inline(bytes as usize, &self.reach);
+        let (engine, near) = choice.inline(bytes as usize, &self.clearing.reach);
         let timed = dirty >= TIMED_PAGES;
         let began = if timed { self.pool.clock.now_ns() } else { 0 };
         each(&mut |run, n| {
@@ -89,7 +90,7 @@ impl<B: Backing> Zone<B> {
             cpu.counters.add(Counter::TimedClearBytes, bytes);
             cpu.counters.add(Counter::TimedClearNs, ended.saturating_sub(began));
             if choice.is_tried(bytes as usize) {
-                self.reach.note(first, bytes as usize, engine.cache(), began, ended);
+                self.clearing.reach.note(first, bytes as usize, engine.cache(), began, ended);
             }
         }
         cpu.counters.bump(Counter::Misses);
@@ -100,9 +101,15 @@ impl<B: Backing> Zone<B> {
     /// Clears what was freed, for those who want it gone: what is dirty of a settled run. What
     /// a child of a fork under way may not believe to be zero stays recorded as dirty.
     #[cold]
-    pub(crate) fn clear_freed(&self, cpu: &Cpu, first: PageId, pages: u32, tally: Tally) -> Tally {
+    pub(crate) fn clear_freed(
+        &self,
+        cpu: &CpuCache,
+        first: PageId,
+        pages: u32,
+        tally: Tally,
+    ) -> Tally {
         let mark = self.pool.fork_mark();
-        let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE, &self.reach);
+        let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE, &self.clearing.reach);
         self.pool.states.each_run(first, pages, PageState::Dirty, |run, n| {
             self.pool.memory.clear(engine, run, n);
         });

@@ -6,6 +6,7 @@
 pub(crate) mod check;
 pub(crate) mod drain;
 pub(crate) mod fork;
+pub(crate) mod free;
 pub(crate) mod gather;
 pub(crate) mod inline;
 pub(crate) mod put_back;
@@ -17,62 +18,24 @@ pub(crate) mod seen;
 pub(crate) mod trust;
 
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicPtr;
 
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
 use crate::block::{Block, Content, Dirty, Zero};
-use crate::clear::Engines;
 use crate::clear::choice::Choice;
-use crate::clear::reach::Reach;
+use crate::clear::clearing::Clearing;
+use crate::config::Config;
 use crate::config::live::Tuning;
 use crate::config::without::Mechanism;
-use crate::config::{Config, EngineChoice};
-use crate::count::counters::{Counter, Counters};
-use crate::cpu::demand::Demand;
-use crate::cpu::latest::Latest;
-use crate::cpu::list::{self, CLASSES, Lists};
+use crate::cpu::cache::{CpuCache, Cpus};
+use crate::cpu::list;
 use crate::daemon::Daemon;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
-use crate::pool::settle::Sparse;
-use crate::sync::{AtomicU32, Meta, Ordering::Acquire, Ordering::SeqCst};
-use crate::units::GRANULE;
-use crate::units::{HUGE, MAX_ORDER, PAGE, PageId};
+use crate::sync::AtomicU32;
+use crate::units::{GRANULE, HUGE, MAX_ORDER, PAGE, PageId};
 use crate::zone::trust::Trust;
-
-/// What one CPU has of its own. All-zero bytes are a valid empty value.
-#[repr(C, align(64))]
-pub(crate) struct Cpu {
-    pub(crate) counters: Counters,
-    pub(crate) demand: Demand,
-    /// Hits until the next sample (see `trust.rs`).
-    pub(crate) countdown: AtomicU32,
-    pub(crate) lists: [Lists; CLASSES],
-    /// Blocks that came back mostly untouched of late (see `settle.rs`).
-    pub(crate) sparse: Sparse,
-    /// Tick of the last [`gather`](Zone::gather).
-    pub(crate) gathered_at: AtomicU32,
-    /// What was freed last of what no list keeps.
-    pub(crate) latest: Latest,
-}
-
-// SAFETY: counters, demand, lists and what was sparse are atomics for which all-zero bytes are the empty
-// value, and none of them has a destructor.
-#[allow(unsafe_code)]
-unsafe impl prezero_sys::meta::Plain for Cpu {}
-
-impl Cpu {
-    /// Whether anything was ever asked for or freed here. For the looks of scrubd: a machine
-    /// may have hundreds of CPUs on which the program never ran.
-    pub(crate) fn was_used(&self) -> bool {
-        use Counter::{Frees, OnlyZeroRequests, PlainRequests, ZeroRequests};
-        [ZeroRequests, OnlyZeroRequests, PlainRequests, Frees]
-            .into_iter()
-            .any(|counter| self.counters.get(counter) != 0)
-    }
-}
 
 /// Why a zone could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -92,24 +55,15 @@ pub enum ZoneError {
 /// One contiguous range of pages with one backing. See the crate's first page.
 pub struct Zone<B> {
     pub(crate) pool: Pool<B>,
-    pub(crate) cpus: Meta<Cpu>,
-    /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
-    pub(crate) hungry: [AtomicU32; CLASSES],
-    /// Tick at which all CPUs' lists were last drained for a request.
-    pub(crate) drained_at: AtomicU32,
+    pub(crate) cpus: Cpus,
+    pub(crate) clearing: Clearing,
     pub(crate) trust: Trust,
     pub(crate) daemon: Daemon,
     /// The knobs as they were set at first, and those that have been turned since.
     pub(crate) config: Config,
-    pub(crate) tuning: Tuning,
-    /// What the CPU's features promise, until scrubd has measured.
-    guess: Choice,
-    /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
-    pub(crate) measured: AtomicPtr<Choice>,
+    pub(crate) live: Tuning,
     /// Not 0 in the child of a fork that has not looked at what it inherited.
     pub(crate) inherited: AtomicU32,
-    /// How far the cache reaches for what is cleared inline.
-    pub(crate) reach: Reach,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -144,24 +98,15 @@ impl<B: Backing> Zone<B> {
         if !base.is_multiple_of(GRANULE as usize * PAGE) {
             return Err(ZoneError::Base(base));
         }
-        let engine = match config.engine {
-            EngineChoice::Named(name) => crate::clear::by_name(name),
-            EngineChoice::Auto => None,
-        };
         Ok(Zone {
             pool: Pool::new(backing, config, now_ns).map_err(ZoneError::Records)?,
-            cpus: Meta::new(thread::cpu_count()).map_err(ZoneError::Records)?,
-            hungry: [const { AtomicU32::new(0) }; CLASSES],
-            drained_at: AtomicU32::new(0),
+            cpus: Cpus::new(config.without).map_err(ZoneError::Records)?,
+            clearing: Clearing::new(config),
             trust: Trust::new(),
             daemon: Daemon::new(),
             config: config.clone(),
-            tuning: Tuning::new(config),
-            guess: Choice::unmeasured(engine.map_or_else(Engines::uncalibrated, Engines::only))
-                .without(config.without),
-            measured: AtomicPtr::new(std::ptr::null_mut()),
+            live: Tuning::new(config),
             inherited: AtomicU32::new(0),
-            reach: Reach::new(),
         })
     }
 
@@ -250,11 +195,9 @@ impl<B: Backing> Zone<B> {
     }
 
     /// The engines in use, and what each is for.
-    #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn choice(&self) -> &Choice {
-        // SAFETY: null, or a choice that scrubd leaked for good before it stored this.
-        unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
+        self.clearing.choice()
     }
 
     /// Whether a mechanism is in use.
@@ -263,16 +206,9 @@ impl<B: Backing> Zone<B> {
         self.config.without.has(mechanism)
     }
 
-    /// Puts a choice in use that nobody will write again.
-    pub(crate) fn use_choice(&self, choice: &'static Choice) {
-        self.measured.store(std::ptr::from_ref(choice).cast_mut(), SeqCst);
-    }
-
-    /// What this CPU has of its own; a hint, the thread may be elsewhere by now.
+    /// The cache of this thread's CPU.
     #[inline]
-    pub(crate) fn cpu(&self) -> &Cpu {
-        let cpus = &*self.cpus;
-        let cpu = prezero_sys::cpu::current();
-        &cpus[if cpu < cpus.len() { cpu } else { cpu % cpus.len() }]
+    pub(crate) fn cpu(&self) -> &CpuCache {
+        self.cpus.here()
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::count::counters::Counter;
 use crate::cpu::demand::BANDS;
-use crate::cpu::list::Class;
 use crate::mem::backing::Backing;
 use crate::policy::governor::Seen;
 use crate::units::PAGE;
@@ -17,12 +16,7 @@ pub(crate) fn seen<B: Backing>(zone: &Zone<B>) -> Seen {
     for cpu in zone.cpus.iter().filter(|cpu| cpu.was_used()) {
         cpu.demand.add_to(&mut demand);
         returned += cpu.demand.returned();
-        for class in Class::largest_first() {
-            let lists = &cpu.lists[class.index()];
-            let zero = lists.zero.entries().count() as u64;
-            let others = lists.hot_cold.entries().count() as u64;
-            listed += (zero + others) * u64::from(class.pages());
-        }
+        listed += cpu.blocks().map(|(class, _)| u64::from(class.pages())).sum::<u64>();
         let sum = |c| cpu.counters.get(c);
         requests += cpu.counters.get(Counter::ZeroRequests);
         requests += cpu.counters.get(Counter::OnlyZeroRequests);

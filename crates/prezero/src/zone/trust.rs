@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::config::Verify;
 use crate::count::counters::Counter;
+use crate::cpu::cache::CpuCache;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::settle::Residency;
 use crate::units::PageId;
-use crate::zone::{Cpu, Zone};
+use crate::zone::Zone;
 
 /// `sample` looks at one page of one block in this many. A page costs about 50 ns warm
 /// and 300 ns cold to read, the smallest hit about 100 ns: under 0.5 % of the hits.
@@ -41,14 +42,14 @@ impl Trust {
     pub(crate) fn holds<B: Backing>(
         &self,
         zone: &Zone<B>,
-        cpu: &Cpu,
+        cpu: &CpuCache,
         first: PageId,
         pages: u32,
     ) -> bool {
         if !self.is_whole() {
             return false;
         }
-        match zone.tuning.verify() {
+        match zone.live.verify() {
             Verify::Off => true,
             Verify::Sample => {
                 // The CPU's own; a lost decrement moves the sample, no more.
@@ -66,7 +67,13 @@ impl Trust {
 
     /// Reads back what is recorded as zero, and what is recorded as absent and is not.
     #[cold]
-    fn checks<B: Backing>(&self, zone: &Zone<B>, cpu: &Cpu, first: PageId, pages: u32) -> bool {
+    fn checks<B: Backing>(
+        &self,
+        zone: &Zone<B>,
+        cpu: &CpuCache,
+        first: PageId,
+        pages: u32,
+    ) -> bool {
         let mut good = true;
         zone.pool.states.each_run(first, pages, PageState::Zero, |run, n| {
             good = good && self.check(zone, cpu, run, n);
@@ -81,7 +88,7 @@ impl Trust {
     }
 
     #[cold]
-    fn check<B: Backing>(&self, zone: &Zone<B>, cpu: &Cpu, first: PageId, pages: u32) -> bool {
+    fn check<B: Backing>(&self, zone: &Zone<B>, cpu: &CpuCache, first: PageId, pages: u32) -> bool {
         cpu.counters.add(Counter::VerifiedPages, pages as u64);
         if zone.pool.memory.is_zero(first, pages) {
             return true;

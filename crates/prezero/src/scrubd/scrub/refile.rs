@@ -30,7 +30,7 @@ impl<H: Host> Scrubber<H> {
             let fits = |class: &Class| class.order() >= stop && u64::from(class.pages()) <= room;
             for class in Class::largest_first().filter(fits) {
                 let wanted = self.governor.quick_target(class);
-                let lists = &lists.lists[class.index()];
+                let lists = &lists.lists(class);
                 let rested = |e: Entry| u32::from(e.age(tick)) > ticks(REST_NS);
                 if !lists.hot_cold.entries().any(rested) || lists.zero.entries().count() >= wanted {
                     continue;
@@ -58,7 +58,7 @@ impl<H: Host> Scrubber<H> {
         zone.cpus.iter().filter(|cpu| cpu.was_used()).any(|cpu| {
             Class::largest_first().any(|class| {
                 let wanted = self.governor.quick_target(class);
-                wanted > 0 && cpu.lists[class.index()].zero.entries().count() < wanted
+                wanted > 0 && cpu.lists(class).zero.entries().count() < wanted
             })
         })
     }

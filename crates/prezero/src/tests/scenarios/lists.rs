@@ -1,7 +1,5 @@
 //! What one CPU's lists do for another.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use prezero_sys::thread;
 
 use super::super::world::{World, is_zero};
@@ -46,11 +44,11 @@ fn what_overflows_goes_to_the_cpu_that_lacks_it() {
         return; // a machine with one CPU
     }
     let blocks: Vec<_> = (0..class.slots() + 2).map(|_| world.plain(SMALL)).collect();
-    world.zone.hungry[class.index()].store(other as u32 + 1, Relaxed);
+    world.zone.cpus.lacks(other, class);
 
     blocks.into_iter().for_each(|block| world.soil(block));
 
-    let there = &world.zone.cpus[other].lists[class.index()];
+    let there = &world.zone.cpus[other].lists(class);
     assert_eq!(there.hot_cold.entries().count(), BATCH);
     world.assert_sound();
 }

@@ -270,9 +270,9 @@ fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
     // SAFETY: the page was just taken.
     zone.free(unsafe { zone.adopt(last, 1) });
 
-    let found = zone.cpus.iter().flat_map(|cpu| cpu.lists[0].hot_cold.entries()).next();
+    let found = zone.cpus.iter().flat_map(|cpu| cpu.blocks()).next();
 
-    let found = found.expect("it lies on a list");
+    let (_, found) = found.expect("it lies on a list");
     assert_eq!((found.first, found.held), (last, crate::cpu::list::Held::Mixed));
 }
 

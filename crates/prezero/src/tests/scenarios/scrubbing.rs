@@ -84,7 +84,7 @@ fn a_new_scrub_start_is_heeded_by_a_scrubd_at_work() {
 
     // As large as no block of this zone.
     let config = config(8, |config| config.scrub_start = Some(MAX_ORDER));
-    world.zone.tuning.set(&config);
+    world.zone.live.set(&config);
     world.scrub();
 
     assert_eq!(world.count(Counter::ScrubbedBytes), scrubbed);
@@ -467,7 +467,7 @@ unsafe impl ClearEngine for Waits {
 #[test]
 fn a_clear_that_waits_for_its_memory_is_not_charged_for_that() {
     let mut world = World::new(1);
-    world.zone.use_choice(Box::leak(Box::new(Choice::unmeasured(Engines::only(&Waits)))));
+    world.zone.clearing.use_choice(Box::leak(Box::new(Choice::unmeasured(Engines::only(&Waits)))));
     world.soil(world.plain(HUGE_PAGES));
     world.wanted_before(HUGE_PAGES);
     pass(RESTED_NS);

@@ -1,0 +1,52 @@
+//! Which engines are in use, and what is measured of them while they are.
+
+use std::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::SeqCst};
+
+use crate::clear::Engines;
+use crate::clear::choice::Choice;
+use crate::clear::reach::Reach;
+use crate::config::{Config, EngineChoice};
+
+/// See the module.
+pub(crate) struct Clearing {
+    /// What the CPU's features promise, until scrubd has measured.
+    guess: Choice,
+    /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
+    measured: AtomicPtr<Choice>,
+    /// How far the cache reaches for what is cleared inline.
+    pub(crate) reach: Reach,
+}
+
+impl Clearing {
+    /// Before anything is measured.
+    pub(crate) fn new(config: &Config) -> Clearing {
+        let engine = match config.engine {
+            EngineChoice::Named(name) => crate::clear::by_name(name),
+            EngineChoice::Auto => None,
+        };
+        let engines = engine.map_or_else(Engines::uncalibrated, Engines::only);
+        Clearing {
+            guess: Choice::unmeasured(engines).without(config.without),
+            measured: AtomicPtr::new(std::ptr::null_mut()),
+            reach: Reach::new(),
+        }
+    }
+
+    /// The engines in use, and what each is for.
+    #[allow(unsafe_code)]
+    #[inline]
+    pub(crate) fn choice(&self) -> &Choice {
+        // SAFETY: null, or a choice that lives for ever, by `use_choice`.
+        unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
+    }
+
+    /// Whether the machine is measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        !self.measured.load(Acquire).is_null()
+    }
+
+    /// Puts a choice in use that nobody will write again.
+    pub(crate) fn use_choice(&self, choice: &'static Choice) {
+        self.measured.store(std::ptr::from_ref(choice).cast_mut(), SeqCst);
+    }
+}

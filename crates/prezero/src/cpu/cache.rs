@@ -1,0 +1,175 @@
+//! What one CPU keeps in front of the pool: its lists, the large block freed last, its own counts.
+//!
+//! A CPU's number is a hint about locality, never a right. Any thread may take from any cache, by one atomic
+//! operation on the slot that names the block.
+
+use std::ops::Deref;
+
+use prezero_sys::memory::Errno;
+
+use crate::config::without::{Mechanism, Without};
+use crate::count::counters::{Counter, Counters};
+use crate::cpu::demand::Demand;
+use crate::cpu::latest::Latest;
+use crate::cpu::list::{BATCH, CLASSES, Class, Entry, Held, Lists};
+use crate::pool::settle::Sparse;
+use crate::sync::{AtomicU32, Meta, Ordering::Relaxed};
+
+/// See the module. All-zero bytes are an empty cache.
+#[repr(C, align(64))]
+pub(crate) struct CpuCache {
+    pub(crate) counters: Counters,
+    pub(crate) demand: Demand,
+    /// Hits until the next sample (see `zone/trust.rs`).
+    pub(crate) countdown: AtomicU32,
+    /// Tick at which cold blocks were last moved to the pool.
+    pub(crate) gathered_at: AtomicU32,
+    lists: [Lists; CLASSES],
+    /// Blocks that came back mostly untouched (see `pool/settle.rs`).
+    pub(crate) sparse: Sparse,
+    /// The block freed last of those that no list keeps.
+    pub(crate) latest: Latest,
+}
+
+// SAFETY: every field is atomics for which all-zero bytes are the empty value, and none has a destructor.
+#[allow(unsafe_code)]
+unsafe impl prezero_sys::meta::Plain for CpuCache {}
+
+impl CpuCache {
+    /// Whether anything was ever asked for or freed here. For the looks of scrubd: a machine
+    /// may have hundreds of CPUs on which the program never ran.
+    pub(crate) fn was_used(&self) -> bool {
+        use Counter::{Frees, OnlyZeroRequests, PlainRequests, ZeroRequests};
+        [ZeroRequests, OnlyZeroRequests, PlainRequests, Frees]
+            .into_iter()
+            .any(|counter| self.counters.get(counter) != 0)
+    }
+
+    /// The lists of a class.
+    #[inline]
+    pub(crate) fn lists(&self, class: Class) -> &Lists {
+        &self.lists[class.index()]
+    }
+
+    /// Takes a zero block that `fits`.
+    #[inline]
+    pub(crate) fn take_zero(&self, class: Class, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
+        let lists = self.lists(class);
+        let zero = |e: Entry| e.held == Held::Zero && fits(e);
+        lists.zero.take(zero).or_else(|| lists.hot_cold.take_hottest(lists.newest(), zero))
+    }
+
+    /// Takes the block of the hot-cold list that `fits` and was freed last.
+    #[inline]
+    pub(crate) fn take_hottest(&self, class: Class, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
+        let lists = self.lists(class);
+        lists.hot_cold.take_hottest(lists.newest(), fits)
+    }
+
+    /// Takes the block of the hot-cold list that `fits` and was freed first.
+    pub(crate) fn take_coldest(&self, class: Class, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
+        let lists = self.lists(class);
+        lists.hot_cold.take_coldest(lists.newest(), fits)
+    }
+
+    /// Takes any block that `fits`, a zero one last.
+    pub(crate) fn take(&self, class: Class, fits: impl Fn(Entry) -> bool) -> Option<Entry> {
+        let lists = self.lists(class);
+        lists.hot_cold.take(&fits).or_else(|| lists.zero.take(&fits))
+    }
+
+    /// Puts a block on the lists. `None`: there is room for it. Else the caller moves on what is handed back.
+    #[inline]
+    pub(crate) fn put(&self, class: Class, entry: Entry) -> Option<Entry> {
+        let lists = self.lists(class);
+        let (entry, slots) = (lists.stamp(entry), class.slots());
+        if entry.held == Held::Zero {
+            if lists.zero.push(entry, slots).is_ok() {
+                return None;
+            }
+            self.counters.bump(Counter::Overflows);
+        }
+        lists.hot_cold.push(entry, slots).err()
+    }
+
+    /// The coldest blocks of a full hot-cold list, taken off it.
+    pub(crate) fn overflow(&self, class: Class) -> impl Iterator<Item = Entry> + '_ {
+        let blocks = BATCH.min(class.slots());
+        std::iter::from_fn(move || self.take_coldest(class, |_| true)).take(blocks)
+    }
+
+    /// What the lists hold, as it is when looked at.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (Class, Entry)> + '_ {
+        Class::largest_first().flat_map(|class| {
+            let lists = self.lists(class);
+            lists.zero.entries().chain(lists.hot_cold.entries()).map(move |entry| (class, entry))
+        })
+    }
+}
+
+/// The caches of all CPUs.
+pub(crate) struct Cpus {
+    rows: Meta<CpuCache>,
+    /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
+    hungry: [AtomicU32; CLASSES],
+    /// Tick at which all lists were last drained for a request.
+    pub(crate) drained_at: AtomicU32,
+    without: Without,
+}
+
+impl Deref for Cpus {
+    type Target = [CpuCache];
+
+    fn deref(&self) -> &[CpuCache] {
+        &self.rows
+    }
+}
+
+impl Cpus {
+    /// Empty caches for as many CPUs as there may ever be.
+    pub(crate) fn new(without: Without) -> Result<Cpus, Errno> {
+        let hungry = [const { AtomicU32::new(0) }; CLASSES];
+        let rows = Meta::new(prezero_sys::thread::cpu_count())?;
+        Ok(Cpus { rows, hungry, drained_at: AtomicU32::new(0), without })
+    }
+
+    /// The cache of this thread's CPU; a hint, the thread may be elsewhere by now.
+    #[inline]
+    pub(crate) fn here(&self) -> &CpuCache {
+        let cpu = prezero_sys::cpu::current();
+        &self.rows[if cpu < self.rows.len() { cpu } else { cpu % self.rows.len() }]
+    }
+
+    /// All caches but one.
+    pub(crate) fn others<'a>(&'a self, cpu: &'a CpuCache) -> impl Iterator<Item = &'a CpuCache> {
+        self.rows.iter().filter(move |other| !std::ptr::eq(*other, cpu))
+    }
+
+    /// Notes that this CPU has no block of a class left: blocks that overflow elsewhere are sent here. One thread may
+    /// allocate what another frees, and the blocks must come back.
+    #[cold]
+    pub(crate) fn is_hungry(&self, class: Class) {
+        if self.without.has(Mechanism::Hungry) {
+            self.lacks(prezero_sys::thread::current_cpu(), class);
+        }
+    }
+
+    pub(crate) fn lacks(&self, cpu: usize, class: Class) {
+        let word = &self.hungry[class.index()];
+        if word.load(Relaxed) != cpu as u32 + 1 {
+            word.store(cpu as u32 + 1, Relaxed);
+        }
+    }
+
+    /// Gives a block of a class that overflowed on `cpu` to the CPU that lacks it, zero state and all. The block, if
+    /// none does.
+    pub(crate) fn feed(&self, cpu: &CpuCache, class: Class, entry: Entry) -> Option<Entry> {
+        let number = self.hungry[class.index()].load(Relaxed).checked_sub(1);
+        let hungry = number.and_then(|number| self.rows.get(number as usize));
+        let Some(theirs) = hungry.filter(|&other| !std::ptr::eq(other, cpu)) else {
+            return Some(entry);
+        };
+        let lists = theirs.lists(class);
+        lists.hot_cold.push(lists.stamp(entry), class.slots()).err()
+    }
+}
