@@ -129,8 +129,8 @@ const CONTENDS: f64 = 1.1;
 /// Of the limit, what is as good as it.
 pub const NEAR_LIMIT: f64 = 0.9;
 /// The counters that a report of costs shows.
-const COUNTERS: [&str; 6] =
-    ["scrubbed_bytes", "prefaulted_bytes", "waste_bytes", "unused_zero_bytes", "hits", "misses"];
+const COUNTERS: [&str; 5] =
+    ["scrubbed_bytes", "waste_bytes", "unused_zero_bytes", "hits", "misses"];
 
 impl Cell {
     /// Which.

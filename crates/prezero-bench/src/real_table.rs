@@ -106,7 +106,7 @@ fn account_table(report: &Report) -> Table {
             mib(counter("miss_bytes")),
             mib(counter("served_absent_bytes")),
             counter("plain_requests").to_string(),
-            mib(counter("scrubbed_bytes") + counter("prefaulted_bytes")),
+            mib(counter("scrubbed_bytes")),
             mib(wasted),
             format!("{cost_ms:.0}"),
             format!("{:+.0}", saved_ms - cost_ms),

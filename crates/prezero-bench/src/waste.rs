@@ -220,7 +220,7 @@ impl Run {
         Burst {
             phase: "end".into(),
             freed: self.bursts.last().map_or(0, |burst| burst.freed),
-            made: of("scrubbed_bytes") + of("prefaulted_bytes"),
+            made: of("scrubbed_bytes"),
             hit: of("hit_bytes"),
             miss: of("miss_bytes"),
             absent: of("served_absent_bytes"),

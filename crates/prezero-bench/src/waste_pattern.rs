@@ -1,7 +1,7 @@
 //! The patterns of `prezero bench waste`, what each has to reach, and whether it did.
 //!
 //! Everything here is arithmetic on bursts that a worker has told of. **Made** is what
-//! scrubd cleared or prefaulted. **Waste** is what of it no ZERO request used: given to
+//! scrubd cleared. **Waste** is what of it no ZERO request used: given to
 //! plain requests, given back to the kernel unused, or lying there at the end.
 
 use serde::{Deserialize, Serialize};

@@ -14,7 +14,7 @@ pub fn render(report: &Report) -> String {
     let played = &report.patterns;
     let missed = played.iter().filter(|each| each.verdict.as_ref().is_none_or(|v| !v.met)).count();
     format!(
-        "{}\n{}\nbytes in MiB, under prezero; made: scrubbed or prefaulted; wasted: of made\n{}\n\
+        "{}\n{}\nbytes in MiB, under prezero; made: scrubbed; wasted: of made\n{}\n\
          \nus a burst, medians; x best: the fastest peer's over prezero's; gained: prezero's bursts at \
          the peer's\n(or at its own without scrubd) medians, less at its own; net: that less scrubd's CPU\n{}\n\n{}\
          {} of {} patterns as asked\n",

@@ -15,7 +15,7 @@
 //! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band |
 //! | quicklist | per CPU and size: one hot-cold list in LRU order, one zero list |
 //! | hand | per CPU and size: the dirty block freed last, taken and put without an atomic operation |
-//! | scrub, prefault | dirty to zero, absent to zero; both done by scrubd |
+//! | scrub | dirty to zero, done by scrubd |
 //! | refile | scrub a block of a hot-cold list and move it to the zero list |
 //! | hit, miss, waste | a ZERO request served by zero pages; one cleared inline; zero pages given to somebody who did not ask |
 //!
@@ -55,7 +55,7 @@
 //!
 //! | folder | holds |
 //! |---|---|
-//! | `units`, `clock`, `block` | pages, orders, ticks; blocks in their owners' hands |
+//! | `units`, `class`, `clock`, `block` | pages, orders, size classes, ticks; blocks in their owners' hands |
 //! | `config` | the knobs |
 //! | `count` | what is counted and traced |
 //! | `clear` | how bytes become zero: engines, their measurement, the choice among them |
@@ -68,7 +68,7 @@
 //! | `zone` | requests and frees: composes all above |
 //! | `scrubd` | the thread and its work |
 //!
-//! Layers: sync, units, clock, config, block, count, clear, mem, pool, cpu, policy, observe, daemon, zone, scrubd
+//! Layers: sync, units, class, clock, config, block, count, clear, mem, pool, cpu, policy, observe, daemon, zone, scrubd
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom is given what it models, without those who use the rest of it.
@@ -76,6 +76,7 @@
 
 // Under loom only what it models is built: it replaces the atomics by its own.
 mod block;
+mod class;
 mod cpu;
 mod mem;
 mod pool;

@@ -94,5 +94,4 @@ fn scrubd_that_must_not_scrub_still_gives_back() {
     until("everything is given back", || zone.snapshot().gauges.absent_bytes == all);
 
     assert_eq!(zone.snapshot().get(Counter::ScrubbedBytes), 0);
-    assert_eq!(zone.snapshot().get(Counter::PrefaultedBytes), 0);
 }

@@ -48,10 +48,9 @@ fn about(process: &Process) -> Vec<Line<'static>> {
             count(number("aborts"))
         )),
         line(format!(
-            "target {}  scrubbed {}  prefaulted {}",
+            "target {}  scrubbed {}",
             size(number("target_zero_bytes")),
-            size(number("scrubbed_bytes")),
-            size(number("prefaulted_bytes"))
+            size(number("scrubbed_bytes"))
         )),
         line(format!(
             "released {}  unused {}  verified {}",

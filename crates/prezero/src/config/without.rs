@@ -46,7 +46,6 @@ mechanisms! {
     Reach "reach" "Finds by trial which large inline clears go through the cache; without: none beyond the share.",
     LastFirst "last-first" "Clears the beginning of a block last.",
     Home "home" "Moves scrubd to the CPU on which a block was freed.",
-    Prefault "prefault" "Makes absent memory resident ahead of a program that grows.",
     Layout "layout" "Clears what the next large request would get although enough is zero.",
     Reserve "reserve" "Keeps dirty pages for plain requests that had to take zero ones.",
     Expected "expected" "Keeps as many dirty pages as plain requests took lately.",

@@ -100,8 +100,6 @@ counters! {
         ScrubbedBytes "scrubbed_bytes" Bytes "bytes that scrubd cleared";
         BypassedBytes "bypassed_bytes" Bytes "of these, bytes written past the cache";
         ScrubCpuNs "scrub_cpu_ns" Nanoseconds "CPU time that clearing took in scrubd";
-        PrefaultedBytes "prefaulted_bytes" Bytes "bytes that scrubd made resident before anyone touched them";
-        PrefaultCpuNs "prefault_cpu_ns" Nanoseconds "CPU time that prefaulting took in scrubd";
         LateCpuNs "late_cpu_ns" Nanoseconds "CPU time beyond a millisecond for 2 MiB: the memory had to be found first, by a hypervisor or the kernel";
         LookCpuNs "look_cpu_ns" Nanoseconds "CPU time that scrubd took to wake and look for what to clear";
         DaemonCpuNs "daemon_cpu_ns" Nanoseconds "CPU time of scrubd, all of it";
@@ -111,7 +109,7 @@ counters! {
     }
     "give-back" {
         ReleasedBytes "released_bytes" Bytes "bytes given back to the kernel";
-        UnusedZeroBytes "unused_zero_bytes" Bytes "bytes scrubbed or prefaulted and given back to the kernel unused";
+        UnusedZeroBytes "unused_zero_bytes" Bytes "bytes scrubbed and given back to the kernel unused";
         BackingErrors "backing_errors" Count "calls that the kernel refused";
     }
     "verification" {

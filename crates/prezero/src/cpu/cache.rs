@@ -7,11 +7,12 @@ use std::ops::Deref;
 
 use prezero_sys::memory::Errno;
 
+use crate::class::{CLASSES, Class};
 use crate::config::without::{Mechanism, Without};
 use crate::count::counters::{Counter, Counters};
 use crate::cpu::demand::Demand;
 use crate::cpu::latest::Latest;
-use crate::cpu::list::{BATCH, CLASSES, Class, Entry, Held, Lists};
+use crate::cpu::list::{BATCH, Entry, Held, Lists};
 use crate::pool::settle::Sparse;
 use crate::sync::{AtomicU32, Meta, Ordering::Relaxed};
 

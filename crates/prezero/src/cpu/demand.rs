@@ -4,63 +4,8 @@
 //! which had been freed a moment before is not counted: nobody could have cleared that
 //! block in time, and its owner wants it hot.
 
-use crate::cpu::list::{CLASSES, Class};
-use crate::units::{MAX_ORDER, Order};
+use crate::class::{BANDS, Band};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// The smallest order above the quicklists' classes.
-const FIRST_ORDER: u32 = 10;
-/// How many bands there are.
-pub(crate) const BANDS: usize = CLASSES + (MAX_ORDER.get() - FIRST_ORDER) as usize + 1;
-
-/// A range of sizes that are counted together: a class of the quicklists, or an order
-/// above them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Band(u8);
-
-impl Band {
-    /// The band of a request.
-    #[inline]
-    pub(crate) fn of(pages: u32) -> Band {
-        match Class::of(pages) {
-            Some(class) => class.into(),
-            None => {
-                let order = Order::holding(pages).unwrap_or(MAX_ORDER).get().max(FIRST_ORDER);
-                Band((CLASSES as u32 + order - FIRST_ORDER) as u8)
-            }
-        }
-    }
-
-    pub(crate) fn all() -> impl Iterator<Item = Band> {
-        (0..BANDS as u8).map(Band)
-    }
-
-    pub(crate) fn index(self) -> usize {
-        self.0 as usize
-    }
-
-    /// The smallest order that holds every request of the band.
-    pub(crate) fn order(self) -> Order {
-        match Class::nth(self.index()) {
-            Some(class) => class.order(),
-            None => {
-                Order::new(u32::from(self.0) - CLASSES as u32 + FIRST_ORDER).unwrap_or(MAX_ORDER)
-            }
-        }
-    }
-
-    /// Pages of the band's largest request.
-    pub(crate) fn pages(self) -> u32 {
-        Class::nth(self.index()).map_or(self.order().pages(), Class::pages)
-    }
-}
-
-impl From<Class> for Band {
-    #[inline]
-    fn from(class: Class) -> Band {
-        Band(class.index() as u8)
-    }
-}
 
 /// Pages asked for on one CPU, by band. All-zero bytes are none.
 #[repr(C, align(64))]
@@ -110,25 +55,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn bands_ascend_and_their_largest_request_is_their_own() {
-        let mut last = 0;
-        for band in Band::all() {
-            assert!(band.pages() > last, "{band:?}");
-            assert_eq!(Band::of(band.pages()), band);
-            last = band.pages();
-        }
-        assert_eq!(last, MAX_ORDER.pages());
-    }
-
     proptest! {
-        #[test]
-        fn a_band_holds_what_it_counts(pages in 1u32..=MAX_ORDER.pages()) {
-            let pages = crate::cpu::list::round_up(pages).min(MAX_ORDER.pages());
-            prop_assert!(Band::of(pages).pages() >= pages);
-            prop_assert!(Band::of(pages).order().pages() >= pages);
-        }
-
         #[test]
         fn sums_are_what_was_noted(pages in prop::collection::vec(1u32..1 << 18, 0..50)) {
             let demand = Demand::default();

@@ -286,7 +286,6 @@ mod tests {
             zone_bytes: 7 * MIB,
             allocated_bytes: 5 * MIB,
             clear_ns_per_page: 36.5,
-            fault_ns_per_page: 1400.0,
             engine_cached: "rep-stosb",
             engine_bypassing: "a \"quoted\\\" name",
             ..Gauges::default()

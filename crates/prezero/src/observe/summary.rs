@@ -71,27 +71,23 @@ impl Snapshot {
                 Some((saved, net)) => {
                     write!(out, "prezero: saved about {}: ", time(saved))?;
                     let clear = time(self.gauges.clear_ns_per_page);
-                    write!(out, "{} hit pages x {clear} to clear", grouped(account.hit_pages))?;
-                    let fault = time(self.gauges.fault_ns_per_page);
-                    let pages = grouped(account.prefaulted_pages);
-                    writeln!(out, " + {pages} prefaulted pages x {fault} to fault")?;
+                    writeln!(out, "{} hit pages x {clear} to clear", grouped(account.hit_pages))?;
                     let sign = if net < 0.0 { '-' } else { '+' };
                     write!(out, "prezero: net {sign}{} of CPU: ", time(net.abs()))?;
                 }
                 None => out.write_str(
-                    "prezero: saved an unknown time: clears or faults were not measured\n\
+                    "prezero: saved an unknown time: clears were not measured\n\
                      prezero: ",
                 )?,
             }
             let waste = self.get(WasteBytes) + self.get(UnusedZeroBytes);
             write!(out, "scrubd took {}, ", time(account.cost_ns as f64))?;
             write!(out, "scrubbed {}, ", bytes(self.get(ScrubbedBytes)))?;
-            write!(out, "prefaulted {}, ", bytes(self.get(PrefaultedBytes)))?;
             write!(out, "wasted {}", bytes(waste))?;
             match account.saved_ns {
                 _ if account.cost_ns < NOT_WORTH_A_WORD_NS => {}
                 // Then there is nothing to be switched off.
-                _ if self.get(ScrubbedBytes) + self.get(PrefaultedBytes) == 0 => {}
+                _ if self.get(ScrubbedBytes) == 0 => {}
                 Some(saved) if account.cost_ns as f64 > POOR_TRADE * saved => {
                     out.write_str("; a poor trade: try --scrub-start never")?;
                 }
@@ -115,14 +111,8 @@ impl Snapshot {
 
 /// Time taken off the program's path, against the same zone without scrubd, and its price.
 /// An estimate: it takes every clear to cost what calibration found.
-///
-/// A hit page saves an inline clear; a prefaulted page that was used saves the fault, which
-/// includes the kernel's clear, so it does not save both. The zone does not remember which
-/// zero page was prefaulted: of all bytes that scrubd made zero, those released unused or
-/// still waiting are taken off in proportion, and the rest is spread over hits and wastes.
 struct Account {
     hit_pages: u64,
-    prefaulted_pages: u64,
     /// `None` if a term was not measured.
     saved_ns: Option<f64>,
     cost_ns: u64,
@@ -131,32 +121,16 @@ struct Account {
 impl Account {
     fn of(snapshot: &Snapshot) -> Account {
         use Counter::*;
-        let get = |counter| snapshot.get(counter) as f64;
         let g = &snapshot.gauges;
-        let made = get(ScrubbedBytes) + get(PrefaultedBytes);
-        let idle = get(UnusedZeroBytes) + g.resident_zero_bytes as f64;
-        let prefaulted = get(PrefaultedBytes) * share(made - idle, made);
-        let to_hits = prefaulted * share(get(HitBytes), get(HitBytes) + get(WasteBytes));
-        let hit_pages = ((get(HitBytes) - to_hits) / PAGE as f64).max(0.0) as u64;
-        let prefaulted_pages = (prefaulted / PAGE as f64) as u64;
-        let saved = |pages: u64, ns: f64| match pages {
+        let hit_pages = snapshot.get(HitBytes) / PAGE as u64;
+        let saved_ns = match hit_pages {
             0 => Some(0.0),
-            _ if ns > 0.0 => Some(pages as f64 * ns),
+            pages if g.clear_ns_per_page > 0.0 => Some(pages as f64 * g.clear_ns_per_page),
             _ => None,
         };
-        let clears = saved(hit_pages, g.clear_ns_per_page);
-        let faults = saved(prefaulted_pages, g.fault_ns_per_page);
         // The thread's total is read now and then; the sum of its parts may be ahead of it.
-        let parts = [ScrubCpuNs, PrefaultCpuNs, LateCpuNs]
-            .map(|part| snapshot.get(part))
-            .iter()
-            .sum::<u64>();
-        Account {
-            hit_pages,
-            prefaulted_pages,
-            saved_ns: clears.zip(faults).map(|(clears, faults)| clears + faults),
-            cost_ns: parts.max(snapshot.get(DaemonCpuNs)),
-        }
+        let parts = [ScrubCpuNs, LateCpuNs].map(|part| snapshot.get(part)).iter().sum::<u64>();
+        Account { hit_pages, saved_ns, cost_ns: parts.max(snapshot.get(DaemonCpuNs)) }
     }
 }
 
@@ -171,8 +145,7 @@ mod tests {
     fn counted(values: &[(Counter, u64)]) -> Snapshot {
         let cpu = Counters::new();
         values.iter().for_each(|&(counter, n)| cpu.add(counter, n));
-        let gauges =
-            Gauges { clear_ns_per_page: 100.0, fault_ns_per_page: 1000.0, ..Gauges::default() };
+        let gauges = Gauges { clear_ns_per_page: 100.0, ..Gauges::default() };
         Snapshot::gather([&cpu], gauges)
     }
 
@@ -193,22 +166,20 @@ mod tests {
 
     #[test]
     fn summary_of_a_gain_names_its_calculation() {
-        // 256 hit pages, half of them prefaulted: 128 x 100 ns + 128 x 1 us = 140.8 us.
+        // 256 x 100 ns = 25.6 us.
         let lines = lines(&counted(&[
             (Counter::ZeroRequests, 4_000),
             (Counter::HitBytes, MIB),
             (Counter::MissBytes, MIB),
-            (Counter::ScrubbedBytes, MIB / 2),
-            (Counter::PrefaultedBytes, MIB / 2),
+            (Counter::ScrubbedBytes, MIB),
             (Counter::DaemonWakeups, 1),
-            (Counter::DaemonCpuNs, 40_800),
+            (Counter::DaemonCpuNs, 5_600),
         ]));
 
         let [asked, saved, net] = lines.try_into().unwrap();
         assert!(asked.contains("4,000 requests") && asked.contains("2.0 MiB: 50.0 % was zero"));
-        assert!(saved.contains("saved about 140.8 us: 128 hit pages x 100 ns to clear"), "{saved}");
-        assert!(saved.ends_with("+ 128 prefaulted pages x 1.0 us to fault"), "{saved}");
-        assert!(net.contains("net +100.0 us of CPU: scrubd took 40.8 us"), "{net}");
+        assert!(saved.contains("saved about 25.6 us: 256 hit pages x 100 ns to clear"), "{saved}");
+        assert!(net.contains("net +20.0 us of CPU: scrubd took 5.6 us"), "{net}");
         assert!(net.ends_with("wasted 0 B"), "no advice where all is well: {net}");
     }
 

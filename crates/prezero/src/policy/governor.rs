@@ -10,10 +10,9 @@
 
 use prezero_host::bursts::{Bursts, FADE};
 
+use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
 use crate::config::without::{Mechanism, Without};
-use crate::cpu::demand::{BANDS, Band};
-use crate::cpu::list::Class;
 use crate::policy::purse::{self, Purse};
 use crate::policy::reserve::Reserve;
 
@@ -29,10 +28,6 @@ const IDLE_NS: u64 = 1_000_000_000;
 /// Hits that a program is credited with to begin with, in pages, what [`purse`]'s seed clears: the
 /// first zero blocks that plain requests take say little, and kept a steady program waiting for 15 s.
 const TRUSTED: u64 = purse::SEED_PAGES;
-/// Most that is prefaulted ahead, in pages (64 MiB): two to eight milliseconds of faults
-/// saved, and a bound on what a wrong guess makes resident.
-const PREFAULT_MOST: u64 = 16 << 10;
-
 /// From so many requests for zero on it pays to measure the machine: that takes 4 ms of CPU time, as long as the looks
 /// that so many are given. A compiler asks 4 to 13 times, for 1 to 5 MiB.
 const MEASURED_REQUESTS: u64 = 20;
@@ -57,18 +52,11 @@ pub(crate) struct Seen {
     /// Zero pages that went to requests for zero, and to others.
     pub(crate) hit: u64,
     pub(crate) wasted: u64,
-    /// Pages scrubbed, and pages prefaulted.
-    pub(crate) scrubbed: u64,
-    pub(crate) prefaulted: u64,
-    /// Zero pages given back to the kernel unused.
-    pub(crate) unused: u64,
-    /// CPU time that scrubbing and prefaulting took, ns, and that looking for what to scrub took.
+    /// CPU time that scrubbing took, ns, and that looking for what to scrub took.
     pub(crate) spent_ns: u64,
     pub(crate) look_ns: u64,
-    /// What a request pays for a page that must be cleared, and one that must be faulted in,
-    /// ns, as measured.
+    /// What a request pays for a page that must be cleared, ns, as measured.
     pub(crate) clear_ns: f64,
-    pub(crate) fault_ns: f64,
 }
 
 impl Default for Seen {
@@ -83,23 +71,17 @@ impl Default for Seen {
             absent: 0,
             hit: 0,
             wasted: 0,
-            scrubbed: 0,
-            prefaulted: 0,
-            unused: 0,
             spent_ns: 0,
             look_ns: 0,
             clear_ns: 0.0,
-            fault_ns: 0.0,
         }
     }
 }
 
 impl Seen {
-    /// ns that the requests since `earlier` were spared. Nobody remembers which zero page
-    /// was scrubbed and which prefaulted; hits count as what is made of late.
-    fn spared_ns(&self, earlier: &Seen, prefaulted: f64) -> f64 {
-        let hits = self.hit.saturating_sub(earlier.hit) as f64;
-        hits * (prefaulted * self.fault_ns + (1.0 - prefaulted) * self.clear_ns)
+    /// ns that the requests since `earlier` were spared.
+    fn spared_ns(&self, earlier: &Seen) -> f64 {
+        self.hit.saturating_sub(earlier.hit) as f64 * self.clear_ns
     }
 }
 
@@ -123,6 +105,50 @@ fn total(seen: &Seen) -> u64 {
     seen.demand.iter().sum()
 }
 
+/// What scrubd is to do until the next look.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Zero pages that should lie ready.
+    pub(crate) target: u64,
+    /// Free pages that need not stay as they are.
+    pub(crate) most: u64,
+    /// Pages that the program freed so far.
+    pub(crate) freed: u64,
+    /// Zero blocks that a CPU's zero list of each class should hold.
+    pub(crate) listed: [usize; CLASSES],
+    /// The bands that are asked for and the pages of each that are ahead, the likeliest request first.
+    pub(crate) likeliest: [Option<(Band, u64)>; BANDS],
+    /// Pages that go through the caches before zeroes are used.
+    pub(crate) traffic: u64,
+    pub(crate) spending: Spending,
+    pub(crate) attention: Attention,
+    /// Whether a burst of requests goes on, as far as can be seen.
+    pub(crate) in_burst: bool,
+    /// When it was seen last that zero was asked for, and that blocks came back which had been handed out zero, ns.
+    pub(crate) asked_at: u64,
+    pub(crate) returned_at: u64,
+}
+
+/// Whether anything may be cleared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spending {
+    Allowed,
+    Stopped,
+}
+
+/// How much a program is worth a look.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Attention {
+    /// It asked for no zero lately, or nothing may be spent on it.
+    None,
+    /// It asked: looks are part of the price.
+    Looks,
+    /// Something should be made zero.
+    Wanted,
+    /// So much that to measure the machine pays.
+    Measures,
+}
+
 /// See the module.
 pub(crate) struct Governor {
     without: Without,
@@ -141,18 +167,6 @@ pub(crate) struct Governor {
     /// The most pages that were in the program's hands of late, fading.
     live_peak: u64,
     reserve: Reserve,
-    /// Pages served absent when the window began, the most in a window of late, and for
-    /// how many windows in a row there were any while the program had more in its hands than ever.
-    absent_before: u64,
-    absent_peak: u64,
-    growing: u32,
-    /// The most pages that were in its hands since the beginning, and before this window.
-    live_most: u64,
-    live_most_before: u64,
-    /// Of late: pages made zero, of those prefaulted, and given back unused.
-    made: Recent,
-    prefaulted: Recent,
-    unused: Recent,
     /// Zero pages that requests for zero got of late, and that others did.
     hit: Recent,
     wasted: Recent,
@@ -175,14 +189,6 @@ impl Governor {
             bands: [Bursts::default(); BANDS],
             live_peak: 0,
             reserve: Reserve::new(),
-            absent_before: 0,
-            absent_peak: 0,
-            growing: 0,
-            live_most: 0,
-            live_most_before: 0,
-            made: Recent::default(),
-            prefaulted: Recent::default(),
-            unused: Recent::default(),
             hit: Recent { sum: TRUSTED },
             wasted: Recent::default(),
             purse: Purse::new(),
@@ -191,8 +197,42 @@ impl Governor {
         }
     }
 
-    /// Shows the governor what was done until `now_ns`.
-    pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) {
+    /// Shows the governor what was done until `now_ns`, and asks what to do.
+    pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) -> Plan {
+        self.note(now_ns, seen);
+        self.plan()
+    }
+
+    /// What to do, as things are.
+    pub(crate) fn plan(&self) -> Plan {
+        let mut plan = Plan {
+            target: self.target(),
+            most: self.most(),
+            freed: self.seen.freed,
+            listed: [0; CLASSES],
+            likeliest: [None; BANDS],
+            traffic: self.traffic(),
+            spending: if self.may_spend() { Spending::Allowed } else { Spending::Stopped },
+            attention: match () {
+                () if self.pays_to_measure() => Attention::Measures,
+                () if self.wants() => Attention::Wanted,
+                () if self.looks() => Attention::Looks,
+                () => Attention::None,
+            },
+            in_burst: self.in_burst(),
+            asked_at: self.asked_at,
+            returned_at: self.returned_at,
+        };
+        for class in Class::largest_first() {
+            plan.listed[class.index()] = self.quick_target(class);
+        }
+        for (place, band) in plan.likeliest.iter_mut().zip(self.likeliest()) {
+            *place = Some(band);
+        }
+        plan
+    }
+
+    fn note(&mut self, now_ns: u64, seen: Seen) {
         let mut between_ns = 0;
         if seen.demand != self.seen.demand {
             let silence = now_ns.saturating_sub(self.asked_at);
@@ -208,29 +248,23 @@ impl Governor {
         if seen.returned != self.seen.returned {
             self.returned_at = now_ns;
         }
-        let made = |s: &Seen| s.scrubbed + s.prefaulted;
-        self.made.sum += made(&seen).saturating_sub(made(&self.seen));
-        self.prefaulted.sum += seen.prefaulted.saturating_sub(self.seen.prefaulted);
-        self.unused.sum += seen.unused.saturating_sub(self.seen.unused);
         let wasted = seen.wasted.saturating_sub(self.seen.wasted);
         self.hit.sum += seen.hit.saturating_sub(self.seen.hit);
         self.wasted.sum += wasted;
         let asked = total(&seen).saturating_sub(total(&self.seen));
         let kept = self.expected();
         let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
-        let prefaulted = self.prefaulted.sum as f64 / self.made.sum.max(1) as f64;
         let look_ns = seen.look_ns.saturating_sub(self.seen.look_ns);
         let requests = seen.requests.saturating_sub(self.seen.requests);
         let clears_ns = asked as f64 * seen.clear_ns;
         self.purse.asked(asked);
         self.purse.looked(look_ns as f64, requests, clears_ns, between_ns);
         self.purse.settle(
-            purse::earns(self.lost()) * seen.spared_ns(&self.seen, prefaulted),
+            purse::earns(self.lost()) * seen.spared_ns(&self.seen),
             seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,
             if wanting { now_ns.saturating_sub(self.seen_at) } else { 0 },
         );
         self.live_peak = self.live_peak.max(seen.live);
-        self.live_most = self.live_most.max(seen.live);
         self.seen = seen;
         self.seen_at = now_ns;
         if wasted > 0 {
@@ -261,18 +295,8 @@ impl Governor {
         self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
     }
 
-    /// When it was seen last that zero was asked for, ns.
-    pub(crate) fn asked_at(&self) -> u64 {
-        self.asked_at
-    }
-
-    /// When it was seen last that blocks came back which had been handed out zero, ns.
-    pub(crate) fn returned_at(&self) -> u64 {
-        self.returned_at
-    }
-
     /// Whether a burst goes on.
-    pub(crate) fn in_burst(&self) -> bool {
+    fn in_burst(&self) -> bool {
         self.asked() > 0
     }
 
@@ -298,18 +322,9 @@ impl Governor {
             return;
         }
         self.window_began += passed * WINDOW_NS;
-        let absent = self.seen.absent.saturating_sub(self.absent_before);
-        let grown = self.live_most > std::mem::replace(&mut self.live_most_before, self.live_most);
-        self.growing = if absent > 0 && grown { self.growing + 1 } else { 0 };
-        self.absent_peak = self.absent_peak.max(absent);
-        self.absent_before = self.seen.absent;
         for _ in 0..passed.min(16 * FADE) {
             self.bands.iter_mut().for_each(Bursts::fade);
             self.live_peak -= self.live_peak.div_ceil(FADE);
-            self.absent_peak -= self.absent_peak.div_ceil(FADE);
-            self.made.turn();
-            self.prefaulted.turn();
-            self.unused.turn();
             self.hit.turn();
             self.wasted.turn();
             self.purse.fade(self.lost());
@@ -322,43 +337,38 @@ impl Governor {
         bursts.largest(asked) - bursts.arrived(asked)
     }
 
-    /// Pages that the program had freed at the last look.
-    pub(crate) fn freed(&self) -> u64 {
-        self.seen.freed
-    }
-
     /// Pages that go through the caches before zeroes are used: what the program frees, and so uses, from
     /// one burst to the next; each once, and no more than what it has in its hands and what is zero.
-    pub(crate) fn traffic(&self) -> u64 {
+    fn traffic(&self) -> u64 {
         self.traffic.min(self.live_peak + self.target())
     }
 
-    /// Whether scrubd has something to spend; if not it clears and prefaults nothing.
-    pub(crate) fn may_spend(&self) -> bool {
+    /// Whether scrubd has something to spend; if not it clears nothing.
+    fn may_spend(&self) -> bool {
         self.purse.is_open()
     }
 
     /// Whether somebody asked for zero of late, and something may be spent on him: then scrubd's
     /// looks are part of the price.
-    pub(crate) fn looks(&self) -> bool {
+    fn looks(&self) -> bool {
         let of_late = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
         of_late && total(&self.seen) > 0 && self.may_spend()
     }
 
     /// Whether there is anything to make zero, wherever it lies, for somebody who asked for
     /// zero of late.
-    pub(crate) fn wants(&self) -> bool {
+    fn wants(&self) -> bool {
         self.looks() && self.target() > 0
     }
 
     /// Whether so much of it is asked for that to know the machine well pays.
-    pub(crate) fn pays_to_measure(&self) -> bool {
+    fn pays_to_measure(&self) -> bool {
         let seen = &self.seen;
         self.wants() && (seen.requests >= MEASURED_REQUESTS || total(seen) >= MEASURED_PAGES)
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.
-    pub(crate) fn quick_target(&self, class: Class) -> usize {
+    fn quick_target(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));
         if ahead == 0 {
             return 0; // nearly all of them, at each look
@@ -372,12 +382,12 @@ impl Governor {
     }
 
     /// Zero pages that should lie ready: what is ahead, of what need not stay as it is.
-    pub(crate) fn target(&self) -> u64 {
+    fn target(&self) -> u64 {
         self.wanted().min(self.most())
     }
 
     /// Free pages that need not stay as they are.
-    pub(crate) fn most(&self) -> u64 {
+    fn most(&self) -> u64 {
         let reserve = if self.without.has(Mechanism::Reserve) { self.reserve.pages } else { 0 };
         let expected = if self.without.has(Mechanism::Expected) { self.expected() } else { 0 };
         let kept = reserve.max(expected);
@@ -395,7 +405,7 @@ impl Governor {
 
     /// The bands that are asked for, the one with the most requests first: where idle time
     /// is short, its next block is the likeliest to be missed. With the pages ahead.
-    pub(crate) fn likeliest(&self) -> impl Iterator<Item = (Band, u64)> {
+    fn likeliest(&self) -> impl Iterator<Item = (Band, u64)> {
         let mut ranked = [(0, 0, None); BANDS];
         for (rank, band) in ranked.iter_mut().zip(Band::all()) {
             let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
@@ -407,17 +417,5 @@ impl Governor {
         }
         ranked.sort_unstable_by_key(|&(requests, ..)| std::cmp::Reverse(requests));
         ranked.into_iter().filter_map(|(_, ahead, band)| Some((band?, ahead)).filter(|b| b.1 > 0))
-    }
-
-    /// Zero pages that should lie ready where only absent ones do. None before a program that had
-    /// more in its hands than ever was served absent memory in two windows running (who only gives
-    /// back and takes anew would be larger for it), nor while of the zero pages made of late more
-    /// than a quarter went back to the kernel unused, nor from the last half of the seed.
-    pub(crate) fn prefault_target(&self) -> u64 {
-        if self.growing < 2 || !self.purse.buys_faults() || self.unused.sum > self.made.sum / 4 {
-            return 0;
-        }
-        let now = self.seen.absent.saturating_sub(self.absent_before);
-        self.absent_peak.max(now).min(PREFAULT_MOST)
     }
 }

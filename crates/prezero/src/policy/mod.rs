@@ -1,20 +1,13 @@
 //! How much is made zero, and when.
 
-#[cfg(not(loom))]
 pub(crate) mod decay;
-#[cfg(not(loom))]
 pub(crate) mod deference;
-#[cfg(not(loom))]
 pub(crate) mod governor;
-#[cfg(not(loom))]
+pub(crate) mod late;
 pub(crate) mod naps;
-#[cfg(not(loom))]
 pub(crate) mod purse;
-#[cfg(not(loom))]
 pub(crate) mod reserve;
-#[cfg(not(loom))]
 pub(crate) mod rests;
-#[cfg(not(loom))]
 pub(crate) mod rhythm;
 
 use crate::clock::REST_NS;
@@ -38,7 +31,7 @@ pub(crate) enum Step {
 /// What is asked of scrubd beyond its routine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mood {
-    /// Clear, prefault and give back by the book.
+    /// Clear and give back by the book.
     Normal,
     /// Some CPU is busy: clear, but ask nothing of the kernel. A thread that is kept from
     /// its CPU inside a fault or a `madvise` keeps locks of the whole process: measured, a

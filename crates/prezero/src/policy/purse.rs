@@ -46,10 +46,6 @@ const MOST_NS: f64 = 1e8;
 /// With this part of the seed in it a purse opens, at first and when it was empty.
 const OPENS: f64 = 0.25;
 
-/// What prefaulting leaves of the seed that was lent: a fault costs as much as ten clears, and a wrong guess must
-/// not keep scrubd from clearing.
-const LEFT: f64 = 0.5;
-
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purse {
@@ -119,11 +115,6 @@ impl Purse {
         self.ns -= (self.ns - SEED_NS).max(0.0) * part;
     }
 
-    /// Whether so much may be spent as a fault costs.
-    pub(crate) fn buys_faults(&self) -> bool {
-        !self.closed && self.ns > LEFT * (SEED_NS - self.seed_ns)
-    }
-
     /// Whether anything may be spent.
     pub(crate) fn is_open(&self) -> bool {
         !self.closed
@@ -180,7 +171,7 @@ mod tests {
     #[test]
     fn the_seed_is_lent_as_the_program_asks_and_once() {
         let mut purse = Purse::new();
-        assert!(purse.is_open() && purse.buys_faults());
+        assert!(purse.is_open());
         for _ in 0..10 {
             purse.asked(SEED_PAGES);
         }
@@ -199,14 +190,6 @@ mod tests {
         purse.asked(SEED_PAGES / 2);
         purse.settle(0.0, 0.0, 0);
         assert!(purse.is_open(), "he asks for much now");
-    }
-
-    #[test]
-    fn faults_are_bought_with_the_first_half_of_the_seed() {
-        let mut purse = whole();
-        assert!(purse.buys_faults());
-        purse.settle(0.0, LEFT * SEED_NS, 0);
-        assert!(!purse.buys_faults() && purse.is_open());
     }
 
     /// Milliseconds until a purse is empty that was full, where nothing is earned any more and this part

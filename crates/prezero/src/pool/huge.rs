@@ -10,6 +10,7 @@ use crate::config::without::Mechanism;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
+use crate::pool::lend::Lent;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId};
 
@@ -56,43 +57,6 @@ impl SparseRow {
     /// Whether that need not be looked at this time.
     pub(crate) fn may_be_assumed(&self) -> bool {
         self.is_long() && !self.0.load(Relaxed).is_multiple_of(LOOKED_AT)
-    }
-}
-
-/// From so many ns on a huge page was not only cleared (0.1 ms; 2 MiB at 2 GB/s): a hypervisor that
-/// backs its guests as they touch their memory, and takes back what they free, needs 5 to 7 ms for one.
-const LATE_NS: u64 = 1_000_000;
-/// How long scrubd makes no huge pages of small ones then; twice as long each time in a row.
-const REST_NS: u64 = 1_000_000_000;
-const REST_DOUBLINGS: u32 = 6;
-
-/// Whether new memory costs scrubd what a clear does. Told the time; reads no clock.
-#[derive(Default)]
-pub(crate) struct LateBacking {
-    rests_until: u64,
-    in_a_row: u32,
-}
-
-impl LateBacking {
-    pub(crate) fn is_over(&self, now: u64) -> bool {
-        now >= self.rests_until
-    }
-
-    /// Of the `ns` that a huge page took, those that are no part of what a clear costs.
-    pub(crate) fn beyond(ns: u64) -> u64 {
-        ns.saturating_sub(LATE_NS)
-    }
-
-    /// A huge page took `ns`, of which so many were [late](Self::beyond).
-    pub(crate) fn note(&mut self, now: u64, ns: u64) -> u64 {
-        let late = LateBacking::beyond(ns);
-        if late > 0 {
-            self.rests_until = now + (REST_NS << self.in_a_row);
-            self.in_a_row = (self.in_a_row + 1).min(REST_DOUBLINGS);
-        } else {
-            self.in_a_row = 0;
-        }
-        late
     }
 }
 
@@ -181,16 +145,18 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Has the kernel back a chunk that is out of circulation by one huge page, where it is
-    /// of small ones: it is absent then. False if it is as it was.
-    pub(crate) fn was_made_huge(&self, chunk: &Chunk) -> bool {
+    /// Whether a chunk is a huge block in small pages that would be better in one huge page.
+    pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
         let huge = chunk.first.huge() as u32;
         let may = chunk.order.get() == HUGE_ORDER && huge < self.small_end();
-        if !may || self.sparse_row.is_long() || !self.in_small.has(huge) {
-            return false;
-        }
+        may && !self.sparse_row.is_long() && self.in_small.has(huge)
+    }
+
+    /// Has the kernel back a lent huge block by one huge page: it is absent then. False if it is as it was.
+    pub(crate) fn make_huge_lent(&self, lent: &Lent<'_>) -> bool {
+        let huge = lent.first.huge() as u32;
         self.make_huge(huge..huge + 1);
-        self.make_absent(chunk).is_some()
+        self.make_absent(lent.first, lent.pages).is_some()
     }
 }
 
@@ -206,27 +172,4 @@ fn fits(pages: u32) -> bool {
         _ => pages.next_multiple_of(HUGE_PAGES),
     };
     pages >= FITS && takes - pages <= takes / SLACK
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_huge_page_that_comes_late_is_tried_again_after_a_while_and_a_longer_one() {
-        let mut backing = LateBacking::default();
-        assert_eq!(backing.note(0, 100_000), 0);
-        assert!(backing.is_over(0));
-        let mut now = 0;
-        for rest in [1, 2, 4, 8, 16, 32, 64, 64] {
-            assert_eq!(backing.note(now, 6_000_000), 5_000_000, "a millisecond is a clear's");
-            assert!(!backing.is_over(now + rest * REST_NS - 1));
-            now += rest * REST_NS;
-            assert!(backing.is_over(now));
-        }
-        assert_eq!(backing.note(now, LATE_NS), 0);
-        assert!(backing.is_over(now));
-        backing.note(now, 6_000_000);
-        assert!(backing.is_over(now + REST_NS), "what came in time ends the row");
-    }
 }

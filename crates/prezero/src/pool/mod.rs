@@ -20,6 +20,8 @@ pub(crate) mod huge;
 #[cfg(not(loom))]
 pub(crate) mod leave;
 #[cfg(not(loom))]
+pub(crate) mod lend;
+#[cfg(not(loom))]
 pub(crate) mod offer;
 #[cfg(not(loom))]
 pub(crate) mod places;
@@ -33,8 +35,8 @@ pub(crate) mod runs;
 pub(crate) mod settle;
 #[cfg(not(loom))]
 pub(crate) mod stock;
+#[cfg(not(loom))]
+mod whole;
 
 #[cfg(not(loom))]
-pub(crate) use pool::Pool;
-#[cfg(not(loom))]
-mod pool;
+pub(crate) use whole::Pool;

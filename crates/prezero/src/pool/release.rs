@@ -71,15 +71,14 @@ impl<B: Backing> Pool<B> {
     /// Gives one chunk that is out of circulation back to the kernel and puts it back absent: how
     /// many pages were resident. `None` if the kernel refused.
     fn release(&self, chunk: &Chunk) -> Option<u32> {
-        let done = self.make_absent(chunk);
+        let done = self.make_absent(chunk.first, chunk.order.pages());
         self.put_as_it_was(chunk.first, chunk.order.pages());
         done
     }
 
-    /// Gives one chunk that is out of circulation back to the kernel: how many pages were resident.
+    /// Gives pages that are out of circulation back to the kernel: how many pages were resident.
     /// `None` if that refused.
-    pub(crate) fn make_absent(&self, chunk: &Chunk) -> Option<u32> {
-        let (first, pages) = (chunk.first, chunk.order.pages());
+    pub(crate) fn make_absent(&self, first: PageId, pages: u32) -> Option<u32> {
         let tally = self.states.tally(first, pages);
         let resident = tally.zero + tally.dirty;
         if self.memory.release(first, pages).is_err() {

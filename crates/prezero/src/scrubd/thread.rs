@@ -25,6 +25,7 @@ use crate::cpu::cache::CpuCache;
 use crate::daemon::{AWAKE, DOZING, PARKED};
 use crate::mem::backing::Backing;
 use crate::policy::deference::{Account, Deference};
+use crate::policy::governor::Attention;
 use crate::policy::naps::{Look, Naps};
 use crate::policy::rests::Rests;
 use crate::policy::{HIDE_NS, NAP_LAZY_NS, PARK_NS, WATCH_NS, WokenBy};
@@ -121,10 +122,9 @@ pub(crate) fn measure<B: Backing>(
 
 /// What scrubd made and what came of it, when it has had so much CPU time, ns.
 fn account<B: Backing>(zone: &Zone<B>, own_cpu_ns: u64) -> Account {
-    let made = [Counter::ScrubbedBytes, Counter::PrefaultedBytes];
     Account {
         cpu_ns: thread::process_cpu_ns().saturating_sub(own_cpu_ns),
-        made: made.iter().map(|&part| zone.daemon.counters.get(part)).sum(),
+        made: zone.daemon.counters.get(Counter::ScrubbedBytes),
         used: zone.counted(Counter::HitBytes),
     }
 }
@@ -251,10 +251,10 @@ impl<B: Backing + 'static> Scrubd<B> {
         Look {
             step,
             frees: self.frees(),
-            asked_at: self.scrubber.asked_at(),
-            returned_at: self.scrubber.returned_at(),
+            asked_at: self.scrubber.plan().asked_at,
+            returned_at: self.scrubber.plan().returned_at,
             in_burst: scrubs && self.scrubber.follows_a_burst(),
-            may_clear: scrubs && self.scrubber.looks(),
+            may_clear: scrubs && self.scrubber.is_worth(Attention::Looks),
         }
     }
 
@@ -285,7 +285,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let slept = self.zone.pool.clock.now_ns() - began;
         let (tuning, scrubber) = (&self.zone.live, &self.scrubber);
         // As far as is known without a look.
-        let would_clear = || tuning.scrub_start().is_some() && scrubber.is_wanted();
+        let would_clear = || tuning.scrub_start().is_some() && scrubber.is_worth(Attention::Wanted);
         let crowds = self.zone.has(Mechanism::Rests);
         self.rests.slept(ns, slept, would_clear, || crowds && scrubber.host.is_in_a_crowd());
         waited
@@ -303,7 +303,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         };
         // Most programs never ask for zero, or for little.
         if mood == Mood::Normal
-            && self.scrubber.pays_to_measure()
+            && self.scrubber.is_worth(Attention::Measures)
             && let Some((topology, choice)) = self.unmeasured.take()
         {
             let config = &self.zone.config;
@@ -337,14 +337,14 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn account(&mut self, cpu_ns: u64) {
         let counters = &self.zone.daemon.counters;
         counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
-        let parts = [Counter::ScrubCpuNs, Counter::PrefaultCpuNs, Counter::LateCpuNs];
+        let parts = [Counter::ScrubCpuNs, Counter::LateCpuNs];
         let work: u64 = parts.iter().map(|&part| counters.get(part)).sum();
         let apart = work + self.scrubber.gave_back_ns() + self.measured;
         let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
         (self.counted, self.apart) = (cpu_ns, apart);
         // Nobody is to pay for looks at which nothing may be done.
         let may = self.mood != Mood::Crowded && self.zone.live.scrub_start().is_some();
-        if may && self.scrubber.looks() {
+        if may && self.scrubber.is_worth(Attention::Looks) {
             counters.add(Counter::LookCpuNs, look);
         }
     }

@@ -8,10 +8,10 @@
 mod patterns;
 mod recorded;
 
+use crate::class::{BANDS, Band};
 use crate::clock::REST_NS;
 use crate::config::without::Without;
-use crate::cpu::demand::{BANDS, Band};
-use crate::policy::governor::{Governor, Seen};
+use crate::policy::governor::{Attention, Governor, Seen, Spending};
 use crate::units::PAGE;
 
 pub(super) const US: u64 = 1_000;
@@ -139,7 +139,6 @@ impl Model {
                 }
                 Act::FreePlain(pages) => self.free(pages),
                 Act::Release => {
-                    self.seen.unused += self.zero;
                     self.zero = 0;
                     self.dirty.clear();
                 }
@@ -210,7 +209,7 @@ impl Model {
             self.now = self.now.max(self.looked);
             self.seen.free = self.zero + self.dirty.iter().map(|&(_, pages)| pages).sum::<u64>();
             self.governor.observe(self.looked, self.seen);
-            if self.governor.looks() {
+            if self.governor.plan().attention >= Attention::Looks {
                 self.seen.look_ns += self.look_ns;
             }
             self.scrub(LOOK_NS / self.scrub_ns);
@@ -219,13 +218,12 @@ impl Model {
     }
 
     fn scrub(&mut self, most: u64) {
-        let wanted = self.governor.target().saturating_sub(self.zero);
-        if !self.governor.may_spend() {
+        let wanted = self.governor.plan().target.saturating_sub(self.zero);
+        if self.governor.plan().spending == Spending::Stopped {
             return;
         }
         let mut left = wanted.min(most).min(self.rested());
         self.zero += left;
-        self.seen.scrubbed += left;
         self.seen.spent_ns += left * self.scrub_ns;
         self.outcome.scrubbed += left;
         self.dirty.retain_mut(|(_, pages)| {
@@ -258,10 +256,10 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
     note(&mut governor, MS, 10 * 16, 8192);
     note(&mut governor, 2 * MS, 0, 0);
 
-    let ranked: Vec<_> = governor.likeliest().collect();
+    let ranked: Vec<_> = governor.plan().likeliest.into_iter().flatten().collect();
 
     assert_eq!(ranked, [(small, 160), (large, 8192)]);
-    assert_eq!(governor.target(), 160 + 8192);
+    assert_eq!(governor.plan().target, 160 + 8192);
     assert_eq!(BANDS, Band::all().count());
     assert_eq!(PAGE as u64 * MIB, 1 << 20);
 }
@@ -272,15 +270,18 @@ fn the_machine_is_measured_for_who_asks_often_or_for_much() {
         let mut governor = Governor::new(0, Without::default());
         let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
         for n in 1..=requests {
-            assert!(!governor.pays_to_measure(), "{pages} pages, {n} times");
+            assert!(governor.plan().attention < Attention::Measures, "{pages} pages, {n} times");
             seen.demand[Band::of(pages as u32).index()] += pages;
             (seen.requests, seen.returned) = (n, n * pages);
             governor.observe(n * MS, seen);
             governor.observe(n * MS + MS / 2, seen);
         }
-        assert!(governor.pays_to_measure(), "{pages} pages, {requests} times");
+        assert!(
+            governor.plan().attention == Attention::Measures,
+            "{pages} pages, {requests} times"
+        );
         governor.observe(requests * MS + 2_000 * MS, seen);
-        assert!(!governor.pays_to_measure(), "nobody asked of late");
+        assert!(governor.plan().attention < Attention::Measures, "nobody asked of late");
     }
 }
 
@@ -293,6 +294,6 @@ fn a_page_that_is_freed_again_and_again_goes_through_the_caches_once() {
         model.play(round);
     }
     assert!(model.outcome().freed > 1_000 * MIB);
-    let traffic = model.governor.traffic();
+    let traffic = model.governor.plan().traffic;
     assert!((1..=32 * MIB).contains(&traffic), "{} MiB", traffic / MIB);
 }

@@ -1,8 +1,9 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
+use crate::class::Class;
 use crate::clear::Use;
 use crate::count::counters::Counter;
-use crate::cpu::list::{Class, Held};
+use crate::cpu::list::Held;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::observe::snapshot::{FreeState, Gauges, Snapshot};
@@ -99,7 +100,6 @@ impl<B: Backing> Zone<B> {
         gauges.engine_bypassing = engines.bypassing.name();
         gauges.hot_border_bytes = self.choice().hot_border(Use::Unknown) as u64;
         gauges.clear_ns_per_page = self.clear_ns_per_page();
-        gauges.fault_ns_per_page = self.fault_ns_per_page();
         gauges
     }
 
@@ -121,12 +121,6 @@ impl<B: Backing> Zone<B> {
             _ if known > 0.0 => timed.min(MOST_OF_KNOWN * known),
             _ => timed,
         }
-    }
-
-    /// What populating took for each page, as far as scrubd has done any.
-    pub(crate) fn fault_ns_per_page(&self) -> f64 {
-        let own = |c| self.daemon.counters.get(c);
-        per_page(own(Counter::PrefaultCpuNs), own(Counter::PrefaultedBytes))
     }
 
     /// Checks every free page against its record: no page is free twice, none is foreign,

@@ -1,8 +1,9 @@
 //! What the CPUs' lists keep, back into the pool: by age, for a request that finds nothing else, on request.
 
+use crate::class::Class;
 use crate::clock::age;
 use crate::cpu::cache::CpuCache;
-use crate::cpu::list::{Class, Entry};
+use crate::cpu::list::Entry;
 use crate::mem::backing::Backing;
 use crate::policy::decay::{Idle, More};
 use crate::pool::release::RESIDENT;

@@ -9,10 +9,11 @@
 //! this 72 %, and to fill one takes 0.6 of the time, since an L3 that neighbours share keeps what
 //! nobody touches for some ten milliseconds.
 
+use crate::class::Class;
 use crate::clock::ticks;
 use crate::config::without::Mechanism;
 use crate::cpu::cache::CpuCache;
-use crate::cpu::list::{Class, Entry};
+use crate::cpu::list::Entry;
 use crate::mem::backing::Backing;
 use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;

@@ -12,9 +12,8 @@ pub(crate) mod inline;
 pub(crate) mod put_back;
 pub(crate) mod request;
 pub(crate) mod resize;
-pub(crate) mod room;
 pub(crate) mod scrubd;
-pub(crate) mod seen;
+pub(crate) mod target;
 pub(crate) mod trust;
 
 use std::ptr::NonNull;
@@ -29,7 +28,6 @@ use crate::config::Config;
 use crate::config::live::Tuning;
 use crate::config::without::Mechanism;
 use crate::cpu::cache::{CpuCache, Cpus};
-use crate::cpu::list;
 use crate::daemon::Daemon;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
@@ -117,7 +115,7 @@ impl<B: Backing> Zone<B> {
         if bytes == 0 || bytes > MAX_ORDER.bytes() {
             return None;
         }
-        Some(list::round_up(bytes.div_ceil(PAGE) as u32))
+        Some(crate::class::round_up(bytes.div_ceil(PAGE) as u32))
     }
 
     /// Where a block lies.

@@ -1,8 +1,9 @@
 //! Where a free block goes: this CPU's quicklists, those of a CPU that lacks it, the buddy.
 
+use crate::class::Class;
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
-use crate::cpu::list::{Class, Entry, Held};
+use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
 use crate::units::PageId;

@@ -4,13 +4,14 @@
 //! atomic operation on a word that names what it takes, so a thread that stops anywhere holds back only that block.
 
 use crate::block::{Block, Dirty, Zero, ZeroFront};
+use crate::class::Class;
 use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
 use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
-use crate::cpu::list::{Class, Entry, Held};
+use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::sync::Ordering::Relaxed;
@@ -264,14 +265,19 @@ impl<B: Backing> Zone<B> {
                 pooled(self.cpus.others(cpu).find_map(theirs)?.first)
             }
             (Drained, want) => {
-                let drained = self.time_to_drain(pages) && self.drain_all();
-                pooled(self.resident(pages, align, want).filter(|_| drained)?)
+                if !(self.time_to_drain(pages) && self.drain_all()) {
+                    return None;
+                }
+                pooled(self.resident(pages, align, want)?)
             }
             (BroughtTogether, Want::Zero(_)) => pooled(pool.assemble_for_zero(pages, align)?),
             (BroughtTogether, Want::Plain) => pooled(pool.assemble_plain(pages, align)?),
             (Any, want) => pooled(self.any(pages, align, want)?),
             (DrainedAny, want) => {
-                pooled(if self.drain_all() { self.any(pages, align, want)? } else { return None })
+                if !self.drain_all() {
+                    return None;
+                }
+                pooled(self.any(pages, align, want)?)
             }
             _ => return None,
         };

@@ -4,8 +4,8 @@
 use super::super::fake::pass;
 use super::super::world::{RESTED_NS, World, is_zero};
 use super::{bytes, order};
+use crate::class::BANDS;
 use crate::count::counters::Counter;
-use crate::cpu::demand::BANDS;
 use crate::units::{HUGE_PAGES, Order, PageId};
 
 /// Beyond what any list keeps.

@@ -4,7 +4,8 @@ use prezero_sys::thread;
 
 use super::super::world::{World, is_zero};
 use super::SMALL;
-use crate::cpu::list::{BATCH, Class, Entry, Held};
+use crate::class::Class;
+use crate::cpu::list::{BATCH, Entry, Held};
 use crate::mem::states::PageState;
 
 #[test]

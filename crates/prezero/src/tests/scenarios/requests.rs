@@ -4,14 +4,15 @@
 use super::super::fake::{Fake, now};
 use super::super::world::{World, config, holds, is_zero};
 use super::{ANY, SMALL, bytes, order};
+use crate::class::SLOTS;
 use crate::clear::Use;
 use crate::count::counters::Counter;
-use crate::cpu::list::{BATCH, SLOTS};
+use crate::cpu::list::BATCH;
 use crate::mem::states::PageState;
 use crate::mem::states::Tally;
 use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId};
 use crate::zone::resize::Grown;
-use crate::zone::seen::seen;
+use crate::zone::target::Target;
 use crate::zone::{Zone, ZoneError};
 
 #[test]
@@ -93,10 +94,10 @@ fn a_small_block_is_refiled_from_hot_cold_to_the_zero_list() {
 fn who_asks_for_what_is_zero_already_is_seen() {
     let world = World::new(1);
     assert!(world.zone.only_zero(SMALL, ANY).is_none(), "nothing is zero yet");
-    let shown = seen(&world.zone);
+    let shown = world.zone.seen();
     assert_eq!((shown.requests, shown.demand.iter().sum::<u64>()), (1, u64::from(SMALL)));
     drop(world.zero(SMALL));
-    assert_eq!(seen(&world.zone).requests, 2, "with those that wait for a clear");
+    assert_eq!(world.zone.seen().requests, 2, "with those that wait for a clear");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The pool: what it is made of.
+//! The pool as a whole: its parts.
 
 use prezero_sys::memory::Errno;
 

@@ -1,0 +1,133 @@
+//! A block that the pool lends to scrubd, and how it comes back.
+//!
+//! A lent block is out of circulation, and its [claim](crate::pool::handover) names it: an allocation may take it
+//! away at any moment. Whoever borrows clears it, or faults it in, and then [publishes](Pool::publish) what was done.
+
+use prezero_sys::rseq::Rseq;
+
+use crate::clear::{Cache, ClearEngine, Guard, Piece};
+use crate::count::probes;
+use crate::mem::backing::Backing;
+use crate::mem::states::PageState;
+use crate::pool::Pool;
+use crate::pool::chunk::Chunk;
+use crate::pool::handover::{Claimed, Session, Work};
+use crate::sync::Ordering::Relaxed;
+use crate::units::{PAGE, PageId};
+
+/// Pages of a piece (128 KiB): how long an allocation may wait for scrubd's answer, and how much work is lost when a
+/// piece is restarted. In smaller pieces engines lose speed.
+///
+/// Moved by: `prezero bench scrub`.
+const PIECE: u32 = 32;
+/// Demoting clears a quarter as fast and loses nothing in smaller pieces.
+const PIECE_DEMOTED: u32 = 8;
+
+/// See the module.
+#[must_use = "a lent block must be published, or it never comes back"]
+pub(crate) struct Lent<'a> {
+    session: Session<'a>,
+    pub(crate) first: PageId,
+    pub(crate) pages: u32,
+    /// The forks when it was lent (see `epoch`).
+    mark: u32,
+}
+
+impl Lent<'_> {
+    /// Whether no allocation has asked for it.
+    pub(crate) fn is_undisturbed(&self) -> bool {
+        self.session.undisturbed()
+    }
+}
+
+impl<B: Backing> Pool<B> {
+    /// Lends a chunk of a free block. `None`: an allocation was faster.
+    pub(crate) fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>> {
+        self.handover.announce();
+        if !self.borrow(chunk) {
+            self.handover.withdraw();
+            return None;
+        }
+        Some(self.lend_taken(chunk.first, chunk.order.pages(), work))
+    }
+
+    /// Lends a block that the caller has taken out of circulation.
+    pub(crate) fn lend_taken(&self, first: PageId, pages: u32, work: Work) -> Lent<'_> {
+        let mark = self.fork_mark();
+        let session = self.handover.begin(first, pages, work, mark);
+        probes::scrub_begin(first, pages);
+        Lent { session, first, pages, mark }
+    }
+
+    /// Clears the dirty pages of a lent block, piece by piece, until an allocation wants it.
+    pub(crate) fn clear_lent(
+        &self,
+        lent: &Lent<'_>,
+        engine: &dyn ClearEngine,
+        rseq: Option<&Rseq>,
+    ) {
+        let piece = match engine.cache() {
+            Cache::Cached | Cache::Bypassing => PIECE,
+            Cache::Demoted => PIECE_DEMOTED,
+        };
+        let (session, mut at, end) = (&lent.session, lent.first, lent.first.0 + lent.pages);
+        while let Some((run, n)) = self.states.find(at, end - at.0, PageState::Dirty) {
+            for from in (0..n).step_by(piece as usize) {
+                let (piece, n) = (run.plus(from), piece.min(n - from));
+                let guard = Guard {
+                    claim: session.word(),
+                    expected: session.busy(),
+                    progress: session.progress(),
+                    next: u64::from(piece.0 + n - lent.first.0),
+                    rseq,
+                };
+                if self.memory.clear_guarded(engine, piece, n, &guard) == Piece::Revoked {
+                    return;
+                }
+            }
+            at = run.plus(n);
+            if at.0 >= end {
+                return;
+            }
+        }
+    }
+
+    /// Faults in the absent pages of a lent block, page by page, until an allocation wants it or the kernel refuses:
+    /// how many.
+    pub(crate) fn populate_lent(&self, lent: &Lent<'_>) -> u32 {
+        let backing = self.memory.backing();
+        let mut populated = 0;
+        self.states.each_run(lent.first, lent.pages, PageState::Absent, |run, n| {
+            for page in (run.0..run.0 + n).map(PageId) {
+                let wanted = !lent.is_undisturbed();
+                if wanted || backing.populate(page.index() * PAGE, PAGE).is_err() {
+                    return;
+                }
+                self.states.set(page, 1, PageState::Zero);
+                populated += 1;
+            }
+        });
+        if populated > 0 {
+            // It decays from now on, not from a free long ago.
+            let tick = self.clock.tick().max(1);
+            self.freed_at[lent.first.huge()].store(tick, Relaxed);
+        } else {
+            self.counters.add_exact(crate::count::counters::Counter::BackingErrors, 1);
+        }
+        populated
+    }
+
+    /// Ends a loan: records as zero what was cleared, and puts the block back by `back`. How many pages that were;
+    /// `None`: an allocation has the block.
+    pub(crate) fn publish(&self, lent: Lent<'_>, back: impl FnOnce()) -> Option<u32> {
+        if !lent.is_undisturbed() {
+            probes::abort(lent.first);
+        }
+        let Claimed { done, .. } = lent.session.close()?;
+        let cleared = self.publish_zero(lent.first, done, lent.mark);
+        probes::scrub_end(lent.first, cleared);
+        back();
+        lent.session.release();
+        Some(cleared)
+    }
+}

@@ -1,0 +1,336 @@
+//! All that scrubd may touch of a zone.
+
+use prezero_sys::rseq::Rseq;
+
+use crate::class::{BANDS, Class};
+use crate::clear::ClearEngine;
+use crate::clear::choice::Choice;
+use crate::clock::{Clock, age, ticks};
+use crate::config::live::Tuning;
+use crate::config::without::Mechanism;
+use crate::count::counters::{Counter, Counters};
+use crate::cpu::cache::CpuCache;
+use crate::cpu::list::{Entry, Held};
+use crate::mem::backing::Backing;
+use crate::mem::states::PageState;
+use crate::policy::decay::{Idle, More};
+use crate::policy::governor::Seen;
+use crate::sync::Ordering::Relaxed;
+use crate::units::{Order, PAGE, PageId};
+use crate::zone::Zone;
+
+pub(crate) use crate::pool::chunk::Chunk;
+pub(crate) use crate::pool::handover::Work;
+pub(crate) use crate::pool::lend::Lent;
+
+/// Which free memory is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    /// A dirty part of a run that a request would get: where it begins, its length, and the most pages.
+    Within(PageId, u32, u64),
+    /// The largest dirty block of this order or above.
+    Largest(Order),
+}
+
+/// Where a loan comes from, and goes back to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Home {
+    Pool,
+    /// The lists of the CPU with this number.
+    Lists(usize, Class),
+}
+
+/// Free memory in the pool, pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub(crate) zero: u64,
+    pub(crate) dirty: u64,
+}
+
+/// See the module.
+pub(crate) trait Target {
+    /// The zone's time.
+    fn clock(&self) -> &Clock;
+    /// The knobs as they are now.
+    fn live(&self) -> &Tuning;
+    /// Whether a mechanism is in use.
+    fn has(&self, mechanism: Mechanism) -> bool;
+    /// The engines in use.
+    fn choice(&self) -> &Choice;
+    /// scrubd's own account.
+    fn account(&self) -> &Counters;
+    /// What policy looks at.
+    fn seen(&self) -> Seen;
+    /// What lies in the pool.
+    fn ready(&self) -> Ready;
+    /// Pages that may yet be made zero: as the user bounds it, and of those that must be offered to the kernel none
+    /// where it may not be `asked`.
+    fn room(&self, asked: Asked) -> u64;
+    /// Whether a block may be lent: no allocation still puts back the last one, and the zone's zeroes are trusted.
+    fn may_lend(&self) -> bool;
+    /// Whether no check of zeroes has failed.
+    fn is_trusted(&self) -> bool;
+    /// Tells others what is aimed at, pages.
+    fn show_target(&self, pages: u64);
+    /// Pages handed out absent, since the zone began.
+    fn faulted(&self) -> u64;
+    /// The CPU that freed last into the pool, and ticks since then.
+    fn freed_last(&self, tick: u32) -> (usize, u32);
+
+    /// Where the block begins that a request for zero would get now.
+    fn next_for_zero(&self, pages: u32) -> Option<PageId>;
+    /// A chunk to clear, of memory that was freed more than `rest` ticks before `tick`.
+    fn look(&self, look: Look, tick: u32, rest: u32) -> Option<Chunk>;
+    /// The lists of CPUs, by number and class, with fewer zero blocks than `wanted` says and a block that has rested;
+    /// of classes of this order or above.
+    fn lacking(
+        &self,
+        stop: Order,
+        tick: u32,
+        wanted: impl Fn(Class) -> usize,
+    ) -> impl Iterator<Item = (usize, Class)>;
+    /// Whether some CPU's zero list is shorter than `wanted` says.
+    fn lacks_listed(&self, wanted: impl Fn(Class) -> usize) -> bool;
+
+    /// Lends a chunk. `None`: an allocation was faster.
+    fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>>;
+    /// Lends the block that lies longest on a CPU's hot-cold list, if it has rested for so many ticks.
+    fn lend_coldest(
+        &self,
+        home: (usize, Class),
+        tick: u32,
+        rest: u32,
+        work: Work,
+    ) -> Option<Lent<'_>>;
+    /// Clears a lent block until an allocation wants it.
+    fn clear(&self, lent: &Lent<'_>, engine: &dyn ClearEngine, rseq: Option<&Rseq>);
+    /// Ends a loan; pages that were cleared, `None` where an allocation has the block.
+    fn publish(&self, lent: Lent<'_>, home: Home) -> Option<u32>;
+    /// Whether a chunk lies in small pages and would be better in one huge page.
+    fn can_be_huge(&self, chunk: &Chunk) -> bool;
+    /// Has the kernel back a lent block by one huge page: it is absent then. False if it is as it was.
+    fn make_huge(&self, lent: &Lent<'_>) -> bool;
+    /// Faults in a lent block: pages.
+    fn populate(&self, lent: &Lent<'_>) -> u32;
+    /// Lets the kernel have what idles beyond the allowance, where a chunk came back.
+    fn offer_excess(&self, chunk: &Chunk);
+
+    /// Gives back idle memory that is old enough: pages, and whether there may be more.
+    fn give_idle(&self, idle: Idle, tick: u32) -> (u32, More);
+    /// Gives back all idle memory; false if there was none.
+    fn give_all(&self) -> bool;
+}
+
+/// Whether the kernel may be asked for something: a thread that is kept from its CPU in the middle keeps its locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    Yes,
+    No,
+}
+
+impl<B: Backing> Target for Zone<B> {
+    fn clock(&self) -> &Clock {
+        &self.pool.clock
+    }
+
+    fn live(&self) -> &Tuning {
+        &self.live
+    }
+
+    fn has(&self, mechanism: Mechanism) -> bool {
+        self.config.without.has(mechanism)
+    }
+
+    fn choice(&self) -> &Choice {
+        self.clearing.choice()
+    }
+
+    fn account(&self) -> &Counters {
+        &self.daemon.counters
+    }
+
+    fn seen(&self) -> Seen {
+        let mut demand = [0; BANDS];
+        let mut listed = 0;
+        let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
+        let (mut requests, mut absent, mut hit, mut wasted) = (0, 0, 0, 0);
+        for cpu in self.cpus.iter().filter(|cpu| cpu.was_used()) {
+            cpu.demand.add_to(&mut demand);
+            returned += cpu.demand.returned();
+            listed += cpu.blocks().map(|(class, _)| u64::from(class.pages())).sum::<u64>();
+            let sum = |c| cpu.counters.get(c);
+            requests += cpu.counters.get(Counter::ZeroRequests);
+            requests += cpu.counters.get(Counter::OnlyZeroRequests);
+            plain += sum(Counter::PlainBytes);
+            missed += sum(Counter::MissBytes);
+            freed += sum(Counter::FreeBytes);
+            absent += cpu.counters.get(Counter::AbsentBytes);
+            hit += cpu.counters.get(Counter::HitBytes);
+            wasted += cpu.counters.get(Counter::WasteBytes);
+        }
+        let own = |c| self.daemon.counters.get(c);
+        let pages = |bytes: u64| bytes / PAGE as u64;
+        Seen {
+            demand,
+            requests,
+            live: pages((plain + missed + hit + absent).saturating_sub(freed)),
+            free: u64::from(self.pool.stock.resident()) + listed,
+            freed: pages(freed),
+            returned,
+            absent: pages(absent),
+            hit: pages(hit),
+            wasted: pages(wasted),
+            spent_ns: own(Counter::ScrubCpuNs),
+            look_ns: own(Counter::LookCpuNs),
+            clear_ns: self.clear_ns_per_page(),
+        }
+    }
+
+    fn ready(&self) -> Ready {
+        let stock = &self.pool.stock;
+        Ready { zero: u64::from(stock.zero()), dirty: u64::from(stock.dirty()) }
+    }
+
+    fn room(&self, asked: Asked) -> u64 {
+        let zero = u64::from(self.pool.stock.zero());
+        let bounded = match self.live.stock() {
+            u64::MAX => u64::MAX,
+            // The lists are walked only where there is a bound.
+            most => most.saturating_sub(zero + self.zero_on_lists()),
+        };
+        match asked {
+            Asked::Yes => bounded,
+            Asked::No => bounded.min(u64::from(self.pool.allowance()).saturating_sub(zero)),
+        }
+    }
+
+    fn may_lend(&self) -> bool {
+        self.pool.handover.is_free()
+    }
+
+    fn is_trusted(&self) -> bool {
+        self.trust.is_whole()
+    }
+
+    fn show_target(&self, pages: u64) {
+        self.daemon.target.store(pages, Relaxed);
+    }
+
+    fn faulted(&self) -> u64 {
+        self.pool.faulted.load(Relaxed)
+    }
+
+    fn freed_last(&self, tick: u32) -> (usize, u32) {
+        let cpu = self.pool.freed_on.load(Relaxed) as usize;
+        (cpu, age(tick, self.pool.freed_last.load(Relaxed)))
+    }
+
+    fn next_for_zero(&self, pages: u32) -> Option<PageId> {
+        self.pool.next_for_zero(pages)
+    }
+
+    fn look(&self, look: Look, tick: u32, rest: u32) -> Option<Chunk> {
+        let rested = |at: u32| at != 0 && age(tick, at) > rest;
+        match look {
+            Look::Within(first, pages, most) => {
+                self.pool.chunk_within((first, pages), PageState::Dirty, most, rested)
+            }
+            Look::Largest(stop) => self.pool.find_chunk(stop, PageState::Dirty, rested),
+        }
+    }
+
+    fn lacking(
+        &self,
+        stop: Order,
+        tick: u32,
+        wanted: impl Fn(Class) -> usize,
+    ) -> impl Iterator<Item = (usize, Class)> {
+        let used = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used());
+        let classes = move || Class::largest_first().filter(move |class| class.order() >= stop);
+        let pairs = used.flat_map(move |(number, cpu)| classes().map(move |c| (number, cpu, c)));
+        let rested = move |e: Entry| u32::from(e.age(tick)) > ticks(crate::clock::REST_NS);
+        let lacks = move |&(_, cpu, class): &(usize, &CpuCache, Class)| {
+            let lists = cpu.lists(class);
+            lists.hot_cold.entries().any(rested) && lists.zero.entries().count() < wanted(class)
+        };
+        pairs.filter(lacks).map(|(number, _, class)| (number, class))
+    }
+
+    fn lacks_listed(&self, wanted: impl Fn(Class) -> usize) -> bool {
+        self.cpus.iter().filter(|cpu| cpu.was_used()).any(|cpu| {
+            Class::largest_first().any(|class| {
+                let wanted = wanted(class);
+                wanted > 0 && cpu.lists(class).zero.entries().count() < wanted
+            })
+        })
+    }
+
+    fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>> {
+        self.pool.lend(chunk, work)
+    }
+
+    fn lend_coldest(
+        &self,
+        (cpu, class): (usize, Class),
+        tick: u32,
+        rest: u32,
+        work: Work,
+    ) -> Option<Lent<'_>> {
+        let rested = |e: Entry| u32::from(e.age(tick)) > rest;
+        let entry = self.cpus[cpu].take_coldest(class, rested)?;
+        Some(self.pool.lend_taken(entry.first, class.pages(), work))
+    }
+
+    fn clear(&self, lent: &Lent<'_>, engine: &dyn ClearEngine, rseq: Option<&Rseq>) {
+        self.pool.clear_lent(lent, engine, rseq);
+    }
+
+    fn publish(&self, lent: Lent<'_>, home: Home) -> Option<u32> {
+        let (first, pages) = (lent.first, lent.pages);
+        self.pool.publish(lent, || match home {
+            Home::Pool => self.pool.put_as_it_was(first, pages),
+            Home::Lists(cpu, _) => {
+                let held = if self.pool.states.all(first, pages, PageState::Zero) {
+                    self.daemon.counters.bump(Counter::Refiles);
+                    Held::Zero
+                } else {
+                    Held::Mixed
+                };
+                let tally = self.pool.states.tally(first, pages);
+                self.put_back(&self.cpus[cpu], first, pages, held, tally);
+            }
+        })
+    }
+
+    fn can_be_huge(&self, chunk: &Chunk) -> bool {
+        self.pool.can_be_huge(chunk)
+    }
+
+    fn make_huge(&self, lent: &Lent<'_>) -> bool {
+        self.pool.make_huge_lent(lent)
+    }
+
+    fn populate(&self, lent: &Lent<'_>) -> u32 {
+        self.pool.populate_lent(lent)
+    }
+
+    fn offer_excess(&self, chunk: &Chunk) {
+        self.pool.offer_excess(chunk.first, chunk.order.pages());
+    }
+
+    fn give_idle(&self, idle: Idle, tick: u32) -> (u32, More) {
+        self.give_back_idle(idle, tick)
+    }
+
+    fn give_all(&self) -> bool {
+        self.give_back_all()
+    }
+}
+
+impl<B: Backing> Zone<B> {
+    fn zero_on_lists(&self) -> u64 {
+        let listed = self.cpus.iter().flat_map(CpuCache::blocks);
+        let zero = listed.filter(|(_, entry)| entry.held == Held::Zero);
+        zero.map(|(class, _)| u64::from(class.pages())).sum()
+    }
+}
