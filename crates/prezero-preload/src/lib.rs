@@ -28,6 +28,8 @@
 //! | [`compat`] | libc and the allocator behind ours |
 //!
 //! Each folder uses those below it.
+//!
+//! Layers: compat, process, exports
 
 pub mod compat;
 pub mod exports;

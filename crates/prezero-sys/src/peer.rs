@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
-use crate::last_error;
+use crate::errno::last_error;
 
 /// Since Linux 4.13; in no crate yet.
 const SO_PEERGROUPS: c_int = 59;

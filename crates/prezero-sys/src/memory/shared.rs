@@ -14,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::path::Arg;
 
 use super::reservation::{GRAIN, Reservation};
-use crate::last_error;
+use crate::errno::last_error;
 
 /// Since Linux 6.1; in no crate yet.
 const MADV_COLLAPSE: c_int = 25;
