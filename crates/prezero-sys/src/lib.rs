@@ -5,7 +5,7 @@
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`memory`] | address ranges, and what is kept, moved and shared in them |
 //! | [`percpu`] | restartable sequences, and words that they take and put |
-//! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; who is at the other end of a socket |
+//! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //!
 //! Layers: errno, thread, memory, percpu, guest, peer
 //!
