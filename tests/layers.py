@@ -17,11 +17,6 @@ from pathlib import Path
 
 # What is known to run the wrong way, by crate: `a>b` where a imports b. Whoever mends one deletes it here.
 LEFT = {
-    "prezero-preload":
-        "capi>lib.rs fork>process fork>syscalls next>process process>fork process>report realloc>lib.rs "
-        "report>lib.rs report>next report>process syscalls>next syscalls>process",
-    "prezero-sys":
-        "rseq>thread thread>rseq",
 }
 
 NO_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\])'""", re.S)

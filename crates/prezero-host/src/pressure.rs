@@ -38,7 +38,7 @@ const SOME_STALL_SHARE: f32 = 0.10;
 const FULL_STALL_SHARE: f32 = 0.02;
 
 /// Share of `MemTotal` still available. Kernel watermarks start reclaim at 1 to 2 %; above
-/// them by a margin, so that we give back before others are reclaimed from.
+/// them by a margin, so that idle memory goes back before others lose pages to reclaim.
 const AVAILABLE_SHARE: f64 = 0.03;
 
 /// Bytes of a file that are looked at. The largest is `memory.stat`, whose `inactive_file`

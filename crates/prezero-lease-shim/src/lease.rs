@@ -1,4 +1,4 @@
-//! The lease that a process inherited: who may take it, where it is mapped.
+//! The lease that a process inherited: which process takes it, where it is mapped.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
@@ -47,7 +47,7 @@ impl Lease {
         if file < 0 || known == -1 || !page.is_power_of_two() {
             return None;
         }
-        // SAFETY: open; `prezero claim` left it open for whoever runs this library, and a
+        // SAFETY: open; `prezero claim` left it open for programs with this library, and a
         // program closes no descriptor that it knows nothing of. One that closes them all
         // is noticed wherever the file is used, by its inode number.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
@@ -136,7 +136,7 @@ impl Lease {
     ) -> Option<*mut c_void> {
         let (whole, used) = (len.next_multiple_of(self.page), len.next_multiple_of(self.grain));
         let flags = flags | libc::MAP_FIXED;
-        // SAFETY: replaces a part of what `room` made, which nobody has seen.
+        // SAFETY: replaces a part of what `room` made, which no other code has seen.
         let map = unsafe { raw::mmap(room, used, protection, flags, file, offset) };
         match map {
             Some(map) => {
@@ -149,7 +149,7 @@ impl Lease {
     }
 
     /// Whether this is a descriptor of the lease, which has that much, and all of it resident:
-    /// nobody has punched a hole.
+    /// no hole was punched.
     pub fn is_whole_up_to(&self, file: c_int, end: i64) -> bool {
         let whole =
             || fstat(self.file).is_ok_and(|stat| stat.st_blocks as usize * 512 >= self.bytes);
@@ -220,7 +220,7 @@ fn room(hint: *mut c_void, len: usize, page: usize) -> Option<*mut c_void> {
     Some(first)
 }
 
-/// Unmaps a part of what `room` has mapped, which nobody has seen.
+/// Unmaps a part of what `room` has mapped, which no other code has seen.
 fn unmap(at: *mut c_void, len: usize) {
     if len > 0 {
         // SAFETY: see above.

@@ -3,14 +3,14 @@
 //! `prezero claim --preload` puts it in front of libc. It answers, once, the call by which such
 //! a program makes its memory:
 //!
-//! | call | who makes it | what it gets |
+//! | call | made by | gets |
 //! |---|---|---|
 //! | `open(DIR, O_TMPFILE)` | JVM with `-XX:AllocateHeapAt=DIR` | a descriptor of the lease |
 //! | `mmap(MAP_SHARED \| MAP_ANONYMOUS)`, more than half of the lease and not more than it | `PostgreSQL` and others with shared buffers | a mapping of the lease |
 //! | `mmap(NULL, ..., MAP_SHARED, lease)` | memcached with `-e {lease}` | a mapping that begins where one of the lease's pages may |
 //! | `fallocate`, `posix_fallocate` on the lease | JVM | yes, at once: the kernel would look at every page of it, which is there |
 //!
-//! Everything else, and the second such call, gets what it would have had without us: memory
+//! Everything else, and the second such call, gets what it gets without the library: memory
 //! of the kernel. A private mapping is never replaced, since what is private is copied by a
 //! fork and cleared by `MADV_DONTNEED`, and a lease is neither. What is known to go wrong with a
 //! lease is said once on standard error: mapping it privately, and `MADV_DONTNEED` on it.
@@ -18,8 +18,8 @@
 //! # Once
 //!
 //! All processes that inherit the lease share one open file description, and so its offset,
-//! which is zero when it comes from the broker. Whoever takes the lease moves the offset by one
-//! first, which the kernel does atomically; only who moved it to one has it. So neither
+//! which is zero when it comes from the broker. A process that takes the lease moves the offset by one
+//! first, which the kernel does atomically; only the process that moved it to one has it. So neither
 //! two programs of a script nor a restarted one ever share it, or find it dirty.
 
 mod lease;
@@ -36,8 +36,8 @@ use lease::{Lease, warn};
 
 static LEASE: OnceLock<Lease> = OnceLock::new();
 
-/// Looks for the lease before the program begins: an allocator that calls us from inside
-/// `malloc` must not find us in the middle of it.
+/// Looks for the lease before the program begins: an allocator that calls this library from inside
+/// `malloc` must not find it in the middle of that.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = {
@@ -74,7 +74,7 @@ unsafe fn next<F: Copy>(known: &AtomicPtr<c_void>, name: &CStr) -> F {
     unsafe { std::mem::transmute_copy(&address) }
 }
 
-/// A descriptor of the lease for who asks for a file without a name; `None`: the kernel's.
+/// A descriptor of the lease for a call that wants a file without a name; `None`: the kernel's.
 fn answer_open(flags: c_int) -> Option<c_int> {
     if flags & O_TMPFILE != O_TMPFILE {
         return None;
@@ -82,7 +82,7 @@ fn answer_open(flags: c_int) -> Option<c_int> {
     lease()?.take_as_file()
 }
 
-/// One of libc's functions that open files, ours in front of it.
+/// One of libc's functions that open files, with the library's in front of it.
 macro_rules! opens {
     ($name:ident, $symbol:literal, $($dir:ident)?) => {
         /// # Safety
@@ -102,7 +102,7 @@ macro_rules! opens {
             ) -> c_int;
             static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
             answer_open(flags).unwrap_or_else(|| {
-                // SAFETY: libc's own of this name, called as we were.
+                // SAFETY: libc's own of this name, called as this one.
                 unsafe { next::<Open>(&NEXT, $symbol)($($dir,)? path, flags, mode) }
             })
         }
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn mmap(
     {
         return map;
     }
-    // SAFETY: the kernel is asked what we were asked, by our caller's leave.
+    // SAFETY: the kernel is asked what the caller asked, on its terms.
     let Some(map) = (unsafe { raw::mmap(at, len, protection, flags, file, offset) }) else {
         return MAP_FAILED;
     };
@@ -185,7 +185,7 @@ fn is_there(file: c_int, mode: c_int, from: off_t, len: off_t) -> bool {
     end.is_some_and(|end| file >= 0 && lease().is_some_and(|lease| lease.is_whole_up_to(file, end)))
 }
 
-/// The functions of libc that reserve a file's space, ours in front of them.
+/// The functions of libc that reserve a file's space, with the library's in front of them.
 macro_rules! reserves {
     ($name:ident, $symbol:literal $(, $mode:ident)?) => {
         /// # Safety
@@ -199,7 +199,7 @@ macro_rules! reserves {
             if is_there(file, mode, from, len) {
                 return 0;
             }
-            // SAFETY: libc's own of this name, called as we were.
+            // SAFETY: libc's own of this name, called as this one.
             unsafe { next::<Reserve>(&NEXT, $symbol)(file, $($mode,)? from, len) }
         }
     };
@@ -217,7 +217,7 @@ reserves!(posix_fallocate64, c"posix_fallocate64");
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     // The program does not know that its memory came in larger pages than it asked for.
     let len = lease().map_or(len, |lease| lease.unmapped(at, len));
-    // SAFETY: as our caller was told; rounded up only where the rest is part of the same map.
+    // SAFETY: as the caller was told; rounded up only where the rest is part of the same map.
     unsafe { raw::munmap(at, len) }
 }
 
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) ->
             MADV_REMOVE clears it",
         );
     }
-    // SAFETY: the kernel is asked what we were asked, by our caller's leave.
+    // SAFETY: the kernel is asked what the caller asked, on its terms.
     unsafe { raw::madvise(at, len, advice) }
 }
 

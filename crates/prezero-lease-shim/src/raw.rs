@@ -1,4 +1,4 @@
-//! The system calls themselves: libc's functions of these names are ours here.
+//! The system calls themselves: libc's functions of these names are this library's here.
 //!
 //! Each argument is as wide as a register, because what is narrower leaves the rest of it to
 //! chance in a call of `syscall`, and the kernel reads all of it.

@@ -10,7 +10,7 @@
 //!   because bad arguments are passed on to it. What differs: a block from the zone is
 //!   a whole number of pages long (`malloc_usable_size` says so) and starts at a
 //!   multiple of 64 KiB.
-//! - A block belongs to whom its address says: zone, arena of the start, or the next
+//! - A block belongs to the allocator that its address says: zone, arena of the start, or the next
 //!   allocator. Any thread may free it, before or after a fork.
 //! - Giving back an address of the zone at which no live block starts ends the process
 //!   with one line that says so.
@@ -23,11 +23,13 @@
 //!
 //! | folder | holds |
 //! |---|---|
-//! | [`exports`] | the functions that the program calls, and who serves what |
+//! | [`exports`] | the functions that the program calls, and which allocator serves what |
 //! | [`process`] | the one heap: made at the first large request, or never; scrubd's thread, forks, the report |
-//! | [`compat`] | libc and the allocator behind ours |
+//! | [`compat`] | libc and the next allocator |
 //!
 //! Each folder uses those below it.
+//!
+//! Layers: compat, process, exports
 
 pub mod compat;
 pub mod exports;
@@ -43,7 +45,7 @@ extern "C" fn load() {
         process::never();
     }
     if company::is_single_threaded() {
-        // Free now; later the kernel waits some 10 ms for all CPUs, and who ends the process
+        // It costs nothing now. Later the kernel waits for all CPUs, and a process that ends
         // meanwhile waits with scrubd.
         prezero_sys::rseq::membarrier_register();
     }

@@ -5,7 +5,9 @@
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`memory`] | address ranges, and what is kept, moved and shared in them |
 //! | [`percpu`] | restartable sequences, and words that they take and put |
-//! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; who is at the other end of a socket |
+//! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
+//!
+//! Layers: errno, thread, memory, percpu, guest, peer
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -14,6 +16,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membarrier");
 
+mod errno;
 pub mod guest;
 pub mod memory;
 pub mod peer;
@@ -22,9 +25,3 @@ pub mod thread;
 
 pub use memory::{meta, moves, panel, shared};
 pub use percpu::{cpu, rseq};
-
-/// What libc's wrapper said last.
-fn last_error() -> rustix::io::Errno {
-    let raw = std::io::Error::last_os_error().raw_os_error();
-    rustix::io::Errno::from_raw_os_error(raw.unwrap_or(libc::EINVAL))
-}

@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, and descriptors that a service manager left open.
+//! The process at the other end of a Unix socket, and descriptors that a service manager left open.
 
 use std::ffi::c_int;
 use std::mem::size_of;
@@ -6,14 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
-use crate::last_error;
+use crate::errno::last_error;
 
 /// Since Linux 4.13; in no crate yet.
 const SO_PEERGROUPS: c_int = 59;
 /// Since Linux 6.5.
 const SO_PEERPIDFD: c_int = 77;
 
-/// Who is at the other end of a connected Unix socket.
+/// The process at the other end of a connected Unix socket, and its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Credentials {
     /// Process; 0: one that this process cannot name, of a PID namespace above its own.
@@ -100,7 +100,7 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     if done != 0 {
         return Err(last_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel has just made this descriptor for this call.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -108,7 +108,7 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 /// them so that no child inherits them.
 ///
 /// # Safety
-/// Nobody else in the process uses or will use those numbers.
+/// No other code in the process uses those numbers, now or later.
 pub unsafe fn inherited(count: usize) -> Vec<OwnedFd> {
     let first: RawFd = 3;
     let numbers = (first..).take(count);
@@ -116,7 +116,7 @@ pub unsafe fn inherited(count: usize) -> Vec<OwnedFd> {
         .filter_map(|number| {
             // SAFETY: sets a flag of a descriptor, or fails where there is none.
             let there = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
-            // SAFETY: it is open, and the caller vouches that it is ours alone.
+            // SAFETY: it is open, and the caller vouches that no other code uses it.
             there.then(|| unsafe { OwnedFd::from_raw_fd(number) })
         })
         .collect()

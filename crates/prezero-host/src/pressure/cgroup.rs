@@ -60,7 +60,7 @@ impl Group {
     }
 
     /// Whether the group nears this bound, with memory that it cannot simply drop. File cache
-    /// that nobody used lately does not count: a group that reads much is always full of it.
+    /// that was not used lately does not count: a group that reads much is always full of it.
     pub(super) fn is_full(&self, bound: u64) -> bool {
         let Some(current) = read_number(&self.current) else { return false };
         let allowed = bound as f64 * USED_SHARE;

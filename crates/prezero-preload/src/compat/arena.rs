@@ -1,6 +1,6 @@
 //! Memory for allocations made before the next allocator is known.
 //!
-//! `dlsym` may allocate while we ask it where `malloc` is. Those few requests get
+//! `dlsym` may allocate while it looks up `malloc`. Those few requests get
 //! memory from a static arena that only grows; its blocks are recognised by their
 //! address for ever, and freeing one does nothing. Untouched it costs no memory.
 //!

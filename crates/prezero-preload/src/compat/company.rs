@@ -1,4 +1,4 @@
-//! Who else is in the program: a sanitizer, a second thread.
+//! What else is in the program: a sanitizer, a second thread.
 
 use std::ffi::{CStr, c_char};
 

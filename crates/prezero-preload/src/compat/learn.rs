@@ -20,11 +20,12 @@ static LEARNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The zone serves a block of so many bytes, of which the next allocator gets to know.
 ///
-/// glibc keeps twice the largest block that it mapped and got back for itself at the top of its heap, and
-/// gives what lies beyond to the kernel, at each `free`. One that never sees a large block keeps 128 KiB,
-/// and small blocks that come and go by the megabyte are faulted in each time (measured: 28 times
-/// the time). So a block like it is asked of glibc and given back, untouched, when the zone serves the first
-/// so large. In a request, not in the program's `free`: that of a mapped block takes no lock in glibc.
+/// glibc keeps twice the largest block that it mapped and got back for itself at the top of its heap,
+/// and gives the memory beyond that to the kernel, at each `free`. A glibc that never sees a large
+/// block keeps 128 KiB, and small blocks that come and go by the megabyte are faulted in each time.
+/// So the first request of a size asks glibc for such a block too, and gives it back untouched.
+/// Not the program's `free`: that of a mapped block takes no lock in glibc.
+/// Moved by: the benchmark of small blocks that come and go together.
 #[inline(always)]
 pub fn learn_of(bytes: usize) {
     if bytes > LEARNT.load(Ordering::Relaxed) && bytes <= LEARNS_MOST {

@@ -2,9 +2,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`next`] | the functions behind ours; [`arena`] until they are known |
+//! | [`next`] | the functions behind the exported ones; [`arena`] until they are known |
 //! | [`learn`] | large blocks, shown to glibc |
-//! | [`company`] | who else is in the program |
+//! | [`company`] | what else is in the program |
 //! | [`errno`] | the program's `errno`, left alone |
 //! | [`message`] | text without stdio |
 

@@ -1,14 +1,14 @@
-//! The allocator that the program had, and the system-call functions behind ours.
+//! The allocator that the program had, and the system-call functions behind the exported ones.
 //!
 //! Every name that this library takes over is looked up once with
 //! `dlsym(RTLD_NEXT)`: the next one in link order, be it glibc's or that of another
 //! preloaded allocator. A slot starts with an *early* function, so that a call costs
-//! one load and one jump and never asks whether we are ready: an early allocation
-//! resolves all slots and forwards, or takes from the [`arena`](super::arena) while somebody
+//! one load and one jump and never asks whether all is known: an early allocation
+//! resolves all slots and forwards, or takes from the [`arena`](super::arena) while another call
 //! resolves; an early system-call wrapper makes the system call itself, and stays in
-//! its slot where nobody else defines the name.
+//! its slot where no other library defines the name.
 //!
-//! Resolving takes no lock of ours. A thread that finds another one at it does not
+//! Resolving takes no lock of this library. A thread that finds another one at it does not
 //! wait, because that one may be waiting for a lock of the dynamic linker which this
 //! one holds.
 
@@ -23,7 +23,7 @@ mod early;
 macro_rules! next {
     ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty, before: $early:expr;)*) => {
         /// The functions, those that every program calls all the time first: on one cache line,
-        /// which nobody writes to once all are known.
+        /// which is not written once all are known.
         #[expect(non_snake_case, reason = "named after the functions they hold")]
         #[repr(C, align(64))]
         struct Slots {
@@ -132,7 +132,7 @@ static STATE: AtomicU8 = AtomicU8::new(UNRESOLVED);
 pub enum Next {
     /// The slots hold the next functions.
     Known,
-    /// Somebody is at it, perhaps this very thread further up its stack.
+    /// Another call is at it, perhaps of this very thread further up its stack.
     NotYet,
 }
 

@@ -1,4 +1,4 @@
-//! The `prezero_*` functions, for programs that know us. `prezero.h` is their manual.
+//! The `prezero_*` functions, for programs that know this library. `prezero.h` is their manual.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fmt::{self, Write};
@@ -24,7 +24,7 @@ pub extern "C" fn prezero_zalloc(size: usize) -> *mut c_void {
     unsafe { calloc(1, size) }
 }
 
-/// As `calloc(1, size)`, for a caller who knows what he will do with it first: a value of
+/// As `calloc(1, size)`, for a caller that knows what it does with the block first: a value of
 /// `enum prezero_use`; any other says nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn prezero_zalloc_for(size: usize, first_use: c_int) -> *mut c_void {

@@ -1,4 +1,4 @@
-//! The ends of a process that run no exit handler, or not ours.
+//! The ends of a process that run no exit handler, or not this library's.
 
 use std::ffi::c_int;
 

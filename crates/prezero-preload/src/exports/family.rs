@@ -1,4 +1,5 @@
-//! The malloc family but for `realloc`, and who serves what.
+//! The malloc family but for `realloc`: the zone serves a request of at least the threshold, the
+//! next allocator the others.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -214,7 +215,7 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
 #[inline(never)]
 fn release(heap: &Heap, ptr: *mut c_void) {
     // No errno is put back: what the zone does goes past libc, or puts it back itself, and to
-    // ask for its place is a page of code more (30 ns after a pause).
+    // ask for its place is a page of code more, which is cold after a pause.
     match heap.take(ptr.cast()) {
         Ok(block) => heap.free(block),
         // SAFETY: `free`'s terms, and what the zone gave up is the next allocator's.

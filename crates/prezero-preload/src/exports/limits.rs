@@ -1,7 +1,7 @@
 //! Limits of address space that a program sets on itself.
 //!
 //! A zone that exists already counts with all that it reserved, so a limit below that would leave
-//! nothing to anybody. The zone retreats first: to the share of the limit that it would have
+//! nothing to other allocations. The zone retreats first: to the share of the limit that it would have
 //! taken under it from the beginning, or to what is in use.
 //!
 //! A limit that comes from outside (`prlimit` on another process) is not seen.

@@ -2,8 +2,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`family`], [`realloc`] | the malloc family, and who serves what |
-//! | [`syscalls`], [`limits`] | memory that the program changes under us, or forbids |
+//! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
+//! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
 //! | [`rights`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
@@ -37,7 +37,7 @@ fn the_programs<F>(ours: F) -> F {
 fn not_from_scrubd(function: &str) {
     if cfg!(debug_assertions) && process::bare::is_current() {
         // Its own table of descriptors has no standard error; that of the first thread does.
-        // SAFETY: a path that ends in NUL; a new descriptor, in a table that nobody else has.
+        // SAFETY: a path that ends in NUL; a new descriptor, in a table that this thread alone has.
         unsafe {
             let path = c"/proc/self/fd/2".as_ptr();
             let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_WRONLY);

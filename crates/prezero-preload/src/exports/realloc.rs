@@ -1,4 +1,4 @@
-//! `realloc` and `reallocarray`: who grows a block, and when it changes its owner.
+//! `realloc` and `reallocarray`: which allocator grows a block, and when a block changes its allocator.
 //!
 //! A block of the zone stays there until it is well below the threshold; one that is small and grows to
 //! the threshold moves in; one that is already large elsewhere stays there.
@@ -113,7 +113,7 @@ unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut 
         }
     };
     // SAFETY: the next allocator's block is new and has `size` bytes; the zone's block is
-    // in our hands and has `bytes()`; they cannot overlap.
+    // taken and has `bytes()`; they cannot overlap.
     let to = unsafe {
         let to = next::malloc(size);
         if !to.is_null() {

@@ -1,4 +1,4 @@
-//! Memory that the program changes under us by system calls.
+//! Zone memory that the program changes by system calls.
 //!
 //! A program may protect, lock, advise, remap or unmap pages of a block that it got
 //! from `malloc`. Each function here forwards to the next one unchanged, and where the
@@ -6,11 +6,11 @@
 //! fresh memory when the block is freed, and never hands them on as they are.
 //!
 //! What a program keeps from its children (`MADV_DONTFORK`) is a hole in the child's zone, which
-//! the kernel would give to somebody else: the child closes it first of all.
+//! the kernel would give to another mapping: the child closes it first of all.
 //!
 //! Four things are not forwarded as they stand:
 //! - `munmap` and `mremap` leave inaccessible memory where zone pages were, and not a
-//!   hole that the kernel would give to somebody else.
+//!   hole that the kernel would give to another mapping.
 //! - `MADV_HUGEPAGE` inside the zone leaves no mark, which would make every `NumPy` array
 //!   foreign: the zone has the huge blocks that lie in the range faulted in whole, once.
 //! - `mlockall` would make the whole reservation resident. Before the zone exists it
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn mremap(
     unsafe {
         if kept || part.len() < old {
             // The old pages stay mapped; or a range that leaves the zone, which no block
-            // of ours does, and which the kernel refuses as two mappings.
+            // of the zone does, and which the kernel refuses as two mappings.
             return next::mremap(at, old, new, flags, to);
         }
         let (old, new) = (old.next_multiple_of(PAGE), new.next_multiple_of(PAGE));

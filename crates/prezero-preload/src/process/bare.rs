@@ -77,7 +77,7 @@ impl Bare {
         !self.pointer.load(Ordering::Acquire).is_null()
     }
 
-    /// The stack, made at the first call with a page below it that nobody may touch.
+    /// The stack, made at the first call with a page below it that no access reaches.
     fn stack(&self, bytes: usize) -> Result<*mut u8, i32> {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
         let made = self.stack.load(Ordering::Acquire);
@@ -87,8 +87,8 @@ impl Bare {
         let guard = prezero_sys::memory::GRAIN;
         let flags = MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping touches nobody's memory; its first page is ours to forbid, and
-        // all of it is ours to give back where that fails.
+        // SAFETY: a new mapping touches no other memory. No other code knows it yet, so its first page may be
+        // forbidden, and all of it given back where that fails.
         unsafe {
             let base = mmap_anonymous(ptr::null_mut(), guard + bytes, access, flags)
                 .map_err(|error| error.raw_os_error())?;
@@ -203,7 +203,7 @@ mod arch {
         pointer
     }
 
-    /// The head of a thread's block, if the calling thread's is laid out as we know it.
+    /// The head of a thread's block, if the calling thread's is laid out as expected.
     fn own_head() -> Option<*mut usize> {
         let head = thread_pointer().cast::<usize>();
         let mut base = 0usize;
@@ -260,7 +260,7 @@ mod arch {
     /// `new_thread_block` made it, and no thread runs with it.
     pub(super) unsafe fn renew(pointer: NonNull<u8>) {
         if let Some(offset) = rseq::area_offset() {
-            // SAFETY: the caller's promise: nobody else's, and every block has an area there.
+            // SAFETY: the caller's promise; every block has an area there.
             unsafe { rseq::blank(pointer.offset(offset)) };
         }
     }
@@ -273,8 +273,8 @@ mod arch {
     /// The new thread's number, or minus an error's.
     ///
     /// # Safety
-    /// `stack` is the upper end of a stack, and `pointer` a block for a thread, both of nobody
-    /// else's and for good; `entry` takes `arg` on another thread.
+    /// `stack` is the upper end of a stack, and `pointer` a block for a thread, both for this thread
+    /// alone and for good; `entry` takes `arg` on another thread.
     pub(super) unsafe fn clone(
         stack: *mut u8,
         pointer: NonNull<u8>,

@@ -1,4 +1,4 @@
-//! What the environment says: on or off, the knobs, and who reports.
+//! What the environment says: on or off, the knobs, and which process reports.
 //!
 //! | variable | meaning |
 //! |---|---|

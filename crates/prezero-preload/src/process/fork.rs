@@ -1,7 +1,7 @@
 //! `fork` in a program with a zone.
 //!
 //! The handlers are registered when the library is loaded, before the program can
-//! register any of its own: so ours run last before a fork and first after it, and
+//! register any of its own. So they run last before a fork and first after it, and
 //! whatever the program's handlers allocate finds the zone as it should be. Registering
 //! costs one slot in libc's table; without a zone the handlers do nothing.
 

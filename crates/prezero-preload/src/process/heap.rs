@@ -3,14 +3,13 @@
 //! `free` is given an address and nothing else, so a [`Heap`] remembers how long each
 //! block is: one word for each granule of 64 KiB of the zone, out of band, that holds
 //! the page count of the block that starts there, or 0.
-//! Whoever frees the block sets the word to 0; so an address inside a block, a freed one or
+//! A `free` sets the word to 0. So an address inside a block, a freed one or
 //! a made-up one is told from a real one.
 //!
-//! **Accepted race.** The word is read and then written, not swapped: a locked instruction
-//! waits until all that the program wrote last has left the store buffer, 45 ns after
-//! touching 16 lines, and costs as much as all the rest of a `free`. Two threads that free
-//! one block in the same nanoseconds both get it, which no program may do and hardly any
-//! allocator notices.
+//! **Accepted race.** The word is read and then written, not swapped. A locked instruction
+//! waits until all that the program wrote last has left the store buffer, which costs as much as
+//! all the rest of a `free`. Two threads that free one block in the same nanoseconds both succeed;
+//! no program may do that, and hardly any allocator notices.
 //!
 //! Everything here is lock-free and allocates nothing; what happens to the pages is
 //! the zone's business.
@@ -57,8 +56,7 @@ pub struct Heap {
 /// side by side, and both write here at every turn. A thousandth of the memory in use.
 ///
 /// At the line's end, because a program writes to the beginning of its block first: a load
-/// that has the low twelve bits of a store before it waits for that store (measured, every
-/// 64th block took 7.2 ns a pair instead of 5.8).
+/// whose address has the low twelve bits of an earlier store's waits for that store.
 #[repr(C, align(64))]
 struct Granule {
     unused: [AtomicU32; 15],
@@ -134,7 +132,7 @@ impl Heap {
         usable_pages(word) as usize * PAGE
     }
 
-    /// Takes the block at `ptr` out of the program's hands.
+    /// Takes the block at `ptr` back from the program.
     pub fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
         let (first, word) = self.unlist(ptr)?;
         // SAFETY: the word said that a block of this heap, of that many pages, starts
@@ -167,7 +165,7 @@ impl Heap {
     pub fn hand_out_to<C: Content>(&self, block: Block<C>, bytes: usize) -> NonNull<u8> {
         let added = block.pages() - bytes.div_ceil(PAGE) as u32;
         debug_assert!(added <= ADDED && added < block.pages());
-        // Relaxed: whoever frees the block got its address from us through the
+        // Relaxed: a thread that frees the block got its address through the
         // program's own synchronisation, which orders this store too.
         self.live[block.first().index() / GRANULE.pages() as usize]
             .block

@@ -1,6 +1,6 @@
 //! Addresses of the zone whose pages the program took away, sealed by inaccessible memory.
 //!
-//! A hole would be the kernel's to give to anybody, and the zone would take it for its own.
+//! The kernel could give a hole to any other mapping, and the zone would take it for its own.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::compat::next;
 /// Puts inaccessible memory in place of pages that are the program's.
 ///
 /// # Safety
-/// Nobody uses the pages any more.
+/// The pages are not used any more.
 pub unsafe fn seal(part: &Range<usize>) -> c_int {
     // SAFETY: the caller gives the pages up; what is there is replaced in one step.
     let sealed = unsafe { inaccessible(part, libc::MAP_FIXED) };
@@ -58,7 +58,7 @@ pub fn seal_holes(range: Range<usize>) {
     if unsafe { libc::msync(at, range.len(), libc::MS_ASYNC) } == 0 {
         return;
     }
-    // SAFETY: replaces nothing; a kernel before 4.17 may put it elsewhere, where it is ours.
+    // SAFETY: replaces nothing; a kernel before 4.17 may put it elsewhere, where no other code knows it.
     unsafe {
         let sealed = inaccessible(&range, libc::MAP_FIXED_NOREPLACE);
         if sealed == at {

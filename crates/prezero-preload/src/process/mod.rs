@@ -2,7 +2,7 @@
 //!
 //! Short programs pay nothing: until a request reaches the threshold there is no zone,
 //! and with a zone that cannot or must not be there is a threshold that no request
-//! reaches. The state only moves forward, and nobody waits for it for long:
+//! reaches. The state only moves forward, and no thread waits for it for long:
 //!
 //! | state | a large request |
 //! |---|---|
@@ -61,7 +61,7 @@ struct Slot(UnsafeCell<MaybeUninit<Process>>);
 // READY; read only after. What is in it may be shared.
 unsafe impl Sync for Slot where Process: Sync {}
 
-/// What every call looks at, on one cache line that nobody writes to once it is set.
+/// What every call looks at, on one cache line that is not written once it is set.
 #[repr(align(64))]
 struct Hot {
     /// Bytes. The smallest request that is looked at more closely.
@@ -100,8 +100,8 @@ pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
     Some(unsafe { &filled().heap }).filter(|heap| !heap.is_gone(ptr.cast()))
 }
 
-/// The heap in whose range `ptr` points. What was given up is
-/// no block there, and who finds none asks for it.
+/// The heap in whose range `ptr` points, also where that was given up: no block starts there, and
+/// a caller that finds none asks [`Heap::is_gone`].
 #[inline(always)]
 pub fn owner_of(ptr: *const c_void) -> Option<&'static Heap> {
     let bytes = HOT.bytes.load(Ordering::Acquire);
@@ -122,8 +122,8 @@ pub fn heap_for(bytes: usize) -> Option<&'static Heap> {
     }
 }
 
-/// The heap, once the thread that makes it is done. Where it is not for long, it was stopped, is
-/// this very thread below a signal handler, or did not come along through a fork: nobody waits again.
+/// The heap, once the thread that makes it is done. A thread that takes long was stopped, is
+/// this very thread below a signal handler, or did not come along through a fork: no call waits again.
 #[cold]
 fn await_start() -> Option<&'static Heap> {
     static IN_VAIN: AtomicBool = AtomicBool::new(false);
@@ -168,7 +168,7 @@ pub fn give_back() -> bool {
     })
 }
 
-/// Whether somebody is in the program who must see every block, and so serves them all.
+/// Whether a sanitizer or valgrind must see every block, and so serves them all.
 pub fn stands_aside() -> bool {
     company::is_sanitized() || env::is_valgrind()
 }
@@ -201,7 +201,7 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     let errno = Errno::save();
     let (state, threshold) = match make(bytes) {
         Made::Heap(process) => {
-            // SAFETY: this thread alone moved the state to STARTING, and nobody reads
+            // SAFETY: this thread alone moved the state to STARTING, and no thread reads
             // the slot before the stores below.
             let process: &'static Process = unsafe { (*SLOT.0.get()).write(process) };
             allow_scrubd(process.heap.zone());

@@ -44,7 +44,7 @@ fn offset(block: *mut u8) -> Option<usize> {
     (offset < CAPACITY).then_some(offset)
 }
 
-/// A part of the arena that nobody has.
+/// A part of the arena that is free.
 fn take(layout: Layout) -> Option<*mut u8> {
     let place = |used: usize| {
         let start = used.next_multiple_of(layout.align());
@@ -64,7 +64,7 @@ fn resize_last(from: usize, to: usize) -> bool {
 }
 
 // SAFETY: a block is a part of the arena, which `take` gives to one caller at most, or a private
-// mapping of its own; until `dealloc` nobody else gets any of it. The arena and mappings are
+// mapping of its own; until `dealloc` no other caller gets any of it. The arena and mappings are
 // page-aligned, and larger alignments refused.
 unsafe impl GlobalAlloc for Own {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -77,7 +77,7 @@ unsafe impl GlobalAlloc for Own {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let nowhere = ptr::null_mut::<u8>();
-        // SAFETY: a new mapping touches nobody's memory.
+        // SAFETY: a new mapping touches no other memory.
         answer(unsafe {
             libc::syscall(libc::SYS_mmap, nowhere, layout.size(), prot, flags, -1, 0usize)
         })

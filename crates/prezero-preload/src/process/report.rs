@@ -30,7 +30,7 @@ static WRITTEN: AtomicI32 = AtomicI32::new(0);
 /// Stands for the process's number in the name of the file.
 const PID: &str = "%p";
 
-/// Notes who reports, while the environment is as it was given.
+/// Notes which process reports, while the environment is as it was given.
 pub fn remember() {
     REPORTER.store(env::reporter().unwrap_or(0), Ordering::Relaxed);
 }
@@ -44,7 +44,7 @@ pub fn register() {
     }
 }
 
-/// What must be done before the process ends, by whatever way: nobody shall wait for scrubd.
+/// What must be done before the process ends, by whatever way: the end must not wait for scrubd.
 pub extern "C" fn at_exit() {
     write_once();
     if let Some(process) = process::ready() {
@@ -140,7 +140,7 @@ fn to_file(path: &str, own: c_int, snapshot: &Snapshot) -> std::fmt::Result {
     let mut line = Line::to(file);
     let written = snapshot.write_json(&mut line).and_then(|()| line.write_char('\n'));
     drop(line);
-    // SAFETY: opened above, and nobody else knows it.
+    // SAFETY: opened above, and no other code knows it.
     unsafe { libc::close(file) };
     written
 }

@@ -1,7 +1,7 @@
 //! Pages of a [`Reservation`] that change their addresses.
 //!
-//! By `mremap`, which moves the tables that map them, not page by page: 64 MiB in 37 us, where
-//! `UFFDIO_MOVE` takes 2.1 ms and a copy 3.6 (26 to memory that is absent).
+//! `mremap` moves the tables that map the pages, and so takes a small part of the time of
+//! `UFFDIO_MOVE`, which moves page by page, or of a copy.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -29,11 +29,11 @@ impl Reservation {
     /// pages then, or a file's, if the program mapped one there; what was at `to` is gone, and
     /// what the mapping there was advised is as it was at `from`.
     ///
-    /// A move that fails in the kernel may have unmapped its goal, into which another thread's
-    /// `mmap` could be put. So that none fails, what could make it is asked first, and no signal is
-    /// heard meanwhile (one that interrupts it would be handled, and it begun again, with that hole). Left
-    /// is that the kernel lacks memory for its own records: then the goal is mapped again at once,
-    /// and the race is accepted.
+    /// A move that fails in the kernel may have unmapped its goal, and another thread's `mmap` could
+    /// be put there. So each reason for a failure is ruled out first. Signals are blocked meanwhile,
+    /// because a move that is interrupted begins again, with that hole. One reason is left: the
+    /// kernel lacks memory for its own records. Then the goal is mapped again at once, and the race
+    /// is accepted.
     ///
     /// # Safety
     /// The caller owns both ranges, which do not overlap, and needs nothing of what `to` holds.
@@ -56,9 +56,9 @@ impl Reservation {
         let len = in_one_mapping(source, len)?;
         let _unheard = Unheard::new();
         // Writes and drops nothing; the kernel says whether it is locked.
-        // SAFETY: our own mapping, of which no content changes.
+        // SAFETY: the reservation's own mapping, of which no content changes.
         unsafe { msync(source, len, MsyncFlags::ASYNC | MsyncFlags::INVALIDATE) }?;
-        // SAFETY: both lie in our own mapping (checked by `at`) and are the caller's.
+        // SAFETY: both lie in the reservation's own mapping (checked by `at`) and are the caller's.
         let moved = unsafe { mremap_fixed(source, len, len, MOVE, goal) };
         if let Err(error) = moved {
             // SAFETY: puts nothing over what is mapped there.
@@ -115,7 +115,7 @@ fn can_move() -> bool {
 }
 
 /// Whether a kernel of this release may lose the pages of a mapping that moves back to where it came
-/// from: merged with neighbours that nobody has touched it does not know whose they are, a fork does
+/// from. Merged with untouched neighbours it does not know whose the pages are: a fork does
 /// not copy them, and the record of their owner is freed under them. Since 879bca0a2c4f (Linux
 /// 6.16), mended early in 6.19 and in its stable kernels; a few later ones are left out to be sure.
 /// And before 5.13 a shared mapping, which cannot be moved so, is refused only when its goal is gone.
@@ -131,8 +131,8 @@ fn tried() -> bool {
         return false;
     }
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: pages of our own, which nobody else has seen. If the second should be unmapped by a
-    // move that failed, it is not ours to unmap again: it is left.
+    // SAFETY: pages of this call's own, which no other code has seen. If a move that failed
+    // unmapped the second, it must not be unmapped again: it is left.
     unsafe {
         let both = ProtFlags::READ | ProtFlags::WRITE;
         let Ok(first) = mmap_anonymous(ptr::null_mut(), 2 * GRAIN, both, flags) else {

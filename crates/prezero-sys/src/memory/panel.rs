@@ -6,8 +6,8 @@
 //! writes there at any moment is undefined behaviour; what it means is the callers' business.
 //!
 //! A tool, root's perhaps, trusts no process: what a descriptor is called is asked of the inode
-//! that was taken (`O_PATH`), which is opened only then, so that nobody can put a device or a
-//! file of another's in its place; and it is mapped only if it is sealed against becoming
+//! that was taken (`O_PATH`), which is opened only then, so that no device and no
+//! file of another user can take its place; and it is mapped only if it is sealed against becoming
 //! shorter, which is what would kill the reader.
 
 use std::ffi::CStr;
@@ -82,7 +82,7 @@ impl Drop for Turn<'_> {
 }
 
 /// Makes one in the calling thread's descriptor table, all zero, for its owner alone and of a
-/// size that nobody can change. The child of a fork does not inherit the mapping.
+/// size that is fixed. The child of a fork does not inherit the mapping.
 ///
 /// # Errors
 /// What the kernel answers: no memory, no descriptor, no such call.
@@ -109,8 +109,8 @@ pub unsafe fn discard(words: Words) {
 /// Maps that of another process.
 ///
 /// # Errors
-/// `NotFound`: it has none, or there is no such process; `PermissionDenied`: it is somebody
-/// else's; `InvalidData`: it has something else of that name; what else the kernel answers.
+/// `NotFound`: it has none, or there is no such process; `PermissionDenied`: it is another
+/// user's; `InvalidData`: it has something else of that name; what else the kernel answers.
 pub fn of_process(pid: u32) -> io::Result<Mapped> {
     let taken = find(pid)?.ok_or(io::ErrorKind::NotFound)?;
     let path = format!("/proc/thread-self/fd/{}", taken.as_raw_fd());
@@ -182,7 +182,7 @@ fn map(file: &OwnedFd) -> Result<Words, Errno> {
     // SAFETY: a new mapping, at an address of the kernel's choice.
     let start =
         unsafe { mmap(std::ptr::null_mut(), LEN, protection, MapFlags::SHARED, file.as_fd(), 0) }?;
-    // SAFETY: our own new mapping; its content stays. If the kernel does not know the advice a
+    // SAFETY: the new mapping; its content stays. If the kernel does not know the advice a
     // child has a mapping that nothing in it uses.
     let _ = unsafe { madvise(start, LEN, Advice::LinuxDontFork) };
     // SAFETY: the mapping is LEN bytes of zeroed or shared memory, page-aligned, and is unmapped
@@ -270,7 +270,7 @@ mod tests {
         });
         let seen = of_process(std::process::id()).unwrap();
         assert_eq!(seen[7].load(SeqCst), 42);
-        // One turn among all who have it open.
+        // One turn among all that have it open.
         let other = of_process(std::process::id()).unwrap();
         let turn = seen.turn().unwrap();
         assert!(other.turn().is_none());

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Writes back the byte that is there, in one operation, so that whoever else writes to
-/// the page loses nothing.
+/// Writes back the byte that is there, in one operation, so that no other thread's write to the
+/// page is lost.
 ///
 /// # Safety
 /// `byte` is mapped and writable.
@@ -56,8 +56,8 @@ pub const GRAIN: usize = 4096;
 /// A range of private anonymous memory, readable and writable, unmapped on drop unless a part
 /// was given up.
 ///
-/// It hands out its address and not a slice: who may touch which part is for the owner
-/// of the reservation to say.
+/// It hands out its address and not a slice: the owner of the reservation decides which code
+/// touches which part.
 #[derive(Debug)]
 pub struct Reservation {
     pub(crate) base: NonNull<u8>,
@@ -89,7 +89,7 @@ impl Reservation {
         if exact.addr().get() % align == 0 {
             return Ok(Reservation { base: exact, len, whole: AtomicU8::new(1) });
         }
-        // SAFETY: mapped above by us, and nobody has seen it.
+        // SAFETY: mapped above, and no other code has seen it.
         unsafe { unmap(exact, len) };
 
         let slack = len.checked_add(align - GRAIN).ok_or(Errno::NOMEM)?;
@@ -97,7 +97,7 @@ impl Reservation {
         let head = first.addr().get().next_multiple_of(align) - first.addr().get();
         // SAFETY: head <= align - GRAIN, so head + len lies within the mapping.
         let base = unsafe { first.add(head) };
-        // SAFETY: the parts before and after base..base+len; nobody has seen either.
+        // SAFETY: the parts before and after base..base+len; no other code has seen either.
         unsafe {
             unmap(first, head);
             unmap(base.add(len), slack - head - len);
@@ -121,20 +121,20 @@ impl Reservation {
     }
 
     /// Makes every page of the range resident and writable by a write that changes
-    /// nothing: absent pages become zero pages, others keep their content, whoever uses
-    /// them meanwhile.
+    /// nothing: absent pages become zero pages, others keep their content, also while
+    /// other threads use them.
     ///
     /// Not `MADV_POPULATE_WRITE`: that holds the lock of the whole address space, and a
     /// thread of the idle class that is kept from its CPU in the middle of it keeps every
-    /// `mmap` of the process waiting, 4 s in the worst case measured with busy CPUs. A
-    /// fault by touching takes the lock of this mapping alone (since Linux 6.4), 0.15 ms.
+    /// `mmap` of the process waiting, for seconds where CPUs are busy. A fault by touching takes
+    /// the lock of this mapping alone (since Linux 6.4).
     ///
     /// Where there is no memory left the kernel kills a process that touches some: this is
     /// for memory that would be touched soon in any case.
     pub fn populate(&self, offset: usize, len: usize) {
         let first: *mut u8 = self.at(offset, len).cast();
         for page in (0..len).step_by(GRAIN) {
-            // SAFETY: inside our own mapping (checked by `at`).
+            // SAFETY: inside this mapping (checked by `at`).
             unsafe { write_nothing(first.add(page)) };
         }
     }
@@ -144,7 +144,7 @@ impl Reservation {
     /// # Errors
     /// `INVAL` from a kernel without transparent huge pages.
     pub fn advise_huge(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: inside our own mapping (checked by `at`), and content stays.
+        // SAFETY: inside this mapping (checked by `at`), and content stays.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxHugepage) }
     }
 
@@ -153,21 +153,21 @@ impl Reservation {
     /// # Errors
     /// `INVAL` from a kernel without transparent huge pages; `NOMEM` for one mapping too many.
     pub fn advise_small(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: inside our own mapping (checked by `at`), and content stays.
+        // SAFETY: inside this mapping (checked by `at`), and content stays.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxNoHugepage) }
     }
 
     /// Gives the pages of the range back to the kernel; each reads as zero afterwards.
     ///
     /// # Safety
-    /// The range is the caller's alone: nobody else reads or writes it during the call,
+    /// The range is the caller's alone: no other code reads or writes it during the call,
     /// or relies on what it held.
     ///
     /// # Errors
     /// `INVAL` when part of it is locked in memory (`mlock`): nothing is known of the
     /// content then.
     pub unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: inside our own mapping (checked by `at`); the caller owns the content.
+        // SAFETY: inside this mapping (checked by `at`); the caller owns the content.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontNeed) }
     }
 
@@ -180,7 +180,7 @@ impl Reservation {
     /// # Errors
     /// `INVAL` when part of it is locked in memory.
     pub unsafe fn offer(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: inside our own mapping (checked by `at`); the caller owns the content.
+        // SAFETY: inside this mapping (checked by `at`); the caller owns the content.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxFree) }
     }
 
@@ -196,23 +196,23 @@ impl Reservation {
     pub unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
         let first = self.at(offset, len);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: replaces only pages of our own mapping (checked by `at`), and the
-        // caller vouches that they are his alone.
+        // SAFETY: replaces only pages of this mapping (checked by `at`), and the
+        // caller vouches that no other code uses them.
         unsafe { mmap_anonymous(first, len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
         Ok(())
     }
 
-    /// Unmaps the range: the kernel may give its addresses to anybody.
+    /// Unmaps the range: the kernel may give its addresses to any other mapping.
     ///
     /// # Safety
-    /// As for [`release`](Self::release), and nobody passes any of it to another method again.
+    /// As for [`release`](Self::release), and no part of it is passed to another method again.
     ///
     /// # Errors
     /// `NOMEM` when the process has too many mappings to split one; nothing is unmapped then.
     pub unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // First, so that nobody who drops the reservation unmaps what others have there.
+        // First, so that a drop of the reservation does not unmap what others have there.
         self.whole.store(0, Ordering::Relaxed);
-        // SAFETY: inside our own mapping (checked by `at`); the caller vouches for the rest.
+        // SAFETY: inside this mapping (checked by `at`); the caller vouches for the rest.
         unsafe { munmap(self.at(offset, len), len) }
     }
 
@@ -223,7 +223,7 @@ impl Reservation {
     /// `AGAIN` when the process has too many mappings to split one (`NOMEM` before Linux 5.17),
     /// `INVAL` from a file that was mapped there on: what lies before it is done.
     pub fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: inside our own mapping (checked by `at`), and its content stays.
+        // SAFETY: inside this mapping (checked by `at`), and its content stays.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxWipeOnFork) }
     }
 
@@ -275,7 +275,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         if self.whole.load(Ordering::Relaxed) != 0 {
-            // SAFETY: mapped by `new`; whoever kept an address outlived his right to it.
+            // SAFETY: mapped by `new`; no address is used beyond the reservation's life.
             unsafe { unmap(self.base, self.len) };
         }
     }
@@ -294,7 +294,7 @@ fn map(len: usize) -> Result<NonNull<u8>, Errno> {
 unsafe fn unmap(first: NonNull<u8>, len: usize) {
     if len > 0 {
         // SAFETY: the caller's promise. A failure (too many mappings to split one) leaks
-        // address space that nobody uses; there is no better answer.
+        // address space that no code uses; there is no better answer.
         let _ = unsafe { munmap(first.as_ptr().cast(), len) };
     }
 }

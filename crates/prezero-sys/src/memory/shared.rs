@@ -14,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::path::Arg;
 
 use super::reservation::{GRAIN, Reservation};
-use crate::last_error;
+use crate::errno::last_error;
 
 /// Since Linux 6.1; in no crate yet.
 const MADV_COLLAPSE: c_int = 25;
@@ -22,7 +22,7 @@ const MPOL_BIND: c_int = 2;
 /// Nodes that a policy may name.
 const MAX_NODES: usize = 1024;
 
-/// A memfd that can be sealed, and that nobody executes: `vm.memfd_noexec` may insist on that.
+/// A memfd that can be sealed and cannot be executed, as `vm.memfd_noexec` may demand.
 ///
 /// # Errors
 /// What `memfd_create` answers.
@@ -54,7 +54,7 @@ impl SharedMap {
         let range = Reservation::new(len, align)?;
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: replaces exactly the reservation's own pages, which nobody has seen; the
+        // SAFETY: replaces exactly the reservation's own pages, which no other code has seen; the
         // reservation unmaps whatever lies there when it is dropped.
         unsafe { mmap(range.base().as_ptr().cast(), len, protection, flags, file, 0) }?;
         Ok(SharedMap { range })
@@ -110,7 +110,7 @@ impl SharedMap {
     pub fn enter(&self, offset: usize, len: usize, every: usize) -> Result<(), Errno> {
         let first = self.part(offset, len);
         for at in (0..len).step_by(every) {
-            // SAFETY: one page inside our own mapping, checked by `part`; content stays.
+            // SAFETY: one page inside this mapping, checked by `part`; content stays.
             unsafe { madvise(first.add(at).cast(), GRAIN, Advice::LinuxPopulateWrite) }?;
         }
         Ok(())
@@ -119,7 +119,7 @@ impl SharedMap {
     /// The address of `offset`, once `offset..offset+len` is known to lie in the mapping.
     fn part(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.len() && len <= self.len() - offset, "outside the mapping");
-        // SAFETY: inside our own mapping, checked above.
+        // SAFETY: inside this mapping, checked above.
         unsafe { self.base().as_ptr().add(offset) }
     }
 
@@ -131,7 +131,7 @@ impl SharedMap {
     /// huge pages; `NOMEM`, `AGAIN`, `BUSY`: none could be had now.
     pub fn collapse(&self, offset: usize, len: usize) -> Result<(), Errno> {
         let first = self.part(offset, len);
-        // SAFETY: inside our own mapping, checked by `part`; content stays.
+        // SAFETY: inside this mapping, checked by `part`; content stays.
         let done = unsafe { libc::madvise(first.cast(), len, MADV_COLLAPSE) };
         if done == 0 { Ok(()) } else { Err(last_error()) }
     }
@@ -175,7 +175,7 @@ impl PrivateMap {
 
 fn populate(range: &Reservation) -> Result<(), Errno> {
     let first = range.base().as_ptr().cast();
-    // SAFETY: the whole of our own mapping; content stays.
+    // SAFETY: the whole of this mapping; content stays.
     unsafe { madvise(first, range.len(), Advice::LinuxPopulateWrite) }
 }
 

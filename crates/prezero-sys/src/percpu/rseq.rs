@@ -29,7 +29,7 @@ pub const SIGNATURE: u32 = 0x5305_3053;
 #[derive(Debug)]
 pub struct Rseq {
     area: NonNull<u8>,
-    /// The memory of a registration that we made, and have to undo.
+    /// The memory of a registration that this value made, and undoes.
     #[cfg(target_arch = "x86_64")]
     ours: Option<Reservation>,
     thread: PhantomData<*mut u8>,
@@ -177,7 +177,7 @@ pub(crate) mod x86_64 {
     pub(super) fn register() -> Option<Rseq> {
         let memory = Reservation::new(GRAIN, GRAIN).ok()?;
         let area = memory.base();
-        // SAFETY: our own fresh page, which has room for the area.
+        // SAFETY: a fresh page of this call's own, which has room for the area.
         unsafe { area.byte_add(CPU_ID).cast::<i32>().write_volatile(UNREGISTERED) };
         // SAFETY: the area stays mapped until `unregister`, which runs on this thread
         // because `Rseq` cannot leave it.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::thread as kernel;
 
 /// Puts the calling thread into the idle scheduling class, and lets its sleeps end when
-/// they are due (timer slack 1 ns instead of 50 us).
+/// they are due: the timer slack is the shortest there is.
 ///
 /// # Errors
 /// The error number: `EPERM` when a seccomp filter or a security module forbids it.
@@ -31,7 +31,7 @@ pub fn current_id() -> i32 {
 
 /// Has a thread of this process run as any other, or in the idle class again. The kernel
 /// lets a thread out of the idle class only where the caller may raise priorities
-/// (`CAP_SYS_NICE`, `RLIMIT_NICE`); nothing happens where he may not.
+/// (`CAP_SYS_NICE`, `RLIMIT_NICE`); without that right nothing happens.
 pub fn hurry(thread: i32, class: Class) {
     let priority = libc::sched_param { sched_priority: 0 };
     let policy = match class {
@@ -52,7 +52,7 @@ pub fn hurry(thread: i32, class: Class) {
 pub enum Class {
     /// What threads are born in.
     Normal,
-    /// Runs where nobody else wants to.
+    /// Runs on CPUs that no other task wants.
     Idle,
 }
 

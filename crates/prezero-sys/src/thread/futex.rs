@@ -11,7 +11,7 @@ use super::clock::NS_PER_S;
 /// How a [`futex_wait`] ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// Somebody woke us, or the kernel did for no reason: look at the word again.
+    /// Another thread woke this one, or the kernel did for no reason: look at the word again.
     Woken,
     /// The time is over.
     TimedOut,

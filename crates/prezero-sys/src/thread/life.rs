@@ -1,4 +1,4 @@
-//! Whether a thread that somebody waits for is gone: not only done, but no more of its process.
+//! Whether a thread is gone: not only done, but no longer one of its process.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-/// The longest that is slept before another look, ns.
+/// The longest sleep between two looks, ns.
 const LOOK_NS: i64 = 1_000_000;
-/// The same while it is on its way out, where nobody tells when it has arrived.
+/// The same for a thread that is on its way out: no wake-up tells when it is gone.
 const SHORT_NS: i64 = 30_000;
 
 /// The life of one thread at a time.

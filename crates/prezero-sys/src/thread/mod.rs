@@ -1,4 +1,4 @@
-//! A thread that stays out of everybody's way, and what it needs to know of CPUs and time.
+//! A thread that disturbs no other, and what it needs to know of CPUs and time.
 //!
 //! | module | holds |
 //! |---|---|

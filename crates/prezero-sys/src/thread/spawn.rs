@@ -8,7 +8,7 @@ pub type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// Starts a detached thread with all signals blocked, so that none of the program's
 /// handlers ever runs on it. `stack` is in bytes. Goes through libc, which allocates; leaves
-/// `errno` as it was, because who frees memory does not expect it to change.
+/// `errno` as it was, because a program that frees memory does not expect it to change.
 ///
 /// # Safety
 /// `arg` is what `entry` expects and may be used from another thread; `entry` does not

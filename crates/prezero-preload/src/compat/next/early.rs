@@ -1,4 +1,4 @@
-//! What the slots hold until the next functions are known, and for good where nobody has the name.
+//! What the slots hold until the next functions are known, and for good where no other library has the name.
 
 use std::ptr;
 
@@ -9,7 +9,7 @@ use crate::compat::message::Line;
 
 /// Runs `forward` if the next allocator is known, `meanwhile` otherwise.
 ///
-/// Being here with everything resolved means that nobody behind us has the name:
+/// Being here with everything resolved means that no library behind this one has the name:
 /// there is no allocator to forward to, and no way on.
 fn once_known<R>(
     slot: &AtomicPtr<c_void>,
@@ -42,7 +42,7 @@ macro_rules! early {
 
 early! {
     malloc(size: usize) -> Address { arena::alloc(size, 16) }
-    // Not from the arena, which `free` recognises itself, and nobody else gives yet.
+    // Not from the arena, which `free` recognises itself, and no other allocator gives yet.
     free(_ptr: Address) -> () { () }
     calloc(count: usize, size: usize) -> Address {
         count.checked_mul(size).map_or(ptr::null_mut(), |size| arena::alloc(size, 16))
@@ -66,7 +66,7 @@ early! {
     malloc_usable_size(_ptr: Address) -> usize { 0 }
 }
 
-/// Stays where nobody behind us has the name (musl).
+/// Stays where no library behind this one has the name (musl).
 pub unsafe extern "C" fn malloc_trim(_pad: usize) -> c_int {
     0
 }

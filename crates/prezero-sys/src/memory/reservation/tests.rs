@@ -14,7 +14,7 @@ pub(crate) fn resident(range: &Reservation, offset: usize, len: usize) -> usize 
 
 /// Keeps the kernel from touching more than was asked for, where THP is `always`.
 pub(crate) fn small_pages(range: &Reservation) {
-    // SAFETY: our own mapping; content stays.
+    // SAFETY: the test's own mapping; content stays.
     unsafe { madvise(range.at(0, 0), range.len(), Advice::LinuxNoHugepage) }.unwrap();
 }
 
@@ -99,7 +99,7 @@ fn released_pages_are_absent_and_read_zero() {
 fn replaced_pages_are_zero_and_writable_whatever_they_were() {
     let mut range = Reservation::new(4 * GRAIN, GRAIN).unwrap();
     bytes(&mut range).fill(0xff);
-    // SAFETY: our own pages.
+    // SAFETY: the test's own pages.
     let rc = unsafe { libc::mprotect(range.at(GRAIN, GRAIN), GRAIN, libc::PROT_NONE) };
     assert_eq!(rc, 0);
     // SAFETY: this thread is the range's only user.
@@ -115,7 +115,7 @@ fn replaced_pages_are_zero_and_writable_whatever_they_were() {
 fn what_is_offered_is_zero_or_as_it_was_until_it_is_written() {
     let range = Reservation::new(4 * MIB, 2 * MIB).unwrap();
     let bytes = range.at(0, 4 * MIB).cast::<u8>();
-    // SAFETY: the range is ours.
+    // SAFETY: the range is the test's.
     unsafe {
         bytes.write_bytes(7, 2 * MIB);
         range.offer(0, 4 * MIB).unwrap();
