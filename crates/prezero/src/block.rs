@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use crate::units::{PAGE, PageId};
+use crate::units::{PAGE, PageId, Span};
 
 /// What is known of a block's content. Sealed: [`Zero`] and [`Dirty`].
 pub trait Content: private::Sealed {}
@@ -41,6 +41,10 @@ impl<C: Content> Block<C> {
     pub(crate) fn new(first: PageId, pages: u32) -> Self {
         debug_assert!(pages > 0);
         Block { first, pages, content: PhantomData }
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        Span::new(self.first, self.pages)
     }
 
     /// The first page.

@@ -81,6 +81,41 @@ impl fmt::Display for Order {
     }
 }
 
+/// Pages side by side: which, and how many. Says nothing of whose they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) first: PageId,
+    pub(crate) pages: u32,
+}
+
+impl Span {
+    pub(crate) const fn new(first: PageId, pages: u32) -> Span {
+        Span { first, pages }
+    }
+
+    /// One past its last page.
+    pub(crate) fn end(self) -> u32 {
+        self.first.0 + self.pages
+    }
+
+    /// Its first pages, so many.
+    pub(crate) fn front(self, pages: u32) -> Span {
+        debug_assert!(pages <= self.pages);
+        Span { pages, ..self }
+    }
+
+    /// What is behind its first pages, so many.
+    pub(crate) fn behind(self, pages: u32) -> Span {
+        debug_assert!(pages <= self.pages);
+        Span { first: self.first.plus(pages), pages: self.pages - pages }
+    }
+
+    /// Each of its pages.
+    pub(crate) fn each(self) -> impl Iterator<Item = PageId> {
+        (self.first.0..self.end()).map(PageId)
+    }
+}
+
 /// A page's index in its zone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct PageId(pub(crate) u32);

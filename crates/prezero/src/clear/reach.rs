@@ -17,7 +17,7 @@
 
 use crate::clear::Cache;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::units::{PAGE, PageId};
+use crate::units::{PAGE, PageId, Span};
 
 /// Sizes apart, each twice the one before; the last takes all that are larger (from 16 GiB).
 const BANDS: usize = 10;
@@ -106,7 +106,8 @@ impl Reach {
     }
 
     /// Its owner gives a block back.
-    pub(crate) fn freed(&self, first: PageId, pages: u32, now: impl FnOnce() -> u64) {
+    pub(crate) fn freed(&self, span: Span, now: impl FnOnce() -> u64) {
+        let Span { first, pages } = span;
         let bytes = pages as usize * PAGE;
         let band = self.band(bytes);
         if band.lent.load(Relaxed) == first.0 {
@@ -232,7 +233,7 @@ mod tests {
                 let (began, ended) = (self.now, self.now + of_block(us));
                 self.reach.note(PageId(7), bytes, way, began, ended);
                 self.now = ended + of_block(held);
-                self.reach.freed(PageId(7), (bytes / PAGE) as u32, || self.now);
+                self.reach.freed(Span::new(PageId(7), (bytes / PAGE) as u32), || self.now);
             }
             past
         }

@@ -14,7 +14,7 @@
 //! | `release` | offset, bytes | resident bytes went back to the kernel |
 #![allow(unsafe_code)]
 
-use crate::units::{PAGE, PageId};
+use crate::units::{PAGE, PageId, Span};
 
 fn offset(first: PageId) -> u64 {
     u64::from(first.0) * PAGE as u64
@@ -25,7 +25,8 @@ fn bytes(pages: u32) -> u64 {
 }
 
 #[inline(always)]
-pub(crate) fn hit(first: PageId, pages: u32) {
+pub(crate) fn hit(span: Span) {
+    let Span { first, pages } = span;
     probe::probe!(prezero, hit, offset(first), bytes(pages));
 }
 
@@ -35,13 +36,14 @@ pub(crate) fn miss(cleared: u64) {
 }
 
 #[inline(always)]
-pub(crate) fn scrub_begin(first: PageId, pages: u32) {
+pub(crate) fn scrub_begin(span: Span) {
+    let Span { first, pages } = span;
     probe::probe!(prezero, scrub__begin, offset(first), bytes(pages));
 }
 
 #[inline(always)]
-pub(crate) fn scrub_end(first: PageId, cleared: u32) {
-    probe::probe!(prezero, scrub__end, offset(first), bytes(cleared));
+pub(crate) fn scrub_end(cleared: Span) {
+    probe::probe!(prezero, scrub__end, offset(cleared.first), bytes(cleared.pages));
 }
 
 #[inline(always)]

@@ -12,7 +12,7 @@
 //! buddy as any other run is, or not.
 
 use crate::sync::{AtomicU64, Ordering::Relaxed};
-use crate::units::PageId;
+use crate::units::{PageId, Span};
 
 /// First page and length of a block; 0: none. All-zero bytes are none.
 #[derive(Debug)]
@@ -20,7 +20,8 @@ pub(crate) struct Latest(AtomicU64);
 
 impl Latest {
     /// What was freed last.
-    pub(crate) fn note(&self, first: PageId, pages: u32) {
+    pub(crate) fn note(&self, span: Span) {
+        let Span { first, pages } = span;
         self.0.store(u64::from(first.0) << 32 | u64::from(pages), Relaxed);
     }
 

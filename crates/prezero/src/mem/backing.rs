@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use prezero_sys::memory::{Errno, Reservation};
 
-use crate::units::{PAGE, PageId};
+use crate::units::{PAGE, PageId, Span};
 
 /// A contiguous range of memory with one kind of backing.
 ///
@@ -266,7 +266,8 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Whether a free or owned run of pages holds only zero bytes.
-    pub(crate) fn is_zero(&self, first: PageId, pages: u32) -> bool {
+    pub(crate) fn is_zero(&self, span: Span) -> bool {
+        let Span { first, pages } = span;
         let words = pages as usize * PAGE / size_of::<u64>();
         // SAFETY: the range is mapped, aligned, and the caller owns it, so nobody writes.
         let slice = unsafe {
@@ -276,7 +277,8 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Clears a run of pages that the caller owns.
-    pub(crate) fn clear(&self, engine: &dyn crate::clear::ClearEngine, first: PageId, pages: u32) {
+    pub(crate) fn clear(&self, engine: &dyn crate::clear::ClearEngine, span: Span) {
+        let Span { first, pages } = span;
         // SAFETY: the run lies in the mapped range, is page aligned and is the caller's.
         unsafe { engine.clear(self.address(first), pages as usize * PAGE) }
     }
@@ -285,28 +287,31 @@ impl<B: Backing> Memory<B> {
     pub(crate) fn clear_guarded(
         &self,
         engine: &dyn crate::clear::ClearEngine,
-        first: PageId,
-        pages: u32,
+        span: Span,
         guard: &crate::clear::Guard<'_>,
     ) -> crate::clear::Piece {
+        let Span { first, pages } = span;
         // SAFETY: as for `clear`, while the guard holds; the guard is checked inside.
         unsafe { engine.clear_guarded(self.address(first), pages as usize * PAGE, guard) }
     }
 
     /// Gives back a run of pages that the caller owns.
-    pub(crate) fn release(&self, first: PageId, pages: u32) -> Result<(), Errno> {
+    pub(crate) fn release(&self, span: Span) -> Result<(), Errno> {
+        let Span { first, pages } = span;
         // SAFETY: the caller owns the run and is done with what it holds.
         unsafe { self.backing.release(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Lets the kernel take a run of free pages that the caller owns: what is zero stays zero.
-    pub(crate) fn offer(&self, first: PageId, pages: u32) {
+    pub(crate) fn offer(&self, span: Span) {
+        let Span { first, pages } = span;
         // SAFETY: the caller owns the run, and nobody relies on what a dirty page holds.
         unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Leaves the addresses of a run of pages to the kernel: it must not be put back.
-    pub(crate) fn give_up(&self, first: PageId, pages: u32) -> Result<(), Errno> {
+    pub(crate) fn give_up(&self, span: Span) -> Result<(), Errno> {
+        let Span { first, pages } = span;
         // SAFETY: the caller owns the run, is done with it and keeps it from everybody here.
         unsafe { self.backing.give_up(first.index() * PAGE, pages as usize * PAGE) }
     }
@@ -349,7 +354,8 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Puts fresh memory in place of a run of pages that the caller owns.
-    pub(crate) fn replace(&self, first: PageId, pages: u32) -> Result<(), Errno> {
+    pub(crate) fn replace(&self, span: Span) -> Result<(), Errno> {
+        let Span { first, pages } = span;
         // SAFETY: the caller owns the run and is done with what it holds.
         unsafe { self.backing.replace(first.index() * PAGE, pages as usize * PAGE) }
     }

@@ -12,7 +12,7 @@
 use prezero_sys::memory::Errno;
 
 use crate::sync::{AtomicU32, Meta, Ordering::Relaxed};
-use crate::units::PageId;
+use crate::units::{PageId, Span};
 
 /// The content and residency of one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,8 +89,8 @@ impl StateMap {
     }
 
     /// Sets every page of a range that the caller owns.
-    pub(crate) fn set(&self, first: PageId, pages: u32, state: PageState) {
-        let (bits, span) = (state.pattern(), self.span(first, pages));
+    pub(crate) fn set(&self, span: Span, state: PageState) {
+        let (bits, span) = (state.pattern(), self.words(span));
         span.whole.iter().for_each(|word| word.store(bits, Relaxed));
         for (word, mask) in span.ends() {
             let mut old = word.load(Relaxed);
@@ -105,16 +105,16 @@ impl StateMap {
     }
 
     /// Whether every page of the range is in `state`.
-    pub(crate) fn all(&self, first: PageId, pages: u32, state: PageState) -> bool {
-        let (bits, span) = (state.pattern(), self.span(first, pages));
+    pub(crate) fn all(&self, span: Span, state: PageState) -> bool {
+        let (bits, span) = (state.pattern(), self.words(span));
         span.ends().all(|(word, mask)| (word.load(Relaxed) ^ bits) & mask == 0)
             && all_are(span.whole, bits)
     }
 
     /// Counts the pages of a range by state.
-    pub(crate) fn tally(&self, first: PageId, pages: u32) -> Tally {
+    pub(crate) fn tally(&self, span: Span) -> Tally {
         let (mut zero, mut dirty, mut foreign) = (0, 0, 0);
-        let span = self.span(first, pages);
+        let (pages, span) = (span.pages, self.words(span));
         // Counting bits is slow where the CPU's own instruction for it cannot be assumed, and most
         // words are all of one state.
         let mut add = |word: u32, words: u32| {
@@ -144,31 +144,18 @@ impl StateMap {
     }
 
     /// The first maximal run of pages in `state` within the range.
-    pub(crate) fn find(
-        &self,
-        first: PageId,
-        pages: u32,
-        state: PageState,
-    ) -> Option<(PageId, u32)> {
-        let end = first.0 + pages;
-        let start = self.seek(first.0, end, |s| s == state)?;
-        let stop = self.seek(start, end, |s| s != state).unwrap_or(end);
-        Some((PageId(start), stop - start))
+    pub(crate) fn find(&self, span: Span, state: PageState) -> Option<Span> {
+        let start = self.seek(span.first.0, span.end(), |s| s == state)?;
+        let stop = self.seek(start, span.end(), |s| s != state).unwrap_or(span.end());
+        Some(Span::new(PageId(start), stop - start))
     }
 
     /// Calls `each` for every maximal run of pages in `state` within the range.
-    pub(crate) fn each_run(
-        &self,
-        first: PageId,
-        pages: u32,
-        state: PageState,
-        mut each: impl FnMut(PageId, u32),
-    ) {
-        let end = first.0 + pages;
-        let mut at = first.0;
-        while let Some((start, length)) = self.find(PageId(at), end - at, state) {
-            each(start, length);
-            at = start.0 + length;
+    pub(crate) fn each_run(&self, span: Span, state: PageState, mut each: impl FnMut(Span)) {
+        let mut left = span;
+        while let Some(run) = self.find(left, state) {
+            each(run);
+            left = Span::new(PageId(run.end()), span.end() - run.end());
         }
     }
 
@@ -192,29 +179,29 @@ impl StateMap {
 
 /// The words of a range: those that are all its own, and one at each end of which only the entries
 /// in the mask are (none: 0).
-struct Span<'a> {
+struct Words<'a> {
     whole: &'a [AtomicU32],
     parts: [(Option<&'a AtomicU32>, u32); 2],
 }
 
-impl<'a> Span<'a> {
+impl<'a> Words<'a> {
     fn ends(&self) -> impl Iterator<Item = (&'a AtomicU32, u32)> {
         self.parts.into_iter().filter_map(|(word, mask)| word.filter(|_| mask != 0).zip(Some(mask)))
     }
 }
 
 impl StateMap {
-    fn span(&self, first: PageId, pages: u32) -> Span<'_> {
-        let (start, end) = (first.0, first.0 + pages);
+    fn words(&self, span: Span) -> Words<'_> {
+        let (start, end) = (span.first.0, span.end());
         let (first_whole, last) = (start.div_ceil(PER_WORD), end / PER_WORD);
         let (head, tail) = (u32::MAX << (start % PER_WORD * 2), (1 << (end % PER_WORD * 2)) - 1);
         let word = |index: u32| self.words.get(index as usize);
         if first_whole > last {
             // All in one word.
-            return Span { whole: &[], parts: [(word(last), head & tail), (None, 0)] };
+            return Words { whole: &[], parts: [(word(last), head & tail), (None, 0)] };
         }
         let head = if start.is_multiple_of(PER_WORD) { 0 } else { head };
-        Span {
+        Words {
             whole: &self.words[first_whole as usize..last as usize],
             parts: [(word(start / PER_WORD), head), (word(last), tail)],
         }
@@ -244,7 +231,7 @@ mod tests {
             let mut model = vec![PageState::Absent; PAGES as usize];
             for (first, pages, state) in writes {
                 let pages = pages.min(PAGES - first);
-                map.set(PageId(first), pages, state);
+                map.set(Span::new(PageId(first), pages), state);
                 model[first as usize..(first + pages) as usize].fill(state);
             }
             for page in 0..PAGES {
@@ -253,14 +240,14 @@ mod tests {
             let (first, pages) = (query.0, query.1.min(PAGES - query.0));
             let part = &model[first as usize..(first + pages) as usize];
             let count = |s| part.iter().filter(|&&p| p == s).count() as u32;
-            let tally = map.tally(PageId(first), pages);
+            let tally = map.tally(Span::new(PageId(first), pages));
             prop_assert_eq!(tally, Tally {
                 absent: count(PageState::Absent), zero: count(PageState::Zero),
                 dirty: count(PageState::Dirty), foreign: count(PageState::Foreign),
             });
-            prop_assert_eq!(map.all(PageId(first), pages, wanted), count(wanted) == pages);
+            prop_assert_eq!(map.all(Span::new(PageId(first), pages), wanted), count(wanted) == pages);
             let mut runs = Vec::new();
-            map.each_run(PageId(first), pages, wanted, |start, n| runs.extend(start.0..start.0 + n));
+            map.each_run(Span::new(PageId(first), pages), wanted, |run| runs.extend(run.first.0..run.end()));
             let expected: Vec<u32> =
                 (first..first + pages).filter(|&p| model[p as usize] == wanted).collect();
             prop_assert_eq!(runs, expected);

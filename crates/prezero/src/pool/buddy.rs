@@ -28,7 +28,7 @@ use crate::sync::{
     AtomicU32, AtomicU64, Meta,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId};
+use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
 const ORDERS: usize = HUGE_ORDER as usize + 1;
 
@@ -65,7 +65,8 @@ impl Buddy {
     }
 
     /// Frees a run of pages that the caller owns, as the fewest aligned blocks.
-    pub(crate) fn put_run(&self, first: PageId, pages: u32) {
+    pub(crate) fn put_run(&self, span: Span) {
+        let Span { first, pages } = span;
         let (mut at, mut left) = (first, pages);
         while left > 0 {
             let order = Order::fitting(at, left);
@@ -178,7 +179,8 @@ impl Buddy {
     }
 
     /// Takes the run `first..first+pages` if all of it is free; else takes nothing.
-    pub(crate) fn take_run(&self, first: PageId, pages: u32) -> bool {
+    pub(crate) fn take_run(&self, span: Span) -> bool {
+        let Span { first, pages } = span;
         let (mut at, end) = (first.0, first.0 + pages);
         while at < end {
             let inside = Order::fitting(PageId(at), end - at);
@@ -199,14 +201,15 @@ impl Buddy {
             }
         }
         if at < end {
-            self.put_some(first, at - first.0);
+            self.put_some(Span::new(first, at - first.0));
         }
         at >= end
     }
 
-    fn put_some(&self, first: PageId, pages: u32) {
+    fn put_some(&self, span: Span) {
+        let Span { pages, .. } = span;
         if pages > 0 {
-            self.put_run(first, pages);
+            self.put_run(span);
         }
     }
 
@@ -347,10 +350,10 @@ mod tests {
                 let range = first as usize..(first + pages) as usize;
                 if take {
                     let free = model[range.clone()].iter().all(|&f| f);
-                    prop_assert_eq!(buddy.take_run(PageId(first), pages), free);
+                    prop_assert_eq!(buddy.take_run(Span::new(PageId(first), pages)), free);
                     if free { model[range].fill(false); }
                 } else if model[range.clone()].iter().all(|&f| !f) {
-                    buddy.put_run(PageId(first), pages);
+                    buddy.put_run(Span::new(PageId(first), pages));
                     model[range].fill(true);
                 }
                 prop_assert_eq!(free_pages(&buddy), model.clone());
@@ -472,12 +475,12 @@ mod model {
         model.max_branches = 10_000;
         model.check(|| {
             let buddy = Arc::new(Buddy::new(WHOLE).unwrap());
-            buddy.put_run(PageId(62 * HUGE_PAGES), 3 * HUGE_PAGES);
+            buddy.put_run(Span::new(PageId(62 * HUGE_PAGES), 3 * HUGE_PAGES));
             let theirs = {
                 let buddy = buddy.clone();
-                thread::spawn(move || buddy.take_run(PageId(64 * HUGE_PAGES), 1))
+                thread::spawn(move || buddy.take_run(Span::new(PageId(64 * HUGE_PAGES), 1)))
             };
-            let ours = buddy.take_run(PageId(63 * HUGE_PAGES), 2 * HUGE_PAGES);
+            let ours = buddy.take_run(Span::new(PageId(63 * HUGE_PAGES), 2 * HUGE_PAGES));
             let theirs = theirs.join().unwrap();
             assert!(!(ours && theirs));
             let free: u32 = Order::MIN
@@ -494,8 +497,8 @@ mod model {
     fn overlapping_runs_have_one_owner() {
         race(
             |buddy| buddy.put(PageId(0), order(2)),
-            |buddy| buddy.take_run(PageId(0), 3),
-            |buddy| buddy.take_run(PageId(1), 3),
+            |buddy| buddy.take_run(Span::new(PageId(0), 3)),
+            |buddy| buddy.take_run(Span::new(PageId(1), 3)),
             |buddy, one, other| {
                 assert!(!(one && other));
                 let pages: u32 = free(buddy).iter().map(|&(order, _)| 1 << order).sum();

@@ -4,7 +4,7 @@ use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::sync::Ordering::Relaxed;
-use crate::units::GRANULE;
+use crate::units::{GRANULE, Span};
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId};
 
 /// A part of a free block, at most a huge block long.
@@ -41,7 +41,7 @@ impl<B: Backing> Pool<B> {
             if !fits(self.freed_at[first.huge()].load(Relaxed)) {
                 return None;
             }
-            let has = |state| self.states.find(first, order.pages(), state).is_some();
+            let has = |state| self.states.find(Span::new(first, order.pages()), state).is_some();
             let found = has(state) && !without.is_some_and(has);
             found.then_some(Chunk { block: first, from: order, first, order })
         };
@@ -77,11 +77,11 @@ impl<B: Backing> Pool<B> {
         most: u64,
         fits: impl Fn(u32) -> bool,
     ) -> Option<Chunk> {
-        let (found, _) = self.states.find(first, pages, state)?;
-        let (block, from) = self.buddy.holder(found)?;
+        let found = self.states.find(Span::new(first, pages), state)?;
+        let (block, from) = self.buddy.holder(found.first)?;
         let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
         let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
-        let first = PageId(found.0 & !(order.pages() - 1));
+        let first = PageId(found.first.0 & !(order.pages() - 1));
         fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
             block,
             from,
@@ -94,7 +94,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn borrow(&self, chunk: &Chunk) -> bool {
         let taken = self.buddy.carve(chunk.block, chunk.from, chunk.first, chunk.order);
         if taken {
-            self.stock.sub(self.states.tally(chunk.first, chunk.order.pages()));
+            self.stock.sub(self.states.tally(Span::new(chunk.first, chunk.order.pages())));
         }
         taken
     }

@@ -23,7 +23,7 @@ use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::find::Apart;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId};
+use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId, Span};
 
 /// From so many pages on (4 MiB): what is shorter lies in one huge block, or in two.
 const LEAST: u32 = 2 * HUGE_PAGES;
@@ -97,7 +97,7 @@ impl<B: Backing> Pool<B> {
             return None;
         }
         let first = self.search_to_fill_zero(pages, align, apart, below)?;
-        self.fill(first, pages, &[PageState::Zero, PageState::Dirty]);
+        self.fill(Span::new(first, pages), &[PageState::Zero, PageState::Dirty]);
         Some(first)
     }
 
@@ -105,7 +105,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn assemble_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
         let apart = self.apart(pages)?;
         let first = self.search_to_fill_zero(pages, align, apart, u64::MAX)?;
-        self.fill(first, pages, &[PageState::Zero, PageState::Dirty]);
+        self.fill(Span::new(first, pages), &[PageState::Zero, PageState::Dirty]);
         Some(first)
     }
 
@@ -114,7 +114,7 @@ impl<B: Backing> Pool<B> {
         let apart = self.apart(pages).filter(|apart| apart.dirty > 0)?;
         let apart = Apart { zero: 0, ..apart };
         let first = self.search_to_fill_plain(pages, align, apart)?;
-        self.fill(first, pages, &[PageState::Dirty]);
+        self.fill(Span::new(first, pages), &[PageState::Dirty]);
         Some(first)
     }
 
@@ -147,7 +147,7 @@ impl<B: Backing> Pool<B> {
     /// first: the first page, and how many huge blocks.
     fn movable(&self, kind: PageState) -> impl Iterator<Item = (PageId, u32)> {
         let fits = move |huge: u32| {
-            let tally = self.states.tally(PageId(huge << HUGE_ORDER), HUGE_PAGES);
+            let tally = self.states.tally(Span::new(PageId(huge << HUGE_ORDER), HUGE_PAGES));
             let resident = tally.zero + tally.dirty == HUGE_PAGES;
             resident && (tally.dirty == 0) == (kind == PageState::Zero)
         };
@@ -164,8 +164,10 @@ impl<B: Backing> Pool<B> {
 
     /// Brings what is resident elsewhere to the absent huge blocks of a block that the caller owns, of
     /// one kind after the other, while there is any.
-    fn fill(&self, first: PageId, pages: u32, kinds: &[PageState]) {
-        let is_absent = |at: u32| self.states.all(PageId(at), HUGE_PAGES, PageState::Absent);
+    fn fill(&self, span: Span, kinds: &[PageState]) {
+        let Span { first, pages } = span;
+        let is_absent =
+            |at: u32| self.states.all(Span::new(PageId(at), HUGE_PAGES), PageState::Absent);
         let end = (first.0 + pages) & !(HUGE_PAGES - 1);
         let mut at = first.0.next_multiple_of(HUGE_PAGES);
         let (mut moved, began) = (0, self.clock.now_ns());
@@ -194,12 +196,12 @@ impl<B: Backing> Pool<B> {
     /// Moves resident pages of the buddy to an absent run of the caller's: how many, whole huge blocks
     /// from the first on.
     fn bring(&self, from: PageId, to: PageId, pages: u32) -> u32 {
-        if !self.buddy.take_run(from, pages) {
+        if !self.buddy.take_run(Span::new(from, pages)) {
             return 0;
         }
         // Between the look and the grasp somebody may have used it.
-        let tally = self.states.tally(from, pages);
-        let may = tally.absent + tally.foreign == 0 && self.show(from, pages);
+        let tally = self.states.tally(Span::new(from, pages));
+        let may = tally.absent + tally.foreign == 0 && self.show(Span::new(from, pages));
         self.stock.sub(tally);
         let mut moved = 0;
         while may && moved < pages {
@@ -208,7 +210,7 @@ impl<B: Backing> Pool<B> {
             };
             moved += n;
         }
-        self.put_as_it_was(from, pages);
+        self.put_as_it_was(Span::new(from, pages));
         let (seams, count) = (&self.assembly.seams, &self.assembly.count);
         let huge = to.huge() as u32..to.plus(moved).huge() as u32;
         let new: usize = seams.gaps(huge.clone()).map(|run| run.len()).sum();
@@ -224,10 +226,10 @@ impl<B: Backing> Pool<B> {
             return None;
         };
         let huge = |first: PageId| first.huge() as u32..first.plus(n).huge() as u32;
-        let zero = self.states.all(from, n, PageState::Zero);
-        self.states.set(to, n, if zero { PageState::Zero } else { PageState::Dirty });
+        let zero = self.states.all(Span::new(from, n), PageState::Zero);
+        self.states.set(Span::new(to, n), if zero { PageState::Zero } else { PageState::Dirty });
         self.note_moved(from, to, n);
-        self.states.set(from, n, PageState::Absent);
+        self.states.set(Span::new(from, n), PageState::Absent);
         huge(from).for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
         self.resident.clear(huge(from));
         Some(n)

@@ -8,7 +8,7 @@ use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::sync::Ordering::{AcqRel, Acquire, Release};
-use crate::units::PageId;
+use crate::units::Span;
 
 /// One fork in the count of forks; below it count those under way.
 const FORK: u32 = 1 << 8;
@@ -24,16 +24,16 @@ impl<B: Backing> Pool<B> {
         !self.fork_mark().is_multiple_of(FORK)
     }
 
-    /// Marks as zero the dirty pages among `first..first+done`, which were cleared after
+    /// Marks as zero the dirty pages among a span, which were cleared after
     /// `mark` was taken, and returns how many they were; none if a fork began since: its
     /// child may see this record and the pages as they were before.
-    pub(crate) fn publish_zero(&self, first: PageId, done: u32, mark: u32) -> u32 {
+    pub(crate) fn publish_zero(&self, span: Span, mark: u32) -> u32 {
         if !mark.is_multiple_of(FORK) || self.fork_mark() != mark {
             return 0;
         }
-        let cleared = self.states.tally(first, done).dirty;
-        self.states.each_run(first, done, PageState::Dirty, |run, n| {
-            self.states.set(run, n, PageState::Zero);
+        let cleared = self.states.tally(span).dirty;
+        self.states.each_run(span, PageState::Dirty, |run| {
+            self.states.set(run, PageState::Zero);
         });
         cleared
     }

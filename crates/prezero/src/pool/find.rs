@@ -13,7 +13,7 @@ use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
 use crate::pool::Pool;
 use crate::pool::handover::Answer;
-use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
+use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Span};
 
 /// Free pages that can be moved (see `assemble.rs`): those that are zero, and what else is resident.
 #[derive(Clone, Copy)]
@@ -218,15 +218,15 @@ impl<B: Backing> Pool<B> {
             let best = best?;
             let taken = match best.within {
                 Some((block, from)) => self.buddy.carve(block, from, best.first, order),
-                None => self.buddy.take_run(best.first, pages),
+                None => self.buddy.take_run(Span::new(best.first, pages)),
             };
             if !taken {
                 continue;
             }
             if best.within.is_some() && order.pages() > pages {
-                self.buddy.put_run(best.first.plus(pages), order.pages() - pages);
+                self.buddy.put_run(Span::new(best.first.plus(pages), order.pages() - pages));
             }
-            match self.grasp(best.first, pages, cost) {
+            match self.grasp(Span::new(best.first, pages), cost) {
                 Grasp::Held => return Some(best.first),
                 Grasp::Changed => {}
                 Grasp::Hidden => return None,
@@ -236,20 +236,21 @@ impl<B: Backing> Pool<B> {
     }
 
     /// A run that is out of the buddy becomes the caller's, if all of it is resident; else it goes back.
-    pub(crate) fn grasp_resident(&self, first: PageId, pages: u32) -> Option<PageId> {
-        matches!(self.grasp(first, pages, CLEARABLE), Grasp::Held).then_some(first)
+    pub(crate) fn grasp_resident(&self, span: Span) -> Option<PageId> {
+        let Span { first, pages: _ } = span;
+        matches!(self.grasp(span, CLEARABLE), Grasp::Held).then_some(first)
     }
 
     /// A run that is out of the buddy becomes the caller's, or goes back.
-    fn grasp(&self, first: PageId, pages: u32, cost: Cost) -> Grasp {
-        let tally = self.states.tally(first, pages);
+    fn grasp(&self, span: Span, cost: Cost) -> Grasp {
+        let tally = self.states.tally(span);
         self.stock.sub(tally);
         let grasp = match cost.of(tally) {
             None => Grasp::Changed,
-            Some(_) if !self.show(first, pages) => Grasp::Hidden,
+            Some(_) if !self.show(span) => Grasp::Hidden,
             Some(_) => return Grasp::Held,
         };
-        self.put_as_it_was(first, pages);
+        self.put_as_it_was(span);
         grasp
     }
 
@@ -262,7 +263,7 @@ impl<B: Backing> Pool<B> {
                 return ControlFlow::Break(());
             }
             looks -= 1;
-            let Some(cost) = cost.of(self.states.tally(first, pages)) else {
+            let Some(cost) = cost.of(self.states.tally(Span::new(first, pages))) else {
                 return ControlFlow::Continue(());
             };
             if best.as_ref().is_none_or(|b| cost < b.cost) {
@@ -339,8 +340,8 @@ impl<B: Backing> Pool<B> {
             Answer::Kept => return false,
         };
         let claimed = seized.block;
-        let cleared = self.publish_zero(claimed.first, claimed.done, claimed.mark);
-        self.put_as_it_was(claimed.first, claimed.pages);
+        let cleared = self.publish_zero(Span::new(claimed.first, claimed.done), claimed.mark);
+        self.put_as_it_was(Span::new(claimed.first, claimed.pages));
         seized.release();
         self.counters.add_exact(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
         true

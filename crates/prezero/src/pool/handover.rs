@@ -27,7 +27,7 @@ use crate::sync::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
     spin,
 };
-use crate::units::PageId;
+use crate::units::{PageId, Span};
 
 /// What scrubd does with the block; decides how an allocation may take it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,7 +155,8 @@ impl Claim {
     }
 
     /// scrubd: writes down the block it has just taken. The claim must be free.
-    pub(crate) fn begin(&self, first: PageId, pages: u32, work: Work, mark: u32) -> Session<'_> {
+    pub(crate) fn begin(&self, span: Span, work: Work, mark: u32) -> Session<'_> {
+        let Span { first, pages } = span;
         let idle = self.word.load(Acquire);
         debug_assert_eq!(idle & PHASE, IDLE, "one claim at a time");
         self.block.store((first.0 as u64) << 32 | pages as u64, Relaxed);

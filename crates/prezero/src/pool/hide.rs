@@ -31,7 +31,7 @@ use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{HUGE, HUGE_ORDER, PageId};
+use crate::units::{HUGE, HUGE_ORDER, PageId, Span};
 
 /// A shorter run (8 MiB) is copied in about the time that it takes to hide it, 5 us.
 const LEAST: u32 = 4;
@@ -107,8 +107,8 @@ impl<B: Backing> Pool<B> {
 
     /// Hides these huge blocks, if they are all free.
     fn hide(&self, whom: Hide, huge: Range<u32>) {
-        let (first, pages) = pages(&huge);
-        if !self.buddy.take_run(first, pages) {
+        let span = pages(&huge);
+        if !self.buddy.take_run(span) {
             return;
         }
         self.hidden.bits.set(huge.clone());
@@ -124,20 +124,21 @@ impl<B: Backing> Pool<B> {
             }
         }
         if whom == Hide::FromChildrenAndDumps {
-            self.memory.offer(first, pages);
+            self.memory.offer(span);
         }
         self.used.clear(huge);
-        self.buddy.put_run(first, pages);
+        self.buddy.put_run(span);
     }
 
     /// To be called with what was taken out of the buddy before it is handed out. False if it
     /// must not be: the kernel would not show it.
     #[inline]
-    pub(crate) fn show(&self, first: PageId, pages: u32) -> bool {
-        !self.hidden.is_used() || self.show_hidden(first, pages)
+    pub(crate) fn show(&self, span: Span) -> bool {
+        !self.hidden.is_used() || self.show_hidden(span)
     }
 
-    fn show_hidden(&self, first: PageId, pages: u32) -> bool {
+    fn show_hidden(&self, span: Span) -> bool {
+        let Span { first, pages } = span;
         let touched = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
         self.hidden.bits.runs(touched).all(|huge| {
             let (offset, len) = bytes(&huge);
@@ -158,17 +159,17 @@ impl<B: Backing> Pool<B> {
         }
         for run in self.buddy.runs(1) {
             for huge in self.hidden.bits.runs(run.huge..run.huge + run.len) {
-                let (first, pages) = pages(&huge);
-                if !self.buddy.take_run(first, pages) {
+                let span = pages(&huge);
+                if !self.buddy.take_run(span) {
                     continue;
                 }
                 // A bit alone does not prove that it was; after this it does not matter.
-                if self.memory.release(first, pages).is_ok() {
-                    self.stock.sub(self.states.tally(first, pages));
-                    self.states.set(first, pages, PageState::Absent);
+                if self.memory.release(span).is_ok() {
+                    self.stock.sub(self.states.tally(span));
+                    self.states.set(span, PageState::Absent);
                     huge.for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
                 }
-                self.buddy.put_run(first, pages);
+                self.buddy.put_run(span);
             }
         }
     }
@@ -180,9 +181,9 @@ pub(crate) fn parts(range: Range<u32>, most: u32) -> impl Iterator<Item = Range<
     range.step_by(most as usize).map(move |from| from..end.min(from.saturating_add(most)))
 }
 
-/// Of huge blocks the first page, and how many there are.
-pub(crate) fn pages(huge: &Range<u32>) -> (PageId, u32) {
-    (PageId(huge.start << HUGE_ORDER), (huge.end - huge.start) << HUGE_ORDER)
+/// The pages of huge blocks.
+pub(crate) fn pages(huge: &Range<u32>) -> Span {
+    Span::new(PageId(huge.start << HUGE_ORDER), (huge.end - huge.start) << HUGE_ORDER)
 }
 
 fn bytes(huge: &Range<u32>) -> (usize, usize) {

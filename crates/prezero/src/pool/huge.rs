@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
 use crate::pool::lend::Lent;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId};
+use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId, Span};
 
 /// A block of which so many pages are absent (16 MiB) is faulted in huge pages wherever it lies.
 const LARGE: u32 = 4096;
@@ -62,17 +62,18 @@ impl SparseRow {
 
 impl<B: Backing> Pool<B> {
     /// `absent` pages of a block are about to be faulted in: in huge pages where that pays.
-    pub(crate) fn fault_in_suitably(&self, first: PageId, pages: u32, absent: u32) {
+    pub(crate) fn fault_in_suitably(&self, span: Span, absent: u32) {
+        let Span { first, pages } = span;
         let (large, start) = (absent >= LARGE, first.huge() as u32);
         if !large && (start < FEW || !fits(pages)) {
             return;
         }
         if !self.huge || self.has(Mechanism::Small) && self.sparse_row.is_long() {
-            let huge = whole(first, pages);
+            let huge = whole(span);
             // Beyond what is small at first only large blocks: each may be a mapping of its own.
             self.make_small(if large { huge } else { huge.start..huge.end.min(self.small_end()) });
         } else if large {
-            self.fault_in_whole(first, pages);
+            self.fault_in_whole(span);
         } else {
             self.make_huge(start..first.plus(pages - 1).huge() as u32 + 1);
         }
@@ -95,8 +96,8 @@ impl<B: Backing> Pool<B> {
 
     /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
     /// yet: five times as fast as small ones.
-    pub(crate) fn fault_in_whole(&self, first: PageId, pages: u32) {
-        self.make_huge(whole(first, pages));
+    pub(crate) fn fault_in_whole(&self, span: Span) {
+        self.make_huge(whole(span));
     }
 
     fn make_huge(&self, huge: Range<u32>) {
@@ -117,8 +118,9 @@ impl<B: Backing> Pool<B> {
     }
 
     /// A run got a fresh mapping, which is in small pages, as all are at the zone's beginning.
-    pub(crate) fn note_fresh(&self, first: PageId, pages: u32) {
-        let (huge, end) = (whole(first, pages), self.small_end());
+    pub(crate) fn note_fresh(&self, span: Span) {
+        let Span { first, pages } = span;
+        let (huge, end) = (whole(span), self.small_end());
         self.in_small.set(huge.start..huge.end.min(end));
         let beyond = huge.start.max(end)..huge.end;
         if !beyond.is_empty() {
@@ -138,7 +140,7 @@ impl<B: Backing> Pool<B> {
 
     /// The pages of a run were moved from `from` to `to`, and their kind with them.
     pub(crate) fn note_moved(&self, from: PageId, to: PageId, pages: u32) {
-        let (from, to) = (whole(from, pages), whole(to, pages));
+        let (from, to) = (whole(Span::new(from, pages)), whole(Span::new(to, pages)));
         self.in_small.clear(to.clone());
         for run in self.in_small.runs(from.clone()) {
             self.in_small.set(run.start - from.start + to.start..run.end - from.start + to.start);
@@ -156,12 +158,13 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn make_huge_lent(&self, lent: &Lent<'_>) -> bool {
         let huge = lent.first.huge() as u32;
         self.make_huge(huge..huge + 1);
-        self.make_absent(lent.first, lent.pages).is_some()
+        self.make_absent(Span::new(lent.first, lent.pages)).is_some()
     }
 }
 
 /// The huge blocks that lie wholly in a block.
-fn whole(first: PageId, pages: u32) -> Range<u32> {
+fn whole(span: Span) -> Range<u32> {
+    let Span { first, pages } = span;
     first.0.div_ceil(HUGE_PAGES)..(first.0 + pages) / HUGE_PAGES
 }
 

@@ -19,7 +19,7 @@ use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::hide::pages;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PageId};
+use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PageId, Span};
 
 /// See the module.
 pub(crate) struct Gone {
@@ -57,7 +57,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// The runs of pages that are the zone's still: the first, and how many.
-    pub(crate) fn left(&self) -> impl Iterator<Item = (PageId, u32)> {
+    pub(crate) fn left(&self) -> impl Iterator<Item = Span> {
         self.gone.bits.gaps(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
     }
 
@@ -73,20 +73,20 @@ impl<B: Backing> Pool<B> {
 
     /// Gives up these huge blocks, if they are all free.
     fn give_up(&self, huge: Range<u32>) {
-        let (first, count) = pages(&huge);
-        if !self.buddy.take_run(first, count) {
+        let span = pages(&huge);
+        if !self.buddy.take_run(span) {
             return;
         }
-        let tally = self.states.tally(first, count);
+        let tally = self.states.tally(span);
         self.gone.bits.set(huge.clone());
-        if self.memory.give_up(first, count).is_err() {
+        if self.memory.give_up(span).is_err() {
             // Too many mappings to split one: all is as it was.
             self.gone.bits.clear(huge);
-            self.buddy.put_run(first, count);
+            self.buddy.put_run(span);
             return;
         }
         self.stock.sub(tally);
-        self.states.set(first, count, PageState::Foreign);
+        self.states.set(span, PageState::Foreign);
         self.gone.huge.fetch_add(huge.end - huge.start, Relaxed);
     }
 }

@@ -13,7 +13,7 @@ use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
 use crate::pool::handover::{Claimed, Session, Work};
 use crate::sync::Ordering::Relaxed;
-use crate::units::{PAGE, PageId};
+use crate::units::{PAGE, PageId, Span};
 
 /// Pages of a piece (128 KiB): how long an allocation may wait for scrubd's answer, and how much work is lost when a
 /// piece is restarted. In smaller pieces engines lose speed.
@@ -48,14 +48,15 @@ impl<B: Backing> Pool<B> {
             self.handover.withdraw();
             return None;
         }
-        Some(self.lend_taken(chunk.first, chunk.order.pages(), work))
+        Some(self.lend_taken(Span::new(chunk.first, chunk.order.pages()), work))
     }
 
     /// Lends a block that the caller has taken out of circulation.
-    pub(crate) fn lend_taken(&self, first: PageId, pages: u32, work: Work) -> Lent<'_> {
+    pub(crate) fn lend_taken(&self, span: Span, work: Work) -> Lent<'_> {
+        let Span { first, pages } = span;
         let mark = self.fork_mark();
-        let session = self.handover.begin(first, pages, work, mark);
-        probes::scrub_begin(first, pages);
+        let session = self.handover.begin(span, work, mark);
+        probes::scrub_begin(span);
         Lent { session, first, pages, mark }
     }
 
@@ -71,21 +72,21 @@ impl<B: Backing> Pool<B> {
             Cache::Demoted => PIECE_DEMOTED,
         };
         let (session, mut at, end) = (&lent.session, lent.first, lent.first.0 + lent.pages);
-        while let Some((run, n)) = self.states.find(at, end - at.0, PageState::Dirty) {
-            for from in (0..n).step_by(piece as usize) {
-                let (piece, n) = (run.plus(from), piece.min(n - from));
+        while let Some(run) = self.states.find(Span::new(at, end - at.0), PageState::Dirty) {
+            for from in (0..run.pages).step_by(piece as usize) {
+                let piece = Span::new(run.first.plus(from), piece.min(run.pages - from));
                 let guard = Guard {
                     claim: session.word(),
                     expected: session.busy(),
                     progress: session.progress(),
-                    next: u64::from(piece.0 + n - lent.first.0),
+                    next: u64::from(piece.end() - lent.first.0),
                     rseq,
                 };
-                if self.memory.clear_guarded(engine, piece, n, &guard) == Piece::Revoked {
+                if self.memory.clear_guarded(engine, piece, &guard) == Piece::Revoked {
                     return;
                 }
             }
-            at = run.plus(n);
+            at = PageId(run.end());
             if at.0 >= end {
                 return;
             }
@@ -97,13 +98,13 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn populate_lent(&self, lent: &Lent<'_>) -> u32 {
         let backing = self.memory.backing();
         let mut populated = 0;
-        self.states.each_run(lent.first, lent.pages, PageState::Absent, |run, n| {
-            for page in (run.0..run.0 + n).map(PageId) {
+        self.states.each_run(Span::new(lent.first, lent.pages), PageState::Absent, |run| {
+            for page in run.each() {
                 let wanted = !lent.is_undisturbed();
                 if wanted || backing.populate(page.index() * PAGE, PAGE).is_err() {
                     return;
                 }
-                self.states.set(page, 1, PageState::Zero);
+                self.states.set(Span::new(page, 1), PageState::Zero);
                 populated += 1;
             }
         });
@@ -124,8 +125,8 @@ impl<B: Backing> Pool<B> {
             probes::abort(lent.first);
         }
         let Claimed { done, .. } = lent.session.close()?;
-        let cleared = self.publish_zero(lent.first, done, lent.mark);
-        probes::scrub_end(lent.first, cleared);
+        let cleared = self.publish_zero(Span::new(lent.first, done), lent.mark);
+        probes::scrub_end(Span::new(lent.first, cleared));
         back();
         lent.session.release();
         Some(cleared)

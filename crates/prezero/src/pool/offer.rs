@@ -18,7 +18,7 @@ use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::pool::hide::{AT_ONCE, pages, parts};
 use crate::sync::Ordering::Relaxed;
-use crate::units::{PAGE, PageId};
+use crate::units::{PAGE, Span};
 
 /// The allowance is this part of the limit: what a program may be larger than without us.
 const SHARE: u64 = 16;
@@ -54,7 +54,8 @@ impl<B: Backing> Pool<B> {
     /// These pages have come to the buddy: offers the huge blocks that they complete, if too
     /// much idles.
     #[inline]
-    pub(crate) fn offer_excess(&self, first: PageId, pages: u32) {
+    pub(crate) fn offer_excess(&self, span: Span) {
+        let Span { first, pages } = span;
         if self.stock.resident() > self.allowance() {
             self.offer(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
         }
@@ -80,12 +81,12 @@ impl<B: Backing> Pool<B> {
 
     /// Offers these huge blocks, if they are all free.
     fn offered(&self, huge: Range<u32>) -> bool {
-        let (first, pages) = pages(&huge);
+        let span = pages(&huge);
         // Nobody may write to them meanwhile, or the kernel would not know that it must keep them.
-        let taken = self.buddy.take_run(first, pages);
+        let taken = self.buddy.take_run(span);
         if taken {
-            self.memory.offer(first, pages);
-            self.buddy.put_run(first, pages);
+            self.memory.offer(span);
+            self.buddy.put_run(span);
         }
         taken
     }

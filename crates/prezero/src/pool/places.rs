@@ -8,7 +8,7 @@ use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
 use crate::pool::Pool;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId};
+use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
 /// Places with room, each a part of the upper half of the zone.
 const PLACES: u32 = 16;
@@ -84,17 +84,17 @@ impl<B: Backing> Pool<B> {
             all.filter(move |_| fits).map(move |n| PageId(beyond + n * place))
         };
         let mut places = (0..=HALVINGS).flat_map(places);
-        let first = places.find(|&at| self.buddy.take_run(at, pages))?;
-        self.taken(first, pages).map(|_| first)
+        let first = places.find(|&at| self.buddy.take_run(Span::new(at, pages)))?;
+        self.taken(Span::new(first, pages)).map(|_| first)
     }
 
     /// What a run holds that came out of the buddy, and leaves the stock; or it goes back, as it
     /// cannot be shown.
-    pub(crate) fn taken(&self, first: PageId, pages: u32) -> Option<Tally> {
-        let tally = self.states.tally(first, pages);
+    pub(crate) fn taken(&self, span: Span) -> Option<Tally> {
+        let tally = self.states.tally(span);
         self.stock.sub(tally);
-        if !self.show(first, pages) {
-            self.put_as_it_was(first, pages);
+        if !self.show(span) {
+            self.put_as_it_was(span);
             return None;
         }
         Some(tally)
@@ -118,7 +118,7 @@ impl<B: Backing> Pool<B> {
         for at in (0..order.pages()).step_by(HUGE_PAGES as usize) {
             let first = block.plus(at);
             if self.freed_at[first.huge()].load(Relaxed) != 0 {
-                let tally = self.states.tally(first, pages);
+                let tally = self.states.tally(Span::new(first, pages));
                 sum.absent -= pages - tally.absent;
                 sum.zero += tally.zero;
                 sum.dirty += tally.dirty;

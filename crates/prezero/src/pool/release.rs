@@ -8,7 +8,7 @@ use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{HUGE_PAGES, Order, PAGE, PageId};
+use crate::units::{HUGE_PAGES, Order, PAGE, Span};
 
 /// Free memory may stay resident up to this part of the most that was in use at once, and
 /// this many pages (1 MiB) above it. A program may be larger by a tenth than under whichever allocator keeps
@@ -23,8 +23,8 @@ impl<B: Backing> Pool<B> {
     /// `absent` pages of a block are about to be faulted in: gives back as many idle ones where
     /// the zone would hold more than ever was of use. To give back costs a tenth of the faults.
     #[cold]
-    pub(crate) fn make_way(&self, first: PageId, pages: u32, absent: u32) {
-        self.fault_in_suitably(first, pages, absent);
+    pub(crate) fn make_way(&self, span: Span, absent: u32) {
+        self.fault_in_suitably(span, absent);
         self.faulted.fetch_add(u64::from(absent), Relaxed);
         let excess = self.stock.resident().saturating_sub(self.most_idle()).min(absent);
         if excess > 0 && self.has(Mechanism::MakeWay) {
@@ -71,21 +71,22 @@ impl<B: Backing> Pool<B> {
     /// Gives one chunk that is out of circulation back to the kernel and puts it back absent: how
     /// many pages were resident. `None` if the kernel refused.
     fn release(&self, chunk: &Chunk) -> Option<u32> {
-        let done = self.make_absent(chunk.first, chunk.order.pages());
-        self.put_as_it_was(chunk.first, chunk.order.pages());
+        let done = self.make_absent(Span::new(chunk.first, chunk.order.pages()));
+        self.put_as_it_was(Span::new(chunk.first, chunk.order.pages()));
         done
     }
 
     /// Gives pages that are out of circulation back to the kernel: how many pages were resident.
     /// `None` if that refused.
-    pub(crate) fn make_absent(&self, first: PageId, pages: u32) -> Option<u32> {
-        let tally = self.states.tally(first, pages);
+    pub(crate) fn make_absent(&self, span: Span) -> Option<u32> {
+        let Span { first, pages } = span;
+        let tally = self.states.tally(span);
         let resident = tally.zero + tally.dirty;
-        if self.memory.release(first, pages).is_err() {
+        if self.memory.release(span).is_err() {
             self.counters.add_exact(Counter::BackingErrors, 1);
             return None;
         }
-        self.states.set(first, pages, PageState::Absent);
+        self.states.set(span, PageState::Absent);
         if pages == HUGE_PAGES {
             let huge = first.huge();
             self.freed_at[huge].store(0, Relaxed);

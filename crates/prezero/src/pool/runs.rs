@@ -74,7 +74,7 @@ impl Buddy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{HUGE_ORDER, HUGE_PAGES, PageId};
+    use crate::units::{HUGE_ORDER, HUGE_PAGES, PageId, Span};
     use proptest::prelude::*;
 
     const HUGES: u32 = 5 * REGION + 7;
@@ -86,12 +86,12 @@ mod tests {
             least in 1..200u32,
         ) {
             let buddy = Buddy::new(HUGES * HUGE_PAGES).unwrap();
-            buddy.put_run(PageId(0), HUGES * HUGE_PAGES);
+            buddy.put_run(Span::new(PageId(0), HUGES * HUGE_PAGES));
             let mut free = vec![true; HUGES as usize];
             for (huge, len) in taken {
                 let len = len.min(HUGES - huge);
                 let range = huge as usize..(huge + len) as usize;
-                if buddy.take_run(PageId(huge << HUGE_ORDER), len << HUGE_ORDER) {
+                if buddy.take_run(Span::new(PageId(huge << HUGE_ORDER), len << HUGE_ORDER)) {
                     free[range].fill(false);
                 }
             }
@@ -105,8 +105,8 @@ mod tests {
         #[test]
         fn a_huge_block_with_a_page_missing_is_no_part_of_a_run(page in 0..8 * HUGE_PAGES) {
             let buddy = Buddy::new(8 * HUGE_PAGES).unwrap();
-            buddy.put_run(PageId(0), 8 * HUGE_PAGES);
-            prop_assert!(buddy.take_run(PageId(page), 1));
+            buddy.put_run(Span::new(PageId(0), 8 * HUGE_PAGES));
+            prop_assert!(buddy.take_run(Span::new(PageId(page), 1)));
             let broken = page >> HUGE_ORDER;
             prop_assert!(buddy.runs(1).all(|r| broken < r.huge || broken >= r.huge + r.len));
             prop_assert_eq!(buddy.runs(1).map(|r| r.len).sum::<u32>(), 7);

@@ -10,7 +10,7 @@ use crate::mem::states::{PageState, Tally};
 use crate::pool::Pool;
 use crate::pool::find::FAULT;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{GRANULE, PAGE, PageId};
+use crate::units::{GRANULE, PAGE, PageId, Span};
 
 /// What a block holds that came back.
 #[derive(Clone, Copy)]
@@ -58,16 +58,16 @@ const KERNELS: u32 = 8192;
 impl<B: Backing> Pool<B> {
     /// The mapping of these owned pages is not as the zone's any more: fresh memory replaces them when the block
     /// comes back.
-    pub(crate) fn mark_moved(&self, first: PageId, pages: u32) {
+    pub(crate) fn mark_moved(&self, span: Span) {
         self.foreign.store(1, Relaxed);
-        self.states.set(first, pages, PageState::Foreign);
+        self.states.set(span, PageState::Foreign);
     }
 
     /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
-    pub(crate) fn each_foreign(&self, mut each: impl FnMut(PageId, u32)) {
+    pub(crate) fn each_foreign(&self, mut each: impl FnMut(Span)) {
         if self.foreign.load(Relaxed) != 0 {
-            for (first, pages) in self.left() {
-                self.states.each_run(first, pages, PageState::Foreign, &mut each);
+            for left in self.left() {
+                self.states.each_run(left, PageState::Foreign, &mut each);
             }
         }
     }
@@ -78,47 +78,37 @@ impl<B: Backing> Pool<B> {
     /// `slack`: how many of the block's pages its request may have been rounded up by, if lists keep blocks of its
     /// size.
     #[inline]
-    pub(crate) fn settle(
-        &self,
-        sparse: &Sparse,
-        first: PageId,
-        pages: u32,
-        slack: Option<u32>,
-    ) -> Settled {
+    pub(crate) fn settle(&self, sparse: &Sparse, span: Span, slack: Option<u32>) -> Settled {
+        let Span { first: _, pages } = span;
         let dirty =
             |returned| Settled { tally: Tally { dirty: pages, ..Tally::default() }, returned };
-        if self.states.all(first, pages, PageState::Dirty) {
+        if self.states.all(span, PageState::Dirty) {
             return dirty(0);
         }
-        if self.states.all(first, pages, PageState::Zero) {
-            self.states.set(first, pages, PageState::Dirty);
+        if self.states.all(span, PageState::Zero) {
+            self.states.set(span, PageState::Dirty);
             return dirty(pages);
         }
-        let was = self.states.tally(first, pages);
+        let was = self.states.tally(span);
         if was.zero + was.dirty == pages {
-            self.states.set(first, pages, PageState::Dirty);
+            self.states.set(span, PageState::Dirty);
             // Behind a zero front lies what the request was rounded up by, and counted with.
             let rounded = was.dirty <= slack.unwrap_or(0);
             return dirty(if rounded { pages } else { was.zero });
         }
-        self.settle_slowly(sparse, first, pages, slack)
+        self.settle_slowly(sparse, span, slack)
     }
 
     #[cold]
-    fn settle_slowly(
-        &self,
-        sparse: &Sparse,
-        first: PageId,
-        pages: u32,
-        slack: Option<u32>,
-    ) -> Settled {
-        let was = self.states.tally(first, pages);
+    fn settle_slowly(&self, sparse: &Sparse, span: Span, slack: Option<u32>) -> Settled {
+        let Span { first, pages } = span;
+        let was = self.states.tally(span);
         let is_kernels = pages > KERNELS;
-        if is_kernels && was.absent == pages && self.goes_back_unseen(first, pages) {
+        if is_kernels && was.absent == pages && self.goes_back_unseen(span) {
             return Settled { tally: was, returned: 0 };
         }
-        self.states.each_run(first, pages, PageState::Zero, |run, n| {
-            self.states.set(run, n, PageState::Dirty);
+        self.states.each_run(span, PageState::Zero, |run| {
+            self.states.set(run, PageState::Dirty);
         });
         // What was added to the request is nobody's to touch. To ask for it at every turn, and
         // to keep the block from the lists, would cost more than to clear it once.
@@ -127,11 +117,11 @@ impl<B: Backing> Pool<B> {
         let is_plain = was.zero == 0 && was.dirty > 0 && slack.is_some();
         let counts = added || is_plain && self.has(Mechanism::Untouched) && sparse.was_last(first);
         let mut touched = 0;
-        self.states.each_run(first, pages, PageState::Absent, |run, n| {
+        self.states.each_run(span, PageState::Absent, |run| {
             if counts {
-                self.states.set(run, n, PageState::Dirty);
+                self.states.set(run, PageState::Dirty);
             } else {
-                touched += self.settle_absent(run, n, is_kernels);
+                touched += self.settle_absent(run, is_kernels);
             }
         });
         if !counts {
@@ -141,19 +131,19 @@ impl<B: Backing> Pool<B> {
             self.thin_row.note(is_thin(touched, was.absent));
         }
         // Last: what is absent for that was not left untouched by its owner.
-        if self.replace_foreign(first, pages) {
+        if self.replace_foreign(span) {
             self.came_back.note();
         }
-        Settled { tally: self.states.tally(first, pages), returned: was.zero }
+        Settled { tally: self.states.tally(span), returned: was.zero }
     }
 
     /// Gives a large block back to the kernel that was absent when it was handed out, where those
     /// before it came back all but untouched. To ask what of it is resident takes longer, so that is done
     /// now and then, and whoever begins to fill such blocks has until then what he would have without us.
-    fn goes_back_unseen(&self, first: PageId, pages: u32) -> bool {
+    fn goes_back_unseen(&self, span: Span) -> bool {
         let gone = self.has(Mechanism::Thin)
             && self.thin_row.may_be_assumed()
-            && self.memory.release(first, pages).is_ok();
+            && self.memory.release(span).is_ok();
         if gone {
             self.thin_row.note(true);
         }
@@ -163,78 +153,70 @@ impl<B: Backing> Pool<B> {
     /// Of pages that were absent when they were handed out, which were touched? What is
     /// not resident was never touched, or was written and swapped out: it is released,
     /// which makes it absent either way. Says how many are resident.
-    fn settle_absent(&self, first: PageId, pages: u32, is_kernels: bool) -> u32 {
-        let settle = |page, n, map: Option<&[u8]>| {
-            each_run_of(page, n, map, |run, n, residency| {
+    fn settle_absent(&self, span: Span, is_kernels: bool) -> u32 {
+        let settle = |part, map: Option<&[u8]>| {
+            each_run_of(part, map, |run, residency| {
                 let absent =
-                    residency == Residency::NotResident && self.memory.release(run, n).is_ok();
+                    residency == Residency::NotResident && self.memory.release(run).is_ok();
                 if !absent {
-                    self.states.set(run, n, PageState::Dirty);
+                    self.states.set(run, PageState::Dirty);
                 }
             });
         };
         // What is thin and adjacent goes in one call, and counts as resident should that fail.
-        let (mut touched, mut thin) = (0, (first, 0, 0));
+        let (mut touched, mut thin) = (0, (span.first, 0, 0));
         let release = |(from, n, resident): (PageId, u32, u32)| {
-            if n > 0 && self.memory.release(from, n).is_err() {
-                self.states.set(from, n, PageState::Dirty);
+            if n > 0 && self.memory.release(Span::new(from, n)).is_err() {
+                self.states.set(Span::new(from, n), PageState::Dirty);
             } else {
                 self.counters.add_exact(Counter::ReleasedBytes, u64::from(resident) * PAGE as u64);
             }
         };
-        self.each_map(first, pages, |page, n, map| {
+        self.each_map(span, |part, map| {
+            let n = part.pages;
             let resident = map.map_or(n, |map| map.iter().map(|byte| u32::from(byte & 1)).sum());
             touched += resident;
             if is_kernels && self.has(Mechanism::Thin) && is_thin(resident, n) {
                 thin = (thin.0, thin.1 + n, thin.2 + resident);
                 return;
             }
-            release(std::mem::replace(&mut thin, (page.plus(n), 0, 0)));
-            settle(page, n, map);
+            release(std::mem::replace(&mut thin, (PageId(part.end()), 0, 0)));
+            settle(part, map);
         });
         release(thin);
         touched
     }
 
     /// Calls `each` for the runs of owned pages that are resident and those that are not.
-    pub(crate) fn each_residency(
-        &self,
-        first: PageId,
-        pages: u32,
-        mut each: impl FnMut(PageId, u32, Residency),
-    ) {
-        self.each_map(first, pages, |page, n, map| each_run_of(page, n, map, &mut each));
+    pub(crate) fn each_residency(&self, span: Span, mut each: impl FnMut(Span, Residency)) {
+        self.each_map(span, |part, map| each_run_of(part, map, &mut each));
     }
 
     /// Calls `each` for 1024 owned pages at a time, with a byte for each: whether it is resident, if
     /// the kernel says so.
-    fn each_map(
-        &self,
-        first: PageId,
-        pages: u32,
-        mut each: impl FnMut(PageId, u32, Option<&[u8]>),
-    ) {
+    fn each_map(&self, span: Span, mut each: impl FnMut(Span, Option<&[u8]>)) {
+        let Span { first, pages } = span;
         let mut map = [0u8; 1024];
         for at in (0..pages).step_by(map.len()) {
             let n = (pages - at).min(map.len() as u32);
             let (page, map) = (first.plus(at), &mut map[..n as usize]);
             let known = self.memory.backing().residency(page.index() * PAGE, map).is_ok();
-            each(page, n, known.then_some(map));
+            each(Span::new(page, n), known.then_some(map));
         }
     }
 
     /// Puts fresh memory where the owner changed the mapping. What cannot be replaced
     /// stays marked, and is never used again. Whether there was anything to replace.
-    pub(crate) fn replace_foreign(&self, first: PageId, pages: u32) -> bool {
+    pub(crate) fn replace_foreign(&self, span: Span) -> bool {
         let mut any = false;
         if self.foreign.load(Relaxed) == 0 {
             return any;
         }
-        self.states.each_run(first, pages, PageState::Foreign, |run, n| {
+        self.states.each_run(span, PageState::Foreign, |run| {
             any = true;
-            if self.memory.replace(run, n).is_ok() {
-                self.states.set(run, n, PageState::Absent);
-                self.note_fresh(run, n);
+            if self.memory.replace(run).is_ok() {
+                self.states.set(run, PageState::Absent);
+                self.note_fresh(run);
             } else {
                 self.counters.add_exact(Counter::BackingErrors, 1);
             }
@@ -243,22 +225,17 @@ impl<B: Backing> Pool<B> {
     }
 }
 
-/// Calls `each` for the runs in what the kernel said of `n` pages.
-fn each_run_of(
-    page: PageId,
-    n: u32,
-    map: Option<&[u8]>,
-    mut each: impl FnMut(PageId, u32, Residency),
-) {
+/// Calls `each` for the runs in what the kernel said of some pages.
+fn each_run_of(part: Span, map: Option<&[u8]>, mut each: impl FnMut(Span, Residency)) {
     let runs = || map.into_iter().flat_map(|map| map.chunk_by(|a, b| a & 1 == b & 1));
     if map.is_none() || runs().nth(MOST_RUNS).is_some() {
-        return each(page, n, Residency::Unknown);
+        return each(part, Residency::Unknown);
     }
     let mut start = 0;
     for run in runs() {
         let resident = run[0] & 1 != 0;
         let residency = if resident { Residency::Resident } else { Residency::NotResident };
-        each(page.plus(start), run.len() as u32, residency);
+        each(Span::new(part.first.plus(start), run.len() as u32), residency);
         start += run.len() as u32;
     }
 }

@@ -18,7 +18,7 @@ use crate::pool::leave::Gone;
 use crate::pool::places::CameBack;
 use crate::pool::stock::Stock;
 use crate::sync::{AtomicU32, AtomicU64, Meta};
-use crate::units::{HUGE, HUGE_PAGES, PageId};
+use crate::units::{HUGE, HUGE_PAGES, PageId, Span};
 
 /// See the module above.
 pub(crate) struct Pool<B> {
@@ -103,7 +103,7 @@ impl<B: Backing> Pool<B> {
             assembly: Assembly::new(huge)?,
             without: config.without,
         };
-        pool.buddy.put_run(PageId(0), pages);
+        pool.buddy.put_run(Span::new(PageId(0), pages));
         Ok(pool)
     }
 

@@ -17,7 +17,7 @@ use super::world::{RESTED_NS, WINDOW_NS, World};
 use crate::block::{Block, Dirty, Zero};
 use crate::mem::states::Tally;
 use crate::policy::Mood;
-use crate::units::{Order, PAGE, PageId};
+use crate::units::{Order, PAGE, PageId, Span};
 
 const ANY: Order = Order::MIN;
 /// Pages of a class that fills all slots of a list.
@@ -41,7 +41,7 @@ impl World {
     }
 
     fn states(&self, first: PageId, pages: u32) -> Tally {
-        self.zone.pool.states.tally(first, pages)
+        self.zone.pool.states.tally(Span::new(first, pages))
     }
 
     /// Every block of one size that the zone has, written to.

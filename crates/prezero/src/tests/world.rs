@@ -13,7 +13,7 @@ use crate::mem::states::{PageState, Tally};
 use crate::policy::{Mood, Step};
 use crate::scrubd::scrub::Scrubber;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{HUGE, Order, PAGE, PageId};
+use crate::units::{HUGE, Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
 /// Longer than any rest of a block before scrubd touches it, ns.
@@ -101,7 +101,7 @@ impl World {
 
     /// Pages by state, free or not.
     pub(super) fn tally(&self) -> Tally {
-        self.zone.pool.states.tally(PageId(0), self.zone.pages())
+        self.zone.pool.states.tally(Span::new(PageId(0), self.zone.pages()))
     }
 
     /// The zone agrees with itself: checker, sums, and absent pages that read as zero.
@@ -111,7 +111,7 @@ impl World {
         let mut buddy = Tally::default();
         for order in Order::MIN.to_huge() {
             for block in self.zone.pool.buddy.blocks(order) {
-                let tally = self.zone.pool.states.tally(block, order.pages());
+                let tally = self.zone.pool.states.tally(Span::new(block, order.pages()));
                 assert_eq!(
                     self.zone.pool.tally_free(block, order),
                     tally,

@@ -8,7 +8,7 @@ use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::observe::snapshot::{FreeState, Gauges, Snapshot};
 use crate::sync::Ordering::Relaxed;
-use crate::units::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::units::{HUGE_ORDER, Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
 /// What [`Zone::check`] found wrong.
@@ -76,16 +76,16 @@ impl<B: Backing> Zone<B> {
                 let on_hot_cold = lists.hot_cold.entries();
                 for entry in on_zero {
                     gauges.quicklist_zero_bytes += bytes;
-                    add(self.pool.states.tally(entry.first, class.pages()));
+                    add(self.pool.states.tally(Span::new(entry.first, class.pages())));
                 }
                 for entry in on_hot_cold {
                     gauges.quicklist_hot_cold_bytes += bytes;
-                    add(self.pool.states.tally(entry.first, class.pages()));
+                    add(self.pool.states.tally(Span::new(entry.first, class.pages())));
                 }
             }
         }
         if let Some(claimed) = self.pool.handover.held() {
-            add(self.pool.states.tally(claimed.first, claimed.pages));
+            add(self.pool.states.tally(Span::new(claimed.first, claimed.pages)));
         }
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         gauges.target_zero_bytes = self.daemon.target.load(Relaxed) * PAGE as u64;
@@ -137,7 +137,7 @@ impl<B: Backing> Zone<B> {
                     return Err(Flaw::FreeTwice(page.index()));
                 }
                 match self.pool.states.get(page) {
-                    PageState::Zero if !self.pool.memory.is_zero(page, 1) => {
+                    PageState::Zero if !self.pool.memory.is_zero(Span::new(page, 1)) => {
                         return Err(Flaw::FalseZero(page.index()));
                     }
                     PageState::Foreign => return Err(Flaw::FreeForeign(page.index())),
@@ -157,7 +157,10 @@ impl<B: Backing> Zone<B> {
                 for entry in lists.zero.entries().chain(lists.hot_cold.entries()) {
                     visit(entry.first, class.pages())?;
                     if entry.held == Held::Zero
-                        && !self.pool.states.all(entry.first, class.pages(), PageState::Zero)
+                        && !self
+                            .pool
+                            .states
+                            .all(Span::new(entry.first, class.pages()), PageState::Zero)
                     {
                         return Err(Flaw::NotAllZero(entry.first.index()));
                     }

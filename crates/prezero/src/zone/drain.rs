@@ -7,7 +7,7 @@ use crate::cpu::list::Entry;
 use crate::mem::backing::Backing;
 use crate::policy::decay::{Idle, More};
 use crate::pool::release::RESIDENT;
-use crate::units::HUGE_PAGES;
+use crate::units::{HUGE_PAGES, Span};
 use crate::zone::Zone;
 
 /// Pages given back in one look (16 MiB): at most half a millisecond.
@@ -47,7 +47,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn drain(&self, cpu: &CpuCache, class: Class, old: impl Fn(Entry) -> bool) -> bool {
         let mut any = false;
         while let Some(entry) = cpu.take(class, &old) {
-            self.pool.put_as_it_was(entry.first, class.pages());
+            self.pool.put_as_it_was(Span::new(entry.first, class.pages()));
             any = true;
         }
         any

@@ -14,30 +14,30 @@ impl<B: Backing> Zone<B> {
     /// Gives a block back. What it holds counts as unknown, whatever its type.
     #[inline]
     pub fn free<C: Content>(&self, block: Block<C>) {
-        let (first, pages) = (block.first(), block.pages());
+        let span = block.span();
         let cpu = self.cpu();
-        if pages >= TIMED_PAGES {
-            self.clearing.reach.freed(first, pages, || self.pool.clock.now_ns());
+        if span.pages >= TIMED_PAGES {
+            self.clearing.reach.freed(span, || self.pool.clock.now_ns());
         }
-        let mut tally = self.settle(cpu, first, pages);
+        let mut tally = self.settle(cpu, span);
         let mut held = Held::Mixed;
         if self.config.on_free == OnFree::Clear {
-            tally = self.clear_freed(cpu, first, pages, tally);
-            held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
+            tally = self.clear_freed(cpu, span, tally);
+            held = if tally.zero == span.pages { Held::Zero } else { Held::Mixed };
         }
         cpu.counters.bump(Counter::Frees);
         cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
-        self.put_back(cpu, first, pages, held, tally);
-        self.nudge(pages);
+        self.put_back(cpu, span, held, tally);
+        self.nudge(span.pages);
     }
 
     /// Gives a block back that its owner knows to be zero still: never written, or
     /// cleared again. The proof is the owner's word; debug builds check it, and what is
     /// handed out later is sampled like everything else.
     pub fn free_zeroed(&self, block: Block<Zero>) {
-        let (first, pages) = (block.first(), block.pages());
+        let span = block.span();
         if cfg!(debug_assertions) {
-            assert!(self.pool.memory.is_zero(first, pages), "free_zeroed: the block is not zero");
+            assert!(self.pool.memory.is_zero(span), "free_zeroed: the block is not zero");
         }
         // The child of a fork under way may see this page as it was before its owner
         // cleared it, and this list as it is after: then it must not be called zero.
@@ -47,21 +47,21 @@ impl<B: Backing> Zone<B> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::FreesZeroed);
         cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
-        cpu.demand.note_return(pages);
-        self.pool.replace_foreign(first, pages);
-        self.pool.states.each_run(first, pages, PageState::Absent, |run, n| {
-            self.pool.each_residency(run, n, |run, n, resident| {
+        cpu.demand.note_return(span.pages);
+        self.pool.replace_foreign(span);
+        self.pool.states.each_run(span, PageState::Absent, |run| {
+            self.pool.each_residency(run, |run, resident| {
                 if resident == Residency::Resident {
-                    self.pool.states.set(run, n, PageState::Zero);
+                    self.pool.states.set(run, PageState::Zero);
                 }
             });
         });
-        self.pool.states.each_run(first, pages, PageState::Dirty, |run, n| {
-            self.pool.states.set(run, n, PageState::Zero); // the owner cleared what he was given
+        self.pool.states.each_run(span, PageState::Dirty, |run| {
+            self.pool.states.set(run, PageState::Zero); // the owner cleared what he was given
         });
-        let tally = self.pool.states.tally(first, pages);
-        let held = if tally.zero == pages { Held::Zero } else { Held::Mixed };
-        self.put_back(cpu, first, pages, held, tally);
-        self.nudge(pages);
+        let tally = self.pool.states.tally(span);
+        let held = if tally.zero == span.pages { Held::Zero } else { Held::Mixed };
+        self.put_back(cpu, span, held, tally);
+        self.nudge(span.pages);
     }
 }

@@ -8,7 +8,7 @@ use crate::cpu::cache::CpuCache;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::pool::settle::Residency;
-use crate::units::{PAGE, PageId};
+use crate::units::{PAGE, PageId, Span};
 use crate::zone::Zone;
 
 /// From this many pages on (1 MiB) a clear on the critical path is timed, so that what a
@@ -18,44 +18,45 @@ pub(crate) const TIMED_PAGES: u32 = 256;
 impl<B: Backing> Zone<B> {
     /// Clears what is not zero of the front of an owned block, and nothing else.
     #[cold]
-    pub(crate) fn make_zero(&self, cpu: &CpuCache, first: PageId, front: u32, pages: u32) {
+    pub(crate) fn make_zero(&self, cpu: &CpuCache, block: Span, front: u32) {
+        let front = block.front(front);
         // Nearly always; and nothing is believed of it.
-        if self.pool.states.all(first, front, PageState::Dirty) {
-            self.clear_inline(cpu, first, front, |clear| clear(first, front));
-            return self.pool.states.set(first, front, PageState::Zero);
+        if self.pool.states.all(front, PageState::Dirty) {
+            self.clear_inline(cpu, front.first, front.pages, |clear| clear(front));
+            return self.pool.states.set(front, PageState::Zero);
         }
-        if !self.trust.holds(self, cpu, first, pages) {
+        if !self.trust.holds(self, cpu, block) {
             // Nothing that is marked zero is believed any more.
             for kind in [PageState::Zero, PageState::Absent] {
-                self.pool.states.each_run(first, pages, kind, |run, n| self.doubt(run, n));
+                self.pool.states.each_run(block, kind, |run| self.doubt(run));
             }
         }
-        let tally = self.pool.states.tally(first, front);
+        let tally = self.pool.states.tally(front);
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
-            self.clear_inline(cpu, first, tally.dirty, |clear| {
-                self.pool.states.each_run(first, front, PageState::Dirty, |run, n| {
-                    clear(run, n);
-                    self.pool.states.set(run, n, PageState::Zero);
+            self.clear_inline(cpu, front.first, tally.dirty, |clear| {
+                self.pool.states.each_run(front, PageState::Dirty, |run| {
+                    clear(run);
+                    self.pool.states.set(run, PageState::Zero);
                 });
             });
         } else if tally.absent == 0 {
             cpu.counters.bump(Counter::Hits);
-            probes::hit(first, front);
+            probes::hit(front);
         }
         if tally.absent > 0 {
             cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
-            self.pool.make_way(first, pages, tally.absent);
+            self.pool.make_way(block, tally.absent);
         }
         cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
     }
 
     /// What is resident of these pages may hold anything.
-    fn doubt(&self, first: PageId, pages: u32) {
-        self.pool.each_residency(first, pages, |run, n, residency| {
+    fn doubt(&self, span: Span) {
+        self.pool.each_residency(span, |run, residency| {
             if residency != Residency::NotResident {
-                self.pool.states.set(run, n, PageState::Dirty);
+                self.pool.states.set(run, PageState::Dirty);
             }
         });
     }
@@ -67,22 +68,22 @@ impl<B: Backing> Zone<B> {
         cpu: &CpuCache,
         first: PageId,
         dirty: u32,
-        each: impl FnOnce(&mut dyn FnMut(PageId, u32)),
+        each: impl FnOnce(&mut dyn FnMut(Span)),
     ) {
         let bytes = u64::from(dirty) * PAGE as u64;
         let choice = self.choice();
         let (engine, near) = choice.inline(bytes as usize, &self.clearing.reach);
         let timed = dirty >= TIMED_PAGES;
         let began = if timed { self.pool.clock.now_ns() } else { 0 };
-        each(&mut |run, n| {
-            let mut near = near.min(n);
-            if near < n {
-                self.pool.memory.clear(engine, run.plus(near), n - near);
+        each(&mut |run: Span| {
+            let mut near = near.min(run.pages);
+            if near < run.pages {
+                self.pool.memory.clear(engine, run.behind(near));
             }
             while near > 0 {
                 let last = near.min(LAST_FIRST_PAGES);
                 near -= last;
-                self.pool.memory.clear(engine, run.plus(near), last);
+                self.pool.memory.clear(engine, Span::new(run.first.plus(near), last));
             }
         });
         if timed {
@@ -101,20 +102,14 @@ impl<B: Backing> Zone<B> {
     /// Clears what was freed, for those who want it gone: what is dirty of a settled run. What
     /// a child of a fork under way may not believe to be zero stays recorded as dirty.
     #[cold]
-    pub(crate) fn clear_freed(
-        &self,
-        cpu: &CpuCache,
-        first: PageId,
-        pages: u32,
-        tally: Tally,
-    ) -> Tally {
+    pub(crate) fn clear_freed(&self, cpu: &CpuCache, span: Span, tally: Tally) -> Tally {
         let mark = self.pool.fork_mark();
         let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE, &self.clearing.reach);
-        self.pool.states.each_run(first, pages, PageState::Dirty, |run, n| {
-            self.pool.memory.clear(engine, run, n);
+        self.pool.states.each_run(span, PageState::Dirty, |run| {
+            self.pool.memory.clear(engine, run);
         });
         cpu.counters.add(Counter::FreedClearedBytes, u64::from(tally.dirty) * PAGE as u64);
-        self.pool.publish_zero(first, pages, mark);
-        self.pool.states.tally(first, pages)
+        self.pool.publish_zero(span, mark);
+        self.pool.states.tally(span)
     }
 }

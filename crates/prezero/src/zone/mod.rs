@@ -32,7 +32,7 @@ use crate::daemon::Daemon;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::sync::AtomicU32;
-use crate::units::{GRANULE, HUGE, MAX_ORDER, PAGE, PageId};
+use crate::units::{GRANULE, HUGE, MAX_ORDER, PAGE, PageId, Span};
 use crate::zone::trust::Trust;
 
 /// Why a zone could not be made.
@@ -140,12 +140,12 @@ impl<B: Backing> Zone<B> {
     /// The owner of these pages of a block changed their mapping by a system call: when the block
     /// comes back fresh memory replaces them.
     pub fn mark_foreign(&self, first: PageId, pages: u32) {
-        self.pool.mark_moved(first, pages);
+        self.pool.mark_moved(Span::new(first, pages));
     }
 
     /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
-    pub fn each_foreign(&self, each: impl FnMut(PageId, u32)) {
-        self.pool.each_foreign(each);
+    pub fn each_foreign(&self, mut each: impl FnMut(PageId, u32)) {
+        self.pool.each_foreign(|span| each(span.first, span.pages));
     }
 
     /// Gives up free address space until the zone has `bytes` left, or as few as what is in use
@@ -164,7 +164,7 @@ impl<B: Backing> Zone<B> {
     /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
     /// yet: five times as fast as small ones.
     pub fn fault_in_whole(&self, first: PageId, pages: u32) {
-        self.pool.fault_in_whole(first, pages);
+        self.pool.fault_in_whole(Span::new(first, pages));
     }
 
     /// Pages in the zone.

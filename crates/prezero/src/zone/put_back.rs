@@ -6,7 +6,7 @@ use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
-use crate::units::PageId;
+use crate::units::Span;
 use crate::zone::Zone;
 
 /// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
@@ -17,18 +17,12 @@ pub(crate) const CLOCKED_PAGES: u32 = 128;
 impl<B: Backing> Zone<B> {
     /// Puts a settled block where it will be found again: this CPU's lists, then the buddy.
     #[inline]
-    pub(crate) fn put_back(
-        &self,
-        cpu: &CpuCache,
-        first: PageId,
-        pages: u32,
-        held: Held,
-        tally: Tally,
-    ) {
+    pub(crate) fn put_back(&self, cpu: &CpuCache, span: Span, held: Held, tally: Tally) {
+        let Span { first, pages } = span;
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
         let Some(class) = class else {
-            self.put_to_pool(first, pages, tally);
-            return cpu.latest.note(first, pages);
+            self.put_to_pool(span, tally);
+            return cpu.latest.note(span);
         };
         self.file(cpu, class, Entry::new(first, held, self.tick_of_free(pages)));
     }
@@ -57,8 +51,8 @@ impl<B: Backing> Zone<B> {
 
     /// A block that was on a list, into the pool as if freed now.
     pub(crate) fn put_listed(&self, class: Class, entry: Entry) {
-        let tally = self.pool.states.tally(entry.first, class.pages());
-        self.put_to_pool(entry.first, class.pages(), tally);
+        let tally = self.pool.states.tally(Span::new(entry.first, class.pages()));
+        self.put_to_pool(Span::new(entry.first, class.pages()), tally);
     }
 
     /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the
@@ -70,15 +64,17 @@ impl<B: Backing> Zone<B> {
 
     /// Frees a settled run into the pool.
     #[inline]
-    pub(crate) fn put_to_pool(&self, first: PageId, pages: u32, tally: Tally) {
-        self.pool.put(first, pages, tally, self.tick_of_free(pages));
+    pub(crate) fn put_to_pool(&self, span: Span, tally: Tally) {
+        let Span { first: _, pages } = span;
+        self.pool.put(span, tally, self.tick_of_free(pages));
     }
 
     /// Writes down what a block holds that comes back, and counts what of it was handed out zero.
     #[inline]
-    pub(crate) fn settle(&self, cpu: &CpuCache, first: PageId, pages: u32) -> Tally {
+    pub(crate) fn settle(&self, cpu: &CpuCache, span: Span) -> Tally {
+        let Span { first: _, pages } = span;
         let slack = Class::of(pages).map(Class::slack);
-        let settled = self.pool.settle(&cpu.sparse, first, pages, slack);
+        let settled = self.pool.settle(&cpu.sparse, span, slack);
         if settled.returned > 0 {
             cpu.demand.note_return(settled.returned);
         }

@@ -15,7 +15,7 @@ use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{Order, PAGE, PageId};
+use crate::units::{Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 use crate::zone::put_back::CLOCKED_PAGES;
 
@@ -134,7 +134,7 @@ impl<B: Backing> Zone<B> {
         cpu.counters.bump(Counter::ZeroRequests);
         if let Some(first) = self.listed_zero(cpu, pages, align) {
             cpu.demand.note(pages);
-            self.hand_out_zero(cpu, first, front, pages);
+            self.hand_out_zero(cpu, Span::new(first, pages), front);
             return Some(first);
         }
         let found = self.search(cpu, pages, align, Want::Zero(first_use), FOR_ZERO)?;
@@ -144,9 +144,9 @@ impl<B: Backing> Zone<B> {
             cpu.demand.note(pages);
         }
         if found.source == Zero {
-            self.hand_out_zero(cpu, found.first, front, pages);
+            self.hand_out_zero(cpu, Span::new(found.first, pages), front);
         } else {
-            self.make_zero(cpu, found.first, front, pages);
+            self.make_zero(cpu, Span::new(found.first, pages), front);
         }
         Some(found.first)
     }
@@ -160,8 +160,8 @@ impl<B: Backing> Zone<B> {
         let first = self
             .listed_zero(cpu, pages, align)
             .or_else(|| self.own_pool().search_zero(pages, align))
-            .filter(|&first| self.give_up_if_untrusted(first, pages))?;
-        self.hand_out_zero(cpu, first, pages, pages);
+            .filter(|&first| self.give_up_if_untrusted(Span::new(first, pages)))?;
+        self.hand_out_zero(cpu, Span::new(first, pages), pages);
         Some(Block::new(first, pages))
     }
 
@@ -190,13 +190,13 @@ impl<B: Backing> Zone<B> {
     #[cold]
     fn plain_from_afar(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<PageId> {
         let first = self.search(cpu, pages, align, Want::Plain, FOR_PLAIN)?.first;
-        let tally = self.pool.states.tally(first, pages);
+        let tally = self.pool.states.tally(Span::new(first, pages));
         if tally.zero > 0 {
             cpu.counters.bump(Counter::Wastes);
             cpu.counters.add(Counter::WasteBytes, tally.zero as u64 * PAGE as u64);
         }
         if tally.absent > 0 {
-            self.pool.make_way(first, pages, tally.absent);
+            self.pool.make_way(Span::new(first, pages), tally.absent);
         }
         Some(first)
     }
@@ -323,7 +323,9 @@ impl<B: Backing> Zone<B> {
             return None;
         }
         let pool = self.own_pool();
-        pool.buddy.take_run(first, pages).then(|| pool.grasp_resident(first, pages))?
+        pool.buddy
+            .take_run(Span::new(first, pages))
+            .then(|| pool.grasp_resident(Span::new(first, pages)))?
     }
 
     /// The tick for a block of this size: of small ones as scrubd last turned it, which may
@@ -336,22 +338,22 @@ impl<B: Backing> Zone<B> {
     /// A block whose pages are all resident and zero, if the sample agrees; else its front is
     /// cleared.
     #[inline]
-    fn hand_out_zero(&self, cpu: &CpuCache, first: PageId, front: u32, pages: u32) {
-        debug_assert!(self.pool.states.all(first, pages, PageState::Zero), "a hit is all zero");
-        if !self.trust.holds(self, cpu, first, pages) {
-            return self.make_zero(cpu, first, front, pages);
+    fn hand_out_zero(&self, cpu: &CpuCache, block: Span, front: u32) {
+        debug_assert!(self.pool.states.all(block, PageState::Zero), "a hit is all zero");
+        if !self.trust.holds(self, cpu, block) {
+            return self.make_zero(cpu, block, front);
         }
         cpu.counters.bump(Counter::Hits);
         cpu.counters.add(Counter::HitBytes, front as u64 * PAGE as u64);
-        probes::hit(first, front);
+        probes::hit(block.front(front));
     }
 
     /// `only_zero` must not clear: once trust is lost it serves nothing.
-    fn give_up_if_untrusted(&self, first: PageId, pages: u32) -> bool {
+    fn give_up_if_untrusted(&self, span: Span) -> bool {
         let trusted = self.trust.is_whole();
         if !trusted {
-            let tally = self.pool.states.tally(first, pages);
-            self.put_to_pool(first, pages, tally);
+            let tally = self.pool.states.tally(span);
+            self.put_to_pool(span, tally);
         }
         trusted
     }

@@ -12,7 +12,7 @@ use crate::config::OnFree;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
-use crate::units::{HUGE_PAGES, Order, PAGE, PageId};
+use crate::units::{HUGE_PAGES, Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
 /// Whether a block could be made longer where it is.
@@ -32,12 +32,12 @@ impl<B: Backing> Zone<B> {
             return block;
         }
         let (first, tail) = (block.first().plus(pages), block.pages() - pages);
-        let mut tally = self.settle(self.cpu(), first, tail);
+        let mut tally = self.settle(self.cpu(), Span::new(first, tail));
         if self.config.on_free == OnFree::Clear {
-            tally = self.clear_freed(self.cpu(), first, tail, tally);
+            tally = self.clear_freed(self.cpu(), Span::new(first, tail), tally);
         }
         self.cpu().counters.add(Counter::FreeBytes, u64::from(tail) * PAGE as u64);
-        self.put_to_pool(first, tail, tally);
+        self.put_to_pool(Span::new(first, tail), tally);
         self.nudge(tail);
         Block::new(block.first(), pages)
     }
@@ -50,11 +50,11 @@ impl<B: Backing> Zone<B> {
             return Grown::No;
         }
         let (behind, more) = (first.plus(old), pages - old);
-        if !self.pool.buddy.take_run(behind, more) {
+        if !self.pool.buddy.take_run(Span::new(behind, more)) {
             return Grown::No;
         }
-        let Some(tally) = self.pool.taken(behind, more) else { return Grown::No };
-        self.count_plain(behind, more, tally);
+        let Some(tally) = self.pool.taken(Span::new(behind, more)) else { return Grown::No };
+        self.count_plain(Span::new(behind, more), tally);
         *block = Block::new(first, pages);
         Grown::Yes
     }
@@ -88,11 +88,11 @@ impl<B: Backing> Zone<B> {
             return Ok(room);
         };
         self.cpu().counters.bump(Counter::PlainRequests);
-        let tally = self.pool.states.tally(first, pages);
+        let tally = self.pool.states.tally(Span::new(first, pages));
         if moves && tally.absent > pages / 2 {
             self.move_content(block, first, pages);
         } else {
-            self.count_plain(first, pages, tally);
+            self.count_plain(Span::new(first, pages), tally);
             self.pool.memory.copy(from, first, old);
             self.free(block);
         }
@@ -104,12 +104,15 @@ impl<B: Backing> Zone<B> {
     fn move_content(&self, block: Block<Dirty>, to: PageId, pages: u32) {
         let (from, old) = (block.first(), block.pages());
         let (rest, left) = (to.plus(old), pages - old);
-        let (lost, added) = (self.pool.states.tally(to, old), self.pool.states.tally(rest, left));
+        let (lost, added) = (
+            self.pool.states.tally(Span::new(to, old)),
+            self.pool.states.tally(Span::new(rest, left)),
+        );
         // Before they move: the mapping may be one that a child does not get, and must find sealed.
-        self.pool.mark_moved(to, old);
+        self.pool.mark_moved(Span::new(to, old));
         let moved = self.pool.memory.carry(from, to, old);
         if moved < old {
-            self.pool.states.set(to.plus(moved), old - moved, PageState::Dirty);
+            self.pool.states.set(Span::new(to.plus(moved), old - moved), PageState::Dirty);
             self.free(Block::<Dirty>::new(from.plus(moved), old - moved));
         }
         if moved > 0 {
@@ -117,8 +120,8 @@ impl<B: Backing> Zone<B> {
         }
         // At last: until then the block is counted twice.
         let copied = Tally { absent: lost.absent.min(old - moved), ..Tally::default() };
-        self.count_plain(to.plus(moved), old - moved, copied);
-        self.count_plain(rest, left, added);
+        self.count_plain(Span::new(to.plus(moved), old - moved), copied);
+        self.count_plain(Span::new(rest, left), added);
     }
 
     /// What lay at `from` has moved to `to`, where of the place's pages so many were `lost`.
@@ -127,13 +130,13 @@ impl<B: Backing> Zone<B> {
         cpu.counters.add(Counter::MovedBytes, u64::from(moved) * PAGE as u64);
         cpu.counters.add(Counter::ReleasedBytes, u64::from(lost.zero + lost.dirty) * PAGE as u64);
         cpu.counters.add(Counter::UnusedZeroBytes, u64::from(lost.zero) * PAGE as u64);
-        cpu.demand.note_return(self.pool.states.tally(from, moved).zero);
+        cpu.demand.note_return(self.pool.states.tally(Span::new(from, moved)).zero);
         // Where they are now the mapping begins at another place than the zone's does. Where they
         // were lies what the move left of it: of a file that the program mapped there, all.
         self.pool.note_moved(from, to, moved);
-        self.pool.mark_moved(from, moved);
-        self.pool.replace_foreign(from, moved);
-        self.put_to_pool(from, moved, self.pool.states.tally(from, moved));
+        self.pool.mark_moved(Span::new(from, moved));
+        self.pool.replace_foreign(Span::new(from, moved));
+        self.put_to_pool(Span::new(from, moved), self.pool.states.tally(Span::new(from, moved)));
     }
 
     /// From now on pages keep their addresses: the attributes that the program gave to all of its
@@ -143,12 +146,13 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Counts pages that a plain request got.
-    fn count_plain(&self, first: PageId, pages: u32, tally: Tally) {
+    fn count_plain(&self, span: Span, tally: Tally) {
+        let Span { pages, .. } = span;
         let counters = &self.cpu().counters;
         counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
         counters.add(Counter::WasteBytes, u64::from(tally.zero) * PAGE as u64);
         if tally.absent > 0 {
-            self.pool.make_way(first, pages, tally.absent);
+            self.pool.make_way(span, tally.absent);
         }
     }
 }

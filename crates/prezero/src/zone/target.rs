@@ -16,7 +16,7 @@ use crate::mem::states::PageState;
 use crate::policy::decay::{Idle, More};
 use crate::policy::governor::Seen;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{Order, PAGE, PageId};
+use crate::units::{Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
 pub(crate) use crate::pool::chunk::Chunk;
@@ -278,7 +278,7 @@ impl<B: Backing> Target for Zone<B> {
     ) -> Option<Lent<'_>> {
         let rested = |e: Entry| u32::from(e.age(tick)) > rest;
         let entry = self.cpus[cpu].take_coldest(class, rested)?;
-        Some(self.pool.lend_taken(entry.first, class.pages(), work))
+        Some(self.pool.lend_taken(Span::new(entry.first, class.pages()), work))
     }
 
     fn clear(&self, lent: &Lent<'_>, engine: &dyn ClearEngine, rseq: Option<&Rseq>) {
@@ -286,18 +286,18 @@ impl<B: Backing> Target for Zone<B> {
     }
 
     fn publish(&self, lent: Lent<'_>, home: Home) -> Option<u32> {
-        let (first, pages) = (lent.first, lent.pages);
+        let span = Span::new(lent.first, lent.pages);
         self.pool.publish(lent, || match home {
-            Home::Pool => self.pool.put_as_it_was(first, pages),
+            Home::Pool => self.pool.put_as_it_was(span),
             Home::Lists(cpu, _) => {
-                let held = if self.pool.states.all(first, pages, PageState::Zero) {
+                let held = if self.pool.states.all(span, PageState::Zero) {
                     self.daemon.counters.bump(Counter::Refiles);
                     Held::Zero
                 } else {
                     Held::Mixed
                 };
-                let tally = self.pool.states.tally(first, pages);
-                self.put_back(&self.cpus[cpu], first, pages, held, tally);
+                let tally = self.pool.states.tally(span);
+                self.put_back(&self.cpus[cpu], span, held, tally);
             }
         })
     }
@@ -315,7 +315,7 @@ impl<B: Backing> Target for Zone<B> {
     }
 
     fn offer_excess(&self, chunk: &Chunk) {
-        self.pool.offer_excess(chunk.first, chunk.order.pages());
+        self.pool.offer_excess(Span::new(chunk.first, chunk.order.pages()));
     }
 
     fn give_idle(&self, idle: Idle, tick: u32) -> (u32, More) {

@@ -14,7 +14,7 @@ use crate::cpu::cache::CpuCache;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::settle::Residency;
-use crate::units::PageId;
+use crate::units::Span;
 use crate::zone::Zone;
 
 /// `sample` looks at one page of one block in this many. A page costs about 50 ns warm
@@ -39,13 +39,8 @@ impl Trust {
 
     /// Whether the zero pages of an owned block may be handed out as zero.
     #[inline]
-    pub(crate) fn holds<B: Backing>(
-        &self,
-        zone: &Zone<B>,
-        cpu: &CpuCache,
-        first: PageId,
-        pages: u32,
-    ) -> bool {
+    pub(crate) fn holds<B: Backing>(&self, zone: &Zone<B>, cpu: &CpuCache, span: Span) -> bool {
+        let Span { first, pages } = span;
         if !self.is_whole() {
             return false;
         }
@@ -59,41 +54,37 @@ impl Trust {
                     return true;
                 }
                 cpu.countdown.store(SAMPLE_EVERY - 1, Relaxed);
-                self.checks(zone, cpu, first.plus(self.random() % pages), 1)
+                self.checks(zone, cpu, Span::new(first.plus(self.random() % pages), 1))
             }
-            Verify::Full => self.checks(zone, cpu, first, pages),
+            Verify::Full => self.checks(zone, cpu, span),
         }
     }
 
     /// Reads back what is recorded as zero, and what is recorded as absent and is not.
     #[cold]
-    fn checks<B: Backing>(
-        &self,
-        zone: &Zone<B>,
-        cpu: &CpuCache,
-        first: PageId,
-        pages: u32,
-    ) -> bool {
+    fn checks<B: Backing>(&self, zone: &Zone<B>, cpu: &CpuCache, span: Span) -> bool {
         let mut good = true;
-        zone.pool.states.each_run(first, pages, PageState::Zero, |run, n| {
-            good = good && self.check(zone, cpu, run, n);
+        zone.pool.states.each_run(span, PageState::Zero, |run| {
+            good = good && self.check(zone, cpu, run);
         });
-        zone.pool.states.each_run(first, pages, PageState::Absent, |run, n| {
-            zone.pool.each_residency(run, n, |run, n, residency| {
+        zone.pool.states.each_run(span, PageState::Absent, |run| {
+            zone.pool.each_residency(run, |run, residency| {
                 let there = residency == Residency::Resident;
-                good = good && (!there || self.check(zone, cpu, run, n));
+                good = good && (!there || self.check(zone, cpu, run));
             });
         });
         good
     }
 
     #[cold]
-    fn check<B: Backing>(&self, zone: &Zone<B>, cpu: &CpuCache, first: PageId, pages: u32) -> bool {
+    fn check<B: Backing>(&self, zone: &Zone<B>, cpu: &CpuCache, span: Span) -> bool {
+        let Span { first, pages } = span;
         cpu.counters.add(Counter::VerifiedPages, pages as u64);
-        if zone.pool.memory.is_zero(first, pages) {
+        if zone.pool.memory.is_zero(span) {
             return true;
         }
-        let bad = (0..pages).filter(|&n| !zone.pool.memory.is_zero(first.plus(n), 1)).count();
+        let bad =
+            (0..pages).filter(|&n| !zone.pool.memory.is_zero(Span::new(first.plus(n), 1))).count();
         cpu.counters.add_exact(Counter::VerifyFailures, bad as u64);
         if !self.lost.swap(true, Relaxed) {
             prezero_sys::thread::complain(

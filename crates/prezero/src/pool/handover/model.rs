@@ -25,7 +25,7 @@ fn race(fence_works: bool) {
             owners: AtomicUsize::new(0),
             in_use: AtomicBool::new(false),
         });
-        let session = world.claim.begin(PageId(4), 2, Work::Scrub, 0);
+        let session = world.claim.begin(Span::new(PageId(4), 2), Work::Scrub, 0);
         let busy = session.busy();
         let allocator = {
             let world = world.clone();

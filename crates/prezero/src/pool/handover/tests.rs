@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn an_unanswered_request_takes_the_block_with_its_progress() {
     let claim = Claim::new();
-    let session = claim.begin(PageId(8), 4, Work::Scrub, 6);
+    let session = claim.begin(Span::new(PageId(8), 4), Work::Scrub, 6);
     session.progress().store(3, Release);
 
     let Answer::Seized(seized) = claim.seize(|| true) else { panic!("not answered: taken") };
@@ -17,7 +17,7 @@ fn an_unanswered_request_takes_the_block_with_its_progress() {
 #[test]
 fn fixed_work_is_never_taken() {
     let claim = Claim::new();
-    let session = claim.begin(PageId(0), 1, Work::Fixed, 0);
+    let session = claim.begin(Span::new(PageId(0), 1), Work::Fixed, 0);
 
     assert!(matches!(claim.seize(|| true), Answer::Kept));
 
@@ -30,7 +30,7 @@ fn fixed_work_is_never_taken() {
 fn who_searched_meanwhile_can_tell_that_a_block_came_or_went() {
     let claim = Claim::new();
     let before = claim.moment();
-    let session = claim.begin(PageId(0), 1, Work::Scrub, 0);
+    let session = claim.begin(Span::new(PageId(0), 1), Work::Scrub, 0);
     let during = claim.moment();
     assert!(session.close().is_some());
     session.release();
@@ -48,7 +48,7 @@ fn what_was_announced_is_awaited_until_it_is_there() {
     claim.announce();
     assert!(!claim.awaits(), "scrubd is absent");
     std::thread::scope(|scope| {
-        scope.spawn(|| claim.begin(PageId(0), 1, Work::Scrub, 0).busy());
+        scope.spawn(|| claim.begin(Span::new(PageId(0), 1), Work::Scrub, 0).busy());
         while !claim.awaits() && !claim.is_held() {}
     });
     assert!(!claim.awaits(), "it is there");
@@ -57,11 +57,11 @@ fn what_was_announced_is_awaited_until_it_is_there() {
 #[test]
 fn a_late_piece_of_an_old_claim_does_not_match_a_new_one() {
     let claim = Claim::new();
-    let first = claim.begin(PageId(0), 1, Work::Scrub, 0).busy();
+    let first = claim.begin(Span::new(PageId(0), 1), Work::Scrub, 0).busy();
     let Answer::Seized(seized) = claim.seize(|| true) else { panic!("not answered: taken") };
     seized.release();
 
-    let second = claim.begin(PageId(0), 1, Work::Scrub, 0);
+    let second = claim.begin(Span::new(PageId(0), 1), Work::Scrub, 0);
 
     assert_ne!(first, second.busy());
 }

@@ -7,7 +7,7 @@ use crate::count::counters::Counter;
 use crate::mem::states::PageState;
 use crate::policy::Mood;
 use crate::pool::handover::{Answer, Claimed, Work};
-use crate::units::{HUGE_PAGES, PageId};
+use crate::units::{HUGE_PAGES, PageId, Span};
 use crate::zone::resize::Grown;
 
 #[test]
@@ -20,14 +20,14 @@ fn what_is_cleared_while_a_fork_begins_is_not_called_zero() {
     let mark = world.zone.pool.fork_mark();
 
     world.zone.before_fork();
-    assert_eq!(world.zone.pool.publish_zero(first, SMALL, mark), 0, "under way");
+    assert_eq!(world.zone.pool.publish_zero(Span::new(first, SMALL), mark), 0, "under way");
     assert_eq!(
-        world.zone.pool.publish_zero(first, SMALL, world.zone.pool.fork_mark()),
+        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
         0,
         "begun in it"
     );
     world.zone.after_fork_in_parent();
-    assert_eq!(world.zone.pool.publish_zero(first, SMALL, mark), 0, "one came between");
+    assert_eq!(world.zone.pool.publish_zero(Span::new(first, SMALL), mark), 0, "one came between");
     assert_eq!(world.tally().zero, 0);
 }
 
@@ -38,12 +38,21 @@ fn two_forks_at_once_are_both_seen() {
     let first = PageId(0);
     world.zone.before_fork();
     world.zone.before_fork();
-    assert_eq!(world.zone.pool.publish_zero(first, SMALL, world.zone.pool.fork_mark()), 0);
+    assert_eq!(
+        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
+        0
+    );
     world.zone.after_fork_in_parent();
-    assert_eq!(world.zone.pool.publish_zero(first, SMALL, world.zone.pool.fork_mark()), 0);
+    assert_eq!(
+        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
+        0
+    );
     world.zone.after_fork_in_parent();
     world.fill(first, SMALL, 0);
-    assert_eq!(world.zone.pool.publish_zero(first, SMALL, world.zone.pool.fork_mark()), SMALL);
+    assert_eq!(
+        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
+        SMALL
+    );
 }
 
 #[test]
@@ -177,9 +186,12 @@ fn claim_half(world: &World) -> (PageId, u64) {
     world.zone.reclaim();
     let first = world.zone.plain(HUGE_PAGES, ANY).unwrap().first();
     world.fill(first, HUGE_PAGES, 0x11);
-    world.zone.pool.states.set(first, HUGE_PAGES, PageState::Dirty);
-    let session =
-        world.zone.pool.handover.begin(first, HUGE_PAGES, Work::Scrub, world.zone.pool.fork_mark());
+    world.zone.pool.states.set(Span::new(first, HUGE_PAGES), PageState::Dirty);
+    let session = world.zone.pool.handover.begin(
+        Span::new(first, HUGE_PAGES),
+        Work::Scrub,
+        world.zone.pool.fork_mark(),
+    );
     world.fill(first, 256, 0);
     session.progress().store(256, std::sync::atomic::Ordering::Release);
     (first, session.busy())
@@ -227,7 +239,7 @@ fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
     };
     let Claimed { pages, done, .. } = seized.block;
     assert_eq!((pages, done), (HUGE_PAGES, 256));
-    world.zone.pool.put_as_it_was(first, pages);
+    world.zone.pool.put_as_it_was(Span::new(first, pages));
     // The fork comes before the release.
     world.zone.before_fork();
 

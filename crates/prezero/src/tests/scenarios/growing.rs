@@ -8,7 +8,7 @@ use crate::count::counters::Counter;
 use crate::mem::states::Tally;
 use crate::sync::Ordering::Relaxed;
 use crate::tests::fake::Fake;
-use crate::units::{HUGE, HUGE_PAGES, PageId};
+use crate::units::{HUGE, HUGE_PAGES, PageId, Span};
 use crate::zone::resize::Grown;
 
 impl World {
@@ -181,12 +181,12 @@ fn memory_that_is_resident_is_copied_to_and_stays_for_the_next() {
     // Places come first, and are absent.
     let places = world.zone.pool.places();
     let taken = world.zone.pages() - places.0;
-    assert!(world.zone.pool.buddy.take_run(places, taken));
+    assert!(world.zone.pool.buddy.take_run(Span::new(places, taken)));
 
     let block = world.elsewhere(block, 3 * HUGE_PAGES);
 
     assert_eq!((block.first(), world.fake().moves.made()), (at, 0));
-    world.zone.pool.buddy.put_run(places, taken);
+    world.zone.pool.buddy.put_run(Span::new(places, taken));
     (0..2 * HUGE_PAGES).for_each(|n| world.fake().touch(at.plus(n)));
     world.free_all([block, neighbour]);
     assert!(world.tally().dirty >= 3 * HUGE_PAGES);

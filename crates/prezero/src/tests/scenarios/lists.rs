@@ -7,6 +7,7 @@ use super::SMALL;
 use crate::class::Class;
 use crate::cpu::list::{BATCH, Entry, Held};
 use crate::mem::states::PageState;
+use crate::units::Span;
 
 #[test]
 fn what_another_cpu_has_on_its_lists_is_taken_before_memory_is_faulted_in() {
@@ -19,7 +20,7 @@ fn what_another_cpu_has_on_its_lists_is_taken_before_memory_is_faulted_in() {
     let blocks = [(); 3].map(|()| world.plain(SMALL));
     let there = blocks.map(|block| {
         world.fill(block.first(), SMALL, 1);
-        world.zone.pool.states.set(block.first(), SMALL, PageState::Dirty);
+        world.zone.pool.states.set(Span::new(block.first(), SMALL), PageState::Dirty);
         let entry = Entry::new(block.first(), Held::Mixed, world.zone.pool.clock.tick());
         world.zone.file(&world.zone.cpus[other], class, entry);
         block.first()

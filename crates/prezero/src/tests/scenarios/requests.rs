@@ -10,7 +10,7 @@ use crate::count::counters::Counter;
 use crate::cpu::list::BATCH;
 use crate::mem::states::PageState;
 use crate::mem::states::Tally;
-use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId};
+use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId, Span};
 use crate::zone::resize::Grown;
 use crate::zone::target::Target;
 use crate::zone::{Zone, ZoneError};
@@ -26,7 +26,7 @@ fn a_half_zero_block_is_cleared_only_in_its_dirty_half() {
     world.fill(first, 200, 0);
     // SAFETY: the front is ours, and was just cleared.
     let zero = unsafe { world.zone.adopt_zero(first, 200) };
-    world.zone.pool.states.set(first, 200, PageState::Zero);
+    world.zone.pool.states.set(Span::new(first, 200), PageState::Zero);
     world.zone.free_zeroed(zero);
     assert_eq!(world.states(tail, 312).dirty, 312);
 
@@ -266,8 +266,8 @@ fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
     };
     let zone = Zone::new(backing, &config(1, |_| {})).unwrap();
     let last = PageId((MAX_LIMIT / PAGE - 1) as u32);
-    assert!(zone.pool.buddy.take_run(last, 1));
-    zone.pool.states.set(last, 1, PageState::Dirty);
+    assert!(zone.pool.buddy.take_run(Span::new(last, 1)));
+    zone.pool.states.set(Span::new(last, 1), PageState::Dirty);
     // SAFETY: the page was just taken.
     zone.free(unsafe { zone.adopt(last, 1) });
 

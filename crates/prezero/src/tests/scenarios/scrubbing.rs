@@ -12,7 +12,7 @@ use crate::clock::REST_NS;
 use crate::count::counters::Counter;
 use crate::mem::states::{PageState, Tally};
 use crate::policy::{Mood, Step};
-use crate::units::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId};
+use crate::units::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Span};
 use crate::zone::request::HOT_NS;
 
 #[test]
@@ -27,8 +27,8 @@ fn the_highest_order_is_scrubbed_first() {
             kept.push(block);
         } else if n == 2 {
             let (first, dirty) = (block.first(), HUGE_PAGES);
-            world.zone.pool.states.set(first, dirty, PageState::Dirty);
-            world.zone.put_to_pool(first, dirty, Tally { dirty, ..Tally::default() });
+            world.zone.pool.states.set(Span::new(first, dirty), PageState::Dirty);
+            world.zone.put_to_pool(Span::new(first, dirty), Tally { dirty, ..Tally::default() });
         } else {
             kept.push(block);
         }
