@@ -1,4 +1,4 @@
-//! Blocks in their owners' hands.
+//! Pages out of circulation: runs in the zone's hands, blocks in their owners'.
 //!
 //! [`Block`] carries in its type what is known of its content: a [`Block<Zero>`] can only come from a clear
 //! engine, from the kernel, or from an owner who hands it back with proof.
@@ -6,6 +6,45 @@
 use std::marker::PhantomData;
 
 use crate::units::{PAGE, PageId, Span};
+
+/// Pages that are out of circulation. Not `Copy`: whoever holds it puts it back or gives it to an owner, once.
+#[derive(Debug)]
+#[must_use = "pages that nobody puts back are lost"]
+pub(crate) struct Run(Span);
+
+impl Run {
+    /// Pages that left circulation just now: the caller vouches that no other `Run` or [`Block`] has any of them.
+    pub(crate) fn taken(span: Span) -> Run {
+        debug_assert!(span.pages > 0);
+        Run(span)
+    }
+
+    /// Which pages.
+    pub(crate) fn span(&self) -> Span {
+        self.0
+    }
+
+    /// The first page.
+    pub(crate) fn first(&self) -> PageId {
+        self.0.first
+    }
+
+    /// How many pages.
+    pub(crate) fn pages(&self) -> u32 {
+        self.0.pages
+    }
+
+    /// Its first pages, so many, and what is behind them, if anything is.
+    pub(crate) fn split(self, pages: u32) -> (Run, Option<Run>) {
+        let behind = self.0.behind(pages);
+        (Run(self.0.front(pages)), (behind.pages > 0).then_some(Run(behind)))
+    }
+
+    /// Gives it up: it is put down where its span alone says what it is.
+    pub(crate) fn into_span(self) -> Span {
+        self.0
+    }
+}
 
 /// What is known of a block's content. Sealed: [`Zero`] and [`Dirty`].
 pub trait Content: private::Sealed {}
@@ -37,14 +76,15 @@ pub struct Block<C: Content> {
 }
 
 impl<C: Content> Block<C> {
-    /// Where a block is born; the caller vouches for ownership and for `C`.
-    pub(crate) fn new(first: PageId, pages: u32) -> Self {
-        debug_assert!(pages > 0);
+    /// Where a block is born; the caller vouches for `C`.
+    pub(crate) fn of(run: Run) -> Self {
+        let Span { first, pages } = run.into_span();
         Block { first, pages, content: PhantomData }
     }
 
-    pub(crate) fn span(&self) -> Span {
-        Span::new(self.first, self.pages)
+    /// Its pages, back in the zone's hands.
+    pub(crate) fn into_run(self) -> Run {
+        Run(Span::new(self.first, self.pages))
     }
 
     /// The first page.
@@ -66,7 +106,7 @@ impl<C: Content> Block<C> {
 impl Block<Zero> {
     /// Forgets that the block is zero: what an owner does who writes into it.
     pub fn into_dirty(self) -> Block<Dirty> {
-        Block::new(self.first, self.pages)
+        Block::of(self.into_run())
     }
 }
 
@@ -81,8 +121,8 @@ pub struct ZeroFront {
 
 impl ZeroFront {
     /// Where it is born; the caller vouches for ownership and for the zeroes.
-    pub(crate) fn new(first: PageId, pages: u32, front: u32) -> ZeroFront {
-        ZeroFront { block: Block::new(first, pages), front }
+    pub(crate) fn of(run: Run, front: u32) -> ZeroFront {
+        ZeroFront { block: Block::of(run), front }
     }
 
     /// How many pages are zero.

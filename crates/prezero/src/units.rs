@@ -110,6 +110,11 @@ impl Span {
         Span { first: self.first.plus(pages), pages: self.pages - pages }
     }
 
+    /// Its bytes.
+    pub(crate) fn bytes(self) -> usize {
+        self.pages as usize * PAGE
+    }
+
     /// Each of its pages.
     pub(crate) fn each(self) -> impl Iterator<Item = PageId> {
         (self.first.0..self.end()).map(PageId)

@@ -10,12 +10,13 @@
 //! A word names the block it frees, so a swap that succeeds takes exactly that block,
 //! however often the slot changed meanwhile.
 
-use crate::class::SLOTS;
+use crate::block::Run;
+use crate::class::{Class, SLOTS};
 use crate::sync::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use crate::units::PageId;
+use crate::units::{PageId, Span};
 
 /// Slots that a full hot-cold list empties into the pool at once.
 pub(crate) const BATCH: usize = SLOTS / 2;
@@ -46,6 +47,16 @@ pub(crate) struct Entry {
 impl Entry {
     pub(crate) fn new(first: PageId, held: Held, tick: u32) -> Entry {
         Entry { first, held, stamp: 0, tick: tick as u16 }
+    }
+
+    /// A run that goes onto a list.
+    pub(crate) fn of(run: Run, held: Held, tick: u32) -> Entry {
+        Entry::new(run.into_span().first, held, tick)
+    }
+
+    /// The pages of a block of this class that was taken off a list, or never got onto one.
+    pub(crate) fn run(self, class: Class) -> Run {
+        Run::taken(Span::new(self.first, class.pages()))
     }
 
     /// Bits 0..31 page + 1 (so no entry is the empty word), 31 zero, 32..48 stamp, 48.. tick.

@@ -23,6 +23,7 @@ use std::ops::Range;
 
 use prezero_sys::memory::Errno;
 
+use crate::block::Run;
 use crate::mem::bits::spans;
 use crate::sync::{
     AtomicU32, AtomicU64, Meta,
@@ -65,8 +66,8 @@ impl Buddy {
     }
 
     /// Frees a run of pages that the caller owns, as the fewest aligned blocks.
-    pub(crate) fn put_run(&self, span: Span) {
-        let Span { first, pages } = span;
+    pub(crate) fn put_run(&self, run: Run) {
+        let Span { first, pages } = run.into_span();
         let (mut at, mut left) = (first, pages);
         while left > 0 {
             let order = Order::fitting(at, left);
@@ -161,11 +162,17 @@ impl Buddy {
     }
 
     /// Takes `wanted`, a block of order `order` inside the free block `block` of order
-    /// `from`, and frees what is left of it. False if `block` is no longer free.
-    pub(crate) fn carve(&self, block: PageId, from: Order, wanted: PageId, order: Order) -> bool {
+    /// `from`, and frees what is left of it. `None` if `block` is no longer free.
+    pub(crate) fn carve(
+        &self,
+        block: PageId,
+        from: Order,
+        wanted: PageId,
+        order: Order,
+    ) -> Option<Run> {
         debug_assert!(wanted >= block && wanted.0 - block.0 < from.pages());
         if !self.take(block, from) {
-            return false;
+            return None;
         }
         let mut level = from;
         while level > order {
@@ -175,11 +182,11 @@ impl Buddy {
             let other = ((wanted.0 >> level.get()) ^ 1) << level.get();
             self.put(PageId(other), level);
         }
-        true
+        Some(Run::taken(Span::new(wanted, order.pages())))
     }
 
     /// Takes the run `first..first+pages` if all of it is free; else takes nothing.
-    pub(crate) fn take_run(&self, span: Span) -> bool {
+    pub(crate) fn take_run(&self, span: Span) -> Option<Run> {
         let Span { first, pages } = span;
         let (mut at, end) = (first.0, first.0 + pages);
         while at < end {
@@ -196,21 +203,17 @@ impl Buddy {
             let Some((block, from)) = self.holder(PageId(at)) else { break };
             // The largest aligned block that starts here and stays within both.
             let inside = Order::fitting(PageId(at), (end - at).min(block.0 + from.pages() - at));
-            if self.carve(block, from, PageId(at), inside) {
-                at += inside.pages();
+            if let Some(run) = self.carve(block, from, PageId(at), inside) {
+                at = run.into_span().end();
             }
         }
-        if at < end {
-            self.put_some(Span::new(first, at - first.0));
+        if at >= end {
+            return Some(Run::taken(span));
         }
-        at >= end
-    }
-
-    fn put_some(&self, span: Span) {
-        let Span { pages, .. } = span;
-        if pages > 0 {
-            self.put_run(span);
+        if at > first.0 {
+            self.put_run(Run::taken(Span::new(first, at - first.0)));
         }
+        None
     }
 
     /// The free block that holds `page`, at this moment.
@@ -350,10 +353,10 @@ mod tests {
                 let range = first as usize..(first + pages) as usize;
                 if take {
                     let free = model[range.clone()].iter().all(|&f| f);
-                    prop_assert_eq!(buddy.take_run(Span::new(PageId(first), pages)), free);
+                    prop_assert_eq!(buddy.take_run(Span::new(PageId(first), pages)).is_some(), free);
                     if free { model[range].fill(false); }
                 } else if model[range.clone()].iter().all(|&f| !f) {
-                    buddy.put_run(Span::new(PageId(first), pages));
+                    buddy.put_run(Run::taken(Span::new(PageId(first), pages)));
                     model[range].fill(true);
                 }
                 prop_assert_eq!(free_pages(&buddy), model.clone());
@@ -366,11 +369,14 @@ mod tests {
         let buddy = Buddy::new(PAGES).unwrap();
         buddy.put(PageId(0), order(8));
 
-        assert!(buddy.carve(PageId(0), order(8), PageId(96), order(4)));
+        assert!(buddy.carve(PageId(0), order(8), PageId(96), order(4)).is_some());
 
         let free = free_pages(&buddy);
         assert!((0..256).all(|p| free[p] != (96..112).contains(&p)));
-        assert!(!buddy.carve(PageId(0), order(8), PageId(0), order(0)), "block was taken");
+        assert!(
+            !buddy.carve(PageId(0), order(8), PageId(0), order(0)).is_some(),
+            "block was taken"
+        );
     }
 
     #[test]
@@ -455,8 +461,8 @@ mod model {
     fn two_carve_one_block_and_one_wins() {
         race(
             |buddy| buddy.put(PageId(0), order(2)),
-            |buddy| buddy.carve(PageId(0), order(2), PageId(0), order(0)),
-            |buddy| buddy.carve(PageId(0), order(2), PageId(3), order(0)),
+            |buddy| buddy.carve(PageId(0), order(2), PageId(0), order(0)).is_some(),
+            |buddy| buddy.carve(PageId(0), order(2), PageId(3), order(0)).is_some(),
             |buddy, one, other| {
                 assert!(one != other);
                 let left = if one { [(0, 1), (1, 2)] } else { [(0, 2), (1, 0)] };
@@ -475,12 +481,14 @@ mod model {
         model.max_branches = 10_000;
         model.check(|| {
             let buddy = Arc::new(Buddy::new(WHOLE).unwrap());
-            buddy.put_run(Span::new(PageId(62 * HUGE_PAGES), 3 * HUGE_PAGES));
+            buddy.put_run(Run::taken(Span::new(PageId(62 * HUGE_PAGES), 3 * HUGE_PAGES)));
             let theirs = {
                 let buddy = buddy.clone();
-                thread::spawn(move || buddy.take_run(Span::new(PageId(64 * HUGE_PAGES), 1)))
+                thread::spawn(move || {
+                    buddy.take_run(Span::new(PageId(64 * HUGE_PAGES), 1)).is_some()
+                })
             };
-            let ours = buddy.take_run(Span::new(PageId(63 * HUGE_PAGES), 2 * HUGE_PAGES));
+            let ours = buddy.take_run(Span::new(PageId(63 * HUGE_PAGES), 2 * HUGE_PAGES)).is_some();
             let theirs = theirs.join().unwrap();
             assert!(!(ours && theirs));
             let free: u32 = Order::MIN
@@ -497,8 +505,8 @@ mod model {
     fn overlapping_runs_have_one_owner() {
         race(
             |buddy| buddy.put(PageId(0), order(2)),
-            |buddy| buddy.take_run(Span::new(PageId(0), 3)),
-            |buddy| buddy.take_run(Span::new(PageId(1), 3)),
+            |buddy| buddy.take_run(Span::new(PageId(0), 3)).is_some(),
+            |buddy| buddy.take_run(Span::new(PageId(1), 3)).is_some(),
             |buddy, one, other| {
                 assert!(!(one && other));
                 let pages: u32 = free(buddy).iter().map(|&(order, _)| 1 << order).sum();

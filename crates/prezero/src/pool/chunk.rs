@@ -1,5 +1,6 @@
 //! What scrubd takes out of circulation at a time: a part of a free block.
 
+use crate::block::Run;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
@@ -90,12 +91,10 @@ impl<B: Backing> Pool<B> {
         })
     }
 
-    /// Takes a chunk out of circulation; false if its block is no longer free.
-    pub(crate) fn borrow(&self, chunk: &Chunk) -> bool {
-        let taken = self.buddy.carve(chunk.block, chunk.from, chunk.first, chunk.order);
-        if taken {
-            self.stock.sub(self.states.tally(Span::new(chunk.first, chunk.order.pages())));
-        }
-        taken
+    /// Takes a chunk out of circulation; `None` if its block is no longer free.
+    pub(crate) fn borrow(&self, chunk: &Chunk) -> Option<Run> {
+        let run = self.buddy.carve(chunk.block, chunk.from, chunk.first, chunk.order)?;
+        self.stock.sub(self.states.tally(run.span()));
+        Some(run)
     }
 }

@@ -15,6 +15,7 @@
 
 use prezero_sys::memory::Errno;
 
+use crate::block::Run;
 use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
@@ -87,7 +88,7 @@ impl Assembly {
 impl<B: Backing> Pool<B> {
     /// A block for a `ZERO` request that zeroes were brought to, if that costs less than to clear what
     /// lies in a row.
-    pub(crate) fn assemble_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn assemble_zero(&self, pages: u32, align: Order) -> Option<Run> {
         if pages < LEAST || self.stock.zero() < HUGE_PAGES {
             return None;
         }
@@ -96,26 +97,26 @@ impl<B: Backing> Pool<B> {
         if apart.zero == 0 {
             return None;
         }
-        let first = self.search_to_fill_zero(pages, align, apart, below)?;
-        self.fill(Span::new(first, pages), &[PageState::Zero, PageState::Dirty]);
-        Some(first)
+        let run = self.search_to_fill_zero(pages, align, apart, below)?;
+        self.fill(run.span(), &[PageState::Zero, PageState::Dirty]);
+        Some(run)
     }
 
     /// A block for a `ZERO` request that what is resident was brought to.
-    pub(crate) fn assemble_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn assemble_for_zero(&self, pages: u32, align: Order) -> Option<Run> {
         let apart = self.apart(pages)?;
-        let first = self.search_to_fill_zero(pages, align, apart, u64::MAX)?;
-        self.fill(Span::new(first, pages), &[PageState::Zero, PageState::Dirty]);
-        Some(first)
+        let run = self.search_to_fill_zero(pages, align, apart, u64::MAX)?;
+        self.fill(run.span(), &[PageState::Zero, PageState::Dirty]);
+        Some(run)
     }
 
     /// The same for a plain request. What is zero stays where it is: it was made for others.
-    pub(crate) fn assemble_plain(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn assemble_plain(&self, pages: u32, align: Order) -> Option<Run> {
         let apart = self.apart(pages).filter(|apart| apart.dirty > 0)?;
         let apart = Apart { zero: 0, ..apart };
-        let first = self.search_to_fill_plain(pages, align, apart)?;
-        self.fill(Span::new(first, pages), &[PageState::Dirty]);
-        Some(first)
+        let run = self.search_to_fill_plain(pages, align, apart)?;
+        self.fill(run.span(), &[PageState::Dirty]);
+        Some(run)
     }
 
     /// What can be moved for a block of `pages`, about as much of each kind as it needs.
@@ -196,12 +197,10 @@ impl<B: Backing> Pool<B> {
     /// Moves resident pages of the buddy to an absent run of the caller's: how many, whole huge blocks
     /// from the first on.
     fn bring(&self, from: PageId, to: PageId, pages: u32) -> u32 {
-        if !self.buddy.take_run(Span::new(from, pages)) {
-            return 0;
-        }
+        let Some(run) = self.buddy.take_run(Span::new(from, pages)) else { return 0 };
         // Between the look and the grasp somebody may have used it.
-        let tally = self.states.tally(Span::new(from, pages));
-        let may = tally.absent + tally.foreign == 0 && self.show(Span::new(from, pages));
+        let tally = self.states.tally(run.span());
+        let may = tally.absent + tally.foreign == 0 && self.show(run.span());
         self.stock.sub(tally);
         let mut moved = 0;
         while may && moved < pages {
@@ -210,7 +209,7 @@ impl<B: Backing> Pool<B> {
             };
             moved += n;
         }
-        self.put_as_it_was(Span::new(from, pages));
+        self.put_as_it_was(run);
         let (seams, count) = (&self.assembly.seams, &self.assembly.count);
         let huge = to.huge() as u32..to.plus(moved).huge() as u32;
         let new: usize = seams.gaps(huge.clone()).map(|run| run.len()).sum();

@@ -8,6 +8,7 @@
 
 use std::ops::ControlFlow::{self, Continue};
 
+use crate::block::Run;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
@@ -118,7 +119,7 @@ impl Cost {
 /// What became of a run that was taken out of the buddy.
 enum Grasp {
     /// It is the caller's.
-    Held,
+    Held(Run),
     /// Between the look and the grasp somebody took it, used it and gave it back: not as wanted.
     Changed,
     /// It may still be hidden from a child.
@@ -135,17 +136,17 @@ struct Candidate {
 
 impl<B: Backing> Pool<B> {
     /// A block of resident zero pages, or none.
-    pub(crate) fn search_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn search_zero(&self, pages: u32, align: Order) -> Option<Run> {
         if self.stock.zero() < pages { None } else { self.search(pages, align, ALL_ZERO) }
     }
 
     /// The resident block that is cheapest to make zero.
-    pub(crate) fn search_clearable(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn search_clearable(&self, pages: u32, align: Order) -> Option<Run> {
         if self.stock.resident() < pages { None } else { self.search(pages, align, CLEARABLE) }
     }
 
     /// The block that is cheapest to make zero.
-    pub(crate) fn search_for_zero(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn search_for_zero(&self, pages: u32, align: Order) -> Option<Run> {
         self.search(pages, align, FOR_ZERO)
     }
 
@@ -162,7 +163,7 @@ impl<B: Backing> Pool<B> {
         align: Order,
         apart: Apart,
         below: u64,
-    ) -> Option<PageId> {
+    ) -> Option<Run> {
         self.search(pages, align, Cost { apart, below, ..FOR_ZERO })
     }
 
@@ -172,7 +173,7 @@ impl<B: Backing> Pool<B> {
         pages: u32,
         align: Order,
         apart: Apart,
-    ) -> Option<PageId> {
+    ) -> Option<Run> {
         self.search(pages, align, Cost { apart, ..ANY })
     }
 
@@ -182,22 +183,22 @@ impl<B: Backing> Pool<B> {
     }
 
     /// A resident block, dirty rather than zero.
-    pub(crate) fn search_resident(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn search_resident(&self, pages: u32, align: Order) -> Option<Run> {
         if self.stock.resident() < pages { None } else { self.search(pages, align, RESIDENT) }
     }
 
     /// Any block, resident rather than absent.
-    pub(crate) fn search_any(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn search_any(&self, pages: u32, align: Order) -> Option<Run> {
         self.search(pages, align, ANY)
     }
 
     /// The block with the least that is resident.
-    pub(crate) fn search_to_move(&self, pages: u32, align: Order) -> Option<PageId> {
+    pub(crate) fn search_to_move(&self, pages: u32, align: Order) -> Option<Run> {
         self.search(pages, align, BENEATH)
     }
 
     /// Takes `pages` pages out of the buddy, the cheapest at hand.
-    fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<PageId> {
+    fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<Run> {
         if pages == 0 {
             return None;
         }
@@ -220,14 +221,13 @@ impl<B: Backing> Pool<B> {
                 Some((block, from)) => self.buddy.carve(block, from, best.first, order),
                 None => self.buddy.take_run(Span::new(best.first, pages)),
             };
-            if !taken {
-                continue;
+            let Some(taken) = taken else { continue };
+            let (run, rest) = taken.split(pages);
+            if let Some(rest) = rest {
+                self.buddy.put_run(rest);
             }
-            if best.within.is_some() && order.pages() > pages {
-                self.buddy.put_run(Span::new(best.first.plus(pages), order.pages() - pages));
-            }
-            match self.grasp(Span::new(best.first, pages), cost) {
-                Grasp::Held => return Some(best.first),
+            match self.grasp(run, cost) {
+                Grasp::Held(run) => return Some(run),
                 Grasp::Changed => {}
                 Grasp::Hidden => return None,
             }
@@ -235,22 +235,24 @@ impl<B: Backing> Pool<B> {
         None
     }
 
-    /// A run that is out of the buddy becomes the caller's, if all of it is resident; else it goes back.
-    pub(crate) fn grasp_resident(&self, span: Span) -> Option<PageId> {
-        let Span { first, pages: _ } = span;
-        matches!(self.grasp(span, CLEARABLE), Grasp::Held).then_some(first)
+    /// A run that is out of the buddy stays the caller's, if all of it is resident; else it goes back.
+    pub(crate) fn grasp_resident(&self, run: Run) -> Option<Run> {
+        match self.grasp(run, CLEARABLE) {
+            Grasp::Held(run) => Some(run),
+            Grasp::Changed | Grasp::Hidden => None,
+        }
     }
 
-    /// A run that is out of the buddy becomes the caller's, or goes back.
-    fn grasp(&self, span: Span, cost: Cost) -> Grasp {
-        let tally = self.states.tally(span);
+    /// A run that is out of the buddy leaves the stock, or goes back.
+    fn grasp(&self, run: Run, cost: Cost) -> Grasp {
+        let tally = self.states.tally(run.span());
         self.stock.sub(tally);
         let grasp = match cost.of(tally) {
             None => Grasp::Changed,
-            Some(_) if !self.show(span) => Grasp::Hidden,
-            Some(_) => return Grasp::Held,
+            Some(_) if !self.show(run.span()) => Grasp::Hidden,
+            Some(_) => return Grasp::Held(run),
         };
-        self.put_as_it_was(span);
+        self.put_as_it_was(run);
         grasp
     }
 
@@ -341,7 +343,7 @@ impl<B: Backing> Pool<B> {
         };
         let claimed = seized.block;
         let cleared = self.publish_zero(Span::new(claimed.first, claimed.done), claimed.mark);
-        self.put_as_it_was(Span::new(claimed.first, claimed.pages));
+        self.put_as_it_was(claimed.run());
         seized.release();
         self.counters.add_exact(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
         true

@@ -22,6 +22,7 @@
 //! The generation in the word makes every claim's words unique, so a delayed piece or a
 //! delayed request cannot touch a later claim.
 
+use crate::block::Run;
 use crate::sync::{
     AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -65,6 +66,13 @@ pub(crate) struct Claimed {
     pub(crate) done: u32,
     /// What the owner of the zone gave to `begin`: says whether a fork came between.
     pub(crate) mark: u32,
+}
+
+impl Claimed {
+    /// Its pages, for whoever the claim says has them.
+    pub(crate) fn run(&self) -> Run {
+        Run::taken(Span::new(self.first, self.pages))
+    }
 }
 
 /// What came of asking for the block.

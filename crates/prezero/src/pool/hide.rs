@@ -108,9 +108,7 @@ impl<B: Backing> Pool<B> {
     /// Hides these huge blocks, if they are all free.
     fn hide(&self, whom: Hide, huge: Range<u32>) {
         let span = pages(&huge);
-        if !self.buddy.take_run(span) {
-            return;
-        }
+        let Some(run) = self.buddy.take_run(span) else { return };
         self.hidden.bits.set(huge.clone());
         self.hidden.ever.store(1, Relaxed);
         let (offset, len) = bytes(&huge);
@@ -127,7 +125,7 @@ impl<B: Backing> Pool<B> {
             self.memory.offer(span);
         }
         self.used.clear(huge);
-        self.buddy.put_run(span);
+        self.buddy.put_run(run);
     }
 
     /// To be called with what was taken out of the buddy before it is handed out. False if it
@@ -160,16 +158,14 @@ impl<B: Backing> Pool<B> {
         for run in self.buddy.runs(1) {
             for huge in self.hidden.bits.runs(run.huge..run.huge + run.len) {
                 let span = pages(&huge);
-                if !self.buddy.take_run(span) {
-                    continue;
-                }
+                let Some(run) = self.buddy.take_run(span) else { continue };
                 // A bit alone does not prove that it was; after this it does not matter.
                 if self.memory.release(span).is_ok() {
                     self.stock.sub(self.states.tally(span));
                     self.states.set(span, PageState::Absent);
                     huge.for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
                 }
-                self.buddy.put_run(span);
+                self.buddy.put_run(run);
             }
         }
     }

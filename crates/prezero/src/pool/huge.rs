@@ -156,9 +156,9 @@ impl<B: Backing> Pool<B> {
 
     /// Has the kernel back a lent huge block by one huge page: it is absent then. False if it is as it was.
     pub(crate) fn make_huge_lent(&self, lent: &Lent<'_>) -> bool {
-        let huge = lent.first.huge() as u32;
+        let huge = lent.span.first.huge() as u32;
         self.make_huge(huge..huge + 1);
-        self.make_absent(Span::new(lent.first, lent.pages)).is_some()
+        self.make_absent(lent.span).is_some()
     }
 }
 

@@ -74,17 +74,17 @@ impl<B: Backing> Pool<B> {
     /// Gives up these huge blocks, if they are all free.
     fn give_up(&self, huge: Range<u32>) {
         let span = pages(&huge);
-        if !self.buddy.take_run(span) {
-            return;
-        }
+        let Some(run) = self.buddy.take_run(span) else { return };
         let tally = self.states.tally(span);
         self.gone.bits.set(huge.clone());
         if self.memory.give_up(span).is_err() {
             // Too many mappings to split one: all is as it was.
             self.gone.bits.clear(huge);
-            self.buddy.put_run(span);
+            self.buddy.put_run(run);
             return;
         }
+        // Nothing puts it back.
+        let span = run.into_span();
         self.stock.sub(tally);
         self.states.set(span, PageState::Foreign);
         self.gone.huge.fetch_add(huge.end - huge.start, Relaxed);

@@ -5,13 +5,14 @@
 
 use prezero_sys::rseq::Rseq;
 
+use crate::block::Run;
 use crate::clear::{Cache, ClearEngine, Guard, Piece};
 use crate::count::probes;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
-use crate::pool::handover::{Claimed, Session, Work};
+use crate::pool::handover::{Session, Work};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{PAGE, PageId, Span};
 
@@ -27,8 +28,7 @@ const PIECE_DEMOTED: u32 = 8;
 #[must_use = "a lent block must be published, or it never comes back"]
 pub(crate) struct Lent<'a> {
     session: Session<'a>,
-    pub(crate) first: PageId,
-    pub(crate) pages: u32,
+    pub(crate) span: Span,
     /// The forks when it was lent (see `epoch`).
     mark: u32,
 }
@@ -44,20 +44,21 @@ impl<B: Backing> Pool<B> {
     /// Lends a chunk of a free block. `None`: an allocation was faster.
     pub(crate) fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>> {
         self.handover.announce();
-        if !self.borrow(chunk) {
+        let Some(run) = self.borrow(chunk) else {
             self.handover.withdraw();
             return None;
-        }
-        Some(self.lend_taken(Span::new(chunk.first, chunk.order.pages()), work))
+        };
+        Some(self.lend_taken(run, work))
     }
 
     /// Lends a block that the caller has taken out of circulation.
-    pub(crate) fn lend_taken(&self, span: Span, work: Work) -> Lent<'_> {
-        let Span { first, pages } = span;
+    pub(crate) fn lend_taken(&self, run: Run, work: Work) -> Lent<'_> {
+        // From here on the claim has it.
+        let span = run.into_span();
         let mark = self.fork_mark();
         let session = self.handover.begin(span, work, mark);
         probes::scrub_begin(span);
-        Lent { session, first, pages, mark }
+        Lent { session, span, mark }
     }
 
     /// Clears the dirty pages of a lent block, piece by piece, until an allocation wants it.
@@ -71,7 +72,7 @@ impl<B: Backing> Pool<B> {
             Cache::Cached | Cache::Bypassing => PIECE,
             Cache::Demoted => PIECE_DEMOTED,
         };
-        let (session, mut at, end) = (&lent.session, lent.first, lent.first.0 + lent.pages);
+        let (session, mut at, end) = (&lent.session, lent.span.first, lent.span.end());
         while let Some(run) = self.states.find(Span::new(at, end - at.0), PageState::Dirty) {
             for from in (0..run.pages).step_by(piece as usize) {
                 let piece = Span::new(run.first.plus(from), piece.min(run.pages - from));
@@ -79,7 +80,7 @@ impl<B: Backing> Pool<B> {
                     claim: session.word(),
                     expected: session.busy(),
                     progress: session.progress(),
-                    next: u64::from(piece.end() - lent.first.0),
+                    next: u64::from(piece.end() - lent.span.first.0),
                     rseq,
                 };
                 if self.memory.clear_guarded(engine, piece, &guard) == Piece::Revoked {
@@ -98,7 +99,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn populate_lent(&self, lent: &Lent<'_>) -> u32 {
         let backing = self.memory.backing();
         let mut populated = 0;
-        self.states.each_run(Span::new(lent.first, lent.pages), PageState::Absent, |run| {
+        self.states.each_run(lent.span, PageState::Absent, |run| {
             for page in run.each() {
                 let wanted = !lent.is_undisturbed();
                 if wanted || backing.populate(page.index() * PAGE, PAGE).is_err() {
@@ -111,7 +112,7 @@ impl<B: Backing> Pool<B> {
         if populated > 0 {
             // It decays from now on, not from a free long ago.
             let tick = self.clock.tick().max(1);
-            self.freed_at[lent.first.huge()].store(tick, Relaxed);
+            self.freed_at[lent.span.first.huge()].store(tick, Relaxed);
         } else {
             self.counters.add_exact(crate::count::counters::Counter::BackingErrors, 1);
         }
@@ -120,14 +121,14 @@ impl<B: Backing> Pool<B> {
 
     /// Ends a loan: records as zero what was cleared, and puts the block back by `back`. How many pages that were;
     /// `None`: an allocation has the block.
-    pub(crate) fn publish(&self, lent: Lent<'_>, back: impl FnOnce()) -> Option<u32> {
+    pub(crate) fn publish(&self, lent: Lent<'_>, back: impl FnOnce(Run)) -> Option<u32> {
         if !lent.is_undisturbed() {
-            probes::abort(lent.first);
+            probes::abort(lent.span.first);
         }
-        let Claimed { done, .. } = lent.session.close()?;
-        let cleared = self.publish_zero(Span::new(lent.first, done), lent.mark);
-        probes::scrub_end(Span::new(lent.first, cleared));
-        back();
+        let claimed = lent.session.close()?;
+        let cleared = self.publish_zero(Span::new(claimed.first, claimed.done), lent.mark);
+        probes::scrub_end(Span::new(lent.span.first, cleared));
+        back(claimed.run());
         lent.session.release();
         Some(cleared)
     }

@@ -83,11 +83,9 @@ impl<B: Backing> Pool<B> {
     fn offered(&self, huge: Range<u32>) -> bool {
         let span = pages(&huge);
         // Nobody may write to them meanwhile, or the kernel would not know that it must keep them.
-        let taken = self.buddy.take_run(span);
-        if taken {
-            self.memory.offer(span);
-            self.buddy.put_run(span);
-        }
-        taken
+        let Some(run) = self.buddy.take_run(span) else { return false };
+        self.memory.offer(span);
+        self.buddy.put_run(run);
+        true
     }
 }

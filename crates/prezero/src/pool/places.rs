@@ -3,6 +3,7 @@
 //! A block that has outgrown its place once will again. It moves to where it has room: in the upper half of the
 //! zone, of which the rest is address space that nothing uses.
 
+use crate::block::Run;
 use crate::config::without::Mechanism;
 use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
@@ -71,7 +72,7 @@ impl CameBack {
 impl<B: Backing> Pool<B> {
     /// A place for `pages` with room behind it for more, if so many need not be a part of one, and so
     /// many pages of it.
-    pub(crate) fn place(&self, pages: u32, align: Order, large: bool) -> Option<PageId> {
+    pub(crate) fn place(&self, pages: u32, align: Order, large: bool) -> Option<Run> {
         if !self.has(Mechanism::Places) {
             return None;
         }
@@ -84,20 +85,20 @@ impl<B: Backing> Pool<B> {
             all.filter(move |_| fits).map(move |n| PageId(beyond + n * place))
         };
         let mut places = (0..=HALVINGS).flat_map(places);
-        let first = places.find(|&at| self.buddy.take_run(Span::new(at, pages)))?;
-        self.taken(Span::new(first, pages)).map(|_| first)
+        let run = places.find_map(|at| self.buddy.take_run(Span::new(at, pages)))?;
+        self.taken(run).map(|(run, _)| run)
     }
 
     /// What a run holds that came out of the buddy, and leaves the stock; or it goes back, as it
     /// cannot be shown.
-    pub(crate) fn taken(&self, span: Span) -> Option<Tally> {
-        let tally = self.states.tally(span);
+    pub(crate) fn taken(&self, run: Run) -> Option<(Run, Tally)> {
+        let tally = self.states.tally(run.span());
         self.stock.sub(tally);
-        if !self.show(span) {
-            self.put_as_it_was(span);
+        if !self.show(run.span()) {
+            self.put_as_it_was(run);
             return None;
         }
-        Some(tally)
+        Some((run, tally))
     }
 
     fn place_pages(&self) -> u32 {

@@ -1,5 +1,6 @@
 //! Pages that come back to the pool, and how old they are there.
 
+use crate::block::Run;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::pool::Pool;
@@ -8,10 +9,11 @@ use crate::units::Span;
 
 impl<B: Backing> Pool<B> {
     /// Frees a settled run into the buddy.
-    pub(crate) fn put(&self, span: Span, tally: Tally, tick: u32) {
+    pub(crate) fn put(&self, run: Run, tally: Tally, tick: u32) {
+        let span = run.span();
         let Span { first, pages } = span;
         if tally.foreign > 0 {
-            return self.abandon_foreign(span, tick);
+            return self.abandon_foreign(run.into_span(), tick);
         }
         if tally.absent < pages {
             self.freed_on.store(prezero_sys::thread::current_cpu() as u32, Relaxed);
@@ -23,12 +25,13 @@ impl<B: Backing> Pool<B> {
             self.note_used(span);
         }
         self.stock.add(tally);
-        self.buddy.put_run(span);
+        self.buddy.put_run(run);
         self.offer_excess(span);
     }
 
     /// Frees a run that was only borrowed from the free memory: it is as old as it was.
-    pub(crate) fn put_as_it_was(&self, span: Span) {
+    pub(crate) fn put_as_it_was(&self, run: Run) {
+        let span = run.span();
         let Span { first, pages } = span;
         let tally = self.states.tally(span);
         if tally.absent < pages {
@@ -41,7 +44,7 @@ impl<B: Backing> Pool<B> {
             self.note_used(span);
         }
         self.stock.add(tally);
-        self.buddy.put_run(span);
+        self.buddy.put_run(run);
     }
 
     fn note_used(&self, span: Span) {
@@ -56,7 +59,7 @@ impl<B: Backing> Pool<B> {
     fn abandon_foreign(&self, span: Span, tick: u32) {
         for state in [PageState::Absent, PageState::Zero, PageState::Dirty] {
             self.states.each_run(span, state, |run| {
-                self.put(run, self.states.tally(run), tick);
+                self.put(Run::taken(run), self.states.tally(run), tick);
             });
         }
     }

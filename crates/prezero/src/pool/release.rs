@@ -1,12 +1,12 @@
 //! Giving idle memory back to the kernel: by age, under pressure, on request.
 
+use crate::block::Run;
 use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
-use crate::pool::chunk::Chunk;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE_PAGES, Order, PAGE, Span};
 
@@ -59,8 +59,8 @@ impl<B: Backing> Pool<B> {
                 if done >= most {
                     return true;
                 }
-                if self.borrow(&chunk) {
-                    let Some(pages) = self.release(&chunk) else { return done > 0 };
+                if let Some(run) = self.borrow(&chunk) {
+                    let Some(pages) = self.release(run) else { return done > 0 };
                     done += pages;
                 }
             }
@@ -70,9 +70,9 @@ impl<B: Backing> Pool<B> {
 
     /// Gives one chunk that is out of circulation back to the kernel and puts it back absent: how
     /// many pages were resident. `None` if the kernel refused.
-    fn release(&self, chunk: &Chunk) -> Option<u32> {
-        let done = self.make_absent(Span::new(chunk.first, chunk.order.pages()));
-        self.put_as_it_was(Span::new(chunk.first, chunk.order.pages()));
+    fn release(&self, run: Run) -> Option<u32> {
+        let done = self.make_absent(run.span());
+        self.put_as_it_was(run);
         done
     }
 

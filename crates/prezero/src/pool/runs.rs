@@ -14,7 +14,7 @@ const LONG: u32 = 2 * REGION;
 
 /// Neighbouring huge blocks, all free when they were looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Run {
+pub(crate) struct HugeRun {
     /// Number of the first.
     pub(crate) huge: u32,
     pub(crate) len: u32,
@@ -24,25 +24,25 @@ impl Buddy {
     /// The runs of at least `least` huge blocks. A long one comes in parts, so that whoever
     /// is content with its beginning need not wait for its end; they overlap by what it
     /// takes for every `least` neighbours to lie in one part.
-    pub(crate) fn runs(&self, least: u32) -> impl Iterator<Item = Run> {
+    pub(crate) fn runs(&self, least: u32) -> impl Iterator<Item = HugeRun> {
         self.runs_in_parts(least, LONG)
     }
 
     /// All runs, each as long as it is.
-    pub(crate) fn whole_runs(&self) -> impl Iterator<Item = Run> {
+    pub(crate) fn whole_runs(&self) -> impl Iterator<Item = HugeRun> {
         self.runs_in_parts(1, u32::MAX)
     }
 
-    fn runs_in_parts(&self, least: u32, long: u32) -> impl Iterator<Item = Run> {
+    fn runs_in_parts(&self, least: u32, long: u32) -> impl Iterator<Item = HugeRun> {
         let regions = self.huge_words();
         let mut region = 0;
         let mut mask = if regions > 0 { self.free_huge(0) } else { 0 };
-        let mut open = Run { huge: 0, len: 0 };
+        let mut open = HugeRun { huge: 0, len: 0 };
         std::iter::from_fn(move || {
             loop {
                 if open.len >= least.max(long) {
                     let part = open;
-                    open = Run { huge: part.huge + part.len - (least - 1), len: least - 1 };
+                    open = HugeRun { huge: part.huge + part.len - (least - 1), len: least - 1 };
                     return Some(part);
                 }
                 while mask == 0 && region < regions {
@@ -50,14 +50,14 @@ impl Buddy {
                     mask = if region < regions { self.free_huge(region) } else { 0 };
                 }
                 if mask == 0 {
-                    let last = std::mem::replace(&mut open, Run { huge: 0, len: 0 });
+                    let last = std::mem::replace(&mut open, HugeRun { huge: 0, len: 0 });
                     return Some(last).filter(|run| run.len >= least);
                 }
                 let from = mask.trailing_zeros();
                 let len = (mask >> from).trailing_ones();
                 mask = if from + len < REGION { mask & (u64::MAX << (from + len)) } else { 0 };
                 // A run goes on where one ended with the region before.
-                let run = Run { huge: region * REGION + from, len };
+                let run = HugeRun { huge: region * REGION + from, len };
                 if open.huge + open.len == run.huge {
                     open.len += run.len;
                 } else {
@@ -86,27 +86,27 @@ mod tests {
             least in 1..200u32,
         ) {
             let buddy = Buddy::new(HUGES * HUGE_PAGES).unwrap();
-            buddy.put_run(Span::new(PageId(0), HUGES * HUGE_PAGES));
+            buddy.put_run(crate::block::Run::taken(Span::new(PageId(0), HUGES * HUGE_PAGES)));
             let mut free = vec![true; HUGES as usize];
             for (huge, len) in taken {
                 let len = len.min(HUGES - huge);
                 let range = huge as usize..(huge + len) as usize;
-                if buddy.take_run(Span::new(PageId(huge << HUGE_ORDER), len << HUGE_ORDER)) {
+                if buddy.take_run(Span::new(PageId(huge << HUGE_ORDER), len << HUGE_ORDER)).is_some() {
                     free[range].fill(false);
                 }
             }
 
             let fits = |at: &u32| free[*at as usize..(*at + least) as usize].iter().all(|&f| f);
             let expected: Vec<u32> = (0..=HUGES - least).filter(fits).collect();
-            let places = |run: Run| run.huge..run.huge + run.len + 1 - least;
+            let places = |run: HugeRun| run.huge..run.huge + run.len + 1 - least;
             prop_assert_eq!(buddy.runs(least).flat_map(places).collect::<Vec<_>>(), expected);
         }
 
         #[test]
         fn a_huge_block_with_a_page_missing_is_no_part_of_a_run(page in 0..8 * HUGE_PAGES) {
             let buddy = Buddy::new(8 * HUGE_PAGES).unwrap();
-            buddy.put_run(Span::new(PageId(0), 8 * HUGE_PAGES));
-            prop_assert!(buddy.take_run(Span::new(PageId(page), 1)));
+            buddy.put_run(crate::block::Run::taken(Span::new(PageId(0), 8 * HUGE_PAGES)));
+            prop_assert!(buddy.take_run(Span::new(PageId(page), 1)).is_some());
             let broken = page >> HUGE_ORDER;
             prop_assert!(buddy.runs(1).all(|r| broken < r.huge || broken >= r.huge + r.len));
             prop_assert_eq!(buddy.runs(1).map(|r| r.len).sum::<u32>(), 7);

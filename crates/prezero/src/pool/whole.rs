@@ -2,6 +2,7 @@
 
 use prezero_sys::memory::Errno;
 
+use crate::block::Run;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::without::{Mechanism, Without};
@@ -103,7 +104,7 @@ impl<B: Backing> Pool<B> {
             assembly: Assembly::new(huge)?,
             without: config.without,
         };
-        pool.buddy.put_run(Span::new(PageId(0), pages));
+        pool.buddy.put_run(Run::taken(Span::new(PageId(0), pages)));
         Ok(pool)
     }
 

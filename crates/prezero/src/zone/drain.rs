@@ -7,7 +7,7 @@ use crate::cpu::list::Entry;
 use crate::mem::backing::Backing;
 use crate::policy::decay::{Idle, More};
 use crate::pool::release::RESIDENT;
-use crate::units::{HUGE_PAGES, Span};
+use crate::units::HUGE_PAGES;
 use crate::zone::Zone;
 
 /// Pages given back in one look (16 MiB): at most half a millisecond.
@@ -24,8 +24,9 @@ impl<B: Backing> Zone<B> {
         self.pool.stock.resident() > 0 || self.cpus.iter().any(|cpu| cpu.blocks().next().is_some())
     }
 
-    /// As [`reclaim`](Pool::reclaim), counted there.
+    /// Gives every idle free page back to the kernel; false if there was none.
     pub(crate) fn give_back_all(&self) -> bool {
+        self.take_over();
         self.drain_all();
         self.pool.give_back(u32::MAX, &RESIDENT, |_| true)
     }
@@ -47,7 +48,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn drain(&self, cpu: &CpuCache, class: Class, old: impl Fn(Entry) -> bool) -> bool {
         let mut any = false;
         while let Some(entry) = cpu.take(class, &old) {
-            self.pool.put_as_it_was(Span::new(entry.first, class.pages()));
+            self.pool.put_as_it_was(entry.run(class));
             any = true;
         }
         any

@@ -9,7 +9,6 @@ use prezero_sys::thread::Class;
 
 use crate::mem::backing::Backing;
 use crate::sync::Ordering::{AcqRel, Relaxed, Release};
-use crate::units::Span;
 use crate::zone::Zone;
 
 impl<B: Backing> Zone<B> {
@@ -42,7 +41,7 @@ impl<B: Backing> Zone<B> {
         self.inherited.store(1, Release);
         self.daemon.after_fork_in_child();
         if let Some(claimed) = self.pool.handover.inherit() {
-            self.pool.put_as_it_was(Span::new(claimed.first, claimed.pages));
+            self.pool.put_as_it_was(claimed.run());
         }
     }
 

@@ -7,6 +7,7 @@ use crate::cpu::list::Held;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::settle::Residency;
+use crate::units::Span;
 use crate::zone::Zone;
 use crate::zone::inline::TIMED_PAGES;
 
@@ -14,8 +15,8 @@ impl<B: Backing> Zone<B> {
     /// Gives a block back. What it holds counts as unknown, whatever its type.
     #[inline]
     pub fn free<C: Content>(&self, block: Block<C>) {
-        let span = block.span();
-        let cpu = self.cpu();
+        let run = block.into_run();
+        let (span, cpu) = (run.span(), self.cpu());
         if span.pages >= TIMED_PAGES {
             self.clearing.reach.freed(span, || self.pool.clock.now_ns());
         }
@@ -26,8 +27,8 @@ impl<B: Backing> Zone<B> {
             held = if tally.zero == span.pages { Held::Zero } else { Held::Mixed };
         }
         cpu.counters.bump(Counter::Frees);
-        cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
-        self.put_back(cpu, span, held, tally);
+        cpu.counters.add(Counter::FreeBytes, span.bytes() as u64);
+        self.put_back(cpu, run, held, tally);
         self.nudge(span.pages);
     }
 
@@ -35,7 +36,7 @@ impl<B: Backing> Zone<B> {
     /// cleared again. The proof is the owner's word; debug builds check it, and what is
     /// handed out later is sampled like everything else.
     pub fn free_zeroed(&self, block: Block<Zero>) {
-        let span = block.span();
+        let span = Span::new(block.first(), block.pages());
         if cfg!(debug_assertions) {
             assert!(self.pool.memory.is_zero(span), "free_zeroed: the block is not zero");
         }
@@ -44,9 +45,9 @@ impl<B: Backing> Zone<B> {
         if self.pool.fork_is_under_way() {
             return self.free(block);
         }
-        let cpu = self.cpu();
+        let (run, cpu) = (block.into_run(), self.cpu());
         cpu.counters.bump(Counter::FreesZeroed);
-        cpu.counters.add(Counter::FreeBytes, block.bytes() as u64);
+        cpu.counters.add(Counter::FreeBytes, span.bytes() as u64);
         cpu.demand.note_return(span.pages);
         self.pool.replace_foreign(span);
         self.pool.states.each_run(span, PageState::Absent, |run| {
@@ -61,7 +62,7 @@ impl<B: Backing> Zone<B> {
         });
         let tally = self.pool.states.tally(span);
         let held = if tally.zero == span.pages { Held::Zero } else { Held::Mixed };
-        self.put_back(cpu, span, held, tally);
+        self.put_back(cpu, run, held, tally);
         self.nudge(span.pages);
     }
 }

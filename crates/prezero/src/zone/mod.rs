@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
-use crate::block::{Block, Content, Dirty, Zero};
+use crate::block::{Block, Content, Dirty, Run, Zero};
 use crate::clear::choice::Choice;
 use crate::clear::clearing::Clearing;
 use crate::config::Config;
@@ -180,7 +180,7 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     #[inline]
     pub unsafe fn adopt(&self, first: PageId, pages: u32) -> Block<Dirty> {
-        Block::new(first, pages)
+        Block::of(Run::taken(Span::new(first, pages)))
     }
 
     /// As [`adopt`](Zone::adopt), for a block that is zero.
@@ -189,7 +189,7 @@ impl<B: Backing> Zone<B> {
     /// As for `adopt`; and the block was handed out as zero and is zero now.
     #[allow(unsafe_code)]
     pub unsafe fn adopt_zero(&self, first: PageId, pages: u32) -> Block<Zero> {
-        Block::new(first, pages)
+        Block::of(Run::taken(Span::new(first, pages)))
     }
 
     /// The engines in use, and what each is for.

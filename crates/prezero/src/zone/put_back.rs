@@ -1,5 +1,6 @@
 //! Where a free block goes: this CPU's quicklists, those of a CPU that lacks it, the buddy.
 
+use crate::block::Run;
 use crate::class::Class;
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
@@ -17,14 +18,15 @@ pub(crate) const CLOCKED_PAGES: u32 = 128;
 impl<B: Backing> Zone<B> {
     /// Puts a settled block where it will be found again: this CPU's lists, then the buddy.
     #[inline]
-    pub(crate) fn put_back(&self, cpu: &CpuCache, span: Span, held: Held, tally: Tally) {
-        let Span { first, pages } = span;
+    pub(crate) fn put_back(&self, cpu: &CpuCache, run: Run, held: Held, tally: Tally) {
+        let pages = run.pages();
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
         let Some(class) = class else {
-            self.put_to_pool(span, tally);
+            let span = run.span();
+            self.put_to_pool(run, tally);
             return cpu.latest.note(span);
         };
-        self.file(cpu, class, Entry::new(first, held, self.tick_of_free(pages)));
+        self.file(cpu, class, Entry::of(run, held, self.tick_of_free(pages)));
     }
 
     /// Onto a CPU's lists, the pool if they are full.
@@ -51,8 +53,9 @@ impl<B: Backing> Zone<B> {
 
     /// A block that was on a list, into the pool as if freed now.
     pub(crate) fn put_listed(&self, class: Class, entry: Entry) {
-        let tally = self.pool.states.tally(Span::new(entry.first, class.pages()));
-        self.put_to_pool(Span::new(entry.first, class.pages()), tally);
+        let run = entry.run(class);
+        let tally = self.pool.states.tally(run.span());
+        self.put_to_pool(run, tally);
     }
 
     /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the
@@ -64,16 +67,15 @@ impl<B: Backing> Zone<B> {
 
     /// Frees a settled run into the pool.
     #[inline]
-    pub(crate) fn put_to_pool(&self, span: Span, tally: Tally) {
-        let Span { first: _, pages } = span;
-        self.pool.put(span, tally, self.tick_of_free(pages));
+    pub(crate) fn put_to_pool(&self, run: Run, tally: Tally) {
+        let tick = self.tick_of_free(run.pages());
+        self.pool.put(run, tally, tick);
     }
 
     /// Writes down what a block holds that comes back, and counts what of it was handed out zero.
     #[inline]
     pub(crate) fn settle(&self, cpu: &CpuCache, span: Span) -> Tally {
-        let Span { first: _, pages } = span;
-        let slack = Class::of(pages).map(Class::slack);
+        let slack = Class::of(span.pages).map(Class::slack);
         let settled = self.pool.settle(&cpu.sparse, span, slack);
         if settled.returned > 0 {
             cpu.demand.note_return(settled.returned);

@@ -3,7 +3,7 @@
 //! A request goes through a table of [`Source`]s and takes the first block that one of them has. Each step is one
 //! atomic operation on a word that names what it takes, so a thread that stops anywhere holds back only that block.
 
-use crate::block::{Block, Dirty, Zero, ZeroFront};
+use crate::block::{Block, Dirty, Run, Zero, ZeroFront};
 use crate::class::Class;
 use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
@@ -15,7 +15,7 @@ use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::sync::Ordering::Relaxed;
-use crate::units::{Order, PAGE, PageId, Span};
+use crate::units::{Order, PAGE, Span};
 use crate::zone::Zone;
 use crate::zone::put_back::CLOCKED_PAGES;
 
@@ -92,7 +92,7 @@ enum Want {
 
 /// A block for a request.
 struct Found {
-    first: PageId,
+    run: Run,
     source: Source,
     /// Ticks since it was freed; `None`: nobody freed it lately.
     age: Option<u32>,
@@ -109,7 +109,7 @@ impl<B: Backing> Zone<B> {
     /// As [`zero`](Zone::zero), told what its owner will do with the block first.
     #[inline]
     pub fn zero_for(&self, pages: u32, align: Order, first_use: Use) -> Option<Block<Zero>> {
-        Some(Block::new(self.zero_to(pages, pages, align, first_use)?, pages))
+        Some(Block::of(self.zero_to(pages, pages, align, first_use)?))
     }
 
     /// As [`zero_for`](Zone::zero_for), where only the first `front` pages need be zero: what
@@ -123,19 +123,18 @@ impl<B: Backing> Zone<B> {
         first_use: Use,
     ) -> Option<ZeroFront> {
         debug_assert!((1..=pages).contains(&front));
-        let first = self.zero_to(front, pages, align, first_use)?;
-        Some(ZeroFront::new(first, pages, front))
+        Some(ZeroFront::of(self.zero_to(front, pages, align, first_use)?, front))
     }
 
     /// A block of which `front` pages are zero.
     #[inline]
-    fn zero_to(&self, front: u32, pages: u32, align: Order, first_use: Use) -> Option<PageId> {
+    fn zero_to(&self, front: u32, pages: u32, align: Order, first_use: Use) -> Option<Run> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::ZeroRequests);
-        if let Some(first) = self.listed_zero(cpu, pages, align) {
+        if let Some(run) = self.listed_zero(cpu, pages, align) {
             cpu.demand.note(pages);
-            self.hand_out_zero(cpu, Span::new(first, pages), front);
-            return Some(first);
+            self.hand_out_zero(cpu, run.span(), front);
+            return Some(run);
         }
         let found = self.search(cpu, pages, align, Want::Zero(first_use), FOR_ZERO)?;
         let fresh = if pages < CLOCKED_PAGES { HOT_NS } else { REST_NS };
@@ -144,11 +143,11 @@ impl<B: Backing> Zone<B> {
             cpu.demand.note(pages);
         }
         if found.source == Zero {
-            self.hand_out_zero(cpu, Span::new(found.first, pages), front);
+            self.hand_out_zero(cpu, found.run.span(), front);
         } else {
-            self.make_zero(cpu, Span::new(found.first, pages), front);
+            self.make_zero(cpu, found.run.span(), front);
         }
-        Some(found.first)
+        Some(found.run)
     }
 
     /// `ONLY_ZERO`: a resident zero block at once, or nothing. Never clears, never
@@ -157,12 +156,17 @@ impl<B: Backing> Zone<B> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::OnlyZeroRequests);
         cpu.demand.note(pages);
-        let first = self
+        let run = self
             .listed_zero(cpu, pages, align)
-            .or_else(|| self.own_pool().search_zero(pages, align))
-            .filter(|&first| self.give_up_if_untrusted(Span::new(first, pages)))?;
-        self.hand_out_zero(cpu, Span::new(first, pages), pages);
-        Some(Block::new(first, pages))
+            .or_else(|| self.own_pool().search_zero(pages, align))?;
+        if !self.trust.is_whole() {
+            // It must not be cleared here: once trust is lost nothing is served.
+            let tally = self.pool.states.tally(run.span());
+            self.put_to_pool(run, tally);
+            return None;
+        }
+        self.hand_out_zero(cpu, run.span(), pages);
+        Some(Block::of(run))
     }
 
     /// Plain: a block as it is. Prefers dirty and hot; takes zero last of what is resident.
@@ -170,41 +174,43 @@ impl<B: Backing> Zone<B> {
     pub fn plain(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
-        let listed = Class::of(pages).and_then(|class| {
+        let class = Class::of(pages);
+        let listed = class.and_then(|class| {
             let fits = |e: Entry| e.held == Held::Mixed && e.first.is_aligned(align);
             let entry = cpu.take_hottest(class, fits);
             if entry.is_none() {
                 self.cpus.is_hungry(class);
             }
-            entry
+            Some(entry?.run(class))
         });
-        let first = match listed {
-            Some(entry) => entry.first,
+        let run = match listed {
+            Some(run) => run,
             None => self.plain_from_afar(cpu, pages, align)?,
         };
         cpu.counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
-        Some(Block::new(first, pages))
+        Some(Block::of(run))
     }
 
     /// No dirty block on this CPU's list.
     #[cold]
-    fn plain_from_afar(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<PageId> {
-        let first = self.search(cpu, pages, align, Want::Plain, FOR_PLAIN)?.first;
-        let tally = self.pool.states.tally(Span::new(first, pages));
+    fn plain_from_afar(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<Run> {
+        let run = self.search(cpu, pages, align, Want::Plain, FOR_PLAIN)?.run;
+        let tally = self.pool.states.tally(run.span());
         if tally.zero > 0 {
             cpu.counters.bump(Counter::Wastes);
             cpu.counters.add(Counter::WasteBytes, tally.zero as u64 * PAGE as u64);
         }
         if tally.absent > 0 {
-            self.pool.make_way(Span::new(first, pages), tally.absent);
+            self.pool.make_way(run.span(), tally.absent);
         }
-        Some(first)
+        Some(run)
     }
 
     /// A zero block of this CPU's lists.
     #[inline]
-    fn listed_zero(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<PageId> {
-        Some(cpu.take_zero(Class::of(pages)?, |e| e.first.is_aligned(align))?.first)
+    fn listed_zero(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<Run> {
+        let class = Class::of(pages)?;
+        Some(cpu.take_zero(class, |e| e.first.is_aligned(align))?.run(class))
     }
 
     /// The first block that one of the `sources` has.
@@ -230,22 +236,22 @@ impl<B: Backing> Zone<B> {
     fn from(&self, source: Source, request: &Request<'_>) -> Option<Found> {
         let Request { cpu, pages, align, class, want, now } = *request;
         let fits = |e: Entry| e.first.is_aligned(align);
-        let listed = |entry: Entry| (entry.first, Some(u32::from(entry.age(now))));
-        let pooled = |first: PageId| {
-            let at = self.pool.freed_at[first.huge()].load(Relaxed);
-            (first, (at != 0).then(|| age(now, at)))
+        let listed = |class, entry: Entry| (entry.run(class), Some(u32::from(entry.age(now))));
+        let pooled = |run: Run| {
+            let at = self.pool.freed_at[run.first().huge()].load(Relaxed);
+            (run, (at != 0).then(|| age(now, at)))
         };
         let pool = self.own_pool();
-        let (first, age) = match (source, want) {
+        let (run, age) = match (source, want) {
             (ListedHot, Want::Zero(first_use)) => {
                 let hot = |e: Entry| fits(e) && u32::from(e.age(now)) <= ticks(HOT_NS);
                 let class = class.filter(|_| self.choice().hot_wins(pages, first_use))?;
-                listed(cpu.take_hottest(class, hot)?)
+                listed(class, cpu.take_hottest(class, hot)?)
             }
             (Listed, _) => {
                 let class = class?;
                 let zero = || cpu.take_zero(class, fits);
-                listed(cpu.take_hottest(class, fits).or_else(zero)?)
+                listed(class, cpu.take_hottest(class, fits).or_else(zero)?)
             }
             (Latest, Want::Zero(first_use)) if class.is_none() => {
                 (self.take_latest(cpu, pages, align, first_use, now)?, None)
@@ -262,7 +268,7 @@ impl<B: Backing> Zone<B> {
                 let theirs = |other: &CpuCache| {
                     other.take_coldest(class, fits).or_else(|| other.take_zero(class, fits))
                 };
-                pooled(self.cpus.others(cpu).find_map(theirs)?.first)
+                pooled(self.cpus.others(cpu).find_map(theirs)?.run(class))
             }
             (Drained, want) => {
                 if !(self.time_to_drain(pages) && self.drain_all()) {
@@ -281,11 +287,11 @@ impl<B: Backing> Zone<B> {
             }
             _ => return None,
         };
-        Some(Found { first, source, age })
+        Some(Found { run, source, age })
     }
 
     /// The resident block of the pool that serves best.
-    fn resident(&self, pages: u32, align: Order, want: Want) -> Option<PageId> {
+    fn resident(&self, pages: u32, align: Order, want: Want) -> Option<Run> {
         match want {
             Want::Zero(_) => self.own_pool().search_clearable(pages, align),
             Want::Plain => self.own_pool().search_resident(pages, align),
@@ -293,7 +299,7 @@ impl<B: Backing> Zone<B> {
     }
 
     /// The block of the pool that serves best.
-    fn any(&self, pages: u32, align: Order, want: Want) -> Option<PageId> {
+    fn any(&self, pages: u32, align: Order, want: Want) -> Option<Run> {
         match want {
             Want::Zero(_) => self.own_pool().search_for_zero(pages, align),
             Want::Plain => self.own_pool().search_any(pages, align),
@@ -309,7 +315,7 @@ impl<B: Backing> Zone<B> {
         align: Order,
         first_use: Use,
         now: u32,
-    ) -> Option<PageId> {
+    ) -> Option<Run> {
         if !self.has(Mechanism::Latest) {
             return None;
         }
@@ -323,9 +329,7 @@ impl<B: Backing> Zone<B> {
             return None;
         }
         let pool = self.own_pool();
-        pool.buddy
-            .take_run(Span::new(first, pages))
-            .then(|| pool.grasp_resident(Span::new(first, pages)))?
+        pool.grasp_resident(pool.buddy.take_run(Span::new(first, pages))?)
     }
 
     /// The tick for a block of this size: of small ones as scrubd last turned it, which may
@@ -346,15 +350,5 @@ impl<B: Backing> Zone<B> {
         cpu.counters.bump(Counter::Hits);
         cpu.counters.add(Counter::HitBytes, front as u64 * PAGE as u64);
         probes::hit(block.front(front));
-    }
-
-    /// `only_zero` must not clear: once trust is lost it serves nothing.
-    fn give_up_if_untrusted(&self, span: Span) -> bool {
-        let trusted = self.trust.is_whole();
-        if !trusted {
-            let tally = self.pool.states.tally(span);
-            self.put_to_pool(span, tally);
-        }
-        trusted
     }
 }

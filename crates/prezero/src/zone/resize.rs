@@ -7,7 +7,7 @@
 //! What moves is copied to memory that is resident. Where it is not, a large block's pages
 //! themselves are moved (`mremap`), and absent ones stay behind.
 
-use crate::block::{Block, Dirty};
+use crate::block::{Block, Dirty, Run};
 use crate::config::OnFree;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
@@ -31,15 +31,18 @@ impl<B: Backing> Zone<B> {
         if pages == 0 || pages >= block.pages() {
             return block;
         }
-        let (first, tail) = (block.first().plus(pages), block.pages() - pages);
-        let mut tally = self.settle(self.cpu(), Span::new(first, tail));
+        let (kept, Some(tail)) = block.into_run().split(pages) else {
+            unreachable!("the block is longer than what is kept of it")
+        };
+        let span = tail.span();
+        let mut tally = self.settle(self.cpu(), span);
         if self.config.on_free == OnFree::Clear {
-            tally = self.clear_freed(self.cpu(), Span::new(first, tail), tally);
+            tally = self.clear_freed(self.cpu(), span, tally);
         }
-        self.cpu().counters.add(Counter::FreeBytes, u64::from(tail) * PAGE as u64);
-        self.put_to_pool(Span::new(first, tail), tally);
-        self.nudge(tail);
-        Block::new(block.first(), pages)
+        self.cpu().counters.add(Counter::FreeBytes, span.bytes() as u64);
+        self.put_to_pool(tail, tally);
+        self.nudge(span.pages);
+        Block::of(kept)
     }
 
     /// Makes a block `pages` long where it is, if the pages behind it are free.
@@ -50,12 +53,12 @@ impl<B: Backing> Zone<B> {
             return Grown::No;
         }
         let (behind, more) = (first.plus(old), pages - old);
-        if !self.pool.buddy.take_run(Span::new(behind, more)) {
+        let run = self.pool.buddy.take_run(Span::new(behind, more));
+        let Some((run, tally)) = run.and_then(|run| self.pool.taken(run)) else {
             return Grown::No;
-        }
-        let Some(tally) = self.pool.taken(Span::new(behind, more)) else { return Grown::No };
-        self.count_plain(Span::new(behind, more), tally);
-        *block = Block::new(first, pages);
+        };
+        self.count_plain(run.into_span(), tally);
+        *block = Block::of(Run::taken(Span::new(first, pages)));
         Grown::Yes
     }
 
@@ -81,22 +84,22 @@ impl<B: Backing> Zone<B> {
                 })
                 .or_else(|| self.own_pool().search_to_move(pages, align));
         }
-        let Some(first) = found else {
+        let Some(run) = found else {
             let Some(room) = self.plain(pages, align) else { return Err(block) };
             self.pool.memory.copy(from, room.first(), old);
             self.free(block);
             return Ok(room);
         };
         self.cpu().counters.bump(Counter::PlainRequests);
-        let tally = self.pool.states.tally(Span::new(first, pages));
+        let (first, tally) = (run.first(), self.pool.states.tally(run.span()));
         if moves && tally.absent > pages / 2 {
             self.move_content(block, first, pages);
         } else {
-            self.count_plain(Span::new(first, pages), tally);
+            self.count_plain(run.span(), tally);
             self.pool.memory.copy(from, first, old);
             self.free(block);
         }
-        Ok(Block::new(first, pages))
+        Ok(Block::of(run))
     }
 
     /// Brings what a block holds to a longer one that nobody has yet, and gives back what it
@@ -113,7 +116,7 @@ impl<B: Backing> Zone<B> {
         let moved = self.pool.memory.carry(from, to, old);
         if moved < old {
             self.pool.states.set(Span::new(to.plus(moved), old - moved), PageState::Dirty);
-            self.free(Block::<Dirty>::new(from.plus(moved), old - moved));
+            self.free(Block::<Dirty>::of(Run::taken(Span::new(from.plus(moved), old - moved))));
         }
         if moved > 0 {
             self.leave(from, to, moved, lost);
@@ -136,7 +139,9 @@ impl<B: Backing> Zone<B> {
         self.pool.note_moved(from, to, moved);
         self.pool.mark_moved(Span::new(from, moved));
         self.pool.replace_foreign(Span::new(from, moved));
-        self.put_to_pool(Span::new(from, moved), self.pool.states.tally(Span::new(from, moved)));
+        let left = Run::taken(Span::new(from, moved));
+        let tally = self.pool.states.tally(left.span());
+        self.put_to_pool(left, tally);
     }
 
     /// From now on pages keep their addresses: the attributes that the program gave to all of its

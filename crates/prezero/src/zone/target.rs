@@ -278,7 +278,7 @@ impl<B: Backing> Target for Zone<B> {
     ) -> Option<Lent<'_>> {
         let rested = |e: Entry| u32::from(e.age(tick)) > rest;
         let entry = self.cpus[cpu].take_coldest(class, rested)?;
-        Some(self.pool.lend_taken(Span::new(entry.first, class.pages()), work))
+        Some(self.pool.lend_taken(entry.run(class), work))
     }
 
     fn clear(&self, lent: &Lent<'_>, engine: &dyn ClearEngine, rseq: Option<&Rseq>) {
@@ -286,10 +286,10 @@ impl<B: Backing> Target for Zone<B> {
     }
 
     fn publish(&self, lent: Lent<'_>, home: Home) -> Option<u32> {
-        let span = Span::new(lent.first, lent.pages);
-        self.pool.publish(lent, || match home {
-            Home::Pool => self.pool.put_as_it_was(span),
+        self.pool.publish(lent, |run| match home {
+            Home::Pool => self.pool.put_as_it_was(run),
             Home::Lists(cpu, _) => {
+                let span = run.span();
                 let held = if self.pool.states.all(span, PageState::Zero) {
                     self.daemon.counters.bump(Counter::Refiles);
                     Held::Zero
@@ -297,7 +297,7 @@ impl<B: Backing> Target for Zone<B> {
                     Held::Mixed
                 };
                 let tally = self.pool.states.tally(span);
-                self.put_back(&self.cpus[cpu], span, held, tally);
+                self.put_back(&self.cpus[cpu], run, held, tally);
             }
         })
     }

@@ -3,6 +3,7 @@
 use super::super::fake::{Fault, pass};
 use super::super::world::{RESTED_NS, World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
+use crate::block::Run;
 use crate::count::counters::Counter;
 use crate::mem::states::PageState;
 use crate::policy::Mood;
@@ -239,7 +240,7 @@ fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
     };
     let Claimed { pages, done, .. } = seized.block;
     assert_eq!((pages, done), (HUGE_PAGES, 256));
-    world.zone.pool.put_as_it_was(Span::new(first, pages));
+    world.zone.pool.put_as_it_was(Run::taken(Span::new(first, pages)));
     // The fork comes before the release.
     world.zone.before_fork();
 

@@ -181,12 +181,12 @@ fn memory_that_is_resident_is_copied_to_and_stays_for_the_next() {
     // Places come first, and are absent.
     let places = world.zone.pool.places();
     let taken = world.zone.pages() - places.0;
-    assert!(world.zone.pool.buddy.take_run(Span::new(places, taken)));
+    let beyond = world.zone.pool.buddy.take_run(Span::new(places, taken)).unwrap();
 
     let block = world.elsewhere(block, 3 * HUGE_PAGES);
 
     assert_eq!((block.first(), world.fake().moves.made()), (at, 0));
-    world.zone.pool.buddy.put_run(Span::new(places, taken));
+    world.zone.pool.buddy.put_run(beyond);
     (0..2 * HUGE_PAGES).for_each(|n| world.fake().touch(at.plus(n)));
     world.free_all([block, neighbour]);
     assert!(world.tally().dirty >= 3 * HUGE_PAGES);

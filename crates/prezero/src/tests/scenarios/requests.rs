@@ -266,7 +266,7 @@ fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
     };
     let zone = Zone::new(backing, &config(1, |_| {})).unwrap();
     let last = PageId((MAX_LIMIT / PAGE - 1) as u32);
-    assert!(zone.pool.buddy.take_run(Span::new(last, 1)));
+    zone.pool.buddy.take_run(Span::new(last, 1)).unwrap().into_span();
     zone.pool.states.set(Span::new(last, 1), PageState::Dirty);
     // SAFETY: the page was just taken.
     zone.free(unsafe { zone.adopt(last, 1) });

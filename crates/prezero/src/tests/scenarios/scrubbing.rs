@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::fake::{Fake, now, pass};
 use super::super::world::{RESTED_NS, WINDOW_NS, World, config, is_zero};
 use super::{ANY, SMALL, order};
+use crate::block::Run;
 use crate::clear::choice::Choice;
 use crate::clear::{Cache, ClearEngine, Engines};
 use crate::clock::REST_NS;
@@ -28,7 +29,10 @@ fn the_highest_order_is_scrubbed_first() {
         } else if n == 2 {
             let (first, dirty) = (block.first(), HUGE_PAGES);
             world.zone.pool.states.set(Span::new(first, dirty), PageState::Dirty);
-            world.zone.put_to_pool(Span::new(first, dirty), Tally { dirty, ..Tally::default() });
+            world.zone.put_to_pool(
+                Run::taken(Span::new(first, dirty)),
+                Tally { dirty, ..Tally::default() },
+            );
         } else {
             kept.push(block);
         }
