@@ -6,9 +6,11 @@
 
 /// The memory of a burst loses one part in this many each window. The caller sets the window so
 /// that the fade costs less than a stock that nothing asks for.
+/// Moved by: tests of `governor`, `bench waste`.
 pub const FADE: u64 = 32;
-/// The excess of the largest burst over the present one loses one part in this many each burst.
-/// Two bursts that were taken for one, because nothing looked between them, are soon told apart.
+/// The excess of the largest burst over the present one loses one part in this many each burst. Two
+/// bursts that were taken for one, because nothing looked between them, are soon told apart.
+/// Moved by: `bench waste --only mixed`.
 const SETTLE: u64 = 8;
 
 /// The bursts of one demand.

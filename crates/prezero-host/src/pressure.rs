@@ -24,21 +24,24 @@ mod cgroup;
 
 use cgroup::Group;
 
-/// Nanoseconds. Within this time of the last sample [`Pressure::sample`] repeats its verdict
-/// without a system call. A single stall must not fill the interval, and reading a dozen files
-/// must stay at a thousandth of a CPU.
+/// Within this time of the last sample [`Pressure::sample`] repeats its verdict without a system
+/// call. A single stall must not fill the interval, and the files must cost next to no CPU time.
+/// Moved by: counter `daemon_cpu_ns`.
 const MIN_INTERVAL_NS: u64 = 200_000_000;
 
-/// Share of the interval in which *some* task waited for memory. Reclaim that keeps up stays
-/// well below; a tenth of the time is felt.
+/// Share of the interval in which *some* task waited for memory. Reclaim that keeps up stays well
+/// below; a larger share is felt.
+/// Moved by: nothing measured.
 const SOME_STALL_SHARE: f32 = 0.10;
 
-/// Share of the interval in which *every* task waited for memory: time lost to all, so far
-/// less of it counts.
+/// Share of the interval in which *every* task waited for memory. That time is lost to all, so less
+/// of it counts.
+/// Moved by: nothing measured.
 const FULL_STALL_SHARE: f32 = 0.02;
 
-/// Share of `MemTotal` still available. Kernel watermarks start reclaim at 1 to 2 %; above
-/// them by a margin, so that idle memory goes back before others lose pages to reclaim.
+/// Share of `MemTotal` still available. It lies above the kernel's watermarks, so that idle memory
+/// goes back before other programs lose pages to reclaim.
+/// Moved by: nothing measured.
 const AVAILABLE_SHARE: f64 = 0.03;
 
 /// Bytes of a file that are looked at. The largest is `memory.stat`, whose `inactive_file`

@@ -6,8 +6,8 @@ use crate::units::{GRANULE, MAX_ORDER, Order, PAGE};
 pub(crate) const SLOTS: usize = 8;
 /// The largest block a quicklist keeps: 2 MiB.
 const MAX_PAGES: u32 = 512;
-/// How much one list may hold: what a CPU's private cache holds or a little more,
-/// since a block beyond it has no locality left to keep.
+/// Bytes that one list may hold: about a private cache. A block beyond it has no locality to keep.
+/// Moved by: `bench waste --only never`.
 const LIST_BYTES: usize = 2 << 20;
 
 /// A size that the quicklists keep: 1, 2, 4, 8 pages, then 64 KiB granules in four

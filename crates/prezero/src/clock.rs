@@ -11,9 +11,9 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 /// matters (a hot block's), long enough that 32 bits last three days.
 const TICK_SHIFT: u32 = 16;
 
-/// How long a free block rests before scrubd touches it, ns: some hundred times what it
-/// costs its taker to clear 64 KiB hot, so a program that frees and allocates in a loop
-/// never meets scrubd.
+/// A free block rests for so long before scrubd touches it: many times a hot clear of a small
+/// block. A program that frees and allocates in a loop never meets scrubd.
+/// Moved by: `bench grid --idle off`.
 pub(crate) const REST_NS: u64 = 100_000;
 
 /// The current tick and the source of time behind it.

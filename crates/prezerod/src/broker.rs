@@ -67,8 +67,9 @@ impl Inode for OwnedFd {
 /// Largest lease, bytes: more than any host has, and sums of many fit 64 bits.
 const LARGEST: u64 = 1 << 44;
 
-/// How long nothing is made for stock after memory was short, or after the kernel had no
-/// page left, ns: reclaim and compaction need seconds.
+/// For so long nothing is made for stock after memory was short, or after the kernel had no page
+/// left. Reclaim and compaction need seconds.
+/// Moved by: counter `pressure_bytes`.
 const HOLD_OFF_NS: u64 = 10_000_000_000;
 
 /// A connection's number; never used again.

@@ -180,7 +180,8 @@ impl Cgroups {
     }
 }
 
-/// Part of a limit that is left to the cgroup's own processes.
+/// Part of a limit that is left to the cgroup's own processes, as a divisor.
+/// Moved by: counter `pressure_bytes`.
 const SPARE: u64 = 16;
 
 impl Room {

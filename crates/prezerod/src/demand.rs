@@ -11,20 +11,24 @@ use prezero_host::Bursts;
 
 use crate::stock::Need;
 
-/// A burst is over when so long nobody asked, ns: longer than a host takes between two
-/// guests that it starts one after the other.
+/// A burst is over after so long without a request: longer than a host takes between two guests
+/// that it starts one after the other.
+/// Moved by: counters `lease_hits`, `waste_bytes`.
 const QUIET_NS: u64 = 10_000_000_000;
-/// Windows after which a burst's memory is halved; the fade of [`Bursts`] is 1/32 a window, from
-/// the one after it on.
+/// Windows after which a burst's memory is halved, by the fade of [`Bursts`].
+/// Moved by: counters `lease_hits`, `waste_bytes`.
 const WINDOWS_TO_HALF: u64 = 22;
-/// How long what a client was told to come back for is kept, ns, and of one size how many.
+/// For so long a lease is kept that a client was told to come back for; and how many of one size.
+/// Moved by: counter `waste_bytes`.
 const OWED_NS: u64 = 60_000_000_000;
 const MOST_OWED: u64 = 8;
 /// Most sizes that are remembered: a client that asks for all sizes must not fill the memory
 /// of the broker nor the host's.
 const MOST_SHELVES: usize = 64;
 
-/// How long before an hour of the day what it used to ask for is made, minutes.
+/// Minutes before an hour of the day in which its usual demand is made. A host fills much memory in
+/// it.
+/// Moved by: counter `lease_hits`.
 const LEAD: u16 = 10;
 const HOURS: usize = 24;
 const DAY: u16 = 60 * HOURS as u16;

@@ -28,9 +28,9 @@ use crate::host::Host;
 use crate::inode::{Kind, Making};
 use crate::neighbours::{LOOK_NS, Neighbours};
 
-/// Bytes that are populated between two looks at everything else: 7 ms. Each `MADV_COLLAPSE` waits
-/// until all CPUs have drained their LRU lists, which for half as much is a fifth of the time
-/// beside others at work, and looks like a CPU that is wanted.
+/// Bytes that are populated between two looks at everything else. Each `MADV_COLLAPSE` waits until
+/// all CPUs have drained their LRU lists, which looks like a CPU that is wanted.
+/// Moved by: `bench fill`.
 const STEP: u64 = 64 << 20;
 /// How soon after one word of a job another may follow because something else holds it, ns.
 const TELL_NS: u64 = 250_000_000;

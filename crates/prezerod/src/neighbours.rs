@@ -3,13 +3,15 @@
 //!
 //! Told the time, its own CPU time and the text of `/proc/stat`; reads nothing itself.
 
-/// A look covers so long, ns: 10 ticks of the kernel's accounting, and the longest that a filler
-/// goes on at full pace once somebody works.
+/// A look covers so long: some ticks of the kernel's accounting. A filler goes on at full pace for
+/// so long after others begin to work.
+/// Moved by: `bench fill`.
 pub const LOOK_NS: u64 = 100_000_000;
 /// A look that took so much longer tells of a filler that was stopped or starved, ns.
 const STALE_NS: u64 = 3 * LOOK_NS;
-/// Others are busy from one CPU in this many on: whoever works at all for the length of a look
-/// takes a whole one, and what a host does for itself less than half.
+/// Others are busy from one CPU in this many on. A program that works takes a whole CPU; a host's
+/// own tasks take less than half.
+/// Moved by: `bench fill`.
 const SHARE: u64 = 2;
 
 /// See the module.

@@ -9,8 +9,9 @@ const SHARE: u64 = 8;
 const SLACK_NS: u64 = 200_000;
 /// First rest, ns; doubled each time in a row.
 const MIN_NS: u64 = 4_000_000;
-/// Longest rest, ns. The idle class counts within the filler's cgroup only: against another group it
-/// gets half of a busy CPU for a step of 7 ms, which is then 1.4 % of it.
+/// The longest rest. The idle class counts within the filler's cgroup only, so a step takes its
+/// share of a CPU that another group keeps busy.
+/// Moved by: `bench fill`.
 const MAX_NS: u64 = 512_000_000;
 
 /// See the module.

@@ -31,7 +31,8 @@ use fillers::{Fillers, Key};
 use http::Http;
 pub use listen::Listener;
 
-/// How often the broker looks around while there is something to look after, ns.
+/// The broker looks around this often while there is stock to look after.
+/// Moved by: `ps -o cputime` of the broker.
 const LOOK_NS: u64 = 250_000_000;
 /// And while there is not.
 const IDLE_LOOK_NS: u64 = 1_000_000_000;

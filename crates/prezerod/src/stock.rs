@@ -8,9 +8,9 @@ use crate::inode::Kind;
 use crate::protocol::{Page, Want};
 use crate::tenant::Payer;
 
-/// An inode that is larger than what is wanted is cut to it if no more than one part in this
-/// many is lost: that much zeroing for a client that need not wait. More, and a client of
-/// small leases would eat the large ones.
+/// A larger inode is cut to a request's size if at most one part in this many of it is lost. With
+/// more, clients of small leases would use up the large inodes.
+/// Moved by: counter `trimmed_bytes`.
 const TRIM: u64 = 4;
 
 /// What somebody wants, and who pays for it: memory is charged where it is populated, so what

@@ -7,13 +7,17 @@ use prezero_core::{HUGE, PAGE};
 use super::errno::Errno;
 use super::next;
 
-/// The largest block that glibc learns from, bytes: with what it adds to it `DEFAULT_MMAP_THRESHOLD_MAX`
-/// (its malloc/malloc.c).
+/// Bytes of the largest block that glibc learns from. With what glibc adds to it this is its
+/// `DEFAULT_MMAP_THRESHOLD_MAX` (malloc/malloc.c).
+/// Moved by: `bench/small.sh`.
 const LEARNS_MOST: usize = (32 << 20) - PAGE;
-/// The first that it is shown, bytes. Small blocks that come and go by less are not worth a second call.
+/// Bytes of the first block that glibc is shown. Small blocks that come and go by less are not
+/// worth a second call.
+/// Moved by: `bench/small.sh`.
 const LEARNS_LEAST: usize = HUGE;
-/// What it is shown exceeds what the program asked for by one part in this many, so that sizes that grow
+/// glibc is shown one part in this many more than the program asked for, so that sizes that grow
 /// step by step are shown a few times.
+/// Moved by: `bench/small.sh`.
 const LEARNS_AHEAD: usize = 8;
 /// The largest block that the next allocator was shown, bytes.
 static LEARNT: AtomicUsize = AtomicUsize::new(0);

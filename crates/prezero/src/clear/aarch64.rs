@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{Cache, ClearEngine};
 
 /// `DCZID_EL0`: the block is 4 << (bits 0-3) bytes ...
+/// Fixed: a field of a register.
 const BLOCK_SHIFT_MASK: u64 = 0xf;
 /// ... unless this bit says that the instruction is not to be used.
 const PROHIBITED: u64 = 1 << 4;

@@ -7,20 +7,26 @@ use std::ptr::NonNull;
 
 use super::{Cache, ClearEngine, Engines, engines};
 
-/// Bytes that are timed at once: a few microseconds, a hundred times the clock's grain.
+/// Bytes that are timed at once: some microseconds, far above the clock's grain.
+/// Moved by: nothing measured.
 const PIECE: usize = 64 << 10;
-/// Bytes of the scratch that are used: what the second-level cache of a server core holds.
+/// Bytes of the scratch that are used. They fit the private cache of a server core.
+/// Moved by: nothing measured.
 const WINDOW: usize = 1 << 20;
-/// Pieces timed for each engine. Odd, so that there is a middle one; enough that a preempted
-/// piece or a few do not move it.
+/// Pieces timed for each engine. The number is odd for the median, and so large that a few
+/// preempted pieces do not move it.
+/// Moved by: nothing measured.
 const SAMPLES: usize = 15;
-/// Nanoseconds for all engines together. The whole takes about one millisecond on an idle
-/// server core; this bounds it on a busy or an emulated one.
+/// The most time for all engines together. It bounds the measurement on a busy or emulated machine.
+/// Moved by: nothing measured.
 const BUDGET_NS: u64 = 3_000_000;
-/// An engine that cannot be revoked in the middle of a piece must be faster by this much, in
-/// percent, to be chosen: with it an allocation may have to wait for the piece in hand.
+/// Percent by which an engine that no allocation can interrupt must be faster. An allocation may
+/// have to wait for its piece.
+/// Moved by: nothing measured.
 const IRREVOCABLE_HANDICAP: u64 = 25;
 
+/// Nanoseconds in a second.
+/// Fixed: a unit.
 const NS_PER_S: u128 = 1_000_000_000;
 
 /// Measures all engines of this machine and chooses the fastest of each kind. Takes a few

@@ -23,16 +23,17 @@ use crate::clear::{Border, Cache, ClearEngine, Engines, Use};
 use crate::config::without::{Mechanism, Without};
 use crate::units::PAGE;
 
-/// The part of a private cache that a block may fill and still be worth clearing at home.
+/// Part of a private cache that a block may fill and be worth a clear at home, as a divisor.
+/// Moved by: `bench grid --sizes 64K,256K,1M`.
 const SHARE_OF_L2: usize = 2;
 
-/// Of a block that its owner waits for, what his private cache holds is cleared last, by as many pages
-/// from its end on (256 KiB): he begins at the beginning, which is near then. 4 MiB cleared and written take
-/// 202 us so and 276 forward on one CPU, alike on another, one line a page the same as forward. 64 KiB
-/// at a time is 1 to 3 % slower, and in steps of a page the prefetcher loses track.
+/// Pages of a step from the end of a block's beginning, which is cleared last. The owner begins at
+/// the beginning, and finds it in the private cache. In shorter steps the prefetcher loses track.
+/// Moved by: `bench grid --idle off --sizes 4M,16M,256M`.
 pub(crate) const LAST_FIRST_PAGES: u32 = 64;
 
-/// No hot block is kept that is larger (2 MiB): those on the quicklists.
+/// Pages of the largest block that is kept hot.
+/// Fixed: the largest block on a quicklist.
 const MAX_HOT_PAGES: usize = 512;
 
 /// Where a block is cleared, seen from the CPU that is likely to use it.

@@ -19,26 +19,31 @@ use crate::clear::Cache;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::units::{PAGE, PageId, Span};
 
-/// Sizes apart, each twice the one before; the last takes all that are larger (from 16 GiB).
+/// Bands of sizes, each twice the one before. The last takes all larger sizes.
+/// Fixed: covers all sizes.
 const BANDS: usize = 10;
-/// The smallest, as a power of two: 32 MiB. What is smaller counts as such.
+/// The smallest band, as a power of two. Smaller sizes count as it.
 const FIRST: u32 = 25;
-/// Clears past the cache before others are tried, for the first time, after the first trial that failed, and
-/// twice as many after each that follows, up to the last: the cache may have been another's only for that
-/// moment. In the end one of a hundred is slower by the trial, and none slower than without prezero, where
-/// all go through the cache.
+/// Clears past the cache before a trial: the first, the second, and at most. Another program may
+/// have filled the cache during one trial, so the next is never far.
+/// Moved by: `bench grid --idle off --sizes 64M,256M`.
 const AT_FIRST: u32 = 4;
 const AFTER_ONE: u32 = 64;
 const AGAIN: u32 = 1024;
-/// A trial ends after so many tries of which none took at most so many tenths of what it took before: the cache
-/// fills in 4 to 20, and is faster by a tenth after 6 of them.
+/// Clears through the cache without a step that end a trial, and the part of the last step's time
+/// that makes a step, in tenths. A cache that has room for the block fills within some clears.
+/// Moved by: `bench grid --idle off --sizes 48M,128M`.
 const TRIES: u32 = 8;
 const STEP_TENTHS: u64 = 9;
-/// Of the time past the cache, in tenths, what the owner of a block that lies in it saves at most.
+/// Part of the time past the cache, in tenths, that the owner of a cached block saves at most.
+/// Moved by: `bench grid --idle off --sizes 48M,64M`, tests of `reach`.
 const SAVED_TENTHS: u64 = 8;
-/// Of the time for which he held one that does not lie there, as a divisor, what he would save.
+/// Part of the time for which an owner held an uncached block that a cached one would save, as a
+/// divisor.
+/// Moved by: `bench grid --idle off --sizes 48M,64M`, tests of `reach`.
 const SAVED_OF_HELD: u32 = 2;
-/// Of a time that is worse than the last, as a divisor, what is believed: one clear may lose its CPU.
+/// Part of a worse time that is believed, as a divisor: one clear may lose its CPU.
+/// Moved by: `bench grid --idle off --sizes 48M,64M`, tests of `reach`.
 const DOUBT: u32 = 4;
 
 /// See the module. Threads that come at once may lose each other's figures, and a trial, and one block may be
@@ -64,8 +69,11 @@ struct Band {
 }
 
 /// No block: none begins there.
+/// Fixed: a value beyond all others.
 const NONE: u32 = u32::MAX;
 
+/// The turn of a size that goes through the cache.
+/// Fixed: a value beyond all others.
 const THROUGH: u32 = AGAIN + TRIES;
 
 impl Reach {

@@ -12,6 +12,7 @@ use super::x86::{
 };
 
 /// How many engines can be registered besides those built in.
+/// Fixed: the length of a table.
 pub const MAX_REGISTERED: usize = 8;
 
 /// All [`MAX_REGISTERED`] places are taken.

@@ -27,6 +27,7 @@ use prezero_sys::rseq::{RSEQ_CS, SIGNATURE};
 use super::{Cache, ClearEngine, Guard, Piece};
 
 /// How a section ended.
+/// Fixed: an answer of the assembly.
 const COMMITTED: u64 = 0;
 const MISMATCH: u64 = 1;
 const ABORTED: u64 = 2;
@@ -231,6 +232,8 @@ pub(super) fn has_cldemote() -> bool {
     extra_features() & CLDEMOTE != 0
 }
 
+/// Bits of what `cpuid` said.
+/// Fixed: bits of a word.
 const KNOWN: u8 = 1;
 const CLZERO: u8 = 2;
 const CLDEMOTE: u8 = 4;

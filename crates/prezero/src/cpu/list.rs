@@ -18,10 +18,13 @@ use crate::sync::{
 };
 use crate::units::{PageId, Span};
 
-/// Slots that a full hot-cold list empties into the pool at once.
+/// Blocks that a full hot-cold list gives away at once: to the CPU that lacks such blocks, else to
+/// the pool.
+/// Moved by: nothing measured.
 pub(crate) const BATCH: usize = SLOTS / 2;
 
-/// A block may be stamped this many ticks after its reader looked at the clock (35 ms).
+/// Ticks by which a block may be stamped after its reader looked at the clock.
+/// Moved by: nothing measured.
 const LATE: u16 = 512;
 
 /// What a quicklist knows of a block's content.

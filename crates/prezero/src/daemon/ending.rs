@@ -16,11 +16,12 @@ use prezero_sys::thread::{self, Class};
 
 use super::{AWAKE, DOZING, Daemon, GONE, LEAVING, PARKED, START_BYTES, STILLBORN, UNBORN};
 
-/// How long is waited for scrubd's end, ns.
+/// The longest wait for scrubd's end. With all CPUs busy an idle thread may take so long.
+/// Moved by: `cargo test -p prezero-preload --test shim scrubd`.
 const PATIENCE_NS: u64 = 2_000_000_000;
-/// Each end makes the next birth dearer, by this many doublings up to the last (1 GiB): a server
-/// that changes its user for each request has a scrubd for a small part of its work only, since an
-/// end costs it some 0.2 ms.
+/// Doublings that each end adds to [`START_BYTES`], and their sum at most. A server that changes
+/// its user for each request has a scrubd for a small part of its work only.
+/// Moved by: `cargo test -p prezero-preload --test shim scrubd`.
 const DEARER: u32 = 2;
 const DEAREST: u32 = 8;
 

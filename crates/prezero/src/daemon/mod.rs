@@ -27,22 +27,29 @@ mod ending;
 pub use ending::Change;
 pub(crate) use ending::Outcome;
 
-/// scrubd's stack. It recurses nowhere; the deepest frame reads a file into a buffer.
+/// Bytes of scrubd's stack. It recurses nowhere; its deepest frame reads a file into a buffer.
+/// Fixed: what the deepest frame needs.
 const STACK: usize = 128 << 10;
-/// Bytes freed before scrubd is started, or blocks: below that a program is not worth a
-/// thread, whose start takes 1 to 2 ms of CPU time. So much may idle without one ([`IDLE_MOST`]).
+/// Bytes freed, or blocks freed, before scrubd starts. A program that frees less is not worth the
+/// start of a thread.
+/// Moved by: `bench real --only ripgrep`, counter `daemon_cpu_ns`.
 const START_BYTES: u64 = 8 << 20;
 const START_FREES: u64 = 64;
-/// The same of a program that had so many ZERO requests cleared in line: scrubd would have spared it the wait.
+/// Requests that were cleared in line, from which on fewer freed blocks suffice: scrubd would have
+/// spared the program these clears.
+/// Moved by: `bench grid --idle on --sizes 64K --lines 1,4`.
 const START_MISSES: u64 = 4;
 const START_FREES_OF_ASKER: u64 = 8;
-/// The same in the child of a fork, most of which live shortly: a thread of the idle class is
-/// one that the end of its process waits for, for milliseconds where CPUs are busy.
+/// Bytes freed in the child of a fork before its scrubd starts. Most children end soon, and their
+/// end waits for an idle thread where CPUs are busy.
+/// Moved by: `cargo test -p prezero-preload --test shim fork`.
 const CHILD_START_BYTES: u64 = 64 << 20;
-/// Pages of a free that is worth a wake-up call (64 MiB): the call costs the program 4 to
-/// 50 us, by how deep the other CPU sleeps; the block takes milliseconds to clear.
+/// Pages of a free that is worth a wake-up call. The call takes the program microseconds, the clear
+/// milliseconds.
+/// Moved by: `bench grid --idle on`.
 const WAKE_PAGES: u32 = 16 << 10;
 /// The daemon's word: what a free must do about it.
+/// Fixed: states of a word.
 pub(crate) const AWAKE: u32 = 0;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const PARKED: u32 = 2;
@@ -50,9 +57,9 @@ pub(crate) const PARKED: u32 = 2;
 const UNBORN: u32 = 3;
 /// Could not be started.
 const STILLBORN: u32 = 4;
-/// Ended, or about to with nothing left to do; as if unborn as soon as its thread is gone.
+/// Ended, or about to with nothing left to do; as unborn when its thread is gone.
 const GONE: u32 = 5;
-/// Somebody waits for its end.
+/// A thread waits for its end.
 const LEAVING: u32 = 6;
 
 /// What came of telling scrubd of a free.

@@ -130,9 +130,9 @@ pub enum Hide {
     FromChildrenAndDumps,
 }
 
-/// Bytes at the beginning of a range that are faulted in small pages until the zone knows better
-/// (16 GiB). Each of their huge blocks may become a mapping of its own, and those that a process
-/// may have are 65,530: an eighth of them. The lowest addresses are used first.
+/// Bytes at the beginning of a range that are faulted in small pages at first. Each of their huge
+/// blocks may become a mapping of its own, of which a process has a limited number.
+/// Moved by: `/proc/PID/maps`.
 const SMALL: usize = 16 << 30;
 
 /// A reserved range of private anonymous memory, in huge pages where the kernel allows.

@@ -7,13 +7,17 @@
 //! beside it. So an aborted clear counts against scrubd only if since the last one the program was
 //! busy and used little of what was made. Told the time; reads no clock.
 
-/// Share of one CPU that the program used between two aborts, from which on it is busy.
+/// Part of a CPU that a busy program used between two aborts.
+/// Moved by: `bench real --only sparse`.
 const BUSY: f64 = 0.85;
-/// First time for which scrubd clears nothing after such an abort, ns; doubled each time.
+/// For so long scrubd clears nothing after an abort by a busy program: at first, and at most. Each
+/// time is twice as long as the one before.
+/// Moved by: `bench grid --idle off --sizes 64M`, `bench real --only sparse`.
 const HOLD_MIN_NS: u64 = 20_000_000;
 const HOLD_MAX_NS: u64 = 640_000_000;
 
-/// Of what was made since the last abort, one part in this many must have been used.
+/// Part of the zeroes made since the last abort that a program must have used, as a divisor.
+/// Moved by: `bench real --only sparse`.
 const USED: u64 = 2;
 
 /// What scrubd made and the program used, since the zone began.

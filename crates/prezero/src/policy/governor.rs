@@ -16,22 +16,28 @@ use crate::config::without::{Mechanism, Without};
 use crate::policy::purse::{self, Purse};
 use crate::policy::reserve::Reserve;
 
-/// A burst of requests is over when its blocks came back and nothing was asked for so long,
-/// ns: as long as a free block rests.
+/// A burst of requests is over when its blocks came back and no request came for so long. A free
+/// block rests as long.
+/// Moved by: tests of `governor`.
 const QUIET_NS: u64 = REST_NS;
-/// Length of a window, in which bursts fade, and of the longest burst, ns: then it is over
-/// although its blocks are still in use. Long against the
-/// pauses between requests of a busy program, short against what a person notices.
+/// Bursts fade by one step in so long, and the longest burst ends then. It is long beside a busy
+/// program's pauses, and short beside what a person notices.
+/// Moved by: tests of `governor`, `bench waste`.
 const WINDOW_NS: u64 = 100_000_000;
-/// After so long without a request for zero nothing more is earned by waiting, ns.
+/// After so long without a request for zero waiting earns nothing more.
+/// Moved by: `bench waste --only once`.
 const IDLE_NS: u64 = 1_000_000_000;
-/// Hits that a program is credited with to begin with, in pages, what [`purse`]'s seed clears: the
-/// first zero blocks that plain requests take say little, and kept a steady program waiting for 15 s.
+/// Pages of hits that a program is credited with at first. The first zeroes that plain requests
+/// take say little.
+/// Moved by: `bench waste --only hostile`, `bench real --only ndimage`.
 const TRUSTED: u64 = purse::SEED_PAGES;
-/// From so many requests for zero on it pays to measure the machine: that takes 4 ms of CPU time, as long as the looks
-/// that so many are given. A compiler asks 4 to 13 times, for 1 to 5 MiB.
+/// From so many requests for zero on scrubd measures the machine. The measurement then costs no
+/// more than the looks that these requests bring.
+/// Moved by: `bench/short.sh`, counter `daemon_cpu_ns`.
 const MEASURED_REQUESTS: u64 = 20;
-/// And from so many pages on (16 MiB): clearing them spares as much, times `purse`'s `IDLE_CPU`.
+/// From so many pages asked for as zero on, too. To find these zero spares as much as the
+/// measurement costs.
+/// Moved by: `bench/short.sh`, counter `daemon_cpu_ns`.
 const MEASURED_PAGES: u64 = 4 << 10;
 
 /// What the governor is shown: sums over all CPUs, since the zone began.
@@ -93,6 +99,9 @@ struct Recent {
 }
 
 impl Recent {
+    /// Part of a quantity that fades in each window, as a divisor. It remembers longer than waste
+    /// takes to show.
+    /// Moved by: nothing measured.
     const FADE: u64 = 512;
 
     fn turn(&mut self) {

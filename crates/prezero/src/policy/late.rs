@@ -1,9 +1,11 @@
 //! Whether a huge page costs scrubd what a clear does.
 
-/// From so many ns on a huge page was not only cleared (0.1 ms; 2 MiB at 2 GB/s): a hypervisor that
-/// backs its guests as they touch their memory, and takes back what they free, needs 5 to 7 ms for one.
+/// A huge page that took longer was not only cleared: a hypervisor had to find its memory.
+/// Moved by: counter `late_cpu_ns`, `bench waste --only bursty-1m,bursty-4m`.
 const LATE_NS: u64 = 1_000_000;
-/// How long scrubd makes no huge pages of small ones then; twice as long each time in a row.
+/// For so long scrubd makes no huge pages then, and twice as long each time in a row, up to so many
+/// doublings.
+/// Moved by: counter `late_cpu_ns`, `bench waste --only bursty-1m,bursty-4m`.
 const REST_NS: u64 = 1_000_000_000;
 const REST_DOUBLINGS: u32 = 6;
 

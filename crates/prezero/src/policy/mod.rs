@@ -57,35 +57,48 @@ pub(crate) enum WokenBy {
     AnyFree,
 }
 
-/// Shortest nap, ns.
+/// The shortest nap. A block that was freed just before the nap has rested when the nap ends.
+/// Moved by: `bench grid --idle on`.
 pub(crate) const NAP_MIN_NS: u64 = REST_NS + REST_NS / 8;
-/// After so long what was freed before a look has rested whatever the ticks say, ns.
+/// After such a nap a block that was freed before the nap has rested, however ticks were rounded.
+/// Moved by: `bench grid --idle on`.
 pub(crate) const NAP_RESTED_NS: u64 = 2 * REST_NS - REST_NS / 32;
-/// Longest nap of a scrubd that waits for something, ns: how late a block is found then.
+/// The longest nap while scrubd waits for blocks. scrubd finds a block at most this late.
+/// Moved by: `bench grid --idle on`.
 pub(crate) const NAP_MAX_NS: u64 = 500_000;
-/// Beyond that a nap may be one part in this many of the time since the last work, and any length
-/// where a free ends it: work that comes with some period is found late by that part of the
-/// period at most.
+/// A longer nap is at most one part in this many of the time since the last work. scrubd finds work
+/// that comes with a period late by that part of the period.
+/// Moved by: tests of `naps`, counter `daemon_wakeups`.
 pub(crate) const LATE_SHARE: u64 = 8;
-/// Longest nap of a scrubd that finds nothing to do although the program frees, ns.
+/// The longest nap while the program frees and scrubd finds no work.
+/// Moved by: tests of `naps`, counter `daemon_wakeups`.
 pub(crate) const NAP_LAZY_NS: u64 = 20_000_000;
-/// Longest nap of one that may clear nothing, since nobody asks for zero or none would pay, ns: one part in
-/// [`LATE_SHARE`] of the time for which that is so, and who begins to ask is found so late.
+/// The longest nap while nothing may be cleared. scrubd notices the next request for zero at most
+/// this late.
+/// Moved by: counter `daemon_wakeups` in `bench real --only sqlite,g++`.
 pub(crate) const NAP_BARRED_NS: u64 = 100_000_000;
-/// Time without any free after which scrubd parks, ns.
+/// After so long without a free scrubd parks, and costs nothing.
+/// Moved by: counters `daemon_wakeups`, `daemon_cpu_ns`.
 pub(crate) const PARK_NS: u64 = 100_000_000;
-/// A parked scrubd that still holds idle memory looks for pressure and decay, ns. The longest rest in a crowd,
-/// too: how late its end is seen, and what a tool asks for.
+/// A parked scrubd looks this often at memory pressure and at idle memory. It is also the longest
+/// rest in a crowd, and the longest time in which a tool waits for an answer.
+/// Moved by: counters `daemon_wakeups`, `daemon_cpu_ns`.
 pub(crate) const WATCH_NS: u64 = 250_000_000;
-/// What has been idle for so long is left out of core dumps, ns. Longer than any pause that a
-/// program makes at work: to take it costs 3 us more then.
+/// Memory that has idled for so long is left out of core dumps. No pause at work lasts as long,
+/// since a request pays to take such memory back.
+/// Moved by: `cargo test -p prezero-preload --test shim mappings`.
 pub(crate) const HIDE_NS: u64 = 1_000_000_000;
-/// scrubd was kept from its CPU if a step took this much longer than its CPU time, ns.
+/// Another thread took scrubd's CPU if a step took this much longer than its CPU time.
+/// Moved by: `bench grid --idle busy`.
 pub(crate) const DISTURBED_NS: u64 = 200_000;
-/// A nap that ended this much late ended behind somebody else's work, ns.
+/// A nap that ended this much late ended behind another thread's work.
+/// Moved by: `bench disturb --scenes ticks-busy`.
 pub(crate) const LATE_NS: u64 = 1_000_000;
-/// First rest of a scrubd that was kept from its CPU, ns; doubled each time, to the last.
+/// The first rest after another thread took scrubd's CPU, and the longest. Each rest is twice as
+/// long as the one before.
+/// Moved by: `bench disturb --scenes ticks-busy`.
 pub(crate) const REST_MIN_NS: u64 = 4_000_000;
 pub(crate) const REST_MAX_NS: u64 = 128_000_000;
-/// From this nap on a large free wakes scrubd, ns.
+/// From this nap on a large free wakes scrubd. A shorter nap ends sooner than a wake-up call pays.
+/// Moved by: `bench grid --idle on`.
 pub(crate) const DOZE_NS: u64 = 200_000;

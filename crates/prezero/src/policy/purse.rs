@@ -8,42 +8,49 @@
 //! these and [`SEED_NS`] once and [`INCOME`] from then on, whatever it does. What was earned long
 //! ago is no reason to go on, so it fades. Told the time; reads no clock.
 
-/// What a program is lent, ns of CPU time: clears 64 MiB at 13 GB/s, so that the second
-/// burst finds most of a first one's size ready. [`OPENS`] of it at once, the rest as it asks, each page's clear
-/// ([`SEED_PAGES`]): a compiler that asks for 1 MiB in 0.35 s was looked at for 4 to 6 ms, and ran 1 % longer.
+/// CPU time that a program is lent, so that its second burst finds most of its zeroes. [`OPENS`] of
+/// it is lent at once, the rest as the program asks for [`SEED_PAGES`].
+/// Moved by: `bench waste --only once,bursty-64m`, `bench/short.sh`.
 const SEED_NS: f64 = 5e6;
-/// The pages that it clears.
+/// Pages that the seed clears.
+/// Moved by: `bench waste --only once,bursty-64m`.
 pub(crate) const SEED_PAGES: u64 = 16 << 10;
-/// Looks that nobody has to earn, ns of CPU time, for each request for zero (four or five looks), beside what
-/// it would have earned at best. A compiler that asks for 5 MiB in four seconds was looked at for 25 ms
-/// without this bound, and clears of 0.2.
+/// CPU time for looks that each request for zero brings, besides what its zeroes could earn. A
+/// program that asks rarely is looked at rarely.
+/// Moved by: `bench/rounds.sh`, counter `look_cpu_ns`.
 const LOOKS_ASKED_NS: f64 = 2e5;
-/// And at most: those of a trial, one request every 3 ms, take three quarters of this.
+/// The most CPU time for looks that requests bring. Looks of a whole trial fit in it.
+/// Moved by: `bench/rounds.sh`, counter `look_cpu_ns`.
 const LOOKS_NS: f64 = 4e7;
-/// For so long looks are not charged while somebody asks for zero, ns. By then a program has
-/// shown what its zeroes are worth; if not its looks, the seed lasts a quarter of a second more.
+/// For so long looks cost a program nothing while it asks for zero. By then its zeroes have earned
+/// something, or do not pay.
+/// Moved by: `bench/rounds.sh`, counter `asides`.
 const TRIAL_NS: u64 = 700_000_000;
-/// A second of a CPU that would idle buys this part of a second off a program's path. It
-/// pays for a block whose lines another core's cache holds: clearing that was measured at
-/// 3.6 times the clear in place.
+/// Idle CPU time that one spared unit of the program's time buys. A block whose lines lie in
+/// another core's cache costs about so much more to clear.
+/// Moved by: `bench waste`, counter `asides`.
 const IDLE_CPU: f64 = 4.0;
-/// Share of the zeroes used that plain requests may take before what is spared earns less, and from
-/// which on it earns [`LEAST_EARNED`]: what `bench waste` allows a program, and half of it. Who uses
-/// zeroes as he meets them gains little: blocks of random sizes, some wanted as they are, lose 6 to 10 %
-/// so, and 178 ms of scrubbing spared them 37.
+/// Shares of the used zeroes that plain requests take. Between the two a spared clear earns less
+/// and less, down to [`LEAST_EARNED`].
+/// Moved by: `bench waste --only hostile`.
 const LOST: (f64, f64) = (0.025, 0.05);
-/// What it buys at least, however much plain requests take. At 1 a program that lost zeroes while scrubd got to
-/// know it, and found 93 % of what it asked for, went away for 12 s in 2 of 9 runs.
+/// The least that a spared clear earns. With less scrubd leaves a program alone that loses zeroes
+/// only while scrubd learns its demand.
+/// Moved by: `bench waste --only hostile,mixed`.
 const LEAST_EARNED: f64 = 1.5;
-/// Part of a CPU that a program costs which never gained anything: enough to notice, some
-/// seconds later, that it does now.
+/// Part of a CPU that a program without gains costs. It suffices to notice within seconds that the
+/// program gains now.
+/// Moved by: tests of `governor`.
 const INCOME: f64 = 1e-3;
-/// What exceeds the seed fades by this part at least each window of the governor: half in half a
-/// second, so that gains which have ended pay for less than a second of waste.
+/// Part of the excess over the seed that fades in each window of the governor. Gains that have
+/// ended pay for less than a second of waste.
+/// Moved by: tests of `governor`.
 const FADE: f64 = 1.0 / 8.0;
-/// Most that it holds, ns of CPU time: 1.3 GiB cleared at 13 GB/s.
+/// The most CPU time that a purse holds. It bounds the waste that past gains pay for.
+/// Moved by: `bench waste --only once,bursty-64m`.
 const MOST_NS: f64 = 1e8;
-/// With this part of the seed in it a purse opens, at first and when it was empty.
+/// Part of the seed with which a purse opens, at first and after it was empty.
+/// Moved by: `bench/short.sh`.
 const OPENS: f64 = 0.25;
 
 /// See the module.

@@ -16,6 +16,9 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
+    /// The part of a request that it takes off the reserve, as a divisor: at first, and after every
+    /// attempt failed.
+    /// Moved by: `bench waste --only mixed,adverse`.
     const LEAST: u64 = 8;
     const MOST: u64 = 1024;
 

@@ -9,21 +9,30 @@
 
 use super::{LATE_SHARE, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS};
 
-/// Intervals that are remembered: a long one does not hide that short ones are usual.
+/// Intervals that are remembered, so that one long interval does not hide that short ones are
+/// usual.
+/// Moved by: tests of `naps`, `bench/rounds.sh`.
 const KEPT: usize = 4;
-/// They are regular if the longest exceeds the shortest by no more than one part in this many.
+/// A rhythm is regular if its longest interval exceeds its shortest by at most one part in this
+/// many.
+/// Moved by: tests of `naps`, `bench/rounds.sh`.
 const ALIKE: u64 = 4;
-/// Where they are not, scrubd comes after so many quarters of the shortest: who sleeps over the
-/// next time takes two bursts for one.
+/// Quarters of the shortest interval after which scrubd looks where the rhythm is not regular. A
+/// scrubd that sleeps longer takes two bursts for one.
+/// Moved by: tests of `naps`, `bench/rounds.sh`.
 const QUARTERS: u64 = 3;
-/// Where they are, it comes this part of an interval later than after a time that it was awake for.
+/// Where the rhythm is regular scrubd looks this part of an interval later than a return that it
+/// was awake for, as a divisor.
+/// Moved by: tests of `naps`, `bench/rounds.sh`.
 const LATER: u64 = 16;
-/// One that was there before it makes it come this part of an interval earlier, the next one
-/// twice that, up to a quarter.
+/// After a block that was there before scrubd, scrubd looks this part of an interval earlier, as a
+/// divisor. The part doubles each time, up to the last.
+/// Moved by: tests of `naps`, `bench/rounds.sh`.
 const EARLIER: u64 = 64;
 const EARLIEST: u64 = 4;
-/// Longest nap by this rule, ns, where the program is regular (60 times a second), and where it is not, or
-/// has yet to show that it has not begun to pause for less.
+/// The longest nap by rhythm: where the program is regular, and elsewhere. The latter bounds what a
+/// change of pace loses.
+/// Moved by: tests of `naps`, counter `daemon_wakeups`.
 const MOST_REGULAR_NS: u64 = NAP_LAZY_NS;
 const MOST_NS: u64 = 4_000_000;
 

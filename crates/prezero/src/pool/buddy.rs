@@ -31,6 +31,8 @@ use crate::sync::{
 };
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
+/// Bitmaps: one for each order up to the huge block.
+/// Fixed: the orders that there are.
 const ORDERS: usize = HUGE_ORDER as usize + 1;
 
 pub(crate) struct Buddy {

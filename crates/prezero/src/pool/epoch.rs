@@ -11,6 +11,7 @@ use crate::sync::Ordering::{AcqRel, Acquire, Release};
 use crate::units::Span;
 
 /// One fork in the count of forks; below it count those under way.
+/// Fixed: bits of a word.
 const FORK: u32 = 1 << 8;
 
 impl<B: Backing> Pool<B> {

@@ -36,13 +36,15 @@ struct Cost {
     below: u64,
 }
 
-/// A page fault in clears of a page. Measured: 0.5 us (huge pages) to 1.4 us (small ones)
-/// a page against 0.07 to 0.4 us to clear one.
+/// What a page fault costs, in clears of a page.
+/// Moved by: `prezero run --stats -`.
 pub(crate) const FAULT: u64 = 8;
 
-/// A page that is moved, of a huge block, in quarters of a clear: 5 to 20 us against 70 to 200.
+/// What a moved page costs, in the unit of [`CLEAR`].
+/// Moved by: `bench real --only sparse,ndimage,pandas`.
 const MOVE: u64 = 1;
-/// A clear in the same unit.
+/// What a clear costs: in quarters, because a move costs less.
+/// Moved by: `bench real --only sparse,ndimage,pandas`.
 const CLEAR: u64 = 4;
 
 /// `ZERO`: zero pages are ready, dirty ones are cleared inline.
@@ -58,19 +60,23 @@ const ANY: Cost = Cost::each(Some(CLEAR), Some(0), Some(FAULT * CLEAR));
 /// To move pages to: what is resident there is lost.
 const BENEATH: Cost = Cost::each(Some(2 * CLEAR), Some(CLEAR), Some(0));
 
-/// Candidates that one search looks at. A look costs 5 ns for 64 KiB and 150 ns for
-/// 32 MiB, against 1 us and 1 ms for clearing as much.
+/// Candidates that one search looks at. It bounds the search beside the clear that it may spare.
+/// Moved by: `bench grid --idle off`.
 const CANDIDATES: u32 = 64;
-/// Pages that it looks at, all candidates together (2 GiB): 10 us.
+/// Pages that one search looks at, all candidates together.
+/// Moved by: `bench grid --idle off`.
 const LOOKED_AT: u32 = 512 << 10;
-/// In a run of free huge blocks candidates begin one part in this many of their length apart, and
-/// where something resident begins: what was freed among absent neighbours fits exactly.
+/// Candidates in a run of free huge blocks begin one part in this many of their length apart, and
+/// where a resident block begins. A block that was freed among absent neighbours fits exactly.
+/// Moved by: `bench grid --idle off`.
 const STEPS: u32 = 8;
-/// Searches that lose their block to somebody else before the request is given up.
+/// Searches that lose their block to another thread before the request is given up.
+/// Moved by: nothing measured.
 const ATTEMPTS: u32 = 8;
 
-/// Times that one search asks scrubd for its block, or looks again because it came or went
-/// meanwhile: one of 32 MiB takes 5 us, scrubd changes its block each 200.
+/// Times that one search asks scrubd for its block, or looks again because a block came or went
+/// meanwhile.
+/// Moved by: nothing measured.
 const SEIZES: u32 = 4;
 
 impl Cost {

@@ -40,14 +40,16 @@ pub(crate) enum Work {
     Fixed,
 }
 
-/// Spins before an unanswered request is taken for an absent scrubd: 5 us or a few times
-/// that (a pause takes 10 to 40 ns, by CPU), about the longest piece of clearing. Asking
-/// the kernel costs 16 us while scrubd runs, 0.1 us when it does not.
+/// Spins before an unanswered request is taken for an absent scrubd: about as long as the longest
+/// piece of clearing. A fence is dear while scrubd runs, and cheap while it does not.
+/// Moved by: `bench grid`.
 #[cfg(not(loom))]
 const PATIENCE: u32 = 500;
 #[cfg(loom)]
 const PATIENCE: u32 = 1;
 
+/// Phases of the word.
+/// Fixed: bits of a word.
 const IDLE: u64 = 0;
 const BUSY: u64 = 1;
 const WANTED: u64 = 2;

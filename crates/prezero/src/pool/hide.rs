@@ -33,10 +33,13 @@ use crate::pool::Pool;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, PageId, Span};
 
-/// A shorter run (8 MiB) is copied in about the time that it takes to hide it, 5 us.
+/// Huge blocks of the shortest run that is hidden. A fork copies a shorter one in the time that the
+/// call takes.
+/// Moved by: `bench/fork.sh`.
 const LEAST: u32 = 4;
-/// Huge blocks that are out of circulation at once while a thread hides or offers them (64 MiB):
-/// it may lose its CPU in the middle.
+/// Huge blocks that are out of circulation at once while a thread hides or offers them. The thread
+/// may lose its CPU in the middle.
+/// Moved by: `bench/fork.sh`.
 pub(crate) const AT_ONCE: u32 = 32;
 
 /// See the module.

@@ -14,25 +14,30 @@ use crate::pool::lend::Lent;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId, Span};
 
-/// A block of which so many pages are absent (16 MiB) is faulted in huge pages wherever it lies.
+/// Pages of absent memory from which on a block is faulted in huge pages wherever it lies.
+/// Moved by: `bench grid --idle on`.
 const LARGE: u32 = 4096;
-/// Huge blocks at the zone's beginning (64 MiB) in which smaller ones never are: a program that
-/// uses little memory, and that not wholly, must not become twice as large. Measured: `xz` 45 MiB
-/// in huge pages, 27 in small.
+/// Huge blocks at the zone's beginning in which smaller blocks get small pages. A program that uses
+/// little memory must not become twice as large.
+/// Moved by: `bench real --only xz`.
 const FEW: u32 = 32;
-/// Beyond them a block is, from so many pages on (1 MiB), that leaves at most one part in so many
-/// of the buddy or the huge blocks that it takes to nobody: what lies there is resident then, and
-/// its zone does not know. Measured: 200 MiB in blocks of 300,000 bytes took 353 MiB in huge
-/// pages, 203 in small; 400 MiB in blocks of 1 MiB are faulted in 64 ms and in 150.
+/// Pages from which on a block beyond them gets huge pages, and the part of the memory it takes
+/// that it may leave unused, as a divisor. Unused memory in a huge page is resident, and no other
+/// block gets it.
+/// Moved by: `tests/programs/matrix.py --only redis`.
 const FITS: u32 = 256;
 const SLACK: u32 = 8;
-/// A block of which at most one part in so many was touched when it came back counts as sparse: what a
-/// huge page is of the smallest block for which that shows in huge pages, 8 MiB.
+/// A block came back sparse if at most one part in this many was touched. One huge page is such a
+/// part of the smallest block for which huge pages show it.
+/// Moved by: `tests/programs/matrix.py --only stress-ng`.
 const SPARSE: u32 = 4;
-/// After so many sparse blocks in a row the next is faulted in small pages. One that was filled ends it.
+/// Sparse blocks in a row after which the next block gets small pages. A filled block ends the row.
+/// Moved by: `tests/programs/matrix.py --only stress-ng`.
 const ROW: u32 = 4;
 
-/// In a row that is taken for granted one block in so many is looked at.
+/// In a long row one block in this many is looked at. To ask the kernel about the others would take
+/// longer than to return them.
+/// Moved by: `bench/thin.sh`.
 const LOOKED_AT: u32 = 8;
 
 /// How many blocks came back sparse in a row: what the next owner is likely to do. Increments may be

@@ -16,12 +16,12 @@ use crate::pool::handover::{Session, Work};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{PAGE, PageId, Span};
 
-/// Pages of a piece (128 KiB): how long an allocation may wait for scrubd's answer, and how much work is lost when a
-/// piece is restarted. In smaller pieces engines lose speed.
-///
-/// Moved by: `prezero bench scrub`.
+/// Pages of a piece: how long an allocation may wait for scrubd's answer, and how much work is lost
+/// when a piece is restarted. In smaller pieces engines lose speed.
+/// Moved by: `bench scrub`.
 const PIECE: u32 = 32;
-/// Demoting clears a quarter as fast and loses nothing in smaller pieces.
+/// Pages of a piece that is demoted. Demoting is slower, and loses nothing in smaller pieces.
+/// Moved by: `bench scrub`.
 const PIECE_DEMOTED: u32 = 8;
 
 /// See the module.

@@ -20,9 +20,12 @@ use crate::pool::hide::{AT_ONCE, pages, parts};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{PAGE, Span};
 
-/// The allowance is this part of the limit: what a program may be larger than without us.
+/// The allowance is one part in this many of the limit: so much larger a program may be than
+/// without prezero.
+/// Moved by: `cargo test -p prezero-preload --test shim limits`.
 const SHARE: u64 = 16;
-/// Pages of the allowance until scrubd has read the limit (8 MiB).
+/// Pages of the allowance until scrubd has read the limit.
+/// Moved by: `cargo test -p prezero-preload --test shim limits`.
 const UNREAD: u32 = 2048;
 
 /// What a limit does to the allowance.

@@ -12,30 +12,36 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
 /// Places with room, each a part of the upper half of the zone.
+/// Moved by: `bench real --only sqlite`.
 const PLACES: u32 = 16;
-/// How often places are halved, for more blocks that grow side by side: one without a place is
-/// copied each time. Measured: 64 blocks that grow to 16 MiB by halves take 508 ms with 16 places,
-/// 252 ms with 256 (433 ms under glibc, which moves pages).
+/// Times that places are halved, for more blocks that grow side by side. A block without a place is
+/// copied each time.
+/// Moved by: `bench/grow.sh`.
 const HALVINGS: u32 = 4;
-/// A block of fewer pages (1 MiB) is copied in less time than it takes to fault in its
-/// new place.
+/// Pages from which on a block gets a place. A smaller block is copied in less time than the faults
+/// of a new place take.
+/// Moved by: `bench real --only sqlite`.
 const COPIED: u32 = 256;
 /// A place is worth having for a block of at most one part in this many of it.
+/// Moved by: `bench real --only sqlite`.
 const ROOM: u32 = 4;
-/// From so many pages on (2 MiB) a block is not copied to where memory is absent, but the kernel moves
-/// its pages: 10 us, where a copy and its faults take 700.
+/// Pages from which on the kernel moves a block's pages to absent memory. A copy there takes the
+/// faults as well.
+/// Moved by: `bench/grow.sh`.
 const MOVED: u32 = HUGE_PAGES;
-/// What moved comes back cold: fresh memory lies in its place. Who gave so many such blocks back is likely to
-/// take, grow and free the next, and has more of memory that stays resident: 4 blocks that grow from 4 to 16
-/// MiB again and again take 4.6 ms so, and 43 under glibc, which moves them each time.
+/// Blocks that came back after a move, from which on only large blocks move. A program that frees
+/// what it grew grows again, and does better on resident memory.
+/// Moved by: `bench/grow.sh`.
 const CAME_BACK: u32 = 4;
-/// From here on (32 MiB) they are moved all the same, as by glibc: to hold both copies costs more than time.
+/// Pages from which on a block moves all the same: to hold both copies costs more than time.
+/// Moved by: `bench/grow.sh`.
 const MOVED_ALWAYS: u32 = 8192;
 
 /// How many blocks came back in whose place fresh memory was put, [`CAME_BACK`] at most, or [`NEVER`].
 pub(crate) struct CameBack(AtomicU32);
 
 /// Nothing moves any more.
+/// Fixed: a value beyond all others.
 const NEVER: u32 = u32::MAX;
 
 impl CameBack {

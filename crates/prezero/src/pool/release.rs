@@ -10,9 +10,9 @@ use crate::pool::Pool;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE_PAGES, Order, PAGE, Span};
 
-/// Free memory may stay resident up to this part of the most that was in use at once, and
-/// this many pages (1 MiB) above it. A program may be larger by a tenth than under whichever allocator keeps
-/// it smallest, and some keep one 4 to 6 % smaller than glibc; below some MiB nobody looks.
+/// Free memory may stay resident above the peak in use: one part of it in so many, and so many
+/// pages. A program may be little larger than under its thriftiest allocator.
+/// Moved by: `bench real --only sparse,node`.
 const IDLE_SHARE: u32 = 16;
 const IDLE_LEAST: u32 = 256;
 

@@ -8,8 +8,10 @@
 use crate::pool::buddy::Buddy;
 
 /// Huge blocks that are looked at together.
+/// Fixed: the bits of a word.
 const REGION: u32 = u64::BITS;
-/// A run is told as soon as it is this long.
+/// Huge blocks after which a run is told, although it may go on.
+/// Moved by: nothing measured.
 const LONG: u32 = 2 * REGION;
 
 /// Neighbouring huge blocks, all free when they were looked at.

@@ -29,7 +29,9 @@ pub(crate) enum Residency {
     Unknown,
 }
 
-/// Blocks that are remembered as sparse, a CPU; a power of two.
+/// Blocks that a CPU remembers as sparse; a power of two. The kernel is asked about such a block
+/// once.
+/// Moved by: `bench pair`.
 const REMEMBERED: usize = 64;
 
 /// Blocks of which the kernel was asked when they last came back, because their owner had left pages
@@ -48,11 +50,13 @@ impl Sparse {
     }
 }
 
-/// Of 1024 pages, more runs than this are not told apart: each costs a system call.
+/// Runs of resident pages among 1024 that are told apart. Each costs a system call.
+/// Moved by: nothing measured.
 const MOST_RUNS: usize = 64;
-/// A block of more pages (32 MiB) comes from the kernel each time in glibc too, however its thresholds
-/// adapt. Where its owner touched little of it the kernel has that back: to clear the rest for the next
-/// owner would cost more than his faults, and make it resident.
+/// Pages above which a block that comes back mostly untouched goes back to the kernel. In glibc
+/// such a block comes from the kernel each time, too. To clear all of it costs more than its next
+/// owner's faults.
+/// Moved by: `bench/thin.sh`.
 const KERNELS: u32 = 8192;
 
 impl<B: Backing> Pool<B> {

@@ -21,12 +21,12 @@ use crate::observe::snapshot::FreeState;
 use crate::policy::Mood;
 use crate::sync::{AtomicU64, Ordering};
 
-/// How often values are written: while somebody watches, and otherwise. Writing takes some
-/// microseconds for each GiB in use.
+/// Values are written this often: while a tool watches, and otherwise.
+/// Moved by: nothing measured.
 const WATCHED_NS: u64 = 100_000_000;
 const ALONE_NS: u64 = 1_000_000_000;
-/// How many different engines and shares of the cache may be set; going back to one is no
-/// other.
+/// Different engines and shares of the cache that may be set. To go back to one adds none.
+/// Fixed: the length of a table.
 const CHOICES: usize = 64;
 /// What only the beginning of a process can set: the shim reads these there.
 const FIXED: [&str; 5] = ["limit", "threshold", "huge", "zero-on-free", "stats"];

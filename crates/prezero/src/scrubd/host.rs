@@ -10,9 +10,12 @@ use crate::clear::choice::Place;
 use crate::config::without::{Mechanism, Without};
 use crate::scrubd::scrub::Host;
 
-/// A move to a CPU that took longer was a wait behind somebody, ns.
+/// A move to a CPU that took longer waited behind another thread.
+/// Moved by: `bench grid --sizes 64K,256K,1M`.
 const BUSY_HOME_NS: u64 = 500_000;
-/// How long a CPU that was busy is not tried again, ns; doubled each time in a row.
+/// For so long scrubd leaves a busy CPU alone, and twice as long each time in a row, up to so many
+/// doublings.
+/// Moved by: `bench grid --sizes 64K,256K,1M`.
 const SHUN_NS: u64 = 2_000_000;
 const SHUN_DOUBLINGS: u32 = 7;
 

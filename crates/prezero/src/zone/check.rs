@@ -174,8 +174,9 @@ impl<B: Backing> Zone<B> {
     }
 }
 
-/// What clears on the critical path seem to cost is believed up to so many times what
-/// clears are known to cost.
+/// A clear in line is believed to cost at most so many times a known clear: it may have been
+/// preempted.
+/// Moved by: nothing measured.
 const MOST_OF_KNOWN: f64 = 4.0;
 
 /// 0 if there was no page.

@@ -10,7 +10,8 @@ use crate::pool::release::RESIDENT;
 use crate::units::HUGE_PAGES;
 use crate::zone::Zone;
 
-/// Pages given back in one look (16 MiB): at most half a millisecond.
+/// Pages given back in one look. It bounds the time in the kernel between two naps.
+/// Moved by: counter `released_bytes`.
 const MOST: u32 = 8 * HUGE_PAGES;
 
 impl<B: Backing> Zone<B> {

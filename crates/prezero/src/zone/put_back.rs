@@ -10,9 +10,9 @@ use crate::mem::states::Tally;
 use crate::units::Span;
 use crate::zone::Zone;
 
-/// From this many pages on (512 KiB) the time is asked when a block comes and goes: 25 ns,
-/// against 8 us to clear it. The tick that scrubd turns is up to a nap old, and a block that
-/// looks older than it is would be taken for one that nobody will ask for soon.
+/// Pages from which on a free and a request look at the clock. The tick that scrubd turns is up to
+/// a nap old, and would make a block look older than it is.
+/// Moved by: `bench grid --idle off`.
 pub(crate) const CLOCKED_PAGES: u32 = 128;
 
 impl<B: Backing> Zone<B> {

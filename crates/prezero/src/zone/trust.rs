@@ -17,8 +17,8 @@ use crate::pool::settle::Residency;
 use crate::units::Span;
 use crate::zone::Zone;
 
-/// `sample` looks at one page of one block in this many. A page costs about 50 ns warm
-/// and 300 ns cold to read, the smallest hit about 100 ns: under 0.5 % of the hits.
+/// `sample` reads one page of one hit in this many: a small part of a hit's time.
+/// Moved by: `bench/verify.sh`.
 const SAMPLE_EVERY: u32 = 512;
 
 pub(crate) struct Trust {

@@ -7,9 +7,9 @@ use crate::protocol::{Answer, Charged, Granted, Reason, Want};
 use crate::stock::{Blank, Need};
 use crate::tenant::{Payer, Rank, Tenant};
 
-/// Who got a lease starts now, on a machine of which the next lease's making would take the other
-/// half of a core and memory's bandwidth: it is put off by so long, ns, but only after so
-/// long without a lease, lest a stream of them keeps the stock from being made.
+/// The making of the next lease is put off by so long, so that the client of the last one can
+/// start. That holds only after so long without a lease, lest a stream of leases stops the stock.
+/// Moved by: `bench start`.
 const START_NS: u64 = 200_000_000;
 const ALONE_NS: u64 = 1_000_000_000;
 

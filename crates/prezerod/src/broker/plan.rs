@@ -13,10 +13,11 @@ use crate::protocol::{Answer, Backing, Page, Reason};
 use crate::stock::{Blank, Need};
 use crate::tenant::Payer;
 
-/// How long an inode that no demand asks for is kept, ns: somebody may have given up waiting
-/// for it and come again.
+/// For so long an inode without demand is kept: a client that gave up waiting may come again.
+/// Moved by: counter `waste_bytes`.
 const SURPLUS_NS: u64 = 60_000_000_000;
-/// Of the stock that memory pressure can reclaim goes one part in this many at each look.
+/// Part of the reclaimable stock that goes at each look under memory pressure, as a divisor.
+/// Moved by: counter `pressure_bytes`.
 const SHRINK: u64 = 4;
 
 /// An inode that is being made.

@@ -13,10 +13,12 @@ use crate::audit::Depth;
 use crate::protocol::{Page, Want};
 use crate::tenant::{Rank, Tenant};
 
-/// Pieces of 4 KiB that an audit reads by default, besides the first and the last: 12 us a lease.
+/// Pieces of 4 KiB that an audit reads by default, besides the first and the last.
+/// Moved by: `bench lease`, small leases.
 const SAMPLE: u32 = 8;
-/// Bytes zeroed a second for each CPU of a node while others work there: half of the pace at
-/// which a neighbour whose set fits the L3 felt 2 %, on 2 CPUs.
+/// Bytes a second zeroed for each CPU of a node while other programs work there. A neighbour whose
+/// set fits the L3 does not feel it.
+/// Moved by: `bench fill`.
 const RATE_BUSY: u64 = 175 << 20;
 
 #[derive(Deserialize)]
