@@ -79,9 +79,10 @@ bench: build $(PYTHON) ## every benchmark against five allocators (an hour or mo
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
-lint: ## formatting, clippy and the layers of each crate, as CI runs them
+lint: ## formatting, clippy, the layers of each crate and the table of constants, as CI runs them
 	tests/layers.py --test
 	tests/layers.py
+	tests/constants.py --check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
