@@ -1,9 +1,8 @@
-//! Time, injected: ages are counted in ticks that somebody else turns.
+//! Time, injected: ages are counted in ticks of a clock that scrubd turns.
 //!
-//! The fast path stamps what is freed with [`Clock::tick`], one relaxed load; scrubd
-//! turns the clock whenever it looks around. While scrubd sleeps for long the clock
-//! stands, so whoever wakes it turns it first: otherwise a block freed now would look as
-//! old as the sleep was long.
+//! The fast path stamps a free block with [`Clock::tick`], one relaxed load; scrubd turns the clock at each look.
+//! While scrubd sleeps for long the clock stands, so a thread that wakes scrubd turns it first. Otherwise a block
+//! freed now would look as old as the sleep was long.
 
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! Memory that is already zero when somebody asks for it.
+//! Memory that is already zero when a program asks for it.
 //!
 //! A [`Zone`] hands out blocks of pages and knows, page by page, which of its free
 //! memory is zero. A thread, scrubd, makes more of it so while a CPU is idle; requests
@@ -14,16 +14,17 @@
 //! | zone | one contiguous range of pages with one [`Backing`] |
 //! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band |
 //! | quicklist | per CPU and size: one hot-cold list in LRU order, one zero list |
-//! | hand | per CPU and size: the dirty block freed last, taken and put without an atomic operation |
+//! | latest | per CPU: the block freed last of those that no list keeps |
+//! | claim | the word that names the block that scrubd works on, and by which an allocation takes it |
 //! | scrub | dirty to zero, done by scrubd |
 //! | refile | scrub a block of a hot-cold list and move it to the zero list |
-//! | hit, miss, waste | a ZERO request served by zero pages; one cleared inline; zero pages given to somebody who did not ask |
+//! | hit, miss, waste | a ZERO request served by zero pages; one cleared in line; zero pages given to a plain request |
 //!
 //! # Requests
 //!
 //! [`Zone::zero`] (`ZERO`), [`Zone::only_zero`] (`ONLY_ZERO`: at once or not at all),
-//! [`Zone::plain`]; back by [`Zone::free`] or, with proof, [`Zone::free_zeroed`]. What is
-//! known of a block is in its type: a [`Block<Zero>`](Block) comes from a clear engine,
+//! [`Zone::plain`]; back by [`Zone::free`] or, with proof, [`Zone::free_zeroed`]. A block's
+//! type says what is known of it: a [`Block<Zero>`](Block) comes from a clear engine,
 //! from the kernel, or from an owner who returns it untouched.
 //!
 //! ```
@@ -32,7 +33,7 @@
 //! let config = Config::new(&Machine { memory: 64 << 20, engine: prezero::engine_named, reports_free: false });
 //! let zone = Zone::new(Anonymous::reserve(config.limit)?, &config)?;
 //! let block = zone.zero(16, Order::MIN).ok_or("the zone is full")?;
-//! // SAFETY: the block is ours until it is freed, and nobody else reads it.
+//! // SAFETY: the block is ours until it is freed, and no other code reads it.
 //! let bytes = unsafe { std::slice::from_raw_parts(zone.address(&block).as_ptr(), block.bytes()) };
 //! assert!(bytes.iter().all(|&b| b == 0));
 //! zone.free(block);
@@ -45,7 +46,7 @@
 //! fork. There is no lock: free blocks are bits of the buddy's bitmaps and words of the
 //! quicklists, and taking one is one atomic operation on the word that names it. scrubd
 //! works on blocks that it has taken out of circulation the same way, and an allocation
-//! can take such a block from it without waiting (`claim.rs`, the heart of the matter).
+//! can take such a block from it without waiting (`pool/handover.rs`, the heart of the matter).
 //! Accepted races are named where they occur: lost increments of statistics, a search
 //! that misses a block in flight, LRU order blurred by preemption.
 //!

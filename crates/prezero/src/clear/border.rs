@@ -1,9 +1,8 @@
-//! Where a hot block that is cleared in place stops beating a zero block that is cold.
+//! Up to which size a hot block that is cleared in place beats a cold zero block.
 //!
-//! A hot block costs a clear, and its lines are in the cache when its owner touches them. A
-//! cold one costs nothing, until he touches it: then each line comes from wherever another
-//! core left it. Which is cheaper depends on the size (does a hot block fit his cache?), on
-//! how much he touches, and on the machine; so it is measured: [`Border`].
+//! A hot block costs a clear, and its lines are in the cache when its owner touches them. A cold one costs nothing
+//! until its owner touches it: then each line comes from the place where another core left it. The cheaper one
+//! depends on the size, on how much its owner touches, and on the machine. So it is measured: [`Border`].
 
 use std::ptr::NonNull;
 

@@ -1,20 +1,13 @@
-//! Which engine clears which block: through the cache, past it, or handed over to the
-//! cache that the cores share.
+//! Which engine clears which block: through the cache, past it, or handed over to the shared cache.
 //!
-//! Measured on a Xeon with 2 MiB of L2 a core (microseconds to write every line of a
-//! block that was cleared before, by whom and how):
+//! A block that its own core cleared through the cache is the cheapest to fill. A block that another core cleared
+//! is dearer, least so if that core demoted its lines to the shared cache. A block that was cleared past the cache
+//! lies in memory, and its clear is the fastest. `bench grid --idle on` shows all of them, in the column `ideal
+//! by`.
 //!
-//! | block | same core, cached | other core, cached | other core, demoted | other, bypassing |
-//! |---|---|---|---|---|
-//! | 64 KiB | 1.1 | 8.2 | 3.4 | 15 |
-//! | 1 MiB | 18 | 57 | 48 | 100 |
-//! | 4 MiB | - | 133 | 208 | 416 |
-//! | 32 MiB | - | 1330 | 2330 | 3530 |
-//! | 256 MiB | - | 27000 | 27900 | 28700 |
-//!
-//! So: what fits a private cache at home if possible, demoted if not; what fits a share of
-//! the shared cache cached; beyond it bypassing, which then costs the user nothing and
-//! clears faster.
+//! So a block that fits a private cache is cleared at home if home idles, and demoted elsewhere. A set that fits a
+//! share of the shared cache is cleared through it. Beyond that share memory latency is due in any case, and clears
+//! go past the cache.
 
 use prezero_host::topology::{L2, SET_L2S, Topology, l2_or_guess};
 

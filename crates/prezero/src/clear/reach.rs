@@ -1,19 +1,15 @@
-//! How far the cache reaches for large clears that somebody waits for, found by trying.
+//! How far the cache reaches for large clears in line, found by trial.
 //!
-//! The L3 that a guest sees is its host's, and what others leave of it changes by the hour: on one Xeon
-//! that shows 480 MiB, 64 MiB took 2.7 ms through the cache in the morning and 6.9 in the afternoon, past
-//! it 2.6. A clear of what is not in the cache has each line fetched first and written back later. So large
-//! clears go past it. A program that clears the same block again and again is the exception: after 4
-//! to 20 times it lies in a cache that has room for it, is cleared faster than memory, and is near when its
-//! owner writes to it (48 MiB, all lines: 3.7 ms instead of 7.9). Therefore now and then some go
-//! through the cache, and go on so where they become faster.
+//! A guest is told the size of its host's whole L3, and its share of that changes by the hour. A clear of an
+//! uncached block fetches each line first and writes it back later, so large clears go past the cache. The
+//! exception is a program that clears the same block again and again. After some clears through the cache the block
+//! lies in it, is cleared faster, and is near when its owner writes to it. So now and then some clears go through
+//! the cache, and go on so where they become faster.
 //!
-//! What it saves the owner afterwards can be more than a clear takes longer: 64 MiB of which he writes all
-//! lines take 5.0 ms to clear and fill through the cache once they lie there (10.8 the first time) and 10.2
-//! past it, with one line a page 2.5 (6.7) and 3.1. So how long he holds a block counts too, from its clear
-//! to its free: in half of that a block that lies in the cache can be written to, and who writes all of it
-//! saves no more than a clear takes. Who keeps his blocks, or works on them for long, is taken for such a one:
-//! past the cache go only clears that win so, and nobody gets less than where all go through.
+//! A cached clear can save its owner more time than it takes longer. So the time from a clear to its free counts,
+//! too: in part of it the owner of a cached block could have written the block. An owner that writes all of the
+//! block saves at most a clear. An owner that keeps the block, or works on it for long, looks the same, so only
+//! clears that win nevertheless go past the cache, and no owner gets less than where all go through it.
 
 use crate::clear::Cache;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -1,8 +1,7 @@
 //! What is asked for as zero, by size, as far as a scrubber could have served it.
 //!
-//! Counted where it arises, one relaxed add on the asking CPU. A request that got a block
-//! which had been freed a moment before is not counted: nobody could have cleared that
-//! block in time, and its owner wants it hot.
+//! Counted where it arises, by one relaxed store on the asking CPU. A request that got a block freed a moment
+//! before is not counted: no scrubber could have cleared that block in time, and its owner wants it hot.
 
 use crate::class::{BANDS, Band};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,14 +1,12 @@
 //! Per-CPU quicklists: the blocks that were freed last, one atomic word each.
 //!
-//! For each size class a CPU has a *hot-cold* list, in LRU order, and a *zero* list
-//! (Arcangeli, `PG_zero`, 2004). A list is one cache line of slots; a slot is empty or
-//! names a free block, what it holds and when it came. Taking a block is one
-//! compare-and-swap on the slot that names it, so a thread that is preempted, migrated
-//! or forked in the middle of anything leaves every list usable: the CPU number is a
-//! hint about locality, never a right.
+//! For each size class a CPU has a *hot-cold* list, in LRU order, and a *zero* list (Arcangeli, `PG_zero`, 2004). A
+//! list is one cache line of slots; a slot is empty or names a free block, its content and its age. One
+//! compare-and-swap on the slot takes the block. So a thread that is preempted, migrated or forked in the middle of
+//! anything leaves every list usable: the CPU number is a hint about locality, never a right.
 //!
-//! A word names the block it frees, so a swap that succeeds takes exactly that block,
-//! however often the slot changed meanwhile.
+//! A word names the block that it keeps, so a swap that succeeds takes exactly that block, however often the slot
+//! changed meanwhile.
 
 use crate::block::Run;
 use crate::class::{Class, SLOTS};

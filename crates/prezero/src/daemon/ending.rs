@@ -1,14 +1,13 @@
 //! How scrubd ends while the process goes on.
 //!
-//! Some calls are refused by the kernel while there is a second thread (`unshare` of a user
-//! namespace, `setns` into some), and some change the calling thread alone where libc knows of no
-//! other (`setuid`): scrubd would keep what the program gave up. So around such a call there is
-//! no scrubd. It is asked to end, between two steps, where it holds no block; it leaves its state
-//! behind for the next, which the frees after the call start.
+//! The kernel refuses some calls while there is a second thread (`unshare` of a user namespace, `setns` into some).
+//! Other calls change the calling thread alone where libc knows of no other (`setuid`), and scrubd would keep what
+//! the program gave up. So around such a call there is no scrubd. It ends between two steps, where it holds no
+//! block, and leaves its state to the next scrubd, which the frees after the call start.
 //!
-//! Who asks waits until the kernel has no such thread any more; bounded, since with all CPUs busy
-//! a thread of the idle class may not run for long, and only some may take it out of that class.
-//! After that the call is made as it would have been without all this.
+//! The calling thread waits until the kernel has no such thread any more. The wait is bounded: with all CPUs busy
+//! an idle thread may not run for long, and only some callers may take it out of its class. After that the call is
+//! made as it would have been without prezero.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 

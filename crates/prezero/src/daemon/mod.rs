@@ -1,16 +1,15 @@
 //! scrubd as all others see it: a thread that is started, woken and hurried.
 //!
-//! One thread a zone, `SCHED_IDLE`, started by the first free that leaves it something to
-//! do. It has every signal blocked and a descriptor table of its own, and allocates
-//! nothing once it runs: a lock in the program's allocator, held by a thread that only
-//! runs when nobody else wants to, would stop the program.
+//! One thread a zone, `SCHED_IDLE`, started by the first free that leaves it something to do. It has every signal
+//! blocked and a descriptor table of its own. It allocates nothing once it runs: a lock in the program's allocator,
+//! held by a thread that runs only on an idle CPU, would stop the program.
 //!
 //! A [`Spawner`] makes the thread: a `pthread` unless the program brings its own
 //! ([`allow_scrubd_by`](crate::allow_scrubd_by)).
 //!
-//! A free looks at one word to see whether scrubd must be woken, and wakes it only for a
-//! large block or out of its parking place, so that a small free never pays for a system
-//! call twice in a row. What it does when it runs is in `serve`.
+//! A free looks at one word to see whether it must wake scrubd. It wakes scrubd only for a large block, or when
+//! scrubd is parked, so a small free never pays for a system call twice in a row. `scrubd/thread.rs` says what
+//! scrubd does then.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;

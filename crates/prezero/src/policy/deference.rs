@@ -1,11 +1,9 @@
 //! When scrubd keeps out of a program that leaves it no time.
 //!
-//! A program that takes blocks back while they are being cleared, and computes all the
-//! time, has no pause to clear them in: scrubd then only competes with it for memory
-//! bandwidth (measured: a loop over 64 MiB blocks ran at 0.7 of its speed). A program that
-//! does the same but sleeps now and then gains, and so does one that finds zero what was cleared
-//! beside it. So an aborted clear counts against scrubd only if since the last one the program was
-//! busy and used little of what was made. Told the time; reads no clock.
+//! A program that takes blocks back while they are cleared, and computes all the time, has no pause for scrubd.
+//! scrubd then only competes with it for memory bandwidth. A program that does the same but sleeps now and then
+//! gains, and so does one that uses the zeroes made beside it. So an aborted clear counts against scrubd only if
+//! since the last abort the program was busy and used little of what was made. Told the time; reads no clock.
 
 /// Part of a CPU that a busy program used between two aborts.
 /// Moved by: `bench real --only sparse`.

@@ -1,12 +1,10 @@
 //! How much zero stock is worth having, of which sizes, and what may be spent on it.
 //!
-//! The loop is closed three times. *How much*: requests come in bursts, and a stock as large
-//! as the largest burst of late serves the next one whole; while a burst goes on no more is
-//! made than is left of it. *Of what*: free pages that plain requests will want stay as they
-//! are; when one had to take zero pages all the same, [`Reserve`] keeps so many more back.
-//! *At what price*: [`Purse`] lets scrubd spend what its zeroes save. No demand for zero:
-//! nothing is scrubbed. The governor is told the time and what happened; it reads no clock
-//! and touches no memory.
+//! The loop is closed three times. *How much*: requests come in bursts, and a stock as large as the largest recent
+//! burst serves the next one whole; during a burst no more is made than is left of it. *Of what*: free pages that
+//! plain requests will want stay dirty; when a plain request had to take zero pages all the same, [`Reserve`] keeps
+//! so many more back. *At what price*: [`Purse`] lets scrubd spend what its zeroes save. Without demand for zero
+//! nothing is scrubbed. The governor is told the time and what happened; it reads no clock and touches no memory.
 
 use prezero_host::bursts::{Bursts, FADE};
 

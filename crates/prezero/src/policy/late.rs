@@ -1,4 +1,8 @@
 //! Whether a huge page costs scrubd what a clear does.
+//!
+//! A hypervisor that backs its guests' memory as they touch it, and takes it back when they free it, needs far
+//! longer for a huge page than a clear takes. scrubd then makes no huge pages for a while. Told the time; reads no
+//! clock.
 
 /// A huge page that took longer was not only cleared: a hypervisor had to find its memory.
 /// Moved by: counter `late_cpu_ns`, `bench waste --only bursty-1m,bursty-4m`.

@@ -1,8 +1,8 @@
 //! How long scrubd naps between two looks, and whether a free may end the nap.
 //!
-//! After work it is the [rhythm](super::rhythm)'s to say. What was freed a moment ago has to rest before it
-//! is cleared, so if it is wanted scrubd stays. At all other times it naps a little longer each
-//! time that there was nothing to do. Told the time; reads no clock.
+//! After work the [rhythm](super::rhythm) decides. A block that was freed a moment ago has to rest before it is
+//! cleared; scrubd stays for it if it is wanted. At all other times a nap is a little longer each time that there
+//! was nothing to do. Told the time; reads no clock.
 
 use super::rhythm::Rhythm;
 use super::{

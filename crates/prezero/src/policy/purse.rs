@@ -1,12 +1,11 @@
-//! The CPU time that scrubd may spend: what it saves its program buys more.
+//! The CPU time that scrubd may spend: the time it saves its program buys more.
 //!
-//! Every zero page that a request finds earns the clear (or the fault) it spared, at
-//! [`IDLE_CPU`] times its price, since scrubd spends time that would have been idle, and at less
-//! where plain requests take [many](earns) of the zeroes; every clear costs what it took. Looking
-//! for what to clear costs as well, beyond what requests are given for it ([`LOOKS_ASKED_NS`],
-//! [`LOOKS_NS`]) while the program is on trial ([`TRIAL_NS`]). A program that gains nothing costs
-//! these and [`SEED_NS`] once and [`INCOME`] from then on, whatever it does. What was earned long
-//! ago is no reason to go on, so it fades. Told the time; reads no clock.
+//! Every zero page that a request finds earns the clear or the fault that it spared, at [`IDLE_CPU`] times its
+//! price, since scrubd spends time of an idle CPU. It earns less where plain requests take [many](earns) of the
+//! zeroes. Every clear costs its time. Looks for something to clear cost time as well, beyond what requests bring
+//! ([`LOOKS_ASKED_NS`], [`LOOKS_NS`]) while the program is on trial ([`TRIAL_NS`]). A program that gains nothing
+//! costs these and [`SEED_NS`] once, and [`INCOME`] from then on. Old earnings are no reason to go on, so they
+//! fade. Told the time; reads no clock.
 
 /// CPU time that a program is lent, so that its second burst finds most of its zeroes. [`OPENS`] of
 /// it is lent at once, the rest as the program asks for [`SEED_PAGES`].

@@ -1,10 +1,8 @@
-//! Free pages that are left as they are, because plain requests had to take zero ones: so
-//! many were short.
+//! Free pages that stay dirty for plain requests, because plain requests had to take zero pages.
 //!
-//! What was right then may be too much later, so each request for zero takes off a part of
-//! its size, twice as much after each burst that passes without waste. If there is waste
-//! again the next attempt begins with half of that part: a reserve that stays right costs
-//! less and less, and one that is not is gone after a few bursts. Reads no clock.
+//! A reserve may be too large later. So each request for zero takes off a part of its size, and twice as much after
+//! each burst that passes without waste. If there is waste again the next attempt begins with half of that part. A
+//! reserve that stays right costs less and less, and a wrong one is gone after a few bursts. Reads no clock.
 
 /// See the module.
 #[derive(Clone, Copy)]

@@ -1,8 +1,8 @@
-//! How long scrubd rests while others need its CPU, and whether all CPUs have somebody else.
+//! How long scrubd rests while others need its CPU, and whether every CPU has another thread.
 //!
-//! It was kept from its CPU in a step, or woken late: then somebody is on it. In a crowd, with
-//! somebody else for every CPU, each waking takes one from somebody, and who of the others comes next on it
-//! may wait behind him. So rests grow as long as a crowd lasts. Told the time; reads no clock.
+//! A scrubd that lost its CPU in a step, or that was woken late, shares the CPU with another thread. In a *crowd*
+//! every CPU has another thread. There each waking of scrubd replaces a thread, and the next thread on that CPU may
+//! wait behind the replaced one. So rests grow as long as a crowd lasts. Told the time; reads no clock.
 
 use super::{DISTURBED_NS, LATE_NS, REST_MAX_NS, REST_MIN_NS, WATCH_NS};
 

@@ -1,11 +1,10 @@
-//! When blocks may be expected back: a program that frees at a regular pace is looked for once each
-//! time, and not all through its pauses, nor while it uses what it asked for.
+//! When a program's blocks may be expected back, so that scrubd sleeps through its pauses and its work.
 //!
-//! To wake costs the CPU time of a hundred small clears. What was free is clear, so there is
-//! nothing to do before something comes back. Where that is regular scrubd sleeps until
-//! just after the next time. Where it finds blocks at once it may be late, so it comes earlier,
-//! and earlier again, until it comes too early: then it knows. Where the program is not regular the
-//! shortest of the last intervals says when the next may end. Told the time; reads no clock.
+//! A wake-up costs the CPU time of many small clears, and there is nothing to clear before blocks come back. Where
+//! they come back regularly scrubd sleeps until just after the next time. A scrubd that finds blocks at once may be
+//! late, so it comes earlier, and earlier again, until it comes too early: then it knows the interval. Where the
+//! program is not regular the shortest of the last intervals says when the next may end. Told the time; reads no
+//! clock.
 
 use super::{LATE_SHARE, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS};
 

@@ -1,23 +1,19 @@
 //! The buddy: which blocks are free, by order, without a lock.
 //!
-//! One bitmap per order, a set bit is a free block: 1 + 1/2 + 1/4 ... = 2 bits a page
-//! in all. Two buddies are neighbouring bits of one word, so one compare-and-swap both
-//! sees a free buddy and takes it: `put` either sets its own bit or takes the buddy's
-//! and goes up an order. No merge is missed, nobody waits, and a thread that is stopped
-//! in the middle holds back only the block in its hands.
+//! One bitmap per order, a set bit is a free block: 1 + 1/2 + 1/4 ... = 2 bits a page in all. Two buddies are
+//! neighbouring bits of one word, so one compare-and-swap both sees a free buddy and takes it: `put` either sets
+//! its own bit or takes the buddy's and goes up an order. No merge is missed, no thread waits, and a thread that is
+//! stopped in the middle holds back only the block in its hands.
 //!
-//! Merging ends at the huge block. A longer block is a run of neighbours there ([runs](crate::pool::runs)),
-//! whether they are buddies or not, and 64 of them are taken or put back by one operation on one word: to
-//! split 1 GiB into halves and put them together again went through nine bitmaps each time, 2 us where they
-//! were cold (`LLFree` keeps huge frames likewise).
+//! Merging ends at the huge block. A longer block is a run of neighbours there ([runs](crate::pool::runs)), whether
+//! they are buddies or not, and one operation on one word takes or puts 64 of them. A split and a merge through
+//! more orders would touch a cache line of each order (`LLFree` keeps huge frames likewise).
 //!
-//! Content is not looked at here: page states survive split and merge because they are
-//! kept per page in [`StateMap`](crate::mem::states::StateMap), which split and merge do not
-//! touch.
+//! Content is not looked at here: page states survive split and merge because they are kept per page in
+//! [`StateMap`](crate::mem::states::StateMap), which split and merge do not touch.
 //!
-//! Accepted race: `count` and the scan window (`low..high`) are hints that trail the
-//! bits. A search may miss a block that is being put back at that moment and go on to a
-//! larger one; it never returns a block twice.
+//! Accepted race: `count` and the scan window (`low..high`) are hints that trail the bits. A search may miss a
+//! block that is being put back at that moment and go on to a larger one; it never returns a block twice.
 
 use std::ops::Range;
 

@@ -1,17 +1,16 @@
 //! Large blocks, assembled from free huge blocks that lie apart.
 //!
-//! What is free lies in pieces: a program whose large arrays replace each other finds enough memory for
-//! the next one, zero even, and no place where it lies in a row, so that it clears, or faults in, what it
-//! could have had. The kernel moves a huge block to another address in 5 us, in 20 while another CPU runs
-//! a thread of the process and must be told; to clear it takes 70 to 200, to fault it in 150.
+//! A program whose large arrays replace each other leaves free memory in pieces. The next request then finds enough
+//! memory, zero even, but not in a row, and would have to clear or fault in the rest. The kernel moves a huge block
+//! to another address in less time than a clear or a fault takes, even where it must tell other CPUs.
 //!
-//! It moves to where nothing is. What moved stays a part of the zone like any other: its mapping differs
-//! from its neighbours' by where it came from, no more. Each huge block that ever took some may be a
-//! mapping of its own, of which a process may have 65,530.
+//! Huge blocks move to absent ones, and stay a part of the zone. The mapping of a moved block differs from its
+//! neighbours' by its origin alone. Each huge block that ever took one may be a mapping of its own, of which a
+//! process has a limited number.
 //!
-//! A move takes the lock of the address space, which a fork holds while it copies: what the child's
-//! records call absent has moved in the child as well. While its records still say that something is
-//! where it was, it reads zeroes there, and the place that it moved to is nobody's.
+//! A move takes the lock of the address space, and so does a fork while it copies. So a block that the child's
+//! records call absent has moved in the child as well. Where the child's records still name the old place, the
+//! child reads zeroes there, and the new place is lost to it.
 
 use prezero_sys::memory::Errno;
 

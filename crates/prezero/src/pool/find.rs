@@ -1,10 +1,10 @@
-//! Which free block of the buddy serves a request best.
+//! The search: which free block of the buddy serves a request best.
 //!
-//! A block costs what its pages cost the owner-to-be: nothing if they are as he wants
-//! them, a clear if they must be cleared, a page fault if they are absent. The search
-//! looks at a bounded number of candidates, smallest order and lowest address first (of huge
-//! blocks: the first runs by address that are long enough), and takes the cheapest; the lowest address of two equals, so that memory that is in use
-//! stays together and what is free above it can go back to the kernel whole.
+//! A block costs what its pages cost the next owner: nothing if they are as wanted, a clear if they must be
+//! cleared, a page fault if they are absent. The search looks at a bounded number of candidates, the smallest order
+//! and the lowest address first; of huge blocks, the first runs by address that are long enough. It takes the
+//! cheapest, and the lowest address of two equals. So used memory stays together, and free memory above it can go
+//! back to the kernel whole.
 
 use std::ops::ControlFlow::{self, Continue};
 

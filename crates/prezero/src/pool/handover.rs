@@ -1,14 +1,11 @@
-//! The claim: the one block that scrubd has in its hands, and how an allocation takes
-//! it away without waiting.
+//! The claim: the one block that scrubd works on, and how an allocation takes it without waiting.
 //!
-//! scrubd announces itself, takes a free block out of circulation, writes here which, and
-//! clears it piece by piece. An allocation that would rather have the block than go without asks for it
-//! (`Wanted`, Xen's abort handshake). If scrubd runs, it answers at its next piece,
-//! within a microsecond or so. If it does not answer it was preempted, perhaps for long:
-//! then the allocation fences and takes the block (`Taken`). After the fence scrubd
-//! writes to the block no more, because each piece is one restartable sequence that
-//! checks this word first, and the kernel restarts a sequence that was preempted
-//! (membarrier, `PRIVATE_EXPEDITED_RSEQ`).
+//! scrubd announces itself, takes a free block out of circulation, names it here, and clears it piece by piece. An
+//! allocation that needs the block asks for it (`Wanted`, Xen's abort handshake). A running scrubd answers at its
+//! next piece. A scrubd that does not answer was preempted, perhaps for long. Then the allocation fences and takes
+//! the block (`Taken`). After the fence scrubd writes to the block no more: each piece is one restartable sequence
+//! that checks this word first, and the kernel restarts a sequence that was preempted (membarrier,
+//! `PRIVATE_EXPEDITED_RSEQ`).
 //!
 //! ```text
 //!   Idle --begin--> Busy --close--> Closing --release--> Idle       scrubd keeps it
@@ -18,9 +15,8 @@
 //!                                 +--take--> Taken --release--> Idle   the allocation has it
 //! ```
 //!
-//! Whoever moves the word to `Closing` or `Taken` owns the block and must put it back.
-//! The generation in the word makes every claim's words unique, so a delayed piece or a
-//! delayed request cannot touch a later claim.
+//! The thread that moves the word to `Closing` or `Taken` owns the block and must put it back. The generation in
+//! the word makes every claim's words unique, so a delayed piece or a delayed request cannot touch a later claim.
 
 use crate::block::Run;
 use crate::sync::{

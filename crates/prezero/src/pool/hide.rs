@@ -1,24 +1,20 @@
 //! Idle memory that neither the child of a fork nor a core dump gets.
 //!
-//! A child has no use for what its parent's zone has free, and to copy its page tables takes
-//! most of a fork: 1 GiB in small pages 2 ms, and each page costs the parent a fault and a copy
-//! more when it is used again while the child lives. So before a fork free runs of huge blocks
-//! are *hidden* (`MADV_WIPEONFORK`), and from core dumps too (`MADV_DONTDUMP`) once they have
-//! been idle for a while. What idles so is offered to the kernel as well (`MADV_FREE`), which
-//! takes it when a limit is reached, at once and whoever reached it: zero stays zero. They stay
-//! hidden until somebody takes a part of them, who has the huge blocks that he takes shown again
-//! first.
+//! A child has no use for its parent's free memory. The copy of its page tables takes most of a fork, and each page
+//! that the parent uses again while the child lives costs a fault and a copy. So before a fork free runs of huge
+//! blocks are *hidden* (`MADV_WIPEONFORK`). Once they have idled for a while they are hidden from core dumps too
+//! (`MADV_DONTDUMP`), and offered to the kernel (`MADV_FREE`), which takes them when a limit is reached. Zero stays
+//! zero.
 //!
-//! One bit for each huge block says that it may be hidden. **What is handed out is never
-//! hidden**, or its owner's child would find zeroes in it:
-//! - who hides has taken the run out of the buddy, whole, sets its bits, and then puts it back;
-//! - who takes a part of a huge block of which the bit is set has it shown before he hands the
-//!   part out, and clears the bit then. Several may at once. Nobody hides it meanwhile, since
-//!   it is not whole until all of them have given their parts back.
+//! One bit for each huge block says that it may be hidden. **A block that is handed out is never hidden**, or its owner's
+//! child would find zeroes in it:
+//! - The thread that hides a run has taken it out of the buddy, whole, sets its bits, and then puts it back.
+//! - The thread that takes a part of a huge block whose bit is set has it shown first, and then clears the bit. Several
+//!   threads may do so at once. No thread hides the block meanwhile, since it is not whole until all parts are back.
 //!
-//! So a bit may be set where nothing is hidden, never the other way round. A thread that the
-//! child of a fork has lost may have been anywhere in this: the child's bits are as good as its
-//! parent's. That also holds for a child that was made without libc.
+//! So a bit may be set where nothing is hidden, never the other way round. A thread that the child of a fork has
+//! lost may have been anywhere in this, and the child's bits are as good as its parent's. That also holds for a
+//! child that was made without libc.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Which blocks are faulted in huge pages, and which in small ones.
 //!
-//! A huge page is five times as fast, and resident whole for the first byte that is written. So
-//! it is for blocks that fill what they take, unless their owners turn out to touch little of them,
-//! or a hypervisor would have to find its memory first.
+//! A huge page takes a fraction of the time of small ones, and is resident whole for the first byte that is
+//! written. So huge pages are for blocks that fill them. Small pages are for blocks whose owners turn out to touch
+//! little, and for guests whose hypervisor must find the memory first.
 
 use std::ops::Range;
 

@@ -1,13 +1,12 @@
 //! Address space that the zone gives up for good.
 //!
-//! A zone reserves as much as it may ever use, which costs nothing until somebody counts address
-//! space: a program that sets `RLIMIT_AS` on itself finds the limit reached already. Then the
-//! zone *retreats*: free huge blocks leave it, the highest first, and their addresses are the
-//! kernel's to give to anybody.
+//! A zone reserves as much as it may ever use, which costs nothing until address space is counted. A program that
+//! sets `RLIMIT_AS` on itself finds the limit reached already. Then the zone *retreats*: free huge blocks leave it,
+//! the highest first, and the kernel may map others there.
 //!
-//! What is *gone* is out of the buddy for ever, so nobody here touches it again. Whoever finds
-//! an address in the zone's range asks [`is_gone`](Pool::is_gone) before he takes it for the
-//! zone's: the bit is set before the kernel gets the addresses, and never cleared after.
+//! A block that is *gone* is out of the buddy for ever, so no code of the zone touches it again. Before an address
+//! counts as the zone's, [`is_gone`](Pool::is_gone) is asked. The bit is set before the kernel gets the addresses,
+//! and never cleared after.
 
 use std::ops::Range;
 

@@ -1,15 +1,12 @@
-//! Idle memory that the kernel may take as soon as it lacks some.
+//! Idle memory that the kernel may take when it lacks some.
 //!
-//! At the limit of a memory cgroup the kernel ends a program rather than wait for scrubd, which
-//! may not run for long while CPUs are busy. So where there is such a limit no more than an
-//! *allowance* lies idle that is not offered (`MADV_FREE`): what comes to the buddy beyond it
-//! is offered at once, by whoever put it there. Zero stays zero, and what is written afterwards
-//! is kept. Measured: 2 MiB take 1.8 us, in small pages 70 us; without a limit it is a comparison.
-//! In a cgroup of 512 MiB a hundred blocks of 1 MiB, one line of each page touched, took 26 ms a
-//! round without this and take 41 (glibc: 118).
+//! At the limit of a memory cgroup the kernel ends a program rather than wait for scrubd, which may not run for
+//! long while CPUs are busy. So under such a limit no more than an *allowance* idles that is not offered
+//! (`MADV_FREE`). The thread whose free exceeds the allowance offers the memory at once. Offered zeroes stay zero,
+//! and the kernel keeps what is written later. Without a limit an offer is one comparison.
 //!
-//! Whole huge blocks only, because to offer a part of a huge page splits it. Beside the
-//! allowance lie what the lists hold and what is free in huge blocks that are used in part.
+//! Only whole huge blocks are offered, because an offer of a part splits a huge page. Beside the allowance lie the
+//! lists' blocks, and free memory in huge blocks that are used in part.
 
 use std::ops::Range;
 

@@ -1,9 +1,8 @@
 //! Free runs of whole huge blocks, lowest address first.
 //!
-//! Powers of two alone would give a
-//! request of 20 MiB a block of 32 and leave 12 that the next one cannot use: a program
-//! that fills blocks of many sizes then occupies, and drags through its caches, twice what
-//! it needs (measured: 206 MiB for 95 live ones). First fit by address keeps what is in use together.
+//! Powers of two would round a large request up to twice its size, and leave the rest to no other request. A
+//! program with blocks of many sizes would occupy, and drag through its caches, twice what it needs. First fit by
+//! address keeps used memory together.
 
 use crate::pool::buddy::Buddy;
 

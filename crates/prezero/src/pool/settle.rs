@@ -1,7 +1,7 @@
 //! What a block holds that comes back from its owner.
 //!
-//! Dirty where he may have written, absent where he never touched it, fresh where he
-//! changed the mapping. Nothing is zero here: that takes proof.
+//! A page is dirty where the owner may have written, absent where the owner never touched it, fresh where the owner
+//! changed the mapping. None counts as zero here: that takes proof.
 
 use crate::config::without::Mechanism;
 use crate::count::counters::Counter;

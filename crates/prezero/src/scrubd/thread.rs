@@ -1,9 +1,9 @@
-//! The thread from its first breath: it measures the machine once, and then looks, works, naps,
-//! rests and parks, until the process ends or somebody wants no second thread (`ending.rs`).
+//! The thread from its start: it looks, works, naps, rests and parks, until the process ends or a call wants no
+//! second thread (`daemon/ending.rs`).
 //!
-//! Between two looks it naps, from 0.1 to 0.5 ms while the program frees blocks now and
-//! then, and once for longer where it knows the program's rhythm; after a tenth of a second
-//! without work it parks and costs nothing.
+//! It naps briefly while the program frees blocks now and then, and once for longer where it knows the program's
+//! rhythm. After a while without work it parks and costs nothing. It measures the machine once, when a program has
+//! asked for enough.
 
 use std::ffi::c_void;
 use std::path::Path;

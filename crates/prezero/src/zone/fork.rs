@@ -1,9 +1,8 @@
 //! Fork: what the child may believe.
 //!
-//! A fork copies page after page while other threads of the parent go on, so the child
-//! may see a record as it is after a page was cleared, and the page as it was before.
-//! Nobody is stopped for it. Whoever is about to record pages as zero looks whether a fork
-//! began since they were cleared, and if so lets them be dirty.
+//! A fork copies page after page while other threads of the parent go on. So the child may see a record that is
+//! younger than a clear, and a page that is older. No thread is stopped for it. A thread that is about to record
+//! pages as zero looks whether a fork began since the clear, and if so leaves them dirty.
 
 use prezero_sys::thread::Class;
 

@@ -1,4 +1,4 @@
-//! What comes back from its owner.
+//! What happens to a block that its owner gives back.
 
 use crate::block::{Block, Content, Zero};
 use crate::config::OnFree;

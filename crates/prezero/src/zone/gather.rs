@@ -1,13 +1,12 @@
-//! When what the lists keep goes back to the buddy: a CPU's own before the buddy is searched, once
-//! it is no longer hot; all CPUs' before memory is faulted in.
+//! When the lists' blocks go back to the pool: a CPU's cold ones before the pool is searched, all CPUs' before
+//! memory is faulted in.
 //!
-//! A list serves a block of its size in some nanoseconds, and one that was freed a moment ago out
-//! of the cache. After a pause neither is worth much, and what lies on the lists keeps apart the
-//! free memory on both its sides: the next requests go to memory that nobody used for longer.
-//! Six plain blocks of 64 KiB to 32 MiB, filled, every few milliseconds (`prezero bench waste`,
-//! `never`): of the pages of those below 2 MiB 28 % had been written in the round before, with
-//! this 72 %, and to fill one takes 0.6 of the time, since an L3 that neighbours share keeps what
-//! nobody touches for some ten milliseconds.
+//! A list serves a block of its size in some nanoseconds, and a block that was freed a moment ago out of the cache.
+//! After a pause neither is worth much. A listed block then keeps the free memory on both its sides apart, and the
+//! next requests go to memory that was used longer ago. Where others share the L3, memory that was used in the last
+//! round is the cheapest to fill.
+//!
+//! Moved by: `bench waste --only never`.
 
 use crate::class::Class;
 use crate::clock::ticks;

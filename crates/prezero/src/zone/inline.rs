@@ -1,5 +1,5 @@
-//! Bytes cleared while somebody waits for them: for a request that found too few zero pages, and
-//! in a `free` that leaves nothing to be read.
+//! Bytes cleared while their owner waits: for a request that found too few zero pages, and in a `free` that leaves
+//! nothing to be read.
 
 use crate::clear::choice::LAST_FIRST_PAGES;
 use crate::count::counters::Counter;

@@ -1,7 +1,7 @@
-//! The zone: what it is made of.
+//! The zone: its parts, and what users call.
 //!
-//! Memory flows through it in the order of its fields: backing, buddy with page states,
-//! quicklists; [requests](crate::zone::request) in, typed blocks out. Nothing here waits.
+//! [Requests](crate::zone::request) go to the CPU's cache, then to the pool; frees go the same way back. Nothing
+//! here waits.
 
 pub(crate) mod check;
 pub(crate) mod drain;

@@ -1,4 +1,4 @@
-//! Where a free block goes: this CPU's quicklists, those of a CPU that lacks it, the buddy.
+//! Where a free block goes: this CPU's quicklists, those of a CPU that lacks it, the pool.
 
 use crate::block::Run;
 use crate::class::Class;

@@ -1,11 +1,11 @@
 //! Blocks that change their size: in place where that can be.
 //!
-//! A block that has outgrown its place once will again: it moves to where it has room, in
-//! the upper half of the zone, of which the rest is address space that nobody uses. The
-//! next time it grows there without a copy, and leaves nothing behind.
+//! A block that has outgrown its place once will again. It moves to a place with room, in the upper half of the
+//! zone, whose rest is unused address space. The next time it grows there without a copy, and leaves nothing
+//! behind.
 //!
-//! What moves is copied to memory that is resident. Where it is not, a large block's pages
-//! themselves are moved (`mremap`), and absent ones stay behind.
+//! A block moves by a copy to memory that is resident. Where the new place is absent the pages of a large block
+//! move themselves (`mremap`), and absent ones stay behind.
 
 use crate::block::{Block, Dirty, Run};
 use crate::config::OnFree;

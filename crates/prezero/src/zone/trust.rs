@@ -1,10 +1,9 @@
-//! Is what is marked zero really zero? Checked before it is handed out.
+//! Is a page that is marked zero really zero? Checked before it is handed out.
 //!
-//! `sample` reads a page of a block now and then; `full` reads every byte. What is recorded as
-//! absent is read where the kernel says that it is there: somebody touched it. The
-//! first page that turns out not to be zero is counted, said once on stderr, and ends
-//! all trust: from then on every block is cleared inline, whatever its record says.
-//! openEuler's kzerod handed out 511 dirty pages of 512 for years because nobody looked.
+//! `sample` reads a page of a block now and then; `full` reads every byte. A page that is recorded as absent is
+//! read where the kernel says that it is resident: its owner touched it. The first page that turns out not to be
+//! zero is counted, reported once on stderr, and ends all trust: from then on every block is cleared in line,
+//! whatever its record says. openEuler's kzerod handed out dirty pages for years because no code looked.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
