@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`memory`] | address ranges, and what is kept, moved and shared in them |
-//! | [`percpu`] | restartable sequences, and words that they take and put |
+//! | [`percpu`] | the CPU at hand, restartable sequences |
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //!
 //! Layers: errno, thread, memory, percpu, guest, peer

@@ -52,7 +52,7 @@ impl Clock {
 }
 
 /// Ticks from `then` to `now`; 0 if `then` is the later one, as it is for what is freed
-/// after somebody looked at the clock.
+/// after the clock was read.
 pub(crate) const fn age(now: u32, then: u32) -> u32 {
     let age = now.wrapping_sub(then);
     if age > i32::MAX as u32 { 0 } else { age }

@@ -9,12 +9,12 @@ use std::ptr::NonNull;
 use super::{ClearEngine, Engines};
 use crate::units::PAGE;
 
-/// What the owner of a zeroed block will do with it first, if he knows.
+/// What the owner of a zeroed block will do with it first, as far as it says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Use {
-    /// Touch little of it: a zero block is worth more to him, however cold.
+    /// Touch little of it: a zero block is worth more then, however cold.
     Sparse,
-    /// He did not say; taken as a quarter of it.
+    /// The owner did not say; taken as a quarter of it.
     #[default]
     Unknown,
     /// Write all of it: up to the border a hot block is worth more, although it must be
@@ -121,7 +121,7 @@ pub unsafe fn measure_border(
 }
 
 impl Border {
-    /// By what a hot and a cold block of so many pages cost their owner. The more lines he touches the more
+    /// By the costs of a hot and a cold block of so many pages. The more lines the owner touches the more
     /// the cold one costs beside the hot one, so one use's border bounds the next one's.
     fn by(mut costs: impl FnMut(Use, u32) -> (u64, u64)) -> Border {
         let mut first_won = |first_use, from, to| {

@@ -101,15 +101,15 @@ impl Choice {
     }
 
     /// Whether the block of `pages` that its CPU freed a moment ago, cleared in place, beats a zero one. It is
-    /// hot as far as clears go through the cache; and the two, in turns, may be more than scrubd clears
-    /// through it: then what is zero lies in memory, and is worth more to him who touches next to nothing.
+    /// hot as far as clears go through the cache. The two blocks, in turns, may exceed what scrubd clears
+    /// through the cache: then the zero block lies in memory, and wins only for an owner that touches little.
     pub(crate) fn latest_wins(&self, pages: u32, first_use: Use, reach: &Reach) -> bool {
         let bytes = pages as usize * PAGE;
         let is_far = first_use != Use::Sparse && 2 * bytes > self.share;
         !self.goes_past(bytes, reach) && (is_far || self.hot_wins(pages, first_use))
     }
 
-    /// Bytes below which it does; 0: nowhere, or nobody knows.
+    /// Bytes below which it does; 0: nowhere, or unknown.
     pub(crate) fn hot_border(&self, first_use: Use) -> usize {
         if self.border == Border::UNKNOWN {
             return 0;
@@ -129,8 +129,7 @@ impl Choice {
 
     /// For a block of `bytes` that its owner is waiting for, and will use at once; and how many
     /// pages at its beginning are to be cleared last ([`LAST_FIRST_PAGES`]), all others at once:
-    /// `rep stosb` goes past the cache by itself where it has more to clear than there is room (AMD
-    /// with 32 MiB, 256 MiB at once 5.9 ms, 256 KiB at a time 14.1).
+    /// on some CPUs `rep stosb` goes past the cache by itself where it has more to clear than there is room.
     pub(crate) fn inline(&self, bytes: usize, reach: &Reach) -> (&'static dyn ClearEngine, u32) {
         if self.goes_past(bytes, reach) {
             return (self.engines.bypassing, 0);

@@ -45,7 +45,7 @@ impl Clearing {
         !self.measured.load(Acquire).is_null()
     }
 
-    /// Puts a choice in use that nobody will write again.
+    /// Puts a choice in use that is never written again.
     pub(crate) fn use_choice(&self, choice: &'static Choice) {
         self.measured.store(std::ptr::from_ref(choice).cast_mut(), SeqCst);
     }

@@ -77,7 +77,7 @@ pub enum Piece {
 /// The terms on which a piece may be cleared.
 #[derive(Debug)]
 pub struct Guard<'a> {
-    /// The word that whoever wants the block changes.
+    /// The word that an allocation changes to have the block.
     pub claim: &'a AtomicU64,
     /// What `claim` holds for as long as the block is ours.
     pub expected: u64,
@@ -135,7 +135,7 @@ pub unsafe trait ClearEngine: Sync {
     ///
     /// # Safety
     /// As for [`clear`](Self::clear), except that the range need be the caller's own only
-    /// while `claim` holds `expected`: whoever changes it uses the memory no earlier than
+    /// while `claim` holds `expected`: the thread that changes it uses the memory no earlier than
     /// after `membarrier_rseq` if the engine is revocable and the guard has an `rseq` of the
     /// calling thread, and else no earlier than after the commit that may be under way.
     unsafe fn clear_guarded(&self, dst: NonNull<u8>, len: usize, guard: &Guard<'_>) -> Piece {

@@ -57,7 +57,7 @@ struct Band {
     through: AtomicU32,
     step: AtomicU32,
     best: AtomicU32,
-    /// And for which its owner held it; `u32::MAX` until somebody has freed one.
+    /// ns for a MiB for which its owner held it; `u32::MAX` until the first free.
     held: AtomicU32,
     /// The block cleared last, and when that was done.
     lent: AtomicU32,
@@ -129,7 +129,7 @@ impl Reach {
 impl Band {
     /// What follows a clear past the cache.
     fn went_past(&self, turn: u32) -> u32 {
-        // The last trial was lost for an owner who wrote less.
+        // The last trial was lost for an owner that wrote less.
         let would_win = self.is_worth(self.best.load(Relaxed), SAVED_OF_HELD);
         let next = turn.saturating_add(u32::from(turn < AGAIN));
         if would_win { next.max(AGAIN) } else { next }
@@ -140,8 +140,8 @@ impl Band {
         match turn {
             ..AGAIN => turn, // from before the last trial's end
             THROUGH.. => {
-                // The cache may have been another's only for a while: it is tried again first. He who
-                // has his block in it held one outside of it for longer.
+                // Another program may have filled the cache for a while only: it is tried again
+                // first. The owner of a cached block held an uncached one for longer.
                 let stays = self.is_worth(believe(&self.through, each), 1);
                 if stays { THROUGH } else { AGAIN }
             }

@@ -43,7 +43,7 @@ pub(crate) enum Outcome {
 }
 
 impl Daemon {
-    /// Whether somebody makes a call that no scrubd may live through, or waits for it to end.
+    /// Whether a thread makes a call that no scrubd may live through, or waits for it to end.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.enders.load(SeqCst) != 0
     }

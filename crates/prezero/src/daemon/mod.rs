@@ -72,7 +72,7 @@ pub(crate) enum Roused {
 pub(crate) struct Daemon {
     /// What a free must do about it.
     pub(crate) word: AtomicU32,
-    /// The zone that it serves, for ever; null until somebody allows it to start.
+    /// The zone that it serves, for ever; null until it may start.
     zone: AtomicPtr<c_void>,
     start: AtomicPtr<c_void>,
     /// Bytes freed before it was started, and how many start it.
@@ -86,7 +86,7 @@ pub(crate) struct Daemon {
     pub(crate) life: Life,
     /// What makes the thread; unset until the zone may start it.
     pub(crate) spawner: OnceLock<&'static dyn Spawner>,
-    /// Who waits for its end, or makes a call that it must not live through.
+    /// Threads that wait for its end, or make a call that it must not live through.
     enders: AtomicU32,
     /// Whether one of them went on without its end.
     overdue: AtomicU32,
@@ -97,7 +97,7 @@ pub(crate) struct Daemon {
     pub(crate) left: AtomicPtr<c_void>,
     /// Zero pages that the governor wants in the buddy.
     pub(crate) target: AtomicU64,
-    /// scrubd's own account; nobody else writes it.
+    /// scrubd's own account; no other thread writes it.
     pub(crate) counters: Counters,
 }
 
@@ -139,7 +139,7 @@ impl Daemon {
         self.word.store(AWAKE, SeqCst);
     }
 
-    /// Whether scrubd sleeps so long that nobody turns the clock.
+    /// Whether scrubd sleeps so long that the clock stands.
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
         self.word.load(Relaxed) >= PARKED
@@ -155,7 +155,7 @@ impl Daemon {
             {
                 thread::futex_wake_one(&self.word);
             }
-            // Where none is allowed (yet), nobody pays for counting towards one.
+            // Where none is allowed (yet), no free pays for counting towards one.
             UNBORN | GONE if !self.zone.load(Relaxed).is_null() => {
                 let bytes = counts_for(pages, misses());
                 if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
@@ -185,8 +185,7 @@ impl Daemon {
         self.zone.store(zone, SeqCst);
     }
 
-    /// What idles, bytes, after scrubd ended: it needs somebody to look after it, whether anything is freed again
-    /// or not.
+    /// Idle bytes after scrubd ended: they need a scrubd, whether anything is freed again or not.
     pub(crate) fn idles(&self, bytes: u64) {
         self.freed.store(bytes, Relaxed);
         if bytes >= self.start_bytes.load(Relaxed) {
@@ -194,11 +193,11 @@ impl Daemon {
         }
     }
 
-    /// Starts scrubd, unless there is one, or somebody wants none at this moment.
+    /// Starts scrubd, unless there is one, or a thread wants none at this moment.
     #[allow(unsafe_code)]
     fn begin(&self) {
         let zone = self.zone.load(Acquire);
-        // Who calls may be the child of a vfork, and the thread would end with it.
+        // The caller may be the child of a vfork, and the thread would end with it.
         if zone.is_null() || prezero_sys::thread::vfork::is_under_way() {
             return;
         }
@@ -211,7 +210,7 @@ impl Daemon {
         if self.word.compare_exchange(before, AWAKE, SeqCst, Relaxed).is_err() {
             return;
         }
-        // Who came to wait for its end saw the word, or is seen here.
+        // A thread that came to wait for its end saw the word, or is seen here.
         if self.is_unwanted() {
             self.word.store(before, SeqCst);
             return;
@@ -241,8 +240,8 @@ impl Daemon {
         unsafe { &*std::ptr::from_ref(&self.life) }
     }
 
-    /// Somebody is about to wait for scrubd: who forks waits until it is out of the kernel, and
-    /// who ends the process until it has ended. One of the idle class may not run for long.
+    /// The calling thread is about to wait for scrubd: a fork waits until scrubd is out of the kernel,
+    /// the end of the process until it has ended. An idle thread may not run for long.
     pub(crate) fn hurry(&self, class: thread::Class) {
         let scrubd = self.idle_thread.load(Relaxed);
         // The children of vfork and of a bare clone find their parent's written down here.

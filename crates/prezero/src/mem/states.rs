@@ -1,6 +1,6 @@
 //! What each page holds: two bits a page, out of band.
 //!
-//! The map speaks of *free* pages. While a page is in somebody's hands its entry is
+//! The map speaks of *free* pages. While a page is in its owner's hands its entry is
 //! what it was when the page was handed out; only its owner may change it, and
 //! [`Foreign`](PageState::Foreign) is the one mark that an owner sets meanwhile.
 //!

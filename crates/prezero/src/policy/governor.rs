@@ -281,7 +281,7 @@ impl Governor {
         }
         let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
-        // What was absent tells nobody for whom it was when it comes back.
+        // A block that was absent does not tell for which request it was when it comes back.
         let settled = self.settled().saturating_sub(self.settled_before);
         if quiet && (long || settled >= self.asked()) {
             self.end_burst();

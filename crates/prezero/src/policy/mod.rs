@@ -17,10 +17,9 @@ use crate::clock::REST_NS;
 pub(crate) enum Step {
     /// Something was done: there may be more.
     Worked,
-    /// Something was done, and a nap comes before the next step: because an allocation
-    /// wanted the block in hand and needs a moment to take what it came for, or because
-    /// the kernel was asked for something, which is done only while a CPU is idle, as a
-    /// nap that ends in time shows.
+    /// Something was done, and a nap comes before the next step. An allocation wanted the lent
+    /// block and needs a moment to take it; or the kernel was asked for something, which is done
+    /// only while a CPU is idle, as a nap that ends in time shows.
     Nap,
     /// So many ns until more may be cleared: `scrub_rate` bounds it.
     Paced(u64),
@@ -33,12 +32,12 @@ pub(crate) enum Step {
 pub(crate) enum Mood {
     /// Clear and give back by the book.
     Normal,
-    /// Some CPU is busy: clear, but ask nothing of the kernel. A thread that is kept from
-    /// its CPU inside a fault or a `madvise` keeps locks of the whole process: measured, a
-    /// program's `mmap` then waits up to 4 s for it.
+    /// Some CPU is busy: clear, but ask nothing of the kernel. A thread that loses its CPU inside
+    /// a fault or a `madvise` keeps locks of the whole process, and the program's `mmap` waits
+    /// for it, for seconds.
     Unsure,
-    /// Every CPU has somebody else: nothing. Whoever replaces a thread of the idle class need not be who has
-    /// just woken up: it may be who was there before, and the other waits out a time slice of his.
+    /// Every CPU has another thread: nothing. A thread that wakes up need not be the one that replaces scrubd:
+    /// the kernel may choose the thread that scrubd had replaced, and the other waits out a time slice.
     Crowded,
     /// Load is above `scrub_load`: give back only.
     Resting,

@@ -17,12 +17,12 @@ pub(crate) struct Look {
     pub(crate) step: Step,
     /// Blocks given back since the beginning.
     pub(crate) frees: u64,
-    /// When it was seen last that zero was asked for, and that blocks came back which had been, ns.
+    /// When a request for zero was seen last, and when the return of such blocks, ns.
     pub(crate) asked_at: u64,
     pub(crate) returned_at: u64,
     /// Whether a burst of them goes on, whose end is worth waiting for.
     pub(crate) in_burst: bool,
-    /// Whether anything may be cleared, for somebody who asked for zero of late. If not there is only
+    /// Whether anything may be cleared, for recent requests for zero. If not there is only
     /// idle memory to give back, and that has time.
     pub(crate) may_clear: bool,
 }
@@ -42,9 +42,9 @@ pub(crate) struct Naps {
     quiet_since: u64,
     /// When something could be cleared last, as far as was known.
     barred_since: u64,
-    /// Whether being woken by a free has led to work: a wake-up call costs the program up
-    /// to 50 us where a CPU must be kicked out of its sleep, and one that frees and takes
-    /// again at once pays it for nothing.
+    /// Whether a wake-up by a free has led to work. A wake-up call is dear where a CPU must be
+    /// kicked out of its sleep, and a program that frees and takes again at once pays it for
+    /// nothing.
     wakes_pay: bool,
 }
 
@@ -120,7 +120,7 @@ impl Naps {
         } else if rests {
             self.nap = NAP_RESTED_NS;
         } else if in_burst {
-            // Who looks too late takes the next burst for this one. Who uses what he asked for may do so for long.
+            // A late look takes the next burst for this one. A program may use its blocks for long.
             let late = now.saturating_sub(self.look.asked_at) / LATE_SHARE;
             self.nap = self.nap.min(late.max(NAP_MAX_NS));
         }

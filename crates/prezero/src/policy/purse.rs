@@ -92,7 +92,7 @@ impl Purse {
     }
 
     /// What looks for something to clear took, ns; how often zero was asked for meanwhile, what it takes
-    /// to clear as much, ns, and for how long somebody asked, ns.
+    /// to clear as much, ns, and for how long the program asked, ns.
     pub(crate) fn looked(&mut self, look_ns: f64, asked: u64, clears_ns: f64, asked_ns: u64) {
         let given = asked as f64 * LOOKS_ASKED_NS + clears_ns * IDLE_CPU;
         let given = given.min(self.looks_ns);
@@ -114,8 +114,8 @@ impl Purse {
         self.closed = self.ns <= if self.closed { OPENS * SEED_NS } else { 0.0 };
     }
 
-    /// A window has passed, at the end of which plain requests take this share of the zeroes used: who loses
-    /// them has no more of the past than he would have [earned](earns) so.
+    /// A window has passed, at the end of which plain requests take this share of the zeroes used. A program
+    /// that loses zeroes keeps no more of the past than it would have [earned](earns) so.
     pub(crate) fn fade(&mut self, lost: f64) {
         let part = FADE.max(1.0 - earns(lost) / IDLE_CPU);
         self.ns -= (self.ns - SEED_NS).max(0.0) * part;

@@ -22,18 +22,18 @@ impl Rests {
         Rests { rest: REST_MIN_NS, kept: false, late: false, crowded: false }
     }
 
-    /// Whether somebody else is on the CPUs, as far as the last sleep and the step before it tell.
+    /// Whether other threads are on the CPUs, as far as the last sleep and the step before it tell.
     pub(crate) fn is_late(&self) -> bool {
         self.late
     }
 
-    /// Whether there was somebody for every CPU after it.
+    /// Whether every CPU had another thread after it.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded
     }
 
     /// A sleep that should have ended after `asked` ns, if at any time, has taken `slept`. `would_clear`: whether
-    /// there is anything to clear; `crowd` looks whether every CPU has somebody else.
+    /// there is anything to clear; `crowd` looks whether every CPU has another thread.
     pub(crate) fn slept(
         &mut self,
         asked: Option<u64>,
@@ -59,7 +59,7 @@ impl Rests {
         Some(rest)
     }
 
-    /// A step has cleared something, and nobody was in its way.
+    /// A step has cleared something, and kept its CPU.
     pub(crate) fn worked(&mut self) {
         self.rest = REST_MIN_NS;
     }

@@ -190,7 +190,7 @@ impl<B: Backing> Pool<B> {
                 if n == 0 || !self.assembles() {
                     break 'all;
                 }
-                // What somebody was faster to take is not tried again, nor is what the kernel left.
+                // A block that another thread took first is not tried again, nor one that the kernel left.
                 let done = self.bring(from, PageId(at), n);
                 (at, moved) = ((at + done).next_multiple_of(HUGE_PAGES), moved + done);
                 (from, left) = (from.plus(n), left - n);
@@ -204,7 +204,7 @@ impl<B: Backing> Pool<B> {
     /// from the first on.
     fn bring(&self, from: PageId, to: PageId, pages: u32) -> u32 {
         let Some(run) = self.buddy.take_run(Span::new(from, pages)) else { return 0 };
-        // Between the look and the grasp somebody may have used it.
+        // Between the look and the grasp another thread may have used it.
         let tally = self.states.tally(run.span());
         let may = tally.absent + tally.foreign == 0 && self.show(run.span());
         self.stock.sub(tally);

@@ -107,7 +107,7 @@ impl Cost {
 
 impl Cost {
     /// The least that `pages` pages can cost when the buddy holds so many of each kind:
-    /// whoever finds that need not look on.
+    /// a search that finds that need not look on.
     fn goal(self, pages: u32, zero: u32, dirty: u32) -> u64 {
         let mut kinds = [(self.zero, zero), (self.dirty, dirty), (self.absent, u32::MAX)];
         kinds.sort_unstable_by_key(|&(cost, _)| cost.unwrap_or(u64::MAX));
@@ -126,7 +126,7 @@ impl Cost {
 enum Grasp {
     /// It is the caller's.
     Held(Run),
-    /// Between the look and the grasp somebody took it, used it and gave it back: not as wanted.
+    /// Between the look and the grasp another thread took it, used it and gave it back: not as wanted.
     Changed,
     /// It may still be hidden from a child.
     Hidden,

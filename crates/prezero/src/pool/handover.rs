@@ -67,7 +67,7 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// Its pages, for whoever the claim says has them.
+    /// Its pages, for the side that the claim names.
     pub(crate) fn run(&self) -> Run {
         Run::taken(Span::new(self.first, self.pages))
     }
@@ -155,7 +155,7 @@ impl Claim {
         self.word.load(Relaxed) & PHASE != IDLE
     }
 
-    /// Whether a new claim can begin: nobody is still putting back the last block.
+    /// Whether a new claim can begin: no allocation is still putting back the last block.
     pub(crate) fn is_free(&self) -> bool {
         self.word.load(Acquire) & PHASE == IDLE
     }
@@ -218,8 +218,8 @@ impl Claim {
     pub(crate) fn inherit(&self) -> Option<Claimed> {
         self.withdraw();
         let word = self.word.load(Acquire);
-        // In `Closing` and `Taken` somebody was putting the block back, and may have: then
-        // it may be somebody's already. Losing a block is better than having two owners.
+        // In `Closing` and `Taken` a thread was putting the block back, and may have done so: then
+        // it may have an owner already. A lost block is better than one with two owners.
         let held = matches!(word & PHASE, BUSY | WANTED).then(|| self.read());
         self.word.store(word & !(GENERATION - 1), Release);
         held
@@ -255,7 +255,7 @@ impl<'a> Session<'a> {
         &self.claim.progress
     }
 
-    /// Whether nobody has asked for the block.
+    /// Whether no allocation has asked for the block.
     pub(crate) fn undisturbed(&self) -> bool {
         self.claim.word.load(Relaxed) == self.busy
     }

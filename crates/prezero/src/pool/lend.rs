@@ -1,7 +1,7 @@
 //! A block that the pool lends to scrubd, and how it comes back.
 //!
 //! A lent block is out of circulation, and its [claim](crate::pool::handover) names it: an allocation may take it
-//! away at any moment. Whoever borrows clears it, or faults it in, and then [publishes](Pool::publish) what was done.
+//! away at any moment. scrubd clears it, or faults it in, and then [publishes](Pool::publish) the result.
 
 use prezero_sys::rseq::Rseq;
 

@@ -33,7 +33,7 @@ pub(crate) enum Allowance {
 }
 
 impl<B: Backing> Pool<B> {
-    /// There may be a limit, and somebody will read it.
+    /// There may be a limit, and scrubd will read it.
     pub(crate) fn expect_limit(&self) {
         self.allowance.store(UNREAD, Relaxed);
     }
@@ -82,7 +82,7 @@ impl<B: Backing> Pool<B> {
     /// Offers these huge blocks, if they are all free.
     fn offered(&self, huge: Range<u32>) -> bool {
         let span = pages(&huge);
-        // Nobody may write to them meanwhile, or the kernel would not know that it must keep them.
+        // No thread may write to them meanwhile, or the kernel would not know that it must keep them.
         let Some(run) = self.buddy.take_run(span) else { return false };
         self.memory.offer(span);
         self.buddy.put_run(run);

@@ -117,8 +117,8 @@ impl<B: Backing> Pool<B> {
         PageId(self.memory.pages - PLACES * self.place_pages())
     }
 
-    /// The pages of a block of the buddy by state. Of huge blocks that nobody ever used it does not
-    /// read the records: those of the whole zone, untouched until then, took 5 ms.
+    /// The pages of a block of the buddy by state. The records of huge blocks that were never used
+    /// are not read: a read would fault them in.
     pub(crate) fn tally_free(&self, block: PageId, order: Order) -> Tally {
         let pages = order.pages().min(HUGE_PAGES);
         let mut sum = Tally { absent: order.pages(), ..Tally::default() };

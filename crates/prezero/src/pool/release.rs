@@ -16,7 +16,7 @@ use crate::units::{HUGE_PAGES, Order, PAGE, Span};
 const IDLE_SHARE: u32 = 16;
 const IDLE_LEAST: u32 = 256;
 
-/// Free pages that are memory, those first that nobody made an effort for.
+/// States of free pages that are memory. Dirty ones first: they cost no clear.
 pub(crate) const RESIDENT: [PageState; 2] = [PageState::Dirty, PageState::Zero];
 
 impl<B: Backing> Pool<B> {

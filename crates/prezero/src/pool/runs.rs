@@ -22,8 +22,8 @@ pub(crate) struct HugeRun {
 }
 
 impl Buddy {
-    /// The runs of at least `least` huge blocks. A long one comes in parts, so that whoever
-    /// is content with its beginning need not wait for its end; they overlap by what it
+    /// The runs of at least `least` huge blocks. A long one comes in parts, so that a caller
+    /// that needs its beginning alone need not wait for its end; they overlap by what it
     /// takes for every `least` neighbours to lie in one part.
     pub(crate) fn runs(&self, least: u32) -> impl Iterator<Item = HugeRun> {
         self.runs_in_parts(least, LONG)

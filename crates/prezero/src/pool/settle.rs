@@ -35,9 +35,8 @@ pub(crate) enum Residency {
 const REMEMBERED: usize = 64;
 
 /// Blocks of which the kernel was asked when they last came back, because their owner had left pages
-/// untouched. Who takes a buffer again and again and uses its beginning would pay for that
-/// each time, 2.8 us where malloc and free take 4 ns; so a block that comes back so twice in a row
-/// counts as touched. All-zero bytes are none. Programs with more such blocks than are remembered keep an exact account.
+/// untouched. A program that takes a buffer again and again and uses its beginning would pay for
+/// that call each time. So a block that comes back so twice in a row counts as touched. All-zero bytes are none. Programs with more such blocks than are remembered keep an exact account.
 pub(crate) struct Sparse([AtomicU32; REMEMBERED]);
 
 impl Sparse {
@@ -77,7 +76,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Writes down what the pages of a block hold that comes back from its owner: dirty
-    /// where it is resident, absent where he never touched it.
+    /// where it is resident, absent where its owner never touched it.
     ///
     /// `slack`: how many of the block's pages its request may have been rounded up by, if lists keep blocks of its
     /// size.
@@ -114,10 +113,10 @@ impl<B: Backing> Pool<B> {
         self.states.each_run(span, PageState::Zero, |run| {
             self.states.set(run, PageState::Dirty);
         });
-        // What was added to the request is nobody's to touch. To ask for it at every turn, and
-        // to keep the block from the lists, would cost more than to clear it once.
+        // No owner touches the pages that round the request up. To ask for them at every turn, and
+        // to keep the block from the lists, would cost more than to clear them once.
         let added = was.absent <= slack.unwrap_or(0);
-        // Who asked for zero may count on what he leaves untouched to cost nothing the next time.
+        // An owner that asked for zero may count on untouched pages to cost nothing the next time.
         let is_plain = was.zero == 0 && was.dirty > 0 && slack.is_some();
         let counts = added || is_plain && self.has(Mechanism::Untouched) && sparse.was_last(first);
         let mut touched = 0;

@@ -1,6 +1,6 @@
 //! scrubd's side of the [panel](crate::observe::panel): requests carried out, values written.
 //!
-//! Part of each look, and nothing more than a look at one word unless somebody asked or the
+//! Part of each look, and nothing more than a look at one word unless a tool asked or the
 //! values are due. It allocates nothing: choices of engines, which allocations may be reading at
 //! any time, go into places that were made when scrubd started, and there are [`CHOICES`].
 

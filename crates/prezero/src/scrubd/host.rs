@@ -48,7 +48,7 @@ impl ThisThread {
     /// The calling thread takes the place of the one before.
     pub(crate) fn renew(&mut self, own_files: bool) {
         self.own_files = own_files;
-        // Without the membarrier nobody could revoke a piece: then claim no such thing.
+        // Without the membarrier no piece could be revoked: then none is said to be.
         let revocable = rseq::membarrier_register();
         self.rseq = if revocable { Rseq::of_current_thread() } else { None };
         // A thread inherits the mask of the one that happened to start it.
@@ -61,13 +61,13 @@ impl ThisThread {
         self.running().is_none_or(|(running, cpus)| running < cpus)
     }
 
-    /// Whether there is somebody else for every CPU, as far as can be seen: not where some CPUs are others'
-    /// alone. Who is of the idle class as well counts, since nothing tells him apart.
+    /// Whether every CPU has another thread, as far as can be seen: not where the program may use some CPUs
+    /// only. A thread of the idle class counts as well, since nothing tells it apart.
     pub(crate) fn is_in_a_crowd(&self) -> bool {
         self.running().is_some_and(|(running, cpus)| running > cpus && self.allowed.count() == cpus)
     }
 
-    /// Who runs or waits on the whole machine, this thread included, and on how many CPUs.
+    /// Threads that run or wait on the whole machine, this one included, and the number of CPUs.
     fn running(&self) -> Option<(usize, usize)> {
         let online = self.online.filter(|_| self.own_files)?;
         Some((pressure::running(Path::new("/"))?, online))
@@ -85,10 +85,9 @@ impl Host for ThisThread {
     }
 
     /// Pins itself to the CPU and lets go at once: if the CPU is idle scrubd is there
-    /// then, and stays until somebody needs it. If it was busy scrubd has waited behind
-    /// somebody, which costs nobody but scrubd; it leaves that CPU alone for a while. Where all
-    /// others are busy it does not try: behind a thread that computes, one of the idle class has
-    /// waited for 105 ms.
+    /// then, and stays until another thread needs it. If it was busy scrubd has waited behind
+    /// another thread, which costs scrubd alone; it leaves that CPU alone for a while. Where all
+    /// CPUs are busy it does not try: behind a thread that computes it would wait for long.
     fn go_home(&mut self, cpu: usize) -> Place {
         if thread::current_cpu() == cpu {
             return Place::Home;

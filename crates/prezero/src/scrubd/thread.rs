@@ -54,7 +54,7 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
         scrubd.begin_again(own_files);
         scrubd
     };
-    // Everything that allocates is done; from here on nobody else may have to wait for us.
+    // Everything that allocates is done; from here on no thread may have to wait for this one.
     if let Some(pressure) = &scrubd.pressure {
         zone.pool.note_limit(pressure.limit());
         zone.pool.offer_all();
@@ -108,7 +108,7 @@ pub(crate) fn measure<B: Backing>(
             if moved {
                 work();
             }
-            // Who does not come back would touch what his own cache holds.
+            // A thread that does not come back would touch what its own cache holds.
             moved && host.go_home(here) == Place::Home
         };
         // SAFETY: as above.
@@ -139,7 +139,7 @@ pub(crate) struct Scrubd<B: 'static> {
     pub(crate) desk: Desk,
     /// Of the last step.
     pub(crate) mood: Mood,
-    /// Whether this thread runs only when nobody else wants to.
+    /// Whether this thread runs only on an idle CPU.
     idle_class: bool,
     /// Whether the program's memory has a lower limit than what idles was offered for.
     limit_fell: bool,
@@ -190,7 +190,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     /// Nothing that ends with this thread is in use any more. The panel's values stay as they were
-    /// last written: to write them takes half a millisecond, and somebody waits.
+    /// last written: a thread waits for this one's end.
     fn withdraw(&mut self) {
         self.desk.close();
         self.scrubber.host.leave();
@@ -275,7 +275,7 @@ impl<B: Backing + 'static> Scrubd<B> {
 
     fn wait(&mut self, state: u32, ns: Option<u64>) -> Waited {
         let began = self.zone.pool.clock.now_ns();
-        // Who wants it to end changed the word before this was stored, or will.
+        // A thread that wants it to end changed the word before this was stored, or will.
         if self.zone.daemon.is_called_off() {
             return Waited::Changed;
         }
@@ -342,7 +342,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let apart = work + self.scrubber.gave_back_ns() + self.measured;
         let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
         (self.counted, self.apart) = (cpu_ns, apart);
-        // Nobody is to pay for looks at which nothing may be done.
+        // No program pays for looks at which nothing may be done.
         let may = self.mood != Mood::Crowded && self.zone.live.scrub_start().is_some();
         if may && self.scrubber.is_worth(Attention::Looks) {
             counters.add(Counter::LookCpuNs, look);

@@ -20,7 +20,7 @@ impl<B: Backing> Zone<B> {
         self.give_back_all()
     }
 
-    /// Whether the zone holds resident memory that nobody uses, at a glance.
+    /// Whether the zone holds resident free memory, at a glance.
     pub(crate) fn holds_idle_memory(&self) -> bool {
         self.pool.stock.resident() > 0 || self.cpus.iter().any(|cpu| cpu.blocks().next().is_some())
     }

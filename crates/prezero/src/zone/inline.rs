@@ -100,8 +100,8 @@ impl<B: Backing> Zone<B> {
         probes::miss(bytes);
     }
 
-    /// Clears what was freed, for those who want it gone: what is dirty of a settled run. What
-    /// a child of a fork under way may not believe to be zero stays recorded as dirty.
+    /// Clears the dirty pages of a freed, settled run. Pages that a child of a fork under way may
+    /// not believe to be zero stay recorded as dirty.
     #[cold]
     pub(crate) fn clear_freed(&self, cpu: &CpuCache, span: Span, tally: Tally) -> Tally {
         let mark = self.pool.fork_mark();

@@ -58,8 +58,8 @@ impl<B: Backing> Zone<B> {
         self.put_to_pool(run, tally);
     }
 
-    /// The tick to stamp on what is freed now. While scrubd is parked nobody turns the
-    /// clock, and what is freed must not look as old as scrubd's sleep is long.
+    /// The tick to stamp on a block that is freed now. While scrubd is parked the clock stands,
+    /// and a freed block must not look as old as scrubd's sleep is long.
     #[inline]
     fn tick_of_free(&self, pages: u32) -> u32 {
         if self.daemon.is_parked() { self.pool.clock.turn().1 } else { self.tick_for(pages) }

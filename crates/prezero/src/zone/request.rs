@@ -96,7 +96,7 @@ enum Want {
 struct Found {
     run: Run,
     source: Source,
-    /// Ticks since it was freed; `None`: nobody freed it lately.
+    /// Ticks since it was freed; `None`: not freed lately.
     age: Option<u32>,
 }
 
@@ -114,8 +114,8 @@ impl<B: Backing> Zone<B> {
         Some(Block::of(self.zero_to(pages, pages, align, first_use)?))
     }
 
-    /// As [`zero_for`](Zone::zero_for), where only the first `front` pages need be zero: what
-    /// was added to round a request up is cleared for nobody.
+    /// As [`zero_for`](Zone::zero_for), where only the first `front` pages need be zero: pages
+    /// that round a request up are not cleared.
     #[inline]
     pub fn zero_front(
         &self,

@@ -102,7 +102,7 @@ impl<B: Backing> Zone<B> {
         Ok(Block::of(run))
     }
 
-    /// Brings what a block holds to a longer one that nobody has yet, and gives back what it
+    /// Brings a block's content to a longer block without an owner, and gives back what it
     /// leaves: absent pages, but where they had to be copied.
     fn move_content(&self, block: Block<Dirty>, to: PageId, pages: u32) {
         let (from, old) = (block.first(), block.pages());
