@@ -72,7 +72,7 @@ pub const SCRATCH: usize = TRIED[TRIED.len() - 1] as usize * PAGE;
 const TRIES: usize = 4;
 const TRIES_LONG: usize = 2;
 
-/// Measures the border, in 2 to 4 ms, and allocates nothing. `elsewhere` runs what it
+/// Measures the border, in some milliseconds, and allocates nothing. `elsewhere` runs what it
 /// is given on another CPU and comes back, or says that it could not do both; then a clear
 /// past the cache stands for a cold block. `far` is the engine that clears for another CPU.
 ///

@@ -1,4 +1,4 @@
-//! Which engines are in use, and what is measured of them while they are.
+//! The engines in use, and their measurements.
 
 use std::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::SeqCst};
 
@@ -13,7 +13,7 @@ pub(crate) struct Clearing {
     guess: Choice,
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
     measured: AtomicPtr<Choice>,
-    /// How far the cache reaches for what is cleared inline.
+    /// How far the cache reaches for clears in line.
     pub(crate) reach: Reach,
 }
 

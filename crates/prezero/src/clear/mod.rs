@@ -83,14 +83,14 @@ pub struct Guard<'a> {
     pub expected: u64,
     /// Where the commit goes.
     pub progress: &'a AtomicU64,
-    /// What it stores there.
+    /// The value of the commit.
     pub next: u64,
     /// This thread's area; `None` makes the piece irrevocable once it has begun.
     pub rseq: Option<&'a Rseq>,
 }
 
 impl Guard<'_> {
-    /// Check, clear, commit, one after the other: for what cannot be revoked on the way.
+    /// Check, clear, commit, one after the other: for clears that cannot be revoked on the way.
     ///
     /// # Safety
     /// As for [`ClearEngine::clear`], for as long as the claim holds and, once the clear has

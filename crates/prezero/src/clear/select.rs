@@ -5,11 +5,11 @@ use super::{Cache, ClearEngine, engines, plain::Plain};
 /// The chosen engines, and how fast they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Engines {
-    /// For what is used soon: the lines stay in this core's caches.
+    /// For memory that is used soon: the lines stay in this core's caches.
     pub cached: &'static dyn ClearEngine,
-    /// For what would only push better lines out. The cached one where there is none.
+    /// For memory that would only push better lines out. The cached one where there is none.
     pub bypassing: &'static dyn ClearEngine,
-    /// For what another core uses soon, where the CPU can hand lines over.
+    /// For memory that another core uses soon, where the CPU can hand lines over.
     pub demoting: Option<&'static dyn ClearEngine>,
     /// Bytes a second of `cached`, hot; 0: not measured.
     pub cached_rate: u64,

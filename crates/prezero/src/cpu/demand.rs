@@ -1,4 +1,4 @@
-//! What is asked for as zero, by size, as far as a scrubber could have served it.
+//! Demand: requests for zero, by size, as far as a scrubber could have served them.
 //!
 //! Counted where it arises, by one relaxed store on the asking CPU. A request that got a block freed a moment
 //! before is not counted: no scrubber could have cleared that block in time, and its owner wants it hot.
@@ -23,7 +23,7 @@ impl Demand {
         cell.store(cell.load(Relaxed) + u64::from(pages), Relaxed);
     }
 
-    /// Counts what comes back that was handed out zero.
+    /// Counts pages that come back and were handed out zero.
     #[inline]
     pub(crate) fn note_return(&self, pages: u32) {
         self.returned.store(self.returned.load(Relaxed) + u64::from(pages), Relaxed);

@@ -19,7 +19,7 @@ use crate::units::{PageId, Span};
 pub(crate) struct Latest(AtomicU64);
 
 impl Latest {
-    /// What was freed last.
+    /// Notes the block freed last.
     pub(crate) fn note(&self, span: Span) {
         let Span { first, pages } = span;
         self.0.store(u64::from(first.0) << 32 | u64::from(pages), Relaxed);

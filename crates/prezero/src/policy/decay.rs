@@ -29,7 +29,7 @@ pub(crate) struct Decay {
     listed: u64,
 }
 
-/// What is to go back to the kernel at a look.
+/// Idle memory that a look returns to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Idle {
     /// Dirty memory that was freed so long ago, ns.

@@ -89,8 +89,8 @@ impl Seen {
     }
 }
 
-/// A quantity of which old parts are forgotten: half in 35 s, some times the decay after
-/// which waste shows.
+/// A quantity of which old parts are forgotten. It remembers some times longer than waste
+/// takes to show.
 #[derive(Clone, Copy, Default)]
 struct Recent {
     sum: u64,
@@ -204,7 +204,7 @@ impl Governor {
         }
     }
 
-    /// Shows the governor what was done until `now_ns`, and asks what to do.
+    /// Shows the governor all that happened until `now_ns`, and asks for a plan.
     pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) -> Plan {
         self.note(now_ns, seen);
         self.plan()

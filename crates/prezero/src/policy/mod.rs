@@ -27,7 +27,7 @@ pub(crate) enum Step {
     Nothing,
 }
 
-/// What is asked of scrubd beyond its routine.
+/// Circumstances that change scrubd's routine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mood {
     /// Clear and give back by the book.

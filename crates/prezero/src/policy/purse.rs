@@ -56,9 +56,9 @@ const OPENS: f64 = 0.25;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purse {
     ns: f64,
-    /// Of the seed, what was not given yet.
+    /// The part of the seed that was not given yet.
     seed_ns: f64,
-    /// Looks that are free, of what was not given yet of [`LOOKS_NS`], and of [`TRIAL_NS`] what is left.
+    /// Looks that are free; the parts of [`LOOKS_NS`] and of [`TRIAL_NS`] that are left.
     free_ns: f64,
     looks_ns: f64,
     trial_ns: u64,

@@ -132,7 +132,7 @@ impl Rhythm {
         nap
     }
 
-    /// That nap ended at `now`, which is later: to wake takes 0.02 to 0.4 ms.
+    /// That nap ended at `now`, which is later, since a wake-up takes time.
     pub(crate) fn woke(&mut self, now: u64) {
         self.due = now;
     }

@@ -1,4 +1,4 @@
-//! What scrubd takes out of circulation at a time: a part of a free block.
+//! A chunk: the part of a free block that scrubd takes out of circulation at a time.
 
 use crate::block::Run;
 use crate::mem::backing::Backing;
@@ -19,7 +19,7 @@ pub(crate) struct Chunk {
 impl<B: Backing> Pool<B> {
     /// The first chunk with a page in `state` whose huge block `fits`, told when memory
     /// of it was last freed (0: it has no resident free page). The longest run of huge blocks
-    /// first, then the highest order, so that what is cleared together can be used together.
+    /// first, then the highest order, so that pages that are cleared together can be used together.
     pub(crate) fn find_chunk(
         &self,
         stop: Order,
@@ -53,7 +53,7 @@ impl<B: Backing> Pool<B> {
                 continue;
             }
             let mut part = run.huge..run.huge + run.len;
-            // Most of a zone was never used: to ask of each took 10 us.
+            // Most of a zone was never used: a look at each huge block would take too long.
             let found = if absent_fits {
                 part.find_map(huge)
             } else {

@@ -92,8 +92,8 @@ impl Assembly {
 }
 
 impl<B: Backing> Pool<B> {
-    /// A block for a `ZERO` request that zeroes were brought to, if that costs less than to clear what
-    /// lies in a row.
+    /// A block for a `ZERO` request, to which zero blocks were brought, if that costs less than to clear
+    /// one that lies in a row.
     pub(crate) fn assemble_zero(&self, pages: u32, align: Order) -> Option<Run> {
         if pages < LEAST || self.stock.zero() < HUGE_PAGES {
             return None;
@@ -108,7 +108,7 @@ impl<B: Backing> Pool<B> {
         Some(run)
     }
 
-    /// A block for a `ZERO` request that what is resident was brought to.
+    /// A block for a `ZERO` request, to which resident blocks were brought.
     pub(crate) fn assemble_for_zero(&self, pages: u32, align: Order) -> Option<Run> {
         let apart = self.apart(pages)?;
         let run = self.search_to_fill_zero(pages, align, apart, u64::MAX)?;
@@ -116,7 +116,7 @@ impl<B: Backing> Pool<B> {
         Some(run)
     }
 
-    /// The same for a plain request. What is zero stays where it is: it was made for others.
+    /// The same for a plain request. Zero blocks stay where they are: they were made for other requests.
     pub(crate) fn assemble_plain(&self, pages: u32, align: Order) -> Option<Run> {
         let apart = self.apart(pages).filter(|apart| apart.dirty > 0)?;
         let apart = Apart { zero: 0, ..apart };
@@ -125,7 +125,7 @@ impl<B: Backing> Pool<B> {
         Some(run)
     }
 
-    /// What can be moved for a block of `pages`, about as much of each kind as it needs.
+    /// Pages that can be moved for a block of `pages`, about as many of each kind as it needs.
     fn apart(&self, pages: u32) -> Option<Apart> {
         let any = pages >= LEAST && self.stock.resident() >= HUGE_PAGES && self.assembles();
         if !any || !self.assembly.may_try() {
@@ -169,7 +169,7 @@ impl<B: Backing> Pool<B> {
         })
     }
 
-    /// Brings what is resident elsewhere to the absent huge blocks of a block that the caller owns, of
+    /// Brings resident blocks to the absent huge blocks of a block that the caller owns, of
     /// one kind after the other, while there is any.
     fn fill(&self, span: Span, kinds: &[PageState]) {
         let Span { first, pages } = span;
@@ -224,7 +224,7 @@ impl<B: Backing> Pool<B> {
         moved
     }
 
-    /// Moves pages from the first on that the kernel moves together, and writes down what is where.
+    /// Moves pages from the first on that the kernel moves together, and updates their records.
     fn move_some(&self, from: PageId, to: PageId, pages: u32) -> Option<u32> {
         let Ok(n) = self.memory.move_free(from, to, pages) else {
             self.assembly.slow.store(NEVER, Relaxed);

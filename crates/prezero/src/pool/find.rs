@@ -57,7 +57,7 @@ const ALL_ZERO: Cost = Cost::each(Some(0), None, None);
 const RESIDENT: Cost = Cost::each(Some(CLEAR), Some(0), None);
 /// Plain, whatever there is.
 const ANY: Cost = Cost::each(Some(CLEAR), Some(0), Some(FAULT * CLEAR));
-/// To move pages to: what is resident there is lost.
+/// To move pages to: resident pages there are lost.
 const BENEATH: Cost = Cost::each(Some(2 * CLEAR), Some(CLEAR), Some(0));
 
 /// Candidates that one search looks at. It bounds the search beside the clear that it may spare.
@@ -91,7 +91,7 @@ impl Cost {
             (_, None) => None,
         };
         let foreign = part(tally.foreign, None)?;
-        // What lies in the block itself is none that could be had from elsewhere. Zero ones come first;
+        // Pages of the block itself cannot be had from elsewhere. Zero ones come first;
         // a plain request is offered none.
         let moved_zero = tally.absent.min(self.apart.zero.saturating_sub(tally.zero));
         let absent = tally.absent - moved_zero;
@@ -156,12 +156,12 @@ impl<B: Backing> Pool<B> {
         self.search(pages, align, FOR_ZERO)
     }
 
-    /// What it costs to clear the resident block that is cheapest to make zero, if there is one.
+    /// The cost to clear the resident block that is cheapest to make zero, if there is one.
     pub(crate) fn cost_to_clear(&self, pages: u32, align: Order) -> u64 {
         self.best(pages, align, CLEARABLE, 0).map_or(u64::MAX, |best| best.cost)
     }
 
-    /// The block that is cheapest to make zero where what lies `apart` can be brought to it, if that
+    /// The block that is cheapest to make zero where pages that lie `apart` can be brought to it, if that
     /// costs less than `below`.
     pub(crate) fn search_to_fill_zero(
         &self,
@@ -279,7 +279,7 @@ impl<B: Backing> Pool<B> {
             }
             if cost <= goal { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        // How it ends does not matter: `best` has what was found.
+        // How it ends does not matter: `best` has the result.
         if pages >= HUGE_PAGES || align > Order::HUGE {
             let length = pages.div_ceil(HUGE_PAGES);
             let aligned = (align.pages() / HUGE_PAGES).max(1);
@@ -310,7 +310,7 @@ impl<B: Backing> Pool<B> {
                 (0..length / order.pages())
                     .try_for_each(|n| look(block.plus(n * order.pages()), within))
             };
-            // What is split first; then the lowest huge block. At last what is split
+            // Split blocks first; then the lowest huge block. At last the split blocks
             // behind blocks that grow.
             let places = self.places();
             let split = |near: bool| {

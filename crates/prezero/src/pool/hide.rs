@@ -70,7 +70,7 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Hides from core dumps too what idles.
+    /// Hides idle memory from core dumps too.
     pub(crate) fn hide_from_dumps(&self) {
         if !self.has_much() {
             return;
@@ -127,7 +127,7 @@ impl<B: Backing> Pool<B> {
         self.buddy.put_run(run);
     }
 
-    /// To be called with what was taken out of the buddy before it is handed out. False if it
+    /// To be called with a run that was taken out of the buddy before it is handed out. False if it
     /// must not be: the kernel would not show it.
     #[inline]
     pub(crate) fn show(&self, span: Span) -> bool {
@@ -148,7 +148,7 @@ impl<B: Backing> Pool<B> {
         })
     }
 
-    /// In the child of a fork: what was hidden is absent. The bits stay, and so does what the
+    /// In the child of a fork: hidden blocks are absent. The bits stay, and so does what the
     /// kernel does with it in a child of this one.
     pub(crate) fn forget_hidden(&self) {
         if !self.hidden.is_used() {

@@ -75,7 +75,7 @@ impl<B: Backing> Pool<B> {
         }
         if !self.huge || self.has(Mechanism::Small) && self.sparse_row.is_long() {
             let huge = whole(span);
-            // Beyond what is small at first only large blocks: each may be a mapping of its own.
+            // Beyond the part that is small at first only large blocks: each may be a mapping of its own.
             self.make_small(if large { huge } else { huge.start..huge.end.min(self.small_end()) });
         } else if large {
             self.fault_in_whole(span);
@@ -173,7 +173,7 @@ fn whole(span: Span) -> Range<u32> {
     first.0.div_ceil(HUGE_PAGES)..(first.0 + pages) / HUGE_PAGES
 }
 
-/// Whether a block fills what it takes so well that huge pages waste little.
+/// Whether a block fills its memory so well that huge pages waste little.
 fn fits(pages: u32) -> bool {
     let takes = match pages {
         ..HUGE_PAGES => pages.next_power_of_two(),

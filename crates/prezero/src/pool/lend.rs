@@ -119,7 +119,7 @@ impl<B: Backing> Pool<B> {
         populated
     }
 
-    /// Ends a loan: records as zero what was cleared, and puts the block back by `back`. How many pages that were;
+    /// Ends a loan: records the cleared pages as zero, and puts the block back by `back`. How many pages that were;
     /// `None`: an allocation has the block.
     pub(crate) fn publish(&self, lent: Lent<'_>, back: impl FnOnce(Run)) -> Option<u32> {
         if !lent.is_undisturbed() {

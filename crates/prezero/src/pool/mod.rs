@@ -1,4 +1,4 @@
-//! What is free, and what it holds.
+//! Free memory, and its content.
 //!
 //! The pool keeps free pages, their states and their ages, and speaks to the kernel about them. It knows no lists of
 //! CPUs and no policy: [zone](crate::zone) puts those in front of it.

@@ -12,7 +12,7 @@ use crate::pool::find::FAULT;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{GRANULE, PAGE, PageId, Span};
 
-/// What a block holds that came back.
+/// The content of a block that came back.
 #[derive(Clone, Copy)]
 pub(crate) struct Settled {
     pub(crate) tally: Tally,
@@ -20,7 +20,7 @@ pub(crate) struct Settled {
     pub(crate) returned: u32,
 }
 
-/// What the kernel says of a run of pages.
+/// The kernel's answer about a run of pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Residency {
     Resident,
@@ -133,7 +133,7 @@ impl<B: Backing> Pool<B> {
         if is_kernels && was.absent > 0 {
             self.thin_row.note(is_thin(touched, was.absent));
         }
-        // Last: what is absent for that was not left untouched by its owner.
+        // Last: pages that are absent by this were not left untouched by their owner.
         if self.replace_foreign(span) {
             self.came_back.note();
         }
@@ -166,7 +166,7 @@ impl<B: Backing> Pool<B> {
                 }
             });
         };
-        // What is thin and adjacent goes in one call, and counts as resident should that fail.
+        // Thin, adjacent runs go in one call, and count as resident should that fail.
         let (mut touched, mut thin) = (0, (span.first, 0, 0));
         let release = |(from, n, resident): (PageId, u32, u32)| {
             if n > 0 && self.memory.release(Span::new(from, n)).is_err() {
@@ -208,8 +208,8 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Puts fresh memory where the owner changed the mapping. What cannot be replaced
-    /// stays marked, and is never used again. Whether there was anything to replace.
+    /// Puts fresh memory where the owner changed the mapping. Pages that cannot be replaced
+    /// stay marked, and are never used again. Whether there was anything to replace.
     pub(crate) fn replace_foreign(&self, span: Span) -> bool {
         let mut any = false;
         if self.foreign.load(Relaxed) == 0 {

@@ -1,7 +1,7 @@
 //! How many pages of each state lie free in the buddy, about.
 //!
 //! Sums kept beside the buddy so that a search for zero can be skipped when there is
-//! none and the governor need not walk. They trail the truth by whatever is in flight.
+//! none and the governor need not walk. They trail the truth by the blocks in flight.
 
 use crate::mem::states::Tally;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};

@@ -29,7 +29,7 @@ pub(crate) struct Pool<B> {
     pub(crate) stock: Stock,
     pub(crate) handover: Claim,
     pub(crate) clock: Clock,
-    /// What happened here; any CPU adds to it, rarely.
+    /// Counts of this pool; any CPU adds to them, rarely.
     pub(crate) counters: Counters,
     /// Tick of the last free in each huge block; 0: none of its free pages is resident.
     pub(crate) freed_at: Meta<AtomicU32>,
@@ -42,9 +42,9 @@ pub(crate) struct Pool<B> {
     pub(crate) freed_last: AtomicU32,
     /// Pages that may idle without being offered to the kernel.
     pub(crate) allowance: AtomicU32,
-    /// What no child of a fork gets.
+    /// Blocks that no child of a fork gets.
     pub(crate) hidden: Hidden,
-    /// What is the zone's no more.
+    /// Address space that the zone has given up.
     pub(crate) gone: Gone,
     /// Forks so far and those under way (see `epoch`).
     pub(crate) forks: AtomicU32,

@@ -97,7 +97,7 @@ fn open(own_files: bool) -> Option<Words> {
 }
 
 impl<B: Backing + 'static> Scrubd<B> {
-    /// Carries out what was asked for, and writes the values if they are due.
+    /// Carries out requests, and writes the values if they are due.
     pub(crate) fn attend(&mut self, now: u64) {
         let Some(words) = self.desk.words else { return };
         let asked = words[ASKED].load(Ordering::Acquire);

@@ -82,7 +82,7 @@ impl<H: Host> Scrubber<H> {
         }
     }
 
-    /// What was planned at the last step.
+    /// The plan of the last step.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -178,7 +178,7 @@ impl<H: Host> Scrubber<H> {
         if gave { Step::Nap } else { Step::Nothing }
     }
 
-    /// Some of what has been idle for its time goes back to the kernel. True if there may be
+    /// Some of the memory that has idled for its time goes back to the kernel. True if there may be
     /// more.
     fn give_back(&mut self, zone: &impl Target, now: u64, tick: u32) -> bool {
         let due = self.decay.due(now, zone.live().decay_ns(), zone.faulted());
@@ -244,7 +244,7 @@ impl<H: Host> Scrubber<H> {
             return None;
         }
         let (freed_on, freed) = zone.freed_last(tick);
-        // While the program frees and takes all the time, what it did not come back to yet is hot like the rest.
+        // While the program frees and takes all the time, a block that it did not take back yet is hot as well.
         let rest = ticks(if freed > ticks(REST_NS) { REST_NS } else { HOT_NS });
         let chunk = match target.saturating_sub(zero) {
             0 => self.next_large_chunk(zone, stop, zero, room, tick, rest),

@@ -145,7 +145,7 @@ pub(crate) struct Scrubd<B: 'static> {
     limit_fell: bool,
     rests: Rests,
     deference: Deference,
-    /// CPU time in the account, and of it what was no look.
+    /// CPU time in the account, and the part of it that was no look.
     counted: u64,
     apart: u64,
     /// CPU time that the machine was measured in.
@@ -176,7 +176,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
     }
 
-    /// What was of the last thread becomes this one's; what was learnt stays.
+    /// The last thread's state becomes this one's, with all that was learnt.
     fn begin_again(&mut self, own_files: bool) {
         self.scrubber.host.renew(own_files);
         if !own_files {

@@ -1,4 +1,4 @@
-//! What the CPUs' lists keep, back into the pool: by age, for a request that finds nothing else, on request.
+//! Moves the lists' blocks back to the pool: by age, for a request that finds no other block, on request.
 
 use crate::class::Class;
 use crate::clock::age;
@@ -32,7 +32,7 @@ impl<B: Backing> Zone<B> {
         self.pool.give_back(u32::MAX, &RESIDENT, |_| true)
     }
 
-    /// Moves what all CPUs' lists hold to the buddy: what is split among them may be a
+    /// Moves all CPUs' listed blocks to the buddy: pieces that are split among them may be a
     /// whole block there. False if they held nothing.
     pub(crate) fn drain_all(&self) -> bool {
         let mut any = false;

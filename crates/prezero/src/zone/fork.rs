@@ -11,10 +11,10 @@ use crate::sync::Ordering::{AcqRel, Relaxed, Release};
 use crate::zone::Zone;
 
 impl<B: Backing> Zone<B> {
-    /// A fork is about to copy this zone. What is cleared from here on must not be
-    /// called zero in the child: the copy of a page may be older than the copy of its
-    /// record. Nothing stops, the publishers of zero look at this number. What is idle the
-    /// child does not get.
+    /// A fork is about to copy this zone. A page that is cleared from here on must not count
+    /// as zero in the child: the copy of a page may be older than the copy of its record.
+    /// No thread stops; the publishers of zero look at the count of forks. The child gets no
+    /// idle memory.
     pub fn before_fork(&self) {
         self.pool.fork_begins();
         self.pool.hide_from_child();

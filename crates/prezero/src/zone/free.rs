@@ -12,7 +12,7 @@ use crate::zone::Zone;
 use crate::zone::inline::TIMED_PAGES;
 
 impl<B: Backing> Zone<B> {
-    /// Gives a block back. What it holds counts as unknown, whatever its type.
+    /// Gives a block back. Its content counts as unknown, whatever its type.
     #[inline]
     pub fn free<C: Content>(&self, block: Block<C>) {
         let run = block.into_run();

@@ -20,7 +20,7 @@ use crate::zone::put_back::CLOCKED_PAGES;
 use crate::zone::request::HOT_NS;
 
 impl<B: Backing> Zone<B> {
-    /// Moves what is hot no more from this CPU's lists to the pool, once in
+    /// Moves blocks that are hot no more from this CPU's lists to the pool, once in
     /// [`HOT_NS`] at most. The zero lists stay as they are. Not for small blocks, which ask for no
     /// time: what one thread allocates and another frees looks as old as the clock.
     pub(crate) fn gather(&self, cpu: &CpuCache, pages: u32) {
@@ -50,9 +50,8 @@ impl<B: Backing> Zone<B> {
     /// Whether all CPUs are to be drained for a request, which then counts as done: of a size that
     /// lists serve not twice in [`HOT_NS`], unless two threads ask at once.
     ///
-    /// What lies there again so soon is
-    /// on its way from one thread to another, which took 0.9 to 1.5 us a block of 64 KiB while four were under
-    /// way. One block more, and there is always one to steal: 0.25 us (`prezero bench pair --threads 1`).
+    /// A block that lies there again so soon is on its way from one thread to another. With one block more
+    /// there is always one to steal (`bench pair --threads 1`).
     pub(crate) fn time_to_drain(&self, pages: u32) -> bool {
         let now = self.pool.clock.turn().1;
         let lately = now.wrapping_sub(self.cpus.drained_at.load(Relaxed)) < ticks(HOT_NS);

@@ -17,7 +17,7 @@ use crate::zone::Zone;
 pub(crate) const TIMED_PAGES: u32 = 256;
 
 impl<B: Backing> Zone<B> {
-    /// Clears what is not zero of the front of an owned block, and nothing else.
+    /// Clears the pages of an owned block's front that are not zero, and no others.
     #[cold]
     pub(crate) fn make_zero(&self, cpu: &CpuCache, block: Span, front: u32) {
         let front = block.front(front);
@@ -53,7 +53,7 @@ impl<B: Backing> Zone<B> {
         cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
     }
 
-    /// What is resident of these pages may hold anything.
+    /// Resident pages among these may hold anything.
     fn doubt(&self, span: Span) {
         self.pool.each_residency(span, |run, residency| {
             if residency != Residency::NotResident {

@@ -1,4 +1,4 @@
-//! Requests: which block serves, and what is done to it before it is handed out.
+//! Requests: which block serves, and its way to its owner.
 //!
 //! A request goes through a table of [`Source`]s and takes the first block that one of them has. Each step is one
 //! atomic operation on a word that names what it takes, so a thread that stops anywhere holds back only that block.
@@ -73,7 +73,7 @@ const FOR_ZERO: &[Source] = &[
 const FOR_PLAIN: &[Source] =
     &[Resident, Listed, OtherCpu, Drained, BroughtTogether, Any, DrainedAny];
 
-/// What is asked for.
+/// A request on its way through the table.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     cpu: &'a CpuCache,
@@ -171,7 +171,7 @@ impl<B: Backing> Zone<B> {
         Some(Block::of(run))
     }
 
-    /// Plain: a block as it is. Prefers dirty and hot; takes zero last of what is resident.
+    /// Plain: a block as it is. Prefers dirty and hot; takes zero last of all resident blocks.
     #[inline]
     pub fn plain(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
         let cpu = self.cpu();

@@ -75,7 +75,7 @@ impl<B: Backing> Zone<B> {
         let moves = from.0.is_multiple_of(HUGE_PAGES) && self.pool.came_back.moves(old);
         let mut found = self.own_pool().place(pages, align, moves);
         if moves && found.is_none() {
-            // What is resident is better copied to: the next owner finds it so too.
+            // A copy to resident memory is better: the next owner finds it resident too.
             found = self
                 .own_pool()
                 .search_resident(pages, align)

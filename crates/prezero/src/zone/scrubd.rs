@@ -38,7 +38,7 @@ impl<B: Backing> Zone<B> {
         if self.has_parents_account() { 0 } else { self.counted(Counter::Misses) }
     }
 
-    /// Makes a call that no scrubd may live through. Where none was there it costs some 0.1 us;
+    /// Makes a call that no scrubd may live through. Where none was there it costs next to nothing;
     /// in the child of a vfork it is the call alone. Leaves `errno` as the call left it.
     pub fn without_scrubd<R>(&self, change: Change, call: impl FnOnce() -> R) -> R {
         let daemon = &self.daemon;

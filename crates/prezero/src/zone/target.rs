@@ -59,9 +59,9 @@ pub(crate) trait Target {
     fn choice(&self) -> &Choice;
     /// scrubd's own account.
     fn account(&self) -> &Counters;
-    /// What policy looks at.
+    /// The sums that policy looks at.
     fn seen(&self) -> Seen;
-    /// What lies in the pool.
+    /// Free pages in the pool.
     fn ready(&self) -> Ready;
     /// Pages that may yet be made zero: as the user bounds it, and of those that must be offered to the kernel none
     /// where it may not be `asked`.
@@ -70,7 +70,7 @@ pub(crate) trait Target {
     fn may_lend(&self) -> bool;
     /// Whether no check of zeroes has failed.
     fn is_trusted(&self) -> bool;
-    /// Tells others what is aimed at, pages.
+    /// Shows others the target, pages.
     fn show_target(&self, pages: u64);
     /// Pages handed out absent, since the zone began.
     fn faulted(&self) -> u64;
@@ -112,7 +112,7 @@ pub(crate) trait Target {
     fn make_huge(&self, lent: &Lent<'_>) -> bool;
     /// Faults in a lent block: pages.
     fn populate(&self, lent: &Lent<'_>) -> u32;
-    /// Lets the kernel have what idles beyond the allowance, where a chunk came back.
+    /// Offers the kernel idle memory beyond the allowance, where a chunk came back.
     fn offer_excess(&self, chunk: &Chunk);
 
     /// Gives back idle memory that is old enough: pages, and whether there may be more.
