@@ -7,6 +7,10 @@ use std::ptr::NonNull;
 
 use super::{Cache, ClearEngine, Engines, engines};
 
+/// Bytes of scratch that a calibration needs (2 MiB).
+/// Fixed: what the largest piece that is timed takes.
+pub const SCRATCH: usize = crate::units::HUGE;
+
 /// Bytes that are timed at once: some microseconds, far above the clock's grain.
 /// Moved by: nothing measured.
 const PIECE: usize = 64 << 10;

@@ -12,11 +12,11 @@
 use prezero_host::topology::{L2, SET_L2S, Topology, l2_or_guess};
 
 use crate::clear::reach::Reach;
-use crate::clear::{Border, Cache, ClearEngine, Engines, Use};
+use crate::clear::{Cache, ClearEngine, Engines, Use};
 use crate::config::without::{Mechanism, Without};
 use crate::units::PAGE;
 
-/// Part of a private cache that a block may fill and be worth a clear at home, as a divisor.
+/// Part of a private cache that a block may fill and be worth a clear at home, or in place while hot, as a divisor.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
 const SHARE_OF_L2: usize = 2;
 
@@ -24,10 +24,6 @@ const SHARE_OF_L2: usize = 2;
 /// the beginning, and finds it in the private cache. In shorter steps the prefetcher loses track.
 /// Moved by: `bench grid --idle off --sizes 4M,16M,256M`.
 pub(crate) const LAST_FIRST_PAGES: u32 = 64;
-
-/// Pages of the largest block that is kept hot.
-/// Fixed: the largest block on a quicklist.
-const MAX_HOT_PAGES: usize = 512;
 
 /// Where a block is cleared, seen from the CPU that is likely to use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,8 +44,6 @@ pub(crate) struct Choice {
     /// does that is about to use them: beyond, it tries both.
     share: usize,
     own_share: usize,
-    /// Where hot stops beating zero.
-    border: Border,
     without: Without,
 }
 
@@ -61,7 +55,6 @@ impl Choice {
             l2: 0,
             share: usize::MAX,
             own_share: L2 * SET_L2S,
-            border: Border::UNKNOWN,
             without: Without::default(),
         }
     }
@@ -75,46 +68,25 @@ impl Choice {
     pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
         let (l2, own_share) = (topology.l2, topology.set());
         let share = share.unwrap_or(own_share);
-        Choice {
-            engines,
-            l2,
-            share,
-            own_share,
-            border: Border::UNKNOWN,
-            without: Without::default(),
-        }
+        Choice { engines, l2, share, own_share, without: Without::default() }
     }
 
-    /// The same, with the border that was measured by it.
-    pub(crate) fn with_border(self, border: Border) -> Choice {
-        Choice { border, ..self }
-    }
-
-    /// Whether a hot block of `pages`, cleared in place, beats a zero one that is cold.
+    /// Whether a hot block of `pages`, cleared in place, beats a zero one that is cold: it and its clear stay in the
+    /// private cache, where the owner finds the lines.
     #[inline]
     pub(crate) fn hot_wins(&self, pages: u32, first_use: Use) -> bool {
-        if self.without.has(Mechanism::Border) {
-            self.border.hot_wins(pages, first_use)
-        } else {
-            pages as usize * PAGE <= l2_or_guess(self.l2) / 2
-        }
+        first_use != Use::Sparse && pages as usize * PAGE <= l2_or_guess(self.l2) / SHARE_OF_L2
     }
 
     /// Whether the block of `pages` that its CPU freed a moment ago, cleared in place, beats a zero one. It is
     /// hot as far as clears go through the cache. The two blocks, in turns, may exceed what scrubd clears
     /// through the cache: then the zero block lies in memory, and wins only for an owner that touches little.
+    /// Where nothing is measured no CPU idled, and a zero block is as far.
     pub(crate) fn latest_wins(&self, pages: u32, first_use: Use, reach: &Reach) -> bool {
         let bytes = pages as usize * PAGE;
         let is_far = first_use != Use::Sparse && 2 * bytes > self.share;
-        !self.goes_past(bytes, reach) && (is_far || self.hot_wins(pages, first_use))
-    }
-
-    /// Bytes below which it does; 0: nowhere, or unknown.
-    pub(crate) fn hot_border(&self, first_use: Use) -> usize {
-        if self.border == Border::UNKNOWN {
-            return 0;
-        }
-        (self.border.pages(first_use) as usize).min(MAX_HOT_PAGES) * PAGE
+        let is_measured = self.l2 != 0;
+        !self.goes_past(bytes, reach) && (is_far || !is_measured)
     }
 
     /// Whether a block of `bytes` is worth waiting for the CPU that freed it.
@@ -225,19 +197,33 @@ mod tests {
     }
 
     #[test]
-    fn what_was_freed_last_wins_where_it_is_hot_and_zero_lies_past_the_cache_or_beyond_the_border()
-    {
-        let hot = choice(None);
-        let zero = choice(None).with_border(Border::NOWHERE);
+    fn the_block_freed_last_wins_where_it_is_hot_and_zero_lies_past_the_cache() {
+        let measured = choice(None);
+        let unmeasured = Choice::unmeasured(Engines::uncalibrated());
         let reach = Reach::new();
         let wins = |choice: &Choice, mib: usize, first_use| {
             choice.latest_wins((mib * MIB / PAGE) as u32, first_use, &reach)
         };
-        assert!(wins(&hot, 8, Use::Unknown) && wins(&hot, 24, Use::Sparse));
-        assert!(!wins(&zero, 12, Use::Unknown), "two of them go through the cache");
-        assert!(wins(&zero, 13, Use::Unknown) && wins(&zero, 13, Use::Fill));
-        assert!(!wins(&zero, 13, Use::Sparse), "who touches next to nothing");
-        assert!(!wins(&hot, 25, Use::Unknown), "it is cleared past the cache, until that is tried");
+        assert!(wins(&unmeasured, 8, Use::Unknown) && wins(&unmeasured, 24, Use::Sparse));
+        assert!(!wins(&measured, 12, Use::Unknown), "two of them go through the cache");
+        assert!(wins(&measured, 13, Use::Unknown) && wins(&measured, 13, Use::Fill));
+        assert!(!wins(&measured, 13, Use::Sparse), "an owner that touches little");
+        assert!(
+            !wins(&measured, 25, Use::Unknown),
+            "it is cleared past the cache, until that is tried"
+        );
+    }
+
+    #[test]
+    fn a_hot_block_wins_while_half_a_private_cache_holds_it_and_little_is_not_touched() {
+        let choice = choice(None);
+        let wins =
+            |kib: usize, first_use| choice.hot_wins((kib << 10) as u32 / PAGE as u32, first_use);
+        for first_use in [Use::Unknown, Use::Fill] {
+            assert!(wins(64, first_use) && wins(1024, first_use));
+            assert!(!wins(1280, first_use));
+        }
+        assert!(!wins(64, Use::Sparse));
     }
 
     #[test]

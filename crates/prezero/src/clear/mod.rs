@@ -18,10 +18,10 @@
 //! piece that was interrupted for another reason starts again from its first byte.
 //! Without either one, a taker must wait until the piece in hand is committed.
 
-mod border;
 mod calibrate;
 pub(crate) mod choice;
 pub(crate) mod clearing;
+mod first_use;
 mod plain;
 pub(crate) mod reach;
 mod registry;
@@ -35,8 +35,8 @@ mod x86;
 #[cfg(test)]
 mod tests;
 
-pub use border::{Border, SCRATCH, Use, measure_border};
-pub use calibrate::calibrate;
+pub use calibrate::{SCRATCH, calibrate};
+pub use first_use::Use;
 pub use registry::{MAX_REGISTERED, RegistryFull, by_name, engines, register};
 pub use select::Engines;
 

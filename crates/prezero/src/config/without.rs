@@ -42,7 +42,6 @@ mechanisms! {
     Hungry "hungry" "Sends a list's overflow to the CPU that lacks such blocks.",
     Assemble "assemble" "Moves free huge blocks together for a large request.",
     Places "places" "Gives blocks that grow a place with room behind it.",
-    Border "border" "Measures up to which size a hot block beats a zero one; without: half of the L2.",
     Reach "reach" "Finds by trial which large inline clears go through the cache; without: none beyond the share.",
     LastFirst "last-first" "Clears the beginning of a block last.",
     Home "home" "Moves scrubd to the CPU on which a block was freed.",

@@ -71,7 +71,6 @@ gauges! {
     quicklist_zero_bytes: u64, Bytes, "of the free bytes, on the zero quicklists";
     quicklist_hot_cold_bytes: u64, Bytes, "of the free bytes, on the hot-cold quicklists";
     clear_ns_per_page: f64, NanosecondsPerPage, "to clear inline, calibrated; 0 if not measured";
-    hot_border_bytes: u64, Bytes, "below it a hot block is cleared rather than a cold zero one used; 0: never, or not measured";
 }
 
 impl Gauges {

@@ -202,8 +202,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         )?;
         // What was not measured yet need not be any more.
         self.unmeasured = None;
-        let choice =
-            measure(self.zone, config, &self.desk.topology, choice, &mut self.scrubber.host);
+        let choice = measure(self.zone, config, &self.desk.topology, choice);
         let made = Made { engine: config.engine, cache: config.scrub_cache, choice };
         if let Some(place) = self.desk.made.iter_mut().find(|place| place.is_none()) {
             *place = Some(made);

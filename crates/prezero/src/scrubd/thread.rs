@@ -17,7 +17,7 @@ use prezero_sys::thread::{self, Waited};
 use super::desk::Desk;
 use super::host::ThisThread;
 use crate::clear;
-use crate::clear::choice::{Choice, Place};
+use crate::clear::choice::Choice;
 use crate::config::without::Mechanism;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
@@ -31,7 +31,7 @@ use crate::policy::rests::Rests;
 use crate::policy::{HIDE_NS, NAP_LAZY_NS, PARK_NS, WATCH_NS, WokenBy};
 use crate::policy::{Mood, Step};
 use crate::pool::offer::Allowance;
-use crate::scrubd::scrub::{Host, Scrubber};
+use crate::scrubd::scrub::Scrubber;
 use crate::zone::Zone;
 
 /// The thread.
@@ -71,15 +71,13 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     std::ptr::null_mut()
 }
 
-/// Finds the fastest engines on memory of our own, and where a zero block beats a hot one,
-/// and puts them in use.
+/// Finds the fastest engines on memory of our own, and puts them in use.
 #[allow(unsafe_code)]
 pub(crate) fn measure<B: Backing>(
     zone: &Zone<B>,
     config: &Config,
     topology: &Topology,
     choice: &'static mut Choice,
-    host: &mut ThisThread,
 ) -> &'static Choice {
     let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
     let scratch = scratch.filter(|scratch| {
@@ -98,24 +96,6 @@ pub(crate) fn measure<B: Backing>(
         (EngineChoice::Auto, None) => zone.choice().engines,
     };
     *choice = Choice::measured(engines, topology, config.scrub_cache).without(zone.config.without);
-    if let Some(scratch) = scratch.as_ref().filter(|_| zone.has(Mechanism::Border)) {
-        let far = |bytes| choice.scrub(bytes, bytes, Place::Elsewhere);
-        let here = thread::current_cpu();
-        let there = (0..zone.cpus.len()).find(|&cpu| cpu != here && host.allowed.contains(cpu));
-        let mut elsewhere = |work: &mut dyn FnMut()| {
-            let Some(there) = there else { return false };
-            let moved = host.go_home(there) == Place::Home;
-            if moved {
-                work();
-            }
-            // A thread that does not come back would touch what its own cache holds.
-            moved && host.go_home(here) == Place::Home
-        };
-        // SAFETY: as above.
-        let border =
-            unsafe { clear::measure_border(&engines, &far, scratch.base(), now, &mut elsewhere) };
-        *choice = choice.with_border(border);
-    }
     zone.clearing.use_choice(choice);
     choice
 }
@@ -308,7 +288,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         {
             let config = &self.zone.config;
             let began = thread::thread_cpu_ns();
-            measure(self.zone, config, &topology, choice, &mut self.scrubber.host);
+            measure(self.zone, config, &topology, choice);
             self.measured += thread::thread_cpu_ns() - began;
         }
         if let Some(verdict) = verdict

@@ -1,7 +1,6 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
 use crate::class::Class;
-use crate::clear::Use;
 use crate::count::counters::Counter;
 use crate::cpu::list::Held;
 use crate::mem::backing::Backing;
@@ -98,7 +97,6 @@ impl<B: Backing> Zone<B> {
         let engines = &self.choice().engines;
         gauges.engine_cached = engines.cached.name();
         gauges.engine_bypassing = engines.bypassing.name();
-        gauges.hot_border_bytes = self.choice().hot_border(Use::Unknown) as u64;
         gauges.clear_ns_per_page = self.clear_ns_per_page();
         gauges
     }
