@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 
 PROBE = """
 <!doctype html><body><script>
@@ -85,22 +84,23 @@ const frame = width => new Promise(done => {
 
 
 class Reader(html.parser.HTMLParser):
-    """Sections with their tables and plots, numbers with where they stand, and the documents they stand in."""
+    """Sections with their tables, plots and sentences, and the documents that the numbers stand in."""
 
     def __init__(self):
         super().__init__()
         self.documents, self.script = {}, None
         self.sections, self.cell, self.figure, self.text, self.wide = [], None, None, None, False
-        self.verdict, self.heads = None, []
+        self.verdict, self.heads = False, ""
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         for name in ("src", "href"):
             assert attributes.get(name, "data:").startswith("data:"), f"it needs {attributes[name]}"
         if tag == "section":
-            self.sections.append({"figures": [], "rows": [], "verdict": {}})
-        elif tag == "span" and "data-verdict" in attributes:
-            self.verdict = attributes["data-verdict"]
+            self.sections.append({"figures": [], "rows": [], "verdicts": []})
+        elif tag == "p" and attributes.get("class") == "verdict":
+            self.sections[-1]["verdicts"].append("")
+            self.verdict = True
         elif tag == "tr" and self.sections:
             self.sections[-1]["rows"].append([])
         elif tag in ("td", "th") and self.sections and self.sections[-1]["rows"]:
@@ -123,8 +123,8 @@ class Reader(html.parser.HTMLParser):
             assert attributes.get("type") == "application/json", "a script that could run"
 
     def handle_endtag(self, tag):
-        if tag == "span":
-            self.verdict = None
+        if tag == "p":
+            self.verdict = False
         elif tag == "text" and self.text is not None:
             self.figure["texts"].append(self.text.strip())
             self.text = None
@@ -134,14 +134,14 @@ class Reader(html.parser.HTMLParser):
             self.cell = None
 
     def handle_data(self, data):
-        if self.verdict and self.sections:
-            self.sections[-1]["verdict"][self.verdict] = data
-        elif self.verdict:
-            self.heads.append((self.verdict, data))
+        if self.verdict:
+            self.sections[-1]["verdicts"][-1] += data
         elif self.text is not None:
             self.text += data
         elif self.cell is not None:
             self.sections[-1]["rows"][-1][-1][1] += data
+        elif not self.sections:
+            self.heads += data
         if self.script:
             self.documents[self.script] = json.loads(data)
             self.script = None
@@ -175,20 +175,15 @@ def look_up(documents, place):
 
 
 def as_number(text):
+    text = text.rstrip("<?=")
     scale = {"G": 1e9, "M": 1e6, "k": 1e3}.get(text[-1], 1)
     return float(text.rstrip("GMk")) * scale
 
 
-def value_of(documents, attributes):
-    value = look_up(documents, attributes["data-at"])
-    if "data-over" in attributes:
-        value /= look_up(documents, attributes["data-over"])
-    return value / float(attributes.get("data-scale", 1))
-
-
-def numbers(documents, row):
-    """The cells of a row that are numbers: what is shown, and what it has to be."""
-    return [(shown, value_of(documents, attributes)) for attributes, shown in row if "data-at" in attributes]
+def close(shown, value):
+    """Two digits that count, of what is small, or three behind the point."""
+    least = 0.0051 if abs(value) >= 0.1 else min(0.06 * abs(value), 0.00051)
+    return abs(shown - value) <= max(0.006 * abs(value), least, 0.00051 if abs(value) > 1e-4 else 0)
 
 
 def check_heights(points, values, what):
@@ -205,53 +200,66 @@ def check_heights(points, values, what):
         assert abs(y - wanted) <= 1.6, f"{what}: {value} is drawn at {y}, not at {wanted}"
 
 
-def in_turn(rows):
-    """Rows by their first cell, in the order in which it appears."""
-    groups = {}
-    for key, value in rows:
-        groups.setdefault(key, []).append(value)
-    return [value for values in groups.values() for value in values]
+def groups(points):
+    """Points by their curve, in the order in which it appears."""
+    curves = {}
+    for name, value in points:
+        curves.setdefault(name, []).append(value)
+    return [value for values in curves.values() for value in values]
 
 
-def check_plots(documents, section):
-    """Every figure of a plot is one of the tables beside it, and the other way round."""
-    rows = [row for row in section["rows"] if any("data-at" in attributes for attributes, _ in row)]
-    ratios = [(row[0][1], row[-1][1], value_of(documents, row[-1][0])) for row in rows
-              if "data-over" in row[-1][0]]
-    if ratios:
-        told, values = section["verdict"], [value for _, _, value in ratios]
-        mean = math.exp(sum(map(math.log, values)) / len(values))
-        assert abs(float(told["mean"]) - mean) <= 0.0051, (told, mean)
-        assert abs(float(told["worst"]) - min(values)) <= 0.0051, (told, min(values))
-        assert int(told["lost"]) == sum(value < 1 for value in values), (told, values)
-    for figure in section["figures"]:
-        kind, texts = figure["kind"], Counter(figure["texts"])
+def against(figure, what):
+    found = [each for each in figure.get("against", []) if each["what"] == what]
+    return found[0]["times"] if found else None
+
+
+def check_verdicts(section, sheet):
+    """The mean, the worst and the lost of each sentence are those of the figures."""
+    times = {}
+    for figure in sheet["figures"]:
+        for each in figure.get("against", []):
+            if each.get("wanted") is not None or each["what"] == "best":
+                times.setdefault((each["what"], each.get("wanted")), []).append(each["times"])
+    told = [sentence for sentence in section["verdicts"] if sentence.startswith("x ")]
+    assert len(told) == len(times), (told, times)
+    for sentence, values in zip(told, times.values()):
+        worst = float(re.search(r"worst ([0-9.]+)", sentence)[1])
+        assert close(worst, min(values)), (sentence, values)
+        mean = re.search(r"mean ([0-9.]+), (\d+) of (\d+) below 1", sentence)
+        if len(values) > 1:
+            wanted = math.exp(sum(map(math.log, values)) / len(values))
+            assert abs(float(mean[1]) - wanted) <= 0.0051, (sentence, wanted)
+            assert (int(mean[2]), int(mean[3])) == (sum(value < 1 for value in values), len(values)), sentence
+
+
+def check_bars(figure, shown):
+    bars = [width for width, height in figure["rects"] if height == 11]
+    assert len(bars) == len(shown), f"{len(bars)} bars for {len(shown)} figures"
+    longest = max(shown, key=abs)
+    by_length = sorted(bars), sorted(max(abs(value / longest) * max(bars), 1) if longest else 1 for value in shown)
+    for width, wanted in zip(*by_length):
+        assert abs(width - wanted) <= 1.6, f"a bar is {width} long, not {wanted}"
+
+
+def check_plots(section, sheet):
+    """Every picture has all the figures that it is of, at their places."""
+    assert len(section["figures"]) == len(sheet.get("plots", [])), sheet["title"]
+    for figure, plot in zip(section["figures"], sheet.get("plots", [])):
+        (kind, what), = plot["kind"].items()
+        compared = [(each, against(each, what)) for each in sheet["figures"]] if isinstance(what, str) else []
+        compared = [(each, times) for each, times in compared if times is not None]
         if kind == "heat":
-            assert len(figure["rects"]) == len(ratios) > 0, "a cell of the heat map is missing"
-            missing = Counter(shown for _, shown, _ in ratios) - texts
-            assert not missing, f"not in the heat map: {missing}"
-        elif kind == "lines" and ratios:
-            check_heights(figure["circles"], in_turn([(size, value) for size, _, value in ratios]), "speed-up")
+            assert len(figure["rects"]) == len(compared) > 0, "a cell of the heat map is missing"
+        elif kind == "curves":
+            points = groups((each["of"][0], times) for each, times in compared)
+            check_heights(figure["circles"], points, "speed-up")
         elif kind == "lines":
-            # One row a level and count of lines; its fourth figure is the rate.
-            curve = [(row[0][1], numbers(documents, row)[3][1]) for row in rows
-                     if sum(attributes.get("scope") == "row" for attributes, _ in row) == 2]
-            check_heights(figure["circles"], in_turn(curve), "Lameter's curve")
+            points = groups((each["who"], each["value"]) for each in sheet["figures"] if each["name"] == what)
+            check_heights(figure["circles"], points, what)
+        elif kind == "bars":
+            check_bars(figure, [each["value"] for each in sheet["figures"] if each["name"] in what])
         else:
-            first = {"cost": slice(0, 3), "waste": slice(1, 4), "bars": slice(0, 1)}[kind]
-            rows_shown = [row for row in rows if "data-over" not in row[-1][0]] if kind == "cost" else rows
-            if kind == "cost":
-                rows_shown = [row for row in rows_shown if "/costs/" in next(
-                    attributes["data-at"] for attributes, _ in row if "data-at" in attributes)]
-            values = [pair for row in rows_shown for pair in numbers(documents, row)[first]]
-            missing = Counter(shown for shown, _ in values) - texts
-            assert not missing, f"not among the bars: {missing}"
-            bars = [width for width, height in figure["rects"] if height == 11]
-            assert len(bars) == len(values), f"{len(bars)} bars for {len(values)} figures"
-            longest = max(values, key=lambda pair: abs(pair[1]))[1]
-            for width, (shown, value) in zip(bars, values):
-                wanted = max(abs(value / longest) * max(bars), 1) if longest else 1
-                assert abs(width - wanted) <= 1.6, f"the bar of {shown} is {width} long, not {wanted}"
+            check_bars(figure, [100 * (times - 1) for _, times in compared])
 
 
 def main():
@@ -264,12 +272,15 @@ def main():
              for attributes, shown in row if "data-at" in attributes]
     assert cells and reader.documents, "no numbers"
     for attributes, shown in cells:
-        value = value_of(reader.documents, attributes)
-        assert abs(as_number(shown) - value) <= max(0.006 * abs(value), 0.0051), (attributes, shown, value)
-    for section in reader.sections:
-        check_plots(reader.documents, section)
-    told = [pair for section in reader.sections for pair in section["verdict"].items()]
-    assert reader.heads == told, f"the head says {reader.heads}, the sections {told}"
+        value = look_up(reader.documents, attributes["data-at"])
+        assert close(as_number(shown.split(" ")[0]), value), (attributes, shown, value)
+    sheets = [sheet for document in reader.documents.values() for sheet in document["sheets"]]
+    # The last section is the JSON itself.
+    assert len(sheets) == len(reader.sections) - 1, "a sheet has no section"
+    for section, sheet in zip(reader.sections, sheets):
+        check_verdicts(section, sheet)
+        check_plots(section, sheet)
+        assert not section["verdicts"] or section["verdicts"][0] in reader.heads, "the head does not say it"
     plots = sum(len(section["figures"]) for section in reader.sections)
     assert len(pictures) == 2 * plots > 0, f"{len(pictures)} pictures, wide and narrow, of {plots} plots"
 

@@ -34,15 +34,13 @@ python3 - "$dir/json" <<'PYTHON' || fail "its JSON"
 import json, sys
 report = json.load(open(sys.argv[1]))
 assert report["complete"] is True
-names = [each["name"] for each in report["experiments"]]
-assert names == ["faults", "write", "lmbench", "resident"], names
-for experiment in report["experiments"]:
-    assert experiment["held"] and experiment["incomparable"], experiment["name"]
-    for table in experiment["tables"]:
-        levels = {row["level"] for row in table["rows"]}
-        assert any(level.startswith("post") for level in levels) or "NPB" in table["title"], table["title"]
-        for row in table["rows"]:
-            assert any(row["figures"]), (table["title"], row)
+posts = [sheet["title"].split(",")[0] for sheet in report["sheets"]]
+assert posts == sorted(posts, key=["Lameter", "Arcangeli", "Thorpe", "Shutemov"].index) and len(set(posts)) == 4, posts
+assert sum(bool(sheet["says"]) for sheet in report["sheets"]) == 4, "a post without a sentence"
+for sheet in report["sheets"]:
+    levels = {figure["who"] for figure in sheet["figures"]}
+    assert any(level.startswith("post") for level in levels) or "NPB" in sheet["title"], sheet["title"]
+    assert {"kernel default", "process (prezero)"} <= levels or "latency" in sheet["title"], levels
 PYTHON
 
 # Ctrl-C, and being told to end: what was measured to its end is a valid result. Heard from the first step on.
@@ -59,7 +57,7 @@ for signal in INT TERM; do
     python3 - "$dir/partial" <<'PYTHON' || fail "interrupted, its JSON"
 import json, sys
 report = json.load(open(sys.argv[1]))
-assert report["complete"] is False and len(report["experiments"]) < 2, report["complete"]
+assert report["complete"] is False and len(report["sheets"]) < 4, report["complete"]
 PYTHON
     grep -q '^interrupted' "$dir/table" || fail "it does not say that it was interrupted"
 done

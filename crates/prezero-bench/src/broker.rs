@@ -16,8 +16,8 @@ use prezerod::protocol::{Backing, Page, Report, Want};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::progress::step;
-use super::scratch::Scratch;
+use crate::progress::step;
+use crate::scratch::Scratch;
 
 /// How long the broker may take to make what a round needs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -28,18 +28,23 @@ pub fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// The backings that this host has for so many bytes, and why others are left out.
-pub fn backings(bytes: u64) -> (Vec<(Backing, bool)>, Vec<String>) {
+/// The backings that this host has for so many bytes; why others are left out goes to the notes.
+pub fn backings(bytes: u64, notes: &mut Vec<String>) -> Vec<Backing> {
     let (host, pages) = (Host::new("/"), bytes / HUGE);
     let free: u64 = host.nodes().iter().map(|&node| host.pool(node, Page::Huge).free).sum();
-    let mut left_out = vec![];
-    if free < pages {
-        left_out.push(format!("hugetlb: fewer than {pages} pages free; give --reserve as root"));
+    let mut there = vec![];
+    if free >= pages {
+        there.push(Backing::Hugetlb);
+    } else {
+        let why = format!("fewer than {pages} pages free; give --reserve as root");
+        notes.push(format!("left out: hugetlb: {why}"));
     }
-    if !host.thp() {
-        left_out.push("leases of thp: this kernel makes none".into());
+    if host.thp() {
+        there.push(Backing::Thp);
+    } else {
+        notes.push("left out: leases of thp: this kernel makes none".into());
     }
-    (vec![(Backing::Hugetlb, free >= pages), (Backing::Thp, host.thp())], left_out)
+    there
 }
 
 /// A broker of this benchmark, ended when dropped.

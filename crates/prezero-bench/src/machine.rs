@@ -35,6 +35,21 @@ impl Machine {
         Machine { load: other.load, ..self.clone() } == *other
     }
 
+    /// All but what else it does, in words.
+    pub fn named(&self) -> String {
+        format!(
+            "{}, {} CPUs, L2 {}, L3 {}, {:.1} GiB, Linux {}, THP {}, {}",
+            self.cpu,
+            self.cpus,
+            self.l2,
+            self.l3,
+            self.memory_bytes as f64 / (1u64 << 30) as f64,
+            self.kernel,
+            self.thp,
+            self.libc
+        )
+    }
+
     /// This one.
     pub fn here() -> Machine {
         let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -62,19 +77,7 @@ impl Machine {
 
 impl std::fmt::Display for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{}, {} CPUs, L2 {}, L3 {}, {:.1} GiB, Linux {}, THP {}, {}, load {} at the start",
-            self.cpu,
-            self.cpus,
-            self.l2,
-            self.l3,
-            self.memory_bytes as f64 / (1u64 << 30) as f64,
-            self.kernel,
-            self.thp,
-            self.libc,
-            self.load
-        )
+        write!(f, "{}, load {} at the start", self.named(), self.load)
     }
 }
 

@@ -1,55 +1,43 @@
 //! `prezero-bench`, which `prezero bench` becomes: side by side with the allocators that people use, in one run,
 //! interleaved, through the same `LD_PRELOAD` door.
 //!
-//! [`peers`] are the allocators, [`samples`] the arithmetic, [`machine`] what the
-//! numbers were taken on; each benchmark is a module that ends in a report of plain
-//! data, and a `table` that a person reads.
+//! | layer | modules |
+//! |---|---|
+//! | figures | [`figure`] (what a case returns), [`samples`] (medians and noise), [`machine`] |
+//! | one renderer | [`layout`] (rows of cells), for [`text`], [`html`], [`compare`]; [`output`] (JSON) |
+//! | what runs | [`peers`] (the allocators), [`worker`], [`process`], [`broker`], [`neighbours`], [`cost`] |
+//! | how it runs | [`turns`], [`progress`], [`scratch`], [`parse`] |
+//! | [`cases`] | one file a case, or one folder |
+//!
+//! A new case is a file in `cases`, a type that implements [`figure::Case`], and its lines in [`Bench`].
 
 mod broker;
+mod cases;
 mod compare;
-mod disturb;
-mod disturb_report;
-mod disturb_stage;
-mod disturb_table;
-mod fill;
-mod fill_table;
-mod grid;
-mod grid_report;
-mod grid_table;
-mod grid_verdict;
-mod ideal;
-mod lease;
-mod lease_table;
+mod cost;
+mod figure;
+mod html;
+mod layout;
 mod machine;
-mod numpy;
+mod neighbours;
 mod output;
-mod pair;
-mod pairs;
+mod parse;
 mod peers;
+mod process;
 mod progress;
-mod real;
-mod real_programs;
-mod real_report;
-mod real_run;
-mod real_table;
 mod report;
 mod samples;
 mod scratch;
-mod scrub;
-mod seeds;
-mod start;
-mod start_table;
-mod start_ways;
-mod turn;
-mod waste;
-mod waste_pattern;
-mod waste_table;
+mod text;
+mod turns;
 mod worker;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
+use figure::Case;
+use output::Output;
 use prezero_cli::generate::Generate;
 use prezero_cli::outcome;
 
@@ -60,35 +48,47 @@ use prezero_cli::outcome;
     bin_name = "prezero bench",
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = "Example: prezero bench report --quick"
+    help_template = "{about}\n\n{usage-heading} {usage}\n\nOptions:\n{options}{after-help}"
 )]
+struct Line {
+    #[command(subcommand)]
+    bench: Option<Bench>,
+    /// Say what each benchmark measures, in a line
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What can be asked for.
+#[derive(clap::Subcommand)]
 enum Bench {
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
-    Disturb(disturb::Disturb),
+    Disturb(cases::disturb::Disturb),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
-    Fill(fill::Fill),
+    Fill(cases::fill::Fill),
     /// Allocate zeroed, touch, free: idle, back to back and busy.
-    Grid(grid::Grid),
+    Grid(cases::grid::Grid),
     /// Memory leased from prezerod against one's own hugetlb and THP.
-    Lease(lease::Lease),
+    Lease(cases::lease::Lease),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
-    Numpy(numpy::Numpy),
+    Numpy(cases::numpy::Numpy),
     /// malloc and free of one block, by threads and between them.
-    Pair(pair::Pair),
+    Pair(cases::pair::Pair),
     /// Programs that nobody here wrote: wall time, CPU time, peak size.
-    Real(real::Real),
+    Real(cases::real::Real),
     /// One page of HTML with plots: from files, or measured for it.
     Report(report::Report),
     /// The experiments of the four posts, beside their own figures.
-    Seeds(seeds::Seeds),
+    Seeds(cases::seeds::Seeds),
     /// How fast scrubd clears, against the same engine in a bare loop.
-    Scrub(scrub::Scrub),
+    Scrub(cases::scrub::Scrub),
     /// Programs that start with leased memory, against each one's own way.
-    Start(start::Start),
+    Start(cases::start::Start),
     /// Patterns of demand: what is scrubbed in vain, cost and gain.
-    Waste(waste::Waste),
+    Waste(cases::waste::Waste),
     /// Write man pages and shell completions: for packages, and in none of these.
     #[command(skip)]
     Generate(Generate),
@@ -102,47 +102,80 @@ enum Packaging {
     Generate(Generate),
 }
 
-/// The command line.
-fn parsed() -> Result<Bench, clap::Error> {
+/// The whole command line. What there is is told by names: a line each would not fit a screen.
+fn command() -> clap::Command {
+    let line = Line::command();
+    let names: Vec<_> = line.get_subcommands().map(clap::Command::get_name).collect();
+    let after = format!(
+        "Benchmarks, and what is done with their figures: {}\n\nExample: prezero bench report --quick",
+        names.join(", ")
+    );
+    line.after_help(after)
+}
+
+fn parsed() -> Result<Line, clap::Error> {
     match std::env::args_os().nth(1) {
         Some(name) if name == "generate" => {
-            Packaging::try_parse().map(|Packaging::Generate(generate)| Bench::Generate(generate))
+            let Packaging::Generate(generate) = Packaging::try_parse()?;
+            Ok(Line {
+                bench: Some(Bench::Generate(generate)),
+                list: false,
+                output: Output::default(),
+            })
         }
-        _ => Bench::try_parse(),
+        _ => Line::from_arg_matches(&command().try_get_matches()?),
     }
 }
 
 fn main() -> ExitCode {
     match parsed() {
-        Ok(bench) => outcome::told("bench", bench.run()),
-        Err(error) => outcome::refuse(&error, Bench::command(), |_| outcome::USAGE),
+        Ok(line) => outcome::told("bench", line.run()),
+        Err(error) => outcome::refuse(&error, command(), |_| outcome::USAGE),
     }
 }
 
 /// `prezero` with the benchmarks below `bench`, for completions.
 fn prezero() -> clap::Command {
-    prezero_cli::command().mut_subcommand("bench", |_| Bench::command().name("bench"))
+    prezero_cli::command().mut_subcommand("bench", |_| command().name("bench"))
+}
+
+impl Line {
+    fn run(&self) -> Result<()> {
+        if self.list {
+            for each in Line::command().get_subcommands() {
+                println!(
+                    "{:<10}{}",
+                    each.get_name(),
+                    each.get_about().cloned().unwrap_or_default()
+                );
+            }
+        }
+        self.bench.as_ref().map_or(Ok(()), |bench| bench.run(&self.output))
+    }
 }
 
 impl Bench {
     /// Measures and prints.
-    fn run(&self) -> Result<()> {
-        match self {
-            Bench::Compare(compare) => compare.run(),
-            Bench::Disturb(disturb) => disturb.run(),
-            Bench::Fill(fill) => fill.run(),
-            Bench::Grid(grid) => grid.run(),
-            Bench::Lease(lease) => lease.run(),
-            Bench::Numpy(numpy) => numpy.run(),
-            Bench::Pair(pair) => pair.run(),
-            Bench::Real(real) => real.run(),
-            Bench::Report(report) => report.run(),
-            Bench::Seeds(seeds) => seeds.run(),
-            Bench::Scrub(scrub) => scrub.run(),
-            Bench::Start(start) => start.run(),
-            Bench::Waste(waste) => waste.run(),
-            Bench::Generate(generate) => generate.run(&Bench::command(), &prezero()),
-        }
+    fn run(&self, output: &Output) -> Result<()> {
+        let case: &dyn Case = match self {
+            Bench::Report(report) => return report.run(),
+            Bench::Generate(generate) => return generate.run(&command(), &prezero()),
+            Bench::Compare(case) => case,
+            Bench::Disturb(case) => case,
+            Bench::Fill(case) => case,
+            Bench::Grid(case) => case,
+            Bench::Lease(case) => case,
+            Bench::Numpy(case) => case,
+            Bench::Pair(case) => case,
+            Bench::Real(case) => case,
+            Bench::Seeds(case) => case,
+            Bench::Scrub(case) => case,
+            Bench::Start(case) => case,
+            Bench::Waste(case) => case,
+        };
+        let report = case.measure();
+        progress::end();
+        output.put(report?)
     }
 }
 
@@ -152,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_help_of_every_benchmark_fits_a_screen_and_has_an_example() {
-        assert_eq!(prezero_cli::help::flaws(&Bench::command()), Vec::<String>::new());
+        assert_eq!(prezero_cli::help::flaws(&command()), Vec::<String>::new());
     }
 
     #[test]
@@ -160,14 +193,12 @@ mod tests {
         let folder = scratch::Scratch::new().unwrap();
         let line = ["prezero-bench".into(), "generate".into(), folder.file("share")];
         let Packaging::Generate(generate) = Packaging::try_parse_from(line).unwrap();
-        Bench::Generate(generate).run().unwrap();
+        Bench::Generate(generate).run(&Output::default()).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.file("share").join(name)).unwrap();
 
         assert!(read("man/man1/prezero-bench-seeds.1").contains("prezero bench seeds"));
         let words = read("bash-completion/completions/prezero");
-        assert!(
-            words.contains("prezero__subcmd__bench__subcmd__grid") && words.contains("scrub-rate")
-        );
-        assert!(!words.contains("generate"), "it offers what packages call");
+        assert!(words.contains("prezero__subcmd__bench__subcmd__grid"));
+        assert!(words.contains("scrub-rate") && !words.contains("generate"), "{words}");
     }
 }

@@ -1,56 +1,63 @@
 //! Where a report goes: a table to stdout, and everything as JSON to a file or to stdout.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use prezero::{Config, KNOBS};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::progress::interrupted;
+use crate::figure::Report;
+use crate::progress::interrupted;
+use crate::text;
+
+/// Which form the file has.
+const FORMAT: u32 = 2;
 
 /// A report, and how it was taken.
-#[derive(Serialize)]
-struct Taken<'a, R> {
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Taken {
+    /// [`FORMAT`].
+    format: u32,
+    /// What was measured.
     #[serde(flatten)]
-    report: &'a R,
+    pub report: Report,
     /// Whether nobody interrupted it.
-    complete: bool,
+    pub complete: bool,
     /// Version.
-    prezero: &'static str,
+    pub prezero: String,
     /// The command line.
-    command: String,
+    pub command: String,
     /// prezero's knobs, as its programs found them in the environment; a benchmark that turns
-    /// one says so in its rows.
-    settings: BTreeMap<&'static str, String>,
+    /// one says so in its figures.
+    pub settings: BTreeMap<String, String>,
     /// Those that are not as they are by default.
-    turned: Vec<&'static str>,
+    pub turned: Vec<String>,
     /// Seconds since 1970.
     taken_s: u64,
 }
 
 /// The knobs in an environment, and those that are not as they are by default.
-fn settings<'a>(
-    get: impl Fn(&str) -> Option<&'a str>,
-) -> (BTreeMap<&'static str, String>, Vec<&'static str>) {
+fn settings<'a>(get: impl Fn(&str) -> Option<&'a str>) -> (BTreeMap<String, String>, Vec<String>) {
     let machine = prezero_cli::library::machine();
     let plain = Config::new(&machine);
     // With a knob that makes no sense nothing would have run.
     let config = Config::from_env(&machine, get).unwrap_or_else(|_| plain.clone());
-    let all = KNOBS.iter().map(|knob| (knob.name, config.show(knob).to_string()));
+    let all = KNOBS.iter().map(|knob| (knob.name.into(), config.show(knob).to_string()));
     let turned =
         KNOBS.iter().filter(|knob| config.show(knob).to_string() != plain.show(knob).to_string());
-    (all.collect(), turned.map(|knob| knob.name).collect())
+    (all.collect(), turned.map(|knob| knob.name.into()).collect())
 }
 
 /// Those of this process.
-pub fn settings_here() -> (BTreeMap<&'static str, String>, Vec<&'static str>) {
+pub fn settings_here() -> (BTreeMap<String, String>, Vec<String>) {
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     settings(|name| environment.get(name).map(String::as_str))
 }
 
-impl<'a, R> Taken<'a, R> {
-    fn now(report: &'a R) -> Taken<'a, R> {
+impl Taken {
+    /// As this process took it.
+    pub fn now(report: Report) -> Taken {
         let arguments = std::env::args_os().skip(1);
         let words = arguments.map(|word| word.to_string_lossy().into_owned());
         let command =
@@ -58,14 +65,31 @@ impl<'a, R> Taken<'a, R> {
         let (settings, turned) = settings_here();
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Taken {
+            format: FORMAT,
             report,
             complete: !interrupted(),
-            prezero: env!("CARGO_PKG_VERSION"),
+            prezero: env!("CARGO_PKG_VERSION").into(),
             command,
             settings,
             turned,
             taken_s: since.map_or(0, |since| since.as_secs()),
         }
+    }
+
+    /// As a file has it.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub fn read(file: &Path) -> Result<Taken> {
+        let named = || file.display().to_string();
+        let text = std::fs::read_to_string(file).with_context(named)?;
+        let json: serde_json::Value = serde_json::from_str(&text).with_context(named)?;
+        ensure!(
+            json["format"] == FORMAT,
+            "{}: not what this version's bench --json writes; measure again",
+            named()
+        );
+        serde_json::from_value(json).with_context(named)
     }
 }
 
@@ -78,31 +102,31 @@ pub fn config_here() -> Config {
     Config::from_env(&machine, get).unwrap_or_else(|_| Config::new(&machine))
 }
 
-fn note() -> &'static str {
-    if interrupted() { "interrupted: only what was measured to its end is above\n" } else { "" }
-}
-
-/// `--json`, as every benchmark has it.
+/// Where the report goes.
 #[derive(clap::Args, Debug, Default)]
 pub struct Output {
     /// Write everything as JSON to FILE as well; with - or nothing to stdout, without the table
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", global = true)]
     json: Option<PathBuf>,
 }
 
 impl Output {
     /// Prints the table, or the report as JSON; or the one and writes the other.
-    pub fn put(&self, report: &impl Serialize, table: impl FnOnce() -> String) -> Result<()> {
-        let Some(file) = &self.json else {
-            print!("{}{}", table(), note());
-            return Ok(());
-        };
-        let json = serde_json::to_string_pretty(&Taken::now(report))? + "\n";
-        if file.as_os_str() == "-" {
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn put(&self, report: Report) -> Result<()> {
+        let taken = Taken::now(report);
+        let json = serde_json::to_string_pretty(&taken)? + "\n";
+        if self.json.as_ref().is_some_and(|file| file.as_os_str() == "-") {
             print!("{json}");
             return Ok(());
         }
-        print!("{}{}", table(), note());
+        print!("{}", text::render(&taken.report));
+        if !taken.complete {
+            println!("interrupted: only what was measured to its end is above");
+        }
+        let Some(file) = &self.json else { return Ok(()) };
         std::fs::write(file, json)
             .with_context(|| format!("--json {}: give a file that can be written", file.display()))
     }
@@ -118,6 +142,6 @@ mod tests {
         assert_eq!((all.len(), all["scrub-start"].as_str()), (KNOBS.len(), "4"));
         assert!(turned.is_empty());
         let (all, turned) = settings(|name| (name == "PREZERO_SCRUB_RATE").then_some("2G"));
-        assert_eq!((all["scrub-rate"].as_str(), turned), ("2G", vec!["scrub-rate"]));
+        assert_eq!((all["scrub-rate"].as_str(), turned), ("2G", vec!["scrub-rate".to_string()]));
     }
 }

@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::machine;
+use crate::machine;
 use prezero_cli::{companion, library};
 
 /// Ours, in every report.
@@ -112,6 +112,11 @@ pub struct Field {
 }
 
 impl Field {
+    /// Of a benchmark that has no allocators side by side.
+    pub fn none() -> Field {
+        Field { allocators: vec![], absent: vec![] }
+    }
+
     /// prezero, and of the peers those in `only`, or all of them if it is empty.
     pub fn find(only: &[String]) -> Result<Field> {
         if let Some(unknown) = only.iter().find(|name| PEERS.iter().all(|peer| peer.name != **name))

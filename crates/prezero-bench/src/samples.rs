@@ -1,40 +1,26 @@
 //! The arithmetic of samples: medians, spread, geometric mean.
 
-use serde::{Deserialize, Serialize};
-
-/// Samples in one unit, and where they lie.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Spread {
-    /// Half lie below.
-    pub median: f64,
-    /// A tenth lies below.
-    pub p10: f64,
-    /// A tenth lies above.
-    pub p90: f64,
-    /// Each, in the order taken.
-    pub samples: Vec<f64>,
+/// Half of them lie below; `None` of none.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    quantile(&sorted, 0.5)
 }
 
-impl Spread {
-    /// Of at least one sample.
-    pub fn of(samples: Vec<f64>) -> Option<Spread> {
-        let mut sorted = samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = |share| quantile(&sorted, share);
-        Some(Spread { median: at(0.5)?, p10: at(0.1)?, p90: at(0.9)?, samples })
-    }
-
-    /// Adds the samples of another.
-    pub fn add(&mut self, more: Spread) {
-        let samples = [std::mem::take(&mut self.samples), more.samples].concat();
-        if let Some(all) = Spread::of(samples) {
-            *self = all;
-        }
-    }
+/// What their median may be off by either way, as a share of it, with some 95 % confidence: from how far
+/// their middle 80 % lie apart, since a few that somebody disturbed say nothing of the others. `None` of
+/// fewer than two.
+pub fn noise(samples: &[f64]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let apart = quantile(&sorted, 0.9)? - quantile(&sorted, 0.1)?;
+    let noise = DEVIATIONS * OF_A_MEDIAN * apart / TENTHS_APART / (sorted.len() as f64).sqrt();
+    let noise = noise / quantile(&sorted, 0.5)?.abs();
+    (sorted.len() > 1 && noise.is_finite()).then_some(noise)
 }
 
 /// How much one median, or another quantile, is above another, where the samples were taken in pairs.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Change {
     /// Their ratio, less one.
     pub change: f64,
@@ -47,7 +33,7 @@ impl Change {
     /// the other. Its noise is where that median lies by their ranks, so that no shape is assumed: a few
     /// slices in which somebody else had the machine do not count for more. The ratio of the two medians
     /// forgets who was whose neighbour: drawn anew, it was off by up to 2.7 times as much.
-    pub fn of(this: &Spread, that: &Spread) -> Option<Change> {
+    pub fn of(this: &[f64], that: &[f64]) -> Option<Change> {
         let mut ratios = ratios(this, that)?;
         ratios.sort_by(f64::total_cmp);
         // So many of a fair coin's tosses fall on the rarer side, with that confidence.
@@ -60,7 +46,7 @@ impl Change {
     /// host add hits either of a pair as often as the other, so that these lie evenly about the change; then
     /// it is known from half as many runs as by [`Change::of`]. Where one of the two alone is disturbed now
     /// and then, as by slices of a busy CPU, that one is the better.
-    pub fn of_runs(this: &Spread, that: &Spread) -> Option<Change> {
+    pub fn of_runs(this: &[f64], that: &[f64]) -> Option<Change> {
         let ratios = ratios(this, that)?;
         let n = ratios.len() as f64;
         let each = ratios.iter().enumerate();
@@ -71,6 +57,12 @@ impl Change {
         // How many means are on the rarer side of no change: a sum of ranks, of which each is there or not.
         let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
         Change::median(&means, n * (n + 1.0) / 4.0 - DEVIATIONS * deviation - 0.5)
+    }
+
+    /// The same, told as how many times as good as the other: times take less the better they are.
+    pub fn times(self) -> (f64, f64) {
+        let times = 1.0 / (1.0 + self.change);
+        (times, self.noise * times * times)
     }
 
     /// Of the median of ascending ratios, which lies between those that have so many beyond them.
@@ -109,10 +101,9 @@ impl Change {
 }
 
 /// Of each pair, `this` over `that`; `None` unless there are as many of the one as of the other.
-fn ratios(this: &Spread, that: &Spread) -> Option<Vec<f64>> {
-    let pairs = this.samples.iter().zip(&that.samples);
-    let are_pairs = this.samples.len() == that.samples.len();
-    are_pairs.then(|| pairs.map(|(this, that)| this / that).collect())
+fn ratios(this: &[f64], that: &[f64]) -> Option<Vec<f64>> {
+    let pairs = this.iter().zip(that);
+    (this.len() == that.len()).then(|| pairs.map(|(this, that)| this / that).collect())
 }
 
 /// Samples that came in slices, all together.
@@ -153,22 +144,22 @@ impl Pool {
     }
 }
 
-/// How a change compares with its bound.
+/// How something compares with its bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Judged {
-    /// At most the bound, noise included.
+    /// It is kept, noise included.
     Within,
-    /// More than the bound, noise deducted.
+    /// It is broken, noise deducted.
     Beyond,
     /// The noise does not let it be told.
     Unclear,
 }
 
-/// Against a bound.
-pub fn judge(Change { change, noise }: Change, bound: f64) -> Judged {
-    if change + noise <= bound {
+/// Of something that is to be `bound` or more.
+pub fn judge(value: f64, noise: f64, bound: f64) -> Judged {
+    if value - noise >= bound {
         Judged::Within
-    } else if change - noise > bound {
+    } else if value + noise < bound {
         Judged::Beyond
     } else {
         Judged::Unclear
@@ -184,6 +175,10 @@ const OUTSIDE: f64 = 0.025;
 
 /// Of a normal distribution, either side of its mean: 95 % lie between.
 const DEVIATIONS: f64 = 1.96;
+/// And between its first and last tenth, in standard deviations; and the standard error of a
+/// median over that of a mean.
+const TENTHS_APART: f64 = 2.563;
+const OF_A_MEDIAN: f64 = 1.2533;
 
 /// Between the two nearest of `sorted`, in proportion; `share` in 0..=1.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
@@ -204,19 +199,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_ignores_order_and_outliers() {
-        let spread = Spread::of(vec![5.0, 1.0, 3.0, 2.0, 1000.0]).unwrap();
-        assert_eq!((spread.median, spread.p10), (3.0, 1.4));
-        assert_eq!(Spread::of(vec![1.0, 2.0]).unwrap().median, 1.5);
-        assert_eq!(Spread::of(vec![]), None);
-    }
-
-    #[test]
-    fn spreads_add_up_sample_by_sample() {
-        let mut spread = Spread::of(vec![1.0, 9.0]).unwrap();
-        spread.add(Spread::of(vec![2.0]).unwrap());
-        assert_eq!(spread, Spread::of(vec![1.0, 9.0, 2.0]).unwrap());
-        assert_eq!(spread.median, 2.0);
+    fn a_median_and_its_noise_ignore_order_and_outliers() {
+        assert_eq!(median(&[5.0, 1.0, 3.0, 2.0, 1000.0]), Some(3.0));
+        assert_eq!((median(&[1.0, 2.0]), median(&[])), (Some(1.5), None));
+        let even: Vec<f64> = (0..100).map(|n| 100.0 + f64::from(n % 10)).collect();
+        let mut disturbed = even.clone();
+        disturbed[7] = 9000.0;
+        assert!((noise(&even).unwrap() - noise(&disturbed).unwrap()).abs() < 0.001);
+        assert_eq!((noise(&[1.0]), noise(&[0.0, 0.0])), (None, None));
     }
 
     /// A run's time, of which others on the host make many a bit and some much longer.
@@ -232,8 +222,8 @@ mod tests {
             let (mut held, mut of_runs, mut of_medians) = (0, 0.0, 0.0);
             for _ in 0..1000 {
                 let mut times =
-                    |least| Spread::of((0..pairs).map(|_| run_time(&mut random, least)).collect());
-                let (this, that) = (times(1.02).unwrap(), times(1.0).unwrap());
+                    |least| (0..pairs).map(|_| run_time(&mut random, least)).collect::<Vec<_>>();
+                let (this, that) = (times(1.02), times(1.0));
                 let change = Change::of_runs(&this, &that).unwrap();
                 held += u32::from((change.change - 0.02).abs() <= change.noise);
                 of_runs += change.noise;
@@ -247,37 +237,36 @@ mod tests {
 
     #[test]
     fn runs_are_compared_in_pairs() {
-        let spread = |samples: &[f64]| Spread::of(samples.to_vec()).unwrap();
-        let that = spread(&[1.0, 2.0, 3.0, 4.0, 5.0, 60.0]);
-        let this = spread(&that.samples.iter().map(|time| 1.1 * time).collect::<Vec<_>>());
+        let that = [1.0, 2.0, 3.0, 4.0, 5.0, 60.0];
+        let this = that.map(|time| 1.1 * time);
         let change = Change::of_runs(&this, &that).unwrap();
         assert!((change.change - 0.1).abs() < 1e-9 && change.noise < 1e-9, "{change:?}");
         let back = Change::of_runs(&that, &this).unwrap();
         assert!((back.change - (1.0 / 1.1 - 1.0)).abs() < 1e-9, "{back:?}");
-        assert_eq!(Change::of_runs(&spread(&[1.0]), &that), None);
+        assert_eq!(Change::of_runs(&[1.0], &that), None);
     }
 
     #[test]
     fn what_drifts_in_both_is_no_noise() {
-        let that = Spread::of(vec![100.0, 200.0, 300.0, 400.0]).unwrap();
-        let this = Spread::of(vec![110.0, 220.0, 330.0, 440.0]).unwrap();
+        let that = [100.0, 200.0, 300.0, 400.0];
+        let this = [110.0, 220.0, 330.0, 440.0];
         let change = Change::of(&this, &that).unwrap();
         assert!((change.change - 0.1).abs() < 1e-9 && change.noise < 1e-9, "{change:?}");
-        let noisy = Spread::of(vec![110.0, 180.0, 330.0, 360.0]).unwrap();
+        let noisy = [110.0, 180.0, 330.0, 360.0];
         assert!(Change::of(&noisy, &that).unwrap().noise > 0.05);
-        assert_eq!(Change::of(&Spread::of(vec![1.0]).unwrap(), &that), None);
+        assert_eq!(Change::of(&[1.0], &that), None);
         // Each is 10 % slower than its neighbour in a machine that becomes three times as slow for one of two.
-        let that = Spread::of(vec![1.0, 1.0, 1.0, 3.0, 3.0]).unwrap();
-        let this = Spread::of(vec![1.1, 1.1, 3.0, 3.3, 3.3]).unwrap();
+        let that = [1.0, 1.0, 1.0, 3.0, 3.0];
+        let this = [1.1, 1.1, 3.0, 3.3, 3.3];
         assert!((Change::of(&this, &that).unwrap().change - 0.1).abs() < 1e-9);
     }
 
     #[test]
     fn a_few_pairs_that_somebody_disturbed_are_less_noise_than_many() {
         let noise = |pairs: usize, disturbed: usize| {
-            let that = Spread::of(vec![100.0; pairs]).unwrap();
+            let that = vec![100.0; pairs];
             let one = |n| if n < disturbed { 1000.0 } else { 99.0 + (n % 3) as f64 };
-            Change::of(&Spread::of((0..pairs).map(one).collect()).unwrap(), &that).unwrap().noise
+            Change::of(&(0..pairs).map(one).collect::<Vec<_>>(), &that).unwrap().noise
         };
         assert!(noise(50, 10) < 0.011, "a fifth");
         assert!(noise(50, 22) > 1.0, "nearly half");
@@ -332,12 +321,18 @@ mod tests {
 
     #[test]
     fn a_bound_is_kept_or_broken_only_if_the_noise_lets_one_say_so() {
-        let judged = |change, noise| judge(Change { change, noise }, 0.02);
-        assert_eq!(judged(0.01, 0.005), Judged::Within);
-        assert_eq!(judged(-0.3, 0.1), Judged::Within);
-        assert_eq!(judged(0.01, 0.03), Judged::Unclear);
-        assert_eq!(judged(0.03, 0.02), Judged::Unclear);
-        assert_eq!(judged(0.03, 0.005), Judged::Beyond);
+        let judged = |value, noise| judge(value, noise, 0.98);
+        assert_eq!(judged(0.99, 0.005), Judged::Within);
+        assert_eq!(judged(1.3, 0.1), Judged::Within);
+        assert_eq!(judged(0.99, 0.03), Judged::Unclear);
+        assert_eq!(judged(0.97, 0.02), Judged::Unclear);
+        assert_eq!(judged(0.97, 0.005), Judged::Beyond);
+    }
+
+    #[test]
+    fn what_takes_a_tenth_less_is_a_ninth_better() {
+        let (times, noise) = Change { change: -0.1, noise: 0.009 }.times();
+        assert!((times - 1.0 / 0.9).abs() < 1e-9 && (noise - 0.009 / 0.81).abs() < 1e-9);
     }
 
     #[test]

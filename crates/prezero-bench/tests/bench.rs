@@ -2,95 +2,78 @@
 
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_prezero-bench")).args(arguments).output().unwrap()
 }
 
+fn report(arguments: &[&str]) -> Value {
+    let output = bench(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["machine"]["cpus"].as_u64().unwrap() > 0 && report["complete"] == true);
+    report
+}
+
+/// The figures of a sheet that one allocator has of that name.
+fn figures<'a>(report: &'a Value, sheet: usize, who: &str, name: &str) -> Vec<&'a Value> {
+    let all = report["sheets"][sheet]["figures"].as_array().unwrap().iter();
+    let found: Vec<_> = all.filter(|each| each["who"] == who && each["name"] == name).collect();
+    assert!(found.iter().all(|each| each["value"].as_f64() > Some(0.0)), "{found:?}");
+    found
+}
+
+fn samples(figure: &Value) -> Vec<f64> {
+    figure["samples"].as_array().unwrap().iter().filter_map(Value::as_f64).collect()
+}
+
 #[test]
 fn a_small_grid_has_every_cell_with_enough_samples() {
-    let output = bench(&[
-        "grid",
-        "--json",
-        "--idle",
-        "off",
-        "--sizes",
-        "64K,128K",
-        "--lines",
-        "1,64",
-        "--peers",
-        "glibc,glibc-keep",
-        "--passes-s",
-        "1",
-    ]);
-    assert!(output.status.success(), "{output:?}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let peers = ["--peers", "glibc,glibc-keep", "--passes-s", "1"];
+    let cells = ["grid", "--idle", "off", "--sizes", "64K,128K", "--lines", "1,64"];
+    let report = report(&[&cells[..], &peers].concat());
 
-    let cells = report["modes"][0]["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 4);
-    for cell in cells {
-        for result in cell["results"].as_array().unwrap() {
-            assert!(result["ns"]["samples"].as_array().unwrap().len() >= 15, "{result}");
-            assert!(result["ns"]["median"].as_f64().unwrap() > 0.0, "{result}");
-        }
-        let keep = &cell["results"][1];
-        assert_eq!(keep["allocator"], "glibc-keep");
-        assert!(keep["faults_per_round"].as_f64().unwrap() < 0.1, "it keeps: {keep}");
+    for who in ["glibc", "glibc-keep", "limit"] {
+        let cells = figures(&report, 0, who, "round");
+        let of: Vec<_> = cells.iter().map(|each| each["of"].to_string()).collect();
+        let all = ["[\"64K\",\"1\"]", "[\"64K\",\"64\"]", "[\"128K\",\"1\"]", "[\"128K\",\"64\"]"];
+        assert_eq!(of, all, "{who}");
+        assert!(cells.iter().all(|each| samples(each).len() >= 15), "{who}");
     }
-    assert!(report["machine"]["cpus"].as_u64().unwrap() > 0);
+    assert_eq!(figures(&report, 1, "glibc", "user").len(), 1, "{}", report["sheets"][1]);
 }
 
 #[test]
 fn pairs_are_counted_for_every_thread_and_ring() {
-    let output = bench(&[
-        "pair",
-        "--json",
-        "--runs",
-        "9",
-        "--threads",
-        "1,3",
-        "--ring",
-        "2",
-        "--peers",
-        "glibc",
-    ]);
-    assert!(output.status.success(), "{output:?}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cells = ["pair", "--runs", "9", "--threads", "1,3", "--ring", "2", "--peers", "glibc"];
+    let report = report(&cells);
 
-    let cells = report["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 3);
-    assert_eq!((&cells[1]["threads"], &cells[2]["ring"]), (&3.into(), &2.into()));
-    for result in cells.iter().flat_map(|cell| cell["results"].as_array().unwrap()) {
-        assert_eq!(result["ns"]["samples"].as_array().unwrap().len(), 9, "{result}");
-        assert!(result["pairs_per_s"].as_f64().unwrap() > 0.0, "{result}");
-    }
+    let of = |sheet: usize| {
+        let cells = figures(&report, sheet, "glibc", "wall");
+        assert!(cells.iter().all(|each| samples(each).len() == 9));
+        cells.iter().map(|each| each["of"][1].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(0), ["1 thread", "3 threads"]);
+    assert_eq!(of(1), ["remote, ring of 2"]);
 }
 
 #[test]
 fn a_pattern_is_played_and_told_burst_by_burst() {
-    let output =
-        bench(&["waste", "--only", "never", "--times", "0.1", "--peers", "glibc", "--json"]);
-    assert!(output.status.success(), "{output:?}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = report(&["waste", "--only", "never", "--times", "0.1", "--peers", "glibc"]);
 
-    let played = &report["patterns"][0];
-    assert_eq!(played["pattern"], "never");
-    let glibc = &played["phases"][0]["times"][0];
-    assert!(glibc["allocator"] == "glibc" && glibc["us"]["median"].as_f64() > Some(0.0), "{glibc}");
-    assert!(played["costs"][0]["cpu_s"].as_f64() > Some(0.0), "{played}");
+    let bursts = figures(&report, 2, "glibc", "burst");
+    assert_eq!((bursts.len(), bursts[0]["of"][0].as_str()), (1, Some("never")));
+    assert_eq!(figures(&report, 3, "glibc", "CPU").len(), 1);
 }
 
 #[test]
 fn a_real_program_is_measured_from_outside() {
-    let arguments =
-        ["real", "--only", "sort", "--runs", "1", "--text-mib", "1", "--peers", "glibc"];
-    let output = bench(&[&arguments[..], &["--json"]].concat());
-    assert!(output.status.success(), "{output:?}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report =
+        report(&["real", "--only", "sort", "--runs", "1", "--text-mib", "1", "--peers", "glibc"]);
 
-    let glibc = &report["programs"][0]["results"][0];
-    assert_eq!(glibc["allocator"], "glibc");
-    for figure in ["wall_s", "cpu_s", "rss_mib"] {
-        assert!(glibc[figure]["median"].as_f64() > Some(0.0), "{figure}: {glibc}");
+    for (sheet, name) in ["wall", "peak", "CPU"].into_iter().enumerate() {
+        assert_eq!(figures(&report, sheet, "glibc", name).len(), 1, "{name}");
     }
 }
 
@@ -104,21 +87,16 @@ fn a_later_run_of_a_real_program_goes_on_from_an_earlier_one() {
     };
     let first = run(&["--only", "sort,ripgrep", "--peers", "glibc"]);
     assert!(first.status.success(), "{first:?}");
-    let read =
-        || -> serde_json::Value { serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap() };
+    let read = || -> Value { serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap() };
     let before = read();
     let second = run(&["--only", "sort", "--peers", "glibc", "--onto", file]);
     assert!(second.status.success(), "{second:?}");
     let after = read();
 
-    let walls = |report: &serde_json::Value, program: usize| {
-        report["programs"][program]["results"][0]["wall_s"]["samples"].as_array().unwrap().clone()
-    };
-    assert_eq!(walls(&before, 0).len(), 2);
-    assert_eq!(walls(&after, 0)[..2], walls(&before, 0));
-    assert_eq!(walls(&after, 0).len(), 4);
-    assert_eq!(after["programs"][1], before["programs"][1], "not asked for: as it was");
-    assert_eq!(after["runs"], 4);
+    let (old, new) = (figures(&before, 0, "glibc", "wall"), figures(&after, 0, "glibc", "wall"));
+    assert_eq!((samples(old[0]).len(), samples(new[0]).len()), (2, 4));
+    assert_eq!(samples(new[0])[..2], samples(old[0]));
+    assert_eq!(new.get(1), old.get(1), "not asked for: as it was");
 
     let others = run(&["--only", "sort", "--peers", "glibc-keep", "--onto", file]);
     let told = String::from_utf8(others.stderr).unwrap();

@@ -1,0 +1,13 @@
+//! The cases: each measures one thing, and returns its figures.
+
+pub mod disturb;
+pub mod fill;
+pub mod grid;
+pub mod lease;
+pub mod numpy;
+pub mod pair;
+pub mod real;
+pub mod scrub;
+pub mod seeds;
+pub mod start;
+pub mod waste;

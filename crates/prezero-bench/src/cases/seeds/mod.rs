@@ -1,0 +1,172 @@
+//! `prezero bench seeds`: the experiments of the four posts that prezero comes from, again.
+//!
+//! Each is a small C program in `bench/seeds/` that also runs alone; here it runs at every
+//! level that this machine has, beside the figures that were printed then. [`table`] is what
+//! all of them write into, [`level`] where things run; each other module is one post.
+
+mod faults;
+mod level;
+mod lmbench;
+mod resident;
+mod table;
+mod write;
+
+use std::cell::OnceCell;
+
+use anyhow::{Result, bail, ensure};
+use level::{Elsewhere, Level};
+use prezero_cli::companion;
+use prezerod::host::Host;
+use prezerod::protocol::Backing;
+
+use crate::broker::Broker;
+use crate::figure::{Better, Case, Report, Sheet};
+use crate::peers::Field;
+use crate::progress::{self, Interrupted};
+use crate::worker::Touch;
+
+/// An experiment: its name, how many steps it takes, and how it is made.
+type Recipe = (&'static str, fn(&Setting) -> usize, fn(&Setting) -> Result<Vec<Sheet>>);
+
+const EXPERIMENTS: [Recipe; 4] = [
+    ("faults", faults::steps, faults::run),
+    ("write", write::steps, write::run),
+    ("lmbench", lmbench::steps, lmbench::run),
+    ("resident", resident::steps, resident::run),
+];
+
+/// The command line of `prezero bench seeds`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: prezero bench seeds --only write,resident --json seeds.json\n\
+    In a guest or on another kernel: make seeds, run target/seeds/all.sh there, then\n  \
+    prezero bench seeds --add \"patched kernel=LINES,LINES-OF-THE-UNPATCHED\"\n\
+    For the kernel of linux/, patched and not: make -C linux seeds, or seeds-x86")]
+pub struct Seeds {
+    /// Which: faults (Lameter), write (Arcangeli), lmbench (Thorpe), resident (Shutemov) [all]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
+    only: Vec<String>,
+    /// Memory of Lameter's test, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    mib: usize,
+    /// Samples of what is measured by whole processes
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: usize,
+    /// Which peers: glibc-keep, jemalloc, mimalloc, tcmalloc
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAME,...",
+        default_value = "glibc-keep,tcmalloc"
+    )]
+    peers: Vec<String>,
+    /// Lines that bench/seeds/all.sh printed elsewhere, as a level of that name [and its base]
+    #[arg(long, value_name = "NAME=FILE[,FILE]")]
+    add: Vec<String>,
+}
+
+/// What all experiments are given.
+struct Setting {
+    levels: Vec<Level>,
+    elsewhere: Vec<Elsewhere>,
+    /// Whether leases can be made here.
+    host: bool,
+    broker: OnceCell<Broker>,
+    mib: usize,
+    runs: usize,
+}
+
+impl Setting {
+    /// A broker with a lease for the experiment at hand; `None` where there can be none.
+    fn broker(&self) -> Result<Option<&Broker>> {
+        if !self.host {
+            return Ok(None);
+        }
+        if self.broker.get().is_none() {
+            let broker = Broker::start(Backing::Thp, (self.mib as u64) << 20, 1)?;
+            ensure!(self.broker.set(broker).is_ok(), "two brokers at once");
+        }
+        Ok(self.broker.get())
+    }
+}
+
+impl Case for Seeds {
+    fn measure(&self) -> Result<Report> {
+        let chosen = self.chosen()?;
+        ensure!(self.runs > 0, "--runs 0: nothing would be measured");
+        ensure!(
+            self.mib >= 16 && self.mib.is_multiple_of(2),
+            "--mib {}: give an even number from 16 on",
+            self.mib
+        );
+        let elsewhere =
+            self.add.iter().map(|each| Elsewhere::read(each)).collect::<Result<Vec<_>>>()?.concat();
+        let mut report = Report::here("seeds", Field::find(&self.peers)?);
+        let (host, why) = host();
+        report.notes.extend(why.map(|why| format!("left out: {why}")));
+        if elsewhere.is_empty() {
+            report.notes.push(
+                "left out: patched kernel: not this one; run bench/seeds/all.sh on it and give its lines to --add".into(),
+            );
+        }
+        Touch::unpack()?.warm(3 * (self.mib << 20))?;
+        let levels = Level::all(&report.field);
+        let setting = |mib| {
+            let (levels, elsewhere) = (levels.clone(), elsewhere.clone());
+            Setting { levels, elsewhere, host, broker: OnceCell::new(), mib, runs: self.runs }
+        };
+        // Arcangeli's has 4 MiB, whatever the others are given.
+        let mib = |name: &str| if name == "write" { 4 } else { self.mib };
+        progress::expect(chosen.iter().map(|(name, steps, _)| steps(&setting(mib(name)))).sum());
+        for (name, _, run) in &chosen {
+            match run(&setting(mib(name))) {
+                Ok(sheets) => report.sheets.extend(sheets),
+                Err(error) if error.is::<Interrupted>() => break,
+                Err(error) => return Err(error.context(format!("seeds: {name}"))),
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl Seeds {
+    fn chosen(&self) -> Result<Vec<Recipe>> {
+        let names = EXPERIMENTS.map(|(name, ..)| name);
+        if let Some(unknown) = self.only.iter().find(|only| !names.contains(&only.as_str())) {
+            bail!("--only {unknown}: no such experiment; give some of {}", names.join(","));
+        }
+        let asked =
+            |(name, ..): &Recipe| self.only.is_empty() || self.only.iter().any(|only| only == name);
+        Ok(EXPERIMENTS.into_iter().filter(asked).collect())
+    }
+}
+
+/// Whether leases can be made here, and if not, why.
+fn host() -> (bool, Option<String>) {
+    let why = if !Host::new("/").thp() {
+        "host: this kernel makes no transparent huge pages of shared memory".into()
+    } else if let Err(absent) = companion::find(companion::PREZEROD) {
+        format!("host: {absent}")
+    } else {
+        return (true, None);
+    };
+    (false, Some(why))
+}
+
+/// A figure of each level that was brought from elsewhere with its base, as a ratio of the two:
+/// more than 1 is a gain.
+fn gains<'a>(
+    setting: &'a Setting,
+    figure: impl Fn(&str) -> Option<f64> + 'a,
+    more_is_better: Better,
+) -> impl Iterator<Item = (&'a str, f64)> {
+    setting.elsewhere.iter().filter_map(move |each| {
+        let (own, base) = (figure(&each.name)?, figure(each.base.as_deref()?)?);
+        let gain = if more_is_better == Better::More { own / base } else { base / own };
+        gain.is_finite().then_some((each.name.as_str(), gain))
+    })
+}
+
+/// `held: ...` or `did not hold: ...`.
+fn verdict(held: bool, what: &str) -> String {
+    format!("{}: {what}", if held { "held" } else { "did not hold" })
+}

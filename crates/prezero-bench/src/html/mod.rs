@@ -1,0 +1,297 @@
+//! The page: what a report's sheets show, with pictures, and the JSON as it was written.
+//!
+//! It needs no network and no script, follows the reader's choice of light or dark, and can be
+//! printed. Each number names where in the embedded JSON it stands (`data-at`, a JSON pointer behind
+//! the document's name), so that a test, or a reader, can look it up.
+
+mod picture;
+mod plot;
+
+use std::path::Path;
+
+use anyhow::Result;
+pub use picture::draw;
+pub use plot::WIDEST;
+
+use crate::figure::Sheet;
+use crate::layout::{Cell, MARKS};
+use crate::output::Taken;
+
+/// One file that a benchmark wrote.
+#[derive(Debug)]
+pub struct Document {
+    /// The benchmark, with a number if there are two of it.
+    pub id: String,
+    /// What the file holds.
+    pub taken: Taken,
+}
+
+impl Document {
+    /// Reads all; no two have one `id`.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is none of a benchmark.
+    pub fn read_all(files: &[impl AsRef<Path>]) -> Result<Vec<Document>> {
+        let mut all: Vec<Document> = vec![];
+        for file in files {
+            let taken = Taken::read(file.as_ref())?;
+            let name = &taken.report.benchmark;
+            let same = all.iter().filter(|other| other.taken.report.benchmark == *name).count();
+            let id = if same == 0 { name.clone() } else { format!("{name}-{}", same + 1) };
+            all.push(Document { id, taken });
+        }
+        Ok(all)
+    }
+
+    fn sheets(&self) -> &[Sheet] {
+        &self.taken.report.sheets
+    }
+}
+
+const STYLE: &str = include_str!("page.css");
+
+/// As HTML.
+///
+/// # Errors
+/// A picture cannot be drawn.
+pub fn page(documents: &[Document]) -> Result<String> {
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <link rel=\"icon\" href=\"data:,\"><title>prezero: report</title>\n<style>{STYLE}</style></head><body>\n{}",
+        head(documents)
+    );
+    for document in documents {
+        for nth in 0..document.sheets().len() {
+            html += &section(document, nth)?;
+        }
+    }
+    html += &format!(
+        "<section><h2>Everything, as it was measured</h2><p>In tables: {}. Each number in a table says in \
+         its <code>data-at</code> attribute where in this JSON it stands.</p>\n",
+        escaped(MARKS)
+    );
+    for document in documents {
+        // A script ends at its end tag, wherever that stands.
+        let json = serde_json::to_string(&document.taken)?.replace("</", "<\\/");
+        html +=
+            &format!("<script type=\"application/json\" id=\"{}\">{json}</script>\n", document.id);
+    }
+    Ok(html + "</section></body></html>\n")
+}
+
+/// What the page says first: a sentence for each sheet that comes to one, the machines, and behind a
+/// click how each run was taken.
+fn head(documents: &[Document]) -> String {
+    let version = documents.first().map_or("", |each| &each.taken.prezero);
+    let mut html = format!(
+        "<h1>prezero {}: memory that is already zero when somebody asks for it</h1>\n",
+        escaped(version)
+    );
+    let partial: Vec<_> = documents
+        .iter()
+        .filter(|each| !each.taken.complete)
+        .map(|each| escaped(&each.id))
+        .collect();
+    if !partial.is_empty() {
+        html +=
+            &format!("<p><strong>Interrupted: incomplete.</strong> ({})</p>\n", partial.join(", "));
+    }
+    let said = documents.iter().flat_map(Document::sheets).filter_map(|sheet| {
+        let first = sheet.verdicts().into_iter().chain(sheet.says.clone()).next()?;
+        let name = sheet.title.split([':', '(']).next().unwrap_or_default().trim();
+        Some(format!("<li><strong>{}</strong>: {}</li>\n", escaped(name), escaped(&first)))
+    });
+    html += &format!("<ul class=\"says\">\n{}</ul>\n", said.collect::<String>());
+    let mut machines: Vec<(String, Vec<&str>)> = vec![];
+    for document in documents {
+        let machine = escaped(&document.taken.report.machine.named());
+        match machines.iter_mut().find(|(known, _)| *known == machine) {
+            Some((_, runs)) => runs.push(&document.id),
+            None => machines.push((machine, vec![&document.id])),
+        }
+    }
+    let several = machines.len() > 1;
+    for (machine, runs) in machines {
+        let runs = if several { format!("{}: ", escaped(&runs.join(", "))) } else { String::new() };
+        html += &format!("<p><small>{runs}{machine}</small></p>\n");
+    }
+    html += "<details><summary>How each was taken: command, load, settings, versions</summary>\
+             <div class=\"scroll\"><table class=\"runs\"><tr><th></th><th>command</th><th>load at the start</th>\
+             <th>prezero</th><th>versions</th></tr>\n";
+    html.extend(documents.iter().map(run));
+    html + "</table></div></details>\n"
+}
+
+/// A row of what is said of a run.
+fn run(Document { id, taken }: &Document) -> String {
+    let field = &taken.report.field;
+    let names = field.allocators.iter().map(|each| format!("{} {}", each.name, each.version));
+    let absent = field.absent.iter().map(|each| format!("without {} ({})", each.name, each.mend));
+    let versions: Vec<_> = names.chain(absent).map(|each| escaped(each.trim())).collect();
+    let turned = taken.turned.iter().map(|knob| {
+        let value = taken.settings.get(knob).map_or("", String::as_str);
+        escaped(&format!("{knob} {value}"))
+    });
+    let turned: Vec<_> = turned.collect();
+    let settings =
+        if turned.is_empty() { "knobs as they are by default".into() } else { turned.join(", ") };
+    format!(
+        "<tr><th scope=\"row\">{}</th><td><code>{}</code></td><td>{}</td><td>{settings}</td><td>{}</td></tr>\n",
+        escaped(id),
+        escaped(&taken.command),
+        taken.report.machine.load,
+        versions.join(", "),
+    )
+}
+
+fn section(document: &Document, nth: usize) -> Result<String> {
+    let sheet = &document.sheets()[nth];
+    let mut html = format!("<section><h2>{}</h2>\n", escaped(&sheet.title));
+    for text in sheet.verdicts().iter().chain(&sheet.says) {
+        html += &format!("<p class=\"verdict\">{}</p>\n", escaped(text));
+    }
+    for plot in &sheet.plots {
+        let (kind, picture) = draw(sheet, plot)?;
+        html += &format!(
+            "<figure data-kind=\"{kind}\">{}<figcaption>{}</figcaption></figure>\n",
+            picture.html(),
+            escaped(&plot.caption)
+        );
+    }
+    for text in &sheet.notes {
+        html += &format!("<p><small>{}</small></p>\n", escaped(text));
+    }
+    let table = sheet.table();
+    let heads: String =
+        table.heads.iter().map(|head| format!("<th>{}</th>", escaped(head))).collect();
+    html += &format!(
+        "<details><summary>Figures</summary><div class=\"scroll\"><table><thead><tr>{heads}</tr></thead>\n"
+    );
+    for row in &table.rows {
+        let cells: String = row.iter().map(|each| cell(document, nth, each)).collect();
+        html += &format!("<tr>{cells}</tr>\n");
+    }
+    Ok(html + "</table></div></details>\n</section>\n")
+}
+
+fn cell(document: &Document, nth: usize, cell: &Cell) -> String {
+    let sheet = &document.sheets()[nth];
+    let at = match cell {
+        Cell::Word(word) => return format!("<th scope=\"row\">{}</th>", escaped(word)),
+        Cell::Empty => return "<td>-</td>".into(),
+        Cell::Value(figure) => format!("{figure}/value"),
+        Cell::Times(figure, place) => format!("{figure}/against/{place}/times"),
+        Cell::Noise(figure, place) => format!("{figure}/against/{place}/noise"),
+    };
+    format!(
+        "<td data-at=\"{}#/sheets/{nth}/figures/{at}\">{}</td>",
+        document.id,
+        escaped(&sheet.words(cell))
+    )
+}
+
+/// What the file of a picture is called: of the first words of the title, its kind, and its width where
+/// that is not the widest.
+pub fn file_name(title: &str, kind: &str, width: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' };
+    let head = title.split([':', '(']).next().unwrap_or_default();
+    let words: String = head.chars().map(letter).collect();
+    let words: Vec<_> = words.split_whitespace().collect();
+    let width = if width == WIDEST { String::new() } else { format!("-{width}") };
+    format!("{}-{kind}{width}.svg", words.join("-"))
+}
+
+/// Pictures of all documents: the names of their files, and what is in them.
+///
+/// # Errors
+/// One cannot be drawn.
+pub fn pictures(documents: &[Document]) -> Result<Vec<(String, String)>> {
+    let mut all = vec![];
+    for sheet in documents.iter().flat_map(Document::sheets) {
+        for plot in &sheet.plots {
+            let (kind, picture) = draw(sheet, plot)?;
+            let named = |(width, svg)| (file_name(&sheet.title, kind, width), svg);
+            all.extend(picture.alone().map(named));
+        }
+    }
+    Ok(all)
+}
+
+/// Text as HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::{Across, Figure, Kind, Report};
+    use crate::peers::{Field, PREZERO};
+
+    fn document(title: &str) -> Document {
+        let mut sheet = Sheet::new(title, &["size", "lines"], Across::Who).note("<b> & how").plot(
+            Kind::Heat("best".into()),
+            ["lines", ""],
+            "caption",
+        );
+        for (lines, glibc) in [("1", 1.2), ("64", 0.075)] {
+            sheet.push(Figure::new("glibc", "round", "us", glibc).case(&["1M", lines]));
+            sheet.push(Figure::new(PREZERO, "round", "us", 0.15).case(&["1M", lines]));
+        }
+        sheet.compare_with_best("round", Some(1.0));
+        let mut report = Report::here("grid", Field::none());
+        report.machine.cpu = "Some <CPU>".into();
+        report.sheets.push(sheet);
+        Document { id: "grid".into(), taken: Taken::now(report) }
+    }
+
+    #[test]
+    fn a_report_becomes_a_page_without_network_or_script() {
+        let html = page(&[document("Grid, idle: x")]).unwrap();
+        for forbidden in ["http://", "https://", "src=", "@import", "<b>"] {
+            // In the JSON markup is text.
+            let shown = html.split("<script").next().unwrap();
+            let without_names = shown.replace("http://www.w3.org/", "");
+            assert!(!without_names.contains(forbidden), "{forbidden}");
+        }
+        let cell = "data-at=\"grid#/sheets/0/figures/1/against/0/times\">8.000</td>";
+        assert!(html.contains(cell) && html.contains("\n8.00\n"), "the table and the plot: {html}");
+        assert!(html.contains("data-at=\"grid#/sheets/0/figures/3/value\">0.15</td>"), "{html}");
+        let said = "x best: mean 2.00, 1 of 2 below 1, worst 0.500 (1M, 64, glibc); wanted at least 1: missed in 1 of 2";
+        assert_eq!(html.matches(said).count(), 2, "above, and where it is shown: {html}");
+        assert_eq!(html.matches("Some &lt;CPU&gt;").count(), 1, "the machine is told once");
+    }
+
+    #[test]
+    fn what_is_embedded_cannot_end_its_script() {
+        let mut document = document("x");
+        document.taken.command = "</script><b>".into();
+        assert!(!page(&[document]).unwrap().contains("</script><b>"));
+    }
+
+    #[test]
+    fn a_file_is_called_as_its_sheet() {
+        assert_eq!(
+            file_name("Grid, back-to-back: a (b)", "heat", WIDEST),
+            "grid-back-to-back-heat.svg"
+        );
+        assert_eq!(
+            file_name("Lameter, V2 (2004)", "lines", "narrow"),
+            "lameter-v2-lines-narrow.svg"
+        );
+        let names: Vec<_> = pictures(&[document("Grid, idle: x")]).unwrap().into_iter().collect();
+        assert_eq!(names[0].0, "grid-idle-heat.svg");
+        assert!(names[1].0 == "grid-idle-heat-narrow.svg" && names[1].1.contains("</svg>"));
+    }
+
+    #[test]
+    fn machines_are_told_with_their_runs_and_what_is_partial_is_said() {
+        let (one, mut other) = (document("x"), document("y"));
+        (other.id, other.taken.complete) = ("pair".into(), false);
+        other.taken.report.machine.cpu = "Another".into();
+        let html = head(&[one, other]);
+        assert!(html.contains("grid: Some") && html.contains("pair: Another"), "{html}");
+        assert!(html.contains("incomplete.</strong> (pair)"), "{html}");
+    }
+}
