@@ -371,10 +371,7 @@ mod tests {
 
         let free = free_pages(&buddy);
         assert!((0..256).all(|p| free[p] != (96..112).contains(&p)));
-        assert!(
-            !buddy.carve(PageId(0), order(8), PageId(0), order(0)).is_some(),
-            "block was taken"
-        );
+        assert!(buddy.carve(PageId(0), order(8), PageId(0), order(0)).is_none(), "block was taken");
     }
 
     #[test]
