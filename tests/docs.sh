@@ -15,6 +15,7 @@ fail() {
     echo "docs: $1" >&2
     exit 1
 }
+. tests/common/until.sh
 # blocks LANGUAGE FILE: the fenced blocks of a language.
 blocks() { awk -v fence="\`\`\`$1" '$0 == "```" { inside = 0 } inside { print } $0 == fence { inside = 1 }' "$2"; }
 
@@ -36,12 +37,8 @@ chmod 755 "$dir/your_program"
 "$bin/prezero" run --stats off -- "$dir/your_program" 1000000 &
 program=$!
 blocks python docs/library.md >"$dir/panel.py"
-tries=3000
-until python3 "$dir/panel.py" "$program" 2>/dev/null | grep -q '^scrubbed_bytes [1-9]'; do
-    tries=$((tries - 1))
-    [ $tries -gt 0 ] || fail "the example in Python: $(python3 "$dir/panel.py" "$program" 2>&1 | tail -n 3)"
-    sleep 0.1
-done
+scrubs() { python3 "$dir/panel.py" "$program" 2>&1 | tee "$dir/said" | grep -q '^scrubbed_bytes [1-9]'; }
+within 300 scrubs || fail "the example in Python: $(tail -n 3 "$dir/said")"
 
 # The operator's page, line by line, each as it stands there.
 PATH="$bin:$PATH"
@@ -52,27 +49,18 @@ shared=/sys/kernel/mm/transparent_hugepage/shmem_enabled
 lines=0
 blocks sh docs/operator.md | sed "s/ PID / $program /" >"$dir/lines"
 cd "$dir"
+# A knob is read when scrubd has a CPU.
+works() { sh -c "$line" >"$dir/said" 2>&1 || { grep -q 'not yet\|answered yet' "$dir/said" || fail "$line: $(cat "$dir/said")"; false; }; }
 while IFS= read -r line; do
     case $line in
     'prezerod &'*)
         [ -e "$shared" ] && ! grep -q '\[deny\]' "$shared" || break
         prezerod 2>"$dir/broker" &
         broker=$!
-        tries=3000
-        until grep -q 'serving on' "$dir/broker"; do
-            tries=$((tries - 1))
-            [ $tries -gt 0 ] || fail "prezerod: $(cat "$dir/broker")"
-            sleep 0.1
-        done
+        within 300 grep -q 'serving on' "$dir/broker" || fail "prezerod: $(cat "$dir/broker")"
         ;;
     *)
-        # A knob is read when scrubd has a CPU.
-        tries=300
-        until sh -c "$line" >"$dir/said" 2>&1; do
-            grep -q 'not yet\|answered yet' "$dir/said" && [ $tries -gt 0 ] || fail "$line: $(cat "$dir/said")"
-            tries=$((tries - 1))
-            sleep 0.1
-        done
+        until_true "$line" works
         ;;
     esac
     lines=$((lines + 1))

@@ -10,6 +10,7 @@ fail() {
     echo "report: $1" >&2
     exit 1
 }
+. common/until.sh
 bench() { "$bin/prezero" bench "$@" --json "$dir/$1.json" >/dev/null; }
 bench grid --idle all --sizes 64K,128K --lines 1,64 --peers glibc,glibc-keep --passes-s 2
 bench seeds --only faults,resident --mib 16 --runs 1 --peers glibc-keep
@@ -36,10 +37,11 @@ fi
 catches() { grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null; }
 "$bin/prezero" bench report --output "$dir/partial.html" >"$dir/written" 2>&1 &
 process=$!
-until catches "$process" && child=$(pgrep -P "$process") && catches "$child"; do
+both_catch() {
     kill -0 "$process" 2>/dev/null || fail "it ended early: $(cat "$dir/written")"
-    sleep 0.1
-done
+    catches "$process" && child=$(pgrep -P "$process") && catches "$child"
+}
+until_true "both catch the signal" both_catch
 kill -TERM "$process"
 wait "$process" || fail "interrupted, it fails: $(cat "$dir/written")"
 grep -q 'Interrupted: incomplete' "$dir/partial.html" || fail "it does not say that it was interrupted"

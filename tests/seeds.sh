@@ -10,6 +10,7 @@ fail() {
     echo "seeds: $1" >&2
     exit 1
 }
+. tests/common/until.sh
 make --no-print-directory -s -C bench/seeds OUT="$dir/alone"
 "$dir/alone/all.sh" 16 >"$dir/lines"
 for experiment in faults write lmbench resident sparse; do
@@ -43,15 +44,16 @@ for sheet in report["sheets"]:
     assert {"kernel default", "process (prezero)"} <= levels or "latency" in sheet["title"], levels
 PYTHON
 
+listens() {
+    kill -0 $process 2>/dev/null || fail "it ended early: $(cat "$dir/table")"
+    grep -q '^SigCgt:.*[2367abef]$' "/proc/$process/status"
+}
 # Ctrl-C, and being told to end: what was measured to its end is a valid result. Heard from the first step on.
 for signal in INT TERM; do
     setsid "$bin/prezero" bench seeds --only resident,faults --mib 16 --runs 1 --peers glibc-keep --json "$dir/partial" \
         >"$dir/table" 2>&1 &
     process=$!
-    until grep -q '^SigCgt:.*[2367abef]$' "/proc/$process/status" 2>/dev/null; do
-        kill -0 $process 2>/dev/null || fail "it ended early: $(cat "$dir/table")"
-        sleep 0.1
-    done
+    until_true "it listens to signals" listens
     kill -$signal $process
     wait $process || fail "interrupted, it fails: $(cat "$dir/table")"
     python3 - "$dir/partial" <<'PYTHON' || fail "interrupted, its JSON"

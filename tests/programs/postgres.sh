@@ -2,6 +2,8 @@
 # version: /usr/lib/postgresql/15/bin/postgres --version
 # needs: /usr/lib/postgresql/15/bin/postgres runuser
 set -e
+fail() { echo "$1" >&2; exit 1; }
+. "$TOP/tests/common/until.sh"
 transactions=1500 scale=3
 [ "$SCALE" = short ] || transactions=100000 scale=30
 export PATH=/usr/lib/postgresql/15/bin:$PATH PGHOST=$PWD PGDATABASE=postgres PGUSER=postgres
@@ -17,7 +19,12 @@ start() {
         -c work_mem=32MB -c max_wal_size=256MB -c restart_after_crash=on" start
 }
 # However often it is asked, a server that recovers says so until it has.
-ask() { until psql -XAtqc "$1" 2>said; do grep -qE 'recovery|starting up|terminat|closed|refused|No such file|connect' said || { cat said; exit 1; }; sleep 0.2; done; }
+answers() {
+    psql -XAtqc "$1" 2>said && return
+    grep -qE 'recovery|starting up|terminat|closed|refused|No such file|connect' said || fail "$(cat said)"
+    false
+}
+ask() { within 1800 answers "$1"; }
 balanced() {
     ask 'select (select sum(abalance) from pgbench_accounts) = (select sum(bbalance) from pgbench_branches)
         and (select sum(tbalance) from pgbench_tellers) = (select coalesce(sum(delta), 0) from pgbench_history)
@@ -46,7 +53,8 @@ echo "balanced after a killed backend: $(balanced)"
 # All of it dies.
 pgbench -n -c 4 -j 2 -T 600 >/dev/null 2>&1 &
 load=$!
-until [ "$(psql -XAtqc 'select count(*) > 3000 * '$scale' from pgbench_history' || true)" = t ]; do sleep 0.1; done
+much() { [ "$(psql -XAtqc 'select count(*) > 3000 * '$scale' from pgbench_history' || true)" = t ]; }
+within 1800 much
 "${as[@]}" pg_ctl -s -D data -m immediate stop
 wait $load || true
 start

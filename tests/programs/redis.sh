@@ -2,6 +2,8 @@
 # version: redis-server --version | sed 's/ sha=.*//'
 # needs: redis-server redis-benchmark redis-cli
 set -e
+fail() { echo "$1" >&2; exit 1; }
+. "$TOP/tests/common/until.sh"
 requests=10000 keys=10000
 [ "$SCALE" = short ] || requests=1000000 keys=200000
 socket=$PWD/socket bench=
@@ -9,11 +11,12 @@ server() {
     redis-server --port 0 --unixsocket "$socket" --daemonize no --save '' --enable-debug-command yes \
         --dir "$PWD" --proto-max-bulk-len 64mb "$@" >>log 2>&1 &
     server=$!
-    # While it loads it answers with something else.
-    until [ "$(cli ping 2>&1)" = PONG ]; do
-        kill -0 $server || { cat log; exit 1; }
-        sleep 0.1
-    done
+    until_true "redis-server" answers
+}
+# While it loads it answers with something else.
+answers() {
+    kill -0 $server || { cat log; exit 1; }
+    [ "$(cli ping 2>&1)" = PONG ]
 }
 cli() { redis-cli -s "$socket" "$@"; }
 stop() { cli shutdown "$@" >/dev/null 2>&1 || true; wait $server || true; }
@@ -21,12 +24,11 @@ trap 'kill -9 $bench $server 2>/dev/null || true' EXIT
 # Whoever ended the server, its limit say, leaves nothing to wait for.
 alive() { kill -0 $server || { tail log >&2; exit 1; }; }
 info() { cli info persistence | tr -d '\r' | sed -n "s/^$1://p"; }
-saved() {
-    while [ "$(info rdb_bgsave_in_progress)$(info aof_rewrite_in_progress)$(info aof_rewrite_scheduled)" != 000 ]; do
-        alive
-        sleep 0.1
-    done
+rests() {
+    alive
+    [ "$(info rdb_bgsave_in_progress)$(info aof_rewrite_in_progress)$(info aof_rewrite_scheduled)" = 000 ]
 }
+saved() { until_true "what is saved" rests; }
 
 server --appendonly yes --appendfsync no
 saved
@@ -42,7 +44,8 @@ for bytes in 100 70000; do
     cli bgrewriteaof >/dev/null
     saved
     # It may wait for ever for a server that was ended.
-    while kill -0 $bench 2>/dev/null; do alive; sleep 0.1; done
+    ended() { alive && ! kill -0 $bench 2>/dev/null; }
+    within 3600 ended
     wait $bench
     if grep -i error bench; then exit 1; fi
     for what in rdb_last_bgsave aof_last_bgrewrite aof_last_write; do

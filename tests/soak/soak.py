@@ -19,7 +19,7 @@ nothing of the zone that is still out when burst has freed all.
 
 import argparse
 import concurrent.futures
-import ctypes
+import errno
 import json
 import os
 import random
@@ -34,8 +34,9 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "programs"))
+sys.path += [str(HERE.parent / "programs"), str(HERE.parent / "common")]
 import matrix  # noqa: E402
+from until import until  # noqa: E402
 
 CASES = ["sort", "compress", "gcc", "git", "make", "sqlite", "allocators", "redis", "java-g1", "node"]
 HANGS_S = 1800
@@ -83,14 +84,15 @@ class Limit:
 
     def remove(self):
         """Gone, once the kernel has let go of the last process."""
-        end = time.monotonic() + 60
-        while True:
+        def gone():
             try:
-                return self.folder.rmdir()
-            except OSError:
-                if time.monotonic() > end:
+                self.folder.rmdir()
+                return True
+            except OSError as error:
+                if error.errno != errno.EBUSY:
                     raise
-                time.sleep(0.05)
+                return False
+        until("a cgroup without a process", gone)
 
 
 def of_session(session):
@@ -264,13 +266,13 @@ class Soak:
 
     def cleared(self, session):
         """Ends what a program that was killed left behind; what does not end."""
-        end = time.monotonic() + 120
-        while left := of_session(session):
-            if time.monotonic() > end:
-                return left
+        def all_gone():
             send(session, signal.SIGKILL)
-            time.sleep(0.05)
-        return []
+            return not of_session(session)
+        try:
+            return not until("the end of a session", all_gone, patience=120)
+        except TimeoutError:
+            return of_session(session)
 
 
 def burst(place):

@@ -3,6 +3,7 @@
 #   tests/system/claim.sh DIR      where prezero and prezerod are
 set -eu
 bin=$(cd "$1" && pwd)
+common=$(cd "$(dirname "$0")/../common" && pwd)
 dir=$(mktemp -d)
 export PREZERO_SOCKET="$dir/prezerod.sock"
 broker=
@@ -18,6 +19,8 @@ fail() {
     cat "$dir/log" >&2
     exit 1
 }
+. "$common/until.sh"
+export PYTHONPATH="$common" PYTHONDONTWRITEBYTECODE=1
 if grep -q '\[deny\]' /sys/kernel/mm/transparent_hugepage/shmem_enabled 2>/dev/null ||
     [ ! -e /sys/kernel/mm/transparent_hugepage/shmem_enabled ]; then
     echo "claim: left out: this kernel makes no transparent huge pages of shared memory"
@@ -46,15 +49,11 @@ if command -v memcached >/dev/null; then
     "$bin/prezero" claim 64M -- memcached -u root -m 64 -s "$dir/memcached" -e '{lease}' >>"$dir/log" 2>&1 &
     client=$!
     python3 - "$dir/memcached" <<'PYTHON' || fail "memcached does not answer"
-import socket, sys, time
-for _ in range(1000):
-    try:
-        peer = socket.socket(socket.AF_UNIX)
-        peer.connect(sys.argv[1])
-        break
-    except OSError:
-        time.sleep(0.01)
+import socket, sys
+from until import until
+peer = socket.socket(socket.AF_UNIX)
 peer.settimeout(10)
+until("memcached", lambda: peer.connect_ex(sys.argv[1]) == 0)
 peer.sendall(b"set key 0 0 5\r\nvalue\r\nget key\r\nquit\r\n")
 answer = b""
 while part := peer.recv(4096):
@@ -96,7 +95,7 @@ mkfifo "$dir/pipe"
 "$bin/prezero" claim 64M --path "$link" -- sh -c 'echo; read -r line' <"$dir/pipe" >"$dir/up" 2>>"$dir/log" &
 client=$!
 exec 4>"$dir/pipe"
-until [ -s "$dir/up" ]; do sleep 0.05; done
+until_true "the program of the path" [ -s "$dir/up" ]
 if "$bin/prezero" claim 64M --path "$link" -- true 2>"$dir/no"; then fail "--path of a program that runs"; fi
 grep -q "in use by process $client" "$dir/no" || fail "who uses it: $(cat "$dir/no")"
 exec 4>&-
@@ -219,8 +218,8 @@ if [ -n "$postgres" ] && { [ -z "$as" ] || getent passwd postgres >/dev/null; };
         -c shared_buffers=200MB -c huge_pages=try >>"$dir/log" 2>&1 &
     client=$!
     sql() { $as "$tools/psql" -h "$dir/pg" -U postgres -AtXc "$1" 2>>"$dir/log"; }
-    $as "$tools/pg_isready" -h "$dir/pg" -t 30 >/dev/null || true
-    for _ in $(seq 300); do $as "$tools/pg_isready" -qh "$dir/pg" && break; sleep 0.1; done
+    # shellcheck disable=SC2086 # $as is words
+    until_true "PostgreSQL" $as "$tools/pg_isready" -qh "$dir/pg"
     sum=$(sql 'CREATE TABLE t AS SELECT generate_series(1, 300000) n; SELECT sum(n) FROM t' | tail -n 1)
     [ "$sum" = 45000150000 ] || fail "PostgreSQL: $sum"
     grep -q memfd:prezero "/proc/$client/maps" || fail "PostgreSQL's shared memory is not the lease"
@@ -228,8 +227,8 @@ if [ -n "$postgres" ] && { [ -z "$as" ] || getent passwd postgres >/dev/null; };
     backend=$(sql 'SELECT pg_backend_pid()')
     child=$(sed 's/ .*//' "/proc/$client/task/$client/children")
     [ -n "$backend" ] && kill -KILL "$child"
-    for _ in $(seq 300); do [ "$(sql 'SELECT sum(n) FROM t')" = 45000150000 ] && break; sleep 0.1; done
-    [ "$(sql 'SELECT sum(n) FROM t')" = 45000150000 ] || fail "PostgreSQL does not recover"
+    recovered() { [ "$(sql 'SELECT sum(n) FROM t')" = 45000150000 ]; }
+    until_true "PostgreSQL recovers" recovered
     if grep -q memfd:prezero "/proc/$client/maps"; then fail "PostgreSQL took a used lease again"; fi
     kill -INT "$client"
     wait "$client" 2>/dev/null || true

@@ -43,18 +43,17 @@ inside prezero bench --help | grep -q '^Usage: prezero bench' || fail "bench"
 inside prezero run -- perl -e 'for (1 .. 20) { my $text = "x" x 5_000_000 } print "good\n"' >"$root/tmp/out" 2>"$root/tmp/err" ||
     fail "run: $(cat "$root/tmp/err")"
 grep -qx good "$root/tmp/out" && grep -q '^prezero: ' "$root/tmp/err" || fail "run says $(cat "$root/tmp/out" "$root/tmp/err")"
-inside sh -c 'prezerod 2>/tmp/broker & broker=$!
-    tries=100
-    until prezero claim 4M --wait 20 -- sh -c "cmp -n 4194304 \"\$1\" /dev/zero" sh "{lease}" 2>/tmp/claim; do
-        tries=$((tries - 1)); [ $tries -gt 0 ] || { cat /tmp/broker /tmp/claim; exit 1; }; sleep 0.1
-    done
+cp tests/common/until.sh "$root/tmp"
+inside sh -c '. /tmp/until.sh
+    prezerod 2>/tmp/broker & broker=$!
+    claims() { prezero claim 4M --wait 20 -- sh -c "cmp -n 4194304 \"\$1\" /dev/zero" sh "{lease}" 2>/tmp/claim; }
+    within 300 claims || { cat /tmp/broker /tmp/claim; exit 1; }
     kill $broker' || fail "claim"
 # What runs is seen and turned there too.
-inside sh -c 'prezero run --stats off -- perl -e "for (;;) { my \$text = qq(x) x (5_000_000 + \$i++); undef \$text; select undef, undef, undef, 0.01 }" & process=$!
-    tries=3000
-    until prezero ctl $process set scrub_rate 64M 2>/tmp/said; do
-        tries=$((tries - 1)); [ $tries -gt 0 ] || { cat /tmp/said; exit 1; }; sleep 0.1
-    done
+inside sh -c '. /tmp/until.sh
+    prezero run --stats off -- perl -e "for (;;) { my \$text = qq(x) x (5_000_000 + \$i++); undef \$text; select undef, undef, undef, 0.01 }" & process=$!
+    turns() { prezero ctl $process set scrub_rate 64M 2>/tmp/said; }
+    within 300 turns || { cat /tmp/said; exit 1; }
     prezero top --once -d 0.1 | grep -q "^ *$process perl" || { echo "top does not show it"; exit 1; }
     [ "$(prezero ctl $process get scrub-rate)" = 64M ] || { echo "the knob was not turned"; exit 1; }
     kill $process' || fail "ctl, top"

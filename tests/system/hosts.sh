@@ -4,6 +4,7 @@
 #   tests/system/hosts.sh DIR      where prezero and prezerod are
 set -eu
 bin=$(cd "$1" && pwd)
+common=$(cd "$(dirname "$0")/../common" && pwd)
 dir=$(mktemp -d)
 chmod 755 "$dir"
 # Where another user may run them.
@@ -23,6 +24,7 @@ fail() {
     cat "$dir/log" "$dir/said" >&2 2>/dev/null || true
     exit 1
 }
+. "$common/until.sh"
 # start CONFIG [PREFIX...]: a broker with this configuration, below the words before it.
 start() {
     printf '%s' "$1" >"$dir/config"
@@ -30,10 +32,11 @@ start() {
     : >"$dir/log"
     "$@" "$bin/prezerod" --config "$dir/config" --socket "$dir/socket" >/dev/null 2>"$dir/log" &
     broker=$!
-    until grep -q 'serving on' "$dir/log"; do
-        kill -0 "$broker" 2>/dev/null || fail "prezerod does not come up"
-        sleep 0.05
-    done
+    until_true "prezerod comes up" serves
+}
+serves() {
+    kill -0 "$broker" 2>/dev/null || fail "prezerod does not come up"
+    grep -q 'serving on' "$dir/log"
 }
 stop() {
     kill "$broker" 2>/dev/null || true
@@ -111,7 +114,7 @@ if [ -e "$thp/shmem_enabled" ] && ! grep -q '\[deny\]' "$thp/shmem_enabled"; the
     $claim 2M --path "$dir/shared/lease" -- sh -c 'echo; read -r line' <"$dir/pipe" >"$dir/up" &
     user_of_it=$!
     exec 4>"$dir/pipe"
-    until [ -s "$dir/up" ]; do sleep 0.05; done
+    until_true "the path's user" [ -s "$dir/up" ]
     refused "a path in use by another user" "is another user's" $as $claim 2M --path "$dir/shared/lease" -- true
     [ "$(cat "/proc/$user_of_it/comm")" = sh ] && [ -s "$dir/shared/lease" ] || fail "the path is not its user's any more"
     exec 4>&-
@@ -152,24 +155,23 @@ if [ -e "$thp/shmem_enabled" ] && ! grep -q '\[deny\]' "$thp/shmem_enabled"; the
     stop
     # Memory that may not be executed, whoever makes it; sysctl of a PID namespace.
     cat >"$dir/panel.py" <<'PYTHON'
-import os, subprocess, sys, time
-# What is freed lets scrubd start, and that makes the panel, when it has a CPU.
-for _ in range(3000):
+import os, subprocess, sys
+from until import until
+def panel():
+    # What is freed lets scrubd start, and that makes the panel, when it has a CPU.
     del [bytearray(8 << 20) for _ in range(4)][:]
-    if subprocess.run([sys.argv[1], "ctl", str(os.getpid()), "get"], capture_output=True).returncode == 0:
-        sys.exit(0)
-    time.sleep(0.1)
-sys.exit("no panel within five minutes")
+    return subprocess.run([sys.argv[1], "ctl", str(os.getpid()), "get"], capture_output=True).returncode == 0
+until("a panel", panel)
 PYTHON
     if unshare --pid --fork --mount-proc sh -c 'echo 2 >/proc/sys/vm/memfd_noexec' 2>/dev/null; then
         # The last broker's log says that it serves.
         rm -f "$dir/log"
         unshare --pid --fork --mount-proc sh -c 'echo 2 >/proc/sys/vm/memfd_noexec
+            . "$3/until.sh"
             "$1/prezerod" --socket "$PREZERO_SOCKET" 2>"$2/log" &
-            until grep -qs "serving on" "$2/log"; do sleep 0.05; done
-            "$1/prezero" claim 4M -- cmp -n 4194304 "{lease}" /dev/zero && "$1/prezero" stock >/dev/null &&
-            "$1/prezero" run --stats off -- python3 "$2/panel.py" "$1/prezero"' \
-            sh "$bin" "$dir" || fail "no lease or no panel with vm.memfd_noexec=2"
+            within 300 grep -qs "serving on" "$2/log" && "$1/prezero" claim 4M -- cmp -n 4194304 "{lease}" /dev/zero && "$1/prezero" stock >/dev/null &&
+            "$1/prezero" run --stats off -- env "PYTHONPATH=$3" PYTHONDONTWRITEBYTECODE=1 \
+            python3 "$2/panel.py" "$1/prezero"' sh "$bin" "$dir" "$common" || fail "no lease or no panel with vm.memfd_noexec=2"
         echo "hosts: vm.memfd_noexec=2: good"
         rm -f "$dir/socket"
         # A broker that cannot name its client, of a PID namespace above its own.

@@ -19,16 +19,7 @@ fail() {
     echo "live: $1" >&2
     exit 1
 }
-# until_true TEXT COMMAND...: what takes a moment takes minutes on a machine that starves.
-until_true() {
-    what=$1 tries=3000
-    shift
-    while ! "$@"; do
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "$what: not within five minutes: $(ctl stats 2>&1)"
-        sleep 0.1
-    done
-}
+. tests/common/until.sh
 
 cat >"$dir/churn.c" <<'C'
 #include <stdlib.h>
@@ -55,16 +46,13 @@ ctl() { "$bin/prezero" ctl "$program" "$@"; }
 get() { ctl get "$1" 2>/dev/null || echo 0; }
 # Set, however late scrubd has a CPU for it: it may be the last one of a busy machine.
 set_to() { until_true "set $1 $2" ctl set "$1" "$2" 2>"$dir/said"; }
+is_refused() {
+    if ctl set "$1" "$2" 2>"$dir/no"; then fail "set $1 $2"; fi
+    ! grep -q 'not yet\|answered yet' "$dir/no"
+}
 # refused KEY VALUE WHY
 refused() {
-    tries=3000
-    while :; do
-        if ctl set "$1" "$2" 2>"$dir/no"; then fail "set $1 $2"; fi
-        grep -q 'not yet\|answered yet' "$dir/no" || break
-        tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "set $1 $2: no answer within five minutes"
-        sleep 0.1
-    done
+    until_true "an answer to set $1 $2" is_refused "$1" "$2"
     grep -q "^prezero: ctl: $program: set $1 $2: .*$3" "$dir/no" || fail "$(cat "$dir/no")"
 }
 above() { [ "$(get "$1")" -gt "$2" ]; }
@@ -105,17 +93,15 @@ scrubs "scrub_load off"
 
 set_to scrub_rate 2M
 [ "$(get scrub-rate)" = 2M ] || fail "scrub-rate was not set"
-python3 - "$bin/prezero" "$program" <<'PYTHON' || fail "scrub-rate 2M"
+PYTHONPATH=tests/common python3 - "$bin/prezero" "$program" <<'PYTHON' || fail "scrub-rate 2M"
 import json, subprocess, sys, time
+from until import until
 def look():
     said = subprocess.run([*sys.argv[1:2], "ctl", sys.argv[2], "stats", "--json"], capture_output=True, check=True)
     reading = json.loads(said.stdout)
     return time.monotonic() - reading["age_s"], reading["values"]["scrubbed_bytes"]
 then, before = look()
-now, after = look()
-while now - then < 3:
-    time.sleep(0.1)
-    now, after = look()
+now, after = until("a reading three seconds later", lambda: (late := look())[0] - then > 3 and late)
 # A piece begun before the first look, and one after the last.
 most = (now - then) * (2 << 20) + (8 << 20)
 assert after - before <= most, f"{after - before} bytes in {now - then} s"
@@ -125,9 +111,9 @@ set_to scrub_rate off
 set_to stock 8M
 small() { [ "$(get resident_zero_bytes)" -le $((8 << 20)) ]; }
 until_true "stock 8M" small
-for _ in 1 2 3 4 5 6 7 8 9 10; do
+for _ in 1 2 3; do
+    goes_on
     small || fail "more than 8 MiB lie ready: $(get resident_zero_bytes)"
-    sleep 0.1
 done
 set_to stock 0
 # What lies ready is used up.
@@ -179,14 +165,7 @@ grep -q 'no panel' "$dir/no" || fail "$(cat "$dir/no")"
 
 # Many at once: each gets its turn.
 for nth in 1 2 3 4 5 6 7 8; do
-    (
-        tries=3000
-        until ctl set decay "$nth" 2>"$dir/turn.$nth"; do
-            tries=$((tries - 1))
-            [ $tries -gt 0 ] || { echo "$nth" >>"$dir/lost" && exit; }
-            sleep 0.1
-        done
-    ) &
+    (within 300 ctl set decay "$nth" 2>"$dir/turn.$nth" || echo "$nth" >>"$dir/lost") &
     turns="${turns:-} $!"
 done
 for turn in $turns; do wait "$turn" || true; done
@@ -302,8 +281,7 @@ until_true "the other way round" before "$lower" "$higher"
 selects() {
     keys Home
     for _ in 1 2 3 4 5 6 7 8 9 10; do
-        sleep 0.3
-        if shows "^─* $1 churn "; then return 0; fi
+        if within 1 shows "^─* $1 churn "; then return 0; fi
         keys Down
     done
     return 1

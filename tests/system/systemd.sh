@@ -23,6 +23,7 @@ fail() {
     cat "$dir/log" >&2
     exit 1
 }
+. "$here/tests/common/until.sh"
 # Ends the systemd and what it started, all of which live in its namespace of processes.
 finish() {
     [ -z "$inside" ] || kill -KILL "$inside" 2>/dev/null || true
@@ -71,15 +72,14 @@ INSIDE
 chmod 755 "$dir/begin" "$dir/inside"
 "$dir/begin" "$name" "$dir" </dev/null >"$dir/log" 2>&1 &
 begun=$!
-for _ in $(seq 100); do
+listens() {
     child=$(cat "/proc/$begun/task/$begun/children" 2>/dev/null || true)
     inside=${child%% *}
-    [ -n "$inside" ] && nsenter -t "$inside" -p -m test -S /run/prezero/prezerod.sock 2>/dev/null && break
     kill -0 "$begun" 2>/dev/null || { inside=; skip "systemd does not come up here: $(tail -n 1 "$dir/log")"; }
-    sleep 0.1
-done
+    [ -n "$inside" ] && nsenter -t "$inside" -p -m test -S /run/prezero/prezerod.sock 2>/dev/null
+}
+until_true "a socket" listens
 in_it() { nsenter -t "$inside" -p -m -C env PREZERO_SOCKET=/run/prezero/prezerod.sock "$@"; }
-in_it test -S /run/prezero/prezerod.sock || fail "no socket"
 in_it test -S /run/prezero/metrics.sock || fail "no socket for metrics"
 [ "$(in_it systemctl is-active prezerod.service || true)" = inactive ] || fail "it runs before anybody asked"
 
@@ -103,19 +103,13 @@ user=$(in_it sh -c "stat -c %u /proc/$(show MainPID)")
 [ "$user" -ne 0 ] || fail "the service is root"
 
 ready() { in_it "$dir/bin/prezero" stock --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["ready"]))'; }
-wait_for_ready() {
-    for _ in $(seq 300); do
-        [ "$(ready)" -lt "$1" ] || return 0
-        sleep 0.1
-    done
-    fail "no stock is made"
-}
+two_ready() { [ "$(ready)" -ge 2 ]; }
 made() { in_it "$dir/bin/prezero" stock --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["made_bytes"])'; }
-wait_for_ready 2
+until_true "stock" two_ready
 # The stock survives a restart in the descriptor store: it is there, and none of it was made again.
 in_it systemctl restart prezerod.service || fail "no restart"
 grep -q 'stored inodes are fresh and kept' "$dir/log" || fail "nothing was stored"
-[ "$(ready)" -ge 2 ] || fail "the stock did not survive: $(ready)"
+two_ready || fail "the stock did not survive: $(ready)"
 [ "$(made)" -eq 0 ] || fail "the stock was made again"
 
 # It reads its configuration again, also a bad one.
@@ -123,20 +117,22 @@ in_it systemctl reload prezerod.service || fail "no reload"
 grep -q 'configuration read again' "$dir/log" || fail "the configuration was not read again"
 
 # Killed: another serves within a second, and a lease that was handed out lives on.
-in_it "$dir/bin/prezero" claim 8M -- sh -c 'kill -KILL "$1"; sleep 2; cmp -n 8388608 "$2" /dev/zero' sh \
-    "$(show MainPID)" '{lease}' &
+in_it "$dir/bin/prezero" claim 8M -- sh -c '. "$3"; kill -KILL "$1"; within 300 [ -e "$4" ] && cmp -n 8388608 "$2" /dev/zero' \
+    sh "$(show MainPID)" '{lease}' "$here/tests/common/until.sh" "$dir/next" &
 holder=$!
 began=$(date +%s%N)
-for _ in $(seq 300); do [ "$(show NRestarts)" -eq 1 ] && [ "$(show ActiveState)" = active ] && break; sleep 0.02; done
+# restarted N: so often, and it serves.
+restarted() { [ "$(show NRestarts)" -ge "$1" ] && [ "$(show ActiveState)" = active ]; }
+until_true "the next broker" restarted 1
 in_it "$dir/bin/prezero" claim 2M --wait 5 >/dev/null || fail "no lease after kill -9"
 took=$((($(date +%s%N) - began) / 1000000))
+: >"$dir/next"
 wait "$holder" || fail "a lease did not outlive its broker"
 echo "systemd: a lease from the next broker $took ms after kill -9"
 
 # Stopped in its tracks: the watchdog ends it, and another serves.
 in_it kill -STOP "$(show MainPID)"
-for _ in $(seq 100); do [ "$(show NRestarts)" -ge 2 ] && [ "$(show ActiveState)" = active ] && break; sleep 0.1; done
-[ "$(show NRestarts)" -ge 2 ] || fail "no watchdog"
+until_true "the watchdog" restarted 2
 in_it "$dir/bin/prezero" claim 2M --wait 5 >/dev/null || fail "no lease after the watchdog"
 echo "systemd: $("$systemd" --version | head -n 1): socket, notify, descriptor store, reload, restart, watchdog: good"
 

@@ -12,13 +12,14 @@ fi
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT INT TERM
 chmod 755 "$dir"
-mkdir "$dir/bin" "$dir/tmp"
+mkdir "$dir/bin" "$dir/tmp" "$dir/system"
 cp "$bin/prezero" "$bin/prezerod" "$bin/libprezero_lease_shim.so" "$dir/bin"
-cp "$here/claim.sh" "$dir"
+cp -r "$here/../common" "$dir"
+cp "$here/claim.sh" "$dir/system"
 chown 65534:65534 "$dir/tmp"
 cd "$dir/tmp"
 status=0
 setpriv --reuid=65534 --regid=65534 --clear-groups env HOME="$dir/tmp" TMPDIR="$dir/tmp" \
-    "$dir/claim.sh" "$dir/bin" >"$dir/said" || status=$?
+    "$dir/system/claim.sh" "$dir/bin" >"$dir/said" || status=$?
 sed 's/^claim:/user: claim:/' "$dir/said"
 exit "$status"

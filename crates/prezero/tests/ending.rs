@@ -4,14 +4,10 @@
 
 mod common;
 
-use std::time::Duration;
-
-use prezero::panel::{Panel, Refusal};
+use prezero::panel::Panel;
 use prezero::{Change, Config, Counter, Machine, Verify};
 
-use common::{until, use_and_free, zone};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use common::{ask, until, use_and_free, zone};
 
 /// The threads of that name.
 fn scrubds() -> usize {
@@ -35,7 +31,7 @@ fn no_scrubd_lives_through_a_call_and_the_next_goes_on() {
 
     for (round, change) in [Change::Rights, Change::View, Change::Rights].into_iter().enumerate() {
         let scrubbed = zone.snapshot().get(Counter::ScrubbedBytes);
-        let panel = until(PATIENCE, "a scrubd that clears, and its panel", || {
+        let panel = until("a scrubd that clears, and its panel", || {
             use_and_free(zone);
             let clears = zone.snapshot().get(Counter::ScrubbedBytes) > scrubbed;
             prezero_sys::panel::of_process(pid).ok().and_then(Panel::new).filter(|_| clears)
@@ -43,14 +39,7 @@ fn no_scrubd_lives_through_a_call_and_the_next_goes_on() {
         let knobs = panel.read().knobs;
         let rate = knobs.iter().find(|(name, _)| name == "scrub-rate").unwrap().1.as_str();
         assert_eq!(rate, if round == 0 { "off" } else { "9G" }, "a knob stays as it was turned");
-        until(PATIENCE, "the knob is turned", || {
-            use_and_free(zone);
-            match panel.ask("set scrub-rate 9G", Duration::from_millis(500)) {
-                Err(Refusal::Pending | Refusal::Busy(_)) => None,
-                Err(refusal) => panic!("{refusal}"),
-                Ok(()) => Some(()),
-            }
-        });
+        ask(zone, &panel, "set scrub-rate 9G").unwrap();
 
         zone.without_scrubd(change, || {
             assert_eq!(scrubds(), 0);

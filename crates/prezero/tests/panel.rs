@@ -4,14 +4,10 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
-
 use prezero::panel::{Panel, Reading};
 use prezero::{Config, Counter, Machine};
 
 use common::{BLOCK, until, use_and_free, zone};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn knob<'a>(reading: &'a Reading, name: &str) -> &'a str {
     &reading.knobs.iter().find(|(each, _)| each == name).unwrap().1
@@ -29,23 +25,18 @@ fn figures_are_shown_and_knobs_are_turned() {
     assert!(prezero_sys::panel::of_process(pid).is_err(), "no scrubd, no panel");
 
     prezero::allow_scrubd(zone);
-    until(PATIENCE, "scrubd clears", || {
+    until("scrubd clears", || {
         use_and_free(zone);
-        (zone.snapshot().get(Counter::ScrubbedBytes) > 0).then_some(())
+        zone.snapshot().get(Counter::ScrubbedBytes) > 0
     });
-    let panel = until(PATIENCE, "a panel", || {
-        prezero_sys::panel::of_process(pid).ok().and_then(Panel::new)
-    });
+    let panel = until("a panel", || prezero_sys::panel::of_process(pid).ok().and_then(Panel::new));
 
     // What is shown is what the zone says, soon.
-    until(PATIENCE, "the figures agree", || {
-        use_and_free(zone);
-        std::thread::sleep(Duration::from_millis(150));
+    until("the figures agree", || {
         let (shown, zone) = (panel.read(), zone.snapshot());
-        let agree = shown.number("frees") as u64 == zone.get(Counter::Frees)
+        shown.number("frees") as u64 == zone.get(Counter::Frees)
             && shown.number("scrubbed_bytes") as u64 == zone.get(Counter::ScrubbedBytes)
-            && shown.number("zone_bytes") as u64 == zone.gauges.zone_bytes;
-        agree.then_some(())
+            && shown.number("zone_bytes") as u64 == zone.gauges.zone_bytes
     });
     let shown = panel.read();
     assert_eq!(shown.pid, pid);
@@ -53,17 +44,7 @@ fn figures_are_shown_and_knobs_are_turned() {
     assert_eq!(shown.fact("trust"), "whole");
     assert_eq!(knob(&shown, "scrub-start"), "4");
 
-    let ask = |request: &str| {
-        let began = Instant::now();
-        loop {
-            use_and_free(zone); // so that scrubd looks around
-            match panel.ask(request, Duration::from_millis(500)) {
-                Err(prezero::panel::Refusal::Pending | prezero::panel::Refusal::Busy(_))
-                    if began.elapsed() < PATIENCE => {}
-                other => return other.map_err(|error| error.to_string()),
-            }
-        }
-    };
+    let ask = |request: &str| common::ask(zone, &panel, request);
     ask("set scrub-rate 8M").unwrap();
     ask("set verify full").unwrap();
     ask("set scrub-cache 1M").unwrap();
@@ -88,16 +69,16 @@ fn figures_are_shown_and_knobs_are_turned() {
     // Turned, not only shown.
     let verified = zone.snapshot().get(Counter::VerifiedPages);
     ask("set scrub-rate off").unwrap();
-    until(PATIENCE, "all that is handed out is verified", || {
+    until("all that is handed out is verified", || {
         use_and_free(zone);
-        std::thread::sleep(Duration::from_millis(5));
-        (zone.snapshot().get(Counter::VerifiedPages) > verified + u64::from(BLOCK)).then_some(())
+        zone.snapshot().get(Counter::VerifiedPages) > verified + u64::from(BLOCK)
     });
     ask("set scrub-start never").unwrap();
     let scrubbed = zone.snapshot().get(Counter::ScrubbedBytes);
-    for _ in 0..20 {
+    for _ in 0..5 {
         use_and_free(zone);
-        std::thread::sleep(Duration::from_millis(5));
+        let freed = zone.snapshot().get(Counter::Frees);
+        until("scrubd has looked at that", || panel.read().number("frees") as u64 >= freed);
     }
     assert_eq!(zone.snapshot().get(Counter::ScrubbedBytes), scrubbed, "never is never");
     ask("set decay 1000").unwrap();

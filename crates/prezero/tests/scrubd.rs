@@ -1,15 +1,16 @@
 //! The real scrubd on real memory: it starts by itself, clears while the program idles,
 //! and gives back what nobody uses.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prezero::{Anonymous, Block, Config, Counter, Dirty, Machine, Order, Verify, Zone};
+
+mod common;
+use common::until;
 
 const ZONE: usize = 64 << 20;
 /// Pages of 1 MiB, a size that a quicklist keeps, and of 5 MiB, which none does.
 const SIZES: [u32; 2] = [256, 1280];
-/// An idle scrubd answers in microseconds; on a machine that is busy it has to wait.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn zone(knobs: impl FnOnce(&mut Config)) -> &'static Zone<Anonymous> {
     let machine = Machine { memory: ZONE, engine: prezero::engine_named, reports_free: false };
@@ -19,15 +20,6 @@ fn zone(knobs: impl FnOnce(&mut Config)) -> &'static Zone<Anonymous> {
     let zone = Box::leak(Box::new(zone));
     prezero::allow_scrubd(zone);
     zone
-}
-
-/// Waits for another thread to bring something about.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn bytes<'a>(zone: &Zone<Anonymous>, block: &'a mut Block<Dirty>) -> &'a mut [u8] {

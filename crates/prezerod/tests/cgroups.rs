@@ -6,10 +6,11 @@
 mod common;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Daemon, MIB, PATIENCE, Reserved, possible, use_up, want};
+use common::{Daemon, MIB, PATIENCE, Reserved, possible, until, use_up, want};
 use prezerod::cgroup::Cgroups;
 use prezerod::client::ClientError;
 use prezerod::protocol::{Backing, Charged, Page, Reason};
@@ -67,23 +68,22 @@ impl Cgroup {
 
     /// The kernel gives charges back a moment after the last user is gone.
     fn wait_for_used(&self, backing: Backing, good: impl Fn(u64) -> bool) {
-        let began = std::time::Instant::now();
-        while !good(self.used(backing).unwrap()) {
-            assert!(began.elapsed() < PATIENCE, "{:?} used", self.used(backing));
-            std::thread::yield_now();
-        }
+        until("charges", || {
+            let used = self.used(backing).unwrap();
+            if good(used) { Ok(()) } else { Err(format!("{used} used")) }
+        });
     }
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
         for backing in [Backing::Thp, Backing::Hugetlb] {
-            let began = std::time::Instant::now();
-            while let Some(dir) = self.dir(backing).filter(|dir| dir.is_dir())
-                && fs::remove_dir(&dir).is_err()
-                && began.elapsed() < PATIENCE
-            {
-                std::thread::yield_now();
+            // Busy until the kernel has let go of its last process.
+            if let Some(dir) = self.dir(backing) {
+                until("the cgroup goes", || match fs::remove_dir(&dir) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                    _ => Ok(()),
+                });
             }
         }
         for (control, controller) in &self.enabled {

@@ -172,10 +172,7 @@ fn a_broker_that_is_killed_harms_no_lease_and_its_successor_serves() {
     // A filler is in the middle of this one when the broker dies.
     let mut waiting = daemon.client();
     let patient = std::thread::spawn(move || waiting.lease(want(512), PATIENCE));
-    while daemon.fillers().len() < 2 {
-        std::thread::yield_now();
-    }
-    let fillers: Vec<OwnedFd> = daemon.fillers().into_iter().map(watch).collect();
+    let fillers: Vec<OwnedFd> = daemon.wait_for_fillers(2).into_iter().map(watch).collect();
 
     daemon.kill();
 
@@ -196,10 +193,7 @@ fn a_filler_that_is_killed_costs_one_answer_at_most() {
     let socket = daemon.socket();
     let patient =
         std::thread::spawn(move || Client::connect(&socket).unwrap().lease(want(1024), PATIENCE));
-    while daemon.fillers().is_empty() {
-        std::thread::yield_now();
-    }
-    daemon.fillers().into_iter().for_each(|pid| kill_process(pid, Signal::KILL).unwrap());
+    daemon.wait_for_fillers(1).into_iter().for_each(|pid| kill_process(pid, Signal::KILL).unwrap());
     match patient.join().unwrap() {
         Ok(_) | Err(ClientError::No(Reason::Kernel, _)) => {}
         other => panic!("{other:?}"),

@@ -8,7 +8,9 @@ mod common;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use common::{Daemon, PATIENCE, Reserved, ended, free_pages, use_up, wait_for_free, want, watch};
+use common::{
+    Daemon, PATIENCE, Reserved, ended, free_pages, until, use_up, wait_for_free, want, watch,
+};
 use prezerod::client::ClientError;
 use prezerod::protocol::{Backing, Page, Reason, Want};
 use rustix::process::{Signal, kill_process};
@@ -44,10 +46,7 @@ fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
     daemon.again();
     let mut waiting = daemon.client();
     let patient = std::thread::spawn(move || waiting.lease(want(120), PATIENCE));
-    while daemon.fillers().is_empty() {
-        std::thread::yield_now();
-    }
-    let fillers: Vec<OwnedFd> = daemon.fillers().into_iter().map(watch).collect();
+    let fillers: Vec<OwnedFd> = daemon.wait_for_fillers(1).into_iter().map(watch).collect();
     daemon.kill();
     fillers.iter().for_each(ended);
     drop(patient.join().unwrap());
@@ -73,13 +72,11 @@ fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
     // A lease that its client never reads goes back with the client.
     daemon.again();
     let mut silent = daemon.client();
-    let (ticket, _) = loop {
-        match silent.reserve(want(8), PATIENCE) {
-            Ok(reserved) => break reserved,
-            Err(ClientError::When(..)) => std::thread::yield_now(),
-            Err(other) => panic!("{other}"),
-        }
-    };
+    let reserved = until("a reservation", || match silent.reserve(want(8), PATIENCE) {
+        Err(ClientError::When(..)) => None,
+        answer => Some(answer),
+    });
+    let (ticket, _) = reserved.unwrap();
     drop(silent);
     assert!(matches!(daemon.client().redeem(ticket), Err(ClientError::No(Reason::Ticket, _))));
     daemon.kill();

@@ -13,7 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Daemon, PATIENCE, Reserved, free_pages, possible, use_up, wait_for_free, want};
+use common::{
+    Daemon, PATIENCE, Reserved, free_pages, possible, until, use_up, wait_for_free, want,
+};
 use prezerod::client::{Client, ClientError, Lease};
 use prezerod::protocol::{Answer, MAX_ANSWER, Page, Request};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -182,10 +184,11 @@ fn hold(lease: &Lease, state: State) {
 
 /// Until it is answered yes.
 fn ask(mut question: impl FnMut() -> Result<(), ClientError>) {
-    while let Err(error) = question() {
-        assert!(matches!(error, ClientError::When(..)), "{error}");
-        std::thread::yield_now();
-    }
+    let answer = until("an answer", || match question() {
+        Err(ClientError::When(..)) => None,
+        answer => Some(answer),
+    });
+    answer.unwrap();
 }
 
 fn say(words: &str) {
@@ -307,11 +310,5 @@ fn vanish(daemon: &Daemon) {
         let _ = send(client.as_fd(), &request.encode(1), SendFlags::NOSIGNAL);
     }
     // Their pages are on their way back; whoever comes next is served when they are.
-    let began = Instant::now();
-    loop {
-        match daemon.client().lease(want(SMALL), Duration::from_secs(5)) {
-            Ok(lease) => return use_up(&lease),
-            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
-        }
-    }
+    use_up(&until("a lease", || daemon.client().lease(want(SMALL), Duration::from_secs(5))));
 }

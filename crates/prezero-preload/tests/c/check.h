@@ -1,5 +1,7 @@
 /* What every C test here needs. */
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -11,6 +13,7 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "../../../../tests/common/until.h"
 
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
@@ -103,6 +106,43 @@ static inline int is_zero(const unsigned char *block, size_t size)
 		if (block[at])
 			return 0;
 	return 1;
+}
+
+/* The number of the thread of that name, or 0. */
+static inline int thread_named(const char *name)
+{
+	char path[300], found[64];
+	struct dirent *entry;
+	int thread = 0;
+	DIR *folder = opendir("/proc/self/task");
+
+	CHECK(folder);
+	while (!thread && (entry = readdir(folder))) {
+		snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+		FILE *file = fopen(path, "r");
+		if (file && fgets(found, sizeof found, file) && !strncmp(found, name, strlen(name)) &&
+		    found[strlen(name)] == '\n')
+			thread = atoi(entry->d_name);
+		if (file)
+			fclose(file);
+	}
+	closedir(folder);
+	return thread;
+}
+
+/* A counter of the statistics; -1 where no shim is loaded. */
+static inline long long counter(const char *name)
+{
+	static char text[16384];
+	int (*stats)(char *, size_t) = (int (*)(char *, size_t))dlsym(RTLD_DEFAULT, "prezero_stats_json");
+	char key[64];
+	char *found;
+
+	if (!stats)
+		return -1;
+	snprintf(key, sizeof key, "\"%s\":", name);
+	CHECK(stats(text, sizeof text) > 0 && (found = strstr(text, key)));
+	return atoll(found + strlen(key));
 }
 
 /* Takes 16 blocks of a MiB for zero, writes all of them and gives them back: then there is a scrubd. */

@@ -51,9 +51,9 @@ int main(int argc, char **argv)
 	pthread_t thread;
 	volatile int failed = 0;
 
-	for (int i = 0; i < 100; i++) /* enough that scrubd runs */
+	UNTIL((use_and_free(), thread_named("scrubd")));
+	for (int i = 0; i < 100; i++)
 		free(memset(malloc(SIZE), 1, SIZE));
-	usleep(20000);
 	pin(0);
 	CHECK(pthread_create(&thread, NULL, churn, (void *)&failed) == 0);
 	for (int i = 0; i < ROUNDS; i++) {

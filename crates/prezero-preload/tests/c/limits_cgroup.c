@@ -21,7 +21,7 @@ int main(int argc, char **argv)
 	FILE *file = fopen(procs, "w");
 	CHECK(file && fprintf(file, "%d", getpid()) > 0 && fclose(file) == 0);
 	int idle = !strcmp(how, "idle");
-	/* Until it idles for long enough, as in dumped.c; or a few bursts. */
+	/* Until it idles for long enough, as in mappings_dumped.c; or a few bursts. */
 	for (int round = 0, pause = 2; idle ? left_out(NULL) < LARGE / 2 : round < 8; round++) {
 		for (size_t i = 0; i < count; i++)
 			CHECK(blocks[i] = memset(calloc(1, size), 1, size));
@@ -30,8 +30,7 @@ int main(int argc, char **argv)
 			free(blocks[i]);
 		if (!large)
 			break; /* without the shim there is nothing to wait for */
-		for (int i = 0; idle && i < pause && left_out(NULL) < LARGE / 2; i++)
-			usleep(50000);
+		(void)WITHIN(idle ? 50 * pause : 0, left_out(NULL) >= LARGE / 2);
 		pause += pause < 64 ? pause : 0;
 	}
 	for (size_t sum = 0; sum < SMALL; sum += KIB)

@@ -50,7 +50,7 @@ static void *work(void *seed)
 		kept[at] = block;
 		sizes[at] = size;
 		if (round % 100 == 50)
-			usleep(2000);
+			usleep(2000); /* a pause, as programs have */
 	}
 	for (int i = 0; i < 8; i++)
 		free(kept[i]);
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
 	int status;
 
 	work((void *)9);
-	usleep(5000);
+	UNTIL((use_and_free(), counter("scrubbed_bytes") != 0));
 	for (int i = 0; i < THREADS; i++)
 		CHECK(pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)(i + 1)) == 0);
 	for (int i = 2; i < argc; i++)

@@ -11,8 +11,7 @@ int main(void)
 	memset(used, 1, SIZE);
 	/*
 	 * Bursts for zero, so that a stock of it stays; or, where to clear it ahead does not pay (in debug
-	 * builds it is dear), memory that stays since it was wanted back after longer and longer. As long
-	 * as it takes: who waits in vain is ended from outside.
+	 * builds it is dear), memory that stays since it was wanted back after longer and longer.
 	 */
 	for (int pause = 2; left_out(NULL) < 2 * SIZE; pause += pause < 64 ? pause : 0) {
 		for (int i = 0; i < BLOCKS; i++) {
@@ -21,8 +20,7 @@ int main(void)
 		}
 		for (int i = 0; i < BLOCKS; i++)
 			free(blocks[i]);
-		for (int i = 0; i < pause && left_out(NULL) < 2 * SIZE; i++)
-			usleep(50000);
+		(void)WITHIN(50 * pause, left_out(NULL) >= 2 * SIZE);
 	}
 	CHECK(left_out(used) == 0);
 	for (int i = 0; i < BLOCKS; i++) {

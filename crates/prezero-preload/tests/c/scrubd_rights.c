@@ -4,34 +4,12 @@
  * afterwards.
  */
 #include "check.h"
-#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
 #include <sys/syscall.h>
 
 #define NOBODY 65534
-
-/* The number of the thread of that name, or 0. */
-static int named(const char *name)
-{
-	char path[300], found[64];
-	struct dirent *entry;
-	int thread = 0;
-	DIR *folder = opendir("/proc/self/task");
-
-	CHECK(folder);
-	while (!thread && (entry = readdir(folder))) {
-		snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
-		FILE *file = fopen(path, "r");
-		if (file && fgets(found, sizeof found, file) && !strcmp(found, name))
-			thread = atoi(entry->d_name);
-		if (file)
-			fclose(file);
-	}
-	closedir(folder);
-	return thread;
-}
 
 /* The fields of a thread's status: of the user, the group, or what it is capable of. */
 static void field(int thread, const char *name, char *value, size_t size)
@@ -49,23 +27,20 @@ static void field(int thread, const char *name, char *value, size_t size)
 	CHECK(*value);
 }
 
-/* Works until there is a thread that clears; its number. */
+/* Works until there is a thread that clears, and at its work; its number. */
 static int reborn(void)
 {
 	int scrubd;
 
-	do {
-		use_and_free(); /* as long as it takes: who waits in vain is ended from outside */
-		usleep(1000);
-		scrubd = named("scrubd\n");
-	} while (!scrubd || syscall(SYS_sched_getscheduler, scrubd) != SCHED_IDLE);
+	UNTIL((use_and_free(), scrubd = thread_named("scrubd"),
+	       scrubd && syscall(SYS_sched_getscheduler, scrubd) == SCHED_IDLE));
 	return scrubd;
 }
 
 /* Whether the thread that clears is another than before, or none. */
 static int is_new(int before)
 {
-	return !before || named("scrubd\n") != before;
+	return !before || thread_named("scrubd") != before;
 }
 
 static void check_rights(int scrubd)
@@ -111,7 +86,7 @@ int main(void)
 		_exit(0);
 	}
 	wait(NULL);
-	CHECK(named("scrubd\n") == before);
+	CHECK(thread_named("scrubd") == before);
 	if (root) {
 		int space = open("/proc/self/ns/mnt", O_RDONLY);
 

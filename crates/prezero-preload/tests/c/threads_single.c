@@ -3,7 +3,6 @@
  * program ends with the last thread that libc knows. "several": scrubd is one of libc's threads.
  */
 #include "check.h"
-#include <dirent.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/single_threaded.h>
@@ -65,10 +64,7 @@ int main(int count, char **arguments)
 {
 	static pthread_t first, other;
 
-	for (int round = 0; tasks() == 1 || round < 20; round++) {
-		use_and_free();
-		usleep(2000);
-	}
+	UNTIL((use_and_free(), counter("scrubbed_bytes") > 0));
 	CHECK(tasks() == 2);
 	if (count > 1 && strcmp(arguments[1], "several") == 0) {
 		CHECK(!__libc_single_threaded);

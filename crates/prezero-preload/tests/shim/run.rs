@@ -7,6 +7,10 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[path = "../../../../tests/common/until.rs"]
+mod until;
+pub use until::until;
+
 /// Where this crate lies.
 pub const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -62,10 +66,11 @@ pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     output
 }
 
-/// A command with a clean slate of our variables and no shim; a hang is an end too.
+/// A command with a clean slate of our variables and no shim. A hang is an end too, after
+/// the patience of `until` has ended.
 pub fn bare(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--signal=ABRT", "120"]).arg(program);
+    command.args(["--signal=ABRT", "600"]).arg(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PREZERO_") {
             command.env_remove(name);

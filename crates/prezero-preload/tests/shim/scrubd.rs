@@ -1,27 +1,14 @@
 //! The thread that clears, beside what the program does.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prezero_core::panel::{Panel, Refusal};
 
-use crate::run::{compile, describe, run_c, shimmed, text};
+use crate::run::{compile, describe, run_c, shimmed, text, until};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 /// `BLOCKS` of `scrubd_chores.c`, which pauses for 2 ms in each round and loads the library in the hundredth.
 const BLOCKS_A_ROUND: u32 = 24;
-
-/// Waits for what `done` finds in another process.
-fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = done() {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 /// In debug builds the library ends a program whose scrubd calls a function of the malloc family, be it by
 /// way of libc.
@@ -41,14 +28,14 @@ fn scrubd_does_all_its_work_without_libcs_heap() {
         found.and_then(Panel::new)
     });
     let ask = |request: &str| {
-        let began = Instant::now();
-        while let Err(refusal) = panel.ask(request, Duration::from_millis(500)) {
-            let waits = matches!(refusal, Refusal::Pending | Refusal::Busy(_));
-            assert!(waits && began.elapsed() < PATIENCE, "{request}: {refusal}");
-        }
+        let answer = until(request, || match panel.ask(request, Duration::from_millis(500)) {
+            Err(Refusal::Pending | Refusal::Busy(_)) => None,
+            answer => Some(answer),
+        });
+        answer.unwrap_or_else(|refusal| panic!("{request}: {refusal}"));
     };
     let reaches = |name: &str, least: f64| {
-        until(name, || (panel.read().number(name) >= least).then_some(()));
+        until(name, || panel.read().number(name) >= least);
     };
     reaches("scrubbed_bytes", f64::from(64 << 20));
     for request in ["set scrub-cache 1M", "set verify sample", "set scrub-rate 9G", "drain"] {

@@ -1,9 +1,15 @@
 //! What the tests of a real scrubd share.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use prezero::panel::{Panel, Refusal};
 use prezero::{Anonymous, Config, Order, Zone};
+use prezero_sys::panel::Mapped;
+
+#[path = "../../../../tests/common/until.rs"]
+mod until;
+pub use until::until;
 
 /// Pages of the blocks that [`use_and_free`] takes.
 pub const BLOCK: u32 = 1024;
@@ -14,16 +20,15 @@ pub fn zone(config: &Config) -> &'static Zone<Anonymous> {
     Box::leak(Box::new(zone))
 }
 
-/// Waits for what `done` finds.
-pub fn until<T>(patience: Duration, what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = done() {
-            return found;
+/// Asks the panel of `zone` until scrubd answers, and frees memory meanwhile so that it looks around.
+pub fn ask(zone: &Zone<Anonymous>, panel: &Panel<Mapped>, request: &str) -> Result<(), String> {
+    until(request, || {
+        use_and_free(zone);
+        match panel.ask(request, Duration::from_millis(500)) {
+            Err(Refusal::Pending | Refusal::Busy(_)) => None,
+            answer => Some(answer.map_err(|refusal| refusal.to_string())),
         }
-        assert!(began.elapsed() < patience, "{what}: not within {patience:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    })
 }
 
 /// Takes four zero blocks, writes all of them and gives them back.

@@ -6,7 +6,6 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::time::Duration;
 
 use prezerod::client::{Client, ClientError, Lease};
 use prezerod::host::Host;
@@ -14,9 +13,11 @@ use prezerod::protocol::{Page, Report, Want};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
+#[path = "../../../../tests/common/until.rs"]
+mod until;
+pub use until::{PATIENCE, until};
+
 pub const MIB: u64 = 1 << 20;
-/// Longer than anything here takes; only a failure waits so long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether this host can make leases at all; says so if not.
 pub fn possible() -> bool {
@@ -61,13 +62,12 @@ pub fn free_pages() -> u64 {
     fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The kernel frees the pages of a process that ended a moment after anybody can know.
+/// The kernel frees the pages of a process that ended a moment after its end shows.
 pub fn wait_for_free(pages: u64) {
-    let began = std::time::Instant::now();
-    while free_pages() != pages {
-        assert!(began.elapsed() < PATIENCE, "{} pages free, {pages} expected", free_pages());
-        std::thread::yield_now();
-    }
+    until("pages free in the pool", || match free_pages() {
+        free if free == pages => Ok(()),
+        free => Err(format!("{free} pages free, {pages} expected")),
+    });
 }
 
 /// A running broker, killed when dropped.
@@ -164,6 +164,11 @@ impl Daemon {
         ticks as f64 / rustix::param::clock_ticks_per_second() as f64
     }
 
+    /// Its fillers, of which it has so many at least.
+    pub fn wait_for_fillers(&self, least: usize) -> Vec<Pid> {
+        until("fillers", || Some(self.fillers()).filter(|fillers| fillers.len() >= least))
+    }
+
     /// Its fillers.
     pub fn fillers(&self) -> Vec<Pid> {
         let pid = self.pid();
@@ -192,15 +197,7 @@ impl Daemon {
 
     /// The first report of which that is so: each look is a question to the broker.
     pub fn wait_for_stock(&self, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
-        let began = std::time::Instant::now();
-        loop {
-            let stock = self.stock();
-            if is_so(&stock) {
-                return stock;
-            }
-            assert!(began.elapsed() < PATIENCE, "{stock}");
-            std::thread::yield_now();
-        }
+        until("the stock", || Some(self.stock()).filter(&is_so).ok_or_else(|| self.stock()))
     }
 
     /// Waits until so many inodes lie ready.

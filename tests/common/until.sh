@@ -1,0 +1,20 @@
+# How a test in shell waits. A script reads this file after it has defined `fail`.
+
+# within SECONDS COMMAND...: looks until the command succeeds, for so long at most; whether it did.
+within() {
+    within_tries=$(($1 * 20))
+    shift
+    until "$@"; do
+        within_tries=$((within_tries - 1))
+        [ $within_tries -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+
+# until_true WHAT COMMAND...: looks until the command succeeds. What takes a moment takes minutes on a machine that
+# starves.
+until_true() {
+    until_what=$1
+    shift
+    within 300 "$@" || fail "$until_what: not within five minutes"
+}
