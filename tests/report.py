@@ -243,9 +243,11 @@ def check_bars(figure, shown):
 
 def check_plots(section, sheet):
     """Every picture has all the figures that it is of, at their places."""
-    assert len(section["figures"]) == len(sheet.get("plots", [])), sheet["title"]
-    for figure, plot in zip(section["figures"], sheet.get("plots", [])):
+    drawn = iter(section["figures"])
+    for plot in sheet.get("plots", []):
         (kind, what), = plot["kind"].items()
+        figure = next(drawn, None)
+        assert figure and figure["kind"] == kind, f"{sheet['title']}: no {kind}"
         compared = [(each, against(each, what)) for each in sheet["figures"]] if isinstance(what, str) else []
         compared = [(each, times) for each, times in compared if times is not None]
         if kind == "heat":

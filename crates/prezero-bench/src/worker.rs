@@ -1,7 +1,7 @@
 //! The workers: C programs, most of them one long-lived process for each allocator, driven
 //! by lines on its stdin and stdout.
 
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -18,43 +18,33 @@ use super::peers::Allocator;
 #[derive(Debug)]
 pub struct Program(File);
 
+/// A function for each worker that the build script compiled.
+macro_rules! programs {
+    ($($name:ident: $source:literal),* $(,)?) => {
+        impl Program {$(
+            #[doc = concat!("`bench/", $source, "`, unpacked.")]
+            pub fn $name() -> Result<Program> {
+                let binary = include_bytes!(concat!(env!("OUT_DIR"), "/", stringify!($name)));
+                Program::unpack(stringify!($name), binary)
+            }
+        )*}
+    };
+}
+
+programs! {
+    touch: "touch.c",
+    pair: "pair.c",
+    disturb: "disturb.c",
+    waste: "waste.c",
+    faults: "seeds/faults.c",
+    write: "seeds/write.c",
+    lmbench: "seeds/lmbench.c",
+    resident: "seeds/resident.c",
+}
+
 impl Program {
-    /// `bench/pair.c`, unpacked.
-    pub fn pair() -> Result<Program> {
-        Program::unpack(c"pair", include_bytes!(concat!(env!("OUT_DIR"), "/pair")))
-    }
-
-    /// `bench/disturb.c`, unpacked.
-    pub fn disturb() -> Result<Program> {
-        Program::unpack(c"disturb", include_bytes!(concat!(env!("OUT_DIR"), "/disturb")))
-    }
-
-    /// `bench/waste.c`, unpacked.
-    pub fn waste() -> Result<Program> {
-        Program::unpack(c"waste", include_bytes!(concat!(env!("OUT_DIR"), "/waste")))
-    }
-
-    /// `bench/seeds/faults.c`, unpacked.
-    pub fn faults() -> Result<Program> {
-        Program::unpack(c"faults", include_bytes!(concat!(env!("OUT_DIR"), "/faults")))
-    }
-
-    /// `bench/seeds/write.c`, unpacked.
-    pub fn write() -> Result<Program> {
-        Program::unpack(c"write", include_bytes!(concat!(env!("OUT_DIR"), "/write")))
-    }
-
-    /// `bench/seeds/lmbench.c`, unpacked.
-    pub fn lmbench() -> Result<Program> {
-        Program::unpack(c"lmbench", include_bytes!(concat!(env!("OUT_DIR"), "/lmbench")))
-    }
-
-    /// `bench/seeds/resident.c`, unpacked.
-    pub fn resident() -> Result<Program> {
-        Program::unpack(c"resident", include_bytes!(concat!(env!("OUT_DIR"), "/resident")))
-    }
-
-    fn unpack(name: &CStr, binary: &[u8]) -> Result<Program> {
+    fn unpack(name: &str, binary: &[u8]) -> Result<Program> {
+        let name = CString::new(name)?;
         // Without close-on-exec: `prezero run` execs it by the descriptor's number.
         // SAFETY: the name ends in NUL; the call makes a new descriptor or fails.
         let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
@@ -78,8 +68,7 @@ pub struct Touch(Program);
 impl Touch {
     /// Unpacks it.
     pub fn unpack() -> Result<Touch> {
-        let binary = include_bytes!(concat!(env!("OUT_DIR"), "/touch"));
-        Ok(Touch(Program::unpack(c"touch", binary)?))
+        Ok(Touch(Program::touch()?))
     }
 
     /// What a [`Worker`] runs.

@@ -152,7 +152,7 @@ fn section(document: &Document, nth: usize) -> Result<String> {
         html += &format!("<p class=\"verdict\">{}</p>\n", escaped(text));
     }
     for plot in &sheet.plots {
-        let (kind, picture) = draw(sheet, plot)?;
+        let Some((kind, picture)) = draw(sheet, plot)? else { continue };
         html += &format!(
             "<figure data-kind=\"{kind}\">{}<figcaption>{}</figcaption></figure>\n",
             picture.html(),
@@ -210,7 +210,7 @@ pub fn pictures(documents: &[Document]) -> Result<Vec<(String, String)>> {
     let mut all = vec![];
     for sheet in documents.iter().flat_map(Document::sheets) {
         for plot in &sheet.plots {
-            let (kind, picture) = draw(sheet, plot)?;
+            let Some((kind, picture)) = draw(sheet, plot)? else { continue };
             let named = |(width, svg)| (file_name(&sheet.title, kind, width), svg);
             all.extend(picture.alone().map(named));
         }

@@ -6,13 +6,18 @@ use super::plot::{Bars, Heat, Lines, Picture};
 use crate::figure::{Across, Figure, Kind, Plot, Sheet};
 use crate::layout::named;
 
-/// What it is called, and the picture.
+/// What it is called, and the picture; `None` of nothing.
 ///
 /// # Errors
 /// It cannot be drawn.
-pub fn draw(sheet: &Sheet, plot: &Plot) -> Result<(&'static str, Picture)> {
+pub fn draw(sheet: &Sheet, plot: &Plot) -> Result<Option<(&'static str, Picture)>> {
     let (x, y) = (plot.x.clone(), plot.y.clone());
-    Ok(match &plot.kind {
+    let curves = |series: Vec<(String, Vec<_>)>| {
+        let some = series.iter().any(|(_, points)| points.len() > 1);
+        some.then(|| Lines { x: x.clone(), y, series }.draw()).transpose()
+    };
+    let bars = |plot: Bars| (!plot.groups.is_empty()).then(|| plot.draw()).transpose();
+    let (kind, picture) = match &plot.kind {
         Kind::Heat(what) => {
             let [rows, columns] = [0, 1].map(|nth| words(sheet, |figure| &figure.of[nth]));
             let times = |row: &String, column: &String| {
@@ -23,29 +28,31 @@ pub fn draw(sheet: &Sheet, plot: &Plot) -> Result<(&'static str, Picture)> {
                 (row.clone(), values.collect())
             };
             let rows = rows.iter().map(row).collect();
-            ("heat", Heat { columns: columns.clone(), x, rows }.draw()?)
+            let heat = Heat { columns: columns.clone(), x: x.clone(), rows };
+            ("heat", compared(sheet, what).next().map(|_| heat.draw()).transpose()?)
         }
         Kind::Curves(what) => {
             let points = compared(sheet, what)
                 .filter_map(|(figure, times)| Some((figure.of[0].as_str(), x_of(figure)?, times)));
-            ("curves", Lines { x, y, series: series(points) }.draw()?)
+            ("curves", curves(series(points))?)
         }
         Kind::Lines(name) => {
             let of_it = sheet.figures.iter().filter(|figure| figure.name == *name);
             let points =
                 of_it.filter_map(|figure| Some((&*figure.who, x_of(figure)?, figure.value)));
-            ("lines", Lines { x, y, series: series(points) }.draw()?)
+            ("lines", curves(series(points))?)
         }
         Kind::Bars(names) => {
             let of_it = |figure: &&Figure| names.contains(&figure.name);
-            let bars = sheet.figures.iter().filter(of_it).map(|figure| (figure, figure.value));
-            ("bars", grouped(sheet, x, bars).draw()?)
+            let each = sheet.figures.iter().filter(of_it).map(|figure| (figure, figure.value));
+            ("bars", bars(grouped(sheet, x, each))?)
         }
         Kind::Changes(what) => {
-            let bars = compared(sheet, what).map(|(figure, times)| (figure, 100.0 * (times - 1.0)));
-            ("changes", grouped(sheet, x, bars).draw()?)
+            let each = compared(sheet, what).map(|(figure, times)| (figure, 100.0 * (times - 1.0)));
+            ("changes", bars(grouped(sheet, x, each))?)
         }
-    })
+    };
+    Ok(picture.map(|picture| (kind, picture)))
 }
 
 /// What figures have of something, each once, in order.
@@ -126,7 +133,7 @@ mod tests {
         }
         let drawn = |kind| {
             let plot = Plot { kind, x: "x".into(), y: "y".into(), caption: String::new() };
-            draw(&sheet, &plot).unwrap().1.html()
+            draw(&sheet, &plot).unwrap().map_or(String::new(), |(_, picture)| picture.html())
         };
         let heat = drawn(Kind::Heat("best".into()));
         assert!(["\n2.00\n", "\n1.50\n", "\n0.50\n"].iter().all(|text| heat.contains(text)));
@@ -135,5 +142,8 @@ mod tests {
         // A mark in the legend, three bars.
         assert_eq!(drawn(Kind::Bars(vec!["round".into()])).matches("<rect").count(), 2 * 4);
         assert!(drawn(Kind::Changes("best".into())).contains("\n-50\n"));
+        let nothing = || "nobody".to_string();
+        let nothing = [Kind::Heat(nothing()), Kind::Lines(nothing()), Kind::Bars(vec![nothing()])];
+        assert!(nothing.into_iter().all(|kind| drawn(kind).is_empty()));
     }
 }

@@ -25,6 +25,7 @@ use programs::{Inputs, PROGRAMS, Program};
 use crate::cost::number;
 use crate::figure::{Across, Against, Case, Figure, Report, Sheet};
 use crate::output::{Taken, settings_here};
+use crate::parse::chosen;
 use crate::peers::{Allocator, BARE, Field, GLIBC, NOWHERE, PREZERO};
 use crate::process::{Run, once};
 use crate::progress::{self, interrupted, kept, step};
@@ -83,11 +84,7 @@ pub struct Real {
 
 impl Case for Real {
     fn measure(&self) -> Result<Report> {
-        let known = |name: &String| PROGRAMS.iter().any(|program| program.name == name);
-        if let Some(unknown) = self.only.iter().find(|name| !known(name)) {
-            let names: Vec<_> = PROGRAMS.iter().map(|program| program.name).collect();
-            bail!("--only {unknown}: no such program; give some of {}", names.join(","));
-        }
+        let programs = chosen(&PROGRAMS, |program| program.name, &self.only, "program")?;
         ensure!(self.runs > 0, "--runs 0: nothing to measure; give 5 or more");
         ensure!(
             (1..=1 << 16).contains(&self.text_mib),
@@ -102,10 +99,8 @@ impl Case for Real {
         let earlier = self.onto.as_ref().map(|file| earlier(file, &report)).transpose()?;
         let (touch, inputs) = (Touch::unpack()?, Inputs::make(self.text_mib << 20)?);
         report.field.allocators.push(Allocator::bare(inputs.passes_on()));
-        let asked = |program: &Program| {
-            self.only.is_empty() || self.only.iter().any(|name| name == program.name)
-        };
-        let count = PROGRAMS.iter().filter(|program| asked(program)).count();
+        let asked = |program: &Program| programs.iter().any(|each| each.name == program.name);
+        let count = programs.len();
         progress::expect(count * (self.runs + 1) * report.field.allocators.len());
         let mut sheets = sheets(self.runs, self.pairs_s, self.text_mib);
         for program in &PROGRAMS {

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use serde_json::Value;
 
+use super::Setting;
 use super::level::{self, CONTROL, HOST, KERNEL, PROCESS, number};
-use super::table::{Table, experiment};
-use super::{Setting, gains, verdict};
+use super::table::{Claim, Table, Times, experiment};
 use crate::figure::{Better, Figure, Kind, Sheet};
 use crate::progress::step;
 use crate::worker::Program;
@@ -135,47 +135,69 @@ pub fn run(setting: &Setting) -> Result<Vec<Sheet>> {
             second.push(&level, &[lines], figures);
         }
     }
-    let mut held = held(&first, &second);
-    let rate = |lines: &'static str, table: &'static str| {
-        let second = &second;
-        move |level: &str| second.value(level, &[lines], table)
-    };
-    let all: Vec<_> = gains(setting, rate("64", RATE), Better::More).collect();
-    for (level, one) in gains(setting, rate("1", RATE), Better::More) {
-        let all = all.iter().find(|(each, _)| *each == level).map_or(f64::NAN, |(_, all)| *all);
-        held.push(verdict(
-            one > 1.1 && one >= all,
-            &format!(
-                "{level}: {one:.2} times the pages in a CPU second of the same kernel without the patches \
-                 with one line a page, {all:.2} times with all of them"
-            ),
-        ));
-    }
-    let incomparable = vec![
-        "his pages have 16 KiB and his lines 128 bytes: 128 lines a page, here 64; per byte his 16 KiB \
-         page is four of today's"
-            .into(),
-        "his wall times of 2.093 and 0.012 s are minutes and hundredths as time(1) prints them; the \
-         rates are right"
-            .into(),
-        format!(
-            "here each repetition of {} MiB obtains and gives back its memory, and both are timed; \
-             without a pause nobody can prepare anything",
-            setting.mib
-        ),
-        "under prezero the page is neither faulted nor mapped anew, so his rate of faults is a rate of \
-         pages; a lease is one repetition, as it is new only once"
-            .into(),
+    judge(setting, &mut first, &mut second);
+    let each = format!(
+        "here each repetition of {} MiB obtains and gives back its memory, and both are timed; without a pause \
+         nobody can prepare anything",
+        setting.mib
+    );
+    let incomparable = [
+        "his pages have 16 KiB and his lines 128 bytes: 128 lines a page, here 64; per byte his 16 KiB page is \
+         four of today's",
+        "his wall times of 2.093 and 0.012 s are minutes and hundredths as time(1) prints them; the rates are right",
+        &each,
+        "under prezero the page is neither faulted nor mapped anew, so his rate of faults is a rate of pages; a \
+         lease is one repetition, as it is new only once",
     ];
     Ok(experiment(
         [
             "Lameter, Prezeroing V2: Why and When it works (linux-kernel, 23 December 2004)",
             "SGI Altix, 8 Itanium 2, 6 GB, 4 GiB x 3; scrubd in the kernel; second table 1 GiB x 1",
         ],
-        incomparable,
-        held,
+        &incomparable,
         vec![first, second],
     ))
+}
+
+/// What the figures say of his claims.
+fn judge(setting: &Setting, first: &mut Table, second: &mut Table) {
+    let post = first.times(
+        RATE,
+        ("post, patched", &["1", PAUSED]),
+        ("post, without patch", &["1", AT_ONCE]),
+    );
+    let of = |says, own, other, lines, times, post| Claim {
+        says,
+        heading: RATE,
+        own: (own, lines),
+        other: (other, lines),
+        times,
+        post,
+    };
+    let (one, all): (&[&str], &[&str]) = (&["1"], &["64"]);
+    let prepared = "prepared memory multiplies the pages touched in a CPU second, one line a page";
+    let every =
+        "zeroing makes no sense for who touches every line, against the same zone without scrubd";
+    second.judge(&[
+        of(prepared, PROCESS, KERNEL, one, Times::AtLeast(1.5), post),
+        of("the same with all lines", PROCESS, KERNEL, all, Times::Any, None),
+        of(every, PROCESS, CONTROL, all, Times::AtMost(1.1), None),
+        of("a lease on the host multiplies them", HOST, KERNEL, one, Times::AtLeast(1.5), None),
+    ]);
+    for (lines, says) in [(one, "one line a page"), (all, "all lines")] {
+        setting.judge_elsewhere(second, says, RATE, lines, if lines == one { 1.1 } else { 0.0 });
+    }
+    let more = "fault/wsec";
+    let scale = |level, how| Claim {
+        says: level,
+        heading: more,
+        own: (level, if how == PAUSED { &["8", PAUSED] } else { &["8", AT_ONCE] }),
+        other: (level, if how == PAUSED { &["1", PAUSED] } else { &["1", AT_ONCE] }),
+        times: Times::Any,
+        post: None,
+    };
+    first.sheet.says.push("from 1 to 8 threads the pages in a second".into());
+    first.judge(&[scale("post, patched", AT_ONCE), scale(KERNEL, PAUSED), scale(PROCESS, PAUSED)]);
 }
 
 fn with_background(figures: [f64; 5]) -> [Option<f64>; 6] {
@@ -232,115 +254,4 @@ fn rows(
         rows.push((level, figures));
     }
     Ok(rows)
-}
-
-/// What the figures say of his claims.
-fn held(first: &Table, second: &Table) -> Vec<String> {
-    let rate = RATE;
-    let mut sentences = vec![];
-    let his = first.value("post, patched", &["1", PAUSED], rate).zip(first.value(
-        "post, without patch",
-        &["1", AT_ONCE],
-        rate,
-    ));
-    let gain = |lines: &str| {
-        let ours = second.value(PROCESS, &[lines], rate)?;
-        Some(ours / second.value(KERNEL, &[lines], rate)?)
-    };
-    if let (Some((patched, plain)), Some(one), Some(all)) = (his, gain("1"), gain("64")) {
-        sentences.push(verdict(
-            one > 1.5 && one > all,
-            &format!(
-                "prepared memory multiplies the pages touched in a CPU second: {one:.1} times the kernel's \
-                 under prezero with one line a page (his patch {:.1} times), {all:.1} times with all lines",
-                patched / plain
-            ),
-        ));
-        let control = |lines: &str| {
-            let ours = second.value(PROCESS, &[lines], rate)?;
-            Some(ours / second.value(CONTROL, &[lines], rate)?)
-        };
-        if let (Some(one), Some(all)) = (control("1"), control("64")) {
-            sentences.push(verdict(
-                all < one && all < 1.1,
-                &format!(
-                    "zeroing makes no sense for who touches every line: against the same zone without \
-                     scrubd {one:.1} times with one line a page and {all:.2} times with all 64"
-                ),
-            ));
-        }
-    }
-    let scale = |level: &str| {
-        let eight = first.value(level, &["8", PAUSED], "fault/wsec")?;
-        Some(eight / first.value(level, &["1", PAUSED], "fault/wsec")?)
-    };
-    if let (Some(kernel), Some(ours)) = (scale(KERNEL), scale(PROCESS)) {
-        let [one, eight] = ["1", "8"].map(|threads| {
-            first.value("post, patched", &[threads, AT_ONCE], "fault/wsec").unwrap_or(f64::NAN)
-        });
-        sentences.push(format!(
-            "from 1 to 8 threads his patched kernel went to {:.2} times the pages in a second; today the \
-             kernel goes to {kernel:.2} times and prezero to {ours:.2} times",
-            eight / one
-        ));
-    }
-    if let (Some(host), Some(kernel)) =
-        (second.value(HOST, &["1"], rate), second.value(KERNEL, &["1"], rate))
-    {
-        sentences.push(verdict(
-            host > 1.5 * kernel,
-            &format!(
-                "on the host, a lease gives {:.1} times the kernel's pages in a CPU second",
-                host / kernel
-            ),
-        ));
-    }
-    sentences
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn second(ours: [f64; 2]) -> Table {
-        let mut table = Table::new("", &["lines"], &COLUMNS);
-        let figures = |rate| {
-            let mut figures = vec![None; 6];
-            figures[3] = Some(Figure::new("", "", "", rate));
-            figures
-        };
-        let mut row = |level: &str, lines: &str, rate| {
-            table.push(level, &[lines], figures(rate));
-        };
-        for (lines, ours) in ["1", "64"].into_iter().zip(ours) {
-            row(KERNEL, lines, 100.0);
-            row(CONTROL, lines, 150.0);
-            row(PROCESS, lines, ours);
-        }
-        table
-    }
-
-    fn first() -> Table {
-        let mut first = Table::new("", &["threads", "pause"], &COLUMNS);
-        for (with, threads, paused, figures) in POST {
-            first.post(with, &[threads, paused], &with_background(figures));
-        }
-        first
-    }
-
-    #[test]
-    fn sentences_follow_the_figures() {
-        let good = held(&first(), &second([600.0, 160.0]));
-        assert!(good[0].starts_with("held: ") && good[0].contains("6.0 times"), "{good:?}");
-        assert!(good[0].contains("his patch 7.5 times"), "{good:?}");
-        assert!(good[1].starts_with("held: ") && good[1].contains("1.07 times"), "{good:?}");
-        let bad = held(&first(), &second([90.0, 200.0]));
-        assert!(bad.iter().all(|sentence| sentence.starts_with("did not hold: ")), "{bad:?}");
-    }
-
-    #[test]
-    fn without_figures_nothing_is_said() {
-        let empty = Table::new("", &["lines"], &COLUMNS);
-        assert!(held(&first(), &empty).is_empty());
-    }
 }

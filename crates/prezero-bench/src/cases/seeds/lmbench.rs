@@ -3,14 +3,16 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use super::Setting;
 use super::level::{CONTROL, KERNEL, Level, PROCESS};
-use super::table::{Column, Table, experiment};
-use super::{Setting, gains, verdict};
+use super::table::{Claim, Column, Table, Times, experiment};
 use crate::figure::{Better, Figure, Sheet};
 use crate::machine;
 use crate::progress::step;
 use crate::worker::Program;
 
+/// Who clears in the pause, without any allocator.
+const IDLE_LOOP: &str = "idle loop of this CPU";
 /// Less is noise.
 const GAINS: f64 = 1.1;
 /// As the program calls what it times.
@@ -77,37 +79,57 @@ pub fn run(setting: &Setting) -> Result<Vec<Sheet>> {
     for (level, figures) in rows {
         times.push(&level, &[], figures);
     }
-    let (memory, sets) = memory(setting, &program)?;
-    let mut held = held(&times, &memory);
-    for what in ["fork, us", "zero-fill fault, us"] {
-        let time = |level: &str| times.value(level, &[], what);
-        for (level, gain) in gains(setting, time, Better::Less) {
-            let what = what.trim_end_matches(", us");
-            held.push(verdict(
-                gain > GAINS,
-                &format!(
-                    "{level}: {what} gains {gain:.2} times, against itself without the patches"
-                ),
-            ));
-        }
-    }
-    let incomparable = vec![
-        "his tables print thousands of microseconds as K, so 4K exec is anything from 3.5 to 4.5 ms".into(),
-        "his page fault is one of a file, zeroing spares it page tables at most; zero-fill fault was \
-         not in his suite"
-            .into(),
-        format!("his sets are those of a Celeron with an L2 of 128 KiB; here {sets}"),
-        "fork, exec and sh under an allocator pay for loading its library".into(),
-    ];
+    let (mut memory, sets) = memory(setting, &program)?;
+    judge(setting, &mut times, &mut memory);
+    let sets = format!("his sets are those of a Celeron with an L2 of 128 KiB; here {sets}");
     Ok(experiment(
         [
             "Thorpe, Support for zero'ing pages in idle loop (current-users, 24 April 2000)",
             "300 MHz Celeron, 32 MB, NetBSD 1.4X",
         ],
-        incomparable,
-        held,
+        &[
+            "his tables print thousands of microseconds as K, so 4K exec is anything from 3.5 to 4.5 ms",
+            "his page fault is one of a file, zeroing spares it page tables at most; zero-fill fault was not in his \
+             suite",
+            &sets,
+            "fork, exec and sh under an allocator pay for loading its library",
+        ],
         vec![times, memory],
     ))
+}
+
+/// What the figures say of his claims.
+fn judge(setting: &Setting, times: &mut Table, memory: &mut Table) {
+    let ouch = "an idle loop that clears through the cache of its own CPU makes the L2 slow";
+    let scrubd = "scrubd, told to use the cache, makes the L2 slow";
+    let of = |says, level, scrub, times, post| Claim {
+        says,
+        heading: L2,
+        own: (level, &[OFF]),
+        other: (level, scrub),
+        times,
+        post,
+    };
+    memory.judge(&[
+        of(ouch, IDLE_LOOP, &[CACHED], Times::AtLeast(1.5), Some(87.0 / 36.0)),
+        of("one that clears past it", IDLE_LOOP, &[BYPASSING], Times::Any, None),
+        of(scrubd, PROCESS, &[CACHED], Times::Any, None),
+    ]);
+    for what in ["fork, us", "sh, us"] {
+        let post = times.times(what, ("post, with idle zeroing", &[]), ("post, without", &[]));
+        // Not against the kernel's: what a library costs or spares a child is no prezeroing, and a zone
+        // within the process helps no page tables of a child.
+        let says = format!(
+            "{} gains, against the same zone without scrubd",
+            what.trim_end_matches(", us")
+        );
+        let (own, other) = ((PROCESS, &[][..]), (CONTROL, &[][..]));
+        let at_least = Times::AtLeast(GAINS);
+        times.judge(&[Claim { says: &says, heading: what, own, other, times: at_least, post }]);
+    }
+    for what in ["fork, us", "zero-fill fault, us"] {
+        setting.judge_elsewhere(times, what.trim_end_matches(", us"), what, &[], GAINS);
+    }
 }
 
 /// The memory latency after an idle moment, by who used it.
@@ -135,7 +157,7 @@ fn memory(setting: &Setting, program: &Program) -> Result<(Table, String)> {
         Ok(())
     };
     for scrub in [OFF, BYPASSING, CACHED] {
-        row("idle loop of this CPU", kernel, scrub, scrub)?;
+        row(IDLE_LOOP, kernel, scrub, scrub)?;
     }
     if let Some(prezero) = find(PROCESS) {
         let with = |settings| prezero.called(PROCESS, settings);
@@ -191,54 +213,6 @@ fn figure(line: &Value, unit: &str) -> Option<Figure> {
     Some(Figure { noise: apart, ..Figure::new("", "", "", value) })
 }
 
-fn held(times: &Table, memory: &Table) -> Vec<String> {
-    let mut sentences = vec![];
-    let idle = |scrub| memory.value("idle loop of this CPU", &[scrub], L2);
-    if let (Some(off), Some(cached), Some(bypassing)) = (idle(OFF), idle(CACHED), idle(BYPASSING)) {
-        sentences.push(verdict(
-            cached > 1.5 * off && bypassing < cached,
-            &format!(
-                "\"ouch\": an idle loop that clears through the cache of its own CPU makes the L2 {:.1} times \
-                 as slow (his {:.1}), one that clears past it {:.1} times",
-                cached / off,
-                87.0 / 36.0,
-                bypassing / off
-            ),
-        ));
-    }
-    let ours = |scrub| memory.value(PROCESS, &[scrub], L2);
-    if let (Some(off), Some(cached)) = (ours(OFF), ours(CACHED)) {
-        sentences.push(format!(
-            "scrubd, who clears small blocks on the CPU that freed them and large ones elsewhere, costs the \
-             L2 {:.1} times when told to use the cache",
-            cached / off
-        ));
-    }
-    let time = |level: &str, what: &str| times.value(level, &[], what);
-    for what in ["fork, us", "sh, us"] {
-        // Not against the kernel's: what a library costs or spares a child is no prezeroing.
-        let without_and_ours = time(CONTROL, what).zip(time(PROCESS, what));
-        let his = time("post, without", what).zip(time("post, with idle zeroing", what));
-        if let (Some((without, ours)), Some((before, after))) = (without_and_ours, his) {
-            let gain = without / ours;
-            let why = if gain > GAINS {
-                ""
-            } else {
-                "; a zone within the process helps no page tables of a child"
-            };
-            sentences.push(verdict(
-                gain > GAINS,
-                &format!(
-                    "{} gains: his {:.2} times, {gain:.2} times against the same zone without scrubd{why}",
-                    what.trim_end_matches(", us"),
-                    before / after,
-                ),
-            ));
-        }
-    }
-    sentences
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,38 +221,5 @@ mod tests {
     fn sets_grow_and_leave_room() {
         let sets = sets();
         assert!(sets.is_sorted() && sets[0] >= 8 && sets[3] <= MAIN_MOST_KIB, "{sets:?}");
-    }
-
-    #[test]
-    fn the_ouch_is_judged_by_the_figures() {
-        let memory = |cached: f64| {
-            let mut table = Table::new("", &["scrub"], &PLACES);
-            for (scrub, l2) in [(OFF, 5.0), (BYPASSING, 6.0), (CACHED, cached)] {
-                let figures = vec![None, Some(Figure::new("", "", "", l2))];
-                table.push("idle loop of this CPU", &[scrub], figures);
-            }
-            table
-        };
-        let times = Table::new("", &[], &[]);
-        assert!(held(&times, &memory(40.0))[0].starts_with("held: \"ouch\""));
-        assert!(held(&times, &memory(5.1))[0].starts_with("did not hold: "));
-    }
-    #[test]
-    fn what_scrubbing_gains_is_told_against_the_same_without() {
-        let said = |ours: f64| {
-            let mut times = Table::new("", &[], &[("fork, us", Better::Less)]);
-            times.post("without", &[], &[Some(11.0)]);
-            times.post("with idle zeroing", &[], &[Some(8.0)]);
-            for (level, time) in [(KERNEL, 500.0), (CONTROL, 100.0), (PROCESS, ours)] {
-                times.push(level, &[], vec![Some(Figure::new("", "", "", time))]);
-            }
-            held(&times, &Table::new("", &["scrub"], &[])).join("\n")
-        };
-        assert_eq!(
-            said(99.0),
-            "did not hold: fork gains: his 1.38 times, 1.01 times against the same zone without scrubd; \
-             a zone within the process helps no page tables of a child"
-        );
-        assert!(said(50.0).ends_with("2.00 times against the same zone without scrubd"));
     }
 }

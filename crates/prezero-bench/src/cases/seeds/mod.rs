@@ -13,14 +13,16 @@ mod write;
 
 use std::cell::OnceCell;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use level::{Elsewhere, Level};
 use prezero_cli::companion;
 use prezerod::host::Host;
 use prezerod::protocol::Backing;
+use table::{Claim, Table, Times};
 
 use crate::broker::Broker;
-use crate::figure::{Better, Case, Report, Sheet};
+use crate::figure::{Case, Report, Sheet};
+use crate::parse::chosen;
 use crate::peers::Field;
 use crate::progress::{self, Interrupted};
 use crate::worker::Touch;
@@ -91,7 +93,7 @@ impl Setting {
 
 impl Case for Seeds {
     fn measure(&self) -> Result<Report> {
-        let chosen = self.chosen()?;
+        let chosen = chosen(&EXPERIMENTS, |(name, ..)| name, &self.only, "experiment")?;
         ensure!(self.runs > 0, "--runs 0: nothing would be measured");
         ensure!(
             self.mib >= 16 && self.mib.is_multiple_of(2),
@@ -128,18 +130,6 @@ impl Case for Seeds {
     }
 }
 
-impl Seeds {
-    fn chosen(&self) -> Result<Vec<Recipe>> {
-        let names = EXPERIMENTS.map(|(name, ..)| name);
-        if let Some(unknown) = self.only.iter().find(|only| !names.contains(&only.as_str())) {
-            bail!("--only {unknown}: no such experiment; give some of {}", names.join(","));
-        }
-        let asked =
-            |(name, ..): &Recipe| self.only.is_empty() || self.only.iter().any(|only| only == name);
-        Ok(EXPERIMENTS.into_iter().filter(asked).collect())
-    }
-}
-
 /// Whether leases can be made here, and if not, why.
 fn host() -> (bool, Option<String>) {
     let why = if !Host::new("/").thp() {
@@ -152,21 +142,22 @@ fn host() -> (bool, Option<String>) {
     (false, Some(why))
 }
 
-/// A figure of each level that was brought from elsewhere with its base, as a ratio of the two:
-/// more than 1 is a gain.
-fn gains<'a>(
-    setting: &'a Setting,
-    figure: impl Fn(&str) -> Option<f64> + 'a,
-    more_is_better: Better,
-) -> impl Iterator<Item = (&'a str, f64)> {
-    setting.elsewhere.iter().filter_map(move |each| {
-        let (own, base) = (figure(&each.name)?, figure(each.base.as_deref()?)?);
-        let gain = if more_is_better == Better::More { own / base } else { base / own };
-        gain.is_finite().then_some((each.name.as_str(), gain))
-    })
-}
-
-/// `held: ...` or `did not hold: ...`.
-fn verdict(held: bool, what: &str) -> String {
-    format!("{}: {what}", if held { "held" } else { "did not hold" })
+impl Setting {
+    /// That each level that was brought from elsewhere with its base gains at least so much on it.
+    fn judge_elsewhere(
+        &self,
+        table: &mut Table,
+        says: &str,
+        heading: &str,
+        of: &[&str],
+        least: f64,
+    ) {
+        for each in &self.elsewhere {
+            let Some(base) = &each.base else { continue };
+            let says = format!("{}, {says}, against itself without the patches", each.name);
+            let (own, other) = ((&*each.name, of), (&**base, of));
+            let times = Times::AtLeast(least);
+            table.judge(&[Claim { says: &says, heading, own, other, times, post: None }]);
+        }
+    }
 }

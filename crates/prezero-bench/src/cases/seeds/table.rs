@@ -53,12 +53,66 @@ impl Table {
     }
 }
 
-/// The tables of one post, with what is said of it: on what it was measured, what cannot be
-/// compared, and what held and what did not.
+/// How many times as good the one has to be as the other.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Times {
+    /// That many or more.
+    AtLeast(f64),
+    /// That many or fewer.
+    AtMost(f64),
+    /// Nothing is asked.
+    Any,
+}
+
+/// A level in a case.
+pub type Place<'a> = (&'a str, &'a [&'a str]);
+
+/// What a post says, as a figure that is so many times as good as another.
+#[derive(Debug)]
+pub struct Claim<'a> {
+    /// It, in words.
+    pub says: &'a str,
+    /// Which figures.
+    pub heading: &'a str,
+    /// This one.
+    pub own: Place<'a>,
+    /// Against that one.
+    pub other: Place<'a>,
+    /// How many times.
+    pub times: Times,
+    /// In the post.
+    pub post: Option<f64>,
+}
+
+impl Table {
+    /// How many times as good the one is as the other.
+    pub fn times(&self, heading: &str, own: Place<'_>, other: Place<'_>) -> Option<f64> {
+        let find = |(level, of): Place<'_>| self.sheet.find(level, of, split(heading).0);
+        Some(find(own)?.times(find(other)?)).filter(|times| times.is_finite())
+    }
+
+    /// What held and what did not, of those of which there are figures.
+    pub fn judge(&mut self, claims: &[Claim<'_>]) {
+        for claim in claims {
+            let Some(times) = self.times(claim.heading, claim.own, claim.other) else { continue };
+            let verdict = match claim.times {
+                Times::AtLeast(least) if times >= least => "held: ",
+                Times::AtMost(most) if times <= most => "held: ",
+                Times::Any => "",
+                _ => "did not hold: ",
+            };
+            let post = claim.post.map_or(String::new(), |post| format!(" (in the post {post:.2})"));
+            let says = claim.says;
+            self.sheet.says.push(format!("{verdict}{says}: {times:.2} times{post}"));
+        }
+    }
+}
+
+/// The tables of one post, with what is said of it: on what it was measured, and what cannot be
+/// compared.
 pub fn experiment(
     [seed, then]: [&str; 2],
-    incomparable: Vec<String>,
-    held: Vec<String>,
+    incomparable: &[&str],
     tables: Vec<Table>,
 ) -> Vec<Sheet> {
     let mut sheets: Vec<_> = tables.into_iter().map(|table| table.sheet).collect();
@@ -66,8 +120,7 @@ pub fn experiment(
         first.notes.extend([seed.into(), format!("then: {then}")]);
     }
     if let Some(last) = sheets.last_mut() {
-        last.notes.extend(incomparable.into_iter().map(|why| format!("not comparable: {why}")));
-        last.says = held;
+        last.notes.extend(incomparable.iter().map(|why| format!("not comparable: {why}")));
     }
     sheets
 }
@@ -90,5 +143,33 @@ mod tests {
         table.push(KERNEL, &["8"], vec![Some(Figure::new("", "", "", 3.0)), None]);
         let figure = table.sheet.find(KERNEL, &["8"], "wall").unwrap();
         assert!(figure.unit == "s" && figure.control && figure.better == Better::Less);
+    }
+
+    #[test]
+    fn claims_follow_the_figures() {
+        let mut table = Table::new("t", &["lines"], &[("us", Better::Less)]);
+        for (level, us) in [("post, without", 8.0), ("post, with", 2.0), ("a", 9.0), ("b", 3.0)] {
+            table.push(level, &["1"], vec![Some(Figure::new("", "", "", us))]);
+        }
+        let one: &[&str] = &["1"];
+        let post = table.times("us", ("post, with", one), ("post, without", one));
+        let claim = |times, own| Claim {
+            says: "it is faster",
+            heading: "us",
+            own: (own, one),
+            other: ("a", one),
+            times,
+            post,
+        };
+        table.judge(&[
+            claim(Times::AtLeast(3.0), "b"),
+            claim(Times::AtLeast(3.1), "b"),
+            claim(Times::AtMost(3.1), "b"),
+            claim(Times::Any, "b"),
+            claim(Times::Any, "nobody"),
+        ]);
+        let told = "it is faster: 3.00 times (in the post 4.00)";
+        let said = ["held: ", "did not hold: ", "held: ", ""].map(|held| format!("{held}{told}"));
+        assert_eq!(table.sheet.says, said);
     }
 }

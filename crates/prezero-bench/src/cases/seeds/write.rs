@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::level::{self, Elsewhere, HOST, KERNEL, PROCESS};
-use super::table::{Table, experiment};
-use super::{Setting, gains, verdict};
+use super::Setting;
+use super::level::{self, Elsewhere, HOST, KERNEL, Level, PROCESS};
+use super::table::{Claim, Table, Times, experiment};
 use crate::figure::{Better, Figure, Sheet};
 use crate::progress::step;
 use crate::worker::Program;
@@ -98,36 +98,59 @@ pub fn run(setting: &Setting) -> Result<Vec<Sheet>> {
         table.push(&level, &[how], samples.figures());
     }
     against_kernel(&mut table, &setting.elsewhere);
-    let levels = setting.levels.iter().map(|level| level.name.clone());
-    let peers: Vec<_> = levels.filter(|name| ![KERNEL, PROCESS].contains(&name.as_str())).collect();
-    let mut held = held(&table, &peers);
-    let cycles = |level: &str| table.value(level, &[PAUSED], COLUMNS[0].0);
-    for (level, gain) in gains(setting, cycles, Better::Less) {
-        held.push(verdict(
-            gain >= 3.0,
-            &format!(
-                "{level}: {gain:.2} times in a loop with pauses, against itself without the patches"
-            ),
-        ));
-    }
-    let incomparable = vec![
-        "he gives a factor and no cycles; his clock and today's count different things".into(),
-        "his program times the writes alone; an allocator that faults or clears in malloc hides that \
-         from it, so the whole round is beside"
-            .into(),
-        "his pages were prepared for the kernel's faults; here malloc hands out pages that are there \
-         (process) or a file that is (host)"
-            .into(),
-    ];
+    judge(setting, &mut table);
     Ok(experiment(
         [
             "Arcangeli, PG_zero (linux-kernel, 30 October 2004)",
             "not said; 2.6.9; \"this microbenchmark runs 3 times faster with the patch applied\"",
         ],
-        incomparable,
-        held,
+        &[
+            "he gives a factor and no cycles; his clock and today's count different things",
+            "his program times the writes alone; an allocator that faults or clears in malloc hides that from it, so \
+             the whole round is beside",
+            "his pages were prepared for the kernel's faults; here malloc hands out pages that are there (process) or \
+             a file that is (host)",
+        ],
         vec![table],
     ))
+}
+
+/// What the figures say of his claim.
+fn judge(setting: &Setting, table: &mut Table) {
+    let [cycles, _, round, _] = COLUMNS.map(|(heading, _)| heading);
+    let (paused, once): (&[&str], &[&str]) = (&[PAUSED], &[ONCE]);
+    let of = |says, heading, own, other, of, times| Claim {
+        says,
+        heading,
+        own: (own, of),
+        other: (other, of),
+        times,
+        post: None,
+    };
+    let three = Times::AtLeast(3.0);
+    table.judge(&[
+        of(
+            "3 times faster in a process that lives and pauses",
+            cycles,
+            PROCESS,
+            KERNEL,
+            paused,
+            three,
+        ),
+        of("there, malloc, writes and free", round, PROCESS, KERNEL, paused, Times::Any),
+        // Nobody prepares memory before a process begins.
+        of("3 times faster once a process, as his did", cycles, PROCESS, KERNEL, once, three),
+        of("the same with the memory leased", cycles, HOST, KERNEL, once, three),
+    ]);
+    for Level { name, .. } in &setting.levels {
+        if ![KERNEL, PROCESS].contains(&name.as_str()) {
+            // Who keeps its memory has no faults either.
+            let says = format!("prezero against {name}, in a loop with pauses");
+            let claim = of("", cycles, PROCESS, name, paused, Times::Any);
+            table.judge(&[Claim { says: &says, ..claim }]);
+        }
+    }
+    setting.judge_elsewhere(table, "in a loop with pauses", cycles, paused, 3.0);
 }
 
 fn add<'a>(
@@ -161,51 +184,6 @@ fn against_kernel(table: &mut Table, elsewhere: &[Elsewhere]) {
         let factor = Figure::new("", "", "", kernel / figure.value);
         table.push(&figure.who, &of, vec![None, None, None, Some(factor)]);
     }
-}
-
-fn held(table: &Table, peers: &[String]) -> Vec<String> {
-    let times = |level, how: &str| table.value(level, &[how], "x kernel default");
-    let mut sentences = vec![];
-    if let Some(factor) = times(PROCESS, PAUSED) {
-        let rounds = [KERNEL, PROCESS].map(|level| table.value(level, &[PAUSED], COLUMNS[2].0));
-        let whole = match rounds {
-            [Some(kernel), Some(ours)] => {
-                format!(", {:.1} times for malloc, writes and free", kernel / ours)
-            }
-            _ => String::new(),
-        };
-        sentences.push(verdict(
-            factor >= 3.0,
-            &format!("3 times faster: {factor:.1} times in a process that lives and pauses{whole}"),
-        ));
-    }
-    if let Some(factor) = times(PROCESS, ONCE) {
-        sentences.push(verdict(
-            factor >= 3.0,
-            &format!(
-                "the same for a process that does it once, as his did: {factor:.2} times, as nobody \
-                 prepares memory before a process begins"
-            ),
-        ));
-    }
-    if let Some(factor) = times(HOST, ONCE) {
-        sentences.push(verdict(
-            factor >= 3.0,
-            &format!("the same once a process with the memory leased: {factor:.1} times"),
-        ));
-    }
-    // Who keeps its memory has no faults either.
-    let cycles = |peer: &String| Some((table.value(peer, &[PAUSED], COLUMNS[0].0)?, peer.clone()));
-    let best = peers.iter().filter_map(cycles);
-    let ours = table.value(PROCESS, &[PAUSED], COLUMNS[0].0);
-    if let (Some((cycles, peer)), Some(ours)) = (best.min_by(|a, b| a.0.total_cmp(&b.0)), ours) {
-        sentences.push(format!(
-            "memory that was never given back needs no prezeroing for malloc: {peer} takes {:.2} times the \
-             cycles of prezero",
-            cycles / ours
-        ));
-    }
-    sentences
 }
 
 #[cfg(test)]
@@ -247,11 +225,5 @@ mod tests {
         assert_eq!(table.value(PROCESS, &[PAUSED], "x kernel default"), Some(6.0));
         assert_eq!(table.value("guest", &[PAUSED], "x kernel default"), Some(2.0));
         assert_eq!(table.value("guest, unpatched", &[PAUSED], "x kernel default"), None);
-        let held = held(&table, &[]);
-        assert!(held[0].starts_with("held: ") && held[0].contains("6.0 times"), "{held:?}");
-        assert!(
-            held[1].starts_with("did not hold: ") && held[1].contains("0.90 times"),
-            "{held:?}"
-        );
     }
 }

@@ -9,11 +9,12 @@ mod pattern;
 
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use pattern::{Burst, PATTERNS, Pattern, judged, share};
 
 use crate::cost::number;
 use crate::figure::{Across, Better, Case, Figure, Kind, Report, Sheet};
+use crate::parse::chosen;
 use crate::peers::{Allocator, Field, PREZERO};
 use crate::progress::{self, step};
 use crate::samples::median;
@@ -74,23 +75,16 @@ struct Sheets {
 
 impl Case for Waste {
     fn measure(&self) -> Result<Report> {
-        let known = |name: &String| PATTERNS.iter().any(|pattern| pattern.name == name);
-        if let Some(unknown) = self.only.iter().find(|name| !known(name)) {
-            let names: Vec<_> = PATTERNS.iter().map(|pattern| pattern.name).collect();
-            bail!("--only {unknown}: no such pattern; give some of {}", names.join(","));
-        }
+        let patterns = chosen(&PATTERNS, |pattern| pattern.name, &self.only, "pattern")?;
         ensure!((0.05..=100.0).contains(&self.times), "--times {}: give 0.05 to 100", self.times);
         let mut report = Report::here("waste", Field::find(&self.peers)?);
         let touch = Touch::unpack()?;
         let mut allocators = report.field.allocators.clone();
         allocators
             .extend(report.field.allocators.iter().filter(|each| each.is_prezero()).map(control));
-        let asked = |pattern: &&Pattern| {
-            self.only.is_empty() || self.only.iter().any(|name| name == pattern.name)
-        };
         let mut sheets = Sheets::new();
-        progress::expect(PATTERNS.iter().filter(asked).count() * allocators.len());
-        'patterns: for (turn, pattern) in PATTERNS.iter().filter(asked).enumerate() {
+        progress::expect(patterns.len() * allocators.len());
+        'patterns: for (turn, pattern) in patterns.into_iter().enumerate() {
             let mut runs = vec![];
             for (_, which) in in_turns(turn + 1, allocators.len()).skip(turn * allocators.len()) {
                 let name = label(&allocators[which]);
