@@ -3,11 +3,13 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | figures | [`figure`] (what a case returns), [`samples`] (medians and noise), [`machine`] |
-//! | one renderer | [`layout`] (rows of cells), for [`text`], [`html`], [`compare`]; [`output`] (JSON) |
+//! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`samples`] (medians and noise) |
+//! | one renderer | [`text`], [`html`], [`output`] (JSON), [`compare`] |
 //! | what runs | [`peers`] (the allocators), [`worker`], [`process`], [`broker`], [`neighbours`], [`cost`] |
 //! | how it runs | [`turns`], [`progress`], [`scratch`], [`parse`] |
 //! | [`cases`] | one file a case, or one folder |
+//!
+//! Layers: samples, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, html, compare, report, cases
 //!
 //! A new case is a file in `cases`, a type that implements [`figure::Case`], and its lines in [`Bench`].
 
@@ -17,7 +19,6 @@ mod compare;
 mod cost;
 mod figure;
 mod html;
-mod layout;
 mod machine;
 mod neighbours;
 mod output;

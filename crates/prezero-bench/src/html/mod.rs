@@ -4,6 +4,7 @@
 //! printed. Each number names where in the embedded JSON it stands (`data-at`, a JSON pointer behind
 //! the document's name), so that a test, or a reader, can look it up.
 
+mod lines;
 mod picture;
 mod plot;
 
@@ -13,8 +14,7 @@ use anyhow::Result;
 pub use picture::draw;
 pub use plot::WIDEST;
 
-use crate::figure::Sheet;
-use crate::layout::{Cell, MARKS};
+use crate::figure::{Cell, MARKS, Sheet};
 use crate::output::Taken;
 
 /// One file that a benchmark wrote.

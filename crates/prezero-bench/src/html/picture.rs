@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::plot::{Bars, Heat, Lines, Picture};
-use crate::figure::{Across, Figure, Kind, Plot, Sheet};
-use crate::layout::named;
+use super::lines::Lines;
+use super::plot::{Bars, Heat, Picture};
+use crate::figure::{Across, Figure, Kind, Plot, Sheet, named};
 
 /// What it is called, and the picture; `None` of nothing.
 ///

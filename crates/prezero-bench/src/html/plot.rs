@@ -4,17 +4,14 @@
 //! Ink is `currentColor`, so a plot is legible on light and on dark; nothing is painted behind,
 //! but for a picture that stands alone ([`Picture::alone`]).
 
-mod lines;
-
 use anyhow::{Result, anyhow};
-pub use lines::Lines;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::layout::shown;
+use crate::figure::shown;
 
 /// What [`drawn`] turns into the text's own colour.
-const INK: RGBColor = RGBColor(1, 2, 3);
+pub const INK: RGBColor = RGBColor(1, 2, 3);
 const INK_WRITTEN: &str = "\"#010203\"";
 /// Apart for the colour-blind (after Okabe and Ito, 2008), each three times as light or dark as
 /// the light paper and as the dark one.
@@ -30,7 +27,7 @@ const SERIES: [RGBColor; 8] = [
 ];
 const FONT: &str = "sans-serif";
 /// As plotters counts: 1.24 of what the browser is told.
-const TEXT: u32 = 17;
+pub const TEXT: u32 = 17;
 /// What the widest is called.
 pub const WIDEST: &str = "wide";
 const WIDTHS: [(&str, u32); 2] = [(WIDEST, 860), ("narrow", 350)];
@@ -85,7 +82,7 @@ impl Picture {
 }
 
 /// Draws all widths of a plot.
-fn drawn(
+pub fn drawn(
     height: impl Fn(u32) -> u32,
     draw: impl Fn(&Area<'_>, u32) -> Result<()>,
 ) -> Result<Picture> {
@@ -105,11 +102,11 @@ fn drawn(
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-fn failed<E: std::fmt::Debug>(error: E) -> anyhow::Error {
+pub fn failed<E: std::fmt::Debug>(error: E) -> anyhow::Error {
     anyhow!("drawing: {error:?}")
 }
 
-fn ink(size: u32) -> TextStyle<'static> {
+pub fn ink(size: u32) -> TextStyle<'static> {
     (FONT, size).into_font().color(&INK)
 }
 
@@ -117,12 +114,12 @@ fn at(style: TextStyle<'static>, h: HPos, v: VPos) -> TextStyle<'static> {
     style.pos(Pos::new(h, v))
 }
 
-fn color(nth: usize) -> RGBColor {
+pub fn color(nth: usize) -> RGBColor {
     SERIES[nth % SERIES.len()]
 }
 
 /// How a bar or a dot of a series is painted.
-fn mark(nth: usize) -> ShapeStyle {
+pub fn mark(nth: usize) -> ShapeStyle {
     if nth < FILLED { color(nth).filled() } else { color(nth).stroke_width(2) }
 }
 
@@ -132,7 +129,7 @@ fn width_of(text: &str) -> u32 {
 }
 
 /// Names with their colours, as many in a row as fit; draws, and tells the height.
-fn legend(area: Option<&Area<'_>>, width: u32, names: &[&str]) -> Result<u32> {
+pub fn legend(area: Option<&Area<'_>>, width: u32, names: &[&str]) -> Result<u32> {
     let line = TEXT as i32 + 6;
     let (mut x, mut y) = (4i32, 4i32);
     for (nth, name) in names.iter().enumerate() {
@@ -305,11 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_series_and_bar_is_drawn() {
-        let series =
-            vec![("a".into(), vec![(1.0, 10.0), (64.0, 2.0)]), ("b".into(), vec![(1.0, 1.0)])];
-        let lines = Lines { x: "x".into(), y: "y".into(), series }.draw().unwrap().html();
-        assert_eq!(lines.matches("<circle").count(), 2 * 3);
+    fn every_bar_is_drawn() {
         let groups =
             vec![("g".into(), vec![Some(-1.5), Some(3.0)]), ("h".into(), vec![None, Some(2.0)])];
         let bars = Bars { x: "s".into(), series: vec!["p".into(), "q".into()], groups }
@@ -318,13 +311,6 @@ mod tests {
             .html();
         // Two marks in the legend, three bars.
         assert_eq!(bars.matches("<rect").count(), 2 * 5);
-        let many = (0..6).map(|nth| (nth.to_string(), vec![(1.0, 1.0 + f64::from(nth))])).collect();
-        let lines = Lines { x: "x".into(), y: "y".into(), series: many }.draw().unwrap().html();
-        // A dot and a mark of two series each, in two widths.
-        let is_mark = |line: &&str| line.starts_with("<circle") || line.starts_with("<rect");
-        let marks = lines.lines().filter(is_mark);
-        let hollow = marks.filter(|mark| mark.contains("fill=\"none\""));
-        assert_eq!(hollow.count(), 2 * 2 * 2, "{lines}");
     }
 
     #[test]

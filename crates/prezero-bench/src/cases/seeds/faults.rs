@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::Setting;
 use super::level::{self, CONTROL, HOST, KERNEL, PROCESS, number};
+use super::setting::Setting;
 use super::table::{Claim, Table, Times, experiment};
 use crate::figure::{Better, Figure, Kind, Sheet};
 use crate::progress::step;

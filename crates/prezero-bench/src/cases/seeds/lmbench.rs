@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Setting;
 use super::level::{CONTROL, KERNEL, Level, PROCESS};
+use super::setting::Setting;
 use super::table::{Claim, Column, Table, Times, experiment};
 use crate::figure::{Better, Figure, Sheet};
 use crate::machine;

@@ -8,6 +8,7 @@ mod faults;
 mod level;
 mod lmbench;
 mod resident;
+mod setting;
 mod table;
 mod write;
 
@@ -17,10 +18,8 @@ use anyhow::{Result, ensure};
 use level::{Elsewhere, Level};
 use prezero_cli::companion;
 use prezerod::host::Host;
-use prezerod::protocol::Backing;
-use table::{Claim, Table, Times};
+use setting::Setting;
 
-use crate::broker::Broker;
 use crate::figure::{Case, Report, Sheet};
 use crate::parse::chosen;
 use crate::peers::Field;
@@ -64,31 +63,6 @@ pub struct Seeds {
     /// Lines that bench/seeds/all.sh printed elsewhere, as a level of that name [and its base]
     #[arg(long, value_name = "NAME=FILE[,FILE]")]
     add: Vec<String>,
-}
-
-/// What all experiments are given.
-struct Setting {
-    levels: Vec<Level>,
-    elsewhere: Vec<Elsewhere>,
-    /// Whether leases can be made here.
-    host: bool,
-    broker: OnceCell<Broker>,
-    mib: usize,
-    runs: usize,
-}
-
-impl Setting {
-    /// A broker with a lease for the experiment at hand; `None` where there can be none.
-    fn broker(&self) -> Result<Option<&Broker>> {
-        if !self.host {
-            return Ok(None);
-        }
-        if self.broker.get().is_none() {
-            let broker = Broker::start(Backing::Thp, (self.mib as u64) << 20, 1)?;
-            ensure!(self.broker.set(broker).is_ok(), "two brokers at once");
-        }
-        Ok(self.broker.get())
-    }
 }
 
 impl Case for Seeds {
@@ -140,24 +114,4 @@ fn host() -> (bool, Option<String>) {
         return (true, None);
     };
     (false, Some(why))
-}
-
-impl Setting {
-    /// That each level that was brought from elsewhere with its base gains at least so much on it.
-    fn judge_elsewhere(
-        &self,
-        table: &mut Table,
-        says: &str,
-        heading: &str,
-        of: &[&str],
-        least: f64,
-    ) {
-        for each in &self.elsewhere {
-            let Some(base) = &each.base else { continue };
-            let says = format!("{}, {says}, against itself without the patches", each.name);
-            let (own, other) = ((&*each.name, of), (&**base, of));
-            let times = Times::AtLeast(least);
-            table.judge(&[Claim { says: &says, heading, own, other, times, post: None }]);
-        }
-    }
 }

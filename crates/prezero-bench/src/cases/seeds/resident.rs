@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::Setting;
 use super::level::{KERNEL, Level, PROCESS, number};
+use super::setting::Setting;
 use super::table::{Claim, POST, Table, Times, experiment};
 use crate::figure::{Better, Figure, Sheet};
 use crate::progress::step;

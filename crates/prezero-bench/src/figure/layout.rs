@@ -1,6 +1,6 @@
 //! How a sheet is laid out: rows of cells, the same ones for a terminal and for HTML.
 
-use crate::figure::{Across, Against, Figure, Sheet};
+use super::sheet::{Across, Against, Figure, Sheet};
 use crate::peers::PREZERO;
 use crate::samples::Judged;
 

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use plotters::prelude::*;
 
-use super::{INK, Picture, TEXT, color, drawn, failed, ink, legend, mark, short};
+use super::plot::{INK, Picture, TEXT, color, drawn, failed, ink, legend, mark, short};
 
 /// Curves; both axes are logarithmic.
 #[derive(Debug)]
@@ -113,6 +113,21 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_series_is_drawn() {
+        let series =
+            vec![("a".into(), vec![(1.0, 10.0), (64.0, 2.0)]), ("b".into(), vec![(1.0, 1.0)])];
+        let lines = Lines { x: "x".into(), y: "y".into(), series }.draw().unwrap().html();
+        assert_eq!(lines.matches("<circle").count(), 2 * 3);
+        let many = (0..6).map(|nth| (nth.to_string(), vec![(1.0, 1.0 + f64::from(nth))])).collect();
+        let lines = Lines { x: "x".into(), y: "y".into(), series: many }.draw().unwrap().html();
+        // A dot and a mark of two series each, in two widths.
+        let is_mark = |line: &&str| line.starts_with("<circle") || line.starts_with("<rect");
+        let marks = lines.lines().filter(is_mark);
+        let hollow = marks.filter(|mark| mark.contains("fill=\"none\""));
+        assert_eq!(hollow.count(), 2 * 2 * 2, "{lines}");
+    }
 
     #[test]
     fn an_axis_is_labelled_at_powers_or_has_five_labels() {
