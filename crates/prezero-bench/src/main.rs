@@ -64,6 +64,8 @@ struct Line {
 /// What can be asked for.
 #[derive(clap::Subcommand)]
 enum Bench {
+    /// What each mechanism is worth: programs with it and without it.
+    Ablate(cases::ablate::Ablate),
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
@@ -82,10 +84,10 @@ enum Bench {
     Real(cases::real::Real),
     /// One page of HTML with plots: from files, or measured for it.
     Report(report::Report),
-    /// The experiments of the four posts, beside their own figures.
-    Seeds(cases::seeds::Seeds),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(cases::scrub::Scrub),
+    /// The experiments of the four posts, beside their own figures.
+    Seeds(cases::seeds::Seeds),
     /// Programs that start with leased memory, against each one's own way.
     Start(cases::start::Start),
     /// Patterns of demand: what is scrubbed in vain, cost and gain.
@@ -161,6 +163,7 @@ impl Bench {
         let case: &dyn Case = match self {
             Bench::Report(report) => return report.run(),
             Bench::Generate(generate) => return generate.run(&command(), &prezero()),
+            Bench::Ablate(case) => case,
             Bench::Compare(case) => case,
             Bench::Disturb(case) => case,
             Bench::Fill(case) => case,
@@ -169,8 +172,8 @@ impl Bench {
             Bench::Numpy(case) => case,
             Bench::Pair(case) => case,
             Bench::Real(case) => case,
-            Bench::Seeds(case) => case,
             Bench::Scrub(case) => case,
+            Bench::Seeds(case) => case,
             Bench::Start(case) => case,
             Bench::Waste(case) => case,
         };

@@ -40,6 +40,7 @@ programs! {
     write: "seeds/write.c",
     lmbench: "seeds/lmbench.c",
     resident: "seeds/resident.c",
+    ablate: "programs/ablate.c",
 }
 
 impl Program {

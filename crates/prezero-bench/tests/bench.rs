@@ -139,3 +139,11 @@ fn mistakes_are_refused_in_one_line() {
         assert!(told.starts_with(line) && told.lines().count() == 1, "{told}");
     }
 }
+
+#[test]
+fn all_mechanisms_are_told_and_none_is_measured() {
+    let report = report(&["ablate", "--plan"]);
+
+    let notes = report["notes"].as_array().unwrap();
+    assert!(notes.len() > 20 && report["sheets"].as_array().unwrap().is_empty());
+}

@@ -1,5 +1,6 @@
 //! The cases: each measures one thing, and returns its figures.
 
+pub mod ablate;
 pub mod disturb;
 pub mod fill;
 pub mod grid;
