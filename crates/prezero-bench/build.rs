@@ -6,8 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each is a program: `bench/NAME.c` and what it shares with others.
-const WORKERS: [(&str, &[&str]); 9] = [
+const WORKERS: [(&str, &[&str]); 18] = [
     ("ablate", &["programs/ablate.c"]),
+    ("busy", &["programs/busy.c", "loop.c"]),
+    ("fork", &["programs/fork.c"]),
+    ("grow", &["programs/grow.c"]),
+    ("parts", &["programs/parts.c", "loop.c"]),
+    ("rounds", &["programs/rounds.c"]),
+    ("single", &["programs/single.c"]),
+    ("small", &["programs/small.c"]),
+    ("thin", &["programs/thin.c"]),
+    ("verify", &["programs/verify.c"]),
     ("touch", &["touch.c", "loop.c"]),
     ("pair", &["pair.c"]),
     ("disturb", &["disturb.c"]),

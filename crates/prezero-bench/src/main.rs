@@ -66,30 +66,50 @@ struct Line {
 enum Bench {
     /// What each mechanism is worth: programs with it and without it.
     Ablate(cases::ablate::Ablate),
+    /// Programs that never pause, where scrubd is in the way.
+    Busy(cases::programs::Busy),
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
     Disturb(cases::disturb::Disturb),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
     Fill(cases::fill::Fill),
+    /// What a fork costs a process that has much memory idle.
+    Fork(cases::programs::Fork),
     /// Allocate zeroed, touch, free: idle, back to back and busy.
     Grid(cases::grid::Grid),
+    /// Large blocks that grow by realloc.
+    Grow(cases::programs::Grow),
     /// Memory leased from prezerod against one's own hugetlb and THP.
     Lease(cases::lease::Lease),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
     Numpy(cases::numpy::Numpy),
     /// malloc and free of one block, by threads and between them.
     Pair(cases::pair::Pair),
+    /// What calloc, writing and free take after a pause.
+    Parts(cases::programs::Parts),
     /// Programs that nobody here wrote: wall time, CPU time, peak size.
     Real(cases::real::Real),
     /// One page of HTML with plots: from files, or measured for it.
     Report(report::Report),
+    /// Programs that pause, hold their block, change their pace.
+    Rounds(cases::programs::Rounds),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(cases::scrub::Scrub),
     /// The experiments of the four posts, beside their own figures.
     Seeds(cases::seeds::Seeds),
+    /// A compile that ends soon.
+    Short(cases::programs::Short),
+    /// What a program with one thread pays in libc.
+    Single(cases::programs::Single),
+    /// Small blocks after a large one was freed.
+    Small(cases::programs::Small),
     /// Programs that start with leased memory, against each one's own way.
     Start(cases::start::Start),
+    /// Large zeroed blocks of which little is touched.
+    Thin(cases::programs::Thin),
+    /// What reading zero memory back costs.
+    Verify(cases::programs::Verify),
     /// Patterns of demand: what is scrubbed in vain, cost and gain.
     Waste(cases::waste::Waste),
     /// Write man pages and shell completions: for packages, and in none of these.
@@ -164,17 +184,27 @@ impl Bench {
             Bench::Report(report) => return report.run(),
             Bench::Generate(generate) => return generate.run(&command(), &prezero()),
             Bench::Ablate(case) => case,
+            Bench::Busy(case) => case,
             Bench::Compare(case) => case,
             Bench::Disturb(case) => case,
             Bench::Fill(case) => case,
+            Bench::Fork(case) => case,
             Bench::Grid(case) => case,
+            Bench::Grow(case) => case,
             Bench::Lease(case) => case,
             Bench::Numpy(case) => case,
             Bench::Pair(case) => case,
+            Bench::Parts(case) => case,
             Bench::Real(case) => case,
+            Bench::Rounds(case) => case,
             Bench::Scrub(case) => case,
             Bench::Seeds(case) => case,
+            Bench::Short(case) => case,
+            Bench::Single(case) => case,
+            Bench::Small(case) => case,
             Bench::Start(case) => case,
+            Bench::Thin(case) => case,
+            Bench::Verify(case) => case,
             Bench::Waste(case) => case,
         };
         let report = case.measure();

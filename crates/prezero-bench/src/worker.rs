@@ -41,6 +41,15 @@ programs! {
     lmbench: "seeds/lmbench.c",
     resident: "seeds/resident.c",
     ablate: "programs/ablate.c",
+    busy: "programs/busy.c",
+    fork: "programs/fork.c",
+    grow: "programs/grow.c",
+    parts: "programs/parts.c",
+    rounds: "programs/rounds.c",
+    single: "programs/single.c",
+    small: "programs/small.c",
+    thin: "programs/thin.c",
+    verify: "programs/verify.c",
 }
 
 impl Program {

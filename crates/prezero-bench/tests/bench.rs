@@ -141,6 +141,16 @@ fn mistakes_are_refused_in_one_line() {
 }
 
 #[test]
+fn a_program_of_ours_says_its_figures_in_each_way() {
+    let report = report(&["small", "--runs", "2"]);
+
+    let rounds = figures(&report, 0, "glibc", "round");
+    let of: Vec<_> = rounds.iter().map(|each| each["of"].to_string()).collect();
+    assert_eq!(of, ["[\"1\",\"4\"]", "[\"6\",\"4\"]", "[\"20\",\"16\"]", "[\"1\",\"0\"]"]);
+    assert!(rounds.iter().all(|each| samples(each).len() == 2));
+}
+
+#[test]
 fn all_mechanisms_are_told_and_none_is_measured() {
     let report = report(&["ablate", "--plan"]);
 

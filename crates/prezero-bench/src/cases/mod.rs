@@ -7,6 +7,7 @@ pub mod grid;
 pub mod lease;
 pub mod numpy;
 pub mod pair;
+pub mod programs;
 pub mod real;
 pub mod scrub;
 pub mod seeds;
