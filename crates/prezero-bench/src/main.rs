@@ -4,12 +4,13 @@
 //! | layer | modules |
 //! |---|---|
 //! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`samples`] (medians and noise) |
+//! | what is kept | [`results`] |
 //! | one renderer | [`text`], [`html`], [`output`] (JSON), [`compare`] |
 //! | what runs | [`peers`] (the allocators), [`worker`], [`process`], [`broker`], [`neighbours`], [`cost`] |
 //! | how it runs | [`turns`], [`progress`], [`scratch`], [`parse`] |
 //! | [`cases`] | one file a case, or one folder |
 //!
-//! Layers: samples, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, html, compare, report, cases
+//! Layers: samples, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, html, compare, report, results, cases
 //!
 //! A new case is a file in `cases`, a type that implements [`figure::Case`], and its lines in [`Bench`].
 
@@ -27,15 +28,17 @@ mod peers;
 mod process;
 mod progress;
 mod report;
+mod results;
 mod samples;
 mod scratch;
 mod text;
 mod turns;
 mod worker;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use figure::Case;
 use output::Output;
@@ -59,6 +62,9 @@ struct Line {
     list: bool,
     #[command(flatten)]
     output: Output,
+    /// Keep the figures in DIR, too [bench/results]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = results::FOLDER, global = true)]
+    keep: Option<PathBuf>,
 }
 
 /// What can be asked for.
@@ -92,6 +98,8 @@ enum Bench {
     Real(cases::real::Real),
     /// One page of HTML with plots: from files, or measured for it.
     Report(report::Report),
+    /// Keep what --json wrote, and make the index of all that is kept.
+    Results(results::Results),
     /// Programs that pause, hold their block, change their pace.
     Rounds(cases::programs::Rounds),
     /// How fast scrubd clears, against the same engine in a bare loop.
@@ -144,6 +152,7 @@ fn parsed() -> Result<Line, clap::Error> {
                 bench: Some(Bench::Generate(generate)),
                 list: false,
                 output: Output::default(),
+                keep: None,
             })
         }
         _ => Line::from_arg_matches(&command().try_get_matches()?),
@@ -173,15 +182,16 @@ impl Line {
                 );
             }
         }
-        self.bench.as_ref().map_or(Ok(()), |bench| bench.run(&self.output))
+        self.bench.as_ref().map_or(Ok(()), |bench| bench.run(&self.output, self.keep.as_deref()))
     }
 }
 
 impl Bench {
     /// Measures and prints.
-    fn run(&self, output: &Output) -> Result<()> {
+    fn run(&self, output: &Output, keep: Option<&Path>) -> Result<()> {
         let case: &dyn Case = match self {
             Bench::Report(report) => return report.run(),
+            Bench::Results(results) => return results.run(),
             Bench::Generate(generate) => return generate.run(&command(), &prezero()),
             Bench::Ablate(case) => case,
             Bench::Busy(case) => case,
@@ -209,7 +219,11 @@ impl Bench {
         };
         let report = case.measure();
         progress::end();
-        output.put(report?)
+        let taken = output.put(report?)?;
+        let Some(folder) = keep else { return Ok(()) };
+        ensure!(!matches!(self, Bench::Compare(_)), "--keep: compare measures nothing to keep");
+        ensure!(taken.complete, "--keep: interrupted, so nothing was kept");
+        results::keep(folder, taken)
     }
 }
 
@@ -227,7 +241,7 @@ mod tests {
         let folder = scratch::Scratch::new().unwrap();
         let line = ["prezero-bench".into(), "generate".into(), folder.file("share")];
         let Packaging::Generate(generate) = Packaging::try_parse_from(line).unwrap();
-        Bench::Generate(generate).run(&Output::default()).unwrap();
+        Bench::Generate(generate).run(&Output::default(), None).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.file("share").join(name)).unwrap();
 
         assert!(read("man/man1/prezero-bench-seeds.1").contains("prezero bench seeds"));

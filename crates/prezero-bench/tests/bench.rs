@@ -157,3 +157,24 @@ fn all_mechanisms_are_told_and_none_is_measured() {
     let notes = report["notes"].as_array().unwrap();
     assert!(notes.len() > 20 && report["sheets"].as_array().unwrap().is_empty());
 }
+
+#[test]
+fn figures_are_kept_and_indexed() {
+    let folder = std::env::temp_dir().join(format!("prezero-kept-{}", std::process::id()));
+    let folder = folder.to_str().unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    let file = format!("{folder}.json");
+    let taken = bench(&["ablate", "--plan", "--json", &file]);
+    assert!(taken.status.success(), "{taken:?}");
+
+    let keep = bench(&["results", "--folder", folder, "--commit", "abc1234", &file]);
+    assert!(keep.status.success(), "{keep:?}");
+    let index = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
+    assert!(index.contains("### ablate: ") && index.contains("[abc1234]("), "{index}");
+    let check = || bench(&["results", "--folder", folder, "--check"]);
+    assert!(check().status.success());
+    std::fs::write(format!("{folder}/README.md"), "something else").unwrap();
+    assert_eq!(check().status.code(), Some(1));
+    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::remove_file(file).unwrap();
+}
