@@ -76,6 +76,7 @@ bench: build $(PYTHON) ## every benchmark against five allocators (an hour or mo
 	$(BIN) bench lease $(RESERVE)
 	$(BIN) bench start $(RESERVE)
 	$(BIN) bench fill $(RESERVE)
+	for each in busy fork grow parts rounds short single small thin verify; do $(BIN) bench $$each || exit 1; done
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 

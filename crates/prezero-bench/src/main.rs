@@ -4,12 +4,13 @@
 //! | layer | modules |
 //! |---|---|
 //! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`samples`] (medians and noise) |
+//! | what is kept | [`results`] |
 //! | one renderer | [`text`], [`html`], [`output`] (JSON), [`compare`] |
 //! | what runs | [`peers`] (the allocators), [`worker`], [`process`], [`broker`], [`neighbours`], [`cost`] |
 //! | how it runs | [`turns`], [`progress`], [`scratch`], [`parse`] |
 //! | [`cases`] | one file a case, or one folder |
 //!
-//! Layers: samples, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, html, compare, report, cases
+//! Layers: samples, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, html, compare, report, results, cases
 //!
 //! A new case is a file in `cases`, a type that implements [`figure::Case`], and its lines in [`Bench`].
 
@@ -27,15 +28,17 @@ mod peers;
 mod process;
 mod progress;
 mod report;
+mod results;
 mod samples;
 mod scratch;
 mod text;
 mod turns;
 mod worker;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use figure::Case;
 use output::Output;
@@ -59,35 +62,62 @@ struct Line {
     list: bool,
     #[command(flatten)]
     output: Output,
+    /// Keep the figures in DIR, too [bench/results]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = results::FOLDER, global = true)]
+    keep: Option<PathBuf>,
 }
 
 /// What can be asked for.
 #[derive(clap::Subcommand)]
 enum Bench {
+    /// What each mechanism is worth: programs with it and without it.
+    Ablate(cases::ablate::Ablate),
+    /// Programs that never pause, where scrubd is in the way.
+    Busy(cases::programs::Busy),
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
     Disturb(cases::disturb::Disturb),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
     Fill(cases::fill::Fill),
+    /// What a fork costs a process that has much memory idle.
+    Fork(cases::programs::Fork),
     /// Allocate zeroed, touch, free: idle, back to back and busy.
     Grid(cases::grid::Grid),
+    /// Large blocks that grow by realloc.
+    Grow(cases::programs::Grow),
     /// Memory leased from prezerod against one's own hugetlb and THP.
     Lease(cases::lease::Lease),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
     Numpy(cases::numpy::Numpy),
     /// malloc and free of one block, by threads and between them.
     Pair(cases::pair::Pair),
+    /// What calloc, writing and free take after a pause.
+    Parts(cases::programs::Parts),
     /// Programs that nobody here wrote: wall time, CPU time, peak size.
     Real(cases::real::Real),
     /// One page of HTML with plots: from files, or measured for it.
     Report(report::Report),
-    /// The experiments of the four posts, beside their own figures.
-    Seeds(cases::seeds::Seeds),
+    /// Keep what --json wrote, and make the index of all that is kept.
+    Results(results::Results),
+    /// Programs that pause, hold their block, change their pace.
+    Rounds(cases::programs::Rounds),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(cases::scrub::Scrub),
+    /// The experiments of the four posts, beside their own figures.
+    Seeds(cases::seeds::Seeds),
+    /// A compile that ends soon.
+    Short(cases::programs::Short),
+    /// What a program with one thread pays in libc.
+    Single(cases::programs::Single),
+    /// Small blocks after a large one was freed.
+    Small(cases::programs::Small),
     /// Programs that start with leased memory, against each one's own way.
     Start(cases::start::Start),
+    /// Large zeroed blocks of which little is touched.
+    Thin(cases::programs::Thin),
+    /// What reading zero memory back costs.
+    Verify(cases::programs::Verify),
     /// Patterns of demand: what is scrubbed in vain, cost and gain.
     Waste(cases::waste::Waste),
     /// Write man pages and shell completions: for packages, and in none of these.
@@ -122,6 +152,7 @@ fn parsed() -> Result<Line, clap::Error> {
                 bench: Some(Bench::Generate(generate)),
                 list: false,
                 output: Output::default(),
+                keep: None,
             })
         }
         _ => Line::from_arg_matches(&command().try_get_matches()?),
@@ -151,32 +182,48 @@ impl Line {
                 );
             }
         }
-        self.bench.as_ref().map_or(Ok(()), |bench| bench.run(&self.output))
+        self.bench.as_ref().map_or(Ok(()), |bench| bench.run(&self.output, self.keep.as_deref()))
     }
 }
 
 impl Bench {
     /// Measures and prints.
-    fn run(&self, output: &Output) -> Result<()> {
+    fn run(&self, output: &Output, keep: Option<&Path>) -> Result<()> {
         let case: &dyn Case = match self {
             Bench::Report(report) => return report.run(),
+            Bench::Results(results) => return results.run(),
             Bench::Generate(generate) => return generate.run(&command(), &prezero()),
+            Bench::Ablate(case) => case,
+            Bench::Busy(case) => case,
             Bench::Compare(case) => case,
             Bench::Disturb(case) => case,
             Bench::Fill(case) => case,
+            Bench::Fork(case) => case,
             Bench::Grid(case) => case,
+            Bench::Grow(case) => case,
             Bench::Lease(case) => case,
             Bench::Numpy(case) => case,
             Bench::Pair(case) => case,
+            Bench::Parts(case) => case,
             Bench::Real(case) => case,
-            Bench::Seeds(case) => case,
+            Bench::Rounds(case) => case,
             Bench::Scrub(case) => case,
+            Bench::Seeds(case) => case,
+            Bench::Short(case) => case,
+            Bench::Single(case) => case,
+            Bench::Small(case) => case,
             Bench::Start(case) => case,
+            Bench::Thin(case) => case,
+            Bench::Verify(case) => case,
             Bench::Waste(case) => case,
         };
         let report = case.measure();
         progress::end();
-        output.put(report?)
+        let taken = output.put(report?)?;
+        let Some(folder) = keep else { return Ok(()) };
+        ensure!(!matches!(self, Bench::Compare(_)), "--keep: compare measures nothing to keep");
+        ensure!(taken.complete, "--keep: interrupted, so nothing was kept");
+        results::keep(folder, taken)
     }
 }
 
@@ -194,7 +241,7 @@ mod tests {
         let folder = scratch::Scratch::new().unwrap();
         let line = ["prezero-bench".into(), "generate".into(), folder.file("share")];
         let Packaging::Generate(generate) = Packaging::try_parse_from(line).unwrap();
-        Bench::Generate(generate).run(&Output::default()).unwrap();
+        Bench::Generate(generate).run(&Output::default(), None).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.file("share").join(name)).unwrap();
 
         assert!(read("man/man1/prezero-bench-seeds.1").contains("prezero bench seeds"));

@@ -56,6 +56,11 @@ pub fn settings_here() -> (BTreeMap<String, String>, Vec<String>) {
 }
 
 impl Taken {
+    /// When it was written, in seconds since 1970.
+    pub fn taken_s(&self) -> u64 {
+        self.taken_s
+    }
+
     /// As this process took it.
     pub fn now(report: Report) -> Taken {
         let arguments = std::env::args_os().skip(1);
@@ -105,30 +110,32 @@ pub fn config_here() -> Config {
 /// Where the report goes.
 #[derive(clap::Args, Debug, Default)]
 pub struct Output {
-    /// Write everything as JSON to FILE as well; with - or nothing to stdout, without the table
+    /// Write JSON to FILE, too; or to stdout alone
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", global = true)]
     json: Option<PathBuf>,
 }
 
 impl Output {
-    /// Prints the table, or the report as JSON; or the one and writes the other.
+    /// Prints the table, or the report as JSON; or the one and writes the other. The report comes back.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn put(&self, report: Report) -> Result<()> {
+    pub fn put(&self, report: Report) -> Result<Taken> {
         let taken = Taken::now(report);
         let json = serde_json::to_string_pretty(&taken)? + "\n";
         if self.json.as_ref().is_some_and(|file| file.as_os_str() == "-") {
             print!("{json}");
-            return Ok(());
+            return Ok(taken);
         }
         print!("{}", text::render(&taken.report));
         if !taken.complete {
             println!("interrupted: only what was measured to its end is above");
         }
-        let Some(file) = &self.json else { return Ok(()) };
-        std::fs::write(file, json)
-            .with_context(|| format!("--json {}: give a file that can be written", file.display()))
+        if let Some(file) = &self.json {
+            let named = || format!("--json {}: give a file that can be written", file.display());
+            std::fs::write(file, json).with_context(named)?;
+        }
+        Ok(taken)
     }
 }
 

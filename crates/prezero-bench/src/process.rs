@@ -18,6 +18,11 @@ pub struct Run {
 
 /// Runs a command to its end, and what the kernel says that it used.
 pub fn once(command: &mut Command) -> Result<Run> {
+    Ok(once_with_faults(command)?.0)
+}
+
+/// As [`once`], and the page faults that needed no disk, waited-for children included.
+pub fn once_with_faults(command: &mut Command) -> Result<(Run, u64)> {
     let start = Instant::now();
     let child = command.spawn().context("cannot be started")?;
     let (mut status, pid) = (0, child.id() as libc::pid_t);
@@ -38,7 +43,8 @@ pub fn once(command: &mut Command) -> Result<Run> {
     ensure!(status.success(), "it ended with {status}; does it run by itself?");
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     let cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    Ok(Run { wall_s, cpu_s, rss_mib: usage.ru_maxrss as f64 / 1024.0 })
+    let run = Run { wall_s, cpu_s, rss_mib: usage.ru_maxrss as f64 / 1024.0 };
+    Ok((run, usage.ru_minflt as u64))
 }
 
 #[cfg(test)]

@@ -40,6 +40,16 @@ programs! {
     write: "seeds/write.c",
     lmbench: "seeds/lmbench.c",
     resident: "seeds/resident.c",
+    ablate: "programs/ablate.c",
+    busy: "programs/busy.c",
+    fork: "programs/fork.c",
+    grow: "programs/grow.c",
+    parts: "programs/parts.c",
+    rounds: "programs/rounds.c",
+    single: "programs/single.c",
+    small: "programs/small.c",
+    thin: "programs/thin.c",
+    verify: "programs/verify.c",
 }
 
 impl Program {

@@ -139,3 +139,42 @@ fn mistakes_are_refused_in_one_line() {
         assert!(told.starts_with(line) && told.lines().count() == 1, "{told}");
     }
 }
+
+#[test]
+fn a_program_of_ours_says_its_figures_in_each_way() {
+    let report = report(&["small", "--runs", "2"]);
+
+    let rounds = figures(&report, 0, "glibc", "round");
+    let of: Vec<_> = rounds.iter().map(|each| each["of"].to_string()).collect();
+    assert_eq!(of, ["[\"1\",\"4\"]", "[\"6\",\"4\"]", "[\"20\",\"16\"]", "[\"1\",\"0\"]"]);
+    assert!(rounds.iter().all(|each| samples(each).len() == 2));
+}
+
+#[test]
+fn all_mechanisms_are_told_and_none_is_measured() {
+    let report = report(&["ablate", "--plan"]);
+
+    let notes = report["notes"].as_array().unwrap();
+    assert!(notes.len() > 20 && report["sheets"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn figures_are_kept_and_indexed() {
+    let folder = std::env::temp_dir().join(format!("prezero-kept-{}", std::process::id()));
+    let folder = folder.to_str().unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    let file = format!("{folder}.json");
+    let taken = bench(&["ablate", "--plan", "--json", &file]);
+    assert!(taken.status.success(), "{taken:?}");
+
+    let keep = bench(&["results", "--folder", folder, "--commit", "abc1234", &file]);
+    assert!(keep.status.success(), "{keep:?}");
+    let index = std::fs::read_to_string(format!("{folder}/README.md")).unwrap();
+    assert!(index.contains("### ablate: ") && index.contains("[abc1234]("), "{index}");
+    let check = || bench(&["results", "--folder", folder, "--check"]);
+    assert!(check().status.success());
+    std::fs::write(format!("{folder}/README.md"), "something else").unwrap();
+    assert_eq!(check().status.code(), Some(1));
+    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::remove_file(file).unwrap();
+}

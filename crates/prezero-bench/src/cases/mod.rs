@@ -1,11 +1,13 @@
 //! The cases: each measures one thing, and returns its figures.
 
+pub mod ablate;
 pub mod disturb;
 pub mod fill;
 pub mod grid;
 pub mod lease;
 pub mod numpy;
 pub mod pair;
+pub mod programs;
 pub mod real;
 pub mod scrub;
 pub mod seeds;

@@ -9,15 +9,15 @@ use super::next;
 
 /// Bytes of the largest block that glibc learns from. With what glibc adds to it this is its
 /// `DEFAULT_MMAP_THRESHOLD_MAX` (malloc/malloc.c).
-/// Moved by: `bench/small.sh`.
+/// Moved by: `prezero bench small`.
 const LEARNS_MOST: usize = (32 << 20) - PAGE;
 /// Bytes of the first block that glibc is shown. Small blocks that come and go by less are not
 /// worth a second call.
-/// Moved by: `bench/small.sh`.
+/// Moved by: `prezero bench small`.
 const LEARNS_LEAST: usize = HUGE;
 /// glibc is shown one part in this many more than the program asked for, so that sizes that grow
 /// step by step are shown a few times.
-/// Moved by: `bench/small.sh`.
+/// Moved by: `prezero bench small`.
 const LEARNS_AHEAD: usize = 8;
 /// The largest block that the next allocator was shown, bytes.
 static LEARNT: AtomicUsize = AtomicUsize::new(0);

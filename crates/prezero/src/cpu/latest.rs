@@ -6,7 +6,7 @@
 //! request takes the block freed last, where hot beats zero (`clear/choice.rs`). The request is no demand: scrubd
 //! could not have served it in time.
 //!
-//! Moved by: `bench/busy.sh`.
+//! Moved by: `prezero bench busy`.
 //!
 //! **Accepted race.** The word is a hint that any thread may overwrite; the block that it names is taken out of the
 //! buddy as any other run, or not.

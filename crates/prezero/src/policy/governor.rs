@@ -31,11 +31,11 @@ const IDLE_NS: u64 = 1_000_000_000;
 const TRUSTED: u64 = purse::SEED_PAGES;
 /// From so many requests for zero on scrubd measures the machine. The measurement then costs no
 /// more than the looks that these requests bring.
-/// Moved by: `bench/short.sh`, counter `daemon_cpu_ns`.
+/// Moved by: `prezero bench short`, counter `daemon_cpu_ns`.
 const MEASURED_REQUESTS: u64 = 20;
 /// From so many pages asked for as zero on, too. To find these zero spares as much as the
 /// measurement costs.
-/// Moved by: `bench/short.sh`, counter `daemon_cpu_ns`.
+/// Moved by: `prezero bench short`, counter `daemon_cpu_ns`.
 const MEASURED_PAGES: u64 = 4 << 10;
 
 /// What the governor is shown: sums over all CPUs, since the zone began.

@@ -9,21 +9,21 @@
 
 /// CPU time that a program is lent, so that its second burst finds most of its zeroes. [`OPENS`] of
 /// it is lent at once, the rest as the program asks for [`SEED_PAGES`].
-/// Moved by: `bench waste --only once,bursty-64m`, `bench/short.sh`.
+/// Moved by: `bench waste --only once,bursty-64m`, `prezero bench short`.
 const SEED_NS: f64 = 5e6;
 /// Pages that the seed clears.
 /// Moved by: `bench waste --only once,bursty-64m`.
 pub(crate) const SEED_PAGES: u64 = 16 << 10;
 /// CPU time for looks that each request for zero brings, besides what its zeroes could earn. A
 /// program that asks rarely is looked at rarely.
-/// Moved by: `bench/rounds.sh`, counter `look_cpu_ns`.
+/// Moved by: `prezero bench rounds`, counter `look_cpu_ns`.
 const LOOKS_ASKED_NS: f64 = 2e5;
 /// The most CPU time for looks that requests bring. Looks of a whole trial fit in it.
-/// Moved by: `bench/rounds.sh`, counter `look_cpu_ns`.
+/// Moved by: `prezero bench rounds`, counter `look_cpu_ns`.
 const LOOKS_NS: f64 = 4e7;
 /// For so long looks cost a program nothing while it asks for zero. By then its zeroes have earned
 /// something, or do not pay.
-/// Moved by: `bench/rounds.sh`, counter `asides`.
+/// Moved by: `prezero bench rounds`, counter `asides`.
 const TRIAL_NS: u64 = 700_000_000;
 /// Idle CPU time that one spared unit of the program's time buys. A block whose lines lie in
 /// another core's cache costs about so much more to clear.
@@ -49,7 +49,7 @@ const FADE: f64 = 1.0 / 8.0;
 /// Moved by: `bench waste --only once,bursty-64m`.
 const MOST_NS: f64 = 1e8;
 /// Part of the seed with which a purse opens, at first and after it was empty.
-/// Moved by: `bench/short.sh`.
+/// Moved by: `prezero bench short`.
 const OPENS: f64 = 0.25;
 
 /// See the module.

@@ -10,23 +10,23 @@ use super::{LATE_SHARE, NAP_LAZY_NS, NAP_MAX_NS, NAP_MIN_NS};
 
 /// Intervals that are remembered, so that one long interval does not hide that short ones are
 /// usual.
-/// Moved by: tests of `naps`, `bench/rounds.sh`.
+/// Moved by: tests of `naps`, `prezero bench rounds`.
 const KEPT: usize = 4;
 /// A rhythm is regular if its longest interval exceeds its shortest by at most one part in this
 /// many.
-/// Moved by: tests of `naps`, `bench/rounds.sh`.
+/// Moved by: tests of `naps`, `prezero bench rounds`.
 const ALIKE: u64 = 4;
 /// Quarters of the shortest interval after which scrubd looks where the rhythm is not regular. A
 /// scrubd that sleeps longer takes two bursts for one.
-/// Moved by: tests of `naps`, `bench/rounds.sh`.
+/// Moved by: tests of `naps`, `prezero bench rounds`.
 const QUARTERS: u64 = 3;
 /// Where the rhythm is regular scrubd looks this part of an interval later than a return that it
 /// was awake for, as a divisor.
-/// Moved by: tests of `naps`, `bench/rounds.sh`.
+/// Moved by: tests of `naps`, `prezero bench rounds`.
 const LATER: u64 = 16;
 /// After a block that was there before scrubd, scrubd looks this part of an interval earlier, as a
 /// divisor. The part doubles each time, up to the last.
-/// Moved by: tests of `naps`, `bench/rounds.sh`.
+/// Moved by: tests of `naps`, `prezero bench rounds`.
 const EARLIER: u64 = 64;
 const EARLIEST: u64 = 4;
 /// The longest nap by rhythm: where the program is regular, and elsewhere. The latter bounds what a

@@ -31,11 +31,11 @@ use crate::units::{HUGE, HUGE_ORDER, PageId, Span};
 
 /// Huge blocks of the shortest run that is hidden. A fork copies a shorter one in the time that the
 /// call takes.
-/// Moved by: `bench/fork.sh`.
+/// Moved by: `prezero bench fork`.
 const LEAST: u32 = 4;
 /// Huge blocks that are out of circulation at once while a thread hides or offers them. The thread
 /// may lose its CPU in the middle.
-/// Moved by: `bench/fork.sh`.
+/// Moved by: `prezero bench fork`.
 pub(crate) const AT_ONCE: u32 = 32;
 
 /// See the module.

@@ -37,7 +37,7 @@ const ROW: u32 = 4;
 
 /// In a long row one block in this many is looked at. To ask the kernel about the others would take
 /// longer than to return them.
-/// Moved by: `bench/thin.sh`.
+/// Moved by: `prezero bench thin`.
 const LOOKED_AT: u32 = 8;
 
 /// How many blocks came back sparse in a row: what the next owner is likely to do. Increments may be

@@ -16,7 +16,7 @@ use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 const PLACES: u32 = 16;
 /// Times that places are halved, for more blocks that grow side by side. A block without a place is
 /// copied each time.
-/// Moved by: `bench/grow.sh`.
+/// Moved by: `prezero bench grow`.
 const HALVINGS: u32 = 4;
 /// Pages from which on a block gets a place. A smaller block is copied in less time than the faults
 /// of a new place take.
@@ -27,14 +27,14 @@ const COPIED: u32 = 256;
 const ROOM: u32 = 4;
 /// Pages from which on the kernel moves a block's pages to absent memory. A copy there takes the
 /// faults as well.
-/// Moved by: `bench/grow.sh`.
+/// Moved by: `prezero bench grow`.
 const MOVED: u32 = HUGE_PAGES;
 /// Blocks that came back after a move, from which on only large blocks move. A program that frees
 /// what it grew grows again, and does better on resident memory.
-/// Moved by: `bench/grow.sh`.
+/// Moved by: `prezero bench grow`.
 const CAME_BACK: u32 = 4;
 /// Pages from which on a block moves all the same: to hold both copies costs more than time.
-/// Moved by: `bench/grow.sh`.
+/// Moved by: `prezero bench grow`.
 const MOVED_ALWAYS: u32 = 8192;
 
 /// How many blocks came back in whose place fresh memory was put, [`CAME_BACK`] at most, or [`NEVER`].

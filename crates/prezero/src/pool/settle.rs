@@ -55,7 +55,7 @@ const MOST_RUNS: usize = 64;
 /// Pages above which a block that comes back mostly untouched goes back to the kernel. In glibc
 /// such a block comes from the kernel each time, too. To clear all of it costs more than its next
 /// owner's faults.
-/// Moved by: `bench/thin.sh`.
+/// Moved by: `prezero bench thin`.
 const KERNELS: u32 = 8192;
 
 impl<B: Backing> Pool<B> {

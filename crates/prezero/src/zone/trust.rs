@@ -17,7 +17,7 @@ use crate::units::Span;
 use crate::zone::Zone;
 
 /// `sample` reads one page of one hit in this many: a small part of a hit's time.
-/// Moved by: `bench/verify.sh`.
+/// Moved by: `prezero bench verify`.
 const SAMPLE_EVERY: u32 = 512;
 
 pub(crate) struct Trust {

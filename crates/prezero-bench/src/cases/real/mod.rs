@@ -14,7 +14,7 @@
 //! What a program loses to that it loses to any library that is preloaded, so a program that is slower
 //! under prezero by more than 1 %, but by no more than 1 % beyond that one, is at the limit.
 
-mod programs;
+pub mod programs;
 
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -191,7 +191,7 @@ fn runs_of(report: &Report, program: &Program, who: &str) -> Vec<Run> {
 }
 
 /// A name for what is in a file, to tell it from another.
-fn build_of(library: &Path) -> Result<String> {
+pub fn build_of(library: &Path) -> Result<String> {
     let bytes = std::fs::read(library).with_context(|| library.display().to_string())?;
     let mut hasher = DefaultHasher::new();
     hasher.write(&bytes);

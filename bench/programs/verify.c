@@ -1,12 +1,13 @@
 /*
- * calloc of blocks that lie ready: argv[1] rounds of 32 blocks of 64 KiB, each round after a pause
- * in which they are cleared. Prints the mean ns of a calloc, the first byte of each page read
- * along, over the middle half of the rounds.
+ * verify: calloc of blocks that lie ready.
+ *
+ * `verify ROUNDS` takes 32 blocks of 64 KiB in each round, after a pause in which they are cleared. It prints the mean
+ * ns of a calloc over the middle half of the rounds, the first byte of each page read along.
  */
 #include <string.h>
 #include <unistd.h>
 
-#include "worker.h"
+#include "../worker.h"
 
 #define BLOCKS 32
 #define SIZE (64 << 10)

@@ -1,13 +1,13 @@
 /*
- * Blocks that grow by realloc until each is as large as asked, all of them filled.
- * Usage: grow BLOCKS START_MIB END_MIB PERCENT TIMES NEIGHBOURS
+ * grow: blocks that grow by realloc until each is as large as asked, all of them filled.
  *
- * Each step makes every block PERCENT longer; NEIGHBOURS small blocks are taken after each step, and stay.
- * Prints the milliseconds of the first of TIMES and the median of the others, and the peak of the resident MiB.
+ * `grow BLOCKS START_MIB END_MIB PERCENT TIMES NEIGHBOURS` makes every block PERCENT longer in each step. After a step
+ * it takes NEIGHBOURS small blocks, which stay. It prints the ms of the first of TIMES, the median of the others, and
+ * the MiB that were resident at the peak.
  */
 #include <string.h>
 
-#include "worker.h"
+#include "../worker.h"
 
 #define MIB ((size_t)1 << 20)
 enum { BLOCKS = 64, TIMES = 101, SMALL = 128 << 10, KEPT = 4096 };
@@ -82,15 +82,12 @@ int main(int argc, char **argv)
 	for (int i = 1; i < argc; i++)
 		n[i] = atoi(argv[i]);
 	times = n[5];
-	if (n[1] < 1 || n[1] > BLOCKS || n[2] < 1 || n[4] < 1 || times < 1 || times > TIMES)
-		fail("1 to 64 blocks of 1 MiB or more, 1 percent or more, 1 to 101 times");
+	if (n[1] < 1 || n[1] > BLOCKS || n[2] < 1 || n[4] < 1 || times < 2 || times > TIMES)
+		fail("1 to 64 blocks of 1 MiB or more, 1 percent or more, 2 to 101 times");
 	for (int i = 0; i < times; i++)
 		ms[i] = grow_all(n[1], n[2] * MIB, n[3] * MIB, n[4], n[6]);
 	getrusage(RUSAGE_SELF, &used);
-	printf("%8.1f ms", ms[0]);
 	qsort(ms + 1, times - 1, sizeof *ms, ascending);
-	if (times > 1)
-		printf(", again %8.1f ms", ms[1 + (times - 1) / 2]);
-	printf(", at most %6ld MiB\n", used.ru_maxrss / 1024);
+	printf("%.2f %.2f %ld\n", ms[0], ms[1 + (times - 1) / 2], used.ru_maxrss / 1024);
 	return 0;
 }

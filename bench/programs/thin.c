@@ -1,9 +1,11 @@
 /*
- * A large zeroed block of which little is touched, again and again: argv[1] MiB, argv[2] pages
- * touched of each thousand, at random, argv[3] ms of pause before the next. Prints ms of calloc,
- * touch and free together, the mean of all rounds but the first, and MiB resident at the peak.
+ * thin: a large zeroed block of which little is touched, again and again.
+ *
+ * `thin MIB PER_THOUSAND PAUSE_MS` touches so many of each thousand pages, at random, and pauses after each block. It
+ * prints the ms of calloc, touch and free together, the mean of all rounds but the first, and the MiB that were
+ * resident at the peak.
  */
-#include "worker.h"
+#include "../worker.h"
 
 #define ROUNDS 20
 #define PAGE 4096
@@ -41,6 +43,6 @@ int main(int argc, char **argv)
 		nanosleep(&pause, NULL);
 	}
 	getrusage(RUSAGE_SELF, &used);
-	printf("%8.2f ms %6ld MiB\n", (double)sum / (ROUNDS - 1) / 1e6, used.ru_maxrss >> 10);
+	printf("%.3f %ld\n", (double)sum / (ROUNDS - 1) / 1e6, used.ru_maxrss >> 10);
 	return 0;
 }

@@ -1,13 +1,15 @@
 /*
- * Programs that never pause: argv[2] seconds of the pattern argv[1], argv[3] lines of each page
- * written. Prints the us of a step. No pattern leaves time to scrub in without being in the way.
+ * busy: programs that never pause.
+ *
+ * `busy PATTERN SECONDS LINES` writes LINES of each page of the blocks of its pattern. It prints the us of a step. No
+ * pattern leaves time to scrub in without being in the way.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <string.h>
 
-#include "loop.h"
-#include "worker.h"
+#include "../loop.h"
+#include "../worker.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

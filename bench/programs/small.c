@@ -1,10 +1,12 @@
 /*
- * Small blocks that come and go together, in a program that had one large block: microseconds a round of
- * argv[1] MiB of them. argv[2] is the large block's MiB; 0: there is none.
+ * small: small blocks that come and go together, in a program that had one large block.
+ *
+ * `small MIB LARGE_MIB` takes MIB of small blocks in a round and frees them. The large block comes first; with 0 there
+ * is none. It prints the us of a round.
  */
 #include <string.h>
 
-#include "worker.h"
+#include "../worker.h"
 
 #define MIB ((size_t)1 << 20)
 #define BYTES 1500
@@ -33,6 +35,6 @@ int main(int argc, char **argv)
 		for (size_t i = count; i-- > 0;)
 			free(blocks[i]);
 	}
-	printf("%7.0f\n", (double)(now() - began) / ROUNDS / 1e3);
+	printf("%.2f\n", (double)(now() - began) / ROUNDS / 1e3);
 	return 0;
 }

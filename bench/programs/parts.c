@@ -1,9 +1,11 @@
 /*
- * What calloc, writing argv[2] lines of each page, and free of argv[1] bytes take by themselves after a pause of
- * 3 ms: medians of argv[3] rounds, ns, and that of all three together.
+ * parts: what calloc, writing and free take by themselves after a pause.
+ *
+ * `parts BYTES LINES ROUNDS` writes LINES of each page. It prints the ns of calloc, of writing, of free and of all three
+ * together, each the median of the rounds.
  */
-#include "loop.h"
-#include "worker.h"
+#include "../loop.h"
+#include "../worker.h"
 
 enum { PARTS = 4, PAUSE_NS = 3000000 };
 

@@ -1,10 +1,11 @@
 /*
- * Rounds of a program that works now and then: argv[1] KiB are asked for as zero, one line of each
- * page is written, and after a while they are freed. Then for each three of the other arguments:
- * so many rounds, us from one to the next, us that the block is held. All of it four times. Prints the mean us of
+ * rounds: a program that works now and then.
+ *
+ * `rounds KIB (ROUNDS PERIOD_US HELD_US)...` asks for KIB as zero, writes a line of each page, and frees the block after
+ * HELD_US. A round begins PERIOD_US after the one before. All of it is done four times. It prints the mean us of
  * calloc and writing.
  */
-#include "worker.h"
+#include "../worker.h"
 
 #define TIMES 4
 #define PAGE 4096
@@ -47,6 +48,6 @@ int main(int argc, char **argv)
 			sleep_until(begins);
 		}
 	}
-	printf("%6.1f us\n", sum / 1e3 / count);
+	printf("%.2f\n", sum / 1e3 / count);
 	return 0;
 }

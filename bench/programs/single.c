@@ -1,14 +1,15 @@
 /*
- * What libc makes a program with one thread pay, once it believes that there are more: ns of a putc,
- * and of a malloc with its free. First large blocks are freed, until there is a scrubd if there
- * will ever be one. argv[1] "thread": with a second thread of its own, which sleeps.
+ * single: what libc makes a program with one thread pay, once it believes that there are more.
+ *
+ * `single [thread]` prints the ns of a putc, and of a malloc with its free. First it frees large blocks, until there is
+ * a scrubd if there will ever be one. With `thread` it has a second thread of its own, which sleeps.
  */
 #include <dirent.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "worker.h"
+#include "../worker.h"
 
 #define ROUNDS 20000000
 #define SIZE ((size_t)1 << 20)
@@ -49,7 +50,6 @@ int main(int argc, char **argv)
 			free(blocks[j]);
 		usleep(1000);
 	}
-	int others = threads() - 1;
 	if (argc > 1 && !strcmp(argv[1], "thread"))
 		pthread_create(&thread, NULL, sleeps, NULL);
 	usleep(300000); /* scrubd parks */
@@ -62,7 +62,6 @@ int main(int argc, char **argv)
 		void *volatile block = malloc(1000 + i % 8 * 100);
 		free(block);
 	}
-	printf("putc %4.1f ns, malloc and free %4.1f ns, scrubd: %s\n", put,
-	       (double)(now() - began) / ROUNDS, others > 0 ? "yes" : "no");
+	printf("%.2f %.2f\n", put, (double)(now() - began) / ROUNDS);
 	return null == NULL;
 }

@@ -1,0 +1,162 @@
+//! What programs do while a mechanism is left out, and which mechanism may matter for which of them.
+
+use std::time::Duration;
+
+use prezero::Mechanism;
+
+use crate::cases::real::programs::{PROGRAMS, Program};
+
+/// What is run with a mechanism and without it.
+#[derive(Clone, Copy, Debug)]
+pub enum Workload {
+    /// `bench/programs/ablate.c` in a mode.
+    Steady(Mode),
+    /// The same below a memory limit, in bytes.
+    Limited(Mode, u64),
+    /// A program of `bench real`.
+    Real(&'static Program),
+}
+
+/// What the program does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mode {
+    /// As the program knows it.
+    pub name: &'static str,
+    /// How long it is counted.
+    pub counted: Duration,
+    /// How many of it run at once: those that are compared, where they are idle most of the time. Whatever others on
+    /// the host do then hits all of them, and noise is half of what it is in turns.
+    pub at_once: usize,
+}
+
+/// How long a workload is counted that leaves no time between its requests.
+const SHORT: Duration = Duration::from_millis(800);
+/// And one that pauses, or takes long for a request.
+const LONG: Duration = Duration::from_millis(2500);
+/// `limit` of the program takes and frees 100 MiB, then as much of another kind.
+const LIMIT: u64 = 192 << 20;
+
+/// Modes of the program, in the order of the table.
+const MODES: [Mode; 42] = [
+    mode("steady-96K", LONG, 5),
+    mode("steady-384K", LONG, 5),
+    mode("steady-1M", LONG, 5),
+    mode("steady-3M", LONG, 5),
+    mode("steady-12M", LONG, 3),
+    mode("steady-48M", LONG, 1),
+    mode("fill-96K", LONG, 5),
+    mode("fill-384K", LONG, 5),
+    mode("fill-1M", LONG, 5),
+    mode("fill-3M", LONG, 2),
+    mode("fill-12M", LONG, 1),
+    mode("fill-48M", LONG, 1),
+    mode("busy-96K", SHORT, 1),
+    mode("busy-384K", SHORT, 1),
+    mode("busy-1M", SHORT, 1),
+    mode("busy-3M", SHORT, 1),
+    mode("busy-12M", SHORT, 1),
+    mode("busy-48M", SHORT, 1),
+    mode("busy-fill-96K", SHORT, 1),
+    mode("busy-fill-384K", SHORT, 1),
+    mode("busy-fill-1M", SHORT, 1),
+    mode("busy-fill-3M", SHORT, 1),
+    mode("busy-fill-12M", SHORT, 1),
+    mode("busy-fill-48M", SHORT, 1),
+    mode("spare-8M", SHORT, 1),
+    mode("any", SHORT, 1),
+    mode("batch-1M", SHORT, 1),
+    mode("sparse-384K", LONG, 5),
+    mode("sparse-12M", LONG, 5),
+    mode("sparse-plain-1M", LONG, 5),
+    mode("handler", LONG, 5),
+    mode("handler-2", LONG, 4),
+    mode("phases", LONG, 5),
+    mode("growing", LONG, 3),
+    mode("passing", LONG, 4),
+    mode("fork", LONG, 1),
+    mode("bursts", LONG, 5),
+    mode("frames", LONG, 2),
+    mode("mosaic", LONG, 3),
+    mode("neighbour-1M", LONG, 1),
+    mode("neighbour-busy-3M", LONG, 1),
+    mode("crowd-1M", LONG, 1),
+];
+
+const fn mode(name: &'static str, counted: Duration, at_once: usize) -> Mode {
+    Mode { name, counted, at_once }
+}
+
+impl Workload {
+    /// All of them, in the order of the table.
+    pub fn all() -> Vec<Workload> {
+        let modes = MODES.iter().copied().map(Workload::Steady);
+        let limited = Workload::Limited(mode("limit", LONG, 1), LIMIT);
+        modes.chain([limited]).chain(PROGRAMS.iter().map(Workload::Real)).collect()
+    }
+
+    /// Its name in a row. Programs that others wrote have `real:` before theirs.
+    pub fn name(&self) -> String {
+        match self {
+            Workload::Steady(mode) | Workload::Limited(mode, _) => mode.name.into(),
+            Workload::Real(program) => format!("real:{}", program.name),
+        }
+    }
+
+    /// How many runs of it are made at once.
+    pub fn at_once(&self) -> usize {
+        match self {
+            Workload::Steady(mode) | Workload::Limited(mode, _) => mode.at_once,
+            Workload::Real(_) => 1,
+        }
+    }
+
+    /// Whether a mechanism may matter for it.
+    pub fn suits(&self, mechanism: Mechanism) -> bool {
+        suited(mechanism).contains(&self.name().as_str())
+    }
+}
+
+/// Where a mechanism may matter.
+fn suited(mechanism: Mechanism) -> &'static [&'static str] {
+    match mechanism {
+        Mechanism::Latest => &["spare-8M", "any", "busy-12M", "steady-12M"],
+        Mechanism::Gather => &["handler", "steady-1M", "phases"],
+        Mechanism::Steal | Mechanism::Hungry => &["passing", "handler-2"],
+        Mechanism::Assemble => &["mosaic", "growing"],
+        Mechanism::Places => &["growing"],
+        Mechanism::Reach => &["busy-12M", "busy-48M", "busy-fill-48M"],
+        Mechanism::LastFirst => &["fill-1M", "busy-fill-1M", "busy-fill-3M"],
+        Mechanism::Home => &["fill-1M", "passing"],
+        Mechanism::Layout => &["phases", "handler", "mosaic"],
+        Mechanism::Reserve => &["handler", "phases"],
+        Mechanism::Expected => &["handler", "real:pandas"],
+        Mechanism::Lost => &["handler", "real:sparse"],
+        Mechanism::Rhythm => &["frames", "steady-1M"],
+        Mechanism::Rests => &["crowd-1M", "neighbour-busy-3M", "batch-1M", "handler-2"],
+        Mechanism::Deference => &["batch-1M", "any", "neighbour-busy-3M"],
+        Mechanism::Late => &["growing", "steady-48M"],
+        Mechanism::Small => &["sparse-12M", "real:sparse"],
+        Mechanism::Thin => &["sparse-12M"],
+        Mechanism::Untouched => &["sparse-plain-1M", "handler"],
+        Mechanism::Learn => &["bursts", "real:ndimage"],
+        Mechanism::Hide => &["fork"],
+        Mechanism::Offer => &["limit"],
+        Mechanism::MakeWay => &["limit", "growing", "handler"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mechanism_has_a_workload_and_each_name_in_the_table_is_one() {
+        let names: Vec<_> = Workload::all().iter().map(Workload::name).collect();
+        for &mechanism in Mechanism::ALL {
+            let suited = suited(mechanism);
+            assert!(!suited.is_empty(), "{}", mechanism.name());
+            let is_known = |name: &&&str| names.iter().any(|known| known == **name);
+            assert_eq!(suited.iter().find(|name| !is_known(name)), None);
+        }
+    }
+}

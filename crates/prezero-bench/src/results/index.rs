@@ -1,0 +1,113 @@
+//! The index: of each machine what was measured last, and what it came to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::Kept;
+use crate::output::Taken;
+
+/// What is longer is read by nobody.
+const MOST_LINES: usize = 200;
+const HEAD: &str = "\
+# Results
+
+Made by `prezero bench results` from the files beside it; do not edit. A file holds what was measured on one
+machine, of one commit, on one day. `prezero bench BENCHMARK --keep` adds to it, or `prezero bench results FILE` what
+`--json` wrote. Of each benchmark the last report is told here. `prezero bench compare` tells two of them apart.
+
+Tables of before are in the history: `git show d85e5bb:bench/RESULTS.md`.
+";
+
+/// Of all files in a folder.
+pub fn of(folder: &Path) -> Result<String> {
+    let mut text = HEAD.to_string();
+    for machine in inside(folder)?.into_iter().filter(|path| path.is_dir()) {
+        text += &of_machine(&machine)?;
+    }
+    let lines = text.lines().count();
+    ensure!(lines <= MOST_LINES, "the index would have {lines} lines; shorten what sheets say");
+    Ok(text)
+}
+
+/// What is in a folder, by name.
+fn inside(folder: &Path) -> Result<Vec<PathBuf>> {
+    let named = || folder.display().to_string();
+    let entries = std::fs::read_dir(folder).with_context(named)?;
+    let mut paths: Vec<_> =
+        entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>().with_context(named)?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn of_machine(folder: &Path) -> Result<String> {
+    // The last of each benchmark: dates begin the names.
+    let mut last: BTreeMap<String, (PathBuf, Kept, usize)> = BTreeMap::new();
+    let mut files = 0;
+    for file in inside(folder)? {
+        let named = || file.display().to_string();
+        let read =
+            || -> Result<Kept> { Ok(serde_json::from_str(&std::fs::read_to_string(&file)?)?) };
+        let benchmarks: Vec<_> = {
+            let kept = read().with_context(named)?;
+            kept.reports.iter().map(|taken| taken.report.benchmark.clone()).collect()
+        };
+        for (nth, benchmark) in benchmarks.into_iter().enumerate() {
+            last.insert(benchmark, (file.clone(), read().with_context(named)?, nth));
+        }
+        files += 1;
+    }
+    let Some((_, kept, nth)) = last.values().next() else { return Ok(String::new()) };
+    let machine = kept.reports[*nth].report.machine.named();
+    let mut text = format!("\n## {machine}\n\n{files} file{}\n", if files == 1 { "" } else { "s" });
+    for (benchmark, (file, kept, nth)) in &last {
+        let place = file.strip_prefix(folder.parent().unwrap_or(folder)).unwrap_or(file);
+        let (date, commit) = (&kept.date, &kept.commit);
+        let _ = writeln!(text, "\n### {benchmark}: {date}, [{commit}]({})\n", place.display());
+        text += &of_report(&kept.reports[*nth]);
+    }
+    Ok(text)
+}
+
+fn of_report(taken: &Taken) -> String {
+    let mut text = format!("`{}`\n", taken.command);
+    if !taken.complete {
+        text += "\nIt was interrupted.\n";
+    }
+    for sheet in &taken.report.sheets {
+        let _ = writeln!(text, "\n{}, {} figures:\n", sheet.title, sheet.figures.len());
+        for line in sheet.verdicts().iter().chain(&sheet.says) {
+            let _ = writeln!(text, "- {line}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::{Across, Report, Sheet};
+    use crate::peers::Field;
+    use crate::results::keep::keep;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn the_last_report_of_a_benchmark_is_told_and_a_long_index_refused() {
+        let scratch = Scratch::new().unwrap();
+        let folder = scratch.file("results");
+        let take = |commit: &str, says: Vec<String>| {
+            let mut report = Report::here("pair", Field::none());
+            report.sheets.push(Sheet { says, ..Sheet::new("pairs", &[], Across::Who) });
+            keep(&folder, Taken::now(report), Some(commit)).unwrap();
+        };
+        take("a1", vec!["it was slow".into()]);
+        take("b2", vec!["it is fast".into()]);
+        let text = of(&folder).unwrap();
+        assert!(text.contains("- it is fast") && !text.contains("slow"), "{text}");
+        assert!(text.contains("2 files") && text.contains("-b2.json)"), "{text}");
+        take("c3", vec!["much".into(); MOST_LINES]);
+        assert!(of(&folder).unwrap_err().to_string().contains("lines"));
+    }
+}
