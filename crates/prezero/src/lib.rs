@@ -23,9 +23,9 @@
 //! # Requests
 //!
 //! [`Zone::zero`] (`ZERO`), [`Zone::only_zero`] (`ONLY_ZERO`: at once or not at all),
-//! [`Zone::plain`]; back by [`Zone::free`] or, with proof, [`Zone::free_zeroed`]. A block's
+//! [`Zone::plain`]; back by [`Zone::free`] or, still zero, by [`Zone::free_zeroed`]. A block's
 //! type says what is known of it: a [`Block<Zero>`](Block) comes from a clear engine,
-//! from the kernel, or from an owner who returns it untouched.
+//! from the kernel, or from an owner that vouches for it ([`Block::assume_zero`]).
 //!
 //! ```
 //! use prezero::{Anonymous, Config, Machine, Order, Zone};
@@ -33,12 +33,29 @@
 //! let config = Config::new(&Machine { memory: 64 << 20, engine: prezero::engine_named, reports_free: false });
 //! let zone = Zone::new(Anonymous::reserve(config.limit)?, &config)?;
 //! let block = zone.zero(16, Order::MIN).ok_or("the zone is full")?;
-//! // SAFETY: the block is ours until it is freed, and no other code reads it.
-//! let bytes = unsafe { std::slice::from_raw_parts(zone.address(&block).as_ptr(), block.bytes()) };
+//! // SAFETY: the block is ours until it is freed.
+//! let bytes = unsafe { std::slice::from_raw_parts(zone.address(&block), block.bytes()) };
 //! assert!(bytes.iter().all(|&b| b == 0));
+//!
+//! let block = block.into_dirty(); // to write to it
+//! // SAFETY: as above.
+//! unsafe { zone.address(&block).write_bytes(7, block.bytes()) };
 //! zone.free(block);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # What safe code cannot do
+//!
+//! Safe code cannot make a zone hand out a page twice, or a page as zero that is not:
+//!
+//! - A block goes back once, whole, and to its zone. It is no `Copy`, it keeps its length to itself, and a zone panics
+//!   for a block of another. A block that outlives its zone fits no later one.
+//! - A block that counts as zero has an address to read by. An owner that wants to write turns it dirty first.
+//! - A call that relies on a promise is unsafe and names the promise: [`Zone::adopt`], [`Zone::mark_foreign`],
+//!   [`Zone::check`], [`Block::assume_zero`], [`clear::register`], and the three calls round a fork, of which
+//!   [`Zone::before_fork`] is the first.
+//!
+//! All other calls may be made at any time and with any number. A request that no block serves gets `None`.
 //!
 //! # What may race with what
 //!

@@ -36,7 +36,10 @@ impl Order {
 
     /// The smallest order that holds `pages`, if there is one.
     pub const fn holding(pages: u32) -> Option<Order> {
-        if pages == 0 { None } else { Order::new(pages.next_power_of_two().trailing_zeros()) }
+        match pages.checked_next_power_of_two() {
+            Some(power) if pages > 0 => Order::new(power.trailing_zeros()),
+            _ => None,
+        }
     }
 
     /// The largest aligned order that starts at `first` and spans at most `pages` (>= 1).

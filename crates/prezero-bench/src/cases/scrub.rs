@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use prezero::clear::{self, ClearEngine};
 use prezero::{
-    Anonymous, Block, Config, Content, Counter, EngineChoice, Order, PAGE, Size, StatsSink, Zone,
+    Anonymous, Block, Config, Counter, Dirty, EngineChoice, Order, PAGE, Size, StatsSink, Zone,
 };
 use prezero_cli::library;
 
@@ -89,7 +89,7 @@ impl Scrub {
         let ours = zone.zero(pages, Order::MIN).context("the zone is full")?.into_dirty();
         let (mut scrubd, mut bare) = (vec![], vec![]);
         for turn in 0..WARM_UP + self.runs {
-            let theirs = zone.zero(pages, Order::MIN).context("the zone is full")?;
+            let theirs = zone.zero(pages, Order::MIN).context("the zone is full")?.into_dirty();
             soil(zone, &theirs);
             let (bytes, ns) = scrubbed_by(zone, || zone.free(theirs))?;
             let bare_ns = cleared_here(zone, &ours, engine);
@@ -129,7 +129,7 @@ fn zone(engine: &'static str) -> Result<&'static Zone<Anonymous>> {
 }
 
 /// Writes to every line of a block.
-fn soil<C: Content>(zone: &Zone<Anonymous>, block: &Block<C>) {
+fn soil(zone: &Zone<Anonymous>, block: &Block<Dirty>) {
     // SAFETY: the block is ours until it is freed, and this long.
     unsafe { zone.address(block).write_bytes(0xa5, block.bytes()) };
 }
@@ -162,11 +162,7 @@ fn scrubbed_by(zone: &Zone<Anonymous>, free: impl FnOnce()) -> Result<(u64, u64)
 }
 
 /// CPU time, in ns, that the engine takes for the block on this thread.
-fn cleared_here<C: Content>(
-    zone: &Zone<Anonymous>,
-    block: &Block<C>,
-    engine: &dyn ClearEngine,
-) -> u64 {
+fn cleared_here(zone: &Zone<Anonymous>, block: &Block<Dirty>, engine: &dyn ClearEngine) -> u64 {
     soil(zone, block);
     let start = thread_cpu_ns();
     // SAFETY: whole pages, mapped (just written), ours until freed; the registry vouches

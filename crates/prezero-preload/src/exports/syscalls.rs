@@ -37,9 +37,13 @@ fn part(at: *const c_void, len: usize) -> Option<(&'static Heap, Range<usize>)> 
 }
 
 /// Marks what the range touches of the zone.
-fn mark(at: *const c_void, len: usize) {
+///
+/// # Safety
+/// The program owns the range.
+unsafe fn mark(at: *const c_void, len: usize) {
     if let Some((heap, part)) = part(at, len) {
-        heap.mark_foreign(&part);
+        // SAFETY: the caller's promise; blocks are whole pages.
+        unsafe { heap.mark_foreign(&part) };
     }
 }
 
@@ -52,9 +56,11 @@ macro_rules! marking {
             /// As in libc.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($at: $type, $len: $length $(, $arg: $t)*) -> $ret {
-                mark($at.cast(), $len as usize);
                 // SAFETY: the caller's terms.
-                unsafe { next::$name($at, $len $(, $arg)*) }
+                unsafe {
+                    mark($at.cast(), $len as usize);
+                    next::$name($at, $len $(, $arg)*)
+                }
             }
         )*
     };
@@ -93,9 +99,11 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     // SAFETY: the caller's terms.
     let answer = unsafe { next::ioctl(file, request, argument) };
     if request == UFFDIO_REGISTER && answer == 0 {
-        // SAFETY: the kernel has read it, and said that it is one.
-        let registered = unsafe { argument.cast::<Registered>().read_unaligned() };
-        mark(ptr::without_provenance(registered.start as usize), registered.len as usize);
+        // SAFETY: the kernel has read it, and said that it is one. The range is the caller's.
+        unsafe {
+            let registered = argument.cast::<Registered>().read_unaligned();
+            mark(ptr::without_provenance(registered.start as usize), registered.len as usize);
+        }
     }
     answer
 }
@@ -113,7 +121,8 @@ pub unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *m
             libc::shmctl(id, libc::IPC_STAT, &raw mut segment);
             segment
         };
-        mark(at, segment.shm_segsz);
+        // SAFETY: the caller's terms: it gives up what lies there.
+        unsafe { mark(at, segment.shm_segsz) };
     }
     // SAFETY: the caller's terms.
     unsafe { next::shmat(id, at, flags) }
@@ -149,7 +158,8 @@ pub unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     if flags & libc::MAP_FIXED != 0 {
-        mark(at, len);
+        // SAFETY: the caller's terms: it gives up what lies there.
+        unsafe { mark(at, len) };
     }
     // SAFETY: the caller's terms.
     unsafe { next::mmap(at, len, prot, flags, fd, offset) }
@@ -196,7 +206,8 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
                 if advice == libc::MADV_DONTFORK {
                     note_unforked();
                 }
-                heap.mark_foreign(&part);
+                // SAFETY: the caller's terms.
+                unsafe { heap.mark_foreign(&part) };
             }
         }
     }
@@ -215,7 +226,8 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
         // SAFETY: the caller's terms; a range that the kernel refuses it refuses whole.
         return unsafe { next::munmap(at, len) };
     };
-    heap.mark_foreign(&part);
+    // SAFETY: the caller's terms: it gives the range up.
+    unsafe { heap.mark_foreign(&part) };
     let (before, behind) = (part.start - at.addr(), (at.addr() + len).saturating_sub(part.end));
     // SAFETY: three parts of the range that the caller gives up.
     unsafe {
@@ -242,16 +254,17 @@ pub unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     if flags & libc::MREMAP_FIXED != 0 {
-        mark(to, new);
+        // SAFETY: the caller's terms: it gives up what lies there.
+        unsafe { mark(to, new) };
     }
     let kept = flags & libc::MREMAP_DONTUNMAP != 0;
     let Some((heap, part)) = part(at, old).filter(|_| at.addr().is_multiple_of(PAGE)) else {
         // SAFETY: the caller's terms.
         return unsafe { next::mremap(at, old, new, flags, to) };
     };
-    heap.mark_foreign(&part);
     // SAFETY: the caller's terms. What it says of a range holds for each part of it.
     unsafe {
+        heap.mark_foreign(&part);
         if kept || part.len() < old {
             // The old pages stay mapped; or a range that leaves the zone, which no block
             // of the zone does, and which the kernel refuses as two mappings.

@@ -23,19 +23,22 @@ pub fn register() {
 
 unsafe extern "C" fn before() {
     if let Some(process) = process::ready() {
-        process.heap.zone().before_fork();
+        // SAFETY: libc calls this before it forks, and one of the two handlers below after it.
+        unsafe { process.heap.zone().before_fork() };
     }
 }
 
 unsafe extern "C" fn in_parent() {
     if let Some(process) = process::ready() {
-        process.heap.zone().after_fork_in_parent();
+        // SAFETY: libc called `before` on this thread, and this is the parent.
+        unsafe { process.heap.zone().after_fork_in_parent() };
     }
 }
 
 unsafe extern "C" fn in_child() {
     if let Some(process) = process::ready() {
         holes::seal_unforked(&process.heap);
-        process.heap.zone().after_fork_in_child();
+        // SAFETY: libc called `before` on this thread. This is the child, and its first handler.
+        unsafe { process.heap.zone().after_fork_in_child() };
     }
 }

@@ -149,9 +149,9 @@ impl Heap {
         let (first, word) = self.unlist(ptr)?;
         // SAFETY: as in `take`.
         let block = unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) };
-        let pages = self.zone.tail_to(block, usable_pages(word)).pages();
-        // SAFETY: these pages are left of the block, and the caller vouches for their content.
-        Ok(unsafe { self.zone.adopt_zero(first, pages) })
+        let usable = self.zone.tail_to(block, usable_pages(word));
+        // SAFETY: the usable pages are left of the block, and the caller vouches for their content.
+        Ok(unsafe { usable.assume_zero() })
     }
 
     /// Gives a block to the program.
@@ -163,14 +163,17 @@ impl Heap {
     /// Gives a block to the program, which gets to know of so many bytes of it: of all but
     /// [`ADDED`] pages at least.
     pub fn hand_out_to<C: Content>(&self, block: Block<C>, bytes: usize) -> NonNull<u8> {
+        let block = block.into_dirty();
         let added = block.pages() - bytes.div_ceil(PAGE) as u32;
         debug_assert!(added <= ADDED && added < block.pages());
+        // Before the store, behind which the zone would look again whether the block is its own.
+        let address = self.zone.address(&block);
         // Relaxed: a thread that frees the block got its address through the
         // program's own synchronisation, which orders this store too.
         self.live[block.first().index() / GRANULE.pages() as usize]
             .block
             .store(block.pages() << PAGES_SHIFT | added, Ordering::Relaxed);
-        self.zone.address(&block)
+        address
     }
 
     /// Gives a block back to the zone.

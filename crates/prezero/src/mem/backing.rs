@@ -16,7 +16,8 @@ use crate::units::{PAGE, PageId, Span};
 /// `base()..base()+len()` stays mapped, readable and writable for the life of the value but for
 /// what is given up, nobody else uses it, and `base()` is aligned to the largest order that the
 /// zone is to align blocks to, 64 KiB at least. After `release` or `replace` the range reads as
-/// zero, as it does before it is first touched.
+/// zero, as it does before it is first touched. A safe method changes no byte, in this process or in
+/// a child of it, whatever range it is given.
 pub unsafe trait Backing: Send + Sync {
     /// Where it begins.
     fn base(&self) -> NonNull<u8>;
@@ -103,9 +104,12 @@ pub unsafe trait Backing: Send + Sync {
     /// Keeps a range of whole huge blocks away from children, who read it as zero, and perhaps
     /// from core dumps, until it is [shown](Backing::show).
     ///
+    /// # Safety
+    /// As for [`release`](Backing::release), in each child.
+    ///
     /// # Errors
     /// What the kernel says: a part may be hidden.
-    fn hide(&self, _offset: usize, _len: usize, _whom: Hide) -> Result<(), Errno> {
+    unsafe fn hide(&self, _offset: usize, _len: usize, _whom: Hide) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
@@ -215,7 +219,7 @@ unsafe impl Backing for Anonymous {
         let _ = self.reservation.advise_small(offset, len);
     }
 
-    fn hide(&self, offset: usize, len: usize, whom: Hide) -> Result<(), Errno> {
+    unsafe fn hide(&self, offset: usize, len: usize, whom: Hide) -> Result<(), Errno> {
         self.reservation.wipe_in_children(offset, len)?;
         match whom {
             Hide::FromChildren => Ok(()),
@@ -307,6 +311,13 @@ impl<B: Backing> Memory<B> {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, and nobody relies on what a dirty page holds.
         unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
+    }
+
+    /// Keeps a run of whole free huge blocks that the caller owns away from children.
+    pub(crate) fn hide(&self, span: Span, whom: Hide) -> Result<(), Errno> {
+        let Span { first, pages } = span;
+        // SAFETY: the caller owns the run, and a child makes free pages absent that it finds hidden.
+        unsafe { self.backing.hide(first.index() * PAGE, pages as usize * PAGE, whom) }
     }
 
     /// Leaves the addresses of a run of pages to the kernel: it must not be put back.

@@ -205,7 +205,8 @@ impl<B: Backing> Pool<B> {
 
     /// Takes `pages` pages out of the buddy, the cheapest at hand.
     fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<Run> {
-        if pages == 0 {
+        // The end of a longer run may be no page number.
+        if !(1..=self.memory.pages).contains(&pages) {
             return None;
         }
         let order = Order::holding(pages).unwrap_or(MAX_ORDER).max(align);

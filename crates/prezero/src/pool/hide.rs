@@ -110,12 +110,11 @@ impl<B: Backing> Pool<B> {
         let Some(run) = self.buddy.take_run(span) else { return };
         self.hidden.bits.set(huge.clone());
         self.hidden.ever.store(1, Relaxed);
-        let (offset, len) = bytes(&huge);
-        let backing = self.memory.backing();
-        if backing.hide(offset, len, whom).is_err() {
+        if self.memory.hide(span, whom).is_err() {
             self.counters.add_exact(Counter::BackingErrors, 1);
             // A part may be: where the program mapped a file, unseen, the kernel goes no farther.
-            let shown = backing.show(offset, len);
+            let (offset, len) = bytes(&huge);
+            let shown = self.memory.backing().show(offset, len);
             if !matches!(shown, Err(Errno::NOMEM | Errno::AGAIN)) {
                 self.hidden.bits.clear(huge.clone());
             }

@@ -79,7 +79,8 @@ impl<B: Backing> Pool<B> {
     /// A place for `pages` with room behind it for more, if so many need not be a part of one, and so
     /// many pages of it.
     pub(crate) fn place(&self, pages: u32, align: Order, large: bool) -> Option<Run> {
-        if !self.has(Mechanism::Places) {
+        // The end of a longer run may be no page number.
+        if !self.has(Mechanism::Places) || pages > self.memory.pages {
             return None;
         }
         let (place, beyond) = (self.place_pages(), self.places().0);

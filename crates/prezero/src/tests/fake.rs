@@ -334,7 +334,7 @@ unsafe impl Backing for Fake {
         self.offers.lock().unwrap().push((offset / HUGE, len / HUGE));
     }
 
-    fn hide(&self, offset: usize, len: usize, _whom: Hide) -> Result<(), Errno> {
+    unsafe fn hide(&self, offset: usize, len: usize, _whom: Hide) -> Result<(), Errno> {
         let made = self.hides.make();
         let done = if made.is_ok() { len } else { len / HUGE / 2 * HUGE };
         self.set_hidden(offset, done, 1);

@@ -254,7 +254,7 @@ impl Run {
                 if let Some(byte) = byte {
                     self.write(&mut owned, part, byte);
                 }
-                self.world.zone.mark_foreign(first.plus(from as u32), n as u32);
+                self.world.mark_foreign(first.plus(from as u32), n as u32);
                 self.owned.push(owned);
             }
             Op::Free(_) => {
@@ -331,11 +331,11 @@ impl Run {
 
     fn fork(&mut self) {
         if self.fork.take().is_some() {
-            return self.world.zone.after_fork_in_parent();
+            return self.world.after_fork_in_parent();
         }
         let zero = (0..PAGES).map(|page| self.is_free_zero(page)).collect();
         self.fork = Some(zero);
-        self.world.zone.before_fork();
+        self.world.before_fork();
     }
 
     /// Goes on in the child of a fork, which begins an account of its own.
@@ -344,9 +344,9 @@ impl Run {
             return;
         }
         self.refusals += self.world.count(Counter::BackingErrors);
-        self.world.zone.before_fork();
+        self.world.before_fork();
         self.world.fake().fork();
-        self.world.zone.after_fork_in_child();
+        self.world.after_fork_in_child();
         self.world.zone.take_over();
         self.account = Account::default();
     }

@@ -99,6 +99,30 @@ impl World {
         fill(&self.zone, first, pages, byte);
     }
 
+    /// A fork begins; the test goes on in both processes, one after the other.
+    pub(super) fn before_fork(&self) {
+        // SAFETY: the test calls one of the two below next.
+        unsafe { self.zone.before_fork() };
+    }
+
+    /// The fork is over, in the parent.
+    pub(super) fn after_fork_in_parent(&self) {
+        // SAFETY: the test called `before_fork`.
+        unsafe { self.zone.after_fork_in_parent() };
+    }
+
+    /// The fork is over, in the child: the parent's scrubber never goes on.
+    pub(super) fn after_fork_in_child(&self) {
+        // SAFETY: the test called `before_fork`, and plays the child from here on.
+        unsafe { self.zone.after_fork_in_child() };
+    }
+
+    /// The test, as the owner of these pages, changes their mapping.
+    pub(super) fn mark_foreign(&self, first: PageId, pages: u32) {
+        // SAFETY: the test owns the pages.
+        unsafe { self.zone.mark_foreign(first, pages) };
+    }
+
     /// Pages by state, free or not.
     pub(super) fn tally(&self) -> Tally {
         self.zone.pool.states.tally(Span::new(PageId(0), self.zone.pages()))
@@ -106,7 +130,8 @@ impl World {
 
     /// The zone agrees with itself: checker, sums, and absent pages that read as zero.
     pub(super) fn assert_sound(&self) {
-        assert_eq!(self.zone.check(), Ok(()));
+        // SAFETY: the test is the zone's only thread, and runs its scrubber itself.
+        assert_eq!(unsafe { self.zone.check() }, Ok(()));
         assert!(self.zone.pool.handover.is_free(), "a step leaves no claim behind");
         let mut buddy = Tally::default();
         for order in Order::MIN.to_huge() {

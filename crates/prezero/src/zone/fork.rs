@@ -15,14 +15,27 @@ impl<B: Backing> Zone<B> {
     /// as zero in the child: the copy of a page may be older than the copy of its record.
     /// No thread stops; the publishers of zero look at the count of forks. The child gets no
     /// idle memory.
-    pub fn before_fork(&self) {
+    ///
+    /// These are three calls and not one guard because `pthread_atfork` makes them: three handlers that share no value.
+    /// A child that uses the zone without them takes bytes for zero that are not.
+    ///
+    /// # Safety
+    /// The calling thread forks next. It then calls [`after_fork_in_parent`](Zone::after_fork_in_parent) once in the
+    /// parent, where the fork failed too, and [`after_fork_in_child`](Zone::after_fork_in_child) once in the child.
+    #[allow(unsafe_code)]
+    pub unsafe fn before_fork(&self) {
         self.pool.fork_begins();
         self.pool.hide_from_child();
         self.daemon.hurry(Class::Normal);
     }
 
     /// The fork is over, in the parent.
-    pub fn after_fork_in_parent(&self) {
+    ///
+    /// # Safety
+    /// The calling thread called [`before_fork`](Zone::before_fork) once for this call. One call too many hides a
+    /// fork that is under way on another thread.
+    #[allow(unsafe_code)]
+    pub unsafe fn after_fork_in_parent(&self) {
         self.pool.fork_is_over();
         self.daemon.hurry(Class::Idle);
     }
@@ -35,7 +48,12 @@ impl<B: Backing> Zone<B> {
     /// The fork is over, in the child: it has no scrubd, and the block that the parent's was
     /// clearing, whose content it knows nothing of. It writes to little here: most children
     /// call `exec` next, and each page that they write to is copied first.
-    pub fn after_fork_in_child(&self) {
+    ///
+    /// # Safety
+    /// This is the child of a fork that began with [`before_fork`](Zone::before_fork), and it has requested and freed
+    /// nothing yet. In the parent the call frees a block that scrubd is clearing.
+    #[allow(unsafe_code)]
+    pub unsafe fn after_fork_in_child(&self) {
         self.pool.is_a_child();
         self.inherited.store(1, Release);
         self.daemon.after_fork_in_child();

@@ -1,6 +1,6 @@
 //! What happens to a block that its owner gives back.
 
-use crate::block::{Block, Content, Zero};
+use crate::block::{Block, Content, Run, Zero};
 use crate::config::OnFree;
 use crate::count::counters::Counter;
 use crate::cpu::list::Held;
@@ -13,9 +13,17 @@ use crate::zone::inline::TIMED_PAGES;
 
 impl<B: Backing> Zone<B> {
     /// Gives a block back. Its content counts as unknown, whatever its type.
-    #[inline]
+    ///
+    /// # Panics
+    /// If another zone handed the block out.
+    #[inline(always)]
     pub fn free<C: Content>(&self, block: Block<C>) {
-        let run = block.into_run();
+        self.free_run(self.take_back(block));
+    }
+
+    /// Frees the pages of a block. A run fits into registers, a block with its zone does not.
+    #[inline]
+    pub(crate) fn free_run(&self, run: Run) {
         let (span, cpu) = (run.span(), self.cpu());
         if span.pages >= TIMED_PAGES {
             self.clearing.reach.freed(span, || self.pool.clock.now_ns());
@@ -32,10 +40,14 @@ impl<B: Backing> Zone<B> {
         self.nudge(span.pages);
     }
 
-    /// Gives a block back that its owner knows to be zero still: never written, or
-    /// cleared again. The proof is the owner's word; debug builds check it, and what is
-    /// handed out later is sampled like everything else.
+    /// Gives a block back that is zero still, and stays so: its owner never had a pointer to write
+    /// through, or [vouches](Block::assume_zero) that it cleared the block. Debug builds check it, and
+    /// later requests sample it like every zero page.
+    ///
+    /// # Panics
+    /// If another zone handed the block out.
     pub fn free_zeroed(&self, block: Block<Zero>) {
+        block.expect_of(self.id);
         let span = Span::new(block.first(), block.pages());
         if cfg!(debug_assertions) {
             assert!(self.pool.memory.is_zero(span), "free_zeroed: the block is not zero");
@@ -45,7 +57,7 @@ impl<B: Backing> Zone<B> {
         if self.pool.fork_is_under_way() {
             return self.free(block);
         }
-        let (run, cpu) = (block.into_run(), self.cpu());
+        let (run, cpu) = (self.take_back(block), self.cpu());
         cpu.counters.bump(Counter::FreesZeroed);
         cpu.counters.add(Counter::FreeBytes, span.bytes() as u64);
         cpu.demand.note_return(span.pages);

@@ -16,12 +16,10 @@ pub(crate) mod scrubd;
 pub(crate) mod target;
 pub(crate) mod trust;
 
-use std::ptr::NonNull;
-
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
-use crate::block::{Block, Content, Dirty, Run, Zero};
+use crate::block::{Block, Content, Dirty, Run, ZoneId};
 use crate::clear::choice::Choice;
 use crate::clear::clearing::Clearing;
 use crate::config::Config;
@@ -52,6 +50,8 @@ pub enum ZoneError {
 
 /// One contiguous range of pages with one backing. See the crate's first page.
 pub struct Zone<B> {
+    /// Its number, which its blocks carry.
+    pub(crate) id: ZoneId,
     pub(crate) pool: Pool<B>,
     pub(crate) cpus: Cpus,
     pub(crate) clearing: Clearing,
@@ -97,6 +97,7 @@ impl<B: Backing> Zone<B> {
             return Err(ZoneError::Base(base));
         }
         Ok(Zone {
+            id: ZoneId::next(),
             pool: Pool::new(backing, config, now_ns).map_err(ZoneError::Records)?,
             cpus: Cpus::new(config.without).map_err(ZoneError::Records)?,
             clearing: Clearing::new(config),
@@ -118,10 +119,31 @@ impl<B: Backing> Zone<B> {
         Some(crate::class::round_up(bytes.div_ceil(PAGE) as u32))
     }
 
-    /// Where a block lies.
+    /// Where a block of this zone lies: a pointer to read a [`Block<Zero>`](Block) by, to read and write a
+    /// [`Block<Dirty>`](Block) by. It serves until the block goes back, grows elsewhere, or the zone is dropped.
+    ///
+    /// A block that counts as zero is therefore zero: its owner turns it [dirty](Block::into_dirty) before it gets a
+    /// pointer to write through. The alternative is an unsafe [`free_zeroed`](Zone::free_zeroed) that each owner
+    /// vouches at, even one that never had such a pointer.
+    ///
+    /// # Panics
+    /// If another zone handed the block out.
     #[inline]
-    pub fn address<C: Content>(&self, block: &Block<C>) -> NonNull<u8> {
-        self.pool.memory.address(block.first())
+    pub fn address<C: Content>(&self, block: &Block<C>) -> C::Pointer {
+        block.expect_of(self.id);
+        C::pointer(self.pool.memory.address(block.first()))
+    }
+
+    /// Where this zone's blocks are born; the caller vouches for `C`.
+    #[inline]
+    pub(crate) fn hand_out<C: Content>(&self, run: Run) -> Block<C> {
+        Block::of(self.id, run)
+    }
+
+    /// Where they end. Panics for a block of another zone.
+    #[inline]
+    pub(crate) fn take_back<C: Content>(&self, block: Block<C>) -> Run {
+        block.into_run(self.id)
     }
 
     /// The page that `ptr` points into, if it points into the zone.
@@ -137,9 +159,14 @@ impl<B: Backing> Zone<B> {
         &self.pool
     }
 
-    /// The owner of these pages of a block changed their mapping by a system call: when the block
+    /// The owner of these pages of a block changes their mapping by a system call: when the block
     /// comes back fresh memory replaces them.
-    pub fn mark_foreign(&self, first: PageId, pages: u32) {
+    ///
+    /// # Safety
+    /// The pages are part of blocks that are out: a free page that is marked would be handed out
+    /// as it is, even as zero.
+    #[allow(unsafe_code)]
+    pub unsafe fn mark_foreign(&self, first: PageId, pages: u32) {
         self.pool.mark_moved(Span::new(first, pages));
     }
 
@@ -149,7 +176,7 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Gives up free address space until the zone has `bytes` left, or as few as what is in use
-    /// allows.
+    /// allows. Blocks that are out stay as they are.
     pub fn retreat(&self, bytes: usize) {
         self.take_over();
         self.drain_all();
@@ -162,7 +189,7 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
-    /// yet: five times as fast as small ones.
+    /// yet: five times as fast as small ones. No byte changes, whichever pages these are.
     pub fn fault_in_whole(&self, first: PageId, pages: u32) {
         self.pool.fault_in_whole(Span::new(first, pages));
     }
@@ -180,16 +207,7 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     #[inline]
     pub unsafe fn adopt(&self, first: PageId, pages: u32) -> Block<Dirty> {
-        Block::of(Run::taken(Span::new(first, pages)))
-    }
-
-    /// As [`adopt`](Zone::adopt), for a block that is zero.
-    ///
-    /// # Safety
-    /// As for `adopt`; and the block was handed out as zero and is zero now.
-    #[allow(unsafe_code)]
-    pub unsafe fn adopt_zero(&self, first: PageId, pages: u32) -> Block<Zero> {
-        Block::of(Run::taken(Span::new(first, pages)))
+        self.hand_out(Run::taken(Span::new(first, pages)))
     }
 
     /// The engines in use, and what each is for.

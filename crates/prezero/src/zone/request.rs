@@ -111,11 +111,12 @@ impl<B: Backing> Zone<B> {
     /// As [`zero`](Zone::zero), told what its owner will do with the block first.
     #[inline]
     pub fn zero_for(&self, pages: u32, align: Order, first_use: Use) -> Option<Block<Zero>> {
-        Some(Block::of(self.zero_to(pages, pages, align, first_use)?))
+        Some(self.hand_out(self.zero_to(pages, pages, align, first_use)?))
     }
 
     /// As [`zero_for`](Zone::zero_for), where only the first `front` pages need be zero: pages
     /// that round a request up are not cleared.
+    /// `None` for a front of no page, or of more than the block has, too.
     #[inline]
     pub fn zero_front(
         &self,
@@ -124,8 +125,11 @@ impl<B: Backing> Zone<B> {
         align: Order,
         first_use: Use,
     ) -> Option<ZeroFront> {
-        debug_assert!((1..=pages).contains(&front));
-        Some(ZeroFront::of(self.zero_to(front, pages, align, first_use)?, front))
+        if !(1..=pages).contains(&front) {
+            return None;
+        }
+        let run = self.zero_to(front, pages, align, first_use)?;
+        Some(ZeroFront::of(self.hand_out(run), front))
     }
 
     /// A block of which `front` pages are zero.
@@ -168,12 +172,18 @@ impl<B: Backing> Zone<B> {
             return None;
         }
         self.hand_out_zero(cpu, run.span(), pages);
-        Some(Block::of(run))
+        Some(self.hand_out(run))
     }
 
     /// Plain: a block as it is. Prefers dirty and hot; takes zero last of all resident blocks.
-    #[inline]
+    #[inline(always)]
     pub fn plain(&self, pages: u32, align: Order) -> Option<Block<Dirty>> {
+        Some(self.hand_out(self.plain_run(pages, align)?))
+    }
+
+    /// The pages of a plain block. A run fits into registers, a block with its zone does not.
+    #[inline]
+    fn plain_run(&self, pages: u32, align: Order) -> Option<Run> {
         let cpu = self.cpu();
         cpu.counters.bump(Counter::PlainRequests);
         let class = Class::of(pages);
@@ -190,7 +200,7 @@ impl<B: Backing> Zone<B> {
             None => self.plain_from_afar(cpu, pages, align)?,
         };
         cpu.counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
-        Some(Block::of(run))
+        Some(run)
     }
 
     /// No dirty block on this CPU's list.
@@ -227,6 +237,8 @@ impl<B: Backing> Zone<B> {
     ) -> Option<Found> {
         let (class, now) = (Class::of(pages), self.tick_for(pages));
         let request = Request { cpu, pages, class, align, want, now };
+        // No source need know of a request that no block of this zone serves.
+        let sources = if (1..=self.pages()).contains(&pages) { sources } else { &[] };
         let found = sources.iter().find_map(|&source| self.from(source, &request));
         if found.is_none() {
             cpu.counters.bump(Counter::Refused);

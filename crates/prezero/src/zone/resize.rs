@@ -27,11 +27,15 @@ pub enum Grown {
 impl<B: Backing> Zone<B> {
     /// Shortens a block where it is and gives its tail back. A block that is not longer
     /// than `pages`, or `pages` of 0, leaves it as it is.
+    ///
+    /// # Panics
+    /// If another zone handed the block out.
     pub fn tail_to(&self, block: Block<Dirty>, pages: u32) -> Block<Dirty> {
+        block.expect_of(self.id);
         if pages == 0 || pages >= block.pages() {
             return block;
         }
-        let (kept, Some(tail)) = block.into_run().split(pages) else {
+        let (kept, Some(tail)) = self.take_back(block).split(pages) else {
             unreachable!("the block is longer than what is kept of it")
         };
         let span = tail.span();
@@ -42,11 +46,15 @@ impl<B: Backing> Zone<B> {
         self.cpu().counters.add(Counter::FreeBytes, span.bytes() as u64);
         self.put_to_pool(tail, tally);
         self.nudge(span.pages);
-        Block::of(kept)
+        self.hand_out(kept)
     }
 
     /// Makes a block `pages` long where it is, if the pages behind it are free.
+    ///
+    /// # Panics
+    /// If another zone handed the block out.
     pub fn try_grow(&self, block: &mut Block<Dirty>, pages: u32) -> Grown {
+        block.expect_of(self.id);
         let (first, old) = (block.first(), block.pages());
         let end = first.0.checked_add(pages);
         if pages <= old || end.is_none_or(|end| end > self.pool.memory.pages) {
@@ -58,20 +66,28 @@ impl<B: Backing> Zone<B> {
             return Grown::No;
         };
         self.count_plain(run.into_span(), tally);
-        *block = Block::of(Run::taken(Span::new(first, pages)));
+        *block = self.hand_out(Run::taken(Span::new(first, pages)));
         Grown::Yes
     }
 
     /// Makes a block `pages` long, which is more than it has, at another place: one with room
-    /// behind it for more if there is any. What cannot be is `Err`, the block as it was.
+    /// behind it for more if there is any. `Err` is the block as it was, where the zone has no such
+    /// place or `pages` are not more.
+    ///
+    /// # Panics
+    /// If another zone handed the block out.
     pub fn grow_elsewhere(
         &self,
         block: Block<Dirty>,
         pages: u32,
         align: Order,
     ) -> Result<Block<Dirty>, Block<Dirty>> {
-        debug_assert!(pages > block.pages());
+        block.expect_of(self.id);
         let (from, old) = (block.first(), block.pages());
+        // All old pages are copied to the new place.
+        if pages <= old {
+            return Err(block);
+        }
         let moves = from.0.is_multiple_of(HUGE_PAGES) && self.pool.came_back.moves(old);
         let mut found = self.own_pool().place(pages, align, moves);
         if moves && found.is_none() {
@@ -99,7 +115,7 @@ impl<B: Backing> Zone<B> {
             self.pool.memory.copy(from, first, old);
             self.free(block);
         }
-        Ok(Block::of(run))
+        Ok(self.hand_out(run))
     }
 
     /// Brings a block's content to a longer block without an owner, and gives back what it
@@ -116,7 +132,7 @@ impl<B: Backing> Zone<B> {
         let moved = self.pool.memory.carry(from, to, old);
         if moved < old {
             self.pool.states.set(Span::new(to.plus(moved), old - moved), PageState::Dirty);
-            self.free(Block::<Dirty>::of(Run::taken(Span::new(from.plus(moved), old - moved))));
+            self.free_run(Run::taken(Span::new(from.plus(moved), old - moved)));
         }
         if moved > 0 {
             self.leave(from, to, moved, lost);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use prezero::panel::{Panel, Refusal};
-use prezero::{Anonymous, Config, Order, Zone};
+use prezero::{Anonymous, Block, Config, Order, Zone};
 use prezero_sys::panel::Mapped;
 
 #[path = "../../../../tests/common/until.rs"]
@@ -35,9 +35,9 @@ pub fn ask(zone: &Zone<Anonymous>, panel: &Panel<Mapped>, request: &str) -> Resu
 pub fn use_and_free(zone: &Zone<Anonymous>) {
     let blocks: Vec<_> = (0..4).filter_map(|_| zone.zero(BLOCK, Order::MIN)).collect();
     assert_eq!(blocks.len(), 4);
-    for block in blocks {
+    for block in blocks.into_iter().map(Block::into_dirty) {
         // SAFETY: the block is ours until it is freed.
         unsafe { zone.address(&block).as_ptr().write_bytes(1, block.bytes()) };
-        zone.free(block.into_dirty());
+        zone.free(block);
     }
 }

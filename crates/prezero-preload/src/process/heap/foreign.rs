@@ -27,9 +27,13 @@ impl Heap {
     }
 
     /// Notes that the program changes a [`part`](Self::part) by a system call.
-    pub fn mark_foreign(&self, part: &Range<usize>) {
+    ///
+    /// # Safety
+    /// The part lies in blocks that the program owns.
+    pub unsafe fn mark_foreign(&self, part: &Range<usize>) {
         if let Some(first) = self.zone.page_of(ptr::without_provenance(part.start)) {
-            self.zone.mark_foreign(first, (part.len() / PAGE) as u32);
+            // SAFETY: the caller's promise.
+            unsafe { self.zone.mark_foreign(first, (part.len() / PAGE) as u32) };
         }
     }
 

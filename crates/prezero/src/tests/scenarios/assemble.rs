@@ -306,7 +306,7 @@ proptest! {
                     None
                 }
                 Op::Fork => {
-                    if forking { world.zone.after_fork_in_parent() } else { world.zone.before_fork() }
+                    if forking { world.after_fork_in_parent() } else { world.before_fork() }
                     forking = !forking;
                     None
                 }

@@ -20,14 +20,14 @@ fn what_is_cleared_while_a_fork_begins_is_not_called_zero() {
     world.zone.free(block);
     let mark = world.zone.pool.fork_mark();
 
-    world.zone.before_fork();
+    world.before_fork();
     assert_eq!(world.zone.pool.publish_zero(Span::new(first, SMALL), mark), 0, "under way");
     assert_eq!(
         world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
         0,
         "begun in it"
     );
-    world.zone.after_fork_in_parent();
+    world.after_fork_in_parent();
     assert_eq!(world.zone.pool.publish_zero(Span::new(first, SMALL), mark), 0, "one came between");
     assert_eq!(world.tally().zero, 0);
 }
@@ -37,18 +37,18 @@ fn two_forks_at_once_are_both_seen() {
     let world = World::new(1);
     world.soil(world.zero(SMALL));
     let first = PageId(0);
-    world.zone.before_fork();
-    world.zone.before_fork();
+    world.before_fork();
+    world.before_fork();
     assert_eq!(
         world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
         0
     );
-    world.zone.after_fork_in_parent();
+    world.after_fork_in_parent();
     assert_eq!(
         world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
         0
     );
-    world.zone.after_fork_in_parent();
+    world.after_fork_in_parent();
     world.fill(first, SMALL, 0);
     assert_eq!(
         world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
@@ -61,7 +61,7 @@ fn while_a_fork_is_under_way_nothing_becomes_zero_and_afterwards_it_does() {
     let mut world = World::new(1);
     world.soil(world.zero(SMALL));
     pass(RESTED_NS);
-    world.zone.before_fork();
+    world.before_fork();
     for _ in 0..10 {
         world.scrubber.step(&world.zone, Mood::Normal);
     }
@@ -69,7 +69,7 @@ fn while_a_fork_is_under_way_nothing_becomes_zero_and_afterwards_it_does() {
     world.zone.free_zeroed(block);
     assert_eq!(world.tally().zero, 0);
 
-    world.zone.after_fork_in_parent();
+    world.after_fork_in_parent();
     world.scrub();
 
     assert_eq!(world.tally().zero, SMALL);
@@ -93,22 +93,22 @@ fn idle() -> World {
 fn idle_memory_is_kept_from_the_child_and_comes_back_to_the_parent() {
     let world = idle();
 
-    world.zone.before_fork();
+    world.before_fork();
     assert_eq!(hidden(&world), 8);
-    world.zone.after_fork_in_parent();
+    world.after_fork_in_parent();
 
     let small = world.zero(SMALL);
     assert_eq!(hidden(&world), 7, "what is handed out is shown");
     let large = world.plain(3 * HUGE_PAGES);
     assert_eq!(hidden(&world), 4);
     assert!((0..large.pages()).all(|n| !world.fake().is_hidden(large.first().plus(n))));
-    world.zone.before_fork();
+    world.before_fork();
     assert_eq!(hidden(&world), 4, "a run of no length is not worth it");
-    world.zone.after_fork_in_parent();
+    world.after_fork_in_parent();
     let mut large = world.zone.tail_to(large, HUGE_PAGES);
-    world.zone.before_fork();
+    world.before_fork();
     assert_eq!(hidden(&world), 6, "the tail joins what is hidden");
-    world.zone.after_fork_in_parent();
+    world.after_fork_in_parent();
     assert_eq!(world.zone.try_grow(&mut large, 2 * HUGE_PAGES), Grown::Yes);
     assert_eq!(hidden(&world), 5);
     world.zone.free(small);
@@ -122,9 +122,9 @@ fn the_child_finds_absent_what_was_hidden() {
     let small = world.plain(SMALL);
     world.fill(small.first(), SMALL, 0x77);
 
-    world.zone.before_fork();
+    world.before_fork();
     world.fake().fork();
-    world.zone.after_fork_in_child();
+    world.after_fork_in_child();
     assert_eq!(world.fake().releases.made(), 0, "who calls exec next waits for nothing");
     world.zone.take_over();
 
@@ -140,8 +140,8 @@ fn the_child_finds_absent_what_was_hidden() {
 #[test]
 fn what_the_kernel_will_not_show_is_not_handed_out() {
     let world = idle();
-    world.zone.before_fork();
-    world.zone.after_fork_in_parent();
+    world.before_fork();
+    world.after_fork_in_parent();
     world.fake().shows.refuse(Fault::Always);
 
     assert!(world.zone.plain(2 * HUGE_PAGES, ANY).is_none());
@@ -158,10 +158,10 @@ fn what_the_kernel_will_not_show_is_not_handed_out() {
 fn where_hiding_fails_in_the_middle_it_is_undone() {
     let world = idle();
     world.fake().hides.refuse(Fault::Always);
-    world.zone.before_fork();
+    world.before_fork();
     assert_eq!(hidden(&world), 0);
     world.fake().fork();
-    world.zone.after_fork_in_child();
+    world.after_fork_in_child();
     world.assert_sound();
 }
 
@@ -170,10 +170,10 @@ fn where_hiding_cannot_be_undone_nothing_is_lost_or_taken_for_hidden() {
     let world = idle();
     world.fake().hides.refuse(Fault::Always);
     world.fake().shows.refuse(Fault::Nth(1));
-    world.zone.before_fork();
+    world.before_fork();
     assert_eq!(hidden(&world), 2, "of the half that was hidden a quarter was shown again");
     world.fake().fork();
-    world.zone.after_fork_in_child();
+    world.after_fork_in_child();
     world.assert_sound();
 
     let block = world.zero(8 * HUGE_PAGES);
@@ -202,9 +202,9 @@ fn claim_half(world: &World) -> (PageId, u64) {
 fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
     let world = World::new(1);
     claim_half(&world);
-    world.zone.before_fork();
+    world.before_fork();
 
-    world.zone.after_fork_in_child();
+    world.after_fork_in_child();
     world.zone.take_over();
 
     world.assert_sound();
@@ -222,8 +222,8 @@ fn what_its_parent_waited_for_brings_the_child_of_a_fork_no_scrubd() {
     world.soil(world.zero(SMALL));
     assert_eq!(world.zone.own_misses(), 1, "the second was cleared in line");
 
-    world.zone.before_fork();
-    world.zone.after_fork_in_child();
+    world.before_fork();
+    world.after_fork_in_child();
     assert_eq!(world.zone.own_misses(), 0);
     world.zone.take_over();
     assert_eq!(world.zone.own_misses(), 0);
@@ -242,9 +242,9 @@ fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
     assert_eq!((pages, done), (HUGE_PAGES, 256));
     world.zone.pool.put_as_it_was(Run::taken(Span::new(first, pages)));
     // The fork comes before the release.
-    world.zone.before_fork();
+    world.before_fork();
 
-    world.zone.after_fork_in_child();
+    world.after_fork_in_child();
 
     world.assert_sound();
     let block = world.zero(HUGE_PAGES);
@@ -269,8 +269,8 @@ fn a_seized_block_is_zero_as_far_as_scrubd_came() {
 fn a_seized_block_whose_clearing_met_a_fork_is_cleared_again() {
     let world = World::new(1);
     claim_half(&world);
-    world.zone.before_fork();
-    world.zone.after_fork_in_parent();
+    world.before_fork();
+    world.after_fork_in_parent();
 
     let block = world.zero(HUGE_PAGES);
 

@@ -272,7 +272,7 @@ fn foreign_pages_are_replaced_when_their_block_comes_back() {
     let block = world.zero(64);
     let first = block.first();
     world.fill(first, 64, 0x77);
-    world.zone.mark_foreign(first.plus(8), 4);
+    world.mark_foreign(first.plus(8), 4);
 
     world.zone.free(block);
 
@@ -287,7 +287,7 @@ fn foreign_pages_that_cannot_be_replaced_are_never_used_again() {
     let world = World::new(1);
     let block = world.zero(64);
     world.fill(block.first(), 64, 0x77);
-    world.zone.mark_foreign(block.first().plus(8), 4);
+    world.mark_foreign(block.first().plus(8), 4);
     world.fake().replaces.refuse(Fault::Always);
 
     world.zone.free(block);
@@ -308,7 +308,7 @@ fn foreign_pages_that_cannot_be_replaced_are_never_used_again() {
 fn a_zero_block_with_foreign_pages_comes_back_as_zero_and_absent() {
     let world = World::new(1);
     let block = world.zero(64);
-    world.zone.mark_foreign(block.first(), 4);
+    world.mark_foreign(block.first(), 4);
     world.zone.free_zeroed(block);
     assert_eq!(world.fake().replaces.made(), 1);
     assert_eq!(world.tally().absent, HUGE_PAGES);

@@ -24,8 +24,8 @@ fn a_half_zero_block_is_cleared_only_in_its_dirty_half() {
     // Zero by its owner's word, dirty behind it: then both merge.
     let (first, tail) = (front.first(), PageId(200));
     world.fill(first, 200, 0);
-    // SAFETY: the front is ours, and was just cleared.
-    let zero = unsafe { world.zone.adopt_zero(first, 200) };
+    // SAFETY: it was just cleared.
+    let zero = unsafe { front.assume_zero() };
     world.zone.pool.states.set(Span::new(first, 200), PageState::Zero);
     world.zone.free_zeroed(zero);
     assert_eq!(world.states(tail, 312).dirty, 312);

@@ -50,7 +50,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
 fn what_is_gone_is_none_of_the_foreign_pages() {
     let world = World::new(HUGES as usize);
     let used = world.plain(3 * HUGE_PAGES);
-    world.zone.mark_foreign(used.first().plus(5), 7);
+    world.mark_foreign(used.first().plus(5), 7);
     world.zone.retreat(6 * HUGE);
     let mut foreign = Vec::new();
     world.zone.each_foreign(|first, pages| foreign.push((first, pages)));

@@ -1,0 +1,94 @@
+//! What safe code cannot do with a zone, because the zone refuses it. The rest does not compile (`ui.rs`).
+
+use prezero::{Anonymous, Config, Grown, Machine, Order, Use, Zone};
+
+const BYTES: usize = 8 << 20;
+const PAGES: u32 = 4;
+
+fn zone() -> Zone<Anonymous> {
+    let machine = Machine { memory: BYTES, engine: prezero::engine_named, reports_free: false };
+    Zone::new(Anonymous::reserve(BYTES).unwrap(), &Config::new(&machine)).unwrap()
+}
+
+/// A zone, and a block of another.
+macro_rules! refused {
+    ($($name:ident: $zone:ident, $block:ident => $call:expr;)*) => {
+        $(
+            #[test]
+            #[should_panic(expected = "another zone")]
+            fn $name() {
+                let (mine, $zone) = (zone(), zone());
+                let $block = mine.zero(PAGES, Order::MIN).unwrap();
+                let _ = $call;
+            }
+        )*
+    };
+}
+
+refused! {
+    a_block_of_another_zone_is_not_freed: zone, block => zone.free(block);
+    nor_as_zero: zone, block => zone.free_zeroed(block);
+    nor_in_part: zone, block => zone.tail_to(block.into_dirty(), PAGES - 1);
+    it_does_not_grow: zone, block => zone.try_grow(&mut block.into_dirty(), 2 * PAGES);
+    nor_elsewhere: zone, block => zone.grow_elsewhere(block.into_dirty(), 2 * PAGES, Order::MIN);
+    it_has_no_address: zone, block => zone.address(&block);
+}
+
+#[test]
+#[should_panic(expected = "another zone")]
+fn a_block_that_outlives_its_zone_fits_no_later_one() {
+    let first = zone();
+    let block = first.plain(PAGES, Order::MIN).unwrap();
+    drop(first);
+    zone().free(block);
+}
+
+#[test]
+fn a_zone_goes_on_after_it_refused_a_block() {
+    let (mine, other) = (zone(), zone());
+    let block = mine.zero(PAGES, Order::MIN).unwrap();
+    let first = block.first();
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| other.free(block)));
+    assert!(refused.is_err());
+
+    let mut held = Vec::new();
+    while let Some(block) = other.plain(PAGES, Order::MIN) {
+        held.push(block);
+    }
+    held.sort_by_key(|block| block.first());
+
+    assert_eq!(held.iter().filter(|block| block.first() == first).count(), 1);
+    assert!(held.windows(2).all(|two| two[0].first() < two[1].first()), "a page twice");
+    held.into_iter().for_each(|block| other.free(block));
+}
+
+#[test]
+fn a_request_that_no_block_serves_gets_none() {
+    let zone = zone();
+    for pages in [0, zone.pages() + 1, u32::MAX] {
+        assert!(zone.zero(pages, Order::MIN).is_none());
+        assert!(zone.plain(pages, Order::MIN).is_none());
+        assert!(zone.only_zero(pages, Order::MIN).is_none());
+    }
+}
+
+#[test]
+fn a_front_that_is_no_part_of_its_block_gets_none() {
+    let zone = zone();
+    for front in [0, PAGES + 1, u32::MAX] {
+        assert!(zone.zero_front(front, PAGES, Order::MIN, Use::Unknown).is_none());
+    }
+}
+
+#[test]
+fn a_block_does_not_move_to_where_it_has_no_room() {
+    let zone = zone();
+    let mut block = zone.plain(PAGES, Order::MIN).unwrap();
+    let first = block.first();
+    for pages in [0, 1, PAGES, zone.pages() + 1, u32::MAX] {
+        assert_eq!(zone.try_grow(&mut block, pages), Grown::No);
+        block = zone.grow_elsewhere(block, pages, Order::MIN).expect_err("no room");
+        assert_eq!((block.first(), block.pages()), (first, PAGES));
+    }
+    zone.free(block);
+}

@@ -1,0 +1,21 @@
+//! Each of these relies on a promise of its caller's.
+
+use prezero::clear::{self, ClearEngine};
+use prezero::{Anonymous, Backing, Block, Dirty, Hide, PageId, Zone};
+
+fn promises(zone: &Zone<Anonymous>, page: PageId, block: Block<Dirty>) {
+    zone.before_fork();
+    zone.after_fork_in_parent();
+    zone.after_fork_in_child();
+    zone.free(zone.adopt(page, 1));
+    zone.mark_foreign(page, 1);
+    zone.free_zeroed(block.assume_zero());
+    let _ = zone.check();
+}
+
+fn promises_of_others(backing: &Anonymous, engine: &'static dyn ClearEngine) {
+    let _ = backing.hide(0, 4096, Hide::FromChildren);
+    let _ = clear::register(engine);
+}
+
+fn main() {}
