@@ -39,7 +39,6 @@ mechanisms! {
     Latest "latest" "Reuses the large block that a CPU freed last.",
     Gather "gather" "Moves a CPU's cold listed blocks to the buddy before the buddy is searched.",
     Steal "steal" "Takes a block of the same class from another CPU's lists.",
-    Hungry "hungry" "Sends a list's overflow to the CPU that lacks such blocks.",
     Assemble "assemble" "Moves free huge blocks together for a large request.",
     Places "places" "Gives blocks that grow a place with room behind it.",
     Reach "reach" "Finds by trial which large inline clears go through the cache; without: none beyond the share.",

@@ -8,13 +8,12 @@ use std::ops::Deref;
 use prezero_sys::memory::Errno;
 
 use crate::class::{CLASSES, Class};
-use crate::config::without::{Mechanism, Without};
 use crate::count::counters::{Counter, Counters};
 use crate::cpu::demand::Demand;
 use crate::cpu::latest::Latest;
 use crate::cpu::list::{BATCH, Entry, Held, Lists};
 use crate::pool::settle::Sparse;
-use crate::sync::{AtomicU32, Meta, Ordering::Relaxed};
+use crate::sync::{AtomicU32, Meta};
 
 /// See the module. All-zero bytes are an empty cache.
 #[repr(C, align(64))]
@@ -111,11 +110,8 @@ impl CpuCache {
 /// The caches of all CPUs.
 pub(crate) struct Cpus {
     rows: Meta<CpuCache>,
-    /// The CPU, plus one, that last found no block of a class on its lists; 0: none did.
-    hungry: [AtomicU32; CLASSES],
     /// Tick at which all lists were last drained for a request.
     pub(crate) drained_at: AtomicU32,
-    without: Without,
 }
 
 impl Deref for Cpus {
@@ -128,10 +124,9 @@ impl Deref for Cpus {
 
 impl Cpus {
     /// Empty caches for as many CPUs as there may ever be.
-    pub(crate) fn new(without: Without) -> Result<Cpus, Errno> {
-        let hungry = [const { AtomicU32::new(0) }; CLASSES];
+    pub(crate) fn new() -> Result<Cpus, Errno> {
         let rows = Meta::new(prezero_sys::thread::cpu_count())?;
-        Ok(Cpus { rows, hungry, drained_at: AtomicU32::new(0), without })
+        Ok(Cpus { rows, drained_at: AtomicU32::new(0) })
     }
 
     /// The cache of this thread's CPU; a hint, the thread may be elsewhere by now.
@@ -144,33 +139,5 @@ impl Cpus {
     /// All caches but one.
     pub(crate) fn others<'a>(&'a self, cpu: &'a CpuCache) -> impl Iterator<Item = &'a CpuCache> {
         self.rows.iter().filter(move |other| !std::ptr::eq(*other, cpu))
-    }
-
-    /// Notes that this CPU has no block of a class left: blocks that overflow elsewhere are sent here. One thread may
-    /// allocate what another frees, and the blocks must come back.
-    #[cold]
-    pub(crate) fn is_hungry(&self, class: Class) {
-        if self.without.has(Mechanism::Hungry) {
-            self.lacks(prezero_sys::thread::current_cpu(), class);
-        }
-    }
-
-    pub(crate) fn lacks(&self, cpu: usize, class: Class) {
-        let word = &self.hungry[class.index()];
-        if word.load(Relaxed) != cpu as u32 + 1 {
-            word.store(cpu as u32 + 1, Relaxed);
-        }
-    }
-
-    /// Gives a block of a class that overflowed on `cpu` to the CPU that lacks it, zero state and all. The block, if
-    /// none does.
-    pub(crate) fn feed(&self, cpu: &CpuCache, class: Class, entry: Entry) -> Option<Entry> {
-        let number = self.hungry[class.index()].load(Relaxed).checked_sub(1);
-        let hungry = number.and_then(|number| self.rows.get(number as usize));
-        let Some(theirs) = hungry.filter(|&other| !std::ptr::eq(other, cpu)) else {
-            return Some(entry);
-        };
-        let lists = theirs.lists(class);
-        lists.hot_cold.push(lists.stamp(entry), class.slots()).err()
     }
 }

@@ -16,8 +16,7 @@ use crate::sync::{
 };
 use crate::units::{PageId, Span};
 
-/// Blocks that a full hot-cold list gives away at once: to the CPU that lacks such blocks, else to
-/// the pool.
+/// Blocks that a full hot-cold list gives to the pool at once.
 /// Moved by: nothing measured.
 pub(crate) const BATCH: usize = SLOTS / 2;
 

@@ -99,7 +99,7 @@ impl<B: Backing> Zone<B> {
         Ok(Zone {
             id: ZoneId::next(),
             pool: Pool::new(backing, config, now_ns).map_err(ZoneError::Records)?,
-            cpus: Cpus::new(config.without).map_err(ZoneError::Records)?,
+            cpus: Cpus::new().map_err(ZoneError::Records)?,
             clearing: Clearing::new(config),
             trust: Trust::new(),
             daemon: Daemon::new(),

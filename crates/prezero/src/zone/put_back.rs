@@ -1,4 +1,4 @@
-//! Where a free block goes: this CPU's quicklists, those of a CPU that lacks it, the pool.
+//! Where a free block goes: this CPU's lists, the pool.
 
 use crate::block::Run;
 use crate::class::Class;
@@ -40,14 +40,12 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// Moves the coldest blocks of a hot-cold list to the CPU that lacks them if there is one, or to the pool.
+    /// Moves the coldest blocks of a hot-cold list to the pool.
     #[cold]
     fn overflow(&self, cpu: &CpuCache, class: Class) {
         for entry in cpu.overflow(class) {
-            if let Some(entry) = self.cpus.feed(cpu, class, entry) {
-                cpu.counters.bump(Counter::BuddyOverflows);
-                self.put_listed(class, entry);
-            }
+            cpu.counters.bump(Counter::BuddyOverflows);
+            self.put_listed(class, entry);
         }
     }
 

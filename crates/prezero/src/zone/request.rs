@@ -189,11 +189,7 @@ impl<B: Backing> Zone<B> {
         let class = Class::of(pages);
         let listed = class.and_then(|class| {
             let fits = |e: Entry| e.held == Held::Mixed && e.first.is_aligned(align);
-            let entry = cpu.take_hottest(class, fits);
-            if entry.is_none() {
-                self.cpus.is_hungry(class);
-            }
-            Some(entry?.run(class))
+            Some(cpu.take_hottest(class, fits)?.run(class))
         });
         let run = match listed {
             Some(run) => run,

@@ -121,7 +121,7 @@ fn suited(mechanism: Mechanism) -> &'static [&'static str] {
     match mechanism {
         Mechanism::Latest => &["spare-8M", "any", "busy-12M", "steady-12M"],
         Mechanism::Gather => &["handler", "steady-1M", "phases"],
-        Mechanism::Steal | Mechanism::Hungry => &["passing", "handler-2"],
+        Mechanism::Steal => &["passing", "handler-2"],
         Mechanism::Assemble => &["mosaic", "growing"],
         Mechanism::Places => &["growing"],
         Mechanism::Reach => &["busy-12M", "busy-48M", "busy-fill-48M"],

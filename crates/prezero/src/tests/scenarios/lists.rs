@@ -5,7 +5,7 @@ use prezero_sys::thread;
 use super::super::world::{World, is_zero};
 use super::SMALL;
 use crate::class::Class;
-use crate::cpu::list::{BATCH, Entry, Held};
+use crate::cpu::list::{Entry, Held};
 use crate::mem::states::PageState;
 use crate::units::Span;
 
@@ -33,24 +33,5 @@ fn what_another_cpu_has_on_its_lists_is_taken_before_memory_is_faulted_in() {
     assert!(is_zero(&world.zone, &zero));
     world.zone.free(plain);
     world.zone.free(zero);
-    world.assert_sound();
-}
-
-#[test]
-fn what_overflows_goes_to_the_cpu_that_lacks_it() {
-    let world = World::new(4);
-    let class = Class::of(SMALL).unwrap();
-    let here = thread::current_cpu();
-    let other = (here + 1) % world.zone.cpus.len();
-    if other == here {
-        return; // a machine with one CPU
-    }
-    let blocks: Vec<_> = (0..class.slots() + 2).map(|_| world.plain(SMALL)).collect();
-    world.zone.cpus.lacks(other, class);
-
-    blocks.into_iter().for_each(|block| world.soil(block));
-
-    let there = &world.zone.cpus[other].lists(class);
-    assert_eq!(there.hot_cold.entries().count(), BATCH);
     world.assert_sound();
 }
