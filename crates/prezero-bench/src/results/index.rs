@@ -76,6 +76,9 @@ fn of_report(taken: &Taken) -> String {
     if !taken.complete {
         text += "\nIt was interrupted.\n";
     }
+    for note in &taken.report.notes {
+        let _ = writeln!(text, "\n{note}");
+    }
     for sheet in &taken.report.sheets {
         let _ = writeln!(text, "\n{}, {} figures:\n", sheet.title, sheet.figures.len());
         for line in sheet.verdicts().iter().chain(&sheet.says) {
