@@ -69,7 +69,7 @@ grep -q '^usdt:/usr/lib/prezero/libprezero.so:prezero:hit' "$root/usr/share/doc/
 inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
     asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
     asked prezero ct; [ "${COMPREPLY[*]}" = ctl ] || exit 1
-    asked prezero bench gr; [ "${COMPREPLY[*]}" = grid ] || exit 1
+    asked prezero bench gri; [ "${COMPREPLY[*]}" = grid ] || exit 1
     asked prezero run --scrub-r; [ "${COMPREPLY[*]}" = --scrub-rate ] || exit 1
     asked prezero run --verify f; [ "${COMPREPLY[*]}" = full ] || exit 1
     asked prezero ctl 4711 set scrub-r; [ "${COMPREPLY[*]}" = scrub-rate ]' || fail "completions"
