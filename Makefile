@@ -30,6 +30,12 @@ demo: build $(PYTHON) ## run a NumPy program without and with prezero
 	@echo; echo "== with prezero: $(BIN) run -- $(PYTHON) bench/demo.py"
 	@$(BIN) run -- $(PYTHON) bench/demo.py
 
+# Left out of a check: what races real threads for seconds, and three of four histories of the models.
+RACES := --skip tests::threads --skip revoked_piece
+
+check: lint ## what a laptop runs: lint, unit and model tests
+	PROPTEST_CASES=64 $(CARGO) test --quiet --workspace --lib --bins -- $(RACES)
+
 test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	$(CARGO) test --workspace
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
@@ -80,9 +86,10 @@ bench: build $(PYTHON) ## every benchmark against five allocators (an hour or mo
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
-lint: ## formatting, clippy, the layers of each crate and the table of constants, as CI runs them
+lint: ## formatting, clippy, the layers of each crate, the lists of tests and constants, as CI runs them
 	tests/layers.py --test
 	tests/layers.py
+	tests/listed.py
 	tests/constants.py --check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -124,4 +131,4 @@ $(PYTHON):
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo test test-long matrix soak fuzz bench lint setup install deb seeds clean
+.PHONY: help build demo check test test-long matrix soak fuzz bench lint setup install deb seeds clean

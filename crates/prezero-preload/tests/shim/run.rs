@@ -25,22 +25,27 @@ pub fn shim() -> &'static Path {
         // target/<profile>/deps/<test>
         let test = std::env::current_exe().expect("the test knows where it lies");
         let built = test.parent().and_then(Path::parent).expect("two folders up");
-        let target = built.parent().expect("three folders up");
         let profile = match built.file_name().and_then(OsStr::to_str) {
             Some("debug") | None => "dev",
             Some(other) => other,
         };
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "prezero-preload", "--profile", profile])
-            .arg("--manifest-path")
-            .arg(Path::new(HERE).join("Cargo.toml"))
-            .arg("--target-dir")
-            .arg(target)
-            .status()
-            .expect("cargo runs");
-        assert!(status.success(), "the shim does not build");
+        build(&["--profile", profile], built.parent().expect("three folders up"));
         built.join("libprezero.so")
     })
+}
+
+/// Builds the library with these options, below that folder.
+pub fn build(options: &[&str], target: &Path) {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "prezero-preload"])
+        .args(options)
+        .arg("--manifest-path")
+        .arg(Path::new(HERE).join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target)
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "the shim does not build");
 }
 
 /// Compiles `tests/c/<source>` and says where the result lies.
