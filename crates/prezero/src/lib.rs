@@ -14,7 +14,6 @@
 //! | zone | one contiguous range of pages with one [`Backing`] |
 //! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band |
 //! | quicklist | per CPU and size: one hot-cold list in LRU order, one zero list |
-//! | latest | per CPU: the block freed last of those that no list keeps |
 //! | claim | the word that names the block that scrubd works on, and by which an allocation takes it |
 //! | scrub | dirty to zero, done by scrubd |
 //! | refile | scrub a block of a hot-cold list and move it to the zero list |

@@ -78,17 +78,6 @@ impl Choice {
         first_use != Use::Sparse && pages as usize * PAGE <= l2_or_guess(self.l2) / SHARE_OF_L2
     }
 
-    /// Whether the block of `pages` that its CPU freed a moment ago, cleared in place, beats a zero one. It is
-    /// hot as far as clears go through the cache. The two blocks, in turns, may exceed what scrubd clears
-    /// through the cache: then the zero block lies in memory, and wins only for an owner that touches little.
-    /// Where nothing is measured no CPU idled, and a zero block is as far.
-    pub(crate) fn latest_wins(&self, pages: u32, first_use: Use, reach: &Reach) -> bool {
-        let bytes = pages as usize * PAGE;
-        let is_far = first_use != Use::Sparse && 2 * bytes > self.share;
-        let is_measured = self.l2 != 0;
-        !self.goes_past(bytes, reach) && (is_far || !is_measured)
-    }
-
     /// Whether a block of `bytes` is worth waiting for the CPU that freed it.
     pub(crate) fn belongs_home(&self, bytes: usize) -> bool {
         bytes <= self.l2 / SHARE_OF_L2
@@ -194,24 +183,6 @@ mod tests {
         assert_eq!(near(24 * MIB + PAGE), 0, "past the cache there is no near end");
         let unmeasured = Choice::unmeasured(Engines::uncalibrated());
         assert_eq!(unmeasured.inline(4 * MIB, &reach).1 as usize * PAGE, L2, "where no CPU idles");
-    }
-
-    #[test]
-    fn the_block_freed_last_wins_where_it_is_hot_and_zero_lies_past_the_cache() {
-        let measured = choice(None);
-        let unmeasured = Choice::unmeasured(Engines::uncalibrated());
-        let reach = Reach::new();
-        let wins = |choice: &Choice, mib: usize, first_use| {
-            choice.latest_wins((mib * MIB / PAGE) as u32, first_use, &reach)
-        };
-        assert!(wins(&unmeasured, 8, Use::Unknown) && wins(&unmeasured, 24, Use::Sparse));
-        assert!(!wins(&measured, 12, Use::Unknown), "two of them go through the cache");
-        assert!(wins(&measured, 13, Use::Unknown) && wins(&measured, 13, Use::Fill));
-        assert!(!wins(&measured, 13, Use::Sparse), "an owner that touches little");
-        assert!(
-            !wins(&measured, 25, Use::Unknown),
-            "it is cleared past the cache, until that is tried"
-        );
     }
 
     #[test]

@@ -36,9 +36,7 @@ macro_rules! mechanisms {
 }
 
 mechanisms! {
-    Latest "latest" "Reuses the large block that a CPU freed last.",
     Gather "gather" "Moves a CPU's cold listed blocks to the buddy before the buddy is searched.",
-    Steal "steal" "Takes a block of the same class from another CPU's lists.",
     Assemble "assemble" "Moves free huge blocks together for a large request.",
     Places "places" "Gives blocks that grow a place with room behind it.",
     Reach "reach" "Finds by trial which large inline clears go through the cache; without: none beyond the share.",
@@ -50,7 +48,6 @@ mechanisms! {
     Lost "lost" "Pays less for zeroes of a program that loses many to plain requests.",
     Rhythm "rhythm" "Wakes scrubd when a program's blocks are due back.",
     Rests "rests" "Rests longer while scrubd is kept from its CPU or all CPUs are busy.",
-    Deference "deference" "Stops clearing for a busy program that takes blocks back while they are cleared.",
     Late "late" "Makes no huge pages while a hypervisor is slow to back them.",
     Small "small" "Faults blocks in small pages after sparse ones.",
     Thin "thin" "Returns large blocks of which little was touched to the kernel.",

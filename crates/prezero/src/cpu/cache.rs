@@ -10,7 +10,6 @@ use prezero_sys::memory::Errno;
 use crate::class::{CLASSES, Class};
 use crate::count::counters::{Counter, Counters};
 use crate::cpu::demand::Demand;
-use crate::cpu::latest::Latest;
 use crate::cpu::list::{BATCH, Entry, Held, Lists};
 use crate::pool::settle::Sparse;
 use crate::sync::{AtomicU32, Meta};
@@ -27,8 +26,6 @@ pub(crate) struct CpuCache {
     lists: [Lists; CLASSES],
     /// Blocks that came back mostly untouched (see `pool/settle.rs`).
     pub(crate) sparse: Sparse,
-    /// The block freed last of those that no list keeps.
-    pub(crate) latest: Latest,
 }
 
 // SAFETY: every field is atomics for which all-zero bytes are the empty value, and none has a destructor.
@@ -134,10 +131,5 @@ impl Cpus {
     pub(crate) fn here(&self) -> &CpuCache {
         let cpu = prezero_sys::cpu::current();
         &self.rows[if cpu < self.rows.len() { cpu } else { cpu % self.rows.len() }]
-    }
-
-    /// All caches but one.
-    pub(crate) fn others<'a>(&'a self, cpu: &'a CpuCache) -> impl Iterator<Item = &'a CpuCache> {
-        self.rows.iter().filter(move |other| !std::ptr::eq(*other, cpu))
     }
 }

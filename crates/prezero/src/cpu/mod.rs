@@ -5,5 +5,4 @@ pub(crate) mod cache;
 #[cfg(not(loom))]
 pub(crate) mod demand;
 #[cfg(not(loom))]
-pub(crate) mod latest;
 pub(crate) mod list;

@@ -1,7 +1,6 @@
 //! How much is made zero, and when.
 
 pub(crate) mod decay;
-pub(crate) mod deference;
 pub(crate) mod governor;
 pub(crate) mod late;
 pub(crate) mod naps;

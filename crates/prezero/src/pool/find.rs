@@ -242,14 +242,6 @@ impl<B: Backing> Pool<B> {
         None
     }
 
-    /// A run that is out of the buddy stays the caller's, if all of it is resident; else it goes back.
-    pub(crate) fn grasp_resident(&self, run: Run) -> Option<Run> {
-        match self.grasp(run, CLEARABLE) {
-            Grasp::Held(run) => Some(run),
-            Grasp::Changed | Grasp::Hidden => None,
-        }
-    }
-
     /// A run that is out of the buddy leaves the stock, or goes back.
     fn grasp(&self, run: Run, cost: Cost) -> Grasp {
         let tally = self.states.tally(run.span());

@@ -24,7 +24,6 @@ use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::daemon::{AWAKE, DOZING, PARKED};
 use crate::mem::backing::Backing;
-use crate::policy::deference::{Account, Deference};
 use crate::policy::governor::Attention;
 use crate::policy::naps::{Look, Naps};
 use crate::policy::rests::Rests;
@@ -100,15 +99,6 @@ pub(crate) fn measure<B: Backing>(
     choice
 }
 
-/// What scrubd made and what came of it, when it has had so much CPU time, ns.
-fn account<B: Backing>(zone: &Zone<B>, own_cpu_ns: u64) -> Account {
-    Account {
-        cpu_ns: thread::process_cpu_ns().saturating_sub(own_cpu_ns),
-        made: zone.daemon.counters.get(Counter::ScrubbedBytes),
-        used: zone.counted(Counter::HitBytes),
-    }
-}
-
 pub(crate) struct Scrubd<B: 'static> {
     pub(crate) zone: &'static Zone<B>,
     pub(crate) scrubber: Scrubber<ThisThread>,
@@ -124,7 +114,6 @@ pub(crate) struct Scrubd<B: 'static> {
     /// Whether the program's memory has a lower limit than what idles was offered for.
     limit_fell: bool,
     rests: Rests,
-    deference: Deference,
     /// CPU time in the account, and the part of it that was no look.
     counted: u64,
     apart: u64,
@@ -147,7 +136,6 @@ impl<B: Backing + 'static> Scrubd<B> {
             desk: Desk::new(&zone.config, topology, zone.choice(), own_files),
             mood: Mood::Normal,
             idle_class: false,
-            deference: Deference::new(),
             rests: Rests::new(),
             limit_fell: false,
             counted: 0,
@@ -165,7 +153,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             self.pressure = Some(Pressure::new(Path::new("/")));
         }
         self.desk.begin_again(own_files);
-        (self.deference, self.counted) = (Deference::new(), 0);
+        self.counted = 0;
         self.rests = Rests::new();
     }
 
@@ -185,10 +173,6 @@ impl<B: Backing + 'static> Scrubd<B> {
             let step = self.step(began.0);
             let ended = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
             self.account(ended.1);
-            let aborts = self.zone.daemon.counters.get(Counter::Aborts);
-            if self.zone.has(Mechanism::Deference) {
-                self.deference.observe(ended.0, aborts, || account(self.zone, ended.1));
-            }
             if self.zone.has(Mechanism::Rests)
                 && let Some(rest) = self.rests.after(ended.0 - began.0, ended.1 - began.1)
             {
@@ -276,7 +260,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let mood = match verdict {
             Some(v) if v.memory == Memory::Tight => Mood::Pressed,
             _ if self.rests.is_crowded() => Mood::Crowded,
-            _ if !self.idle_class || self.deference.holds(now) => Mood::Resting,
+            _ if !self.idle_class => Mood::Resting,
             Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
             _ if self.rests.is_late() => Mood::Unsure,
             _ => Mood::Normal,

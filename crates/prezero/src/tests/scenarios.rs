@@ -5,7 +5,6 @@ mod forks;
 mod gather;
 mod give_back;
 mod growing;
-mod latest;
 mod lists;
 mod requests;
 mod retreat;

@@ -21,11 +21,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn put_back(&self, cpu: &CpuCache, run: Run, held: Held, tally: Tally) {
         let pages = run.pages();
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
-        let Some(class) = class else {
-            let span = run.span();
-            self.put_to_pool(run, tally);
-            return cpu.latest.note(span);
-        };
+        let Some(class) = class else { return self.put_to_pool(run, tally) };
         self.file(cpu, class, Entry::of(run, held, self.tick_of_free(pages)));
     }
 

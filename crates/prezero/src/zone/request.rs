@@ -7,7 +7,6 @@ use crate::block::{Block, Dirty, Run, Zero, ZeroFront};
 use crate::class::Class;
 use crate::clear::Use;
 use crate::clock::{REST_NS, age, ticks};
-use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
@@ -32,8 +31,6 @@ enum Source {
     ListedHot,
     /// This CPU's lists: whatever they hold.
     Listed,
-    /// The large block that this CPU freed last, where that beats a zero block.
-    Latest,
     /// The pool: a block that is all zero.
     Zero,
     /// The pool: the resident block that serves this request best. This CPU's cold blocks go there first, since they
@@ -41,8 +38,6 @@ enum Source {
     Resident,
     /// The pool: zero pages that are moved together, where that costs less than a clear.
     ZeroBroughtTogether,
-    /// Another CPU's lists: their coldest block.
-    OtherCpu,
     /// The pool, after all CPUs' lists were emptied into it: a resident block. Not again and again.
     Drained,
     /// The pool: resident pages that are moved together.
@@ -58,20 +53,17 @@ use Source::*;
 /// `ZERO`, in the order of what a block costs: its clear, and its lines where another cache holds them.
 const FOR_ZERO: &[Source] = &[
     ListedHot,
-    Latest,
     Zero,
     Listed,
     ZeroBroughtTogether,
     Resident,
-    OtherCpu,
     Drained,
     BroughtTogether,
     Any,
     DrainedAny,
 ];
 /// Plain: dirty and hot first; zero pages last of those that are resident, since they were made for others.
-const FOR_PLAIN: &[Source] =
-    &[Resident, Listed, OtherCpu, Drained, BroughtTogether, Any, DrainedAny];
+const FOR_PLAIN: &[Source] = &[Resident, Listed, Drained, BroughtTogether, Any, DrainedAny];
 
 /// A request on its way through the table.
 #[derive(Clone, Copy)]
@@ -145,7 +137,7 @@ impl<B: Backing> Zone<B> {
         let found = self.search(cpu, pages, align, Want::Zero(first_use), FOR_ZERO)?;
         let fresh = if pages < CLOCKED_PAGES { HOT_NS } else { REST_NS };
         // A block freed a moment before is no demand: scrubd could not have cleared it in time.
-        if found.source != Latest && found.age.is_none_or(|age| age > ticks(fresh)) {
+        if found.age.is_none_or(|age| age > ticks(fresh)) {
             cpu.demand.note(pages);
         }
         if found.source == Zero {
@@ -263,22 +255,12 @@ impl<B: Backing> Zone<B> {
                 let zero = || cpu.take_zero(class, fits);
                 listed(class, cpu.take_hottest(class, fits).or_else(zero)?)
             }
-            (Latest, Want::Zero(first_use)) if class.is_none() => {
-                (self.take_latest(cpu, pages, align, first_use, now)?, None)
-            }
             // Demand: its age does not matter.
             (Zero, _) => (pool.search_zero(pages, align)?, None),
             (ZeroBroughtTogether, _) => pooled(pool.assemble_zero(pages, align)?),
             (Resident, want) => {
                 self.gather(cpu, pages);
                 pooled(self.resident(pages, align, want)?)
-            }
-            (OtherCpu, _) => {
-                let class = class.filter(|_| self.has(Mechanism::Steal))?;
-                let theirs = |other: &CpuCache| {
-                    other.take_coldest(class, fits).or_else(|| other.take_zero(class, fits))
-                };
-                pooled(self.cpus.others(cpu).find_map(theirs)?.run(class))
             }
             (Drained, want) => {
                 if !(self.time_to_drain(pages) && self.drain_all()) {
@@ -314,32 +296,6 @@ impl<B: Backing> Zone<B> {
             Want::Zero(_) => self.own_pool().search_for_zero(pages, align),
             Want::Plain => self.own_pool().search_any(pages, align),
         }
-    }
-
-    /// The front of the block that this CPU freed last, if all of it is free and resident still, it was freed less
-    /// than a rest before `now`, in ticks, and beats a zero block.
-    fn take_latest(
-        &self,
-        cpu: &CpuCache,
-        pages: u32,
-        align: Order,
-        first_use: Use,
-        now: u32,
-    ) -> Option<Run> {
-        if !self.has(Mechanism::Latest) {
-            return None;
-        }
-        let (first, freed) = cpu.latest.block();
-        let fits = pages <= freed && first.is_aligned(align);
-        if !fits || !self.choice().latest_wins(pages, first_use, &self.clearing.reach) {
-            return None;
-        }
-        let at = self.pool.freed_at[first.huge()].load(Relaxed);
-        if at == 0 || age(now, at) > ticks(REST_NS) {
-            return None;
-        }
-        let pool = self.own_pool();
-        pool.grasp_resident(pool.buddy.take_run(Span::new(first, pages))?)
     }
 
     /// The tick for a block of this size: of small ones as scrubd last turned it, which may

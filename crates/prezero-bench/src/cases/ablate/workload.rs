@@ -119,9 +119,7 @@ impl Workload {
 /// Where a mechanism may matter.
 fn suited(mechanism: Mechanism) -> &'static [&'static str] {
     match mechanism {
-        Mechanism::Latest => &["spare-8M", "any", "busy-12M", "steady-12M"],
         Mechanism::Gather => &["handler", "steady-1M", "phases"],
-        Mechanism::Steal => &["passing", "handler-2"],
         Mechanism::Assemble => &["mosaic", "growing"],
         Mechanism::Places => &["growing"],
         Mechanism::Reach => &["busy-12M", "busy-48M", "busy-fill-48M"],
@@ -133,7 +131,6 @@ fn suited(mechanism: Mechanism) -> &'static [&'static str] {
         Mechanism::Lost => &["handler", "real:sparse"],
         Mechanism::Rhythm => &["frames", "steady-1M"],
         Mechanism::Rests => &["crowd-1M", "neighbour-busy-3M", "batch-1M", "handler-2"],
-        Mechanism::Deference => &["batch-1M", "any", "neighbour-busy-3M"],
         Mechanism::Late => &["growing", "steady-48M"],
         Mechanism::Small => &["sparse-12M", "real:sparse"],
         Mechanism::Thin => &["sparse-12M"],
