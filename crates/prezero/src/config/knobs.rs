@@ -26,9 +26,20 @@ pub struct Knob {
     pub help: &'static str,
     /// The same for a manual.
     pub detail: &'static str,
+    /// When it may be set.
+    pub turned: Turned,
     /// Reads a value, or says how to mend it.
     pub(crate) set: fn(&mut Config, &str, &Machine) -> Result<(), &'static str>,
     pub(crate) show: fn(&Config, &mut fmt::Formatter<'_>) -> fmt::Result,
+}
+
+/// When a knob may be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turned {
+    /// At any time: [`Tuning`](crate::config::live::Tuning) or the choice of engines carries it to a zone in use.
+    AnyTime,
+    /// Before the zone is made, and never after.
+    AtStart,
 }
 
 /// Every knob there is.
@@ -39,6 +50,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "N|never",
         help: "Order of a dirty block that wakes scrubd [4]",
         detail: "Order, 0 to 18, of a dirty free block that wakes scrubd; never: nothing is scrubbed. Default 4, which is 64 KiB",
+        turned: Turned::AnyTime,
         set: |c, v, _| {
             c.scrub_start = if v == "never" { None } else { Some(order(v)?) };
             Ok(())
@@ -54,6 +66,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "N",
         help: "Smallest order that scrubd clears [4]",
         detail: "Free blocks of this order, 0 to 18, and above are to be zero. Default 4",
+        turned: Turned::AnyTime,
         set: |c, v, _| order(v).map(|order| c.scrub_stop = order),
         show: |c, f| c.scrub_stop.fmt(f),
     },
@@ -63,6 +76,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "X|off",
         help: "1-minute load above which scrubd rests [off]",
         detail: "One-minute load average above which scrubd rests. Default off",
+        turned: Turned::AnyTime,
         set: |c, v, _| {
             c.scrub_load = if v == "off" { None } else { Some(load(v)?) };
             Ok(())
@@ -78,6 +92,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "SIZE|off",
         help: "Most bytes scrubd clears in a second [off]",
         detail: "Most bytes that scrubd clears in a second, 2M or more. Default off: as fast as it can",
+        turned: Turned::AnyTime,
         set: |c, v, _| {
             c.scrub_rate = if v == "off" { None } else { Some(size(v)?) };
             match c.scrub_rate {
@@ -96,6 +111,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "SIZE|auto",
         help: "Zeroes in the shared cache [auto: 20 L2s]",
         detail: "Zeroes that may lie in the shared cache; more are cleared past it. Default auto: twenty private caches' worth, at most three quarters of it",
+        turned: Turned::AnyTime,
         set: |c, v, _| {
             c.scrub_cache = if v == "auto" { None } else { Some(size(v)?) };
             Ok(())
@@ -111,6 +127,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "SIZE|off",
         help: "Most bytes ready ahead of requests [off]",
         detail: "Most memory that scrubd makes zero ahead of requests. Default off: as demand has it",
+        turned: Turned::AnyTime,
         set: |c, v, _| {
             c.stock = if v == "off" { None } else { Some(size(v)?) };
             Ok(())
@@ -126,6 +143,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "NAME",
         help: "See `prezero engines` [auto: by measurement]",
         detail: "How memory is cleared, one of those that `prezero engines` lists. Default auto: measured where it matters",
+        turned: Turned::AnyTime,
         set: |c, v, machine| {
             c.engine = if v == "auto" {
                 EngineChoice::Auto
@@ -148,6 +166,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "SIZE",
         help: "Most memory of the zone [all of the machine]",
         detail: "Most memory the zone may hold, 2M or more. Default: as much as the machine has",
+        turned: Turned::AtStart,
         set: |c, v, _| {
             let bytes = size(v)?;
             c.limit = bytes - bytes % HUGE;
@@ -165,6 +184,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "SIZE",
         help: "Smallest request that it serves [64K]",
         detail: "Smallest request that it serves, 64K or more; smaller ones are the C library's. Default 64K",
+        turned: Turned::AtStart,
         set: |c, v, _| {
             c.threshold = size(v)?;
             match c.threshold {
@@ -181,6 +201,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "off|sample|full",
         help: "Zero memory that is read back first [sample]",
         detail: "Zero memory that is read before it is handed out: off; sample, random pages; full, all of it. Default sample",
+        turned: Turned::AnyTime,
         set: |c, v, _| {
             c.verify = match v {
                 "off" => Verify::Off,
@@ -204,6 +225,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "SECONDS",
         help: "Until idle memory goes to the kernel [10]",
         detail: "How long idle memory stays before the kernel gets it, s. Default 10",
+        turned: Turned::AnyTime,
         set: |c, v, _| seconds(v).map(|decay| c.decay = decay),
         show: |c, f| {
             write!(f, "{}", c.decay.as_secs())?;
@@ -223,6 +245,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "on|off",
         help: "Fresh memory in huge pages [on, see README]",
         detail: "Whether what large blocks take fresh from the kernel comes in huge pages. Default on; off in a guest that reports free memory to its hypervisor",
+        turned: Turned::AtStart,
         set: |c, v, _| switch(v).map(|on| c.huge = on),
         show: |c, f| f.write_str(if c.huge { "on" } else { "off" }),
     },
@@ -232,6 +255,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "on|off",
         help: "Clear a block before free returns [off]",
         detail: "on: blocks are cleared before free returns. Default off",
+        turned: Turned::AtStart,
         set: |c, v, _| {
             c.on_free = if switch(v)? { OnFree::Clear } else { OnFree::Keep };
             Ok(())
@@ -249,6 +273,7 @@ pub static KNOBS: [Knob; 14] = [
         value: "WHERE",
         help: "FILE, - (stderr), summary or off [summary]",
         detail: "Where statistics go at exit: a FILE, in whose name %p becomes the pid; - for all of them on standard error; summary for a line there; off. Default summary",
+        turned: Turned::AtStart,
         set: |c, v, _| {
             c.stats = match v {
                 "summary" => StatsSink::Summary,
@@ -279,6 +304,7 @@ pub static WITHOUT: Knob = Knob {
     value: "NAMES",
     help: "Mechanisms to leave out [none]",
     detail: "Mechanisms to leave out, with commas between them. Default none",
+    turned: Turned::AtStart,
     set: |c, v, _| Without::read(v).map(|without| c.without = without),
     show: |c, f| c.without.fmt(f),
 };

@@ -13,6 +13,7 @@ const NEVER: u32 = MAX_ORDER.get() + 1;
 /// No rate.
 const OFF: u64 = 0;
 
+#[derive(Debug)]
 pub(crate) struct Tuning {
     scrub_start: AtomicU32,
     scrub_stop: AtomicU32,
@@ -95,7 +96,27 @@ impl Tuning {
 mod tests {
     use super::*;
     use crate::config::Machine;
+    use crate::config::knobs::{KNOBS, Turned};
     use std::time::Duration;
+
+    #[test]
+    fn a_knob_that_may_be_turned_changes_what_a_zone_in_use_reads() {
+        let machine = Machine { memory: 1 << 30, engine: |_| None, reports_free: false };
+        let before = Config::new(&machine);
+        let seen = |config: &Config| {
+            format!("{:?} {:?} {:?}", Tuning::new(config), config.engine, config.scrub_cache)
+        };
+        let values = ["0", "9", "0.5", "64M", "never", "off", "full", "stosb", "erms"];
+        for knob in KNOBS.iter().filter(|knob| knob.turned == Turned::AnyTime) {
+            let engine = |_: &str| Some("stosb");
+            let machine = Machine { memory: 1 << 30, engine, reports_free: false };
+            let changes = values.iter().any(|value| {
+                let mut after = before.clone();
+                (knob.set)(&mut after, value, &machine).is_ok() && seen(&after) != seen(&before)
+            });
+            assert!(changes, "{}", knob.name);
+        }
+    }
 
     #[test]
     fn what_is_set_is_read() {

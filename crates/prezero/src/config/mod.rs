@@ -42,7 +42,7 @@ pub struct Config {
     /// Most bytes that scrubd clears in a second. `None`: as fast as it can.
     pub scrub_rate: Option<usize>,
     /// Bytes of zeroes that may lie in the cache that the cores share; larger sets are
-    /// cleared past it. `None`: half of it.
+    /// cleared past it. `None`: as many as [`Topology::set`](prezero_host::Topology::set) says.
     pub scrub_cache: Option<usize>,
     /// Most bytes that scrubd makes zero ahead of requests. `None`: as demand has it.
     pub stock: Option<usize>,

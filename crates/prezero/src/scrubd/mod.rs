@@ -4,7 +4,7 @@ use crate::mem::backing::Backing;
 use crate::zone::Zone;
 use prezero_sys::thread::{Pthread, Spawner};
 
-pub(crate) mod desk;
+pub(crate) mod ctl;
 pub(crate) mod host;
 pub(crate) mod scrub;
 pub(crate) mod thread;

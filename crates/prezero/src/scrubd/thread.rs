@@ -14,7 +14,7 @@ use prezero_host::pressure::{CpuRank, Memory, Pressure};
 use prezero_sys::memory::Reservation;
 use prezero_sys::thread::{self, Waited};
 
-use super::desk::Desk;
+use super::ctl::Ctl;
 use super::host::ThisThread;
 use crate::clear;
 use crate::clear::choice::Choice;
@@ -106,7 +106,7 @@ pub(crate) struct Scrubd<B: 'static> {
     pub(crate) unmeasured: Option<(Topology, &'static mut Choice)>,
     pressure: Option<Pressure>,
     /// What tools see and ask for.
-    pub(crate) desk: Desk,
+    pub(crate) ctl: Ctl,
     /// Of the last step.
     pub(crate) mood: Mood,
     /// Whether this thread runs only on an idle CPU.
@@ -133,7 +133,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             unmeasured: (!zone.clearing.is_measured()).then_some((topology, choice)),
             scrubber: Scrubber::new(host, zone.pool.clock.now_ns(), zone.config.without),
             pressure: own_files.then(|| Pressure::new(Path::new("/"))),
-            desk: Desk::new(&zone.config, topology, zone.choice(), own_files),
+            ctl: Ctl::new(&zone.config, topology, zone.choice(), own_files),
             mood: Mood::Normal,
             idle_class: false,
             rests: Rests::new(),
@@ -152,7 +152,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         } else if self.pressure.is_none() || self.zone.daemon.has_moved() {
             self.pressure = Some(Pressure::new(Path::new("/")));
         }
-        self.desk.begin_again(own_files);
+        self.ctl.begin_again(own_files);
         self.counted = 0;
         self.rests = Rests::new();
     }
@@ -160,7 +160,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// Nothing that ends with this thread is in use any more. The panel's values stay as they were
     /// last written: a thread waits for this one's end.
     fn withdraw(&mut self) {
-        self.desk.close();
+        self.ctl.close();
         self.scrubber.host.leave();
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod drain;
 pub(crate) mod fork;
 pub(crate) mod free;
 pub(crate) mod gather;
+pub(crate) mod give_back;
 pub(crate) mod inline;
 pub(crate) mod put_back;
 pub(crate) mod request;
@@ -123,8 +124,7 @@ impl<B: Backing> Zone<B> {
     /// [`Block<Dirty>`](Block) by. It serves until the block goes back, grows elsewhere, or the zone is dropped.
     ///
     /// A block that counts as zero is therefore zero: its owner turns it [dirty](Block::into_dirty) before it gets a
-    /// pointer to write through. The alternative is an unsafe [`free_zeroed`](Zone::free_zeroed) that each owner
-    /// vouches at, even one that never had such a pointer.
+    /// pointer to write through. So [`free_zeroed`](Zone::free_zeroed) needs no promise of its caller.
     ///
     /// # Panics
     /// If another zone handed the block out.

@@ -1,4 +1,7 @@
-//! All that scrubd may touch of a zone.
+//! All that the scrubber may touch of a zone.
+//!
+//! `scrubd/scrub.rs` sees no more than this trait. The thread round it (`scrubd/thread.rs`, `scrubd/ctl.rs`) holds the
+//! zone, sleeps on its daemon's word, carries out requests of tools, and tells the pool of memory limits.
 
 use prezero_sys::rseq::Rseq;
 

@@ -1,4 +1,5 @@
-//! scrubd's side of the [panel](crate::observe::panel): requests carried out, values written.
+//! What `prezero ctl` and `prezero top` speak with: scrubd carries out requests of the
+//! [panel](crate::observe::panel), and writes its values.
 //!
 //! Part of each look, and nothing more than a look at one word unless a tool asked or the
 //! values are due. It allocates nothing: choices of engines, which allocations may be reading at
@@ -11,7 +12,7 @@ use prezero_sys::panel::Words;
 
 use super::thread::{Scrubd, measure};
 use crate::clear::choice::Choice;
-use crate::config::knobs::{KNOBS, Knob};
+use crate::config::knobs::{KNOBS, Knob, Turned};
 use crate::config::value::Text;
 use crate::config::{Config, EngineChoice, Machine};
 use crate::count::counters::{Counter, Definition, Unit, Value};
@@ -28,10 +29,8 @@ const ALONE_NS: u64 = 1_000_000_000;
 /// Different engines and shares of the cache that may be set. To go back to one adds none.
 /// Fixed: the length of a table.
 const CHOICES: usize = 64;
-/// What only the beginning of a process can set: the shim reads these there.
-const FIXED: [&str; 5] = ["limit", "threshold", "huge", "zero-on-free", "stats"];
 
-pub(crate) struct Desk {
+pub(crate) struct Ctl {
     /// `None`: the kernel gave none, or scrubd has no descriptor table of its own for it.
     words: Option<Words>,
     /// The knobs as they are now.
@@ -52,7 +51,7 @@ struct Made {
     choice: &'static Choice,
 }
 
-impl Desk {
+impl Ctl {
     /// Allocates all that it will ever need. `own_files`: whether the calling thread has a
     /// descriptor table of its own.
     pub(crate) fn new(
@@ -60,11 +59,11 @@ impl Desk {
         topology: Topology,
         choice: &Choice,
         own_files: bool,
-    ) -> Desk {
+    ) -> Ctl {
         let words = open(own_files);
         let spare = Box::leak(vec![*choice; CHOICES].into_boxed_slice()).iter_mut();
         let made = [None; CHOICES];
-        Desk { words, config: config.clone(), topology, spare, made, answered: 0, published: 0 }
+        Ctl { words, config: config.clone(), topology, spare, made, answered: 0, published: 0 }
     }
 
     /// The panel can be found by the thread's descriptor alone: it goes with the thread. Who
@@ -99,10 +98,10 @@ fn open(own_files: bool) -> Option<Words> {
 impl<B: Backing + 'static> Scrubd<B> {
     /// Carries out requests, and writes the values if they are due.
     pub(crate) fn attend(&mut self, now: u64) {
-        let Some(words) = self.desk.words else { return };
+        let Some(words) = self.ctl.words else { return };
         let asked = words[ASKED].load(Ordering::Acquire);
-        if asked != self.desk.answered {
-            self.desk.answered = asked;
+        if asked != self.ctl.answered {
+            self.ctl.answered = asked;
             let answer = self.answer(words);
             self.publish(words, now);
             put(&words[ANSWER], answer.as_str());
@@ -115,14 +114,14 @@ impl<B: Backing + 'static> Scrubd<B> {
             words[WATCHED].store(now + WATCH_NS, Ordering::Relaxed);
         }
         let every = if watched > now { WATCHED_NS } else { ALONE_NS };
-        if now.saturating_sub(self.desk.published) >= every {
+        if now.saturating_sub(self.ctl.published) >= every {
             self.publish(words, now);
         }
     }
 
     /// Writes the values: nothing will change them soon.
     pub(crate) fn leave(&mut self) {
-        if let Some(words) = self.desk.words {
+        if let Some(words) = self.ctl.words {
             self.publish(words, self.zone.pool.clock.now_ns());
         }
     }
@@ -163,10 +162,10 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// Turns one knob.
     fn turn(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         let knob = Knob::named(key).ok_or("no such knob")?;
-        if FIXED.contains(&knob.name) {
+        if knob.turned == Turned::AtStart {
             return Err("set when the process begins; give it to prezero run");
         }
-        let mut config = self.desk.config.clone();
+        let mut config = self.ctl.config.clone();
         // No knob that may be turned asks for the memory.
         let machine = Machine {
             memory: config.limit,
@@ -181,30 +180,30 @@ impl<B: Backing + 'static> Scrubd<B> {
             config.scrub_stop = start;
         }
         if (config.engine, config.scrub_cache)
-            != (self.desk.config.engine, self.desk.config.scrub_cache)
+            != (self.ctl.config.engine, self.ctl.config.scrub_cache)
         {
             self.choose(&config)?;
         }
         self.zone.live.set(&config);
-        self.desk.config = config;
+        self.ctl.config = config;
         Ok(())
     }
 
     /// Puts other engines in use, or another share of the cache.
     fn choose(&mut self, config: &Config) -> Result<(), &'static str> {
         let same = |made: &&Made| (made.engine, made.cache) == (config.engine, config.scrub_cache);
-        if let Some(made) = self.desk.made.iter().flatten().find(same) {
+        if let Some(made) = self.ctl.made.iter().flatten().find(same) {
             self.zone.clearing.use_choice(made.choice);
             return Ok(());
         }
-        let choice = self.desk.spare.next().ok_or(
+        let choice = self.ctl.spare.next().ok_or(
             "the 65th engine and share of the cache; give one of those before, or start the process anew",
         )?;
         // What was not measured yet need not be any more.
         self.unmeasured = None;
-        let choice = measure(self.zone, config, &self.desk.topology, choice);
+        let choice = measure(self.zone, config, &self.ctl.topology, choice);
         let made = Made { engine: config.engine, cache: config.scrub_cache, choice };
-        if let Some(place) = self.desk.made.iter_mut().find(|place| place.is_none()) {
+        if let Some(place) = self.ctl.made.iter_mut().find(|place| place.is_none()) {
             *place = Some(made);
         }
         Ok(())
@@ -232,7 +231,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         for knob in &KNOBS {
             let mut value = Text::<120>::empty();
-            let _ = write!(value, "{}", self.desk.config.show(knob));
+            let _ = write!(value, "{}", self.ctl.config.show(knob));
             records.text(knob.name, 1, value.as_str());
         }
         let mood = match self.mood {
@@ -252,7 +251,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         words[PUBLISHED].store(now, Ordering::Relaxed);
         words[SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
         words[MAGIC_AT].store(MAGIC, Ordering::Release);
-        self.desk.published = now;
+        self.ctl.published = now;
     }
 }
 

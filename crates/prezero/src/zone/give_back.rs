@@ -1,0 +1,48 @@
+//! Idle memory of the whole zone goes back to the kernel: by age, under pressure, on request.
+//!
+//! Blocks of the CPUs' lists go to the pool first, and the pool releases them ([`pool::release`](crate::pool::release)).
+
+use crate::clock::age;
+use crate::mem::backing::Backing;
+use crate::policy::decay::{Idle, More};
+use crate::pool::release::RESIDENT;
+use crate::units::HUGE_PAGES;
+use crate::zone::Zone;
+
+/// Pages given back in one look. It bounds the time in the kernel between two naps.
+/// Moved by: counter `released_bytes`.
+const MOST: u32 = 8 * HUGE_PAGES;
+
+impl<B: Backing> Zone<B> {
+    /// Gives every idle free page back to the kernel, now; false if there was none.
+    pub fn reclaim(&self) -> bool {
+        self.give_back_all()
+    }
+
+    /// Whether the zone holds resident free memory, at a glance.
+    pub(crate) fn holds_idle_memory(&self) -> bool {
+        self.pool.stock.resident() > 0 || self.cpus.iter().any(|cpu| cpu.blocks().next().is_some())
+    }
+
+    /// Gives every idle free page back to the kernel; false if there was none.
+    pub(crate) fn give_back_all(&self) -> bool {
+        self.take_over();
+        self.drain_all();
+        self.pool.give_back(u32::MAX, &RESIDENT, |_| true)
+    }
+
+    /// Gives back idle memory that is old enough: how many pages, and whether there may be more.
+    pub(crate) fn give_back_idle(&self, idle: Idle, tick: u32) -> (u32, More) {
+        if idle.lists {
+            self.drain_unused();
+        }
+        let before = self.pool.stock.resident();
+        let parts = [(&RESIDENT[..1], idle.dirty_ns), (&RESIDENT, idle.any_ns)];
+        let more = parts.into_iter().any(|(kinds, ns)| {
+            let old = |at| age(tick, at) >= u32::try_from(ns >> 16).unwrap_or(u32::MAX);
+            self.pool.give_back(MOST, kinds, old)
+        });
+        let pages = before.saturating_sub(self.pool.stock.resident());
+        (pages, if more { More::Maybe } else { More::No })
+    }
+}
