@@ -209,7 +209,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if std::fs::write(Self::FILE, &self.before).is_err() {
-            eprintln!("prezero: bench: {} should be {} again", Self::FILE, self.before);
+            prezero_sys::tell!("prezero: bench: {} should be {} again", Self::FILE, self.before);
         }
     }
 }

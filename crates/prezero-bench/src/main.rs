@@ -175,11 +175,11 @@ impl Line {
     fn run(&self) -> Result<()> {
         if self.list {
             for each in Line::command().get_subcommands() {
-                println!(
-                    "{:<10}{}",
+                prezero_sys::print!(
+                    "{:<10}{}\n",
                     each.get_name(),
                     each.get_about().cloned().unwrap_or_default()
-                );
+                )?;
             }
         }
         self.bench.as_ref().map_or(Ok(()), |bench| bench.run(&self.output, self.keep.as_deref()))

@@ -124,12 +124,12 @@ impl Output {
         let taken = Taken::now(report);
         let json = serde_json::to_string_pretty(&taken)? + "\n";
         if self.json.as_ref().is_some_and(|file| file.as_os_str() == "-") {
-            print!("{json}");
+            prezero_sys::print!("{json}")?;
             return Ok(taken);
         }
-        print!("{}", text::render(&taken.report));
+        prezero_sys::print!("{}", text::render(&taken.report))?;
         if !taken.complete {
-            println!("interrupted: only what was measured to its end is above");
+            prezero_sys::print!("interrupted: only what was measured to its end is above\n")?;
         }
         if let Some(file) = &self.json {
             let named = || format!("--json {}: give a file that can be written", file.display());

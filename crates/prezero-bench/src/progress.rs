@@ -126,7 +126,7 @@ pub fn step(label: &str) -> Result<()> {
 /// A line that stays, above the bars of what it names.
 pub fn heading(text: &str) {
     if std::io::stderr().is_terminal() {
-        eprintln!("{text}");
+        prezero_sys::tell!("{text}");
     }
 }
 
@@ -152,7 +152,7 @@ pub fn kept<T>(made: Result<T>) -> Result<Option<T>> {
 
 fn show(line: &str) {
     if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{line}");
+        prezero_sys::say::complain(&format!("\r\x1b[K{line}"));
     }
 }
 

@@ -59,14 +59,14 @@ impl Report {
         std::fs::write(&self.output, html::page(&documents)?).with_context(|| {
             format!("--output {}: give a file that can be written", self.output.display())
         })?;
-        println!("{}", self.output.display());
+        prezero_sys::print!("{}\n", self.output.display())?;
         let Some(folder) = &self.pictures else { return Ok(()) };
         let named = |path: &Path| format!("--pictures {}", path.display());
         std::fs::create_dir_all(folder).with_context(|| named(folder))?;
         for (name, svg) in html::pictures(&documents)? {
             let file = folder.join(name);
             std::fs::write(&file, svg).with_context(|| named(&file))?;
-            println!("{}", file.display());
+            prezero_sys::print!("{}\n", file.display())?;
         }
         Ok(())
     }

@@ -111,6 +111,9 @@ pub enum Failure {
     /// The link could not be made.
     #[error("--path {path}: {1}", path = .0.display())]
     Path(PathBuf, String),
+    /// Nobody reads, or there is no room.
+    #[error("standard output: {0}")]
+    Output(io::Error),
     /// The kernel refused.
     #[error("{path}: {1}", path = .0.display())]
     Exec(PathBuf, io::Error),
@@ -136,8 +139,7 @@ impl Claim {
                 return Err(Failure::Path(path.clone(), what.into()));
             }
             let lease = self.lease()?;
-            println!("{}", described(&lease));
-            return Ok(());
+            return prezero_sys::print!("{}\n", described(&lease)).map_err(Failure::Output);
         };
         let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
         let offer = Offer { lease: self.size, path: self.path.as_deref(), preloaded };

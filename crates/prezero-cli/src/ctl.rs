@@ -85,12 +85,12 @@ impl Ctl {
         match &self.action {
             Action::Get { key: None } => {
                 for (name, value) in panel.read().knobs {
-                    println!("{name} {value}");
+                    prezero_sys::print!("{name} {value}\n")?;
                 }
                 Ok(())
             }
             Action::Get { key: Some(key) } => {
-                println!("{}", found(&panel.read(), key)?);
+                prezero_sys::print!("{}\n", found(&panel.read(), key)?)?;
                 Ok(())
             }
             Action::Set { key, value } => ask(&format!("set {} {value}", dashed(key))),
@@ -99,9 +99,10 @@ impl Ctl {
             Action::Stats { json } => {
                 let reading = panel.read();
                 if *json {
-                    println!("{}", serde_json::to_string_pretty(&as_json(&reading))?);
+                    let text = serde_json::to_string_pretty(&as_json(&reading))?;
+                    prezero_sys::print!("{text}\n")?;
                 } else {
-                    print!("{}", as_text(&reading));
+                    prezero_sys::print!("{}", as_text(&reading))?;
                 }
                 Ok(())
             }

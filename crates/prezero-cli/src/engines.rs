@@ -11,7 +11,10 @@ const HOT: usize = 1 << 20;
 const LARGE: usize = 256 << 20;
 
 /// Measures and prints every engine.
-pub fn list() {
+///
+/// # Errors
+/// Standard output takes no more.
+pub fn list() -> std::io::Result<()> {
     let memory = Memory::new(LARGE);
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY);
@@ -36,7 +39,7 @@ pub fn list() {
     for column in table.column_iter_mut().skip(3).take(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    println!("{table}");
+    prezero_sys::print!("{table}\n")
 }
 
 fn place(cache: Cache) -> &'static str {

@@ -121,21 +121,16 @@ pub fn main() -> ExitCode {
         Ok(command) => command,
         Err(error) => return refuse(&error, Command::command(), mistake),
     };
-    if matches!(command, Command::Stock(_) | Command::Top(_) | Command::Ctl(_) | Command::Engines) {
-        // Whoever reads what these print may have seen enough: that ends them in silence.
-        // SAFETY: sets what is done by default; they write to no other pipe.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    }
     match command {
         Command::Run(run) => {
             let failure = run.exec();
-            eprintln!("prezero: run: {failure}");
+            prezero_sys::tell!("prezero: run: {failure}");
             ExitCode::from(failure.status())
         }
         Command::Claim(claim) => match claim.run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
-                eprintln!("prezero: claim: {failure}");
+                prezero_sys::tell!("prezero: claim: {failure}");
                 ExitCode::from(failure.status())
             }
         },
@@ -143,10 +138,7 @@ pub fn main() -> ExitCode {
         Command::Stock(stock) => told("stock", stock.run()),
         Command::Top(top) => told("top", top.run()),
         Command::Ctl(ctl) => told("ctl", ctl.run()),
-        Command::Engines => {
-            engines::list();
-            ExitCode::SUCCESS
-        }
+        Command::Engines => told("engines", engines::list().map_err(Into::into)),
         Command::Bench(bench) => told("bench", bench.exec()),
         Command::Generate(generate) => {
             told("generate", generate.run(&Command::command(), &Command::command()))

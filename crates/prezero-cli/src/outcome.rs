@@ -8,15 +8,24 @@ use clap::error::ErrorKind;
 /// Exit status of a mistake in the command line, as most commands have it.
 pub const USAGE: u8 = 2;
 
-/// The exit status of `command`; its error is told in one line.
+/// Exit status of a command whose reader has seen enough: that of one which `SIGPIPE` ends.
+const UNREAD: u8 = 128 + 13;
+
+/// The exit status of `command`; its error is told in one line, but for a reader that is gone.
 pub fn told(command: &str, outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_unread(&error) => ExitCode::from(UNREAD),
         Err(error) => {
-            eprintln!("prezero: {command}: {error:#}");
+            prezero_sys::tell!("prezero: {command}: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_unread(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Help and version go out as they are, a mistake in the line of `command` as one line. `status` says
@@ -35,7 +44,7 @@ pub fn refuse(error: &clap::Error, command: Command, status: impl Fn(&str) -> u8
     // What a number's parser says of a word.
     let line = words.join(" ").replace("invalid digit found in string", "not a number from 0 up");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    eprintln!("{}: {line}; see `{place} --help`", place.replace(' ', ": "));
+    prezero_sys::tell!("{}: {line}; see `{place} --help`", place.replace(' ', ": "));
     ExitCode::from(status(&place))
 }
 

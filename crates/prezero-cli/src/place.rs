@@ -90,11 +90,11 @@ impl Dpdk {
         }
         let count = made.0.len();
         made.0.clear();
-        println!(
-            "{count} files of {shown} in {dir}, zero: {0}map_0 to {0}map_{1}",
+        prezero_sys::print!(
+            "{count} files of {shown} in {dir}, zero: {0}map_0 to {0}map_{1}\n",
             self.prefix,
             count - 1
-        );
+        )?;
         Ok(())
     }
 }

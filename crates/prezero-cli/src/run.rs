@@ -173,7 +173,7 @@ impl Run {
                 command.env(SANITIZER, sanitizer_options(std::env::var_os(SANITIZER)));
                 command.envs(environment);
             }
-            Fit::CannotPreload(why) => eprintln!(
+            Fit::CannotPreload(why) => prezero_sys::tell!(
                 "prezero: run: {} {why}: prezero cannot help it, it runs as it is",
                 Path::new(name).display()
             ),

@@ -32,11 +32,11 @@ impl Stock {
         let report = if self.metrics { Report::Metrics } else { Report::Stock };
         let text = client.report(report)?;
         if self.metrics {
-            print!("{text}");
+            prezero_sys::print!("{text}")?;
         } else if self.json {
-            println!("{text}");
+            prezero_sys::print!("{text}\n")?;
         } else {
-            print!("{}", render(&serde_json::from_str(&text)?));
+            prezero_sys::print!("{}", render(&serde_json::from_str(&text)?))?;
         }
         Ok(())
     }

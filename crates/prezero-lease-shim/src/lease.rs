@@ -31,7 +31,7 @@ pub struct Lease {
 
 /// Says something once.
 pub fn warn(said: &'static OnceLock<()>, what: &str) {
-    said.get_or_init(|| eprintln!("prezero: claim: {what}"));
+    said.get_or_init(|| prezero_sys::tell!("prezero: claim: {what}"));
 }
 
 static TOO_LARGE: OnceLock<()> = OnceLock::new();

@@ -69,10 +69,14 @@ fn main() -> ExitCode {
         return end(ended.map_err(|error| format!("filler: {error}")));
     }
     if let Some(path) = command.check {
-        return end(Settings::read(&path).map_err(|error| error.to_string()).map(|settings| {
-            let (stock, tenants) = (settings.stock.len(), settings.tenants.len());
-            println!("{}: good: {stock} sizes in stock, {tenants} tenants", path.display());
-        }));
+        return end(Settings::read(&path).map_err(|error| error.to_string()).and_then(
+            |settings| {
+                let (stock, tenants) = (settings.stock.len(), settings.tenants.len());
+                let place = path.display();
+                prezero_sys::print!("{place}: good: {stock} sizes in stock, {tenants} tenants\n")
+                    .map_err(|error| format!("standard output: {error}"))
+            },
+        ));
     }
     let options = Options {
         config: command.config,
@@ -106,7 +110,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let words: Vec<_> = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect();
     let line = words.join(" ");
-    eprintln!("prezerod: {}; see `prezerod --help`", line.strip_prefix("error: ").unwrap_or(&line));
+    prezero_sys::tell!(
+        "prezerod: {}; see `prezerod --help`",
+        line.strip_prefix("error: ").unwrap_or(&line)
+    );
     ExitCode::from(2)
 }
 
@@ -114,7 +121,7 @@ fn end(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("prezerod: {error}");
+            prezero_sys::tell!("prezerod: {error}");
             ExitCode::FAILURE
         }
     }

@@ -141,9 +141,9 @@ impl Server {
             unplanned: true,
         };
         server.adopt(now, left);
-        eprintln!("prezerod: serving on {}", server.listener);
+        prezero_sys::log!("prezerod: serving on {}", server.listener);
         if let Some(advice) = advice {
-            eprintln!("prezerod: {advice}");
+            prezero_sys::log!("prezerod: {advice}");
         }
         server.tell_amiss();
         server.service.tell("READY=1\nSTATUS=serving");
@@ -164,7 +164,7 @@ impl Server {
                 adopted += usize::from(kept);
             }
         }
-        eprintln!("prezerod: {adopted} of {all} stored inodes are fresh and kept");
+        prezero_sys::log!("prezerod: {adopted} of {all} stored inodes are fresh and kept");
     }
 
     /// Serves until told to stop.
@@ -265,7 +265,7 @@ impl Server {
         for job in plan.jobs {
             let cgroup = self.broker.charged(job.kind.payer);
             if let Err(error) = self.fillers.order(&job, cgroup) {
-                eprintln!("prezerod: filler: {error}");
+                prezero_sys::log!("prezerod: filler: {error}");
                 self.broker.died(now, job.kind.node, job.pace, job.kind.payer);
             }
         }
@@ -303,20 +303,20 @@ impl Server {
         match read_settings(&self.options) {
             Ok(settings) => {
                 for key in settings.need_restart(self.broker.settings()) {
-                    eprintln!("prezerod: {key} has changed; restart prezerod for that");
+                    prezero_sys::log!("prezerod: {key} has changed; restart prezerod for that");
                 }
                 self.broker.reload(settings, self.owner);
-                eprintln!("prezerod: configuration read again");
+                prezero_sys::log!("prezerod: configuration read again");
                 self.tell_amiss();
             }
-            Err(error) => eprintln!("prezerod: {error}; the configuration stays as it was"),
+            Err(error) => prezero_sys::log!("prezerod: {error}; the configuration stays as it was"),
         }
     }
 
     /// What the configuration wants and the host has not: served all the same, for both may change.
     fn tell_amiss(&self) {
         for line in self.broker.amiss() {
-            eprintln!("prezerod: {line}");
+            prezero_sys::log!("prezerod: {line}");
         }
     }
 

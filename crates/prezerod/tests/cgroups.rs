@@ -114,17 +114,17 @@ fn refused(daemon: &Daemon, mib: u64, why: Reason, words: &str) {
 #[test]
 fn what_is_made_for_a_tenant_is_charged_to_its_cgroup_within_its_limits() {
     if !rustix::process::getuid().is_root() {
-        eprintln!("skipped: making cgroups needs root");
+        prezero_sys::tell!("skipped: making cgroups needs root");
         return;
     }
     let Some(cgroup) = Cgroup::new() else {
-        eprintln!("skipped: no cgroup can be made here");
+        prezero_sys::tell!("skipped: no cgroup can be made here");
         return;
     };
     if possible() && cgroup.used(Backing::Thp).is_some() {
         transparent(&cgroup);
     } else {
-        eprintln!("skipped: the memory controller cannot be had here");
+        prezero_sys::tell!("skipped: the memory controller cannot be had here");
     }
     let limit = ["hugetlb.2MB.max", "hugetlb.2MB.limit_in_bytes"];
     match Reserved::new(Page::Huge, 32) {
@@ -132,7 +132,9 @@ fn what_is_made_for_a_tenant_is_charged_to_its_cgroup_within_its_limits() {
             pool(&cgroup, limit);
             own_limit(&cgroup, limit);
         }
-        _ => eprintln!("skipped: no hugetlb pages, or no hugetlb controller, can be had here"),
+        _ => prezero_sys::tell!(
+            "skipped: no hugetlb pages, or no hugetlb controller, can be had here"
+        ),
     }
 }
 

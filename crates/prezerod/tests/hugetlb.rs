@@ -20,7 +20,9 @@ const PAGES: u64 = 64;
 #[test]
 fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
     let Some(_reserved) = Reserved::new(Page::Huge, PAGES) else {
-        eprintln!("skipped: no hugetlb pages can be reserved here (not root, or no memory)");
+        prezero_sys::tell!(
+            "skipped: no hugetlb pages can be reserved here (not root, or no memory)"
+        );
         return;
     };
     let start = free_pages();
@@ -106,7 +108,7 @@ fn use_up_again(lease: &prezerod::client::Lease) {
 /// Pages of 1 GiB, where the kernel finds one.
 fn giant() {
     let Some(_reserved) = Reserved::new(Page::Giant, 1) else {
-        eprintln!("skipped: no page of 1 GiB can be reserved here");
+        prezero_sys::tell!("skipped: no page of 1 GiB can be reserved here");
         return;
     };
     let daemon = Daemon::start("");

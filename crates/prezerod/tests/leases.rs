@@ -33,7 +33,7 @@ fn a_lease_is_zero_populated_sealed_and_reachable_by_path() {
 #[test]
 fn on_a_tmpfs_a_lease_is_the_same_but_for_the_seals() {
     if !possible() || !rustix::process::getuid().is_root() {
-        eprintln!("skipped: mounting a tmpfs needs root");
+        prezero_sys::tell!("skipped: mounting a tmpfs needs root");
         return;
     }
     let daemon = Daemon::start("backing = \"tmpfs\"\n[[stock]]\nsize = \"8M\"\nkeep = 1\n");

@@ -9,10 +9,8 @@
 //! | `cpus` | which CPU, which there are, which a thread may use |
 //! | `clock`, `futex` | time, and waiting for a word |
 //! | [`vfork`] | whether the child of a `vfork` runs in this memory |
-//! | `complaint` | a text on standard error |
 
 mod clock;
-mod complaint;
 mod cpus;
 mod current;
 mod futex;
@@ -23,7 +21,6 @@ mod unheard;
 pub mod vfork;
 
 pub use clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
-pub use complaint::complain;
 pub use cpus::{CpuMask, affinity, cpu_count, current_cpu, process_affinity, set_affinity};
 pub use current::{Class, become_idle_class, current_id, hurry, name_current, own_descriptors};
 pub use futex::{Waited, futex_wait, futex_wake_one};

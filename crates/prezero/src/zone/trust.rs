@@ -86,7 +86,7 @@ impl Trust {
             (0..pages).filter(|&n| !zone.pool.memory.is_zero(Span::new(first.plus(n), 1))).count();
         cpu.counters.add_exact(Counter::VerifyFailures, bad as u64);
         if !self.lost.swap(true, Relaxed) {
-            prezero_sys::thread::complain(
+            prezero_sys::say::complain(
                 "prezero: a free page that should be zero was written to (a dangling pointer in \
                  the program, or a bug in prezero): memory is cleared on demand from now on\n",
             );

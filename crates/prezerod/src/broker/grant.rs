@@ -62,7 +62,7 @@ impl<I: Inode> Broker<I> {
     fn distrust(&mut self, kind: Kind, bytes: u64, finding: Finding) {
         self.counters.audit_failures += 1;
         self.counters.waste_bytes += bytes;
-        eprintln!(
+        prezero_sys::log!(
             "prezerod: audit: {} pages of {} on node {}: {finding:?}; nothing of that kind is \
              leased any more; look at the kernel's log and the memory, then restart",
             kind.backing.name(),

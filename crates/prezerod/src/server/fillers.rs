@@ -130,7 +130,7 @@ impl Fillers {
         if let Some(mut filler) = self.fillers.remove(&key) {
             let _ = filler.process.kill();
             let status = filler.process.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
-            eprintln!("prezerod: the filler of node {} is gone: {status}", key.node);
+            prezero_sys::log!("prezerod: the filler of node {} is gone: {status}", key.node);
         }
     }
 }

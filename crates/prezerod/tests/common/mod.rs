@@ -23,7 +23,7 @@ pub const MIB: u64 = 1 << 20;
 pub fn possible() -> bool {
     let possible = Host::new("/").thp();
     if !possible {
-        eprintln!("skipped: this kernel makes no transparent huge pages of shared memory");
+        prezero_sys::tell!("skipped: this kernel makes no transparent huge pages of shared memory");
     }
     possible
 }
@@ -119,6 +119,11 @@ impl Daemon {
     pub fn attach(&mut self, mut process: Child) {
         self.log = Some(BufReader::new(process.stderr.take().unwrap()));
         self.process = Some(process);
+    }
+
+    /// One whose standard error is another's.
+    pub fn attach_unheard(&mut self, process: Child) {
+        (self.log, self.process) = (None, Some(process));
     }
 
     /// Reads what it says until it says this; returns all of it.
