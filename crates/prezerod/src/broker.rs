@@ -13,8 +13,10 @@ mod grant;
 mod lack;
 mod made;
 mod plan;
+mod release;
 mod report;
 mod requests;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -24,11 +26,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::audit::{self, Depth, Finding};
 use crate::cgroup::Cgroups;
 use crate::counters::Counters;
-use crate::demand::{Demand, Keep};
+use crate::demand::{Demand, Keep, Party};
 use crate::host::Host;
 use crate::inode::{self, Kind};
 use crate::protocol::{Answer, Backing, Reason};
 use crate::settings::Settings;
+use crate::start::Start;
 use crate::stock::{Blank, Need, Stock};
 use crate::tenant::{Payer, Peer, Rank, Tenant};
 
@@ -96,6 +99,7 @@ struct Wait {
     client: ClientId,
     tag: u32,
     tenant: String,
+    party: Party,
     need: Need,
     rank: Rank,
     since: u64,
@@ -134,6 +138,8 @@ pub struct Broker<I> {
     nodes: Vec<u16>,
     settings: Settings,
     tenants: Vec<Tenant>,
+    /// Names of tenants, in the order in which the broker learnt of them.
+    names: Vec<String>,
     /// Cgroups that pay; the first is the broker's own and has no name.
     payers: Vec<String>,
     clients: BTreeMap<ClientId, Peer>,
@@ -147,13 +153,13 @@ pub struct Broker<I> {
     failed: Vec<(Need, String)>,
     /// Kinds of which an audit found one that was not zero.
     distrusted: BTreeSet<Kind>,
-    /// Bytes a second at which a kind was made of late.
+    /// Bytes a second at which a kind was made of late, rests left out.
     paces: BTreeMap<Kind, f64>,
+    /// The same for stock, with all that held a filler back.
+    refills: BTreeMap<Kind, f64>,
     /// Nothing is made for stock before this, ns.
     held_off_until: u64,
-    /// When the last lease was granted, ns, and until when its client is left to start.
-    granted_at: Option<u64>,
-    starting_until: u64,
+    start: Start,
     /// Nothing is made for this payer's stock before this, ns, and what the kernel said.
     held_off: BTreeMap<Payer, (u64, String)>,
     numbers: u64,
@@ -172,6 +178,7 @@ impl<I: Inode> Broker<I> {
             cgroups: Cgroups::new(host.as_ref()),
             host,
             tenants: vec![],
+            names: vec![],
             payers: vec![String::new()],
             clients: BTreeMap::new(),
             stock: Stock::new(),
@@ -183,9 +190,9 @@ impl<I: Inode> Broker<I> {
             failed: vec![],
             distrusted: BTreeSet::new(),
             paces: BTreeMap::new(),
+            refills: BTreeMap::new(),
             held_off_until: 0,
-            granted_at: None,
-            starting_until: 0,
+            start: Start::default(),
             held_off: BTreeMap::new(),
             numbers: 0,
             counters: Counters::default(),
@@ -200,6 +207,11 @@ impl<I: Inode> Broker<I> {
         self.tenants = settings.tenants.clone();
         if self.tenants.is_empty() {
             self.tenants.push(Tenant::only(owner));
+        }
+        for tenant in &self.tenants {
+            if !self.names.contains(&tenant.name) {
+                self.names.push(tenant.name.clone());
+            }
         }
         let charges: Vec<String> = self.tenants.iter().filter_map(|t| t.charge.clone()).collect();
         for charge in charges {
@@ -227,6 +239,13 @@ impl<I: Inode> Broker<I> {
         let known = |charge| self.payers.iter().position(|payer| payer == charge);
         let at = tenant.charge.as_ref().and_then(known).unwrap_or(0);
         Payer(u16::try_from(at).unwrap_or(0))
+    }
+
+    /// Whose demand it is when this client of a tenant asks.
+    fn party(&self, client: ClientId, tenant: &Tenant) -> Party {
+        let known = self.names.iter().position(|name| *name == tenant.name);
+        let tenant = known.and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX);
+        Party { tenant, uid: self.clients.get(&client).map_or(u32::MAX, |peer| peer.uid) }
     }
 
     /// The cgroup of a payer; `None`: the broker's own.
@@ -282,7 +301,7 @@ impl<I: Inode> Broker<I> {
                             Err(answer) => answer,
                         }
                     }
-                    None if wait.until <= now => self.when(now, &wait.need),
+                    None if wait.until <= now => self.when(now, wait.party, &wait.need),
                     None => {
                         self.waits.push(wait);
                         continue;
@@ -297,7 +316,7 @@ impl<I: Inode> Broker<I> {
     /// Whether there is anything to look after.
     pub fn is_busy(&self) -> bool {
         let idle = self.jobs.is_empty() && self.waits.is_empty() && self.held.is_empty();
-        !idle || self.stock.iter().next().is_some() || self.demand.targets().any(|(_, n)| n > 0)
+        !idle || self.stock.iter().next().is_some() || self.demand.is_any()
     }
 
     /// When the broker must be asked again at the latest, ns; `None`: nobody waits.

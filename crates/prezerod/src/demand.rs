@@ -1,37 +1,42 @@
-//! How much of what should lie ready: the library's loop, for clients instead of requests.
+//! How much of what should lie ready: what operators wish, what clients were told to come back
+//! for, and what is learnt from requests.
 //!
-//! Each size that is asked for has a shelf. Leases come in bursts (a host starts its guests,
-//! a batch its workers); a stock as large as the largest burst of late serves the next one
-//! whole, and while one goes on, what is left of it. What nobody asks for fades, until half
-//! an inode is expected: then it is let go. What an hour of the day used to ask for lies ready
-//! from ten minutes before that hour. An operator's `keep` is the floor, `most` the
-//! ceiling. Told the time and the minute of the day (UTC); reads no clock.
+//! **The rule.** Each size that a party asks for has a bucket. A request adds one, and the bucket
+//! drains at half the pace at which the stock is refilled: what it holds at a request had to lie
+//! ready for it. As much lies ready as was enough for all but one in 200 requests of the last 75
+//! minutes, or of this hour on earlier days.
+//!
+//! **Who comes first.** An operator's `keep`, then what is owed, then what is learnt. Where what
+//! is learnt exceeds the limit, tenants share what is left evenly, then the users of each, then
+//! the sizes of each user; what one does not need the others have.
+//!
+//! Told the time, the minute of the day (UTC), the pace and the limits; reads no clock and no
+//! file. `bench fleet` plays it for weeks.
 
-use prezero_host::Bursts;
+mod levels;
+mod share;
+mod shelf;
+#[cfg(test)]
+mod tests;
 
+use std::cmp::Reverse;
+
+use crate::protocol::{Backing, Page};
 use crate::stock::Need;
+use shelf::{SLOTS, Shelf};
 
-/// A burst is over after so long without a request: longer than a host takes between two guests
-/// that it starts one after the other.
-/// Moved by: counters `lease_hits`, `waste_bytes`.
-const QUIET_NS: u64 = 10_000_000_000;
-/// Windows after which a burst's memory is halved, by the fade of [`Bursts`].
-/// Moved by: counters `lease_hits`, `waste_bytes`.
-const WINDOWS_TO_HALF: u64 = 22;
-/// For so long a lease is kept that a client was told to come back for; and how many of one size.
-/// Moved by: counter `waste_bytes`.
-const OWED_NS: u64 = 60_000_000_000;
-const MOST_OWED: u64 = 8;
-/// Most sizes that are remembered: a client that asks for all sizes must not fill the memory
-/// of the broker nor the host's.
-const MOST_SHELVES: usize = 64;
-
+/// Most sizes that are remembered. Whoever asks for all sizes must not fill the memory of the broker.
+const MOST_SHELVES: usize = 128;
 /// Minutes before an hour of the day in which its usual demand is made. A host fills much memory in
 /// it.
 /// Moved by: counter `lease_hits`.
 const LEAD: u16 = 10;
 const HOURS: usize = 24;
+/// For so long an inode without demand is kept: a client that gave up waiting may come again.
+/// Moved by: counter `waste_bytes`.
+pub const SURPLUS_NS: u64 = 60_000_000_000;
 const DAY: u16 = 60 * HOURS as u16;
+const MINUTE_NS: u64 = 60_000_000_000;
 
 /// An operator's wish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,96 +50,115 @@ pub struct Keep {
     pub most: u64,
 }
 
-/// One size.
-#[derive(Clone, Debug)]
-struct Shelf {
-    need: Need,
-    keep: u64,
-    most: u64,
-    /// Bytes asked for since the beginning.
-    asked: u64,
-    asked_at: u64,
-    bursts: Bursts,
-    /// Inodes that clients were told to come back for, and until when they are expected, ns.
-    owed: u64,
-    owed_until: u64,
-    /// What each hour of the day asked for at once, bytes: halfway between what it did before
-    /// and the largest burst of the last time.
-    hours: [u64; HOURS],
-    /// The largest burst of this hour so far.
-    this_hour: u64,
+/// Whose requests they are: a user of a tenant. Parties share the room for what is learnt.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Party {
+    /// The tenant's number.
+    pub tenant: u16,
+    /// The user.
+    pub uid: u32,
 }
 
-impl Shelf {
-    fn new(need: Need) -> Shelf {
-        Shelf {
-            need,
-            keep: 0,
-            most: u64::MAX,
-            asked: 0,
-            asked_at: 0,
-            bursts: Bursts::default(),
-            owed: 0,
-            owed_until: 0,
-            hours: [0; HOURS],
-            this_hour: 0,
+/// Why an inode should lie ready, the most pressing first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Rank {
+    /// An operator wishes it.
+    Kept,
+    /// A client was told to come back for it.
+    Owed,
+    /// Requests of late suggest it.
+    Learnt,
+}
+
+/// What should lie ready of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The size.
+    pub need: Need,
+    /// Inodes that an operator wishes,
+    pub kept: u64,
+    /// besides them what is owed,
+    pub owed: u64,
+    /// and besides both what is learnt.
+    pub learnt: u64,
+    /// So many of all of them fit the limit, `kept` first.
+    pub allotted: u64,
+    /// When it was asked for last, ns.
+    pub asked_at: u64,
+}
+
+impl Target {
+    /// All that should lie ready.
+    pub fn all(&self) -> u64 {
+        self.kept.saturating_add(self.owed).saturating_add(self.learnt)
+    }
+
+    /// Of the next inode where so many are there; `None`: no more should be.
+    pub fn lacks(&self, have: u64) -> Option<Rank> {
+        match have {
+            _ if have >= self.allotted => None,
+            _ if have < self.kept => Some(Rank::Kept),
+            _ if have < self.kept.saturating_add(self.owed) => Some(Rank::Owed),
+            _ => Some(Rank::Learnt),
         }
     }
 
-    /// `minute` of the day.
-    fn target(&self, minute: u16) -> u64 {
-        let arrived = self.bursts.arrived(self.asked);
-        let soon = self.hours[hour(minute)].max(self.hours[hour(minute + LEAD)]);
-        let ahead = self.bursts.largest(self.asked).max(soon).saturating_sub(arrived);
-        let inodes = (ahead + self.need.want.bytes / 2) / self.need.want.bytes;
-        (inodes.max(self.keep) + self.owed).min(self.most)
+    /// So many make way for no inode of that rank.
+    pub fn stays(&self, rank: Rank) -> u64 {
+        let stays = match rank {
+            Rank::Kept => self.kept,
+            Rank::Owed => self.kept.saturating_add(self.owed),
+            Rank::Learnt => u64::MAX,
+        };
+        stays.min(self.allotted)
     }
 }
 
-/// All sizes that are asked for.
+/// The order in which inodes are made, given how many of each target are there: by rank, then the
+/// first of each size before the second of another, then what was asked for last.
+pub fn in_order(targets: &[Target], have: impl Fn(&Need) -> u64) -> Vec<(Target, Rank)> {
+    let with = |target: &Target| (*target, have(&target.need));
+    let lacking = targets
+        .iter()
+        .map(with)
+        .filter_map(|(target, have)| Some((target, have, target.lacks(have)?)));
+    let mut lacking: Vec<_> = lacking.collect();
+    lacking.sort_by_key(|(target, have, rank)| (*rank, *have, Reverse(target.asked_at)));
+    lacking.into_iter().map(|(target, _, rank)| (target, rank)).collect()
+}
+
+/// All sizes that are asked for or wished.
 #[derive(Debug)]
 pub struct Demand {
+    wishes: Vec<Keep>,
     shelves: Vec<Shelf>,
-    window_ns: u64,
-    window_began: u64,
+    part_ns: u64,
+    part_began: u64,
     minute: u16,
 }
 
 impl Demand {
-    /// Nothing is known; half of what will be is forgotten in `half_ns`.
-    pub fn new(now_ns: u64, half_ns: u64) -> Demand {
-        let window_ns = window(half_ns);
-        Demand { shelves: Vec::new(), window_ns, window_began: now_ns, minute: 0 }
+    /// Nothing is known; what will be is forgotten after `forget_ns`.
+    pub fn new(now_ns: u64, forget_ns: u64) -> Demand {
+        let part_ns = part(forget_ns);
+        Demand { wishes: vec![], shelves: vec![], part_ns, part_began: now_ns, minute: 0 }
     }
 
     /// The operator's wishes, in place of those before; what was learnt stays.
-    pub fn wish(&mut self, half_ns: u64, wishes: &[Keep]) {
-        self.window_ns = window(half_ns);
-        for shelf in &mut self.shelves {
-            (shelf.keep, shelf.most) = (0, u64::MAX);
-        }
-        for wish in wishes {
-            let shelf = self.shelf(&wish.need);
-            (shelf.keep, shelf.most) = (wish.keep, wish.most);
-        }
+    pub fn wish(&mut self, forget_ns: u64, wishes: &[Keep]) {
+        self.part_ns = part(forget_ns);
+        self.wishes = wishes.to_vec();
     }
 
-    /// Somebody asked for this: somebody new, or one who was told to come back, as far as
-    /// anybody can tell. One who asks again and again is no burst.
-    pub fn asked(&mut self, now_ns: u64, need: &Need) {
-        let shelf = self.shelf(need);
-        shelf.asked_at = now_ns;
-        match shelf.owed.checked_sub(1) {
-            Some(others) => shelf.owed = others,
-            None => shelf.asked = shelf.asked.saturating_add(need.want.bytes),
-        }
+    /// A request of that party, while stock of its kind is refilled at so many bytes a second (0:
+    /// not known).
+    pub fn asked(&mut self, now_ns: u64, party: Party, need: &Need, pace: u64) {
+        self.shelf(party, need).asked(now_ns, pace);
     }
 
-    /// Somebody was told to ask for this again.
-    pub fn owe(&mut self, now_ns: u64, need: &Need) {
-        let shelf = self.shelf(need);
-        shelf.owed = (shelf.owed + 1).min(MOST_OWED);
-        shelf.owed_until = now_ns.saturating_add(OWED_NS);
+    /// One of that party was told to ask for this again.
+    pub fn owe(&mut self, now_ns: u64, party: Party, need: &Need) {
+        self.shelf(party, need).owe(now_ns);
     }
 
     /// Whether somebody was told so and has not come yet.
@@ -142,57 +166,68 @@ impl Demand {
         self.shelves.iter().any(|shelf| shelf.need == *need && shelf.owed > 0)
     }
 
-    /// Ends bursts, windows and hours that are over. It is this `minute` of the day.
+    /// Ends debts, parts of the window and hours that are over. It is this `minute` of the day.
     pub fn turn(&mut self, now_ns: u64, minute: u16) {
         let (before, minute) = (hour(self.minute), minute % DAY);
         self.minute = minute;
+        let parts = now_ns.saturating_sub(self.part_began) / self.part_ns;
+        self.part_began += parts * self.part_ns;
         for shelf in &mut self.shelves {
-            shelf.this_hour = shelf.this_hour.max(shelf.bursts.arrived(shelf.asked));
+            shelf.expire(now_ns);
+            shelf.pass(parts);
             if before != hour(minute) {
-                let seen = std::mem::take(&mut shelf.this_hour);
-                shelf.hours[before] = shelf.hours[before].midpoint(seen);
-            }
-            let quiet = now_ns.saturating_sub(shelf.asked_at) > QUIET_NS;
-            if quiet && shelf.bursts.arrived(shelf.asked) > 0 {
-                shelf.bursts.end(shelf.asked);
-            }
-            if now_ns > shelf.owed_until {
-                shelf.owed = 0;
+                shelf.end_hour(before);
             }
         }
-        let passed = now_ns.saturating_sub(self.window_began) / self.window_ns;
-        self.window_began += passed * self.window_ns;
-        // After forty halvings nothing is left.
-        for _ in 0..passed.min(40 * WINDOWS_TO_HALF) {
-            self.shelves.iter_mut().for_each(|shelf| shelf.bursts.fade());
+        if parts > 0 {
+            self.shelves.retain(|shelf| !shelf.is_forgotten());
         }
     }
 
-    /// Each size and how many inodes of it should lie ready, the one asked for last first.
-    pub fn targets(&self) -> impl Iterator<Item = (Need, u64)> {
-        let mut shelves: Vec<_> = self.shelves.iter().collect();
-        shelves.sort_by_key(|shelf| std::cmp::Reverse(shelf.asked_at));
-        shelves.into_iter().map(|shelf| (shelf.need, shelf.target(self.minute)))
+    /// When a target may change by itself next, ns, where days begin at 0.
+    pub fn next_turn(&self, now_ns: u64) -> u64 {
+        let left = |minute: u16| u64::from(60 - minute % 60);
+        let minute = now_ns / MINUTE_NS + left(self.minute).min(left(self.minute + LEAD));
+        (self.part_began + self.part_ns).min(minute * MINUTE_NS)
     }
 
-    /// How many inodes of exactly this should lie ready.
-    pub fn target(&self, need: &Need) -> u64 {
-        self.shelves.iter().find(|shelf| shelf.need == *need).map_or(0, |s| s.target(self.minute))
+    /// What should lie ready of each size, the one asked for last first, and how much of that fits.
+    /// `limit` says of which pages a size would be made, and how many bytes of such may lie ready;
+    /// `None`: it cannot be made, and takes no room.
+    pub fn targets(
+        &self,
+        limit: impl FnMut(&Need) -> Option<((Backing, Page), u64)>,
+    ) -> Vec<Target> {
+        share::share(&self.wishes, &self.shelves, self.minute, limit)
     }
 
-    fn shelf(&mut self, need: &Need) -> &mut Shelf {
-        let found = self.shelves.iter().position(|shelf| shelf.need == *need);
-        let at = found.unwrap_or_else(|| {
+    /// Whether anything should lie ready.
+    pub fn is_any(&self) -> bool {
+        self.wishes.iter().any(|wish| wish.keep > 0)
+            || self.shelves.iter().any(|shelf| shelf.owed > 0 || shelf.learnt(self.minute) > 0)
+    }
+
+    fn shelf(&mut self, party: Party, need: &Need) -> &mut Shelf {
+        let own = |shelf: &Shelf| shelf.party == party && shelf.need == *need;
+        let at = self.shelves.iter().position(own).unwrap_or_else(|| {
             if self.shelves.len() >= MOST_SHELVES {
-                let learnt = self.shelves.iter().enumerate().filter(|(_, shelf)| shelf.keep == 0);
-                if let Some((oldest, _)) = learnt.min_by_key(|(_, shelf)| shelf.asked_at) {
-                    self.shelves.swap_remove(oldest);
-                }
+                self.evict();
             }
-            self.shelves.push(Shelf::new(*need));
+            self.shelves.push(Shelf::new(party, *need));
             self.shelves.len() - 1
         });
         &mut self.shelves[at]
+    }
+
+    /// The party with the most sizes loses the one that it has not asked for the longest.
+    fn evict(&mut self) {
+        let sizes =
+            |shelf: &Shelf| self.shelves.iter().filter(|other| other.party == shelf.party).count();
+        let each = self.shelves.iter().enumerate();
+        let evicted = each.min_by_key(|(_, shelf)| (Reverse(sizes(shelf)), shelf.asked_at));
+        if let Some((at, _)) = evicted {
+            self.shelves.swap_remove(at);
+        }
     }
 }
 
@@ -200,138 +235,6 @@ fn hour(minute: u16) -> usize {
     usize::from(minute % DAY / 60)
 }
 
-fn window(half_ns: u64) -> u64 {
-    (half_ns / WINDOWS_TO_HALF).max(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::{Page, Want};
-    use crate::tenant::Payer;
-
-    const S: u64 = 1_000_000_000;
-    const HOUR: u64 = 3600 * S;
-
-    fn want(mib: u64) -> Need {
-        let want = Want { bytes: mib << 20, page: Page::Huge, node: Some(0) };
-        Need { want, payer: Payer::BROKER }
-    }
-
-    #[test]
-    fn nothing_is_kept_that_nobody_asked_for() {
-        let mut demand = Demand::new(0, HOUR);
-        demand.turn(HOUR, 0);
-        assert_eq!(demand.targets().count(), 0);
-        assert_eq!(demand.target(&want(4)), 0);
-    }
-
-    #[test]
-    fn the_next_burst_finds_the_last_one_ready_and_during_it_what_is_left() {
-        let mut demand = Demand::new(0, HOUR);
-        for second in 0..4 {
-            demand.asked(second * S, &want(4096));
-            demand.turn(second * S, 0);
-        }
-        assert_eq!(demand.target(&want(4096)), 0, "the first burst may go on, but how long?");
-        demand.turn(20 * S, 0);
-        assert_eq!(demand.target(&want(4096)), 4);
-        demand.asked(21 * S, &want(4096));
-        demand.turn(21 * S, 0);
-        assert_eq!(demand.target(&want(4096)), 3);
-    }
-
-    #[test]
-    fn what_is_no_longer_asked_for_is_let_go() {
-        let mut demand = Demand::new(0, HOUR);
-        (0..4).for_each(|_| demand.asked(0, &want(64)));
-        demand.turn(11 * S, 0);
-        let mut kept = vec![];
-        for hour in 1..=5 {
-            // Its own window does not count.
-            demand.turn(hour * HOUR + window(HOUR), 0);
-            kept.push(demand.target(&want(64)));
-        }
-        assert_eq!(kept, [2, 1, 0, 0, 0]);
-    }
-
-    #[test]
-    fn a_wish_is_floor_and_ceiling_and_can_be_withdrawn() {
-        let mut demand = Demand::new(0, HOUR);
-        demand.wish(HOUR, &[Keep { need: want(2), keep: 1, most: 2 }]);
-        assert_eq!(demand.target(&want(2)), 1);
-        (0..9).for_each(|_| demand.asked(0, &want(2)));
-        demand.turn(11 * S, 0);
-        assert_eq!(demand.target(&want(2)), 2);
-        demand.wish(HOUR, &[]);
-        assert_eq!(demand.target(&want(2)), 9);
-    }
-
-    #[test]
-    fn what_a_client_was_told_to_come_back_for_is_made_but_not_for_ever() {
-        let mut demand = Demand::new(0, HOUR);
-        demand.asked(0, &want(64));
-        demand.owe(0, &want(64));
-        assert_eq!(demand.target(&want(64)), 1);
-        demand.asked(S, &want(64));
-        assert_eq!(demand.target(&want(64)), 0);
-        demand.owe(S, &want(64));
-        demand.turn(2 * S + OWED_NS, 0);
-        assert_eq!(demand.target(&want(64)), 1, "what one asked for, and nobody is expected");
-    }
-
-    #[test]
-    fn who_asks_again_and_again_is_one_client() {
-        let mut demand = Demand::new(0, HOUR);
-        for poll in 0..1000 {
-            demand.asked(poll * S / 100, &want(64));
-            demand.owe(poll * S / 100, &want(64));
-        }
-        assert_eq!(demand.target(&want(64)), 1);
-        demand.asked(10 * S, &want(64));
-        demand.turn(2 * OWED_NS, 0);
-        assert_eq!(demand.target(&want(64)), 1, "and the next burst will be as large");
-    }
-
-    #[test]
-    fn who_asks_for_every_size_fills_no_memory_and_drives_out_no_wish() {
-        let mut demand = Demand::new(0, HOUR);
-        demand.wish(HOUR, &[Keep { need: want(2), keep: 1, most: 2 }]);
-        for size in 1..1000 {
-            demand.asked(size, &want(2 + 2 * size));
-        }
-        assert_eq!(demand.targets().count(), MOST_SHELVES);
-        assert_eq!(demand.target(&want(2)), 1);
-    }
-
-    #[test]
-    fn what_an_hour_used_to_ask_for_lies_ready_before_it_and_only_then() {
-        const MINUTE: u64 = 60 * S;
-        let mut demand = Demand::new(0, HOUR);
-        let minutes = 5 * u64::from(DAY);
-        let mut targets = vec![];
-        for at in 0..minutes {
-            let (day, minute) = (at / u64::from(DAY), (at % u64::from(DAY)) as u16);
-            // Each day but the last, at 9:05, four at once.
-            if minute == 9 * 60 + 5 && day < 4 {
-                (0..4).for_each(|_| demand.asked(at * MINUTE, &want(64)));
-            }
-            demand.turn(at * MINUTE, minute);
-            if [8 * 60, 8 * 60 + 50, 9 * 60 + 4, 9 * 60 + 6, 20 * 60].contains(&minute) {
-                targets.push(demand.target(&want(64)));
-            }
-        }
-        let days: Vec<_> = targets.chunks(5).collect();
-        // 8:00, 8:50, 9:04, after the burst, evening.
-        assert_eq!(days[0], [0, 0, 0, 4, 0], "nothing is known on the first day");
-        assert_eq!(days[1], [0, 2, 2, 4, 0]);
-        assert_eq!(days[2], [0, 3, 3, 4, 0]);
-        assert_eq!(days[3], [0, 4, 4, 4, 0]);
-        assert_eq!(days[4], [0, 4, 4, 4, 0], "nobody came");
-        for at in minutes..minutes + 4 * u64::from(DAY) {
-            demand.turn(at * MINUTE, (at % u64::from(DAY)) as u16);
-        }
-        demand.turn((minutes + 4 * u64::from(DAY)) * MINUTE, 9 * 60);
-        assert_eq!(demand.target(&want(64)), 0, "nor since, and it is forgotten");
-    }
+fn part(forget_ns: u64) -> u64 {
+    (forget_ns / SLOTS as u64).max(1)
 }

@@ -63,6 +63,10 @@ pub mod service;
 #[cfg(feature = "broker")]
 pub mod settings;
 #[cfg(feature = "broker")]
+pub mod start;
+#[cfg(feature = "broker")]
 pub mod stock;
 #[cfg(feature = "broker")]
 pub mod tenant;
+#[cfg(feature = "broker")]
+pub mod trial;

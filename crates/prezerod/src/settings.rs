@@ -62,7 +62,7 @@ pub struct Settings {
     pub reserve: u64,
     /// How much is read before a lease.
     pub audit: Depth,
-    /// After so long half of a past demand is forgotten.
+    /// For so long the stock learns from a request.
     pub forget: Duration,
     /// Longest that a request may wait.
     pub longest_wait: Duration,

@@ -86,6 +86,11 @@ impl<I> Stock<I> {
         Some(self.blanks.remove(at))
     }
 
+    /// Drops those that `stays` refuses, oldest first.
+    pub fn retain(&mut self, stays: impl FnMut(&Blank<I>) -> bool) {
+        self.blanks.retain(stays);
+    }
+
     /// Takes all.
     pub fn drain(&mut self) -> impl Iterator<Item = Blank<I>> + '_ {
         self.blanks.drain(..)

@@ -91,6 +91,24 @@ fn what_is_kept_in_stock_is_leased_at_once() {
 }
 
 #[test]
+fn each_claim_of_a_stream_finds_the_next_lease_ready() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("");
+    let mut client = daemon.client();
+    use_up(&client.lease(want(16), PATIENCE).unwrap());
+    for _ in 0..11 {
+        daemon.wait_for_ready(1);
+        use_up(&client.lease(want(16), Duration::ZERO).unwrap());
+    }
+    assert_eq!(daemon.counter("lease_hits_total"), 11);
+    daemon.wait_for_ready(1);
+    let ready = daemon.stock()["ready"].as_array().unwrap().len();
+    assert!(ready <= 3, "{ready} lie ready for one client after the other");
+}
+
+#[test]
 fn what_holds_a_filler_back_is_said_in_the_report() {
     if !possible() {
         return;

@@ -15,7 +15,7 @@ use crate::stock::Need;
 
 /// Part of memory that stays available whatever a client waits for; at half of that scrubd
 /// and the fillers call memory tight.
-const SPARE: u64 = 16;
+pub(super) const SPARE: u64 = 16;
 /// Part of memory that the stock may take unless told otherwise.
 const SHARE_OF_MEMORY: u64 = 8;
 

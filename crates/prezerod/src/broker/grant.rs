@@ -7,12 +7,6 @@ use crate::protocol::{Answer, Charged, Granted, Reason, Want};
 use crate::stock::{Blank, Need};
 use crate::tenant::{Payer, Rank, Tenant};
 
-/// The making of the next lease is put off by so long, so that the client of the last one can
-/// start. That holds only after so long without a lease, lest a stream of leases stops the stock.
-/// Moved by: `bench start`.
-const START_NS: u64 = 200_000_000;
-const ALONE_NS: u64 = 1_000_000_000;
-
 impl<I: Inode> Broker<I> {
     pub(super) fn kept_back(&self, rank: Rank) -> u64 {
         match rank {
@@ -92,11 +86,7 @@ impl<I: Inode> Broker<I> {
             self.counters.waste_bytes += bytes;
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
         };
-        let alone = self.granted_at.is_none_or(|at| now.saturating_sub(at) > ALONE_NS);
-        if alone {
-            self.starting_until = now + START_NS;
-        }
-        self.granted_at = Some(now);
+        self.start.granted(now);
         let number = self.number();
         self.counters.leased_bytes += bytes;
         self.counters.waits.add(waited_ns);

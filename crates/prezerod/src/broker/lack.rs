@@ -6,14 +6,19 @@ use std::collections::BTreeMap;
 
 use prezero_host::Size;
 
-use super::plan::{Job, alike};
+use super::plan::Job;
+use super::release::alike;
 use super::{Broker, Inode, Refusal};
+use crate::demand::{self, Target};
 use crate::filler::LONGEST_SILENCE_NS;
 use crate::gait::Hold;
 use crate::inode::Kind;
 use crate::protocol::Reason;
 use crate::stock::Need;
 use crate::tenant::Payer;
+
+/// Reason of a piece for which the stock has no room.
+pub(super) const LIMIT: &str = "limit";
 
 /// See the module.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,6 +34,10 @@ pub(super) struct Lack {
 impl Lack {
     fn new(reason: &'static str, why: String) -> Lack {
         Lack { reason, why, ready_ns: None }
+    }
+
+    fn turn() -> Lack {
+        Lack::new("turn", "its turn comes: others are made first".into())
     }
 }
 
@@ -73,37 +82,50 @@ impl<I: Inode> Broker<I> {
         }
     }
 
-    /// What a piece of stock would be made of now, or why none is.
-    pub(super) fn may_stock(&self, now: u64, need: &Need) -> Result<Kind, Lack> {
+    /// Why no stock at all is made for this payer now.
+    pub(super) fn held_back(&self, now: u64, need: &Need) -> Option<Lack> {
         if let Some((left, (reason, text))) = self.hold_off(now, need.payer) {
             let seconds = left.div_ceil(1_000_000_000);
-            return Err(Lack::new(reason.name(), format!("{text}; tried again in {seconds} s")));
+            return Some(Lack::new(reason.name(), format!("{text}; tried again in {seconds} s")));
         }
-        if now < self.starting_until {
+        if now < self.start.until() {
             let why = "somebody has just got a lease, and is left to start".into();
-            return Err(Lack::new("starting", why));
+            return Some(Lack::new("starting", why));
+        }
+        None
+    }
+
+    /// What a piece of stock would be made of now, or why none is.
+    pub(super) fn may_stock(&self, now: u64, need: &Need) -> Result<Kind, Lack> {
+        if let Some(lack) = self.held_back(now, need) {
+            return Err(lack);
         }
         let kind = self.choose(need)?;
         if let Some(text) = self.room(kind).crowds(need.want.bytes) {
             return Err((Reason::Quota, text).into());
         }
-        let blanks = self.stock.iter().map(|blank| (blank.kind, blank.bytes));
-        let taken: u64 = blanks
-            .chain(self.jobs.iter().map(|job| (job.kind, job.bytes)))
-            .filter(|(other, _)| other.backing == kind.backing && other.page == kind.page)
-            .map(|(_, bytes)| bytes)
-            .sum();
-        let limit = self.limit(kind);
-        if taken + need.want.bytes > limit {
-            let size = |bytes: u64| Size((bytes >> 20 << 20) as usize);
-            let why = format!(
-                "the stock has {} of such pages, and its limit is {}; raise limit, or keep less",
-                size(taken),
-                size(limit)
-            );
-            return Err(Lack::new("limit", why));
+        if self.taken(kind) + need.want.bytes > self.limit(kind) {
+            return Err(self.no_room(kind));
         }
         Ok(kind)
+    }
+
+    /// Bytes of such pages that lie ready or are being made.
+    pub(super) fn taken(&self, kind: Kind) -> u64 {
+        let blanks = self.stock.iter().map(|blank| (blank.kind, blank.bytes));
+        let all = blanks.chain(self.jobs.iter().map(|job| (job.kind, job.bytes)));
+        let such =
+            all.filter(|(other, _)| other.backing == kind.backing && other.page == kind.page);
+        such.map(|(_, bytes)| bytes).sum()
+    }
+
+    fn no_room(&self, kind: Kind) -> Lack {
+        let size = |bytes: u64| Size((bytes >> 20 << 20) as usize);
+        let (taken, limit) = (size(self.taken(kind)), size(self.limit(kind)));
+        let why = format!(
+            "the stock has {taken} of such pages, and its limit is {limit}; raise limit, or keep less"
+        );
+        Lack::new(LIMIT, why)
     }
 
     /// All that is wanted, in the order in which it is made.
@@ -113,27 +135,42 @@ impl<I: Inode> Broker<I> {
         for job in &self.jobs {
             *ahead.entry(job.kind.node).or_default() += self.left(now, job);
         }
-        let targets = self.demand.targets().filter(|(_, target)| *target > 0);
-        let wanted = targets.map(|(need, target)| {
-            let mut wanted = Wanted { need, target, ready: self.have(&need), lack: None };
+        let mut targets = self.targets();
+        targets.retain(|target| target.all() > 0);
+        let order = demand::in_order(&targets, |need| self.have(need));
+        let place = |target: &Target| order.iter().position(|(other, _)| other.need == target.need);
+        targets.sort_by_key(|target| place(target).unwrap_or(usize::MAX));
+        let wanted = targets.into_iter().map(|target| {
+            let (need, ready) = (target.need, self.have(&target.need));
+            let mut wanted = Wanted { need, target: target.all(), ready, lack: None };
             if wanted.lacking() > 0 {
-                wanted.lack = Some(self.lack(now, &wanted, &mut ahead));
+                wanted.lack = Some(self.lack(now, &target, &wanted, &mut ahead));
             }
             wanted
         });
         wanted.collect()
     }
 
-    fn lack(&self, now: u64, wanted: &Wanted, ahead: &mut BTreeMap<u16, u64>) -> Lack {
+    fn lack(
+        &self,
+        now: u64,
+        target: &Target,
+        wanted: &Wanted,
+        ahead: &mut BTreeMap<u16, u64>,
+    ) -> Lack {
         let need = &wanted.need;
+        let fits = self.have_or_make(need) < target.allotted;
         let making = || self.jobs.iter().filter(|job| alike(need, &job.kind, job.bytes));
         let (mut lack, kind, pace) = match making().next() {
             Some(job) => (self.made(now, job), job.kind, self.pace(job)),
             None => match self.may_stock(now, need) {
+                // Others make way when its turn comes.
+                Err(lack) if lack.reason == LIMIT && fits => (Lack::turn(), self.usual(need), 0.0),
                 Err(lack) => return lack,
+                Ok(kind) if !fits => return self.no_room(kind),
                 Ok(kind) => {
                     let pace = self.paces.get(&kind.unpaid()).copied().unwrap_or(0.0);
-                    (Lack::new("turn", "its turn comes: others are made first".into()), kind, pace)
+                    (Lack::turn(), kind, pace)
                 }
             },
         };

@@ -1,7 +1,10 @@
 //! What became of a job: made, stopped, or not to be had.
 
+use std::collections::BTreeMap;
+
 use super::{Broker, HOLD_OFF_NS, Inode, Job, Out};
 use crate::filler::{Done, Outcome, Pace, Progress};
+use crate::inode::Kind;
 use crate::protocol::Reason;
 use crate::stock::Blank;
 use crate::tenant::Payer;
@@ -27,8 +30,11 @@ impl<I: Inode> Broker<I> {
                 self.counters.made_bytes += job.bytes;
                 self.counters.made_cpu_ns += cpu_ns;
                 let pace = job.bytes as f64 * 1e9 / wall_ns.max(1) as f64;
-                let known = self.paces.entry(job.kind.unpaid()).or_insert(pace);
-                *known += NEWEST * (pace - *known);
+                learn(&mut self.paces, job.kind, pace);
+                if job.pace == Pace::Idle {
+                    let took = now.saturating_sub(job.began).max(1);
+                    learn(&mut self.refills, job.kind, job.bytes as f64 * 1e9 / took as f64);
+                }
                 let Job { kind, bytes, .. } = job;
                 self.stock.put(Blank { inode, kind, bytes, made_ns: now, cost_ns: cpu_ns });
             }
@@ -93,6 +99,11 @@ impl<I: Inode> Broker<I> {
         }
         outs
     }
+}
+
+fn learn(paces: &mut BTreeMap<Kind, f64>, kind: Kind, pace: f64) {
+    let known = paces.entry(kind.unpaid()).or_insert(pace);
+    *known += NEWEST * (pace - *known);
 }
 
 /// Why the kernel did not make it, with the mend.

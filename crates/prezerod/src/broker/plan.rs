@@ -1,24 +1,21 @@
 //! What is made next, what is let go, and what can be said about when.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use prezero_host::Size;
 use prezero_host::pressure::Memory;
 
+use super::release::alike;
 use super::{Broker, HOLD_OFF_NS, Inode, Out};
-use crate::filler::Pace;
+use crate::demand::{self, Party, Target};
+use crate::filler::{LONGEST_SILENCE_NS, Pace};
 use crate::gait::Hold;
 use crate::inode::Kind;
-use crate::protocol::{Answer, Backing, Page, Reason};
-use crate::stock::{Blank, Need};
-use crate::tenant::Payer;
+use crate::protocol::{Answer, Page, Reason};
+use crate::stock::Need;
 
-/// For so long an inode without demand is kept: a client that gave up waiting may come again.
-/// Moved by: counter `waste_bytes`.
-const SURPLUS_NS: u64 = 60_000_000_000;
-/// Part of the reclaimable stock that goes at each look under memory pressure, as a divisor.
-/// Moved by: counter `pressure_bytes`.
-const SHRINK: u64 = 4;
+/// A client that waits leaves an inode to the filler of the stock, which works on it, if that takes
+/// at most this part of the time that one made to order would take, as a divisor.
+/// Moved by: tests of `leases`.
+const NEARLY: f64 = 2.0;
 
 /// An inode that is being made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +34,8 @@ pub struct Job {
     pub rate_busy: Option<u64>,
     /// What it was asked for as.
     pub(super) need: Need,
+    /// When it was begun, ns.
+    pub(super) began: u64,
     /// When its filler was heard of last, ns, and what was left to make then.
     pub(super) heard: u64,
     pub(super) left: u64,
@@ -71,11 +70,12 @@ impl<I: Inode> Broker<I> {
             plan.cancel = idle.map(|job| job.serial).collect();
         }
         self.release_charged();
-        self.release_surplus(now);
+        let targets = self.targets();
+        self.release_surplus(now, &targets);
         self.cancel_orders(&mut plan);
         self.hurry(&mut plan);
         self.plan_orders(now, &mut plan);
-        self.plan_stock(now, &mut plan);
+        self.plan_stock(now, &targets, &mut plan);
         plan
     }
 
@@ -93,56 +93,96 @@ impl<I: Inode> Broker<I> {
     /// What is made for stock and wanted now is not made at the pace of what may be wanted.
     fn hurry(&mut self, plan: &mut Plan<I>) {
         for job in self.jobs.iter_mut().filter(|job| job.rate_busy.is_some()) {
-            if self.demand.is_owed(&job.need) {
+            let waits = self.waits.iter().any(|wait| alike(&wait.need, &job.kind, job.bytes));
+            if waits || self.demand.is_owed(&job.need) {
                 job.rate_busy = None;
                 plan.hurry.push(job.serial);
             }
         }
     }
 
-    /// For each request that waits one inode is made to order.
+    /// For each request that waits one inode is made to order, or one of the stock is nearly made.
     fn plan_orders(&mut self, now: u64, plan: &mut Plan<I>) {
-        let mut ordered: Vec<Need> =
-            self.jobs.iter().filter(|job| job.pace == Pace::Urgent).map(|job| job.need).collect();
-        let mut at = 0;
+        let comes = |job: &&Job| job.pace == Pace::Urgent || self.is_nearly_made(now, job);
+        let mut coming: Vec<Job> = self.jobs.iter().filter(comes).copied().collect();
+        let (mut asked, mut at) = (vec![], 0);
         while let Some(wait) = self.waits.get(at) {
             let need = wait.need;
-            if let Some(known) = ordered.iter().position(|other| *other == need) {
-                ordered.swap_remove(known);
+            if let Some(known) = coming.iter().position(|job| serves(job, &need)) {
+                coming.swap_remove(known);
                 at += 1;
                 continue;
             }
-            match self.choose(&need) {
+            // The host is asked once for each size: many may wait.
+            if asked.contains(&need) {
+                at += 1;
+                continue;
+            }
+            let chosen = self.choose(&need);
+            match chosen {
                 Ok(kind) if self.is_free(kind.node, Pace::Urgent) => {
                     plan.jobs.push(self.job(now, need, kind, Pace::Urgent));
                     at += 1;
                 }
-                Ok(_) => at += 1,
                 // A job in progress may still free what this one lacks.
-                Err(_) if !self.jobs.is_empty() => at += 1,
-                Err((reason, text)) => {
+                Err((reason, text)) if self.jobs.is_empty() => {
                     let wait = self.waits.remove(at);
                     let answer = self.no(reason, text);
                     let (client, tag) = (wait.client, wait.tag);
                     plan.outs.push(Out { client, tag, answer, inode: None, text: None });
                 }
+                _ => {
+                    asked.push(need);
+                    at += 1;
+                }
             }
         }
     }
 
-    fn plan_stock(&mut self, now: u64, plan: &mut Plan<I>) {
-        let targets: Vec<_> = self.demand.targets().collect();
-        for (need, target) in targets {
-            let making = self.jobs.iter().filter(|job| alike(&need, &job.kind, job.bytes)).count();
-            if self.have(&need) + making as u64 >= target {
+    /// Whether a job of the stock serves a client before one made to order would. What holds it
+    /// back beside neighbours, a client that waits takes away.
+    fn is_nearly_made(&self, now: u64, job: &Job) -> bool {
+        let share = match (job.hold, self.paces.get(&job.kind.unpaid())) {
+            (None | Some(Hold::Neighbours), _) => 1.0,
+            (Some(Hold::Cpu | Hold::Rate), Some(known)) => self.pace(job) / known,
+            (Some(Hold::Cpu | Hold::Rate), None) => 0.0,
+        };
+        let heard = now.saturating_sub(job.heard) <= LONGEST_SILENCE_NS;
+        heard && self.left(now, job) as f64 * NEARLY <= job.bytes as f64 * share
+    }
+
+    fn plan_stock(&mut self, now: u64, targets: &[Target], plan: &mut Plan<I>) {
+        for (Target { need, .. }, rank) in demand::in_order(targets, |need| self.have_or_make(need))
+        {
+            let free = self.free(&need, Pace::Idle);
+            if free.is_empty() {
                 continue;
             }
-            if let Ok(kind) = self.may_stock(now, &need)
-                && self.is_free(kind.node, Pace::Idle)
+            let mut kind = self.may_stock(now, &need);
+            if let Err(lack) = &kind
+                && self.displace(now, targets, &need, rank, lack.reason)
+            {
+                kind = self.may_stock(now, &need);
+            }
+            if let Ok(kind) = kind
+                && free.contains(&kind.node)
             {
                 plan.jobs.push(self.job(now, need, kind, Pace::Idle));
             }
         }
+    }
+
+    /// Inodes that lie ready or are being made, and are just so.
+    pub(super) fn have_or_make(&self, need: &Need) -> u64 {
+        let making = self.jobs.iter().filter(|job| alike(need, &job.kind, job.bytes)).count();
+        self.have(need) + making as u64
+    }
+
+    /// Nodes that would do, and whose filler has no job.
+    fn free(&self, need: &Need, pace: Pace) -> Vec<u16> {
+        let nodes = self.nodes.iter().copied();
+        let would_do = nodes.filter(|node| need.want.node.is_none_or(|wanted| wanted == *node));
+        would_do.filter(|node| self.is_free(*node, pace)).collect()
     }
 
     fn is_free(&self, node: u16, pace: Pace) -> bool {
@@ -154,9 +194,21 @@ impl<I: Inode> Broker<I> {
         let is_stock = pace == Pace::Idle && !self.demand.is_owed(&need);
         let rate_busy = Some(self.settings.rate_busy).filter(|_| is_stock);
         let (serial, bytes) = (self.number(), need.want.bytes);
-        let (heard, left, hold, held_to) = (now, bytes, None, None);
-        let job =
-            Job { serial, kind, bytes, pace, rate, rate_busy, need, heard, left, hold, held_to };
+        let (began, heard, left, hold, held_to) = (now, now, bytes, None, None);
+        let job = Job {
+            serial,
+            kind,
+            bytes,
+            pace,
+            rate,
+            rate_busy,
+            need,
+            began,
+            heard,
+            left,
+            hold,
+            held_to,
+        };
         self.jobs.push(job);
         job
     }
@@ -167,24 +219,30 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Not now; when, at the current pace.
-    pub(super) fn when(&mut self, now: u64, need: &Need) -> Answer {
-        self.demand.owe(now, need);
+    pub(super) fn when(&mut self, now: u64, party: Party, need: &Need) -> Answer {
+        self.demand.owe(now, party, need);
         let (want, kind) = (need.want, self.choose(need).ok());
         let pace = kind.and_then(|kind| self.paces.get(&kind.unpaid())).copied().unwrap_or(0.0);
         let ahead: u64 = self.jobs.iter().map(|job| self.left(now, job)).sum();
         let waiting: u64 = self.waits.iter().map(|wait| wait.need.want.bytes).sum();
         let held_off = self.hold_off(now, need.payer);
         let held_ns = held_off.as_ref().map_or(0, |(left, _)| *left);
-        let estimate_ns = if pace > 0.0 {
+        let target = self.targets().into_iter().find(|target| target.need == *need);
+        let fits = target.is_none_or(|target| self.have(need) < target.allotted);
+        let estimate_ns = if pace > 0.0 && fits {
             held_ns + ((ahead + waiting + want.bytes) as f64 / pace * 1e9) as u64
         } else {
             u64::MAX
         };
         let (reason, text) = match held_off {
-            None => (
-                Reason::Empty,
-                format!("no lease of {} ready; ask with a wait", Size(want.bytes as usize)),
-            ),
+            None => {
+                let size = Size(want.bytes as usize);
+                let room = match fits {
+                    true => "",
+                    false => ", and the stock's limit leaves no room for it",
+                };
+                (Reason::Empty, format!("no lease of {size} ready{room}; ask with a wait"))
+            }
             Some((_, (reason, text))) => (reason, format!("none ready: {text}")),
         };
         self.counters.refuse(reason);
@@ -226,75 +284,9 @@ impl<I: Inode> Broker<I> {
             quota_left: self.quota_left(tenant),
         }
     }
-
-    /// Memory is short: a part of what the kernel can use goes back, oldest first. Pages of a
-    /// hugetlb pool would go back to the pool, which helps nobody.
-    fn shrink(&mut self) {
-        let reclaimable = |blank: &Blank<I>| blank.kind.backing != Backing::Hugetlb;
-        let all: u64 = self.stock.iter().filter(|b| reclaimable(b)).map(|b| b.bytes).sum();
-        let mut freed = 0;
-        while freed < all.div_ceil(SHRINK) {
-            let Some(blank) = self.stock.take_oldest(reclaimable) else { break };
-            freed += blank.bytes;
-        }
-        self.counters.waste_bytes += freed;
-        self.counters.pressure_bytes += freed;
-    }
-
-    /// A cgroup that is nearly full has a better use for what it paid for.
-    fn release_charged(&mut self) {
-        let paid: BTreeSet<Kind> = self.stock.iter().map(|blank| blank.kind).collect();
-        for kind in paid.into_iter().filter(|kind| kind.payer != Payer::BROKER) {
-            let room = self.room(kind);
-            if room.left < room.spare()
-                && let Some(blank) = self.stock.take_oldest(|blank| blank.kind == kind)
-            {
-                self.counters.waste_bytes += blank.bytes;
-                self.counters.pressure_bytes += blank.bytes;
-            }
-        }
-    }
-
-    /// What is above every target, for so long that nobody comes back for it or above the limit.
-    fn release_surplus(&mut self, now: u64) {
-        let targets: Vec<_> = self.demand.targets().collect();
-        let mut shelves: Vec<_> =
-            targets.iter().map(|(need, target)| (need, *target, self.have(need))).collect();
-        loop {
-            let over = self.over_limit();
-            let surplus = |blank: &Blank<I>| {
-                let late = now.saturating_sub(blank.made_ns) > SURPLUS_NS;
-                (late || over.contains(&(blank.kind.backing, blank.kind.page)))
-                    && shelves.iter().all(|(need, target, have)| {
-                        have > target || !alike(need, &blank.kind, blank.bytes)
-                    })
-            };
-            let Some(blank) = self.stock.take_oldest(surplus) else { return };
-            self.counters.waste_bytes += blank.bytes;
-            for (need, _, have) in &mut shelves {
-                *have -= u64::from(alike(need, &blank.kind, blank.bytes));
-            }
-        }
-    }
-
-    /// Of which pages there is more than the limit allows: what was made to order counts once its
-    /// client is gone.
-    fn over_limit(&self) -> BTreeSet<(Backing, Page)> {
-        let mut ready: BTreeMap<(Backing, Page), (Kind, u64)> = BTreeMap::new();
-        for blank in self.stock.iter() {
-            let pages = (blank.kind.backing, blank.kind.page);
-            ready.entry(pages).or_insert((blank.kind, 0)).1 += blank.bytes;
-        }
-        let over = ready.into_iter().filter(|(_, (kind, bytes))| *bytes > self.limit(*kind));
-        over.map(|(pages, _)| pages).collect()
-    }
 }
 
-/// Whether an inode is just what is wanted.
-pub(super) fn alike(need: &Need, kind: &Kind, bytes: u64) -> bool {
-    let Need { want, payer } = need;
-    kind.payer == *payer
-        && want.bytes == bytes
-        && want.page == kind.page
-        && want.node.is_none_or(|node| node == kind.node)
+/// Whether a job makes what is wanted: to order, or just so.
+fn serves(job: &Job, need: &Need) -> bool {
+    job.need == *need || alike(need, &job.kind, job.bytes)
 }

@@ -1,9 +1,13 @@
 //! What clients ask for, and what they are answered at once.
 
+use std::collections::BTreeMap;
+
 use prezero_host::Size;
 
 use super::grant::distrust_text;
 use super::{Broker, ClientId, Held, Inode, LARGEST, Out, Refusal, Wait};
+use crate::demand::Party;
+use crate::inode::Kind;
 use crate::protocol::{Answer, Granted, Reason, Report, Request, Want};
 use crate::stock::Need;
 use crate::tenant::Tenant;
@@ -74,25 +78,46 @@ impl<I: Inode> Broker<I> {
         }
         self.check(&want, tenant).map_err(|(reason, text)| self.no(reason, text))?;
         let need = Need { want, payer: self.payer(tenant) };
+        let party = self.party(client, tenant);
         if let Some(blank) = self.take(&need, tenant.rank) {
-            self.demand.asked(now, &need);
+            self.asked(now, party, &need);
             self.counters.hits += 1;
             return Ok(Some(self.grant(now, client, tenant, blank, 0)?));
         }
         self.can_make(&need).map_err(|(reason, text)| self.no(reason, text))?;
         self.counters.misses += 1;
-        self.demand.asked(now, &need);
+        self.asked(now, party, &need);
         if wait_ms == 0 {
-            return Err(self.when(now, &need));
+            return Err(self.when(now, party, &need));
         }
         let wait = u64::from(wait_ms).saturating_mul(1_000_000);
         let longest = self.settings.longest_wait.as_nanos() as u64;
         let until = now.saturating_add(wait.min(longest));
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
-        self.waits.push(Wait { client, tag, tenant, need, rank, since: now, until });
+        self.waits.push(Wait { client, tag, tenant, party, need, rank, since: now, until });
         // First who is in a hurry, then who came first.
         self.waits.sort_by_key(|wait| (wait.rank, wait.since));
         Ok(None)
+    }
+
+    /// A request that the stock is to learn from.
+    fn asked(&mut self, now: u64, party: Party, need: &Need) {
+        let pace = self.refill(need);
+        self.demand.asked(now, party, need, pace);
+    }
+
+    /// Bytes a second at which such stock is refilled, by the slowest kind that would do; 0: not
+    /// known.
+    fn refill(&self, need: &Need) -> u64 {
+        let Want { page, node, .. } = need.want;
+        let would_do = |kind: &Kind| kind.page == page && node.is_none_or(|node| node == kind.node);
+        let slowest = |paces: &BTreeMap<Kind, f64>| {
+            let paces =
+                paces.iter().filter(|(kind, _)| would_do(kind)).map(|(_, pace)| *pace as u64);
+            paces.min()
+        };
+        let known = slowest(&self.refills).or_else(|| slowest(&self.paces)).unwrap_or(0);
+        known.min(self.settings.rate.unwrap_or(u64::MAX))
     }
 
     fn redeem(
@@ -125,15 +150,16 @@ impl<I: Inode> Broker<I> {
         }
         let reserve = self.kept_back(tenant.rank);
         let need = Need { want, payer: self.payer(tenant) };
+        let party = self.party(client, tenant);
         let Some(blank) = self.stock.take(&need, reserve) else {
             if let Err((reason, text)) = self.can_make(&need) {
                 return self.no(reason, text);
             }
             self.counters.misses += 1;
-            self.demand.asked(now, &need);
-            return self.when(now, &need);
+            self.asked(now, party, &need);
+            return self.when(now, party, &need);
         };
-        self.demand.asked(now, &need);
+        self.asked(now, party, &need);
         let longest = self.settings.longest_hold.as_millis() as u64;
         let hold_ms = u64::from(hold_ms).min(longest);
         let ticket = self.number();

@@ -15,6 +15,7 @@ mod lacks;
 mod leases;
 mod limits;
 mod payers;
+mod stock;
 
 const MIB: u64 = 1 << 20;
 const S: u64 = 1_000_000_000;

@@ -16,6 +16,9 @@ use crate::tenant::{Rank, Tenant};
 /// Pieces of 4 KiB that an audit reads by default, besides the first and the last.
 /// Moved by: `bench lease`, small leases.
 const SAMPLE: u32 = 8;
+/// Seconds after which a request is forgotten: the next of an hourly batch comes before.
+/// Moved by: `bench fleet`.
+const FORGET: f64 = 4500.0;
 /// Bytes a second zeroed for each CPU of a node while other programs work there. A neighbour whose
 /// set fits the L3 does not feel it.
 /// Moved by: `bench fill`.
@@ -55,7 +58,7 @@ impl Default for File {
             rate_busy: Bytes(RATE_BUSY),
             reserve: Bytes(0),
             audit: Audit::Sample,
-            forget: Seconds(3600.0),
+            forget: Seconds(FORGET),
             longest_wait: Seconds(600.0),
             longest_hold: Seconds(60.0),
             idle: Seconds(300.0),

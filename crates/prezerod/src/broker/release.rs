@@ -1,0 +1,144 @@
+//! What makes way: for programs when memory is short, for others' leases when the limit is reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lack::LIMIT;
+use super::{Broker, Inode};
+use crate::demand::{Rank, SURPLUS_NS, Target};
+use crate::inode::Kind;
+use crate::protocol::{Backing, Page, Reason};
+use crate::stock::{Blank, Need};
+use crate::tenant::Payer;
+
+/// Part of the reclaimable stock that goes at each look under memory pressure, as a divisor.
+/// Moved by: counter `pressure_bytes`.
+const SHRINK: u64 = 4;
+
+impl<I: Inode> Broker<I> {
+    /// Memory is short: a part of what the kernel can use goes back, oldest first. Pages of a
+    /// hugetlb pool would go back to the pool, which helps nobody.
+    pub(super) fn shrink(&mut self) {
+        let reclaimable = |blank: &Blank<I>| blank.kind.backing != Backing::Hugetlb;
+        let all: u64 = self.stock.iter().filter(|b| reclaimable(b)).map(|b| b.bytes).sum();
+        let mut freed = 0;
+        while freed < all.div_ceil(SHRINK) {
+            let Some(blank) = self.stock.take_oldest(reclaimable) else { break };
+            freed += blank.bytes;
+        }
+        self.counters.waste_bytes += freed;
+        self.counters.pressure_bytes += freed;
+    }
+
+    /// A cgroup that is nearly full has a better use for what it paid for.
+    pub(super) fn release_charged(&mut self) {
+        let paid: BTreeSet<Kind> = self.stock.iter().map(|blank| blank.kind).collect();
+        for kind in paid.into_iter().filter(|kind| kind.payer != Payer::BROKER) {
+            let room = self.room(kind);
+            if room.left < room.spare()
+                && let Some(blank) = self.stock.take_oldest(|blank| blank.kind == kind)
+            {
+                self.counters.waste_bytes += blank.bytes;
+                self.counters.pressure_bytes += blank.bytes;
+            }
+        }
+    }
+
+    /// What is above every target, for so long that nobody comes back for it; above the limit, what
+    /// is above its part of it.
+    pub(super) fn release_surplus(&mut self, now: u64, targets: &[Target]) {
+        let mut shelves: Vec<_> =
+            targets.iter().map(|target| (target, self.have(&target.need))).collect();
+        loop {
+            let over = self.over_limit();
+            let surplus = |blank: &Blank<I>| {
+                let over = over.contains(&(blank.kind.backing, blank.kind.page));
+                let late = now.saturating_sub(blank.made_ns) > SURPLUS_NS;
+                (late || over)
+                    && shelves.iter().all(|(target, have)| {
+                        let stays = if over { target.allotted } else { target.all() };
+                        *have > stays || !alike(&target.need, &blank.kind, blank.bytes)
+                    })
+            };
+            let Some(blank) = self.stock.take_oldest(surplus) else { return };
+            self.counters.waste_bytes += blank.bytes;
+            for (target, have) in &mut shelves {
+                *have -= u64::from(alike(&target.need, &blank.kind, blank.bytes));
+            }
+        }
+    }
+
+    /// Makes room for an inode of that rank which lacks it for this reason: what others have beyond
+    /// their part goes, oldest first. False: that would not be enough, and nothing goes.
+    pub(super) fn displace(
+        &mut self,
+        now: u64,
+        targets: &[Target],
+        need: &Need,
+        rank: Rank,
+        reason: &str,
+    ) -> bool {
+        if self.held_back(now, need).is_some() {
+            return false;
+        }
+        let (page, kind) = (need.want.page, self.choose(need));
+        let bytes = match &kind {
+            Ok(kind) if reason == LIMIT => {
+                let limit = self.limit(*kind);
+                (self.taken(*kind) + need.want.bytes).saturating_sub(limit)
+            }
+            // What is learnt pushes nothing out of a pool or a cgroup that others use, too.
+            _ if rank < Rank::Learnt => need.want.bytes,
+            _ => return false,
+        };
+        let in_the_way = |blank: &Blank<I>| {
+            let Kind { page: other, backing, payer, .. } = blank.kind;
+            let same =
+                kind.as_ref().map_or(true, |kind| reason != LIMIT || kind.backing == backing);
+            other == page && same && (reason != Reason::Quota.name() || payer == need.payer)
+        };
+        let mut shelves: Vec<_> =
+            targets.iter().map(|target| (target, self.have(&target.need))).collect();
+        let (mut goes, mut freed) = (BTreeSet::new(), 0);
+        for (at, blank) in self.stock.iter().enumerate().filter(|(_, blank)| in_the_way(blank)) {
+            let alike = |target: &Target| alike(&target.need, &blank.kind, blank.bytes);
+            let stays =
+                |(target, have): &(&Target, u64)| alike(target) && *have <= target.stays(rank);
+            if freed >= bytes || shelves.iter().any(stays) {
+                continue;
+            }
+            goes.insert(at);
+            freed += blank.bytes;
+            for (target, have) in &mut shelves {
+                *have -= u64::from(alike(target));
+            }
+        }
+        if freed < bytes {
+            return false;
+        }
+        let mut at = 0..;
+        self.stock.retain(|_| !at.next().is_some_and(|at| goes.contains(&at)));
+        self.counters.waste_bytes += freed;
+        true
+    }
+
+    /// Of which pages there is more than the limit allows: what was made to order counts once its
+    /// client is gone.
+    fn over_limit(&self) -> BTreeSet<(Backing, Page)> {
+        let mut ready: BTreeMap<(Backing, Page), (Kind, u64)> = BTreeMap::new();
+        for blank in self.stock.iter() {
+            let pages = (blank.kind.backing, blank.kind.page);
+            ready.entry(pages).or_insert((blank.kind, 0)).1 += blank.bytes;
+        }
+        let over = ready.into_iter().filter(|(_, (kind, bytes))| *bytes > self.limit(*kind));
+        over.map(|(pages, _)| pages).collect()
+    }
+}
+
+/// Whether an inode is just what is wanted.
+pub(super) fn alike(need: &Need, kind: &Kind, bytes: u64) -> bool {
+    let Need { want, payer } = need;
+    kind.payer == *payer
+        && want.bytes == bytes
+        && want.page == kind.page
+        && want.node.is_none_or(|node| node == kind.node)
+}

@@ -1,0 +1,182 @@
+//! How parties share the room that the limit leaves to what is learnt.
+//!
+//! The even share is the largest with which all fit: a party that wants less has what it wants, and
+//! no other has more than the share. Sizes of one party share by count, so that the first inode of
+//! each comes before the second of another.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::shelf::Shelf;
+use super::{Keep, Party, Target};
+use crate::protocol::{Backing, Page};
+use crate::stock::Need;
+
+/// What one party's shelf wants beyond what operators wish.
+struct Piece {
+    target: usize,
+    party: Party,
+    size: u64,
+    wants: u64,
+    has: u64,
+}
+
+impl Piece {
+    fn bytes(&self) -> u64 {
+        self.wants.saturating_mul(self.size)
+    }
+}
+
+/// See [`Demand::targets`](super::Demand::targets).
+pub(super) fn share(
+    wishes: &[Keep],
+    shelves: &[Shelf],
+    minute: u16,
+    mut limit: impl FnMut(&Need) -> Option<((Backing, Page), u64)>,
+) -> Vec<Target> {
+    let (mut targets, mut pieces) = wanted(wishes, shelves, minute);
+    // By pages: their limit, and all that is wanted of them.
+    let mut rooms: BTreeMap<(Backing, Page), (u64, u64)> = BTreeMap::new();
+    let pages: Vec<_> = targets
+        .iter()
+        .map(|target| {
+            let (pages, limit) = limit(&target.need)?;
+            let bytes = target.all().saturating_mul(target.need.want.bytes);
+            let (_, all) = rooms.entry(pages).or_insert((limit, 0));
+            *all = all.saturating_add(bytes);
+            Some(pages)
+        })
+        .collect();
+    for (pages_of, (limit, all)) in rooms {
+        if all <= limit {
+            continue;
+        }
+        let is_of = |target: usize| pages[target] == Some(pages_of);
+        let mut left = limit;
+        let mut fit = |wants: u64, size: u64| {
+            let fits = wants.min(left / size);
+            left -= fits * size;
+            fits
+        };
+        let scarce: Vec<usize> = (0..targets.len()).filter(|&at| is_of(at)).collect();
+        for &at in &scarce {
+            targets[at].allotted = fit(targets[at].kept, targets[at].need.want.bytes);
+        }
+        for &at in &scarce {
+            targets[at].allotted += fit(targets[at].owed, targets[at].need.want.bytes);
+        }
+        let mut own: Vec<&mut Piece> =
+            pieces.iter_mut().filter(|piece| is_of(piece.target)).collect();
+        evenly(&mut own, left);
+        own.iter().for_each(|piece| targets[piece.target].allotted += piece.has);
+    }
+    targets.sort_by_key(|target| Reverse(target.asked_at));
+    targets
+}
+
+/// All that is wanted of each size, and what each party wants of it beyond the wishes.
+fn wanted(wishes: &[Keep], shelves: &[Shelf], minute: u16) -> (Vec<Target>, Vec<Piece>) {
+    let mut targets: Vec<(Target, u64)> = vec![];
+    let mut at = |need: &Need| {
+        targets.iter().position(|(target, _)| target.need == *need).unwrap_or_else(|| {
+            let none =
+                Target { need: *need, kept: 0, owed: 0, learnt: 0, allotted: 0, asked_at: 0 };
+            targets.push((none, u64::MAX));
+            targets.len() - 1
+        })
+    };
+    let wished: Vec<_> = wishes.iter().map(|wish| (at(&wish.need), wish)).collect();
+    let asked: Vec<_> = shelves.iter().map(|shelf| (at(&shelf.need), shelf)).collect();
+    for (at, wish) in wished {
+        let (target, most) = &mut targets[at];
+        target.kept = target.kept.saturating_add(wish.keep);
+        *most = (*most).min(wish.most);
+    }
+    for (at, shelf) in &asked {
+        let (target, most) = &mut targets[*at];
+        target.asked_at = target.asked_at.max(shelf.asked_at);
+        target.owed = (target.owed + shelf.owed).min(most.saturating_sub(target.kept));
+    }
+    // What is kept serves those who ask, too.
+    let mut kept: Vec<u64> = targets.iter().map(|(target, _)| target.kept).collect();
+    let mut pieces = vec![];
+    for (at, shelf) in asked {
+        let (target, most) = &mut targets[at];
+        let learnt = shelf.learnt(minute);
+        let served = learnt.min(kept[at]);
+        kept[at] -= served;
+        let wants = (learnt - served).min(most.saturating_sub(target.all()));
+        target.learnt += wants;
+        let (party, size) = (shelf.party, shelf.need.want.bytes);
+        pieces.push(Piece { target: at, party, size, wants, has: 0 });
+    }
+    let all = |(target, _): (Target, u64)| Target { allotted: target.all(), ..target };
+    (targets.into_iter().map(all).collect(), pieces)
+}
+
+/// Gives each piece its part of so many bytes.
+fn evenly(pieces: &mut [&mut Piece], room: u64) {
+    let mut tenants: BTreeMap<u16, BTreeMap<u32, u64>> = BTreeMap::new();
+    for piece in pieces.iter() {
+        let users = tenants.entry(piece.party.tenant).or_default();
+        let all = users.entry(piece.party.uid).or_default();
+        *all = all.saturating_add(piece.bytes());
+    }
+    let wants = |users: &BTreeMap<u32, u64>| {
+        users.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
+    };
+    let of_tenants = even(tenants.values().map(wants), room);
+    let mut left = room;
+    for (tenant, users) in &tenants {
+        let of_users = even(users.values().copied(), wants(users).min(of_tenants));
+        for (&uid, &bytes) in users {
+            let party = Party { tenant: *tenant, uid };
+            let room = bytes.min(of_users);
+            let mut own: Vec<_> = pieces.iter_mut().filter(|piece| piece.party == party).collect();
+            let fits = |count: u64| {
+                let bytes =
+                    own.iter().map(|piece| piece.wants.min(count).saturating_mul(piece.size));
+                bytes.fold(0, u64::saturating_add) <= room
+            };
+            let count = largest(fits, own.iter().map(|piece| piece.wants).max().unwrap_or(0));
+            for piece in &mut own {
+                piece.has = piece.wants.min(count);
+                left -= piece.has * piece.size;
+            }
+        }
+    }
+    // What shares of whole inodes leave.
+    for piece in pieces.iter_mut() {
+        let more = (piece.wants - piece.has).min(left / piece.size);
+        piece.has += more;
+        left -= more * piece.size;
+    }
+}
+
+/// The even share of so much room.
+fn even(wants: impl Iterator<Item = u64>, room: u64) -> u64 {
+    let mut wants: Vec<u64> = wants.collect();
+    wants.sort_unstable();
+    let (mut left, mut others) = (room, wants.len() as u64);
+    for want in wants {
+        if want > left / others {
+            return left / others;
+        }
+        left -= want;
+        others -= 1;
+    }
+    u64::MAX
+}
+
+/// The largest number up to `most` that fits; 0 does.
+fn largest(fits: impl Fn(u64) -> bool, most: u64) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        match fits(middle) {
+            true => low = middle,
+            false => high = middle - 1,
+        }
+    }
+    low
+}

@@ -1,0 +1,162 @@
+//! One size as one party asks for it: what should lie ready for that party's next requests.
+
+use super::levels::Levels;
+use super::{HOURS, LEAD, Party, hour};
+use crate::stock::Need;
+
+/// A request in so many may find nothing. With fewer, the rarest crowd of requests sets the stock.
+/// Moved by: `bench fleet`.
+const MISSES: u32 = 200;
+/// The bucket drains at this part of the pace at which the stock is refilled, as a divisor: a
+/// filler steps aside for others, and makes other sizes, too.
+/// Moved by: `bench fleet`.
+const DRAIN: u64 = 2;
+/// The bucket never holds more than was asked for in about so long: a demand that no filler keeps
+/// up with would fill it without end.
+/// Moved by: `bench fleet`.
+const CROWD_NS: u64 = 30_000_000_000;
+/// Fixed: parts in which [`CROWD_NS`] passes.
+const CROWD_PARTS: usize = 6;
+/// Parts in which what was learnt is forgotten.
+/// Moved by: `bench fleet`.
+pub(super) const SLOTS: usize = 15;
+/// For so long a lease is kept that a client was told to come back for; and how many of one size.
+/// Moved by: counter `waste_bytes`.
+pub(super) const OWED_NS: u64 = 60_000_000_000;
+const MOST_OWED: u64 = 8;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Shelf {
+    pub party: Party,
+    pub need: Need,
+    pub asked_at: u64,
+    /// What had to lie ready for the last request, bytes, and when that was.
+    level: u64,
+    level_at: u64,
+    crowd: Crowd,
+    /// What had to lie ready for each request, by the part of the window it came in, and of all.
+    slots: [Levels; SLOTS],
+    slot: usize,
+    lately: Levels,
+    /// Inodes that clients were told to come back for, and until when they are expected, ns.
+    pub owed: u64,
+    owed_until: u64,
+    /// What each hour of the day needed ready, bytes: halfway between what it did before and the
+    /// last time.
+    hours: [u64; HOURS],
+    this_hour: Levels,
+}
+
+impl Shelf {
+    pub fn new(party: Party, need: Need) -> Shelf {
+        Shelf {
+            party,
+            need,
+            asked_at: 0,
+            level: 0,
+            level_at: 0,
+            crowd: Crowd::default(),
+            slots: [Levels::NONE; SLOTS],
+            slot: 0,
+            lately: Levels::NONE,
+            owed: 0,
+            owed_until: 0,
+            hours: [0; HOURS],
+            this_hour: Levels::NONE,
+        }
+    }
+
+    /// A request, while stock is refilled at so many bytes a second (0: not known). It pays off a
+    /// debt if there is one: a client that asks again and again is one client.
+    pub fn asked(&mut self, now_ns: u64, pace: u64) {
+        self.asked_at = now_ns;
+        if let Some(others) = self.owed.checked_sub(1) {
+            self.owed = others;
+            return;
+        }
+        let size = self.need.want.bytes;
+        let passed = now_ns.saturating_sub(std::mem::replace(&mut self.level_at, now_ns));
+        let drained = u128::from(pace / DRAIN) * u128::from(passed) / 1_000_000_000;
+        let left = u128::from(self.level).saturating_sub(drained) as u64;
+        self.level = left.saturating_add(size).min(self.crowd.add(now_ns, size));
+        let inodes = whole(self.level, size);
+        self.slots[self.slot].add(inodes);
+        self.lately.add(inodes);
+        self.this_hour.add(inodes);
+    }
+
+    /// A client was told to ask again.
+    pub fn owe(&mut self, now_ns: u64) {
+        self.owed = (self.owed + 1).min(MOST_OWED);
+        self.owed_until = now_ns.saturating_add(OWED_NS);
+    }
+
+    /// Drops debts that are over.
+    pub fn expire(&mut self, now_ns: u64) {
+        if now_ns > self.owed_until {
+            self.owed = 0;
+        }
+    }
+
+    /// So many parts of the window have passed.
+    pub fn pass(&mut self, parts: u64) {
+        if parts == 0 || self.lately.is_empty() {
+            return;
+        }
+        for _ in 0..parts.min(SLOTS as u64) {
+            self.slot = (self.slot + 1) % SLOTS;
+            self.slots[self.slot] = Levels::NONE;
+        }
+        self.lately = Levels::NONE;
+        self.slots.iter().for_each(|slot| self.lately.join(slot));
+    }
+
+    /// Whether nothing is known of it any more.
+    pub fn is_forgotten(&self) -> bool {
+        let little = |hour: &u64| whole(*hour, self.need.want.bytes) == 0;
+        self.owed == 0
+            && self.lately.is_empty()
+            && self.this_hour.is_empty()
+            && self.hours.iter().all(little)
+    }
+
+    /// That hour of the day is over.
+    pub fn end_hour(&mut self, hour: usize) {
+        let seen = std::mem::replace(&mut self.this_hour, Levels::NONE).enough(MISSES);
+        let seen = seen.saturating_mul(self.need.want.bytes);
+        self.hours[hour] = self.hours[hour].midpoint(seen);
+    }
+
+    /// How many inodes should lie ready at this minute of the day, without those that are owed.
+    pub fn learnt(&self, minute: u16) -> u64 {
+        let soon = self.hours[hour(minute)].max(self.hours[hour(minute + LEAD)]);
+        self.lately.enough(MISSES).max(whole(soon, self.need.want.bytes))
+    }
+}
+
+/// So many inodes of this size, to the nearest.
+fn whole(bytes: u64, size: u64) -> u64 {
+    (bytes + size / 2) / size
+}
+
+/// What was asked for in the last [`CROWD_NS`], bytes.
+#[derive(Clone, Copy, Default, Debug)]
+struct Crowd {
+    parts: [u64; CROWD_PARTS],
+    part: u64,
+}
+
+impl Crowd {
+    fn add(&mut self, now_ns: u64, bytes: u64) -> u64 {
+        let part = now_ns / (CROWD_NS / CROWD_PARTS as u64);
+        for _ in 0..part.saturating_sub(self.part).min(CROWD_PARTS as u64) {
+            self.part += 1;
+            self.parts[self.part as usize % CROWD_PARTS] = 0;
+        }
+        self.part = part;
+        let own = &mut self.parts[part as usize % CROWD_PARTS];
+        *own = own.saturating_add(bytes);
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
+    }
+}
