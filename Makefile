@@ -58,6 +58,7 @@ test-long: build $(PYTHON) ## other people's programs and tests in full, an hour
 	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
 	tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
 	tests/soak/soak.py --prezero $(BIN)
+	tests/system/libvirt.sh target/release
 	tests/sanitize.sh
 
 matrix: build $(PYTHON) ## other people's programs without and with prezero; writes the table into README.md
@@ -99,6 +100,7 @@ setup: ## Debian packages that tests and benchmarks use (asks for root)
 
 install: build ## install into PREFIX (/usr/local), stripped
 	install -Dsm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
+	install -Dsm755 target/release/prezero-qemu $(DESTDIR)$(PREFIX)/bin/prezero-qemu
 	install -Dsm755 target/release/prezerod $(DESTDIR)$(PREFIX)/bin/prezerod
 	install -Dsm755 target/release/prezero-bench $(DESTDIR)$(PREFIX)/lib/prezero/prezero-bench
 	install -Dsm755 target/release/libprezero.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero.so
@@ -109,7 +111,9 @@ install: build ## install into PREFIX (/usr/local), stripped
 	$(BIN) generate $(DESTDIR)$(PREFIX)/share
 	target/release/prezero-bench generate $(DESTDIR)$(PREFIX)/share
 	target/release/prezerod generate $(DESTDIR)$(PREFIX)/share
-	install -Dm644 crates/prezero-cli/man/prezero-claim.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-claim.1
+	for page in claim qemu; do \
+	    install -Dm644 crates/prezero-cli/man/prezero-$$page.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-$$page.1; \
+	done
 	install -Dm644 crates/prezerod/examples/charge.conf $(DESTDIR)$(PREFIX)/share/doc/prezero/charge.conf
 	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
 	sed 's|/usr/local/|$(PREFIX)/|' bench/probes.bt > $(DESTDIR)$(PREFIX)/share/doc/prezero/probes.bt

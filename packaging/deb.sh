@@ -18,7 +18,7 @@ cp docs/pictures/*.svg "$stage/usr/share/doc/prezero/docs/pictures/"
 
 # What the programs are linked with, and since which version it has what they call.
 printf 'Source: prezero\n\nPackage: prezero\nArchitecture: any\n' >"$out/debian/control"
-depends=$(cd "$out" && dpkg-shlibdeps -O --ignore-missing-info stage/usr/bin/prezero stage/usr/bin/prezerod \
+depends=$(cd "$out" && dpkg-shlibdeps -O --ignore-missing-info stage/usr/bin/prezero stage/usr/bin/prezero-qemu stage/usr/bin/prezerod \
     stage/usr/lib/prezero/* | sed -n 's/^shlibs:Depends=//p')
 cat >"$stage/DEBIAN/control" <<CONTROL
 Package: prezero

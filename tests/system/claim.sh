@@ -8,8 +8,11 @@ dir=$(mktemp -d)
 export PREZERO_SOCKET="$dir/prezerod.sock"
 broker=
 client=
+pool=/proc/sys/vm/nr_hugepages
+before=
 finish() {
     umount "$dir/huge" 2>/dev/null || true
+    [ -z "$before" ] || echo "$before" >"$pool"
     for process in $client $broker; do kill "$process" 2>/dev/null || true; done
     rm -rf "$dir"
 }
@@ -43,7 +46,28 @@ cat <&3 >>"$dir/log" &
 if "$bin/prezero" claim 63M 2>"$dir/no"; then fail "63M is no multiple of 2M"; fi
 grep -q 'round up to 64M' "$dir/no" || fail "no mend for 63M: $(cat "$dir/no")"
 "$bin/prezero" stock | grep -q 'by processes that live: nothing' || fail "leases of programs that ended"
+# Behind a second claim {lease} is that one's memory; --path names the first one's there.
+"$bin/prezero" claim 64M --path "$dir/outer" -- "$bin/prezero" claim 32M -- sh -c 'test "$(stat -Lc %s "$1")" = 33554432 &&
+    test "$(stat -Lc %s "$2")" = 67108864' sh '{lease}' "$dir/outer" || fail "a claim in a claim"
+"$bin/prezero" claim 64M -- sh -c "test \"\$(stat -Lc %s {lease})\" = 67108864 && PATH='$bin:$PATH' &&
+    prezero claim 32M -- sh -c 'test \"\$(stat -Lc %s {lease})\" = 33554432'" || fail "a claim in a shell's command"
 echo "claim: cmp, sh: good"
+
+# Without a lease: one line, and the program as it would be. A broker that is stopped costs the wait and a second.
+one_line() { [ "$(wc -l <"$dir/no")" -eq 1 ] && grep -q "$1" "$dir/no" || fail "not one line with '$1': $(cat "$dir/no")"; }
+plain() { "$bin/prezero" claim "$@" 2>"$dir/no"; }
+plain 64M --socket "$dir/none" --or-plain -- cmp -n 67108864 '{lease}' /dev/zero || fail "no plain memory"
+one_line 'does prezerod run?; cmp runs with ordinary memory'
+plain 64M --socket "$dir/none" --or-plain --path "$dir/outer" -- test -s "$dir/outer" || fail "no plain memory by path"
+plain 64M --node 999 --or-plain -- true || fail "a refusal is no end"
+one_line 'no lease: .*; true runs with ordinary memory'
+kill -STOP "$broker"
+if timeout 20 "$bin/prezero" claim 64M --wait 0.1 -- true 2>"$dir/no"; then fail "a lease of a stopped broker"; fi
+one_line 'the broker does not answer'
+timeout 20 "$bin/prezero" claim 64M --wait 0.1 --or-plain -- cmp -n 1 '{lease}' /dev/zero 2>"$dir/no" || fail "a stopped broker stops programs"
+one_line 'runs with ordinary memory'
+kill -CONT "$broker"
+echo "claim: without a lease: good"
 
 if command -v memcached >/dev/null; then
     "$bin/prezero" claim 64M -- memcached -u root -m 64 -s "$dir/memcached" -e '{lease}' >>"$dir/log" 2>&1 &
@@ -168,6 +192,31 @@ assert mine == int(sys.argv[1]), mine
 assert memory[:] == bytes(64 << 20), \"dirty\"
 memory[:5] = b\"dirty\"" $expected || exit 1
     done' sh "$python" || fail "one lease for two programs"
+# Other programs' temporary files are their own.
+"$bin/prezero" claim 64M --preload -- "$python" -c '
+import tempfile
+with tempfile.TemporaryFile(dir="'"$dir"'") as file:
+    assert file.read() == b"", "it is the lease"' 2>"$dir/no" || fail "a temporary file: $(cat "$dir/no")"
+# A lease that nobody used is told of at the end, and one that did not reach its process, which another
+# process needs for zero memory.
+one_line 'the lease of 64 MiB was never used'
+map='import mmap; mmap.mmap(-1, 64 << 20)'
+plain 64M --preload -- "$python" -c "$map" || fail "one mapping"
+[ ! -s "$dir/no" ] || fail "a used lease: $(cat "$dir/no")"
+plain 64M --preload -- "$python" -c "import subprocess, sys; subprocess.run([sys.executable, '-c', '$map'])" || fail "a child"
+grep -q 'pass_fds=\[[0-9]*\]' "$dir/no" && grep -q 'never used' "$dir/no" || fail "a closed descriptor: $(cat "$dir/no")"
+plain 64M --preload -- "$python" -c "
+import os, subprocess, sys
+subprocess.run([sys.executable, '-c', '$map'], pass_fds=[int(os.environ['PREZERO_LEASE_FD'])])" || fail "a child with the descriptor"
+[ ! -s "$dir/no" ] || fail "a lease that a child used: $(cat "$dir/no")"
+plain 64M --preload -- "$python" -c 'import ctypes; ctypes.CDLL(None).shmget(0, 64 << 20, 0)' || fail "shmget"
+grep -q 'System V shared memory is never the lease' "$dir/no" || fail "no word of System V: $(cat "$dir/no")"
+# A program that maps its path has it, too: the next one of a script must not find it dirty.
+plain 64M --preload -- sh -c '"$1" -c "
+import mmap, os
+mmap.mmap(os.open(\"$2\", os.O_RDWR), 64 << 20)[:1] = b\"x\"" &&
+    "$1" -c "import mmap; assert mmap.mmap(-1, 64 << 20)[:1] == bytes(1), \"dirty\""' sh "$python" '{lease}' ||
+    fail "a lease that was mapped by its path is leased again: $(cat "$dir/no")"
 # Who loads it by hand and lets go of it keeps it: what it exports may still be called.
 "$python" - "$bin/libprezero_lease_shim.so" <<'PYTHON' || fail "dlclose unmaps the library"
 import _ctypes, ctypes, os, sys
@@ -201,6 +250,31 @@ JAVA
         fail "a heap that is larger than its lease"
     fi
     grep -q 'lease 300M' "$dir/no" || fail "no mend for a large heap: $(cat "$dir/no")"
+    # Options wherever they stand, and a script that starts the JVM.
+    heap='-Xms256m -Xmx256m -XX:AllocateHeapAt=/tmp'
+    echo "$heap" >"$dir/opts"
+    printf '#!/bin/sh\njava %s -cp %s Heap\n' "$heap" "$dir" >"$dir/start"
+    chmod +x "$dir/start"
+    for variable in JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS; do
+        env "$variable=$heap" "$bin/prezero" claim 256M --preload -- java -cp "$dir" Heap >>"$dir/log" 2>&1 || fail "JVM, $variable"
+    done
+    "$bin/prezero" claim 256M --preload -- java "@$dir/opts" -cp "$dir" Heap >>"$dir/log" 2>&1 || fail "JVM, a file of options"
+    "$bin/prezero" claim 256M --preload -- "$dir/start" >>"$dir/log" 2>&1 || fail "JVM, a start script"
+    # Without a lease the heap is no file of that directory.
+    cat >"$dir/Own.java" <<'JAVA'
+import java.nio.file.*;
+class Own {
+    public static void main(String[] a) throws Exception {
+        for (String l : Files.readAllLines(Path.of("/proc/self/maps")))
+            if (l.contains("/jvmheap") || l.contains(" /tmp/#")) throw new Error(l);
+    }
+}
+JAVA
+    javac -d "$dir" "$dir/Own.java" || fail "javac"
+    # shellcheck disable=SC2086 # $heap is words
+    for words in "java $heap" "java @$dir/opts"; do
+        plain 256M --socket "$dir/none" --preload --or-plain -- $words -cp "$dir" Own >>"$dir/log" || fail "$words: $(cat "$dir/no")"
+    done
     echo "claim: JVM: good"
 fi
 
@@ -230,13 +304,15 @@ if [ -n "$postgres" ] && { [ -z "$as" ] || getent passwd postgres >/dev/null; };
     recovered() { [ "$(sql 'SELECT sum(n) FROM t')" = 45000150000 ]; }
     until_true "PostgreSQL recovers" recovered
     if grep -q memfd:prezero "/proc/$client/maps"; then fail "PostgreSQL took a used lease again"; fi
+    # Nor does it hold it beside its new memory.
+    # shellcheck disable=SC2012 # names of the kernel
+    if ls -l "/proc/$client/fd" | grep -q memfd:prezero; then fail "PostgreSQL holds a used lease"; fi
     kill -INT "$client"
     wait "$client" 2>/dev/null || true
     client=
     echo "claim: PostgreSQL: good"
 fi
 
-pool=/proc/sys/vm/nr_hugepages
 if command -v dpdk-testpmd >/dev/null && [ "$(id -u)" -eq 0 ] && [ -w "$pool" ]; then
     before=$(cat "$pool")
     mkdir "$dir/huge"
@@ -264,19 +340,54 @@ if command -v dpdk-testpmd >/dev/null && [ "$(id -u)" -eq 0 ] && [ -w "$pool" ];
     fi
     umount "$dir/huge" 2>/dev/null || true
     echo "$before" >"$pool"
+    before=
 fi
 
 if command -v qemu-system-x86_64 >/dev/null; then
-    qmp='{"execute":"qmp_capabilities"}{"execute":"query-memdev"}{"execute":"quit"}'
-    echo "$qmp" | timeout 60 "$bin/prezero" claim 256M -- qemu-system-x86_64 -accel tcg -m 256M \
-        -object 'memory-backend-file,id=m,size=256M,mem-path={lease},share=on' \
-        -machine memory-backend=m -S -display none -nodefaults -qmp stdio >"$dir/qmp" 2>>"$dir/log" ||
-        fail "QEMU does not start"
+    # Each mapping of a lease by a QEMU that this starts, at its end by QMP.
+    qemu() {
+        mkfifo "$dir/monitor"
+        timeout 60 "$@" -accel tcg -S -display none -nodefaults -qmp stdio <"$dir/monitor" >"$dir/qmp" 2>"$dir/no" &
+        client=$!
+        exec 5>"$dir/monitor"
+        echo '{"execute":"qmp_capabilities"}{"execute":"query-memdev"}' >&5
+        until_true "QEMU" grep -q '"size"' "$dir/qmp"
+        guest=$(sed 's/ .*//' "/proc/$client/task/$client/children")
+        grep memfd:prezero "/proc/$guest/maps" >"$dir/maps" || true
+        echo '{"execute":"quit"}' >&5
+        exec 5>&-
+        wait "$client" || fail "QEMU: $(cat "$dir/no")"
+        client=
+        rm "$dir/monitor"
+    }
+    # The kernel maps huge pages where they begin alone.
+    aligned() {
+        [ "$(wc -l <"$dir/maps")" -eq "$1" ] || fail "QEMU has not $1 leases: $(cat "$dir/maps")"
+        ! cut -d- -f1 "$dir/maps" | grep -qv '[02468ace]00000$' || fail "QEMU's memory is not aligned: $(cat "$dir/maps")"
+    }
+    shared='memory-backend-file,id=m,size=256M,mem-path={lease},share=on'
+    qemu "$bin/prezero" claim 256M -- qemu-system-x86_64 -m 256M -object "$shared" -machine memory-backend=m
     grep -q '"size": 268435456' "$dir/qmp" || fail "QEMU has another memory: $(cat "$dir/qmp")"
-    if "$bin/prezero" claim 256M -- qemu-system-x86_64 \
-        -object 'memory-backend-file,id=m,size=256M,mem-path={lease}' 2>"$dir/no"; then
-        fail "a private guest was not refused"
-    fi
-    grep -q 'add share=on' "$dir/no" || fail "no mend for a private guest"
+    aligned 1
+    qemu "$bin/prezero" claim 256M --socket "$dir/none" --or-plain -- qemu-system-x86_64 -m 256M -object "$shared" \
+        -machine memory-backend=m
+    aligned 0
+    one_line 'qemu-system-x86_64 runs with ordinary memory'
+    for words in '-object memory-backend-file,id=m,size=256M,mem-path={lease}|add share=on' '-m 256M|add -machine' \
+        "-object $shared|add -machine memory-backend=m" "-object $shared,align=4K|give align=2M" \
+        "-object $shared -object $shared -machine memory-backend=m|are the same lease"; do
+        # shellcheck disable=SC2086 # words
+        if plain 256M -- qemu-system-x86_64 ${words%|*}; then fail "QEMU ${words%|*}"; fi
+        one_line "${words#*|}"
+    done
+    # Memory as libvirt writes it, a lease for each node; without a broker all as it was.
+    node() { echo '{"qom-type":"memory-backend-memfd","id":"n'"$1"'","share":true,"size":134217728,"host-nodes":[0],"policy":"bind"}'; }
+    set -- -m 256M -smp 2 -object "$(node 0)" -object "$(node 1)" -numa node,cpus=0,memdev=n0 -numa node,cpus=1,memdev=n1
+    PREZERO_QEMU_WAIT=30 qemu "$bin/prezero-qemu" "$@"
+    aligned 2
+    PREZERO_SOCKET="$dir/none" qemu "$bin/prezero-qemu" "$@"
+    aligned 0
+    one_line 'prezero-qemu: n0: .*does prezerod run?; its memory is not leased'
+    "$bin/prezero-qemu" --version | grep -q QEMU || fail "prezero-qemu --version"
     echo "claim: QEMU: good"
 fi

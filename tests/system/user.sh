@@ -13,7 +13,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT INT TERM
 chmod 755 "$dir"
 mkdir "$dir/bin" "$dir/tmp" "$dir/system"
-cp "$bin/prezero" "$bin/prezerod" "$bin/libprezero_lease_shim.so" "$dir/bin"
+cp "$bin/prezero" "$bin/prezero-qemu" "$bin/prezerod" "$bin/libprezero_lease_shim.so" "$dir/bin"
 cp -r "$here/../common" "$dir"
 cp "$here/claim.sh" "$dir/system"
 chown 65534:65534 "$dir/tmp"

@@ -1,33 +1,34 @@
 //! `prezero claim`: becomes a program that starts with its memory leased.
 //!
 //! The lease is an open descriptor of the program, and `{lease}` in its arguments its path.
-//! The program's end, and nothing else, gives the memory back.
+//! The program's end, and nothing else, gives the memory back. Without a lease there is no program,
+//! or with `--or-plain` one that has ordinary memory (`known` says which, for each program).
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Missing};
 use prezero::Size;
-use prezerod::client::{Client, ClientError, Lease, socket_path};
+use prezero_host::jvm::Around;
+use prezerod::client::{ClientError, Lease, lease_within, socket_path};
 use prezerod::protocol::{Charged, Page, Want};
 
 mod handed;
+mod known;
+mod line;
 mod link;
-mod traps;
 mod wait;
 
-pub use handed::Handed;
-use traps::{Offer, Preloaded};
-use wait::Wait;
-
-/// What stands for the lease's path.
-const PLACE: &str = "{lease}";
+use handed::Handed;
+use known::{Instead, Offer, Preloaded};
+use line::Line;
+pub use wait::Wait;
 
 /// The command line of `prezero claim`.
 #[derive(clap::Args)]
@@ -39,7 +40,8 @@ const PLACE: &str = "{lease}";
     is its descriptor, PREZERO_LEASE_BYTES its size.\n\n\
     Examples:\n\n\
     QEMU: prezero claim 4G -- qemu-system-x86_64 -m 4G \
-    -object memory-backend-file,id=m,size=4G,mem-path={lease},share=on -machine memory-backend=m ...\n\n\
+    -object memory-backend-file,id=m,size=4G,mem-path={lease},share=on,align=2M \
+    -machine memory-backend=m ...\n\n\
     memcached: prezero claim 1G --preload -- memcached -m 1024 -e {lease}\n\n\
     JVM: prezero claim 4G --preload -- java -Xms4g -Xmx4g -XX:AllocateHeapAt=/tmp ...\n\n\
     PostgreSQL: prezero claim 1200M --preload -- postgres -D DIR -c shared_buffers=1GB\n\n\
@@ -59,9 +61,16 @@ pub struct Claim {
     node: Option<u16>,
     /// Longest wait: 30, 500ms, 2m
     ///
-    /// How long to wait if it is not ready: seconds, or with a unit.
+    /// How long to wait if it is not ready, in seconds or with a unit: for a broker that is stopped or
+    /// has too many connections as well, and a second for its answer.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     wait: Wait,
+    /// Without a lease run PROGRAM with ordinary memory
+    ///
+    /// Where there is no broker, or no lease in time, one line says so, and PROGRAM runs with the memory
+    /// that it has by itself. {lease} is a file of ordinary memory for programs that need one.
+    #[arg(long)]
+    or_plain: bool,
     /// Socket of prezerod
     ///
     /// By default the user's own, or else /run/prezero/prezerod.sock.
@@ -114,6 +123,9 @@ pub enum Failure {
     /// Nobody reads, or there is no room.
     #[error("standard output: {0}")]
     Output(io::Error),
+    /// The program's memory could not be made ready for it.
+    #[error("{0} for the program: {1}")]
+    Ordinary(Size, io::Error),
     /// The kernel refused.
     #[error("{path}: {1}", path = .0.display())]
     Exec(PathBuf, io::Error),
@@ -133,69 +145,122 @@ impl Failure {
 impl Claim {
     /// Becomes the program; without one describes the lease.
     pub fn run(&self) -> Result<(), Failure> {
+        let page = self.page()?;
         let Some((name, arguments)) = self.command.split_first() else {
             if let Some(path) = &self.path {
                 let what = "a link for a program, and there is none; add -- PROGRAM";
                 return Err(Failure::Path(path.clone(), what.into()));
             }
-            let lease = self.lease()?;
+            let lease = self.lease(page)?;
             return prezero_sys::print!("{}\n", described(&lease)).map_err(Failure::Output);
         };
         let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
-        let offer = Offer { lease: self.size, path: self.path.as_deref(), preloaded };
-        traps::look(name, arguments, offer).map_err(Failure::Trap)?;
+        let (lease, path) = (self.size, self.path.as_deref());
+        let offer = Offer { lease, page: page.bytes(), path, preloaded };
+        let line = Line::new(name, arguments);
+        let around = Around {
+            variable: &|name| std::env::var(name).ok(),
+            file: &|path| std::fs::read_to_string(path).ok(),
+        };
+        known::look(&line, &offer, &around).map_err(Failure::Trap)?;
         if let Some(path) = &self.path {
             link::look(path).map_err(|what| Failure::Path(path.clone(), what))?;
         }
-        let path = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
-        let Err(failure) = self.exec(name, &path, arguments);
-        Err(failure)
-    }
-
-    fn exec(
-        &self,
-        name: &OsStr,
-        path: &Path,
-        arguments: &[OsString],
-    ) -> Result<Infallible, Failure> {
+        let program = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
         let preload = if self.preload {
             let library = library::find(library::LEASE_SHIM)?;
             Some(library::in_front_of(&library, std::env::var_os("LD_PRELOAD"))?)
         } else {
             None
         };
-        let lease = self.lease()?;
-        let mut handed = Handed::over(&lease).map_err(|error| refused(path, error))?;
-        if let Some(link) = &self.path {
-            handed.link(link).map_err(|what| Failure::Path(link.clone(), what))?;
-        }
-        let mut command = handed.command(path);
-        command.arg0(name).args(arguments.iter().map(|argument| replaced(argument, &handed.place)));
-        command.envs(preload.map(|preload| ("LD_PRELOAD", preload)));
-        let error = command.exec();
-        if self.path.is_some() {
-            handed.unlink();
-        }
-        Err(refused(path, error))
+        let start = self.start(page, line, &offer, &around)?;
+        let Err(failure) = self.exec(&program, start, preload);
+        Err(failure)
     }
 
-    fn lease(&self) -> Result<Lease, Failure> {
-        let page = Page::of(self.page_size.0 as u64).ok_or_else(|| {
+    /// Leases, or finds out how the program starts without a lease.
+    fn start(
+        &self,
+        page: Page,
+        mut line: Line,
+        offer: &Offer<'_>,
+        around: &Around<'_>,
+    ) -> Result<Start, Failure> {
+        let refused = |error| Failure::Ordinary(self.size, error);
+        let error = match self.lease(page) {
+            Ok(lease) => {
+                known::fit(&mut line, offer);
+                return Ok(Start::with(line, Handed::over(lease).map_err(refused)?));
+            }
+            Err(Failure::Client(error)) if self.or_plain => error,
+            Err(failure) => return Err(failure),
+        };
+        let program = line.program();
+        prezero_sys::tell!("prezero: claim: {error}; {program} runs with ordinary memory");
+        Ok(match known::plain(&mut line, offer, around) {
+            Instead::Own(variables) => Start { line, handed: None, variables },
+            Instead::File => {
+                let file = Handed::ordinary(self.size.0 as u64).map_err(refused)?;
+                known::fit(&mut line, offer);
+                Start::with(line, file)
+            }
+        })
+    }
+
+    fn exec(
+        &self,
+        program: &Path,
+        start: Start,
+        preload: Option<OsString>,
+    ) -> Result<Infallible, Failure> {
+        let Start { line, mut handed, variables } = start;
+        let mut command = Command::new(program);
+        command.arg0(&line.name).envs(variables);
+        if let Some(handed) = &mut handed {
+            command.envs(preload.map(|preload| ("LD_PRELOAD", preload)));
+            if let Some(link) = &self.path {
+                handed.link(link).map_err(|what| Failure::Path(link.clone(), what))?;
+            }
+            handed.tell(&mut command);
+        }
+        let place = handed.as_ref().map_or(OsStr::new(""), |handed| &handed.place);
+        let error = command.args(line.placed(place)).exec();
+        if let Some(handed) = handed.filter(|_| self.path.is_some()) {
+            handed.unlink();
+        }
+        Err(Failure::Exec(program.to_owned(), error))
+    }
+
+    fn page(&self) -> Result<Page, Failure> {
+        Page::of(self.page_size.0 as u64).ok_or_else(|| {
             let small = if self.page_size.0 < 2 << 20 {
                 " (in small pages a lease costs its client more than no lease: a fault each)"
             } else {
                 ""
             };
             Failure::Option(format!("--page-size {}: give 2M or 1G{small}", self.page_size))
-        })?;
+        })
+    }
+
+    fn lease(&self, page: Page) -> Result<Lease, Failure> {
         let socket = self.socket.clone().unwrap_or_else(socket_path);
         let want = Want { bytes: self.size.0 as u64, page, node: self.node };
-        Ok(Client::connect(&socket)?.lease(want, self.wait.0)?)
+        Ok(lease_within(&socket, want, self.wait.0)?)
     }
 }
 
-fn refused(path: &Path, error: io::Error) -> Failure {
-    Failure::Exec(path.to_owned(), error)
+/// What the program starts with.
+struct Start {
+    line: Line,
+    /// `None`: memory of its own.
+    handed: Option<Handed>,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Start {
+    fn with(line: Line, handed: Handed) -> Start {
+        Start { line, handed: Some(handed), variables: vec![] }
+    }
 }
 
 fn described(lease: &Lease) -> String {
@@ -215,35 +280,4 @@ fn described(lease: &Lease) -> String {
             Charged::Tenant => "the tenant's cgroup",
         }
     )
-}
-
-/// The argument with the path in place of every `{lease}`.
-fn replaced(argument: &OsStr, place: &OsStr) -> OsString {
-    let (mut rest, mut whole) = (argument.as_bytes(), vec![]);
-    while let Some(at) = rest.windows(PLACE.len()).position(|bytes| bytes == PLACE.as_bytes()) {
-        whole.extend(&rest[..at]);
-        whole.extend(place.as_bytes());
-        rest = &rest[at + PLACE.len()..];
-    }
-    whole.extend(rest);
-    OsString::from_vec(whole)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_place_becomes_the_path_and_nothing_else_changes() {
-        for (argument, expected) in [
-            ("{lease}", "/p/3"),
-            ("a={lease},b={lease}!", "a=/p/3,b=/p/3!"),
-            ("{leas}{lease", "{leas}{lease"),
-            ("", ""),
-        ] {
-            assert_eq!(replaced(OsStr::new(argument), OsStr::new("/p/3")), expected);
-        }
-        let raw = OsStr::from_bytes(b"\xff{lease}\xfe");
-        assert_eq!(replaced(raw, OsStr::new("x")).as_bytes(), b"\xffx\xfe");
-    }
 }

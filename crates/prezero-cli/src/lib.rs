@@ -8,13 +8,14 @@
 //! can clear; `bench` becomes `prezero-bench`, a program of its own. An error is one line: what was
 //! asked, what is wrong, the mend.
 //!
-//! This is a library for the sake of `prezero-bench`, which shares the public modules.
+//! This is a library for the sake of `prezero-qemu` and `prezero-bench`, which share modules of it.
 
 pub mod bare;
 mod bench;
 mod claim;
 pub mod companion;
 mod ctl;
+pub mod emulator;
 mod engines;
 pub mod generate;
 pub mod help;
@@ -22,6 +23,7 @@ pub mod library;
 pub mod outcome;
 mod place;
 pub mod program;
+mod qemu;
 mod run;
 mod stat;
 mod stock;

@@ -1,4 +1,5 @@
-//! What library and broker share: what the machine says of itself, and two nouns for demand.
+//! What library, broker and commands share: what the machine says of itself, two nouns for demand, and
+//! what a program is told.
 //!
 //! | module | noun |
 //! |---|---|
@@ -6,6 +7,7 @@
 //! | [`topology`] | CPUs online and the caches between them and memory |
 //! | [`bursts`] | how large the bursts of a demand were of late |
 //! | [`sizes`] | a number of bytes, as people write it |
+//! | [`jvm`] | the options of a JVM, wherever they stand |
 //!
 //! The crate reads files below `/proc` and `/sys` and writes none. It has no state of its own,
 //! starts no thread and needs no `unsafe`. A file that is missing or in another form is no
@@ -15,6 +17,7 @@
 #![warn(missing_debug_implementations)]
 
 pub mod bursts;
+pub mod jvm;
 pub mod pressure;
 pub mod sizes;
 pub mod topology;

@@ -2,10 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::raw;
+use crate::{raw, said};
 use rustix::fs::{SeekFrom, fstat, fstatfs, seek};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 
@@ -13,6 +12,17 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 const HUGE: usize = 2 << 20;
 /// The smallest page.
 const SMALL: usize = 4096;
+
+/// What `prezero claim` left for this process, or for one that started it.
+#[derive(Debug)]
+pub enum Inherited {
+    /// A lease.
+    Lease(Lease),
+    /// A lease that did not come along.
+    Lost(Lost),
+    /// Nothing.
+    Nothing,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -27,24 +37,66 @@ pub struct Lease {
     /// Where it is mapped, and how long; 0: nowhere.
     at: AtomicUsize,
     len: AtomicUsize,
+    /// Whether it answered a request for shared memory of this process.
+    answered: AtomicBool,
+    /// Whether its descriptor is closed here.
+    closed: AtomicBool,
 }
 
-/// Says something once.
-pub fn warn(said: &'static OnceLock<()>, what: &str) {
-    said.get_or_init(|| prezero_sys::tell!("prezero: claim: {what}"));
+/// A lease whose descriptor is not open in this process.
+#[derive(Debug)]
+pub struct Lost {
+    number: usize,
+    bytes: usize,
 }
 
-static TOO_LARGE: OnceLock<()> = OnceLock::new();
+impl Lost {
+    /// Whether this much shared memory is what the lease was for.
+    pub fn is_for(&self, len: usize) -> bool {
+        is_for(self.bytes, len)
+    }
+
+    /// Says that the process asks for it, and gets the kernel's memory.
+    pub fn missed(&self) {
+        said::LOST.say(&format!(
+            "the lease does not reach this process, whose memory is the kernel's: descriptor {0} is \
+             closed here, by the parent or since another program has the lease; in Python: \
+             subprocess.run(..., pass_fds=[{0}])",
+            self.number
+        ));
+    }
+}
+
+/// Whether shared memory of this length is what a lease of so many bytes was made for: more than
+/// half of it, and not more than it.
+fn is_for(bytes: usize, len: usize) -> bool {
+    len > bytes / 2 && len <= bytes
+}
+
+/// A number that `prezero claim` left in the environment.
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+impl Inherited {
+    /// Looks for it.
+    pub fn look() -> Inherited {
+        let (Some(number), Some(bytes)) =
+            (number("PREZERO_LEASE_FD"), number("PREZERO_LEASE_BYTES"))
+        else {
+            return Inherited::Nothing;
+        };
+        Lease::of(number, bytes).map_or(Inherited::Lost(Lost { number, bytes }), Inherited::Lease)
+    }
+}
 
 impl Lease {
-    /// What `prezero claim` left open for this process, or for one that started it.
-    pub fn inherited() -> Option<Lease> {
-        let number = |name: &str| std::env::var(name).ok()?.parse::<usize>().ok();
-        let file = c_int::try_from(number("PREZERO_LEASE_FD")?).ok()?;
-        let (bytes, page) = (number("PREZERO_LEASE_BYTES")?, number("PREZERO_LEASE_PAGE")?);
+    /// The lease that is open here by this number.
+    fn of(file: usize, bytes: usize) -> Option<Lease> {
+        let (file, page) = (c_int::try_from(file).ok()?, number("PREZERO_LEASE_PAGE")?);
         // SAFETY: only a number to ask the kernel about so far.
         let known = unsafe { libc::fcntl(file, libc::F_GETFD) };
-        if file < 0 || known == -1 || !page.is_power_of_two() {
+        if known == -1 || !page.is_power_of_two() {
             return None;
         }
         // SAFETY: open; `prezero claim` left it open for programs with this library, and a
@@ -62,7 +114,26 @@ impl Lease {
             inode: stat.st_ino,
             at: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
+            answered: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         })
+    }
+
+    /// Whether this much shared memory is what the lease was made for.
+    pub fn is_for(&self, len: usize) -> bool {
+        is_for(self.bytes, len)
+    }
+
+    /// Says that no process has used the lease, if this is the program that `prezero claim` became.
+    pub fn end(&self) {
+        let own = number("PREZERO_LEASE_PID") == usize::try_from(std::process::id()).ok();
+        if own && self.is_open() && seek(self.file, SeekFrom::Current(0)) == Ok(0) {
+            said::UNUSED.say(&format!(
+                "the lease of {} MiB was never used: no process that this library reaches mapped it; \
+                 TRAPS in prezero-claim(1) has the reasons",
+                self.bytes >> 20
+            ));
+        }
     }
 
     /// Whether that descriptor is of the lease.
@@ -72,9 +143,14 @@ impl Lease {
         fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.inode))
     }
 
+    /// Whether the inherited descriptor is still this lease's.
+    fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::Relaxed) && self.is(self.file.as_raw_fd())
+    }
+
     /// Takes the lease: true once, for one process of all that inherited it.
     fn take(&self) -> bool {
-        if !self.is(self.file.as_raw_fd()) || seek(self.file, SeekFrom::Current(1)) != Ok(1) {
+        if !self.is_open() || seek(self.file, SeekFrom::Current(1)) != Ok(1) {
             return false;
         }
         // It is this program's from now on, not that of programs which it starts.
@@ -99,18 +175,24 @@ impl Lease {
         protection: c_int,
         flags: c_int,
     ) -> Option<*mut c_void> {
-        if len <= self.bytes / 2 || flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0 {
+        if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0 {
             return None;
         }
         if len > self.bytes {
-            warn(
-                &TOO_LARGE,
-                &format!(
-                    "{len} bytes of shared memory asked for, the lease has {}; lease more: \
-                     prezero claim {}M",
-                    self.bytes,
-                    len.div_ceil(HUGE) * 2
-                ),
+            said::TOO_LARGE.say(&format!(
+                "{len} bytes of shared memory asked for, the lease has {}; lease more: \
+                 prezero claim {}M",
+                self.bytes,
+                len.div_ceil(HUGE) * 2
+            ));
+        }
+        if !self.is_for(len) {
+            return None;
+        }
+        if self.closed.load(Ordering::Relaxed) {
+            said::GIVEN_BACK.say(
+                "the lease was unmapped, and is given back; the shared memory asked for now is the \
+                 kernel's",
             );
             return None;
         }
@@ -121,7 +203,9 @@ impl Lease {
             return None;
         }
         let flags = libc::MAP_SHARED | flags & libc::MAP_POPULATE;
-        self.map_into(room, len, protection, flags, self.file.as_raw_fd(), 0)
+        let map = self.map_into(room, len, protection, flags, self.file.as_raw_fd(), 0);
+        self.answered.store(map.is_some(), Ordering::Relaxed);
+        map
     }
 
     /// Maps it at the beginning of `room`, which has whole pages for it; what is left goes.
@@ -149,10 +233,12 @@ impl Lease {
     }
 
     /// Whether this is a descriptor of the lease, which has that much, and all of it resident:
-    /// no hole was punched.
+    /// no hole was punched. Ordinary memory in the lease's place comes page by page, as the heap that
+    /// it stands for would.
     pub fn is_whole_up_to(&self, file: c_int, end: i64) -> bool {
-        let whole =
+        let resident =
             || fstat(self.file).is_ok_and(|stat| stat.st_blocks as usize * 512 >= self.bytes);
+        let whole = || self.page < HUGE || resident();
         usize::try_from(end).is_ok_and(|end| end <= self.bytes) && self.is(file) && whole()
     }
 
@@ -180,6 +266,10 @@ impl Lease {
         let first = self.at.compare_exchange(0, at.addr(), Ordering::Relaxed, Ordering::Relaxed);
         if first.is_ok() {
             self.len.store(len.next_multiple_of(self.grain), Ordering::Relaxed);
+            // No other process may take it for zero from now on.
+            if self.is_open() {
+                let _ = seek(self.file, SeekFrom::Current(1));
+            }
         }
     }
 
@@ -189,14 +279,26 @@ impl Lease {
         first != 0 && (first..first + self.len.load(Ordering::Relaxed)).contains(&at.addr())
     }
 
-    /// How much must be unmapped for a program that unmaps this much there.
-    pub fn unmapped(&self, at: *mut c_void, len: usize) -> usize {
+    /// How much must be unmapped for a program that unmaps all of the lease there; `None`: it does not.
+    pub fn unmapped(&self, at: *mut c_void, len: usize) -> Option<usize> {
         let (first, all) = (self.at.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
         if first == 0 || at.addr() != first || len.next_multiple_of(self.grain) != all {
-            return len;
+            return None;
         }
         self.at.store(0, Ordering::Relaxed);
-        all
+        Some(all)
+    }
+
+    /// Lets go of a lease that answered this process, after it was unmapped. The kernel frees the
+    /// memory with the last mapping and descriptor, of children too.
+    pub fn give_back(&self) {
+        if self.answered.load(Ordering::Relaxed)
+            && self.is_open()
+            && !self.closed.swap(true, Ordering::Relaxed)
+        {
+            // SAFETY: the descriptor is the lease's, and nothing here uses it from now on: `closed`.
+            unsafe { libc::close(self.file.as_raw_fd()) };
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! | call | made by | gets |
 //! |---|---|---|
-//! | `open(DIR, O_TMPFILE)` | JVM with `-XX:AllocateHeapAt=DIR` | a descriptor of the lease |
+//! | `open(DIR, O_TMPFILE)`, told so | JVM with `-XX:AllocateHeapAt=DIR` | a descriptor of the lease |
 //! | `mmap(MAP_SHARED \| MAP_ANONYMOUS)`, more than half of the lease and not more than it | `PostgreSQL` and others with shared buffers | a mapping of the lease |
 //! | `mmap(NULL, ..., MAP_SHARED, lease)` | memcached with `-e {lease}` | a mapping that begins where one of the lease's pages may |
 //! | `fallocate`, `posix_fallocate` on the lease | JVM | yes, at once: the kernel would look at every page of it, which is there |
@@ -13,28 +13,40 @@
 //! Everything else, and the second such call, gets what it gets without the library: memory
 //! of the kernel. A private mapping is never replaced, since what is private is copied by a
 //! fork and cleared by `MADV_DONTNEED`, and a lease is neither. What is known to go wrong with a
-//! lease is said once on standard error: mapping it privately, and `MADV_DONTNEED` on it.
+//! lease is said once on standard error: mapping it privately, `MADV_DONTNEED` on it, System V shared
+//! memory in its place, a parent that closed its descriptor. The program that `prezero claim` became
+//! says at its end that no process used the lease, if that is so.
 //!
 //! # Once
 //!
 //! All processes that inherit the lease share one open file description, and so its offset,
 //! which is zero when it comes from the broker. A process that takes the lease moves the offset by one
 //! first, which the kernel does atomically; only the process that moved it to one has it. So neither
-//! two programs of a script nor a restarted one ever share it, or find it dirty.
+//! two programs of a script nor a restarted one ever share it, or find it dirty. A process that maps
+//! the lease by its path moves the offset as well.
+//!
+//! # Given back
+//!
+//! A process that unmaps the lease which answered it closes its descriptor too. `PostgreSQL` makes its
+//! shared memory anew after a crash: the lease would be held beside it, without use.
 
+mod jvm;
 mod lease;
 mod raw;
+mod said;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, O_TMPFILE, mode_t, off_t, size_t};
+use libc::{
+    MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, MAP_SHARED, O_TMPFILE, key_t, mode_t, off_t, size_t,
+};
 
-use lease::{Lease, warn};
+use lease::{Inherited, Lease, Lost};
 
-static LEASE: OnceLock<Lease> = OnceLock::new();
+static INHERITED: OnceLock<Inherited> = OnceLock::new();
 
 /// Looks for the lease before the program begins: an allocator that calls this library from inside
 /// `malloc` must not find it in the middle of that.
@@ -42,16 +54,37 @@ static LEASE: OnceLock<Lease> = OnceLock::new();
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = {
     extern "C" fn begin() {
-        if let Some(lease) = Lease::inherited() {
-            let _ = LEASE.set(lease);
-        }
+        let _ = INHERITED.set(Inherited::look());
     }
     begin
 };
 
+/// Says at the end of the program whether the lease was of any use.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = {
+    extern "C" fn end() {
+        if let Some(lease) = lease() {
+            lease.end();
+        }
+    }
+    end
+};
+
 /// The lease of this process, if it inherited one.
 fn lease() -> Option<&'static Lease> {
-    LEASE.get()
+    match INHERITED.get()? {
+        Inherited::Lease(lease) => Some(lease),
+        Inherited::Lost(_) | Inherited::Nothing => None,
+    }
+}
+
+/// The lease that did not reach this process.
+fn lost() -> Option<&'static Lost> {
+    match INHERITED.get()? {
+        Inherited::Lost(lost) => Some(lost),
+        Inherited::Lease(_) | Inherited::Nothing => None,
+    }
 }
 
 /// libc's own function of that name.
@@ -74,46 +107,45 @@ unsafe fn next<F: Copy>(known: &AtomicPtr<c_void>, name: &CStr) -> F {
     unsafe { std::mem::transmute_copy(&address) }
 }
 
-/// A descriptor of the lease for a call that wants a file without a name; `None`: the kernel's.
-fn answer_open(flags: c_int) -> Option<c_int> {
-    if flags & O_TMPFILE != O_TMPFILE {
+/// A descriptor of the lease for the call that wants the file of a heap; `None`: the kernel's.
+///
+/// # Safety
+/// As for `open(2)`.
+unsafe fn answer_open(path: *const c_char, flags: c_int) -> Option<c_int> {
+    let here = lease().is_some() || lost().is_some();
+    if !here || flags & O_TMPFILE != O_TMPFILE || path.is_null() {
         return None;
+    }
+    // SAFETY: a string that ends in NUL, as the caller of `open` promises.
+    if !jvm::is_heap(unsafe { CStr::from_ptr(path) }) {
+        return None;
+    }
+    if let Some(lost) = lost() {
+        lost.missed();
     }
     lease()?.take_as_file()
 }
 
 /// One of libc's functions that open files, with the library's in front of it.
 macro_rules! opens {
-    ($name:ident, $symbol:literal, $($dir:ident)?) => {
+    ($name:ident, $symbol:literal) => {
         /// # Safety
         /// As for `open(2)`; without `O_CREAT` and `O_TMPFILE` the mode may be left out.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            $($dir: c_int,)?
-            path: *const c_char,
-            flags: c_int,
-            mode: mode_t,
-        ) -> c_int {
-            type Open = unsafe extern "C" fn(
-                $(opens!(@int $dir),)?
-                *const c_char,
-                c_int,
-                mode_t,
-            ) -> c_int;
+        pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            type Open = unsafe extern "C" fn(*const c_char, c_int, mode_t) -> c_int;
             static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-            answer_open(flags).unwrap_or_else(|| {
+            // SAFETY: called as this one.
+            unsafe { answer_open(path, flags) }.unwrap_or_else(|| {
                 // SAFETY: libc's own of this name, called as this one.
-                unsafe { next::<Open>(&NEXT, $symbol)($($dir,)? path, flags, mode) }
+                unsafe { next::<Open>(&NEXT, $symbol)(path, flags, mode) }
             })
         }
     };
-    (@int $dir:ident) => { c_int };
 }
 
-opens!(open, c"open",);
-opens!(open64, c"open64",);
-opens!(openat, c"openat", dir);
-opens!(openat64, c"openat64", dir);
+opens!(open, c"open");
+opens!(open64, c"open64");
 
 /// # Safety
 /// As for `mmap(2)`.
@@ -133,12 +165,16 @@ pub unsafe extern "C" fn mmap(
                 return map;
             }
         } else if sharing == MAP_PRIVATE && file >= 0 && lease.is(file) {
-            warn(
-                &PRIVATE,
+            said::PRIVATE.say(
                 "the lease is mapped privately: each page that is written is copied, \
                 which costs more than no lease; map it MAP_SHARED",
             );
         }
+    } else if sharing == MAP_SHARED
+        && flags & MAP_ANONYMOUS != 0
+        && let Some(lost) = lost().filter(|lost| lost.is_for(len))
+    {
+        lost.missed();
     }
     if sharing == MAP_SHARED
         && at.is_null()
@@ -215,10 +251,15 @@ reserves!(posix_fallocate64, c"posix_fallocate64");
 /// As for `munmap(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
+    let all = lease().and_then(|lease| Some((lease, lease.unmapped(at, len)?)));
     // The program does not know that its memory came in larger pages than it asked for.
-    let len = lease().map_or(len, |lease| lease.unmapped(at, len));
+    let len = all.map_or(len, |(_, whole)| whole);
     // SAFETY: as the caller was told; rounded up only where the rest is part of the same map.
-    unsafe { raw::munmap(at, len) }
+    let done = unsafe { raw::munmap(at, len) };
+    if let Some((lease, _)) = all {
+        lease.give_back();
+    }
+    done
 }
 
 /// # Safety
@@ -226,8 +267,7 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     if advice == libc::MADV_DONTNEED && lease().is_some_and(|lease| lease.holds(at)) {
-        warn(
-            &DONTNEED,
+        said::DONTNEED.say(
             "MADV_DONTNEED on the lease keeps what is in it, as on all shared memory; \
             MADV_REMOVE clears it",
         );
@@ -236,5 +276,17 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) ->
     unsafe { raw::madvise(at, len, advice) }
 }
 
-static PRIVATE: OnceLock<()> = OnceLock::new();
-static DONTNEED: OnceLock<()> = OnceLock::new();
+/// # Safety
+/// As for `shmget(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shmget(key: key_t, len: size_t, flags: c_int) -> c_int {
+    type Get = unsafe extern "C" fn(key_t, size_t, c_int) -> c_int;
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    if lease().is_some_and(|lease| lease.is_for(len)) {
+        said::SYSTEM_V.say(
+            "System V shared memory is never the lease; PostgreSQL: shared_memory_type = mmap",
+        );
+    }
+    // SAFETY: libc's own of this name, called as this one.
+    unsafe { next::<Get>(&NEXT, c"shmget")(key, len, flags) }
+}

@@ -16,11 +16,12 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prezero_sys::shared::SharedMap;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recvmsg, send, socket_with,
@@ -29,6 +30,10 @@ use rustix::net::{
 use crate::protocol::{
     Answer, Backing, Granted, MAX_ANSWER, Malformed, Page, Reason, Report, Request, Want,
 };
+
+mod within;
+
+pub use within::lease_within;
 
 /// The socket's name below the run-time directory.
 pub const SOCKET: &str = "prezero/prezerod.sock";
@@ -51,6 +56,9 @@ pub enum ClientError {
     /// The connection broke.
     #[error("the broker is gone: {0}")]
     Gone(Errno),
+    /// It is there, and says nothing for too long.
+    #[error("the broker does not answer; is it stopped? systemctl status prezerod")]
+    Silent,
     /// No.
     #[error("no lease: {1}")]
     No(Reason, String),
@@ -87,6 +95,8 @@ fn soon(time: Option<Duration>) -> String {
 pub struct Client {
     socket: OwnedFd,
     tag: u32,
+    /// No call blocks for longer; `None`: for as long as the broker takes.
+    until: Option<Instant>,
 }
 
 /// A lease: the memory lives until the last descriptor and mapping of it are gone.
@@ -119,12 +129,31 @@ impl Client {
     /// # Errors
     /// [`ClientError::Unreachable`].
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        let unreachable = |error| ClientError::Unreachable(path.to_owned(), error);
+        Client::connect_until(path, None)
+    }
+
+    fn connect_until(path: &Path, until: Option<Instant>) -> Result<Client, ClientError> {
+        let unreachable = |error| match error {
+            // The limit of a call: too many wait to be accepted.
+            Errno::AGAIN => ClientError::Silent,
+            error => ClientError::Unreachable(path.to_owned(), error),
+        };
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(unreachable)?;
+        let client = Client { socket, tag: 0, until };
+        client.limit(Timeout::Send)?;
         let address = SocketAddrUnix::new(path).map_err(unreachable)?;
-        connect(&socket, &address).map_err(unreachable)?;
-        Ok(Client { socket, tag: 0 })
+        connect(&client.socket, &address).map_err(unreachable)?;
+        Ok(client)
+    }
+
+    /// The next call of this kind blocks for no longer than this client may wait.
+    fn limit(&self, call: Timeout) -> Result<(), ClientError> {
+        let Some(until) = self.until else { return Ok(()) };
+        let left = until.saturating_duration_since(Instant::now());
+        // The kernel takes 0 for no limit.
+        let left = left.max(Duration::from_millis(1));
+        set_socket_timeout(&self.socket, call, Some(left)).map_err(ClientError::Gone)
     }
 
     /// Leases this, waiting for so long if it is not ready (at millisecond grain).
@@ -222,8 +251,10 @@ impl Client {
         self.tag = self.tag.wrapping_add(1);
         let frame = request.encode(self.tag);
         loop {
+            self.limit(Timeout::Send)?;
             match send(&self.socket, &frame, SendFlags::NOSIGNAL) {
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(ClientError::Silent),
                 // A broker that turned us away has said why before it closed.
                 Err(Errno::PIPE) | Ok(_) => break,
                 Err(error) => return Err(ClientError::Gone(error)),
@@ -248,10 +279,16 @@ impl Client {
         let mut packet = [0u8; MAX_ANSWER];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut reset = false;
         let len = loop {
+            self.limit(Timeout::Recv)?;
             let slices = &mut [IoSliceMut::new(&mut packet)];
             match recvmsg(&self.socket, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(ClientError::Silent),
+                // A broker that turned us away left our question unread. The kernel tells that
+                // first, and its answer after it.
+                Err(Errno::CONNRESET) if !reset => reset = true,
                 Err(error) => return Err(ClientError::Gone(error)),
                 Ok(received) if received.bytes == 0 => {
                     return Err(ClientError::Gone(Errno::CONNRESET));

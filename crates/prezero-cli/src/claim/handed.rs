@@ -1,19 +1,23 @@
-//! A lease in the hands of the program that this process becomes.
+//! Memory in the hands of the program that this process becomes: a lease, or a file in its place.
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::link;
 use prezerod::client::Lease;
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+
+/// A page of memory that was not leased.
+const SMALL: u64 = 4096;
 
 /// The descriptor stays open, and is told to the program by its environment.
 #[derive(Debug)]
 pub struct Handed {
-    number: i32,
+    file: OwnedFd,
     bytes: u64,
     page: u64,
     /// The path by which the program finds it.
@@ -22,11 +26,26 @@ pub struct Handed {
 
 impl Handed {
     /// Lets the lease outlive `exec`.
-    pub fn over(lease: &Lease) -> io::Result<Handed> {
-        fcntl_setfd(&lease.file, FdFlags::empty())?;
-        let number = lease.file.as_raw_fd();
-        let (bytes, page) = (lease.granted.bytes, lease.granted.page.bytes());
-        Ok(Handed { number, bytes, page, place: format!("/proc/self/fd/{number}").into() })
+    pub fn over(lease: Lease) -> io::Result<Handed> {
+        Handed::new(lease.file, lease.granted.bytes, lease.granted.page.bytes())
+    }
+
+    /// As much ordinary memory, which the kernel clears when the program touches it. Its size is
+    /// sealed, as a lease's.
+    pub fn ordinary(bytes: u64) -> io::Result<Handed> {
+        let file = memfd_create("ordinary", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, bytes)?;
+        fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        Handed::new(file, bytes, SMALL)
+    }
+
+    /// The first number that is free, 3 for most programs: it is what containers hand on.
+    fn new(file: OwnedFd, bytes: u64, page: u64) -> io::Result<Handed> {
+        const FIRST: i32 = 3;
+        let file = fcntl_dupfd_cloexec(file, FIRST)?;
+        fcntl_setfd(&file, FdFlags::empty())?;
+        let place = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+        Ok(Handed { file, bytes, page, place })
     }
 
     /// Makes `path` a link to the memory, and the place, wherever the program goes. By the process
@@ -45,16 +64,15 @@ impl Handed {
 
     /// The memory, as others see it.
     fn here(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.number).into()
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
 
-    /// The program, told of its lease.
-    pub fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
+    /// Tells the program of its memory.
+    pub fn tell(&self, command: &mut Command) {
         command
-            .env("PREZERO_LEASE_FD", self.number.to_string())
+            .env("PREZERO_LEASE_FD", self.file.as_raw_fd().to_string())
             .env("PREZERO_LEASE_BYTES", self.bytes.to_string())
-            .env("PREZERO_LEASE_PAGE", self.page.to_string());
-        command
+            .env("PREZERO_LEASE_PAGE", self.page.to_string())
+            .env("PREZERO_LEASE_PID", std::process::id().to_string());
     }
 }

@@ -1,6 +1,6 @@
 //! `prezero bench start`: programs that start with leased memory, against each one's own way.
 //!
-//! QEMU until its monitor greets, a JVM that touches its heap until it ends, DPDK's testpmd until it has
+//! QEMU until its monitor greets, and until its guest has touched all of its memory, a JVM that touches its heap until it ends, DPDK's testpmd until it has
 //! ended, memcached until it answers. Every way of a program has its turn in each round, in an order
 //! that chance made: none always follows the one that leaves the most to clean up. A lease lies
 //! ready before each turn, as it would on a host that had some idle time: nobody's start has a filler beside it, and all come after the same pause, since one that
@@ -9,6 +9,7 @@
 //! First with transparent huge pages, then with pages of a pool, if it has them or
 //! `--reserve` may reserve them; DPDK has no other.
 
+mod guest;
 mod ways;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -46,11 +47,12 @@ pub struct Start {
     /// Rounds, 3 or more
     #[arg(long, value_name = "N", default_value_t = 7)]
     runs: usize,
-    /// Memory of the guest and of the JVM; DPDK and memcached have half of it
+    /// Memory of QEMU and of the JVM; the guest that touches all, DPDK and memcached have half of it
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     size: Size,
-    /// Which programs: qemu, jvm, dpdk, memcached [all]
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = ["qemu", "jvm", "dpdk", "memcached"])]
+    /// Which programs: qemu, guest, jvm, dpdk, memcached [all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',',
+          value_parser = ["qemu", "guest", "jvm", "dpdk", "memcached"])]
     only: Vec<String>,
     /// Reserve the hugetlb pages that this takes, and give them back at the end (as root)
     #[arg(long)]
@@ -75,8 +77,10 @@ impl Case for Start {
                     self.runs
                 ));
         let scratch = Scratch::new()?;
+        let kernel = scratch.file("kernel");
+        guest::write(&kernel)?;
         let of = |name: &str| usize::from(self.wants(name));
-        let contests = 2 * (of("qemu") + of("jvm") + of("memcached")) + of("dpdk");
+        let contests = 2 * (of("qemu") + of("guest") + of("jvm") + of("memcached")) + of("dpdk");
         progress::expect(contests * self.runs);
         'backings: for backing in [Backing::Thp, Backing::Hugetlb] {
             // One lease ready, and for the rival as much and an eighth: a JVM's tables take large
@@ -99,6 +103,7 @@ impl Case for Start {
             }
             let contests = [
                 ("qemu", qemu(bytes, backing)),
+                ("guest", ways::guest((bytes / 2).min(guest::MOST), backing, &kernel)),
                 ("jvm", jvm(bytes, backing)),
                 ("memcached", memcached(bytes / 2, backing, &scratch)),
             ];

@@ -1,6 +1,6 @@
 //! The programs of `prezero bench start`, and the ways in which each is started.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use prezerod::protocol::Backing;
 
@@ -90,6 +90,32 @@ pub fn qemu(bytes: u64, backing: Backing) -> Contest {
             lease(backing, bytes, "", &with("memory-backend-file,mem-path={lease},share=on")),
         ],
     }
+}
+
+/// A guest that touches all of its memory; `kernel` is that of `guest`.
+pub fn guest(bytes: u64, backing: Backing, kernel: &Path) -> Contest {
+    let (mib, kernel) = (bytes >> 20, kernel.display());
+    let plain = words(&format!(
+        "qemu-system-x86_64 -accel tcg -m {mib}M -display none -nodefaults -debugcon stdio -kernel {kernel}"
+    ));
+    let with = |backend: &str| {
+        let backend = format!("-object {backend},id=m,size={mib}M -machine memory-backend=m");
+        [plain.clone(), words(&backend)].concat()
+    };
+    let own = match backing {
+        Backing::Hugetlb => "memory-backend-memfd,hugetlb=on,hugetlbsize=2M",
+        _ => "memory-backend-ram",
+    };
+    let mut ways = vec![
+        way("its own, as touched", Base::Own, &with(own)),
+        way("prealloc, 1 thread", Base::Own, &with(&format!("{own},prealloc=on"))),
+        // `prezero claim` has it begin where huge pages do.
+        lease(backing, bytes, "", &with("memory-backend-file,mem-path={lease},share=on")),
+    ];
+    if backing == Backing::Thp {
+        ways.insert(1, way("its own, shared", Base::Own, &with("memory-backend-memfd")));
+    }
+    Contest { program: "QEMU, all touched", bytes, backing, started: Started::Says, ways }
 }
 
 pub fn jvm(bytes: u64, backing: Backing) -> Contest {
