@@ -18,7 +18,7 @@ install g++ nodejs ripgrep sqlite3
 # runs the systemd that is there.
 install memcached openjdk-17-jdk-headless postgresql-15 dpdk-dev systemd
 # What tests/programs/matrix.py runs besides; dpkg-dev unpacks the sources of the programs that it builds.
-install redis-server node-typescript stress-ng libsqlite3-dev dpkg-dev
+install redis-server node-typescript stress-ng libsqlite3-dev dpkg-dev openssh-server openssh-client
 # What a live process, its probes, the report and the package are looked at with.
 install tmux bpftrace binutils procps chromium mmdebstrap
 # CPython's own tests come in a package named after the version.

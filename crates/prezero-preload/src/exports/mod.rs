@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
-//! | [`rights`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
+//! | [`rights`], [`filters`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
 use std::ffi::c_void;
@@ -16,6 +16,7 @@ use crate::process::heap::Stray;
 pub mod capi;
 pub mod exit;
 pub mod family;
+pub mod filters;
 pub mod limits;
 pub mod realloc;
 pub mod rights;

@@ -25,6 +25,7 @@ use crate::compat::company;
 use crate::compat::errno::Errno;
 
 pub mod bare;
+pub mod confine;
 pub mod env;
 pub mod fork;
 pub mod heap;
@@ -214,6 +215,9 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     };
     HOT.threshold.store(threshold, Ordering::Relaxed);
     HOT.state.store(state, Ordering::Release);
+    if prezero_sys::sandbox::is_confined() {
+        HOT.threshold.store(usize::MAX, Ordering::Relaxed);
+    }
     let heap = ready().map(|process| &process.heap);
     if heap.is_some() {
         fork::register();

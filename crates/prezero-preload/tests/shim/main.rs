@@ -11,6 +11,7 @@ mod programs;
 mod realloc;
 mod report;
 mod run;
+mod sandbox;
 mod scrubd;
 mod start;
 mod threads;
