@@ -5,6 +5,7 @@
 //! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
 //! | [`rights`], [`filters`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
+//! | `dlopen` | libraries that would find another `malloc` |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
 use std::ffi::c_void;
@@ -14,6 +15,8 @@ use crate::process;
 use crate::process::heap::Stray;
 
 pub mod capi;
+#[cfg(target_arch = "x86_64")]
+pub mod dlopen;
 pub mod exit;
 pub mod family;
 pub mod filters;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `PREZERO_DISABLE=1` | no zone: every call goes to the next allocator |
 //! | `PREZERO_BARE_THREAD=off` | scrubd is a thread that libc knows of |
+//! | `PREZERO_DEEPBIND=keep` | `dlopen` gets `RTLD_DEEPBIND` where the program says so |
 //! | `PREZERO_PID=N` | process N writes the statistics when it ends (set by `prezero run`) |
 //! | the rest | the knobs of [`Config`] |
 //!
@@ -38,6 +39,11 @@ pub fn disabled() -> bool {
 /// Whether scrubd may be a thread that libc does not know of.
 pub fn wants_bare_thread() -> bool {
     get("PREZERO_BARE_THREAD") != Some("off")
+}
+
+/// Whether `dlopen` binds deeply where the program says so.
+pub fn keeps_deepbind() -> bool {
+    get("PREZERO_DEEPBIND") == Some("keep")
 }
 
 /// The process that writes the statistics.

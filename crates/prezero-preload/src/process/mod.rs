@@ -149,6 +149,15 @@ fn ready_and_own() -> Option<&'static Process> {
     ready().filter(|_| !prezero_sys::thread::vfork::is_under_way())
 }
 
+/// Whether there is a zone, or may be one.
+pub fn may_have_zone() -> bool {
+    match HOT.state.load(Ordering::Acquire) {
+        OFF => false,
+        READY => true,
+        _ => !env::disabled(),
+    }
+}
+
 /// The zone keeps what it would have reserved under a limit of so many bytes.
 pub fn retreat_to_share_of(limit: usize) {
     // The child of a vfork sets its own limits.

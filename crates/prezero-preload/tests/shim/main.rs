@@ -1,6 +1,7 @@
 //! Programs behind the shim, each a child process: one module a topic, as the C programs in `../c` are named.
 
 mod allocator;
+mod dlopen;
 mod family;
 mod fork;
 mod free;
