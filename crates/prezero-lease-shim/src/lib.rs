@@ -22,6 +22,9 @@
 //! first, which the kernel does atomically; only the process that moved it to one has it. So neither
 //! two programs of a script nor a restarted one ever share it, or find it dirty.
 
+#[cfg(target_env = "gnu")]
+#[path = "../../../link/find_object.rs"]
+mod find_object;
 mod lease;
 mod raw;
 

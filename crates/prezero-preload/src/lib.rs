@@ -41,7 +41,7 @@ use process::{confine, fork, report};
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
     next::resolve();
-    if process::stands_aside() {
+    if process::stands_aside().is_some() {
         process::never();
     }
     confine::at_load();

@@ -11,7 +11,7 @@ use prezero_core::Change;
 use prezero_sys::sandbox;
 
 use crate::compat::next;
-use crate::process::{self, confine};
+use crate::process::{self, confine, root};
 
 /// To unshare any of these is a matter of each thread, or of the only one. Namespaces for children
 /// alone are not among them: after a `CLONE_NEWPID` no thread can be made any more, so the scrubd that
@@ -73,8 +73,20 @@ of_each_thread! {
     setgroups(count: usize, groups: *const u32), Rights;
     /// libc's `initgroups`.
     initgroups(user: *const c_char, group: u32), Rights;
-    /// libc's `chroot`.
-    chroot(path: *const c_char), View;
+}
+
+/// libc's `chroot`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    // SAFETY: the caller's terms.
+    let answer = alone(Change::View, || unsafe { next::chroot(path) });
+    if answer == 0 {
+        root::has_changed();
+    }
+    answer
 }
 
 /// libc's `setns`.

@@ -21,6 +21,8 @@ use crate::compat::errno::Errno;
 
 /// The smallest request that was looked at more closely before the process confined itself.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Whether a filter was found that ends the process for calls of a zone.
+static IS_FORBIDDEN: AtomicBool = AtomicBool::new(false);
 /// Whether the next child would be the first of a namespace, which ends with it.
 static CHILD_IS_SPECIAL: AtomicBool = AtomicBool::new(false);
 
@@ -54,6 +56,11 @@ fn confine(call: impl FnOnce() -> c_long) -> c_long {
     answer
 }
 
+/// Whether a filter was found that ends the process for calls of a zone.
+pub fn is_forbidden() -> bool {
+    IS_FORBIDDEN.load(Ordering::Relaxed)
+}
+
 /// The next child that is made is the first of a namespace of processes.
 pub fn child_is_special() {
     CHILD_IS_SPECIAL.store(true, Ordering::Relaxed);
@@ -68,6 +75,7 @@ pub fn may_live() -> bool {
         return true;
     }
     if CHILD_IS_SPECIAL.load(Ordering::Relaxed) || sandbox::trial() == Trial::Ends {
+        IS_FORBIDDEN.store(true, Ordering::Relaxed);
         return false;
     }
     register_while_alone();

@@ -28,7 +28,12 @@ pub fn is_there() -> bool {
 /// Whether valgrind runs the program: it knows neither restartable sequences nor the idle class,
 /// and wants to see every block. Its own preloaded part is there for every tool of it.
 pub fn is_valgrind() -> bool {
-    get("LD_PRELOAD").is_some_and(|libraries| libraries.contains("/vgpreload_"))
+    preloaded().is_some_and(|libraries| libraries.contains("/vgpreload_"))
+}
+
+/// The libraries in front of each program, with spaces and colons between.
+pub fn preloaded() -> Option<&'static str> {
+    get("LD_PRELOAD")
 }
 
 /// Whether the user wants no zone.

@@ -33,6 +33,7 @@ pub mod holes;
 mod make;
 mod own;
 pub mod report;
+pub mod root;
 
 use bare::Bare;
 use heap::Heap;
@@ -178,9 +179,18 @@ pub fn give_back() -> bool {
     })
 }
 
-/// Whether a sanitizer or valgrind must see every block, and so serves them all.
-pub fn stands_aside() -> bool {
-    company::is_sanitized() || env::is_valgrind()
+/// Why there can be no zone, if so: a sanitizer or valgrind must see every block, a filter of system calls ends who
+/// makes one, or the libc is not the one that this library knows.
+pub fn stands_aside() -> Option<&'static str> {
+    if company::is_of_another_libc() {
+        Some("its C library is not glibc")
+    } else if company::is_sanitized() || env::is_valgrind() {
+        Some("a sanitizer or valgrind serves it")
+    } else if confine::is_forbidden() {
+        Some("a filter of system calls (seccomp) would end it")
+    } else {
+        None
+    }
 }
 
 /// From now on there is no zone, unless there is one already.

@@ -99,15 +99,15 @@ fn write(own: c_int) {
     };
     let nothing = || Snapshot::gather([], Gauges::default());
     let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
-    let _ = match sink {
-        StatsSink::Off => Ok(()),
-        StatsSink::Summary if process.is_none() && process::stands_aside() => {
-            let who = "a sanitizer or valgrind serves it";
-            writeln!(Line::to_stderr(), "prezero: could not help the program: {who}")
+    let why = if process.is_none() { process::stands_aside() } else { None };
+    let _ = match (sink, why) {
+        (StatsSink::Off, _) => Ok(()),
+        (StatsSink::Summary, Some(why)) => {
+            writeln!(Line::to_stderr(), "prezero: could not help the program: {why}")
         }
-        StatsSink::Summary => snapshot.write_summary(&mut Line::to_stderr()),
-        StatsSink::Stderr => snapshot.write_text(&mut Line::to_stderr()),
-        StatsSink::File(path) => to_file(path.as_str(), own, &snapshot),
+        (StatsSink::Summary, None) => snapshot.write_summary(&mut Line::to_stderr()),
+        (StatsSink::Stderr, _) => snapshot.write_text(&mut Line::to_stderr()),
+        (StatsSink::File(path), _) => to_file(path.as_str(), own, &snapshot),
     };
 }
 
