@@ -13,3 +13,28 @@ if [ "$bytes" -ge $((2 << 20)) ]; then
     exit 1
 fi
 echo "library: $((bytes >> 10)) KiB of address space, less than a huge page"
+
+# What `make install` and the package make of it. A debugger would call malloc with the types that Rust gave it.
+installed=$(mktemp)
+trap 'rm -f "$installed"' EXIT
+install -sm755 "$library" "$installed"
+if readelf -SW "$installed" | grep -q '\.debug_\|\.symtab'; then
+    echo "$library is not stripped by install -s" >&2
+    exit 1
+fi
+probes() { readelf -n "$1" | grep -c stapsdt; }
+if [ "$(probes "$installed")" -eq 0 ] || [ "$(probes "$installed")" -ne "$(probes "$library")" ]; then
+    echo "$library: install -s takes its probes" >&2
+    exit 1
+fi
+if ! command -v gdb >/dev/null; then
+    echo "library: stripped as installed, with $(probes "$installed") probes; no gdb to call its malloc"
+    exit 0
+fi
+said=$(gdb -nx -q -batch -ex "set exec-wrapper env LD_PRELOAD=$installed" -ex 'catch syscall exit_group' -ex run \
+    -ex 'print (void *)malloc(1048576)' -ex 'print (int)strlen("a string in the program")' /bin/true 2>&1) || true
+if ! echo "$said" | grep -q '^$1 = (void \*) 0x[1-9a-f]' || ! echo "$said" | grep -q '^$2 = 23$'; then
+    echo "gdb cannot call malloc of $library as installed: $said" >&2
+    exit 1
+fi
+echo "library: stripped as installed, with $(probes "$installed") probes; gdb calls its malloc"

@@ -8,7 +8,7 @@ install() {
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
 }
 $as_root apt-get update -q
-install gcc libc6-dev make git python3 python3-venv gzip xz-utils \
+install gcc libc6-dev musl-tools make git python3 python3-venv gzip xz-utils \
     libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4
 # The same to be linked with, and who looks at every block.
 install libjemalloc-dev libgoogle-perftools-dev valgrind
@@ -18,8 +18,8 @@ install g++ nodejs ripgrep sqlite3
 # runs the systemd that is there.
 install memcached openjdk-17-jdk-headless postgresql-15 dpdk-dev systemd
 # What tests/programs/matrix.py runs besides; dpkg-dev unpacks the sources of the programs that it builds.
-install redis-server node-typescript stress-ng libsqlite3-dev dpkg-dev
+install redis-server node-typescript stress-ng libsqlite3-dev dpkg-dev openssh-server openssh-client
 # What a live process, its probes, the report and the package are looked at with.
-install tmux bpftrace binutils procps chromium mmdebstrap
+install tmux bpftrace binutils gdb procps chromium mmdebstrap
 # CPython's own tests come in a package named after the version.
 install "libpython$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite"

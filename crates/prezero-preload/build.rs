@@ -1,6 +1,6 @@
 //! Links `libprezero.so` so that `dlclose` never unmaps it: blocks, exit handlers and
-//! scrubd outlive whoever loaded it by hand. And without the shared unwinder: see
-//! `link/libgcc_s.so`.
+//! scrubd outlive whoever loaded it by hand. And without the shared unwinder, and glibc's
+//! dynamic linker by name: see `link/libgcc_s.so` and `link/glibc/libc.so`.
 
 use std::path::Path;
 
@@ -19,6 +19,10 @@ fn main() {
         "cargo::rustc-cdylib-link-arg=-Wl,-T,{}/../../link/hot.ld",
         env!("CARGO_MANIFEST_DIR")
     );
+    if std::env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|libc| libc == "gnu") {
+        println!("cargo::rustc-cdylib-link-arg=-L{}/../../link/glibc", env!("CARGO_MANIFEST_DIR"));
+    }
     println!("cargo::rerun-if-changed=../../link/libgcc_s.so");
+    println!("cargo::rerun-if-changed=../../link/glibc/libc.so");
     println!("cargo::rerun-if-changed=../../link/hot.ld");
 }

@@ -2,8 +2,8 @@
 //!
 //! The dynamic linker ignores `LD_PRELOAD`, or trips over it, in a program that has no
 //! dynamic linker, that the kernel starts with other rights than the caller's, that is
-//! built for another machine, or that brings a C library other than glibc. Such a
-//! program is run as it is; this file only reads, the kernel has the last word.
+//! built for another machine, or that brings a C library other than glibc. A filter of system calls may end a
+//! program that has it. Such a program is run as it is; this file reads and tries, the kernel has the last word.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -12,6 +12,8 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use prezero_sys::sandbox::{self, Trial};
 
 /// Why there is nothing to run.
 #[derive(Debug)]
@@ -81,6 +83,8 @@ pub enum Why {
     Static,
     /// setuid, setgid or file capabilities.
     Privileged,
+    /// A filter of system calls would end it for what the library calls.
+    Filtered,
     /// Another class or architecture of machine code than ours.
     OtherMachine,
     /// Its dynamic linker is not glibc's.
@@ -96,6 +100,7 @@ impl fmt::Display for Why {
             Why::Privileged => "changes its rights when it starts (setuid, setgid or capabilities)",
             Why::OtherMachine => "is built for another kind of machine",
             Why::OtherLibc => "is not linked with glibc",
+            Why::Filtered => "starts under a filter (seccomp) that ends it for calls of prezero",
             Why::Sanitized => "is built with a sanitizer, which does its own allocation",
         })
     }
@@ -120,12 +125,18 @@ pub fn fit(path: &Path) -> Fit {
                 return match elf.why(&ours()) {
                     Some(why) => Fit::CannotPreload(why),
                     None if privileged => Fit::CannotPreload(Why::Privileged),
+                    None if is_filtered_too_far() => Fit::CannotPreload(Why::Filtered),
                     None => Fit::Preloads,
                 };
             }
         }
     }
     Fit::Preloads
+}
+
+/// Whether a filter that this process began under, and each program that it becomes, ends one for calls of the library.
+fn is_filtered_too_far() -> bool {
+    sandbox::is_filtered() && sandbox::trial() == Trial::Ends
 }
 
 /// User and group that this process acts as.

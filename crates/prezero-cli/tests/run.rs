@@ -112,6 +112,28 @@ fn a_program_that_is_not_there_is_named_and_ends_in_127() {
 }
 
 #[test]
+fn a_program_under_a_filter_that_ends_it_runs_as_it_is_and_one_line_says_so() {
+    let filter = "#include <linux/filter.h>\n#include <linux/seccomp.h>\n#include <sys/prctl.h>\n\
+        #include <sys/syscall.h>\n#include <unistd.h>\n\
+        int main(int n, char **v) { struct sock_filter code[] = { BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),\n\
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_setscheduler, 0, 1),\n\
+        BPF_STMT(BPF_RET | BPF_K, *v[1] == 'k' ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | 1),\n\
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) }; struct sock_fprog all = { 4, code };\n\
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all)) return 1;\n\
+        execv(v[2], v + 2); return 1; }\n";
+    let filter = compile("filter", filter, &[]);
+    let under = |refusal: &str| {
+        let mut command = Command::new(&filter);
+        command.args([refusal, PREZERO, "run", "--", "sh", "-c", "echo ${LD_PRELOAD:+set}"]);
+        command.env("PREZERO_LIB", library()).env_remove("LD_PRELOAD").output().unwrap()
+    };
+    let (ended, refused) = (under("kill"), under("errno"));
+    assert_eq!((printed(&ended).as_str(), printed(&refused).as_str()), ("", "set"));
+    assert!(told(&ended).contains("a filter (seccomp)"), "{ended:?}");
+    assert_eq!(told(&refused), "");
+}
+
+#[test]
 fn a_file_that_is_not_executable_ends_in_126() {
     let text = made("text");
     std::fs::write(&text, "no program").unwrap();

@@ -30,6 +30,9 @@
 //! A process that unmaps the lease which answered it closes its descriptor too. `PostgreSQL` makes its
 //! shared memory anew after a crash: the lease would be held beside it, without use.
 
+#[cfg(target_env = "gnu")]
+#[path = "../../../link/find_object.rs"]
+mod find_object;
 mod jvm;
 mod lease;
 mod raw;

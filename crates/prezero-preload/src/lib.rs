@@ -35,20 +35,16 @@ pub mod compat;
 pub mod exports;
 pub mod process;
 
-use compat::{company, next};
-use process::{fork, report};
+use compat::next;
+use process::{confine, fork, report};
 
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
     next::resolve();
-    if process::stands_aside() {
+    if process::stands_aside().is_some() {
         process::never();
     }
-    if company::is_single_threaded() {
-        // It costs nothing now. Later the kernel waits for all CPUs, and a process that ends
-        // meanwhile waits with scrubd.
-        prezero_sys::rseq::membarrier_register();
-    }
+    confine::at_load();
     fork::register();
     report::remember();
 }

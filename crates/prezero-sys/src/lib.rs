@@ -2,13 +2,14 @@
 //!
 //! | folder | holds |
 //! |---|---|
+//! | [`sandbox`] | filters of system calls: what must not be called, and what may be |
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`memory`] | address ranges, and what is kept, moved and shared in them |
 //! | [`percpu`] | the CPU at hand, restartable sequences |
 //! | [`say`] | lines for people, which cannot fail |
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //!
-//! Layers: errno, say, thread, memory, percpu, guest, peer
+//! Layers: errno, say, sandbox, thread, memory, percpu, guest, peer
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -22,6 +23,7 @@ pub mod guest;
 pub mod memory;
 pub mod peer;
 pub mod percpu;
+pub mod sandbox;
 pub mod say;
 pub mod thread;
 

@@ -1,6 +1,17 @@
-//! What else is in the program: a sanitizer, a second thread.
+//! What else is in the program: another libc, a sanitizer, a second thread.
 
 use std::ffi::{CStr, c_char};
+
+/// Whether the libc is another than the one that this library is built for.
+pub fn is_of_another_libc() -> bool {
+    // SAFETY: the name ends in NUL. What was not found is no error that the program should hear of.
+    let is_glibc = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr());
+        libc::dlerror();
+        !found.is_null()
+    };
+    cfg!(target_env = "gnu") && !is_glibc
+}
 
 /// Whether a sanitizer is in the program: it must see every block, so it serves them all.
 pub fn is_sanitized() -> bool {

@@ -11,6 +11,9 @@
 pub mod arena;
 pub mod company;
 pub mod errno;
+#[cfg(target_env = "gnu")]
+#[path = "../../../../link/find_object.rs"]
+mod find_object;
 pub mod learn;
 pub mod message;
 pub mod next;

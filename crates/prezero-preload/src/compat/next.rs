@@ -117,6 +117,10 @@ next! {
     unshare(what: c_int) -> c_int, before: early::unshare;
     setns(file: c_int, kind: c_int) -> c_int, before: early::setns;
 
+    prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int, before: early::prctl;
+    syscall(number: c_long, a: Address, b: Address, c: Address, d: Address, e: Address, f: Address)
+        -> c_long, before: early::syscall;
+
     _exit(status: c_int) -> !, before: early::exit_group;
     _Exit(status: c_int) -> !, before: early::exit_group;
     quick_exit(status: c_int) -> !, before: early::exit_group;

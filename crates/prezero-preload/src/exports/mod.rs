@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
-//! | [`rights`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
+//! | [`rights`], [`filters`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
+//! | `dlopen` | libraries that would find another `malloc` |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
 use std::ffi::c_void;
@@ -14,8 +15,11 @@ use crate::process;
 use crate::process::heap::Stray;
 
 pub mod capi;
+#[cfg(target_arch = "x86_64")]
+pub mod dlopen;
 pub mod exit;
 pub mod family;
+pub mod filters;
 pub mod limits;
 pub mod realloc;
 pub mod rights;

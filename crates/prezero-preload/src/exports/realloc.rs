@@ -126,7 +126,7 @@ unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut 
         heap.free(block);
         errno.restore();
         to
-    } else if small {
+    } else if size <= usable {
         // It fits where it is.
         errno.restore();
         heap.hand_out_to(block, usable).as_ptr().cast()

@@ -8,9 +8,10 @@
 use std::ffi::{c_char, c_int};
 
 use prezero_core::Change;
+use prezero_sys::sandbox;
 
 use crate::compat::next;
-use crate::process;
+use crate::process::{self, confine, root};
 
 /// To unshare any of these is a matter of each thread, or of the only one. Namespaces for children
 /// alone are not among them: after a `CLONE_NEWPID` no thread can be made any more, so the scrubd that
@@ -28,6 +29,8 @@ const OF_EACH_THREAD: c_int = libc::CLONE_NEWUSER
 /// Makes the call while there is no scrubd.
 fn alone<R>(change: Change, call: impl FnOnce() -> R) -> R {
     match process::ready() {
+        // It has none.
+        Some(_) if sandbox::is_confined() => call(),
         Some(process) => process.heap.zone().without_scrubd(change, call),
         None => call(),
     }
@@ -70,8 +73,20 @@ of_each_thread! {
     setgroups(count: usize, groups: *const u32), Rights;
     /// libc's `initgroups`.
     initgroups(user: *const c_char, group: u32), Rights;
-    /// libc's `chroot`.
-    chroot(path: *const c_char), View;
+}
+
+/// libc's `chroot`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    // SAFETY: the caller's terms.
+    let answer = alone(Change::View, || unsafe { next::chroot(path) });
+    if answer == 0 {
+        root::has_changed();
+    }
+    answer
 }
 
 /// libc's `setns`.
@@ -82,6 +97,10 @@ of_each_thread! {
 pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
     // SAFETY: the caller's terms.
     let call = || unsafe { next::setns(file, kind) };
+    // No kind: whatever the file is of.
+    if kind == 0 || kind & libc::CLONE_NEWPID != 0 {
+        confine::child_is_special();
+    }
     if kind == libc::CLONE_NEWPID { call() } else { alone(Change::View, call) }
 }
 
@@ -93,5 +112,8 @@ pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
 pub unsafe extern "C" fn unshare(what: c_int) -> c_int {
     // SAFETY: the caller's terms.
     let call = || unsafe { next::unshare(what) };
+    if what & libc::CLONE_NEWPID != 0 {
+        confine::child_is_special();
+    }
     if what & OF_EACH_THREAD == 0 { call() } else { alone(Change::View, call) }
 }

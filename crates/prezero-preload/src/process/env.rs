@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `PREZERO_DISABLE=1` | no zone: every call goes to the next allocator |
 //! | `PREZERO_BARE_THREAD=off` | scrubd is a thread that libc knows of |
+//! | `PREZERO_DEEPBIND=keep` | `dlopen` gets `RTLD_DEEPBIND` where the program says so |
 //! | `PREZERO_PID=N` | process N writes the statistics when it ends (set by `prezero run`) |
 //! | the rest | the knobs of [`Config`] |
 //!
@@ -27,7 +28,12 @@ pub fn is_there() -> bool {
 /// Whether valgrind runs the program: it knows neither restartable sequences nor the idle class,
 /// and wants to see every block. Its own preloaded part is there for every tool of it.
 pub fn is_valgrind() -> bool {
-    get("LD_PRELOAD").is_some_and(|libraries| libraries.contains("/vgpreload_"))
+    preloaded().is_some_and(|libraries| libraries.contains("/vgpreload_"))
+}
+
+/// The libraries in front of each program, with spaces and colons between.
+pub fn preloaded() -> Option<&'static str> {
+    get("LD_PRELOAD")
 }
 
 /// Whether the user wants no zone.
@@ -38,6 +44,11 @@ pub fn disabled() -> bool {
 /// Whether scrubd may be a thread that libc does not know of.
 pub fn wants_bare_thread() -> bool {
     get("PREZERO_BARE_THREAD") != Some("off")
+}
+
+/// Whether `dlopen` binds deeply where the program says so.
+pub fn keeps_deepbind() -> bool {
+    get("PREZERO_DEEPBIND") == Some("keep")
 }
 
 /// The process that writes the statistics.

@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use prezero_core::PAGE;
+use prezero_sys::sandbox;
 
 use super::heap::Heap;
 use crate::compat::errno::Errno;
@@ -53,6 +54,10 @@ pub fn seal_unforked(heap: &Heap) {
 
 /// Seals the pages of a range that are not mapped.
 pub fn seal_holes(range: Range<usize>) {
+    // A confined process replaces no page of the zone, so it takes no hole for its own.
+    if sandbox::is_confined() {
+        return;
+    }
     let at = ptr::without_provenance_mut::<c_void>(range.start);
     // SAFETY: of memory without a file it says whether all of it is mapped, and does nothing.
     if unsafe { libc::msync(at, range.len(), libc::MS_ASYNC) } == 0 {

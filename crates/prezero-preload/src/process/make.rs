@@ -5,7 +5,7 @@ use std::fmt::Write;
 use prezero_core::HUGE;
 
 use super::heap::Heap;
-use super::{Process, env};
+use super::{Process, confine, env};
 use crate::compat::message::Line;
 
 /// The smallest reservation worth having: room for a few blocks of some megabytes.
@@ -29,7 +29,8 @@ pub(super) enum Made {
 
 /// The heap for a request of so many bytes, if there is to be one.
 pub(super) fn make(bytes: usize) -> Made {
-    if env::disabled() || env::overcommits_never() {
+    // Before all that looks at the machine.
+    if env::disabled() || !confine::may_live() || env::overcommits_never() {
         return Made::Nothing;
     }
     let mut config = match env::config() {

@@ -25,6 +25,7 @@ use crate::compat::company;
 use crate::compat::errno::Errno;
 
 pub mod bare;
+pub mod confine;
 pub mod env;
 pub mod fork;
 pub mod heap;
@@ -32,6 +33,7 @@ pub mod holes;
 mod make;
 mod own;
 pub mod report;
+pub mod root;
 
 use bare::Bare;
 use heap::Heap;
@@ -148,6 +150,15 @@ fn ready_and_own() -> Option<&'static Process> {
     ready().filter(|_| !prezero_sys::thread::vfork::is_under_way())
 }
 
+/// Whether there is a zone, or may be one.
+pub fn may_have_zone() -> bool {
+    match HOT.state.load(Ordering::Acquire) {
+        OFF => false,
+        READY => true,
+        _ => !env::disabled(),
+    }
+}
+
 /// The zone keeps what it would have reserved under a limit of so many bytes.
 pub fn retreat_to_share_of(limit: usize) {
     // The child of a vfork sets its own limits.
@@ -168,9 +179,18 @@ pub fn give_back() -> bool {
     })
 }
 
-/// Whether a sanitizer or valgrind must see every block, and so serves them all.
-pub fn stands_aside() -> bool {
-    company::is_sanitized() || env::is_valgrind()
+/// Why there can be no zone, if so: a sanitizer or valgrind must see every block, a filter of system calls ends who
+/// makes one, or the libc is not the one that this library knows.
+pub fn stands_aside() -> Option<&'static str> {
+    if company::is_of_another_libc() {
+        Some("its C library is not glibc")
+    } else if company::is_sanitized() || env::is_valgrind() {
+        Some("a sanitizer or valgrind serves it")
+    } else if confine::is_forbidden() {
+        Some("a filter of system calls (seccomp) would end it")
+    } else {
+        None
+    }
 }
 
 /// From now on there is no zone, unless there is one already.
@@ -214,6 +234,9 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     };
     HOT.threshold.store(threshold, Ordering::Relaxed);
     HOT.state.store(state, Ordering::Release);
+    if prezero_sys::sandbox::is_confined() {
+        HOT.threshold.store(usize::MAX, Ordering::Relaxed);
+    }
     let heap = ready().map(|process| &process.heap);
     if heap.is_some() {
         fork::register();

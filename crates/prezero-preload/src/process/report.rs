@@ -16,6 +16,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use prezero_core::{Gauges, Snapshot, StatsSink};
+use prezero_sys::sandbox;
 
 use super::env;
 use crate::compat::errno::Errno;
@@ -55,14 +56,23 @@ pub extern "C" fn at_exit() {
 /// Writes the report, if that is for this process to do and not done.
 pub extern "C" fn write_once() {
     let reporter = REPORTER.load(Ordering::Relaxed);
+    // It was written before; files may not be opened now.
+    if reporter == 0 || sandbox::is_confined() {
+        return;
+    }
     // SAFETY: no terms.
     let own = unsafe { libc::getpid() };
-    if reporter == 0 || (reporter != own && !each_reports()) {
+    if reporter != own && !each_reports() {
         return;
     }
     if WRITTEN.swap(own, Ordering::Relaxed) != own {
         write(own);
     }
+}
+
+/// The process goes on as before what it wrote the report for.
+pub fn write_again() {
+    WRITTEN.store(0, Ordering::Relaxed);
 }
 
 /// Whether each process has a file of its own to write to.
@@ -89,15 +99,15 @@ fn write(own: c_int) {
     };
     let nothing = || Snapshot::gather([], Gauges::default());
     let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
-    let _ = match sink {
-        StatsSink::Off => Ok(()),
-        StatsSink::Summary if process.is_none() && process::stands_aside() => {
-            let who = "a sanitizer or valgrind serves it";
-            writeln!(Line::to_stderr(), "prezero: could not help the program: {who}")
+    let why = if process.is_none() { process::stands_aside() } else { None };
+    let _ = match (sink, why) {
+        (StatsSink::Off, _) => Ok(()),
+        (StatsSink::Summary, Some(why)) => {
+            writeln!(Line::to_stderr(), "prezero: could not help the program: {why}")
         }
-        StatsSink::Summary => snapshot.write_summary(&mut Line::to_stderr()),
-        StatsSink::Stderr => snapshot.write_text(&mut Line::to_stderr()),
-        StatsSink::File(path) => to_file(path.as_str(), own, &snapshot),
+        (StatsSink::Summary, None) => snapshot.write_summary(&mut Line::to_stderr()),
+        (StatsSink::Stderr, _) => snapshot.write_text(&mut Line::to_stderr()),
+        (StatsSink::File(path), _) => to_file(path.as_str(), own, &snapshot),
     };
 }
 

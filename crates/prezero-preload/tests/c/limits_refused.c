@@ -3,27 +3,18 @@
  * argv[1] in all threads, from the time when the zone is in use.
  */
 #include "check.h"
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
+#include "sandbox_filter.h"
 
 #define THREADS 2
 #define ROUNDS 400
 
 static void refuse(long call, int error)
 {
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog filter = { sizeof code / sizeof *code, code };
+	int number = call;
+	struct sock_fprog filter = filter_of(&number, 1, SECCOMP_RET_ERRNO | error, SECCOMP_RET_ALLOW);
 
 	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-	CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0);
+	CHECK(unseen(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, (long)&filter) == 0);
 }
 
 static void *work(void *seed)

@@ -1,6 +1,9 @@
 //! How the zone comes to be, or does not.
 
-use crate::run::{bare, compile, describe, ends, run, shim, shimmed, text};
+use std::path::Path;
+use std::process::Command;
+
+use crate::run::{HERE, bare, compile, describe, ends, run, shim, shimmed, text};
 
 fn main_program() -> std::path::PathBuf {
     compile("start_main.c", &[])
@@ -47,6 +50,41 @@ fn libraries_come_and_go() {
 fn shim_loaded_by_hand_stays_when_it_is_closed() {
     let plugin = compile("start_plugin.c", &["-shared", "-fPIC"]);
     assert_eq!(run(bare(compile("start_loader.c", &[])).arg(plugin).arg(shim())), "good\n");
+}
+
+#[test]
+fn children_with_another_libc_run_as_without_the_shim() {
+    let source = Path::new(HERE).join("tests/c").join("start_musl.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("start_musl");
+    let Ok(done) = Command::new("musl-gcc").arg("-o").arg(&program).arg(source).output() else {
+        return println!("not tried: no musl-gcc (package musl-tools)");
+    };
+    assert!(done.status.success(), "{}", describe(&done));
+    let mut shell = shimmed("sh");
+    let script = "\"$0\"; \"$0\" & wait $!";
+    assert_eq!(run(shell.args(["-c", script]).arg(program)), "good\ngood\n");
+}
+
+#[test]
+fn programs_in_a_root_without_the_shim_start_without_a_line_about_it() {
+    // A root with a shell and what it is linked with.
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("root-{}", std::process::id()));
+    let linked = run(bare("ldd").arg("/bin/sh"));
+    let files = linked.split_whitespace().filter(|word| word.starts_with('/')).chain(["/bin/sh"]);
+    for file in files {
+        let copy = root.join(&file[1..]);
+        std::fs::create_dir_all(copy.parent().expect("a folder")).expect("folders of the root");
+        std::fs::copy(file, copy).expect("a file of the root");
+    }
+    let mut changed = shimmed("chroot");
+    changed.arg(&root).args(["/bin/sh", "-c", "/bin/sh -c 'echo one'; echo ${LD_PRELOAD-none}"]);
+    let ended = ends(&mut changed);
+    std::fs::remove_dir_all(&root).expect("the root is ours");
+    let said = text(&ended.stderr);
+    if said.contains("Operation not permitted") {
+        return println!("not tried: no right to change the root");
+    }
+    assert_eq!((text(&ended.stdout).as_str(), said.as_str()), ("one\nnone\n", ""));
 }
 
 #[test]

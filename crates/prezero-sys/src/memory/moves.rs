@@ -15,6 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::system::uname;
 
 use super::reservation::{Errno, GRAIN, Reservation};
+use crate::sandbox::unless_confined;
 use crate::thread::Unheard;
 
 /// More than any mapping can grow by, and less than what kernels refuse to think about: 64 TiB.
@@ -45,6 +46,7 @@ impl Reservation {
     /// all is as it was, but that `to` may be absent.
     pub unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         let (source, goal) = (self.at(from, len), self.at(to, len));
+        unless_confined()?;
         if !can_move() {
             return Err(Errno::NOSYS);
         }

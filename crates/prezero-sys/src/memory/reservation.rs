@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use crate::sandbox::unless_confined;
+
 /// Writes back the byte that is there, in one operation, so that no other thread's write to the
 /// page is lost.
 ///
@@ -144,6 +146,7 @@ impl Reservation {
     /// # Errors
     /// `INVAL` from a kernel without transparent huge pages.
     pub fn advise_huge(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
         // SAFETY: inside this mapping (checked by `at`), and content stays.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxHugepage) }
     }
@@ -153,6 +156,7 @@ impl Reservation {
     /// # Errors
     /// `INVAL` from a kernel without transparent huge pages; `NOMEM` for one mapping too many.
     pub fn advise_small(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
         // SAFETY: inside this mapping (checked by `at`), and content stays.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxNoHugepage) }
     }
@@ -180,6 +184,7 @@ impl Reservation {
     /// # Errors
     /// `INVAL` when part of it is locked in memory.
     pub unsafe fn offer(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
         // SAFETY: inside this mapping (checked by `at`); the caller owns the content.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxFree) }
     }
@@ -192,8 +197,10 @@ impl Reservation {
     ///
     /// # Errors
     /// What `mmap` answers, `NOMEM` when the process has too many mappings; the old
-    /// mapping may be gone then.
+    /// mapping may be gone then. `PERM` where the process is confined: holes in it may be others' by then, because
+    /// none is closed there.
     pub unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
         let first = self.at(offset, len);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: replaces only pages of this mapping (checked by `at`), and the
@@ -223,6 +230,7 @@ impl Reservation {
     /// `AGAIN` when the process has too many mappings to split one (`NOMEM` before Linux 5.17),
     /// `INVAL` from a file that was mapped there on: what lies before it is done.
     pub fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
         // SAFETY: inside this mapping (checked by `at`), and its content stays.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxWipeOnFork) }
     }
@@ -232,6 +240,7 @@ impl Reservation {
     /// # Errors
     /// As for [`wipe_in_children`](Self::wipe_in_children).
     pub fn leave_out_of_dumps(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
         // SAFETY: as above.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontDump) }
     }
@@ -241,6 +250,7 @@ impl Reservation {
     /// # Errors
     /// As for [`wipe_in_children`](Self::wipe_in_children).
     pub fn keep(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
         // SAFETY: as above.
         unsafe {
             madvise(self.at(offset, len), len, Advice::LinuxKeepOnFork)?;
@@ -254,6 +264,7 @@ impl Reservation {
     /// # Errors
     /// What a seccomp filter answers; the kernel itself refuses nothing that `at` lets by.
     pub fn residency(&self, offset: usize, pages: &mut [u8]) -> Result<(), Errno> {
+        unless_confined()?;
         let len = pages.len() * GRAIN;
         let first = self.at(offset, len);
         // SAFETY: the kernel writes one byte a page, and `pages` has that many.

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
+use prezero_sys::sandbox;
 use prezero_sys::thread::{self, Life, Pthread, Spawner, Unheard};
 
 use crate::count::counters::Counters;
@@ -155,6 +156,7 @@ impl Daemon {
             {
                 thread::futex_wake_one(&self.word);
             }
+            UNBORN | GONE if sandbox::is_confined() => return Roused::CannotStart,
             // Where none is allowed (yet), no free pays for counting towards one.
             UNBORN | GONE if !self.zone.load(Relaxed).is_null() => {
                 let bytes = counts_for(pages, misses());
@@ -198,7 +200,7 @@ impl Daemon {
     fn begin(&self) {
         let zone = self.zone.load(Acquire);
         // The caller may be the child of a vfork, and the thread would end with it.
-        if zone.is_null() || prezero_sys::thread::vfork::is_under_way() {
+        if zone.is_null() || thread::vfork::is_under_way() || sandbox::is_confined() {
             return;
         }
         let before = self.word.load(Acquire);
@@ -255,7 +257,10 @@ impl Daemon {
         self.freed.store(0, Relaxed);
         self.start_bytes.store(CHILD_START_BYTES, Relaxed);
         self.idle_thread.store(0, Relaxed);
-        self.process.store(std::process::id(), Relaxed);
+        // Its number is of no use without a scrubd.
+        if !sandbox::is_confined() {
+            self.process.store(std::process::id(), Relaxed);
+        }
         self.life.forget();
         self.enders.store(0, Relaxed);
         self.overdue.store(0, Relaxed);

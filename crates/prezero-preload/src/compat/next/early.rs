@@ -107,7 +107,49 @@ system_call! {
     setns = SYS_setns(file: c_int, kind: c_int) -> c_int;
     ioctl = SYS_ioctl(file: c_int, request: c_ulong, argument: Address) -> c_int;
     mbind = SYS_mbind(at: Address, len: c_ulong, mode: c_int, nodes: *const c_ulong, max: c_ulong, flags: c_uint) -> c_long;
+    prctl = SYS_prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     remap_file_pages = SYS_remap_file_pages(at: Address, len: usize, prot: c_int, page: usize, flags: c_int) -> c_int;
+}
+
+/// What libc's `syscall` does. Its name is this library's.
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: Address,
+    b: Address,
+    c: Address,
+    d: Address,
+    e: Address,
+    f: Address,
+) -> c_long {
+    const LEAST_ERROR: c_long = -4095;
+    let answer: c_long;
+    // SAFETY: the kernel's way to be called, on the caller's terms.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => answer,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+        #[cfg(target_arch = "aarch64")]
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => answer,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack),
+        );
+        // Elsewhere the name is libc's.
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        return libc::syscall(number, a, b, c, d, e, f);
+    }
+    if (LEAST_ERROR..0).contains(&answer) {
+        Errno::set(-answer as c_int);
+        return -1;
+    }
+    answer
 }
 
 pub unsafe extern "C" fn seteuid(user: u32) -> c_int {

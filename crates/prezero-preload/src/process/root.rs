@@ -1,0 +1,62 @@
+//! The library's file, where the program changed its root.
+//!
+//! The dynamic linker of each program that is started there would look for what `LD_PRELOAD` names, and say in a line
+//! that it is missing. So the name goes where the file is not.
+
+use std::ffi::{CStr, CString, c_void};
+use std::mem::MaybeUninit;
+
+use prezero_sys::thread::vfork;
+
+use super::env;
+use crate::compat::errno::Errno;
+
+/// To be called after a change of the root. A program that starts others with an environment of its own making
+/// still names the file.
+pub fn has_changed() {
+    // The environment of a child of a vfork is its parent's.
+    if vfork::is_under_way() {
+        return;
+    }
+    let errno = Errno::save();
+    if let Some(own) = own_path()
+        // SAFETY: the path ends in NUL.
+        && unsafe { libc::access(own.as_ptr(), libc::R_OK) } != 0
+        && let Some(preloaded) = env::preloaded()
+    {
+        let separates = |byte: char| matches!(byte, ' ' | ':');
+        let others = preloaded.split(separates).filter(|entry| entry.as_bytes() != own.to_bytes());
+        let others: Vec<&str> = others.filter(|entry| !entry.is_empty()).collect();
+        if let Ok(others) = CString::new(others.join(":")) {
+            set(&others);
+        }
+    }
+    errno.restore();
+}
+
+/// The path by which the dynamic linker loaded this library.
+fn own_path() -> Option<&'static CStr> {
+    let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+    let here = has_changed as fn() as *const c_void;
+    // SAFETY: an address of this library; the struct is one of pointers, for which zero is valid. The name stays as
+    // long as the library.
+    unsafe {
+        let name =
+            (libc::dladdr(here, found.as_mut_ptr()) != 0).then(|| found.assume_init().dli_fname);
+        name.filter(|name| !name.is_null()).map(|name| CStr::from_ptr(name))
+    }
+}
+
+/// Preloads these in each program that is started from now on.
+fn set(libraries: &CStr) {
+    let name = c"LD_PRELOAD".as_ptr();
+    // SAFETY: both end in NUL. The program changes its root, and so does not read its environment on another thread that
+    // relies on what is preloaded.
+    unsafe {
+        if libraries.is_empty() {
+            libc::unsetenv(name)
+        } else {
+            libc::setenv(name, libraries.as_ptr(), 1)
+        };
+    }
+}

@@ -1,0 +1,76 @@
+//! Filters of system calls (seccomp), under which a call may end the process.
+//!
+//! Two kinds, told apart by when they come:
+//! - **Confined**: the process installed a filter itself, for what it does from then on. Whatever glibc's
+//!   `malloc` never calls may be missing there. So what [`crate::memory`] offers beyond that
+//!   answers `PERM` without a system call, as a filter that answers with an error would.
+//! - **Filtered**: the filter was there when the program began (a container, a unit of systemd). Most allow all
+//!   that is needed. [`trial`] tells, in a child that a refusal ends instead of the process.
+//!
+//! A filter that is installed without libc (a `syscall` instruction of the program's own) is not seen.
+//!
+//! **Accepted race.** A thread that looked at [`is_confined`] a moment before another thread confines all
+//! of them (`SECCOMP_FILTER_FLAG_TSYNC`) still makes its call.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use rustix::io::Errno;
+
+mod trial;
+
+pub use trial::{Trial, trial};
+
+/// Installations under way, and those that succeeded; 0: the process is not confined.
+static CONFINED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the process confined itself. The child of a fork is as its parent was.
+#[inline]
+pub fn is_confined() -> bool {
+    CONFINED.load(Relaxed) != 0
+}
+
+/// For a call that glibc's `malloc` does not make.
+///
+/// # Errors
+/// `PERM` where the process is confined.
+#[inline]
+pub fn unless_confined() -> Result<(), Errno> {
+    if is_confined() { Err(Errno::PERM) } else { Ok(()) }
+}
+
+/// The process is about to confine itself.
+pub fn confine() {
+    CONFINED.fetch_add(1, SeqCst);
+}
+
+/// That failed: whether the process is not confined now.
+pub fn is_free_again() -> bool {
+    CONFINED.fetch_sub(1, SeqCst) == 1
+}
+
+/// Whether the calling thread has a filter.
+pub fn is_filtered() -> bool {
+    // SAFETY: reads no memory, and fails for no reason but a filter. `errno` is this thread's own.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let mode = libc::syscall(libc::SYS_prctl, libc::PR_GET_SECCOMP, 0, 0, 0, 0);
+        // A kernel without seccomp says so. Else a filter that refuses this call is one.
+        let unknown = mode < 0 && *libc::__errno_location() == libc::EINVAL;
+        *libc::__errno_location() = errno;
+        mode != 0 && !unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_is_confined_until_its_last_failed_try() {
+        confine();
+        confine();
+        assert!(!is_free_again() && is_confined());
+        assert!(is_free_again() && !is_confined());
+    }
+}
