@@ -14,3 +14,12 @@ fn idle_memory_is_left_out_of_core_dumps() {
     let program = compile("mappings_dumped.c", &[]);
     assert_eq!(run(shimmed(program).env("PREZERO_DECAY", "1000")), "good\n");
 }
+
+#[test]
+fn a_core_has_all_that_is_in_use_and_little_more() {
+    let program = compile("mappings_core.c", &[]);
+    for verify in ["sample", "full"] {
+        let said = run(shimmed(&program).env("PREZERO_VERIFY", verify));
+        assert!(["core\n", "no core can be made here\n"].contains(&said.as_str()), "{said}");
+    }
+}

@@ -43,7 +43,10 @@ impl<T: Plain> Meta<T> {
         const { Self::FITS };
         let bytes = n.checked_mul(size_of::<T>()).ok_or(Errno::NOMEM)?;
         let len = bytes.max(1).checked_next_multiple_of(GRAIN).ok_or(Errno::NOMEM)?;
-        Ok(Meta { memory: Reservation::new(len, GRAIN)?, n, holds: PhantomData })
+        let memory = Reservation::new(len, GRAIN)?;
+        // A core dump would have them in full length, touched or not. An old kernel refuses it.
+        let _ = memory.leave_out_of_dumps(0, len);
+        Ok(Meta { memory, n, holds: PhantomData })
     }
 }
 

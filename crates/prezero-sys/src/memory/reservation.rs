@@ -245,17 +245,24 @@ impl Reservation {
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontDump) }
     }
 
-    /// Undoes both: the range is memory like any other.
+    /// Undoes [`wipe_in_children`](Self::wipe_in_children).
     ///
     /// # Errors
     /// As for [`wipe_in_children`](Self::wipe_in_children).
-    pub fn keep(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    pub fn copy_to_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
         unless_confined()?;
         // SAFETY: as above.
-        unsafe {
-            madvise(self.at(offset, len), len, Advice::LinuxKeepOnFork)?;
-            madvise(self.at(offset, len), len, Advice::LinuxDoDump)
-        }
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxKeepOnFork) }
+    }
+
+    /// Undoes [`leave_out_of_dumps`](Self::leave_out_of_dumps).
+    ///
+    /// # Errors
+    /// As for [`wipe_in_children`](Self::wipe_in_children).
+    pub fn dump(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
+        // SAFETY: as above.
+        unsafe { madvise(self.at(offset, len), len, Advice::LinuxDoDump) }
     }
 
     /// Says of each page from `offset` whether it is resident, in the lowest bit of its

@@ -53,7 +53,7 @@ mechanisms! {
     Thin "thin" "Returns large blocks of which little was touched to the kernel.",
     Untouched "untouched" "Remembers blocks whose owners leave pages untouched, and counts those as touched.",
     Learn "learn" "Keeps idle memory longer each time that it is faulted in again soon.",
-    Hide "hide" "Keeps idle memory from children of a fork and from core dumps.",
+    Hide "hide" "Keeps free memory from children of a fork and from core dumps.",
     Offer "offer" "Offers idle memory to the kernel at once below a memory limit.",
     MakeWay "make-way" "Gives idle memory back before more is faulted in.",
 }

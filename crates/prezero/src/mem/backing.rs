@@ -101,15 +101,15 @@ pub unsafe trait Backing: Send + Sync {
     /// Has huge blocks faulted in small pages from now on: `len` bytes of them from `offset`.
     fn make_small(&self, _offset: usize, _len: usize) {}
 
-    /// Keeps a range of whole huge blocks away from children, who read it as zero, and perhaps
-    /// from core dumps, until it is [shown](Backing::show).
+    /// Keeps a range of whole huge blocks away from children, who read it as zero, or from core
+    /// dumps, until it is [shown](Backing::show) to them.
     ///
     /// # Safety
     /// As for [`release`](Backing::release), in each child.
     ///
     /// # Errors
     /// What the kernel says: a part may be hidden.
-    unsafe fn hide(&self, _offset: usize, _len: usize, _whom: Hide) -> Result<(), Errno> {
+    unsafe fn hide(&self, _offset: usize, _len: usize, _from: Hide) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
@@ -117,7 +117,7 @@ pub unsafe trait Backing: Send + Sync {
     ///
     /// # Errors
     /// `NOMEM`, `AGAIN`: a part may still be hidden. Any other: a kernel that hides nothing.
-    fn show(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+    fn show(&self, _offset: usize, _len: usize, _to: Hide) -> Result<(), Errno> {
         Ok(())
     }
 
@@ -130,8 +130,8 @@ pub unsafe trait Backing: Send + Sync {
 pub enum Hide {
     /// From the children of a fork.
     FromChildren,
-    /// And from core dumps.
-    FromChildrenAndDumps,
+    /// From core dumps.
+    FromDumps,
 }
 
 /// Bytes at the beginning of a range that are faulted in small pages at first. Each of their huge
@@ -219,16 +219,18 @@ unsafe impl Backing for Anonymous {
         let _ = self.reservation.advise_small(offset, len);
     }
 
-    unsafe fn hide(&self, offset: usize, len: usize, whom: Hide) -> Result<(), Errno> {
-        self.reservation.wipe_in_children(offset, len)?;
-        match whom {
-            Hide::FromChildren => Ok(()),
-            Hide::FromChildrenAndDumps => self.reservation.leave_out_of_dumps(offset, len),
+    unsafe fn hide(&self, offset: usize, len: usize, from: Hide) -> Result<(), Errno> {
+        match from {
+            Hide::FromChildren => self.reservation.wipe_in_children(offset, len),
+            Hide::FromDumps => self.reservation.leave_out_of_dumps(offset, len),
         }
     }
 
-    fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        self.reservation.keep(offset, len)
+    fn show(&self, offset: usize, len: usize, to: Hide) -> Result<(), Errno> {
+        match to {
+            Hide::FromChildren => self.reservation.copy_to_children(offset, len),
+            Hide::FromDumps => self.reservation.dump(offset, len),
+        }
     }
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {
@@ -313,11 +315,11 @@ impl<B: Backing> Memory<B> {
         unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
     }
 
-    /// Keeps a run of whole free huge blocks that the caller owns away from children.
-    pub(crate) fn hide(&self, span: Span, whom: Hide) -> Result<(), Errno> {
+    /// Keeps a run of whole free huge blocks that the caller owns away from children or dumps.
+    pub(crate) fn hide(&self, span: Span, from: Hide) -> Result<(), Errno> {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, and a child makes free pages absent that it finds hidden.
-        unsafe { self.backing.hide(first.index() * PAGE, pages as usize * PAGE, whom) }
+        unsafe { self.backing.hide(first.index() * PAGE, pages as usize * PAGE, from) }
     }
 
     /// Leaves the addresses of a run of pages to the kernel: it must not be put back.

@@ -22,6 +22,12 @@ impl Bits {
         at < self.len() && self.word(at / u64::BITS) >> (at % u64::BITS) & 1 != 0
     }
 
+    /// Whether any bit of a range is set.
+    #[inline]
+    pub(crate) fn has_any(&self, range: Range<u32>) -> bool {
+        spans(range).any(|(at, mask)| self.word(at) & mask != 0)
+    }
+
     /// Sets a range.
     pub(crate) fn set(&self, range: Range<u32>) {
         for (at, mask) in spans(range) {
@@ -112,6 +118,7 @@ mod tests {
                 if to { bits.set(range) } else { bits.clear(range) }
             }
             prop_assert!((0..N).all(|at| bits.has(at) == model[at as usize]));
+            prop_assert_eq!(bits.has_any(from..to), (from..to).any(|at| model[at as usize]));
             let found: Vec<u32> = bits.runs(from..to).flatten().collect();
             let expected: Vec<u32> = (from..to).filter(|&at| model[at as usize]).collect();
             prop_assert_eq!(found, expected);

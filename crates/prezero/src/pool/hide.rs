@@ -1,10 +1,9 @@
-//! Idle memory that neither the child of a fork nor a core dump gets.
+//! Idle memory that the child of a fork does not get.
 //!
 //! A child has no use for its parent's free memory. The copy of its page tables takes most of a fork, and each page
 //! that the parent uses again while the child lives costs a fault and a copy. So before a fork free runs of huge
-//! blocks are *hidden* (`MADV_WIPEONFORK`). Once they have idled for a while they are hidden from core dumps too
-//! (`MADV_DONTDUMP`), and offered to the kernel (`MADV_FREE`), which takes them when a limit is reached. Zero stays
-//! zero.
+//! blocks are *hidden* (`MADV_WIPEONFORK`). Memory that has idled for a while is hidden beforehand, by
+//! [dump](crate::pool::dump). Zero stays zero.
 //!
 //! One bit for each huge block says that it may be hidden. **A block that is handed out is never hidden**, or its owner's
 //! child would find zeroes in it:
@@ -32,7 +31,7 @@ use crate::units::{HUGE, HUGE_ORDER, PageId, Span};
 /// Huge blocks of the shortest run that is hidden. A fork copies a shorter one in the time that the
 /// call takes.
 /// Moved by: `prezero bench fork`.
-const LEAST: u32 = 4;
+pub(crate) const LEAST: u32 = 4;
 /// Huge blocks that are out of circulation at once while a thread hides or offers them. The thread
 /// may lose its CPU in the middle.
 /// Moved by: `prezero bench fork`.
@@ -65,80 +64,67 @@ impl<B: Backing> Pool<B> {
         }
         for run in self.buddy.runs(1) {
             for shown in self.hidden.bits.gaps(run.huge..run.huge + run.len) {
-                self.hide_used(Hide::FromChildren, shown, u32::MAX);
+                self.hide_used(shown, u32::MAX, |_| ());
             }
         }
     }
 
-    /// Hides idle memory from core dumps too.
-    pub(crate) fn hide_from_dumps(&self) {
-        if !self.has_much() {
-            return;
-        }
-        let whom = Hide::FromChildrenAndDumps;
-        for run in self.buddy.runs(1) {
-            let run = run.huge..run.huge + run.len;
-            for hidden in self.hidden.bits.runs(run.clone()) {
-                self.hide_in_parts(whom, hidden, AT_ONCE); // perhaps from children alone so far
-            }
-            self.hide_used(whom, run, AT_ONCE);
-        }
-    }
-
-    fn has_much(&self) -> bool {
+    /// Whether there is memory worth hiding.
+    pub(crate) fn has_much(&self) -> bool {
         self.has(Mechanism::Hide) && self.stock.resident() >= LEAST << HUGE_ORDER
     }
 
-    /// Hides those runs of free huge blocks to which something came since they were hidden.
-    fn hide_used(&self, whom: Hide, range: Range<u32>, at_once: u32) {
+    /// Hides those runs of free huge blocks to which something came since they were hidden, and does something more
+    /// with them before others may take them.
+    pub(crate) fn hide_used(&self, range: Range<u32>, at_once: u32, more: impl Fn(Span)) {
         for run in self.used.runs(range) {
             let bits = &self.hidden.bits;
             let joins = bits.has(run.end) || run.start > 0 && bits.has(run.start - 1);
             if run.len() >= LEAST as usize || joins {
-                self.hide_in_parts(whom, run, at_once);
+                parts(run, at_once).for_each(|part| self.hide(&part, &more));
             }
         }
     }
 
-    fn hide_in_parts(&self, whom: Hide, range: Range<u32>, at_once: u32) {
-        parts(range, at_once).for_each(|part| self.hide(whom, part));
+    /// Hides these huge blocks, if they are all free.
+    pub(crate) fn hide(&self, huge: &Range<u32>, more: impl Fn(Span)) {
+        let span = pages(huge);
+        if let Some(run) = self.buddy.take_run(span) {
+            self.hide_taken(huge);
+            more(span);
+            self.buddy.put_run(run);
+        }
     }
 
-    /// Hides these huge blocks, if they are all free.
-    fn hide(&self, whom: Hide, huge: Range<u32>) {
-        let span = pages(&huge);
-        let Some(run) = self.buddy.take_run(span) else { return };
+    /// Hides these huge blocks, which the caller took out of the buddy.
+    fn hide_taken(&self, huge: &Range<u32>) {
         self.hidden.bits.set(huge.clone());
         self.hidden.ever.store(1, Relaxed);
-        if self.memory.hide(span, whom).is_err() {
+        if self.memory.hide(pages(huge), Hide::FromChildren).is_err() {
             self.counters.add_exact(Counter::BackingErrors, 1);
             // A part may be: where the program mapped a file, unseen, the kernel goes no farther.
-            let (offset, len) = bytes(&huge);
-            let shown = self.memory.backing().show(offset, len);
+            let (offset, len) = bytes(huge);
+            let shown = self.memory.backing().show(offset, len, Hide::FromChildren);
             if !matches!(shown, Err(Errno::NOMEM | Errno::AGAIN)) {
                 self.hidden.bits.clear(huge.clone());
             }
         }
-        if whom == Hide::FromChildrenAndDumps {
-            self.memory.offer(span);
-        }
-        self.used.clear(huge);
-        self.buddy.put_run(run);
+        self.used.clear(huge.clone());
     }
 
     /// To be called with a run that was taken out of the buddy before it is handed out. False if it
     /// must not be: the kernel would not show it.
     #[inline]
     pub(crate) fn show(&self, span: Span) -> bool {
-        !self.hidden.is_used() || self.show_hidden(span)
-    }
-
-    fn show_hidden(&self, span: Span) -> bool {
         let Span { first, pages } = span;
         let touched = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
+        self.dump(&touched) && (!self.hidden.is_used() || self.show_hidden(touched))
+    }
+
+    fn show_hidden(&self, touched: Range<u32>) -> bool {
         self.hidden.bits.runs(touched).all(|huge| {
             let (offset, len) = bytes(&huge);
-            let shown = self.memory.backing().show(offset, len);
+            let shown = self.memory.backing().show(offset, len, Hide::FromChildren);
             match shown {
                 Ok(()) => self.hidden.bits.clear(huge),
                 Err(_) => self.counters.add_exact(Counter::BackingErrors, 1),
@@ -180,6 +166,6 @@ pub(crate) fn pages(huge: &Range<u32>) -> Span {
     Span::new(PageId(huge.start << HUGE_ORDER), (huge.end - huge.start) << HUGE_ORDER)
 }
 
-fn bytes(huge: &Range<u32>) -> (usize, usize) {
+pub(crate) fn bytes(huge: &Range<u32>) -> (usize, usize) {
     (huge.start as usize * HUGE, (huge.end - huge.start) as usize * HUGE)
 }

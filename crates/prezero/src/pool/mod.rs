@@ -9,6 +9,8 @@ pub(crate) mod chunk;
 #[cfg(not(loom))]
 pub(crate) mod compact;
 #[cfg(not(loom))]
+pub(crate) mod dump;
+#[cfg(not(loom))]
 pub(crate) mod epoch;
 #[cfg(not(loom))]
 pub(crate) mod find;

@@ -12,6 +12,7 @@ use crate::mem::bits::Bits;
 use crate::mem::states::StateMap;
 use crate::pool::buddy::Buddy;
 use crate::pool::compact::Assembly;
+use crate::pool::dump::LeftOut;
 use crate::pool::handover::Claim;
 use crate::pool::hide::Hidden;
 use crate::pool::huge::SparseRow;
@@ -44,6 +45,8 @@ pub(crate) struct Pool<B> {
     pub(crate) allowance: AtomicU32,
     /// Blocks that no child of a fork gets.
     pub(crate) hidden: Hidden,
+    /// Blocks that no core dump has.
+    pub(crate) left_out: LeftOut,
     /// Address space that the zone has given up.
     pub(crate) gone: Gone,
     /// Forks so far and those under way (see `epoch`).
@@ -91,6 +94,7 @@ impl<B: Backing> Pool<B> {
             freed_last: AtomicU32::new(0),
             allowance: AtomicU32::new(u32::MAX),
             hidden: Hidden::new(huge)?,
+            left_out: LeftOut::new(huge)?,
             gone: Gone::new(huge)?,
             forks: AtomicU32::new(0),
             foreign: AtomicU32::new(0),
@@ -104,6 +108,7 @@ impl<B: Backing> Pool<B> {
             assembly: Assembly::new(huge)?,
             without: config.without,
         };
+        pool.leave_out_all();
         pool.buddy.put_run(Run::taken(Span::new(PageId(0), pages)));
         Ok(pool)
     }

@@ -191,7 +191,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             let quiet = naps.quiet(ended.0);
             hidden &= quiet >= HIDE_NS;
             if quiet >= HIDE_NS && !hidden && self.mood == Mood::Normal {
-                self.zone.pool.hide_from_dumps();
+                self.zone.pool.leave_out_idle();
                 hidden = true;
             }
             if quiet >= PARK_NS {

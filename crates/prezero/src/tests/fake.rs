@@ -96,8 +96,9 @@ pub(super) struct Fake {
     huge: Mutex<Vec<(usize, usize)>>,
     unhuge: Mutex<Vec<(usize, usize)>>,
     offers: Mutex<Vec<(usize, usize)>>,
-    /// Which huge blocks a child does not get.
+    /// Which huge blocks a child does not get, and which no dump has.
     hidden: Vec<AtomicU8>,
+    left_out: Vec<AtomicU8>,
     pub(super) populates: Call,
     pub(super) releases: Call,
     pub(super) replaces: Call,
@@ -136,7 +137,8 @@ impl Fake {
         let [populates, releases, replaces, residencies, hides, shows, give_ups, moves] =
             [(); 8].map(|()| Call::default());
         let (huge, unhuge, offers) = Default::default();
-        let hidden = (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect();
+        let [hidden, left_out] =
+            [(); 2].map(|()| (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect());
         Fake {
             base,
             layout,
@@ -146,6 +148,7 @@ impl Fake {
             unhuge,
             offers,
             hidden,
+            left_out,
             populates,
             releases,
             replaces,
@@ -191,6 +194,11 @@ impl Fake {
         self.hidden[page.huge()].load(Relaxed) != 0
     }
 
+    /// Whether a core dump would lack this page.
+    pub(super) fn is_left_out(&self, page: PageId) -> bool {
+        self.left_out[page.huge()].load(Relaxed) != 0
+    }
+
     /// From here on it is the child of a fork.
     pub(super) fn fork(&self) {
         for huge in (0..self.hidden.len()).filter(|&huge| self.hidden[huge].load(Relaxed) != 0) {
@@ -200,9 +208,13 @@ impl Fake {
         }
     }
 
-    fn set_hidden(&self, offset: usize, len: usize, to: u8) {
+    fn set_hidden(&self, offset: usize, len: usize, from: Hide, to: u8) {
         assert!(offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE), "whole huge blocks");
-        self.hidden[offset / HUGE..(offset + len) / HUGE].iter().for_each(|h| h.store(to, Relaxed));
+        let huge = match from {
+            Hide::FromChildren => &self.hidden,
+            Hide::FromDumps => &self.left_out,
+        };
+        huge[offset / HUGE..(offset + len) / HUGE].iter().for_each(|h| h.store(to, Relaxed));
     }
 
     /// Whether the kernel holds anything for the page, in memory or in swap.
@@ -288,8 +300,10 @@ unsafe impl Backing for Fake {
         let bytes = pages * PAGE;
         // What a mapping was advised moves with it.
         for at in (0..bytes / HUGE * HUGE).step_by(HUGE) {
-            let hidden = self.hidden[(from + at) / HUGE].load(Relaxed);
-            self.hidden[(to + at) / HUGE].store(hidden, Relaxed);
+            for advice in [&self.hidden, &self.left_out] {
+                let given = advice[(from + at) / HUGE].load(Relaxed);
+                advice[(to + at) / HUGE].store(given, Relaxed);
+            }
         }
         assert!(from.max(to) + len <= self.layout.size() && from.abs_diff(to) >= len);
         // SAFETY: inside the allocation, apart, and the caller's promise.
@@ -334,17 +348,17 @@ unsafe impl Backing for Fake {
         self.offers.lock().unwrap().push((offset / HUGE, len / HUGE));
     }
 
-    unsafe fn hide(&self, offset: usize, len: usize, _whom: Hide) -> Result<(), Errno> {
+    unsafe fn hide(&self, offset: usize, len: usize, from: Hide) -> Result<(), Errno> {
         let made = self.hides.make();
         let done = if made.is_ok() { len } else { len / HUGE / 2 * HUGE };
-        self.set_hidden(offset, done, 1);
+        self.set_hidden(offset, done, from, 1);
         made.map_err(|_| Errno::INVAL)
     }
 
-    fn show(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    fn show(&self, offset: usize, len: usize, to: Hide) -> Result<(), Errno> {
         let made = self.shows.make();
         let done = if made.is_ok() { len } else { len / HUGE / 4 * HUGE };
-        self.set_hidden(offset, done, 0);
+        self.set_hidden(offset, done, to, 0);
         made.map_err(|_| Errno::AGAIN)
     }
 

@@ -143,7 +143,7 @@ impl Run {
             }
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
-            Op::Hide => self.world.zone.pool.hide_from_dumps(),
+            Op::Hide => self.world.zone.pool.leave_out_idle(),
             Op::Limit(huge) => {
                 if self.world.zone.pool.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less
                 {
@@ -368,8 +368,12 @@ impl Run {
     fn assert_holds(&self) {
         self.world.assert_sound();
         let owned_pages = (0..PAGES).filter(|&page| self.owner[page as usize].is_some());
-        let hidden = owned_pages.map(PageId).find(|&page| self.world.fake().is_hidden(page));
+        let hidden =
+            owned_pages.clone().map(PageId).find(|&page| self.world.fake().is_hidden(page));
         assert_eq!(hidden, None, "a child would not get what its parent owns");
+        let mut owned_pages = owned_pages.map(PageId);
+        let left_out = owned_pages.find(|&page| self.world.fake().is_left_out(page));
+        assert_eq!(left_out, None, "a dump would lack what is in use");
         for owned in &self.owned {
             for (n, holding) in owned.holds.iter().enumerate() {
                 if let Holds::Byte(byte) = *holding {

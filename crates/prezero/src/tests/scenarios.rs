@@ -1,6 +1,7 @@
 //! The zone's promises, one test each, on a thread and a clock of the test's own.
 
 mod assemble;
+mod dumps;
 mod forks;
 mod gather;
 mod give_back;

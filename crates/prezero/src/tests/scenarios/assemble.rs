@@ -139,7 +139,7 @@ fn what_a_child_does_not_get_is_shown_before_it_moves() {
     let from = source.first();
     world.fill(from, 4 * HUGE_PAGES, 0);
     world.zone.free_zeroed(source);
-    world.zone.pool.hide_from_dumps();
+    world.zone.pool.leave_out_idle();
     assert!(world.fake().is_hidden(from));
 
     let block = world.zero(6 * HUGE_PAGES);

@@ -1,0 +1,167 @@
+//! What a core dump has of the zone: the memory that is in use, and what was so a moment before.
+//!
+//! The zone is one mapping, most of which was never used. A dump has a mapping in its full length, so the zone begins
+//! *left out* (`MADV_DONTDUMP`). A request has its block dumped. Free memory that has idled for a while is left out
+//! again, hidden from children, and offered to the kernel (`MADV_FREE`), which takes it when a limit is reached.
+//!
+//! One bit for each *unit* of huge blocks says that it may be left out. **A block that is handed out is dumped.** The
+//! rules are those of [hide](crate::pool::hide): a thread that leaves a unit out has taken all of it out of the buddy,
+//! and a thread that holds a part of a unit has it dumped first.
+//!
+//! Each unit may become a mapping of its own, of which a process has a limited number. So units are large where the
+//! zone is. Where the kernel has no mapping left to split one, all of the zone is dumped from then on.
+
+use std::ops::Range;
+
+use prezero_sys::memory::Errno;
+
+use crate::config::without::Mechanism;
+use crate::count::counters::Counter;
+use crate::mem::backing::{Backing, Hide};
+use crate::mem::bits::Bits;
+use crate::pool::Pool;
+use crate::pool::hide::{AT_ONCE, LEAST, bytes, pages, parts};
+use crate::sync::{AtomicU32, Ordering::Relaxed};
+use crate::units::HUGE_ORDER;
+
+/// Units at most, about. Every second one may be in use.
+/// Moved by: `/proc/PID/maps`.
+const UNITS: u32 = 8192;
+
+/// See the module.
+pub(crate) struct LeftOut {
+    units: Bits,
+    /// Huge blocks in a unit.
+    unit: u32,
+    /// Not 0: nothing more is left out.
+    ended: AtomicU32,
+}
+
+impl LeftOut {
+    /// Nothing left out, of `huge` huge blocks.
+    pub(crate) fn new(huge: u32) -> Result<LeftOut, Errno> {
+        let unit = (huge / UNITS).max(1);
+        Ok(LeftOut { units: Bits::new(huge.div_ceil(unit))?, unit, ended: AtomicU32::new(0) })
+    }
+
+    /// The units that huge blocks lie in.
+    fn touched(&self, huge: &Range<u32>) -> Range<u32> {
+        if self.unit == 1 {
+            return huge.clone();
+        }
+        huge.start / self.unit..huge.end.div_ceil(self.unit)
+    }
+
+    /// The units that lie wholly in huge blocks.
+    fn whole(&self, huge: Range<u32>) -> Range<u32> {
+        let start = huge.start.div_ceil(self.unit);
+        start..(huge.end / self.unit).max(start)
+    }
+}
+
+impl<B: Backing> Pool<B> {
+    /// Leaves all of the zone out, which no request has had anything of yet.
+    pub(crate) fn leave_out_all(&self) {
+        if self.has(Mechanism::Hide) {
+            let units = self.left_out.touched(&(0..self.memory.pages >> HUGE_ORDER));
+            self.leave_out_taken(&units);
+        }
+    }
+
+    /// Leaves idle memory out, hides it from children, and offers it to the kernel.
+    pub(crate) fn leave_out_idle(&self) {
+        if !self.has(Mechanism::Hide) {
+            return;
+        }
+        let (ended, has_much) = (self.left_out.ended.load(Relaxed) != 0, self.has_much());
+        for run in self.buddy.runs(1) {
+            let huge = run.huge..run.huge + run.len;
+            if !ended {
+                self.leave_out_free(huge.clone());
+            }
+            // And what came to memory that was left out before.
+            if has_much {
+                self.hide_used(huge, AT_ONCE, |span| self.memory.offer(span));
+            }
+        }
+    }
+
+    /// The same of the whole units in a run of free huge blocks.
+    fn leave_out_free(&self, huge: Range<u32>) {
+        let (out, unit) = (&self.left_out.units, self.left_out.unit);
+        for dumped in out.gaps(self.left_out.whole(huge)) {
+            let joins = out.has(dumped.end) || dumped.start > 0 && out.has(dumped.start - 1);
+            if dumped.len() as u32 * unit >= LEAST || joins {
+                for units in parts(dumped, (AT_ONCE / unit).max(1)) {
+                    self.hide(&self.huge_blocks(&units), |span| {
+                        self.leave_out_taken(&units);
+                        self.memory.offer(span);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Leaves these units out, of which nothing is in use.
+    fn leave_out_taken(&self, units: &Range<u32>) {
+        let huge = self.huge_blocks(units);
+        self.left_out.units.set(units.clone());
+        if self.memory.hide(pages(&huge), Hide::FromDumps).is_err() {
+            self.counters.add_exact(Counter::BackingErrors, 1);
+            let (offset, len) = bytes(&huge);
+            let dumped = self.memory.backing().show(offset, len, Hide::FromDumps);
+            if !matches!(dumped, Err(Errno::NOMEM | Errno::AGAIN)) {
+                self.left_out.units.clear(units.clone());
+            }
+        }
+    }
+
+    /// To be called before a part of these huge blocks is handed out. False if it must not be: the kernel would leave
+    /// it out.
+    #[inline]
+    pub(crate) fn dump(&self, huge: &Range<u32>) -> bool {
+        let units = self.left_out.touched(huge);
+        !self.left_out.units.has_any(units.clone()) || self.dump_units(units)
+    }
+
+    #[cold]
+    fn dump_units(&self, units: Range<u32>) -> bool {
+        let out = &self.left_out.units;
+        out.runs(units).all(|units| {
+            let (offset, len) = bytes(&self.huge_blocks(&units));
+            let dump = || self.memory.backing().show(offset, len, Hide::FromDumps);
+            let dumped = dump().or_else(|_| {
+                // One mapping need not be split. Bits stay set, since other threads may be at work on theirs.
+                self.left_out.ended.store(1, Relaxed);
+                let all = self.memory.backing().len();
+                let _ = self.memory.backing().show(0, all, Hide::FromDumps);
+                dump()
+            });
+            match dumped {
+                Ok(()) => out.clear(units),
+                Err(_) => self.counters.add_exact(Counter::BackingErrors, 1),
+            }
+            dumped.is_ok()
+        })
+    }
+
+    fn huge_blocks(&self, units: &Range<u32>) -> Range<u32> {
+        let (unit, end) = (self.left_out.unit, self.memory.pages >> HUGE_ORDER);
+        units.start * unit..(units.end * unit).min(end)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_touched_by_a_part_of_it_and_left_out_whole() {
+        let out = LeftOut::new(4 * UNITS + 1).unwrap();
+        assert_eq!(out.unit, 4);
+        assert_eq!((out.touched(&(3..5)), out.whole(3..5)), (0..2, 1..1));
+        assert_eq!((out.touched(&(4..9)), out.whole(4..9)), (1..3, 1..2));
+        assert_eq!(out.touched(&(0..4 * UNITS + 1)), 0..UNITS + 1);
+        assert_eq!(LeftOut::new(UNITS).unwrap().touched(&(3..5)), 3..5);
+    }
+}

@@ -1,0 +1,81 @@
+//! What a core dump has.
+
+use super::super::fake::Fault;
+use super::super::world::{World, holds};
+use super::ANY;
+use crate::units::{HUGE_PAGES, PageId};
+
+/// Huge blocks that no dump has.
+fn left_out(world: &World) -> u32 {
+    let all = 0..world.zone.pages() / HUGE_PAGES;
+    all.filter(|huge| world.fake().is_left_out(PageId(huge * HUGE_PAGES))).count() as u32
+}
+
+#[test]
+fn a_dump_has_what_was_handed_out_and_no_more() {
+    let world = World::new(16);
+    assert_eq!(left_out(&world), 16);
+
+    let (small, large) = (world.zero(16), world.plain(3 * HUGE_PAGES));
+
+    assert_eq!(left_out(&world), 12);
+    for block in [small.into_dirty(), large] {
+        assert!(!world.fake().is_left_out(block.first()));
+        world.zone.free(block);
+    }
+    world.assert_sound();
+}
+
+#[test]
+fn what_idles_is_left_out_until_it_is_used_again() {
+    let world = World::new(16);
+    world.soil(world.plain(8 * HUGE_PAGES));
+    assert_eq!(left_out(&world), 8);
+
+    world.zone.pool.leave_out_idle();
+    assert_eq!(left_out(&world), 16);
+
+    let block = world.plain(2 * HUGE_PAGES);
+    assert_eq!(left_out(&world), 14);
+    world.zone.free(block);
+}
+
+#[test]
+fn what_came_back_untouched_is_left_out_too() {
+    let world = World::new(16);
+    let (small, untouched) = (world.plain(16), world.plain(15 * HUGE_PAGES));
+    world.zone.free(untouched);
+
+    world.zone.pool.leave_out_idle();
+
+    assert_eq!(left_out(&world), 15);
+    world.zone.free(small);
+}
+
+#[test]
+fn where_no_mapping_can_be_split_all_is_dumped() {
+    let world = World::new(16);
+    world.fake().shows.refuse(Fault::Nth(1));
+
+    let block = world.plain(HUGE_PAGES);
+    assert_eq!(left_out(&world), 0);
+
+    world.soil(world.plain(8 * HUGE_PAGES));
+    world.zone.pool.leave_out_idle();
+    assert_eq!(left_out(&world), 0);
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn what_the_kernel_would_leave_out_is_not_handed_out() {
+    let world = World::new(16);
+    world.fake().shows.refuse(Fault::Always);
+    assert!(world.zone.plain(HUGE_PAGES, ANY).is_none());
+
+    world.fake().shows.refuse(Fault::Never);
+    let block = world.plain(HUGE_PAGES);
+    world.fill(block.first(), HUGE_PAGES, 7);
+    assert!(holds(&world.zone, block.first(), 7) && !world.fake().is_left_out(block.first()));
+    world.zone.free(block);
+}
