@@ -94,6 +94,7 @@
 // Under loom only what it models is built: it replaces the atomics by its own.
 mod block;
 mod class;
+mod clock;
 mod cpu;
 mod mem;
 mod pool;
@@ -103,8 +104,6 @@ mod units;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 pub mod clear;
-#[cfg(not(loom))]
-mod clock;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]

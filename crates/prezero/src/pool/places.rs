@@ -125,7 +125,7 @@ impl<B: Backing> Pool<B> {
         let mut sum = Tally { absent: order.pages(), ..Tally::default() };
         for at in (0..order.pages()).step_by(HUGE_PAGES as usize) {
             let first = block.plus(at);
-            if self.freed_at[first.huge()].load(Relaxed) != 0 {
+            if self.freed_at[first.huge()].get().is_some() {
                 let tally = self.states.tally(Span::new(first, pages));
                 sum.absent -= pages - tally.absent;
                 sum.zero += tally.zero;

@@ -12,7 +12,6 @@ use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::policy::{Mood, Step};
 use crate::scrubd::scrub::Scrubber;
-use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
@@ -152,7 +151,7 @@ impl World {
             }
         }
         for (huge, freed_at) in self.zone.pool.freed_at.iter().enumerate() {
-            let known = freed_at.load(Relaxed) == 0 || self.zone.pool.resident.has(huge as u32);
+            let known = freed_at.get().is_none() || self.zone.pool.resident.has(huge as u32);
             assert!(known, "huge block {huge} would not be looked at");
         }
         assert_eq!(

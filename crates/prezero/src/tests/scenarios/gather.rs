@@ -76,12 +76,11 @@ fn for_small_requests_all_lists_are_emptied_once_in_a_while_for_large_ones_at_on
 fn it_is_no_older_for_that() {
     let world = freed_small_last();
     pass(2 * HOT_NS);
-    let tick = world.zone.pool.clock.turn().1;
+    let tick = world.zone.pool.clock.turn().tick;
 
     let huge = world.plain(2 * HUGE_PAGES);
 
-    let freed_at = world.zone.pool.freed_at[0].load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(freed_at, tick, "nobody takes it for idle");
+    assert_eq!(world.zone.pool.freed_at[0].get(), Some(tick), "nobody takes it for idle");
     world.zone.free(huge);
 }
 
