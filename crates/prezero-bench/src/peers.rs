@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_nobody_knows_is_named() {
+    fn an_unknown_peer_is_named() {
         let error = Field::find(&["hoard".into()]).unwrap_err().to_string();
         assert!(error.starts_with("--peers hoard: ") && error.contains("glibc-keep"), "{error}");
     }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_starts_without_anybody_elses_settings() {
+    fn a_peer_starts_without_the_settings_of_others() {
         let field = Field::find(&["glibc-keep".into()]).unwrap();
         let keep = &field.allocators[0];
         let command = keep.command(Path::new("/bin/true"), Path::new("/dev/null")).unwrap();

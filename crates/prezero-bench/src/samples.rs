@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_pairs_that_somebody_disturbed_are_less_noise_than_many() {
+    fn a_few_disturbed_pairs_are_less_noise_than_many() {
         let noise = |pairs: usize, disturbed: usize| {
             let that = vec![100.0; pairs];
             let one = |n| if n < disturbed { 1000.0 } else { 99.0 + (n % 3) as f64 };

@@ -88,7 +88,7 @@
 //! Layers: sync, units, class, clock, config, block, count, clear, mem, pool, cpu, policy, observe, daemon, zone, scrubd
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
-// Loom is given what it models, without those who use the rest of it.
+// Loom builds what it models, without the code that uses the rest of it.
 #![cfg_attr(loom, allow(dead_code))]
 
 // Under loom only what it models is built: it replaces the atomics by its own.

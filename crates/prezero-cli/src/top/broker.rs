@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_says_nothing_stops_nobody() {
+    fn a_broker_that_says_nothing_stops_no_view() {
         let dir = std::env::temp_dir().join(format!("prezero-mute-{}", std::process::id()));
         let (address, kind) =
             (rustix::net::SocketAddrUnix::new(&dir).unwrap(), rustix::net::SocketType::SEQPACKET);

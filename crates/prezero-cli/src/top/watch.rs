@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anybody_there_is_an_empty_list() {
+    fn without_processes_there_is_an_empty_list() {
         let mut watch = Watch::new("/nonexistent".into());
         watch.look();
         assert!(watch.json()["processes"].is_array() && watch.json()["broker"].is_null());

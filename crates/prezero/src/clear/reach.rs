@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_his_blocks_is_taken_for_one_who_writes_all_of_them() {
+    fn a_program_that_keeps_its_blocks_counts_as_one_that_writes_all_of_them() {
         let reach = Reach::new();
         for n in 0..100 {
             let (way, bytes) = (reach.way(48 * MIB), 48 * MIB);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rests_finds_the_cache_again() {
+    fn a_program_that_rests_finds_the_cache_again() {
         let mut model = Model::new(100 * MIB, 8);
         model.past(48 * MIB, 100);
         for _ in 0..100 {

@@ -85,7 +85,7 @@ pub enum Verify {
 /// What becomes of what a block held when it is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFree {
-    /// It stays until the memory is cleared for somebody else, or given to him as it is.
+    /// It stays until the memory is cleared for the next owner, or handed out as it is.
     Keep,
     /// It is cleared before `free` returns.
     Clear,

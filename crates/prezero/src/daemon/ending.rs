@@ -27,7 +27,7 @@ const DEAREST: u32 = 8;
 /// What a call that scrubd must not live through changes for the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Who the process is.
+    /// The users, groups and rights of the process.
     Rights,
     /// Which files, and so cgroups, it sees.
     View,

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn summary_of_a_zone_that_nobody_asked_says_which_sizes_are_its_own() {
+    fn summary_of_a_zone_without_requests_says_which_sizes_are_its_own() {
         let lines = lines(&counted(&[]));
 
         assert_eq!(lines.len(), 1, "{lines:?}");

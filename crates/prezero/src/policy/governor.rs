@@ -355,15 +355,14 @@ impl Governor {
         self.purse.is_open()
     }
 
-    /// Whether somebody asked for zero of late, and something may be spent on him: then scrubd's
-    /// looks are part of the price.
+    /// Whether zero was requested of late, and CPU time may be spent on that. scrubd's looks are
+    /// part of the price then.
     fn looks(&self) -> bool {
         let of_late = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
         of_late && total(&self.seen) > 0 && self.may_spend()
     }
 
-    /// Whether there is anything to make zero, wherever it lies, for somebody who asked for
-    /// zero of late.
+    /// Whether the requests for zero of late leave anything to make zero, wherever it lies.
     fn wants(&self) -> bool {
         self.looks() && self.target() > 0
     }

@@ -451,7 +451,7 @@ mod model {
         );
     }
 
-    /// Two carve the same block: one gets his page, and the rest is free.
+    /// Two threads carve the same block: one gets its page, and the rest is free.
     #[test]
     fn two_carve_one_block_and_one_wins() {
         race(
@@ -495,7 +495,8 @@ mod model {
         });
     }
 
-    /// Two want overlapping runs: both never get them, and who fails leaves nothing taken.
+    /// Two threads want overlapping runs: never do both get theirs, and the loser leaves nothing
+    /// taken.
     #[test]
     fn overlapping_runs_have_one_owner() {
         race(

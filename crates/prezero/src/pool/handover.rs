@@ -143,8 +143,8 @@ impl Claim {
             })
     }
 
-    /// Changes with each claim that begins, ends or is asked for: who searched meanwhile may
-    /// not have seen what was free before or is after.
+    /// Changes with each claim that begins, ends or is asked for: a search meanwhile may have
+    /// missed blocks that were free before or are after.
     pub(crate) fn moment(&self) -> u64 {
         self.word.load(Acquire)
     }

@@ -142,8 +142,9 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Gives a large block back to the kernel that was absent when it was handed out, where those
-    /// before it came back all but untouched. To ask what of it is resident takes longer, so that is done
-    /// now and then, and whoever begins to fill such blocks has until then what he would have without us.
+    /// before it came back all but untouched. To ask how much is resident takes longer, so that is
+    /// done now and then. A program that begins to fill such blocks has until then what it would
+    /// have without us.
     fn goes_back_unseen(&self, span: Span) -> bool {
         let gone = self.has(Mechanism::Thin)
             && self.thin_row.may_be_assumed()

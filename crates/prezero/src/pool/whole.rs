@@ -48,7 +48,7 @@ pub(crate) struct Pool<B> {
     pub(crate) gone: Gone,
     /// Forks so far and those under way (see `epoch`).
     pub(crate) forks: AtomicU32,
-    /// Whether any page was ever marked foreign, by whomever.
+    /// Whether any page was ever marked foreign.
     pub(crate) foreign: AtomicU32,
     /// The most pages that were out of the buddy when memory was needed.
     pub(crate) peak: AtomicU32,

@@ -66,8 +66,8 @@ impl Ctl {
         Ctl { words, config: config.clone(), topology, spare, made, answered: 0, published: 0 }
     }
 
-    /// The panel can be found by the thread's descriptor alone: it goes with the thread. Who
-    /// has it mapped sees that it is over.
+    /// The panel can be found by the thread's descriptor alone: it goes with the thread. A tool
+    /// that has it mapped sees that it is over.
     pub(crate) fn close(&self) {
         if let Some(words) = self.words {
             words[MAGIC_AT].store(0, Ordering::Release);
@@ -75,7 +75,7 @@ impl Ctl {
     }
 
     /// The next thread has a panel of its own; what was set stays so. The old one is unmapped
-    /// only now: that may take the kernel milliseconds, and nobody waits.
+    /// only now: that may take the kernel milliseconds, and no thread waits.
     #[allow(unsafe_code)]
     pub(crate) fn begin_again(&mut self, own_files: bool) {
         if let Some(words) = self.words.take() {
@@ -110,7 +110,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         let watched = words[WATCHED].load(Ordering::Relaxed);
         if watched > now + WATCH_NS {
-            // Nobody can know that he will still look then.
+            // No tool can know that it still looks then.
             words[WATCHED].store(now + WATCH_NS, Ordering::Relaxed);
         }
         let every = if watched > now { WATCHED_NS } else { ALONE_NS };
@@ -213,7 +213,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let snapshot = self.zone.snapshot();
         let sequence = words[SEQUENCE].load(Ordering::Relaxed) | 1;
         words[SEQUENCE].store(sequence, Ordering::Relaxed);
-        // Who sees a new value sees the odd number too.
+        // A tool that sees a new value sees the odd number too.
         std::sync::atomic::fence(Ordering::Release);
         let mut records = Records { words, at: RECORDS, values: 0, texts: 0 };
         for &counter in Counter::ALL {

@@ -48,7 +48,7 @@ pub(super) struct Outcome {
     pub(super) scrubbed: u64,
     /// Zero pages that plain requests took.
     pub(super) to_plain: u64,
-    /// Zero pages that nobody took.
+    /// Zero pages that no request took.
     pub(super) left: u64,
     /// CPU time of the scrubber, ns.
     pub(super) spent_ns: u64,
@@ -265,7 +265,7 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
 }
 
 #[test]
-fn the_machine_is_measured_for_who_asks_often_or_for_much() {
+fn the_machine_is_measured_for_frequent_or_large_requests() {
     for (pages, requests) in [(16, 20), (256, 16), (16 * MIB, 1)] {
         let mut governor = Governor::new(0, Without::default());
         let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
@@ -281,7 +281,7 @@ fn the_machine_is_measured_for_who_asks_often_or_for_much() {
             "{pages} pages, {requests} times"
         );
         governor.observe(requests * MS + 2_000 * MS, seen);
-        assert!(governor.plan().attention < Attention::Measures, "nobody asked of late");
+        assert!(governor.plan().attention < Attention::Measures, "nothing was requested of late");
     }
 }
 

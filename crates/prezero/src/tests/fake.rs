@@ -114,8 +114,8 @@ pub(super) struct Fake {
     pub(super) together: AtomicU64,
 }
 
-// SAFETY: the memory belongs to the value; who may touch which part is for the zone to say,
-// as with any backing.
+// SAFETY: the memory belongs to the value; the zone says which thread may touch which part, as with
+// any backing.
 unsafe impl Send for Fake {}
 // SAFETY: as above; all other fields are atomics.
 unsafe impl Sync for Fake {}
@@ -194,7 +194,7 @@ impl Fake {
     /// From here on it is the child of a fork.
     pub(super) fn fork(&self) {
         for huge in (0..self.hidden.len()).filter(|&huge| self.hidden[huge].load(Relaxed) != 0) {
-            // SAFETY: what is hidden is nobody's, which is what the tests are about.
+            // SAFETY: hidden memory has no owner, which is what the tests are about.
             unsafe { self.fill(huge * HUGE, HUGE, 0) };
             self.mark(huge * HUGE, HUGE, ABSENT);
         }

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_pairs_is_compared_with_the_turns_before_them() {
+    fn a_figure_without_pairs_is_compared_with_the_turns_before_them() {
         let variants = variants_named(&["glibc", OFF, ON]);
         let slice = |ns: f64| vec![(Load::Compute, Metric::Wall, vec![ns])];
         let mut times = [vec![slice(300.0); 5], vec![slice(200.0); 5], vec![slice(210.0); 5]];
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_has_nobody_beside() {
+    fn one_cpu_has_no_neighbour() {
         assert!(Scene::Beside.neighbours(&[3]).is_empty());
         assert_eq!(Scene::Beside.neighbours(&[0, 1]), [1]);
         assert_eq!(Scene::Full.neighbours(&[0, 1]), [0, 1]);

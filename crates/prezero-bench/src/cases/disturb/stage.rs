@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_cpu_has_one_beside_whom_a_task_wakes_up() {
+    fn a_busy_cpu_has_one_beside_which_a_task_wakes_up() {
         let beside = Variant { name: "glibc".into(), allocator: Some(Allocator::plain()) };
         let churn = Churn { bytes: 1 << 20, pause: Duration::ZERO };
         let (slice, cpu) = (Duration::from_millis(300), allowed_cpus().unwrap()[0]);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_the_fastest_goes_on_and_is_added_to() {
+    fn an_allocator_that_may_be_the_fastest_goes_on_and_is_added_to() {
         let mut cells = [
             cell(&[("a", &[100.0]), ("b", &[109.0]), ("c", &[200.0]), (PREZERO, &[500.0])]),
             cell(&[("a", &[100.0]), ("b", &[300.0]), ("c", &[120.0]), (PREZERO, &[50.0])]),

@@ -21,7 +21,7 @@ fn burst(count: usize, pages: u64, pause: u64) -> Vec<Act> {
 }
 
 #[test]
-fn who_never_asks_for_zero_gets_nothing_scrubbed() {
+fn a_program_that_never_asks_for_zero_gets_nothing_scrubbed() {
     let acts = [Plain(4 * MIB), Pass(MS), FreePlain(4 * MIB), Pass(3 * MS)];
     let outcome = Model::new().play(repeat(1000, &acts));
     assert_eq!(outcome.scrubbed, 0);
@@ -183,7 +183,7 @@ fn hostile_demand_costs_two_thousandths_of_a_cpu() {
 /// Blocks of no size twice; a page of a stock takes 2.7 clears in place to make. All that lies there is wanted
 /// as it is once, two MiB, which is forgiven, and later now and again.
 #[test]
-fn who_gains_less_than_he_costs_and_wastes_some_is_left_alone_within_a_second() {
+fn a_program_that_gains_less_than_it_costs_and_wastes_some_is_left_alone_within_a_second() {
     let mut size = 1;
     let mut rounds = |count, plain: &[Act]| {
         let mut acts = Vec::new();
@@ -208,7 +208,7 @@ fn who_gains_less_than_he_costs_and_wastes_some_is_left_alone_within_a_second() 
 
 /// Fifty looks in each pause: small blocks are not worth them, a large one is.
 #[test]
-fn who_saves_less_than_the_looks_cost_is_left_alone_within_a_second() {
+fn a_program_that_saves_less_than_the_looks_cost_is_left_alone_within_a_second() {
     let small = round(4, 20 * US, 5 * MS);
     let mut model = Model::with_looks_of(2 * US);
     let trial = model.play(repeat(100, &small));

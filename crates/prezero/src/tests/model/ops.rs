@@ -37,7 +37,7 @@ pub(super) enum Op {
     FreeZeroed(usize),
     TailTo(usize, u8),
     Grow(usize, u32),
-    /// The owner changes a mapping, and may write into what he got.
+    /// The owner changes a mapping, and may write into what it got.
     Foreign(usize, Part, Option<u8>),
     SwapOut(u32, u32),
     Pass(u64),

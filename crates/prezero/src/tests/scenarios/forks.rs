@@ -125,7 +125,7 @@ fn the_child_finds_absent_what_was_hidden() {
     world.before_fork();
     world.fake().fork();
     world.after_fork_in_child();
-    assert_eq!(world.fake().releases.made(), 0, "who calls exec next waits for nothing");
+    assert_eq!(world.fake().releases.made(), 0, "a child that calls exec next waits for nothing");
     world.zone.take_over();
 
     assert!((0..SMALL).all(|n| holds(&world.zone, small.first().plus(n), 0x77)));
@@ -236,7 +236,7 @@ fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
     let world = World::new(1);
     let (first, _) = claim_half(&world);
     let Answer::Seized(seized) = world.zone.pool.handover.seize(|| true) else {
-        panic!("nobody answers");
+        panic!("no answer");
     };
     let Claimed { pages, done, .. } = seized.block;
     assert_eq!((pages, done), (HUGE_PAGES, 256));

@@ -101,8 +101,8 @@ fn idle_after(world: &mut World, pause_ns: u64) -> u64 {
 fn memory_goes_soon_until_its_owner_has_come_back_for_it() {
     let mut world = World::new(4);
     let idle: Vec<u64> = (0..6).map(|_| idle_after(&mut world, 120_000_000)).collect();
-    assert_eq!(idle[0], 0, "nobody is known to come back");
-    assert_eq!(idle[3..], [u64::from(2 * HUGE_PAGES); 3], "he does");
+    assert_eq!(idle[0], 0, "no program is known to come back");
+    assert_eq!(idle[3..], [u64::from(2 * HUGE_PAGES); 3], "this one does");
 
     assert_eq!(idle_after(&mut world, 20_000_000_000), 0, "the decay holds all the same");
 }

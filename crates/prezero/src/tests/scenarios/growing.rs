@@ -249,7 +249,7 @@ fn what_moves_counts_once_in_the_most_that_was_in_use() {
 }
 
 #[test]
-fn who_grows_and_frees_again_and_again_has_memory_that_stays() {
+fn memory_stays_with_a_program_that_grows_and_frees_again_and_again() {
     let world = World::new(64);
     for round in 0..8 {
         let block = world.plain(2 * HUGE_PAGES);
@@ -277,7 +277,7 @@ fn nothing_moves_where_mappings_must_stay_as_they_are() {
 }
 
 #[test]
-fn who_fills_what_moved_does_not_count_as_one_who_leaves_it_untouched() {
+fn a_block_that_moved_and_is_filled_does_not_count_as_untouched() {
     let world = World::of(Fake::in_small(64 * HUGE, 64), &config(64, |_| {}));
     for round in 1..=6 {
         let block = world.plain(16 * HUGE_PAGES);
