@@ -28,7 +28,7 @@ impl Tick {
         Tick((ns >> TICK_SHIFT) as u32)
     }
 
-    /// How long ago `then` is; no time at all if `then` is the later one, as it is for what is
+    /// How long ago `then` is. No time at all if `then` is the later one, as for a block that is
     /// freed after the clock was read.
     #[inline]
     pub(crate) const fn since(self, then: Tick) -> Ticks {
@@ -65,13 +65,13 @@ impl Ticks {
         Ticks(ticks)
     }
 
-    /// A rest of so many nanoseconds, rounded up: what is older has rested.
+    /// A rest of so many nanoseconds, rounded up: an older block has rested.
     #[inline]
     pub(crate) const fn rounded_up(ns: u64) -> Ticks {
         Ticks(ns.div_ceil(1 << TICK_SHIFT) as u32)
     }
 
-    /// A time of so many nanoseconds, rounded down: what is as old has had it.
+    /// A time to stay of so many nanoseconds, rounded down: a block as old has had it.
     pub(crate) fn rounded_down(ns: u64) -> Ticks {
         Ticks(u32::try_from(ns >> TICK_SHIFT).unwrap_or(u32::MAX))
     }

@@ -1,8 +1,8 @@
 //! Memory that is already zero when a program asks for it.
 //!
 //! A [`Zone`] hands out blocks of pages and knows, page by page, which of its free
-//! memory is zero. A thread, scrubd, makes more of it so while a CPU is idle; requests
-//! for zeroed memory then take what is ready and clear only what is not.
+//! memory is zero. A thread, scrubd, makes more of it so while a CPU is idle; requests for zeroed
+//! memory then take zero pages, and clear only pages that are not zero.
 //!
 //! # Vocabulary
 //!

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read() {
+    fn a_value_that_is_set_is_read() {
         let mut config =
             Config::new(&Machine { memory: 1 << 30, engine: |_| None, reports_free: false });
         let tuning = Tuning::new(&config);

@@ -65,20 +65,20 @@ pub unsafe trait Backing: Send + Sync {
     }
 
     /// Moves pages from `from..from+len` to `to`, as many from the first on as can be moved
-    /// together: how many bytes. What they leave must be [replaced](Backing::replace) before a
-    /// request gets it, and their kind of page is at `to` what it was at `from`.
+    /// together: how many bytes. The range that they leave must be [replaced](Backing::replace)
+    /// before a request gets it. Pages keep their size.
     ///
     /// # Safety
     /// As for [`release`](Backing::release) of `to`; the caller owns both ranges, apart.
     ///
     /// # Errors
-    /// Any: what is at `from` is as it was, and `to` is as it was or absent.
+    /// Any: `from` is as it was, and `to` is as it was or absent.
     unsafe fn move_pages(&self, _from: usize, _to: usize, _len: usize) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
     }
 
-    /// As [`move_pages`](Backing::move_pages), of pages that only the zone's own calls mapped: what
-    /// they leave is absent, and part of the zone as it is.
+    /// As [`move_pages`](Backing::move_pages), of pages that only the zone's own calls mapped. The
+    /// range that they leave is absent, and part of the zone as it is.
     ///
     /// # Safety
     /// As for [`move_pages`](Backing::move_pages).
@@ -306,7 +306,7 @@ impl<B: Backing> Memory<B> {
         unsafe { self.backing.release(first.index() * PAGE, pages as usize * PAGE) }
     }
 
-    /// Lets the kernel take a run of free pages that the caller owns: what is zero stays zero.
+    /// Lets the kernel take a run of free pages that the caller owns. Zero pages stay zero.
     pub(crate) fn offer(&self, span: Span) {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, and nothing relies on what a dirty page holds.
@@ -328,7 +328,7 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Moves a run of free pages to an absent one, both the caller's and apart, as many from the first
-    /// on as the kernel moves together: how many. What they leave is absent.
+    /// on as the kernel moves together: how many. Pages that they leave are absent.
     pub(crate) fn move_free(&self, from: PageId, to: PageId, pages: u32) -> Result<u32, Errno> {
         let [source, goal] = [from, to].map(|first| first.index() * PAGE);
         // SAFETY: the caller owns both runs, and nothing is lost where nothing is.

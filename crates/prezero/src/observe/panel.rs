@@ -10,8 +10,8 @@
 //! # Layout, version 1
 //!
 //! Words of 8 bytes in the machine's byte order, each read and written whole. Text is padded
-//! with NUL. What a version adds comes where now is nothing; names are those of the statistics
-//! and of the knobs, and a reader goes by names.
+//! with NUL. A version adds words only where none are now. Names are those of the statistics and of
+//! the knobs, and a reader goes by names.
 //!
 //! | word | holds |
 //! |---|---|
@@ -30,8 +30,8 @@
 //! | behind | texts, 20 words each: name (4), 1 for a knob and 0 for a fact (1), value (15) |
 //!
 //! A tool that finds requests without an answer puts its own behind them. scrubd may begin to read
-//! meanwhile: it leaves what is not ended alone, and then finds that the number has changed and
-//! does all of it, once more perhaps, which changes nothing.
+//! meanwhile. It leaves a request without an end alone, then finds that the number has changed, and
+//! carries out all of them. A second time changes nothing.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -153,7 +153,8 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> std::fmt::Debug for Panel<W> {
 }
 
 impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
-    /// Of what [`prezero_sys::panel`] found; `None` if it is of another version, or not ready.
+    /// The panel in words that [`prezero_sys::panel`] found. `None` if it is of another version, or
+    /// not ready.
     pub fn new(words: W) -> Option<Panel<W>> {
         let ready = words[MAGIC_AT].load(Acquire) == MAGIC;
         (ready && words[VERSION_AT].load(Relaxed) == VERSION).then_some(Panel(words))
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_commands_no_terminal() {
+    fn a_text_that_is_read_commands_no_terminal() {
         let words = [const { AtomicU64::new(0) }; 4];
         put(&words, "a\x1b]0;b\x07\r\n\u{9b}c");
         assert_eq!(text(&words), "a\u{fffd}]0;b\u{fffd}\u{fffd}\u{fffd}\u{fffd}c");

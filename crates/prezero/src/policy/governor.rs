@@ -344,8 +344,9 @@ impl Governor {
         bursts.largest(asked) - bursts.arrived(asked)
     }
 
-    /// Pages that go through the caches before zeroes are used: what the program frees, and so uses, from
-    /// one burst to the next; each once, and no more than what it has in its hands and what is zero.
+    /// Pages that go through the caches before zeroes are used: those that the program frees, and
+    /// so uses, from one burst to the next. Each counts once, and their sum ends at the program's
+    /// pages and the zero ones.
     fn traffic(&self) -> u64 {
         self.traffic.min(self.live_peak + self.target())
     }
@@ -382,12 +383,13 @@ impl Governor {
         let (wanted, useful) = (self.wanted(), self.target());
         let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;
         let one = u64::from(class.pages());
-        // What was too much is not rounded up to it again.
+        // A target that was cut is not rounded up again.
         let blocks = if useful < wanted { pages / one } else { pages.div_ceil(one) };
         blocks.min(class.slots() as u64) as usize
     }
 
-    /// Zero pages that should lie ready: what is ahead, of what need not stay as it is.
+    /// Zero pages that should lie ready: the requests ahead, within the pages that need not stay as
+    /// they are.
     fn target(&self) -> u64 {
         self.wanted().min(self.most())
     }

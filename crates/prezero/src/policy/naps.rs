@@ -166,7 +166,7 @@ mod tests {
 
     const US: u64 = 1_000;
     const MS: u64 = 1_000_000;
-    /// What was freed has rested after so long, ns: a little more than the ticks say at best.
+    /// A freed block has rested after so long, ns: a little more than the ticks say at best.
     const RESTED: u64 = 150 * US;
     const WORK: u64 = 50 * US;
 
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_after_the_first_work_is_not_slept_over() {
+    fn a_free_after_the_first_work_is_not_slept_over() {
         for (blocks, gap) in [(2, 120 * US), (2, 800 * US), (4, 400 * US)] {
             let outcome = Model { blocks, gap, ..ONE }.play(&[alike(300, 8 * MS, MS)]);
             assert!(outcome.misses <= 6, "{outcome:?}: {blocks} blocks, {gap} ns apart");

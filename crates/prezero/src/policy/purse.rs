@@ -65,7 +65,7 @@ pub(crate) struct Purse {
     closed: bool,
 }
 
-/// What a ns that was spared earns, ns, where plain requests took this share of the zeroes used.
+/// The ns that a spared ns earns, where plain requests took this share of the zeroes used.
 pub(crate) fn earns(lost: f64) -> f64 {
     let (least, most) = LOST;
     let idle = ((most - lost) / (most - least)).clamp(0.0, 1.0);
@@ -91,8 +91,8 @@ impl Purse {
         self.ns += given;
     }
 
-    /// What looks for something to clear took, ns; how often zero was asked for meanwhile, what it takes
-    /// to clear as much, ns, and for how long the program asked, ns.
+    /// Pays for looks, which took `look_ns`. Meanwhile zero was `asked` for so often, a clear of as
+    /// much takes `clears_ns`, and the program asked for `asked_ns`.
     pub(crate) fn looked(&mut self, look_ns: f64, asked: u64, clears_ns: f64, asked_ns: u64) {
         let given = asked as f64 * LOOKS_ASKED_NS + clears_ns * IDLE_CPU;
         let given = given.min(self.looks_ns);
@@ -105,7 +105,7 @@ impl Purse {
         self.ns -= look_ns - free;
     }
 
-    /// What was earned, and what scrubd spent, ns, during the last `elapsed` ns.
+    /// Adds the earnings and takes the cost of scrubd, during the last `elapsed_ns`.
     pub(crate) fn settle(&mut self, earned_ns: f64, spent_ns: f64, elapsed_ns: u64) {
         if self.ns < SEED_NS {
             self.ns = (self.ns + INCOME * elapsed_ns as f64).min(SEED_NS);
@@ -229,8 +229,8 @@ mod tests {
         assert!(lost < 500 && kept > 2 * lost, "{kept} ms, {lost} ms");
     }
 
-    /// Milliseconds until looks are over that take this part of a CPU and earn nothing, where so much
-    /// is asked for in each: how often, and what it takes to clear that, ns.
+    /// Milliseconds until looks end that take this part of a CPU and earn nothing. `asked` says how
+    /// often zero is asked for in each, and the ns of a clear of that.
     fn looked_for(share: f64, asked: impl Fn(u64) -> (u64, f64)) -> u64 {
         let mut purse = whole();
         let mut ms = 0;

@@ -93,8 +93,8 @@ impl Buddy {
         }
     }
 
-    /// Takes huge blocks, as many from the front of the range on as are free (what lies behind the
-    /// zone is not), by whole words: how many.
+    /// Takes huge blocks, as many from the front of the range on as are free, by whole words: how
+    /// many. None behind the zone is free.
     fn take_huge(&self, range: Range<u32>) -> u32 {
         let map = self.huge();
         let mut taken = 0;

@@ -121,8 +121,8 @@ impl Claim {
         }
     }
 
-    /// scrubd: a claim is about to begin. Until then what is taken, and for a moment all the
-    /// free memory around it, cannot be asked for.
+    /// scrubd: a claim is about to begin. Until then an allocation cannot ask for the block, nor
+    /// for a moment for the free memory around it.
     pub(crate) fn announce(&self) {
         self.coming.store(1, Release);
     }

@@ -96,8 +96,8 @@ impl<B: Backing> Pool<B> {
         self.taken(run).map(|(run, _)| run)
     }
 
-    /// What a run holds that came out of the buddy, and leaves the stock; or it goes back, as it
-    /// cannot be shown.
+    /// The content of a run that came out of the buddy, and leaves the stock. `None`: it went back,
+    /// as it cannot be shown.
     pub(crate) fn taken(&self, run: Run) -> Option<(Run, Tally)> {
         let tally = self.states.tally(run.span());
         self.stock.sub(tally);

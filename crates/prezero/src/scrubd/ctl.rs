@@ -36,14 +36,14 @@ pub(crate) struct Ctl {
     /// The knobs as they are now.
     config: Config,
     topology: Topology,
-    /// Where choices are written down, and those that were.
+    /// Places for choices, and the choices made.
     spare: std::slice::IterMut<'static, Choice>,
     made: [Option<Made>; CHOICES],
     answered: u64,
     published: u64,
 }
 
-/// What was set, and what became of it.
+/// Knobs that were set, and the choice made for them.
 #[derive(Clone, Copy)]
 struct Made {
     engine: EngineChoice,
@@ -74,7 +74,7 @@ impl Ctl {
         }
     }
 
-    /// The next thread has a panel of its own; what was set stays so. The old one is unmapped
+    /// The next thread has a panel of its own. Knobs that were set stay so. The old one is unmapped
     /// only now: that may take the kernel milliseconds, and no thread waits.
     #[allow(unsafe_code)]
     pub(crate) fn begin_again(&mut self, own_files: bool) {
@@ -131,7 +131,8 @@ impl<B: Backing + 'static> Scrubd<B> {
         read(&words[REQUEST], &mut request);
         let outcome = match request.as_str().rsplit_once(END) {
             None => self.carry_out(request.as_str()),
-            // What is not ended is being written. All are carried out, whatever one comes to.
+            // A request without an end is being written. All others are carried out, whatever one
+            // comes to.
             Some((ended, _)) => {
                 let mut outcome = Ok(());
                 for request in ended.split(END) {
@@ -199,7 +200,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let choice = self.ctl.spare.next().ok_or(
             "the 65th engine and share of the cache; give one of those before, or start the process anew",
         )?;
-        // What was not measured yet need not be any more.
+        // The first choice need not be measured any more.
         self.unmeasured = None;
         let choice = measure(self.zone, config, &self.ctl.topology, choice);
         let made = Made { engine: config.engine, cache: config.scrub_cache, choice };
@@ -255,7 +256,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 }
 
-/// Records one after the other: first values, then texts. What does not fit is left out.
+/// Records one after the other: first values, then texts. A record that does not fit is left out.
 struct Records {
     words: Words,
     at: usize,

@@ -47,7 +47,7 @@ pub(crate) struct Scrubber<H> {
     plan: Plan,
     /// The run that is being cleared piece by piece: its first page and length.
     focus: Option<(PageId, u32)>,
-    /// Until when what was cleared fills `scrub_rate`, ns.
+    /// The cleared bytes fill `scrub_rate` until then, ns.
     paced_until: u64,
     /// The `scrub_start` that set it to work, while each look finds something to clear. A
     /// new one has to set it to work itself.
@@ -55,8 +55,8 @@ pub(crate) struct Scrubber<H> {
     decay: Decay,
     gave_back_ns: u64,
     late: LateBacking,
-    /// Pages freed so far, since when, and whether zeroes lie where the next large requests
-    /// find them with all that rested.
+    /// Pages freed so far, and since when. Whether zeroes lie where the next large requests find
+    /// them, once all free memory has rested.
     freed: u64,
     freed_at: Option<Tick>,
     lies_well: bool,
@@ -259,7 +259,7 @@ impl<H: Host> Scrubber<H> {
                 .or_else(|| zone.look(Look::Largest(stop), tick, rest)),
         };
         let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
-        // What will lie ready when scrubd is done: it may be used in one go.
+        // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         let place = if zone.choice().prefers_home(set) {
             self.host.go_home(freed_on)
@@ -286,7 +286,8 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// The first dirty chunk that has rested of the block that the likeliest request would get now, or of the next
-    /// likeliest: no more of it than the pages ahead, nor than `most`. What follows it there comes next.
+    /// likeliest: no more of it than the pages ahead, nor than `most`. The rest of that block comes
+    /// next.
     fn next_chunk(
         &mut self,
         zone: &impl Target,
@@ -357,7 +358,8 @@ impl<H: Host> Scrubber<H> {
                 account.add(Counter::BypassedBytes, bytes);
             }
         }
-        // What its owner only read is resident as the kernel's one page of zeroes, and faulted in here.
+        // A page that its owner only read is the kernel's one page of zeroes, and is faulted in
+        // here.
         let ns = self.host.cpu_ns().saturating_sub(began);
         charge(account, ns, LateBacking::beyond(ns));
         step
@@ -381,7 +383,7 @@ impl<H: Host> Scrubber<H> {
     }
 }
 
-/// Books the CPU time that clearing took: what of it was late apart, since it is not the price.
+/// Books the CPU time of a clear. Late time is booked apart, since it is no part of the price.
 fn charge(account: &Counters, ns: u64, late: u64) {
     account.add(Counter::ScrubCpuNs, ns - late);
     account.add(Counter::LateCpuNs, late);

@@ -2,8 +2,8 @@
 //!
 //! A model stands for everything but the policy: pages are counted, not kept, and a
 //! scrubber with a CPU of its own clears at a fixed pace whatever the governor wants, as
-//! soon as it has rested. What comes out is what a user would see: the share of hits, what
-//! was made in vain, and the CPU time.
+//! soon as it has rested. The outcome is that of a user: the share of hits, the zeroes made in
+//! vain, and the CPU time.
 
 mod patterns;
 mod recorded;
@@ -102,7 +102,7 @@ impl Model {
         Model::with_looks_of(0)
     }
 
-    /// In which another core's cache holds the lines that are cleared.
+    /// A model in which another core's cache holds the lines that are cleared.
     pub(super) fn with_scrubs_of(scrub_ns: u64) -> Model {
         Model { scrub_ns, ..Model::new() }
     }
@@ -158,7 +158,7 @@ impl Model {
         self.outcome.hit += hit;
         self.outcome.asked += pages;
         self.seen.requests += 1;
-        // As the zone does: what was freed a moment before is no demand for a stock.
+        // As the zone does: a block freed a moment before is no demand for a stock.
         if hit > 0 || rested > 0 || dirty < pages - hit {
             self.seen.demand[Band::of(pages as u32).index()] += pages;
             self.seen.absent += pages - hit - dirty;

@@ -180,8 +180,8 @@ impl Fake {
         self.unhuge.lock().unwrap().clone()
     }
 
-    /// What was offered to the kernel, which took it: the first huge block and how many, for
-    /// each call.
+    /// The memory that was offered to the kernel, which took it: the first huge block and how many,
+    /// for each call.
     pub(super) fn offered(&self) -> Vec<(usize, usize)> {
         self.offers.lock().unwrap().clone()
     }
@@ -286,7 +286,7 @@ unsafe impl Backing for Fake {
             self.pages[to / PAGE + page].store(was.swap(ABSENT, Relaxed), Relaxed);
         }
         let bytes = pages * PAGE;
-        // What a mapping was advised moves with it.
+        // The advice on a mapping moves with it.
         for at in (0..bytes / HUGE * HUGE).step_by(HUGE) {
             let hidden = self.hidden[(from + at) / HUGE].load(Relaxed);
             self.hidden[(to + at) / HUGE].store(hidden, Relaxed);
@@ -384,7 +384,7 @@ impl Host for FakeHost {
     }
 
     fn cpu_ns(&self) -> u64 {
-        // What the fake is told to take is the thread's as well.
+        // The time that the fake is told to take is the thread's as well.
         thread::thread_cpu_ns() + now()
     }
 }

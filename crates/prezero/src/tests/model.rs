@@ -113,7 +113,7 @@ impl Run {
                 config.scrub_start = None;
             }
         });
-        // What moves lies in two mappings now and then.
+        // A block that moves lies in two mappings now and then.
         world.fake().together.store(700, Relaxed);
         let owner = vec![None; PAGES as usize];
         Run {
@@ -314,7 +314,7 @@ impl Run {
             }
         };
         let moved = ((self.world.count(Counter::MovedBytes) - moved_before) / PAGE as u64) as u32;
-        // What was copied was written to.
+        // Copied pages were written to.
         (moved..pages).for_each(|n| self.world.fake().touch(grown.first().plus(n)));
         self.disown(first, pages);
         self.account.freed_pages -= u64::from(moved);

@@ -67,7 +67,8 @@ impl<B: Backing> Zone<B> {
         self.pool.put(run, tally, freed);
     }
 
-    /// Writes down what a block holds that comes back, and counts what of it was handed out zero.
+    /// Records the content of a block that comes back, and counts its pages that were handed out
+    /// zero.
     #[inline]
     pub(crate) fn settle(&self, cpu: &CpuCache, span: Span) -> Tally {
         let slack = Class::of(span.pages).map(Class::slack);

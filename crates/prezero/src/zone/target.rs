@@ -66,8 +66,8 @@ pub(crate) trait Target {
     fn seen(&self) -> Seen;
     /// Free pages in the pool.
     fn ready(&self) -> Ready;
-    /// Pages that may yet be made zero: as the user bounds it, and of those that must be offered to the kernel none
-    /// where it may not be `asked`.
+    /// Pages that may yet be made zero, as the user bounds it. Pages that must be offered to the
+    /// kernel count only where it may be `asked`.
     fn room(&self, asked: Asked) -> u64;
     /// Whether a block may be lent: no allocation still puts back the last one, and the zone's zeroes are trusted.
     fn may_lend(&self) -> bool;

@@ -42,7 +42,7 @@ fn a_search_can_tell_that_a_block_came_or_went_meanwhile() {
 }
 
 #[test]
-fn what_was_announced_is_awaited_until_it_is_there() {
+fn an_announced_claim_is_awaited_until_it_is_there() {
     let claim = Claim::new();
     assert!(!claim.awaits(), "nothing was");
     claim.announce();

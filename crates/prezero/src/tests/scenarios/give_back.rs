@@ -38,7 +38,7 @@ fn decay_releases_what_idles_and_not_what_is_in_use() {
 }
 
 #[test]
-fn what_idles_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() {
+fn memory_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() {
     let mut world = World::new(8);
     assert_eq!(world.zone.pool.note_limit(Some(32 * HUGE as u64)), Allowance::Less);
     assert_eq!(world.zone.pool.allowance(), 2 * HUGE_PAGES);
@@ -108,7 +108,7 @@ fn memory_goes_soon_until_its_owner_has_come_back_for_it() {
 }
 
 #[test]
-fn what_was_made_zero_stays_its_whole_time() {
+fn zeroes_stay_their_whole_time() {
     let mut world = World::with(4, |config| config.decay = Duration::from_secs(1));
     let pages = 2 * HUGE_PAGES;
     world.soil(world.zero(pages));

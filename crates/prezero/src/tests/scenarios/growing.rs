@@ -41,7 +41,7 @@ impl World {
 }
 
 #[test]
-fn what_outgrew_its_place_once_has_room_where_it_moves_to() {
+fn a_block_that_outgrew_its_place_once_has_room_where_it_moves_to() {
     let world = World::new(256);
     let (block, neighbour) = world.hemmed_in(256);
     let (second, third) = world.hemmed_in(256);
@@ -70,7 +70,7 @@ fn a_small_block_does_not_settle_behind_one_that_grows() {
 }
 
 #[test]
-fn what_is_left_behind_blocks_that_grow_is_used_when_nothing_else_is_left() {
+fn room_behind_blocks_that_grow_is_used_when_nothing_else_is_left() {
     let world = World::new(64);
     let (block, neighbour) = world.hemmed_in(256);
     let block = world.elsewhere(block, 300);
@@ -143,7 +143,7 @@ fn pages_that_lie_in_several_mappings_move_in_several_calls() {
 }
 
 #[test]
-fn what_the_kernel_does_not_move_is_copied() {
+fn a_block_that_the_kernel_does_not_move_is_copied() {
     for refused in 1..=3 {
         let world = World::new(64);
         world.fake().together.store(u64::from(HUGE_PAGES), Relaxed);
@@ -240,7 +240,7 @@ fn a_part_of_a_huge_block_that_is_mapped_afresh_is_as_the_rest_of_it() {
 }
 
 #[test]
-fn what_moves_counts_once_in_the_most_that_was_in_use() {
+fn a_block_that_moves_counts_once_in_the_peak_in_use() {
     let world = World::new(64);
     let (block, neighbour) = world.hemmed_in(8 * HUGE_PAGES);
     let block = world.elsewhere(block, 12 * HUGE_PAGES);

@@ -152,7 +152,7 @@ fn a_block_among_absent_neighbours_is_found_wherever_it_begins() {
 }
 
 #[test]
-fn what_a_request_was_rounded_up_by_is_not_cleared_and_is_not_called_zero() {
+fn pages_that_round_a_request_up_are_not_cleared_and_not_called_zero() {
     let world = World::new(1);
     for pages in [2 * SMALL, HUGE_PAGES] {
         let front = pages - SMALL + 1;
@@ -278,7 +278,7 @@ fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
 }
 
 #[test]
-fn what_lies_on_lists_is_found_before_a_request_is_refused() {
+fn listed_blocks_are_found_before_a_request_is_refused() {
     let world = World::new(1);
     world.soil(world.zero(HUGE_PAGES));
 
@@ -290,7 +290,7 @@ fn what_lies_on_lists_is_found_before_a_request_is_refused() {
 }
 
 #[test]
-fn what_rounding_added_to_a_request_is_asked_about_once() {
+fn pages_that_round_a_request_up_are_asked_about_once() {
     for (touched, asked, states) in [(75, 1, (80, 0)), (60, 2, (60, 20))] {
         let world = World::new(1);
         for _ in 0..2 {

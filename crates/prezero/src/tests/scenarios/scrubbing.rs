@@ -155,7 +155,7 @@ fn blocks_below_scrub_stop_are_left_alone() {
 }
 
 #[test]
-fn what_was_freed_just_now_is_not_touched() {
+fn a_block_freed_just_now_is_not_touched() {
     let mut world = World::new(1);
     // One block on a quicklist, one in the buddy.
     let blocks = [SMALL, SMALL + 1].map(|pages| world.zero(pages));
@@ -354,7 +354,7 @@ fn one_huge_page_does_not_tell_whether_it_was_filled() {
 }
 
 #[test]
-fn what_is_touched_here_and_there_counts_by_its_pages() {
+fn a_block_touched_here_and_there_counts_by_its_pages() {
     let world = World::in_small(64, 64);
     for _ in 0..4 {
         let block = world.plain(3 * HUGE_PAGES);
