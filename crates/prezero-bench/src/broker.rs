@@ -131,7 +131,7 @@ impl Broker {
         let began = Instant::now();
         let lease = client.lease(want, Duration::ZERO)?;
         let map = lease.map()?;
-        // What is resident is entered into the page tables in one call, not fault by fault.
+        // Resident pages enter the page tables in one call, not fault by fault.
         map.populate()?;
         map.touch(0, bytes as usize, HUGE as usize);
         let took = ms(began);

@@ -1,10 +1,10 @@
 //! `prezero bench compare`: what changed between two runs, beyond noise.
 //!
 //! Any two files of one benchmark: each figure of the first is looked for in the second, by its
-//! sheet, its case, its name and whom it is of. Noise is of two kinds. Within a run it is that of the
-//! figures; of one that was taken once nothing is known, and its change is shown apart. Between the
-//! runs, which an hour and another neighbour lie between, it is what figures have changed in which
-//! prezero has no part; where there are too few of these, that is said.
+//! sheet, its case, its name and its allocator. Noise is of two kinds. Within a run it is that of
+//! the figures; of one that was taken once nothing is known, and its change is shown apart. Between
+//! the runs, which an hour and another neighbour lie between, it is what figures have changed in
+//! which prezero has no part; where there are too few of these, that is said.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ impl Pair<'_> {
     }
 }
 
-/// Every figure by what it is of; `None` where several are of the same, which nobody can tell apart.
+/// Every figure by what it is of; `None` where several are of the same, which cannot be told apart.
 fn collect(report: &Report) -> BTreeMap<String, Option<(&Sheet, &Figure)>> {
     let mut all = BTreeMap::new();
     for sheet in &report.sheets {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_within_the_noise_is_no_change() {
+    fn a_difference_within_the_noise_is_no_change() {
         let report = compared(&run(&[100.0], 50.0), &run(&[100.0], 50.2), None).unwrap();
         assert!(report.sheets.is_empty(), "{report:?}");
         let only = compared(&run(&[100.0], 50.0), &run(&[100.0], 80.0), Some("glibc")).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_changed_by_is_noise_between_the_runs() {
+    fn the_change_of_others_is_noise_between_the_runs() {
         let still = [100.0; 20];
         let mut drifted = still;
         (0..20).for_each(|nth| drifted[nth] *= 1.0 + 0.01 * nth as f64);

@@ -11,7 +11,7 @@ use crate::worker::Worker;
 /// The counters that say what was paid.
 const COUNTERS: [&str; 5] =
     ["scrubbed_bytes", "waste_bytes", "unused_zero_bytes", "hits", "misses"];
-/// In which bytes are told.
+/// The unit in which bytes are told.
 pub const GIB: f64 = (1u64 << 30) as f64;
 
 /// Of one allocator, uncounted samples included.

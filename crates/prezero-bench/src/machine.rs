@@ -24,8 +24,8 @@ pub struct Machine {
     pub thp: String,
     /// The C library that all share.
     pub libc: String,
-    /// Processes that wanted a CPU during the last minute, on average: what idle mode must
-    /// not share its CPUs with.
+    /// Processes that wanted a CPU during the last minute, on average: idle mode must not share its
+    /// CPUs with them.
     pub load: f64,
 }
 

@@ -94,7 +94,7 @@ enum Bench {
     Pair(cases::pair::Pair),
     /// What calloc, writing and free take after a pause.
     Parts(cases::programs::Parts),
-    /// Programs that nobody here wrote: wall time, CPU time, peak size.
+    /// Programs of other projects: wall time, CPU time, peak size.
     Real(cases::real::Real),
     /// One page of HTML with plots: from files, or measured for it.
     Report(report::Report),
@@ -133,7 +133,7 @@ enum Packaging {
     Generate(Generate),
 }
 
-/// The whole command line. What there is is told by names: a line each would not fit a screen.
+/// The whole command line. It lists names alone: a line for each would not fit a screen.
 fn command() -> clap::Command {
     let line = Line::command();
     let names: Vec<_> = line.get_subcommands().map(clap::Command::get_name).collect();

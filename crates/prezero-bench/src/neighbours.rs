@@ -76,8 +76,8 @@ impl Crowd {
     }
 }
 
-/// What all neighbours' work took for each unit of it, by the clock and in CPU time; `None` if nobody
-/// did anything.
+/// What all neighbours' work took for each unit of it, by the clock and in CPU time; `None` if no
+/// neighbour did any.
 pub fn work(answers: &[Vec<u64>]) -> Option<(f64, f64)> {
     let sum = |which: usize| {
         let parts = answers.iter().map(|answer| answer.get(which).copied());

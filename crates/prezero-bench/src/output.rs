@@ -22,7 +22,7 @@ pub struct Taken {
     /// What was measured.
     #[serde(flatten)]
     pub report: Report,
-    /// Whether nobody interrupted it.
+    /// Whether it ran to its end, without an interruption.
     pub complete: bool,
     /// Version.
     pub prezero: String,

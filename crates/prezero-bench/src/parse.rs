@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_chosen_or_named() {
+    fn a_name_that_is_asked_for_is_chosen_or_reported() {
         let only = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
         let of = |words: &[&str]| chosen(&["a", "b"], |word| word, &only(words), "letter");
         assert_eq!((of(&[]).unwrap(), of(&["b"]).unwrap()), (vec![&"a", &"b"], vec![&"b"]));

@@ -1,9 +1,9 @@
 //! The allocators that are measured, each through the same door: a program that knows
 //! nothing of it, `LD_PRELOAD`, and the environment.
 //!
-//! Each stands at its default, as a user gets it who installs it. jemalloc and mimalloc give
-//! memory back to the kernel while a program idles (after some 10 s, and after tens of
-//! milliseconds): pauses of 3 ms mostly hide that, longer ones make them slower than here.
+//! Each stands at its default, as its package installs it. jemalloc and mimalloc give memory back
+//! to the kernel while a program idles (after some 10 s, and after tens of milliseconds): pauses of
+//! 3 ms mostly hide that, longer ones make them slower than here.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -18,7 +18,7 @@ use prezero_cli::{companion, library};
 
 /// Ours, in every report.
 pub const PREZERO: &str = "prezero";
-/// What a program has that nobody has done anything for.
+/// What a program has by itself.
 pub const GLIBC: &str = "glibc";
 /// glibc behind a preloaded library that does nothing but pass on each call.
 pub const BARE: &str = "bare";
@@ -85,7 +85,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub struct Allocator {
     /// Its column.
     pub name: String,
-    /// Of the package or of ours; empty if nobody says.
+    /// Of the package or of ours; empty if neither says.
     pub version: String,
     /// What is preloaded; `None` for glibc.
     pub library: Option<PathBuf>,
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_nobody_knows_is_named() {
+    fn an_unknown_peer_is_named() {
         let error = Field::find(&["hoard".into()]).unwrap_err().to_string();
         assert!(error.starts_with("--peers hoard: ") && error.contains("glibc-keep"), "{error}");
     }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_starts_without_anybody_elses_settings() {
+    fn a_peer_starts_without_the_settings_of_others() {
         let field = Field::find(&["glibc-keep".into()]).unwrap();
         let keep = &field.allocators[0];
         let command = keep.command(Path::new("/bin/true"), Path::new("/dev/null")).unwrap();

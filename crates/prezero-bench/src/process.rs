@@ -29,7 +29,7 @@ pub fn once_with_faults(command: &mut Command) -> Result<(Run, u64)> {
     // SAFETY: all-zero bytes are a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: waits for our own child, which nobody else waits for: `child` is only dropped,
+        // SAFETY: waits for our own child, which no other code waits for: `child` is only dropped,
         // and that does not wait. Both pointers are to live locals.
         if unsafe { libc::wait4(pid, &mut status, 0, &mut usage) } == pid {
             break;

@@ -19,15 +19,15 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process, set_parent_process_death_signal,
 };
 
-/// Somebody pressed Ctrl-C.
+/// The user pressed Ctrl-C.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub struct Interrupted;
 
 /// When that was first, ns of the monotonic clock; 0: never.
 static PRESSED_AT: AtomicU64 = AtomicU64::new(0);
-/// What comes within so long of the first is the same wish, ns: `timeout` sends its signal twice, to the
-/// program and to its group.
+/// A signal within so long of the first is the same wish, ns: `timeout` sends its signal twice, to
+/// the program and to its group.
 const SAME_NS: u64 = 300_000_000;
 /// The benchmark that runs for us, if it is a program of its own; or 0.
 static CHILD: AtomicI32 = AtomicI32::new(0);
@@ -66,7 +66,7 @@ pub fn listen() {
     }
 }
 
-/// Whether somebody pressed Ctrl-C.
+/// Whether the user pressed Ctrl-C.
 pub fn interrupted() -> bool {
     PRESSED_AT.load(Relaxed) != 0
 }
@@ -86,7 +86,7 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
         // Before its number was known.
         let _ = kill_process(pid, Signal::INT);
     }
-    // Waited for twice, since the number is somebody else's when it was waited for once.
+    // Waited for twice: after one wait the number may be another process's.
     let left = rustix::io::retry_on_intr(|| {
         rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
     });
@@ -106,7 +106,7 @@ pub fn expect(steps: usize) {
 /// The next step begins.
 ///
 /// # Errors
-/// [`Interrupted`], if somebody does not want it.
+/// [`Interrupted`], if the user pressed Ctrl-C.
 pub fn step(label: &str) -> Result<()> {
     if interrupted() {
         return Err(Interrupted.into());
@@ -138,7 +138,7 @@ pub fn end() {
     show("");
 }
 
-/// What was made, or nothing if somebody interrupted that; any other error stays one.
+/// The outcome, or none if the user interrupted it. Any other error stays one.
 ///
 /// # Errors
 /// Any but [`Interrupted`].

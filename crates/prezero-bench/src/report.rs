@@ -71,8 +71,8 @@ impl Report {
         Ok(())
     }
 
-    /// Runs the benchmarks, each as somebody at a terminal would. Ctrl-C is passed on to the one
-    /// that runs, which writes what it has; the others are left out.
+    /// Runs the benchmarks, each as a user at a terminal would. Ctrl-C is passed on to the one that
+    /// runs, which writes what it has; the others are left out.
     fn measure(&self, scratch: &Scratch) -> Result<Vec<PathBuf>> {
         progress::listen();
         let own = std::env::current_exe().context("finding our own program")?;

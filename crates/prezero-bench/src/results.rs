@@ -63,7 +63,7 @@ impl Results {
 /// Keeps a report that was taken just now.
 ///
 /// # Errors
-/// It cannot be written, or nobody knows of which commit it is.
+/// It cannot be written, or its commit is unknown.
 pub fn keep(folder: &Path, taken: Taken) -> Result<()> {
     keep::keep(folder, taken, None)?;
     write_index(folder)

@@ -8,7 +8,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 }
 
 /// What their median may be off by either way, as a share of it, with some 95 % confidence: from how far
-/// their middle 80 % lie apart, since a few that somebody disturbed say nothing of the others. `None` of
+/// their middle 80 % lie apart, since a few disturbed ones say nothing of the others. `None` of
 /// fewer than two.
 pub fn noise(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
@@ -30,9 +30,10 @@ pub struct Change {
 
 impl Change {
     /// The median of the pairs' ratios, `this` over `that`; `None` unless there are as many of the one as of
-    /// the other. Its noise is where that median lies by their ranks, so that no shape is assumed: a few
-    /// slices in which somebody else had the machine do not count for more. The ratio of the two medians
-    /// forgets who was whose neighbour: drawn anew, it was off by up to 2.7 times as much.
+    /// the other. Its noise is where that median lies by their ranks, so that no shape is assumed:
+    /// a few slices in which another guest had the machine do not count for more. The ratio of the
+    /// two medians forgets which samples are neighbours: drawn anew, it was off by up to 2.7 times
+    /// as much.
     pub fn of(this: &[f64], that: &[f64]) -> Option<Change> {
         let mut ratios = ratios(this, that)?;
         ratios.sort_by(f64::total_cmp);
@@ -73,10 +74,11 @@ impl Change {
         Some(Change { change: ratio - 1.0, noise: (high - ratio).max(ratio - low) })
     }
 
-    /// Of a quantile of all of `this` over that of all of `that`, which came in pairs of slices. Its noise by
-    /// drawing as many pairs at random, again and again (Efron's bootstrap): what is in a slice belongs
-    /// together, and a slice has too few of the rarest for a quantile of its own. `None` unless there are
-    /// as many slices of the one as of the other.
+    /// The change of a quantile: that of all of `this` over that of all of `that`, which came in
+    /// pairs of slices. Its noise by drawing as many pairs at random, again and again (Efron's
+    /// bootstrap): the samples of a slice belong together, and a slice has too few of the rarest
+    /// for a quantile of its own. `None` unless there are as many slices of the one as of the
+    /// other.
     pub fn of_pooled(this: &Pool, that: &Pool, share: f64) -> Option<Change> {
         let slices = this.counts.len();
         if slices != that.counts.len() {
@@ -100,7 +102,8 @@ impl Change {
     }
 }
 
-/// Of each pair, `this` over `that`; `None` unless there are as many of the one as of the other.
+/// The ratio of each pair, `this` over `that`. `None` unless there are as many of the one as of the
+/// other.
 fn ratios(this: &[f64], that: &[f64]) -> Option<Vec<f64>> {
     let pairs = this.iter().zip(that);
     (this.len() == that.len()).then(|| pairs.map(|(this, that)| this / that).collect())
@@ -111,7 +114,7 @@ fn ratios(this: &[f64], that: &[f64]) -> Option<Vec<f64>> {
 pub struct Pool {
     /// Ascending, each with its slice.
     samples: Vec<(f64, usize)>,
-    /// Of each slice, how many.
+    /// How many samples each slice has.
     counts: Vec<u64>,
 }
 
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_drifts_in_both_is_no_noise() {
+    fn a_drift_in_both_is_no_noise() {
         let that = [100.0, 200.0, 300.0, 400.0];
         let this = [110.0, 220.0, 330.0, 440.0];
         let change = Change::of(&this, &that).unwrap();
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_pairs_that_somebody_disturbed_are_less_noise_than_many() {
+    fn a_few_disturbed_pairs_are_less_noise_than_many() {
         let noise = |pairs: usize, disturbed: usize| {
             let that = vec![100.0; pairs];
             let one = |n| if n < disturbed { 1000.0 } else { 99.0 + (n % 3) as f64 };
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_a_tenth_less_is_a_ninth_better() {
+    fn a_tenth_less_is_a_ninth_better() {
         let (times, noise) = Change { change: -0.1, noise: 0.009 }.times();
         assert!((times - 1.0 / 0.9).abs() < 1e-9 && (noise - 0.009 / 0.81).abs() < 1e-9);
     }

@@ -47,7 +47,7 @@ fn draw(sheet: &Sheet) -> Table {
         Across::Name => sheet.labels.len() + 1,
     };
     let mut heads = laid.heads.clone();
-    // What is the same in all rows is told once.
+    // A word that is the same in all rows is told once.
     if let (Across::Who, [first, rest @ ..]) = (sheet.across, &sheet.figures[..])
         && rest.iter().all(|each| named(each) == named(first))
         && let Some(head) = heads.first_mut().filter(|_| words > 0)

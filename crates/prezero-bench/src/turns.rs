@@ -1,6 +1,6 @@
-//! Turns: what drifts falls on all alike when each is first in its turn. And those that are compared
-//! go on in turns of their own, when their turns among all others have told too little: pairs, where they
-//! are two.
+//! Turns: a drift falls on all alike when each is first in its turn. Variants that are compared go
+//! on in turns of their own, when their turns among all others have told too little. Two of them
+//! make pairs.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub fn in_turns(turns: usize, players: usize) -> impl Iterator<Item = (usize, us
 pub const PAIRS: usize = 10;
 
 /// Adds one of each of `those` at a time, each of them first in its turn, until all is `known`,
-/// `seconds` are over, or somebody interrupts; `once` makes one of those that it is asked for.
+/// `seconds` are over, or the user interrupts; `once` makes one of those that it is asked for.
 ///
 /// # Errors
 /// What they say, but for an interruption.

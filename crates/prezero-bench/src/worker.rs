@@ -59,7 +59,7 @@ impl Program {
         // SAFETY: the name ends in NUL; the call makes a new descriptor or fails.
         let fd = unsafe { libc::memfd_create(name.as_ptr(), 0) };
         ensure!(fd >= 0, "memfd_create: {}", std::io::Error::last_os_error());
-        // SAFETY: `fd` was just made and nobody else has it.
+        // SAFETY: `fd` was just made, and no other code has it.
         let mut file = unsafe { File::from_raw_fd(fd) };
         file.write_all(binary).and_then(|()| file.rewind()).context("unpacking the worker")?;
         Ok(Program(file))
@@ -148,7 +148,7 @@ pub const LINES: usize = prezero::PAGE / LINE;
 /// What one burst does.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst {
-    /// Of each block.
+    /// Bytes of each block.
     pub bytes: usize,
     /// Cache lines touched in each page, 1 to 64; 0: nothing is cleared or touched.
     pub lines: usize,
@@ -284,7 +284,7 @@ impl Worker {
             Signal::Stop => libc::SIGSTOP,
             Signal::Continue => libc::SIGCONT,
         };
-        // SAFETY: a system call on a child that nobody has waited for.
+        // SAFETY: a system call on a child that was not waited for.
         let rc = unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
         ensure!(rc == 0, "{}: {what:?}: {}", self.name, std::io::Error::last_os_error());
         Ok(())

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::units::{PAGE, PageId, Span};
 
-/// Pages that are out of circulation. Not `Copy`: whoever holds it puts it back or gives it to an owner, once.
+/// Pages that are out of circulation. Not `Copy`: its holder puts it back or gives it to an owner,
+/// once.
 #[derive(Debug)]
-#[must_use = "pages that nobody puts back are lost"]
+#[must_use = "pages that are not put back are lost"]
 pub(crate) struct Run(Span);
 
 impl Run {

@@ -1,8 +1,8 @@
 //! Memory that is already zero when a program asks for it.
 //!
 //! A [`Zone`] hands out blocks of pages and knows, page by page, which of its free
-//! memory is zero. A thread, scrubd, makes more of it so while a CPU is idle; requests
-//! for zeroed memory then take what is ready and clear only what is not.
+//! memory is zero. A thread, scrubd, makes more of it so while a CPU is idle; requests for zeroed
+//! memory then take zero pages, and clear only pages that are not zero.
 //!
 //! # Vocabulary
 //!
@@ -88,12 +88,13 @@
 //! Layers: sync, units, class, clock, config, block, count, clear, mem, pool, cpu, policy, observe, daemon, zone, scrubd
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
-// Loom is given what it models, without those who use the rest of it.
+// Loom builds what it models, without the code that uses the rest of it.
 #![cfg_attr(loom, allow(dead_code))]
 
 // Under loom only what it models is built: it replaces the atomics by its own.
 mod block;
 mod class;
+mod clock;
 mod cpu;
 mod mem;
 mod pool;
@@ -103,8 +104,6 @@ mod units;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 pub mod clear;
-#[cfg(not(loom))]
-mod clock;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]

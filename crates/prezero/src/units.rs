@@ -107,7 +107,7 @@ impl Span {
         Span { pages, ..self }
     }
 
-    /// What is behind its first pages, so many.
+    /// The pages behind its first ones, so many.
     pub(crate) fn behind(self, pages: u32) -> Span {
         debug_assert!(pages <= self.pages);
         Span { first: self.first.plus(pages), pages: self.pages - pages }

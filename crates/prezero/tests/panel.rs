@@ -31,7 +31,7 @@ fn figures_are_shown_and_knobs_are_turned() {
     });
     let panel = until("a panel", || prezero_sys::panel::of_process(pid).ok().and_then(Panel::new));
 
-    // What is shown is what the zone says, soon.
+    // The panel shows the zone's figures, soon.
     until("the figures agree", || {
         let (shown, zone) = (panel.read(), zone.snapshot());
         shown.number("frees") as u64 == zone.get(Counter::Frees)

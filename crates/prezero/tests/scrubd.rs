@@ -1,5 +1,5 @@
 //! The real scrubd on real memory: it starts by itself, clears while the program idles,
-//! and gives back what nobody uses.
+//! and gives back idle memory.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn zone(knobs: impl FnOnce(&mut Config)) -> &'static Zone<Anonymous> {
 }
 
 fn bytes<'a>(zone: &Zone<Anonymous>, block: &'a mut Block<Dirty>) -> &'a mut [u8] {
-    // SAFETY: the block is the caller's, mapped, and its memory nobody else's.
+    // SAFETY: the block is mapped, and the caller's alone.
     unsafe { std::slice::from_raw_parts_mut(zone.address(block).as_ptr(), block.bytes()) }
 }
 
@@ -39,7 +39,7 @@ fn use_and_free(zone: &Zone<Anonymous>, byte: u8) {
         })
         .collect();
     for mut block in blocks {
-        assert!(bytes(zone, &mut block).iter().all(|&b| b == byte), "somebody wrote");
+        assert!(bytes(zone, &mut block).iter().all(|&b| b == byte), "another owner wrote");
         zone.free(block);
     }
 }
@@ -63,7 +63,7 @@ fn scrubd_starts_by_itself_and_makes_misses_into_hits() {
 }
 
 #[test]
-fn scrubd_gives_back_what_nobody_uses() {
+fn scrubd_gives_back_idle_memory() {
     let zone = zone(|config| config.decay = Duration::from_millis(50));
     use_and_free(zone, 1);
     let all = zone.snapshot().gauges.zone_bytes;

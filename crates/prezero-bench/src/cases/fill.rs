@@ -58,7 +58,7 @@ pub struct Fill {
     /// One backing only: thp, hugetlb [both]
     #[arg(long, value_name = "BACKING", value_parser = ["thp", "hugetlb"])]
     only: Option<String>,
-    /// Have the broker fill at most so much in a second, and hold back for nobody beyond that
+    /// Have the broker fill at most so much in a second, and hold back for no other work beyond that
     /// [as it does by itself]
     #[arg(long, value_name = "SIZE")]
     rate: Option<Size>,
@@ -142,7 +142,7 @@ impl Case for Fill {
 
 impl Fill {
     fn backing(&self, backing: Backing, memory: usize, sheets: &mut Sheets) -> Result<()> {
-        // What the backing before it gave back may have gone to a guest's host.
+        // The memory of the backing before it may have gone to a guest's host.
         warm(READY * LEASE).context("warming: no memory of that size")?;
         step(&format!("fill: {}, pace", backing.name()))?;
         let mut both = |manner: Manner, lines: &str| {
@@ -217,7 +217,8 @@ impl Fill {
             || Ok::<_, anyhow::Error>([broker.counter(MADE_BYTES)?, broker.counter(MADE_CPU)?]);
         let (mut made, mut wall_s, mut rival, mut bare) = ([0.0; 2], 0.0, vec![], vec![]);
         for _ in 0..TURNS {
-            // The rivals were neighbours of the stopped fillers, who see now that they are gone.
+            // The rivals were neighbours of the stopped fillers. The fillers see now that they are
+            // gone.
             std::thread::sleep(2 * Duration::from_nanos(LOOK_NS));
             let (began, before) = (Instant::now(), sums()?);
             std::thread::sleep(TURN);
@@ -317,8 +318,8 @@ fn beside_client(
     })
 }
 
-/// Takes what lies ready, until it is over. It asks for nothing else: what a client was told to
-/// come back for is made without regard for others.
+/// Takes leases that lie ready, until it is over. It asks for no other: the broker makes a lease
+/// that a client was told to come back for without regard for other work.
 fn consume(broker: &Broker, over: &AtomicBool) -> Result<()> {
     let mut client = broker.connect()?;
     let want = Want { bytes: LEASE, page: Page::Huge, node: None };

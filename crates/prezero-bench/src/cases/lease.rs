@@ -3,9 +3,9 @@
 //! Each round asks for so much in 2 MiB pages and counts from the request until all of it is
 //! mapped and written once a page: a lease that lies ready; the client's own hugetlb pages,
 //! populated in one call; transparent huge pages, populated in one call. The three take turns
-//! in one process, on memory that the host has backed before, and nobody fills meanwhile. The
-//! broker makes each lease just before its turn, and that is not counted here but shown: it is
-//! the price, paid while idle.
+//! in one process, on memory that the host has backed before, and no broker fills meanwhile. The
+//! broker makes each lease just before its turn, and that is not counted here but shown: it is the
+//! price, paid while idle.
 //!
 //! The broker is one of its own, started for this; hugetlb pages are reserved for it and for
 //! its rival with `--reserve`, and given back.
@@ -105,8 +105,8 @@ impl Lease {
         let mut paid: Vec<(&str, Vec<f64>)> = vec![];
         for round in 0..self.runs {
             step(&format!("lease: {}, round {}", Size(bytes as usize), round + 1))?;
-            // Nobody fills while the rivals have their turn. Each takes its memory twice, and
-            // the second time counts: what was free for long a guest's host may have taken.
+            // No broker fills while the rivals have their turn. Each takes its memory twice, and
+            // the second time counts: a guest's host may have taken memory that was free for long.
             wait_for_all(&brokers)?;
             if backings.contains(&Backing::Hugetlb) {
                 own_hugetlb(bytes)?;
@@ -151,7 +151,7 @@ fn figures(bytes: u64, took: Vec<(&str, Vec<f64>)>, paid: Vec<(&str, Vec<f64>)>)
             continue;
         }
         for (rival, wanted) in &rivals {
-            // Who has no pool compares with none.
+            // A lease without a pool is compared with none.
             let same =
                 |rival: &&Figure| rival.who == OWN_THP || lease.who == lease_of(Backing::Hugetlb);
             let against = rival.as_ref().filter(same);
@@ -166,7 +166,7 @@ fn figures(bytes: u64, took: Vec<(&str, Vec<f64>)>, paid: Vec<(&str, Vec<f64>)>)
     all.into_iter().map(|figure| figure.case(&[&size])).collect()
 }
 
-/// Until a lease lies ready everywhere: then nobody fills.
+/// Until a lease lies ready everywhere: then no broker fills.
 fn wait_for_all(brokers: &[(Backing, Broker)]) -> Result<()> {
     brokers.iter().try_for_each(|(_, broker)| broker.wait_for(1))
 }

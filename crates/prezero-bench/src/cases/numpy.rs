@@ -64,7 +64,7 @@ impl Case for Numpy {
         let python = self.python()?;
         let mut report = Report::here("numpy", Field::find(&self.peers)?);
         let allocators = &report.field.allocators;
-        // Of each case, each allocator's.
+        // The times of each case, by allocator.
         let mut cases: Vec<(String, Vec<Vec<f64>>)> = vec![];
         progress::expect(self.processes * allocators.len());
         for (_, which) in in_turns(self.processes, allocators.len()) {

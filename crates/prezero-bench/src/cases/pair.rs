@@ -57,7 +57,7 @@ pub struct Pair {
     peers: Vec<String>,
 }
 
-/// Who frees what.
+/// Which thread frees which block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     /// So many threads, each what it allocated.

@@ -3,8 +3,8 @@
 //! Both in this process, on memory of the same zone, in turns: a block is written by
 //! this thread and freed, scrubd clears it; another is written by this thread, and the
 //! engine clears it here. Both count the CPU time of the thread that cleared, so a
-//! scrubd that has to wait for a CPU is not called slow. What scrubd does besides, claims,
-//! pieces, commits and its accounting, is in its time.
+//! scrubd that has to wait for a CPU is not called slow. scrubd's other work, claims, pieces,
+//! commits and its accounting, is in its time.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ const WANTED: f64 = 0.85;
 const BYTES: usize = 64 << 20;
 /// Room for the blocks of both.
 const LIMIT: usize = 512 << 20;
-/// Turns that are not counted: the zone is new, and nobody has asked for zeroes yet.
+/// Turns that are not counted: the zone is new, and no zeroes were requested yet.
 const WARM_UP: usize = 3;
 /// How long scrubd may take for one block.
 const PATIENCE: Duration = Duration::from_secs(10);

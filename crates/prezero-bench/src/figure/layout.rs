@@ -48,7 +48,8 @@ fn once<T: PartialEq>(all: &mut Vec<T>, one: T) {
     }
 }
 
-/// The columns of one comparison: how many times as good, what that may be off by, and as whom.
+/// The columns of one comparison: how many times as good, what that may be off by, and as which
+/// other.
 struct Compared<'a> {
     /// The figures that have it: of this name, where several of a row may; and how it is called.
     name: Option<&'a str>,
@@ -204,7 +205,7 @@ fn times(against: &Against) -> String {
     }
 }
 
-/// Behind what misses its bound, at the limit or not, and what noise hides.
+/// The mark of a figure that misses its bound, at the limit or not, or that noise hides.
 fn mark(judged: Option<Judged>, at_limit: bool) -> &'static str {
     match judged {
         Some(Judged::Beyond) if at_limit => "=",
@@ -216,7 +217,7 @@ fn mark(judged: Option<Judged>, at_limit: bool) -> &'static str {
 
 /// What the marks say, for the end of a table.
 pub const MARKS: &str =
-    "< misses what is wanted, ? noise hides whether, = misses it and nobody can do better";
+    "< misses what is wanted, ? noise hides whether, = misses it and no allocator can do better";
 
 /// A number as a cell has room for: three digits that count.
 pub fn shown(value: f64) -> String {

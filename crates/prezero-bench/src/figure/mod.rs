@@ -2,7 +2,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | figure | one number, what it is, of which case, under whom, how sure, which way is better |
+//! | figure | one number, what it is, of which case, under what, how sure, which way is better |
 //! | against | the same in comparison with a peer, and how good that has to be |
 //! | sheet | figures that are read together: one table |
 //! | report | all sheets of one run of a benchmark, and where and how they were taken |

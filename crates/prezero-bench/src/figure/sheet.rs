@@ -29,7 +29,7 @@ pub struct Figure {
     /// Of which case: one word for each label of the sheet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub of: Vec<String>,
-    /// Under whom: an allocator, a way, a level.
+    /// What it was taken under: an allocator, a way, a level.
     pub who: String,
     /// The median of the samples, or the only one.
     pub value: f64,
@@ -67,7 +67,7 @@ pub struct Against {
     /// At least so many times are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<f64>,
-    /// Nobody can be better here: what is missed is out of reach.
+    /// No allocator can be better here: what is missed is out of reach.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_limit: bool,
 }
@@ -171,10 +171,10 @@ impl Against {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Across {
-    /// Under whom: a row is a case.
+    /// What it was taken under: a row is a case.
     #[default]
     Who,
-    /// What: a row is a case under somebody.
+    /// The name: a row is a case under one of those.
     Name,
 }
 
@@ -269,7 +269,7 @@ impl Sheet {
         figures.into_iter().for_each(|figure| self.push(figure));
     }
 
-    /// The figure of a name, of a case, under somebody.
+    /// The figure of a name, of a case, under an allocator, a way or a level.
     pub fn find(&self, who: &str, of: &[&str], name: &str) -> Option<&Figure> {
         self.figures.iter().find(|each| each.who == who && each.name == name && each.of == of)
     }
@@ -334,8 +334,8 @@ pub trait Case {
     /// Measures.
     ///
     /// # Errors
-    /// Something that it needs is not here, or goes wrong. An interruption is no error: what was
-    /// measured to its end is returned.
+    /// Something that it needs is not here, or goes wrong. An interruption is no error: figures
+    /// that were measured to their end are returned.
     fn measure(&self) -> anyhow::Result<Report>;
 }
 

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_embedded_cannot_end_its_script() {
+    fn an_embedded_file_cannot_end_its_script() {
         let mut document = document("x");
         document.taken.command = "</script><b>".into();
         assert!(!page(&[document]).unwrap().contains("</script><b>"));

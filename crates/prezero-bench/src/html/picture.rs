@@ -142,7 +142,7 @@ mod tests {
         // A mark in the legend, three bars.
         assert_eq!(drawn(Kind::Bars(vec!["round".into()])).matches("<rect").count(), 2 * 4);
         assert!(drawn(Kind::Changes("best".into())).contains("\n-50\n"));
-        let nothing = || "nobody".to_string();
+        let nothing = || "none such".to_string();
         let nothing = [Kind::Heat(nothing()), Kind::Lines(nothing()), Kind::Bars(vec![nothing()])];
         assert!(nothing.into_iter().all(|kind| drawn(kind).is_empty()));
     }

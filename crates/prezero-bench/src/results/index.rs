@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::Kept;
 use crate::output::Taken;
 
-/// What is longer is read by nobody.
+/// A longer index would not be read.
 const MOST_LINES: usize = 200;
 const HEAD: &str = "\
 # Results

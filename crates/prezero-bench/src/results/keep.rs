@@ -57,7 +57,7 @@ fn date(seconds: u64) -> String {
     format!("{:04}-{month:02}-{day:02}", year + 400 * era + later)
 }
 
-/// Numbers with five digits that count: what lies beyond is far below any noise.
+/// Numbers with five digits that count: further digits are far below any noise.
 fn round(taken: &mut Taken) {
     let short = |value: &mut f64| {
         if let Ok(rounded) = format!("{value:.4e}").parse() {
@@ -82,7 +82,7 @@ fn lines(value: &Value) -> String {
     text + "\n"
 }
 
-/// File, reports, report, sheets, sheet, figures: what lies below is one line.
+/// File, reports, report, sheets, sheet, figures: a deeper level is one line.
 const DEEPEST: usize = 6;
 
 fn write(text: &mut String, value: &Value, depth: usize) {

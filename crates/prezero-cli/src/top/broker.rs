@@ -1,5 +1,5 @@
-//! What `prezero top` knows and draws of the broker: stock by size of page and state, who
-//! holds it, what it cost.
+//! What `prezero top` knows and draws of the broker: stock by size of page and state, its holders,
+//! what it cost.
 //!
 //! The broker is asked by a thread of its own: one that is stopped, or busy, must not stop the
 //! picture of everything else.
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::watch::note;
 
-/// What an answer is waited for before what was known last is shown.
+/// The longest wait for an answer. The last one is shown after that.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The broker, looked at again and again.
@@ -25,7 +25,7 @@ pub struct Watched {
     answers: Receiver<Option<Broker>>,
     /// Whether a question has not been answered.
     asked: bool,
-    /// What it said last; `None`: nobody answers there.
+    /// What it said last; `None`: no broker answers there.
     pub broker: Option<Broker>,
     /// Bytes ready, made a second, leases a second: look by look.
     pub past: [Vec<u64>; 3],
@@ -43,7 +43,7 @@ pub struct Broker {
     counters: BTreeMap<String, f64>,
 }
 
-/// Bytes of a page, node, who is charged, bytes of a piece.
+/// Bytes of a page, node, the account that is charged, bytes of a piece.
 pub type Kind = (String, u64, String, u64);
 
 /// Memory of one kind in pieces of one size.
@@ -179,7 +179,7 @@ impl Broker {
         for (state, list) in ["ready", "leased", "wanted"].into_iter().enumerate() {
             for piece in self.list(list) {
                 let number = |name: &str| piece[name].as_u64().unwrap_or(0);
-                // Who wants does not say of what it is to be made: that is the broker's choice.
+                // A request does not say which page it wants: that is the broker's choice.
                 let page = super::view::size(number("page_bytes") as f64);
                 let payer = piece["charged"].as_str().unwrap_or("broker");
                 let kind = (page, number("node"), payer.into(), number("bytes"));
@@ -199,7 +199,7 @@ impl Broker {
         rows
     }
 
-    /// Who holds pieces of a kind.
+    /// The holders of pieces of a kind.
     pub fn holders(&self, row: &Row) -> Vec<String> {
         let (page, node, payer, bytes) = &row.kind;
         let same = |lease: &&Value| {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_says_nothing_stops_nobody() {
+    fn a_broker_that_says_nothing_stops_no_view() {
         let dir = std::env::temp_dir().join(format!("prezero-mute-{}", std::process::id()));
         let (address, kind) =
             (rustix::net::SocketAddrUnix::new(&dir).unwrap(), rustix::net::SocketType::SEQPACKET);

@@ -94,7 +94,7 @@ impl BrokerView {
             lines.push(Line::from(format!("and {} more", holders.len() - room)));
         }
         if holders.is_empty() {
-            lines.push(Line::from("nobody whom you may see"));
+            lines.push(Line::from("no holder that you may see"));
         }
         frame.render_widget(Paragraph::new(lines), right);
         let [ready, made, hits] = &watched.past;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_is_said_whole_on_a_small_screen_and_for_once() {
+    fn a_lack_is_said_whole_on_a_small_screen_and_for_once() {
         let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
         let why =
             format!("1G asked, 8M free in the pool of 2M pages; reserve more: echo 520 > {file}");

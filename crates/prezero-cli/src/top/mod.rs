@@ -1,4 +1,4 @@
-//! `prezero top`: who runs under prezero, and what the broker has, live.
+//! `prezero top`: the processes under prezero, and what the broker has, live.
 //!
 //! [`watch`] collects, from the processes' panels and, in [`broker`], the broker's socket; [`view`],
 //! [`process_view`] and [`broker_view`] draw what [`picker`] has sorted and selected: all of it in 80
@@ -42,7 +42,7 @@ pub struct Top {
 }
 
 impl Top {
-    /// Shows until somebody has seen enough.
+    /// Shows until the user ends it.
     pub fn run(&self) -> Result<()> {
         let delay = self.delay;
         ensure!((0.05..=3600.0).contains(&delay), "--delay {delay}: give 0.05 to 3600");
@@ -69,7 +69,7 @@ impl Top {
             watch.look();
             let text = if self.json { format!("{}\n", watch.json()) } else { view::table(watch) };
             let mut out = std::io::stdout();
-            // Whoever reads may have seen enough.
+            // The reader may have closed the pipe.
             let told = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             if self.once || told.is_err() {
                 return Ok(());

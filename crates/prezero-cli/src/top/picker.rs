@@ -1,4 +1,4 @@
-//! Rows that somebody sorts and selects from: which order, which column, which row.
+//! Rows that the user sorts and selects from: which order, which column, which row.
 
 use ratatui::crossterm::event::KeyCode;
 
@@ -21,7 +21,7 @@ impl<K: Clone + PartialEq> Picker<K> {
         Picker { order: vec![], selected: None, sort, reverse: false, columns }
     }
 
-    /// Other rows, in the order of the column; whoever is selected stays so while it is there.
+    /// Other rows, in the order of the column; the selected row stays so while it is there.
     pub fn arrange(&mut self, mut sorted: Vec<K>) {
         if self.reverse {
             sorted.reverse();
@@ -66,7 +66,7 @@ mod tests {
     fn keys_choose_column_direction_and_row() {
         let mut picker = Picker::new(3, 2);
         picker.press(KeyCode::Down);
-        assert_eq!(picker.selected, None, "nobody is there");
+        assert_eq!(picker.selected, None, "no row is there");
         picker.arrange(vec![10, 20, 30]);
         assert_eq!((picker.selected, picker.at()), (Some(10), Some(0)));
         for (key, selected) in [(KeyCode::Down, 20), (KeyCode::End, 30), (KeyCode::Down, 30)] {
@@ -81,7 +81,7 @@ mod tests {
             "the selected row stays selected"
         );
         picker.arrange(vec![10, 20]);
-        assert_eq!(picker.selected, Some(20), "who is gone is not");
+        assert_eq!(picker.selected, Some(20), "a row that is gone is not");
         picker.press(KeyCode::Right);
         assert_eq!(picker.sort, 0);
         picker.press(KeyCode::Left);

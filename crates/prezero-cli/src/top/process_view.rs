@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_resident_is_shown_first() {
+    fn resident_memory_is_shown_first() {
         let absent = [0, 0, 5, 0];
         let orders =
             vec![(4, [1, 0, 0, 0]), (5, absent), (6, [0, 2, 0, 0]), (7, absent), (8, absent)];

@@ -57,7 +57,7 @@ impl Default for View {
 }
 
 impl View {
-    /// Sorts anew, and selects somebody who lives.
+    /// Sorts anew, and selects a process that lives.
     pub fn arrange(&mut self, watch: &Watch) {
         let mut rows: Vec<&Process> = watch.processes.values().collect();
         rows.sort_by(|a, b| match self.processes.sort {
@@ -288,7 +288,7 @@ pub fn table(watch: &Watch) -> String {
     text
 }
 
-/// Text of somebody else's, without anything that commands a terminal.
+/// Text that another process wrote, without characters that command a terminal.
 pub fn plain(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }

@@ -99,8 +99,8 @@ fn average(text: &str) -> Option<f64> {
     some.split(' ').find_map(|word| word.strip_prefix("avg10="))?.parse().ok()
 }
 
-/// Adds a figure to a past that somebody draws, which a process under prezero may have
-/// invented: none is so large that arithmetic on it overflows.
+/// Adds a figure to a past that a view draws. A process under prezero may have invented it, so it
+/// is cut to a size that arithmetic cannot overflow.
 pub fn note(list: &mut Vec<u64>, figure: f64) {
     const MOST: u64 = 1 << 48;
     if list.len() == PAST {
@@ -174,7 +174,7 @@ impl Process {
         self.rate("daemon_cpu_ns") / 1e9
     }
 
-    /// Zeroes made in vain: taken by who wanted none, or given back.
+    /// Zeroes made in vain: taken by requests that wanted none, or given back.
     pub fn wasted(&self) -> f64 {
         self.now.number("waste_bytes") + self.now.number("unused_zero_bytes")
     }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anybody_there_is_an_empty_list() {
+    fn without_processes_there_is_an_empty_list() {
         let mut watch = Watch::new("/nonexistent".into());
         watch.look();
         assert!(watch.json()["processes"].is_array() && watch.json()["broker"].is_null());

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_private_cache_holds_of_a_larger_block_is_cleared_last() {
+    fn the_part_of_a_block_that_the_private_cache_holds_is_cleared_last() {
         let choice = choice(None);
         let reach = Reach::new();
         let near = |bytes| choice.inline(bytes, &reach).1 as usize * PAGE;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_soon_on_another_cpu_is_handed_over_where_that_can_be_done() {
+    fn a_block_used_soon_on_another_cpu_is_handed_over_where_that_can_be_done() {
         let expected = Engines::uncalibrated().demoting.map_or(Cache::Cached, |e| e.cache());
         let engine = choice(None).scrub(64 << 10, 64 << 10, Place::Elsewhere);
         assert_eq!(engine.cache(), expected);

@@ -66,7 +66,7 @@ pub enum Cache {
 
 /// What became of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use = "a revoked piece belongs to somebody else"]
+#[must_use = "a revoked piece has another owner"]
 pub enum Piece {
     /// All zero, and `progress` says so.
     Cleared,

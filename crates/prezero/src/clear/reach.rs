@@ -204,8 +204,8 @@ mod tests {
         reach: Reach,
         fits: usize,
         fills: u32,
-        /// us for a MiB through the cache, of what lies there and of what does not, and for which its owner
-        /// holds one that does not; past it 45.
+        /// us for a MiB through the cache: of a block that lies there, and of one that does not.
+        /// `held`: of a block that does not, and that its owner held. Past the cache it is 45.
         through: [u32; 2],
         held: u32,
         /// Rounds through it in a row.
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_goes_through_the_cache_once_it_lies_there() {
+    fn a_block_that_fits_goes_through_the_cache_once_it_lies_there() {
         for fills in [1, 7, 20] {
             let mut model = Model::new(100 * MIB, fills);
             assert_eq!(model.past(48 * MIB, 1000), AT_FIRST);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_goes_past_it_but_for_a_few() {
+    fn a_block_that_does_not_fit_goes_past_the_cache_but_for_a_few_times() {
         let mut model = Model::new(100 * MIB, 8);
         for bytes in [200 * MIB, 1 << 36] {
             let (mut trials, mut next, mut rest) = (0, AT_FIRST, AFTER_ONE);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_his_blocks_is_taken_for_one_who_writes_all_of_them() {
+    fn a_program_that_keeps_its_blocks_counts_as_one_that_writes_all_of_them() {
         let reach = Reach::new();
         for n in 0..100 {
             let (way, bytes) = (reach.way(48 * MIB), 48 * MIB);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rests_finds_the_cache_again() {
+    fn a_program_that_rests_finds_the_cache_again() {
         let mut model = Model::new(100 * MIB, 8);
         model.past(48 * MIB, 100);
         for _ in 0..100 {

@@ -87,8 +87,8 @@ impl<const N: usize> Registry<N> {
 
     fn add(&self, engine: &'static dyn ClearEngine) -> Result<(), RegistryFull> {
         for place in &self.places {
-            // Of two that want one place the loser looks at who won, and finds his own
-            // name if they are the same.
+            // Two threads may want one place. The loser looks at the winner's engine, and finds its
+            // own name if they are the same.
             if place.get_or_init(|| engine).name() == engine.name() {
                 return Ok(());
             }

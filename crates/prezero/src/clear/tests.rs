@@ -16,7 +16,7 @@ fn memory(len: usize) -> Reservation {
     Reservation::new(len, PAGE).unwrap()
 }
 
-/// Sets all bytes, as somebody who owns them.
+/// Sets all bytes, as their owner may.
 fn fill(range: &Reservation, byte: u8) {
     // SAFETY: mapped, and the test says that the memory is its own at this point.
     unsafe { range.base().write_bytes(byte, range.len()) };
@@ -99,7 +99,7 @@ fn is_scrubbers(claim: u64) -> bool {
 }
 
 /// Takes a block away from a scrubber `rounds` times, or until that got to run at all, and
-/// checks each time that nobody writes to it any more. Returns the pieces that the scrubber
+/// checks each time that no thread writes to it any more. Returns the pieces that the scrubber
 /// committed.
 fn revoke(engine: &'static dyn ClearEngine, cpus: Cpus, rounds: u64) -> u64 {
     assert!(membarrier_register());

@@ -1,7 +1,7 @@
 //! The knobs that may be turned while the program runs, as scrubd and requests read them.
 //!
-//! Words of their own, so that nobody waits for whoever turns one. Two that are read together
-//! may be of different moments; each is a valid value at any time.
+//! Each knob is a word of its own, so that no reader waits for a writer. Two that are read together
+//! may be of different moments. Each is a valid value at any time.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read() {
+    fn a_value_that_is_set_is_read() {
         let mut config =
             Config::new(&Machine { memory: 1 << 30, engine: |_| None, reports_free: false });
         let tuning = Tuning::new(&config);

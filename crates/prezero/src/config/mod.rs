@@ -48,13 +48,13 @@ pub struct Config {
     pub stock: Option<usize>,
     /// How bytes are cleared.
     pub engine: EngineChoice,
-    /// How much of what is marked zero gets checked before it is handed out.
+    /// How many of the pages marked zero are checked before they are handed out.
     pub verify: Verify,
     /// How long free memory above a small stock stays resident.
     pub decay: Duration,
-    /// Whether what large blocks take fresh from the kernel comes in huge pages.
+    /// Whether large blocks get fresh memory in huge pages from the kernel.
     pub huge: bool,
-    /// What becomes of what a block held when it is freed.
+    /// What becomes of a block's content when it is freed.
     pub on_free: OnFree,
     /// Where the statistics go when the program ends.
     pub stats: StatsSink,
@@ -82,10 +82,10 @@ pub enum Verify {
     Full,
 }
 
-/// What becomes of what a block held when it is freed.
+/// What becomes of a block's content when it is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFree {
-    /// It stays until the memory is cleared for somebody else, or given to him as it is.
+    /// It stays until the memory is cleared for the next owner, or handed out as it is.
     Keep,
     /// It is cleared before `free` returns.
     Clear,
@@ -113,12 +113,12 @@ pub struct Machine {
     pub memory: usize,
     /// The registry's own name of an engine that runs here, if it knows the one asked for.
     pub engine: fn(&str) -> Option<&'static str>,
-    /// Whether a hypervisor takes away what is free: new huge pages are dear then.
+    /// Whether a hypervisor takes free memory away: new huge pages are dear then.
     pub reports_free: bool,
 }
 
 impl Config {
-    /// What holds unless a knob says otherwise.
+    /// The defaults of the knobs.
     pub fn new(machine: &Machine) -> Config {
         // Order 4 is 64 KiB: where prezeroing starts to pay, and the smallest block
         // that the threshold lets in.
@@ -361,7 +361,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_back_the_same(config in any_config()) {
+        fn a_shown_value_reads_back_the_same(config in any_config()) {
             let shown: Vec<_> = KNOBS.iter().map(|k| (k.variable, config.show(k).to_string())).collect();
             let pairs: Vec<_> = shown.iter().map(|(k, v)| (*k, v.as_str())).collect();
             prop_assert_eq!(read(&pairs).unwrap(), config);

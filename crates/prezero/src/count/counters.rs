@@ -9,9 +9,9 @@
 //! migrated after it read its CPU number and two CPUs add to one counter at the same instant.
 //! Elsewhere a thread preempted between load and store also takes back what others added
 //! to that counter meanwhile. So counters are statistics, and a sum may even be seen to
-//! step back; nothing is decided by an exact value. What must not be lost, a verification
-//! failure, goes through [`Counters::add_exact`]. One counter is written by one of the two,
-//! never both.
+//! step back; nothing is decided by an exact value. A count that must not be lost, a verification
+//! failure, goes through [`Counters::add_exact`]. One counter is written by one of the two, never
+//! both.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

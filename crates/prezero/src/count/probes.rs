@@ -1,4 +1,4 @@
-//! USDT probes: places where a tracer may look, one no-operation each while nobody does.
+//! USDT probes: places where a tracer may look, one no-operation each while no tracer does.
 //!
 //! Provider `prezero`, in `libprezero.so` or in whatever links this crate. Addresses are byte
 //! offsets in the zone. `hit` and `miss` come where the counters of these names rise; a request

@@ -8,6 +8,7 @@ use std::ops::Deref;
 use prezero_sys::memory::Errno;
 
 use crate::class::{CLASSES, Class};
+use crate::clock::LastTick;
 use crate::count::counters::{Counter, Counters};
 use crate::cpu::demand::Demand;
 use crate::cpu::list::{BATCH, Entry, Held, Lists};
@@ -21,8 +22,8 @@ pub(crate) struct CpuCache {
     pub(crate) demand: Demand,
     /// Hits until the next sample (see `zone/trust.rs`).
     pub(crate) countdown: AtomicU32,
-    /// Tick at which cold blocks were last moved to the pool.
-    pub(crate) gathered_at: AtomicU32,
+    /// When cold blocks were last moved to the pool.
+    pub(crate) gathered_at: LastTick,
     lists: [Lists; CLASSES],
     /// Blocks that came back mostly untouched (see `pool/settle.rs`).
     pub(crate) sparse: Sparse,
@@ -107,8 +108,8 @@ impl CpuCache {
 /// The caches of all CPUs.
 pub(crate) struct Cpus {
     rows: Meta<CpuCache>,
-    /// Tick at which all lists were last drained for a request.
-    pub(crate) drained_at: AtomicU32,
+    /// When all lists were last drained for a request.
+    pub(crate) drained_at: LastTick,
 }
 
 impl Deref for Cpus {
@@ -123,7 +124,7 @@ impl Cpus {
     /// Empty caches for as many CPUs as there may ever be.
     pub(crate) fn new() -> Result<Cpus, Errno> {
         let rows = Meta::new(prezero_sys::thread::cpu_count())?;
-        Ok(Cpus { rows, drained_at: AtomicU32::new(0) })
+        Ok(Cpus { rows, drained_at: LastTick::default() })
     }
 
     /// The cache of this thread's CPU; a hint, the thread may be elsewhere by now.

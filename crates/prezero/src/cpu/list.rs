@@ -10,6 +10,7 @@
 
 use crate::block::Run;
 use crate::class::{Class, SLOTS};
+use crate::clock::{Tick, Ticks};
 use crate::sync::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -40,18 +41,18 @@ pub(crate) struct Entry {
     pub(crate) held: Held,
     /// Order of arrival in its list, modulo 2^16.
     stamp: u16,
-    /// When it was freed, in ticks modulo 2^16 (see [`crate::clock`]).
-    pub(crate) tick: u16,
+    /// The low half of the tick at which it was freed.
+    tick: u16,
 }
 
 impl Entry {
-    pub(crate) fn new(first: PageId, held: Held, tick: u32) -> Entry {
-        Entry { first, held, stamp: 0, tick: tick as u16 }
+    pub(crate) fn new(first: PageId, held: Held, freed: Tick) -> Entry {
+        Entry { first, held, stamp: 0, tick: freed.low() }
     }
 
     /// A run that goes onto a list.
-    pub(crate) fn of(run: Run, held: Held, tick: u32) -> Entry {
-        Entry::new(run.into_span().first, held, tick)
+    pub(crate) fn of(run: Run, held: Held, freed: Tick) -> Entry {
+        Entry::new(run.into_span().first, held, freed)
     }
 
     /// The pages of a block of this class that was taken off a list, or never got onto one.
@@ -78,10 +79,11 @@ impl Entry {
         })
     }
 
-    /// Ticks since it was freed, modulo 2^16; 0 for what was freed after `now` was read.
-    pub(crate) fn age(self, now: u32) -> u16 {
-        let age = (now as u16).wrapping_sub(self.tick);
-        if age > u16::MAX - LATE { 0 } else { age }
+    /// How long ago it was freed, modulo 2^16 ticks; no time at all if it was freed after `now` was read.
+    #[inline]
+    pub(crate) fn age(self, now: Tick) -> Ticks {
+        let age = now.low().wrapping_sub(self.tick);
+        Ticks::new(if age > u16::MAX - LATE { 0 } else { age.into() })
     }
 
     /// Blocks that came to its list after it, `newest` being the last (modulo 2^16).
@@ -210,7 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn entry(lists: &Lists, page: u32) -> Entry {
-        lists.stamp(Entry::new(PageId(page), Held::Mixed, 0))
+        lists.stamp(Entry::new(PageId(page), Held::Mixed, Tick::at(0)))
     }
 
     #[test]
@@ -270,13 +272,13 @@ mod model {
     fn no_block_is_lost_or_taken_twice() {
         loom::model(|| {
             let list = Arc::new(List::default());
-            list.push(Entry::new(PageId(1), Held::Mixed, 0), 2).unwrap();
+            list.push(Entry::new(PageId(1), Held::Mixed, Tick::at(0)), 2).unwrap();
             let other = {
                 let list = list.clone();
                 thread::spawn(move || {
                     let mut got = Vec::new();
                     got.extend(list.take(|_| true).map(|e| e.first.0));
-                    let pushed = Entry::new(PageId(2), Held::Mixed, 0);
+                    let pushed = Entry::new(PageId(2), Held::Mixed, Tick::at(0));
                     got.extend(list.push(pushed, 2).err().map(|e| e.first.0));
                     got
                 })

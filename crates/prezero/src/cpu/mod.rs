@@ -4,5 +4,4 @@
 pub(crate) mod cache;
 #[cfg(not(loom))]
 pub(crate) mod demand;
-#[cfg(not(loom))]
 pub(crate) mod list;

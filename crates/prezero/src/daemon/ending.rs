@@ -27,7 +27,7 @@ const DEAREST: u32 = 8;
 /// What a call that scrubd must not live through changes for the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Who the process is.
+    /// The users, groups and rights of the process.
     Rights,
     /// Which files, and so cgroups, it sees.
     View,
@@ -97,7 +97,7 @@ impl Daemon {
         self.process.load(Relaxed) != std::process::id()
     }
 
-    /// scrubd's last act but to end: what it leaves to the next is written down.
+    /// scrubd's last act but to end. Its legacy to the next scrubd is written down before.
     pub(crate) fn bid_farewell(&self) {
         self.idle_thread.store(0, Relaxed);
         self.word.store(GONE, SeqCst);

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_clears_gets_a_scrubd_sooner_than_who_does_not() {
+    fn a_program_that_waits_for_clears_gets_a_scrubd_sooner_than_one_that_does_not() {
         assert_eq!(frees_until_start(16, false), 64);
         assert!((8..=12).contains(&frees_until_start(16, true)));
         assert_eq!(frees_until_start(512, false), 4, "8 MiB");

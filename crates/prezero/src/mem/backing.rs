@@ -14,10 +14,10 @@ use crate::units::{PAGE, PageId, Span};
 ///
 /// # Safety
 /// `base()..base()+len()` stays mapped, readable and writable for the life of the value but for
-/// what is given up, nobody else uses it, and `base()` is aligned to the largest order that the
+/// what is given up, no other code uses it, and `base()` is aligned to the largest order that the
 /// zone is to align blocks to, 64 KiB at least. After `release` or `replace` the range reads as
-/// zero, as it does before it is first touched. A safe method changes no byte, in this process or in
-/// a child of it, whatever range it is given.
+/// zero, as it does before it is first touched. A safe method changes no byte, in this process or
+/// in a child of it, whatever range it is given.
 pub unsafe trait Backing: Send + Sync {
     /// Where it begins.
     fn base(&self) -> NonNull<u8>;
@@ -53,7 +53,7 @@ pub unsafe trait Backing: Send + Sync {
     /// As for [`release`](Backing::release).
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno>;
 
-    /// Leaves the addresses of a range to the kernel, for whoever asks it for some.
+    /// Leaves the addresses of a range to the kernel, which may map anything there.
     ///
     /// # Safety
     /// As for [`release`](Backing::release), and nobody uses the range again.
@@ -65,20 +65,20 @@ pub unsafe trait Backing: Send + Sync {
     }
 
     /// Moves pages from `from..from+len` to `to`, as many from the first on as can be moved
-    /// together: how many bytes. What they leave must be [replaced](Backing::replace) before anybody
-    /// gets it, and their kind of page is at `to` what it was at `from`.
+    /// together: how many bytes. The range that they leave must be [replaced](Backing::replace)
+    /// before a request gets it. Pages keep their size.
     ///
     /// # Safety
     /// As for [`release`](Backing::release) of `to`; the caller owns both ranges, apart.
     ///
     /// # Errors
-    /// Any: what is at `from` is as it was, and `to` is as it was or absent.
+    /// Any: `from` is as it was, and `to` is as it was or absent.
     unsafe fn move_pages(&self, _from: usize, _to: usize, _len: usize) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
     }
 
-    /// As [`move_pages`](Backing::move_pages), of pages that nobody's call but the zone's mapped: what
-    /// they leave is absent, and part of the zone as it is.
+    /// As [`move_pages`](Backing::move_pages), of pages that only the zone's own calls mapped. The
+    /// range that they leave is absent, and part of the zone as it is.
     ///
     /// # Safety
     /// As for [`move_pages`](Backing::move_pages).
@@ -125,7 +125,7 @@ pub unsafe trait Backing: Send + Sync {
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno>;
 }
 
-/// From whom memory is [hidden](Backing::hide).
+/// From what memory is [hidden](Backing::hide).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hide {
     /// From the children of a fork.
@@ -275,7 +275,7 @@ impl<B: Backing> Memory<B> {
     pub(crate) fn is_zero(&self, span: Span) -> bool {
         let Span { first, pages } = span;
         let words = pages as usize * PAGE / size_of::<u64>();
-        // SAFETY: the range is mapped, aligned, and the caller owns it, so nobody writes.
+        // SAFETY: the range is mapped, aligned, and the caller owns it, so no other thread writes.
         let slice = unsafe {
             std::slice::from_raw_parts(self.address(first).as_ptr().cast::<u64>(), words)
         };
@@ -308,10 +308,10 @@ impl<B: Backing> Memory<B> {
         unsafe { self.backing.release(first.index() * PAGE, pages as usize * PAGE) }
     }
 
-    /// Lets the kernel take a run of free pages that the caller owns: what is zero stays zero.
+    /// Lets the kernel take a run of free pages that the caller owns. Zero pages stay zero.
     pub(crate) fn offer(&self, span: Span) {
         let Span { first, pages } = span;
-        // SAFETY: the caller owns the run, and nobody relies on what a dirty page holds.
+        // SAFETY: the caller owns the run, and nothing relies on what a dirty page holds.
         unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
     }
 
@@ -325,12 +325,12 @@ impl<B: Backing> Memory<B> {
     /// Leaves the addresses of a run of pages to the kernel: it must not be put back.
     pub(crate) fn give_up(&self, span: Span) -> Result<(), Errno> {
         let Span { first, pages } = span;
-        // SAFETY: the caller owns the run, is done with it and keeps it from everybody here.
+        // SAFETY: the caller owns the run, is done with it and never puts it back.
         unsafe { self.backing.give_up(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Moves a run of free pages to an absent one, both the caller's and apart, as many from the first
-    /// on as the kernel moves together: how many. What they leave is absent.
+    /// on as the kernel moves together: how many. Pages that they leave are absent.
     pub(crate) fn move_free(&self, from: PageId, to: PageId, pages: u32) -> Result<u32, Errno> {
         let [source, goal] = [from, to].map(|first| first.index() * PAGE);
         // SAFETY: the caller owns both runs, and nothing is lost where nothing is.

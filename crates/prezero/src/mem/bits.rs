@@ -31,7 +31,7 @@ impl Bits {
     /// Sets a range.
     pub(crate) fn set(&self, range: Range<u32>) {
         for (at, mask) in spans(range) {
-            // Most are set already; who only looks takes the line from nobody.
+            // Most are set already, and a load takes the cache line from no other CPU.
             if self.word(at) & mask != mask {
                 self.0[at as usize].fetch_or(mask, AcqRel);
             }

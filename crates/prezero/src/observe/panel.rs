@@ -1,17 +1,17 @@
 //! The panel: what a process shows of its zone, and what its owner may ask of it.
 //!
 //! 16 KiB of shared memory that scrubd makes when it starts and looks at whenever it looks
-//! around; nobody is woken for it, and no allocation knows of it. Tools of the same user find
-//! it as the descriptor `memfd:prezero-panel` of the thread `scrubd`, under
-//! `/proc/PID/task/TID/fd` ([`prezero_sys::panel::of_process`]). A process whose scrubd has
-//! not started, because it has freed less than 4 MiB so far, has none; nor has one whose scrubd
-//! has ended for a change of rights or namespaces, until the next starts.
+//! around; no thread is woken for it, and no allocation knows of it. Tools of the same user find it
+//! as the descriptor `memfd:prezero-panel` of the thread `scrubd`, under `/proc/PID/task/TID/fd`
+//! ([`prezero_sys::panel::of_process`]). A process whose scrubd has not started, because it has
+//! freed less than 4 MiB so far, has none; nor has one whose scrubd has ended for a change of
+//! rights or namespaces, until the next starts.
 //!
 //! # Layout, version 1
 //!
 //! Words of 8 bytes in the machine's byte order, each read and written whole. Text is padded
-//! with NUL. What a version adds comes where now is nothing; names are those of the statistics
-//! and of the knobs, and a reader goes by names.
+//! with NUL. A version adds words only where none are now. Names are those of the statistics and of
+//! the knobs, and a reader goes by names.
 //!
 //! | word | holds |
 //! |---|---|
@@ -20,7 +20,7 @@
 //! | 2 | process number |
 //! | 3 | odd while values and texts are being written |
 //! | 4 | when they were written, ns of `CLOCK_MONOTONIC` |
-//! | 5 | until when somebody watches, ns of `CLOCK_MONOTONIC`; written by tools. Values are new each 0.1 s then, otherwise each second, and when scrubd goes to sleep |
+//! | 5 | until when a tool watches, ns of `CLOCK_MONOTONIC`; written by tools. Values are new each 0.1 s then, otherwise each second, and when scrubd goes to sleep |
 //! | 6, 7 | how many values and texts there are |
 //! | 8 | number of the last request; written by tools, by one that holds `flock(LOCK_EX)` on the panel until it has its answer |
 //! | 9 | number of the last request that was answered |
@@ -30,8 +30,8 @@
 //! | behind | texts, 20 words each: name (4), 1 for a knob and 0 for a fact (1), value (15) |
 //!
 //! A tool that finds requests without an answer puts its own behind them. scrubd may begin to read
-//! meanwhile: it leaves what is not ended alone, and then finds that the number has changed and
-//! does all of it, once more perhaps, which changes nothing.
+//! meanwhile. It leaves a request without an end alone, then finds that the number has changed, and
+//! carries out all of them. A second time changes nothing.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -143,7 +143,7 @@ pub enum Refusal {
     Long,
 }
 
-/// Somebody's panel.
+/// The panel of a process.
 pub struct Panel<W: Deref<Target = [AtomicU64; WORDS]> = Mapped>(W);
 
 impl<W: Deref<Target = [AtomicU64; WORDS]>> std::fmt::Debug for Panel<W> {
@@ -153,7 +153,8 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> std::fmt::Debug for Panel<W> {
 }
 
 impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
-    /// Of what [`prezero_sys::panel`] found; `None` if it is of another version, or not ready.
+    /// The panel in words that [`prezero_sys::panel`] found. `None` if it is of another version, or
+    /// not ready.
     pub fn new(words: W) -> Option<Panel<W>> {
         let ready = words[MAGIC_AT].load(Acquire) == MAGIC;
         (ready && words[VERSION_AT].load(Relaxed) == VERSION).then_some(Panel(words))
@@ -165,7 +166,7 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
         self.0[MAGIC_AT].load(Acquire) != MAGIC
     }
 
-    /// Says that somebody watches, and reads everything.
+    /// Says that a tool watches, and reads everything.
     pub fn read(&self) -> Reading {
         let words = &*self.0;
         let now = thread::monotonic_ns();
@@ -216,7 +217,7 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
         }
     }
 
-    /// Asks, with nobody else at it, and waits for the answer.
+    /// Asks, while no other tool may, and waits for the answer.
     fn exchange(&self, request: &str, since: Instant, patience: Duration) -> Result<(), Refusal> {
         let words = &*self.0;
         let room = REQUEST.len() * 8 - 1;
@@ -227,7 +228,7 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
         let mut asked = words[ASKED].load(Acquire);
         let waiting = if before == asked { String::new() } else { text(&words[REQUEST]) };
         let ended = |all: &str| format!("{}{END}", all.trim_end_matches(END));
-        // Who tries again finds his own.
+        // A second try finds the request of the first.
         if waiting.is_empty() || waiting.trim_end_matches(END).rsplit(END).next() != Some(request) {
             let all = match waiting.as_str() {
                 "" => request.to_owned(),
@@ -272,8 +273,8 @@ impl Panel<Mapped> {
     }
 }
 
-/// The text in some words, up to its NUL. It may be anything, and who reads it may write it to
-/// root's terminal: nothing in it commands one.
+/// The text in some words, up to its NUL. The process may write anything there, and a tool may show
+/// it on root's terminal. So no character that commands a terminal is left in it.
 pub(crate) fn text(words: &[AtomicU64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -347,7 +348,7 @@ mod tests {
         words[ANSWERED].store(2, Relaxed);
         assert!(matches!(ask("release"), Refusal::Pending));
         assert_eq!(asked(), (3, "release".into()));
-        // An answer to what somebody asked before is none to this.
+        // An answer to an earlier request is none to this one.
         words[ANSWERED].store(2, Relaxed);
         assert!(matches!(ask("drain"), Refusal::Pending));
         assert_eq!(asked(), (4, "release;drain;".into()));
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_commands_no_terminal() {
+    fn a_text_that_is_read_commands_no_terminal() {
         let words = [const { AtomicU64::new(0) }; 4];
         put(&words, "a\x1b]0;b\x07\r\n\u{9b}c");
         assert_eq!(text(&words), "a\u{fffd}]0;b\u{fffd}\u{fffd}\u{fffd}\u{fffd}c");

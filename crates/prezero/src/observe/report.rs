@@ -38,7 +38,7 @@ impl Snapshot {
     }
 
     /// One JSON object, without a line break. Keys are the names of `stats`; `free_blocks`
-    /// holds for each state an array by order. What is not a number is `null`.
+    /// holds for each state an array by order. A value that is not a number is `null`.
     pub fn write_json(&self, out: &mut impl Write) -> fmt::Result {
         let g = &self.gauges;
         out.write_char('{')?;
@@ -190,7 +190,7 @@ impl Display for Quoted {
     }
 }
 
-/// A short rendered value that can be padded. What does not fit is cut.
+/// A short rendered value that can be padded. A longer one is cut.
 pub(crate) struct Short {
     bytes: [u8; 32],
     len: usize,

@@ -108,8 +108,8 @@ impl Snapshot {
         self.counters[counter as usize]
     }
 
-    /// What was counted since `earlier`, with the gauges of now. A counter that lost more
-    /// than it gained reads 0.
+    /// The counts since `earlier`, with the gauges of now. A counter that lost more than it gained
+    /// reads 0.
     #[must_use]
     pub fn delta(&self, earlier: &Snapshot) -> Snapshot {
         let mut delta = *self;

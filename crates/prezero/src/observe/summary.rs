@@ -9,7 +9,7 @@ use crate::units::{MAX_ORDER, PAGE};
 
 /// CPU seconds of scrubd for one second off the program's path, above which the summary
 /// advises against scrubbing. Clearing a block whose lines lie in another core's cache was
-/// measured at 3.6 times the inline clear; what goes beyond that is waste.
+/// measured at 3.6 times the inline clear; time beyond that is waste.
 const POOR_TRADE: f64 = 4.0;
 /// Below this cost, ns of CPU time, no advice is given: starting scrubd and trying out the
 /// engines takes a few milliseconds of it.
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn summary_of_a_zone_that_nobody_asked_says_which_sizes_are_its_own() {
+    fn summary_of_a_zone_without_requests_says_which_sizes_are_its_own() {
         let lines = lines(&counted(&[]));
 
         assert_eq!(lines.len(), 1, "{lines:?}");

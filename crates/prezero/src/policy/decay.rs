@@ -18,15 +18,15 @@ const LOOKS: u64 = 10;
 #[derive(Debug)]
 pub(crate) struct Decay {
     without: Without,
-    /// How long dirty memory stays, ns, and when it was looked over last.
-    ns: u64,
-    looked: u64,
-    /// Pages that went early since `since`, and pages faulted in before that.
+    /// How long dirty memory stays, and when it was looked over last.
+    stays_ns: u64,
+    looked_at: u64,
+    /// Pages that went early since `count_began`, and pages faulted in before that.
     gone: u64,
-    since: u64,
+    count_began: u64,
     faulted: u64,
-    /// When the lists were looked over last, ns.
-    listed: u64,
+    /// When the lists were looked over last.
+    listed_at: u64,
 }
 
 /// Idle memory that a look returns to the kernel.
@@ -42,26 +42,34 @@ pub(crate) struct Idle {
 
 impl Decay {
     pub(crate) fn new(without: Without) -> Decay {
-        Decay { without, ns: FIRST_NS, looked: 0, gone: 0, since: 0, faulted: 0, listed: 0 }
+        Decay {
+            without,
+            stays_ns: FIRST_NS,
+            looked_at: 0,
+            gone: 0,
+            count_began: 0,
+            faulted: 0,
+            listed_at: 0,
+        }
     }
 
     /// How long idle memory may wait for a look, ns.
     pub(crate) fn watch_ns(&self) -> u64 {
-        self.ns / 2
+        self.stays_ns / 2
     }
 
-    /// What to look for now, if it is time. `most`: the configured decay, ns; `faulted`: pages handed out absent since
+    /// What to look for now, if it is time. `most_ns`: the configured decay; `faulted`: pages handed out absent since
     /// the zone began.
-    pub(crate) fn due(&mut self, now: u64, most: u64, faulted: u64) -> Option<Idle> {
-        self.learn(now, most, faulted);
-        if now.saturating_sub(self.looked) < self.ns.min(most) / LOOKS {
+    pub(crate) fn due(&mut self, now: u64, most_ns: u64, faulted: u64) -> Option<Idle> {
+        self.learn(now, most_ns, faulted);
+        if now.saturating_sub(self.looked_at) < self.stays_ns.min(most_ns) / LOOKS {
             return None;
         }
-        let lists = now.saturating_sub(self.listed) >= most;
+        let lists = now.saturating_sub(self.listed_at) >= most_ns;
         if lists {
-            self.listed = now;
+            self.listed_at = now;
         }
-        Some(Idle { dirty_ns: self.ns.min(most), any_ns: most, lists })
+        Some(Idle { dirty_ns: self.stays_ns.min(most_ns), any_ns: most_ns, lists })
     }
 
     /// A look gave back so many `pages`, and there may be more.
@@ -70,20 +78,20 @@ impl Decay {
             self.gone += pages;
         }
         if more == More::No {
-            self.looked = now;
+            self.looked_at = now;
         }
     }
 
     /// Was what went early wanted back? It is forgotten by the time that it would have gone in any case.
-    fn learn(&mut self, now: u64, most: u64, faulted: u64) {
+    fn learn(&mut self, now: u64, most_ns: u64, faulted: u64) {
         let back = self.without.has(Mechanism::Learn)
             && self.gone > 0
             && faulted - self.faulted >= self.gone / 2;
         if back {
-            self.ns = self.ns.saturating_mul(2);
+            self.stays_ns = self.stays_ns.saturating_mul(2);
         }
-        if back || self.gone == 0 || now.saturating_sub(self.since) > most {
-            (self.gone, self.since, self.faulted) = (0, now, faulted);
+        if back || self.gone == 0 || now.saturating_sub(self.count_began) > most_ns {
+            (self.gone, self.count_began, self.faulted) = (0, now, faulted);
         }
     }
 }

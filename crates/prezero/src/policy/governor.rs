@@ -344,8 +344,9 @@ impl Governor {
         bursts.largest(asked) - bursts.arrived(asked)
     }
 
-    /// Pages that go through the caches before zeroes are used: what the program frees, and so uses, from
-    /// one burst to the next; each once, and no more than what it has in its hands and what is zero.
+    /// Pages that go through the caches before zeroes are used: those that the program frees, and
+    /// so uses, from one burst to the next. Each counts once, and their sum ends at the program's
+    /// pages and the zero ones.
     fn traffic(&self) -> u64 {
         self.traffic.min(self.live_peak + self.target())
     }
@@ -355,15 +356,14 @@ impl Governor {
         self.purse.is_open()
     }
 
-    /// Whether somebody asked for zero of late, and something may be spent on him: then scrubd's
-    /// looks are part of the price.
+    /// Whether zero was requested of late, and CPU time may be spent on that. scrubd's looks are
+    /// part of the price then.
     fn looks(&self) -> bool {
         let of_late = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
         of_late && total(&self.seen) > 0 && self.may_spend()
     }
 
-    /// Whether there is anything to make zero, wherever it lies, for somebody who asked for
-    /// zero of late.
+    /// Whether the requests for zero of late leave anything to make zero, wherever it lies.
     fn wants(&self) -> bool {
         self.looks() && self.target() > 0
     }
@@ -383,12 +383,13 @@ impl Governor {
         let (wanted, useful) = (self.wanted(), self.target());
         let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;
         let one = u64::from(class.pages());
-        // What was too much is not rounded up to it again.
+        // A target that was cut is not rounded up again.
         let blocks = if useful < wanted { pages / one } else { pages.div_ceil(one) };
         blocks.min(class.slots() as u64) as usize
     }
 
-    /// Zero pages that should lie ready: what is ahead, of what need not stay as it is.
+    /// Zero pages that should lie ready: the requests ahead, within the pages that need not stay as
+    /// they are.
     fn target(&self) -> u64 {
         self.wanted().min(self.most())
     }

@@ -25,7 +25,7 @@ impl LateBacking {
         now >= self.rests_until
     }
 
-    /// Of the `ns` that a huge page took, those that are no part of what a clear costs.
+    /// The part of the `ns` of a huge page that is no part of the price of a clear.
     pub(crate) fn beyond(ns: u64) -> u64 {
         ns.saturating_sub(LATE_NS)
     }

@@ -1,4 +1,7 @@
 //! How much is made zero, and when.
+//!
+//! Times are nanoseconds, and ticks stay outside. A module that counts pages as well names a span `_ns`, and a point
+//! in time `now`, `_at`, `_until` or `_began`.
 
 pub(crate) mod decay;
 pub(crate) mod governor;

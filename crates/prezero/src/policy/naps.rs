@@ -166,7 +166,7 @@ mod tests {
 
     const US: u64 = 1_000;
     const MS: u64 = 1_000_000;
-    /// What was freed has rested after so long, ns: a little more than the ticks say at best.
+    /// A freed block has rested after so long, ns: a little more than the ticks say at best.
     const RESTED: u64 = 150 * US;
     const WORK: u64 = 50 * US;
 
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_late_does_not_come_later_each_time() {
+    fn a_late_wake_up_makes_the_next_one_no_later() {
         for latency in [100, 120, 150, 300, 600] {
             let outcome = Model { latency: latency * US, ..ONE }.play(&[alike(600, 16 * MS, MS)]);
             assert!(outcome.misses <= 20, "{outcome:?} of 600 when woken {latency} us late");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_after_the_first_work_is_not_slept_over() {
+    fn a_free_after_the_first_work_is_not_slept_over() {
         for (blocks, gap) in [(2, 120 * US), (2, 800 * US), (4, 400 * US)] {
             let outcome = Model { blocks, gap, ..ONE }.play(&[alike(300, 8 * MS, MS)]);
             assert!(outcome.misses <= 6, "{outcome:?}: {blocks} blocks, {gap} ns apart");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_to_pause_for_less_is_soon_followed() {
+    fn naps_soon_follow_a_program_that_begins_to_pause_for_less() {
         for (slow, fast, most) in [(16, 3, 2), (20, 5, 2), (3, 1, 10), (16, 1, 15)] {
             let part = [alike(20, slow * MS, 100 * US), alike(60, fast * MS, 100 * US)];
             let outcome = ONE.play(&part.repeat(10));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_his_block_for_long_is_looked_at_less_and_less_often() {
+    fn a_program_that_uses_its_block_for_long_is_looked_at_less_and_less_often() {
         let (mut naps, mut now, mut looks) = (Naps::new(0, Without::default()), 0, 0);
         while now < 100 * MS {
             naps.looked(now, Look { in_burst: true, ..look(Step::Nothing, 0, 0) });
@@ -414,7 +414,7 @@ mod tests {
             looks += 1;
         }
         assert!(looks < 40, "{looks} looks in two seconds");
-        // The first who asks is seen then, and looked after as any other.
+        // The next request is seen, and naps are short again.
         naps.looked(now, look(Step::Worked, 3, 0));
         assert!(naps.next(now, || true).0 <= NAP_RESTED_NS);
     }

@@ -65,7 +65,7 @@ pub(crate) struct Purse {
     closed: bool,
 }
 
-/// What a ns that was spared earns, ns, where plain requests took this share of the zeroes used.
+/// The ns that a spared ns earns, where plain requests took this share of the zeroes used.
 pub(crate) fn earns(lost: f64) -> f64 {
     let (least, most) = LOST;
     let idle = ((most - lost) / (most - least)).clamp(0.0, 1.0);
@@ -91,8 +91,8 @@ impl Purse {
         self.ns += given;
     }
 
-    /// What looks for something to clear took, ns; how often zero was asked for meanwhile, what it takes
-    /// to clear as much, ns, and for how long the program asked, ns.
+    /// Pays for looks, which took `look_ns`. Meanwhile zero was `asked` for so often, a clear of as
+    /// much takes `clears_ns`, and the program asked for `asked_ns`.
     pub(crate) fn looked(&mut self, look_ns: f64, asked: u64, clears_ns: f64, asked_ns: u64) {
         let given = asked as f64 * LOOKS_ASKED_NS + clears_ns * IDLE_CPU;
         let given = given.min(self.looks_ns);
@@ -105,7 +105,7 @@ impl Purse {
         self.ns -= look_ns - free;
     }
 
-    /// What was earned, and what scrubd spent, ns, during the last `elapsed` ns.
+    /// Adds the earnings and takes the cost of scrubd, during the last `elapsed_ns`.
     pub(crate) fn settle(&mut self, earned_ns: f64, spent_ns: f64, elapsed_ns: u64) {
         if self.ns < SEED_NS {
             self.ns = (self.ns + INCOME * elapsed_ns as f64).min(SEED_NS);
@@ -140,8 +140,8 @@ mod tests {
         purse
     }
 
-    /// Seconds of CPU time that a spender gets in `seconds` who always takes what he may,
-    /// a millisecond at a time, and is spared `share` of that.
+    /// Seconds of CPU time that a spender gets in `seconds`. It takes all that it may, a
+    /// millisecond at a time, and is spared `share` of that.
     fn spent_in(mut purse: Purse, seconds: u64, share: f64) -> f64 {
         let mut spent = 0.0;
         for ms in 0..seconds * 1000 {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gains_nothing_gets_the_seed_and_a_thousandth() {
+    fn a_program_that_gains_nothing_gets_the_seed_and_a_thousandth() {
         let spent = spent_in(whole(), 100, 0.0);
         let allowed = SEED_NS / 1e9 + INCOME * 100.0;
         assert!(spent <= allowed + 1e-3, "{spent} s of {allowed}");
@@ -164,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn who_gains_a_quarter_of_what_he_spends_is_never_stopped() {
+    fn a_program_that_gains_a_quarter_of_what_is_spent_is_never_stopped() {
         assert!((spent_in(whole(), 10, 0.26) - 10.0).abs() < 1e-9);
     }
 
     #[test]
-    fn who_loses_zeroes_to_plain_requests_has_to_gain_two_thirds_of_what_he_spends() {
+    fn a_program_that_loses_zeroes_to_plain_requests_has_to_gain_two_thirds_of_what_is_spent() {
         assert_eq!([0.0, 0.025, 0.05, 1.0].map(earns), [4.0, 4.0, 1.5, 1.5]);
         assert!((earns(0.0375) - 2.75).abs() < 1e-9);
     }
@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_little_is_lent_little() {
+    fn a_program_that_asks_for_little_is_lent_little() {
         let mut purse = Purse::new();
         purse.asked(256);
         purse.settle(0.0, OPENS * SEED_NS + 1e5, 0);
         assert!(!purse.is_open());
         purse.asked(SEED_PAGES / 2);
         purse.settle(0.0, 0.0, 0);
-        assert!(purse.is_open(), "he asks for much now");
+        assert!(purse.is_open(), "it asks for much now");
     }
 
     /// Milliseconds until a purse is empty that was full, where nothing is earned any more and this part
@@ -224,13 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn past_gains_are_worth_little_to_who_loses_his_zeroes_now() {
+    fn past_gains_are_worth_little_when_zeroes_are_lost_now() {
         let (kept, lost) = (lives_on(0.05, 0.0), lives_on(0.05, 0.05));
         assert!(lost < 500 && kept > 2 * lost, "{kept} ms, {lost} ms");
     }
 
-    /// Milliseconds until looks are over that take this part of a CPU and earn nothing, where so much
-    /// is asked for in each: how often, and what it takes to clear that, ns.
+    /// Milliseconds until looks end that take this part of a CPU and earn nothing. `asked` says how
+    /// often zero is asked for in each, and the ns of a clear of that.
     fn looked_for(share: f64, asked: impl Fn(u64) -> (u64, f64)) -> u64 {
         let mut purse = whole();
         let mut ms = 0;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_rarely_is_not_looked_at_for_long_unless_for_much() {
+    fn rare_requests_are_not_looked_at_for_long_unless_for_much() {
         let every =
             |rate: u64, clears_ns| move |ms| if ms % rate == 0 { (1, clears_ns) } else { (0, 0.0) };
         for (rate, most) in [(100, 100), (20, 150)] {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_lasts_only_while_somebody_asks() {
+    fn a_trial_lasts_only_while_requests_come() {
         let mut purse = whole();
         for _ in 0..10_000 {
             purse.looked(0.001 * MS as f64, 1, 0.0, 0);
@@ -273,7 +273,7 @@ mod tests {
         }
         purse.looked(20.0 * MS as f64, 1, 0.0, MS);
         purse.settle(0.0, 0.0, MS);
-        assert!(purse.is_open(), "looks before anybody asked leave most of the trial's");
+        assert!(purse.is_open(), "looks before the first request leave most of the trial's");
     }
 
     #[test]

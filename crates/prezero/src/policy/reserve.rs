@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_already_counts_and_what_is_asked_for_before_a_burst_ends_takes_little() {
+    fn earlier_zeroes_count_and_requests_before_a_burst_ends_take_little() {
         let mut reserve = Reserve::new();
         reserve.was_short(10, 100);
         assert_eq!(reserve.pages, 110);

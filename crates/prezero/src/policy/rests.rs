@@ -71,8 +71,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// scrubd beside others who have all CPUs until `until`, each sleep `late` ns late until then: how often it woke in that
-    /// time, and when it was sure that they are gone.
+    /// scrubd beside threads that have all CPUs until `until`: each of its sleeps ends `late` ns
+    /// late until then. Returns how often it woke meanwhile, and when it was sure that they were
+    /// gone.
     fn beside_a_crowd(until: u64, late: u64) -> (u64, u64) {
         let (mut rests, mut now, mut wakings) = (Rests::new(), 0, 0);
         let mut nap = MS / 8;
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_kept_from_his_cpu_rests_longer_each_time_until_he_has_worked() {
+    fn a_scrubd_kept_from_its_cpu_rests_longer_each_time_until_it_has_worked() {
         let mut rests = Rests::new();
         let kept = |rests: &mut Rests| rests.after(DISTURBED_NS + 2, 1);
         for n in 0..5 {
@@ -142,7 +143,7 @@ mod tests {
             assert_eq!(kept(&mut rests), Some(REST_MAX_NS));
         }
         rests.slept(Some(MS), MS, || true, || unreachable!("it was in time"));
-        assert!(rests.is_late(), "somebody was there before");
+        assert!(rests.is_late(), "it was late before");
         assert_eq!(rests.after(DISTURBED_NS, 0), None);
         rests.slept(Some(MS), MS, || true, || unreachable!("it was in time"));
         assert!(!rests.is_late());

@@ -122,8 +122,8 @@ impl Rhythm {
         longest.is_some_and(|longest| longest <= shortest + shortest / ALIKE)
     }
 
-    /// First nap when all is done, from `now` on. What would be long is in two parts: who begins to
-    /// pause for less is found before the second.
+    /// First nap when all is done, from `now` on. A long one is in two parts: a program that begins
+    /// to pause for less is found before the second.
     pub(crate) fn first(&mut self, now: u64) -> u64 {
         let is_second = self.is_regular() && self.since(now) >= MOST_NS;
         let most = if is_second { MOST_REGULAR_NS } else { MOST_NS };

@@ -93,8 +93,8 @@ impl Buddy {
         }
     }
 
-    /// Takes huge blocks, as many from the front of the range on as are free (what lies behind the
-    /// zone is not), by whole words: how many.
+    /// Takes huge blocks, as many from the front of the range on as are free, by whole words: how
+    /// many. None behind the zone is free.
     fn take_huge(&self, range: Range<u32>) -> u32 {
         let map = self.huge();
         let mut taken = 0;
@@ -451,7 +451,7 @@ mod model {
         );
     }
 
-    /// Two carve the same block: one gets his page, and the rest is free.
+    /// Two threads carve the same block: one gets its page, and the rest is free.
     #[test]
     fn two_carve_one_block_and_one_wins() {
         race(
@@ -495,7 +495,8 @@ mod model {
         });
     }
 
-    /// Two want overlapping runs: both never get them, and who fails leaves nothing taken.
+    /// Two threads want overlapping runs: never do both get theirs, and the loser leaves nothing
+    /// taken.
     #[test]
     fn overlapping_runs_have_one_owner() {
         race(

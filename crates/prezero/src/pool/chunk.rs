@@ -1,10 +1,10 @@
 //! A chunk: the part of a free block that scrubd takes out of circulation at a time.
 
 use crate::block::Run;
+use crate::clock::Tick;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
-use crate::sync::Ordering::Relaxed;
 use crate::units::{GRANULE, Span};
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PageId};
 
@@ -18,13 +18,13 @@ pub(crate) struct Chunk {
 
 impl<B: Backing> Pool<B> {
     /// The first chunk with a page in `state` whose huge block `fits`, told when memory
-    /// of it was last freed (0: it has no resident free page). The longest run of huge blocks
+    /// of it was last freed (`None`: it has no resident free page). The longest run of huge blocks
     /// first, then the highest order, so that pages that are cleared together can be used together.
     pub(crate) fn find_chunk(
         &self,
         stop: Order,
         state: PageState,
-        fits: impl Fn(u32) -> bool,
+        fits: impl Fn(Option<Tick>) -> bool,
     ) -> Option<Chunk> {
         self.find_chunk_without(stop, state, None, fits)
     }
@@ -35,11 +35,11 @@ impl<B: Backing> Pool<B> {
         stop: Order,
         state: PageState,
         without: Option<PageState>,
-        fits: impl Fn(u32) -> bool,
+        fits: impl Fn(Option<Tick>) -> bool,
     ) -> Option<Chunk> {
-        let absent_fits = fits(0);
+        let absent_fits = fits(None);
         let look = |first: PageId, order: Order| {
-            if !fits(self.freed_at[first.huge()].load(Relaxed)) {
+            if !fits(self.freed_at[first.huge()].get()) {
                 return None;
             }
             let has = |state| self.states.find(Span::new(first, order.pages()), state).is_some();
@@ -76,19 +76,14 @@ impl<B: Backing> Pool<B> {
         (first, pages): (PageId, u32),
         state: PageState,
         most: u64,
-        fits: impl Fn(u32) -> bool,
+        fits: impl Fn(Option<Tick>) -> bool,
     ) -> Option<Chunk> {
         let found = self.states.find(Span::new(first, pages), state)?;
         let (block, from) = self.buddy.holder(found.first)?;
         let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
         let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
         let first = PageId(found.first.0 & !(order.pages() - 1));
-        fits(self.freed_at[first.huge()].load(Relaxed)).then_some(Chunk {
-            block,
-            from,
-            first,
-            order,
-        })
+        fits(self.freed_at[first.huge()].get()).then_some(Chunk { block, from, first, order })
     }
 
     /// Takes a chunk out of circulation; `None` if its block is no longer free.

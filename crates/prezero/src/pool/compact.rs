@@ -235,7 +235,7 @@ impl<B: Backing> Pool<B> {
         self.states.set(Span::new(to, n), if zero { PageState::Zero } else { PageState::Dirty });
         self.note_moved(from, to, n);
         self.states.set(Span::new(from, n), PageState::Absent);
-        huge(from).for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
+        huge(from).for_each(|huge| self.freed_at[huge as usize].clear());
         self.resident.clear(huge(from));
         Some(n)
     }

@@ -16,7 +16,7 @@ use crate::pool::Pool;
 use crate::pool::handover::Answer;
 use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Span};
 
-/// Free pages that can be moved (see `assemble.rs`): those that are zero, and what else is resident.
+/// Free pages that can be moved (see `compact.rs`): zero ones, and dirty ones.
 #[derive(Clone, Copy)]
 pub(crate) struct Apart {
     pub(crate) zero: u32,
@@ -32,7 +32,7 @@ struct Cost {
     absent: Option<u64>,
     /// So many pages can be had from elsewhere, each for [`MOVE`] where one is absent.
     apart: Apart,
-    /// What costs as much or more is not wanted.
+    /// A block that costs as much or more is not wanted.
     below: u64,
 }
 

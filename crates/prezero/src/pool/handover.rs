@@ -121,8 +121,8 @@ impl Claim {
         }
     }
 
-    /// scrubd: a claim is about to begin. Until then what is taken, and for a moment all the
-    /// free memory around it, cannot be asked for.
+    /// scrubd: a claim is about to begin. Until then an allocation cannot ask for the block, nor
+    /// for a moment for the free memory around it.
     pub(crate) fn announce(&self) {
         self.coming.store(1, Release);
     }
@@ -143,8 +143,8 @@ impl Claim {
             })
     }
 
-    /// Changes with each claim that begins, ends or is asked for: who searched meanwhile may
-    /// not have seen what was free before or is after.
+    /// Changes with each claim that begins, ends or is asked for: a search meanwhile may have
+    /// missed blocks that were free before or are after.
     pub(crate) fn moment(&self) -> u64 {
         self.word.load(Acquire)
     }

@@ -147,7 +147,7 @@ impl<B: Backing> Pool<B> {
                 if self.memory.release(span).is_ok() {
                     self.stock.sub(self.states.tally(span));
                     self.states.set(span, PageState::Absent);
-                    huge.for_each(|huge| self.freed_at[huge as usize].store(0, Relaxed));
+                    huge.for_each(|huge| self.freed_at[huge as usize].clear());
                 }
                 self.buddy.put_run(run);
             }

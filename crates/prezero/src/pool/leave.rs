@@ -39,8 +39,8 @@ impl Gone {
 }
 
 impl<B: Backing> Pool<B> {
-    /// Gives up free address space until the zone has `bytes` left, or as few as what is in use
-    /// allows.
+    /// Gives up free address space until the zone has `bytes` left, or as few as the blocks in use
+    /// allow.
     pub(crate) fn retreat(&self, bytes: usize) {
         let left = (self.memory.pages - self.gone.pages()) / HUGE_PAGES;
         let excess = left.saturating_sub((bytes / HUGE) as u32);

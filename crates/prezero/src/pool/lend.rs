@@ -13,7 +13,6 @@ use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
 use crate::pool::handover::{Session, Work};
-use crate::sync::Ordering::Relaxed;
 use crate::units::{PAGE, PageId, Span};
 
 /// Pages of a piece: how long an allocation may wait for scrubd's answer, and how much work is lost
@@ -111,8 +110,7 @@ impl<B: Backing> Pool<B> {
         });
         if populated > 0 {
             // It decays from now on, not from a free long ago.
-            let tick = self.clock.tick().max(1);
-            self.freed_at[lent.span.first.huge()].store(tick, Relaxed);
+            self.freed_at[lent.span.first.huge()].set(self.clock.tick());
         } else {
             self.counters.add_exact(crate::count::counters::Counter::BackingErrors, 1);
         }

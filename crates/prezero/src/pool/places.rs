@@ -96,8 +96,8 @@ impl<B: Backing> Pool<B> {
         self.taken(run).map(|(run, _)| run)
     }
 
-    /// What a run holds that came out of the buddy, and leaves the stock; or it goes back, as it
-    /// cannot be shown.
+    /// The content of a run that came out of the buddy, and leaves the stock. `None`: it went back,
+    /// as it cannot be shown.
     pub(crate) fn taken(&self, run: Run) -> Option<(Run, Tally)> {
         let tally = self.states.tally(run.span());
         self.stock.sub(tally);
@@ -125,7 +125,7 @@ impl<B: Backing> Pool<B> {
         let mut sum = Tally { absent: order.pages(), ..Tally::default() };
         for at in (0..order.pages()).step_by(HUGE_PAGES as usize) {
             let first = block.plus(at);
-            if self.freed_at[first.huge()].load(Relaxed) != 0 {
+            if self.freed_at[first.huge()].get().is_some() {
                 let tally = self.states.tally(Span::new(first, pages));
                 sum.absent -= pages - tally.absent;
                 sum.zero += tally.zero;

@@ -1,6 +1,7 @@
 //! Pages that come back to the pool, and how old they are there.
 
 use crate::block::Run;
+use crate::clock::Tick;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::pool::Pool;
@@ -9,18 +10,17 @@ use crate::units::Span;
 
 impl<B: Backing> Pool<B> {
     /// Frees a settled run into the buddy.
-    pub(crate) fn put(&self, run: Run, tally: Tally, tick: u32) {
+    pub(crate) fn put(&self, run: Run, tally: Tally, freed: Tick) {
         let span = run.span();
         let Span { first, pages } = span;
         if tally.foreign > 0 {
-            return self.abandon_foreign(run.into_span(), tick);
+            return self.abandon_foreign(run.into_span(), freed);
         }
         if tally.absent < pages {
             self.freed_on.store(prezero_sys::thread::current_cpu() as u32, Relaxed);
-            let tick = tick.max(1);
-            self.freed_last.store(tick, Relaxed);
+            self.freed_last.set(freed);
             for huge in first.huge()..=first.plus(pages - 1).huge() {
-                self.freed_at[huge].store(tick, Relaxed);
+                self.freed_at[huge].set(freed);
             }
             self.note_used(span);
         }
@@ -36,9 +36,9 @@ impl<B: Backing> Pool<B> {
         let tally = self.states.tally(span);
         if tally.absent < pages {
             for freed_at in &self.freed_at[first.huge()..=first.plus(pages - 1).huge()] {
-                if freed_at.load(Relaxed) == 0 {
+                if freed_at.get().is_none() {
                     // It comes off a quicklist that kept it for long.
-                    freed_at.store(self.clock.long_ago(), Relaxed);
+                    freed_at.set(self.clock.long_ago());
                 }
             }
             self.note_used(span);
@@ -56,10 +56,10 @@ impl<B: Backing> Pool<B> {
 
     /// Pages whose mapping could not be mended are never used again; the rest is freed.
     #[cold]
-    fn abandon_foreign(&self, span: Span, tick: u32) {
+    fn abandon_foreign(&self, span: Span, freed: Tick) {
         for state in [PageState::Absent, PageState::Zero, PageState::Dirty] {
             self.states.each_run(span, state, |run| {
-                self.put(Run::taken(run), self.states.tally(run), tick);
+                self.put(Run::taken(run), self.states.tally(run), freed);
             });
         }
     }

@@ -1,6 +1,7 @@
 //! Giving idle memory back to the kernel: by age, under pressure, on request.
 
 use crate::block::Run;
+use crate::clock::Tick;
 use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
@@ -45,7 +46,7 @@ impl<B: Backing> Pool<B> {
         &self,
         most: u32,
         kinds: &[PageState],
-        old: impl Fn(u32) -> bool,
+        old: impl Fn(Tick) -> bool,
     ) -> bool {
         if self.stock.resident() == 0 {
             return false;
@@ -54,7 +55,7 @@ impl<B: Backing> Pool<B> {
         let without = RESIDENT.into_iter().find(|kind| !kinds.contains(kind));
         for &kind in kinds {
             while let Some(chunk) =
-                self.find_chunk_without(Order::MIN, kind, without, |at| at != 0 && old(at))
+                self.find_chunk_without(Order::MIN, kind, without, |freed| freed.is_some_and(&old))
             {
                 if done >= most {
                     return true;
@@ -89,7 +90,7 @@ impl<B: Backing> Pool<B> {
         self.states.set(span, PageState::Absent);
         if pages == HUGE_PAGES {
             let huge = first.huge();
-            self.freed_at[huge].store(0, Relaxed);
+            self.freed_at[huge].clear();
             self.resident.clear(huge as u32..huge as u32 + 1);
         }
         let bytes = |pages: u32| u64::from(pages) * PAGE as u64;

@@ -76,8 +76,8 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Writes down what the pages of a block hold that comes back from its owner: dirty
-    /// where it is resident, absent where its owner never touched it.
+    /// Records the content of a block that comes back from its owner: a resident page is dirty, a
+    /// page that its owner never touched is absent.
     ///
     /// `slack`: how many of the block's pages its request may have been rounded up by, if lists keep blocks of its
     /// size.
@@ -96,7 +96,7 @@ impl<B: Backing> Pool<B> {
         let was = self.states.tally(span);
         if was.zero + was.dirty == pages {
             self.states.set(span, PageState::Dirty);
-            // Behind a zero front lies what the request was rounded up by, and counted with.
+            // The pages behind a zero front round the request up, and count with it.
             let rounded = was.dirty <= slack.unwrap_or(0);
             return dirty(if rounded { pages } else { was.zero });
         }
@@ -142,8 +142,9 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Gives a large block back to the kernel that was absent when it was handed out, where those
-    /// before it came back all but untouched. To ask what of it is resident takes longer, so that is done
-    /// now and then, and whoever begins to fill such blocks has until then what he would have without us.
+    /// before it came back all but untouched. To ask how much is resident takes longer, so that is
+    /// done now and then. A program that begins to fill such blocks has until then what it would
+    /// have without us.
     fn goes_back_unseen(&self, span: Span) -> bool {
         let gone = self.has(Mechanism::Thin)
             && self.thin_row.may_be_assumed()
@@ -154,9 +155,9 @@ impl<B: Backing> Pool<B> {
         gone
     }
 
-    /// Of pages that were absent when they were handed out, which were touched? What is
-    /// not resident was never touched, or was written and swapped out: it is released,
-    /// which makes it absent either way. Says how many are resident.
+    /// Records which pages of a span were touched that was handed out absent. A page that is not
+    /// resident was never touched, or was written and swapped out. It is released, and absent
+    /// either way. Returns how many are resident.
     fn settle_absent(&self, span: Span, is_kernels: bool) -> u32 {
         let settle = |part, map: Option<&[u8]>| {
             each_run_of(part, map, |run, residency| {

@@ -3,7 +3,7 @@
 use prezero_sys::memory::Errno;
 
 use crate::block::Run;
-use crate::clock::Clock;
+use crate::clock::{Clock, LastTick};
 use crate::config::Config;
 use crate::config::without::{Mechanism, Without};
 use crate::count::counters::Counters;
@@ -32,15 +32,15 @@ pub(crate) struct Pool<B> {
     pub(crate) clock: Clock,
     /// Counts of this pool; any CPU adds to them, rarely.
     pub(crate) counters: Counters,
-    /// Tick of the last free in each huge block; 0: none of its free pages is resident.
-    pub(crate) freed_at: Meta<AtomicU32>,
-    /// The huge blocks of which that is not 0, and some of which it is.
+    /// The last free in each huge block; never: none of its free pages is resident.
+    pub(crate) freed_at: Meta<LastTick>,
+    /// The huge blocks that have a last free, and some that have none.
     pub(crate) resident: Bits,
     /// The huge blocks to which something resident came back since they were last hidden.
     pub(crate) used: Bits,
-    /// The CPU that last freed something, a hint where it will be used, and the tick of that.
+    /// The CPU that last freed something, a hint where it will be used, and when that was.
     pub(crate) freed_on: AtomicU32,
-    pub(crate) freed_last: AtomicU32,
+    pub(crate) freed_last: LastTick,
     /// Pages that may idle without being offered to the kernel.
     pub(crate) allowance: AtomicU32,
     /// Blocks that no child of a fork gets.
@@ -51,7 +51,7 @@ pub(crate) struct Pool<B> {
     pub(crate) gone: Gone,
     /// Forks so far and those under way (see `epoch`).
     pub(crate) forks: AtomicU32,
-    /// Whether any page was ever marked foreign, by whomever.
+    /// Whether any page was ever marked foreign.
     pub(crate) foreign: AtomicU32,
     /// The most pages that were out of the buddy when memory was needed.
     pub(crate) peak: AtomicU32,
@@ -91,7 +91,7 @@ impl<B: Backing> Pool<B> {
             resident: Bits::new(huge)?,
             used: Bits::new(huge)?,
             freed_on: AtomicU32::new(0),
-            freed_last: AtomicU32::new(0),
+            freed_last: LastTick::default(),
             allowance: AtomicU32::new(u32::MAX),
             hidden: Hidden::new(huge)?,
             left_out: LeftOut::new(huge)?,

@@ -36,14 +36,14 @@ pub(crate) struct Ctl {
     /// The knobs as they are now.
     config: Config,
     topology: Topology,
-    /// Where choices are written down, and those that were.
+    /// Places for choices, and the choices made.
     spare: std::slice::IterMut<'static, Choice>,
     made: [Option<Made>; CHOICES],
     answered: u64,
     published: u64,
 }
 
-/// What was set, and what became of it.
+/// Knobs that were set, and the choice made for them.
 #[derive(Clone, Copy)]
 struct Made {
     engine: EngineChoice,
@@ -66,16 +66,16 @@ impl Ctl {
         Ctl { words, config: config.clone(), topology, spare, made, answered: 0, published: 0 }
     }
 
-    /// The panel can be found by the thread's descriptor alone: it goes with the thread. Who
-    /// has it mapped sees that it is over.
+    /// The panel can be found by the thread's descriptor alone: it goes with the thread. A tool
+    /// that has it mapped sees that it is over.
     pub(crate) fn close(&self) {
         if let Some(words) = self.words {
             words[MAGIC_AT].store(0, Ordering::Release);
         }
     }
 
-    /// The next thread has a panel of its own; what was set stays so. The old one is unmapped
-    /// only now: that may take the kernel milliseconds, and nobody waits.
+    /// The next thread has a panel of its own. Knobs that were set stay so. The old one is unmapped
+    /// only now: that may take the kernel milliseconds, and no thread waits.
     #[allow(unsafe_code)]
     pub(crate) fn begin_again(&mut self, own_files: bool) {
         if let Some(words) = self.words.take() {
@@ -110,7 +110,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         let watched = words[WATCHED].load(Ordering::Relaxed);
         if watched > now + WATCH_NS {
-            // Nobody can know that he will still look then.
+            // No tool can know that it still looks then.
             words[WATCHED].store(now + WATCH_NS, Ordering::Relaxed);
         }
         let every = if watched > now { WATCHED_NS } else { ALONE_NS };
@@ -131,7 +131,8 @@ impl<B: Backing + 'static> Scrubd<B> {
         read(&words[REQUEST], &mut request);
         let outcome = match request.as_str().rsplit_once(END) {
             None => self.carry_out(request.as_str()),
-            // What is not ended is being written. All are carried out, whatever one comes to.
+            // A request without an end is being written. All others are carried out, whatever one
+            // comes to.
             Some((ended, _)) => {
                 let mut outcome = Ok(());
                 for request in ended.split(END) {
@@ -199,7 +200,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let choice = self.ctl.spare.next().ok_or(
             "the 65th engine and share of the cache; give one of those before, or start the process anew",
         )?;
-        // What was not measured yet need not be any more.
+        // The first choice need not be measured any more.
         self.unmeasured = None;
         let choice = measure(self.zone, config, &self.ctl.topology, choice);
         let made = Made { engine: config.engine, cache: config.scrub_cache, choice };
@@ -213,7 +214,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let snapshot = self.zone.snapshot();
         let sequence = words[SEQUENCE].load(Ordering::Relaxed) | 1;
         words[SEQUENCE].store(sequence, Ordering::Relaxed);
-        // Who sees a new value sees the odd number too.
+        // A tool that sees a new value sees the odd number too.
         std::sync::atomic::fence(Ordering::Release);
         let mut records = Records { words, at: RECORDS, values: 0, texts: 0 };
         for &counter in Counter::ALL {
@@ -255,7 +256,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 }
 
-/// Records one after the other: first values, then texts. What does not fit is left out.
+/// Records one after the other: first values, then texts. A record that does not fit is left out.
 struct Records {
     words: Words,
     at: usize,

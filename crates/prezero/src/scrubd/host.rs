@@ -73,7 +73,7 @@ impl ThisThread {
         Some((pressure::running(Path::new("/"))?, online))
     }
 
-    /// The calling thread ends, and with it what the kernel has of it.
+    /// The calling thread ends, and with it the kernel's records of it.
     pub(crate) fn leave(&mut self) {
         self.rseq = None;
     }

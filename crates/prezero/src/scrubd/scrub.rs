@@ -11,7 +11,7 @@ use prezero_sys::rseq::Rseq;
 use crate::class::Class;
 use crate::clear::choice::Place;
 use crate::clear::{Cache, ClearEngine};
-use crate::clock::{REST_NS, age, ticks};
+use crate::clock::{Now, REST_NS, Tick, Ticks};
 use crate::config::without::{Mechanism, Without};
 use crate::count::counters::{Counter, Counters};
 use crate::policy::decay::{Decay, More};
@@ -47,7 +47,7 @@ pub(crate) struct Scrubber<H> {
     plan: Plan,
     /// The run that is being cleared piece by piece: its first page and length.
     focus: Option<(PageId, u32)>,
-    /// Until when what was cleared fills `scrub_rate`, ns.
+    /// The cleared bytes fill `scrub_rate` until then, ns.
     paced_until: u64,
     /// The `scrub_start` that set it to work, while each look finds something to clear. A
     /// new one has to set it to work itself.
@@ -55,10 +55,10 @@ pub(crate) struct Scrubber<H> {
     decay: Decay,
     gave_back_ns: u64,
     late: LateBacking,
-    /// Pages freed so far, since when, in ticks, and whether zeroes lie where the next large requests
-    /// find them with all that rested.
+    /// Pages freed so far, and since when. Whether zeroes lie where the next large requests find
+    /// them, once all free memory has rested.
     freed: u64,
-    freed_at: u32,
+    freed_at: Option<Tick>,
     lies_well: bool,
 }
 
@@ -77,7 +77,7 @@ impl<H: Host> Scrubber<H> {
             gave_back_ns: 0,
             late: LateBacking::default(),
             freed: 0,
-            freed_at: 0,
+            freed_at: None,
             lies_well: false,
         }
     }
@@ -125,7 +125,7 @@ impl<H: Host> Scrubber<H> {
 
     /// One bounded piece of work.
     pub(crate) fn step(&mut self, zone: &impl Target, mood: Mood) -> Step {
-        let (now, tick) = zone.clock().turn();
+        let now = zone.clock().turn();
         if !zone.may_lend() {
             return Step::Nothing;
         }
@@ -134,7 +134,7 @@ impl<H: Host> Scrubber<H> {
             return if gave { Step::Worked } else { Step::Nothing };
         }
         let spent_before = self.may_spend();
-        self.plan = self.governor.observe(now, zone.seen());
+        self.plan = self.governor.observe(now.ns, zone.seen());
         if spent_before && !self.may_spend() {
             zone.account().bump(Counter::Asides);
         }
@@ -148,8 +148,10 @@ impl<H: Host> Scrubber<H> {
             && self.may_spend()
             && zone.is_trusted()
         {
-            if let Some(wait) = self.paced_until.checked_sub(now).filter(|&ns| ns > PACE_GRAIN_NS) {
-                let more = asked == Asked::Yes && self.give_back(zone, now, tick);
+            if let Some(wait) =
+                self.paced_until.checked_sub(now.ns).filter(|&ns| ns > PACE_GRAIN_NS)
+            {
+                let more = asked == Asked::Yes && self.give_back(zone, now);
                 return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
@@ -163,29 +165,29 @@ impl<H: Host> Scrubber<H> {
             let before = zone.account().get(Counter::ScrubbedBytes);
             let room = zone.room(asked);
             let cleared = self
-                .refile(zone, stop, tick, room)
-                .or_else(|| self.scrub(zone, stop, tick, mood, room));
+                .refile(zone, stop, now.tick, room)
+                .or_else(|| self.scrub(zone, stop, now.tick, mood, room));
             let bytes = zone.account().get(Counter::ScrubbedBytes) - before;
             if let Some(rate) = zone.live().scrub_rate() {
-                self.paced_until = self.paced_until.max(now) + bytes * 1_000_000_000 / rate;
+                self.paced_until = self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate;
             }
             self.working = cleared.is_some().then_some(start);
             if let Some(step) = cleared {
                 return step;
             }
         }
-        let gave = asked == Asked::Yes && self.give_back(zone, now, tick);
+        let gave = asked == Asked::Yes && self.give_back(zone, now);
         if gave { Step::Nap } else { Step::Nothing }
     }
 
     /// Some of the memory that has idled for its time goes back to the kernel. True if there may be
     /// more.
-    fn give_back(&mut self, zone: &impl Target, now: u64, tick: u32) -> bool {
-        let due = self.decay.due(now, zone.live().decay_ns(), zone.faulted());
+    fn give_back(&mut self, zone: &impl Target, now: Now) -> bool {
+        let due = self.decay.due(now.ns, zone.live().decay_ns(), zone.faulted());
         due.is_some_and(|idle| {
             self.giving_back(|decay| {
-                let (pages, more) = zone.give_idle(idle, tick);
-                decay.gave(now, idle, u64::from(pages), more);
+                let (pages, more) = zone.give_idle(idle, now.tick);
+                decay.gave(now.ns, idle, u64::from(pages), more);
                 more == More::Maybe
             })
         })
@@ -207,7 +209,7 @@ impl<H: Host> Scrubber<H> {
 
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
     /// it is idle, so that the zeroes lie in its own cache.
-    fn refile(&mut self, zone: &impl Target, stop: Order, tick: u32, room: u64) -> Option<Step> {
+    fn refile(&mut self, zone: &impl Target, stop: Order, tick: Tick, room: u64) -> Option<Step> {
         let wanted = self.plan.listed;
         let lacking = zone.lacking(stop, tick, |class| wanted[class.index()]);
         for (cpu, class) in lacking.filter(|(_, class)| u64::from(class.pages()) <= room) {
@@ -220,7 +222,8 @@ impl<H: Host> Scrubber<H> {
             let stock = zone.ready().zero as usize * PAGE + bytes;
             let engine = zone.choice().scrub(bytes, self.until_used(stock), place);
             let work = self.work(engine);
-            if let Some(lent) = zone.lend_coldest((cpu, class), tick, ticks(rest), work) {
+            if let Some(lent) = zone.lend_coldest((cpu, class), tick, Ticks::rounded_up(rest), work)
+            {
                 return Some(self.clear(zone, lent, Home::Lists(cpu, class), engine));
             }
         }
@@ -234,7 +237,7 @@ impl<H: Host> Scrubber<H> {
         &mut self,
         zone: &impl Target,
         stop: Order,
-        tick: u32,
+        tick: Tick,
         mood: Mood,
         room: u64,
     ) -> Option<Step> {
@@ -245,7 +248,8 @@ impl<H: Host> Scrubber<H> {
         }
         let (freed_on, freed) = zone.freed_last(tick);
         // While the program frees and takes all the time, a block that it did not take back yet is hot as well.
-        let rest = ticks(if freed > ticks(REST_NS) { REST_NS } else { HOT_NS });
+        let is_idle = freed.is_none_or(|freed| freed > Ticks::rounded_up(REST_NS));
+        let rest = Ticks::rounded_up(if is_idle { REST_NS } else { HOT_NS });
         let chunk = match target.saturating_sub(zero) {
             0 => self.next_large_chunk(zone, stop, zero, room, tick, rest),
             lack => self
@@ -255,7 +259,7 @@ impl<H: Host> Scrubber<H> {
                 .or_else(|| zone.look(Look::Largest(stop), tick, rest)),
         };
         let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
-        // What will lie ready when scrubd is done: it may be used in one go.
+        // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         let place = if zone.choice().prefers_home(set) {
             self.host.go_home(freed_on)
@@ -282,14 +286,15 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// The first dirty chunk that has rested of the block that the likeliest request would get now, or of the next
-    /// likeliest: no more of it than the pages ahead, nor than `most`. What follows it there comes next.
+    /// likeliest: no more of it than the pages ahead, nor than `most`. The rest of that block comes
+    /// next.
     fn next_chunk(
         &mut self,
         zone: &impl Target,
         stop: Order,
         most: u64,
-        tick: u32,
-        rest: u32,
+        tick: Tick,
+        rest: Ticks,
     ) -> Option<Chunk> {
         let bands = self.plan.likeliest.iter().flatten().filter(|(band, _)| band.order() >= stop);
         let (focus, chunk) = bands.into_iter().find_map(|&(band, ahead)| {
@@ -310,11 +315,11 @@ impl<H: Host> Scrubber<H> {
         stop: Order,
         zero: u64,
         room: u64,
-        tick: u32,
-        rest: u32,
+        tick: Tick,
+        rest: Ticks,
     ) -> Option<Chunk> {
         if self.plan.freed != self.freed {
-            (self.freed, self.freed_at, self.lies_well) = (self.plan.freed, tick, false);
+            (self.freed, self.freed_at, self.lies_well) = (self.plan.freed, Some(tick), false);
         }
         let most = self.plan.most.saturating_sub(zero).min(room);
         if most == 0 || self.lies_well || !zone.has(Mechanism::Layout) {
@@ -322,7 +327,9 @@ impl<H: Host> Scrubber<H> {
         }
         let large = stop.max(Order::new(HUGE_ORDER + 1)?);
         let found = self.next_chunk(zone, large, most, tick, rest);
-        self.lies_well = found.is_none() && age(tick, self.freed_at) > ticks(REST_NS);
+        let since = self.freed_at.map(|at| tick.since(at));
+        let rested = since.is_none_or(|since| since > Ticks::rounded_up(REST_NS));
+        self.lies_well = found.is_none() && rested;
         found
     }
 
@@ -351,7 +358,8 @@ impl<H: Host> Scrubber<H> {
                 account.add(Counter::BypassedBytes, bytes);
             }
         }
-        // What its owner only read is resident as the kernel's one page of zeroes, and faulted in here.
+        // A page that its owner only read is the kernel's one page of zeroes, and is faulted in
+        // here.
         let ns = self.host.cpu_ns().saturating_sub(began);
         charge(account, ns, LateBacking::beyond(ns));
         step
@@ -375,7 +383,7 @@ impl<H: Host> Scrubber<H> {
     }
 }
 
-/// Books the CPU time that clearing took: what of it was late apart, since it is not the price.
+/// Books the CPU time of a clear. Late time is booked apart, since it is no part of the price.
 fn charge(account: &Counters, ns: u64, late: u64) {
     account.add(Counter::ScrubCpuNs, ns - late);
     account.add(Counter::LateCpuNs, late);

@@ -102,7 +102,7 @@ pub(crate) fn measure<B: Backing>(
 pub(crate) struct Scrubd<B: 'static> {
     pub(crate) zone: &'static Zone<B>,
     pub(crate) scrubber: Scrubber<ThisThread>,
-    /// Until the machine is measured: what it is, and where the choice is written down.
+    /// Until the machine is measured: its topology, and the place of the choice.
     pub(crate) unmeasured: Option<(Topology, &'static mut Choice)>,
     pressure: Option<Pressure>,
     /// What tools see and ask for.
@@ -111,7 +111,8 @@ pub(crate) struct Scrubd<B: 'static> {
     pub(crate) mood: Mood,
     /// Whether this thread runs only on an idle CPU.
     idle_class: bool,
-    /// Whether the program's memory has a lower limit than what idles was offered for.
+    /// Whether the limit of the program's memory fell below the one that idle memory was offered
+    /// for.
     limit_fell: bool,
     rests: Rests,
     /// CPU time in the account, and the part of it that was no look.

@@ -2,8 +2,8 @@
 //!
 //! A model stands for everything but the policy: pages are counted, not kept, and a
 //! scrubber with a CPU of its own clears at a fixed pace whatever the governor wants, as
-//! soon as it has rested. What comes out is what a user would see: the share of hits, what
-//! was made in vain, and the CPU time.
+//! soon as it has rested. The outcome is that of a user: the share of hits, the zeroes made in
+//! vain, and the CPU time.
 
 mod patterns;
 mod recorded;
@@ -48,7 +48,7 @@ pub(super) struct Outcome {
     pub(super) scrubbed: u64,
     /// Zero pages that plain requests took.
     pub(super) to_plain: u64,
-    /// Zero pages that nobody took.
+    /// Zero pages that no request took.
     pub(super) left: u64,
     /// CPU time of the scrubber, ns.
     pub(super) spent_ns: u64,
@@ -102,7 +102,7 @@ impl Model {
         Model::with_looks_of(0)
     }
 
-    /// In which another core's cache holds the lines that are cleared.
+    /// A model in which another core's cache holds the lines that are cleared.
     pub(super) fn with_scrubs_of(scrub_ns: u64) -> Model {
         Model { scrub_ns, ..Model::new() }
     }
@@ -158,7 +158,7 @@ impl Model {
         self.outcome.hit += hit;
         self.outcome.asked += pages;
         self.seen.requests += 1;
-        // As the zone does: what was freed a moment before is no demand for a stock.
+        // As the zone does: a block freed a moment before is no demand for a stock.
         if hit > 0 || rested > 0 || dirty < pages - hit {
             self.seen.demand[Band::of(pages as u32).index()] += pages;
             self.seen.absent += pages - hit - dirty;
@@ -265,7 +265,7 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
 }
 
 #[test]
-fn the_machine_is_measured_for_who_asks_often_or_for_much() {
+fn the_machine_is_measured_for_frequent_or_large_requests() {
     for (pages, requests) in [(16, 20), (256, 16), (16 * MIB, 1)] {
         let mut governor = Governor::new(0, Without::default());
         let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
@@ -281,7 +281,7 @@ fn the_machine_is_measured_for_who_asks_often_or_for_much() {
             "{pages} pages, {requests} times"
         );
         governor.observe(requests * MS + 2_000 * MS, seen);
-        assert!(governor.plan().attention < Attention::Measures, "nobody asked of late");
+        assert!(governor.plan().attention < Attention::Measures, "nothing was requested of late");
     }
 }
 

@@ -115,8 +115,8 @@ pub(super) struct Fake {
     pub(super) together: AtomicU64,
 }
 
-// SAFETY: the memory belongs to the value; who may touch which part is for the zone to say,
-// as with any backing.
+// SAFETY: the memory belongs to the value; the zone says which thread may touch which part, as with
+// any backing.
 unsafe impl Send for Fake {}
 // SAFETY: as above; all other fields are atomics.
 unsafe impl Sync for Fake {}
@@ -183,8 +183,8 @@ impl Fake {
         self.unhuge.lock().unwrap().clone()
     }
 
-    /// What was offered to the kernel, which took it: the first huge block and how many, for
-    /// each call.
+    /// The memory that was offered to the kernel, which took it: the first huge block and how many,
+    /// for each call.
     pub(super) fn offered(&self) -> Vec<(usize, usize)> {
         self.offers.lock().unwrap().clone()
     }
@@ -202,7 +202,7 @@ impl Fake {
     /// From here on it is the child of a fork.
     pub(super) fn fork(&self) {
         for huge in (0..self.hidden.len()).filter(|&huge| self.hidden[huge].load(Relaxed) != 0) {
-            // SAFETY: what is hidden is nobody's, which is what the tests are about.
+            // SAFETY: hidden memory has no owner, which is what the tests are about.
             unsafe { self.fill(huge * HUGE, HUGE, 0) };
             self.mark(huge * HUGE, HUGE, ABSENT);
         }
@@ -298,7 +298,7 @@ unsafe impl Backing for Fake {
             self.pages[to / PAGE + page].store(was.swap(ABSENT, Relaxed), Relaxed);
         }
         let bytes = pages * PAGE;
-        // What a mapping was advised moves with it.
+        // The advice on a mapping moves with it.
         for at in (0..bytes / HUGE * HUGE).step_by(HUGE) {
             for advice in [&self.hidden, &self.left_out] {
                 let given = advice[(from + at) / HUGE].load(Relaxed);
@@ -398,7 +398,7 @@ impl Host for FakeHost {
     }
 
     fn cpu_ns(&self) -> u64 {
-        // What the fake is told to take is the thread's as well.
+        // The time that the fake is told to take is the thread's as well.
         thread::thread_cpu_ns() + now()
     }
 }

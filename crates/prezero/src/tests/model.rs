@@ -1,8 +1,8 @@
 //! Random histories of a zone against a naive model at page grain.
 //!
-//! The model knows of each page who owns it and what it must hold. After every operation
-//! no page has two owners, what owners wrote is intact, the armed checker finds nothing,
-//! free and owned pages add up, and the counters tell the same story.
+//! The model knows the owner of each page, and what the page must hold. After every operation no
+//! page has two owners, what owners wrote is intact, the armed checker finds nothing, free and
+//! owned pages add up, and the counters tell the same story.
 
 mod ops;
 
@@ -28,7 +28,7 @@ const PAGES: u32 = 512 * HUGE_BLOCKS as u32;
 const CASES: u32 = 400;
 const OPS: usize = 60;
 
-/// What a page in somebody's hands must hold.
+/// What an owned page must hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holds {
     /// Whatever it held when it was handed out.
@@ -86,7 +86,7 @@ struct Account {
 struct Run {
     world: World,
     owned: Vec<Owned>,
-    /// Who owns each page, by the first page of his block.
+    /// The owner of each page, by the first page of its block.
     owner: Vec<Option<PageId>>,
     account: Account,
     /// While a fork is under way: the pages that were free and zero when it began.
@@ -113,7 +113,7 @@ impl Run {
                 config.scrub_start = None;
             }
         });
-        // What moves lies in two mappings now and then.
+        // A block that moves lies in two mappings now and then.
         world.fake().together.store(700, Relaxed);
         let owner = vec![None; PAGES as usize];
         Run {
@@ -314,7 +314,7 @@ impl Run {
             }
         };
         let moved = ((self.world.count(Counter::MovedBytes) - moved_before) / PAGE as u64) as u32;
-        // What was copied was written to.
+        // Copied pages were written to.
         (moved..pages).for_each(|n| self.world.fake().touch(grown.first().plus(n)));
         self.disown(first, pages);
         self.account.freed_pages -= u64::from(moved);
@@ -351,8 +351,8 @@ impl Run {
         self.account = Account::default();
     }
 
-    /// What counts as touched, although its owner left it alone, is cleared before anybody has it as
-    /// zero. That touches it, which the fake does not see.
+    /// What counts as touched, although its owner left it alone, is cleared before a request gets
+    /// it as zero. That touches it, which the fake does not see.
     fn tell_of_clears_to_come(&self) {
         let fake = self.world.fake();
         let is_dirty = |page: &PageId| self.world.zone.pool.states.get(*page) == PageState::Dirty;
@@ -419,7 +419,7 @@ impl Run {
         assert_eq!(now.get(Counter::VerifyFailures), 0);
     }
 
-    /// Everybody gives everything back: then all of it is one free run again.
+    /// All owners free their blocks, and all pages are one free run again.
     fn end(mut self) {
         if self.fork.is_some() {
             self.fork();

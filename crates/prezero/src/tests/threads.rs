@@ -22,8 +22,8 @@ const WORKERS: u8 = 4;
 /// Requests of one worker in one round, and rounds until an abort must have happened.
 const REQUESTS: u32 = 1000;
 const ROUNDS: u32 = 20;
-/// Requests between two naps of a worker, and their length in ns: when all nap the
-/// scrubber runs, and whoever wakes finds it in the middle of something.
+/// Requests between two naps of a worker, and their length in ns: when all nap the scrubber runs,
+/// and the next request finds it in the middle of its work.
 const BURST: u32 = 20;
 const NAP_NS: u64 = 200_000;
 /// Blocks that a worker holds at once.
@@ -64,7 +64,7 @@ fn work(zone: &Zone<Anonymous>, sizes: &[u32], requests: u32, tag: u8, seed: u32
         }
         if held.len() == HELD {
             let block = held.swap_remove(dice.roll(HELD));
-            assert!(intact(&block), "somebody wrote into {block:?}");
+            assert!(intact(&block), "another owner wrote into {block:?}");
             let keep = block.pages() / 2;
             zone.free(if dice.roll(4) == 0 { zone.tail_to(block, keep) } else { block });
         }
@@ -95,7 +95,7 @@ fn work(zone: &Zone<Anonymous>, sizes: &[u32], requests: u32, tag: u8, seed: u32
         }
     }
     for block in held {
-        assert!(intact(&block), "somebody wrote into {block:?}");
+        assert!(intact(&block), "another owner wrote into {block:?}");
         zone.free(block);
     }
 }

@@ -12,7 +12,6 @@ use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::policy::{Mood, Step};
 use crate::scrubd::scrub::Scrubber;
-use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
@@ -152,7 +151,7 @@ impl World {
             }
         }
         for (huge, freed_at) in self.zone.pool.freed_at.iter().enumerate() {
-            let known = freed_at.load(Relaxed) == 0 || self.zone.pool.resident.has(huge as u32);
+            let known = freed_at.get().is_none() || self.zone.pool.resident.has(huge as u32);
             assert!(known, "huge block {huge} would not be looked at");
         }
         assert_eq!(
@@ -177,10 +176,10 @@ pub(super) fn fill<B: Backing>(zone: &Zone<B>, first: PageId, pages: u32, byte: 
     unsafe { zone.pool.memory.address(first).write_bytes(byte, pages as usize * PAGE) };
 }
 
-/// Whether every byte of a page that nobody writes to now is `byte`.
+/// Whether every byte of a page that no thread writes to now is `byte`.
 pub(super) fn holds<B: Backing>(zone: &Zone<B>, page: PageId, byte: u8) -> bool {
     let address = zone.pool.memory.address(page).as_ptr();
-    // SAFETY: the page is mapped and nobody writes to it during the test's look.
+    // SAFETY: the page is mapped and no thread writes to it during the test's look.
     let bytes: &[u8] = unsafe { std::slice::from_raw_parts(address, PAGE) };
     bytes[0] == byte && bytes[1..] == bytes[..PAGE - 1]
 }

@@ -70,7 +70,7 @@ impl<B: Backing> Zone<B> {
             });
         });
         self.pool.states.each_run(span, PageState::Dirty, |run| {
-            self.pool.states.set(run, PageState::Zero); // the owner cleared what he was given
+            self.pool.states.set(run, PageState::Zero); // the owner cleared it before this call
         });
         let tally = self.pool.states.tally(span);
         let held = if tally.zero == span.pages { Held::Zero } else { Held::Mixed };

@@ -9,12 +9,11 @@
 //! Moved by: `bench waste --only never`.
 
 use crate::class::Class;
-use crate::clock::ticks;
+use crate::clock::Ticks;
 use crate::config::without::Mechanism;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::Entry;
 use crate::mem::backing::Backing;
-use crate::sync::Ordering::Relaxed;
 use crate::zone::Zone;
 use crate::zone::put_back::CLOCKED_PAGES;
 use crate::zone::request::HOT_NS;
@@ -27,13 +26,13 @@ impl<B: Backing> Zone<B> {
         if pages < CLOCKED_PAGES || !self.has(Mechanism::Gather) {
             return;
         }
-        let (now, rest) = (self.pool.clock.turn().1, ticks(HOT_NS));
-        if now.wrapping_sub(cpu.gathered_at.load(Relaxed)) < rest {
+        let (now, rest) = (self.pool.clock.turn().tick, Ticks::rounded_up(HOT_NS));
+        if cpu.gathered_at.get().is_some_and(|at| now.is_within(rest, at)) {
             return;
         }
-        cpu.gathered_at.store(now, Relaxed);
+        cpu.gathered_at.set(now);
         for class in Class::largest_first() {
-            let cold = |e: Entry| u32::from(e.age(now)) >= rest;
+            let cold = |e: Entry| e.age(now) >= rest;
             // As if freed now: a block that was used a pause ago must not look as if nothing came back for it.
             while let Some(entry) = cpu.lists(class).hot_cold.take(cold) {
                 self.put_listed(class, entry);
@@ -53,12 +52,12 @@ impl<B: Backing> Zone<B> {
     /// A block that lies there again so soon is on its way from one thread to another. With one block more
     /// there is always one to steal (`bench pair --threads 1`).
     pub(crate) fn time_to_drain(&self, pages: u32) -> bool {
-        let now = self.pool.clock.turn().1;
-        let lately = now.wrapping_sub(self.cpus.drained_at.load(Relaxed)) < ticks(HOT_NS);
+        let (now, pause) = (self.pool.clock.turn().tick, Ticks::rounded_up(HOT_NS));
+        let lately = self.cpus.drained_at.get().is_some_and(|at| now.is_within(pause, at));
         if lately && Class::of(pages).is_some() {
             return false;
         }
-        self.cpus.drained_at.store(now, Relaxed);
+        self.cpus.drained_at.set(now);
         true
     }
 }

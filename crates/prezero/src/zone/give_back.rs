@@ -2,7 +2,7 @@
 //!
 //! Blocks of the CPUs' lists go to the pool first, and the pool releases them ([`pool::release`](crate::pool::release)).
 
-use crate::clock::age;
+use crate::clock::{Tick, Ticks};
 use crate::mem::backing::Backing;
 use crate::policy::decay::{Idle, More};
 use crate::pool::release::RESIDENT;
@@ -32,15 +32,15 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Gives back idle memory that is old enough: how many pages, and whether there may be more.
-    pub(crate) fn give_back_idle(&self, idle: Idle, tick: u32) -> (u32, More) {
+    pub(crate) fn give_back_idle(&self, idle: Idle, now: Tick) -> (u32, More) {
         if idle.lists {
             self.drain_unused();
         }
         let before = self.pool.stock.resident();
         let parts = [(&RESIDENT[..1], idle.dirty_ns), (&RESIDENT, idle.any_ns)];
         let more = parts.into_iter().any(|(kinds, ns)| {
-            let old = |at| age(tick, at) >= u32::try_from(ns >> 16).unwrap_or(u32::MAX);
-            self.pool.give_back(MOST, kinds, old)
+            let stays = Ticks::rounded_down(ns);
+            self.pool.give_back(MOST, kinds, |freed| now.since(freed) >= stays)
         });
         let pages = before.saturating_sub(self.pool.stock.resident());
         (pages, if more { More::Maybe } else { More::No })

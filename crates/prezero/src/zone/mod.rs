@@ -175,8 +175,8 @@ impl<B: Backing> Zone<B> {
         self.pool.each_foreign(|span| each(span.first, span.pages));
     }
 
-    /// Gives up free address space until the zone has `bytes` left, or as few as what is in use
-    /// allows. Blocks that are out stay as they are.
+    /// Gives up free address space until the zone has `bytes` left, or as few as the blocks in use
+    /// allow. Blocks that are out stay as they are.
     pub fn retreat(&self, bytes: usize) {
         self.take_over();
         self.drain_all();

@@ -2,6 +2,7 @@
 
 use crate::block::Run;
 use crate::class::Class;
+use crate::clock::Tick;
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
@@ -55,18 +56,19 @@ impl<B: Backing> Zone<B> {
     /// The tick to stamp on a block that is freed now. While scrubd is parked the clock stands,
     /// and a freed block must not look as old as scrubd's sleep is long.
     #[inline]
-    fn tick_of_free(&self, pages: u32) -> u32 {
-        if self.daemon.is_parked() { self.pool.clock.turn().1 } else { self.tick_for(pages) }
+    fn tick_of_free(&self, pages: u32) -> Tick {
+        if self.daemon.is_parked() { self.pool.clock.turn().tick } else { self.tick_for(pages) }
     }
 
     /// Frees a settled run into the pool.
     #[inline]
     pub(crate) fn put_to_pool(&self, run: Run, tally: Tally) {
-        let tick = self.tick_of_free(run.pages());
-        self.pool.put(run, tally, tick);
+        let freed = self.tick_of_free(run.pages());
+        self.pool.put(run, tally, freed);
     }
 
-    /// Writes down what a block holds that comes back, and counts what of it was handed out zero.
+    /// Records the content of a block that comes back, and counts its pages that were handed out
+    /// zero.
     #[inline]
     pub(crate) fn settle(&self, cpu: &CpuCache, span: Span) -> Tally {
         let slack = Class::of(span.pages).map(Class::slack);

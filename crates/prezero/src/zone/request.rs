@@ -6,14 +6,13 @@
 use crate::block::{Block, Dirty, Run, Zero, ZeroFront};
 use crate::class::Class;
 use crate::clear::Use;
-use crate::clock::{REST_NS, age, ticks};
+use crate::clock::{REST_NS, Tick, Ticks};
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
-use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, Span};
 use crate::zone::Zone;
 use crate::zone::put_back::CLOCKED_PAGES;
@@ -74,7 +73,7 @@ struct Request<'a> {
     class: Option<Class>,
     align: Order,
     want: Want,
-    now: u32,
+    now: Tick,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,8 +87,8 @@ enum Want {
 struct Found {
     run: Run,
     source: Source,
-    /// Ticks since it was freed; `None`: not freed lately.
-    age: Option<u32>,
+    /// How long ago it was freed; `None`: not lately.
+    age: Option<Ticks>,
 }
 
 impl<B: Backing> Zone<B> {
@@ -137,7 +136,7 @@ impl<B: Backing> Zone<B> {
         let found = self.search(cpu, pages, align, Want::Zero(first_use), FOR_ZERO)?;
         let fresh = if pages < CLOCKED_PAGES { HOT_NS } else { REST_NS };
         // A block freed a moment before is no demand: scrubd could not have cleared it in time.
-        if found.age.is_none_or(|age| age > ticks(fresh)) {
+        if found.age.is_none_or(|age| age > Ticks::rounded_up(fresh)) {
             cpu.demand.note(pages);
         }
         if found.source == Zero {
@@ -238,15 +237,15 @@ impl<B: Backing> Zone<B> {
     fn from(&self, source: Source, request: &Request<'_>) -> Option<Found> {
         let Request { cpu, pages, align, class, want, now } = *request;
         let fits = |e: Entry| e.first.is_aligned(align);
-        let listed = |class, entry: Entry| (entry.run(class), Some(u32::from(entry.age(now))));
+        let listed = |class, entry: Entry| (entry.run(class), Some(entry.age(now)));
         let pooled = |run: Run| {
-            let at = self.pool.freed_at[run.first().huge()].load(Relaxed);
-            (run, (at != 0).then(|| age(now, at)))
+            let freed = self.pool.freed_at[run.first().huge()].get();
+            (run, freed.map(|freed| now.since(freed)))
         };
         let pool = self.own_pool();
         let (run, age) = match (source, want) {
             (ListedHot, Want::Zero(first_use)) => {
-                let hot = |e: Entry| fits(e) && u32::from(e.age(now)) <= ticks(HOT_NS);
+                let hot = |e: Entry| fits(e) && e.age(now) <= Ticks::rounded_up(HOT_NS);
                 let class = class.filter(|_| self.choice().hot_wins(pages, first_use))?;
                 listed(class, cpu.take_hottest(class, hot)?)
             }
@@ -301,8 +300,8 @@ impl<B: Backing> Zone<B> {
     /// The tick for a block of this size: of small ones as scrubd last turned it, which may
     /// be a nap ago; for large ones the time is asked.
     #[inline]
-    pub(crate) fn tick_for(&self, pages: u32) -> u32 {
-        if pages >= CLOCKED_PAGES { self.pool.clock.turn().1 } else { self.pool.clock.tick() }
+    pub(crate) fn tick_for(&self, pages: u32) -> Tick {
+        if pages >= CLOCKED_PAGES { self.pool.clock.turn().tick } else { self.pool.clock.tick() }
     }
 
     /// A block whose pages are all resident and zero, if the sample agrees; else its front is

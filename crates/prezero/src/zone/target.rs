@@ -8,7 +8,7 @@ use prezero_sys::rseq::Rseq;
 use crate::class::{BANDS, Class};
 use crate::clear::ClearEngine;
 use crate::clear::choice::Choice;
-use crate::clock::{Clock, age, ticks};
+use crate::clock::{Clock, REST_NS, Tick, Ticks};
 use crate::config::live::Tuning;
 use crate::config::without::Mechanism;
 use crate::count::counters::{Counter, Counters};
@@ -66,8 +66,8 @@ pub(crate) trait Target {
     fn seen(&self) -> Seen;
     /// Free pages in the pool.
     fn ready(&self) -> Ready;
-    /// Pages that may yet be made zero: as the user bounds it, and of those that must be offered to the kernel none
-    /// where it may not be `asked`.
+    /// Pages that may yet be made zero, as the user bounds it. Pages that must be offered to the
+    /// kernel count only where it may be `asked`.
     fn room(&self, asked: Asked) -> u64;
     /// Whether a block may be lent: no allocation still puts back the last one, and the zone's zeroes are trusted.
     fn may_lend(&self) -> bool;
@@ -77,19 +77,19 @@ pub(crate) trait Target {
     fn show_target(&self, pages: u64);
     /// Pages handed out absent, since the zone began.
     fn faulted(&self) -> u64;
-    /// The CPU that freed last into the pool, and ticks since then.
-    fn freed_last(&self, tick: u32) -> (usize, u32);
+    /// The CPU that freed last into the pool, and how long ago; `None`: none ever did.
+    fn freed_last(&self, now: Tick) -> (usize, Option<Ticks>);
 
     /// Where the block begins that a request for zero would get now.
     fn next_for_zero(&self, pages: u32) -> Option<PageId>;
-    /// A chunk to clear, of memory that was freed more than `rest` ticks before `tick`.
-    fn look(&self, look: Look, tick: u32, rest: u32) -> Option<Chunk>;
+    /// A chunk to clear, of memory that was freed longer than `rest` before `now`.
+    fn look(&self, look: Look, now: Tick, rest: Ticks) -> Option<Chunk>;
     /// The lists of CPUs, by number and class, with fewer zero blocks than `wanted` says and a block that has rested;
     /// of classes of this order or above.
     fn lacking(
         &self,
         stop: Order,
-        tick: u32,
+        now: Tick,
         wanted: impl Fn(Class) -> usize,
     ) -> impl Iterator<Item = (usize, Class)>;
     /// Whether some CPU's zero list is shorter than `wanted` says.
@@ -97,12 +97,12 @@ pub(crate) trait Target {
 
     /// Lends a chunk. `None`: an allocation was faster.
     fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>>;
-    /// Lends the block that lies longest on a CPU's hot-cold list, if it has rested for so many ticks.
+    /// Lends the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
     fn lend_coldest(
         &self,
         home: (usize, Class),
-        tick: u32,
-        rest: u32,
+        now: Tick,
+        rest: Ticks,
         work: Work,
     ) -> Option<Lent<'_>>;
     /// Clears a lent block until an allocation wants it.
@@ -119,7 +119,7 @@ pub(crate) trait Target {
     fn offer_excess(&self, chunk: &Chunk);
 
     /// Gives back idle memory that is old enough: pages, and whether there may be more.
-    fn give_idle(&self, idle: Idle, tick: u32) -> (u32, More);
+    fn give_idle(&self, idle: Idle, now: Tick) -> (u32, More);
     /// Gives back all idle memory; false if there was none.
     fn give_all(&self) -> bool;
 }
@@ -223,17 +223,17 @@ impl<B: Backing> Target for Zone<B> {
         self.pool.faulted.load(Relaxed)
     }
 
-    fn freed_last(&self, tick: u32) -> (usize, u32) {
+    fn freed_last(&self, now: Tick) -> (usize, Option<Ticks>) {
         let cpu = self.pool.freed_on.load(Relaxed) as usize;
-        (cpu, age(tick, self.pool.freed_last.load(Relaxed)))
+        (cpu, self.pool.freed_last.get().map(|freed| now.since(freed)))
     }
 
     fn next_for_zero(&self, pages: u32) -> Option<PageId> {
         self.pool.next_for_zero(pages)
     }
 
-    fn look(&self, look: Look, tick: u32, rest: u32) -> Option<Chunk> {
-        let rested = |at: u32| at != 0 && age(tick, at) > rest;
+    fn look(&self, look: Look, now: Tick, rest: Ticks) -> Option<Chunk> {
+        let rested = |freed: Option<Tick>| freed.is_some_and(|freed| now.since(freed) > rest);
         match look {
             Look::Within(first, pages, most) => {
                 self.pool.chunk_within((first, pages), PageState::Dirty, most, rested)
@@ -245,13 +245,13 @@ impl<B: Backing> Target for Zone<B> {
     fn lacking(
         &self,
         stop: Order,
-        tick: u32,
+        now: Tick,
         wanted: impl Fn(Class) -> usize,
     ) -> impl Iterator<Item = (usize, Class)> {
         let used = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used());
         let classes = move || Class::largest_first().filter(move |class| class.order() >= stop);
         let pairs = used.flat_map(move |(number, cpu)| classes().map(move |c| (number, cpu, c)));
-        let rested = move |e: Entry| u32::from(e.age(tick)) > ticks(crate::clock::REST_NS);
+        let rested = move |e: Entry| e.age(now) > Ticks::rounded_up(REST_NS);
         let lacks = move |&(_, cpu, class): &(usize, &CpuCache, Class)| {
             let lists = cpu.lists(class);
             lists.hot_cold.entries().any(rested) && lists.zero.entries().count() < wanted(class)
@@ -275,11 +275,11 @@ impl<B: Backing> Target for Zone<B> {
     fn lend_coldest(
         &self,
         (cpu, class): (usize, Class),
-        tick: u32,
-        rest: u32,
+        now: Tick,
+        rest: Ticks,
         work: Work,
     ) -> Option<Lent<'_>> {
-        let rested = |e: Entry| u32::from(e.age(tick)) > rest;
+        let rested = |e: Entry| e.age(now) > rest;
         let entry = self.cpus[cpu].take_coldest(class, rested)?;
         Some(self.pool.lend_taken(entry.run(class), work))
     }
@@ -321,8 +321,8 @@ impl<B: Backing> Target for Zone<B> {
         self.pool.offer_excess(Span::new(chunk.first, chunk.order.pages()));
     }
 
-    fn give_idle(&self, idle: Idle, tick: u32) -> (u32, More) {
-        self.give_back_idle(idle, tick)
+    fn give_idle(&self, idle: Idle, now: Tick) -> (u32, More) {
+        self.give_back_idle(idle, now)
     }
 
     fn give_all(&self) -> bool {

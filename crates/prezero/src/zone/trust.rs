@@ -59,7 +59,8 @@ impl Trust {
         }
     }
 
-    /// Reads back what is recorded as zero, and what is recorded as absent and is not.
+    /// Reads back pages that are recorded as zero, and pages that are recorded as absent and are
+    /// not.
     #[cold]
     fn checks<B: Backing>(&self, zone: &Zone<B>, cpu: &CpuCache, span: Span) -> bool {
         let mut good = true;

@@ -62,7 +62,7 @@ fn join(mut members: &File) -> std::io::Result<()> {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // With a process in it that nobody ends it stays, which is no reason to fail.
+        // It stays while a process is left in it, which is no reason to fail.
         let _ = std::fs::remove_dir(&self.0);
     }
 }

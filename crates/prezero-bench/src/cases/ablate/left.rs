@@ -50,7 +50,7 @@ impl Left {
         self.0.iter().any(|&mechanism| workload.suits(mechanism))
     }
 
-    /// The same allocator without them. What the environment leaves out stays out.
+    /// The same allocator without them. A mechanism that the environment leaves out stays out.
     pub fn under(&self, ours: &Allocator) -> Allocator {
         let too = std::env::var(KNOB).unwrap_or_default();
         let names = format!("{too},{}", self.names(","));

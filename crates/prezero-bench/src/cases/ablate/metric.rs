@@ -11,7 +11,8 @@ pub const METRICS: [(&str, &str); 5] =
 pub const LEADING: [usize; 2] = [0, 2];
 /// The column of the runs without a mechanism.
 pub const WITHOUT: &str = "without";
-/// Of each metric: a tenth of a fault for a request, and times that no clock tells.
+/// Less than this is next to none of a metric: a tenth of a fault for a request, and times that no
+/// clock tells.
 const LITTLE: f64 = 0.1;
 /// Fewer pairs agree by chance more often than once in twenty times.
 const ENOUGH: usize = 6;
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spared_is_told_and_what_is_not_there_left_out() {
+    fn savings_are_told_and_missing_figures_left_out() {
         let mut sheet = sheet();
         let (with, without) =
             (runs(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), runs(&[1.1, 2.2, 3.3, 4.4, 5.5, 6.6]));

@@ -24,8 +24,8 @@ pub struct Mode {
     pub name: &'static str,
     /// How long it is counted.
     pub counted: Duration,
-    /// How many of it run at once: those that are compared, where they are idle most of the time. Whatever others on
-    /// the host do then hits all of them, and noise is half of what it is in turns.
+    /// How many of it run at once: all that are compared, where they are idle most of the time.
+    /// Other work on the host then hits all of them, and noise is half as large as in turns.
     pub at_once: usize,
 }
 

@@ -7,11 +7,11 @@
 //!
 //! That program takes CPU time and cache whatever its allocator does. So what counts is
 //! prezero against prezero that never scrubs: all else is the same. Both are told by the
-//! wall clock and by the neighbours' own CPU time, beside nobody, glibc and another peer.
-//! The variants take turns in short slices, the order rotated. Where the program pauses,
-//! scrubd works beside the neighbours, and prezero runs once more with each kind of engine.
-//! A few slices do not tell a difference of 2 %; so prezero that scrubs and prezero that does
-//! not go on in pairs until the difference is known, or time is up.
+//! wall clock and by the neighbours' own CPU time, alone, beside glibc and beside another peer. The
+//! variants take turns in short slices, the order rotated. Where the program pauses, scrubd works
+//! beside the neighbours, and prezero runs once more with each kind of engine. A few slices do not
+//! tell a difference of 2 %; so prezero that scrubs and prezero that does not go on in pairs until
+//! the difference is known, or time is up.
 
 mod stage;
 
@@ -182,8 +182,8 @@ impl Disturb {
 }
 
 /// Whether what scrubbing adds is known to half of its bound, so that where it adds nothing the
-/// bound is seen to be kept. It does not matter on which side it is: who stops when he likes what
-/// he sees is wrong more often than his noise says.
+/// bound is seen to be kept. It does not matter on which side it is: a run that stops at a welcome
+/// value is wrong more often than its noise says.
 fn is_known(figure: &Figure) -> bool {
     figure.against.iter().all(|against| {
         let (Some(wanted), Some(noise)) = (against.wanted, against.noise) else { return true };
@@ -237,8 +237,8 @@ fn figures(variants: &[Variant], times: &[Vec<Vec<Time>>]) -> Option<Vec<Figure>
                 samples: told.each.iter().map(|ns| ns / scale).collect(),
                 ..Figure::new(&variant.name, name, unit, told.value()? / scale)
             };
-            // Beside nobody there is no program: a comparison would say nothing of scrubbing.
-            // Who took no part in the pairs is compared with the turns before them.
+            // Alone there is no program: a comparison would say nothing of scrubbing. A variant
+            // that took no part in the pairs is compared with the turns before them.
             let off = off.filter(|_| ![OFF, ALONE].contains(&&*variant.name));
             let off = off.and_then(|off| Told::of(times[off].get(..slices.len())?, which));
             let against = off.and_then(|off| told.above(&off)).map(|change| {
@@ -265,8 +265,8 @@ impl Metric {
     }
 }
 
-/// Nobody, the peers, prezero without scrubbing and with it; where scrubd has idle time also
-/// with one engine for everything.
+/// The neighbours alone, the peers, prezero without scrubbing and with it. Where scrubd has idle
+/// time, also one engine for everything.
 fn variants(scene: Scene, field: &Field) -> Result<Vec<Variant>> {
     let ours = field.allocators.iter().find(|each| each.is_prezero());
     let ours = ours.context("prezero is not here: build it (make build)")?;
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_pairs_is_compared_with_the_turns_before_them() {
+    fn a_figure_without_pairs_is_compared_with_the_turns_before_them() {
         let variants = variants_named(&["glibc", OFF, ON]);
         let slice = |ns: f64| vec![(Load::Compute, Metric::Wall, vec![ns])];
         let mut times = [vec![slice(300.0); 5], vec![slice(200.0); 5], vec![slice(210.0); 5]];
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_scrubbing_adds_is_known_by_its_noise_alone() {
+    fn the_cost_of_scrubbing_is_known_by_its_noise_alone() {
         let with = |times: f64, noise: f64, wanted| {
             let against = Against { noise: Some(noise), wanted, ..Against::new(OFF, OFF, times) };
             Figure::new(ON, "wall", "ns", 1.0).and([against])
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_has_nobody_beside() {
+    fn one_cpu_has_no_neighbour() {
         assert!(Scene::Beside.neighbours(&[3]).is_empty());
         assert_eq!(Scene::Beside.neighbours(&[0, 1]), [1]);
         assert_eq!(Scene::Full.neighbours(&[0, 1]), [0, 1]);

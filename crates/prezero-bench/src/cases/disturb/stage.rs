@@ -1,10 +1,10 @@
 //! The processes of one scene, and one slice of it.
 //!
-//! Everybody is started once. Whoever is not in a slice is stopped by a signal, so that no
-//! thread of his (a scrubber, a purger) works into somebody else's. The program under test
-//! starts a little before the neighbours are counted, and stops when they have answered. It
-//! has one CPU, its home, so that the scheduler's moving it about is not in the figures; a
-//! scrubber goes where it likes.
+//! All processes start once. A process that is not in a slice is stopped by a signal, so that no
+//! thread of it (a scrubber, a purger) works into another's slice. The program under test starts a
+//! little before the neighbours are counted, and stops when they have answered. It has one CPU, its
+//! home, so that the scheduler's moving it about is not in the figures; a scrubber goes where it
+//! likes.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::peers::Allocator;
 use crate::scratch::Scratch;
 use crate::worker::{Program, Signal, Worker};
 
-/// Nobody runs beside the neighbours.
+/// No program runs beside the neighbours.
 pub const ALONE: &str = "alone";
-/// Everybody is under way for so long before anybody counts: a chase has been once round the
+/// All processes are under way for so long before the count begins: a chase has been once round the
 /// shared cache, and prezero has seen what is asked for.
 const LEAD: Duration = Duration::from_millis(200);
 /// The program goes on for so long after the neighbours should have ended.
@@ -30,7 +30,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 /// Loads at each wake-up of a task that chases: some 25 us in the second-level cache.
 const HOPS: u64 = 4096;
 
-/// Who does what beside whom.
+/// What the neighbours do, and what the program does beside them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Scene {
     /// A neighbour on every CPU, and the program at full speed
@@ -84,7 +84,7 @@ impl std::fmt::Display for Load {
 pub enum Metric {
     /// A unit of work, by the wall clock.
     Wall,
-    /// A unit of work, in CPU time of the one who did it.
+    /// A unit of work, in CPU time of the process that did it.
     Cpu,
     /// A wake-up's lateness, the median of all.
     Late50,
@@ -143,7 +143,8 @@ pub struct Stage {
     neighbours: Vec<Worker>,
     /// Which of them has the program's CPU.
     at_home: Option<usize>,
-    /// Who keep those CPUs busy where a scene wants that, but for the program's while it runs.
+    /// Workers that keep those CPUs busy where a scene wants that, but for the program's CPU while
+    /// it runs.
     crowd: Vec<Worker>,
     churners: Vec<(Variant, Option<Worker>, Sum)>,
     _folder: Scratch,
@@ -159,7 +160,7 @@ struct Sum {
 }
 
 impl Stage {
-    /// Starts everybody: a neighbour on each of `cpus`, at `home` the program under each
+    /// Starts all processes: a neighbour on each of `cpus`, at `home` the program under each
     /// variant.
     pub fn set(
         scene: Scene,
@@ -240,7 +241,7 @@ impl Stage {
         Ok(times)
     }
 
-    /// Ends everybody; what the program did under each variant, over all slices.
+    /// Ends all processes. Returns what the program did under each variant, over all slices.
     pub fn finish(self) -> Result<Vec<Figure>> {
         for worker in self.neighbours.into_iter().chain(self.crowd) {
             worker.finish()?;
@@ -329,7 +330,7 @@ mod tests {
             assert_eq!(told(Side::Away, metric), [1.0, 2.0, 3.0]);
         }
         assert!(late(Some(0), &[vec![]]).is_none());
-        assert_eq!(late(Some(0), &[vec![1]]).unwrap().len(), 2, "nobody is away");
+        assert_eq!(late(Some(0), &[vec![1]]).unwrap().len(), 2, "no CPU is away");
     }
 
     #[test]
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_cpu_has_one_beside_whom_a_task_wakes_up() {
+    fn a_busy_cpu_has_one_beside_which_a_task_wakes_up() {
         let beside = Variant { name: "glibc".into(), allocator: Some(Allocator::plain()) };
         let churn = Churn { bytes: 1 << 20, pause: Duration::ZERO };
         let (slice, cpu) = (Duration::from_millis(300), allowed_cpus().unwrap()[0]);

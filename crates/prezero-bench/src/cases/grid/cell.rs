@@ -10,9 +10,9 @@ use crate::samples::{self, Change};
 
 /// A peer that takes at most so many times what the fastest takes may turn out to be the fastest.
 const CONTENDS: f64 = 1.1;
-/// Of the limit, what is as good as it.
+/// The share of the limit that counts as the limit.
 const NEAR_LIMIT: f64 = 0.9;
-/// What no allocator can beat that spares others; and what none can beat.
+/// The limit of an allocator that spares others; and the limit of any.
 const LIMIT: &str = "limit";
 const IDEAL: &str = "ideal";
 
@@ -115,7 +115,7 @@ impl Cell {
         Some(Against { noise, ..Against::new(what, peer, times) })
     }
 
-    /// Whether the ratio to the best peer is known to so much, or nobody asks.
+    /// Whether the ratio to the best peer is known to so much, or there is no peer.
     pub fn is_known(&self, to: f64) -> bool {
         let best = self.best().and_then(|best| self.against("best", &best.who, &best.ns));
         best.is_none_or(|best| best.noise.is_some_and(|noise| noise <= to))
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_pass_to_pass_is_noise_and_what_drifts_in_all_is_none() {
+    fn differences_between_passes_are_noise_and_a_drift_of_all_is_none() {
         let drifts = cell(&[("glibc", &[95.0, 190.0, 285.0]), (PREZERO, &[100.0, 200.0, 300.0])]);
         let best = against(&drifts, "best").unwrap();
         assert!(best.noise.unwrap() < 1e-9 && best.judged() == Some(Judged::Beyond), "{best:?}");
@@ -230,11 +230,11 @@ mod tests {
         let one = cell(&[("glibc", &[1.0]), (PREZERO, &[1.0])]);
         assert_eq!(against(&one, "best").unwrap().noise, None, "one pass");
         assert!(!one.is_known(9.0));
-        assert!(cell(&[(PREZERO, &[1.0])]).is_known(0.0), "nobody to compare with");
+        assert!(cell(&[(PREZERO, &[1.0])]).is_known(0.0), "no peer to compare with");
     }
 
     #[test]
-    fn who_may_be_the_fastest_goes_on_and_is_added_to() {
+    fn an_allocator_that_may_be_the_fastest_goes_on_and_is_added_to() {
         let mut cells = [
             cell(&[("a", &[100.0]), ("b", &[109.0]), ("c", &[200.0]), (PREZERO, &[500.0])]),
             cell(&[("a", &[100.0]), ("b", &[300.0]), ("c", &[120.0]), (PREZERO, &[50.0])]),

@@ -1,13 +1,13 @@
 //! The grid's ideal: its rounds on memory that was scrubbed in the pause, and no allocator.
 //!
-//! Nobody knows beforehand which clear serves a cell best, so each [`Way`] is tried: the
-//! cached, the bypassing and the demoting engine, on the CPU that touches the block (home)
-//! and on another one (away). The rhythm is the workers': a pause, then one pass of the same
-//! compiled loop. The clear opens the pause, and its CPU sleeps for what is left, so caches
-//! and clocks cool as they do for everybody else; one that ends late is followed by
-//! [`COOL`] of sleep, so that no way gains by having no time to rest. The memory is a
-//! zone's: reserved the same way, in huge pages where the kernel allows, resident; each pass over a
-//! size has some of its own, as the allocators' processes have.
+//! The best clear for a cell is not known beforehand, so each [`Way`] is tried: the cached, the
+//! bypassing and the demoting engine, on the CPU that touches the block (home) and on another one
+//! (away). The rhythm is the workers': a pause, then one pass of the same compiled loop. The clear
+//! opens the pause, and its CPU sleeps for what is left, so caches and clocks cool as they do for
+//! the allocators. A clear that ends late is followed by [`COOL`] of sleep, so that no way gains by
+//! having no time to rest. The memory is a zone's: reserved the same way, in huge pages where the
+//! kernel allows, resident; each pass over a size has some of its own, as the allocators' processes
+//! have.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -188,7 +188,7 @@ impl<'a> Ideal<'a> {
     fn touch(&self, burst: Burst) {
         let first = burst.at * LINE;
         // SAFETY: lines of whole pages of our own memory, no more than there is, as `run` checked;
-        // nobody clears now.
+        // no engine clears now.
         unsafe { touch_lines(self.memory.base().as_ptr().add(first), burst.bytes, burst.lines) };
     }
 }
@@ -257,14 +257,14 @@ mod tests {
         for &way in ideal.ways() {
             let burst = Burst { bytes, lines: 4, at: 5, samples: 3, rounds: 1, idle_ns: 100_000 };
             assert_eq!(ideal.run(way, burst, 0).unwrap().len(), 3);
-            // SAFETY: ours, initialised, nobody writes now.
+            // SAFETY: ours, initialised, and no thread writes now.
             let block = unsafe { std::slice::from_raw_parts(ideal.memory.base().as_ptr(), bytes) };
             assert_eq!(block.iter().map(|&byte| usize::from(byte)).sum::<usize>(), 8, "{way}");
         }
     }
 
     #[test]
-    fn what_goes_through_the_cache_crowds_it_beyond_a_set() {
+    fn a_clear_through_the_cache_crowds_it_beyond_a_set() {
         let ways = Ways::here().unwrap();
         let ideal = Ideal::new(prezero::PAGE, &ways).unwrap();
         for (nth, way) in ideal.ways().iter().enumerate() {

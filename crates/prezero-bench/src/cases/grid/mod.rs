@@ -2,16 +2,17 @@
 //!
 //! Each size has one long-lived worker for each allocator. For each cell they take turns:
 //! a burst of a few samples each, the order rotated, until every one has as many as
-//! asked for. What drifts (frequency, neighbours on the host) so falls on all alike. Each burst
-//! opens with samples that are not counted, because its worker has just sat through
-//! everybody else's turn, longer than any pause that the cell is about: state that a long
-//! rest leaves (scrubbed stock, purged pages) is used up first. What takes little time is measured
-//! in several passes, each with workers of its own: samples of one moment and one layout of memory
-//! say little, and the fastest of five medians would be the luckiest. Without pauses even
-//! what takes long has three: all clear in line there, and physical memory is most of the difference. Then all, or without
-//! pauses prezero and the peers that may be the fastest, go on, a pass at a time, until each cell's ratio is known or
-//! time is up. With a busy loop on every CPU a sample lasts for several of the scheduler's time slices: a shorter one
-//! falls into a slice of its own or waits for the end of another's, by chance.
+//! asked for. A drift (of frequency, of neighbours on the host) so falls on all alike. Each burst
+//! opens with samples that are not counted, because its worker has just sat through all other
+//! workers' turns, longer than any pause that the cell is about: state that a long rest leaves
+//! (scrubbed stock, purged pages) is used up first. A short cell is measured in several passes,
+//! each with workers of its own: samples of one moment and one layout of memory say little, and the
+//! fastest of five medians would be the luckiest. Without pauses even a long cell has three: all
+//! clear in line there, and physical memory is most of the difference. Then all, or without pauses
+//! prezero and the peers that may be the fastest, go on, a pass at a time, until each cell's ratio
+//! is known or time is up. With a busy loop on every CPU a sample lasts for several of the
+//! scheduler's time slices: a shorter one falls into a slice of its own or waits for the end of
+//! another's, by chance.
 //!
 //! Where there is a pause, the ways of the [ideal] take their turns among the allocators; and because no
 //! allocator costs nothing, each peer's bare malloc and free is timed after the same pause:

@@ -7,13 +7,14 @@ use crate::worker::Burst;
 
 /// Counted samples in one burst: few, so that the turns change often.
 pub const BURST: usize = 3;
-/// Without a pause, what opens a burst uncounted lasts about this long.
+/// Without a pause, a burst opens with uncounted samples for about this long.
 const OPENING_NS: f64 = 2_000_000.0;
 /// And has at least this many rounds: after a rest those of a 64 MiB block take 6.5,
-/// 6.3, 4.2, 2.6, 2.5 ms, until it lies in the shared cache again, whoever allocates it.
+/// 6.3, 4.2, 2.6, 2.5 ms, until it lies in the shared cache again, under any allocator.
 const OPENING_LEAST: f64 = 6.0;
-/// With a pause, what opens a burst uncounted: prezero's first rounds of 16 MiB, one line a page, take 150, 90,
-/// 65, 35 us, those of the ideal, whose ways share their memory and so rest less, 70 from the first on.
+/// Uncounted samples that open a burst with a pause: prezero's first rounds of 16 MiB, one line a
+/// page, take 150, 90, 65, 35 us, those of the ideal, whose ways share their memory and so rest
+/// less, 70 from the first on.
 const OPENING_IDLE: usize = 4;
 
 /// One allocator's part in one cell, or one way's of the ideal, or the bare loop's.

@@ -1,7 +1,7 @@
 //! `prezero bench rounds`: programs that pause, hold their block for a part of each round, and change their pace.
 //!
-//! Beside the time to get and write a block stand the counters of prezero: what was found zero, how often scrubd
-//! woke and stepped aside, and its CPU time.
+//! Beside the time to get and write a block stand the counters of prezero: pages found zero, how
+//! often scrubd woke and stepped aside, and its CPU time.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! `prezero bench real`: programs that nobody here wrote, under each allocator.
+//! `prezero bench real`: programs of other projects, under each allocator.
 //!
 //! Each run is a fresh process, the allocators take turns, and the medians are compared. Wall
 //! time is from start to end; CPU time is that of the process and of its children that it waited
@@ -33,8 +33,8 @@ use crate::samples::{Change, Judged};
 use crate::turns::{self, PAIRS, in_turns};
 use crate::worker::Touch;
 
-/// Faulted in and given back before each run: what was free for two seconds may have gone to
-/// the hypervisor, and the next to touch it would wait for the host.
+/// Faulted in and given back before each run: memory that was free for two seconds may have gone to
+/// the hypervisor, and the next touch of it would wait for the host.
 const WARM_BYTES: usize = 512 << 20;
 /// How much more than glibc's wall time prezero may take; where that is out of reach, more than that
 /// of glibc behind a library that does nothing.
@@ -104,7 +104,7 @@ impl Case for Real {
         progress::expect(count * (self.runs + 1) * report.field.allocators.len());
         let mut sheets = sheets(self.runs, self.pairs_s, self.text_mib);
         for program in &PROGRAMS {
-            // What an earlier run has of it and this one does not add to stays as it was.
+            // Its figures of an earlier run stay as they were, unless this run adds to them.
             if let Some(earlier) = earlier.as_ref().filter(|_| !asked(program) || interrupted()) {
                 for (sheet, earlier) in sheets.iter_mut().zip(&earlier.sheets) {
                     let of_it = |figure: &&Figure| figure.of[0] == program.name;
@@ -221,8 +221,8 @@ impl Real {
             program.dress(&mut command, inputs)?;
             once(&mut command).with_context(|| format!("{} under {}", program.name, allocator.name))
         };
-        // One uncounted run of all: the page cache has program and input then, and ours tells its counters,
-        // which nobody's program does who did not ask for them (0.3 ms for each process).
+        // One uncounted run of all: the page cache has program and input then, and prezero tells
+        // its counters. No user's program does that without being asked (0.3 ms for each process).
         let mut fresh = vec![];
         for (turn, which) in in_turns(self.runs + 1, allocators.len()) {
             let stats = if turn == 0 { &stats } else { nowhere };
@@ -297,8 +297,8 @@ fn peers_of(all: &[Figure]) -> impl Iterator<Item = &Figure> {
     all.iter().filter(|figure| ![PREZERO, BARE].contains(&figure.who.as_str()))
 }
 
-/// prezero against glibc, as much as is wanted, and against glibc behind a library that does nothing: who
-/// misses the first and keeps the second is at the limit.
+/// prezero against glibc, as much as is wanted, and against glibc behind a library that does
+/// nothing. A program that misses the first and keeps the second is at the limit.
 fn against_in_pairs(all: &[Figure], wanted: f64) -> Vec<Against> {
     let ours = find(all, PREZERO);
     let against = |(who, wanted): (&str, f64)| {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_any_library_costs_is_the_limit() {
+    fn the_cost_of_any_library_is_the_limit() {
         let with = |bare| {
             let all =
                 [(GLIBC, &[1.0; 5][..], 1.0), (PREZERO, &[1.05; 5], 1.0), (BARE, &[bare; 5], 0.1)];

@@ -203,7 +203,7 @@ impl Program {
         }
     }
 
-    /// Its arguments and its standard streams: it prints to nobody.
+    /// Its arguments and its standard streams: its output is dropped.
     pub fn dress(&self, command: &mut Command, inputs: &Inputs) -> Result<()> {
         command.args(self.arguments.iter().map(|argument| inputs.fill(argument)));
         let stdin = match self.stdin {
@@ -211,7 +211,7 @@ impl Program {
             name => File::open(inputs.file(name)).context(name)?.into(),
         };
         command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
-        // The order of lines and letters must not depend on who measures.
+        // The order of lines and letters must be the same on each machine.
         command.env("LC_ALL", "C").env("PYTHONHASHSEED", "0");
         Ok(())
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_comes_with_its_mend() {
+    fn a_missing_program_comes_with_its_mend() {
         let program =
             Program { starts: Starts::Command("no-such-command", "nopackage"), ..PROGRAMS[4] };
         assert_eq!(program.find(None), Err("apt-get install nopackage".into()));

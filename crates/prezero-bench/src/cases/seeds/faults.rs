@@ -1,4 +1,4 @@
-//! Lameter's page-fault test, and his second table.
+//! Lameter's page-fault test, and the second table of the post.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::figure::{Better, Figure, Kind, Sheet};
 use crate::progress::step;
 use crate::worker::Program;
 
-/// His columns.
+/// The post's columns.
 const COLUMNS: [(&str, Better); 6] = [
     ("user, s", Better::Less),
     ("system, s", Better::Less),
@@ -23,14 +23,14 @@ const COLUMNS: [(&str, Better); 6] = [
 const KEYS: [&str; 6] = ["user_s", "system_s", "wall_s", "flt_cpu_s", "fault_wsec", "background_s"];
 const THREADS: [&str; 4] = ["1", "2", "4", "8"];
 const LINES: [&str; 7] = ["1", "2", "4", "8", "16", "32", "64"];
-/// His rate of faults.
+/// The post's rate of faults.
 const RATE: &str = "flt/cpu/s";
-/// Between repetitions, so that somebody may prepare memory.
+/// Between repetitions, so that a level may prepare memory.
 const PAUSE_MS: &str = "300";
 const PAUSED: &str = "yes";
 const AT_ONCE: &str = "no";
 
-/// His first table: without and with the patch, and with zeroed pages that suffice.
+/// The post's first table: without and with the patch, and with zeroed pages that suffice.
 const POST: [(&str, &str, &str, [f64; 5]); 9] = [
     ("without patch", "1", AT_ONCE, [0.146, 11.155, 11.030, 69584.896, 69566.852]),
     ("without patch", "2", AT_ONCE, [0.170, 14.909, 7.097, 52150.369, 98643.687]),
@@ -42,7 +42,7 @@ const POST: [(&str, &str, &str, [f64; 5]); 9] = [
     ("patched", "8", AT_ONCE, [0.186, 13.693, 3.054, 56659.819, 221701.073]),
     ("patched", "1", PAUSED, [0.014, 0.110, 0.012, 524292.194, 517665.538]),
 ];
-/// His second table: lines of 128 bytes in a page of 16 KiB, patched, 1 GiB once.
+/// The post's second table: lines of 128 bytes in a page of 16 KiB, patched, 1 GiB once.
 const POST_LINES: [(&str, [f64; 5]); 8] = [
     ("1", [0.01, 0.12, 0.01, 500813.853, 497925.891]),
     ("2", [0.01, 0.11, 0.01, 493453.103, 472877.725]),
@@ -159,7 +159,7 @@ pub fn run(setting: &Setting) -> Result<Vec<Sheet>> {
     ))
 }
 
-/// What the figures say of his claims.
+/// What the figures say of the post's claims.
 fn judge(setting: &Setting, first: &mut Table, second: &mut Table) {
     let post = first.times(
         RATE,

@@ -30,7 +30,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// The kernel alone, the peers, prezero without and with scrubd: what is here of them.
+    /// The kernel alone, the peers, prezero without and with scrubd: those that are here.
     pub fn all(field: &Field) -> Vec<Level> {
         let mut levels = vec![Level { name: KERNEL.into(), allocator: Allocator::plain() }];
         for allocator in field.allocators.iter().filter(|each| each.name != GLIBC) {
@@ -94,8 +94,8 @@ fn one_line(level: &str, command: &mut Command) -> Result<Value> {
 pub struct Elsewhere {
     /// Its row.
     pub name: String,
-    /// The row of the same machine without what makes this one worth a look: what it is
-    /// compared with, never with this machine.
+    /// The row that this one is compared with: of the same other machine, without the change that
+    /// this row shows.
     pub base: Option<String>,
     lines: Vec<Value>,
 }
@@ -114,7 +114,7 @@ impl Elsewhere {
         Ok(vec![base, Elsewhere::of(name.into(), file, Some(unpatched))?])
     }
 
-    /// What is no JSON in the file is another's: a console's.
+    /// A line that is no JSON is the console's.
     fn of(name: String, file: &str, base: Option<String>) -> Result<Elsewhere> {
         let text = std::fs::read_to_string(file).with_context(|| format!("--add {file}"))?;
         let lines = text.lines().filter_map(|line| serde_json::from_str(line.trim()).ok());

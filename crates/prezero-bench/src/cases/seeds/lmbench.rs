@@ -11,7 +11,7 @@ use crate::machine;
 use crate::progress::step;
 use crate::worker::Program;
 
-/// Who clears in the pause, without any allocator.
+/// The loop that clears in the pause, without any allocator.
 const IDLE_LOOP: &str = "idle loop of this CPU";
 /// Less is noise.
 const GAINS: f64 = 1.1;
@@ -98,7 +98,7 @@ pub fn run(setting: &Setting) -> Result<Vec<Sheet>> {
     ))
 }
 
-/// What the figures say of his claims.
+/// What the figures say of the post's claims.
 fn judge(setting: &Setting, times: &mut Table, memory: &mut Table) {
     let ouch = "an idle loop that clears through the cache of its own CPU makes the L2 slow";
     let scrubd = "scrubd, told to use the cache, makes the L2 slow";
@@ -117,7 +117,7 @@ fn judge(setting: &Setting, times: &mut Table, memory: &mut Table) {
     ]);
     for what in ["fork, us", "sh, us"] {
         let post = times.times(what, ("post, with idle zeroing", &[]), ("post, without", &[]));
-        // Not against the kernel's: what a library costs or spares a child is no prezeroing, and a zone
+        // Not against the kernel's: the price of a library in a child is no prezeroing, and a zone
         // within the process helps no page tables of a child.
         let says = format!(
             "{} gains, against the same zone without scrubd",
@@ -132,7 +132,7 @@ fn judge(setting: &Setting, times: &mut Table, memory: &mut Table) {
     }
 }
 
-/// The memory latency after an idle moment, by who used it.
+/// The memory latency after an idle moment, by what used that moment.
 fn memory(setting: &Setting, program: &Program) -> Result<(Table, String)> {
     let mut table = Table::new(
         "Thorpe, zeroing in the idle loop: memory latency after a pause of 5 ms, by what was cleared in it",

@@ -166,7 +166,7 @@ mod tests {
             claim(Times::AtLeast(3.1), "b"),
             claim(Times::AtMost(3.1), "b"),
             claim(Times::Any, "b"),
-            claim(Times::Any, "nobody"),
+            claim(Times::Any, "none such"),
         ]);
         let told = "it is faster: 3.00 times (in the post 4.00)";
         let said = ["held: ", "did not hold: ", "held: ", ""].map(|held| format!("{held}{told}"));

@@ -115,7 +115,7 @@ pub fn run(setting: &Setting) -> Result<Vec<Sheet>> {
     ))
 }
 
-/// What the figures say of his claim.
+/// What the figures say of the post's claim.
 fn judge(setting: &Setting, table: &mut Table) {
     let [cycles, _, round, _] = COLUMNS.map(|(heading, _)| heading);
     let (paused, once): (&[&str], &[&str]) = (&[PAUSED], &[ONCE]);
@@ -138,13 +138,13 @@ fn judge(setting: &Setting, table: &mut Table) {
             three,
         ),
         of("there, malloc, writes and free", round, PROCESS, KERNEL, paused, Times::Any),
-        // Nobody prepares memory before a process begins.
+        // No level prepares memory before a process begins.
         of("3 times faster once a process, as his did", cycles, PROCESS, KERNEL, once, three),
         of("the same with the memory leased", cycles, HOST, KERNEL, once, three),
     ]);
     for Level { name, .. } in &setting.levels {
         if ![KERNEL, PROCESS].contains(&name.as_str()) {
-            // Who keeps its memory has no faults either.
+            // An allocator that keeps its memory has no faults either.
             let says = format!("prezero against {name}, in a loop with pauses");
             let claim = of("", cycles, PROCESS, name, paused, Times::Any);
             table.judge(&[Claim { says: &says, ..claim }]);
@@ -169,8 +169,8 @@ fn add<'a>(
     Ok(())
 }
 
-/// Fills the last column: the kernel's cycles over each level's; what comes from elsewhere has
-/// the kernel that is there without the patches, or none.
+/// Fills the last column: the kernel's cycles over each level's; a level from elsewhere has the
+/// kernel there without the patches, or none.
 fn against_kernel(table: &mut Table, elsewhere: &[Elsewhere]) {
     let cycles: Vec<Figure> =
         table.sheet.figures.iter().filter(|figure| figure.name == COLUMNS[0].0).cloned().collect();

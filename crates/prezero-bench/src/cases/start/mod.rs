@@ -3,8 +3,9 @@
 //! QEMU until its monitor greets, and until its guest has touched all of its memory, a JVM that touches its heap until it ends, DPDK's testpmd until it has
 //! ended, memcached until it answers. Every way of a program has its turn in each round, in an order
 //! that chance made: none always follows the one that leaves the most to clean up. A lease lies
-//! ready before each turn, as it would on a host that had some idle time: nobody's start has a filler beside it, and all come after the same pause, since one that
-//! follows at once finds the CPU awake. `prezero claim` is part of what is timed.
+//! ready before each turn, as it would on a host that had some idle time. No start has a filler
+//! beside it. All come after the same pause, since a start that follows at once finds the CPU
+//! awake. `prezero claim` is part of what is timed.
 //!
 //! First with transparent huge pages, then with pages of a pool, if it has them or
 //! `--reserve` may reserve them; DPDK has no other.
@@ -90,7 +91,7 @@ impl Case for Start {
             let reserved = pool.then(|| Reserved::new(pages)).transpose();
             let _reserved = match reserved {
                 Ok(reserved) => reserved,
-                // What was measured is kept.
+                // The figures so far are kept.
                 Err(error) => {
                     report.notes.push(format!("left out: {}: {error:#}", backing.name()));
                     continue;
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_is_held_against_the_fastest_of_each_kind() {
+    fn a_ready_lease_is_held_against_the_fastest_of_each_kind() {
         let contest = Contest {
             program: "QEMU",
             bytes: 1 << 30,

@@ -9,7 +9,7 @@ use crate::scratch::Scratch;
 /// What a way is to the others of its program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Base {
-    /// The start without any memory made ready: nobody can be faster.
+    /// The start without any memory made ready: no way can be faster.
     Bare,
     /// That, by way of a program that starts it and does nothing else: no launcher can be faster.
     Launched,

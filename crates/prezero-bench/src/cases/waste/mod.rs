@@ -52,7 +52,7 @@ struct Cost {
     allocator: String,
     /// CPU time, all threads.
     cpu_s: f64,
-    /// Of it, that of threads the program knows nothing of.
+    /// The part of it that threads took of which the program knows nothing.
     background_s: f64,
     /// Peak resident.
     rss_kib: u64,

@@ -19,8 +19,8 @@ pub struct Pattern {
     /// Milliseconds under each of the others, which have nothing to learn.
     pub peer_ms: u64,
     /// Faulted in and given back before each process: a kernel tells its hypervisor of pages
-    /// that were free for two seconds, and who touches them next waits for the host (512 MiB
-    /// took 1 s instead of 80 ms).
+    /// that were free for two seconds, and the next touch of them waits for the host (512 MiB took
+    /// 1 s instead of 80 ms).
     pub warm_mib: usize,
     /// What is asked of prezero.
     pub target: Target,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_no_reason_to_step_aside() {
+    fn used_zeroes_are_no_reason_to_step_aside() {
         let bursts = [burst("round", 0), burst("round", SECOND)];
         let end = Burst { made: 1000, hit: 1000, freed: 1000, ..Burst::default() };
         let aside = Target::StepsAside { phase: None, share: 0.01, waste: 0.05 };

@@ -27,7 +27,7 @@ fn fixed_work_is_never_taken() {
 }
 
 #[test]
-fn who_searched_meanwhile_can_tell_that_a_block_came_or_went() {
+fn a_search_can_tell_that_a_block_came_or_went_meanwhile() {
     let claim = Claim::new();
     let before = claim.moment();
     let session = claim.begin(Span::new(PageId(0), 1), Work::Scrub, 0);
@@ -42,7 +42,7 @@ fn who_searched_meanwhile_can_tell_that_a_block_came_or_went() {
 }
 
 #[test]
-fn what_was_announced_is_awaited_until_it_is_there() {
+fn an_announced_claim_is_awaited_until_it_is_there() {
     let claim = Claim::new();
     assert!(!claim.awaits(), "nothing was");
     claim.announce();

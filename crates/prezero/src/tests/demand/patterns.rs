@@ -21,7 +21,7 @@ fn burst(count: usize, pages: u64, pause: u64) -> Vec<Act> {
 }
 
 #[test]
-fn who_never_asks_for_zero_gets_nothing_scrubbed() {
+fn a_program_that_never_asks_for_zero_gets_nothing_scrubbed() {
     let acts = [Plain(4 * MIB), Pass(MS), FreePlain(4 * MIB), Pass(3 * MS)];
     let outcome = Model::new().play(repeat(1000, &acts));
     assert_eq!(outcome.scrubbed, 0);
@@ -83,7 +83,7 @@ fn slow_bursts_that_grow_are_followed() {
 }
 
 #[test]
-fn what_is_asked_once_costs_the_seed_and_no_more() {
+fn a_request_that_comes_once_costs_the_seed_and_no_more() {
     let mut model = Model::new();
     let start = model.play(burst(64, 8 * MIB, 100 * MS));
     let after = model.play(repeat(3000, &[Plain(MIB), Pass(MS), FreePlain(MIB), Pass(9 * MS)]));
@@ -117,7 +117,7 @@ fn blocks_that_are_wanted_as_they_are_stay_as_they_are() {
 
 /// A start-up in which plain requests take the little that was made, as in most programs.
 #[test]
-fn what_went_wrong_in_small_does_not_hold_back_the_large() {
+fn losses_in_small_do_not_hold_back_the_large() {
     let mut model = Model::new();
     let small = [Zero(96), Pass(MS), FreeZero(96), Pass(MS), Plain(96), FreePlain(96)];
     model.play(repeat(20, &small));
@@ -183,7 +183,7 @@ fn hostile_demand_costs_two_thousandths_of_a_cpu() {
 /// Blocks of no size twice; a page of a stock takes 2.7 clears in place to make. All that lies there is wanted
 /// as it is once, two MiB, which is forgiven, and later now and again.
 #[test]
-fn who_gains_less_than_he_costs_and_wastes_some_is_left_alone_within_a_second() {
+fn a_program_that_gains_less_than_it_costs_and_wastes_some_is_left_alone_within_a_second() {
     let mut size = 1;
     let mut rounds = |count, plain: &[Act]| {
         let mut acts = Vec::new();
@@ -208,7 +208,7 @@ fn who_gains_less_than_he_costs_and_wastes_some_is_left_alone_within_a_second() 
 
 /// Fifty looks in each pause: small blocks are not worth them, a large one is.
 #[test]
-fn who_saves_less_than_the_looks_cost_is_left_alone_within_a_second() {
+fn a_program_that_saves_less_than_the_looks_cost_is_left_alone_within_a_second() {
     let small = round(4, 20 * US, 5 * MS);
     let mut model = Model::with_looks_of(2 * US);
     let trial = model.play(repeat(100, &small));
@@ -233,8 +233,8 @@ fn the_time_between_pieces_of_work_is_not_on_trial() {
     }
 }
 
-/// What was scrubbed is given back to the kernel before it is asked for: it is lost, and
-/// nothing but the account tells.
+/// Scrubbed memory goes back to the kernel before a request comes. It is lost, and only the account
+/// tells.
 #[test]
 fn a_net_loss_makes_scrubd_step_aside_within_a_second() {
     let block = 256 * MIB;

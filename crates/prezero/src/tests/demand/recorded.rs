@@ -32,7 +32,7 @@ fn acts(text: &str) -> Vec<Act> {
     acts
 }
 
-/// What the recording comes to, and what the same comes to again afterwards.
+/// The outcome of the recording, and of the same once more after it.
 fn twice(text: &str) -> (Outcome, Outcome) {
     let mut model = Model::new();
     let acts = acts(text);
@@ -61,7 +61,8 @@ fn most_of_what_is_made_for_node_is_used() {
     assert!(then.hit_share() > 0.2 && then.waste() < 0.25, "{then:?}");
 }
 
-/// Each of four arrays replaces its predecessor; what is free meanwhile is as large as the largest.
+/// Each of four arrays replaces its predecessor; the memory free meanwhile is as large as the
+/// largest.
 #[test]
 fn arrays_that_replace_each_other_find_half_of_what_they_ask_for() {
     let (first, then) = twice(include_str!("sparse.txt"));
@@ -70,7 +71,7 @@ fn arrays_that_replace_each_other_find_half_of_what_they_ask_for() {
     }
 }
 
-/// It asks for 32 pages; what it takes as it is comes back again and again.
+/// It asks for 32 zero pages. Its plain blocks come back again and again.
 #[test]
 fn a_compiler_that_asks_for_zero_once_costs_next_to_nothing() {
     let (first, then) = twice(include_str!("cc1.txt"));

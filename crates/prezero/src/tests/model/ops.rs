@@ -37,7 +37,7 @@ pub(super) enum Op {
     FreeZeroed(usize),
     TailTo(usize, u8),
     Grow(usize, u32),
-    /// The owner changes a mapping, and may write into what he got.
+    /// The owner changes a mapping, and may write into what it got.
     Foreign(usize, Part, Option<u8>),
     SwapOut(u32, u32),
     Pass(u64),
@@ -46,7 +46,7 @@ pub(super) enum Op {
     Fork,
     /// A fork, after which the test is the child, or the parent while that lives.
     Child,
-    /// What has been idle for a while is left out of core dumps.
+    /// Memory that has been idle for a while is left out of core dumps.
     Hide,
     /// The process's memory has a limit from now on, in huge blocks, or none.
     Limit(Option<u64>),

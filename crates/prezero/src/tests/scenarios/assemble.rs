@@ -109,7 +109,7 @@ fn zeroes_are_brought_together_where_that_costs_less_than_to_clear_a_row() {
 
 /// Three zero ones in a row come to four places of which the second is taken: in two moves.
 #[test]
-fn what_lies_in_the_way_stays() {
+fn pages_in_the_way_stay() {
     let world = World::new(24);
     let mut row: Vec<_> = (0..6).map(|_| world.zero(HUGE_PAGES)).collect();
     let source = world.zero(3 * HUGE_PAGES);
@@ -133,7 +133,7 @@ fn what_lies_in_the_way_stays() {
 }
 
 #[test]
-fn what_a_child_does_not_get_is_shown_before_it_moves() {
+fn hidden_memory_is_shown_before_it_moves() {
     let world = World::new(24);
     let (source, behind) = (world.zero(4 * HUGE_PAGES), world.zero(HUGE_PAGES).into_dirty());
     let from = source.first();
@@ -163,7 +163,7 @@ fn the_kind_of_page_moves_along() {
 }
 
 #[test]
-fn what_is_dirty_is_moved_rather_than_faulted_in() {
+fn dirty_pages_are_moved_rather_than_new_ones_faulted_in() {
     for zero in [false, true] {
         let world = World::new(16);
         let held = in_pieces(&world, 4, DIRTY);
@@ -199,7 +199,7 @@ fn a_plain_request_leaves_zeroes_where_they_are() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_served_otherwise_and_not_tried_again() {
+fn a_move_that_the_kernel_refuses_is_not_tried_again() {
     for refused in 1..=2 {
         let world = World::new(16);
         world.fake().together.store(u64::from(HUGE_PAGES), Relaxed);
@@ -280,7 +280,7 @@ proptest! {
 
     /// Every block keeps what its owner wrote, every zero one is zero, whatever moves about.
     #[test]
-    fn what_is_owned_stays_as_it_is(ops in prop::collection::vec(op(), 20..60), limit in 1..2000u64) {
+    fn owned_pages_stay_as_they_are(ops in prop::collection::vec(op(), 20..60), limit in 1..2000u64) {
         let mut world = World::new(20);
         world.fake().together.store(limit, Relaxed);
         let mut owned: Vec<(Block<Dirty>, u8)> = Vec::new();

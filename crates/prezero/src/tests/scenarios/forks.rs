@@ -12,7 +12,7 @@ use crate::units::{HUGE_PAGES, PageId, Span};
 use crate::zone::resize::Grown;
 
 #[test]
-fn what_is_cleared_while_a_fork_begins_is_not_called_zero() {
+fn a_block_cleared_while_a_fork_begins_is_not_called_zero() {
     let world = World::new(1);
     let block = world.zero(SMALL);
     world.fill(block.first(), SMALL, 1);
@@ -125,7 +125,7 @@ fn the_child_finds_absent_what_was_hidden() {
     world.before_fork();
     world.fake().fork();
     world.after_fork_in_child();
-    assert_eq!(world.fake().releases.made(), 0, "who calls exec next waits for nothing");
+    assert_eq!(world.fake().releases.made(), 0, "a child that calls exec next waits for nothing");
     world.zone.take_over();
 
     assert!((0..SMALL).all(|n| holds(&world.zone, small.first().plus(n), 0x77)));
@@ -138,7 +138,7 @@ fn the_child_finds_absent_what_was_hidden() {
 }
 
 #[test]
-fn what_the_kernel_will_not_show_is_not_handed_out() {
+fn memory_that_the_kernel_will_not_show_is_not_handed_out() {
     let world = idle();
     world.before_fork();
     world.after_fork_in_parent();
@@ -216,7 +216,7 @@ fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
 }
 
 #[test]
-fn what_its_parent_waited_for_brings_the_child_of_a_fork_no_scrubd() {
+fn the_waits_of_its_parent_bring_the_child_of_a_fork_no_scrubd() {
     let world = World::new(1);
     world.soil(world.zero(SMALL));
     world.soil(world.zero(SMALL));
@@ -236,7 +236,7 @@ fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
     let world = World::new(1);
     let (first, _) = claim_half(&world);
     let Answer::Seized(seized) = world.zone.pool.handover.seize(|| true) else {
-        panic!("nobody answers");
+        panic!("no answer");
     };
     let Claimed { pages, done, .. } = seized.block;
     assert_eq!((pages, done), (HUGE_PAGES, 256));

@@ -23,7 +23,7 @@ fn listed(world: &World) -> u64 {
 }
 
 #[test]
-fn what_is_hot_stays_on_its_list() {
+fn a_hot_block_stays_on_its_list() {
     let world = freed_small_last();
 
     let huge = world.plain(HUGE_PAGES);
@@ -34,7 +34,7 @@ fn what_is_hot_stays_on_its_list() {
 }
 
 #[test]
-fn what_is_not_leaves_the_lists_and_the_block_around_it_is_whole() {
+fn a_cold_block_leaves_the_lists_and_the_block_around_it_is_whole() {
     for zero in [false, true] {
         let world = freed_small_last();
         pass(2 * HOT_NS);
@@ -47,8 +47,8 @@ fn what_is_not_leaves_the_lists_and_the_block_around_it_is_whole() {
     }
 }
 
-/// A request that finds nothing resident looks on all lists first, but not again and again: what lies
-/// there then is on its way from one thread to another.
+/// A request that finds nothing resident looks on all lists first, but not again and again. A block
+/// that lies there soon after is on its way from one thread to another.
 #[test]
 fn for_small_requests_all_lists_are_emptied_once_in_a_while_for_large_ones_at_once() {
     let world = World::new(8);
@@ -76,12 +76,11 @@ fn for_small_requests_all_lists_are_emptied_once_in_a_while_for_large_ones_at_on
 fn it_is_no_older_for_that() {
     let world = freed_small_last();
     pass(2 * HOT_NS);
-    let tick = world.zone.pool.clock.turn().1;
+    let tick = world.zone.pool.clock.turn().tick;
 
     let huge = world.plain(2 * HUGE_PAGES);
 
-    let freed_at = world.zone.pool.freed_at[0].load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(freed_at, tick, "nobody takes it for idle");
+    assert_eq!(world.zone.pool.freed_at[0].get(), Some(tick), "it does not look idle");
     world.zone.free(huge);
 }
 

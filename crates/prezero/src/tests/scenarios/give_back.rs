@@ -38,7 +38,7 @@ fn decay_releases_what_idles_and_not_what_is_in_use() {
 }
 
 #[test]
-fn what_idles_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() {
+fn memory_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() {
     let mut world = World::new(8);
     assert_eq!(world.zone.pool.note_limit(Some(32 * HUGE as u64)), Allowance::Less);
     assert_eq!(world.zone.pool.allowance(), 2 * HUGE_PAGES);
@@ -101,14 +101,14 @@ fn idle_after(world: &mut World, pause_ns: u64) -> u64 {
 fn memory_goes_soon_until_its_owner_has_come_back_for_it() {
     let mut world = World::new(4);
     let idle: Vec<u64> = (0..6).map(|_| idle_after(&mut world, 120_000_000)).collect();
-    assert_eq!(idle[0], 0, "nobody is known to come back");
-    assert_eq!(idle[3..], [u64::from(2 * HUGE_PAGES); 3], "he does");
+    assert_eq!(idle[0], 0, "no program is known to come back");
+    assert_eq!(idle[3..], [u64::from(2 * HUGE_PAGES); 3], "this one does");
 
     assert_eq!(idle_after(&mut world, 20_000_000_000), 0, "the decay holds all the same");
 }
 
 #[test]
-fn what_was_made_zero_stays_its_whole_time() {
+fn zeroes_stay_their_whole_time() {
     let mut world = World::with(4, |config| config.decay = Duration::from_secs(1));
     let pages = 2 * HUGE_PAGES;
     world.soil(world.zero(pages));

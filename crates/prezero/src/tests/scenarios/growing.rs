@@ -41,7 +41,7 @@ impl World {
 }
 
 #[test]
-fn what_outgrew_its_place_once_has_room_where_it_moves_to() {
+fn a_block_that_outgrew_its_place_once_has_room_where_it_moves_to() {
     let world = World::new(256);
     let (block, neighbour) = world.hemmed_in(256);
     let (second, third) = world.hemmed_in(256);
@@ -70,7 +70,7 @@ fn a_small_block_does_not_settle_behind_one_that_grows() {
 }
 
 #[test]
-fn what_is_left_behind_blocks_that_grow_is_used_when_nothing_else_is_left() {
+fn room_behind_blocks_that_grow_is_used_when_nothing_else_is_left() {
     let world = World::new(64);
     let (block, neighbour) = world.hemmed_in(256);
     let block = world.elsewhere(block, 300);
@@ -143,7 +143,7 @@ fn pages_that_lie_in_several_mappings_move_in_several_calls() {
 }
 
 #[test]
-fn what_the_kernel_does_not_move_is_copied() {
+fn a_block_that_the_kernel_does_not_move_is_copied() {
     for refused in 1..=3 {
         let world = World::new(64);
         world.fake().together.store(u64::from(HUGE_PAGES), Relaxed);
@@ -240,7 +240,7 @@ fn a_part_of_a_huge_block_that_is_mapped_afresh_is_as_the_rest_of_it() {
 }
 
 #[test]
-fn what_moves_counts_once_in_the_most_that_was_in_use() {
+fn a_block_that_moves_counts_once_in_the_peak_in_use() {
     let world = World::new(64);
     let (block, neighbour) = world.hemmed_in(8 * HUGE_PAGES);
     let block = world.elsewhere(block, 12 * HUGE_PAGES);
@@ -249,7 +249,7 @@ fn what_moves_counts_once_in_the_most_that_was_in_use() {
 }
 
 #[test]
-fn who_grows_and_frees_again_and_again_has_memory_that_stays() {
+fn memory_stays_with_a_program_that_grows_and_frees_again_and_again() {
     let world = World::new(64);
     for round in 0..8 {
         let block = world.plain(2 * HUGE_PAGES);
@@ -277,7 +277,7 @@ fn nothing_moves_where_mappings_must_stay_as_they_are() {
 }
 
 #[test]
-fn who_fills_what_moved_does_not_count_as_one_who_leaves_it_untouched() {
+fn a_block_that_moved_and_is_filled_does_not_count_as_untouched() {
     let world = World::of(Fake::in_small(64 * HUGE, 64), &config(64, |_| {}));
     for round in 1..=6 {
         let block = world.plain(16 * HUGE_PAGES);

@@ -12,7 +12,7 @@ use crate::units::Span;
 use crate::zone::request::HOT_NS;
 
 #[test]
-fn what_another_cpu_has_on_its_lists_is_drained_before_memory_is_faulted_in() {
+fn another_cpus_lists_are_drained_before_memory_is_faulted_in() {
     let world = World::new(4);
     let class = Class::of(SMALL).unwrap();
     let other = (thread::current_cpu() + 1) % world.zone.cpus.len();

@@ -91,7 +91,7 @@ fn a_small_block_is_refiled_from_hot_cold_to_the_zero_list() {
 }
 
 #[test]
-fn who_asks_for_what_is_zero_already_is_seen() {
+fn requests_for_what_is_zero_already_are_seen() {
     let world = World::new(1);
     assert!(world.zone.only_zero(SMALL, ANY).is_none(), "nothing is zero yet");
     let shown = world.zone.seen();
@@ -152,7 +152,7 @@ fn a_block_among_absent_neighbours_is_found_wherever_it_begins() {
 }
 
 #[test]
-fn what_a_request_was_rounded_up_by_is_not_cleared_and_is_not_called_zero() {
+fn pages_that_round_a_request_up_are_not_cleared_and_not_called_zero() {
     let world = World::new(1);
     for pages in [2 * SMALL, HUGE_PAGES] {
         let front = pages - SMALL + 1;
@@ -278,7 +278,7 @@ fn the_last_page_of_the_largest_zone_survives_a_quicklist() {
 }
 
 #[test]
-fn what_lies_on_lists_is_found_before_a_request_is_refused() {
+fn listed_blocks_are_found_before_a_request_is_refused() {
     let world = World::new(1);
     world.soil(world.zero(HUGE_PAGES));
 
@@ -290,7 +290,7 @@ fn what_lies_on_lists_is_found_before_a_request_is_refused() {
 }
 
 #[test]
-fn what_rounding_added_to_a_request_is_asked_about_once() {
+fn pages_that_round_a_request_up_are_asked_about_once() {
     for (touched, asked, states) in [(75, 1, (80, 0)), (60, 2, (60, 20))] {
         let world = World::new(1);
         for _ in 0..2 {
@@ -323,7 +323,7 @@ fn a_buffer_whose_owner_uses_little_of_it_is_asked_about_once() {
         assert_eq!(asked_now, asked, "{pages} pages; no list keeps 1024");
         world.zone.reclaim();
     }
-    // Who asked for zero gets untouched pages back as what they are.
+    // Untouched pages of a block that was requested zero come back zero.
     for _ in 0..5 {
         let block = world.zero(64);
         assert!(is_zero(&world.zone, &block));
@@ -360,7 +360,7 @@ fn of_a_large_block_the_kernel_gets_back_what_is_dearer_to_clear_than_to_fault_i
 }
 
 #[test]
-fn who_touches_next_to_nothing_again_and_again_is_looked_at_now_and_then() {
+fn blocks_that_stay_all_but_untouched_are_looked_at_now_and_then() {
     let world = World::new(20);
     (0..4).for_each(|_| assert_eq!(touch_every(&world, 100).dirty, 0));
     let asked = world.fake().residencies.made();
@@ -368,6 +368,6 @@ fn who_touches_next_to_nothing_again_and_again_is_looked_at_now_and_then() {
     assert_eq!(world.fake().residencies.made(), asked);
     world.assert_sound();
     let filled = (0..8).position(|_| touch_every(&world, 1).dirty > 0);
-    assert!(filled.is_some(), "that he fills them now is seen");
+    assert!(filled.is_some(), "a look finds that they are filled now");
     world.assert_sound();
 }

@@ -16,7 +16,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     let mut world = World::new(HUGES as usize);
     let used = world.zero(3 * HUGE_PAGES);
     world.fill(used.first(), used.pages(), 7);
-    // Idle, dirty and zero: what is gone counts with neither.
+    // Idle, dirty and zero: a gone page counts with neither.
     world.soil(world.zero(9 * HUGE_PAGES));
     world.scrub();
 
@@ -32,7 +32,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     assert_eq!(world.zone.pool.used(), used.pages());
     world.assert_sound();
 
-    // What is left serves on, and nothing else.
+    // The pages left serve on, and no others.
     let more = world.zero(2 * HUGE_PAGES);
     assert!(is_zero(&world.zone, &more) && !is_gone(&world, more.first().0));
     assert!(world.zone.zero(1, super::ANY).is_none(), "all that is left is in use");
@@ -47,7 +47,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
 }
 
 #[test]
-fn what_is_gone_is_none_of_the_foreign_pages() {
+fn gone_pages_are_none_of_the_foreign_ones() {
     let world = World::new(HUGES as usize);
     let used = world.plain(3 * HUGE_PAGES);
     world.mark_foreign(used.first().plus(5), 7);
@@ -60,7 +60,7 @@ fn what_is_gone_is_none_of_the_foreign_pages() {
 }
 
 #[test]
-fn what_the_kernel_does_not_take_stays() {
+fn address_space_that_the_kernel_does_not_take_stays() {
     let world = World::new(HUGES as usize);
     world.fake().give_ups.refuse(Fault::Always);
     world.zone.retreat(0);

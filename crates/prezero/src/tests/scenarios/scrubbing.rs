@@ -115,7 +115,7 @@ fn no_more_lies_ready_than_the_cap_on_the_stock_allows() {
 fn zeroes_that_lie_elsewhere_do_not_count_for_the_next_large_block() {
     let mut world = World::new(11);
     let (aside, between) = (world.zero(2 * HUGE_PAGES), world.plain(HUGE_PAGES));
-    // Until nobody remembers that this was asked for.
+    // Until the governor has forgotten these requests.
     for _ in 0..400 {
         pass(WINDOW_NS);
         world.work(Mood::Resting);
@@ -155,7 +155,7 @@ fn blocks_below_scrub_stop_are_left_alone() {
 }
 
 #[test]
-fn what_was_freed_just_now_is_not_touched() {
+fn a_block_freed_just_now_is_not_touched() {
     let mut world = World::new(1);
     // One block on a quicklist, one in the buddy.
     let blocks = [SMALL, SMALL + 1].map(|pages| world.zero(pages));
@@ -289,7 +289,7 @@ fn a_block_that_fills_its_huge_blocks_is_faulted_in_whole_beyond_the_first() {
     let few = [(); 8].map(|()| world.plain(4 * HUGE_PAGES));
     assert_eq!(world.fake().made_huge(), [], "32 of them lie in small pages");
     let ragged = [80, 255, 320, HUGE_PAGES + 1].map(|pages| world.plain(pages));
-    assert_eq!(world.fake().made_huge(), [], "each would leave memory to nobody");
+    assert_eq!(world.fake().made_huge(), [], "each would leave memory unused");
     let whole = world.plain(2 * HUGE_PAGES);
     let half = world.plain(HUGE_PAGES / 2);
     let at = [&whole, &half].map(|block| block.first().huge());
@@ -299,7 +299,7 @@ fn a_block_that_fills_its_huge_blocks_is_faulted_in_whole_beyond_the_first() {
 }
 
 #[test]
-fn who_wants_no_huge_pages_gets_none_fresh() {
+fn a_zone_without_huge_pages_gets_none_fresh() {
     let fake = Fake::in_small(64 * HUGE, 64);
     let world = World::of(fake, &config(64, |config| config.huge = false));
     let blocks = [32, 9, 2].map(|huge| world.plain(huge * HUGE_PAGES));
@@ -317,7 +317,7 @@ fn use_little(world: &World) -> PageId {
 }
 
 #[test]
-fn who_uses_little_of_large_blocks_gets_small_pages_until_one_is_filled() {
+fn large_blocks_of_which_little_is_used_get_small_pages_until_one_is_filled() {
     let world = World::in_small(16, 16);
     let at = use_little(&world).huge();
     assert_eq!(world.fake().made_huge(), [(at, 9)]);
@@ -332,7 +332,7 @@ fn who_uses_little_of_large_blocks_gets_small_pages_until_one_is_filled() {
     world.soil(block);
     world.zone.reclaim();
     let block = world.plain(9 * HUGE_PAGES);
-    assert_eq!(world.fake().made_huge(), [(at, 9), (at, 9)], "he uses them whole again");
+    assert_eq!(world.fake().made_huge(), [(at, 9), (at, 9)], "they are used whole again");
     world.zone.free(block);
     world.assert_sound();
 }
@@ -354,7 +354,7 @@ fn one_huge_page_does_not_tell_whether_it_was_filled() {
 }
 
 #[test]
-fn what_is_touched_here_and_there_counts_by_its_pages() {
+fn a_block_touched_here_and_there_counts_by_its_pages() {
     let world = World::in_small(64, 64);
     for _ in 0..4 {
         let block = world.plain(3 * HUGE_PAGES);
@@ -410,8 +410,8 @@ unsafe impl ClearEngine for Waits {
     }
 }
 
-/// What its owner only read is resident and cannot be told from what he wrote; scrubd faults it in. In a
-/// program that began so the seed was gone before anything had been gained.
+/// A page that its owner only read is resident, and looks like one that it wrote. scrubd faults it
+/// in. In a program that began so the seed was gone before any gain.
 #[test]
 fn a_clear_that_waits_for_its_memory_is_not_charged_for_that() {
     let mut world = World::new(1);
