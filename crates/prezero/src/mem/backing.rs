@@ -56,7 +56,7 @@ pub unsafe trait Backing: Send + Sync {
     /// Leaves the addresses of a range to the kernel, which may map anything there.
     ///
     /// # Safety
-    /// As for [`release`](Backing::release), and nobody uses the range again.
+    /// As for [`release`](Backing::release), and no code uses the range again.
     ///
     /// # Errors
     /// What the kernel says: the range is as it was.
@@ -101,7 +101,7 @@ pub unsafe trait Backing: Send + Sync {
     /// Has huge blocks faulted in small pages from now on: `len` bytes of them from `offset`.
     fn make_small(&self, _offset: usize, _len: usize) {}
 
-    /// Keeps a range of whole huge blocks away from children, who read it as zero, or from core
+    /// Keeps a range of whole huge blocks away from children, which read it as zero, or from core
     /// dumps, until it is [shown](Backing::show) to them.
     ///
     /// # Safety

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_says_is_where_its_code_looks() {
+    fn the_message_is_where_the_code_looks() {
         let image = image();
         let at = (HEADER as usize) + TOUCH.len();
         let address = u32::from_le_bytes(image[at..at + 4].try_into().unwrap());

@@ -27,7 +27,7 @@ fn a_dump_has_what_was_handed_out_and_no_more() {
 }
 
 #[test]
-fn what_idles_is_left_out_until_it_is_used_again() {
+fn idle_memory_is_left_out_until_it_is_used_again() {
     let world = World::new(16);
     world.soil(world.plain(8 * HUGE_PAGES));
     assert_eq!(left_out(&world), 8);
@@ -41,7 +41,7 @@ fn what_idles_is_left_out_until_it_is_used_again() {
 }
 
 #[test]
-fn what_came_back_untouched_is_left_out_too() {
+fn memory_that_came_back_untouched_is_left_out_too() {
     let world = World::new(16);
     let (small, untouched) = (world.plain(16), world.plain(15 * HUGE_PAGES));
     world.zone.free(untouched);
@@ -68,7 +68,7 @@ fn where_no_mapping_can_be_split_all_is_dumped() {
 }
 
 #[test]
-fn what_the_kernel_would_leave_out_is_not_handed_out() {
+fn memory_that_the_kernel_would_leave_out_is_not_handed_out() {
     let world = World::new(16);
     world.fake().shows.refuse(Fault::Always);
     assert!(world.zone.plain(HUGE_PAGES, ANY).is_none());
