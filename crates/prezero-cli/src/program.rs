@@ -139,6 +139,11 @@ fn is_filtered_too_far() -> bool {
     sandbox::is_filtered() && sandbox::trial() == Trial::Ends
 }
 
+/// How many filters a program that [`fit`] says to be fit was tried under, if any.
+pub fn tried_filters() -> Option<u32> {
+    sandbox::filters().filter(|&filters| filters > 0)
+}
+
 /// User and group that this process acts as.
 struct Caller {
     uid: u32,

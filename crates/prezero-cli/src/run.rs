@@ -26,6 +26,9 @@ const NOT_FOUND: u8 = 127;
 /// Tells the library which process `prezero run` became: only that one speaks at its end.
 const PID_VARIABLE: &str = "PREZERO_PID";
 
+/// Tells the library how many filters of system calls were tried ([`program::fit`]).
+const TRIED_VARIABLE: &str = "PREZERO_TRIED";
+
 /// Options of `AddressSanitizer`. A program that is built with it refuses to start behind a
 /// preloaded library; one that this program starts shall not, and the library stands aside.
 const SANITIZER: &str = "ASAN_OPTIONS";
@@ -170,6 +173,10 @@ impl Run {
                 let preload = library::in_front_of(&library, std::env::var_os("LD_PRELOAD"));
                 command.env("LD_PRELOAD", preload.map_err(Failure::Library)?);
                 command.env(PID_VARIABLE, std::process::id().to_string());
+                match program::tried_filters() {
+                    Some(filters) => command.env(TRIED_VARIABLE, filters.to_string()),
+                    None => command.env_remove(TRIED_VARIABLE),
+                };
                 command.env(SANITIZER, sanitizer_options(std::env::var_os(SANITIZER)));
                 command.envs(environment);
             }

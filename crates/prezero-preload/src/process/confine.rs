@@ -5,7 +5,7 @@
 //! the account has to say is complete then, and written before the filter may forbid it.
 //!
 //! **There from the beginning.** A child tries what a zone and scrubd call; where the filter ends it there is no
-//! zone. `prezero run` does so for its program, and says it.
+//! zone. `prezero run` does so for its program, says it, and spares programs under the same filters the trial.
 
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use prezero_sys::rseq::membarrier_register;
 use prezero_sys::sandbox::{self, Trial};
 use prezero_sys::thread::vfork;
 
-use super::{HOT, never, report};
+use super::{HOT, env, never, report};
 use crate::compat::company;
 use crate::compat::errno::Errno;
 
@@ -72,6 +72,11 @@ pub fn may_live() -> bool {
         return false;
     }
     if !sandbox::is_filtered() {
+        return true;
+    }
+    let tried = env::tried_filters();
+    if tried.is_some() && tried == sandbox::filters() {
+        register_while_alone();
         return true;
     }
     if CHILD_IS_SPECIAL.load(Ordering::Relaxed) || sandbox::trial() == Trial::Ends {

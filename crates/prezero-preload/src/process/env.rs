@@ -6,6 +6,7 @@
 //! | `PREZERO_BARE_THREAD=off` | scrubd is a thread that libc knows of |
 //! | `PREZERO_DEEPBIND=keep` | `dlopen` gets `RTLD_DEEPBIND` where the program says so |
 //! | `PREZERO_PID=N` | process N writes the statistics when it ends (set by `prezero run`) |
+//! | `PREZERO_TRIED=N` | the first N filters of system calls let a zone live (set by `prezero run`) |
 //! | the rest | the knobs of [`Config`] |
 //!
 //! Reads with libc's `getenv`, which needs no heap.
@@ -54,6 +55,11 @@ pub fn keeps_deepbind() -> bool {
 /// The process that writes the statistics.
 pub fn reporter() -> Option<libc::pid_t> {
     get("PREZERO_PID")?.parse().ok()
+}
+
+/// So many filters of system calls were tried by `prezero run`.
+pub fn tried_filters() -> Option<u32> {
+    get("PREZERO_TRIED")?.parse().ok()
 }
 
 /// The knobs.

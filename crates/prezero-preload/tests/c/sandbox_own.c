@@ -42,7 +42,7 @@ static void work(unsigned seed)
 {
 	unsigned char *blocks[8] = { 0 };
 
-	for (unsigned round = 0; round < 200; round++) {
+	for (unsigned round = 0; round < 40; round++) {
 		unsigned at = (seed = seed * 1664525u + 1013904223u) >> 29;
 		size_t size = THRESHOLD << (seed >> 20) % 7;
 

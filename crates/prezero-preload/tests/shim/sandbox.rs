@@ -135,6 +135,18 @@ fn filter_of_many_units_leaves_the_program_to_the_next_allocator() {
 }
 
 #[test]
+fn only_filters_that_were_tried_before_are_not_tried_again() {
+    let filtered = Filtered::compiled();
+    // That they were tried is a lie here: the filter ends who believes it.
+    for (tried, lives) in [("0", true), ("1", false), ("2", true)] {
+        let mut program = shimmed(&filtered.filter);
+        program.args(["kill", &list(&RESOURCES[..11])]).arg(&filtered.program);
+        let ended = ends(program.env("PREZERO_TRIED", tried));
+        assert_eq!(ended.status.success(), lives, "{tried}: {}", describe(&ended));
+    }
+}
+
+#[test]
 fn filter_that_answers_with_an_error_leaves_a_zone() {
     let ended = Filtered::compiled().end("errno", &RESOURCES);
     assert_eq!(text(&ended.stdout), "zone\n", "{}", describe(&ended));
