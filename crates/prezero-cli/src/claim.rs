@@ -13,6 +13,7 @@ use std::process::Command;
 
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
+use crate::outcome;
 use crate::program::{self, Missing};
 use prezero::Size;
 use prezero_host::jvm::Around;
@@ -193,7 +194,7 @@ impl Claim {
             Err(failure) => return Err(failure),
         };
         let program = line.program();
-        eprintln!("prezero: claim: {error}; {program} runs with ordinary memory");
+        outcome::say(&format!("prezero: claim: {error}; {program} runs with ordinary memory"));
         Ok(match known::plain(&mut line, offer, around) {
             Instead::Own(variables) => Start { line, handed: None, variables },
             Instead::File => {

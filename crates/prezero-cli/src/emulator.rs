@@ -24,6 +24,7 @@ use prezerod::protocol::{Backing, Want};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::claim::Wait;
+use crate::outcome;
 use crate::qemu::{self, mentions};
 use memory::{Memory, Pages};
 
@@ -48,10 +49,8 @@ pub fn main() -> ExitCode {
     ExitCode::from(126)
 }
 
-/// One line. Where standard error leads nowhere QEMU starts all the same.
 fn say(what: &str) {
-    let line = format!("prezero-qemu: {what}\n");
-    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+    outcome::say(&format!("prezero-qemu: {what}"));
 }
 
 /// How long all leases may take.

@@ -8,6 +8,11 @@ use clap::error::ErrorKind;
 /// Exit status of a mistake in the command line, as most commands have it.
 pub const USAGE: u8 = 2;
 
+/// Says one line on standard error. Where that leads nowhere, the command goes on all the same.
+pub fn say(line: &str) {
+    let _ = rustix::io::write(rustix::stdio::stderr(), format!("{line}\n").as_bytes());
+}
+
 /// The exit status of `command`; its error is told in one line.
 pub fn told(command: &str, outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
