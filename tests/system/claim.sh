@@ -58,6 +58,7 @@ one_line() { [ "$(wc -l <"$dir/no")" -eq 1 ] && grep -q "$1" "$dir/no" || fail "
 plain() { "$bin/prezero" claim "$@" 2>"$dir/no"; }
 plain 64M --socket "$dir/none" --or-plain -- cmp -n 67108864 '{lease}' /dev/zero || fail "no plain memory"
 one_line 'does prezerod run?; cmp runs with ordinary memory'
+"$bin/prezero" claim 64M --socket "$dir/none" --or-plain -- true 2>/dev/full || fail "a full disk stops programs"
 plain 64M --socket "$dir/none" --or-plain --path "$dir/outer" -- test -s "$dir/outer" || fail "no plain memory by path"
 plain 64M --node 999 --or-plain -- true || fail "a refusal is no end"
 one_line 'no lease: .*; true runs with ordinary memory'
@@ -275,6 +276,8 @@ JAVA
     for words in "java $heap" "java @$dir/opts"; do
         plain 256M --socket "$dir/none" --preload --or-plain -- $words -cp "$dir" Own >>"$dir/log" || fail "$words: $(cat "$dir/no")"
     done
+    JAVA_TOOL_OPTIONS="$heap" plain 256M --socket "$dir/none" --preload --or-plain -- java -cp "$dir" Own >>"$dir/log" ||
+        fail "JAVA_TOOL_OPTIONS: $(cat "$dir/no")"
     echo "claim: JVM: good"
 fi
 

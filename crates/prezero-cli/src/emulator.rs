@@ -48,10 +48,9 @@ pub fn main() -> ExitCode {
     ExitCode::from(126)
 }
 
-/// One line. Where standard error leads nowhere QEMU starts all the same.
+/// One line.
 fn say(what: &str) {
-    let line = format!("prezero-qemu: {what}\n");
-    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+    prezero_sys::tell!("prezero-qemu: {what}");
 }
 
 /// How long all leases may take.
