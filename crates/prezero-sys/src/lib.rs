@@ -23,5 +23,5 @@ pub mod peer;
 pub mod percpu;
 pub mod thread;
 
-pub use memory::{meta, moves, panel, shared};
+pub use memory::{hooks, meta, moves, panel, shared};
 pub use percpu::{cpu, rseq};

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
+//! | [`figures`] | what libc tells of its heap, and is told |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
 //! | [`rights`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
@@ -16,6 +17,7 @@ use crate::process::heap::Stray;
 pub mod capi;
 pub mod exit;
 pub mod family;
+pub mod figures;
 pub mod limits;
 pub mod realloc;
 pub mod rights;

@@ -9,7 +9,7 @@ use prezero_host::sizes::{Size, size};
 use crate::config::value::{Text, load, order, seconds};
 use crate::config::without::Without;
 use crate::config::{
-    Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Verify,
+    Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Stay, Verify,
 };
 use crate::units::{HUGE, PAGE};
 
@@ -32,7 +32,7 @@ pub struct Knob {
 }
 
 /// Every knob there is.
-pub static KNOBS: [Knob; 14] = [
+pub static KNOBS: [Knob; 15] = [
     Knob {
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
@@ -225,6 +225,29 @@ pub static KNOBS: [Knob; 14] = [
         detail: "Whether what large blocks take fresh from the kernel comes in huge pages. Default on; off in a guest that reports free memory to its hypervisor",
         set: |c, v, _| switch(v).map(|on| c.huge = on),
         show: |c, f| f.write_str(if c.huge { "on" } else { "off" }),
+    },
+    Knob {
+        name: "stay",
+        variable: "PREZERO_STAY",
+        value: "auto|on|off",
+        help: "No free page leaves its address [auto]",
+        detail: "on: no free page goes back to the kernel unless it lacks some, and none is moved, as caches of registered memory need it. Default auto: while UCX or Open MPI hooks libc, or once mallopt forbids glibc the same",
+        set: |c, v, _| {
+            c.stay = match v {
+                "auto" => Stay::Auto,
+                "on" => Stay::On,
+                "off" => Stay::Off,
+                _ => return Err("no such mode; give auto, on or off"),
+            };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match c.stay {
+                Stay::Auto => "auto",
+                Stay::On => "on",
+                Stay::Off => "off",
+            })
+        },
     },
     Knob {
         name: "zero-on-free",

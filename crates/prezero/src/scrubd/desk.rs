@@ -29,7 +29,7 @@ const ALONE_NS: u64 = 1_000_000_000;
 /// Fixed: the length of a table.
 const CHOICES: usize = 64;
 /// What only the beginning of a process can set: the shim reads these there.
-const FIXED: [&str; 5] = ["limit", "threshold", "huge", "zero-on-free", "stats"];
+const FIXED: [&str; 6] = ["limit", "threshold", "huge", "stay", "zero-on-free", "stats"];
 
 pub(crate) struct Desk {
     /// `None`: the kernel gave none, or scrubd has no descriptor table of its own for it.
