@@ -80,6 +80,8 @@ enum Bench {
     Disturb(cases::disturb::Disturb),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
     Fill(cases::fill::Fill),
+    /// The broker's rule of stock on many hosts for days, in made-up time.
+    Fleet(cases::fleet::Fleet),
     /// What a fork costs a process that has much memory idle.
     Fork(cases::programs::Fork),
     /// Allocate zeroed, touch, free: idle, back to back and busy.
@@ -198,6 +200,7 @@ impl Bench {
             Bench::Compare(case) => case,
             Bench::Disturb(case) => case,
             Bench::Fill(case) => case,
+            Bench::Fleet(case) => case,
             Bench::Fork(case) => case,
             Bench::Grid(case) => case,
             Bench::Grow(case) => case,

@@ -68,6 +68,24 @@ fn a_pattern_is_played_and_told_burst_by_burst() {
 }
 
 #[test]
+fn requests_to_a_fleet_are_played_under_each_rule() {
+    let day = report(&["fleet", "--hosts", "2", "--days", "1", "--only", "hourly"]);
+    let hits = figures(&day, 0, "prezerod", "hits");
+    assert_eq!((hits.len(), hits[0]["of"][0].as_str()), (1, Some("hourly")));
+    assert!(hits[0]["value"].as_f64() > Some(90.0), "{hits:?}");
+    assert_eq!(figures(&day, 0, "most in 10 s", "idle").len(), 1);
+
+    let file = std::env::temp_dir().join(format!("prezero-trace-{}.csv", std::process::id()));
+    let row = |nth: u64| format!("host-{},{},2G\n", nth % 2, 60 * (nth + 1));
+    let rows: String = (0..200).map(row).collect();
+    std::fs::write(&file, format!("host,seconds,size\n{rows}")).unwrap();
+    let trace = report(&["fleet", "--stocked", "1", "--trace", file.to_str().unwrap()]);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(figures(&trace, 0, "prezerod", "hits")[0]["value"], 100.0, "one is kept");
+    assert_eq!(figures(&trace, 0, "one of each", "idle")[0]["of"][0], "trace");
+}
+
+#[test]
 fn a_real_program_is_measured_from_outside() {
     let report =
         report(&["real", "--only", "sort", "--runs", "1", "--text-mib", "1", "--peers", "glibc"]);
@@ -129,6 +147,9 @@ fn mistakes_are_refused_in_one_line() {
         ),
         (&["waste", "--only", "often"], 1, "prezero: bench: --only often: no such pattern"),
         (&["waste", "--times", "0"], 1, "prezero: bench: --times 0: give 0.05 to 100"),
+        (&["fleet", "--only", "often"], 1, "prezero: bench: --only often: no such pattern"),
+        (&["fleet", "--hosts", "0"], 1, "prezero: bench: --hosts 0: give 1 to 1000000"),
+        (&["fleet", "--trace", "/dev/null"], 1, "prezero: bench: --trace /dev/null: line 1 names"),
         (&["real", "--only", "doom"], 1, "prezero: bench: --only doom: no such program"),
         (&["real", "--runs", "0"], 1, "prezero: bench: --runs 0: nothing to measure"),
         (&["numpy", "--python", "/bin/false"], 1, "prezero: bench: --python /bin/false: "),

@@ -31,10 +31,12 @@ const MOST_SHELVES: usize = 128;
 /// it.
 /// Moved by: counter `lease_hits`.
 const LEAD: u16 = 10;
-const HOURS: usize = 24;
 /// For so long an inode without demand is kept: a client that gave up waiting may come again.
 /// Moved by: counter `waste_bytes`.
 pub const SURPLUS_NS: u64 = 60_000_000_000;
+/// Of a day.
+/// Fixed: the calendar.
+const HOURS: usize = 24;
 const DAY: u16 = 60 * HOURS as u16;
 const MINUTE_NS: u64 = 60_000_000_000;
 

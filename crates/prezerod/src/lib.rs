@@ -10,7 +10,7 @@
 //! |---|---|
 //! | lease | a sealed, populated inode in a client's hands; its memory dies with its last user |
 //! | blank | an inode that is populated and was never handed out |
-//! | stock | all blanks; a *shelf* of the demand is those of one size |
+//! | stock | all blanks; a *shelf* of the demand is one size as one user asks for it |
 //! | kind | page size, backing and NUMA node: inodes of one kind differ in size only |
 //! | tenant | clients that share a quota and a rank, told by user, group and cgroup |
 //! | filler | a process that populates, *idle* for the stock or *urgent* for a client that waits |
@@ -21,7 +21,8 @@
 //!
 //! `server` is one thread and one `poll`: it moves packets and inodes. [`broker`] decides, and is
 //! told the time: `stock`, `demand`, `tenant` and `settings` are its nouns, `host` what the machine
-//! offers. [`filler`] is the other process. Modules import downwards only, `server` on top.
+//! offers. [`filler`] is the other process. [`trial`] plays [`demand`] in made-up time. Modules
+//! import downwards only, `server` on top.
 //!
 //! # What may go wrong
 //!

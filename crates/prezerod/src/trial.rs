@@ -23,6 +23,24 @@ pub trait Rule {
     fn targets(&self, limit: u64) -> Vec<Target>;
 }
 
+impl<R: Rule + ?Sized> Rule for Box<R> {
+    fn asked(&mut self, now_ns: u64, need: &Need, pace: u64) {
+        (**self).asked(now_ns, need, pace);
+    }
+
+    fn turn(&mut self, now_ns: u64, minute: u16) {
+        (**self).turn(now_ns, minute);
+    }
+
+    fn next_turn(&self, now_ns: u64) -> u64 {
+        (**self).next_turn(now_ns)
+    }
+
+    fn targets(&self, limit: u64) -> Vec<Target> {
+        (**self).targets(limit)
+    }
+}
+
 /// The broker's own rule, for one user and one kind of page.
 #[derive(Debug)]
 pub struct Learnt(pub Demand);
@@ -114,6 +132,7 @@ impl<R: Rule> Trial<R> {
     pub fn ask(&mut self, at: u64, need: &Need) {
         self.pass(at);
         self.rule.asked(at, need, self.machine.pace);
+        self.turn_at = self.turn_at.min(self.rule.next_turn(at));
         match self.shelf(need).pop_back() {
             Some(_) => {
                 self.sums.hits += 1;

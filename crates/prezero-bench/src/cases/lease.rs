@@ -20,7 +20,7 @@ use prezerod::protocol::{Backing, Page, Want};
 use crate::broker::{Broker, HUGE, Reserved, backings, ms, own_hugetlb, own_thp, warm};
 use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
 use crate::peers::Field;
-use crate::progress::{self, kept, step};
+use crate::progress::{self, Interrupted, kept, step};
 use crate::samples::{median, quantile};
 
 /// What the design asks: times its rivals, and ms for each GiB.
@@ -30,6 +30,8 @@ const MS_PER_GIB: f64 = 1.0;
 /// And of small leases: so many a second, of which 99 % within so many ms.
 const A_SECOND: f64 = 1000.0;
 const P99_MS: f64 = 2.0;
+/// Fewer rounds say nothing of noise.
+const LEAST: usize = 3;
 /// Small leases: how many, and over how many connections.
 const SMALL: u64 = 1000;
 const CLIENTS: usize = 100;
@@ -62,7 +64,7 @@ fn lease_of(backing: Backing) -> &'static str {
 
 impl Case for Lease {
     fn measure(&self) -> Result<Report> {
-        ensure!(self.runs >= 3, "--runs {}: too few; give 3 or more", self.runs);
+        ensure!(self.runs >= LEAST, "--runs {}: too few; give {LEAST} or more", self.runs);
         let sizes: Vec<u64> = self.sizes.iter().map(|size| size.0 as u64).collect();
         if let Some(bad) = sizes.iter().find(|&&size| size == 0 || !size.is_multiple_of(HUGE)) {
             bail!("--sizes {}: give multiples of 2M", Size(*bad as usize));
@@ -81,14 +83,33 @@ impl Case for Lease {
                     "written once in each 2 MiB page; {} rounds, interleaved, medians",
                     self.runs
                 ));
+        let mut failed = None;
         for bytes in sizes {
-            let Some(figures) = kept(self.size(bytes, &backings))? else { break };
-            sheet.extend(figures);
+            let measured = self.size(bytes, &backings);
+            let size = Size(bytes as usize);
+            match measured {
+                Err(error) if error.is::<Interrupted>() => break,
+                // What was measured of other sizes stays.
+                Err(error) => {
+                    report.notes.push(format!("left out: {size}: {error:#}"));
+                    failed.get_or_insert(error.context(format!("--sizes {size}")));
+                }
+                Ok((took, cut)) => {
+                    report.notes.extend(cut.map(|why| format!("{size}: {why}")));
+                    sheet.extend(figures(bytes, took));
+                }
+            }
+        }
+        if let Some(error) = failed.filter(|_| sheet.figures.is_empty()) {
+            return Err(error);
         }
         let mut small = Sheet::new("Small leases, one after the other", &[], Across::Name)
             .note(format!("{SMALL} leases of 2M, over the next of {CLIENTS} connections each"));
         for &backing in &backings {
-            small.extend(kept(small_leases(backing))?.unwrap_or_default());
+            match kept(small_leases(backing)) {
+                Ok(figures) => small.extend(figures.unwrap_or_default()),
+                Err(error) => report.notes.push(format!("left out: small leases: {error:#}")),
+            }
         }
         report.sheets.extend([sheet, small]);
         Ok(report)
@@ -96,40 +117,64 @@ impl Case for Lease {
 }
 
 impl Lease {
-    fn size(&self, bytes: u64, backings: &[Backing]) -> Result<Vec<Figure>> {
+    /// What each round took, and why there are fewer than asked for.
+    fn size(&self, bytes: u64, backings: &[Backing]) -> Result<(Took, Option<String>)> {
         let brokers: Vec<(Backing, Broker)> = backings
             .iter()
             .map(|&backing| Ok((backing, Broker::start(backing, bytes, 1)?)))
             .collect::<Result<_>>()?;
-        let mut took: Vec<(&str, Vec<f64>)> = vec![];
-        let mut paid: Vec<(&str, Vec<f64>)> = vec![];
-        for round in 0..self.runs {
+        rounds(self.runs, |round, Took { took, paid }| {
             step(&format!("lease: {}, round {}", Size(bytes as usize), round + 1))?;
             // No broker fills while the rivals have their turn. Each takes its memory twice, and
             // the second time counts: a guest's host may have taken memory that was free for long.
             wait_for_all(&brokers)?;
             if backings.contains(&Backing::Hugetlb) {
                 own_hugetlb(bytes)?;
-                note(&mut took, OWN_HUGETLB, own_hugetlb(bytes)?);
+                note(took, OWN_HUGETLB, own_hugetlb(bytes)?);
             }
             own_thp(bytes)?;
-            note(&mut took, OWN_THP, own_thp(bytes)?);
+            note(took, OWN_THP, own_thp(bytes)?);
             // The lease that is timed was made after what the rivals freed: a guest gives that
             // back to its host, and stumbles meanwhile.
             for (backing, broker) in &brokers {
                 drop(broker.lease(bytes)?);
                 broker.wait_for(1)?;
                 let (ms, lease) = broker.lease(bytes)?;
-                note(&mut took, lease_of(*backing), ms);
-                note(&mut paid, lease_of(*backing), lease.granted.cost_ns as f64 / 1e6);
+                note(took, lease_of(*backing), ms);
+                note(paid, lease_of(*backing), lease.granted.cost_ns as f64 / 1e6);
             }
-        }
-        Ok(figures(bytes, took, paid))
+            Ok(())
+        })
     }
 }
 
-/// What each way took, and the broker paid in CPU time before; leases are held against the other ways.
-fn figures(bytes: u64, took: Vec<(&str, Vec<f64>)>, paid: Vec<(&str, Vec<f64>)>) -> Vec<Figure> {
+/// ms that each way took, and CPU time that the broker paid before.
+#[derive(Clone, Default, Debug)]
+struct Took {
+    took: Vec<(&'static str, Vec<f64>)>,
+    paid: Vec<(&'static str, Vec<f64>)>,
+}
+
+/// So many rounds, or those before one that failed, and why: fewer than [`LEAST`] are none.
+fn rounds(
+    runs: usize,
+    mut round: impl FnMut(usize, &mut Took) -> Result<()>,
+) -> Result<(Took, Option<String>)> {
+    let mut all = Took::default();
+    for nth in 0..runs {
+        let before = all.clone();
+        match round(nth, &mut all) {
+            Err(error) if nth >= LEAST && !error.is::<Interrupted>() => {
+                return Ok((before, Some(format!("{nth} rounds of {runs}: {error:#}"))));
+            }
+            other => other?,
+        }
+    }
+    Ok((all, None))
+}
+
+/// What each way took, and the broker paid; leases are held against the other ways.
+fn figures(bytes: u64, Took { took, paid }: Took) -> Vec<Figure> {
     let gib = bytes as f64 / f64::from(1 << 30);
     let size = Size(bytes as usize).to_string();
     let is_own = |who: &str| [OWN_HUGETLB, OWN_THP].contains(&who);
@@ -171,7 +216,7 @@ fn wait_for_all(brokers: &[(Backing, Broker)]) -> Result<()> {
     brokers.iter().try_for_each(|(_, broker)| broker.wait_for(1))
 }
 
-fn note<'a>(all: &mut Vec<(&'a str, Vec<f64>)>, way: &'a str, ms: f64) {
+fn note(all: &mut Vec<(&'static str, Vec<f64>)>, way: &'static str, ms: f64) {
     match all.iter_mut().find(|(other, _)| *other == way) {
         Some((_, samples)) => samples.push(ms),
         None => all.push((way, vec![ms])),
@@ -211,7 +256,8 @@ mod tests {
     fn a_lease_is_held_against_the_ways_without_a_broker() {
         let took = vec![(OWN_HUGETLB, vec![100.0]), (OWN_THP, vec![60.0])];
         let leases = [(lease_of(Backing::Hugetlb), vec![0.5]), (lease_of(Backing::Thp), vec![4.0])];
-        let all = figures(2 << 30, took.into_iter().chain(leases).collect(), vec![]);
+        let took = took.into_iter().chain(leases).collect();
+        let all = figures(2 << 30, Took { took, paid: vec![] });
         let told = |who: &str| -> Vec<_> {
             let lease = all.iter().find(|each| each.who == who && each.name == "took").unwrap();
             lease.against.iter().map(|it| (it.peer.as_str(), it.times)).collect()
@@ -224,5 +270,23 @@ mod tests {
             (a_gib.value, a_gib.wanted, &a_gib.of[..]),
             (2.0, Some(1.0), &["2G".to_string()][..])
         );
+    }
+
+    #[test]
+    fn rounds_before_one_that_fails_are_kept_if_they_are_enough() {
+        let fails_at = |bad: usize| {
+            rounds(9, |nth, all| {
+                note(&mut all.took, OWN_THP, nth as f64);
+                ensure!(nth != bad, "no lease ready");
+                Ok(())
+            })
+        };
+        let (all, why) = fails_at(9).unwrap();
+        assert_eq!((all.took[0].1.len(), why), (9, None));
+        let (all, why) = fails_at(5).unwrap();
+        assert_eq!(all.took[0].1, [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(why.unwrap(), "5 rounds of 9: no lease ready");
+        assert!(fails_at(2).is_err());
+        assert!(rounds(9, |_, _| Err(Interrupted.into())).is_err());
     }
 }

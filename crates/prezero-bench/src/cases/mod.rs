@@ -3,6 +3,7 @@
 pub mod ablate;
 pub mod disturb;
 pub mod fill;
+pub mod fleet;
 pub mod grid;
 pub mod lease;
 pub mod numpy;

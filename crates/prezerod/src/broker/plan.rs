@@ -14,7 +14,7 @@ use crate::stock::Need;
 
 /// A client that waits leaves an inode to the filler of the stock, which works on it, if that takes
 /// at most this part of the time that one made to order would take, as a divisor.
-/// Moved by: tests of `leases`.
+/// Moved by: counter `waste_bytes`.
 const NEARLY: f64 = 2.0;
 
 /// An inode that is being made.
