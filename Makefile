@@ -46,6 +46,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	tests/system/claim.sh target/release
 	tests/system/user.sh target/release
 	tests/system/hosts.sh target/release
+	tests/system/attack.py target/release
 	tests/system/systemd.sh target/release
 	tests/system/live.sh target/release
 	tests/seeds.sh target/release
@@ -59,6 +60,7 @@ test-long: build $(PYTHON) ## other people's programs and tests in full, an hour
 	tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
 	tests/soak/soak.py --prezero $(BIN)
 	tests/system/libvirt.sh target/release
+	tests/system/attack.py target/release --seconds 30 --p99 50
 	tests/sanitize.sh
 
 matrix: build $(PYTHON) ## other people's programs without and with prezero; writes the table into README.md

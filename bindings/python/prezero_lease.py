@@ -161,13 +161,20 @@ class Client:
         self.close()
 
     def _report(self, which):
-        body, fd = self._ask(6, struct.pack("<I", which), 134)
-        with open(fd, "rb") as file:
-            return os.pread(file.fileno(), struct.unpack("<Q", body)[0], 0).decode()
+        parts, next_part = [], 0
+        while True:
+            body, _ = self._ask(7, struct.pack("<IQ", which, next_part), 136)
+            next_part, _ = struct.unpack_from("<QI", body)
+            parts.append(body[12:])
+            if not next_part:
+                return b"".join(parts).decode()
 
     def _ask(self, kind, body, expected):
         self._tag = (self._tag + 1) & 0xFFFFFFFF
-        self._socket.send(_HEADER.pack(b"PZ", 1, kind, self._tag) + body)
+        try:
+            self._socket.send(_HEADER.pack(b"PZ", 1, kind, self._tag) + body)
+        except BrokenPipeError:
+            pass  # a broker that turned us away has said why before it closed
         while True:
             packet, fd = self._receive()
             magic, version, kind, tag = _HEADER.unpack_from(packet)
@@ -185,13 +192,13 @@ class Client:
             ns, reason, length = struct.unpack_from("<QII", body)
             seconds = None if ns == _UNKNOWN else ns / 1e9
             raise NotNow(seconds, REASONS.get(reason, str(reason)), body[16:16 + length].decode())
-        if kind != expected or (expected in (129, 134) and fd < 0):
+        if kind != expected or (expected == 129 and fd < 0):
             raise OSError("the broker answered out of turn; are client and broker of one version?")
         return body, fd
 
     def _receive(self):
         size = array.array("i").itemsize
-        packet, control, _, _ = self._socket.recvmsg(512, socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC)
+        packet, control, _, _ = self._socket.recvmsg(16384, socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC)
         if not packet:
             raise ConnectionResetError("the broker is gone")
         for level, kind, data in control:

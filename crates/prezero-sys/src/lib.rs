@@ -8,8 +8,9 @@
 //! | [`percpu`] | the CPU at hand, restartable sequences |
 //! | [`say`] | lines for people, which cannot fail |
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
+//! | [`marks`] | inodes that are known and not held |
 //!
-//! Layers: errno, say, sandbox, thread, memory, percpu, guest, peer
+//! Layers: errno, say, sandbox, thread, memory, percpu, guest, peer, marks
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -20,6 +21,7 @@ compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membar
 
 mod errno;
 pub mod guest;
+pub mod marks;
 pub mod memory;
 pub mod peer;
 pub mod percpu;

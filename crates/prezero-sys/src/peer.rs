@@ -12,6 +12,8 @@ use crate::errno::last_error;
 const SO_PEERGROUPS: c_int = 59;
 /// Since Linux 6.5.
 const SO_PEERPIDFD: c_int = 77;
+/// Since Linux 6.16.
+const SO_PASSRIGHTS: c_int = 83;
 
 /// The process at the other end of a connected Unix socket, and its user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,6 +106,38 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Refuses descriptors that come over this Unix socket: who sends one is told `EPERM`. Of a socket
+/// that listens all that connect from then on inherit it.
+///
+/// # Errors
+/// `NOPROTOOPT` before Linux 6.16.
+pub fn refuse_rights(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let off: c_int = 0;
+    // SAFETY: the kernel reads one int.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of::<c_int>() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// Bytes that were sent over this socket and not yet received at its other end, with what they
+/// cost the kernel: 0 only when all was received, or the other end is gone.
+///
+/// # Errors
+/// What `ioctl` answers for something that is no socket.
+pub fn unread_bytes(socket: BorrowedFd<'_>) -> Result<usize, Errno> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes one int.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if done == 0 { Ok(usize::try_from(bytes).unwrap_or(0)) } else { Err(last_error()) }
+}
+
 /// Takes over the descriptors that a service manager left open from number 3 on, and marks
 /// them so that no child inherits them.
 ///
@@ -148,6 +182,26 @@ mod tests {
         let groups: Vec<u32> = line.split_whitespace().map(|gid| gid.parse().unwrap()).collect();
         assert_eq!(peer_groups(ours.as_fd()), Ok(groups));
         assert!(peer_groups(no_socket().as_fd()).is_err());
+    }
+
+    #[test]
+    fn a_socket_that_refuses_rights_says_so_to_who_sends_them() {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let passed = || {
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let files = [theirs.as_fd()];
+            assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+            let slices = [std::io::IoSlice::new(b"x")];
+            sendmsg(&theirs, &slices, &mut control, SendFlags::NOSIGNAL)
+        };
+        assert_eq!(passed(), Ok(1));
+        match refuse_rights(ours.as_fd()) {
+            Ok(()) => assert_eq!(passed(), Err(Errno::PERM)),
+            Err(error) => assert_eq!((error, passed()), (Errno::NOPROTOOPT, Ok(1))),
+        }
+        assert!(refuse_rights(no_socket().as_fd()).is_err());
     }
 
     #[test]

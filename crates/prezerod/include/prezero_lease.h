@@ -110,14 +110,14 @@ static inline int prezero_connect(const char *path)
 }
 
 /* Sends a request, `body` after the header, and reads the answer of kind `expected`, of which
- * `length` bytes after the header go to `answer`, a descriptor to lease->fd. Returns as
- * prezero_lease() does. */
-static inline int prezero__ask(int broker, uint8_t kind, const void *body, size_t size,
-                               uint8_t expected, void *answer, size_t length,
-                               struct prezero_lease *lease)
+ * all after the header goes to `answer`, with room for `*length` bytes, and a descriptor to
+ * lease->fd. Returns as prezero_lease() does. */
+static inline int prezero__ask_any(int broker, uint8_t kind, const void *body, size_t size,
+                                   uint8_t expected, void *answer, size_t *length,
+                                   struct prezero_lease *lease)
 {
     struct prezero__header header = {{'P', 'Z'}, 1, kind, 1};
-    char request[64], packet[512];
+    char request[64], packet[16384];
     union {
         struct cmsghdr align;
         char space[CMSG_SPACE(sizeof(int))];
@@ -165,15 +165,33 @@ static inline int prezero__ask(int broker, uint8_t kind, const void *body, size_
             strcpy(lease->text, "no lease");
         return 1;
     }
-    if (header.kind != expected || (size_t)got != length) {
+    if (header.kind != expected || (size_t)got > *length) {
         if (lease->fd >= 0)
             close(lease->fd);
         lease->fd = -1;
         errno = EPROTO;
         return prezero__failed(lease, "prezerod answered out of turn");
     }
-    memcpy(answer, rest, length);
+    memcpy(answer, rest, got);
+    *length = got;
     return 0;
+}
+
+/* The same for an answer of `length` bytes after the header. */
+static inline int prezero__ask(int broker, uint8_t kind, const void *body, size_t size,
+                               uint8_t expected, void *answer, size_t length,
+                               struct prezero_lease *lease)
+{
+    size_t got = length;
+    int status = prezero__ask_any(broker, kind, body, size, expected, answer, &got, lease);
+
+    if (status != 0 || got == length)
+        return status;
+    if (lease->fd >= 0)
+        close(lease->fd);
+    lease->fd = -1;
+    errno = EPROTO;
+    return prezero__failed(lease, "prezerod answered out of turn");
 }
 
 /* What LEASE and RESERVE ask for. */
@@ -272,15 +290,37 @@ static inline int prezero_available(int broker, uint64_t page, int32_t node,
 }
 
 /* A report as a file, lease->fd, of lease->bytes: PREZERO_STOCK is JSON, PREZERO_METRICS text
- * for Prometheus. Returns as prezero_lease() does. */
+ * for Prometheus. It comes in parts, which are put together here. Returns as prezero_lease()
+ * does. */
 static inline int prezero_report(int broker, uint32_t which, struct prezero_lease *lease)
 {
-    uint64_t bytes;
-    int status = prezero__ask(broker, 6, &which, sizeof which, 134, &bytes, sizeof bytes, lease);
+    char body[12], part[16384];
+    uint64_t next = 0, bytes = 0;
+    int file = memfd_create("prezero-report", MFD_CLOEXEC), status;
+    size_t length;
 
-    if (status == 0)
-        lease->bytes = bytes;
-    return status;
+    memset(lease, 0, sizeof *lease);
+    lease->fd = -1;
+    if (file < 0)
+        return prezero__failed(lease, "no room for the report");
+    do {
+        memcpy(body, &which, 4);
+        memcpy(body + 4, &next, 8);
+        length = sizeof part;
+        status = prezero__ask_any(broker, 7, body, sizeof body, 136, part, &length, lease);
+        if (status == 0 && (length < 12 || write(file, part + 12, length - 12) != (ssize_t)length - 12))
+            status = prezero__failed(lease, "no room for the report");
+        if (status != 0) {
+            close(file);
+            return status;
+        }
+        bytes += length - 12;
+        memcpy(&next, part, 8);
+    } while (next);
+    lseek(file, 0, SEEK_SET);
+    lease->fd = file;
+    lease->bytes = bytes;
+    return 0;
 }
 
 /* Maps all of a lease at a multiple of its page, readable, writable, shared: a private

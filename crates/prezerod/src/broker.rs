@@ -11,12 +11,15 @@ mod choose;
 mod clients;
 mod grant;
 mod lack;
+mod leases;
 mod made;
+mod metrics;
 mod plan;
 mod release;
 mod report;
 mod requests;
 mod room;
+mod shed;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +38,7 @@ use crate::start::Start;
 use crate::stock::{Blank, Need, Stock};
 use crate::tenant::{Payer, Peer, Rank, Tenant};
 
+use leases::Leases;
 pub use plan::{Job, Plan};
 
 /// What the broker needs of an inode.
@@ -89,8 +93,6 @@ pub struct Out<I> {
     pub answer: Answer,
     /// And brings this.
     pub inode: Option<I>,
-    /// Or this text, as a file.
-    pub text: Option<String>,
 }
 
 /// A request that waits.
@@ -117,19 +119,6 @@ struct Held<I> {
     blank: Blank<I>,
 }
 
-/// A lease that was handed out, for as long as the process lives that got it.
-#[derive(Clone, Debug)]
-struct Lease {
-    number: u64,
-    peer: Peer,
-    tenant: String,
-    kind: Kind,
-    bytes: u64,
-    inode: u64,
-    since: u64,
-    cost_ns: u64,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct Broker<I> {
@@ -143,11 +132,13 @@ pub struct Broker<I> {
     /// Cgroups that pay; the first is the broker's own and has no name.
     payers: Vec<String>,
     clients: BTreeMap<ClientId, Peer>,
+    /// Connections by user.
+    users: BTreeMap<u32, usize>,
     stock: Stock<I>,
     demand: Demand,
     waits: Vec<Wait>,
     held: Vec<Held<I>>,
-    leases: Vec<Lease>,
+    leases: Leases,
     jobs: Vec<Job>,
     /// What could not be made for somebody who waits, and why.
     failed: Vec<(Need, String)>,
@@ -181,11 +172,12 @@ impl<I: Inode> Broker<I> {
             names: vec![],
             payers: vec![String::new()],
             clients: BTreeMap::new(),
+            users: BTreeMap::new(),
             stock: Stock::new(),
             demand: Demand::new(now_ns, forget),
             waits: vec![],
             held: vec![],
-            leases: vec![],
+            leases: Leases::default(),
             jobs: vec![],
             failed: vec![],
             distrusted: BTreeSet::new(),
@@ -284,7 +276,7 @@ impl<I: Inode> Broker<I> {
         let mut outs = self.failures();
         for wait in std::mem::take(&mut self.waits) {
             let (client, tag) = (wait.client, wait.tag);
-            let mut out = Out { client, tag, answer: Answer::Done, inode: None, text: None };
+            let mut out = Out { client, tag, answer: Answer::Done, inode: None };
             let tenant = self.tenant(client);
             let checked =
                 tenant.and_then(|tenant| self.check(&wait.need.want, &tenant).map(|()| tenant));

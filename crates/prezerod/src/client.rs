@@ -216,21 +216,18 @@ impl Client {
     /// # Errors
     /// [`ClientError::No`] if this client may not lease.
     pub fn report(&mut self, report: Report) -> Result<String, ClientError> {
-        let (Answer::Report { bytes }, Some(file)) = self.ask(&Request::Report(report))? else {
-            return Err(ClientError::OutOfTurn);
-        };
-        let mut text = vec![0u8; usize::try_from(bytes).unwrap_or(0)];
-        let mut at = 0;
-        while at < text.len() {
-            match rustix::io::pread(&file, &mut text[at..], at as u64) {
-                Ok(0) => break,
-                Ok(n) => at += n,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(ClientError::Gone(error)),
+        let (mut whole, mut from) = (String::new(), 0);
+        loop {
+            let (Answer::Part { next, text }, _) = self.ask(&Request::Report { report, from })?
+            else {
+                return Err(ClientError::OutOfTurn);
+            };
+            whole += &text;
+            match next {
+                0 => return Ok(whole),
+                next => from = next,
             }
         }
-        text.truncate(at);
-        String::from_utf8(text).map_err(|_| ClientError::OutOfTurn)
     }
 
     fn granted(&mut self, request: &Request) -> Result<Lease, ClientError> {

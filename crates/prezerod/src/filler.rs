@@ -319,11 +319,12 @@ impl Worker {
 fn refusal(error: &io::Error) -> Outcome {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::NOMEM | Errno::AGAIN | Errno::BUSY) => Outcome::Exhausted,
-        Some(Errno::INVAL) => Outcome::Refused(
-            "this kernel makes no huge pages of a memfd (MADV_COLLAPSE is of Linux 6.1); set \
-             backing = \"tmpfs\" and run prezerod as root, or reserve pages: vm.nr_hugepages"
+        Some(Errno::INVAL) => Outcome::Refused(match Host::new("/").shmem_mend() {
+            Some(mend) => format!("transparent pages of shared memory are denied here; {mend}"),
+            None => "this kernel makes no huge pages of a memfd (MADV_COLLAPSE is of Linux 6.1); set \
+                     backing = \"tmpfs\" and run prezerod as root, or reserve pages: vm.nr_hugepages"
                 .into(),
-        ),
+        }),
         Some(Errno::PERM) => Outcome::Refused(
             "backing = \"tmpfs\" mounts a tmpfs; run prezerod with CAP_SYS_ADMIN, or set \"thp\""
                 .into(),

@@ -11,6 +11,11 @@ pub struct Host {
     root: PathBuf,
 }
 
+const SHMEM_ENABLED: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+/// Hierarchies that tell processes apart, by what stands in `/proc/PID/cgroup`; version 2 first.
+const TELLING: [&str; 3] = ["", "name=systemd", "memory"];
+
 /// One node's hugetlb pool, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pool {
@@ -65,8 +70,15 @@ impl Host {
         self.shmem_enabled().is_some_and(|setting| !setting.contains("[deny]"))
     }
 
+    /// What would allow transparent pages of shared memory; `None`: the kernel has none, or allows
+    /// them.
+    pub fn shmem_mend(&self) -> Option<String> {
+        let denied = self.shmem_enabled()?.contains("[deny]");
+        denied.then(|| format!("echo advise > /{SHMEM_ENABLED}"))
+    }
+
     fn shmem_enabled(&self) -> Option<String> {
-        self.text("sys/kernel/mm/transparent_hugepage/shmem_enabled")
+        self.text(SHMEM_ENABLED)
     }
 
     /// Physical memory and what of it could be had now, bytes.
@@ -109,11 +121,15 @@ impl Host {
                 let never = self.shmem_enabled().is_some_and(|setting| setting.contains("[never]"));
                 Some(format!("{better}{}", if never { aligned } else { "" }))
             }
-            (false, false) => Some(
-                "this host has no huge pages at all; reserve some (sysctl vm.nr_hugepages=512 \
-                 is 1 GiB), or set transparent_hugepage/shmem_enabled to never or advise"
-                    .into(),
-            ),
+            (false, false) => {
+                let mend = self.shmem_mend().unwrap_or_else(|| {
+                    "take a kernel with transparent huge pages of shared memory".into()
+                });
+                Some(format!(
+                    "this host has no huge pages at all; reserve some (sysctl vm.nr_hugepages=512 is \
+                     1 GiB), or {mend}"
+                ))
+            }
         }
     }
 
@@ -125,12 +141,23 @@ impl Host {
         self.text(path)?.trim().parse().ok()
     }
 
-    /// The cgroup path of a process, of cgroup v2 or, without it, of the first hierarchy.
-    pub fn cgroup(&self, pid: i32) -> Option<String> {
-        let table = self.text(&format!("proc/{pid}/cgroup"))?;
-        let unified = table.lines().find_map(|line| line.strip_prefix("0::"));
-        let any = || table.lines().next()?.splitn(3, ':').nth(2);
-        unified.or_else(any).map(str::to_owned)
+    /// Where a process is: its cgroup of version 2, and on hosts that have hierarchies of version 1
+    /// beside it those of the service manager and of memory. A hybrid host tells processes apart
+    /// by these alone.
+    pub fn cgroups(&self, pid: i32) -> Vec<String> {
+        let table = self.text(&format!("proc/{pid}/cgroup")).unwrap_or_default();
+        let lines = || table.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        let of = |known: &str| {
+            let mut found = lines().filter(|(all, _)| all.split(',').any(|one| one == known));
+            found.next().map(|(_, path)| path.to_owned())
+        };
+        let mut paths: Vec<String> = TELLING.into_iter().filter_map(of).collect();
+        if paths.is_empty() {
+            paths.extend(lines().next().map(|(_, path)| path.to_owned()));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        paths.retain(|path| seen.insert(path.clone()));
+        paths
     }
 }
 
@@ -212,13 +239,17 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_in_its_cgroup_of_version_2_if_there_is_one() {
+    fn a_process_is_where_any_hierarchy_tells_it_apart() {
         let (_dir, host) = host(&[
-            ("proc/7/cgroup", "4:memory:/old\n0::/vms.slice/a\n"),
-            ("proc/8/cgroup", "4:memory:/old:er\n"),
+            ("proc/7/cgroup", "4:memory:/vms.slice/a\n0::/vms.slice/a\n"),
+            ("proc/8/cgroup", "4:cpu,memory:/old:er\n3:pids:/p\n"),
+            ("proc/9/cgroup", "5:memory:/machine/q\n1:name=systemd:/s\n2:cpu:/c\n0::/\n"),
+            ("proc/10/cgroup", "2:freezer:/f\n"),
         ]);
-        assert_eq!(host.cgroup(7).as_deref(), Some("/vms.slice/a"));
-        assert_eq!(host.cgroup(8).as_deref(), Some("/old:er"));
-        assert_eq!(host.cgroup(9), None);
+        assert_eq!(host.cgroups(7), ["/vms.slice/a"]);
+        assert_eq!(host.cgroups(8), ["/old:er"]);
+        assert_eq!(host.cgroups(9), ["/", "/s", "/machine/q"], "a hybrid host");
+        assert_eq!(host.cgroups(10), ["/f"]);
+        assert!(host.cgroups(11).is_empty());
     }
 }

@@ -53,6 +53,8 @@ pub mod host;
 #[cfg(feature = "broker")]
 pub mod inode;
 #[cfg(feature = "broker")]
+pub mod living;
+#[cfg(feature = "broker")]
 pub mod neighbours;
 pub mod protocol;
 #[cfg(feature = "broker")]

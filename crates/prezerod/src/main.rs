@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
 use prezerod::filler::{self, Binding, Pace};
-use prezerod::server::{Options, Server};
+use prezerod::server::{Options, Server, rights};
 use prezerod::settings::Settings;
 
 /// Keeps zeroed, populated huge pages ready, and leases them to programs that start.
@@ -40,6 +40,9 @@ enum Process {
     /// Writes shell completions below a folder as /usr/local/share.
     #[command(hide = true)]
     Generate { folder: PathBuf },
+    /// Closes what clients sent and nobody asked for: what comes over standard input.
+    #[command(hide = true)]
+    Bury,
     /// Populates inodes for the broker at standard input.
     #[command(hide = true)]
     Filler {
@@ -61,6 +64,9 @@ fn main() -> ExitCode {
     };
     if let Some(Process::Generate { folder }) = &command.process {
         return end(completions(folder).map_err(|error| format!("generate: {error}")));
+    }
+    if let Some(Process::Bury) = command.process {
+        return end(rights::bury().map_err(|error| format!("bury: {error}")));
     }
     if let Some(Process::Filler { node, urgent, bind, cgroup }) = command.process {
         let pace = if urgent { Pace::Urgent } else { Pace::Idle };

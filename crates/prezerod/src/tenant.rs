@@ -15,16 +15,17 @@ pub struct Peer {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Cgroup, such as `/machine.slice/a.scope`; `None`: unknown.
-    pub cgroup: Option<String>,
+    /// Its cgroups, such as `/machine.slice/a.scope`: one, or several where hierarchies of both
+    /// versions tell it apart. Empty: unknown.
+    pub cgroups: Vec<String>,
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pid {}, uid {}, gid {}", self.pid, self.uid, self.gid)?;
-        match &self.cgroup {
-            Some(cgroup) => write!(f, ", cgroup {cgroup}"),
-            None => Ok(()),
+        match &self.cgroups[..] {
+            [] => Ok(()),
+            cgroups => write!(f, ", cgroup {}", cgroups.join(" or ")),
         }
     }
 }
@@ -85,15 +86,21 @@ impl Tenant {
     }
 
     fn has(&self, peer: &Peer) -> bool {
-        let in_cgroup = |path: &String| {
-            let own = peer.cgroup.as_deref().and_then(|own| own.strip_prefix(path.as_str()));
-            own.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || path.ends_with('/'))
+        let below = |own: &String, path: &String| {
+            let rest = own.strip_prefix(path.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || path.ends_with('/'))
         };
+        let in_cgroup = |path: &String| peer.cgroups.iter().any(|own| below(own, path));
         let in_group = |gid: &u32| peer.gid == *gid || peer.groups.contains(gid);
         (self.uids.is_empty() || self.uids.contains(&peer.uid))
             && (self.gids.is_empty() || self.gids.iter().any(in_group))
             && (self.cgroups.is_empty() || self.cgroups.iter().any(in_cgroup))
     }
+}
+
+/// Whether a process of this user may belong to a tenant, by its user alone.
+pub fn may_be(tenants: &[Tenant], uid: u32) -> bool {
+    tenants.iter().any(|tenant| tenant.uids.is_empty() || tenant.uids.contains(&uid))
 }
 
 /// The first tenant that the peer belongs to.
@@ -106,7 +113,28 @@ mod tests {
     use super::*;
 
     fn peer(uid: u32, cgroup: Option<&str>) -> Peer {
-        Peer { pid: 1, uid, gid: uid, groups: vec![], cgroup: cgroup.map(str::to_owned) }
+        let cgroups = cgroup.into_iter().map(str::to_owned).collect();
+        Peer { pid: 1, uid, gid: uid, groups: vec![], cgroups }
+    }
+
+    #[test]
+    fn a_process_of_several_hierarchies_belongs_where_any_of_them_puts_it() {
+        let vms = Tenant { uids: vec![], cgroups: vec!["/machine".into()], ..Tenant::only(0) };
+        let both = |paths: [&str; 2]| {
+            let cgroups = paths.map(str::to_owned).into();
+            of(std::slice::from_ref(&vms), &Peer { cgroups, ..peer(5, None) }).is_some()
+        };
+        assert!(both(["/", "/machine/qemu"]) && both(["/machine", "/user"]));
+        assert!(!both(["/", "/user"]));
+    }
+
+    #[test]
+    fn a_user_that_no_tenant_names_is_known_before_anything_else_is() {
+        let named = Tenant { uids: vec![5], ..Tenant::only(0) };
+        let any = Tenant { uids: vec![], gids: vec![9], ..Tenant::only(0) };
+        assert!(may_be(std::slice::from_ref(&named), 5));
+        assert!(!may_be(std::slice::from_ref(&named), 6));
+        assert!(may_be(&[named, any], 6), "by its group, perhaps");
     }
 
     #[test]

@@ -2,18 +2,17 @@
 
 mod common;
 
-use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Daemon, MIB, PATIENCE, ended, possible, use_up, want, watch};
+use common::{Daemon, MIB, PATIENCE, ended, possible, until, use_up, want, watch};
 use prezerod::client::{Client, ClientError};
 use prezerod::protocol::{Answer, Page, Reason, Report, Request};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recv, send, sendmsg, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
 };
 use rustix::process::{Signal, kill_process};
 
@@ -34,7 +33,7 @@ fn good_frames() -> Vec<Vec<u8>> {
         Request::Redeem { ticket: 7 },
         Request::Cancel { ticket: 7 },
         Request::Available { page: Page::Huge, node: None },
-        Request::Report(Report::Stock),
+        Request::Report { report: Report::Stock, from: 0 },
     ];
     requests.into_iter().map(|request| request.encode(1)).collect()
 }
@@ -74,29 +73,6 @@ fn ten_thousand_malformed_frames_are_answered_and_it_serves_on() {
     assert!(odd > 100, "{odd} frames were changed and good");
     assert_eq!(daemon.counter("malformed_frames_total"), FRAMES);
     daemon.client().available(Page::Huge, None).unwrap();
-}
-
-#[test]
-fn descriptors_that_a_client_sends_are_not_kept() {
-    let daemon = Daemon::start("");
-    let open = || {
-        std::fs::read_dir(format!("/proc/{}/fd", daemon.pid().as_raw_nonzero())).unwrap().count()
-    };
-    let socket = raw(&daemon);
-    let frame = Request::Available { page: Page::Huge, node: None }.encode(1);
-    let mut before = 0;
-    for round in 0..100 {
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let files = [socket.as_fd()];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-        sendmsg(&socket, &[IoSlice::new(&frame)], &mut control, SendFlags::NOSIGNAL).unwrap();
-        recv(&socket, &mut [0u8; 600], RecvFlags::empty()).unwrap();
-        if round == 0 {
-            before = open();
-        }
-    }
-    assert_eq!(open(), before);
 }
 
 #[test]
@@ -234,7 +210,8 @@ sys.stdin.read()
     holder.kill().unwrap();
     holder.wait().unwrap();
 
-    use_up(&daemon.lease(4).unwrap());
+    // A filler that has not come back to a CPU since may have it open for a moment.
+    use_up(&until("the quota to be free", || daemon.lease(4)));
 }
 
 /// Plays the service manager: takes what is stored, answers barriers by closing them.

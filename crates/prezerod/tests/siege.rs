@@ -3,14 +3,82 @@
 mod common;
 
 use std::fs::{File, OpenOptions};
-use std::io::PipeReader;
-use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::io::{IoSlice, PipeReader, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use common::{Daemon, until};
-use prezerod::client::Client;
-use prezerod::protocol::Page;
+use common::{Daemon, MIB, PATIENCE, possible, until, use_up, want};
+use prezerod::client::{Client, ClientError};
+use prezerod::protocol::{Answer, MAX_ANSWER, Page, Reason, Report, Request};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, bind, connect, listen, recv, send, sendmsg, socket_with,
+};
 use rustix::process::Signal;
+
+fn socket() -> OwnedFd {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn raw(daemon: &Daemon) -> OwnedFd {
+    let socket = socket();
+    connect(&socket, &SocketAddrUnix::new(daemon.socket()).unwrap()).unwrap();
+    rustix::net::sockopt::set_socket_timeout(
+        &socket,
+        rustix::net::sockopt::Timeout::Recv,
+        Some(PATIENCE),
+    )
+    .unwrap();
+    socket
+}
+
+/// The next answer, and nothing of what comes with it.
+fn answer(socket: &OwnedFd) -> Answer {
+    let mut packet = vec![0u8; MAX_ANSWER];
+    let (len, _) = recv(socket, &mut packet, RecvFlags::empty()).unwrap();
+    Answer::decode(&packet[..len]).unwrap().1
+}
+
+fn available() -> Vec<u8> {
+    Request::Available { page: Page::Huge, node: None }.encode(1)
+}
+
+fn send_with(socket: &OwnedFd, frame: &[u8], file: &impl AsFd) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(socket, &[IoSlice::new(frame)], &mut control, SendFlags::NOSIGNAL)
+}
+
+/// A TCP socket that lingers for an hour when it is closed, and the other end, which reads nothing.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    near.set_nonblocking(true).unwrap();
+    while near.write(&[0; 65536]).is_ok() {}
+    let hour = Some(Duration::from_secs(3600));
+    rustix::net::sockopt::set_socket_linger(&near, hour).unwrap();
+    (near, far)
+}
+
+fn open_files(daemon: &Daemon) -> usize {
+    let fds = format!("/proc/{}/fd", daemon.pid().as_raw_nonzero());
+    std::fs::read_dir(fds).unwrap().count()
+}
+
+fn sockets(daemon: &Daemon) -> usize {
+    let fds = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid().as_raw_nonzero())).unwrap();
+    let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+}
 
 /// Reads its configuration again, which it tells on standard error, and serves on.
 fn reload_and_serve(daemon: &Daemon) {
@@ -74,4 +142,238 @@ fn a_check_whose_answer_cannot_be_written_fails_in_one_line() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.starts_with("prezerod: standard output: No space left"), "{said}");
+}
+
+#[test]
+fn a_descriptor_that_a_client_sends_holds_nothing_up_and_is_not_kept() {
+    let daemon = Daemon::start("");
+    daemon.client().available(Page::Huge, None).unwrap();
+    let before = open_files(&daemon);
+    let (near, _far) = lingering();
+    let client = raw(&daemon);
+    match send_with(&client, &available(), &near) {
+        // The connection is as good as before.
+        Err(Errno::PERM) => {
+            send(&client, &available(), SendFlags::NOSIGNAL).unwrap();
+            assert!(matches!(answer(&client), Answer::Available { .. }));
+            // It is this test's alone, which would wait for the hour to pass.
+            rustix::net::sockopt::set_socket_linger(&near, None).unwrap();
+        }
+        sent => {
+            sent.unwrap();
+            assert!(matches!(answer(&client), Answer::No(Reason::Malformed, _)));
+        }
+    }
+    drop((near, client));
+    daemon.client().available(Page::Huge, None).unwrap();
+    until("its descriptors", || match open_files(&daemon) {
+        open if open <= before => Ok(()),
+        open => Err(format!("{open} are open, {before} were")),
+    });
+}
+
+/// As from a service manager: its socket takes descriptors, and clients connect before the broker
+/// can refuse them.
+#[test]
+fn descriptors_that_were_sent_before_it_came_hold_nothing_up() {
+    let mut daemon = Daemon::start("");
+    let own = sockets(&daemon);
+    daemon.kill();
+    let _ = std::fs::remove_file(daemon.socket());
+    let listener = socket();
+    bind(&listener, &SocketAddrUnix::new(daemon.socket()).unwrap()).unwrap();
+    listen(&listener, 64).unwrap();
+    // One that asks, one that is malformed, one that has gone, one that does not read.
+    let (near, _far) = lingering();
+    let clients: Vec<OwnedFd> = (0..4).map(|_| raw(&daemon)).collect();
+    for client in &clients {
+        send_with(client, &available(), &near).unwrap();
+        send_with(client, b"nonsense", &near).unwrap();
+    }
+    drop(near);
+    let mut clients = clients.into_iter();
+    drop(clients.next());
+
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_prezerod"), "--config"]);
+    command.arg(daemon.path("config.toml")).stdin(listener).stderr(Stdio::piped());
+    daemon.run(command);
+
+    daemon.client().available(Page::Huge, None).unwrap();
+    for client in clients {
+        assert!(matches!(answer(&client), Answer::No(Reason::Malformed, _)));
+    }
+    daemon.client().available(Page::Huge, None).unwrap();
+    until("the descriptors to be closed", || {
+        daemon.client().available(Page::Huge, None).unwrap();
+        match sockets(&daemon) {
+            open if open <= own => Ok(()),
+            open => Err(format!("{open} sockets are open, {own} were")),
+        }
+    });
+}
+
+#[test]
+fn leases_that_nobody_reads_are_bounded() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("[[stock]]\nsize = \"2M\"\nkeep = 18\n");
+    daemon.wait_for_ready(18);
+    let lease = Request::Lease { want: want(2), wait_ms: 60_000 }.encode(1);
+    let greedy = raw(&daemon);
+    for _ in 0..17 {
+        send(&greedy, &lease, SendFlags::NOSIGNAL).unwrap();
+    }
+    // The broker goes through them all before this client reads its first.
+    until("the refusal", || match daemon.counter("refusals_total{reason=\"busy\"}") {
+        0 => None,
+        refused => Some(refused),
+    });
+    let mut answers: Vec<Answer> = (0..17).map(|_| answer(&greedy)).collect();
+    let last = answers.pop().unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Answer::Lease(_))), "{answers:?}");
+    assert!(matches!(&last, Answer::No(Reason::Busy, text) if text.contains("unread")), "{last:?}");
+    // It has read them, and so has more.
+    send(&greedy, &lease, SendFlags::NOSIGNAL).unwrap();
+    assert!(matches!(answer(&greedy), Answer::Lease(_)));
+}
+
+#[test]
+fn a_report_is_whole_however_long_and_an_old_client_hears_what_to_do() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("[[stock]]\nsize = \"2M\"\nkeep = 20\n");
+    let mut client = daemon.client();
+    let leases: Vec<_> = (0..200).map(|_| client.lease(want(2), PATIENCE).unwrap()).collect();
+    let text = client.report(Report::Stock).unwrap();
+    assert!(text.len() > 2 * MAX_ANSWER, "{} bytes", text.len());
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["leased"].as_array().unwrap().len(), leases.len());
+
+    let old = raw(&daemon);
+    let frame = [&b"PZ\x01\x06"[..], &[9, 0, 0, 0], &[1, 0, 0, 0]].concat();
+    send(&old, &frame, SendFlags::NOSIGNAL).unwrap();
+    let refused = answer(&old);
+    assert!(matches!(&refused, Answer::No(Reason::Malformed, text) if text.contains("update it")));
+}
+
+#[test]
+fn what_counts_is_memory_that_lives() {
+    if !possible() {
+        return;
+    }
+    let uid = rustix::process::getuid().as_raw();
+    let quota = format!("[[tenant]]\nname = \"t\"\nusers = [{uid}]\nquota = \"8M\"\n");
+    let daemon = Daemon::start(&quota);
+    if daemon.lease(2).unwrap().granted.bytes != 2 * MIB || !watched(&daemon) {
+        return;
+    }
+    // One process has many leases, one after the other.
+    let mut client = daemon.client();
+    for _ in 0..6 {
+        use_up(&client.lease(want(6), PATIENCE).unwrap());
+    }
+    // One that has ended left its lease to another, which has it mapped, or open.
+    for keep in ["map = lease.map(); lease.close()", "os.set_inheritable(lease.fd, True)"] {
+        let mut heir = heir(&daemon, keep);
+        let refused = daemon.client().lease(want(4), Duration::ZERO).unwrap_err();
+        assert!(matches!(refused, ClientError::No(Reason::Quota, _)), "{keep}: {refused}");
+        let stock = daemon.stock();
+        assert_eq!(stock["leased"][0]["bytes"].as_u64(), Some(6 * MIB), "{keep}: {stock}");
+        drop(heir.stdin.take());
+        heir.wait().unwrap();
+        until("the quota to be free", || daemon.client().lease(want(4), PATIENCE));
+    }
+}
+
+/// Whether this kernel tells when the memory of a lease is gone.
+fn watched(daemon: &Daemon) -> bool {
+    let mut client = daemon.client();
+    let _lease = client.lease(want(2), PATIENCE).unwrap();
+    daemon.stock()["leased"][0]["ends_with"] == "memory"
+}
+
+/// The child of a process that got a lease and has ended. It ends with its standard input.
+fn heir(daemon: &Daemon, keep: &str) -> std::process::Child {
+    let script = format!(
+        "
+import os, sys
+from prezero_lease import Client
+lease = Client(sys.argv[1]).lease(6 << 20, wait=60.0)
+{keep}
+if os.fork() == 0:
+    print('there', flush=True)
+    sys.stdin.read()
+os._exit(0)
+"
+    );
+    let mut child = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".into()))
+        .args(["-c", &script])
+        .arg(daemon.socket())
+        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0u8; 5]).unwrap();
+    child
+}
+
+#[test]
+fn scrapers_that_say_nothing_keep_nobody_out() {
+    let daemon = Daemon::start("");
+    let place = daemon.path("metrics.sock");
+    let mut daemon = daemon;
+    daemon.kill();
+    daemon.configure(&format!("metrics = \"{}\"\n", place.display()));
+    daemon.again();
+    let silent: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&place).unwrap()).collect();
+    let mut scrape = UnixStream::connect(&place).unwrap();
+    scrape.set_read_timeout(Some(PATIENCE)).unwrap();
+    scrape.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    scrape.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("# EOF\n"), "{text}");
+    drop(silent);
+}
+
+#[test]
+fn strangers_are_told_and_cost_little() {
+    if !rustix::process::getuid().is_root() {
+        return prezero_sys::tell!("skipped: only root becomes another user");
+    }
+    let daemon = Daemon::start("");
+    open_to_all(&daemon);
+    let script = "
+import sys
+from prezero_lease import Client, Refused
+for _ in range(300):
+    try:
+        Client(sys.argv[1]).available()
+        sys.exit('a stranger is let in')
+    except Refused as error:
+        assert error.reason == 'denied' and 'no tenant for uid 65534' in str(error), error
+";
+    let output = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".into()))
+        .args(["-c", script])
+        .arg(daemon.socket())
+        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir("/")
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(daemon.counter("connections_refused_total"), 300);
+}
+
+fn open_to_all(daemon: &Daemon) {
+    use std::os::unix::fs::PermissionsExt;
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(daemon.dir.path(), all).unwrap();
 }

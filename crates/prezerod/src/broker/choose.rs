@@ -85,14 +85,23 @@ impl<I: Inode> Broker<I> {
         match pool {
             Ok(kind) => Ok(kind),
             Err(_) if ordinary => self.paged(need),
-            Err((_, text)) if text.is_empty() => {
-                let page = need.want.page;
-                let text = format!(
-                    "{page} pages come from a hugetlb pool only here; set backing = \"auto\""
-                );
-                Err((Reason::Host, text))
+            Err((_, text)) if text.is_empty() => Err((Reason::Host, self.unpaged(need.want.page))),
+            Err((Reason::Host, text)) if source == Source::Auto && need.want.page == Page::Huge => {
+                let or =
+                    self.host.shmem_mend().map_or(String::new(), |mend| format!("; or {mend}"));
+                Err((Reason::Host, text + &or))
             }
             Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Why no page of ordinary memory will do, with the mend.
+    fn unpaged(&self, page: Page) -> String {
+        match self.host.shmem_mend().filter(|_| page == Page::Huge) {
+            Some(mend) => format!("transparent pages of shared memory are denied here; {mend}"),
+            None => {
+                format!("{page} pages come from a hugetlb pool only here; set backing = \"auto\"")
+            }
         }
     }
 
@@ -129,7 +138,7 @@ impl<I: Inode> Broker<I> {
     }
 
     /// The command that gives the pool so many pages more, there where they are lacking.
-    fn enough(&self, need: &Need, lacking: u64) -> String {
+    pub(super) fn enough(&self, need: &Need, lacking: u64) -> String {
         let (page, nodes) = (need.want.page, self.nodes.len() as u64);
         let (dir, pages) = match need.want.node {
             Some(node) if nodes > 1 => (

@@ -1,24 +1,39 @@
 //! Who is connected, and for which tenant.
 
 use super::{Broker, ClientId, Inode, Refusal};
-use crate::protocol::{Answer, Reason};
+use crate::protocol::{Answer, Reason, Request};
 use crate::tenant::{self, Peer, Tenant};
 
 impl<I: Inode> Broker<I> {
-    /// Somebody connected.
+    /// A process of this user wants to connect: what can be said before anything is read of it.
+    /// Strangers and a crowd cost no more than that.
     ///
     /// # Errors
-    /// There are too many already, or he may not lease: strangers take nobody's place.
-    pub fn connect(&mut self, peer: Peer) -> Result<ClientId, Answer> {
-        let of_user = self.clients.values().filter(|other| other.uid == peer.uid).count();
+    /// There are too many already, or no tenant has such a user.
+    pub fn knock(&mut self, uid: u32) -> Result<(), Answer> {
+        let of_user = self.users.get(&uid).copied().unwrap_or(0);
         if self.clients.len() >= self.settings.connections
             || of_user >= self.settings.connections_per_user
         {
             self.counters.turned_away += 1;
             return Err(self.no(Reason::Busy, "too many connections; close some".into()));
         }
+        if !tenant::may_be(&self.tenants, uid) {
+            self.counters.turned_away += 1;
+            let text = format!("no tenant for uid {uid}; name it in [[tenant]]");
+            return Err(self.no(Reason::Denied, text));
+        }
+        Ok(())
+    }
+
+    /// Somebody connected, who [knocked](Broker::knock).
+    ///
+    /// # Errors
+    /// There are too many already, or he may not lease: strangers take nobody's place.
+    pub fn connect(&mut self, peer: Peer) -> Result<ClientId, Answer> {
+        self.knock(peer.uid)?;
         if peer.pid <= 0 {
-            // Leases end with a process that can be named.
+            // Leases are told apart by processes that can be named.
             self.counters.turned_away += 1;
             let text = "a process of another PID namespace; run prezerod in that one";
             return Err(self.no(Reason::Denied, text.into()));
@@ -29,28 +44,60 @@ impl<I: Inode> Broker<I> {
         }
         self.counters.connections += 1;
         let id = self.number();
+        *self.users.entry(peer.uid).or_default() += 1;
         self.clients.insert(id, peer);
         Ok(id)
     }
 
     /// A connection is gone, and what it waited for.
     pub fn disconnect(&mut self, client: ClientId) {
-        self.clients.remove(&client);
+        if let Some(peer) = self.clients.remove(&client)
+            && let Some(count) = self.users.get_mut(&peer.uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(&peer.uid);
+            }
+        }
         self.waits.retain(|wait| wait.client != client);
         while let Some(at) = self.held.iter().position(|held| held.client == client) {
             self.stock.put(self.held.remove(at).blank);
         }
     }
 
-    /// A process is gone, and with it what it had leased.
+    /// A process is gone, and with it those of its leases that are known by nothing else.
     pub fn exited(&mut self, pid: i32) {
-        self.leases.retain(|lease| lease.peer.pid != pid);
+        self.leases.exited(pid);
+    }
+
+    /// The memory of a lease is watched: [`ended`](Broker::ended) will tell when it is gone.
+    pub fn ends_with_memory(&mut self, number: u64) {
+        self.leases.ends_with_memory(number);
+    }
+
+    /// The memory of a lease is gone.
+    pub fn ended(&mut self, number: u64) {
+        self.leases.remove(number);
+    }
+
+    /// The tenant of a lease that is out.
+    pub fn tenant_of_lease(&self, number: u64) -> Option<&str> {
+        self.leases.get(number).map(|lease| lease.tenant.as_str())
+    }
+
+    /// The tenant whose quota a request exceeds, by what is known: some of its leases may be over.
+    pub fn exceeded(&self, client: ClientId, request: &Request) -> Option<String> {
+        let (Request::Lease { want, .. } | Request::Reserve { want, .. }) = request else {
+            return None;
+        };
+        let tenant = self.tenant(client).ok()?;
+        (want.bytes > self.quota_left(&tenant)).then_some(tenant.name)
     }
 
     /// The lease did not reach its client; the inode must be dropped.
     pub fn undelivered(&mut self, number: u64) {
         self.counters.lost += 1;
-        self.leases.retain(|lease| lease.number != number);
+        self.leases.remove(number);
     }
 
     /// Whether this client waits for something, or keeps something.
@@ -70,8 +117,8 @@ impl<I: Inode> Broker<I> {
             .ok_or_else(|| (Reason::Denied, format!("no tenant for {peer}; name it in [[tenant]]")))
     }
 
-    /// The cgroup of a process.
-    pub fn cgroup(&self, pid: i32) -> Option<String> {
-        self.host.cgroup(pid)
+    /// The cgroups of a process.
+    pub fn cgroups(&self, pid: i32) -> Vec<String> {
+        self.host.cgroups(pid)
     }
 }

@@ -1,6 +1,7 @@
 //! From the stock to a client: fresh, audited, cut to size, sealed, written down.
 
-use super::{Broker, ClientId, Inode, Lease, Refusal};
+use super::leases::{Ends, Lease};
+use super::{Broker, ClientId, Inode, Refusal};
 use crate::audit::Finding;
 use crate::inode::Kind;
 use crate::protocol::{Answer, Charged, Granted, Reason, Want};
@@ -90,7 +91,7 @@ impl<I: Inode> Broker<I> {
         let number = self.number();
         self.counters.leased_bytes += bytes;
         self.counters.waits.add(waited_ns);
-        self.leases.push(Lease {
+        self.leases.insert(Lease {
             number,
             peer,
             tenant: tenant.name.clone(),
@@ -99,6 +100,7 @@ impl<I: Inode> Broker<I> {
             inode: number_of_inode,
             since: now,
             cost_ns,
+            ends: Ends::Process,
         });
         let granted = Granted {
             lease: number,

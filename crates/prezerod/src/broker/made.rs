@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Broker, HOLD_OFF_NS, Inode, Job, Out};
 use crate::filler::{Done, Outcome, Pace, Progress};
 use crate::inode::Kind;
-use crate::protocol::Reason;
+use crate::protocol::{Backing, Reason};
 use crate::stock::Blank;
 use crate::tenant::Payer;
 
@@ -44,7 +44,7 @@ impl<I: Inode> Broker<I> {
             }
             (outcome, _) => {
                 self.counters.failures += 1;
-                let said = said(&job, outcome);
+                let said = self.said(&job, outcome);
                 // One cgroup's limit is not the others' business.
                 self.held_off.insert(job.kind.payer, (now + HOLD_OFF_NS, said.clone()));
                 if job.pace == Pace::Idle {
@@ -76,6 +76,24 @@ impl<I: Inode> Broker<I> {
         }
     }
 
+    /// Why the kernel did not make it, with the mend.
+    fn said(&self, job: &Job, outcome: Outcome) -> String {
+        let Kind { page, backing, node, .. } = job.kind;
+        match (outcome, backing) {
+            (Outcome::Refused(text), _) => text,
+            (_, Backing::Hugetlb) => {
+                let free = self.host.pool(node, page).free;
+                let lacking = (job.bytes / page.bytes()).saturating_sub(free).max(1);
+                let enough = self.enough(&job.need, lacking);
+                format!("the pool of node {node} ran out of {page} pages; reserve more: {enough}")
+            }
+            (_, Backing::Thp | Backing::Tmpfs) => format!(
+                "the kernel has no {page} page left on node {node}; free some memory or compact it: \
+                 echo 1 > /proc/sys/vm/compact_memory"
+            ),
+        }
+    }
+
     /// Whoever waits for what cannot be made waits in vain.
     fn fail(&mut self, job: &Job, said: String) {
         let before = self.stock.iter().count();
@@ -94,7 +112,7 @@ impl<I: Inode> Broker<I> {
                 let wait = self.waits.remove(at);
                 let answer = self.no(Reason::Kernel, text);
                 let (client, tag) = (wait.client, wait.tag);
-                outs.push(Out { client, tag, answer, inode: None, text: None });
+                outs.push(Out { client, tag, answer, inode: None });
             }
         }
         outs
@@ -104,16 +122,4 @@ impl<I: Inode> Broker<I> {
 fn learn(paces: &mut BTreeMap<Kind, f64>, kind: Kind, pace: f64) {
     let known = paces.entry(kind.unpaid()).or_insert(pace);
     *known += NEWEST * (pace - *known);
-}
-
-/// Why the kernel did not make it, with the mend.
-fn said(job: &Job, outcome: Outcome) -> String {
-    match outcome {
-        Outcome::Refused(text) => text,
-        _ => format!(
-            "the kernel has no {} page left on node {}; free some memory or compact it: \
-             echo 1 > /proc/sys/vm/compact_memory",
-            job.kind.page, job.kind.node
-        ),
-    }
 }

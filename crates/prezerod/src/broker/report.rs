@@ -1,13 +1,15 @@
-//! What people and Prometheus see of the broker.
-
-use std::collections::BTreeMap;
+//! What people see of the broker: one JSON object, told in parts.
+//!
+//! A part is begun where the one before ended, by a [`Place`], and nothing is kept in between:
+//! a report costs its client's turns, however many leases there are. What is handed out or ends
+//! between two parts is shown once, twice or not at all.
 
 use serde::Serialize;
 
 use super::lack::{self, Lack};
+use super::leases::{Ends, Lease};
 use super::{Broker, ClientId, Inode};
-use crate::counters::{Gauge, write_prometheus};
-use crate::inode::Kind;
+use crate::protocol::{Answer, MAX_PART};
 
 #[derive(Serialize)]
 struct Ready {
@@ -35,6 +37,7 @@ struct Leased {
     age_seconds: f64,
     cpu_seconds: f64,
     charged: Option<String>,
+    ends_with: &'static str,
 }
 
 #[derive(Serialize)]
@@ -56,14 +59,12 @@ struct Lacks {
     ready_in_seconds: Option<f64>,
 }
 
+/// What is no list.
 #[derive(Serialize)]
-struct StockReport {
-    ready: Vec<Ready>,
+struct Sums {
     making_bytes: u64,
     waiting: usize,
     reserved: usize,
-    wanted: Vec<Wanted>,
-    leased: Vec<Leased>,
     hits: u64,
     misses: u64,
     made_bytes: u64,
@@ -76,57 +77,183 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
+/// Leases that are looked at for one part: most may be another user's.
+const LOOKED: usize = 1024;
+/// Of a cgroup's path so many characters are shown: its maker chooses it.
+const SHOWN: usize = 256;
+
+/// The lists of the report, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum List {
+    Wanted,
+    Ready,
+    Leased,
+}
+
+/// Where a part begins: in which list, at which row, and whether that is the list's first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    list: List,
+    row: u64,
+    first: bool,
+}
+
+impl Place {
+    fn start(list: List) -> Place {
+        Place { list, row: 0, first: true }
+    }
+
+    /// As the client repeats it; never 0.
+    fn to_wire(self) -> u64 {
+        let list = match self.list {
+            List::Wanted => 1,
+            List::Ready => 2,
+            List::Leased => 3,
+        };
+        list << 62 | u64::from(self.first) << 61 | self.row & ((1 << 61) - 1)
+    }
+
+    /// A client may repeat what it likes: any number is a place, or the beginning.
+    fn from_wire(number: u64) -> Option<Place> {
+        let list = match number >> 62 {
+            0 => return None,
+            1 => List::Wanted,
+            2 => List::Ready,
+            _ => List::Leased,
+        };
+        Some(Place { list, row: number & ((1 << 61) - 1), first: number >> 61 & 1 == 1 })
+    }
+}
+
+/// A part, while it is written.
+struct Part {
+    text: String,
+    place: Place,
+}
+
+impl Part {
+    /// Adds a row, and goes on at `next`; false: it is for the next part.
+    fn add(&mut self, row: &impl Serialize, next: u64) -> bool {
+        let json = serde_json::to_string(row).unwrap_or_default();
+        // Two bytes more end the lists.
+        let full = self.text.len() + json.len() + 3 > MAX_PART;
+        if full && !self.text.is_empty() {
+            return false;
+        }
+        if !full {
+            if !self.place.first {
+                self.text.push(',');
+            }
+            self.text += &json;
+            self.place.first = false;
+        }
+        self.place.row = next;
+        true
+    }
+
+    /// The next list begins.
+    fn open(&mut self, list: List, between: &str) {
+        self.text += between;
+        self.place = Place::start(list);
+    }
+
+    fn answer(self, more: bool) -> Answer {
+        let next = if more { self.place.to_wire() } else { 0 };
+        Answer::Part { next, text: self.text }
+    }
+}
+
 impl<I: Inode> Broker<I> {
-    /// What is there and who holds what, as JSON. A client sees the leases of its own user,
-    /// root and the broker's user see all.
-    pub(super) fn stock_report(&self, now: u64, client: ClientId) -> String {
-        let uid = self.clients.get(&client).map_or(u32::MAX, |peer| peer.uid);
-        let all = uid == 0 || uid == rustix::process::getuid().as_raw();
-        let leases = self.leases.iter().filter(|lease| all || lease.peer.uid == uid);
-        let charged = |payer| self.charged(payer).map(str::to_owned);
-        let report = StockReport {
-            ready: self
-                .stock
-                .iter()
-                .map(|blank| Ready {
+    /// A part of what is there and who holds what, as JSON. A client sees the leases of its own
+    /// user, root and the broker's user see all.
+    pub(super) fn stock_part(&self, now: u64, client: ClientId, from: u64) -> Answer {
+        let mut part = match Place::from_wire(from) {
+            Some(place) => Part { text: String::new(), place },
+            None => {
+                let sums = serde_json::to_string(&self.sums()).unwrap_or_default();
+                // The object goes on: its lists follow.
+                let text = format!("{},\"wanted\":[", sums.trim_end_matches('}'));
+                Part { text, place: Place::start(List::Wanted) }
+            }
+        };
+        let at = |part: &Part| usize::try_from(part.place.row).unwrap_or(usize::MAX);
+        if part.place.list == List::Wanted {
+            for wanted in self.wanted(now).into_iter().skip(at(&part)) {
+                let next = part.place.row + 1;
+                if !part.add(&self.wanted_row(wanted), next) {
+                    return part.answer(true);
+                }
+            }
+            part.open(List::Ready, "],\"ready\":[");
+        }
+        if part.place.list == List::Ready {
+            for blank in self.stock.iter().skip(at(&part)) {
+                let next = part.place.row + 1;
+                let row = Ready {
                     page_bytes: blank.kind.page.bytes(),
                     backing: blank.kind.backing.name(),
                     node: blank.kind.node,
                     bytes: blank.bytes,
                     age_seconds: seconds(now.saturating_sub(blank.made_ns)),
                     cpu_seconds: seconds(blank.cost_ns),
-                    charged: charged(blank.kind.payer),
-                })
-                .collect(),
+                    charged: self.charged(blank.kind.payer).map(str::to_owned),
+                };
+                if !part.add(&row, next) {
+                    return part.answer(true);
+                }
+            }
+            part.open(List::Leased, "],\"leased\":[");
+        }
+        let uid = self.clients.get(&client).map_or(u32::MAX, |peer| peer.uid);
+        let all = uid == 0 || uid == rustix::process::getuid().as_raw();
+        for (looked, lease) in self.leases.from(part.place.row).enumerate() {
+            if looked == LOOKED {
+                return part.answer(true);
+            }
+            if !all && lease.peer.uid != uid {
+                part.place.row = lease.number + 1;
+            } else if !part.add(&self.leased_row(now, lease), lease.number + 1) {
+                return part.answer(true);
+            }
+        }
+        part.text += "]}";
+        part.answer(false)
+    }
+
+    fn sums(&self) -> Sums {
+        Sums {
             making_bytes: self.jobs.iter().map(|job| job.bytes).sum(),
             waiting: self.waits.len(),
             reserved: self.held.len(),
-            wanted: self.wanted(now).into_iter().map(|wanted| self.wanted_row(wanted)).collect(),
-            leased: leases
-                .map(|lease| Leased {
-                    lease: lease.number,
-                    tenant: lease.tenant.clone(),
-                    pid: lease.peer.pid,
-                    uid: lease.peer.uid,
-                    cgroup: lease.peer.cgroup.clone(),
-                    page_bytes: lease.kind.page.bytes(),
-                    backing: lease.kind.backing.name(),
-                    node: lease.kind.node,
-                    bytes: lease.bytes,
-                    inode: lease.inode,
-                    age_seconds: seconds(now.saturating_sub(lease.since)),
-                    cpu_seconds: seconds(lease.cost_ns),
-                    charged: charged(lease.kind.payer),
-                })
-                .collect(),
             hits: self.counters.hits,
             misses: self.counters.misses,
             made_bytes: self.counters.made_bytes,
             made_cpu_seconds: seconds(self.counters.made_cpu_ns),
             waste_bytes: self.counters.waste_bytes,
             audit_failures: self.counters.audit_failures,
-        };
-        serde_json::to_string(&report).unwrap_or_default()
+        }
+    }
+
+    fn leased_row(&self, now: u64, lease: &Lease) -> Leased {
+        Leased {
+            lease: lease.number,
+            tenant: lease.tenant.clone(),
+            pid: lease.peer.pid,
+            uid: lease.peer.uid,
+            cgroup: lease.peer.cgroups.first().map(|path| path.chars().take(SHOWN).collect()),
+            page_bytes: lease.kind.page.bytes(),
+            backing: lease.kind.backing.name(),
+            node: lease.kind.node,
+            bytes: lease.bytes,
+            inode: lease.inode,
+            age_seconds: seconds(now.saturating_sub(lease.since)),
+            cpu_seconds: seconds(lease.cost_ns),
+            charged: self.charged(lease.kind.payer).map(str::to_owned),
+            ends_with: match lease.ends {
+                Ends::Memory => "memory",
+                Ends::Process => "process",
+            },
+        }
     }
 
     fn wanted_row(&self, wanted: lack::Wanted) -> Wanted {
@@ -146,99 +273,5 @@ impl<I: Inode> Broker<I> {
                 ready_in_seconds: ready_ns.map(seconds),
             }),
         }
-    }
-
-    /// All counters and gauges as Prometheus text.
-    pub fn metrics(&self, now: u64) -> String {
-        let mut bytes: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
-        let blanks = self.stock.iter().map(|blank| (blank.kind, "ready", blank.bytes));
-        let held = self.held.iter().map(|held| (held.blank.kind, "reserved", held.blank.bytes));
-        let jobs = self.jobs.iter().map(|job| (job.kind, "making", job.bytes));
-        let leases = self.leases.iter().map(|lease| (lease.kind, "leased", lease.bytes));
-        for (kind, state, size) in blanks.chain(held).chain(jobs).chain(leases) {
-            *bytes.entry((kind, state)).or_default() += size;
-        }
-        let mut tenants: BTreeMap<&str, u64> = BTreeMap::new();
-        for lease in &self.leases {
-            *tenants.entry(&lease.tenant).or_default() += lease.bytes;
-        }
-        let mut lacking: BTreeMap<(&str, String, String, &str), u64> = BTreeMap::new();
-        for wanted in &self.wanted(now) {
-            let Some(lack) = &wanted.lack else { continue };
-            let want = wanted.need.want;
-            let node = want.node.map_or("any".to_owned(), |node| node.to_string());
-            let charged = self.charged(wanted.need.payer).unwrap_or("broker");
-            let key = (lack.reason, want.page.to_string(), node, charged);
-            *lacking.entry(key).or_default() += wanted.lacking() * want.bytes;
-        }
-        let labels = |kind: &Kind| {
-            vec![
-                ("page", kind.page.to_string()),
-                ("backing", kind.backing.name().to_owned()),
-                ("node", kind.node.to_string()),
-                ("charged", self.charged(kind.payer).unwrap_or("broker").to_owned()),
-            ]
-        };
-        let gauges = [
-            Gauge {
-                name: "memory_bytes",
-                help: "bytes by what became of them; leased: to processes that live",
-                samples: bytes
-                    .iter()
-                    .map(|((kind, state), size)| {
-                        let mut labels = labels(kind);
-                        labels.push(("state", (*state).to_owned()));
-                        (labels, *size)
-                    })
-                    .collect(),
-            },
-            Gauge {
-                name: "lacking_bytes",
-                help: "bytes that should lie ready and do not, by reason; prezero stock says more",
-                samples: lacking
-                    .iter()
-                    .map(|((reason, page, node, charged), size)| {
-                        let labels = vec![
-                            ("page", page.clone()),
-                            ("node", node.clone()),
-                            ("charged", (*charged).to_owned()),
-                            ("reason", (*reason).to_owned()),
-                        ];
-                        (labels, *size)
-                    })
-                    .collect(),
-            },
-            Gauge {
-                name: "tenant_bytes",
-                help: "bytes leased to processes that live, by tenant",
-                samples: tenants
-                    .iter()
-                    .map(|(name, size)| (vec![("tenant", (*name).to_owned())], *size))
-                    .collect(),
-            },
-            Gauge {
-                name: "pace_bytes_per_second",
-                help: "bytes zeroed and populated in a second, of late",
-                samples: self
-                    .paces
-                    .iter()
-                    .map(|(kind, pace)| (labels(kind), *pace as u64))
-                    .collect(),
-            },
-            Gauge {
-                name: "waiting_requests",
-                help: "requests that wait",
-                samples: vec![(vec![], self.waits.len() as u64)],
-            },
-            Gauge {
-                name: "distrusted_kinds",
-                help: "kinds of page of which nothing is leased after a failed audit",
-                samples: vec![(vec![], self.distrusted.len() as u64)],
-            },
-        ];
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = write_prometheus(&mut text, &self.counters, &gauges);
-        text
     }
 }

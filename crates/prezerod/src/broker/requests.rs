@@ -21,7 +21,7 @@ impl<I: Inode> Broker<I> {
         tag: u32,
         request: Request,
     ) -> Option<Out<I>> {
-        let mut out = Out { client, tag, answer: Answer::Done, inode: None, text: None };
+        let mut out = Out { client, tag, answer: Answer::Done, inode: None };
         let answered = match self.tenant(client) {
             Err(refusal) => Err(refusal),
             Ok(tenant) => match request {
@@ -48,15 +48,10 @@ impl<I: Inode> Broker<I> {
                 Request::Available { page, node } => {
                     self.check_node(node).map(|()| self.available(&tenant, page, node))
                 }
-                Request::Report(report) => {
-                    let text = match report {
-                        Report::Stock => self.stock_report(now, client),
-                        Report::Metrics => self.metrics(now),
-                    };
-                    let bytes = text.len() as u64;
-                    out.text = Some(text);
-                    Ok(Answer::Report { bytes })
-                }
+                Request::Report { report, from } => Ok(match report {
+                    Report::Stock => self.stock_part(now, client, from),
+                    Report::Metrics => self.metrics_part(now, from),
+                }),
             },
         };
         out.answer = answered.unwrap_or_else(|(reason, text)| self.no(reason, text));
@@ -204,7 +199,7 @@ impl<I: Inode> Broker<I> {
         if want.bytes > left {
             let (name, left) = (&tenant.name, Size(left as usize));
             let text = format!(
-                "tenant {name} has {left} left; end a process that holds a lease, or raise its quota"
+                "tenant {name} has {left} left; close and unmap leases, or raise its quota"
             );
             return Err((Reason::Quota, text));
         }
@@ -213,11 +208,11 @@ impl<I: Inode> Broker<I> {
 
     pub(super) fn quota_left(&self, tenant: &Tenant) -> u64 {
         let Some(quota) = tenant.quota else { return u64::MAX };
-        let leased =
-            self.leases.iter().filter(|lease| lease.tenant == tenant.name).map(|l| l.bytes);
+        let leased = self.leases.of_tenant(&tenant.name);
         let held =
             self.held.iter().filter(|held| held.tenant == tenant.name).map(|h| h.need.want.bytes);
         let waits = self.waits.iter().filter(|wait| wait.tenant == tenant.name);
-        quota.saturating_sub(leased.chain(held).chain(waits.map(|wait| wait.need.want.bytes)).sum())
+        let waited = waits.map(|wait| wait.need.want.bytes);
+        quota.saturating_sub(leased + held.chain(waited).sum::<u64>())
     }
 }

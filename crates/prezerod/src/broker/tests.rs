@@ -7,10 +7,11 @@ use prezero_host::pressure::Memory;
 
 use super::*;
 use crate::filler::{Done, Outcome, Pace};
-use crate::protocol::{Backing, Charged, Page, Report, Request, Want};
+use crate::protocol::{Backing, Charged, MAX_PART, Page, Report, Request, Want};
 use crate::settings::Stocked;
 
 mod any_order;
+mod bounds;
 mod lacks;
 mod leases;
 mod limits;
@@ -100,6 +101,28 @@ impl Rig {
         self.ask(client, request).expect("an answer at once").answer
     }
 
+    /// All parts of a report.
+    fn parts(&mut self, client: ClientId, report: Report) -> Vec<String> {
+        let (mut parts, mut from) = (vec![], 0);
+        loop {
+            let Answer::Part { next, text } = self.answer(client, Request::Report { report, from })
+            else {
+                panic!("no part")
+            };
+            assert!(text.len() <= MAX_PART);
+            parts.push(text);
+            if next == 0 {
+                return parts;
+            }
+            from = next;
+        }
+    }
+
+    fn report(&mut self, client: ClientId) -> serde_json::Value {
+        let text = self.parts(client, Report::Stock).concat();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
     fn plan(&mut self, memory: Memory) -> Plan<Fake> {
         self.broker.plan(self.now, 0, memory)
     }
@@ -112,7 +135,7 @@ impl Rig {
 }
 
 fn peer(pid: i32, uid: u32) -> Peer {
-    Peer { pid, uid, gid: uid, groups: vec![], cgroup: None }
+    Peer { pid, uid, gid: uid, groups: vec![], cgroups: vec![] }
 }
 
 fn want(mib: u64) -> Want {

@@ -19,8 +19,10 @@ fn any_request() -> impl Strategy<Value = Request> {
         any::<u64>().prop_map(|ticket| Request::Redeem { ticket }),
         any::<u64>().prop_map(|ticket| Request::Cancel { ticket }),
         any_want().prop_map(|w| Request::Available { page: w.page, node: w.node }),
-        Just(Request::Report(Report::Stock)),
-        Just(Request::Report(Report::Metrics)),
+        (any::<bool>(), any::<u64>()).prop_map(|(stock, from)| {
+            let report = if stock { Report::Stock } else { Report::Metrics };
+            Request::Report { report, from }
+        }),
     ]
 }
 
@@ -55,7 +57,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
         any::<[u64; 5]>().prop_map(|[ready, largest, making, pace, quota_left]| {
             Answer::Available { ready, largest, making, pace, quota_left }
         }),
-        any::<u64>().prop_map(|bytes| Answer::Report { bytes }),
+        (any::<u64>(), "\\PC{0,120}").prop_map(|(next, text)| Answer::Part { next, text }),
         Just(Answer::Done),
     ]
 }
@@ -106,9 +108,21 @@ proptest! {
 #[test]
 fn text_that_is_too_long_is_cut_at_a_character() {
     let frame = Answer::No(Reason::Host, "é".repeat(MAX_ANSWER)).encode(7);
-    assert!(frame.len() <= MAX_ANSWER);
+    assert!(frame.len() <= 512);
     let (_, answer) = Answer::decode(&frame).unwrap();
     assert!(matches!(answer, Answer::No(Reason::Host, text) if text.chars().all(|c| c == 'é')));
+    let part = Answer::Part { next: 1, text: "é".repeat(MAX_ANSWER) }.encode(7);
+    assert!((MAX_ANSWER - 1..=MAX_ANSWER).contains(&part.len()), "{}", part.len());
+    assert!(Answer::decode(&part).is_ok());
+}
+
+/// As clients of earlier versions ask for a report.
+#[test]
+fn a_client_that_wants_a_report_as_a_file_hears_what_to_do() {
+    let frame = [&b"PZ\x01\x06"[..], &[9, 0, 0, 0], &[1, 0, 0, 0]].concat();
+    let refused = Request::decode(&frame).unwrap_err();
+    assert_eq!(refused, Malformed::Retired);
+    assert!(refused.to_string().contains("update it"));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Frames as bytes: what `PROTOCOL.md` says, once for writing and once for reading.
 
 use super::{
-    Answer, Backing, Charged, Granted, MAGIC, MAX_TEXT, Malformed, Page, Reason, Report, Request,
-    VERSION, Want,
+    Answer, Backing, Charged, Granted, MAGIC, MAX_PART, MAX_TEXT, Malformed, Page, Reason, Report,
+    Request, VERSION, Want,
 };
 
 mod kind {
@@ -11,14 +11,17 @@ mod kind {
     pub const REDEEM: u8 = 3;
     pub const CANCEL: u8 = 4;
     pub const AVAILABLE: u8 = 5;
-    pub const REPORT: u8 = 6;
+    /// Of earlier brokers, which sent a descriptor: a descriptor that nobody reads counts against
+    /// the sender. So did its answer, 134.
+    pub const REPORT_AS_FILE: u8 = 6;
+    pub const REPORT: u8 = 7;
     pub const GRANTED: u8 = 129;
     pub const NO: u8 = 130;
     pub const WHEN: u8 = 131;
     pub const RESERVED: u8 = 132;
     pub const STOCK: u8 = 133;
-    pub const FILE: u8 = 134;
     pub const DONE: u8 = 135;
+    pub const PART: u8 = 136;
 }
 
 /// A node of -1 stands for any.
@@ -58,9 +61,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn text(&mut self) -> Result<String, Malformed> {
+    fn text(&mut self, most: usize) -> Result<String, Malformed> {
         let len = self.u32()? as usize;
-        if len != self.rest.len() || len > MAX_TEXT {
+        if len != self.rest.len() || len > most {
             return Err(Malformed::Length(self.whole));
         }
         let text = std::str::from_utf8(std::mem::take(&mut self.rest));
@@ -111,8 +114,9 @@ impl Writer {
         self
     }
 
-    fn text(self, text: &str) -> Writer {
-        let end = (0..=MAX_TEXT.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    /// The text, cut to what it may have.
+    fn text(self, text: &str, most: usize) -> Writer {
+        let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
         let text = &text[..end.unwrap_or(0)];
         let mut writer = self.u32(text.len() as u32);
         writer.0.extend(text.as_bytes());
@@ -135,10 +139,13 @@ impl Request {
             Request::Available { page, node } => {
                 Writer::new(kind::AVAILABLE, tag).u64(page.bytes()).node(*node)
             }
-            Request::Report(report) => Writer::new(kind::REPORT, tag).u32(match report {
-                Report::Stock => 1,
-                Report::Metrics => 2,
-            }),
+            Request::Report { report, from } => {
+                let which = match report {
+                    Report::Stock => 1,
+                    Report::Metrics => 2,
+                };
+                Writer::new(kind::REPORT, tag).u32(which).u64(*from)
+            }
         };
         frame.0
     }
@@ -158,11 +165,15 @@ impl Request {
             kind::REDEEM => Request::Redeem { ticket: r.u64()? },
             kind::CANCEL => Request::Cancel { ticket: r.u64()? },
             kind::AVAILABLE => Request::Available { page: r.page()?, node: r.node()? },
-            kind::REPORT => Request::Report(match r.u32()? {
-                1 => Report::Stock,
-                2 => Report::Metrics,
-                _ => return Err(Malformed::Field("no such report")),
-            }),
+            kind::REPORT_AS_FILE => return Err(Malformed::Retired),
+            kind::REPORT => {
+                let report = match r.u32()? {
+                    1 => Report::Stock,
+                    2 => Report::Metrics,
+                    _ => return Err(Malformed::Field("no such report")),
+                };
+                Request::Report { report, from: r.u64()? }
+            }
             other => return Err(Malformed::Kind(other)),
         };
         r.end()?;
@@ -185,9 +196,12 @@ impl Answer {
                 .u64(g.cost_ns)
                 .u64(g.waited_ns)
                 .u32(g.charged as u32),
-            Answer::No(reason, text) => Writer::new(kind::NO, tag).u32(*reason as u32).text(text),
+            Answer::No(reason, text) => {
+                Writer::new(kind::NO, tag).u32(*reason as u32).text(text, MAX_TEXT)
+            }
             Answer::When { estimate_ns, reason, text } => {
-                Writer::new(kind::WHEN, tag).u64(*estimate_ns).u32(*reason as u32).text(text)
+                let frame = Writer::new(kind::WHEN, tag).u64(*estimate_ns).u32(*reason as u32);
+                frame.text(text, MAX_TEXT)
             }
             Answer::Reserved { ticket, bytes, hold_ms } => {
                 Writer::new(kind::RESERVED, tag).u64(*ticket).u64(*bytes).u32(*hold_ms)
@@ -196,7 +210,9 @@ impl Answer {
                 let frame = Writer::new(kind::STOCK, tag).u64(*ready).u64(*largest);
                 frame.u64(*making).u64(*pace).u64(*quota_left)
             }
-            Answer::Report { bytes } => Writer::new(kind::FILE, tag).u64(*bytes),
+            Answer::Part { next, text } => {
+                Writer::new(kind::PART, tag).u64(*next).text(text, MAX_PART)
+            }
             Answer::Done => Writer::new(kind::DONE, tag),
         };
         frame.0
@@ -228,9 +244,10 @@ impl Answer {
                     _ => return Err(Malformed::Field("charged to nobody that is known")),
                 },
             }),
-            kind::NO => Answer::No(reason(&mut r)?, r.text()?),
+            kind::NO => Answer::No(reason(&mut r)?, r.text(MAX_TEXT)?),
             kind::WHEN => {
-                Answer::When { estimate_ns: r.u64()?, reason: reason(&mut r)?, text: r.text()? }
+                let (estimate_ns, reason) = (r.u64()?, reason(&mut r)?);
+                Answer::When { estimate_ns, reason, text: r.text(MAX_TEXT)? }
             }
             kind::RESERVED => {
                 Answer::Reserved { ticket: r.u64()?, bytes: r.u64()?, hold_ms: r.u32()? }
@@ -242,7 +259,7 @@ impl Answer {
                 pace: r.u64()?,
                 quota_left: r.u64()?,
             },
-            kind::FILE => Answer::Report { bytes: r.u64()? },
+            kind::PART => Answer::Part { next: r.u64()?, text: r.text(MAX_PART)? },
             kind::DONE => Answer::Done,
             other => return Err(Malformed::Kind(other)),
         };

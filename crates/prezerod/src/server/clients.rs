@@ -1,19 +1,34 @@
 //! Connections: who comes, what they say, what they are sent.
+//!
+//! A user has so many turns in each round of the loop, whatever its connections; nothing is read
+//! of a stranger; and what has to be closed in a client's name is closed elsewhere (`rights`).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use prezero_sys::{peer, shared, thread};
+use prezero_sys::{peer, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, seek};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, recv, shutdown};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, shutdown};
+use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 
+use super::rights::{Undertaker, receive};
+use super::unread::{self, Unread};
 use super::{AT_ONCE, Connection, Server};
 use crate::broker::{ClientId, Out};
 use crate::filler::send_packet;
 use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
 use crate::tenant::Peer;
+
+/// Turns of a user in one round: frames of all its connections together.
+/// Moved by: `tests/system/attack.py`.
+const TURNS: usize = 16;
+/// Part of the limit of open files that no connection takes, as a divisor, and at most: for
+/// leases, fillers, and descriptors that clients send.
+const SPARE: u64 = 4;
+const SPARE_MOST: u64 = 512;
+/// Without descriptors nobody is accepted for so long, ns.
+const BACK_OFF_NS: u64 = 100_000_000;
 
 impl Server {
     pub(super) fn accept(&mut self) {
@@ -22,90 +37,191 @@ impl Server {
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => return,
-                // Out of descriptors: whoever knocks is heard at the next look.
-                Err(_) => {
-                    self.deaf = true;
-                    return;
-                }
+                // Out of descriptors: whoever knocks is heard later.
+                Err(_) => return self.back_off(),
             };
-            let Ok(credentials) = peer::peer_credentials(socket.as_fd()) else { continue };
-            let peer::Credentials { pid, uid, gid } = credentials;
-            let process = peer::peer_pidfd(socket.as_fd()).or_else(|_| {
-                let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
-                pidfd_open(pid, PidfdFlags::empty())
-            });
-            let process = process.ok();
-            // Read first, looked after whether it was still that process: a number is used again.
-            let cgroup = self.broker.cgroup(pid).filter(|_| process.as_ref().is_some_and(lives));
-            // A kernel that does not tell knows of no further groups.
-            let groups = peer::peer_groups(socket.as_fd()).unwrap_or_default();
-            let peer = Peer { pid, uid, gid, groups, cgroup };
-            match self.broker.connect(peer) {
-                Ok(id) => {
-                    let heard_ns = thread::monotonic_ns();
-                    self.connections
-                        .insert(id, Connection { socket, peer: pid, process, heard_ns });
+            // The kernel gives the lowest number that is free.
+            if socket.as_raw_fd() as u64 >= most_descriptors() {
+                let text = "the broker has no descriptor left; ask again".into();
+                self.broker.counters.turned_away += 1;
+                let answer = self.broker.no(Reason::Busy, text);
+                self.turn_away(socket, &answer);
+                return self.back_off();
+            }
+            match self.admit(&socket) {
+                Ok((id, peer, process)) => {
+                    let (heard_ns, unread) = (thread::monotonic_ns(), Unread::default());
+                    let Peer { pid, uid, .. } = peer;
+                    let connection = Connection { socket, pid, uid, process, heard_ns, unread };
+                    self.connections.insert(id, connection);
                 }
-                Err(answer) => {
-                    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-                    let _ = send_packet(socket.as_fd(), &answer.encode(0), None, flags);
-                    farewell(socket);
+                Err(Some(answer)) => self.turn_away(socket, &answer),
+                Err(None) => {}
+            }
+        }
+    }
+
+    /// Who it is, if it may stay; nothing is read of a stranger, or of one of too many.
+    fn admit(
+        &mut self,
+        socket: &OwnedFd,
+    ) -> Result<(ClientId, Peer, Option<OwnedFd>), Option<Answer>> {
+        let credentials = peer::peer_credentials(socket.as_fd()).map_err(|_| None)?;
+        let peer::Credentials { pid, uid, gid } = credentials;
+        self.broker.knock(uid)?;
+        let process = peer::peer_pidfd(socket.as_fd()).or_else(|_| {
+            let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+            pidfd_open(pid, PidfdFlags::empty())
+        });
+        let process = process.ok();
+        // Read first, looked after whether it was still that process: a number is used again.
+        let mut cgroups = self.broker.cgroups(pid);
+        if !process.as_ref().is_some_and(lives) {
+            cgroups.clear();
+        }
+        // A kernel that does not tell knows of no further groups.
+        let groups = peer::peer_groups(socket.as_fd()).unwrap_or_default();
+        let peer = Peer { pid, uid, gid, groups, cgroups };
+        let id = self.broker.connect(peer.clone())?;
+        Ok((id, peer, process))
+    }
+
+    fn turn_away(&mut self, socket: OwnedFd, answer: &Answer) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _ = send_packet(socket.as_fd(), &answer.encode(0), None, flags);
+        farewell(&socket, &mut self.undertaker);
+    }
+
+    fn back_off(&mut self) {
+        self.deaf_until = thread::monotonic_ns() + BACK_OFF_NS;
+    }
+
+    /// Hears those who said something: each user's connections in turn, another one first in each
+    /// round, and so many frames of each user.
+    pub(super) fn hear_clients(&mut self, said: Vec<ClientId>) {
+        let mut users: BTreeMap<u32, VecDeque<ClientId>> = BTreeMap::new();
+        for id in said {
+            if let Some(connection) = self.connections.get(&id) {
+                users.entry(connection.uid).or_default().push_back(id);
+            }
+        }
+        self.round += 1;
+        for mut queue in users.into_values() {
+            let first = self.round * TURNS % queue.len();
+            queue.rotate_left(first);
+            for _ in 0..TURNS {
+                let Some(id) = queue.pop_front() else { break };
+                if self.hear_client(id) == Heard::Frame {
+                    queue.push_back(id);
                 }
             }
         }
     }
 
-    pub(super) fn hear_client(&mut self, id: ClientId) {
-        for _ in 0..AT_ONCE {
-            let Some(connection) = self.connections.get_mut(&id) else { return };
-            // One byte more than the longest frame, to see that a packet is longer. Descriptors
-            // that a client sends are closed by the kernel: nobody asks for them.
-            let mut packet = [0u8; MAX_REQUEST + 1];
-            let len = match recv(&connection.socket, &mut packet, RecvFlags::DONTWAIT) {
-                Err(Errno::AGAIN | Errno::INTR) => return,
-                Ok((0, _)) | Err(_) => return self.drop_client(id),
-                Ok((len, _)) => len,
-            };
-            let now = thread::monotonic_ns();
-            connection.heard_ns = now;
-            match Request::decode(&packet[..len]) {
-                Ok((tag, request)) => match self.broker.request(now, id, tag, request) {
-                    Some(out) => self.deliver(out),
-                    None => self.unplanned = true,
-                },
-                Err(malformed) => {
-                    self.broker.counters.malformed += 1;
-                    let answer = self.broker.no(Reason::Malformed, malformed.to_string());
-                    self.deliver(Out { client: id, tag: 0, answer, inode: None, text: None });
-                    return self.drop_client(id);
-                }
+    fn hear_client(&mut self, id: ClientId) -> Heard {
+        let Some(connection) = self.connections.get_mut(&id) else { return Heard::Nothing };
+        // One byte more than the longest frame, to see that a packet is longer.
+        let mut packet = [0u8; MAX_REQUEST + 1];
+        let socket = connection.socket.as_fd();
+        let (len, rights) = match receive(socket, &mut packet, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
+            Ok((0, rights)) => {
+                self.undertaker.take(rights);
+                return self.drop_client(id);
+            }
+            Err(_) => return self.drop_client(id),
+            Ok(received) => received,
+        };
+        let now = thread::monotonic_ns();
+        connection.heard_ns = now;
+        let request = match Request::decode(&packet[..len]) {
+            _ if !rights.is_empty() => Err("no descriptor is taken here; send none".into()),
+            Ok(request) => Ok(request),
+            Err(malformed) => Err(malformed.to_string()),
+        };
+        self.undertaker.take(rights);
+        match request {
+            Ok((tag, request)) => self.request(now, id, tag, request),
+            Err(text) => {
+                self.broker.counters.malformed += 1;
+                let answer = self.broker.no(Reason::Malformed, text);
+                self.deliver(Out { client: id, tag: 0, answer, inode: None });
+                return self.drop_client(id);
             }
         }
+        Heard::Frame
+    }
+
+    fn request(&mut self, now: u64, id: ClientId, tag: u32, request: Request) {
+        if matches!(request, Request::Lease { .. } | Request::Redeem { .. }) && self.is_full(id) {
+            let text = "leases of this connection or user lie unread; receive them".into();
+            let answer = self.broker.no(Reason::Busy, text);
+            return self.deliver(Out { client: id, tag, answer, inode: None });
+        }
+        if matches!(request, Request::Report { from: 0, .. }) {
+            self.bury_leases(now);
+        }
+        // What it gave back a moment ago may not be known to be gone.
+        if let Some(tenant) = self.broker.exceeded(id, &request) {
+            for lease in self.living.over_of(now, &tenant) {
+                self.broker.ended(lease);
+            }
+        }
+        match self.broker.request(now, id, tag, request) {
+            Some(out) => self.deliver(out),
+            None => self.unplanned = true,
+        }
+    }
+
+    /// Whether the connection or its user has its share of leases that nobody reads.
+    fn is_full(&mut self, id: ClientId) -> bool {
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        let user = connection.uid;
+        if connection.unread.is_full(&connection.socket) {
+            return true;
+        }
+        let open = self.connections.values_mut().filter(|connection| connection.uid == user);
+        let open = open.map(|connection| (&connection.socket, &mut connection.unread));
+        unread::is_full(user, &mut self.left, open)
     }
 
     /// Sends an answer. The inode that goes with it is closed here whatever happens: it is
     /// the client's, or nobody's.
     pub(super) fn deliver(&mut self, out: Out<OwnedFd>) {
-        let Out { client, tag, answer, inode, text } = out;
-        let file = inode.or_else(|| text.as_deref().and_then(file_of));
-        let lease = match &answer {
-            Answer::Lease(granted) => Some(granted.lease),
+        let Out { client, tag, answer, inode } = out;
+        let lease = match (&answer, &inode) {
+            (Answer::Lease(granted), Some(inode)) => Some((granted.lease, inode)),
             _ => None,
         };
-        let sent = self.connections.get(&client).is_some_and(|connection| {
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let file = file.as_ref().map(AsFd::as_fd);
-            send_packet(connection.socket.as_fd(), &answer.encode(tag), file, flags).is_ok()
-        });
-        match (sent, lease) {
-            (true, Some(_)) => self.watch_holder(client),
-            (true, None) => {}
-            (false, Some(lease)) => {
-                self.broker.undelivered(lease);
+        let Some((number, inode)) = lease else {
+            if !self.send(client, tag, &answer, None) {
                 self.drop_client(client);
             }
-            (false, None) => self.drop_client(client),
+            return;
+        };
+        // Marked before it is sent: it may be gone at once.
+        let tenant = self.broker.tenant_of_lease(number).unwrap_or_default();
+        let marked = self.living.watch(tenant, number, inode.as_fd()).is_ok();
+        if !self.send(client, tag, &answer, Some(inode)) {
+            self.broker.undelivered(number);
+            self.drop_client(client);
+            return;
         }
+        if let Some(connection) = self.connections.get_mut(&client) {
+            connection.unread.sent();
+        }
+        match marked {
+            true => self.broker.ends_with_memory(number),
+            false => self.watch_holder(client),
+        }
+    }
+
+    fn send(&self, client: ClientId, tag: u32, answer: &Answer, file: Option<&OwnedFd>) -> bool {
+        self.connections.get(&client).is_some_and(|connection| {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let file = file.map(AsFd::as_fd);
+            send_packet(connection.socket.as_fd(), &answer.encode(tag), file, flags).is_ok()
+        })
     }
 
     /// Its process is watched from now on: its leases end with it.
@@ -114,20 +230,37 @@ impl Server {
         if let Some(process) = &connection.process
             && let Ok(process) = process.try_clone()
         {
-            self.holders.entry(connection.peer).or_insert(process);
+            self.holders.entry(connection.pid).or_insert(process);
         }
     }
 
-    pub(super) fn drop_client(&mut self, id: ClientId) {
+    pub(super) fn drop_client(&mut self, id: ClientId) -> Heard {
         if let Some(connection) = self.connections.remove(&id) {
             self.broker.disconnect(id);
-            farewell(connection.socket);
+            farewell(&connection.socket, &mut self.undertaker);
             // Without a pidfd nobody will tell when the process ends.
-            if !self.holders.contains_key(&connection.peer) {
-                self.broker.exited(connection.peer);
+            if !self.holders.contains_key(&connection.pid) {
+                self.broker.exited(connection.pid);
             }
+            self.left.add(connection.uid, connection.socket, connection.unread);
         }
+        Heard::Nothing
     }
+}
+
+/// What came of listening to a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Heard {
+    /// A frame, and maybe there are more.
+    Frame,
+    /// No frame, or the end.
+    Nothing,
+}
+
+/// Descriptors from this number on are for other things than connections.
+fn most_descriptors() -> u64 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    limit - (limit / SPARE).min(SPARE_MOST)
 }
 
 /// Whether a process has not ended.
@@ -137,27 +270,15 @@ fn lives(process: &OwnedFd) -> bool {
 }
 
 /// Ends a connection such that its last answer can be read: what a client has sent and nobody
-/// read would make the kernel tell it of a reset instead.
-fn farewell(socket: OwnedFd) {
-    let _ = shutdown(&socket, Shutdown::Both);
-    while recv(&socket, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
-}
-
-/// A file with this text that nobody can change.
-fn file_of(text: &str) -> Option<OwnedFd> {
-    let file = shared::memfd("prezero-report", MemfdFlags::empty()).ok()?;
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        match rustix::io::write(&file, rest) {
-            Ok(0) => return None,
-            Ok(n) => rest = &rest[n..],
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
+/// read would make the kernel tell it of a reset instead. And what the kernel would close with it
+/// is closed elsewhere.
+fn farewell(socket: &OwnedFd, undertaker: &mut Undertaker) {
+    let _ = shutdown(socket, Shutdown::Both);
+    while let Ok((len, rights)) = receive(socket.as_fd(), &mut [0u8; 1], RecvFlags::DONTWAIT) {
+        let over = len == 0 && rights.is_empty();
+        undertaker.take(rights);
+        if over {
+            break;
         }
     }
-    let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(&file, all).ok()?;
-    // Who gets it reads from the beginning.
-    seek(&file, SeekFrom::Start(0)).ok()?;
-    Some(file)
 }

@@ -1,36 +1,25 @@
 //! Metrics for Prometheus: one small HTTP answer, on a Unix socket or loopback.
+//!
+//! Served by a thread of its own, so that no scraper, slow, silent or one of thousands, costs a
+//! client anything. The loop is asked for a text a few times a second at most, and all who
+//! scrape at that moment get the same one. Where too many are connected the oldest makes way:
+//! connections that say nothing keep nobody out.
 
-use std::collections::BTreeMap;
+use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-
-use prezero_sys::thread;
-use rustix::net::{SocketFlags, accept_with};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::listen;
+use super::scrapes::Scrapes;
 
-/// Most scrapes at a time.
-const MOST: usize = 16;
-/// Longest request, bytes.
-const REQUEST: usize = 4096;
-/// Longest that a scrape may take, ns.
-const PATIENCE_NS: u64 = 5_000_000_000;
-
-#[derive(Debug)]
-struct Scrape {
-    socket: OwnedFd,
-    request: Vec<u8>,
-    began: u64,
-}
-
-/// See the module.
+/// The loop's end.
 #[derive(Debug)]
 pub struct Http {
-    listener: Option<OwnedFd>,
+    thread: Option<(UnixStream, SyncSender<String>)>,
     path: Option<PathBuf>,
-    scrapes: BTreeMap<u64, Scrape>,
-    numbers: u64,
 }
 
 impl Http {
@@ -38,98 +27,51 @@ impl Http {
     pub fn start(inherited: Option<OwnedFd>, place: Option<&str>) -> Result<Http, String> {
         let mut path = None;
         let listener = match (inherited, place) {
-            (Some(socket), _) => Some(socket),
-            (None, None) => None,
+            (Some(socket), _) => socket,
+            (None, None) => return Ok(Http { thread: None, path }),
             (None, Some(place)) if place.starts_with('/') => {
                 path = Some(PathBuf::from(place));
-                Some(listen::bind_stream(place.as_ref())?)
+                listen::bind_stream(place.as_ref())?
             }
             (None, Some(place)) => {
                 let socket = TcpListener::bind(place);
-                Some(
-                    socket
-                        .map_err(|error| format!("metrics: {place}: {error}; give another"))?
-                        .into(),
-                )
+                socket.map_err(|error| format!("metrics: {place}: {error}; give another"))?.into()
             }
         };
-        if let Some(listener) = &listener {
-            rustix::io::ioctl_fionbio(listener, true)
-                .map_err(|error| format!("metrics: {error}"))?;
-        }
-        Ok(Http { listener, path, scrapes: BTreeMap::new(), numbers: 0 })
-    }
-
-    /// To be polled.
-    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
-        self.listener.as_ref().map(AsFd::as_fd)
-    }
-
-    /// To be polled.
-    pub fn requests(&self) -> impl Iterator<Item = (u64, BorrowedFd<'_>)> {
-        self.scrapes.iter().map(|(&id, scrape)| (id, scrape.socket.as_fd()))
-    }
-
-    /// Somebody scrapes.
-    pub fn accept(&mut self) {
-        let Some(listener) = &self.listener else { return };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Beyond the limit it is closed at once.
-        if let Ok(socket) = accept_with(listener, flags)
-            && self.scrapes.len() < MOST
-        {
-            self.numbers += 1;
-            let began = thread::monotonic_ns();
-            self.scrapes.insert(self.numbers, Scrape { socket, request: vec![], began });
-        }
-    }
-
-    /// Reads on, and answers with `metrics` once the request is whole.
-    pub fn serve(&mut self, id: u64, metrics: impl FnOnce() -> String) {
-        let Some(scrape) = self.scrapes.get_mut(&id) else { return };
-        let mut bytes = [0u8; REQUEST];
-        let whole = match rustix::io::read(&scrape.socket, &mut bytes) {
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
-            Ok(0) | Err(_) => {
-                self.scrapes.remove(&id);
-                return;
-            }
-            Ok(n) => {
-                scrape.request.extend(&bytes[..n]);
-                scrape.request.windows(4).any(|end| end == b"\r\n\r\n")
-            }
+        let started = || -> io::Result<_> {
+            rustix::io::ioctl_fionbio(&listener, true)?;
+            let (ours, theirs) = UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            theirs.set_nonblocking(true)?;
+            // One text is asked for at a time.
+            let (texts, answers) = sync_channel(1);
+            let scrapes = Scrapes::new(listener, theirs, answers);
+            std::thread::Builder::new().name("metrics".into()).spawn(move || scrapes.run())?;
+            Ok((ours, texts))
         };
-        if whole {
-            // What follows a `?` selects nothing here.
-            let known = [&b"GET /metrics"[..], b"GET /"].iter().any(|known| {
-                let rest = scrape.request.strip_prefix(*known);
-                rest.is_some_and(|rest| matches!(rest.first(), Some(b' ' | b'?')))
-            });
-            let (status, kind, body) = match known {
-                true => ("200 OK", "application/openmetrics-text; version=1.0.0", metrics()),
-                false => ("404 Not Found", "text/plain", "prezerod: GET /metrics\n".to_owned()),
-            };
-            let head = format!(
-                "HTTP/1.1 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {}\r\n\
-                 Connection: close\r\n\r\n",
-                body.len()
-            );
-            // Some kilobytes: a socket that does not take them at once belongs to nobody who reads.
-            let _ = rustix::io::write(&scrape.socket, (head + &body).as_bytes());
-        }
-        if whole || scrape.request.len() > REQUEST {
-            self.scrapes.remove(&id);
-        }
+        let thread = started().map_err(|error| format!("metrics: {error}"))?;
+        Ok(Http { thread: Some(thread), path })
     }
 
-    /// Ends what takes too long.
-    pub fn expire(&mut self, now: u64) {
-        self.scrapes.retain(|_, scrape| now.saturating_sub(scrape.began) < PATIENCE_NS);
+    /// To be polled: readable when a text is wanted.
+    pub fn wanted(&self) -> Option<BorrowedFd<'_>> {
+        self.thread.as_ref().map(|(socket, _)| socket.as_fd())
+    }
+
+    /// Hands over a text.
+    pub fn answer(&mut self, text: String) {
+        let Some((socket, texts)) = &self.thread else { return };
+        let read = rustix::io::read(socket, &mut [0u8; 1]);
+        let gone = matches!(read, Ok(0)) || texts.try_send(text).is_err();
+        if gone || rustix::io::write(socket, b"x").is_err() {
+            // Without metrics the broker serves on.
+            self.thread = None;
+        }
     }
 
     /// No more.
     pub fn close(&mut self) {
-        self.listener = None;
+        self.thread = None;
         if let Some(path) = self.path.take() {
             let _ = std::fs::remove_file(path);
         }

@@ -4,21 +4,24 @@ use std::fmt;
 use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+
+use prezero_sys::peer;
 
 use super::Options;
 use crate::client::SOCKET;
 use crate::settings::Settings;
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 512;
+/// Connections that may wait to be accepted: a client behind a crowd waits for so many others.
+/// Moved by: `tests/system/attack.py`.
+const BACKLOG: i32 = 128;
 
 /// See the module.
 #[derive(Debug)]
@@ -47,7 +50,13 @@ impl Listener {
     pub fn inherited(socket: OwnedFd) -> Result<Listener, String> {
         rustix::io::ioctl_fionbio(&socket, true).map_err(|error| format!("socket: {error}"))?;
         match rustix::net::sockopt::socket_type(&socket) {
-            Ok(SocketType::SEQPACKET) => Ok(Listener { socket, bound: None }),
+            Ok(SocketType::SEQPACKET) => {
+                // The manager's own queue may be longer.
+                listen(&socket, BACKLOG).map_err(|error| format!("socket: {error}"))?;
+                // Where it cannot: see `rights`.
+                let _ = peer::refuse_rights(socket.as_fd());
+                Ok(Listener { socket, bound: None })
+            }
             _ => Err(
                 "the socket that was handed over is no SOCK_SEQPACKET; set ListenSequentialPacket="
                     .into(),
@@ -61,6 +70,7 @@ impl Listener {
         let failed = |error| format!("{}: {error}; give --socket PATH", path.display());
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
         let socket = socket_with(AddressFamily::UNIX, kind, flags, None).map_err(failed)?;
+        let _ = peer::refuse_rights(socket.as_fd());
         bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
         let permissions = Permissions::from_mode(mode);
         fs::set_permissions(path, permissions)
@@ -99,9 +109,8 @@ fn reserve(path: &Path) -> Result<File, String> {
     let made = fs::DirBuilder::new().recursive(true).mode(mode).create(dir);
     made.map_err(|error| format!("{}: {error}; give --socket PATH", dir.display()))?;
     let lock_path = path.with_extension("lock");
-    let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
-    let lock =
-        lock.map_err(|error| format!("{}: {error}; give --socket PATH", lock_path.display()))?;
+    let lock = open_lock(&lock_path)
+        .map_err(|error| format!("{}: {error}; give --socket PATH", lock_path.display()))?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Err(format!(
             "another prezerod serves on {}; stop it, or give --socket PATH",
@@ -112,6 +121,24 @@ fn reserve(path: &Path) -> Result<File, String> {
         Err(error) => Err(format!("{}: {error}; give --socket PATH", path.display())),
         Ok(()) => Ok(lock),
     }
+}
+
+/// The file beside the socket, made or left behind by this user. Where others may write, one of them
+/// may have put something else there: a link that leads elsewhere, or a file that they lock.
+fn open_lock(path: &Path) -> Result<File, String> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.custom_flags(flags.bits() as i32).open(path);
+    let file = file.map_err(|error| match fs::symlink_metadata(path) {
+        Ok(info) if info.is_symlink() => "it is a link; remove it".into(),
+        _ => error.to_string(),
+    })?;
+    let info = file.metadata().map_err(|error| error.to_string())?;
+    if !info.is_file() || info.uid() != rustix::process::geteuid().as_raw() {
+        return Err("it is somebody else's, or no file; remove it".into());
+    }
+    Ok(file)
 }
 
 /// Removes the socket that an earlier broker left; anything else at a path that somebody
@@ -143,6 +170,41 @@ pub fn bind_stream(path: &Path) -> Result<OwnedFd, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_that_is_a_link_or_no_file_is_neither_followed_nor_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("s"), dir.path().join("victim"));
+        let lock = dir.path().join("s.lock");
+        std::os::unix::fs::symlink(&victim, &lock).unwrap();
+        let refused = Listener::bind(&path, 0o600).unwrap_err();
+        assert!(refused.contains("s.lock: it is a link; remove it"), "{refused}");
+        assert!(!victim.exists(), "it was made through the link");
+        fs::write(&victim, "root").unwrap();
+        assert!(Listener::bind(&path, 0o600).is_err());
+        assert_eq!(fs::read(&victim).unwrap(), b"root");
+
+        fs::remove_file(&lock).unwrap();
+        fs::create_dir(&lock).unwrap();
+        assert!(Listener::bind(&path, 0o600).is_err());
+        fs::remove_dir(&lock).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &lock,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
+        assert!(Listener::bind(&path, 0o600).is_err(), "a pipe is opened, and waits for nobody");
+        fs::remove_file(&lock).unwrap();
+        if rustix::process::geteuid().is_root() {
+            fs::write(&lock, "").unwrap();
+            std::os::unix::fs::chown(&lock, Some(65534), None).unwrap();
+            let refused = Listener::bind(&path, 0o600).unwrap_err();
+            assert!(refused.contains("somebody else's"), "{refused}");
+        }
+    }
 
     #[test]
     fn a_socket_that_was_left_is_replaced_and_nothing_else_is() {

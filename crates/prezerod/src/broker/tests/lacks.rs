@@ -11,9 +11,8 @@ fn keep(mib: u64, keep: u64) -> Stocked {
 /// What the report says of everything that is wanted.
 fn wanted(rig: &mut Rig) -> Vec<serde_json::Value> {
     let client = rig.client(9, 1000);
-    let out = rig.ask(client, Request::Report(Report::Stock)).unwrap();
+    let report = rig.report(client);
     rig.broker.disconnect(client);
-    let report: serde_json::Value = serde_json::from_str(&out.text.unwrap()).unwrap();
     report["wanted"].as_array().unwrap().clone()
 }
 

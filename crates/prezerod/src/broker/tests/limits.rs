@@ -240,8 +240,7 @@ fn a_user_sees_his_own_leases_and_root_all() {
     }
     for (uid, seen) in [(4001, vec![7]), (4003, vec![]), (0, vec![7, 8])] {
         let client = rig.client(9, uid);
-        let out = rig.ask(client, Request::Report(Report::Stock)).unwrap();
-        let report: serde_json::Value = serde_json::from_str(&out.text.unwrap()).unwrap();
+        let report = rig.report(client);
         let pids = report["leased"].as_array().unwrap().iter().map(|l| l["pid"].as_i64().unwrap());
         assert_eq!(pids.collect::<Vec<_>>(), seen, "uid {uid}");
     }

@@ -1,0 +1,169 @@
+//! Leases that are out, and their sums: nothing here is counted by looking at all of them.
+//!
+//! A lease is over when its memory is gone, or, where that cannot be seen, when the process ends
+//! that got it. The broker holds nothing of a lease: it is told of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::inode::Kind;
+use crate::tenant::Peer;
+
+/// A lease that was handed out.
+#[derive(Clone, Debug)]
+pub(super) struct Lease {
+    pub number: u64,
+    pub peer: Peer,
+    pub tenant: String,
+    pub kind: Kind,
+    pub bytes: u64,
+    pub inode: u64,
+    pub since: u64,
+    pub cost_ns: u64,
+    pub ends: Ends,
+}
+
+/// What ends a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ends {
+    /// The process that got it, whoever has the memory by then.
+    Process,
+    /// Its memory, whoever had it.
+    Memory,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    all: BTreeMap<u64, Lease>,
+    /// Of those that end with their process, by that process.
+    processes: BTreeMap<i32, BTreeSet<u64>>,
+    tenants: BTreeMap<String, u64>,
+    kinds: BTreeMap<Kind, u64>,
+}
+
+impl Leases {
+    /// One more, which ends with its process until it is known better.
+    pub fn insert(&mut self, lease: Lease) {
+        *self.tenants.entry(lease.tenant.clone()).or_default() += lease.bytes;
+        *self.kinds.entry(lease.kind).or_default() += lease.bytes;
+        if lease.ends == Ends::Process {
+            self.processes.entry(lease.peer.pid).or_default().insert(lease.number);
+        }
+        self.all.insert(lease.number, lease);
+    }
+
+    /// It ends with its memory.
+    pub fn ends_with_memory(&mut self, number: u64) {
+        if let Some(mut lease) = self.remove(number) {
+            lease.ends = Ends::Memory;
+            self.insert(lease);
+        }
+    }
+
+    /// One is over.
+    pub fn remove(&mut self, number: u64) -> Option<Lease> {
+        let lease = self.all.remove(&number)?;
+        subtract(&mut self.tenants, &lease.tenant, lease.bytes);
+        subtract(&mut self.kinds, &lease.kind, lease.bytes);
+        if let Some(of_process) = self.processes.get_mut(&lease.peer.pid) {
+            of_process.remove(&number);
+            if of_process.is_empty() {
+                self.processes.remove(&lease.peer.pid);
+            }
+        }
+        Some(lease)
+    }
+
+    /// A process is gone, and with it what ends so.
+    pub fn exited(&mut self, pid: i32) {
+        for number in self.processes.remove(&pid).unwrap_or_default() {
+            self.remove(number);
+        }
+    }
+
+    /// That one.
+    pub fn get(&self, number: u64) -> Option<&Lease> {
+        self.all.get(&number)
+    }
+
+    /// Those with this number and above, in their order.
+    pub fn from(&self, number: u64) -> impl Iterator<Item = &Lease> {
+        self.all.range(number..).map(|(_, lease)| lease)
+    }
+
+    /// Bytes that a tenant has.
+    pub fn of_tenant(&self, name: &str) -> u64 {
+        self.tenants.get(name).copied().unwrap_or(0)
+    }
+
+    /// Bytes by tenant.
+    pub fn tenants(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.tenants.iter().map(|(name, bytes)| (name.as_str(), *bytes))
+    }
+
+    /// Bytes by kind.
+    pub fn kinds(&self) -> impl Iterator<Item = (Kind, u64)> {
+        self.kinds.iter().map(|(kind, bytes)| (*kind, *bytes))
+    }
+}
+
+fn subtract<K: Ord + ?Sized, O: Ord + std::borrow::Borrow<K>>(
+    sums: &mut BTreeMap<O, u64>,
+    of: &K,
+    bytes: u64,
+) {
+    if let Some(sum) = sums.get_mut(of) {
+        *sum -= bytes;
+        if *sum == 0 {
+            sums.remove(of);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Backing, Page};
+    use crate::tenant::Payer;
+
+    fn lease(number: u64, pid: i32, tenant: &str) -> Lease {
+        let peer = Peer { pid, uid: 7, gid: 7, groups: vec![], cgroups: vec![] };
+        let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
+        let (bytes, inode, since, cost_ns) = (number << 21, number, 0, 0);
+        let tenant = tenant.to_owned();
+        Lease { number, peer, tenant, kind, bytes, inode, since, cost_ns, ends: Ends::Process }
+    }
+
+    #[test]
+    fn sums_are_those_of_what_is_out_in_any_order_of_ends() {
+        let mut leases = Leases::default();
+        for number in 1..=64 {
+            let tenant = if number % 3 == 0 { "a" } else { "b" };
+            leases.insert(lease(number, (number % 5) as i32, tenant));
+            if number % 2 == 0 {
+                leases.ends_with_memory(number);
+            }
+        }
+        let sum = |leases: &Leases, tenant: &str| -> u64 {
+            leases.from(0).filter(|lease| lease.tenant == tenant).map(|lease| lease.bytes).sum()
+        };
+        let agree = |leases: &Leases| {
+            for tenant in ["a", "b"] {
+                assert_eq!(leases.of_tenant(tenant), sum(leases, tenant));
+            }
+            let kinds: u64 = leases.kinds().map(|(_, bytes)| bytes).sum();
+            assert_eq!(kinds, sum(leases, "a") + sum(leases, "b"));
+        };
+        agree(&leases);
+        leases.exited(1);
+        agree(&leases);
+        assert!(leases.from(0).all(|lease| lease.peer.pid != 1 || lease.number % 2 == 0));
+        for number in (1..=64).rev() {
+            leases.remove(number);
+            agree(&leases);
+            assert!(leases.remove(number).is_none());
+        }
+        assert!(leases.tenants.is_empty() && leases.kinds.is_empty());
+        assert!(leases.processes.is_empty());
+    }
+}

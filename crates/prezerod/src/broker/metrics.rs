@@ -1,0 +1,117 @@
+//! What Prometheus sees of the broker.
+
+use std::collections::BTreeMap;
+
+use super::{Broker, Inode};
+use crate::counters::{Gauge, write_prometheus};
+use crate::inode::Kind;
+use crate::protocol::{Answer, MAX_PART};
+
+impl<I: Inode> Broker<I> {
+    /// A part of [`metrics`](Broker::metrics): whole lines, from that line on.
+    pub(super) fn metrics_part(&self, now: u64, from: u64) -> Answer {
+        let whole = self.metrics(now);
+        let mut lines =
+            whole.split_inclusive('\n').skip(usize::try_from(from).unwrap_or(usize::MAX));
+        let (mut text, mut next) = (String::new(), from);
+        for line in lines.by_ref() {
+            if text.len() + line.len() > MAX_PART {
+                return Answer::Part { next, text };
+            }
+            text += line;
+            next += 1;
+        }
+        Answer::Part { next: 0, text }
+    }
+
+    /// All counters and gauges as Prometheus text.
+    pub fn metrics(&self, now: u64) -> String {
+        let mut bytes: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
+        let blanks = self.stock.iter().map(|blank| (blank.kind, "ready", blank.bytes));
+        let held = self.held.iter().map(|held| (held.blank.kind, "reserved", held.blank.bytes));
+        let jobs = self.jobs.iter().map(|job| (job.kind, "making", job.bytes));
+        let leases = self.leases.kinds().map(|(kind, bytes)| (kind, "leased", bytes));
+        for (kind, state, size) in blanks.chain(held).chain(jobs).chain(leases) {
+            *bytes.entry((kind, state)).or_default() += size;
+        }
+        let mut lacking: BTreeMap<(&str, String, String, &str), u64> = BTreeMap::new();
+        for wanted in &self.wanted(now) {
+            let Some(lack) = &wanted.lack else { continue };
+            let want = wanted.need.want;
+            let node = want.node.map_or("any".to_owned(), |node| node.to_string());
+            let charged = self.charged(wanted.need.payer).unwrap_or("broker");
+            let key = (lack.reason, want.page.to_string(), node, charged);
+            *lacking.entry(key).or_default() += wanted.lacking() * want.bytes;
+        }
+        let labels = |kind: &Kind| {
+            vec![
+                ("page", kind.page.to_string()),
+                ("backing", kind.backing.name().to_owned()),
+                ("node", kind.node.to_string()),
+                ("charged", self.charged(kind.payer).unwrap_or("broker").to_owned()),
+            ]
+        };
+        let gauges = [
+            Gauge {
+                name: "memory_bytes",
+                help: "bytes by what became of them; leased: and not yet back with the kernel",
+                samples: bytes
+                    .iter()
+                    .map(|((kind, state), size)| {
+                        let mut labels = labels(kind);
+                        labels.push(("state", (*state).to_owned()));
+                        (labels, *size)
+                    })
+                    .collect(),
+            },
+            Gauge {
+                name: "lacking_bytes",
+                help: "bytes that should lie ready and do not, by reason; prezero stock says more",
+                samples: lacking
+                    .iter()
+                    .map(|((reason, page, node, charged), size)| {
+                        let labels = vec![
+                            ("page", page.clone()),
+                            ("node", node.clone()),
+                            ("charged", (*charged).to_owned()),
+                            ("reason", (*reason).to_owned()),
+                        ];
+                        (labels, *size)
+                    })
+                    .collect(),
+            },
+            Gauge {
+                name: "tenant_bytes",
+                help: "bytes leased and not yet back with the kernel, by tenant",
+                samples: self
+                    .leases
+                    .tenants()
+                    .map(|(name, size)| (vec![("tenant", name.to_owned())], size))
+                    .collect(),
+            },
+            Gauge {
+                name: "pace_bytes_per_second",
+                help: "bytes zeroed and populated in a second, of late",
+                samples: self
+                    .paces
+                    .iter()
+                    .map(|(kind, pace)| (labels(kind), *pace as u64))
+                    .collect(),
+            },
+            Gauge {
+                name: "waiting_requests",
+                help: "requests that wait",
+                samples: vec![(vec![], self.waits.len() as u64)],
+            },
+            Gauge {
+                name: "distrusted_kinds",
+                help: "kinds of page of which nothing is leased after a failed audit",
+                samples: vec![(vec![], self.distrusted.len() as u64)],
+            },
+        ];
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = write_prometheus(&mut text, &self.counters, &gauges);
+        text
+    }
+}

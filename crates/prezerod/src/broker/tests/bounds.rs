@@ -1,0 +1,185 @@
+//! What one client costs the others is bounded, and what counts against a quota is memory that lives.
+
+use super::*;
+
+const SHMEM: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
+const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB";
+
+fn anybody(name: &str) -> Tenant {
+    Tenant { name: name.into(), uids: vec![], ..Tenant::only(0) }
+}
+
+/// The number of a lease that was just got.
+fn leased(rig: &mut Rig, client: ClientId, mib: u64) -> u64 {
+    rig.stock(mib, Fake::default());
+    match rig.lease(client, mib, 0).unwrap().answer {
+        Answer::Lease(granted) => granted.lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_report_of_thousands_of_leases_comes_in_short_parts_that_are_one_object() {
+    let mut rig = Rig::new(|settings| settings.tenants = vec![anybody("all")]);
+    let (mine, others) = (rig.client(7, 4001), rig.client(8, 4002));
+    for lease in 0..3000 {
+        leased(&mut rig, if lease % 100 == 0 { mine } else { others }, 2);
+    }
+    (0..300).for_each(|_| rig.stock(4, Fake::default()));
+    let root = rig.client(9, 0);
+
+    let parts = rig.parts(root, Report::Stock);
+    assert!(parts.len() > 30, "{} parts", parts.len());
+    let report = rig.report(root);
+    assert_eq!(report["leased"].as_array().unwrap().len(), 3000);
+    assert_eq!(report["ready"].as_array().unwrap().len(), 300);
+    assert_eq!(report["hits"], 3000);
+    let leases = report["leased"].as_array().unwrap().iter().map(|l| l["lease"].as_u64().unwrap());
+    assert!(leases.is_sorted(), "each is there once");
+    // Another user's are passed by, so many for each part.
+    assert_eq!(rig.report(mine)["leased"].as_array().unwrap().len(), 30);
+    let metrics = rig.parts(root, Report::Metrics).concat();
+    assert!(metrics.ends_with("# EOF\n"));
+    assert!(metrics.contains("prezerod_tenant_bytes{tenant=\"all\"} 6291456000\n"), "{metrics}");
+}
+
+#[test]
+fn any_place_in_a_report_is_answered_and_what_ends_between_parts_breaks_nothing() {
+    let mut rig = Rig::new(|_| {});
+    let client = rig.client(7, 1000);
+    let leases: Vec<u64> = (0..300).map(|_| leased(&mut rig, client, 2)).collect();
+    let ask =
+        |rig: &mut Rig, report, from| match rig.answer(client, Request::Report { report, from }) {
+            Answer::Part { next, text } => (next, text),
+            other => panic!("{other:?}"),
+        };
+    let (mut next, mut whole) = ask(&mut rig, Report::Stock, 0);
+    leases.into_iter().for_each(|lease| rig.broker.ended(lease));
+    while next != 0 {
+        let (then, text) = ask(&mut rig, Report::Stock, next);
+        (next, whole) = (then, whole + &text);
+    }
+    assert!(serde_json::from_str::<serde_json::Value>(&whole).is_ok(), "{whole}");
+    let mut random = fastrand::Rng::with_seed(3);
+    for _ in 0..1000 {
+        for report in [Report::Stock, Report::Metrics] {
+            let from = random.u64(..) >> random.u32(..64);
+            let (_, text) = ask(&mut rig, report, from);
+            assert!(text.len() <= MAX_PART);
+        }
+    }
+}
+
+#[test]
+fn a_row_that_is_too_long_for_a_part_is_left_out_and_the_rest_is_there() {
+    let mut rig = Rig::new(|settings| settings.tenants = vec![anybody("all")]);
+    let odd = Peer { cgroups: vec!["/\u{1}".repeat(4000)], ..peer(7, 4001) };
+    let odd = rig.broker.connect(odd).unwrap();
+    leased(&mut rig, odd, 2);
+    let root = rig.client(9, 0);
+    leased(&mut rig, root, 2);
+    assert_eq!(rig.report(root)["leased"].as_array().unwrap().len(), 2, "its path is cut");
+}
+
+#[test]
+fn a_lease_whose_memory_is_watched_outlives_its_process_and_ends_with_its_memory() {
+    let tenant = Tenant { quota: Some(10 * MIB), ..Tenant::only(1000) };
+    let mut rig = Rig::new(|settings| settings.tenants = vec![tenant]);
+    let client = rig.client(7, 1000);
+    let (watched, other) = (leased(&mut rig, client, 4), leased(&mut rig, client, 4));
+    rig.broker.ends_with_memory(watched);
+
+    rig.broker.disconnect(client);
+    rig.broker.exited(7);
+
+    let next = rig.client(8, 1000);
+    let lease = Request::Lease { want: want(8), wait_ms: 0 };
+    assert_eq!(rig.broker.exceeded(next, &lease).as_deref(), Some("self"));
+    let report = rig.report(next);
+    assert_eq!(report["leased"][0]["ends_with"], "memory", "{report}");
+    assert_eq!(report["leased"][0]["lease"], watched);
+    assert!(report["leased"][1].is_null(), "{other} ended with its process");
+    assert_eq!(reason(rig.lease(next, 8, 0)), Reason::Quota);
+
+    rig.broker.ended(watched);
+
+    assert_eq!(rig.broker.exceeded(next, &lease), None);
+    rig.stock(8, Fake::default());
+    assert!(rig.lease(next, 8, 0).unwrap().inode.is_some());
+}
+
+#[test]
+fn strangers_and_a_crowd_are_told_before_anything_is_read_of_them() {
+    let mut rig = Rig::new(|settings| settings.connections_per_user = 2);
+    assert!(
+        matches!(rig.broker.knock(7), Err(Answer::No(Reason::Denied, text)) if text.contains("uid 7"))
+    );
+    let first = rig.client(1, 1000);
+    rig.client(2, 1000);
+    assert!(matches!(rig.broker.knock(1000), Err(Answer::No(Reason::Busy, _))));
+    rig.broker.knock(0).unwrap();
+    rig.broker.disconnect(first);
+    rig.broker.knock(1000).unwrap();
+    assert_eq!(rig.broker.counters.turned_away, 2);
+}
+
+#[test]
+fn a_lower_limit_gives_back_at_once_what_lies_above_it_and_says_so() {
+    let mut rig = Rig::new(|settings| {
+        settings.limit = Some(512 * MIB);
+        settings.stock = vec![Stocked { want: want(64), tenant: None, keep: 8, most: 8 }];
+    });
+    (0..7).for_each(|_| rig.stock(64, Fake::default()));
+    let job = rig.plan(Memory::Fine).jobs.pop().unwrap();
+    let mut settings = rig.broker.settings().clone();
+    settings.limit = Some(128 * MIB);
+
+    rig.broker.reload(settings, 1000);
+    let shed = rig.broker.shed();
+
+    assert_eq!(rig.broker.stock.iter().map(|blank| blank.bytes).sum::<u64>(), 128 * MIB);
+    assert_eq!(shed.jobs, [job.serial]);
+    let [line] = &shed.lines[..] else { panic!("{:?}", shed.lines) };
+    assert!(line.contains("is 128M now: 320M of stock went back"), "{line}");
+    assert_eq!(rig.broker.counters.waste_bytes, 320 * MIB);
+    let again = rig.broker.shed();
+    assert!(again.lines.is_empty(), "nothing is said of nothing");
+}
+
+/// What the client hears whose page the kernel had not.
+fn exhausted(rig: &mut Rig) -> String {
+    let client = rig.client(7, 1000);
+    assert!(rig.lease(client, 4, 60_000).is_none());
+    let job = rig.plan(Memory::Fine).jobs.pop().unwrap();
+    let done = Done { serial: job.serial, outcome: Outcome::Exhausted };
+    rig.broker.done(rig.now, done, None);
+    let out = rig.broker.serve(rig.now).pop().unwrap();
+    match out.answer {
+        Answer::No(Reason::Kernel, text) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_pool_that_runs_out_is_not_compacted_but_made_larger() {
+    let (all, free) = (format!("{POOL}/nr_hugepages"), format!("{POOL}/free_hugepages"));
+    let mut rig = Rig::on(&[(&all, "8"), (&free, "8")], |_| {});
+    let text = exhausted(&mut rig);
+    assert!(text.contains("pool") && text.contains("nr_hugepages"), "{text}");
+    assert!(!text.contains("compact"), "{text}");
+
+    let mut rig = Rig::new(|_| {});
+    assert!(exhausted(&mut rig).contains("compact_memory"));
+}
+
+#[test]
+fn transparent_pages_that_are_denied_are_to_be_allowed() {
+    use crate::settings::Source;
+    for source in [Source::Thp, Source::Auto, Source::Tmpfs] {
+        let mut rig = Rig::on(&[(SHMEM, "always never [deny] force")], |s| s.backing = source);
+        let client = rig.client(7, 1000);
+        let out = rig.lease(client, 4, 0).unwrap();
+        let Answer::No(Reason::Host, text) = out.answer else { panic!("{:?}", out.answer) };
+        assert!(text.contains("echo advise > /sys/kernel/mm/transparent_hugepage/"), "{text}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Leases whose memory lives, whoever has it: what counts against a quota.
+//!
+//! The broker keeps nothing of a lease that would keep it alive. It keeps a mark for its inode
+//! ([`Marks`]), which goes with the inode. So a lease is over when the last descriptor and mapping of
+//! it are gone: not when the process ends that got it, and not while a program that the process
+//! started, or passed the descriptor on to, has it.
+//!
+//! Marks lie in groups, each of one tenant: one tenant's leases cost another's requests nothing.
+//! Looking at a group costs about a microsecond for each lease in it. So groups are small, and one
+//! that was just looked at rests for ten times as long.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+
+use prezero_sys::marks::{InodeId, Marks};
+use rustix::io::Errno;
+
+/// Leases of one group. The kernel allows a user 128 groups.
+/// Moved by: counter `lease_hits` of a tenant at its quota.
+const GROUP: usize = 512;
+/// Groups that are looked at for a tenant that has reached its quota.
+const AT_ONCE: usize = 2;
+/// A group is looked at once in this time for each of its leases, ns.
+const REST_NS: u64 = 10_000;
+/// One group in this time for no tenant's sake.
+const TURN_NS: u64 = 50_000_000;
+
+#[derive(Debug)]
+struct Group {
+    tenant: String,
+    marks: Marks,
+    leases: BTreeMap<InodeId, u64>,
+    looked: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Living {
+    groups: Vec<Group>,
+    turn: usize,
+    turned: u64,
+    /// Over, for their number is another inode's by now.
+    replaced: Vec<u64>,
+}
+
+impl Living {
+    /// From now on the lease with this number is over when its memory is gone.
+    ///
+    /// # Errors
+    /// What the kernel answers where it has no such marks, or no more.
+    pub fn watch(&mut self, tenant: &str, lease: u64, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        let free = |group: &Group| group.tenant == tenant && group.leases.len() < GROUP;
+        let at = match self.groups.iter().position(free) {
+            Some(at) => at,
+            None => {
+                let (tenant, leases) = (tenant.to_owned(), BTreeMap::new());
+                self.groups.push(Group { tenant, marks: Marks::new()?, leases, looked: 0 });
+                self.groups.len() - 1
+            }
+        };
+        let group = &mut self.groups[at];
+        let inode = group.marks.add(file)?;
+        self.replaced.extend(group.leases.insert(inode, lease));
+        Ok(())
+    }
+
+    /// Leases of one group that are over: of the next one, if its time has come.
+    pub fn over(&mut self, now: u64) -> Vec<u64> {
+        let mut over = std::mem::take(&mut self.replaced);
+        if self.groups.is_empty() || now.saturating_sub(self.turned) < TURN_NS {
+            return over;
+        }
+        self.turned = now;
+        self.turn = (self.turn + 1) % self.groups.len();
+        over.extend(self.groups[self.turn].over(now));
+        if self.groups[self.turn].leases.is_empty() {
+            self.groups.swap_remove(self.turn);
+        }
+        over
+    }
+
+    /// Leases of this tenant that are over, as far as can be told in a moment.
+    pub fn over_of(&mut self, now: u64, tenant: &str) -> Vec<u64> {
+        let due = |group: &&mut Group| {
+            let rest = REST_NS * group.leases.len() as u64;
+            group.tenant == tenant && now.saturating_sub(group.looked) >= rest
+        };
+        self.groups.iter_mut().filter(due).take(AT_ONCE).flat_map(|group| group.over(now)).collect()
+    }
+}
+
+impl Group {
+    fn over(&mut self, now: u64) -> Vec<u64> {
+        self.looked = now;
+        // What cannot be read is taken to live.
+        let Ok(living) = self.marks.living() else { return vec![] };
+        let living: BTreeSet<InodeId> = living.into_iter().collect();
+        let mut over = vec![];
+        self.leases.retain(|inode, lease| {
+            let lives = living.contains(inode);
+            if !lives {
+                over.push(*lease);
+            }
+            lives
+        });
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prezero_sys::shared::memfd;
+    use rustix::fs::MemfdFlags;
+    use std::os::fd::{AsFd, OwnedFd};
+
+    fn file() -> OwnedFd {
+        memfd("lease", MemfdFlags::empty()).unwrap()
+    }
+
+    #[test]
+    fn leases_are_over_by_their_memory_each_for_its_tenant() {
+        let mut living = Living::default();
+        let files: Vec<OwnedFd> = (0..2 * GROUP).map(|_| file()).collect();
+        for (lease, file) in (0..).zip(&files) {
+            let tenant = if lease % 2 == 0 { "even" } else { "odd" };
+            if living.watch(tenant, lease, file.as_fd()).is_err() {
+                return;
+            }
+        }
+        assert_eq!(living.groups.len(), 2);
+        let rest = REST_NS * GROUP as u64;
+        assert!(living.over_of(rest, "even").is_empty());
+        let kept = files.into_iter().enumerate().filter(|(lease, _)| lease % 4 > 1);
+        let kept: Vec<OwnedFd> = kept.map(|(_, file)| file).collect();
+        assert!(living.over_of(rest, "even").is_empty(), "it was just looked at");
+        let mut over = living.over_of(2 * rest, "even");
+        over.sort_unstable();
+        assert_eq!(over, (0..2 * GROUP as u64).step_by(4).collect::<Vec<_>>());
+        let over: Vec<u64> = (1..=2).flat_map(|turn| living.over(turn * TURN_NS)).collect();
+        assert_eq!(over.len(), GROUP / 2, "{over:?}");
+        assert!(over.iter().all(|lease| lease % 4 == 1));
+        drop(kept);
+        for turn in 3..=5 {
+            living.over(turn * TURN_NS);
+        }
+        assert!(living.groups.is_empty(), "an empty group is given back");
+    }
+}
