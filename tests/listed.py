@@ -10,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
-TESTS = ["tests/*.sh", "tests/*.py", "tests/system/*.sh", "tests/programs/*.sh", "tests/programs/matrix.py",
+TESTS = ["tests/*.sh", "tests/*.py", "tests/system/*.sh", "tests/system/*.py", "tests/programs/*.sh", "tests/programs/matrix.py",
          "tests/fuzz/*.py", "tests/soak/*.py", "crates/*/tests/*.rs", "crates/prezero-preload/tests/shim/*.rs"]
 # What tests share, and what installs the packages that they need.
 SHARED = {"tests/setup.sh", "tests/report.py", "crates/prezero-preload/tests/shim/main.rs",
