@@ -27,5 +27,5 @@ pub mod sandbox;
 pub mod say;
 pub mod thread;
 
-pub use memory::{meta, moves, panel, shared};
+pub use memory::{hooks, meta, moves, panel, shared};
 pub use percpu::{cpu, rseq};

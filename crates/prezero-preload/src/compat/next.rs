@@ -15,7 +15,7 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-use libc::{pid_t, rlimit};
+use libc::{FILE, pid_t, rlimit};
 
 /// What the slots hold at first.
 mod early;
@@ -62,6 +62,32 @@ macro_rules! next {
 
 type Address = *mut c_void;
 
+/// `struct mallinfo` and `struct mallinfo2`, as glibc has them.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct Mallinfo<T> {
+    /// Bytes in heaps.
+    pub arena: T,
+    /// Free blocks.
+    pub ordblks: T,
+    /// Free small blocks.
+    pub smblks: T,
+    /// Blocks in mappings of their own.
+    pub hblks: T,
+    /// Bytes in those.
+    pub hblkhd: T,
+    /// Not used.
+    pub usmblks: T,
+    /// Bytes in free small blocks.
+    pub fsmblks: T,
+    /// Bytes in use in heaps.
+    pub uordblks: T,
+    /// Bytes free in heaps.
+    pub fordblks: T,
+    /// Bytes at the top of the heap that `malloc_trim` would give back.
+    pub keepcost: T,
+}
+
 next! {
     malloc(size: usize) -> Address, before: early::malloc;
     free(ptr: Address) -> (), before: early::free;
@@ -75,6 +101,10 @@ next! {
     pvalloc(size: usize) -> Address, before: early::pvalloc;
     malloc_usable_size(ptr: Address) -> usize, before: early::malloc_usable_size;
     malloc_trim(pad: usize) -> c_int, before: early::malloc_trim;
+    mallopt(parameter: c_int, value: c_int) -> c_int, before: early::mallopt;
+    mallinfo() -> Mallinfo<c_int>, before: early::mallinfo;
+    mallinfo2() -> Mallinfo<usize>, before: early::mallinfo2;
+    malloc_info(options: c_int, stream: *mut FILE) -> c_int, before: early::malloc_info;
 
     mmap(at: Address, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Address,
         before: early::mmap;

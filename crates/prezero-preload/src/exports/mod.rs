@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
+//! | [`figures`] | what libc tells of its heap, and is told |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
 //! | [`rights`], [`filters`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
 //! | `dlopen` | libraries that would find another `malloc` |
@@ -19,6 +20,7 @@ pub mod capi;
 pub mod dlopen;
 pub mod exit;
 pub mod family;
+pub mod figures;
 pub mod filters;
 pub mod limits;
 pub mod realloc;

@@ -24,6 +24,7 @@ use prezero_core::{
 use prezero_sys::meta::{Meta, Plain};
 
 mod foreign;
+mod live;
 
 /// Every block starts at a multiple of this: the zone rounds page counts to it, and a
 /// word for each of these is all the bookkeeping there is.

@@ -34,6 +34,7 @@ mod make;
 mod own;
 pub mod report;
 pub mod root;
+pub mod stay;
 
 use bare::Bare;
 use heap::Heap;
@@ -142,11 +143,11 @@ fn await_start() -> Option<&'static Heap> {
 /// The heap and its knobs, if they are there.
 pub fn ready() -> Option<&'static Process> {
     // SAFETY: READY is set after the slot.
-    (HOT.state.load(Ordering::Acquire) == READY).then(|| unsafe { filled() })
+    (HOT.state.load(Ordering::SeqCst) == READY).then(|| unsafe { filled() })
 }
 
 /// The same, but not in the child of a vfork, for which they are its parent's.
-fn ready_and_own() -> Option<&'static Process> {
+pub fn ready_and_own() -> Option<&'static Process> {
     ready().filter(|_| !prezero_sys::thread::vfork::is_under_way())
 }
 
@@ -233,11 +234,15 @@ fn start(bytes: usize) -> Option<&'static Heap> {
         Made::Nothing => (OFF, usize::MAX),
     };
     HOT.threshold.store(threshold, Ordering::Relaxed);
-    HOT.state.store(state, Ordering::Release);
+    // Before the look at what `mallopt` was told, which looks for the heap when it has written that.
+    HOT.state.store(state, Ordering::SeqCst);
     if prezero_sys::sandbox::is_confined() {
         HOT.threshold.store(usize::MAX, Ordering::Relaxed);
     }
     let heap = ready().map(|process| &process.heap);
+    if let Some(heap) = heap.filter(|_| stay::is_asked()) {
+        heap.zone().stay();
+    }
     if heap.is_some() {
         fork::register();
         report::register();

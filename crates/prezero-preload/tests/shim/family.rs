@@ -57,3 +57,11 @@ fn larger_threshold_leaves_smaller_blocks_to_the_next_allocator() {
     assert_eq!(run(shimmed(&program).env("PREZERO_THRESHOLD", "1M")), "zone\n");
     assert_eq!(run(shimmed(&program).env("PREZERO_THRESHOLD", "2M")), "next\n");
 }
+
+#[test]
+fn what_libc_tells_of_its_heap_counts_the_zones_blocks() {
+    let program = compile("family_figures.c", &[]);
+    assert_eq!(run(&mut bare(&program)), "good\n", "without the shim");
+    // What is free must not go back to the kernel meanwhile.
+    assert_eq!(run(shimmed(&program).env("PREZERO_STAY", "on")), "good\n");
+}

@@ -1,6 +1,6 @@
 //! Mappings of the zone: what the program changes of them, what a core dump has of them.
 
-use crate::run::{compile, run, run_c, shimmed};
+use crate::run::{bare, compile, run, run_c, shimmed};
 
 #[test]
 fn changed_pages_are_replaced_before_they_are_used_again() {
@@ -21,5 +21,23 @@ fn a_core_has_all_that_is_in_use_and_little_more() {
     for verify in ["sample", "full"] {
         let said = run(shimmed(&program).env("PREZERO_VERIFY", verify));
         assert!(["core\n", "no core can be made here\n"].contains(&said.as_str()), "{said}");
+    }
+}
+
+#[test]
+fn what_a_device_was_told_of_stays_at_its_address_or_is_heard_to_leave() {
+    let program = compile("mappings_watched.c", &[]);
+    for (how, stay) in [("hooks", "auto"), ("mallopt", "auto"), ("neither", "on")] {
+        // glibc has no such knob.
+        if stay == "auto" {
+            assert_eq!(run(bare(&program).arg(how)), "good\n", "{how} without the shim");
+        }
+        for verify in ["sample", "full"] {
+            let mut watched = shimmed(&program);
+            watched.env("PREZERO_VERIFY", verify).env("PREZERO_STAY", stay);
+            // Idle memory would be given back before it is left out of core dumps.
+            let watched = watched.env("PREZERO_DECAY", "0.1").arg(how);
+            assert_eq!(run(watched), "good\n", "{how}, {verify}");
+        }
     }
 }

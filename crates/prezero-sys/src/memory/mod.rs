@@ -3,11 +3,13 @@
 //! | module | holds |
 //! |---|---|
 //! | [`reservation`] | a reserved address range |
+//! | [`hooks`] | whether others hear of what leaves its address |
 //! | [`moves`] | pages of such a range that change their addresses |
 //! | [`meta`] | lazily backed arrays of records |
 //! | [`shared`] | shared mappings, huge pages for them, nodes |
 //! | [`panel`] | pages that a process shares with the tools of its owner |
 
+pub mod hooks;
 pub mod meta;
 pub mod moves;
 pub mod panel;

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use super::hooks;
 use crate::sandbox::unless_confined;
 
 /// Writes back the byte that is there, in one operation, so that no other thread's write to the
@@ -190,10 +191,10 @@ impl Reservation {
     }
 
     /// Puts a fresh mapping over the range: absent pages, readable and writable, with no
-    /// protection, lock, policy or advice left of what was there.
+    /// protection, lock, policy or advice left of what was there. Others [hear](super::hooks) of it.
     ///
     /// # Safety
-    /// As for [`release`](Self::release).
+    /// As for [`release`](Self::release), and the caller is a thread that libc knows of.
     ///
     /// # Errors
     /// What `mmap` answers, `NOMEM` when the process has too many mappings; the old
@@ -203,24 +204,30 @@ impl Reservation {
         unless_confined()?;
         let first = self.at(offset, len);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the caller's promise.
+        unsafe { hooks::tell(first, len) };
         // SAFETY: replaces only pages of this mapping (checked by `at`), and the
         // caller vouches that no other code uses them.
         unsafe { mmap_anonymous(first, len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
         Ok(())
     }
 
-    /// Unmaps the range: the kernel may give its addresses to any other mapping.
+    /// Unmaps the range: the kernel may give its addresses to any other mapping. Others [hear](super::hooks) of it.
     ///
     /// # Safety
-    /// As for [`release`](Self::release), and no part of it is passed to another method again.
+    /// As for [`replace`](Self::replace), and no part of it is passed to another method again.
     ///
     /// # Errors
     /// `NOMEM` when the process has too many mappings to split one; nothing is unmapped then.
     pub unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // First, so that a drop of the reservation does not unmap what others have there.
         self.whole.store(0, Ordering::Relaxed);
+        let first = self.at(offset, len);
         // SAFETY: inside this mapping (checked by `at`); the caller vouches for the rest.
-        unsafe { munmap(self.at(offset, len), len) }
+        unsafe {
+            hooks::tell(first, len);
+            munmap(first, len)
+        }
     }
 
     /// A child of a fork finds zeroes in the range, and no page of it is copied for that. It

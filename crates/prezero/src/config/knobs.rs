@@ -9,7 +9,7 @@ use prezero_host::sizes::{Size, size};
 use crate::config::value::{Text, load, order, seconds};
 use crate::config::without::Without;
 use crate::config::{
-    Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Verify,
+    Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Stay, Verify,
 };
 use crate::units::{HUGE, PAGE};
 
@@ -43,7 +43,7 @@ pub enum Turned {
 }
 
 /// Every knob there is.
-pub static KNOBS: [Knob; 14] = [
+pub static KNOBS: [Knob; 15] = [
     Knob {
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
@@ -248,6 +248,30 @@ pub static KNOBS: [Knob; 14] = [
         turned: Turned::AtStart,
         set: |c, v, _| switch(v).map(|on| c.huge = on),
         show: |c, f| f.write_str(if c.huge { "on" } else { "off" }),
+    },
+    Knob {
+        name: "stay",
+        variable: "PREZERO_STAY",
+        value: "auto|on|off",
+        help: "No free page leaves its address [auto]",
+        detail: "on: no free page goes back to the kernel unless it lacks some, and none is moved, as caches of registered memory need it. Default auto: while UCX or Open MPI hooks libc, or once mallopt forbids glibc the same",
+        turned: Turned::AtStart,
+        set: |c, v, _| {
+            c.stay = match v {
+                "auto" => Stay::Auto,
+                "on" => Stay::On,
+                "off" => Stay::Off,
+                _ => return Err("no such mode; give auto, on or off"),
+            };
+            Ok(())
+        },
+        show: |c, f| {
+            f.write_str(match c.stay {
+                Stay::Auto => "auto",
+                Stay::On => "on",
+                Stay::Off => "off",
+            })
+        },
     },
     Knob {
         name: "zero-on-free",

@@ -54,6 +54,8 @@ pub struct Config {
     pub decay: Duration,
     /// Whether large blocks get fresh memory in huge pages from the kernel.
     pub huge: bool,
+    /// Whether pages stay at their addresses.
+    pub stay: Stay,
     /// What becomes of a block's content when it is freed.
     pub on_free: OnFree,
     /// Where the statistics go when the program ends.
@@ -80,6 +82,17 @@ pub enum Verify {
     Sample,
     /// Every byte.
     Full,
+}
+
+/// Whether pages stay at their addresses: free ones are not given back, and none is moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stay {
+    /// While others watch, or once the program asked for it.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
 }
 
 /// What becomes of a block's content when it is freed.
@@ -137,6 +150,7 @@ impl Config {
             verify: Verify::Sample,
             decay: Duration::from_secs(10),
             huge: !machine.reports_free,
+            stay: Stay::Auto,
             on_free: OnFree::Keep,
             stats: StatsSink::Summary,
             without: Without::default(),
@@ -267,6 +281,7 @@ mod tests {
             ("PREZERO_ENGINE", "warp", "one that `prezero engines` lists"),
             ("PREZERO_VERIFY", "yes", "give off, sample or full"),
             ("PREZERO_HUGE", "always", "give on or off"),
+            ("PREZERO_STAY", "yes", "give auto, on or off"),
             ("PREZERO_ZERO_ON_FREE", "1", "give on or off"),
             ("PREZERO_DECAY", "10s", "give seconds: 10, 0.5"),
             ("PREZERO_DECAY", "1000000001", "1000000000 seconds or less"),
@@ -326,7 +341,8 @@ mod tests {
         let size = || proptest::option::of(0usize..1 << 40);
         let limits = (proptest::option::of(HUGE..1 << 40), size(), size());
         let decay = (0u64..1_000_000_000, 0u32..1_000_000_000);
-        let switches = (any::<bool>(), on_free);
+        let stay = prop_oneof![Just(Stay::Auto), Just(Stay::On), Just(Stay::Off)];
+        let switches = (any::<bool>(), stay, on_free);
         let sizes = (1usize..=MAX_LIMIT / HUGE, 16usize..1 << 30);
         let scrub = (proptest::option::of(order()), order(), proptest::option::of(0f32..1e9));
         (sizes, scrub, limits, engine, verify, decay, switches, stats).prop_map(
@@ -337,7 +353,7 @@ mod tests {
                 engine,
                 verify,
                 (secs, nanos),
-                (huge_pages, on_free),
+                (huge_pages, stay, on_free),
                 stats,
             )| Config {
                 limit: huge * HUGE,
@@ -352,6 +368,7 @@ mod tests {
                 verify,
                 decay: Duration::new(secs, nanos),
                 huge: huge_pages,
+                stay,
                 on_free,
                 stats,
                 without: Without::default(),

@@ -6,6 +6,7 @@
 
 use std::ptr::NonNull;
 
+use prezero_sys::hooks;
 use prezero_sys::memory::{Errno, Reservation};
 
 use crate::units::{PAGE, PageId, Span};
@@ -50,13 +51,13 @@ pub unsafe trait Backing: Send + Sync {
     /// until it is [made huge](Backing::make_huge).
     ///
     /// # Safety
-    /// As for [`release`](Backing::release).
+    /// As for [`release`](Backing::release), and the caller is no scrubd: [others](Backing::is_watched) hear of it.
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno>;
 
     /// Leaves the addresses of a range to the kernel, which may map anything there.
     ///
     /// # Safety
-    /// As for [`release`](Backing::release), and nobody uses the range again.
+    /// As for [`replace`](Backing::replace), and nobody uses the range again.
     ///
     /// # Errors
     /// What the kernel says: the range is as it was.
@@ -88,6 +89,12 @@ pub unsafe trait Backing: Send + Sync {
     unsafe fn move_free(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         // SAFETY: the caller's promise.
         unsafe { self.move_pages(from, to, len) }
+    }
+
+    /// Whether others watch which pages lie where, and would not hear of pages that are released or moved. To be
+    /// asked when the pages are out of circulation.
+    fn is_watched(&self) -> bool {
+        false
     }
 
     /// Bytes at the beginning that are faulted in small pages, whole huge blocks.
@@ -154,6 +161,7 @@ impl Anonymous {
     /// # Errors
     /// What `mmap` says: `ENOMEM` under a small `RLIMIT_AS`, above all.
     pub fn reserve(len: usize) -> Result<Anonymous, Errno> {
+        hooks::look_up();
         let align = Self::ALIGN.min(len.next_power_of_two());
         let reservation = Reservation::new(len, align)?;
         let small = SMALL.min(len);
@@ -205,6 +213,10 @@ unsafe impl Backing for Anonymous {
     unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         // SAFETY: the caller's promise.
         unsafe { self.reservation.move_pages(from, to, len) }
+    }
+
+    fn is_watched(&self) -> bool {
+        hooks::are_there()
     }
 
     fn small(&self) -> usize {

@@ -148,6 +148,7 @@ impl<B: Backing> Pool<B> {
             && self.assembly.slow.load(Relaxed) != NEVER
             && self.assembly.count.load(Relaxed) < MOST
             && self.came_back.may_move()
+            && !self.pages_stay()
     }
 
     /// The runs of free huge blocks that are wholly resident and zero, or not zero, lowest address
@@ -206,7 +207,8 @@ impl<B: Backing> Pool<B> {
         let Some(run) = self.buddy.take_run(Span::new(from, pages)) else { return 0 };
         // Between the look and the grasp another thread may have used it.
         let tally = self.states.tally(run.span());
-        let may = tally.absent + tally.foreign == 0 && self.show(run.span());
+        let is_resident = tally.absent + tally.foreign == 0;
+        let may = is_resident && !self.pages_stay() && self.show(run.span());
         self.stock.sub(tally);
         let mut moved = 0;
         while may && moved < pages {

@@ -22,7 +22,7 @@ use crate::mem::bits::Bits;
 use crate::pool::Pool;
 use crate::pool::hide::{AT_ONCE, LEAST, bytes, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::HUGE_ORDER;
+use crate::units::{HUGE_ORDER, Span};
 
 /// Units at most, about. Every second one may be in use.
 /// Moved by: `/proc/PID/maps`.
@@ -143,6 +143,12 @@ impl<B: Backing> Pool<B> {
             }
             dumped.is_ok()
         })
+    }
+
+    /// The runs of pages in which anything is in use, or was so since it was last left out.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = Span> {
+        let units = self.left_out.touched(&(0..self.memory.pages >> HUGE_ORDER));
+        self.left_out.units.gaps(units).map(|units| pages(&self.huge_blocks(&units)))
     }
 
     fn huge_blocks(&self, units: &Range<u32>) -> Range<u32> {

@@ -156,7 +156,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
         let huge = chunk.first.huge() as u32;
         let may = chunk.order.get() == HUGE_ORDER && huge < self.small_end();
-        may && !self.sparse_row.is_long() && self.in_small.has(huge)
+        may && !self.sparse_row.is_long() && self.in_small.has(huge) && !self.pages_stay()
     }
 
     /// Has the kernel back a lent huge block by one huge page: it is absent then. False if it is as it was.

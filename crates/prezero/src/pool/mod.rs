@@ -36,6 +36,8 @@ pub(crate) mod runs;
 #[cfg(not(loom))]
 pub(crate) mod settle;
 #[cfg(not(loom))]
+pub(crate) mod stay;
+#[cfg(not(loom))]
 pub(crate) mod stock;
 #[cfg(not(loom))]
 mod whole;

@@ -48,7 +48,7 @@ impl<B: Backing> Pool<B> {
         kinds: &[PageState],
         old: impl Fn(Tick) -> bool,
     ) -> bool {
-        if self.stock.resident() == 0 {
+        if self.stock.resident() == 0 || self.pages_stay() {
             return false;
         }
         let mut done = 0u32;
@@ -70,7 +70,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Gives one chunk that is out of circulation back to the kernel and puts it back absent: how
-    /// many pages were resident. `None` if the kernel refused.
+    /// many pages were resident. `None` if they are as they were.
     fn release(&self, run: Run) -> Option<u32> {
         let done = self.make_absent(run.span());
         self.put_as_it_was(run);
@@ -78,9 +78,12 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Gives pages that are out of circulation back to the kernel: how many pages were resident.
-    /// `None` if that refused.
+    /// `None` if that refused, or pages [stay](crate::pool::stay).
     pub(crate) fn make_absent(&self, span: Span) -> Option<u32> {
         let Span { first, pages } = span;
+        if self.pages_stay() {
+            return None;
+        }
         let tally = self.states.tally(span);
         let resident = tally.zero + tally.dirty;
         if self.memory.release(span).is_err() {

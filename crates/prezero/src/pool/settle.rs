@@ -148,6 +148,7 @@ impl<B: Backing> Pool<B> {
     fn goes_back_unseen(&self, span: Span) -> bool {
         let gone = self.has(Mechanism::Thin)
             && self.thin_row.may_be_assumed()
+            && !self.pages_stay()
             && self.memory.release(span).is_ok();
         if gone {
             self.thin_row.note(true);
@@ -170,6 +171,7 @@ impl<B: Backing> Pool<B> {
         };
         // Thin, adjacent runs go in one call, and count as resident should that fail.
         let (mut touched, mut thin) = (0, (span.first, 0, 0));
+        let may_thin = is_kernels && self.has(Mechanism::Thin) && !self.pages_stay();
         let release = |(from, n, resident): (PageId, u32, u32)| {
             if n > 0 && self.memory.release(Span::new(from, n)).is_err() {
                 self.states.set(Span::new(from, n), PageState::Dirty);
@@ -181,7 +183,7 @@ impl<B: Backing> Pool<B> {
             let n = part.pages;
             let resident = map.map_or(n, |map| map.iter().map(|byte| u32::from(byte & 1)).sum());
             touched += resident;
-            if is_kernels && self.has(Mechanism::Thin) && is_thin(resident, n) {
+            if may_thin && is_thin(resident, n) {
                 thin = (thin.0, thin.1 + n, thin.2 + resident);
                 return;
             }

@@ -18,6 +18,7 @@ use crate::pool::hide::Hidden;
 use crate::pool::huge::SparseRow;
 use crate::pool::leave::Gone;
 use crate::pool::places::CameBack;
+use crate::pool::stay::Stays;
 use crate::pool::stock::Stock;
 use crate::sync::{AtomicU32, AtomicU64, Meta};
 use crate::units::{HUGE, HUGE_PAGES, PageId, Span};
@@ -66,6 +67,7 @@ pub(crate) struct Pool<B> {
     pub(crate) thin_row: SparseRow,
     pub(crate) came_back: CameBack,
     pub(crate) assembly: Assembly,
+    pub(crate) stays: Stays,
     pub(crate) without: Without,
 }
 
@@ -106,6 +108,7 @@ impl<B: Backing> Pool<B> {
             thin_row: SparseRow::new(),
             came_back: CameBack::new(),
             assembly: Assembly::new(huge)?,
+            stays: Stays::new(config),
             without: config.without,
         };
         pool.leave_out_all();

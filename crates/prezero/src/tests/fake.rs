@@ -99,6 +99,8 @@ pub(super) struct Fake {
     /// Which huge blocks a child does not get, and which no dump has.
     hidden: Vec<AtomicU8>,
     left_out: Vec<AtomicU8>,
+    /// Not 0: others remember which pages lie where.
+    watched: AtomicU8,
     pub(super) populates: Call,
     pub(super) releases: Call,
     pub(super) replaces: Call,
@@ -149,6 +151,7 @@ impl Fake {
             offers,
             hidden,
             left_out,
+            watched: AtomicU8::new(0),
             populates,
             releases,
             replaces,
@@ -192,6 +195,21 @@ impl Fake {
     /// Whether the child of a fork would find zeroes in this page.
     pub(super) fn is_hidden(&self, page: PageId) -> bool {
         self.hidden[page.huge()].load(Relaxed) != 0
+    }
+
+    /// From now on others remember which pages lie where, or do no more. What they would not hear of panics.
+    pub(super) fn watch(&self, on: bool) {
+        self.watched.store(on.into(), Relaxed);
+    }
+
+    fn assert_unwatched(&self, offset: usize, len: usize) {
+        let mut pages = self.pages[offset / PAGE..(offset + len) / PAGE].iter();
+        let leaves = self.is_watched() && pages.any(|page| page.load(Relaxed) == RESIDENT);
+        assert!(
+            !leaves,
+            "pages leave {:?}, and those who cache them do not hear of it",
+            offset / PAGE
+        );
     }
 
     /// Whether a core dump would lack this page.
@@ -268,6 +286,7 @@ unsafe impl Backing for Fake {
     }
 
     unsafe fn release(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.assert_unwatched(offset, len);
         let made = self.releases.make();
         let done = if made.is_ok() { len } else { half(len) };
         // SAFETY: the caller's promise.
@@ -285,6 +304,8 @@ unsafe impl Backing for Fake {
     }
 
     unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
+        self.assert_unwatched(from, len);
+        self.assert_unwatched(to, len);
         if let Err(error) = self.moves.make() {
             // SAFETY: the caller's promise.
             unsafe { self.fill(to, len, 0) };
@@ -328,6 +349,10 @@ unsafe impl Backing for Fake {
         // SAFETY: the caller's promise. What others write there.
         unsafe { self.fill(offset, len, RUBBISH) };
         Ok(())
+    }
+
+    fn is_watched(&self) -> bool {
+        self.watched.load(Relaxed) != 0
     }
 
     fn small(&self) -> usize {

@@ -144,6 +144,7 @@ impl Run {
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
             Op::Hide => self.world.zone.pool.leave_out_idle(),
+            Op::Watch(on) => self.world.fake().watch(on),
             Op::Limit(huge) => {
                 if self.world.zone.pool.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less
                 {
@@ -432,6 +433,7 @@ impl Run {
         while !self.owned.is_empty() {
             self.apply_to_block(0, Op::Free(0));
         }
+        self.apply(Op::Watch(false));
         self.world.work(Mood::Pressed);
         self.assert_holds();
         let tally = self.world.tally();

@@ -10,6 +10,7 @@ mod lists;
 mod requests;
 mod retreat;
 mod scrubbing;
+mod stay;
 mod trust;
 
 use super::fake::pass;

@@ -175,6 +175,11 @@ impl<B: Backing> Zone<B> {
         self.pool.each_foreign(|span| each(span.first, span.pages));
     }
 
+    /// Calls `each` for the runs of pages in which blocks may be out: each that is lies in one of them.
+    pub fn each_in_use(&self, mut each: impl FnMut(PageId, u32)) {
+        self.pool.in_use().for_each(|span| each(span.first, span.pages));
+    }
+
     /// Gives up free address space until the zone has `bytes` left, or as few as the blocks in use
     /// allow. Blocks that are out stay as they are.
     pub fn retreat(&self, bytes: usize) {

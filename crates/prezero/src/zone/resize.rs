@@ -88,7 +88,9 @@ impl<B: Backing> Zone<B> {
         if pages <= old {
             return Err(block);
         }
-        let moves = from.0.is_multiple_of(HUGE_PAGES) && self.pool.came_back.moves(old);
+        let moves = from.0.is_multiple_of(HUGE_PAGES)
+            && self.pool.came_back.moves(old)
+            && !self.pool.pages_stay();
         let mut found = self.own_pool().place(pages, align, moves);
         if moves && found.is_none() {
             // A copy to resident memory is better: the next owner finds it resident too.
@@ -164,6 +166,12 @@ impl<B: Backing> Zone<B> {
     /// mappings do not move as their pages do.
     pub fn never_move(&self) {
         self.pool.came_back.never();
+    }
+
+    /// From now on pages keep their addresses: free ones are not given back, and no page moves. A user who wants it
+    /// otherwise is heeded.
+    pub fn stay(&self) {
+        self.pool.ask_to_stay();
     }
 
     /// Counts pages that a plain request got.

@@ -71,6 +71,40 @@ pub unsafe extern "C" fn malloc_trim(_pad: usize) -> c_int {
     0
 }
 
+/// The same.
+pub unsafe extern "C" fn mallopt(_parameter: c_int, _value: c_int) -> c_int {
+    0
+}
+
+/// The same.
+pub unsafe extern "C" fn mallinfo() -> Mallinfo<c_int> {
+    Mallinfo::default()
+}
+
+/// The same (glibc before 2.33, whose `mallinfo` says as much as fits).
+pub unsafe extern "C" fn mallinfo2() -> Mallinfo<usize> {
+    // SAFETY: no terms.
+    let fits = unsafe { super::mallinfo() };
+    let wide = |n: c_int| n as c_uint as usize;
+    Mallinfo {
+        arena: wide(fits.arena),
+        ordblks: wide(fits.ordblks),
+        smblks: wide(fits.smblks),
+        hblks: wide(fits.hblks),
+        hblkhd: wide(fits.hblkhd),
+        usmblks: wide(fits.usmblks),
+        fsmblks: wide(fits.fsmblks),
+        uordblks: wide(fits.uordblks),
+        fordblks: wide(fits.fordblks),
+        keepcost: wide(fits.keepcost),
+    }
+}
+
+/// The same.
+pub unsafe extern "C" fn malloc_info(_options: c_int, _stream: *mut FILE) -> c_int {
+    libc::ENOSYS
+}
+
 macro_rules! system_call {
     ($($name:ident = $number:ident($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
         $(pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {

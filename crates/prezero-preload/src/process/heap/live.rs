@@ -1,0 +1,38 @@
+//! What the heap has handed out, and what it holds free.
+
+use prezero_core::PAGE;
+
+use super::{GRANULE, Heap, PAGES_SHIFT};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Blocks in the program's hands. Read while they change: the sums are of no one moment.
+#[derive(Default)]
+pub struct Live {
+    /// How many.
+    pub blocks: usize,
+    /// Bytes in them.
+    pub bytes: usize,
+}
+
+impl Heap {
+    /// Walks the records of the memory that is in use or was so lately: a millisecond for some GiB.
+    pub fn live(&self) -> Live {
+        let mut live = Live::default();
+        self.zone.each_in_use(|first, pages| {
+            let granules = |page: usize| page / GRANULE.pages() as usize;
+            let end = granules(first.index() + pages as usize).min(self.live.len());
+            for granule in &self.live[granules(first.index())..end] {
+                let pages = (granule.block.load(Relaxed) >> PAGES_SHIFT) as usize;
+                live.blocks += usize::from(pages > 0);
+                live.bytes += pages * PAGE;
+            }
+        });
+        live
+    }
+
+    /// Bytes that are free and resident.
+    pub fn idle(&self) -> usize {
+        let gauges = self.snapshot().gauges;
+        (gauges.resident_zero_bytes + gauges.resident_dirty_bytes) as usize
+    }
+}

@@ -1,0 +1,108 @@
+//! Pages that stay where they are while others watch them. The backing panics where one leaves unheard.
+
+use std::time::Duration;
+
+use super::super::fake::pass;
+use super::super::world::{World, holds};
+use super::ANY;
+use crate::config::Stay;
+use crate::count::counters::Counter;
+use crate::policy::Mood;
+use crate::units::{HUGE_PAGES, PageId};
+
+/// Pages that are resident.
+fn held(world: &World) -> u32 {
+    (0..world.zone.pages()).filter(|&page| world.fake().holds(PageId(page))).count() as u32
+}
+
+/// A world whose first `huge` huge blocks are resident and free.
+fn idle(stay: Stay, huge: u32) -> World {
+    let world = World::with(32, |config| {
+        config.stay = stay;
+        config.decay = Duration::from_secs(1);
+    });
+    world.soil(world.plain(huge * HUGE_PAGES));
+    world
+}
+
+/// All that would make pages leave: memory is short, it idles for long, a block grows, a large one is brought together.
+fn tempt(world: &mut World) {
+    world.zone.reclaim();
+    for _ in 0..40 {
+        pass(100_000_000);
+        world.work(Mood::Normal);
+    }
+    world.work(Mood::Pressed);
+}
+
+#[test]
+fn watched_pages_are_not_given_back_and_then_they_are() {
+    let mut world = idle(Stay::Auto, 4);
+    world.fake().watch(true);
+    tempt(&mut world);
+    assert_eq!((held(&world), world.count(Counter::BackingErrors)), (4 * HUGE_PAGES, 0));
+    world.zone.pool.leave_out_idle();
+    assert_eq!(world.fake().offered(), [(0, 4)], "the kernel may have what no device was told of");
+
+    world.fake().watch(false);
+    tempt(&mut world);
+    assert_eq!(held(&world), 0);
+    world.assert_sound();
+}
+
+#[test]
+fn watched_blocks_are_copied_when_they_grow() {
+    let world = idle(Stay::Auto, 2);
+    world.fake().watch(true);
+    let block = world.plain(2 * HUGE_PAGES);
+    let behind = world.plain(HUGE_PAGES);
+    world.fill(block.first(), 2 * HUGE_PAGES, 9);
+
+    let grown = world.zone.grow_elsewhere(block, 3 * HUGE_PAGES, ANY).unwrap();
+
+    assert!((0..2 * HUGE_PAGES).all(|n| holds(&world.zone, grown.first().plus(n), 9)));
+    assert_eq!(world.fake().moves.made(), 0);
+    [grown, behind].into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn watched_pages_that_lie_apart_are_not_brought_together() {
+    let world = idle(Stay::Auto, 8);
+    let blocks: Vec<_> = (0..8).map(|_| world.plain(HUGE_PAGES)).collect();
+    let (mut kept, mut freed) = (Vec::new(), Vec::new());
+    for (n, block) in blocks.into_iter().enumerate() {
+        if n % 2 == 0 { freed.push(block) } else { kept.push(block) }
+    }
+    freed.into_iter().for_each(|block| world.soil(block));
+    world.drain();
+    world.fake().watch(true);
+
+    let block = world.plain(4 * HUGE_PAGES);
+
+    assert_eq!(world.count(Counter::AssembledBytes), 0);
+    kept.into_iter().chain([block]).for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn who_knows_better_is_heeded() {
+    for (stay, asks, watched, stays) in [
+        (Stay::Auto, false, false, false),
+        (Stay::Auto, true, false, true),
+        (Stay::On, false, false, true),
+        (Stay::Off, true, false, false),
+    ] {
+        let mut world = idle(stay, 4);
+        world.fake().watch(watched);
+        if asks {
+            world.zone.stay();
+        }
+        tempt(&mut world);
+        assert_eq!(held(&world) > 0, stays, "{stay:?}, asks: {asks}");
+    }
+    let world = idle(Stay::Off, 4);
+    assert!(!world.zone.pool.pages_stay());
+    world.fake().watch(true);
+    assert!(!world.zone.pool.pages_stay(), "at the user's own risk");
+}
