@@ -61,10 +61,7 @@ pub fn tell(line: fmt::Arguments<'_>) {
 /// What the kernel answers: `BrokenPipe` where nobody reads, `StorageFull` where there is no room.
 pub fn print(text: fmt::Arguments<'_>) -> io::Result<()> {
     // SAFETY: descriptor 1 is borrowed for the call only; a closed one makes the write fail.
-    let mut line = Line::to(unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) });
-    let _ = line.write_fmt(text);
-    line.flush();
-    line.failed.map_or(Ok(()), |error| Err(error.into()))
+    print_to(unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) }, text)
 }
 
 /// Writes a text to standard error, straight through the kernel. What cannot be written is dropped.
@@ -135,6 +132,14 @@ fn tell_to(file: BorrowedFd<'_>, line: fmt::Arguments<'_>) {
     text.kind = Kind::Patient;
     let _ = writeln!(text, "{line}");
     text.flush();
+}
+
+fn print_to(file: BorrowedFd<'_>, text: fmt::Arguments<'_>) -> io::Result<()> {
+    let mut line = Line::to(file);
+    line.kind = Kind::Patient;
+    let _ = line.write_fmt(text);
+    line.flush();
+    line.failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Whether a line longer than the buffer is written in parts.
@@ -215,6 +220,11 @@ mod tests {
         tell_to(writer.as_fd(), format_args!("a {long} b"));
         drop(writer);
         assert_eq!(read(reader), format!("a {long} b\n"));
+
+        let (reader, writer) = std::io::pipe().unwrap();
+        print_to(writer.as_fd(), format_args!("a {long} b")).unwrap();
+        drop(writer);
+        assert_eq!(read(reader), format!("a {long} b"));
 
         let (reader, writer) = std::io::pipe().unwrap();
         log_to(writer.as_fd(), format_args!("a {long} b"));
