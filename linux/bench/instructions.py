@@ -53,7 +53,7 @@ def main():
     build = options.build.resolve()
     if options.rounds < 2:
         parser.error("the first round is left out: at least 2")
-    arguments = {"forks": str(options.forks), "make": str(build / "linux-source-6.12")}
+    arguments = {"forks": str(options.forks), "make": str(next(build.glob("linux-source-*")))}
 
     rows = []
     print(f"{'load':6} {'arm':10} {'million instructions':>20}   against unpatched (lowest to highest round)")

@@ -28,7 +28,7 @@ ASKED = 0.01  # of the unpatched kernel's CPU time
 def cpu_seconds(build, arm, load, argument, directory):
     kernel, scrub = ARMS[arm]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    env = dict(os.environ, TMPDIR=str(directory), GUEST_MEM=str(GUEST_MB))
+    env = dict(os.environ, TMPDIR=str(directory), GUEST_MEM=str(GUEST_MB), GUEST_CPUS="1")
     done = subprocess.run([str(bench.HERE.parent / "scripts/guest.sh"), "um", str(build / kernel / "linux"),
                            str(build / "whole.gz"), f"whole,{load},{scrub},{argument}"],
                           env=env, capture_output=True, text=True)
@@ -49,7 +49,7 @@ def main():
     parser.add_argument("--more", action="store_true", help="the rounds that the JSON has count too")
     options = parser.parse_args()
     build = options.build.resolve()
-    arguments = {"forks": str(options.forks), "make": str(build / "linux-source-6.12")}
+    arguments = {"forks": str(options.forks), "make": str(next(build.glob("linux-source-*")))}
     loads = {load: arguments[load] for load in options.loads.split(",")}
 
     directory, how, mounted = bench.backing()

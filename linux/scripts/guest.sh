@@ -3,8 +3,8 @@
 #
 # With NAME: its output, and its exit status as ours; 124 when the guest does not end within
 # GUEST_TIMEOUT seconds (1200), 70 when it ends without saying how. Without NAME: a shell.
-# GUEST_MEM (megabytes; 512 in user mode, 2048 in QEMU) and GUEST_APPEND (kernel arguments) say how
-# the guest looks; QEMU's too GUEST_CPUS (2), GUEST_ACCEL ("kvm"; software emulation), GUEST_CPU
+# GUEST_MEM (megabytes; 512 in user mode, 2048 in QEMU), GUEST_CPUS (2) and GUEST_APPEND (kernel
+# arguments) say how the guest looks; QEMU's too GUEST_ACCEL ("kvm"; software emulation), GUEST_CPU
 # ("max"), GUEST_THREADS ("single" for -icount) and GUEST_QEMU (its arguments).
 set -uo pipefail
 kind=$1 kernel=$2 initrd=$3 run=${4:-}
@@ -20,8 +20,9 @@ um)
         [ "$(df -Pm /dev/shm | awk 'END { print $4 }')" -lt "${GUEST_MEM:-512}" ]; }; then
         export TMPDIR=/tmp
     fi
-    command=("$kernel" "mem=${GUEST_MEM:-512}M" "initrd=$initrd" con=null con0=fd:0,fd:1
-        console=tty0 quiet rdinit=/init)
+    # Several CPUs take seccomp.
+    command=("$kernel" "mem=${GUEST_MEM:-512}M" seccomp=on "ncpus=${GUEST_CPUS:-2}" "initrd=$initrd"
+        con=null con0=fd:0,fd:1 console=tty0 quiet rdinit=/init)
     # shellcheck disable=SC2206 # words
     command+=($append)
     ;;

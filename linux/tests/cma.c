@@ -158,7 +158,7 @@ static long vmstat(const char *name)
 /* Pages in blocks that are zero as a whole. */
 static long pages_in_zero_blocks(void)
 {
-	FILE *file = fopen("/sys/kernel/mm/prezero/zeroed_blocks", "r");
+	FILE *file = fopen("/sys/kernel/debug/prezero/zeroed_blocks", "r");
 	unsigned long blocks;
 	long pages = 0;
 

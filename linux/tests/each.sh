@@ -55,8 +55,8 @@ for name in "${names[@]}"; do
         continue
     fi
     ln -sfn "$patches" "$work/patches"
-    (cd "$work" && mapfile -t so_far < series.part && mkdir -p stage && cp -f "${so_far[@]/#/patches/}" stage/ &&
-        cp series.part stage/series)
+    (cd "$work/patches" && mapfile -t so_far < "$work/series.part" && rm -rf "$work/stage" && mkdir "$work/stage" &&
+        cp --parents "${so_far[@]}" "$work/stage" && cp "$work/series.part" "$work/stage/series")
     "$here/scripts/sync-tree.sh" "$pristine" "$work/tree" "$work/stage/series"
     mapfile -t objects < <(touched)
     objects+=(mm/memory.o)

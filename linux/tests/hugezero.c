@@ -128,7 +128,7 @@ static void write_gives_a_page(void)
 		p[12345] = 1;
 		CHECK(!is_huge_zero(p) && is_huge_zero(p + HUGE));
 		CHECK(!is_small_zero(p + 12345));
-		/* 6.12 splits and copies one small page; later kernels give a huge one. */
+		/* Kernels before 6.13 split and copy one small page; later ones give a huge one. */
 		printf("    the page that the first write gives: %s\n",
 		       flags_of(p + 12345) >> KPF_THP & 1 ? "2 MiB" : "4 KiB");
 		CHECK(p[12345] == 1);
@@ -144,7 +144,7 @@ static void write_gives_a_page(void)
 /* Whole blocks of two orders that hold a huge page: how many of them are zero. -1 without the series. */
 static long zero_blocks(void)
 {
-	FILE *file = fopen("/sys/kernel/mm/prezero/zeroed_blocks", "r");
+	FILE *file = fopen("/sys/kernel/debug/prezero/zeroed_blocks", "r");
 	long blocks[11] = { 0 };
 
 	if (!file)

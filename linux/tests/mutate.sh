@@ -63,6 +63,18 @@ mutate "merge: a block of which a part is zero counts as zero" kunit \
     mm/page_alloc.c 's/if (nr_zeroed == nr_pages) {/if (nr_zeroed) {/'
 mutate "write: what a page's owner left in it passes for the allocator's tag" kunit \
     mm/page_alloc.c 's/^\tpage->private = 0;$//'
+mutate "merge: a per-CPU list takes a part for the whole" kunit \
+    mm/page_alloc.c 's/^\treturn nr_zeroed == 1 << order ? FPI_ZEROED : FPI_KEEP_ZEROED;$/\treturn FPI_ZEROED;/'
+mutate "free: what one vouches for is true of those who could not have the lock" kunit \
+    mm/page_alloc.c '/split_large_buddy(zone, p, page_to_pfn(p), p_order,$/{n;s/ & ~FPI_ZERO_MASK//}'
+mutate "free: the tails of a block with another reference are vouched for" kunit \
+    mm/page_alloc.c '/__free_frozen_pages(page + (1 << order), order,$/{n;s/ & ~FPI_ZERO_MASK//}'
+mutate "count: a block that is stolen stays counted" kunit \
+    mm/page_alloc.c '/account_freepages(zone, nr_added, start_type);$/{n;s/prezero_leave/if (0) prezero_leave/}'
+mutate "write: two zones that share a word lose an update" kunit \
+    mm/prezero.c 's/atomic_long_or(mask, (atomic_long_t \*)word);/WRITE_ONCE(*word, READ_ONCE(*word) | mask);/'
+mutate "recall: a kscrubd that sleeps passes for interrupted" kunit \
+    mm/page_alloc.c 's/if (READ_ONCE(zone->prezero_cpu) == raw_smp_processor_id())/if (READ_ONCE(zone->prezero_cpu) < 0 || READ_ONCE(zone->prezero_cpu) == raw_smp_processor_id())/'
 mutate "clearing: no barrier after non-temporal stores" barrier \
     arch/x86/lib/clear_pages_cold_64.c '/sfence/d'
 mutate "clearing: clear_pages_cold() forgets the barrier" barrier \

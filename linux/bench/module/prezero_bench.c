@@ -21,11 +21,7 @@
  *		more; nanoseconds a page between the first and the last look at which it was at
  *		work (patched kernels)
  * CLEAR none	no __GFP_ZERO
- *	 zero	__GFP_ZERO: the allocator clears, forward, or has cleared
- *	 back	the caller clears page by page from the last to the first, as 6.12's
- *		process_huge_page() does for a fault on a huge page's first subpage
- *	 chunk	the caller clears as the series' first patch makes process_huge_page() do it:
- *		chunks of 32 pages from the last to the first, forward within each
+ *	 zero	__GFP_ZERO: the allocator clears, or has cleared
  * TOUCH none, page (one write a page) or line (one write each 64 bytes)
  *
  * Reading the file gives "NANOSECONDS-PER-BLOCK-TIMES-1000 BLOCKS BAD", where BAD counts blocks
@@ -57,19 +53,16 @@ MODULE_PARM_DESC(pairs, "pairs of a hot run at order 0; fewer above, in proporti
 /* Enough to see neither the clock nor the loop's start. */
 #define PAIRS_MIN 2000
 
-/* Of the first patch's process_huge_page(): HUGE_PAGE_CHUNK. */
-#define CHUNK 32
-
 /* Pages that may be dirty in a full stock: what was freed while kscrubd ended. */
 #define SLACK 16
 
 enum mode { COLD, PAIR, SPOIL, BARE, BARECOLD, EVICT, SCRUB };
-enum clear { CLEAR_NONE, CLEAR_ZERO, CLEAR_BACK, CLEAR_CHUNK };
+enum clear { CLEAR_NONE, CLEAR_ZERO };
 enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
 
 static const char * const modes[] = { "cold", "pair", "spoil", "bare",
 				      "barecold", "evict", "scrub", NULL };
-static const char * const clears[] = { "none", "zero", "back", "chunk", NULL };
+static const char * const clears[] = { "none", "zero", NULL };
 static const char * const touches[] = { "none", "page", "line", NULL };
 
 static DEFINE_MUTEX(bench_lock);
@@ -95,18 +88,6 @@ static __always_inline struct page *take(unsigned int order, enum clear clear, e
 
 	if (unlikely(!page))
 		return NULL;
-	if (clear == CLEAR_BACK) {
-		int i;
-
-		for (i = (1 << order) - 1; i >= 0; i--)
-			clear_page(page_address(page + i));
-	} else if (clear == CLEAR_CHUNK) {
-		int end, i;
-
-		for (end = 1 << order; end > 0; end -= CHUNK)
-			for (i = max(end - CHUNK, 0); i < end; i++)
-				clear_page(page_address(page + i));
-	}
 	consume(page_address(page), PAGE_SIZE << order, touch);
 	return page;
 }
