@@ -66,12 +66,12 @@ mod tests {
 
     #[test]
     fn several_are_left_out_together_by_the_knob() {
-        let left = Left::read("latest+gather").unwrap();
-        assert_eq!(left.name(), "latest+gather");
+        let left = Left::read("layout+gather").unwrap();
+        assert_eq!(left.name(), "layout+gather");
         let under = left.under(&Allocator::plain());
         let (knob, names) = &under.environment[0];
-        assert!(knob == KNOB && names.ends_with("latest,gather"), "{names}");
-        assert!(Left::read("latest+foot").unwrap_err().to_string().contains("--plan"));
+        assert!(knob == KNOB && names.ends_with("layout,gather"), "{names}");
+        assert!(Left::read("layout+foot").unwrap_err().to_string().contains("--plan"));
     }
 
     #[test]
