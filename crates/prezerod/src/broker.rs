@@ -104,6 +104,8 @@ struct Wait {
     party: Party,
     need: Need,
     rank: Rank,
+    /// Users take turns: see `turn`.
+    turn: u64,
     since: u64,
     until: u64,
 }

@@ -43,9 +43,13 @@ use unread::{Left, Unread};
 const LOOK_NS: u64 = 250_000_000;
 /// And while there is not.
 const IDLE_LOOK_NS: u64 = 1_000_000_000;
+/// However much happens, a look is no sooner than this after the one before: it asks the kernel about
+/// memory, pools and cgroups for each request that waits.
+/// Moved by: `tests/system/attack.py`.
+const REST_NS: u64 = 500_000;
 /// Connections accepted before the others are looked at.
 /// Moved by: `tests/system/attack.py`.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = listen::BACKLOG as usize;
 
 /// How the server was started.
 #[derive(Debug)]
@@ -79,6 +83,7 @@ enum Source {
     Http,
     Filler(Key),
     Client(ClientId),
+    Gone(ClientId),
     Holder(i32),
 }
 
@@ -196,7 +201,9 @@ impl Server {
         let mut barked = 0;
         loop {
             let now = thread::monotonic_ns();
-            if self.unplanned || now.saturating_sub(looked) >= LOOK_NS {
+            let since = now.saturating_sub(looked);
+            let due = self.unplanned || self.broker.deadline().is_some_and(|until| until <= now);
+            if since >= LOOK_NS || (due && since >= REST_NS) {
                 looked = now;
                 self.look_after(now);
             }
@@ -207,7 +214,7 @@ impl Server {
                 self.service.tell("WATCHDOG=1");
             }
             let mut said = vec![];
-            for source in self.wait(now)? {
+            for source in self.wait(now, looked)? {
                 match source {
                     Source::Stop => {
                         self.finish();
@@ -221,6 +228,9 @@ impl Server {
                     }
                     Source::Filler(key) => self.hear_filler(key),
                     Source::Client(id) => said.push(id),
+                    Source::Gone(id) => {
+                        self.drop_client(id);
+                    }
                     Source::Holder(pid) => {
                         self.holders.remove(&pid);
                         self.broker.exited(pid);
@@ -232,7 +242,7 @@ impl Server {
     }
 
     /// Waits for something to happen.
-    fn wait(&self, now: u64) -> io::Result<Vec<Source>> {
+    fn wait(&self, now: u64, looked: u64) -> io::Result<Vec<Source>> {
         let mut sources = vec![Source::Stop, Source::Reload];
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.reload.as_fd()];
         let mut add = |source, fd| {
@@ -255,15 +265,25 @@ impl Server {
             fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let busy = deaf || self.broker.is_busy();
         let look = now + if busy { LOOK_NS } else { IDLE_LOOK_NS };
-        let until = self.broker.deadline().map_or(look, |deadline| deadline.min(look));
-        let nap = Duration::from_nanos(if self.unplanned { 0 } else { until.saturating_sub(now) });
+        let until = match self.unplanned {
+            true => looked + REST_NS,
+            false => {
+                self.broker.deadline().map_or(look, |until| until.max(looked + REST_NS).min(look))
+            }
+        };
+        let nap = Duration::from_nanos(until.saturating_sub(now));
         match poll(&mut polled, Timespec::try_from(nap).ok().as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(vec![]),
             Err(error) => return Err(error.into()),
         }
         let ready = polled.iter().zip(sources).filter(|(fd, _)| !fd.revents().is_empty());
-        Ok(ready.map(|(_, source)| source).collect())
+        // What a client asked that has gone is nobody's wish, and takes no turn.
+        let told = |(fd, source): (&PollFd<'_>, Source)| match source {
+            Source::Client(id) if fd.revents().contains(PollFlags::HUP) => Source::Gone(id),
+            source => source,
+        };
+        Ok(ready.map(told).collect())
     }
 
     /// Serves who waits, lets go, has made, closes who is silent.

@@ -89,10 +89,22 @@ impl<I: Inode> Broker<I> {
         let longest = self.settings.longest_wait.as_nanos() as u64;
         let until = now.saturating_add(wait.min(longest));
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
-        self.waits.push(Wait { client, tag, tenant, party, need, rank, since: now, until });
-        // First who is in a hurry, then who came first.
-        self.waits.sort_by_key(|wait| (wait.rank, wait.since));
+        let turn = self.turn(client);
+        self.waits.push(Wait { client, tag, tenant, party, need, rank, turn, since: now, until });
+        // First who is in a hurry, then whose turn it is, then who came first.
+        self.waits.sort_by_key(|wait| (wait.rank, wait.turn, wait.since));
         Ok(None)
+    }
+
+    /// The turn of a request that begins to wait: the present one, or the one after its user's last.
+    /// So a user that waits for much lets others pass.
+    fn turn(&self, client: ClientId) -> u64 {
+        let user = |client| self.clients.get(&client).map(|peer| peer.uid);
+        let own = self.waits.iter().filter(|wait| user(wait.client) == user(client));
+        match own.map(|wait| wait.turn).max() {
+            Some(last) => last + 1,
+            None => self.waits.iter().map(|wait| wait.turn).min().unwrap_or(0),
+        }
     }
 
     /// A request that the stock is to learn from.

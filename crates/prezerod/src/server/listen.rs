@@ -21,7 +21,7 @@ use crate::settings::Settings;
 
 /// Connections that may wait to be accepted: a client behind a crowd waits for so many others.
 /// Moved by: `tests/system/attack.py`.
-const BACKLOG: i32 = 128;
+pub const BACKLOG: i32 = 64;
 
 /// See the module.
 #[derive(Debug)]

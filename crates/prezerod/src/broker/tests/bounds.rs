@@ -183,3 +183,33 @@ fn transparent_pages_that_are_denied_are_to_be_allowed() {
         assert!(text.contains("echo advise > /sys/kernel/mm/transparent_hugepage/"), "{text}");
     }
 }
+
+#[test]
+fn a_user_that_waits_for_much_lets_others_pass() {
+    let mut rig = Rig::new(|settings| settings.tenants = vec![anybody("all")]);
+    let greedy: Vec<ClientId> = (0..5).map(|pid| rig.client(10 + pid, 4001)).collect();
+    for client in &greedy {
+        rig.now += 1;
+        assert!(rig.lease(*client, 6, 60_000).is_none());
+    }
+    let other = rig.client(20, 4002);
+    rig.now += 1;
+    assert!(rig.lease(other, 2, 60_000).is_none());
+    let mut served = vec![];
+    while served.len() < 6 {
+        for job in rig.plan(Memory::Fine).jobs {
+            rig.made(&job);
+        }
+        for out in rig.broker.serve(rig.now) {
+            served.push(out.client);
+            // It asks again at once, and has its turn after its others.
+            if greedy.contains(&out.client) {
+                rig.now += 1;
+                assert!(rig.lease(out.client, 6, 60_000).is_none());
+            }
+        }
+    }
+    let at = served.iter().position(|client| *client == other);
+    assert!(at.is_some_and(|at| at <= 1), "{served:?}");
+    assert_eq!(served[..2].iter().filter(|client| **client == greedy[0]).count(), 1);
+}
