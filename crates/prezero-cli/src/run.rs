@@ -47,8 +47,7 @@ fn sanitizer_options(given: Option<OsString>) -> OsString {
 #[derive(Args)]
 #[command(
     after_help = "Example: prezero run --scrub-rate 2G -- python3 script.py\n\
-    Each is a variable too: PREZERO_SCRUB_RATE. PREZERO_LIB names the library.\n\
-    Exit status: the program's; 125 of prezero, 126 not run, 127 no such PROGRAM.",
+    Each is a variable too: PREZERO_SCRUB_RATE. Exit: the program's, or 125 to 127.",
     after_long_help = "Each option is a variable too: --scrub-rate is PREZERO_SCRUB_RATE. \
     PREZERO_LIB names the library when it is not beside the command.\n\n\
     Exit status: the program's own; 125 prezero failed, 126 PROGRAM cannot run, 127 no such \
