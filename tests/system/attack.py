@@ -139,6 +139,7 @@ def noise(path, _):
             good = bytearray(random.choice([LEASE, AVAILABLE, REPORT]))
             good[random.randrange(len(good))] ^= random.randrange(1, 256)
             broker.send(bytes(good) * random.choice([1, 1, 100]))
+            broker.recv(512)  # a frame of a client that has gone is not read
 
 
 def flood(path, _):
