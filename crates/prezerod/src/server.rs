@@ -383,6 +383,8 @@ impl Server {
                 let charged = self.broker.charged(blank.kind.payer).map(str::to_owned);
                 self.service.store(blank, charged.as_deref());
             }
+            // A message of a process that has ended belongs to no service, and the manager drops it.
+            let _ = self.service.barrier();
         }
         self.listener.close();
         self.http.close();

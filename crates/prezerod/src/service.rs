@@ -119,7 +119,10 @@ impl Service {
     }
 
     /// Waits until the manager has read everything that was sent before: it closes the pipe.
-    fn barrier(&self) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// There is no manager, or it has not read it in time.
+    pub fn barrier(&self) -> Result<(), Errno> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         self.send("BARRIER=1", Some(write.as_fd()))?;
         drop(write);
