@@ -258,10 +258,11 @@ fn stock_survives_an_orderly_restart_and_a_lease_that_comes_back_is_refused() {
     let lease = daemon.lease(4).unwrap();
     daemon.wait_for_ready(1);
     daemon.signal(Signal::TERM);
-    assert!(daemon.wait());
     notify.set_nonblocking(false).unwrap();
     notify.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let stored = manager(&notify, |text| text.starts_with("FDSTORE=1"));
+    // It lives until the manager has read what it stores.
+    let stored = manager(&notify, |text| text.starts_with("BARRIER=1"));
+    assert!(daemon.wait());
     let [(name, fresh)] = &stored[..] else { panic!("{stored:?}") };
 
     // The manager hands over both: the stock, and what it should not have kept.
