@@ -120,7 +120,7 @@ pub enum Failure {
     /// The link could not be made.
     #[error("--path {path}: {1}", path = .0.display())]
     Path(PathBuf, String),
-    /// Nobody reads, or there is no room.
+    /// Standard output has no reader, or no room.
     #[error("standard output: {0}")]
     Output(io::Error),
     /// The program's memory could not be made ready for it.

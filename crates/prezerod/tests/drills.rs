@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Daemon, MIB, PATIENCE, ended, possible, until, use_up, want, watch};
+use common::{Daemon, MIB, PATIENCE, ended, possible, python, until, use_up, want, watch};
 use prezerod::client::{Client, ClientError};
 use prezerod::protocol::{Answer, Page, Reason, Report, Request};
 use rustix::net::{
@@ -179,8 +179,7 @@ fn a_filler_that_is_killed_costs_one_answer_at_most() {
 
 #[test]
 fn leases_of_a_process_that_is_killed_are_counted_no_more() {
-    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
-    if !possible() || Command::new(&python).arg("-V").output().is_err() {
+    if !possible() || python().arg("-V").output().is_err() {
         return;
     }
     let uid = rustix::process::getuid().as_raw();
@@ -193,15 +192,8 @@ lease = Client(sys.argv[1]).lease(4 << 20, wait=60.0)
 print('held', flush=True)
 sys.stdin.read()
 ";
-    let mut holder = Command::new(python)
-        .args(["-c", script])
-        .arg(daemon.socket())
-        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut holder =
+        daemon.python(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut held = [0u8; 5];
     std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut held).unwrap();
     let full = daemon.client().lease(want(4), Duration::ZERO);

@@ -310,15 +310,8 @@ if os.fork() == 0:
 os._exit(0)
 "
     );
-    let mut child = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".into()))
-        .args(["-c", &script])
-        .arg(daemon.socket())
-        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        daemon.python(&script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0u8; 5]).unwrap();
     child
 }
@@ -358,16 +351,7 @@ for _ in range(300):
     except Refused as error:
         assert error.reason == 'denied' and 'no tenant for uid 65534' in str(error), error
 ";
-    let output = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".into()))
-        .args(["-c", script])
-        .arg(daemon.socket())
-        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .current_dir("/")
-        .uid(65534)
-        .gid(65534)
-        .output()
-        .unwrap();
+    let output = daemon.python(script).current_dir("/").uid(65534).gid(65534).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(daemon.counter("connections_refused_total"), 300);
 }

@@ -15,11 +15,6 @@ pub fn thread_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// CPU time that all threads of the process have used, in nanoseconds.
-pub fn process_cpu_ns() -> u64 {
-    nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
-}
-
 fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * NS_PER_S + time.tv_nsec as u64
 }

@@ -28,6 +28,11 @@ pub fn possible() -> bool {
     possible
 }
 
+/// The interpreter that `PYTHON` names.
+pub fn python() -> Command {
+    Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".into()))
+}
+
 pub fn want(mib: u64) -> Want {
     Want { bytes: mib * MIB, page: Page::Huge, node: None }
 }
@@ -102,6 +107,16 @@ impl Daemon {
         let mut command = Command::new(env!("CARGO_BIN_EXE_prezerod"));
         command.arg("--config").arg(self.path("config.toml"));
         command.arg("--socket").arg(self.socket()).stderr(Stdio::piped());
+        command
+    }
+
+    /// A client in Python: the script imports `prezero_lease`, and the socket is its first argument.
+    pub fn python(&self, script: &str) -> Command {
+        let mut command = python();
+        command.args(["-c", script]).arg(self.socket());
+        command
+            .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
 

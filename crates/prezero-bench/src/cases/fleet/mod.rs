@@ -25,7 +25,7 @@ use crate::parse::chosen;
 use crate::peers::Field;
 use crate::progress::{self, step};
 
-/// Longest play, days: a time in ns fits 64 bits, and nobody waits for more.
+/// Longest play, days: a time in ns fits 64 bits.
 /// Fixed: a bound of the command line.
 const MOST_DAYS: u32 = 366;
 

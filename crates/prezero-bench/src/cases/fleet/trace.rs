@@ -1,4 +1,4 @@
-//! Requests as somebody recorded them: CSV, of which the first line names the columns.
+//! Recorded requests: CSV, of which the first line names the columns.
 
 use std::collections::BTreeMap;
 use std::path::Path;
