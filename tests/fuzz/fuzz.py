@@ -71,7 +71,7 @@ class Runner:
     def wrong(self, sequence, operations=OPERATIONS, rest=None):
         """What is wrong with a sequence, or None."""
         stats = self.folder / f"{sequence.seed}-{operations}.json"
-        environment = os.environ | {"PREZERO_STATS": str(stats)} | ({"FUZZ_REST": rest} if rest else {})
+        environment = os.environ | {"PREZERO_STATS": str(stats), "PREZERO_THRESHOLD": "64K"} | ({"FUZZ_REST": rest} if rest else {})
         try:
             done = subprocess.run(self.command(sequence, operations), env=environment,
                                   capture_output=True, text=True, errors="replace", timeout=HANGS_S)

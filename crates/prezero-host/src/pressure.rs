@@ -114,8 +114,8 @@ impl Pressure {
     /// backward, in nanoseconds. Stall shares need two samples, so the first knows none.
     /// Sampling again within 200 ms costs nothing and tells nothing new.
     pub fn sample(&mut self, now_ns: u64) -> Verdict {
-        if let Some((at_ns, verdict)) = self.last
-            && now_ns.checked_sub(at_ns).is_some_and(|elapsed| elapsed < MIN_INTERVAL_NS)
+        if let Some((_, verdict)) = self.last
+            && !self.is_due(now_ns)
         {
             return verdict;
         }
@@ -141,6 +141,12 @@ impl Pressure {
         };
         self.last = Some((now_ns, verdict));
         verdict
+    }
+
+    /// Whether a sample now reads files.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        let since = self.last.and_then(|(at_ns, _)| now_ns.checked_sub(at_ns));
+        since.is_none_or(|since| since >= MIN_INTERVAL_NS)
     }
 
     /// What the cgroup and those above it may hold at most now, bytes.

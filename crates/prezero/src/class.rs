@@ -8,7 +8,7 @@ pub(crate) const SLOTS: usize = 8;
 const MAX_PAGES: u32 = 512;
 /// Bytes that one list may hold: about a private cache. A block beyond it has no locality to keep.
 /// Moved by: `bench waste --only never`.
-const LIST_BYTES: usize = 2 << 20;
+const LIST_BYTES: usize = 4 << 20;
 
 /// A size that the quicklists keep: 1, 2, 4, 8 pages, then 64 KiB granules in four
 /// steps to the doubling, up to 2 MiB.
@@ -129,7 +129,7 @@ impl Band {
 
     /// The smallest order that holds every request of the band.
     pub(crate) fn order(self) -> Order {
-        match Class::nth(self.index()) {
+        match self.class() {
             Some(class) => class.order(),
             None => {
                 Order::new(u32::from(self.0) - CLASSES as u32 + FIRST_ORDER).unwrap_or(MAX_ORDER)
@@ -137,9 +137,14 @@ impl Band {
         }
     }
 
+    /// The class of its blocks, if lists keep them.
+    pub(crate) fn class(self) -> Option<Class> {
+        Class::nth(self.index())
+    }
+
     /// Pages of the band's largest request.
     pub(crate) fn pages(self) -> u32 {
-        Class::nth(self.index()).map_or(self.order().pages(), Class::pages)
+        self.class().map_or(self.order().pages(), Class::pages)
     }
 }
 

@@ -11,7 +11,6 @@ use rustix::mm::{
     MapFlags, MremapFlags, MsyncFlags, ProtFlags, mmap_anonymous, mremap, mremap_fixed, msync,
     munmap,
 };
-use rustix::process::{Resource, getrlimit};
 use rustix::system::uname;
 
 use super::reservation::{Errno, GRAIN, Reservation};
@@ -51,8 +50,7 @@ impl Reservation {
             return Err(Errno::NOSYS);
         }
         // The kernel counts the addresses twice for a moment.
-        let limits = [Resource::As, Resource::Data].map(getrlimit);
-        if limits.iter().any(|limit| limit.current.is_some()) {
+        if is_limited() {
             return Err(Errno::NOMEM);
         }
         let len = in_one_mapping(source, len)?;
@@ -69,6 +67,17 @@ impl Reservation {
         }
         Ok(len)
     }
+}
+
+/// Whether the process's private address space is limited, or nothing tells: a filter of system calls may answer with
+/// an error, for which `rustix` has no room here.
+fn is_limited() -> bool {
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|which| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the struct is there for the call to fill; if the call fails, it says "nothing".
+        unsafe { libc::getrlimit(which, &mut limit) };
+        limit.rlim_cur != libc::RLIM_INFINITY
+    })
 }
 
 /// How many bytes from `first` on lie in one mapping, at most `len`.

@@ -182,8 +182,8 @@ pub static KNOBS: [Knob; 15] = [
         name: "threshold",
         variable: "PREZERO_THRESHOLD",
         value: "SIZE",
-        help: "Smallest request that it serves [64K]",
-        detail: "Smallest request that it serves, 64K or more; smaller ones are the C library's. Default 64K",
+        help: "Smallest request that it serves [128K]",
+        detail: "Smallest request that it serves, 64K or more; smaller ones are the C library's. Default 128K",
         turned: Turned::AtStart,
         set: |c, v, _| {
             c.threshold = size(v)?;

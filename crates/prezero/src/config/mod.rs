@@ -17,9 +17,11 @@ use crate::config::value::Text;
 use crate::config::without::Without;
 use crate::units::{HUGE, MAX_ORDER, Order, PAGE};
 
-/// The smallest threshold, and the default: below it a hot block that is cleared on
-/// demand beats a zero block that is cold.
+/// The smallest threshold: below it a hot block that is cleared on demand beats a zero block that is cold.
 pub const MIN_THRESHOLD: usize = 64 << 10;
+/// The default. A wake-up of scrubd costs more than smaller blocks spare, and the C library finds a small block in
+/// fewer cache lines after a pause.
+pub const DEFAULT_THRESHOLD: usize = 128 << 10;
 /// The largest limit: half of what a 32-bit page index spans, so that the end of a
 /// block never overflows one.
 pub const MAX_LIMIT: usize = PAGE << 30;
@@ -133,13 +135,12 @@ pub struct Machine {
 impl Config {
     /// The defaults of the knobs.
     pub fn new(machine: &Machine) -> Config {
-        // Order 4 is 64 KiB: where prezeroing starts to pay, and the smallest block
-        // that the threshold lets in.
+        // Order 4 is 64 KiB: the smallest block that a threshold lets in.
         let worth_it = Order::holding((MIN_THRESHOLD / PAGE) as u32).unwrap_or(MAX_ORDER);
         let limit = machine.memory - machine.memory % HUGE;
         Config {
             limit: limit.clamp(HUGE, MAX_LIMIT),
-            threshold: MIN_THRESHOLD,
+            threshold: DEFAULT_THRESHOLD,
             scrub_start: Some(worth_it),
             scrub_stop: worth_it,
             scrub_load: None,

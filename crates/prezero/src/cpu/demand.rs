@@ -12,15 +12,29 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) struct Demand {
     /// First: on one cache line with the bands of small blocks, of which it costs most.
     returned: AtomicU64,
-    pages: [AtomicU64; BANDS],
+    bands: [Cell; BANDS],
+}
+
+/// Pages of one band: asked for, and found zero. On one cache line.
+#[derive(Default)]
+struct Cell {
+    asked: AtomicU64,
+    hit: AtomicU64,
 }
 
 impl Demand {
     /// Counts a request. May lose one when two threads share the CPU, as counters may.
     #[inline]
     pub(crate) fn note(&self, pages: u32) {
-        let cell = &self.pages[Band::of(pages).index()];
+        let cell = &self.bands[Band::of(pages).index()].asked;
         cell.store(cell.load(Relaxed) + u64::from(pages), Relaxed);
+    }
+
+    /// Counts pages of a block of `pages` that a request found zero.
+    #[inline]
+    pub(crate) fn note_hit(&self, pages: u32, zero: u32) {
+        let cell = &self.bands[Band::of(pages).index()].hit;
+        cell.store(cell.load(Relaxed) + u64::from(zero), Relaxed);
     }
 
     /// Counts pages that come back and were handed out zero.
@@ -36,15 +50,17 @@ impl Demand {
 
     /// Back to none: the child of a fork has asked for nothing yet.
     pub(crate) fn reset(&self) {
-        for cell in self.pages.iter().chain([&self.returned]) {
+        self.returned.store(0, Relaxed);
+        for cell in self.bands.iter().flat_map(|cell| [&cell.asked, &cell.hit]) {
             cell.store(0, Relaxed);
         }
     }
 
-    /// Adds this CPU's pages to sums over all CPUs.
-    pub(crate) fn add_to(&self, sums: &mut [u64; BANDS]) {
-        for (sum, cell) in sums.iter_mut().zip(&self.pages) {
-            *sum += cell.load(Relaxed);
+    /// Adds this CPU's pages, asked for and found zero, to sums over all CPUs.
+    pub(crate) fn add_to(&self, asked: &mut [u64; BANDS], hits: &mut [u64; BANDS]) {
+        for ((asked, hit), cell) in asked.iter_mut().zip(hits).zip(&self.bands) {
+            *asked += cell.asked.load(Relaxed);
+            *hit += cell.hit.load(Relaxed);
         }
     }
 }
@@ -61,8 +77,8 @@ mod tests {
             for &pages in &pages {
                 demand.note(pages);
             }
-            let mut sums = [0; BANDS];
-            demand.add_to(&mut sums);
+            let (mut sums, mut hits) = ([0; BANDS], [0; BANDS]);
+            demand.add_to(&mut sums, &mut hits);
             prop_assert_eq!(sums.iter().sum::<u64>(), pages.iter().map(|&p| u64::from(p)).sum::<u64>());
         }
     }

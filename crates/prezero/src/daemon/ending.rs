@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use prezero_sys::thread::{self, Class};
 
-use super::{AWAKE, DOZING, Daemon, GONE, LEAVING, PARKED, START_BYTES, STILLBORN, UNBORN};
+use super::{ASLEEP, AWAKE, DOZING, Daemon, GONE, LEAVING, PARKED, START_BYTES, STILLBORN, UNBORN};
 
 /// The longest wait for scrubd's end. With all CPUs busy an idle thread may take so long.
 /// Moved by: `cargo test -p prezero-preload --test shim scrubd`.
@@ -64,7 +64,7 @@ impl Daemon {
         let until = thread::monotonic_ns() + PATIENCE_NS;
         while !self.is_absent() && thread::monotonic_ns() < until {
             let word = self.word.load(SeqCst);
-            if matches!(word, AWAKE | DOZING | PARKED)
+            if matches!(word, AWAKE | ASLEEP | DOZING | PARKED)
                 && self.word.compare_exchange(word, LEAVING, SeqCst, Relaxed).is_ok()
             {
                 thread::futex_wake_one(&self.word);

@@ -61,6 +61,8 @@ const STILLBORN: u32 = 4;
 const GONE: u32 = 5;
 /// A thread waits for its end.
 const LEAVING: u32 = 6;
+/// It sleeps for long, and no free wakes it.
+pub(crate) const ASLEEP: u32 = 7;
 
 /// What came of telling scrubd of a free.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,6 +100,8 @@ pub(crate) struct Daemon {
     pub(crate) left: AtomicPtr<c_void>,
     /// Zero pages that the governor wants in the buddy.
     pub(crate) target: AtomicU64,
+    /// The CPU whose zero lists it filled last.
+    pub(crate) filled: AtomicU32,
     /// scrubd's own account; no other thread writes it.
     pub(crate) counters: Counters,
 }
@@ -120,6 +124,7 @@ impl Daemon {
             moved: AtomicU32::new(0),
             left: AtomicPtr::new(std::ptr::null_mut()),
             target: AtomicU64::new(0),
+            filled: AtomicU32::new(0),
             counters: Counters::new(),
         }
     }
@@ -128,7 +133,7 @@ impl Daemon {
     #[inline]
     pub(crate) fn must_hear(&self, pages: u32) -> bool {
         match self.word.load(Relaxed) {
-            AWAKE => false,
+            AWAKE | ASLEEP => false,
             DOZING => pages >= WAKE_PAGES,
             _ => true,
         }
@@ -142,7 +147,7 @@ impl Daemon {
 
     /// Whether scrubd sleeps so long that the clock stands.
     #[inline]
-    pub(crate) fn is_parked(&self) -> bool {
+    pub(crate) fn clock_stands(&self) -> bool {
         self.word.load(Relaxed) >= PARKED
     }
 

@@ -3,7 +3,7 @@
 //! The loop is closed three times. *How much*: requests come in bursts, and a stock as large as the largest recent
 //! burst serves the next one whole; during a burst no more is made than is left of it. *Of what*: free pages that
 //! plain requests will want stay dirty; when a plain request had to take zero pages all the same, [`Reserve`] keeps
-//! so many more back. *At what price*: [`Purse`] lets scrubd spend what its zeroes save. Without demand for zero
+//! so many more back. *At what price*: [`Worth`] says for which sizes zeroes pay. Without demand for zero
 //! nothing is scrubbed. The governor is told the time and what happened; it reads no clock and touches no memory.
 
 use prezero_host::bursts::{Bursts, FADE};
@@ -11,8 +11,9 @@ use prezero_host::bursts::{Bursts, FADE};
 use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
 use crate::config::without::{Mechanism, Without};
-use crate::policy::purse::{self, Purse};
 use crate::policy::reserve::Reserve;
+use crate::policy::seen::Seen;
+use crate::policy::worth::{Passed, Worth, ready_blocks};
 
 /// A burst of requests is over when its blocks came back and no request came for so long. A free
 /// block rests as long.
@@ -25,10 +26,6 @@ const WINDOW_NS: u64 = 100_000_000;
 /// After so long without a request for zero waiting earns nothing more.
 /// Moved by: `bench waste --only once`.
 const IDLE_NS: u64 = 1_000_000_000;
-/// Pages of hits that a program is credited with at first. The first zeroes that plain requests
-/// take say little.
-/// Moved by: `bench waste --only hostile`, `bench real --only ndimage`.
-const TRUSTED: u64 = purse::SEED_PAGES;
 /// From so many requests for zero on scrubd measures the machine. The measurement then costs no
 /// more than the looks that these requests bring.
 /// Moved by: `prezero bench short`, counter `daemon_cpu_ns`.
@@ -38,78 +35,57 @@ const MEASURED_REQUESTS: u64 = 20;
 /// Moved by: `prezero bench short`, counter `daemon_cpu_ns`.
 const MEASURED_PAGES: u64 = 4 << 10;
 
-/// What the governor is shown: sums over all CPUs, since the zone began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// Pages asked for as zero that a stock could have served, by band.
-    pub(crate) demand: [u64; BANDS],
-    /// Requests for zero, all of them.
-    pub(crate) requests: u64,
-    /// Pages in the program's hands now, and those that are free and resident.
-    pub(crate) live: u64,
-    pub(crate) free: u64,
-    /// Pages given back, and those of them that had been handed out zero.
-    pub(crate) freed: u64,
-    pub(crate) returned: u64,
-    /// Pages of ZERO requests that were served absent.
-    pub(crate) absent: u64,
-    /// Zero pages that went to requests for zero, and to others.
-    pub(crate) hit: u64,
-    pub(crate) wasted: u64,
-    /// CPU time that scrubbing took, ns, and that looking for what to scrub took.
-    pub(crate) spent_ns: u64,
-    pub(crate) look_ns: u64,
-    /// What a request pays for a page that must be cleared, ns, as measured.
-    pub(crate) clear_ns: f64,
-}
-
-impl Default for Seen {
-    fn default() -> Seen {
-        Seen {
-            demand: [0; BANDS],
-            requests: 0,
-            live: 0,
-            free: 0,
-            freed: 0,
-            returned: 0,
-            absent: 0,
-            hit: 0,
-            wasted: 0,
-            spent_ns: 0,
-            look_ns: 0,
-            clear_ns: 0.0,
-        }
-    }
-}
-
-impl Seen {
-    /// ns that the requests since `earlier` were spared.
-    fn spared_ns(&self, earlier: &Seen) -> f64 {
-        self.hit.saturating_sub(earlier.hit) as f64 * self.clear_ns
-    }
-}
-
-/// A quantity of which old parts are forgotten. It remembers some times longer than waste
-/// takes to show.
-#[derive(Clone, Copy, Default)]
-struct Recent {
-    sum: u64,
-}
-
-impl Recent {
-    /// Part of a quantity that fades in each window, as a divisor. It remembers longer than waste
-    /// takes to show.
-    /// Moved by: nothing measured.
-    const FADE: u64 = 512;
-
-    fn turn(&mut self) {
-        self.sum -= self.sum.div_ceil(Recent::FADE);
-    }
-}
-
 /// Pages asked for, all bands together.
 fn total(seen: &Seen) -> u64 {
     seen.demand.iter().sum()
+}
+
+/// The most that is made resident so that blocks lie ready, pages: 4 MiB.
+/// Moved by: `bench real --only sqlite,xz`, `prezero bench steady`.
+const READY_PAGES: u64 = 1024;
+/// The longest time for which scrubd trusts in what lies ready.
+/// Moved by: counter `daemon_wakeups`.
+const LASTS_NS: u64 = 50_000_000;
+/// The same while it is not known how often a size is asked for.
+/// Moved by: `prezero bench short`.
+const FIRST_LASTS_NS: u64 = 5_000_000;
+
+/// How the requests of a band come, lately.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    /// When a request was seen last, and from one request to the next, ns; 0: not known.
+    asked_at: u64,
+    interval_ns: u64,
+    /// Pages of a burst.
+    burst: u64,
+}
+
+impl Pace {
+    /// Part by which what was seen last moves it, as a divisor.
+    /// Moved by: tests of `governor`.
+    const LEARNS: u64 = 4;
+
+    /// Requests were seen, so many since the last look that saw any.
+    fn note(&mut self, now: u64, requests: u64) {
+        let each = now.saturating_sub(self.asked_at) / requests;
+        self.interval_ns = match (self.asked_at, self.interval_ns) {
+            (0, _) => 0,
+            (_, 0) => each,
+            (_, ns) => Pace::learn(ns, each),
+        };
+        self.asked_at = now;
+    }
+
+    /// A burst of so many pages is over.
+    fn end_burst(&mut self, pages: u64) {
+        if pages > 0 {
+            self.burst = Pace::learn(self.burst, pages);
+        }
+    }
+
+    fn learn(old: u64, new: u64) -> u64 {
+        old - old / Pace::LEARNS + new / Pace::LEARNS
+    }
 }
 
 /// What scrubd is to do until the next look.
@@ -123,6 +99,10 @@ pub(crate) struct Plan {
     pub(crate) freed: u64,
     /// Zero blocks that a CPU's zero list of each class should hold.
     pub(crate) listed: [usize; CLASSES],
+    /// Pages that are to become resident, so that blocks can lie ready.
+    pub(crate) lacks: u64,
+    /// How long what lies ready lasts, ns; 0: that is not known.
+    pub(crate) lasts_ns: u64,
     /// The bands that are asked for and the pages of each that are ahead, the likeliest request first.
     pub(crate) likeliest: [Option<(Band, u64)>; BANDS],
     /// Pages that go through the caches before zeroes are used.
@@ -165,19 +145,21 @@ pub(crate) struct Governor {
     burst_began: u64,
     asked_at: u64,
     returned_at: u64,
+    /// When zeroes of a size that pays were asked for last, ns.
+    wanted_at: u64,
     settled_before: u64,
     /// Pages given back before the present burst began, and between the beginnings of the
     /// last two.
     freed_before: u64,
     traffic: u64,
     bands: [Bursts; BANDS],
+    paces: [Pace; BANDS],
     /// The most pages that were in the program's hands of late, fading.
     live_peak: u64,
     reserve: Reserve,
-    /// Zero pages that requests for zero got of late, and that others did.
-    hit: Recent,
-    wasted: Recent,
-    purse: Purse,
+    worth: Worth,
+    /// Whether what lay ready was to last until the next look.
+    lasts: bool,
     seen: Seen,
     seen_at: u64,
 }
@@ -190,15 +172,16 @@ impl Governor {
             burst_began: now_ns,
             asked_at: now_ns,
             returned_at: now_ns,
+            wanted_at: now_ns,
             settled_before: 0,
             freed_before: 0,
             traffic: 0,
             bands: [Bursts::default(); BANDS],
+            paces: [Pace::default(); BANDS],
             live_peak: 0,
             reserve: Reserve::new(),
-            hit: Recent { sum: TRUSTED },
-            wasted: Recent::default(),
-            purse: Purse::new(),
+            worth: Worth::new(without),
+            lasts: false,
             seen: Seen::default(),
             seen_at: now_ns,
         }
@@ -217,6 +200,8 @@ impl Governor {
             most: self.most(),
             freed: self.seen.freed,
             listed: [0; CLASSES],
+            lacks: self.lacks(),
+            lasts_ns: self.lasts_ns(),
             likeliest: [None; BANDS],
             traffic: self.traffic(),
             spending: if self.may_spend() { Spending::Allowed } else { Spending::Stopped },
@@ -240,10 +225,7 @@ impl Governor {
     }
 
     fn note(&mut self, now_ns: u64, seen: Seen) {
-        let mut between_ns = 0;
         if seen.demand != self.seen.demand {
-            let silence = now_ns.saturating_sub(self.asked_at);
-            between_ns = if silence < WINDOW_NS { silence } else { 0 };
             if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
                 self.end_burst();
                 self.burst_began = now_ns;
@@ -255,22 +237,20 @@ impl Governor {
         if seen.returned != self.seen.returned {
             self.returned_at = now_ns;
         }
+        let passed = Passed::between(&self.seen, &seen);
+        self.worth.note(&passed);
+        for band in Band::all() {
+            let requests = passed.asked[band.index()] / u64::from(band.pages());
+            if requests > 0 {
+                self.paces[band.index()].note(now_ns, requests);
+            }
+        }
+        if Band::all().any(|band| passed.asked[band.index()] > 0 && self.worth.is_open(band)) {
+            self.wanted_at = now_ns;
+        }
+        let asked = passed.asked.iter().sum();
         let wasted = seen.wasted.saturating_sub(self.seen.wasted);
-        self.hit.sum += seen.hit.saturating_sub(self.seen.hit);
-        self.wasted.sum += wasted;
-        let asked = total(&seen).saturating_sub(total(&self.seen));
         let kept = self.expected();
-        let wanting = now_ns.saturating_sub(self.asked_at) < IDLE_NS;
-        let look_ns = seen.look_ns.saturating_sub(self.seen.look_ns);
-        let requests = seen.requests.saturating_sub(self.seen.requests);
-        let clears_ns = asked as f64 * seen.clear_ns;
-        self.purse.asked(asked);
-        self.purse.looked(look_ns as f64, requests, clears_ns, between_ns);
-        self.purse.settle(
-            purse::earns(self.lost()) * seen.spared_ns(&self.seen),
-            seen.spent_ns.saturating_sub(self.seen.spent_ns) as f64,
-            if wanting { now_ns.saturating_sub(self.seen_at) } else { 0 },
-        );
         self.live_peak = self.live_peak.max(seen.live);
         self.seen = seen;
         self.seen_at = now_ns;
@@ -283,18 +263,13 @@ impl Governor {
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
         // A block that was absent does not tell for which request it was when it comes back.
         let settled = self.settled().saturating_sub(self.settled_before);
-        if quiet && (long || settled >= self.asked()) {
+        // Looks that are as rare as the requests allow see many bursts as one.
+        let slept = std::mem::replace(&mut self.lasts, false);
+        if quiet && (long || settled >= self.asked()) || slept {
             self.end_burst();
         }
+        self.lasts = self.lasts_ns() > 0;
         self.turn_windows(now_ns);
-    }
-
-    /// Share of the zeroes used of late that plain requests took.
-    fn lost(&self) -> f64 {
-        if !self.without.has(Mechanism::Lost) {
-            return 0.0;
-        }
-        self.wasted.sum as f64 / (self.wasted.sum + self.hit.sum).max(1) as f64
     }
 
     /// Pages that the present burst asked for; 0: there is none.
@@ -302,16 +277,22 @@ impl Governor {
         self.bands.iter().zip(&self.seen.demand).map(|(band, &asked)| band.arrived(asked)).sum()
     }
 
-    /// Whether a burst goes on.
+    /// Whether a burst goes on of sizes that pay.
     fn in_burst(&self) -> bool {
-        self.asked() > 0
+        Band::all().any(|band| {
+            let n = band.index();
+            self.worth.is_open(band) && self.bands[n].arrived(self.seen.demand[n]) > 0
+        })
     }
 
     fn end_burst(&mut self) {
         if self.asked() > 0 {
             self.reserve.turn();
         }
-        for (band, &asked) in self.bands.iter_mut().zip(&self.seen.demand) {
+        self.worth.end_burst();
+        let bands = self.bands.iter_mut().zip(&mut self.paces);
+        for ((band, pace), &asked) in bands.zip(&self.seen.demand) {
+            pace.end_burst(band.arrived(asked));
             band.end(asked);
         }
         self.settled_before = self.settled();
@@ -332,16 +313,60 @@ impl Governor {
         for _ in 0..passed.min(16 * FADE) {
             self.bands.iter_mut().for_each(Bursts::fade);
             self.live_peak -= self.live_peak.div_ceil(FADE);
-            self.hit.turn();
-            self.wasted.turn();
-            self.purse.fade(self.lost());
+            self.worth.turn();
         }
     }
 
-    /// Pages of a band that the rest of the present burst will ask for, or the next burst.
+    /// Pages of a band that the rest of the present burst will ask for, or the next burst, if zeroes of it pay.
     fn ahead(&self, band: Band) -> u64 {
+        if !self.worth.is_open(band) {
+            return 0;
+        }
         let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
-        bursts.largest(asked) - bursts.arrived(asked)
+        (bursts.largest(asked) - bursts.arrived(asked)).max(self.ready(band))
+    }
+
+    /// Whether more blocks of a band lie ready than a burst takes: scrubd then fills up at once what several bursts took.
+    fn is_ready(&self, band: Band) -> bool {
+        let (n, one) = (band.index(), u64::from(band.pages()));
+        let blocks = ready_blocks(band) as u64;
+        blocks > 1
+            && self.without.has(Mechanism::Ready)
+            && self.worth.is_open(band)
+            && self.paces[n].burst <= blocks * one
+    }
+
+    /// Pages that lie ready of such a band.
+    fn ready(&self, band: Band) -> u64 {
+        if self.is_ready(band) { ready_blocks(band) as u64 * u64::from(band.pages()) } else { 0 }
+    }
+
+    /// Pages that all such bands want beyond those that are free and resident.
+    fn lacks(&self) -> u64 {
+        let ready: u64 = Band::all().map(|band| self.ready(band)).sum();
+        ready.min(READY_PAGES).saturating_sub(self.seen.free)
+    }
+
+    /// How long half of what lies ready lasts. 0: some band that is asked for does not lie ready.
+    fn lasts_ns(&self) -> u64 {
+        let mut lasts = LASTS_NS;
+        let lately = |band: &Band| {
+            let at = self.paces[band.index()].asked_at;
+            self.worth.is_open(*band) && at > 0 && self.seen_at.saturating_sub(at) < WINDOW_NS
+        };
+        let mut any = false;
+        for band in Band::all().filter(lately) {
+            if !self.is_ready(band) {
+                return 0;
+            }
+            let half = (ready_blocks(band) / 2) as u64;
+            lasts = lasts.min(match self.paces[band.index()].interval_ns {
+                0 => FIRST_LASTS_NS,
+                interval => half * interval,
+            });
+            any = true;
+        }
+        if any { lasts } else { 0 }
     }
 
     /// Pages that go through the caches before zeroes are used: those that the program frees, and
@@ -351,15 +376,15 @@ impl Governor {
         self.traffic.min(self.live_peak + self.target())
     }
 
-    /// Whether scrubd has something to spend; if not it clears nothing.
+    /// Whether zeroes of any size pay; if not scrubd clears nothing.
     fn may_spend(&self) -> bool {
-        self.purse.is_open()
+        self.worth.any_open()
     }
 
-    /// Whether zero was requested of late, and CPU time may be spent on that. scrubd's looks are
-    /// part of the price then.
+    /// Whether zeroes were requested of late of a size that pays. scrubd's looks are part of the
+    /// price then.
     fn looks(&self) -> bool {
-        let of_late = self.seen_at.saturating_sub(self.asked_at) < IDLE_NS;
+        let of_late = self.seen_at.saturating_sub(self.wanted_at) < IDLE_NS;
         of_late && total(&self.seen) > 0 && self.may_spend()
     }
 

@@ -7,10 +7,11 @@ pub(crate) mod decay;
 pub(crate) mod governor;
 pub(crate) mod late;
 pub(crate) mod naps;
-pub(crate) mod purse;
 pub(crate) mod reserve;
 pub(crate) mod rests;
 pub(crate) mod rhythm;
+pub(crate) mod seen;
+pub(crate) mod worth;
 
 use crate::clock::REST_NS;
 

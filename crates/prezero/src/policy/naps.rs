@@ -22,6 +22,8 @@ pub(crate) struct Look {
     pub(crate) returned_at: u64,
     /// Whether a burst of them goes on, whose end is worth waiting for.
     pub(crate) in_burst: bool,
+    /// How long what lies ready lasts, ns; 0: that is not known.
+    pub(crate) lasts_ns: u64,
     /// Whether anything may be cleared, for recent requests for zero. If not there is only
     /// idle memory to give back, and that has time.
     pub(crate) may_clear: bool,
@@ -61,6 +63,7 @@ impl Naps {
                 asked_at: now,
                 returned_at: now,
                 in_burst: false,
+                lasts_ns: 0,
                 may_clear: false,
             },
             worked: false,
@@ -109,7 +112,12 @@ impl Naps {
 
     /// The nap from `now` on, and what may end it; told whether it `lacks` zeroes that are wanted.
     pub(crate) fn next(&mut self, now: u64, lacks: impl FnOnce() -> bool) -> (u64, WokenBy) {
-        let Look { step, in_burst, .. } = self.look;
+        let Look { step, in_burst, lasts_ns, .. } = self.look;
+        if lasts_ns > 0 && step == Step::Nothing && self.look.may_clear {
+            (self.worked, self.in_rhythm) = (false, false);
+            self.nap = lasts_ns.max(NAP_MIN_NS);
+            return (self.nap, WokenBy::Nothing);
+        }
         let rests = self.worked && now - self.freed_at < NAP_RESTED_NS && lacks();
         let done = self.worked && !in_burst && !rests;
         self.in_rhythm =
@@ -347,7 +355,15 @@ mod tests {
 
     /// Outside of any burst, where zeroes are wanted.
     fn look(step: Step, frees: u64, returned_at: u64) -> Look {
-        Look { step, frees, asked_at: 0, returned_at, in_burst: false, may_clear: true }
+        Look {
+            step,
+            frees,
+            asked_at: 0,
+            returned_at,
+            in_burst: false,
+            lasts_ns: 0,
+            may_clear: true,
+        }
     }
 
     /// A look that finds nothing to do, and the nap after it; the state of that.

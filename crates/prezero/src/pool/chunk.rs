@@ -69,6 +69,14 @@ impl<B: Backing> Pool<B> {
         found.or_else(|| split().find_map(|(block, order)| look(block, order)))
     }
 
+    /// An absent chunk of at most `most` pages, or one granule: where a request would get absent memory now.
+    pub(crate) fn find_absent(&self, most: u64) -> Option<Chunk> {
+        let most = most.clamp(u64::from(GRANULE), u64::from(HUGE_PAGES / 2));
+        let pages = 1 << most.ilog2();
+        let first = self.next_absent(pages)?;
+        self.chunk_within((first, pages), PageState::Absent, most, |_| true)
+    }
+
     /// The first chunk of a run with a page in `state`, if it is free and `fits`: of at most `most`
     /// pages, or one granule.
     pub(crate) fn chunk_within(

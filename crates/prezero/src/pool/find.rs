@@ -188,6 +188,11 @@ impl<B: Backing> Pool<B> {
         self.best(pages, Order::MIN, FOR_ZERO, 0).map(|best| best.first)
     }
 
+    /// Where a run of absent memory begins that a small request would get.
+    pub(crate) fn next_absent(&self, pages: u32) -> Option<PageId> {
+        self.best(pages, Order::MIN, BENEATH, 0).map(|best| best.first)
+    }
+
     /// A resident block, dirty rather than zero.
     pub(crate) fn search_resident(&self, pages: u32, align: Order) -> Option<Run> {
         if self.stock.resident() < pages { None } else { self.search(pages, align, RESIDENT) }

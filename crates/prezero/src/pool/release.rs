@@ -15,7 +15,7 @@ use crate::units::{HUGE_PAGES, Order, PAGE, Span};
 /// pages. A program may be little larger than under its thriftiest allocator.
 /// Moved by: `bench real --only sparse,node`.
 const IDLE_SHARE: u32 = 16;
-const IDLE_LEAST: u32 = 256;
+pub(crate) const IDLE_LEAST: u32 = 1024;
 
 /// States of free pages that are memory. Dirty ones first: they cost no clear.
 pub(crate) const RESIDENT: [PageState; 2] = [PageState::Dirty, PageState::Zero];

@@ -30,6 +30,10 @@ const PACE_GRAIN_NS: u64 = 100_000;
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
 const AWAY_NS: u64 = 20_000_000;
 
+/// Small blocks are cleared in one step up to so many bytes.
+/// Moved by: counter `look_cpu_ns`, `prezero bench steady`.
+const STEP_BYTES: usize = 1 << 20;
+
 /// What the scrubber must be told about the thread it runs on.
 pub(crate) trait Host {
     /// This thread's restartable-sequence area.
@@ -166,7 +170,8 @@ impl<H: Host> Scrubber<H> {
             let room = zone.room(asked);
             let cleared = self
                 .refile(zone, stop, now.tick, room)
-                .or_else(|| self.scrub(zone, stop, now.tick, mood, room));
+                .or_else(|| self.scrub(zone, stop, now.tick, mood, room))
+                .or_else(|| self.grow(zone, mood, room));
             let bytes = zone.account().get(Counter::ScrubbedBytes) - before;
             if let Some(rate) = zone.live().scrub_rate() {
                 self.paced_until = self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate;
@@ -210,10 +215,13 @@ impl<H: Host> Scrubber<H> {
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
     /// it is idle, so that the zeroes lie in its own cache.
     fn refile(&mut self, zone: &impl Target, stop: Order, tick: Tick, room: u64) -> Option<Step> {
-        let wanted = self.plan.listed;
-        let lacking = zone.lacking(stop, tick, |class| wanted[class.index()]);
-        for (cpu, class) in lacking.filter(|(_, class)| u64::from(class.pages()) <= room) {
+        let listed = self.plan.listed;
+        let wanted = |class: Class| listed[class.index()];
+        for (cpu, class, ready) in zone.lacking(stop, tick, wanted) {
             let bytes = class.pages() as usize * PAGE;
+            // A step costs more than a small clear.
+            let blocks = (listed[class.index()] - ready).min(STEP_BYTES / bytes).max(1);
+            let blocks = blocks.min((room / u64::from(class.pages())) as usize);
             let home = zone.choice().belongs_home(bytes);
             let place = if home { self.host.go_home(cpu) } else { Place::Elsewhere };
             // A block whose CPU is busy waits for it a while before it is cleared far
@@ -222,12 +230,39 @@ impl<H: Host> Scrubber<H> {
             let stock = zone.ready().zero as usize * PAGE + bytes;
             let engine = zone.choice().scrub(bytes, self.until_used(stock), place);
             let work = self.work(engine);
-            if let Some(lent) = zone.lend_coldest((cpu, class), tick, Ticks::rounded_up(rest), work)
-            {
-                return Some(self.clear(zone, lent, Home::Lists(cpu, class), engine));
+            let rest = Ticks::rounded_up(rest);
+            let mut done = None;
+            for _ in 0..blocks {
+                let Some(lent) = zone.lend_coldest((cpu, class), tick, rest, work) else { break };
+                let step = self.clear(zone, lent, Home::Lists(cpu, class), engine);
+                done = Some(step);
+                if step != Step::Worked {
+                    break;
+                }
+            }
+            if done.is_some() {
+                return done;
             }
         }
         None
+    }
+
+    /// Makes memory resident for blocks that are to lie ready: fresh memory of the kernel is zero.
+    fn grow(&mut self, zone: &impl Target, mood: Mood, room: u64) -> Option<Step> {
+        let lacks = self.plan.lacks.min(room);
+        if lacks == 0 || mood != Mood::Normal {
+            return None;
+        }
+        let chunk = zone.look_absent(lacks)?;
+        let lent = zone.lend(&chunk, Work::Fixed)?;
+        let began = self.host.cpu_ns();
+        let populated = zone.populate(&lent);
+        let account = zone.account();
+        outcome(&lent, account);
+        let _ = zone.publish(lent, Home::Pool);
+        // Paid once, for as long as it stays.
+        charge(account, 0, self.host.cpu_ns().saturating_sub(began));
+        (populated > 0).then_some(Step::Nap)
     }
 
     /// Clears a piece of a rested dirty block, until the zero stock is what the plan
@@ -385,7 +420,7 @@ impl<H: Host> Scrubber<H> {
 
 /// Books the CPU time of a clear. Late time is booked apart, since it is no part of the price.
 fn charge(account: &Counters, ns: u64, late: u64) {
-    account.add(Counter::ScrubCpuNs, ns - late);
+    account.add(Counter::ScrubCpuNs, ns.saturating_sub(late));
     account.add(Counter::LateCpuNs, late);
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 
 use prezero_host::Topology;
-use prezero_host::pressure::{CpuRank, Memory, Pressure};
+use prezero_host::pressure::{CpuRank, Memory, Pressure, Verdict};
 use prezero_sys::memory::Reservation;
 use prezero_sys::thread::{self, Waited};
 
@@ -22,12 +22,12 @@ use crate::config::without::Mechanism;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
-use crate::daemon::{AWAKE, DOZING, PARKED};
+use crate::daemon::{ASLEEP, AWAKE, DOZING, PARKED};
 use crate::mem::backing::Backing;
 use crate::policy::governor::Attention;
 use crate::policy::naps::{Look, Naps};
 use crate::policy::rests::Rests;
-use crate::policy::{HIDE_NS, NAP_LAZY_NS, PARK_NS, WATCH_NS, WokenBy};
+use crate::policy::{HIDE_NS, NAP_LAZY_NS, NAP_MAX_NS, PARK_NS, WATCH_NS, WokenBy};
 use crate::policy::{Mood, Step};
 use crate::pool::offer::Allowance;
 use crate::scrubd::scrub::Scrubber;
@@ -118,7 +118,7 @@ pub(crate) struct Scrubd<B: 'static> {
     /// CPU time in the account, and the part of it that was no look.
     counted: u64,
     apart: u64,
-    /// CPU time that the machine was measured in.
+    /// CPU time in which the machine was measured, or looked at.
     measured: u64,
 }
 
@@ -201,6 +201,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             } else {
                 let (nap, state) = naps.next(ended.0, || self.scrubber.lacks(self.zone));
                 let state = match state {
+                    WokenBy::Nothing if nap > NAP_MAX_NS => ASLEEP,
                     WokenBy::Nothing => AWAKE,
                     WokenBy::LargeFrees => DOZING,
                     WokenBy::AnyFree => PARKED,
@@ -218,6 +219,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             frees: self.frees(),
             asked_at: self.scrubber.plan().asked_at,
             returned_at: self.scrubber.plan().returned_at,
+            lasts_ns: self.scrubber.plan().lasts_ns,
             in_burst: scrubs && self.scrubber.follows_a_burst(),
             may_clear: scrubs && self.scrubber.is_worth(Attention::Looks),
         }
@@ -257,7 +259,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn step(&mut self, now: u64) -> Step {
-        let verdict = self.pressure.as_mut().map(|p| p.sample(now));
+        let verdict = self.sample(now);
         let mood = match verdict {
             Some(v) if v.memory == Memory::Tight => Mood::Pressed,
             _ if self.rests.is_crowded() => Mood::Crowded,
@@ -286,6 +288,18 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         self.mood = mood;
         self.scrubber.step(self.zone, mood)
+    }
+
+    /// How the machine fares. A scrubd that clears nothing looks at that as well: it is no part of what zeroes cost.
+    fn sample(&mut self, now: u64) -> Option<Verdict> {
+        let pressure = self.pressure.as_mut()?;
+        if !pressure.is_due(now) {
+            return Some(pressure.sample(now));
+        }
+        let began = thread::thread_cpu_ns();
+        let verdict = pressure.sample(now);
+        self.measured += thread::thread_cpu_ns() - began;
+        Some(verdict)
     }
 
     fn overloaded(&self, load: Option<f32>) -> bool {

@@ -11,7 +11,8 @@ mod recorded;
 use crate::class::{BANDS, Band};
 use crate::clock::REST_NS;
 use crate::config::without::Without;
-use crate::policy::governor::{Attention, Governor, Seen, Spending};
+use crate::policy::governor::{Attention, Governor, Spending};
+use crate::policy::seen::Seen;
 use crate::units::PAGE;
 
 pub(super) const US: u64 = 1_000;
@@ -154,7 +155,7 @@ impl Model {
         self.zero -= hit;
         let rested = self.rested();
         let dirty = self.take_dirty(pages - hit);
-        self.seen.hit += hit;
+        self.seen.hits[Band::of(pages as u32).index()] += hit;
         self.outcome.hit += hit;
         self.outcome.asked += pages;
         self.seen.requests += 1;
@@ -226,6 +227,7 @@ impl Model {
         self.zero += left;
         self.seen.spent_ns += left * self.scrub_ns;
         self.outcome.scrubbed += left;
+        self.seen.scrubbed += left;
         self.dirty.retain_mut(|(_, pages)| {
             let taken = left.min(*pages);
             *pages -= taken;
@@ -266,7 +268,7 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
 
 #[test]
 fn the_machine_is_measured_for_frequent_or_large_requests() {
-    for (pages, requests) in [(16, 20), (256, 16), (16 * MIB, 1)] {
+    for (pages, requests) in [(128, 20), (256, 16), (16 * MIB, 1)] {
         let mut governor = Governor::new(0, Without::default());
         let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
         for n in 1..=requests {

@@ -14,6 +14,7 @@ use super::world::{World, holds};
 use crate::block::{Block, Dirty, Zero};
 use crate::clear::Use;
 use crate::config::Verify;
+use crate::config::without::Without;
 use crate::count::counters::Counter;
 use crate::mem::states::PageState;
 use crate::policy::Mood;
@@ -106,6 +107,7 @@ enum Refused {
 impl Run {
     fn new(verify: Verify, scrubs: bool) -> Run {
         let world = World::with(HUGE_BLOCKS, |config| {
+            config.without = Without::read("worth").unwrap();
             config.verify = verify;
             config.decay = std::time::Duration::from_secs(2);
             config.scrub_stop = Order::MIN;

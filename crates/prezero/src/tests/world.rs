@@ -45,8 +45,8 @@ impl World {
         thread::set_affinity(&CpuMask::only(thread::current_cpu())).unwrap();
         let zone = Zone::with_clock(fake, config, now).unwrap();
         zone.daemon.is_the_tests();
-        let scrubber =
-            Scrubber::new(FakeHost::with_rseq(), zone.pool.clock.now_ns(), Without::default());
+        let now = zone.pool.clock.now_ns();
+        let scrubber = Scrubber::new(FakeHost::with_rseq(), now, config.without);
         World { zone, scrubber }
     }
 
@@ -162,10 +162,12 @@ impl World {
     }
 }
 
-/// Knobs for a zone of `huge` huge blocks.
+/// Knobs for a zone of `huge` huge blocks. Blocks of any size are worth a clear, and none lie ready ahead, unless a
+/// test wants to see that.
 pub(super) fn config(huge: usize, knobs: impl FnOnce(&mut Config)) -> Config {
     let machine = Machine { memory: huge * HUGE, engine: crate::engine_named, reports_free: false };
     let mut config = Config::new(&machine);
+    config.without = Without::read("worth,ready").unwrap();
     knobs(&mut config);
     config
 }

@@ -11,19 +11,27 @@ use crate::pool::settle::Residency;
 use crate::units::{PAGE, PageId, Span};
 use crate::zone::Zone;
 
-/// Pages from which on a clear in line is timed, so that the price of a miss is known. Two looks at
+/// Pages from which on each clear in line is timed, so that the price of a miss is known. Two looks at
 /// the clock are nothing beside it.
 /// Moved by: `prezero run --stats -`.
 pub(crate) const TIMED_PAGES: u32 = 256;
 
+/// Whether scrubd had time to clear a block before this request. Then its clear in line is what a hit would have
+/// spared, and is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    Rested,
+    Hot,
+}
+
 impl<B: Backing> Zone<B> {
     /// Clears the pages of an owned block's front that are not zero, and no others.
     #[cold]
-    pub(crate) fn make_zero(&self, cpu: &CpuCache, block: Span, front: u32) {
+    pub(crate) fn make_zero(&self, cpu: &CpuCache, block: Span, front: u32, rest: Rest) {
         let front = block.front(front);
         // Nearly always; and nothing is believed of it.
         if self.pool.states.all(front, PageState::Dirty) {
-            self.clear_inline(cpu, front.first, front.pages, |clear| clear(front));
+            self.clear_inline(cpu, front.first, front.pages, rest, |clear| clear(front));
             return self.pool.states.set(front, PageState::Zero);
         }
         if !self.trust.holds(self, cpu, block) {
@@ -36,7 +44,7 @@ impl<B: Backing> Zone<B> {
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
-            self.clear_inline(cpu, front.first, tally.dirty, |clear| {
+            self.clear_inline(cpu, front.first, tally.dirty, rest, |clear| {
                 self.pool.states.each_run(front, PageState::Dirty, |run| {
                     clear(run);
                     self.pool.states.set(run, PageState::Zero);
@@ -50,7 +58,10 @@ impl<B: Backing> Zone<B> {
             cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
             self.pool.make_way(block, tally.absent);
         }
-        cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
+        if tally.zero > 0 {
+            cpu.demand.note_hit(block.pages, tally.zero);
+            cpu.counters.add(Counter::HitBytes, bytes(tally.zero));
+        }
     }
 
     /// Resident pages among these may hold anything.
@@ -69,12 +80,13 @@ impl<B: Backing> Zone<B> {
         cpu: &CpuCache,
         first: PageId,
         dirty: u32,
+        rest: Rest,
         each: impl FnOnce(&mut dyn FnMut(Span)),
     ) {
         let bytes = u64::from(dirty) * PAGE as u64;
         let choice = self.choice();
         let (engine, near) = choice.inline(bytes as usize, &self.clearing.reach);
-        let timed = dirty >= TIMED_PAGES;
+        let timed = dirty >= TIMED_PAGES || rest == Rest::Rested;
         let began = if timed { self.pool.clock.now_ns() } else { 0 };
         each(&mut |run: Span| {
             let mut near = near.min(run.pages);

@@ -2,7 +2,6 @@
 
 use crate::block::Run;
 use crate::class::Class;
-use crate::clock::Tick;
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
@@ -23,7 +22,7 @@ impl<B: Backing> Zone<B> {
         let pages = run.pages();
         let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
         let Some(class) = class else { return self.put_to_pool(run, tally) };
-        self.file(cpu, class, Entry::of(run, held, self.tick_of_free(pages)));
+        self.file(cpu, class, Entry::of(run, held, self.tick_for(pages)));
     }
 
     /// Onto a CPU's lists, the pool if they are full.
@@ -53,17 +52,10 @@ impl<B: Backing> Zone<B> {
         self.put_to_pool(run, tally);
     }
 
-    /// The tick to stamp on a block that is freed now. While scrubd is parked the clock stands,
-    /// and a freed block must not look as old as scrubd's sleep is long.
-    #[inline]
-    fn tick_of_free(&self, pages: u32) -> Tick {
-        if self.daemon.is_parked() { self.pool.clock.turn().tick } else { self.tick_for(pages) }
-    }
-
     /// Frees a settled run into the pool.
     #[inline]
     pub(crate) fn put_to_pool(&self, run: Run, tally: Tally) {
-        let freed = self.tick_of_free(run.pages());
+        let freed = self.tick_for(run.pages());
         self.pool.put(run, tally, freed);
     }
 

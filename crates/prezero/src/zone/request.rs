@@ -13,8 +13,10 @@ use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, Span};
 use crate::zone::Zone;
+use crate::zone::inline::Rest;
 use crate::zone::put_back::CLOCKED_PAGES;
 
 /// A freed block counts as hot for so long: it lies in its CPU's cache, where a clear in place
@@ -32,6 +34,8 @@ enum Source {
     Listed,
     /// The pool: a block that is all zero.
     Zero,
+    /// The lists that scrubd filled last, where the thread has moved to another CPU since.
+    ZeroElsewhere,
     /// The pool: the resident block that serves this request best. This CPU's cold blocks go there first, since they
     /// may be all that splits it.
     Resident,
@@ -53,6 +57,7 @@ use Source::*;
 const FOR_ZERO: &[Source] = &[
     ListedHot,
     Zero,
+    ZeroElsewhere,
     Listed,
     ZeroBroughtTogether,
     Resident,
@@ -136,13 +141,17 @@ impl<B: Backing> Zone<B> {
         let found = self.search(cpu, pages, align, Want::Zero(first_use), FOR_ZERO)?;
         let fresh = if pages < CLOCKED_PAGES { HOT_NS } else { REST_NS };
         // A block freed a moment before is no demand: scrubd could not have cleared it in time.
-        if found.age.is_none_or(|age| age > Ticks::rounded_up(fresh)) {
+        let rest = match found.age {
+            Some(age) if age <= Ticks::rounded_up(fresh) => Rest::Hot,
+            _ => Rest::Rested,
+        };
+        if rest == Rest::Rested {
             cpu.demand.note(pages);
         }
-        if found.source == Zero {
+        if matches!(found.source, Zero | ZeroElsewhere) {
             self.hand_out_zero(cpu, found.run.span(), front);
         } else {
-            self.make_zero(cpu, found.run.span(), front);
+            self.make_zero(cpu, found.run.span(), front, rest);
         }
         Some(found.run)
     }
@@ -256,6 +265,11 @@ impl<B: Backing> Zone<B> {
             }
             // Demand: its age does not matter.
             (Zero, _) => (pool.search_zero(pages, align)?, None),
+            (ZeroElsewhere, _) => {
+                let class = class?;
+                let filled = self.cpus.get(self.daemon.filled.load(Relaxed) as usize)?;
+                (filled.take_zero(class, fits)?.run(class), None)
+            }
             (ZeroBroughtTogether, _) => pooled(pool.assemble_zero(pages, align)?),
             (Resident, want) => {
                 self.gather(cpu, pages);
@@ -298,10 +312,15 @@ impl<B: Backing> Zone<B> {
     }
 
     /// The tick for a block of this size: of small ones as scrubd last turned it, which may
-    /// be a nap ago; for large ones the time is asked.
+    /// be a nap ago; for large ones the time is asked. While scrubd sleeps for long the clock stands, and a block
+    /// must look neither as old as the sleep is long, nor hot for all of it.
     #[inline]
     pub(crate) fn tick_for(&self, pages: u32) -> Tick {
-        if pages >= CLOCKED_PAGES { self.pool.clock.turn().tick } else { self.pool.clock.tick() }
+        if pages >= CLOCKED_PAGES || self.daemon.clock_stands() {
+            self.pool.clock.turn().tick
+        } else {
+            self.pool.clock.tick()
+        }
     }
 
     /// A block whose pages are all resident and zero, if the sample agrees; else its front is
@@ -310,8 +329,9 @@ impl<B: Backing> Zone<B> {
     fn hand_out_zero(&self, cpu: &CpuCache, block: Span, front: u32) {
         debug_assert!(self.pool.states.all(block, PageState::Zero), "a hit is all zero");
         if !self.trust.holds(self, cpu, block) {
-            return self.make_zero(cpu, block, front);
+            return self.make_zero(cpu, block, front, Rest::Rested);
         }
+        cpu.demand.note_hit(block.pages, block.pages);
         cpu.counters.bump(Counter::Hits);
         cpu.counters.add(Counter::HitBytes, front as u64 * PAGE as u64);
         probes::hit(block.front(front));

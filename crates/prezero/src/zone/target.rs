@@ -17,7 +17,7 @@ use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::policy::decay::{Idle, More};
-use crate::policy::governor::Seen;
+use crate::policy::seen::Seen;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, PageId, Span};
 use crate::zone::Zone;
@@ -69,7 +69,8 @@ pub(crate) trait Target {
     /// Pages that may yet be made zero, as the user bounds it. Pages that must be offered to the
     /// kernel count only where it may be `asked`.
     fn room(&self, asked: Asked) -> u64;
-    /// Whether a block may be lent: no allocation still puts back the last one, and the zone's zeroes are trusted.
+    /// Whether a block may be lent: no allocation still puts back the last one, and no fork is under way, whose child
+    /// would believe what is recorded as zero now.
     fn may_lend(&self) -> bool;
     /// Whether no check of zeroes has failed.
     fn is_trusted(&self) -> bool;
@@ -84,14 +85,16 @@ pub(crate) trait Target {
     fn next_for_zero(&self, pages: u32) -> Option<PageId>;
     /// A chunk to clear, of memory that was freed longer than `rest` before `now`.
     fn look(&self, look: Look, now: Tick, rest: Ticks) -> Option<Chunk>;
+    /// An absent chunk of so many pages at most, near memory in use.
+    fn look_absent(&self, most: u64) -> Option<Chunk>;
     /// The lists of CPUs, by number and class, with fewer zero blocks than `wanted` says and a block that has rested;
-    /// of classes of this order or above.
+    /// of classes of this order or above. With the zero blocks that they have.
     fn lacking(
         &self,
         stop: Order,
         now: Tick,
         wanted: impl Fn(Class) -> usize,
-    ) -> impl Iterator<Item = (usize, Class)>;
+    ) -> impl Iterator<Item = (usize, Class, usize)>;
     /// Whether some CPU's zero list is shorter than `wanted` says.
     fn lacks_listed(&self, wanted: impl Fn(Class) -> usize) -> bool;
 
@@ -153,12 +156,12 @@ impl<B: Backing> Target for Zone<B> {
     }
 
     fn seen(&self) -> Seen {
-        let mut demand = [0; BANDS];
+        let (mut demand, mut hits) = ([0; BANDS], [0; BANDS]);
         let mut listed = 0;
         let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
         let (mut requests, mut absent, mut hit, mut wasted) = (0, 0, 0, 0);
         for cpu in self.cpus.iter().filter(|cpu| cpu.was_used()) {
-            cpu.demand.add_to(&mut demand);
+            cpu.demand.add_to(&mut demand, &mut hits);
             returned += cpu.demand.returned();
             listed += cpu.blocks().map(|(class, _)| u64::from(class.pages())).sum::<u64>();
             let sum = |c| cpu.counters.get(c);
@@ -175,14 +178,15 @@ impl<B: Backing> Target for Zone<B> {
         let pages = |bytes: u64| bytes / PAGE as u64;
         Seen {
             demand,
+            hits,
             requests,
             live: pages((plain + missed + hit + absent).saturating_sub(freed)),
             free: u64::from(self.pool.stock.resident()) + listed,
             freed: pages(freed),
             returned,
             absent: pages(absent),
-            hit: pages(hit),
             wasted: pages(wasted),
+            scrubbed: pages(own(Counter::ScrubbedBytes)),
             spent_ns: own(Counter::ScrubCpuNs),
             look_ns: own(Counter::LookCpuNs),
             clear_ns: self.clear_ns_per_page(),
@@ -208,7 +212,7 @@ impl<B: Backing> Target for Zone<B> {
     }
 
     fn may_lend(&self) -> bool {
-        self.pool.handover.is_free()
+        self.pool.handover.is_free() && !self.pool.fork_is_under_way()
     }
 
     fn is_trusted(&self) -> bool {
@@ -242,21 +246,29 @@ impl<B: Backing> Target for Zone<B> {
         }
     }
 
+    fn look_absent(&self, most: u64) -> Option<Chunk> {
+        self.pool.find_absent(most)
+    }
+
     fn lacking(
         &self,
         stop: Order,
         now: Tick,
         wanted: impl Fn(Class) -> usize,
-    ) -> impl Iterator<Item = (usize, Class)> {
+    ) -> impl Iterator<Item = (usize, Class, usize)> {
         let used = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.was_used());
         let classes = move || Class::largest_first().filter(move |class| class.order() >= stop);
         let pairs = used.flat_map(move |(number, cpu)| classes().map(move |c| (number, cpu, c)));
         let rested = move |e: Entry| e.age(now) > Ticks::rounded_up(REST_NS);
-        let lacks = move |&(_, cpu, class): &(usize, &CpuCache, Class)| {
+        let lacks = move |(number, cpu, class): (usize, &CpuCache, Class)| {
             let lists = cpu.lists(class);
-            lists.hot_cold.entries().any(rested) && lists.zero.entries().count() < wanted(class)
+            if wanted(class) == 0 || !lists.hot_cold.entries().any(rested) {
+                return None;
+            }
+            let ready = lists.zero.entries().count();
+            (ready < wanted(class)).then_some((number, class, ready))
         };
-        pairs.filter(lacks).map(|(number, _, class)| (number, class))
+        pairs.filter_map(lacks)
     }
 
     fn lacks_listed(&self, wanted: impl Fn(Class) -> usize) -> bool {
@@ -292,6 +304,7 @@ impl<B: Backing> Target for Zone<B> {
         self.pool.publish(lent, |run| match home {
             Home::Pool => self.pool.put_as_it_was(run),
             Home::Lists(cpu, _) => {
+                self.daemon.filled.store(cpu as u32, Relaxed);
                 let span = run.span();
                 let held = if self.pool.states.all(span, PageState::Zero) {
                     self.daemon.counters.bump(Counter::Refiles);

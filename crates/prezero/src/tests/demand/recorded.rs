@@ -75,5 +75,5 @@ fn arrays_that_replace_each_other_find_half_of_what_they_ask_for() {
 #[test]
 fn a_compiler_that_asks_for_zero_once_costs_next_to_nothing() {
     let (first, then) = twice(include_str!("cc1.txt"));
-    assert!(first.spent_ns <= 50 * US && then.spent_ns <= 10 * US, "{first:?} {then:?}");
+    assert!(first.spent_ns <= 100 * US && then.spent_ns <= 10 * US, "{first:?} {then:?}");
 }

@@ -9,6 +9,7 @@ use crate::count::counters::Counter;
 use crate::mem::states::Tally;
 use crate::policy::Mood;
 use crate::pool::offer::Allowance;
+use crate::pool::release::IDLE_LEAST;
 use crate::units::{HUGE, HUGE_PAGES, PageId};
 
 #[test]
@@ -149,27 +150,28 @@ fn idle_memory_makes_way_for_what_is_faulted_in() {
     let larger = world.plain(16 * HUGE_PAGES);
 
     let used = u64::from(16 * HUGE_PAGES + 1);
+    let most = used / 16 + u64::from(IDLE_LEAST);
     let resident = world.zone.snapshot().gauges.resident_dirty_bytes / bytes(1);
-    assert!(resident <= used / 16 + 256, "{resident} pages");
-    assert!(resident >= used / 16 + 256 - u64::from(HUGE_PAGES), "no more than must: {resident}");
+    assert!(resident <= most, "{resident} pages");
+    assert!(resident >= most - u64::from(HUGE_PAGES), "no more than must: {resident}");
     [between, larger].into_iter().for_each(|block| world.zone.free(block));
     world.assert_sound();
 }
 
 #[test]
 fn as_much_makes_way_where_it_lies_in_pieces() {
-    let world = World::new(16);
-    world.soil(world.plain(4 * HUGE_PAGES));
-    let halves: Vec<_> = (0..8).map(|_| world.plain(HUGE_PAGES / 2)).collect();
+    let world = World::new(64);
+    world.soil(world.plain(16 * HUGE_PAGES));
+    let halves: Vec<_> = (0..32).map(|_| world.plain(HUGE_PAGES / 2)).collect();
     let (held, idle): (Vec<_>, Vec<_>) =
         halves.into_iter().partition(|half| half.first().0.is_multiple_of(HUGE_PAGES));
     idle.into_iter().for_each(|half| world.soil(half));
     world.drain();
-    assert_eq!((held.len(), world.zone.pool.stock.dirty()), (4, 2 * HUGE_PAGES));
+    assert_eq!((held.len(), world.zone.pool.stock.dirty()), (16, 8 * HUGE_PAGES));
 
-    let larger = world.plain(6 * HUGE_PAGES);
+    let larger = world.plain(24 * HUGE_PAGES);
 
-    let most = 8 * HUGE_PAGES / 16 + 256;
+    let most = 32 * HUGE_PAGES / 16 + IDLE_LEAST;
     let resident = world.zone.pool.stock.dirty();
     assert!(resident <= most, "{resident} pages, where {most} may be");
     held.into_iter().chain([larger]).for_each(|block| world.zone.free(block));

@@ -1,0 +1,50 @@
+//! What policy is shown.
+
+use crate::class::BANDS;
+
+/// What the governor is shown: sums over all CPUs, since the zone began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// Pages asked for as zero that a stock could have served, by band.
+    pub(crate) demand: [u64; BANDS],
+    /// Pages of these that were found zero, by band.
+    pub(crate) hits: [u64; BANDS],
+    /// Requests for zero, all of them.
+    pub(crate) requests: u64,
+    /// Pages in the program's hands now, and those that are free and resident.
+    pub(crate) live: u64,
+    pub(crate) free: u64,
+    /// Pages given back, and those of them that had been handed out zero.
+    pub(crate) freed: u64,
+    pub(crate) returned: u64,
+    /// Pages of ZERO requests that were served absent.
+    pub(crate) absent: u64,
+    /// Zero pages that went to plain requests.
+    pub(crate) wasted: u64,
+    /// Pages that were made zero, the CPU time that scrubbing took, ns, and that looking for what to scrub took.
+    pub(crate) scrubbed: u64,
+    pub(crate) spent_ns: u64,
+    pub(crate) look_ns: u64,
+    /// What a request pays for a page that must be cleared, ns, as measured.
+    pub(crate) clear_ns: f64,
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen {
+            demand: [0; BANDS],
+            hits: [0; BANDS],
+            requests: 0,
+            live: 0,
+            free: 0,
+            freed: 0,
+            returned: 0,
+            absent: 0,
+            wasted: 0,
+            scrubbed: 0,
+            spent_ns: 0,
+            look_ns: 0,
+            clear_ns: 0.0,
+        }
+    }
+}
