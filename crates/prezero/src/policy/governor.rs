@@ -323,7 +323,8 @@ impl Governor {
             return 0;
         }
         let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
-        (bursts.largest(asked) - bursts.arrived(asked)).max(self.ready(band))
+        let burst = bursts.largest(asked) - bursts.arrived(asked);
+        burst.max(self.ready(band)).min(self.worth.most(band))
     }
 
     /// Whether more blocks of a band lie ready than a burst takes: scrubd then fills up at once what several bursts took.

@@ -21,6 +21,8 @@ pub(crate) struct Seen {
     pub(crate) absent: u64,
     /// Zero pages that went to plain requests.
     pub(crate) wasted: u64,
+    /// Zero pages that were lost: to plain requests, or to the kernel.
+    pub(crate) lost: u64,
     /// Pages that were made zero, the CPU time that scrubbing took, ns, and that looking for what to scrub took.
     pub(crate) scrubbed: u64,
     pub(crate) spent_ns: u64,
@@ -41,6 +43,7 @@ impl Default for Seen {
             returned: 0,
             absent: 0,
             wasted: 0,
+            lost: 0,
             scrubbed: 0,
             spent_ns: 0,
             look_ns: 0,

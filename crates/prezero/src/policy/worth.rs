@@ -17,6 +17,9 @@ const IDLE_CPU: f64 = 4.0;
 /// CPU time that a band may cost before its ratio counts: scrubd has to learn when its blocks come.
 /// Moved by: `bench waste --only once,bursty-64m`, `prezero bench short`.
 const LENT_NS: f64 = 1e7;
+/// Pages that are made for a band before the first of its requests found one: 64 MiB.
+/// Moved by: `bench waste --only once,bursty-64m`.
+pub(crate) const UNPROVEN_PAGES: u64 = 16 << 10;
 /// The same where an opening before did not pay.
 /// Moved by: `bench waste --only hostile`.
 const LENT_AGAIN_NS: f64 = 1.25e6;
@@ -25,7 +28,7 @@ const LENT_AGAIN_NS: f64 = 1.25e6;
 const OPENS: f64 = 1.25;
 /// Part of a sum that fades in each window in which its band was asked for.
 /// Moved by: tests of `worth`.
-const FADE: f64 = 1.0 / 8.0;
+const FADE: f64 = 1.0 / 5.0;
 /// Part of what an opening lacked that is forgiven in each such window.
 /// Moved by: `bench waste --only hostile`.
 const FORGIVES: f64 = 1.0 / 128.0;
@@ -62,12 +65,21 @@ struct Account {
     in_burst: bool,
 }
 
+impl Account {
+    fn pay(&mut self, ns: f64) {
+        self.cost_ns += ns;
+        self.paid_ns += ns;
+    }
+}
+
 /// What happened since the last look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     /// Pages asked for and found zero, by band.
     pub(crate) asked: [u64; BANDS],
     pub(crate) hit: [u64; BANDS],
+    /// Zero pages that plain requests took, or the kernel.
+    pub(crate) lost: u64,
     /// Pages that were made zero, CPU time of that, and of looks, ns.
     pub(crate) scrubbed: u64,
     pub(crate) spent_ns: u64,
@@ -84,6 +96,7 @@ impl Passed {
         Passed {
             asked: bands(&now.demand, &before.demand),
             hit: bands(&now.hits, &before.hits),
+            lost: now.lost.saturating_sub(before.lost),
             scrubbed: now.scrubbed.saturating_sub(before.scrubbed),
             spent_ns: now.spent_ns.saturating_sub(before.spent_ns),
             look_ns: now.look_ns.saturating_sub(before.look_ns),
@@ -144,6 +157,14 @@ impl Worth {
         self.accounts[band.index()].open
     }
 
+    /// The most pages of a band that are worth making ahead: of one whose zeroes were never used so few that they cost
+    /// no more than it is lent.
+    pub(crate) fn most(&self, band: Band) -> u64 {
+        let proven =
+            self.accounts[band.index()].spared_ns > 0.0 || !self.without.has(Mechanism::Worth);
+        if proven { u64::MAX } else { UNPROVEN_PAGES }
+    }
+
     /// Whether they are for any.
     pub(crate) fn any_open(&self) -> bool {
         self.open().next().is_some()
@@ -162,9 +183,11 @@ impl Worth {
                 account.bursts += f64::from(u8::from(!account.in_burst));
                 (account.in_window, account.in_burst) = (true, true);
             }
+            // A zero page is paid for when it is used or lost: a stock waits for its burst.
             let spared_ns = passed.hit[n] as f64 * clear_ns;
             if account.open {
                 account.spared_ns += spared_ns;
+                account.pay(spared_ns * self.dearer);
             } else {
                 shared_ns += spared_ns;
             }
@@ -175,12 +198,12 @@ impl Worth {
         }
         let lately_ns = self.open().map(|account| account.lately_ns).sum::<f64>();
         if lately_ns > 0.0 {
-            let cost_ns = (passed.spent_ns + passed.look_ns) as f64;
+            let lost_ns = passed.lost as f64 * clear_ns * self.dearer;
+            let cost_ns = lost_ns + shared_ns * self.dearer + passed.look_ns as f64;
             for account in self.accounts.iter_mut().filter(|account| account.open) {
                 let part = account.lately_ns / lately_ns;
                 account.spared_ns += part * shared_ns;
-                account.cost_ns += part * cost_ns;
-                account.paid_ns += part * cost_ns;
+                account.pay(part * cost_ns);
             }
             self.looks_ns += passed.look_ns as f64;
         }
@@ -282,6 +305,7 @@ mod tests {
                 let mut passed = Passed {
                     asked: [0; BANDS],
                     hit: [0; BANDS],
+                    lost: 0,
                     scrubbed: 0,
                     spent_ns: 0,
                     look_ns: 0,
@@ -293,6 +317,7 @@ mod tests {
                     if self.worth.is_open(band) {
                         passed.hit[band.index()] += (f64::from(pages) * found) as u64;
                         passed.scrubbed += u64::from(pages);
+                        passed.lost += (f64::from(pages) * (1.0 - found)) as u64;
                         passed.look_ns = self.looks_ns;
                     }
                 }

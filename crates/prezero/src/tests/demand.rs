@@ -140,6 +140,7 @@ impl Model {
                 }
                 Act::FreePlain(pages) => self.free(pages),
                 Act::Release => {
+                    self.seen.lost += self.zero;
                     self.zero = 0;
                     self.dirty.clear();
                 }
@@ -172,6 +173,7 @@ impl Model {
         let zero = (pages - dirty).min(self.zero);
         self.zero -= zero;
         self.seen.wasted += zero;
+        self.seen.lost += zero;
         self.outcome.to_plain += zero;
     }
 

@@ -186,6 +186,7 @@ impl<B: Backing> Target for Zone<B> {
             returned,
             absent: pages(absent),
             wasted: pages(wasted),
+            lost: pages(wasted + self.pool.counters.get(Counter::UnusedZeroBytes)),
             scrubbed: pages(own(Counter::ScrubbedBytes)),
             spent_ns: own(Counter::ScrubCpuNs),
             look_ns: own(Counter::LookCpuNs),

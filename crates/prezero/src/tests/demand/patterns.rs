@@ -234,6 +234,6 @@ fn a_net_loss_makes_scrubd_step_aside_within_a_second() {
     let then = model.play(repeat(20, &lost));
 
     // All of it would be 19.7 ms for each of the twenty.
-    assert!(first.spent_ns <= 200 * MS, "{first:?}");
+    assert!(first.spent_ns <= 260 * MS, "{first:?}");
     assert!(then.spent_ns <= 10 * MS, "{then:?}");
 }
