@@ -74,6 +74,8 @@ enum Bench {
     Ablate(cases::ablate::Ablate),
     /// Programs that never pause, where scrubd is in the way.
     Busy(cases::programs::Busy),
+    /// Programs after their first seconds: any size, a request handler, phases.
+    Steady(cases::programs::Steady),
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
@@ -197,6 +199,7 @@ impl Bench {
             Bench::Generate(generate) => return generate.run(&command(), &prezero()),
             Bench::Ablate(case) => case,
             Bench::Busy(case) => case,
+            Bench::Steady(case) => case,
             Bench::Compare(case) => case,
             Bench::Disturb(case) => case,
             Bench::Fill(case) => case,

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::group::Group;
 use super::metric::Figures;
 use super::workload::{Mode, Workload};
+use crate::cases::programs::requests;
 use crate::cases::real::programs::{self, Inputs};
 use crate::peers::{Allocator, NOWHERE};
 use crate::process::once_with_faults;
@@ -111,22 +112,8 @@ fn steady(child: Child) -> Result<Figures> {
     ensure!(output.status.success(), "it ended with {}", output.status);
     let line = String::from_utf8_lossy(&output.stdout);
     let numbers: Result<Vec<f64>, _> = line.split_whitespace().map(str::parse).collect();
-    read(&numbers.with_context(|| format!("it said {line}"))?)
-}
-
-/// What the program prints: times of requests, and what all of them took.
-fn read(numbers: &[f64]) -> Result<Figures> {
-    let &[requests, median, p95, cpu, faults, peak] = numbers else {
-        anyhow::bail!("it said {numbers:?}");
-    };
-    let (us, each) = (1e-3, 1.0 / requests.max(1.0));
-    Ok(Figures([
-        Some(us * median),
-        Some(us * p95),
-        Some(us * each * cpu),
-        Some(each * faults),
-        Some(peak / 1024.0),
-    ]))
+    let figures = requests(&numbers.with_context(|| format!("it said {line}"))?)?;
+    Ok(Figures(figures.map(Some)))
 }
 
 #[cfg(test)]
@@ -135,9 +122,9 @@ mod tests {
 
     #[test]
     fn cpu_time_and_faults_are_those_of_a_request() {
-        let figures = read(&[10.0, 1000.0, 2000.0, 30_000.0, 5.0, 4096.0]).unwrap();
-        assert_eq!(figures.0, [Some(1.0), Some(2.0), Some(3.0), Some(0.5), Some(4.0)]);
-        assert!(read(&[1.0]).is_err());
+        let figures = requests(&[10.0, 1000.0, 2000.0, 30_000.0, 5.0, 4096.0]).unwrap();
+        assert_eq!(figures, [1.0, 2.0, 3.0, 0.5, 4.0]);
+        assert!(requests(&[1.0]).is_err());
     }
 
     #[test]

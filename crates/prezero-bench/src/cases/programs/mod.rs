@@ -16,6 +16,7 @@ mod rounds;
 mod short;
 mod single;
 mod small;
+mod steady;
 mod thin;
 mod verify;
 
@@ -32,6 +33,7 @@ pub use rounds::Rounds;
 pub use short::Short;
 pub use single::Single;
 pub use small::Small;
+pub use steady::Steady;
 pub use thin::Thin;
 pub use verify::Verify;
 
@@ -64,6 +66,25 @@ enum Source {
     Printed(&'static [Named]),
     /// The kernel says what the program took: wall time and CPU time, ms.
     Used,
+    /// The program prints what [`requests`] reads.
+    Requests,
+}
+
+/// What [`requests`] reads.
+const REQUESTS: [Named; 5] =
+    [("median", "us"), ("p95", "us"), ("CPU", "us"), ("faults", ""), ("peak", "MiB")];
+
+/// What `bench/programs/ablate.c` prints, of one request: median and 95th percentile, us, CPU time, us, faults; and
+/// the peak, MiB.
+///
+/// # Errors
+/// It printed something else.
+pub fn requests(numbers: &[f64]) -> Result<[f64; REQUESTS.len()]> {
+    let &[requests, median, p95, cpu, faults, peak] = numbers else {
+        anyhow::bail!("it said {numbers:?}");
+    };
+    let (us, each) = (1e-3, 1.0 / requests.max(1.0));
+    Ok([us * median, us * p95, us * each * cpu, each * faults, peak / 1024.0])
 }
 
 /// A row.
@@ -224,6 +245,7 @@ impl Contest<'_> {
                 ensure!(numbers.len() == figures.len(), "{} said {numbers:?}", self.benchmark);
                 numbers
             }
+            Source::Requests => requests(&printed(&mut command)?)?.to_vec(),
             Source::Used => {
                 command.stdout(Stdio::null());
                 let run = process::once(&mut command)?;
@@ -242,6 +264,7 @@ impl Contest<'_> {
         let printed: Vec<Named> = match self.source {
             Source::Printed(figures) => figures.to_vec(),
             Source::Used => vec![("wall", "ms"), ("CPU", "ms")],
+            Source::Requests => REQUESTS.to_vec(),
         };
         let counted = self.counters.iter().map(|&name| (name, ""));
         let mut figures = vec![];
