@@ -60,6 +60,7 @@ test-long: build $(PYTHON) ## other people's programs and tests in full, an hour
 	tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
 	tests/soak/soak.py --prezero $(BIN)
 	tests/system/libvirt.sh target/release
+	tests/system/wipe.py target/release
 	tests/system/attack.py target/release --seconds 30 --p99 50
 	tests/sanitize.sh
 
