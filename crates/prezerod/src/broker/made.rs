@@ -25,6 +25,7 @@ impl<I: Inode> Broker<I> {
     pub fn done(&mut self, now: u64, done: Done, inode: Option<I>) {
         let Some(at) = self.jobs.iter().position(|job| job.serial == done.serial) else { return };
         let job = self.jobs.remove(at);
+        self.changed();
         match (done.outcome, inode) {
             (Outcome::Made { cpu_ns, wall_ns }, Some(inode)) => {
                 self.counters.made_bytes += job.bytes;
