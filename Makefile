@@ -47,6 +47,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	tests/system/user.sh target/release
 	tests/system/hosts.sh target/release
 	tests/system/attack.py target/release
+	tests/system/containers.sh target/release
 	tests/system/systemd.sh target/release
 	tests/system/live.sh target/release
 	tests/seeds.sh target/release
@@ -60,12 +61,13 @@ test-long: build $(PYTHON) ## other people's programs and tests in full, an hour
 	tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
 	tests/soak/soak.py --prezero $(BIN)
 	tests/system/libvirt.sh target/release
+	tests/system/wipe.py target/release
 	tests/system/attack.py target/release --seconds 30 --p99 50
 	tests/sanitize.sh
 
 matrix: build $(PYTHON) ## other people's programs without and with prezero; writes the table into README.md
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
-	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --runs 3 --json bench/matrix.json
+	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --all --runs 3 --json bench/matrix.json
 	tests/programs/matrix.py --table bench/matrix.json --into README.md
 
 soak: build ## real programs side by side with faults injected, SOAK=10m, 2h, ...
@@ -99,6 +101,9 @@ lint: ## formatting, clippy, the layers of each crate, the lists of tests and co
 
 setup: ## Debian packages that tests and benchmarks use (asks for root)
 	tests/setup.sh
+
+setup-long: ## and those that only test-long uses
+	tests/setup.sh long
 
 install: build ## install into PREFIX (/usr/local), stripped
 	install -Dsm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
@@ -137,4 +142,4 @@ $(PYTHON):
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo check test test-long matrix soak fuzz bench lint setup install deb seeds clean
+.PHONY: help build demo check test test-long matrix soak fuzz bench lint setup setup-long install deb seeds clean

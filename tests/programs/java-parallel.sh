@@ -1,4 +1,5 @@
 # about: javac and jlink with the Parallel collector
+# scale: long
 # version: java -version
 # needs: java javac jlink
 . "$TOP/tests/programs/java" -XX:+UseParallelGC

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Programs that nobody here wrote: without prezero, and under `prezero run --verify full`.
 
-    tests/programs/matrix.py --prezero target/release/prezero [--scale long] [--only redis,git]
+    tests/programs/matrix.py --prezero target/release/prezero [--scale long | --all] [--only redis,git]
                     [--runs 3] [--json FILE]
     tests/programs/matrix.py --table FILE [--into README.md]
 
@@ -14,7 +14,8 @@ lines say what it needs:
     # needs: commands that must be on the path          (tests/setup.sh installs their packages)
     # python: modules; $PYTHON is then a Python that has them
     # source: Debian source packages; $SOURCE/PACKAGE is then where one is unpacked
-    # scale: long                                       (too long for the short run)
+    # scale: long                                       (too long for the short run, or shows little there;
+                                                         --all has its short form)
 
 $SCALE is short or long, $TOP this repository. What differs is tried once more, both ways, as some
 of the programs' own tests depend on time; the report says so. A page that should be zero and is
@@ -297,6 +298,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--prezero", default="target/release/prezero")
     parser.add_argument("--scale", choices=["short", "long"], default="short")
+    parser.add_argument("--all", action="store_true", help="programs of the long run, too")
     parser.add_argument("--only", default="", help="names, with commas between")
     parser.add_argument("--runs", type=int, default=1, help="each way")
     parser.add_argument("--warm", type=int, default=0, help="runs before them that do not count")
@@ -316,7 +318,7 @@ def main():
     if unknown := set(asked) - {case.name for case in cases}:
         parser.error(f"--only {','.join(unknown)}: there are {','.join(case.name for case in cases)}")
     cases = [case for case in cases if case.name in asked or not asked]
-    if args.scale == "short" and not asked:
+    if args.scale == "short" and not asked and not args.all:
         cases = [case for case in cases if case.head.get("scale") != "long"]
     report = {"benchmark": "matrix", "machine": machine(), "load": os.getloadavg()[0],
               "verify": args.verify, "taken_s": int(time.time()), "programs": []}

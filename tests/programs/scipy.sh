@@ -1,4 +1,5 @@
 # about: its own tests
+# scale: long
 # version: "$PYTHON" -c 'import scipy; print("SciPy", scipy.__version__)'
 # python: scipy pytest hypothesis
 export OMP_NUM_THREADS=2 OPENBLAS_NUM_THREADS=2

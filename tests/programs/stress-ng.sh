@@ -1,7 +1,7 @@
 # about: its memory stressors with --verify
 # version: stress-ng --version
 # needs: stress-ng
-seconds=2
+seconds=1
 [ "$SCALE" = short ] || seconds=60
 for stressor in malloc vm mmap mremap madvise mprotect fork vfork bigheap brk shm userfaultfd; do
     size=() most=unlimited

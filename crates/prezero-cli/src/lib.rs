@@ -4,8 +4,8 @@
 //! `run` validates, puts the library in front of the program's allocator and becomes
 //! the program; `claim` does the same with memory leased from
 //! prezerod, of which `stock` tells; `place` makes ready files for programs that look for
-//! them; `top` watches and `ctl` turns the knobs of what runs; `engines` lists how this CPU
-//! can clear; `bench` becomes `prezero-bench`, a program of its own. An error is one line: what was
+//! them; `wipe` has the kernel clear a guest's free memory; `top` watches and `ctl` turns the knobs of
+//! what runs; `engines` lists how this CPU can clear; `bench` becomes `prezero-bench`, a program of its own. An error is one line: what was
 //! asked, what is wrong, the mend.
 //!
 //! This is a library for the sake of `prezero-qemu` and `prezero-bench`, which share modules of it.
@@ -28,6 +28,7 @@ mod run;
 mod stat;
 mod stock;
 mod top;
+mod wipe;
 
 use std::process::ExitCode;
 
@@ -52,6 +53,8 @@ enum Command {
     Place(place::Place),
     /// Show what prezerod has ready, and who holds what.
     Stock(stock::Stock),
+    /// Have the kernel clear what is free in this guest, so that a snapshot compresses.
+    Wipe(wipe::Wipe),
     /// Watch who runs under prezero, and the broker, live.
     Top(top::Top),
     /// Turn the knobs of a process that runs under prezero, or show its figures.
@@ -138,6 +141,7 @@ pub fn main() -> ExitCode {
         },
         Command::Place(place) => told("place", place.run()),
         Command::Stock(stock) => told("stock", stock.run()),
+        Command::Wipe(wipe) => told("wipe", wipe.run()),
         Command::Top(top) => told("top", top.run()),
         Command::Ctl(ctl) => told("ctl", ctl.run()),
         Command::Engines => told("engines", engines::list().map_err(Into::into)),

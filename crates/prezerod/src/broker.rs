@@ -258,6 +258,18 @@ impl<I: Inode> Broker<I> {
         &self.nodes
     }
 
+    /// It is this time: what the host said a moment ago holds.
+    pub(super) fn at(&self, now: u64) {
+        self.host.at(now);
+        self.cgroups.at(now);
+    }
+
+    /// A filler took memory.
+    pub(super) fn changed(&self) {
+        self.host.forget();
+        self.cgroups.forget();
+    }
+
     /// A number that was never given out.
     pub fn number(&mut self) -> u64 {
         self.numbers += 1;
@@ -272,6 +284,7 @@ impl<I: Inode> Broker<I> {
 
     /// Answers waiting requests that can be answered, and ends what is over.
     pub fn serve(&mut self, now: u64) -> Vec<Out<I>> {
+        self.at(now);
         while let Some(at) = self.held.iter().position(|held| held.until <= now) {
             self.stock.put(self.held.remove(at).blank);
         }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use prezero_host::Size;
 
+use crate::files::Files;
 use crate::protocol::{Backing, Page};
 
 /// The hierarchy of one controller.
@@ -46,10 +47,11 @@ pub struct Room {
 }
 
 /// The hierarchies of a host that charge memory.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Cgroups {
     root: PathBuf,
     hierarchies: Vec<Hierarchy>,
+    files: Files,
 }
 
 impl Cgroups {
@@ -78,7 +80,17 @@ impl Cgroups {
                 break;
             }
         }
-        Cgroups { root: root.to_owned(), hierarchies }
+        Cgroups { root: root.to_owned(), hierarchies, files: Files::default() }
+    }
+
+    /// It is this time: what was read a moment ago holds.
+    pub fn at(&self, now_ns: u64) {
+        self.files.at(now_ns);
+    }
+
+    /// Memory was charged: nothing that was read holds.
+    pub fn forget(&self) {
+        self.files.forget();
     }
 
     /// Moves this process into the cgroup, which is made if only its last part is missing.
@@ -139,11 +151,11 @@ impl Cgroups {
             let dir = hierarchy.dir.join(path);
             for bound in hierarchy.bounds(page) {
                 let (Some(limit), Some(used)) =
-                    (number(&dir.join(&bound.limit)), number(&dir.join(&bound.used)))
+                    (self.number(&dir.join(&bound.limit)), self.number(&dir.join(&bound.used)))
                 else {
                     continue;
                 };
-                let kept = bound.reclaimable.and_then(|field| stat(&dir, field)).unwrap_or(0);
+                let kept = bound.reclaimable.and_then(|field| self.stat(&dir, field)).unwrap_or(0);
                 let left = limit.saturating_sub(used.saturating_sub(kept));
                 if left < least.left {
                     least = Room { left, all: limit, limit: dir.join(&bound.limit) };
@@ -167,7 +179,7 @@ impl Cgroups {
 
     /// This process's cgroup in a hierarchy.
     fn own(&self, hierarchy: &Hierarchy) -> Option<String> {
-        let table = fs::read_to_string(self.root.join("proc/self/cgroup")).ok()?;
+        let table = self.files.text(&self.root.join("proc/self/cgroup"))?;
         table.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
             let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -177,6 +189,17 @@ impl Cgroups {
             };
             mine.then(|| path.to_owned())
         })
+    }
+
+    /// A number of bytes; `max`, and what version 1 writes for it, is no limit and no number.
+    fn number(&self, file: &Path) -> Option<u64> {
+        let number = self.files.text(file)?.trim().parse::<u64>().ok()?;
+        (number < i64::MAX as u64 >> 20 << 20).then_some(number)
+    }
+
+    fn stat(&self, dir: &Path, field: &str) -> Option<u64> {
+        let text = self.files.text(&dir.join("memory.stat"))?;
+        text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
     }
 }
 
@@ -258,17 +281,6 @@ fn controller(backing: Backing) -> &'static str {
 
 fn lists(file: &Path, word: &str) -> bool {
     fs::read_to_string(file).is_ok_and(|text| text.split_whitespace().any(|other| other == word))
-}
-
-/// A number of bytes; `max`, and what version 1 writes for it, is no limit and no number.
-fn number(file: &Path) -> Option<u64> {
-    let number = fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()?;
-    (number < i64::MAX as u64 >> 20 << 20).then_some(number)
-}
-
-fn stat(dir: &Path, field: &str) -> Option<u64> {
-    let text = fs::read_to_string(dir.join("memory.stat")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! What this host can make: read from sysfs and procfs, never written.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::files::Files;
 use crate::protocol::{Backing, Page};
 
 /// The host's files, below a root (`/` but for tests).
 #[derive(Clone, Debug)]
 pub struct Host {
     root: PathBuf,
+    files: Files,
 }
 
 const SHMEM_ENABLED: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
@@ -28,7 +30,17 @@ pub struct Pool {
 impl Host {
     /// Reads below `root`.
     pub fn new(root: impl Into<PathBuf>) -> Host {
-        Host { root: root.into() }
+        Host { root: root.into(), files: Files::default() }
+    }
+
+    /// It is this time: what was read a moment ago holds.
+    pub fn at(&self, now_ns: u64) {
+        self.files.at(now_ns);
+    }
+
+    /// Pages were made: nothing that was read holds.
+    pub fn forget(&self) {
+        self.files.forget();
     }
 
     /// NUMA nodes that are online, at least one.
@@ -49,13 +61,16 @@ impl Host {
         let size = format!("hugepages-{}kB", page.bytes() >> 10);
         let of_node = format!("sys/devices/system/node/node{node}/hugepages/{size}");
         let whole = format!("sys/kernel/mm/hugepages/{size}");
-        let dir = if self.root.join(&of_node).is_dir() { &of_node } else { &whole };
-        let read = |file: &str| self.number(&format!("{dir}/{file}")).unwrap_or(0);
+        let total = |dir: &str| self.number(&format!("{dir}/nr_hugepages"));
+        let (dir, total) = match total(&of_node) {
+            Some(total) => (&of_node, total),
+            None => (&whole, total(&whole).unwrap_or(0)),
+        };
         // Pages that mappings were promised are free, but not for us. The kernel counts them
         // for the machine only, so on each node we leave as many.
         let promised = self.number(&format!("{whole}/resv_hugepages")).unwrap_or(0);
-        let free = read("free_hugepages").saturating_sub(promised);
-        Pool { total: read("nr_hugepages"), free }
+        let free = self.number(&format!("{dir}/free_hugepages")).unwrap_or(0);
+        Pool { total, free: free.saturating_sub(promised) }
     }
 
     /// Pages in the pools of all nodes.
@@ -77,13 +92,14 @@ impl Host {
         denied.then(|| format!("echo advise > /{SHMEM_ENABLED}"))
     }
 
-    fn shmem_enabled(&self) -> Option<String> {
+    fn shmem_enabled(&self) -> Option<Arc<str>> {
         self.text(SHMEM_ENABLED)
     }
 
     /// Physical memory and what of it could be had now, bytes.
     pub fn memory(&self) -> (u64, u64) {
-        let text = self.text("proc/meminfo").unwrap_or_default();
+        let text = self.text("proc/meminfo");
+        let text = text.as_deref().unwrap_or_default();
         let field = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;
             line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
@@ -94,7 +110,7 @@ impl Host {
 
     /// What each CPU has spent its time on: `/proc/stat`; empty: not known.
     pub fn cpu_times(&self) -> String {
-        self.text("proc/stat").unwrap_or_default()
+        self.text("proc/stat").as_deref().unwrap_or_default().to_owned()
     }
 
     /// The backing that pages of this size would come from on this node: the pool where it
@@ -133,8 +149,8 @@ impl Host {
         }
     }
 
-    fn text(&self, path: &str) -> Option<String> {
-        fs::read_to_string(self.root.join(path)).ok()
+    fn text(&self, path: &str) -> Option<Arc<str>> {
+        self.files.text(&self.root.join(path))
     }
 
     fn number(&self, path: &str) -> Option<u64> {
@@ -145,7 +161,9 @@ impl Host {
     /// beside it those of the service manager and of memory. A hybrid host tells processes apart
     /// by these alone.
     pub fn cgroups(&self, pid: i32) -> Vec<String> {
-        let table = self.text(&format!("proc/{pid}/cgroup")).unwrap_or_default();
+        // Read anew: the number may be another process's by now.
+        let table = self.root.join(format!("proc/{pid}/cgroup"));
+        let table = std::fs::read_to_string(table).unwrap_or_default();
         let lines = || table.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
         let of = |known: &str| {
             let mut found = lines().filter(|(all, _)| all.split(',').any(|one| one == known));
@@ -180,6 +198,7 @@ fn number_list(text: &str) -> Option<Vec<u16>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
         let dir = tempfile::tempdir().unwrap();

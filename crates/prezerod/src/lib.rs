@@ -45,6 +45,8 @@ pub mod counters;
 #[cfg(feature = "broker")]
 pub mod demand;
 #[cfg(feature = "broker")]
+pub mod files;
+#[cfg(feature = "broker")]
 pub mod filler;
 #[cfg(feature = "broker")]
 pub mod gait;

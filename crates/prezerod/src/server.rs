@@ -213,7 +213,7 @@ impl Server {
                 barked = now;
                 self.service.tell("WATCHDOG=1");
             }
-            let mut said = vec![];
+            let (mut said, mut gone) = (vec![], vec![]);
             for source in self.wait(now, looked)? {
                 match source {
                     Source::Stop => {
@@ -221,22 +221,22 @@ impl Server {
                         return Ok(());
                     }
                     Source::Reload => self.reload(),
-                    Source::Listener => self.accept(),
+                    // What a client asks stands behind its connection already.
+                    Source::Listener => said.extend(self.accept()),
                     Source::Http => {
                         let text = self.broker.metrics(thread::monotonic_ns());
                         self.http.answer(text);
                     }
                     Source::Filler(key) => self.hear_filler(key),
                     Source::Client(id) => said.push(id),
-                    Source::Gone(id) => {
-                        self.drop_client(id);
-                    }
+                    Source::Gone(id) => gone.push(id),
                     Source::Holder(pid) => {
                         self.holders.remove(&pid);
                         self.broker.exited(pid);
                     }
                 }
             }
+            self.bury_clients(gone);
             self.hear_clients(said);
         }
     }

@@ -43,7 +43,7 @@ macro_rules! next {
             /// # Safety
             /// As for the function of that name in libc.
             #[inline(always)]
-            #[allow(non_snake_case, reason = "`_Exit` is libc's name")]
+            #[allow(non_snake_case, reason = "libc has such names")]
             pub unsafe fn $name($($arg: $type),*) -> $ret {
                 type Function = unsafe extern "C" fn($($type),*) -> $ret;
                 let address = SLOTS.$name.load(Ordering::Relaxed);
@@ -105,6 +105,8 @@ next! {
     mallinfo() -> Mallinfo<c_int>, before: early::mallinfo;
     mallinfo2() -> Mallinfo<usize>, before: early::mallinfo2;
     malloc_info(options: c_int, stream: *mut FILE) -> c_int, before: early::malloc_info;
+    __libc_free(ptr: Address) -> (), before: early::free;
+    __libc_realloc(ptr: Address, size: usize) -> Address, before: early::realloc;
 
     mmap(at: Address, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> Address,
         before: early::mmap;

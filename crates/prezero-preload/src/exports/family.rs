@@ -71,6 +71,21 @@ pub unsafe extern "C" fn free(ptr: *mut c_void) {
     }
 }
 
+/// glibc's own name of `free`, which some programs call. Its names of `malloc` and its kin stay glibc's: a
+/// tracer of allocations behind this library takes its blocks from them.
+///
+/// # Safety
+/// As for `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __libc_free(ptr: *mut c_void) {
+    match process::owner_of(ptr) {
+        Some(heap) => release(heap, ptr),
+        None if arena::contains(ptr) => {}
+        // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
+        None => unsafe { next::__libc_free(ptr) },
+    }
+}
+
 /// C23's `free_sized`, which newer libcs have.
 ///
 /// # Safety

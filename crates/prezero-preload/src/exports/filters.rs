@@ -1,4 +1,4 @@
-//! Calls that install a filter of system calls (seccomp): `prctl`, and `syscall`, which libseccomp uses.
+//! Calls that install a filter of system calls (seccomp): `prctl`, and `seccomp` by its number.
 
 use std::ffi::{c_int, c_long, c_ulong, c_void};
 
@@ -25,36 +25,13 @@ pub unsafe extern "C" fn prctl(
     if installs { confined(|| call().into()) as c_int } else { call() }
 }
 
-/// libc's `syscall`.
-///
-/// # Safety
-/// As in libc, which declares it with any further arguments; all are passed alike.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: *mut c_void,
-    b: *mut c_void,
-    c: *mut c_void,
-    d: *mut c_void,
-    e: *mut c_void,
-    f: *mut c_void,
-) -> c_long {
-    if number == libc::SYS_seccomp {
-        // SAFETY: the caller's terms.
-        return unsafe { seccomp(a, b, c) };
-    }
-    // SAFETY: the caller's terms.
-    unsafe { next::syscall(number, a, b, c, d, e, f) }
-}
-
 /// The system call of this name. Without a program for the filter it only asks what the kernel knows.
 ///
 /// # Safety
 /// As in the kernel.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[cold]
-unsafe fn seccomp(operation: *mut c_void, flags: *mut c_void, program: *mut c_void) -> c_long {
+pub unsafe fn seccomp(operation: *mut c_void, flags: *mut c_void, program: *mut c_void) -> c_long {
     let none = std::ptr::null_mut();
     // SAFETY: the caller's terms.
     let call =

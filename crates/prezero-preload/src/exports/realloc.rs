@@ -31,6 +31,20 @@ pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     unsafe { realloc_large_or_ours(ptr, size) }
 }
 
+/// glibc's own name of `realloc`: see `__libc_free`.
+///
+/// # Safety
+/// As for `realloc`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __libc_realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    if process::owner_of(ptr).is_none() && !arena::contains(ptr) {
+        // SAFETY: the caller's terms.
+        return unsafe { next::__libc_realloc(ptr, size) };
+    }
+    // SAFETY: the caller's terms.
+    unsafe { realloc_large_or_ours(ptr, size) }
+}
+
 /// libc's `reallocarray`.
 ///
 /// # Safety

@@ -27,7 +27,7 @@ const OF_EACH_THREAD: c_int = libc::CLONE_NEWUSER
     | libc::CLONE_VM;
 
 /// Makes the call while there is no scrubd.
-fn alone<R>(change: Change, call: impl FnOnce() -> R) -> R {
+pub(super) fn alone<R>(change: Change, call: impl FnOnce() -> R) -> R {
     match process::ready() {
         // It has none.
         Some(_) if sandbox::is_confined() => call(),

@@ -78,6 +78,19 @@ int main(void)
 		CHECK(geteuid() == user && getegid() == group);
 		use_and_free();
 	}
+	/* By their numbers, past libc. */
+	for (int i = 0; i < 4; i++) {
+		int before = reborn();
+		int user = root && i % 2 == 0 ? NOBODY : (int)getuid();
+
+		check_rights(before);
+		if (i % 2)
+			CHECK(syscall(SYS_setresuid, -1, user, -1) == 0);
+		else
+			CHECK(syscall(SYS_setreuid, -1, user) == 0);
+		CHECK(is_new(before) && (int)geteuid() == user);
+		check_rights(reborn());
+	}
 	/* A child of vfork changes itself, not its parent. */
 	int before = reborn();
 	if (vfork() == 0) {
@@ -95,6 +108,12 @@ int main(void)
 		CHECK(setns(space, CLONE_NEWNS) == 0 && is_new(before));
 		before = reborn();
 		CHECK(chroot("/") == 0 && is_new(before));
+		before = reborn();
+		CHECK(syscall(SYS_unshare, CLONE_NEWNS) == 0 && is_new(before));
+		before = reborn();
+		CHECK(syscall(SYS_setns, space, CLONE_NEWNS) == 0 && is_new(before));
+		before = reborn();
+		CHECK(syscall(SYS_chroot, "/") == 0 && is_new(before));
 		before = reborn();
 		CHECK(initgroups("nobody", NOBODY) == 0 && is_new(before));
 		CHECK(setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&

@@ -9,6 +9,13 @@ fn corner_cases_are_answered_as_by_glibc() {
 }
 
 #[test]
+fn glibcs_own_names_free_and_grow_blocks_of_the_zone() {
+    let program = compile("family_names.c", &[]);
+    assert_eq!(run(&mut bare(&program)), "good\n", "without the shim");
+    assert_eq!(run(&mut shimmed(&program)), "good\n");
+}
+
+#[test]
 fn blocks_have_size_alignment_content_and_leave_errno() {
     assert_eq!(run_c("family_blocks.c"), "good\n");
 }

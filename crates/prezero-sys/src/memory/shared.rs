@@ -137,13 +137,21 @@ impl SharedMap {
     }
 }
 
-/// Private anonymous memory in huge pages, for comparison with what is shared.
+/// Private anonymous memory that other code never sees.
 #[derive(Debug)]
 pub struct PrivateMap {
     range: Reservation,
 }
 
 impl PrivateMap {
+    /// `len` bytes, absent, in pages as the machine gives them.
+    ///
+    /// # Errors
+    /// What [`Reservation::new`] answers.
+    pub fn new(len: usize) -> Result<PrivateMap, Errno> {
+        Ok(PrivateMap { range: Reservation::new(len, GRAIN)? })
+    }
+
     /// `len` bytes, absent, in huge pages as far as the kernel has them.
     ///
     /// # Errors

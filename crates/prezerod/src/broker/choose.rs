@@ -53,9 +53,9 @@ impl<I: Inode> Broker<I> {
             let why = match self.choose(&keep.need) {
                 Err((_, why)) => why,
                 Ok(kind) => {
-                    let kept = kept.entry((kind.backing, page)).or_default();
+                    let kept = kept.entry(self.stands_in(kind)).or_default();
                     let all = kept.saturating_add(keep.keep.saturating_mul(bytes));
-                    let limit = self.limit(kind);
+                    let limit = self.limit_of_all(kind);
                     if all <= limit {
                         *kept = all;
                         return None;
@@ -93,6 +93,22 @@ impl<I: Inode> Broker<I> {
             }
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// What a piece of stock would be made of now. Where the pool's part of the stock is full the rest is
+    /// made of ordinary memory, as where the pool is empty.
+    pub(super) fn choose_for_stock(&self, need: &Need) -> Result<Kind, Refusal> {
+        let kind = self.choose(need)?;
+        let is_full = || self.taken(kind) + need.want.bytes > self.limit(kind);
+        match kind.backing == Backing::Hugetlb && self.has_both(kind.page) && is_full() {
+            true => Ok(self.paged(need).unwrap_or(kind)),
+            false => Ok(kind),
+        }
+    }
+
+    /// Whether such pages come from the pool first, and from ordinary memory where it has too few.
+    pub(super) fn has_both(&self, page: Page) -> bool {
+        self.settings.backing == Source::Auto && page == Page::Huge && self.host.thp()
     }
 
     /// Why no page of ordinary memory will do, with the mend.

@@ -100,7 +100,7 @@ impl<I: Inode> Broker<I> {
         if let Some(lack) = self.held_back(now, need) {
             return Err(lack);
         }
-        let kind = self.choose(need)?;
+        let kind = self.choose_for_stock(need)?;
         if let Some(text) = self.room(kind).crowds(need.want.bytes) {
             return Err((Reason::Quota, text).into());
         }

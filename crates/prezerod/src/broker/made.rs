@@ -25,6 +25,7 @@ impl<I: Inode> Broker<I> {
     pub fn done(&mut self, now: u64, done: Done, inode: Option<I>) {
         let Some(at) = self.jobs.iter().position(|job| job.serial == done.serial) else { return };
         let job = self.jobs.remove(at);
+        self.changed();
         match (done.outcome, inode) {
             (Outcome::Made { cpu_ns, wall_ns }, Some(inode)) => {
                 self.counters.made_bytes += job.bytes;
@@ -44,13 +45,14 @@ impl<I: Inode> Broker<I> {
             }
             (outcome, _) => {
                 self.counters.failures += 1;
+                // A filler that was killed, or that the kernel refused, lacked no room.
+                let has_room = outcome == Outcome::Exhausted && self.make_room(&job);
                 let said = self.said(&job, outcome);
                 // One cgroup's limit is not the others' business.
                 self.held_off.insert(job.kind.payer, (now + HOLD_OFF_NS, said.clone()));
-                if job.pace == Pace::Idle {
-                    self.make_room(&job);
-                } else {
-                    self.fail(&job, said);
+                // Whoever waits for what cannot be made waits in vain.
+                if job.pace == Pace::Urgent && !has_room {
+                    self.failed.push((job.need, said));
                 }
             }
         }
@@ -66,14 +68,13 @@ impl<I: Inode> Broker<I> {
         }
     }
 
-    /// The kernel had no page: what lies in the stock in other sizes may be in the way.
-    fn make_room(&mut self, job: &Job) {
+    /// The kernel had no page: what lies in the stock in other sizes may be in the way. False: nothing is.
+    fn make_room(&mut self, job: &Job) -> bool {
         let kind = job.kind;
-        if let Some(other) =
-            self.stock.take_oldest(|other| other.kind == kind && other.bytes != job.bytes)
-        {
-            self.counters.waste_bytes += other.bytes;
-        }
+        let in_the_way = |other: &Blank<I>| other.kind == kind && other.bytes != job.bytes;
+        let Some(other) = self.stock.take_oldest(in_the_way) else { return false };
+        self.counters.waste_bytes += other.bytes;
+        true
     }
 
     /// Why the kernel did not make it, with the mend.
@@ -92,16 +93,6 @@ impl<I: Inode> Broker<I> {
                  echo 1 > /proc/sys/vm/compact_memory"
             ),
         }
-    }
-
-    /// Whoever waits for what cannot be made waits in vain.
-    fn fail(&mut self, job: &Job, said: String) {
-        let before = self.stock.iter().count();
-        self.make_room(job);
-        if self.stock.iter().count() < before {
-            return;
-        }
-        self.failed.push((job.need, said));
     }
 
     /// Ends the waits that a failed job was for.

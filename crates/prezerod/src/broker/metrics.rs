@@ -26,6 +26,7 @@ impl<I: Inode> Broker<I> {
 
     /// All counters and gauges as Prometheus text.
     pub fn metrics(&self, now: u64) -> String {
+        self.at(now);
         let mut bytes: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
         let blanks = self.stock.iter().map(|blank| (blank.kind, "ready", blank.bytes));
         let held = self.held.iter().map(|held| (held.blank.kind, "reserved", held.blank.bytes));

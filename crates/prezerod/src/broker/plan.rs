@@ -61,6 +61,7 @@ impl<I: Inode> Broker<I> {
     /// Looks at everything: lets go what nobody needs, says what to make.
     /// It is this `minute` of the day.
     pub fn plan(&mut self, now: u64, minute: u16, memory: Memory) -> Plan<I> {
+        self.at(now);
         self.demand.turn(now, minute);
         let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], hurry: vec![] };
         if memory == Memory::Tight {

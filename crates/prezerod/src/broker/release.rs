@@ -80,7 +80,7 @@ impl<I: Inode> Broker<I> {
         if self.held_back(now, need).is_some() {
             return false;
         }
-        let (page, kind) = (need.want.page, self.choose(need));
+        let (page, kind) = (need.want.page, self.choose_for_stock(need));
         let bytes = match &kind {
             Ok(kind) if reason == LIMIT => {
                 let limit = self.limit(*kind);

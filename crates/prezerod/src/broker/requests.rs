@@ -21,6 +21,7 @@ impl<I: Inode> Broker<I> {
         tag: u32,
         request: Request,
     ) -> Option<Out<I>> {
+        self.at(now);
         let mut out = Out { client, tag, answer: Answer::Done, inode: None };
         let answered = match self.tenant(client) {
             Err(refusal) => Err(refusal),

@@ -29,9 +29,26 @@ impl<I: Inode> Broker<I> {
             // What lies ready may be all that there was.
             let usual = || Some(self.usual(need)).filter(|_| self.have(need) > 0);
             let kind = self.affords(need, &mut read).or_else(usual)?;
-            let pages = (kind.backing, kind.page);
-            Some((pages, *read.limits.entry(pages).or_insert_with(|| self.limit(kind))))
+            let pages = self.stands_in(kind);
+            Some((pages, *read.limits.entry(pages).or_insert_with(|| self.limit_of_all(kind))))
         })
+    }
+
+    /// The pages that stand for all which a piece of stock like this may be made of.
+    pub(super) fn stands_in(&self, kind: Kind) -> (Backing, Page) {
+        let backing = if self.has_both(kind.page) { Backing::Thp } else { kind.backing };
+        (backing, kind.page)
+    }
+
+    /// Most bytes of stock in all such pages.
+    pub(super) fn limit_of_all(&self, kind: Kind) -> u64 {
+        if !self.has_both(kind.page) {
+            return self.limit(kind);
+        }
+        let pools = self.nodes.iter().map(|&node| self.host.pool(node, kind.page).total);
+        let pools = pools.sum::<u64>() * kind.page.bytes();
+        let of_pools = self.limit(Kind { backing: Backing::Hugetlb, ..kind }).min(pools);
+        self.limit(Kind { backing: Backing::Thp, ..kind }).saturating_add(of_pools)
     }
 
     /// What it would be made of, as far as the host goes: cgroups are asked when it is made.

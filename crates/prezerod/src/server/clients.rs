@@ -1,7 +1,8 @@
 //! Connections: who comes, what they say, what they are sent.
 //!
-//! A user has so many turns in each round of the loop, whatever its connections; nothing is read
-//! of a stranger; and what has to be closed in a client's name is closed elsewhere (`rights`).
+//! A user has so many turns and so much time in each round of the loop, whatever its connections;
+//! nothing is read of a stranger; and what has to be closed in a client's name is closed elsewhere
+//! (`rights`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -23,6 +24,10 @@ use crate::tenant::Peer;
 /// Turns of a user in one round: frames of all its connections together.
 /// Moved by: `tests/system/attack.py`.
 const TURNS: usize = 4;
+/// Time of a round, ns: for each user's turns, for connections that come, and for those that go. Another
+/// user waits for no more than one of each.
+/// Moved by: `tests/system/attack.py`.
+const TURN_NS: u64 = 1_000_000;
 /// Part of the limit of open files that no connection takes, as a divisor, and at most: for
 /// leases, fillers, and descriptors that clients send.
 const SPARE: u64 = 4;
@@ -31,14 +36,22 @@ const SPARE_MOST: u64 = 512;
 const BACK_OFF_NS: u64 = 100_000_000;
 
 impl Server {
-    pub(super) fn accept(&mut self) {
+    /// Those that came, in this round's time.
+    pub(super) fn accept(&mut self) -> Vec<ClientId> {
+        let (mut came, began) = (vec![], thread::monotonic_ns());
         for _ in 0..AT_ONCE {
+            if is_over(began) {
+                break;
+            }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => break,
                 // Out of descriptors: whoever knocks is heard later.
-                Err(_) => return self.back_off(),
+                Err(_) => {
+                    self.back_off();
+                    break;
+                }
             };
             // The kernel gives the lowest number that is free.
             if socket.as_raw_fd() as u64 >= most_descriptors() {
@@ -46,7 +59,8 @@ impl Server {
                 self.broker.counters.turned_away += 1;
                 let answer = self.broker.no(Reason::Busy, text);
                 self.turn_away(socket, &answer);
-                return self.back_off();
+                self.back_off();
+                break;
             }
             match self.admit(&socket) {
                 Ok((id, peer, process)) => {
@@ -54,11 +68,13 @@ impl Server {
                     let Peer { pid, uid, .. } = peer;
                     let connection = Connection { socket, pid, uid, process, heard_ns, unread };
                     self.connections.insert(id, connection);
+                    came.push(id);
                 }
                 Err(Some(answer)) => self.turn_away(socket, &answer),
                 Err(None) => {}
             }
         }
+        came
     }
 
     /// Who it is, if it may stay; nothing is read of a stranger, or of one of too many.
@@ -109,11 +125,13 @@ impl Server {
         for mut queue in users.into_values() {
             let first = self.round * TURNS % queue.len();
             queue.rotate_left(first);
-            let mut frames = 0;
+            let (mut frames, mut heard, began) = (0, 0, thread::monotonic_ns());
             // One that has gone takes no turn: its place is another's.
             while frames < TURNS
+                && (heard == 0 || !is_over(began))
                 && let Some(id) = queue.pop_front()
             {
+                heard += 1;
                 if self.hear_client(id) == Heard::Frame {
                     frames += 1;
                     queue.push_back(id);
@@ -131,7 +149,8 @@ impl Server {
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
             Ok((0, rights)) => {
                 self.undertaker.take(rights);
-                return self.drop_client(id);
+                self.bury_client(id);
+                return Heard::Nothing;
             }
             Err(_) => return self.drop_client(id),
             Ok(received) => received,
@@ -238,18 +257,57 @@ impl Server {
         }
     }
 
+    /// Those that have gone end, the oldest first, in this round's time.
+    pub(super) fn bury_clients(&mut self, gone: Vec<ClientId>) {
+        let began = thread::monotonic_ns();
+        for id in gone {
+            self.bury_client(id);
+            if is_over(began) {
+                break;
+            }
+        }
+    }
+
+    /// Ends a connection whose client is gone, and reads no answer.
+    fn bury_client(&mut self, id: ClientId) {
+        let last = if self.listener.refuses_rights() { Last::Nothing } else { Last::Rights };
+        self.end(id, last);
+    }
+
+    /// Ends a connection whose client reads why.
     pub(super) fn drop_client(&mut self, id: ClientId) -> Heard {
+        self.end(id, Last::Answer);
+        Heard::Nothing
+    }
+
+    fn end(&mut self, id: ClientId, last: Last) {
         if let Some(connection) = self.connections.remove(&id) {
             self.broker.disconnect(id);
-            farewell(&connection.socket, &mut self.undertaker);
+            if last != Last::Nothing {
+                farewell(&connection.socket, &mut self.undertaker);
+            }
             // Without a pidfd nobody will tell when the process ends.
             if !self.holders.contains_key(&connection.pid) {
                 self.broker.exited(connection.pid);
             }
             self.left.add(connection.uid, connection.socket, connection.unread);
         }
-        Heard::Nothing
     }
+}
+
+/// What a connection ends with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Last {
+    /// An answer that its client is to read.
+    Answer,
+    /// Descriptors that it may have brought, which are closed elsewhere.
+    Rights,
+    Nothing,
+}
+
+/// Whether a turn that began then has had its time.
+fn is_over(began: u64) -> bool {
+    thread::monotonic_ns().saturating_sub(began) >= TURN_NS
 }
 
 /// What came of listening to a client.

@@ -27,6 +27,8 @@ pub const BACKLOG: i32 = 64;
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
+    /// No connection brings descriptors.
+    refuses_rights: bool,
     /// What was bound here, and the lock that keeps others from it.
     bound: Option<(PathBuf, File)>,
 }
@@ -53,9 +55,9 @@ impl Listener {
             Ok(SocketType::SEQPACKET) => {
                 // The manager's own queue may be longer.
                 listen(&socket, BACKLOG).map_err(|error| format!("socket: {error}"))?;
-                // Where it cannot: see `rights`.
+                // A client that connected before may have sent some.
                 let _ = peer::refuse_rights(socket.as_fd());
-                Ok(Listener { socket, bound: None })
+                Ok(Listener { socket, refuses_rights: false, bound: None })
             }
             _ => Err(
                 "the socket that was handed over is no SOCK_SEQPACKET; set ListenSequentialPacket="
@@ -70,13 +72,18 @@ impl Listener {
         let failed = |error| format!("{}: {error}; give --socket PATH", path.display());
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
         let socket = socket_with(AddressFamily::UNIX, kind, flags, None).map_err(failed)?;
-        let _ = peer::refuse_rights(socket.as_fd());
+        let refuses_rights = peer::refuse_rights(socket.as_fd()).is_ok();
         bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
         let permissions = Permissions::from_mode(mode);
         fs::set_permissions(path, permissions)
             .map_err(|error| format!("{}: {error}", path.display()))?;
         listen(&socket, BACKLOG).map_err(failed)?;
-        Ok(Listener { socket, bound: Some((path.to_owned(), lock)) })
+        Ok(Listener { socket, refuses_rights, bound: Some((path.to_owned(), lock)) })
+    }
+
+    /// Whether no connection can have brought a descriptor.
+    pub fn refuses_rights(&self) -> bool {
+        self.refuses_rights
     }
 
     /// No more connections; the path is gone.

@@ -212,6 +212,18 @@ fn what_cannot_be_made_is_said_to_who_waits_and_a_dead_filler_too() {
 }
 
 #[test]
+fn a_filler_that_dies_takes_nothing_of_the_stock_with_it() {
+    let kept = |mib| Stocked { want: want(mib), tenant: None, keep: 1, most: 1 };
+    let mut rig = Rig::new(|settings| settings.stock = vec![kept(4), kept(8)]);
+    rig.stock(4, Fake::default());
+    let job = rig.plan(Memory::Fine).jobs[0];
+    assert_eq!((job.bytes, job.pace), (8 * MIB, Pace::Idle));
+    // The service manager ends it beside the broker, which hears of it first.
+    rig.broker.died(rig.now, job.kind.node, job.pace, job.kind.payer);
+    assert_eq!(rig.broker.drain().len(), 1);
+}
+
+#[test]
 fn connections_are_bounded_in_all_and_by_user() {
     let everybody = Tenant { uids: vec![], ..Tenant::only(0) };
     let mut rig = Rig::new(|s| {
@@ -244,4 +256,29 @@ fn a_user_sees_his_own_leases_and_root_all() {
         let pids = report["leased"].as_array().unwrap().iter().map(|l| l["pid"].as_i64().unwrap());
         assert_eq!(pids.collect::<Vec<_>>(), seen, "uid {uid}");
     }
+}
+
+#[test]
+fn what_the_pool_may_not_hold_of_the_stock_is_made_of_ordinary_memory() {
+    const POOL: &str = "sys/devices/system/node/node0/hugepages/hugepages-2048kB";
+    let (total, free) = (format!("{POOL}/nr_hugepages"), format!("{POOL}/free_hugepages"));
+    let files = [
+        ("sys/kernel/mm/transparent_hugepage/shmem_enabled", "[never]"),
+        (&total, "16"),
+        (&free, "16"),
+    ];
+    let kept = Stocked { want: want(4), tenant: None, keep: 10, most: 10 };
+    let mut rig = Rig::on(&files, |settings| settings.stock = vec![kept]);
+    assert!(rig.broker.amiss().is_empty(), "{:?}", rig.broker.amiss());
+    let mut made = vec![];
+    while let [job] = rig.plan(Memory::Fine).jobs[..] {
+        made.push(job.kind.backing);
+        rig.made(&job);
+        let pooled = made.iter().filter(|backing| **backing == Backing::Hugetlb).count();
+        std::fs::write(rig._root.path().join(&free), (16 - 2 * pooled).to_string()).unwrap();
+        rig.now += S;
+    }
+    // Three quarters of 16 pages are six pieces of two.
+    let expected = [[Backing::Hugetlb; 6].as_slice(), &[Backing::Thp; 4]].concat();
+    assert_eq!(made, expected);
 }

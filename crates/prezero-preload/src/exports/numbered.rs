@@ -1,0 +1,54 @@
+//! libc's `syscall`: calls by their number, of which some are made another way here.
+//!
+//! libc has no function for `seccomp`, and programs that change one thread's user go past libc's, which change all.
+//! A call that changes the only thread changes the process, so scrubd ends before it, as before libc's.
+//! Beside other threads it is a matter of the calling one, and scrubd stays as they do.
+
+use std::ffi::{c_int, c_long, c_void};
+
+use prezero_core::Change;
+
+use super::filters::seccomp;
+use super::rights::{alone, chroot, setns, unshare};
+use crate::compat::{company, next};
+
+/// libc's `syscall`.
+///
+/// # Safety
+/// As in libc, which declares it with any further arguments; all are passed alike.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: *mut c_void,
+    b: *mut c_void,
+    c: *mut c_void,
+    d: *mut c_void,
+    e: *mut c_void,
+    f: *mut c_void,
+) -> c_long {
+    // SAFETY: the caller's terms.
+    let call = || unsafe { next::syscall(number, a, b, c, d, e, f) };
+    let int = |argument: *mut c_void| argument.addr() as c_int;
+    match number {
+        // SAFETY: the caller's terms.
+        libc::SYS_seccomp => unsafe { seccomp(a, b, c) },
+        // SAFETY: libc's functions of these names make the call and nothing else.
+        libc::SYS_unshare => unsafe { unshare(int(a)) }.into(),
+        // SAFETY: as above.
+        libc::SYS_setns => unsafe { setns(int(a), int(b)) }.into(),
+        // SAFETY: as above.
+        libc::SYS_chroot => unsafe { chroot(a.cast()) }.into(),
+        libc::SYS_setuid
+        | libc::SYS_setgid
+        | libc::SYS_setreuid
+        | libc::SYS_setregid
+        | libc::SYS_setresuid
+        | libc::SYS_setresgid
+        | libc::SYS_setgroups
+            if company::is_single_threaded() =>
+        {
+            alone(Change::Rights, call)
+        }
+        _ => call(),
+    }
+}
