@@ -60,7 +60,7 @@ func (s *Sockets) Serve(claim *ledger.Claim, n int, path string) error {
 	s.mutex.Lock()
 	s.open[claim.UID] = append(s.open[claim.UID], listener)
 	s.mutex.Unlock()
-	taken := filepath.Join(s.ledger.Dir(claim.UID), fmt.Sprintf("taken.%d", n))
+	taken := s.taken(claim.UID, n)
 	go func() {
 		for {
 			client, err := listener.AcceptUnix()
@@ -70,6 +70,19 @@ func (s *Sockets) Serve(claim *ledger.Claim, n int, path string) error {
 			go answer(client, piece, path, taken)
 		}
 	}()
+	return nil
+}
+
+// taken is the file whose presence tells that the claim's nth lease was handed out.
+func (s *Sockets) taken(uid types.UID, n int) string {
+	return filepath.Join(s.ledger.Dir(uid), fmt.Sprintf("taken.%d", n))
+}
+
+// Renew: the claim's nth lease will be another one.
+func (s *Sockets) Renew(uid types.UID, n int) error {
+	if err := os.Remove(s.taken(uid, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	return nil
 }
 

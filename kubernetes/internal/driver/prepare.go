@@ -138,7 +138,7 @@ func (d *Driver) promise(ctx context.Context, claim *resourceapi.ResourceClaim) 
 
 // piece parks one lease and makes it the pod's. Its path is what the runtime is told.
 func (d *Driver) piece(ctx context.Context, record *ledger.Claim, n int, piece ledger.Piece) (string, error) {
-	path, err := d.park(ctx, record.UID, n, piece)
+	path, err := d.park(ctx, record, n)
 	if err != nil {
 		return "", err
 	}
@@ -167,7 +167,8 @@ func (d *Driver) piece(ctx context.Context, record *ledger.Claim, n int, piece l
 }
 
 // park has the broker put a lease under the claim's name, and finds it where this driver sees it.
-func (d *Driver) park(ctx context.Context, uid types.UID, n int, piece ledger.Piece) (string, error) {
+func (d *Driver) park(ctx context.Context, record *ledger.Claim, n int) (string, error) {
+	uid, piece := record.UID, record.Pieces[n]
 	place, err := d.place(broker.Page(piece.Page))
 	if err != nil {
 		return "", err
@@ -175,6 +176,10 @@ func (d *Driver) park(ctx context.Context, uid types.UID, n int, piece ledger.Pi
 	path := filepath.Join(place.Dir, ledger.File(uid, n))
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
+		// The next one is zero, and nobody has taken it: the machine may have started anew.
+		if err := d.sockets.Renew(uid, n); err != nil {
+			return "", err
+		}
 		want := broker.Want{Bytes: piece.Bytes, Page: broker.Page(piece.Page), Node: int32(piece.Node)}
 		if err := d.ask(ctx, filepath.Base(path), want); err != nil {
 			return "", err
@@ -184,7 +189,8 @@ func (d *Driver) park(ctx context.Context, uid types.UID, n int, piece ledger.Pi
 	if err != nil {
 		return "", fmt.Errorf("%w; --files must be the directories that `files` of the broker's tenant names, and the same mounts", err)
 	}
-	if uint64(info.Size()) != piece.Bytes {
+	// What a pod has it may cut, as it may write to it.
+	if uint64(info.Size()) != piece.Bytes && !record.Prepared {
 		return "", fmt.Errorf("%s has %d bytes, the claim %d; remove the file", path, info.Size(), piece.Bytes)
 	}
 	return path, nil

@@ -52,12 +52,12 @@ func TestADriverThatDiesAtAStepLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// kills is how many; $KILLS says otherwise.
-func kills() int {
-	if n, err := strconv.Atoi(os.Getenv("KILLS")); err == nil {
+// number of an environment variable: long tests give larger ones.
+func number(name string, usual int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
 	}
-	return 40
+	return usual
 }
 
 // Random prepares and unprepares while driver and broker are killed at random moments. After each kill the kubelet
@@ -76,7 +76,7 @@ func TestRandomKillsOfDriverAndBrokerLoseAndDoubleNothing(t *testing.T) {
 		all[i] = n.claim(i, 4, "")
 	}
 	wanted := make([]bool, claims)
-	for kill := range kills() {
+	for kill := range number("KILLS", 40) {
 		// What the kubelet wants next, of three claims at once.
 		chosen := random.Perm(claims)[:3]
 		for _, i := range chosen {

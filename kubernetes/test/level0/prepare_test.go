@@ -37,7 +37,7 @@ func TestAClaimIsPreparedOnceAndGivenBack(t *testing.T) {
 	}
 	n.books(claim)
 
-	// The kubelet may ask again, and another process may answer.
+	// The kubelet may ask again, and another process may answer, though the pod has written to the lease and cut it.
 	if err := os.WriteFile(n.file(claim), []byte("what the pod wrote"), 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -61,14 +61,21 @@ func TestAClaimIsPreparedOnceAndGivenBack(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 
+	// After a start of the machine the kubelet asks again, and what was in memory is gone.
+	if err := os.Remove(n.file(claim)); err != nil {
+		t.Fatal(err)
+	}
+	n.prepare(claim)
+	n.books(claim)
+
 	n.unprepare(claim)
 	n.unprepare(claim)
 	n.nothingIsLeft()
 }
 
-func TestTwoHundredClaimsInARow(t *testing.T) {
+func TestManyClaimsInARow(t *testing.T) {
 	n := newNode(t, "128M", "[[stock]]\nsize = \"2M\"\nkeep = 4\ntenant = \"kubernetes\"\n")
-	for i := range 200 {
+	for i := range number("CLAIMS", 40) {
 		claim := n.claim(i, 2, "")
 		n.prepare(claim)
 		if i%7 == 0 {
@@ -233,6 +240,18 @@ func TestTheSocketHandsTheLeaseOutOnceAndLivesThroughARestart(t *testing.T) {
 	n.prepare(claim)
 	if _, err := take(want); err == nil || !strings.Contains(err.Error(), "taken before") {
 		t.Fatal("a lease that was written to was handed out as zero")
+	}
+	n.unprepare(claim)
+	_ = lease.File.Close()
+
+	// Another lease of the same claim is zero again.
+	n.prepare(claim)
+	if err := os.Remove(n.file(claim)); err != nil {
+		t.Fatal(err)
+	}
+	n.prepare(claim)
+	if lease, err = take(want); err != nil {
+		t.Fatal(err)
 	}
 	n.unprepare(claim)
 	_ = lease.File.Close()
