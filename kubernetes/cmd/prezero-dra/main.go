@@ -47,13 +47,11 @@ type dirs []string
 
 func (d *dirs) String() string { return strings.Join(*d, ",") }
 
-func (d *dirs) Set(text string) error {
-	for _, dir := range strings.Split(text, ",") {
-		if !filepath.IsAbs(dir) {
-			return fmt.Errorf("%q: give the absolute path of a directory", dir)
-		}
-		*d = append(*d, filepath.Clean(dir))
+func (d *dirs) Set(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("%q: give the absolute path of a directory", dir)
 	}
+	*d = append(*d, filepath.Clean(dir))
 	return nil
 }
 
@@ -74,7 +72,7 @@ func main() {
 	}
 	flags.StringVar(&command.Node, "node", os.Getenv("NODE_NAME"), "`name` of this node [$NODE_NAME]")
 	flags.StringVar(&command.Socket, "socket", environment("PREZERO_SOCKET", "/run/prezero/prezerod.sock"), "`path` of prezerod's socket")
-	flags.Var(&command.files, "files", "`directory` of a tmpfs or hugetlbfs, as in `files` of the broker's tenant; several by commas")
+	flags.Var(&command.files, "files", "`directory` of a tmpfs or hugetlbfs, as in \"files\" of the broker's tenant; once for each size of page")
 	flags.StringVar(&command.CDI, "cdi", "/var/run/cdi", "`directory` for CDI files")
 	flags.StringVar(&command.Data, "data", filepath.Join(kubeletplugin.KubeletPluginsDir, params.Driver), "`directory` of the plugin")
 	flags.StringVar(&command.Registry, "registry", kubeletplugin.KubeletRegistryDir, "`directory` where the kubelet looks for plugins")

@@ -35,22 +35,23 @@ func parseDevice(name string) (node int, page broker.Page, err error) {
 
 func pageOf(piece ledger.Piece) broker.Page { return broker.Page(piece.Page) }
 
-// offer is what the scheduler is told of.
-type offer struct {
-	places      []places.Place
-	host        places.Host
-	allocatable bool
-	// taint of all devices; "": none.
-	taint, why string
+// Offer is what the scheduler is told of.
+type Offer struct {
+	Places []places.Place
+	Host   places.Host
+	// Allocatable: what of the node's own resources a lease is, is said.
+	Allocatable bool
+	// Taint of all devices, and its value; "": none.
+	Taint, Why string
 }
 
-// devices are one for each node and size of page that has room: what may be leased there, not what is ready now.
-func (o offer) devices() []resourceapi.Device {
-	nodes := o.host.Nodes()
+// Devices are one for each node and size of page that has room: what may be leased there, not what is ready now.
+func (o Offer) Devices() []resourceapi.Device {
+	nodes := o.Host.Nodes()
 	var devices []resourceapi.Device
-	for _, place := range o.places {
+	for _, place := range o.Places {
 		for _, node := range nodes {
-			if room := o.host.Room(place, node, len(nodes)); room > 0 {
+			if room := o.Host.Room(place, node, len(nodes)); room > 0 {
 				devices = append(devices, o.device(place, node, room))
 			}
 		}
@@ -58,7 +59,7 @@ func (o offer) devices() []resourceapi.Device {
 	return devices
 }
 
-func (o offer) device(place places.Place, node int, room uint64) resourceapi.Device {
+func (o Offer) device(place places.Place, node int, room uint64) resourceapi.Device {
 	page := quantity(uint64(place.Page))
 	device := resourceapi.Device{
 		Name:                     deviceName(node, place.Page),
@@ -75,10 +76,10 @@ func (o offer) device(place places.Place, node int, room uint64) resourceapi.Dev
 			}},
 		},
 	}
-	if o.taint != "" {
-		device.Taints = []resourceapi.DeviceTaint{{Key: params.Driver + "/" + o.taint, Value: o.why, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	if o.Taint != "" {
+		device.Taints = []resourceapi.DeviceTaint{{Key: params.Driver + "/" + o.Taint, Value: o.Why, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	}
-	if o.allocatable {
+	if o.Allocatable {
 		key := resourceapi.QualifiedName(params.Driver + "/" + capacityKey)
 		mapping := &resourceapi.NodeAllocatableMapping{CapacityKey: &key, CapacityMultiplier: ptr.To(resource.MustParse("1"))}
 		name := v1.ResourceMemory

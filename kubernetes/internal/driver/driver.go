@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/keymutex"
 
 	"prezero.dev/kubernetes/internal/delivery"
 	"prezero.dev/kubernetes/internal/ledger"
@@ -49,6 +50,9 @@ type Options struct {
 	Host        places.Host
 }
 
+// Claims are locked by hash: this many make it unlikely that one waits for another's lease.
+const locks = 4096
+
 // Driver is the plugin on one node.
 type Driver struct {
 	Options
@@ -60,8 +64,8 @@ type Driver struct {
 	metrics *Metrics
 	helper  *kubeletplugin.Helper
 
-	// claims that somebody works on.
-	claims sync.Map
+	// claims has a claim for one call at a time.
+	claims keymutex.KeyMutex
 
 	mutex sync.Mutex
 	// devices as they were published last.
@@ -84,7 +88,7 @@ func New(options Options, client kubernetes.Interface, events record.EventRecord
 		return nil, err
 	}
 	return &Driver{Options: options, client: client, events: events, ledger: records, cdi: cdi,
-		sockets: delivery.NewSockets(records), metrics: metrics}, nil
+		claims: keymutex.NewHashed(locks), sockets: delivery.NewSockets(records), metrics: metrics}, nil
 }
 
 // Run serves the kubelet until the context ends.
@@ -118,9 +122,8 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 
 // lock has a claim for one goroutine; the function that comes back lets it go.
 func (d *Driver) lock(uid types.UID) func() {
-	mutex, _ := d.claims.LoadOrStore(uid, &sync.Mutex{})
-	mutex.(*sync.Mutex).Lock()
-	return mutex.(*sync.Mutex).Unlock
+	d.claims.LockKey(string(uid))
+	return func() { _ = d.claims.UnlockKey(string(uid)) }
 }
 
 // HandleError is told what goes wrong in the background.

@@ -53,20 +53,20 @@ func (d *Driver) publish(ctx context.Context) {
 	if err == nil || was.answered.IsZero() {
 		was.answered = now
 	}
-	offer := offer{places: all, host: d.Host, allocatable: d.Allocatable}
+	offer := Offer{Places: all, Host: d.Host, Allocatable: d.Allocatable}
 	switch {
 	case exists(filepath.Join(d.Data, Draining)):
-		offer.taint = "draining"
+		offer.Taint = "draining"
 	case audit:
-		offer.taint, offer.why = "audit", "memory-not-zero"
+		offer.Taint, offer.Why = "audit", "memory-not-zero"
 	case now.Sub(was.answered) > d.Absent:
-		offer.taint, offer.why = "broker", "absent"
+		offer.Taint, offer.Why = "broker", "absent"
 	}
-	devices := offer.devices()
-	if d.taintless && offer.taint != "" {
+	devices := offer.Devices()
+	if d.taintless && offer.Taint != "" {
 		devices = nil
 	}
-	was.taint, was.why = offer.taint, offer.why
+	was.taint, was.why = offer.Taint, offer.Why
 	if was.once && equality.Semantic.DeepEqual(devices, was.devices) {
 		return
 	}
@@ -74,7 +74,7 @@ func (d *Driver) publish(ctx context.Context) {
 		d.HandleError(ctx, err, "publish")
 		return
 	}
-	klog.FromContext(ctx).Info("Published", "devices", len(devices), "taint", offer.taint)
+	klog.FromContext(ctx).Info("Published", "devices", len(devices), "taint", offer.Taint)
 	was.once, was.devices = true, devices
 	d.metrics.Published.Inc()
 }

@@ -39,31 +39,43 @@ type Driver struct {
 	conn    *grpc.ClientConn
 }
 
-var (
-	build   sync.Once
-	program string
-	failed  error
-)
+var builds sync.Map
 
-// Program is the driver with its crash points, built once.
-func Program(t testing.TB) string {
+// Build has a program of this module, built once for all tests of a package.
+func Build(t testing.TB, path, tags string) string {
 	t.Helper()
-	build.Do(func() {
-		dir, err := os.MkdirTemp("", "prezero-dra")
+	type built struct {
+		sync.Once
+		program string
+		err     error
+	}
+	entry, _ := builds.LoadOrStore(path, &built{})
+	one := entry.(*built)
+	one.Do(func() {
+		dir, err := os.MkdirTemp("", "prezero-build")
 		if err != nil {
-			failed = err
+			one.err = err
 			return
 		}
-		program = filepath.Join(dir, "prezero-dra")
-		out, err := exec.Command("go", "build", "-tags", "crash", "-o", program, "prezero.dev/kubernetes/cmd/prezero-dra").CombinedOutput()
-		if err != nil {
-			failed = fmt.Errorf("%w\n%s", err, out)
+		one.program = filepath.Join(dir, filepath.Base(path))
+		build := exec.Command("go", "build", "-tags", tags, "-o", one.program, path)
+		if out, err := build.CombinedOutput(); err != nil {
+			one.err = fmt.Errorf("%w\n%s", err, out)
 		}
 	})
-	if failed != nil {
-		t.Fatal(failed)
+	if one.err != nil {
+		t.Fatal(one.err)
 	}
-	return program
+	return one.program
+}
+
+// Program is the driver with its crash points: $PREZERO_DRA, or built here.
+func Program(t testing.TB) string {
+	t.Helper()
+	if program := os.Getenv("PREZERO_DRA"); program != "" {
+		return program
+	}
+	return Build(t, "prezero.dev/kubernetes/cmd/prezero-dra", "crash")
 }
 
 // NewDriver starts a driver beside that broker.
@@ -109,7 +121,15 @@ func (d *Driver) Start() {
 	}
 	d.ended = make(chan error, 1)
 	go func(process *exec.Cmd, ended chan error) { ended <- process.Wait() }(d.process, d.ended)
-	Until(d.t, "the kubelet is registered with the driver", d.register)
+	Until(d.t, "the kubelet is registered with the driver", func() bool {
+		select {
+		case err := <-d.ended:
+			d.process = nil
+			d.t.Fatalf("the driver ended: %v", err)
+		default:
+		}
+		return d.register()
+	})
 }
 
 // register does as the kubelet does with a socket that it finds.
