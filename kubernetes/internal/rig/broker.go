@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,30 @@ func NewBroker(t testing.TB, size, more string) *Broker {
 	files := filepath.Join(dir, "2M")
 	Mount(t, files, "tmpfs", "mode=0700,size="+size)
 	return startBroker(t, program, dir, files, more)
+}
+
+// NewPoolBroker starts one whose leases are files of a hugetlbfs, with so many pages of 2 MiB reserved for it.
+func NewPoolBroker(t testing.TB, pages int) *Broker {
+	t.Helper()
+	const pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+	program := Prezerod(t)
+	before, err := os.ReadFile(pool)
+	if err != nil {
+		t.Skipf("skipped: %v", err)
+	}
+	had, _ := strconv.Atoi(strings.TrimSpace(string(before)))
+	t.Cleanup(func() { _ = os.WriteFile(pool, before, 0o644) })
+	all := strconv.Itoa(had + pages)
+	if err := os.WriteFile(pool, []byte(all), 0o644); err != nil {
+		t.Skipf("skipped: no pages can be reserved: %v", err)
+	}
+	if now, _ := os.ReadFile(pool); strings.TrimSpace(string(now)) != all {
+		t.Skip("skipped: the kernel finds too few huge pages")
+	}
+	dir := t.TempDir()
+	files := filepath.Join(dir, "2M")
+	Mount(t, files, "hugetlbfs", "pagesize=2M,mode=0700")
+	return startBroker(t, program, dir, files, "")
 }
 
 func startBroker(t testing.TB, program, dir, files, more string) *Broker {
