@@ -128,8 +128,8 @@ func TestPrepareFromStockIsQuick(t *testing.T) {
 	if os.Getenv("TIMES") == "" {
 		t.Skip("skipped: a timing is no test of each day; `make -C kubernetes times` runs it")
 	}
-	const size, rounds = 1024, 50
-	n := newNode(t, "4G", "[[stock]]\nsize = \"1G\"\nkeep = 1\ntenant = \"kubernetes\"\n")
+	const size, rounds = 1024, 30
+	n := newNode(t, "4G", "rate-busy = \"1T\"\n[[stock]]\nsize = \"1G\"\nkeep = 1\ntenant = \"kubernetes\"\n")
 	var stock, again []time.Duration
 	for i := range rounds {
 		rig.Until(t, "stock", func() bool { return n.broker.Ready() >= size*mib })
