@@ -25,6 +25,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 use crate::audit::{self, Depth, Finding};
 use crate::cgroup::Cgroups;
@@ -32,11 +33,11 @@ use crate::counters::Counters;
 use crate::demand::{Demand, Keep, Party};
 use crate::host::Host;
 use crate::inode::{self, Kind};
-use crate::protocol::{Answer, Backing, Reason};
+use crate::protocol::{Answer, Name, Reason};
 use crate::settings::Settings;
 use crate::start::Start;
 use crate::stock::{Blank, Need, Stock};
-use crate::tenant::{Payer, Peer, Rank, Tenant};
+use crate::tenant::{Payer, Peer, Purse, Rank, Tenant};
 
 use leases::Leases;
 pub use plan::{Job, Plan};
@@ -44,18 +45,18 @@ pub use plan::{Job, Plan};
 /// What the broker needs of an inode.
 pub trait Inode {
     /// Whether all `bytes` are populated and it was never handed out.
-    fn is_fresh(&self, bytes: u64, backing: Backing) -> bool;
+    fn is_fresh(&self, bytes: u64) -> bool;
     /// Reads it.
     fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding;
     /// Cuts it to `bytes`; false: it could not be.
     fn trim(&self, bytes: u64) -> bool;
     /// Makes it a lease, and tells its number; `None`: it cannot be.
-    fn seal(&self, backing: Backing) -> Option<u64>;
+    fn seal(&self) -> Option<u64>;
 }
 
 impl Inode for OwnedFd {
-    fn is_fresh(&self, bytes: u64, backing: Backing) -> bool {
-        inode::is_fresh(self.as_fd(), bytes, backing)
+    fn is_fresh(&self, bytes: u64) -> bool {
+        inode::is_fresh(self.as_fd(), bytes)
     }
 
     fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding {
@@ -66,8 +67,8 @@ impl Inode for OwnedFd {
         inode::trim(self.as_fd(), bytes).is_ok()
     }
 
-    fn seal(&self, backing: Backing) -> Option<u64> {
-        inode::seal(self.as_fd(), backing).ok()
+    fn seal(&self) -> Option<u64> {
+        inode::seal(self.as_fd()).ok()
     }
 }
 
@@ -93,6 +94,8 @@ pub struct Out<I> {
     pub answer: Answer,
     /// And brings this.
     pub inode: Option<I>,
+    /// Under this name it is parked, rather than sent.
+    pub name: Option<Name>,
 }
 
 /// A request that waits.
@@ -100,6 +103,7 @@ pub struct Out<I> {
 struct Wait {
     client: ClientId,
     tag: u32,
+    name: Option<Name>,
     tenant: String,
     party: Party,
     need: Need,
@@ -131,8 +135,8 @@ pub struct Broker<I> {
     tenants: Vec<Tenant>,
     /// Names of tenants, in the order in which the broker learnt of them.
     names: Vec<String>,
-    /// Cgroups that pay; the first is the broker's own and has no name.
-    payers: Vec<String>,
+    /// Who pays; the first is the broker's own cgroup.
+    payers: Vec<Purse>,
     clients: BTreeMap<ClientId, Peer>,
     /// Connections by user.
     users: BTreeMap<u32, usize>,
@@ -172,7 +176,7 @@ impl<I: Inode> Broker<I> {
             host,
             tenants: vec![],
             names: vec![],
-            payers: vec![String::new()],
+            payers: vec![Purse::default()],
             clients: BTreeMap::new(),
             users: BTreeMap::new(),
             stock: Stock::new(),
@@ -207,10 +211,9 @@ impl<I: Inode> Broker<I> {
                 self.names.push(tenant.name.clone());
             }
         }
-        let charges: Vec<String> = self.tenants.iter().filter_map(|t| t.charge.clone()).collect();
-        for charge in charges {
-            if !self.payers.contains(&charge) {
-                self.payers.push(charge);
+        for tenant in &self.tenants {
+            if !self.payers.contains(&tenant.purse) {
+                self.payers.push(tenant.purse.clone());
             }
         }
         self.settings = settings;
@@ -230,8 +233,7 @@ impl<I: Inode> Broker<I> {
 
     /// Who pays for what is made for a tenant.
     fn payer(&self, tenant: &Tenant) -> Payer {
-        let known = |charge| self.payers.iter().position(|payer| payer == charge);
-        let at = tenant.charge.as_ref().and_then(known).unwrap_or(0);
+        let at = self.payers.iter().position(|payer| *payer == tenant.purse).unwrap_or(0);
         Payer(u16::try_from(at).unwrap_or(0))
     }
 
@@ -244,8 +246,12 @@ impl<I: Inode> Broker<I> {
 
     /// The cgroup of a payer; `None`: the broker's own.
     pub fn charged(&self, payer: Payer) -> Option<&str> {
-        let cgroup = self.payers.get(usize::from(payer.0))?;
-        (payer != Payer::BROKER).then_some(cgroup)
+        self.payers.get(usize::from(payer.0))?.charge.as_deref()
+    }
+
+    /// The directories in which a payer's memory is files; none: its leases are descriptors.
+    pub fn files(&self, payer: Payer) -> &[PathBuf] {
+        self.payers.get(usize::from(payer.0)).map_or(&[], |purse| &purse.files)
     }
 
     /// The settings that hold.
@@ -291,7 +297,8 @@ impl<I: Inode> Broker<I> {
         let mut outs = self.failures();
         for wait in std::mem::take(&mut self.waits) {
             let (client, tag) = (wait.client, wait.tag);
-            let mut out = Out { client, tag, answer: Answer::Done, inode: None };
+            let name = wait.name;
+            let mut out = Out { client, tag, answer: Answer::Done, inode: None, name };
             let tenant = self.tenant(client);
             let checked =
                 tenant.and_then(|tenant| self.check(&wait.need.want, &tenant).map(|()| tenant));
@@ -341,14 +348,11 @@ impl<I: Inode> Broker<I> {
     /// Takes in what an earlier broker made, and `charged` to that cgroup (`None`: its own).
     /// What is not fresh is dropped, and what nobody pays for any more.
     pub fn adopt(&mut self, mut blank: Blank<I>, charged: Option<&str>) -> bool {
-        let payer = match charged {
-            None => Some(0),
-            Some(cgroup) => self.payers.iter().position(|payer| payer == cgroup),
-        };
+        let of = |purse: &Purse| purse.charge.as_deref() == charged && purse.files.is_empty();
+        let payer = self.payers.iter().position(of);
         let Some(payer) = payer.and_then(|at| u16::try_from(at).ok()) else { return false };
         blank.kind.payer = Payer(payer);
-        let fresh = blank.inode.is_fresh(blank.bytes, blank.kind.backing)
-            && self.nodes.contains(&blank.kind.node);
+        let fresh = blank.inode.is_fresh(blank.bytes) && self.nodes.contains(&blank.kind.node);
         if fresh {
             self.stock.put(blank);
         }

@@ -28,7 +28,8 @@ use rustix::net::{
 };
 
 use crate::protocol::{
-    Answer, Backing, Granted, MAX_ANSWER, Malformed, Page, Reason, Report, Request, Want,
+    Answer, Backing, Granted, MAX_ANSWER, Malformed, Name, Page, Parked, Reason, Report, Request,
+    Want,
 };
 
 mod within;
@@ -163,6 +164,24 @@ impl Client {
     pub fn lease(&mut self, want: Want, wait: Duration) -> Result<Lease, ClientError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         self.granted(&Request::Lease { want, wait_ms })
+    }
+
+    /// Leases this as a file under a name, or finds what lies there; returns the file's path, as the
+    /// broker sees it. Removing the file gives the lease back.
+    ///
+    /// # Errors
+    /// As for [`lease`](Client::lease).
+    pub fn park(
+        &mut self,
+        name: Name,
+        want: Want,
+        wait: Duration,
+    ) -> Result<(Parked, PathBuf), ClientError> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        match self.ask(&Request::Park { want, wait_ms, name })? {
+            (Answer::Parked { parked, path }, _) => Ok((parked, path.into())),
+            _ => Err(ClientError::OutOfTurn),
+        }
     }
 
     /// Has this kept for so long; returns the ticket and for how long it is kept.

@@ -12,7 +12,7 @@
 use std::io::{self, IoSlice, Stdin};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prezero_host::pressure::{Memory, Pressure};
@@ -27,6 +27,7 @@ use crate::gait::{Gait, Hold, Step};
 use crate::host::Host;
 use crate::inode::{Kind, Making};
 use crate::neighbours::{LOOK_NS, Neighbours};
+use crate::parked::Place;
 
 /// Bytes that are populated between two looks at everything else. Each `MADV_COLLAPSE` waits until
 /// all CPUs have drained their LRU lists, which looks like a CPU that is wanted.
@@ -123,7 +124,13 @@ pub enum Word {
 ///
 /// # Errors
 /// What the socket answers; the process is of no use then.
-pub fn run(pace: Pace, node: u16, bind: Binding, cgroup: Option<&str>) -> io::Result<()> {
+pub fn run(
+    pace: Pace,
+    node: u16,
+    bind: Binding,
+    cgroup: Option<&str>,
+    files: Vec<PathBuf>,
+) -> io::Result<()> {
     let input = io::stdin();
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     thread::name_current(if pace == Pace::Idle { c"prezero-fill" } else { c"prezero-order" });
@@ -151,6 +158,7 @@ pub fn run(pace: Pace, node: u16, bind: Binding, cgroup: Option<&str>) -> io::Re
         host,
         gait: Gait::default(),
         told: Told::default(),
+        files,
     };
     while let Some(order) = receive(&worker.input, Patience::Forever)? {
         let Order::Make { serial, kind, bytes, rate, rate_busy } = order else { continue };
@@ -189,6 +197,8 @@ struct Worker {
     host: Host,
     gait: Gait,
     told: Told,
+    /// Directories in which inodes are files; none: inodes are memfds.
+    files: Vec<PathBuf>,
 }
 
 /// What the broker was told of a job.
@@ -229,7 +239,18 @@ impl Worker {
         mut rate_busy: Option<u64>,
     ) -> io::Result<(Outcome, Option<OwnedFd>)> {
         let (began, cpu_began) = (thread::monotonic_ns(), thread::thread_cpu_ns());
-        let mut making = match Making::begin(kind, bytes) {
+        let place = match self.files.is_empty() {
+            true => None,
+            false => match Place::for_page(&self.files, kind.page) {
+                Ok(place) => Some(place),
+                Err(text) => return Ok((Outcome::Refused(text), None)),
+            },
+        };
+        let begun = match &place {
+            None => Making::begin(kind, bytes),
+            Some(place) => Making::begin_in(place, kind, bytes),
+        };
+        let mut making = match begun {
             Ok(making) => making,
             Err(error) => return Ok((refusal(&error), None)),
         };

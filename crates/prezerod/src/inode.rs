@@ -26,6 +26,7 @@ use rustix::mount::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::parked::Place;
 use crate::protocol::{Backing, Page};
 use crate::tenant::Payer;
 
@@ -75,6 +76,9 @@ const NAME: &str = "prezero";
 /// The seals of a lease: nobody can change its size, nor the seals.
 const LEASED: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
+/// What the kernel answers for a file of a file system, which takes no seals.
+const UNSEALABLE: SealFlags = SealFlags::SEAL;
+
 /// Instead of seals, which the kernel has for memfds only: the permissions of a file that
 /// never left the broker, and of one that did. Such files are never stored with the service
 /// manager, so none can come back.
@@ -110,6 +114,18 @@ impl Making {
             }
             (Backing::Tmpfs, _) => tmpfs_file(bytes)?,
         };
+        Making::of(file, kind, bytes)
+    }
+
+    /// The same as a file without a name in a directory, for who will give it one.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn begin_in(place: &Place, kind: Kind, bytes: u64) -> io::Result<Making> {
+        Making::of(place.create(FRESH)?, kind, bytes)
+    }
+
+    fn of(file: OwnedFd, kind: Kind, bytes: u64) -> io::Result<Making> {
         ftruncate(&file, bytes)?;
         let map = match kind.backing {
             Backing::Hugetlb => None,
@@ -158,7 +174,7 @@ impl Making {
     /// Something is missing in it all the same.
     pub fn finish(self) -> io::Result<OwnedFd> {
         drop(self.map);
-        if self.done < self.bytes || !is_fresh(self.file.as_fd(), self.bytes, self.kind.backing) {
+        if self.done < self.bytes || !is_fresh(self.file.as_fd(), self.bytes) {
             // A tmpfs takes small pages where it finds no huge one.
             return Err(Errno::NOMEM.into());
         }
@@ -180,11 +196,11 @@ fn tmpfs_file(bytes: u64) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether this inode has `bytes`, all populated, and was never handed out.
-pub fn is_fresh(file: BorrowedFd<'_>, bytes: u64, backing: Backing) -> bool {
-    let Ok(stat) = fstat(file) else { return false };
-    let unused = match backing {
-        Backing::Tmpfs => Mode::from_raw_mode(stat.st_mode) == FRESH,
-        _ => fcntl_get_seals(file).is_ok_and(|seals| !seals.intersects(LEASED)),
+pub fn is_fresh(file: BorrowedFd<'_>, bytes: u64) -> bool {
+    let (Ok(stat), Ok(seals)) = (fstat(file), fcntl_get_seals(file)) else { return false };
+    let unused = match seals {
+        UNSEALABLE => Mode::from_raw_mode(stat.st_mode) == FRESH,
+        seals => !seals.intersects(LEASED),
     };
     unused && stat.st_size as u64 == bytes && stat.st_blocks as u64 * 512 >= bytes
 }
@@ -201,12 +217,12 @@ pub fn trim(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `EPERM` when it was sealed before: it belongs to somebody.
-pub fn seal(file: BorrowedFd<'_>, backing: Backing) -> Result<u64, Errno> {
+pub fn seal(file: BorrowedFd<'_>) -> Result<u64, Errno> {
     let stat = fstat(file)?;
-    match backing {
-        Backing::Tmpfs if Mode::from_raw_mode(stat.st_mode) != FRESH => return Err(Errno::PERM),
+    match fcntl_get_seals(file)? {
+        UNSEALABLE if Mode::from_raw_mode(stat.st_mode) != FRESH => return Err(Errno::PERM),
         // As with a memfd, whoever has the descriptor may open it again.
-        Backing::Tmpfs => fchmod(file, HANDED_OUT)?,
+        UNSEALABLE => fchmod(file, HANDED_OUT)?,
         _ => fcntl_add_seals(file, LEASED)?,
     }
     Ok(stat.st_ino)
@@ -238,22 +254,22 @@ mod tests {
     fn a_populated_inode_is_fresh_until_it_is_sealed_and_cannot_be_sealed_twice() {
         for backing in [Backing::Thp, Backing::Tmpfs] {
             let Some(file) = made(6 * MIB, backing) else { continue };
-            let fresh = |mib: u64| is_fresh(file.as_fd(), mib * MIB, backing);
+            let fresh = |mib: u64| is_fresh(file.as_fd(), mib * MIB);
             assert!(fresh(6));
             trim(file.as_fd(), 4 * MIB).unwrap();
             assert!(fresh(4) && !fresh(6));
 
-            assert!(seal(file.as_fd(), backing).unwrap() > 0);
+            assert!(seal(file.as_fd()).unwrap() > 0);
 
             assert!(!fresh(4));
-            assert_eq!(seal(file.as_fd(), backing), Err(Errno::PERM));
+            assert_eq!(seal(file.as_fd()), Err(Errno::PERM));
         }
     }
 
     #[test]
     fn nobody_changes_the_size_of_a_lease_that_can_be_sealed() {
         let Some(file) = made(4 * MIB, Backing::Thp) else { return };
-        seal(file.as_fd(), Backing::Thp).unwrap();
+        seal(file.as_fd()).unwrap();
         assert_eq!(trim(file.as_fd(), 2 * MIB), Err(Errno::PERM));
         assert_eq!(trim(file.as_fd(), 6 * MIB), Err(Errno::PERM));
     }
@@ -262,7 +278,7 @@ mod tests {
     fn an_inode_with_a_hole_is_not_fresh() {
         let file = memfd("hole", MemfdFlags::empty()).unwrap();
         ftruncate(&file, 2 * MIB).unwrap();
-        assert!(!is_fresh(file.as_fd(), 2 * MIB, Backing::Thp));
+        assert!(!is_fresh(file.as_fd(), 2 * MIB));
     }
 
     #[test]

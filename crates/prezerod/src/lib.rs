@@ -9,6 +9,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | lease | a sealed, populated inode in a client's hands; its memory dies with its last user |
+//! | parked lease | one that is a file under a name instead, and dies when the file is removed |
 //! | blank | an inode that is populated and was never handed out |
 //! | stock | all blanks; a *shelf* of the demand is one size as one user asks for it |
 //! | kind | page size, backing and NUMA node: inodes of one kind differ in size only |
@@ -58,6 +59,8 @@ pub mod inode;
 pub mod living;
 #[cfg(feature = "broker")]
 pub mod neighbours;
+#[cfg(feature = "broker")]
+pub mod parked;
 pub mod protocol;
 #[cfg(feature = "broker")]
 pub mod rest;

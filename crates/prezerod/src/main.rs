@@ -53,6 +53,8 @@ enum Process {
         bind: bool,
         #[arg(long)]
         cgroup: Option<String>,
+        #[arg(long)]
+        files: Vec<PathBuf>,
     },
 }
 
@@ -68,10 +70,10 @@ fn main() -> ExitCode {
     if let Some(Process::Bury) = command.process {
         return end(rights::bury().map_err(|error| format!("bury: {error}")));
     }
-    if let Some(Process::Filler { node, urgent, bind, cgroup }) = command.process {
+    if let Some(Process::Filler { node, urgent, bind, cgroup, files }) = command.process {
         let pace = if urgent { Pace::Urgent } else { Pace::Idle };
         let binding = if bind { Binding::Node } else { Binding::None };
-        let ended = filler::run(pace, node, binding, cgroup.as_deref());
+        let ended = filler::run(pace, node, binding, cgroup.as_deref(), files);
         return end(ended.map_err(|error| format!("filler: {error}")));
     }
     if let Some(path) = command.check {

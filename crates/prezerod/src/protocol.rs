@@ -11,12 +11,14 @@ use std::fmt;
 /// The version that this file speaks.
 pub const VERSION: u8 = 1;
 /// Longest request, bytes. Longer packets are malformed.
-pub const MAX_REQUEST: usize = 64;
+pub const MAX_REQUEST: usize = 128;
 /// Longest answer, bytes: a part of a report. All others are of 512 bytes or less.
 /// Moved by: nothing measured; it fits a socket's buffer several times.
 pub const MAX_ANSWER: usize = 16 << 10;
 /// Longest text within an answer that is no part of a report, bytes.
 pub const MAX_TEXT: usize = 512 - HEADER - 16;
+/// Longest name of a parked lease, bytes.
+pub const MAX_NAME: usize = 64;
 /// Longest text of one part of a report, bytes.
 pub const MAX_PART: usize = MAX_ANSWER - HEADER - 12;
 const HEADER: usize = 8;
@@ -116,6 +118,36 @@ pub struct Want {
     pub node: Option<u16>,
 }
 
+/// The name of a parked lease: 1 to [`MAX_NAME`] letters, digits, `-`, `_` and `.`, the first no `.`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    bytes: [u8; MAX_NAME],
+    len: u8,
+}
+
+impl Name {
+    /// The name, if it is one.
+    pub fn new(name: &str) -> Option<Name> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_one = !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain);
+        let mut bytes = [0; MAX_NAME];
+        bytes.get_mut(..name.len()).filter(|_| is_one)?.copy_from_slice(name.as_bytes());
+        Some(Name { bytes, len: name.len() as u8 })
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        // It was text when it became a name.
+        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}
+
 /// Which report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
@@ -134,6 +166,15 @@ pub enum Request {
         want: Want,
         /// How long the client would wait, ms; 0: not at all.
         wait_ms: u32,
+    },
+    /// Lease this as a file under a name; what lies there already is the answer.
+    Park {
+        /// What.
+        want: Want,
+        /// As for `Lease`.
+        wait_ms: u32,
+        /// The name.
+        name: Name,
     },
     /// Lease what was reserved under this ticket.
     Redeem {
@@ -263,11 +304,47 @@ pub struct Granted {
     pub charged: Charged,
 }
 
+/// What is told of a lease that lies under a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parked {
+    /// Bytes, all populated.
+    pub bytes: u64,
+    /// Page size.
+    pub page: Page,
+    /// What it is made of.
+    pub backing: Backing,
+    /// Inode number, as `stat` tells it.
+    pub inode: u64,
+    /// How long it had been ready, ns; 0: it was made for this request, or found.
+    pub age_ns: u64,
+    /// How long the request had to wait, ns.
+    pub waited_ns: u64,
+    /// Since when it lies there.
+    pub since: Since,
+}
+
+/// Since when a parked lease lies under its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Since {
+    /// Since this request.
+    Now = 0,
+    /// It was found.
+    Before = 1,
+}
+
 /// What the broker answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Yes, with one descriptor.
     Lease(Granted),
+    /// It is parked.
+    Parked {
+        /// What.
+        parked: Parked,
+        /// The file, as the broker sees it.
+        path: String,
+    },
     /// No, and the mend.
     No(Reason, String),
     /// Not now, but probably so many ns from now.

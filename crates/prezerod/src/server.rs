@@ -8,6 +8,7 @@ mod clients;
 mod fillers;
 mod http;
 mod listen;
+mod park;
 pub mod rights;
 mod scrapes;
 mod unread;
@@ -305,7 +306,8 @@ impl Server {
         }
         for job in plan.jobs {
             let cgroup = self.broker.charged(job.kind.payer);
-            if let Err(error) = self.fillers.order(&job, cgroup) {
+            let files = self.broker.files(job.kind.payer);
+            if let Err(error) = self.fillers.order(&job, cgroup, files) {
                 prezero_sys::log!("prezerod: filler: {error}");
                 self.broker.died(now, job.kind.node, job.pace, job.kind.payer);
             }
@@ -381,6 +383,10 @@ impl Server {
         if self.service.is_there() {
             for blank in self.broker.drain() {
                 let charged = self.broker.charged(blank.kind.payer).map(str::to_owned);
+                // A file belongs to a mount, which may be another by then.
+                if !self.broker.files(blank.kind.payer).is_empty() {
+                    continue;
+                }
                 self.service.store(blank, charged.as_deref());
             }
             // A message of a process that has ended belongs to no service, and the manager drops it.

@@ -188,7 +188,7 @@ mod tests {
             "limit = \"8G\"\nreserve = 4194304\naudit = \"full\"\n\
              [[stock]]\nsize = \"4G\"\nkeep = 2\ntenant = \"vms\"\n\
              [[tenant]]\nname = \"vms\"\nusers = [\"qemu\", 12]\ngroups = [\"kvm\"]\n\
-             quota = \"64G\"\nlatency = \"critical\"\ncharge = \"/vms\"\n",
+             quota = \"64G\"\nlatency = \"critical\"\ncharge = \"/vms\"\nfiles = [\"/run/vms\"]\n",
         );
         let settings = settings.unwrap();
         assert_eq!((settings.limit, settings.reserve), (Some(8 << 30), 4 << 20));
@@ -199,7 +199,8 @@ mod tests {
         let [vms] = &settings.tenants[..] else { panic!("{:?}", settings.tenants) };
         assert_eq!((&vms.uids[..], &vms.gids[..]), (&[107, 12][..], &[64][..]));
         assert_eq!((vms.quota, vms.rank), (Some(64 << 30), Rank::Critical));
-        assert_eq!(vms.charge.as_deref(), Some("/vms"));
+        assert_eq!(vms.purse.charge.as_deref(), Some("/vms"));
+        assert_eq!(vms.purse.files, [Path::new("/run/vms")]);
     }
 
     #[test]
@@ -237,6 +238,10 @@ mod tests {
             (
                 "[[tenant]]\nname = \"a\"\nusers = [1]\ncharge = \"/a/../b\"",
                 &["charge", "from the root"],
+            ),
+            (
+                "[[tenant]]\nname = \"a\"\nusers = [1]\nfiles = [\"run\"]",
+                &["tenant a", "files = \"run\"", "absolute"],
             ),
             (
                 "[[stock]]\nsize = \"2M\"\nkeep = 1\ntenant = \"b\"",

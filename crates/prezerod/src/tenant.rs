@@ -1,6 +1,7 @@
 //! Who may lease, and how much: tenants, by what the kernel says of a peer.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +40,7 @@ pub enum Rank {
     Normal,
 }
 
-/// The cgroup that pays for memory: 0 is the broker's own, others are those that tenants name,
+/// Who pays for memory: 0 is the broker's own cgroup, others are those that tenants name ([`Purse`]),
 /// in the order in which the broker learnt of them.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -66,8 +67,18 @@ pub struct Tenant {
     pub quota: Option<u64>,
     /// See there.
     pub rank: Rank,
-    /// The cgroup that pays for what is made for it; `None`: the broker's.
+    /// See there.
+    pub purse: Purse,
+}
+
+/// What keeps memory of one payer apart from that of others.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Purse {
+    /// The cgroup that is charged; `None`: the broker's.
     pub charge: Option<String>,
+    /// The directories in which its memory is files, which are parked under names; none: its leases
+    /// are descriptors.
+    pub files: Vec<PathBuf>,
 }
 
 impl Tenant {
@@ -81,7 +92,7 @@ impl Tenant {
             cgroups: vec![],
             quota: None,
             rank: Rank::Normal,
-            charge: None,
+            purse: Purse::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use super::{Broker, Inode, Refusal};
 use crate::cgroup::Room;
 use crate::demand::Keep;
 use crate::inode::Kind;
+use crate::parked::Place;
 use crate::protocol::{Backing, Page, Reason, Want};
 use crate::settings::Source;
 use crate::stock::Need;
@@ -76,7 +77,7 @@ impl<I: Inode> Broker<I> {
     /// What such an inode would be made of now.
     pub(super) fn choose(&self, need: &Need) -> Result<Kind, Refusal> {
         self.check_node(need.want.node)?;
-        let source = self.settings.backing;
+        let source = self.source(need)?;
         let pool = match source {
             Source::Auto | Source::Hugetlb => self.pooled(need),
             Source::Thp | Source::Tmpfs => Err((Reason::Host, String::new())),
@@ -84,7 +85,7 @@ impl<I: Inode> Broker<I> {
         let ordinary = source != Source::Hugetlb && need.want.page == Page::Huge && self.host.thp();
         match pool {
             Ok(kind) => Ok(kind),
-            Err(_) if ordinary => self.paged(need),
+            Err(_) if ordinary => self.paged(need, source),
             Err((_, text)) if text.is_empty() => Err((Reason::Host, self.unpaged(need.want.page))),
             Err((Reason::Host, text)) if source == Source::Auto && need.want.page == Page::Huge => {
                 let or =
@@ -100,8 +101,10 @@ impl<I: Inode> Broker<I> {
     pub(super) fn choose_for_stock(&self, need: &Need) -> Result<Kind, Refusal> {
         let kind = self.choose(need)?;
         let is_full = || self.taken(kind) + need.want.bytes > self.limit(kind);
-        match kind.backing == Backing::Hugetlb && self.has_both(kind.page) && is_full() {
-            true => Ok(self.paged(need).unwrap_or(kind)),
+        // A tenant's directory for files has pages of one kind.
+        let both = self.has_both(kind.page) && self.source(need)? == Source::Auto;
+        match kind.backing == Backing::Hugetlb && both && is_full() {
+            true => Ok(self.paged(need, Source::Auto).unwrap_or(kind)),
             false => Ok(kind),
         }
     }
@@ -109,6 +112,23 @@ impl<I: Inode> Broker<I> {
     /// Whether such pages come from the pool first, and from ordinary memory where it has too few.
     pub(super) fn has_both(&self, page: Page) -> bool {
         self.settings.backing == Source::Auto && page == Page::Huge && self.host.thp()
+    }
+
+    /// Where such pages come from: as the settings say, or as the payer's directory for files does.
+    pub(super) fn source(&self, need: &Need) -> Result<Source, Refusal> {
+        let Need { want, payer } = *need;
+        let files = self.files(payer);
+        if files.is_empty() {
+            return Ok(self.settings.backing);
+        }
+        let place = Place::for_page(files, want.page).map_err(|text| (Reason::Host, text))?;
+        if place.free < want.bytes {
+            let (dir, free) = (place.dir.display(), Size(place.free as usize));
+            let size = Size(want.bytes as usize);
+            let text = format!("{size} asked, {free} free in {dir}; mount it larger");
+            return Err((Reason::Host, text));
+        }
+        Ok(if place.backing == Backing::Hugetlb { Source::Hugetlb } else { Source::Thp })
     }
 
     /// Why no page of ordinary memory will do, with the mend.
@@ -167,9 +187,9 @@ impl<I: Inode> Broker<I> {
         format!("echo {pages} > {dir}/hugepages-{}kB/nr_hugepages", page.bytes() >> 10)
     }
 
-    fn paged(&self, need: &Need) -> Result<Kind, Refusal> {
+    fn paged(&self, need: &Need, source: Source) -> Result<Kind, Refusal> {
         let bytes = need.want.bytes;
-        let backing = match self.settings.backing {
+        let backing = match source {
             Source::Tmpfs => Backing::Tmpfs,
             _ => Backing::Thp,
         };

@@ -1,5 +1,7 @@
 //! Who is connected, and for which tenant.
 
+use std::path::PathBuf;
+
 use super::{Broker, ClientId, Inode, Refusal};
 use crate::protocol::{Answer, Reason, Request};
 use crate::tenant::{self, Peer, Tenant};
@@ -80,6 +82,11 @@ impl<I: Inode> Broker<I> {
         self.leases.remove(number);
     }
 
+    /// The directories of a client's tenant, in which its leases are files.
+    pub fn files_of(&self, client: ClientId) -> Vec<PathBuf> {
+        self.tenant(client).map(|tenant| tenant.purse.files).unwrap_or_default()
+    }
+
     /// The tenant of a lease that is out.
     pub fn tenant_of_lease(&self, number: u64) -> Option<&str> {
         self.leases.get(number).map(|lease| lease.tenant.as_str())
@@ -87,7 +94,10 @@ impl<I: Inode> Broker<I> {
 
     /// The tenant whose quota a request exceeds, by what is known: some of its leases may be over.
     pub fn exceeded(&self, client: ClientId, request: &Request) -> Option<String> {
-        let (Request::Lease { want, .. } | Request::Reserve { want, .. }) = request else {
+        let (Request::Lease { want, .. }
+        | Request::Park { want, .. }
+        | Request::Reserve { want, .. }) = request
+        else {
             return None;
         };
         let tenant = self.tenant(client).ok()?;

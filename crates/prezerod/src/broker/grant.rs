@@ -30,7 +30,7 @@ impl<I: Inode> Broker<I> {
     /// The blank, if it may be handed out for this; it is gone otherwise.
     pub(super) fn ready(&mut self, mut blank: Blank<I>, want: &Want) -> Option<Blank<I>> {
         let depth = self.settings.audit;
-        let finding = match blank.inode.is_fresh(blank.bytes, blank.kind.backing) {
+        let finding = match blank.inode.is_fresh(blank.bytes) {
             true => blank.inode.audit(blank.bytes, depth, &mut |below| fastrand::u64(..below)),
             false => Finding::Unreadable,
         };
@@ -82,7 +82,7 @@ impl<I: Inode> Broker<I> {
     ) -> Result<(Granted, I), Answer> {
         let Blank { inode, kind, bytes, made_ns, cost_ns } = blank;
         let (Some(number_of_inode), Some(peer)) =
-            (inode.seal(kind.backing), self.clients.get(&client).cloned())
+            (inode.seal(), self.clients.get(&client).cloned())
         else {
             self.counters.waste_bytes += bytes;
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));

@@ -103,7 +103,7 @@ impl<I: Inode> Broker<I> {
                 let wait = self.waits.remove(at);
                 let answer = self.no(Reason::Kernel, text);
                 let (client, tag) = (wait.client, wait.tag);
-                outs.push(Out { client, tag, answer, inode: None });
+                outs.push(Out { client, tag, answer, inode: None, name: None });
             }
         }
         outs

@@ -130,7 +130,7 @@ impl<I: Inode> Broker<I> {
                     let wait = self.waits.remove(at);
                     let answer = self.no(reason, text);
                     let (client, tag) = (wait.client, wait.tag);
-                    plan.outs.push(Out { client, tag, answer, inode: None });
+                    plan.outs.push(Out { client, tag, answer, inode: None, name: None });
                 }
                 _ => {
                     asked.push(need);

@@ -8,9 +8,18 @@ use super::grant::distrust_text;
 use super::{Broker, ClientId, Held, Inode, LARGEST, Out, Refusal, Wait};
 use crate::demand::Party;
 use crate::inode::Kind;
-use crate::protocol::{Answer, Granted, Reason, Report, Request, Want};
+use crate::protocol::{Answer, Granted, Name, Reason, Report, Request, Want};
 use crate::stock::Need;
 use crate::tenant::Tenant;
+
+/// A lease that is asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    want: Want,
+    wait_ms: u32,
+    /// As a file under this name.
+    name: Option<Name>,
+}
 
 impl<I: Inode> Broker<I> {
     /// A client says this. `None`: the answer comes later.
@@ -22,12 +31,17 @@ impl<I: Inode> Broker<I> {
         request: Request,
     ) -> Option<Out<I>> {
         self.at(now);
-        let mut out = Out { client, tag, answer: Answer::Done, inode: None };
-        let answered = match self.tenant(client) {
+        let name = match request {
+            Request::Park { name, .. } => Some(name),
+            _ => None,
+        };
+        let mut out = Out { client, tag, answer: Answer::Done, inode: None, name };
+        let tenant = self.tenant(client);
+        let answered = match tenant.and_then(|tenant| by_name(&tenant, &request).map(|()| tenant)) {
             Err(refusal) => Err(refusal),
             Ok(tenant) => match request {
-                Request::Lease { want, wait_ms } => {
-                    match self.lease(now, client, tag, &tenant, want, wait_ms) {
+                Request::Lease { want, wait_ms } | Request::Park { want, wait_ms, .. } => {
+                    match self.lease(now, client, tag, &tenant, Asked { want, wait_ms, name }) {
                         Ok(Some((granted, inode))) => {
                             out.inode = Some(inode);
                             Ok(Answer::Lease(granted))
@@ -65,9 +79,9 @@ impl<I: Inode> Broker<I> {
         client: ClientId,
         tag: u32,
         tenant: &Tenant,
-        want: Want,
-        wait_ms: u32,
+        asked: Asked,
     ) -> Result<Option<(Granted, I)>, Answer> {
+        let Asked { want, wait_ms, name } = asked;
         if self.waits.iter().any(|wait| wait.client == client) {
             let text = "this connection waits for another lease; open a second one";
             return Err(self.no(Reason::Busy, text.into()));
@@ -91,7 +105,9 @@ impl<I: Inode> Broker<I> {
         let until = now.saturating_add(wait.min(longest));
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
         let turn = self.turn(client);
-        self.waits.push(Wait { client, tag, tenant, party, need, rank, turn, since: now, until });
+        let since = now;
+        let wait = Wait { client, tag, name, tenant, party, need, rank, turn, since, until };
+        self.waits.push(wait);
         // First who is in a hurry, then whose turn it is, then who came first.
         self.waits.sort_by_key(|wait| (wait.rank, wait.turn, wait.since));
         Ok(None)
@@ -228,4 +244,19 @@ impl<I: Inode> Broker<I> {
         let waited = waits.map(|wait| wait.need.want.bytes);
         quota.saturating_sub(leased + held.chain(waited).sum::<u64>())
     }
+}
+
+/// Whether the tenant leases in this way: files by their names, which seals do not protect, and
+/// descriptors without.
+fn by_name(tenant: &Tenant, request: &Request) -> Result<(), Refusal> {
+    let wrong = match request {
+        Request::Park { .. } if tenant.purse.files.is_empty() => {
+            "has no directory for files; name one in `files`"
+        }
+        Request::Lease { .. } | Request::Reserve { .. } if !tenant.purse.files.is_empty() => {
+            "has files, which are asked for by name; let another tenant lease descriptors"
+        }
+        _ => return Ok(()),
+    };
+    Err((Reason::Denied, format!("tenant {} {wrong}", tenant.name)))
 }

@@ -55,7 +55,7 @@ impl<I: Inode> Broker<I> {
     fn affords(&self, need: &Need, read: &mut Read) -> Option<Kind> {
         self.check_node(need.want.node).ok()?;
         let (bytes, page, usual) = (need.want.bytes, need.want.page, self.usual(need));
-        let pooled = matches!(self.settings.backing, Source::Auto | Source::Hugetlb);
+        let pooled = matches!(self.source(need).ok()?, Source::Auto | Source::Hugetlb);
         let mut free = |node: u16| {
             let free = || self.host.pool(node, page).free * page.bytes();
             *read.free.entry((node, page)).or_insert_with(free)
@@ -74,7 +74,7 @@ impl<I: Inode> Broker<I> {
     /// What it would be made of if there were enough.
     pub(super) fn usual(&self, need: &Need) -> Kind {
         let Need { want, payer } = *need;
-        let backing = match self.settings.backing {
+        let backing = match self.source(need).unwrap_or(self.settings.backing) {
             _ if want.page == Page::Giant => Backing::Hugetlb,
             Source::Auto | Source::Thp => Backing::Thp,
             Source::Tmpfs => Backing::Tmpfs,

@@ -31,7 +31,7 @@ struct Fake {
 }
 
 impl Inode for Fake {
-    fn is_fresh(&self, _: u64, _: Backing) -> bool {
+    fn is_fresh(&self, _: u64) -> bool {
         !self.stale && self.sealed.get() == 0
     }
 
@@ -46,7 +46,7 @@ impl Inode for Fake {
         true
     }
 
-    fn seal(&self, _: Backing) -> Option<u64> {
+    fn seal(&self) -> Option<u64> {
         self.sealed.set(self.sealed.get() + 1);
         (self.sealed.get() == 1).then_some(99)
     }

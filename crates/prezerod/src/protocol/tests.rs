@@ -16,6 +16,13 @@ fn any_request() -> impl Strategy<Value = Request> {
     prop_oneof![
         (any_want(), any::<u32>()).prop_map(|(want, wait_ms)| Request::Lease { want, wait_ms }),
         (any_want(), any::<u32>()).prop_map(|(want, hold_ms)| Request::Reserve { want, hold_ms }),
+        (any_want(), any::<u32>(), "[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}").prop_map(
+            |(want, wait_ms, name)| Request::Park {
+                want,
+                wait_ms,
+                name: Name::new(&name).unwrap()
+            }
+        ),
         any::<u64>().prop_map(|ticket| Request::Redeem { ticket }),
         any::<u64>().prop_map(|ticket| Request::Cancel { ticket }),
         any_want().prop_map(|w| Request::Available { page: w.page, node: w.node }),
@@ -49,6 +56,15 @@ fn any_answer() -> impl Strategy<Value = Answer> {
     );
     prop_oneof![
         granted,
+        (any_want(), any::<[u64; 3]>(), 0..6usize, "/\\PC{0,60}").prop_map(
+            |(want, [inode, age_ns, waited_ns], form, path)| {
+                let backing = Backing::ALL[form % 3];
+                let since = if form < 3 { Since::Now } else { Since::Before };
+                let Want { bytes, page, .. } = want;
+                let parked = Parked { bytes, page, backing, inode, age_ns, waited_ns, since };
+                Answer::Parked { parked, path }
+            }
+        ),
         (reason(), "\\PC{0,120}").prop_map(|(reason, text)| Answer::No(reason, text)),
         (any::<u64>(), reason(), "\\PC{0,120}")
             .prop_map(|(estimate_ns, reason, text)| { Answer::When { estimate_ns, reason, text } }),
@@ -83,7 +99,7 @@ proptest! {
     /// packet is ignored.
     #[test]
     fn a_mutilated_frame_is_refused_or_means_what_it_says(
-        request in any_request(), tag: u32, at in 0..64usize, byte: u8, cut in 0..65usize,
+        request in any_request(), tag: u32, at in 0..128usize, byte: u8, cut in 0..129usize,
     ) {
         let mut frame = request.encode(tag);
         let len = frame.len();
@@ -141,6 +157,17 @@ fn what_is_wrong_is_said() {
     let mut long = good.clone();
     long.push(0);
     assert_eq!(Request::decode(&long), Err(Malformed::Length(17)));
+}
+
+#[test]
+fn a_name_is_no_path() {
+    for name in ["", ".", "..", ".a", "a/b", "/a", "a b", "a\0", "é", &"a".repeat(MAX_NAME + 1)] {
+        assert_eq!(Name::new(name), None, "{name:?}");
+    }
+    let longest = "a".repeat(MAX_NAME);
+    for name in ["a", "a..b", "0", "claim_1-x.y", &longest] {
+        assert_eq!(Name::new(name).unwrap().as_str(), name);
+    }
 }
 
 /// The bytes that `PROTOCOL.md` gives as an example are what this file writes.

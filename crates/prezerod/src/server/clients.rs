@@ -18,6 +18,7 @@ use super::unread::{self, Unread};
 use super::{AT_ONCE, Connection, Server};
 use crate::broker::{ClientId, Out};
 use crate::filler::send_packet;
+use crate::parked;
 use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
 use crate::tenant::Peer;
 
@@ -168,7 +169,7 @@ impl Server {
             Err(text) => {
                 self.broker.counters.malformed += 1;
                 let answer = self.broker.no(Reason::Malformed, text);
-                self.deliver(Out { client: id, tag: 0, answer, inode: None });
+                self.deliver(Out { client: id, tag: 0, answer, inode: None, name: None });
                 return self.drop_client(id);
             }
         }
@@ -179,10 +180,15 @@ impl Server {
         if matches!(request, Request::Lease { .. } | Request::Redeem { .. }) && self.is_full(id) {
             let text = "leases of this connection or user lie unread; receive them".into();
             let answer = self.broker.no(Reason::Busy, text);
-            return self.deliver(Out { client: id, tag, answer, inode: None });
+            return self.deliver(Out { client: id, tag, answer, inode: None, name: None });
         }
         if matches!(request, Request::Report { from: 0, .. }) {
             self.bury_leases(now);
+        }
+        if let Request::Park { name, .. } = &request
+            && let Some(found) = parked::find(&self.broker.files_of(id), name)
+        {
+            return self.found(id, tag, &found, name);
         }
         // What it gave back a moment ago may not be known to be gone.
         if let Some(tenant) = self.broker.exceeded(id, &request) {
@@ -211,7 +217,10 @@ impl Server {
     /// Sends an answer. The inode that goes with it is closed here whatever happens: it is
     /// the client's, or nobody's.
     pub(super) fn deliver(&mut self, out: Out<OwnedFd>) {
-        let Out { client, tag, answer, inode } = out;
+        let Out { client, tag, answer, inode, name } = out;
+        if let (Answer::Lease(granted), Some(inode), Some(name)) = (&answer, &inode, &name) {
+            return self.park(client, tag, granted, inode, name);
+        }
         let lease = match (&answer, &inode) {
             (Answer::Lease(granted), Some(inode)) => Some((granted.lease, inode)),
             _ => None,

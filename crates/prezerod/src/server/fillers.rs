@@ -53,11 +53,11 @@ impl Fillers {
     }
 
     /// Hands a job to the filler of its node, pace and payer, which has none; `cgroup` is the
-    /// payer's, `None` this one.
-    pub fn order(&mut self, job: &Job, cgroup: Option<&str>) -> io::Result<()> {
+    /// payer's, `None` this one; `files` are its directories.
+    pub fn order(&mut self, job: &Job, cgroup: Option<&str>, files: &[PathBuf]) -> io::Result<()> {
         let key = Key { node: job.kind.node, pace: job.pace, payer: job.kind.payer };
         if !self.fillers.contains_key(&key) {
-            let filler = self.spawn(job, cgroup)?;
+            let filler = self.spawn(job, cgroup, files)?;
             self.fillers.insert(key, filler);
         }
         let Some(filler) = self.fillers.get_mut(&key) else { return Ok(()) };
@@ -67,7 +67,7 @@ impl Fillers {
         filler::send(filler.socket.as_fd(), &order, None)
     }
 
-    fn spawn(&self, job: &Job, cgroup: Option<&str>) -> io::Result<Filler> {
+    fn spawn(&self, job: &Job, cgroup: Option<&str>, files: &[PathBuf]) -> io::Result<Filler> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (socket, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
         let mut command = Command::new(&self.program);
@@ -80,6 +80,9 @@ impl Fillers {
         }
         if let Some(cgroup) = cgroup {
             command.arg("--cgroup").arg(cgroup);
+        }
+        for dir in files {
+            command.arg("--files").arg(dir);
         }
         // What is not ours must not look like the service itself.
         for name in ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_USEC"]

@@ -11,7 +11,7 @@ use serde::de::{self, Deserializer, Visitor};
 use super::{Settings, Source, Stocked};
 use crate::audit::Depth;
 use crate::protocol::{Page, Want};
-use crate::tenant::{Rank, Tenant};
+use crate::tenant::{Purse, Rank, Tenant};
 
 /// Pieces of 4 KiB that an audit reads by default, besides the first and the last.
 /// Moved by: `bench lease`, small leases.
@@ -101,6 +101,8 @@ struct FileTenant {
     cgroups: Vec<String>,
     quota: Option<Bytes>,
     charge: Option<String>,
+    #[serde(default)]
+    files: Vec<PathBuf>,
     #[serde(default)]
     latency: Latency,
 }
@@ -255,7 +257,7 @@ fn stocked(stock: FileStock, tenants: &[Tenant]) -> Result<Stocked, String> {
 }
 
 fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
-    let FileTenant { name, users, groups, cgroups, quota, charge, latency } = tenant;
+    let FileTenant { name, users, groups, cgroups, quota, charge, files, latency } = tenant;
     // It stands in tables and answers of one line.
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(format!("tenant {name:?}: give a name of letters, digits and the like"));
@@ -273,6 +275,9 @@ fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
         return Err(format!(
             "tenant {name}: charge = {path:?}: give the path of a cgroup from the root, \"/vms\""
         ));
+    }
+    if let Some(dir) = files.iter().find(|dir| !dir.is_absolute()) {
+        return Err(format!("tenant {name}: files = {dir:?}: give absolute paths of directories"));
     }
     let numbers = |accounts: Vec<Account>, table: &str| {
         let number = |account| match account {
@@ -292,7 +297,7 @@ fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
             Latency::Normal => Rank::Normal,
             Latency::Critical => Rank::Critical,
         },
-        charge,
+        purse: Purse { charge, files },
         name,
     })
 }

@@ -152,7 +152,10 @@ fn who_pays_and_has_no_room_left_is_told_which_limit() {
         ("cg/b/memory.current", "60817408\n"),
     ];
     let mut rig = Rig::on(&files, |s| {
-        let tenant = Tenant { charge: Some("/b".into()), ..Tenant::only(1000) };
+        let tenant = Tenant {
+            purse: Purse { charge: Some("/b".into()), files: vec![] },
+            ..Tenant::only(1000)
+        };
         s.stock = vec![Stocked { tenant: Some(tenant.name.clone()), ..keep(4, 1) }];
         s.tenants = vec![tenant];
     });

@@ -7,7 +7,12 @@ const SHMEM: (&str, &str) = ("sys/kernel/mm/transparent_hugepage/shmem_enabled",
 
 fn tenant(name: &str, uid: u32, charge: Option<&str>) -> Tenant {
     let charge = charge.map(str::to_owned);
-    Tenant { name: name.into(), uids: vec![uid], charge, ..Tenant::only(0) }
+    Tenant {
+        name: name.into(),
+        uids: vec![uid],
+        purse: Purse { charge, files: vec![] },
+        ..Tenant::only(0)
+    }
 }
 
 /// Two tenants, of which the second pays by itself, below a limit of 64 MiB of which it uses

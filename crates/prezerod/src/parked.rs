@@ -1,0 +1,161 @@
+//! Parked leases: files under a name, which outlive their client and the broker.
+//!
+//! A tenant with `files` has directories of its own, each of a tmpfs or a hugetlbfs that the operator
+//! mounts. An inode for it is born there without a name, and populated as any other.
+//!
+//! **The name is the hand-over.** The kernel gives a name to one inode, at once or not at all. A broker
+//! that ends before has handed out nothing, and one that ends after owes nothing. Removing the file
+//! gives the lease back. The kernel seals no such file: its directory says who may open it.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, statfs};
+use rustix::io::Errno;
+
+use crate::protocol::{Backing, Name, Page};
+
+/// What `statfs` calls them.
+const TMPFS: u64 = 0x0102_1994;
+const HUGETLBFS: u64 = 0x9584_58f6;
+
+/// A directory, and what files in it are made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The directory.
+    pub dir: PathBuf,
+    /// Where its pages come from.
+    pub backing: Backing,
+    /// Their size.
+    pub page: Page,
+    /// Bytes that the file system still takes.
+    pub free: u64,
+}
+
+/// A lease that is parked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Where.
+    pub place: Place,
+    /// Its size.
+    pub bytes: u64,
+    /// Its number.
+    pub inode: u64,
+}
+
+impl Place {
+    /// What the directory is.
+    ///
+    /// # Errors
+    /// It is none of a tmpfs or hugetlbfs, in words.
+    pub fn of(dir: &Path) -> Result<Place, String> {
+        let name = dir.display();
+        let stat = statfs(dir).map_err(|error| format!("files = {name}: {error}; make it"))?;
+        let (backing, page) = match stat.f_type as u64 & 0xffff_ffff {
+            TMPFS => (Backing::Thp, Some(Page::Huge)),
+            HUGETLBFS => (Backing::Hugetlb, Page::of(stat.f_bsize as u64)),
+            _ => {
+                let mend = "mount a tmpfs or a hugetlbfs there";
+                return Err(format!("files = {name}: an ordinary file system; {mend}"));
+            }
+        };
+        let page = page.ok_or_else(|| format!("files = {name}: pages of neither 2M nor 1G"))?;
+        // A file system without a size of its own says that it has none.
+        let free = match stat.f_blocks {
+            0 | u64::MAX => u64::MAX,
+            _ => stat.f_bavail.saturating_mul(stat.f_bsize as u64),
+        };
+        Ok(Place { dir: dir.to_owned(), backing, page, free })
+    }
+
+    /// The first directory of `files` for such pages.
+    ///
+    /// # Errors
+    /// There is none, with what is wrong with one of them.
+    pub fn for_page(files: &[PathBuf], page: Page) -> Result<Place, String> {
+        let mut wrong = None;
+        for dir in files {
+            match Place::of(dir) {
+                Ok(place) if place.page == page => return Ok(place),
+                Ok(_) => {}
+                Err(what) => wrong = Some(what),
+            }
+        }
+        let none = || format!("no directory for {page} pages; name one of a hugetlbfs in `files`");
+        Err(wrong.unwrap_or_else(none))
+    }
+
+    /// The path of a name.
+    pub fn path(&self, name: &Name) -> PathBuf {
+        self.dir.join(name.as_str())
+    }
+
+    /// An empty file without a name.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn create(&self, mode: Mode) -> Result<OwnedFd, Errno> {
+        openat(CWD, &self.dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)
+    }
+
+    /// Gives a file of this place its name.
+    ///
+    /// # Errors
+    /// `EXIST`: another has it.
+    pub fn park(&self, file: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        linkat(CWD, own, CWD, self.path(name), AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+/// What lies under a name in one of these directories.
+pub fn find(files: &[PathBuf], name: &Name) -> Option<Found> {
+    files.iter().find_map(|dir| {
+        let place = Place::of(dir).ok()?;
+        let info = place.path(name).symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+        Some(Found { place, bytes: info.len(), inode: info.ino() })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    const SHM: &str = "/dev/shm";
+
+    fn dir() -> Option<tempfile::TempDir> {
+        Place::of(Path::new(SHM)).ok()?;
+        tempfile::tempdir_in(SHM).ok()
+    }
+
+    #[test]
+    fn a_name_is_given_once_and_found_until_the_file_is_removed() {
+        let Some(dir) = dir() else { return };
+        let files = [dir.path().to_owned()];
+        let place = Place::for_page(&files, Page::Huge).unwrap();
+        let name = Name::new("claim-1").unwrap();
+        assert_eq!(find(&files, &name), None);
+        let [first, second] = [(), ()].map(|()| place.create(Mode::RUSR).unwrap());
+        rustix::fs::ftruncate(&first, 4096).unwrap();
+
+        assert_eq!(place.park(first.as_fd(), &name), Ok(()));
+        assert_eq!(place.park(second.as_fd(), &name), Err(Errno::EXIST));
+        assert_eq!(find(&files, &name).map(|found| found.bytes), Some(4096));
+
+        std::fs::remove_file(place.path(&name)).unwrap();
+        assert_eq!(place.park(second.as_fd(), &name), Ok(()));
+        assert_eq!(find(&files, &name).map(|found| found.bytes), Some(0));
+    }
+
+    #[test]
+    fn a_directory_that_will_not_do_is_said_with_the_mend() {
+        let Some(dir) = dir() else { return };
+        let missing = dir.path().join("missing");
+        assert!(Place::of(&missing).unwrap_err().contains("make it"));
+        assert!(Place::of(Path::new("/proc")).unwrap_err().contains("mount a tmpfs"));
+        let giant = Place::for_page(&[dir.path().to_owned()], Page::Giant);
+        assert!(giant.unwrap_err().contains("name one of a hugetlbfs"));
+    }
+}

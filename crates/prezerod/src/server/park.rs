@@ -1,0 +1,79 @@
+//! Leases that are parked: what the broker grants becomes a file under a name.
+//!
+//! The name comes first, the answer after it. A client that is gone by then asks again, or another
+//! process in its place, and hears of the lease that lies there.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use super::Server;
+use crate::broker::{ClientId, Out};
+use crate::parked::{self, Found, Place};
+use crate::protocol::{Answer, Granted, Name, Parked, Reason, Since};
+
+impl Server {
+    /// Parks what was granted, and says so.
+    pub(super) fn park(
+        &mut self,
+        client: ClientId,
+        tag: u32,
+        granted: &Granted,
+        inode: &OwnedFd,
+        name: &Name,
+    ) {
+        let files = self.broker.files_of(client);
+        let named = Place::for_page(&files, granted.page).and_then(|place| {
+            let tenant = self.broker.tenant_of_lease(granted.lease).unwrap_or_default();
+            let watched = self.living.watch(tenant, granted.lease, inode.as_fd()).is_ok();
+            match place.park(inode.as_fd(), name) {
+                Ok(()) => Ok(Some((place, watched))),
+                // Another request for that name was served first.
+                Err(Errno::EXIST) => Ok(None),
+                Err(error) => Err(format!("{}: {error}", place.path(name).display())),
+            }
+        });
+        match named {
+            Ok(Some((place, watched))) => {
+                if watched {
+                    self.broker.ends_with_memory(granted.lease);
+                }
+                let Granted { bytes, page, backing, inode, age_ns, waited_ns, .. } = *granted;
+                let since = Since::Now;
+                let parked = Parked { bytes, page, backing, inode, age_ns, waited_ns, since };
+                let path = place.path(name).display().to_string();
+                self.answer(client, tag, Answer::Parked { parked, path });
+            }
+            Ok(None) => {
+                self.broker.undelivered(granted.lease);
+                match parked::find(&files, name) {
+                    Some(found) => self.found(client, tag, &found, name),
+                    None => self.refuse(client, tag, "the name was taken and is free again".into()),
+                }
+            }
+            Err(text) => {
+                self.broker.undelivered(granted.lease);
+                self.refuse(client, tag, text);
+            }
+        }
+    }
+
+    /// Says what lies under a name.
+    pub(super) fn found(&mut self, client: ClientId, tag: u32, found: &Found, name: &Name) {
+        let Found { place, bytes, inode } = found;
+        let (page, backing, since) = (place.page, place.backing, Since::Before);
+        let (bytes, inode, age_ns, waited_ns) = (*bytes, *inode, 0, 0);
+        let parked = Parked { bytes, page, backing, inode, age_ns, waited_ns, since };
+        let path = place.path(name).display().to_string();
+        self.answer(client, tag, Answer::Parked { parked, path });
+    }
+
+    fn refuse(&mut self, client: ClientId, tag: u32, text: String) {
+        let answer = self.broker.no(Reason::Kernel, format!("{text}; ask again"));
+        self.answer(client, tag, answer);
+    }
+
+    fn answer(&mut self, client: ClientId, tag: u32, answer: Answer) {
+        self.deliver(Out { client, tag, answer, inode: None, name: None });
+    }
+}

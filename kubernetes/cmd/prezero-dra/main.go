@@ -1,0 +1,185 @@
+// Command prezero-dra leases memory that is already zero to pods, through Dynamic Resource Allocation.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+
+	"prezero.dev/kubernetes/internal/driver"
+	"prezero.dev/kubernetes/internal/params"
+	"prezero.dev/kubernetes/internal/places"
+)
+
+const usage = `prezero-dra: memory that is already zero for pods, through Dynamic Resource Allocation
+
+  prezero-dra [options]            serve the kubelet of this node, beside prezerod
+  prezero-dra status [options]     what this node has, and which claims have it
+  prezero-dra drain [options]      no new claims here; those that are here stay
+  prezero-dra undrain [options]    claims again
+
+Options:
+`
+
+// dirs is an option that may be given several times.
+type dirs []string
+
+func (d *dirs) String() string { return strings.Join(*d, ",") }
+
+func (d *dirs) Set(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("%q: give the absolute path of a directory", dir)
+	}
+	*d = append(*d, filepath.Clean(dir))
+	return nil
+}
+
+// command line.
+type command struct {
+	driver.Options
+	files      dirs
+	kubeconfig string
+	metrics    string
+}
+
+func main() {
+	command := command{Options: driver.Options{Host: places.Host{Sys: "/sys"}}}
+	flags := flag.NewFlagSet("prezero-dra", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&command.Node, "node", os.Getenv("NODE_NAME"), "`name` of this node [$NODE_NAME]")
+	flags.StringVar(&command.Socket, "socket", environment("PREZERO_SOCKET", "/run/prezero/prezerod.sock"), "`path` of prezerod's socket")
+	flags.Var(&command.files, "files", "`directory` of a tmpfs or hugetlbfs, as in \"files\" of the broker's tenant; once for each size of page")
+	flags.StringVar(&command.CDI, "cdi", "/var/run/cdi", "`directory` for CDI files")
+	flags.StringVar(&command.Data, "data", filepath.Join(kubeletplugin.KubeletPluginsDir, params.Driver), "`directory` of the plugin")
+	flags.StringVar(&command.Registry, "registry", kubeletplugin.KubeletRegistryDir, "`directory` where the kubelet looks for plugins")
+	flags.DurationVar(&command.Wait, "wait", 5*time.Second, "longest `time` that preparing a claim waits for memory that is being made")
+	flags.DurationVar(&command.Look, "look", 5*time.Second, "`time` between looks at pools and broker")
+	flags.DurationVar(&command.Absent, "absent", 30*time.Second, "`time` without the broker after which no claim comes here")
+	flags.BoolVar(&command.Allocatable, "node-allocatable", false, "have the scheduler subtract leases from the node's memory and huge pages (feature gate DRANodeAllocatableResources, Kubernetes 1.37)")
+	flags.StringVar(&command.kubeconfig, "kubeconfig", "", "`file` with the API server's address; without it that of the pod")
+	flags.StringVar(&command.metrics, "metrics", "127.0.0.1:9465", "`address` for Prometheus; \"\": none")
+	words := os.Args[1:]
+	verb := ""
+	if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		verb, words = words[0], words[1:]
+	}
+	if err := flags.Parse(words); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			os.Exit(0)
+		}
+		os.Exit(2)
+	}
+	command.Files = command.files
+	if err := command.run(verb, flags.Args()); err != nil {
+		fmt.Fprintf(os.Stderr, "prezero-dra: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func environment(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
+}
+
+func (c command) run(verb string, rest []string) error {
+	if len(rest) > 0 {
+		return fmt.Errorf("%q: no such word; see prezero-dra --help", rest[0])
+	}
+	draining := filepath.Join(c.Data, driver.Draining)
+	switch verb {
+	case "":
+		return c.serve()
+	case "status":
+		return status(c.Options, os.Stdout)
+	case "drain":
+		return os.WriteFile(draining, nil, 0o640)
+	case "undrain":
+		if err := os.Remove(draining); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return fmt.Errorf("%q: no such command; see prezero-dra --help", verb)
+}
+
+func (c command) serve() error {
+	if c.Node == "" {
+		return errors.New("--node: give the name of this node, or set NODE_NAME")
+	}
+	if len(c.Files) == 0 {
+		return errors.New("--files: give the directories that `files` of the broker's tenant names")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	config, err := c.config()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Data, 0o750); err != nil {
+		return err
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: "prezero-dra", Host: c.Node})
+	registry := prometheus.NewRegistry()
+	plugin, err := driver.New(c.Options, client, recorder, driver.NewMetrics(registry))
+	if err != nil {
+		return err
+	}
+	if c.metrics != "" {
+		listener, err := net.Listen("tcp", c.metrics)
+		if err != nil {
+			return fmt.Errorf("--metrics: %w", err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+		server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+		go func() { _ = server.Serve(listener) }()
+		defer server.Close()
+	}
+	klog.FromContext(ctx).Info("Serving", "driver", params.Driver, "node", c.Node, "files", c.Files)
+	return plugin.Run(ctx, params.Driver)
+}
+
+func (c command) config() (*rest.Config, error) {
+	if c.kubeconfig != "" {
+		return clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%w; run it in a pod, or give --kubeconfig", err)
+	}
+	return config, nil
+}

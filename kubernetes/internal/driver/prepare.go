@@ -1,0 +1,307 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/selinux/go-selinux"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+
+	"prezero.dev/kubernetes/internal/broker"
+	"prezero.dev/kubernetes/internal/crash"
+	"prezero.dev/kubernetes/internal/delivery"
+	"prezero.dev/kubernetes/internal/ledger"
+	"prezero.dev/kubernetes/internal/params"
+	"prezero.dev/kubernetes/internal/places"
+)
+
+// PrepareResourceClaims parks the leases of these claims and describes them to the runtime.
+func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	results := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	var mutex sync.Mutex
+	var all sync.WaitGroup
+	for _, claim := range claims {
+		all.Go(func() {
+			began := time.Now()
+			devices, err := d.prepare(ctx, claim)
+			d.metrics.prepared(time.Since(began), err)
+			if err != nil {
+				klog.FromContext(ctx).Info("Not prepared", "claim", klog.KObj(claim), "why", err)
+				d.event(pods(claim), "PrezeroLease", fmt.Sprintf("claim %s: %v", claim.Name, err))
+			}
+			mutex.Lock()
+			defer mutex.Unlock()
+			results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: err}
+		})
+	}
+	all.Wait()
+	return results, nil
+}
+
+func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
+	defer d.lock(claim.UID)()
+	record, err := d.ledger.Get(claim.UID)
+	if err != nil {
+		return nil, err
+	}
+	if record == nil {
+		if record, err = d.promise(ctx, claim); err != nil {
+			return nil, err
+		}
+		if err := d.ledger.Put(record); err != nil {
+			return nil, err
+		}
+		crash.At("recorded")
+	}
+	paths := make([]string, len(record.Pieces))
+	for n, piece := range record.Pieces {
+		if paths[n], err = d.piece(ctx, record, n, piece); err != nil {
+			return nil, fmt.Errorf("request %s: %w", piece.Request, err)
+		}
+	}
+	if err := d.cdi.Write(record, paths); err != nil {
+		return nil, err
+	}
+	crash.At("described")
+	if !record.Prepared {
+		record.Prepared = true
+		if err := d.ledger.Put(record); err != nil {
+			return nil, err
+		}
+		go d.tell(context.WithoutCancel(ctx), claim, record)
+	}
+	crash.At("prepared")
+	devices := make([]kubeletplugin.Device, len(record.Pieces))
+	for n, piece := range record.Pieces {
+		devices[n] = kubeletplugin.Device{Requests: []string{piece.Request}, PoolName: piece.Pool, DeviceName: piece.Device,
+			ShareID: piece.ShareID, CDIDeviceIDs: []string{delivery.ID(claim.UID, n)}}
+	}
+	return devices, nil
+}
+
+// promise reads from a claim what it is to have.
+func (d *Driver) promise(ctx context.Context, claim *resourceapi.ResourceClaim) (*ledger.Claim, error) {
+	record := &ledger.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name}
+	owner := d.owner(ctx, claim)
+	for n, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver != params.Driver {
+			continue
+		}
+		field := fmt.Sprintf("status.allocation.devices.results[%d]", n)
+		lease, err := params.For(claim, result.Request)
+		if err != nil {
+			return nil, err
+		}
+		if result.AdminAccess != nil && *result.AdminAccess {
+			return nil, fmt.Errorf("%s.adminAccess: a lease has one user; ask without", field)
+		}
+		node, page, err := parseDevice(result.Device)
+		if err != nil {
+			return nil, fmt.Errorf("%s.device: %w", field, err)
+		}
+		quantity, ok := result.ConsumedCapacity[capacityKey]
+		if !ok {
+			quantity, ok = result.ConsumedCapacity[params.Driver+"/"+capacityKey]
+		}
+		if !ok {
+			return nil, fmt.Errorf("%s.consumedCapacity: no size; give capacity.requests.size, and enable DRAConsumableCapacity (Kubernetes 1.36)", field)
+		}
+		bytes := quantity.Value()
+		if bytes <= 0 || uint64(bytes)%uint64(page) != 0 {
+			return nil, fmt.Errorf("%s.consumedCapacity.size: %s is no multiple of the page, %s", field, quantity.String(), page)
+		}
+		piece := ledger.Piece{Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID,
+			Bytes: uint64(bytes), Page: uint64(page), Node: node, Deliver: lease.Deliver, Mode: lease.Bits(), Label: owner.label}
+		piece.User, piece.Group = owner.user, owner.group
+		if lease.User != nil {
+			piece.User = *lease.User
+		}
+		if lease.Group != nil {
+			piece.Group = *lease.Group
+		}
+		record.Pieces = append(record.Pieces, piece)
+	}
+	if len(record.Pieces) == 0 {
+		return nil, fmt.Errorf("status.allocation.devices.results: none of %s", params.Driver)
+	}
+	return record, nil
+}
+
+// piece parks one lease and makes it the pod's. Its path is what the runtime is told.
+func (d *Driver) piece(ctx context.Context, record *ledger.Claim, n int, piece ledger.Piece) (string, error) {
+	path, err := d.park(ctx, record, n)
+	if err != nil {
+		return "", err
+	}
+	crash.At("parked")
+	if err := os.Chown(path, int(piece.User), int(piece.Group)); err != nil {
+		return "", err
+	}
+	if err := os.Chmod(path, os.FileMode(piece.Mode)); err != nil {
+		return "", err
+	}
+	if piece.Label != "" {
+		// A hugetlbfs takes no label of a file: the one of its mount holds.
+		if err := selinux.SetFileLabel(path, piece.Label); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return "", fmt.Errorf("label %s: %w", piece.Label, err)
+		}
+	}
+	if piece.Deliver != params.Socket {
+		return path, nil
+	}
+	if !d.sockets.IsServed(record.UID) || !exists(d.sockets.SocketPath(record.UID, n)) {
+		if err := d.sockets.Serve(record, n, path); err != nil {
+			return "", err
+		}
+	}
+	return d.sockets.SocketPath(record.UID, n), nil
+}
+
+// park has the broker put a lease under the claim's name, and finds it where this driver sees it.
+func (d *Driver) park(ctx context.Context, record *ledger.Claim, n int) (string, error) {
+	uid, piece := record.UID, record.Pieces[n]
+	place, err := d.place(broker.Page(piece.Page))
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(place.Dir, ledger.File(uid, n))
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		// The next one is zero, and nobody has taken it: the machine may have started anew.
+		if err := d.sockets.Renew(uid, n); err != nil {
+			return "", err
+		}
+		want := broker.Want{Bytes: piece.Bytes, Page: broker.Page(piece.Page), Node: int32(piece.Node)}
+		if err := d.ask(ctx, filepath.Base(path), want); err != nil {
+			return "", err
+		}
+		info, err = os.Lstat(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w; --files must be the directories that `files` of the broker's tenant names, and the same mounts", err)
+	}
+	// What a pod has it may cut, as it may write to it.
+	if uint64(info.Size()) != piece.Bytes && !record.Prepared {
+		return "", fmt.Errorf("%s has %d bytes, the claim %d; remove the file", path, info.Size(), piece.Bytes)
+	}
+	return path, nil
+}
+
+func (d *Driver) ask(ctx context.Context, name string, want broker.Want) error {
+	// The answer takes a moment more than the wait.
+	ctx, cancel := context.WithTimeout(ctx, d.Wait+2*time.Second)
+	defer cancel()
+	conn, err := broker.Dial(ctx, d.Socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	parked, err := conn.Park(ctx, name, want, d.Wait)
+	if err == nil {
+		d.metrics.parked(parked)
+	}
+	return err
+}
+
+func (d *Driver) place(page broker.Page) (places.Place, error) {
+	all, err := places.All(d.Files)
+	if err != nil {
+		return places.Place{}, err
+	}
+	for _, place := range all {
+		if place.Page == page {
+			return place, nil
+		}
+	}
+	return places.Place{}, fmt.Errorf("no directory of --files has pages of %s any more", page)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// owner is who a pod's lease belongs to, as far as the pod says.
+type owner struct {
+	user, group int64
+	label       string
+}
+
+// owner of the leases of a claim: by the security context of its pod. Without one it is root, with the label of containers.
+func (d *Driver) owner(ctx context.Context, claim *resourceapi.ResourceClaim) owner {
+	var own owner
+	var options *v1.SELinuxOptions
+	for _, reference := range pods(claim) {
+		pod, err := d.client.CoreV1().Pods(reference.Namespace).Get(ctx, reference.Name, getOptions)
+		if err != nil || pod.UID != reference.UID {
+			continue
+		}
+		if context := pod.Spec.SecurityContext; context != nil {
+			own.set(context.RunAsUser, context.RunAsGroup)
+			own.set(nil, context.FSGroup)
+			options = context.SELinuxOptions
+		}
+		for _, container := range pod.Spec.Containers {
+			if context := container.SecurityContext; context != nil && uses(pod, container, claim) {
+				own.set(context.RunAsUser, context.RunAsGroup)
+				if context.SELinuxOptions != nil {
+					options = context.SELinuxOptions
+				}
+			}
+		}
+		break
+	}
+	if selinux.GetEnabled() {
+		own.label = "system_u:object_r:container_file_t:s0"
+		if options != nil && options.Level != "" {
+			own.label = "system_u:object_r:container_file_t:" + options.Level
+		}
+	}
+	return own
+}
+
+func (o *owner) set(user, group *int64) {
+	if user != nil {
+		o.user = *user
+	}
+	if group != nil {
+		o.group = *group
+	}
+}
+
+// uses tells whether a container has the claim.
+func uses(pod *v1.Pod, container v1.Container, claim *resourceapi.ResourceClaim) bool {
+	for _, used := range container.Resources.Claims {
+		for _, status := range pod.Status.ResourceClaimStatuses {
+			if status.Name == used.Name && status.ResourceClaimName != nil && *status.ResourceClaimName == claim.Name {
+				return true
+			}
+		}
+		for _, of := range pod.Spec.ResourceClaims {
+			if of.Name == used.Name && of.ResourceClaimName != nil && *of.ResourceClaimName == claim.Name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pods that a claim is reserved for.
+func pods(claim *resourceapi.ResourceClaim) []v1.ObjectReference {
+	var pods []v1.ObjectReference
+	for _, consumer := range claim.Status.ReservedFor {
+		if consumer.APIGroup == "" && consumer.Resource == "pods" {
+			pods = append(pods, v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: claim.Namespace, Name: consumer.Name, UID: consumer.UID})
+		}
+	}
+	return pods
+}

@@ -1,0 +1,51 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	acmeta "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/klog/v2"
+
+	"prezero.dev/kubernetes/internal/ledger"
+	"prezero.dev/kubernetes/internal/params"
+)
+
+// leaseData is what `kubectl get resourceclaim -o yaml` shows of a lease.
+type leaseData struct {
+	Bytes   uint64         `json:"bytes"`
+	Page    string         `json:"pageSize"`
+	Node    int            `json:"numaNode"`
+	Deliver params.Deliver `json:"deliver"`
+}
+
+// tell writes into the claim what it has. Nothing depends on it: an API server without it says so in the log.
+func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, record *ledger.Claim) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	status := resourceac.ResourceClaimStatus()
+	for _, piece := range record.Pieces {
+		data, err := json.Marshal(leaseData{piece.Bytes, pageOf(piece).String(), piece.Node, piece.Deliver})
+		if err != nil {
+			return
+		}
+		device := resourceac.AllocatedDeviceStatus().WithDriver(params.Driver).WithPool(piece.Pool).WithDevice(piece.Device).
+			WithData(runtime.RawExtension{Raw: data}).
+			WithConditions(acmeta.Condition().WithType("Ready").WithStatus(metav1.ConditionTrue).
+				WithReason("Leased").WithMessage("The memory is zero and populated.").WithLastTransitionTime(metav1.Now()))
+		if piece.ShareID != nil {
+			device = device.WithShareID(string(*piece.ShareID))
+		}
+		status = status.WithDevices(device)
+	}
+	apply := resourceac.ResourceClaim(claim.Name, claim.Namespace).WithUID(claim.UID).WithStatus(status)
+	options := metav1.ApplyOptions{FieldManager: params.Driver + "-" + d.Node, Force: true}
+	if _, err := d.client.ResourceV1().ResourceClaims(claim.Namespace).ApplyStatus(ctx, apply, options); err != nil {
+		klog.FromContext(ctx).Info("The claim's status stays as it is", "claim", klog.KObj(claim), "why", err)
+	}
+}

@@ -1,0 +1,201 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+
+	"prezero.dev/kubernetes/internal/crash"
+	"prezero.dev/kubernetes/internal/delivery"
+	"prezero.dev/kubernetes/internal/ledger"
+	"prezero.dev/kubernetes/internal/params"
+)
+
+var getOptions = metav1.GetOptions{}
+
+// How often what no claim has any more is looked for.
+const sweepEvery = time.Hour
+
+// UnprepareResourceClaims gives the leases of these claims back, whatever became of their preparation.
+func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	results := make(map[types.UID]error, len(claims))
+	for _, claim := range claims {
+		err := d.unprepare(claim.UID)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Not unprepared", "claim", claim.NamespacedName)
+		}
+		d.metrics.unprepared(err)
+		results[claim.UID] = err
+	}
+	return results, nil
+}
+
+// unprepare forgets a claim. A name that is removed gives its memory back once the pod's last process has ended.
+func (d *Driver) unprepare(uid types.UID) error {
+	if ledger.Owner(ledger.File(uid, 0)) != uid {
+		return nil
+	}
+	defer d.lock(uid)()
+	if err := d.cdi.Remove(uid); err != nil {
+		return err
+	}
+	crash.At("undescribed")
+	d.sockets.Close(uid)
+	for _, dir := range d.Files {
+		for _, file := range names(dir) {
+			if ledger.Owner(file) != uid {
+				continue
+			}
+			if err := os.Remove(filepath.Join(dir, file)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			crash.At("given back")
+		}
+	}
+	return d.ledger.Remove(uid)
+}
+
+// resume serves again what an earlier driver served, before the kubelet asks for anything.
+func (d *Driver) resume(ctx context.Context) {
+	uids, err := d.ledger.UIDs()
+	if err != nil {
+		d.HandleError(ctx, err, "read the records of claims")
+		return
+	}
+	for _, uid := range uids {
+		record, err := d.ledger.Get(uid)
+		if err != nil {
+			d.HandleError(ctx, err, "read the record of a claim")
+			continue
+		}
+		if record == nil || !record.Prepared {
+			continue
+		}
+		for n, piece := range record.Pieces {
+			if piece.Deliver != params.Socket {
+				continue
+			}
+			place, err := d.place(pageOf(piece))
+			if err == nil {
+				err = d.sockets.Serve(record, n, filepath.Join(place.Dir, ledger.File(uid, n)))
+			}
+			if err != nil {
+				d.HandleError(ctx, err, fmt.Sprintf("serve the lease of claim %s/%s again", record.Namespace, record.Name))
+			}
+		}
+	}
+}
+
+// sweepUntilDone gives back what no claim has any more: at the start, and now and then.
+func (d *Driver) sweepUntilDone(ctx context.Context) {
+	for wait := time.Second; ; {
+		if err := d.sweep(ctx); err != nil {
+			klog.FromContext(ctx).Info("Leases without a claim are looked for again", "in", wait, "why", err)
+			wait = min(2*wait, time.Minute)
+		} else {
+			wait = sweepEvery
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// sweep compares what is here with the API server. A claim that cannot be looked up keeps what it has.
+func (d *Driver) sweep(ctx context.Context) error {
+	uids, err := d.ledger.UIDs()
+	if err != nil {
+		return err
+	}
+	known := map[types.UID]bool{}
+	for _, uid := range uids {
+		known[uid] = true
+		record, err := d.ledger.Get(uid)
+		if err != nil {
+			d.HandleError(ctx, err, "read the record of a claim")
+			continue
+		}
+		if record != nil {
+			stale, err := d.isStale(ctx, record)
+			if err != nil {
+				return err
+			}
+			if !stale {
+				continue
+			}
+			klog.FromContext(ctx).Info("Lease of a claim that is gone", "claim", klog.KRef(record.Namespace, record.Name), "uid", uid)
+		}
+		if err := d.unprepare(uid); err != nil {
+			return err
+		}
+		d.metrics.Swept.Inc()
+	}
+	// A record comes before what it tells of: what has none belongs to a directory of records that was lost.
+	orphans := map[types.UID]bool{}
+	for _, dir := range d.Files {
+		for _, file := range names(dir) {
+			orphans[ledger.Owner(file)] = true
+		}
+	}
+	for _, file := range names(d.cdi.Dir()) {
+		orphans[delivery.SpecOwner(file)] = true
+	}
+	for uid := range orphans {
+		if uid == "" || known[uid] {
+			continue
+		}
+		// It may be a claim that is being prepared since the records were read.
+		if record, err := d.ledger.Get(uid); err != nil || record != nil {
+			continue
+		}
+		klog.FromContext(ctx).Info("Lease without a record", "uid", uid)
+		if err := d.unprepare(uid); err != nil {
+			return err
+		}
+		d.metrics.Swept.Inc()
+	}
+	return nil
+}
+
+// isStale tells whether a claim has no use for what it has here.
+func (d *Driver) isStale(ctx context.Context, record *ledger.Claim) (bool, error) {
+	claim, err := d.client.ResourceV1().ResourceClaims(record.Namespace).Get(ctx, record.Name, getOptions)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, err
+	case claim.UID != record.UID || claim.Status.Allocation == nil:
+		return true, nil
+	}
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if result.Driver == params.Driver && result.Pool == d.Node {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// names of what is in a directory.
+func names(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	names := make([]string, 0, len(entries))
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}

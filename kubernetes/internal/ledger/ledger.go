@@ -1,0 +1,176 @@
+// Package ledger keeps on disk which claims have leases here, so that a driver that starts anew knows.
+//
+// A record is written before its first lease is parked, and removed after its last one is given back. So each file in
+// a place has a record, and a record without files is a claim that is about to be prepared or was just given back.
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"prezero.dev/kubernetes/internal/params"
+)
+
+// Piece is one lease of a claim.
+type Piece struct {
+	Request string         `json:"request"`
+	Pool    string         `json:"pool"`
+	Device  string         `json:"device"`
+	ShareID *types.UID     `json:"shareID,omitempty"`
+	Bytes   uint64         `json:"bytes"`
+	Page    uint64         `json:"page"`
+	Node    int            `json:"node"`
+	Deliver params.Deliver `json:"deliver"`
+	Mode    uint32         `json:"mode"`
+	User    int64          `json:"user"`
+	Group   int64          `json:"group"`
+	// Label is the SELinux label of the file; "": none.
+	Label string `json:"label,omitempty"`
+}
+
+// Claim is what was promised to one claim.
+type Claim struct {
+	UID       types.UID `json:"uid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Pieces    []Piece   `json:"pieces"`
+	// Prepared: every lease is parked and described to the runtime.
+	Prepared bool `json:"prepared"`
+}
+
+// File is the name of the claim's nth lease in its place.
+func File(uid types.UID, n int) string { return fmt.Sprintf("%s.%d", uid, n) }
+
+var fileName = regexp.MustCompile(`^([0-9a-zA-Z-]{1,56})\.[0-9]+$`)
+
+// Owner is the claim whose lease has this name; "": it is none of ours.
+func Owner(file string) types.UID {
+	if match := fileName.FindStringSubmatch(file); match != nil {
+		return types.UID(match[1])
+	}
+	return ""
+}
+
+// Ledger is the directory of records.
+type Ledger struct{ dir string }
+
+// Open makes the directory.
+func Open(dir string) (*Ledger, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	return &Ledger{dir}, nil
+}
+
+// Look reads all records of a directory, and makes nothing.
+func Look(dir string) ([]*Claim, error) {
+	ledger := &Ledger{dir}
+	uids, err := ledger.UIDs()
+	if err != nil {
+		return nil, err
+	}
+	var claims []*Claim
+	for _, uid := range uids {
+		claim, err := ledger.Get(uid)
+		if err != nil {
+			return nil, err
+		}
+		if claim != nil {
+			claims = append(claims, claim)
+		}
+	}
+	return claims, nil
+}
+
+// Dir is the claim's own directory, for its sockets.
+func (l *Ledger) Dir(uid types.UID) string { return filepath.Join(l.dir, string(uid)) }
+
+// Get reads a record; nil: there is none.
+func (l *Ledger) Get(uid types.UID) (*Claim, error) {
+	if !valid(uid) {
+		return nil, fmt.Errorf("claim UID %q is no name of a file", uid)
+	}
+	text, err := os.ReadFile(filepath.Join(l.Dir(uid), "claim.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	claim := &Claim{}
+	if err := json.Unmarshal(text, claim); err != nil {
+		return nil, fmt.Errorf("%s/claim.json: %w; remove the directory", l.Dir(uid), err)
+	}
+	return claim, nil
+}
+
+// Put writes a record, whole or not at all. It outlives the process, and like the leases no restart of the machine.
+func (l *Ledger) Put(claim *Claim) error {
+	if !valid(claim.UID) {
+		return fmt.Errorf("claim UID %q is no name of a file", claim.UID)
+	}
+	text, err := json.MarshalIndent(claim, "", "  ")
+	if err != nil {
+		return err
+	}
+	dir := l.Dir(claim.UID)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	fresh := filepath.Join(dir, ".claim.json")
+	if err := os.WriteFile(fresh, text, 0o640); err != nil {
+		return err
+	}
+	return os.Rename(fresh, filepath.Join(dir, "claim.json"))
+}
+
+// Remove forgets a claim; the record goes last.
+func (l *Ledger) Remove(uid types.UID) error {
+	if !valid(uid) {
+		return fmt.Errorf("claim UID %q is no name of a file", uid)
+	}
+	entries, err := os.ReadDir(l.Dir(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() != "claim.json" {
+			if err := os.RemoveAll(filepath.Join(l.Dir(uid), entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.RemoveAll(l.Dir(uid))
+}
+
+// UIDs are all claims with a directory here, in order.
+func (l *Ledger) UIDs() ([]types.UID, error) {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	var uids []types.UID
+	for _, entry := range entries {
+		if entry.IsDir() && valid(types.UID(entry.Name())) {
+			uids = append(uids, types.UID(entry.Name()))
+		}
+	}
+	slices.Sort(uids)
+	return uids, nil
+}
+
+func valid(uid types.UID) bool {
+	return Owner(string(uid)+".0") == uid && !strings.HasPrefix(string(uid), ".")
+}

@@ -1,0 +1,276 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Node is the name of the rig's node.
+const Node = "node-1"
+
+// Driver is a driver as a process, and the kubelet beside it.
+type Driver struct {
+	t       testing.TB
+	program string
+	Dir     string
+	API     *API
+	args    []string
+	// Env is added to the environment of the next start.
+	Env     []string
+	process *exec.Cmd
+	ended   chan error
+	conn    *grpc.ClientConn
+}
+
+var builds sync.Map
+
+// Build has a program of this module, built once for all tests of a package.
+func Build(t testing.TB, path, tags string) string {
+	t.Helper()
+	type built struct {
+		sync.Once
+		program string
+		err     error
+	}
+	entry, _ := builds.LoadOrStore(path, &built{})
+	one := entry.(*built)
+	one.Do(func() {
+		dir, err := os.MkdirTemp("", "prezero-build")
+		if err != nil {
+			one.err = err
+			return
+		}
+		one.program = filepath.Join(dir, filepath.Base(path))
+		build := exec.Command("go", "build", "-tags", tags, "-o", one.program, path)
+		if out, err := build.CombinedOutput(); err != nil {
+			one.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if one.err != nil {
+		t.Fatal(one.err)
+	}
+	return one.program
+}
+
+// Program is the driver with its crash points: $PREZERO_DRA, or built here.
+func Program(t testing.TB) string {
+	t.Helper()
+	if program := os.Getenv("PREZERO_DRA"); program != "" {
+		return program
+	}
+	return Build(t, "prezero.dev/kubernetes/cmd/prezero-dra", "crash")
+}
+
+// NewDriver starts a driver beside that broker.
+func NewDriver(t testing.TB, api *API, socket, files string, args ...string) *Driver {
+	t.Helper()
+	// Short: the path of a socket is at most 107 bytes.
+	dir, err := os.MkdirTemp("", "dra")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	for _, name := range []string{"data", "registry", "cdi"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\nusers: [{name: u, user: {}}]\n"+
+		"contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n", api.URL)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := &Driver{t: t, program: Program(t), Dir: dir, API: api}
+	d.args = append([]string{"--node", Node, "--socket", socket, "--files", files, "--cdi", d.Path("cdi"), "--data", d.Path("data"),
+		"--registry", d.Path("registry"), "--kubeconfig", kubeconfig, "--metrics", "", "--look", "50ms"}, args...)
+	api.Put("/api/v1/nodes/"+Node, &v1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: Node, UID: "node-uid"}})
+	d.Start()
+	t.Cleanup(d.Kill)
+	return d
+}
+
+// Path below the driver's directory.
+func (d *Driver) Path(name string) string { return filepath.Join(d.Dir, name) }
+
+// Start it, or start it again; the kubelet is registered with it when this returns.
+func (d *Driver) Start() {
+	d.t.Helper()
+	d.process = exec.Command(d.program, d.args...)
+	d.process.Env = append(os.Environ(), d.Env...)
+	d.process.Stderr = &Log{t: d.t, name: "prezero-dra"}
+	if err := d.process.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.ended = make(chan error, 1)
+	go func(process *exec.Cmd, ended chan error) { ended <- process.Wait() }(d.process, d.ended)
+	Until(d.t, "the kubelet is registered with the driver", func() bool {
+		select {
+		case err := <-d.ended:
+			d.process = nil
+			d.t.Fatalf("the driver ended: %v", err)
+		default:
+		}
+		return d.register()
+	})
+}
+
+// register does as the kubelet does with a socket that it finds.
+func (d *Driver) register() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	registrar, err := dial(d.Path("registry/prezero.dev-reg.sock"))
+	if err != nil {
+		return false
+	}
+	defer registrar.Close()
+	client := registerapi.NewRegistrationClient(registrar)
+	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
+	if err != nil {
+		return false
+	}
+	if _, err := client.NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
+		return false
+	}
+	if d.conn != nil {
+		_ = d.conn.Close()
+	}
+	d.conn, err = dial(info.Endpoint)
+	return err == nil
+}
+
+func dial(socket string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+// Kill it, as the kernel would.
+func (d *Driver) Kill() {
+	if d.process != nil {
+		_ = d.process.Process.Kill()
+		<-d.ended
+		d.process = nil
+	}
+}
+
+// Died waits until it has ended by itself.
+func (d *Driver) Died() {
+	d.t.Helper()
+	select {
+	case <-d.ended:
+		d.process = nil
+	case <-time.After(Patience):
+		d.t.Fatal("the driver lives on")
+	}
+}
+
+// Terminate it in order.
+func (d *Driver) Terminate() {
+	_ = d.process.Process.Signal(os.Interrupt)
+	d.Died()
+}
+
+// Run another command of the program.
+func (d *Driver) Run(verb string) (string, error) {
+	out, err := exec.Command(d.program, append([]string{verb}, d.args...)...).CombinedOutput()
+	return string(out), err
+}
+
+// Prepare a claim as the kubelet does; the CDI devices, or why not.
+func (d *Driver) Prepare(claim *resourceapi.ResourceClaim) ([]string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	request := &drapb.NodePrepareResourcesRequest{Claims: []*drapb.Claim{{Uid: string(claim.UID), Name: claim.Name, Namespace: claim.Namespace}}}
+	response, err := drapb.NewDRAPluginClient(d.conn).NodePrepareResources(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	answer, ok := response.Claims[string(claim.UID)]
+	if !ok {
+		return nil, fmt.Errorf("no answer about claim %s", claim.UID)
+	}
+	if answer.Error != "" {
+		return nil, fmt.Errorf("%s", answer.Error)
+	}
+	var ids []string
+	for _, device := range answer.Devices {
+		ids = append(ids, device.CdiDeviceIds...)
+	}
+	return ids, nil
+}
+
+// Unprepare a claim as the kubelet does.
+func (d *Driver) Unprepare(claim *resourceapi.ResourceClaim) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	request := &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{{Uid: string(claim.UID), Name: claim.Name, Namespace: claim.Namespace}}}
+	response, err := drapb.NewDRAPluginClient(d.conn).NodeUnprepareResources(ctx, request)
+	if err != nil {
+		return err
+	}
+	answer, ok := response.Claims[string(claim.UID)]
+	if !ok {
+		return fmt.Errorf("no answer about claim %s", claim.UID)
+	}
+	if answer.Error != "" {
+		return fmt.Errorf("%s", answer.Error)
+	}
+	return nil
+}
+
+// ClaimPath of a claim in the API.
+func ClaimPath(claim *resourceapi.ResourceClaim) string {
+	return "/apis/resource.k8s.io/v1/namespaces/" + claim.Namespace + "/resourceclaims/" + claim.Name
+}
+
+// Claim of so many MiB, allocated as the scheduler would on the rig's node, reserved for a pod of its name.
+func Claim(n int, mib int64, parameters string) *resourceapi.ResourceClaim {
+	name := fmt.Sprintf("claim-%d", n)
+	uid := types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", n))
+	share := types.UID(fmt.Sprintf("10000000-0000-4000-8000-%012d", n))
+	claim := &resourceapi.ResourceClaim{
+		TypeMeta:   metav1.TypeMeta{Kind: "ResourceClaim", APIVersion: "resource.k8s.io/v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: uid},
+		Status: resourceapi.ResourceClaimStatus{
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{{
+					Request: "ram", Driver: "prezero.dev", Pool: Node, Device: "node0-2mi", ShareID: &share,
+					ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{"size": *resource.NewQuantity(mib<<20, resource.BinarySI)},
+				}},
+			}},
+			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: types.UID("pod-" + uid)}},
+		},
+	}
+	if parameters != "" {
+		claim.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
+			Source: resourceapi.AllocationConfigSourceClaim, Requests: []string{"ram"},
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: "prezero.dev", Parameters: runtime.RawExtension{Raw: []byte(parameters)}}},
+		}}
+	}
+	return claim
+}
+
+// Command runs the program with these words alone.
+func Command(t testing.TB, words ...string) (string, error) {
+	process := exec.Command(Program(t), words...)
+	process.Env = []string{"PATH=" + os.Getenv("PATH")}
+	out, err := process.CombinedOutput()
+	return string(out), err
+}

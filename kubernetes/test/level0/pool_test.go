@@ -1,0 +1,87 @@
+package level0
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"prezero.dev/kubernetes/internal/rig"
+)
+
+const freePages = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
+
+func free(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(freePages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// A pool's pages are charged to whom populates them: a container that may have none of its own maps a lease, and uses it.
+func TestPagesOfAPoolAreLeasedAndChargedToNoContainer(t *testing.T) {
+	b := rig.NewPoolBroker(t, 32)
+	api := rig.NewAPI(t)
+	n := &node{t, api, b, rig.NewDriver(t, api, b.Socket, b.Files)}
+	before := free(t)
+	claim := n.claim(1, 16, "")
+	n.prepare(claim)
+	n.books(claim)
+
+	group := hugetlbGroup(t)
+	inside := exec.Command(rig.Build(t, "prezero.dev/kubernetes/test/level1/inside", "netgo,osusergo"))
+	inside.Env = []string{"PREZERO_LEASE=" + n.file(claim)}
+	if group != "" {
+		dir, err := os.Open(group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		inside.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	}
+	out, err := inside.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `"Bytes":16777216,"Zero":true`) {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if group != "" {
+		for _, file := range []string{"hugetlb.2MB.current", "hugetlb.2MB.rsvd.current"} {
+			if text, err := os.ReadFile(filepath.Join(group, file)); err == nil && strings.TrimSpace(string(text)) != "0" {
+				t.Errorf("%s: %s", file, text)
+			}
+		}
+	}
+
+	n.unprepare(claim)
+	n.books()
+	n.broker.Kill()
+	rig.Until(t, "the pages are back in the pool", func() bool { return free(t) == before })
+}
+
+// hugetlbGroup is a cgroup that may have no page of a pool; "": this host has no such controller in version 2.
+func hugetlbGroup(t *testing.T) string {
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		controllers, _ := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+		if !strings.Contains(string(controllers), "hugetlb") {
+			continue
+		}
+		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+hugetlb"), 0o644)
+		group := filepath.Join(root, "prezero-test-"+filepath.Base(t.TempDir()))
+		if err := os.Mkdir(group, 0o755); err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(group) })
+		for _, file := range []string{"hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"} {
+			if err := os.WriteFile(filepath.Join(group, file), []byte("0"), 0o644); err != nil {
+				t.Logf("%v: the charge is not looked at", err)
+				return ""
+			}
+		}
+		return group
+	}
+	t.Log("no hugetlb controller of version 2: the charge is not looked at")
+	return ""
+}
