@@ -51,6 +51,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	tests/system/live.sh target/release
 	tests/seeds.sh target/release
 	tests/report.sh target/release
+	tests/try.sh target/release
 	tests/docs.sh target/release
 	tests/system/deb.sh
 
