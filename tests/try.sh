@@ -95,7 +95,7 @@ for _ in range(20):
         client.recv(100)
 print(f"{20 / (time.monotonic() - began):.1f} requests a second")
 PYTHON
-try --pairs 2 --measure "python3 $dir/load.py $dir/socket; status=\$?; rm -f $dir/socket; exit \$status" \
+try --pairs 2 --measure "python3 $dir/load.py $dir/socket && rm -f $dir/socket" \
     --figure '([0-9.]+) requests' -- python3 "$dir/serve.py" "$dir/socket" >"$dir/said" || fail "a service"
 grep -q ' figure ' "$dir/said" && grep -q ' load ' "$dir/said" || fail "a service: $(cat "$dir/said")"
 pgrep -f "$dir/serve.py" && fail "a service that goes on"

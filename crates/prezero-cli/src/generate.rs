@@ -165,6 +165,7 @@ fn zsh_words(script: &str) -> String {
 fn sections(page: &str) -> &'static str {
     match page {
         "prezero-run" => include_str!("../man/run.inc"),
+        "prezero-try" => include_str!("../man/try.inc"),
         _ => "",
     }
 }

@@ -23,6 +23,13 @@ pub struct Spent {
     pub peak_mib: f64,
 }
 
+impl Spent {
+    /// In the program and in the kernel.
+    pub fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+}
+
 /// A program that runs.
 #[derive(Debug)]
 pub struct Started {

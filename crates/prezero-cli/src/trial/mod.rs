@@ -89,6 +89,10 @@ impl Try {
             Ok(path) => path,
             Err(missing) => bail!("{missing}"),
         };
+        let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        if preloaded.to_string_lossy().contains("libprezero.so") {
+            bail!("LD_PRELOAD has libprezero.so, so no run would be without it; unset it");
+        }
         if let Fit::CannotPreload(why) = program::fit(&path) {
             let verdict = Verdict::out_of_reach(&why);
             return told::print(&Taken::nothing(&self.command), &verdict, self.json);

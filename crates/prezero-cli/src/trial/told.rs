@@ -26,10 +26,11 @@ enum Unit {
     Plain,
 }
 
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 6] = [
     Row { name: "wall", key: "wall_s", unit: Unit::Seconds, of: |run| run.spent.wall_s },
     Row { name: "user", key: "user_s", unit: Unit::Seconds, of: |run| run.spent.user_s },
     Row { name: "system", key: "system_s", unit: Unit::Seconds, of: |run| run.spent.system_s },
+    Row { name: "CPU, both", key: "cpu_s", unit: Unit::Seconds, of: |run| run.spent.cpu_s() },
     Row { name: "page faults", key: "page_faults", unit: Unit::Count, of: |run| run.spent.faults },
     Row { name: "peak memory", key: "peak_mib", unit: Unit::Mib, of: |run| run.spent.peak_mib },
 ];
@@ -111,7 +112,9 @@ fn shown(value: f64, unit: Unit) -> String {
         Unit::Seconds => format!("{value:.2} s"),
         Unit::Count => format!("{value:.0}"),
         Unit::Mib => format!("{value:.0} MiB"),
-        Unit::Plain => format!("{value}"),
+        Unit::Plain if value >= 1000.0 => format!("{value:.0}"),
+        Unit::Plain if value >= 100.0 => format!("{value:.1}"),
+        Unit::Plain => format!("{value:.2}"),
     }
 }
 
@@ -180,7 +183,7 @@ mod tests {
         taken.figure = Some(Better::More);
         let text = as_text(&taken);
         let figure = text.lines().find(|line| line.contains(" figure ")).unwrap();
-        assert!(figure.contains("150 ± 0 %") && figure.contains("0.50 ± 0.00"), "{text}");
+        assert!(figure.contains("150.0 ± 0 %") && figure.contains("0.50 ± 0.00"), "{text}");
         assert!(text.contains(" load ") && !text.contains(" wall "), "{text}");
     }
 

@@ -121,7 +121,7 @@ impl Taken {
             scrubbing: self.times(Way::Prezero, Way::Unscrubbed, cost),
             faults: self.ratio(|spent| spent.faults),
             memory: self.ratio(|spent| spent.peak_mib),
-            cpu: self.ratio(|spent| spent.user_s + spent.system_s),
+            cpu: self.ratio(Spent::cpu_s),
             idle: self.idle,
             wall_s: median(&self.of(Way::Plain, wall)).unwrap_or(0.0),
             asked: Asked::of(self.stats.as_ref()),

@@ -107,6 +107,9 @@ pub struct Verdict {
 const NOTICED: f64 = 0.005;
 /// Noise above which nothing is said.
 const TOO_NOISY: f64 = 0.05;
+/// A run so short pays for the start of prezero, which takes so long at most.
+const SHORT_S: f64 = 0.1;
+const START_S: f64 = 0.005;
 /// More memory than that is worth a word, and than that a condition.
 const MORE_MEMORY: f64 = 1.02;
 const MUCH_MEMORY: f64 = 1.25;
@@ -150,6 +153,16 @@ impl Verdict {
         }
         if worse(&speed) {
             let level = unscrubbed.is_some_and(|of| !worse(&of));
+            let lost_s = seen.wall_s * (1.0 / speed.times - 1.0);
+            if seen.wall_s < SHORT_S && lost_s < START_S {
+                let text = format!(
+                    "slower by {:.1} ms a run, which is what its start takes: \
+                     not for a program that ends after {:.1} ms",
+                    1e3 * lost_s,
+                    1e3 * seen.wall_s
+                );
+                return Verdict { outcome: Outcome::Slower, text };
+            }
             let by = percent(1.0 / speed.times - 1.0);
             let noise = percent(speed.noise / speed.times / speed.times);
             let cause = if level { "; scrubbing is what it loses by" } else { "" };
@@ -319,6 +332,14 @@ mod tests {
         assert_eq!(told(&seen), (Outcome::Slower, text.into()));
         let seen = Seen { unscrubbed: times(0.8, 0.016), ..seen };
         assert_eq!(told(&seen).1, "slower by 25 % ± 2.5 %: do not use it");
+    }
+
+    #[test]
+    fn a_short_run_pays_for_the_start() {
+        let seen = Seen { speed: times(0.375, 0.01), wall_s: 0.0012, ..level() };
+        let text = "slower by 2.0 ms a run, which is what its start takes: \
+                    not for a program that ends after 1.2 ms";
+        assert_eq!(told(&seen), (Outcome::Slower, text.into()));
     }
 
     #[test]

@@ -31,6 +31,7 @@ use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::env;
+use crate::compat::errno::Errno;
 use crate::process;
 
 /// Processes that have a slot of their own.
@@ -119,7 +120,9 @@ pub fn end() {
     let zone = process::ready().map(|process| process.heap.zone());
     // The child of a fork that asked for nothing has nothing to say.
     if let Some(zone) = zone.filter(|zone| zone.has_own_account()) {
+        let errno = Errno::save();
         write(&zone.account(), ENDED);
+        errno.restore();
     }
 }
 
