@@ -52,6 +52,7 @@ test: build $(PYTHON) ## unit, property, model and end-to-end tests
 	tests/system/live.sh target/release
 	tests/seeds.sh target/release
 	tests/report.sh target/release
+	tests/try.sh target/release
 	tests/docs.sh target/release
 	tests/system/deb.sh
 
@@ -65,10 +66,10 @@ test-long: build $(PYTHON) ## other people's programs and tests in full, an hour
 	tests/system/attack.py target/release --seconds 30 --p99 50
 	tests/sanitize.sh
 
-matrix: build $(PYTHON) ## other people's programs without and with prezero; writes the table into README.md
+matrix: build $(PYTHON) ## other people's programs without and with prezero; writes the table into docs/guarantees.md
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
 	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --all --runs 3 --json bench/matrix.json
-	tests/programs/matrix.py --table bench/matrix.json --into README.md
+	tests/programs/matrix.py --table bench/matrix.json --into docs/guarantees.md
 
 soak: build ## real programs side by side with faults injected, SOAK=10m, 2h, ...
 	tests/soak/soak.py --prezero $(BIN) --time $(SOAK)

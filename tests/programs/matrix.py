@@ -3,7 +3,7 @@
 
     tests/programs/matrix.py --prezero target/release/prezero [--scale long | --all] [--only redis,git]
                     [--runs 3] [--json FILE]
-    tests/programs/matrix.py --table FILE [--into README.md]
+    tests/programs/matrix.py --table FILE [--into docs/guarantees.md]
 
 Each `tests/programs/NAME.sh` is one program and its work. It is run in a fresh directory, all that
 it starts is under prezero or nothing is, and it prints what must not depend on that. Its first

@@ -3,14 +3,14 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`samples`] (medians and noise) |
+//! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`pool`] (of slices); [`prezero_cli::samples`] has medians and noise |
 //! | what is kept | [`results`] |
 //! | one renderer | [`text`], [`html`], [`output`] (JSON), [`compare`] |
 //! | what runs | [`peers`] (the allocators), [`worker`], [`process`], [`broker`], [`neighbours`], [`cost`] |
 //! | how it runs | [`turns`], [`progress`], [`scratch`], [`parse`] |
 //! | [`cases`] | one file a case, or one folder |
 //!
-//! Layers: samples, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, html, compare, report, results, cases
+//! Layers: pool, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, html, compare, report, results, cases
 //!
 //! A new case is a file in `cases`, a type that implements [`figure::Case`], and its lines in [`Bench`].
 
@@ -25,11 +25,11 @@ mod neighbours;
 mod output;
 mod parse;
 mod peers;
+mod pool;
 mod process;
 mod progress;
 mod report;
 mod results;
-mod samples;
 mod scratch;
 mod text;
 mod turns;

@@ -1,9 +1,9 @@
 //! One run of a program from its start to its end, and what the kernel says that it used.
 
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use prezero_cli::spent::{Spent, Started};
 
 /// One run.
 #[derive(Clone, Copy, Debug)]
@@ -21,30 +21,12 @@ pub fn once(command: &mut Command) -> Result<Run> {
     Ok(once_with_faults(command)?.0)
 }
 
-/// As [`once`], and the page faults that needed no disk, waited-for children included.
+/// As [`once`], and the page faults, waited-for children included.
 pub fn once_with_faults(command: &mut Command) -> Result<(Run, u64)> {
-    let start = Instant::now();
-    let child = command.spawn().context("cannot be started")?;
-    let (mut status, pid) = (0, child.id() as libc::pid_t);
-    // SAFETY: all-zero bytes are a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    loop {
-        // SAFETY: waits for our own child, which no other code waits for: `child` is only dropped,
-        // and that does not wait. Both pointers are to live locals.
-        if unsafe { libc::wait4(pid, &mut status, 0, &mut usage) } == pid {
-            break;
-        }
-        let error = std::io::Error::last_os_error();
-        ensure!(error.kind() == std::io::ErrorKind::Interrupted, "wait4: {error}");
-    }
-    let wall_s = start.elapsed().as_secs_f64();
-    let status = std::os::unix::process::ExitStatusExt::from_raw(status);
-    let status: std::process::ExitStatus = status;
+    let (spent, status) = Started::start(command).context("cannot be started")?.end()?;
     ensure!(status.success(), "it ended with {status}; does it run by itself?");
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    let cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    let run = Run { wall_s, cpu_s, rss_mib: usage.ru_maxrss as f64 / 1024.0 };
-    Ok((run, usage.ru_minflt as u64))
+    let Spent { wall_s, user_s, system_s, faults, peak_mib } = spent;
+    Ok((Run { wall_s, cpu_s: user_s + system_s, rss_mib: peak_mib }, faults as u64))
 }
 
 #[cfg(test)]

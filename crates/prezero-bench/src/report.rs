@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::html::{self, Document};
+use crate::machine;
 use crate::progress;
 use crate::scratch::Scratch;
 
@@ -76,6 +77,7 @@ impl Report {
     fn measure(&self, scratch: &Scratch) -> Result<Vec<PathBuf>> {
         progress::listen();
         let own = std::env::current_exe().context("finding our own program")?;
+        let load = machine::load().to_string();
         let mut files = vec![];
         for (nth, (name, arguments, short)) in RUNS.into_iter().enumerate() {
             if progress::interrupted() {
@@ -85,7 +87,7 @@ impl Report {
             let file = scratch.file(format!("{name}.json"));
             let short = if self.quick { short } else { &[] };
             let mut command = Command::new(&own);
-            command.arg(name).args(arguments).args(short);
+            command.arg(name).args(arguments).args(short).env(machine::LOAD_VARIABLE, &load);
             let status = progress::run(command.arg("--json").arg(&file).stdout(Stdio::null()))?;
             if progress::interrupted() && !file.exists() {
                 break; // before it had anything to write

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use prezero::panel::{Number, Panel, Reading, Refusal};
 
+use crate::outcome;
 use crate::stat::Stat;
 
 /// How long an answer may take: scrubd that has work looks within milliseconds, one that holds
@@ -93,7 +94,10 @@ impl Ctl {
                 prezero_sys::print!("{}\n", found(&panel.read(), key)?)?;
                 Ok(())
             }
-            Action::Set { key, value } => ask(&format!("set {} {value}", dashed(key))),
+            Action::Set { key, value } => {
+                known(&panel.read(), key)?;
+                ask(&format!("set {} {value}", dashed(key)))
+            }
             Action::Drain => ask("drain"),
             Action::Release => ask("release"),
             Action::Stats { json } => {
@@ -120,7 +124,8 @@ pub fn open(pid: u32) -> Result<Panel> {
             }
             bail!(
                 "{pid}: no panel: it does not run under prezero, or has not yet freed enough for scrubd \
-                 to start (4 MiB)"
+                 to start ({} MiB)",
+                prezero::START_BYTES >> 20
             )
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -140,6 +145,21 @@ fn dashed(key: &str) -> String {
     key.replace('_', "-")
 }
 
+/// Whether the process has such a knob.
+fn known(reading: &Reading, key: &str) -> Result<()> {
+    let names = || reading.knobs.iter().map(|(name, _)| name.as_str());
+    if names().any(|name| name == dashed(key)) {
+        return Ok(());
+    }
+    bail!("{}: set {key}: no such knob{}", reading.pid, meant(key, names()))
+}
+
+/// `; did you mean scrub-rate?`
+fn meant<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let similar = outcome::similar(&dashed(key), names);
+    similar.map_or(String::new(), |name| format!("; did you mean {name}?"))
+}
+
 /// A knob by either spelling, or else a value or fact.
 fn found(reading: &Reading, key: &str) -> Result<String> {
     let knob = reading.knobs.iter().find(|(name, _)| *name == dashed(key));
@@ -148,7 +168,11 @@ fn found(reading: &Reading, key: &str) -> Result<String> {
     }
     let value = reading.values.iter().find(|(name, ..)| name == key);
     let (.., number) = value.with_context(|| {
-        format!("{key}: no such knob, counter or fact; prezero ctl {} get lists knobs", reading.pid)
+        let names = reading.knobs.iter().map(|(name, _)| name.as_str());
+        let names = names.chain(reading.values.iter().map(|(name, ..)| name.as_str()));
+        let meant = meant(key, names);
+        let pid = reading.pid;
+        format!("{key}: no such knob, counter or fact{meant}; prezero ctl {pid} get lists knobs")
     })?;
     Ok(match number {
         Number::Int(n) => n.to_string(),
@@ -223,6 +247,15 @@ mod tests {
         }
         assert_eq!(found(&reading, "hits").unwrap(), u64::MAX.to_string());
         assert_eq!(found(&reading, "trust").unwrap(), "whole");
+        assert!(
+            found(&reading, "scrub_strt")
+                .unwrap_err()
+                .to_string()
+                .contains("did you mean scrub-start?")
+        );
+        assert!(known(&reading, "scrub_start").is_ok());
+        let none = known(&reading, "scrub_stat").unwrap_err().to_string();
+        assert_eq!(none, "7: set scrub_stat: no such knob; did you mean scrub-start?");
         assert!(
             found(&reading, "colour").unwrap_err().to_string().starts_with("colour: no such knob")
         );

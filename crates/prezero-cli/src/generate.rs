@@ -37,13 +37,15 @@ impl Generate {
         ] {
             let folder = made(&self.folder.join(folder))?;
             let file = clap_complete::generate_to(shell, &mut command, "prezero", folder)?;
+            let script = std::fs::read_to_string(&file)?;
             match shell {
                 // By its command's name bash-completion finds it.
-                Shell::Bash => std::fs::rename(&file, file.with_file_name("prezero"))?,
-                Shell::Fish => {
-                    std::fs::write(&file, std::fs::read_to_string(&file)? + &fish_knobs())?
+                Shell::Bash => {
+                    std::fs::rename(&file, file.with_file_name("prezero"))?;
+                    std::fs::write(file.with_file_name("prezero"), script + BASH_WORDS)?;
                 }
-                _ => {}
+                Shell::Zsh => std::fs::write(&file, zsh_words(&script))?,
+                _ => std::fs::write(&file, script + &fish_knobs() + FISH_WORDS)?,
             }
         }
         Ok(())
@@ -115,6 +117,59 @@ fn fish_knobs() -> String {
     )
 }
 
+/// What only the machine knows: `prezero words` tells it when the user presses the key.
+const BASH_WORDS: &str = r#"
+_prezero_here() {
+    _prezero "$@"
+    local kind=
+    case "${COMP_WORDS[1]} ${COMP_WORDS[COMP_CWORD - 1]}" in
+    "ctl ctl") kind=pids ;;
+    "run --engine") kind=engines ;;
+    *) return ;;
+    esac
+    COMPREPLY=($(compgen -W "$(prezero words $kind 2>/dev/null)" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -F _prezero_here -o bashdefault -o default prezero
+"#;
+
+const FISH_WORDS: &str = r#"complete -c prezero -n "__fish_prezero_using_subcommand ctl; and not __fish_seen_subcommand_from get set stats drain release" -a "(prezero words pids 2>/dev/null)"
+complete -c prezero -n "__fish_prezero_using_subcommand run" -l engine -x -a "(prezero words engines 2>/dev/null)"
+"#;
+
+/// The same for zsh, whose words stand in the lines of their arguments.
+fn zsh_words(script: &str) -> String {
+    let here = |line: &str| {
+        for (argument, kind) in [("':pid -- ", "pids"), ("'--engine=[", "engines")] {
+            if let Some((rest, end)) =
+                line.rsplit_once(":' ").filter(|_| line.starts_with(argument))
+            {
+                return format!("{rest}:_prezero_{kind}' {end}");
+            }
+        }
+        line.to_string()
+    };
+    let functions = ["pids", "engines"].map(|kind| {
+        format!("_prezero_{kind}() {{\n    compadd -- ${{(f)\"$(prezero words {kind} 2>/dev/null)\"}}\n}}\n")
+    });
+    let lines: Vec<_> = script.lines().map(here).collect();
+    // Before the last lines, which call the completion.
+    let script = lines.join("\n") + "\n";
+    script.replacen(
+        "\nif [ \"$funcstack",
+        &format!("\n{}\nif [ \"$funcstack", functions.concat()),
+        1,
+    )
+}
+
+/// What stands in a page beside what the command line is read by.
+fn sections(page: &str) -> &'static str {
+    match page {
+        "prezero-run" => include_str!("../man/run.inc"),
+        "prezero-try" => include_str!("../man/try.inc"),
+        _ => "",
+    }
+}
+
 fn made(folder: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     Ok(folder.into())
@@ -130,7 +185,7 @@ fn page(command: &Command, folder: &Path) -> Result<()> {
     let file = folder.join(format!("{name}.1"));
     let mut text = vec![];
     page.render(&mut text)?;
-    let text = in_lines(&String::from_utf8(text)?);
+    let text = in_lines(&String::from_utf8(text)?) + sections(&name);
     std::fs::write(&file, text).with_context(|| format!("{}", file.display()))?;
     let mut shown = command.get_subcommands().filter(|each| !each.is_hide_set());
     shown.try_for_each(|each| self::page(each, folder))
@@ -177,6 +232,20 @@ mod tests {
             let words = read(file);
             assert!(words.contains("scrub-rate") && words.contains("never"), "{file}");
             assert!(!words.contains("generate"), "{file} offers what packages call");
+        }
+        // What only this machine knows is asked when it is wanted.
+        for (file, words) in [
+            ("bash-completion/completions/prezero", "words $kind"),
+            ("zsh/site-functions/_prezero", "lists them:_prezero_pids'"),
+            ("zsh/site-functions/_prezero", "NAME:_prezero_engines'"),
+            ("zsh/site-functions/_prezero", "words engines"),
+            ("fish/vendor_completions.d/prezero.fish", "(prezero words pids"),
+        ] {
+            assert!(read(file).contains(words), "{words} in {file}");
+        }
+        let run = read("man/man1/prezero-run.1");
+        for said in ["requests for zeroed memory", "PREZERO_TREE", "in all of N processes"] {
+            assert!(run.contains(said), "{said} is explained");
         }
         // Words stand in the order in which they are typed, and no files beside them.
         let zsh = read("zsh/site-functions/_prezero");

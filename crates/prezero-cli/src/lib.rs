@@ -2,10 +2,11 @@
 //! and measures what that gains and costs.
 //!
 //! `run` validates, puts the library in front of the program's allocator and becomes
-//! the program; `claim` does the same with memory leased from
+//! the program; `try` measures a program without and with it; `claim` does the same as `run` with memory leased from
 //! prezerod, of which `stock` tells; `place` makes ready files for programs that look for
-//! them; `wipe` has the kernel clear a guest's free memory; `top` watches and `ctl` turns the knobs of
-//! what runs; `engines` lists how this CPU can clear; `bench` becomes `prezero-bench`, a program of its own. An error is one line: what was
+//! them; `wipe` has the kernel clear a guest's free memory; `top` watches and `ctl` turns the knobs of what runs;
+//! `doctor` looks at the machine; `engines` lists how this CPU can clear; `bench` becomes `prezero-bench`, a program of
+//! its own. An error is one line: what was
 //! asked, what is wrong, the mend.
 //!
 //! This is a library for the sake of `prezero-qemu` and `prezero-bench`, which share modules of it.
@@ -15,6 +16,7 @@ mod bench;
 mod claim;
 pub mod companion;
 mod ctl;
+mod doctor;
 pub mod emulator;
 mod engines;
 pub mod generate;
@@ -25,10 +27,15 @@ mod place;
 pub mod program;
 mod qemu;
 mod run;
+pub mod samples;
+pub mod spent;
 mod stat;
 mod stock;
 mod top;
+mod tree;
+mod trial;
 mod wipe;
+mod words;
 
 use std::process::ExitCode;
 
@@ -46,6 +53,8 @@ use outcome::{refuse, told};
 enum Command {
     /// Run a program, unmodified, with memory that is already zero.
     Run(run::Run),
+    /// Measure a program without and with prezero, and say whether to use it.
+    Try(trial::Try),
     /// Run a program with zeroed, populated huge pages leased from prezerod.
     Claim(claim::Claim),
     /// Put ready huge pages where a program will look for its own.
@@ -57,9 +66,11 @@ enum Command {
     Wipe(wipe::Wipe),
     /// Watch who runs under prezero, and the broker, live.
     Top(top::Top),
-    /// Turn the knobs of a process that runs under prezero, or show its figures.
+    /// Turn the knobs of a process under prezero, or show its figures.
     Ctl(ctl::Ctl),
-    /// List the ways in which this CPU can clear memory, and how fast each is.
+    /// Say whether prezero gains on this machine, and what would help.
+    Doctor(doctor::Doctor),
+    /// List how this CPU can clear memory, and how fast.
     #[command(after_help = "Example: prezero engines")]
     Engines,
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
@@ -67,6 +78,9 @@ enum Command {
     /// Write man pages and shell completions: for packages, and in none of these.
     #[command(skip)]
     Generate(generate::Generate),
+    /// What shells complete: for completions, and in none of these.
+    #[command(skip)]
+    Words(words::Words),
 }
 
 /// What a program's start waits for, by itself: all of [`Command`] takes longer to build.
@@ -79,12 +93,14 @@ enum Alone {
     Claim(claim::Claim),
 }
 
-/// What packages call.
+/// What packages and shells call.
 #[derive(Parser)]
 #[command(name = "prezero", version)]
 enum Packaging {
     /// Write man pages and shell completions
     Generate(generate::Generate),
+    /// Print words for a shell's completions, one a line
+    Words(words::Words),
 }
 
 /// The command line.
@@ -100,8 +116,11 @@ fn parsed() -> Result<Command, clap::Error> {
         Some(name) if name == "bench" => {
             Ok(Command::Bench(bench::Bench::with(std::env::args_os().skip(2))))
         }
-        Some(name) if name == "generate" => {
-            Packaging::try_parse().map(|Packaging::Generate(generate)| Command::Generate(generate))
+        Some(name) if name == "generate" || name == "words" => {
+            Packaging::try_parse().map(|packaging| match packaging {
+                Packaging::Generate(generate) => Command::Generate(generate),
+                Packaging::Words(words) => Command::Words(words),
+            })
         }
         _ => Command::try_parse(),
     }
@@ -132,6 +151,7 @@ pub fn main() -> ExitCode {
             prezero_sys::tell!("prezero: run: {failure}");
             ExitCode::from(failure.status())
         }
+        Command::Try(trial) => told("try", trial.run()),
         Command::Claim(claim) => match claim.run() {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
@@ -144,7 +164,9 @@ pub fn main() -> ExitCode {
         Command::Wipe(wipe) => told("wipe", wipe.run()),
         Command::Top(top) => told("top", top.run()),
         Command::Ctl(ctl) => told("ctl", ctl.run()),
+        Command::Doctor(doctor) => told("doctor", doctor.run()),
         Command::Engines => told("engines", engines::list().map_err(Into::into)),
+        Command::Words(words) => told("words", words.run()),
         Command::Bench(bench) => told("bench", bench.exec()),
         Command::Generate(generate) => {
             told("generate", generate.run(&Command::command(), &Command::command()))

@@ -3,10 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Command;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Exit status of a mistake in the command line, as most commands have it.
 pub const USAGE: u8 = 2;
+
+/// As clap has it: words that are more alike than that may have been meant.
+const ALIKE: f64 = 0.7;
 
 /// Exit status of a command whose reader has seen enough: that of one which `SIGPIPE` ends.
 const UNREAD: u8 = 128 + 13;
@@ -37,15 +40,41 @@ pub fn refuse(error: &clap::Error, command: Command, status: impl Fn(&str) -> u8
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
         _ => {}
     }
-    let place = asked(command, std::env::args().skip(1));
+    let place = asked(command.clone(), std::env::args().skip(1));
     let text = error.to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<_> = paragraph.split_whitespace().collect();
     // What a number's parser says of a word.
     let line = words.join(" ").replace("invalid digit found in string", "not a number from 0 up");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    prezero_sys::tell!("{}: {line}; see `{place} --help`", place.replace(' ', ": "));
+    let meant =
+        meant(error, &command).map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+    prezero_sys::tell!("{}: {line}{meant}; see `{place} --help`", place.replace(' ', ": "));
     ExitCode::from(status(&place))
+}
+
+/// What clap takes for what was meant: `tip: a similar argument exists: '--scrub-rate'`.
+/// Of commands, which are short, a letter out of place is enough.
+fn meant(error: &clap::Error, command: &Command) -> Option<String> {
+    let text = error.to_string();
+    let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    let similar = tips.filter(|tip| tip.contains(" similar ")).find_map(|tip| tip.split_once(": "));
+    if let Some((_, words)) = similar {
+        return Some(words.replace(", ", " or "));
+    }
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let names = command.get_subcommands().map(Command::get_name);
+    self::similar(word, names).map(|name| format!("'{name}'"))
+}
+
+/// The word among `words` that is most like a word that is none of them, if one is like it.
+pub fn similar<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let slip = |other: &str| strsim::damerau_levenshtein(word, other) == 1;
+    let likeness = |other: &str| if slip(other) { 1.0 } else { strsim::jaro(word, other) };
+    let most = words.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(most) > ALIKE).then_some(most)
 }
 
 /// The command that was meant, as far as it can be told: the one whose help helps.
@@ -61,6 +90,20 @@ fn asked(mut command: Command, arguments: impl Iterator<Item = String>) -> Strin
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_may_have_been_meant_is_asked() {
+        let told = |line: &str| {
+            let error = crate::command().try_get_matches_from(line.split(' ')).unwrap_err();
+            super::meant(&error, &crate::command())
+        };
+        assert_eq!(told("prezero tpo").as_deref(), Some("'top'"));
+        assert_eq!(told("prezero run --scrub-rat 2G -- x").as_deref(), Some("'--scrub-rate'"));
+        assert_eq!(told("prezero run --colour -- x"), None);
+        let knobs = || prezero::KNOBS.iter().map(|knob| knob.name);
+        assert_eq!(super::similar("scrub-rte", knobs()), Some("scrub-rate"));
+        assert_eq!(super::similar("colour", knobs()), None);
+    }
+
     #[test]
     fn a_mistake_leads_to_the_help_of_its_command() {
         let asked = |line: &str| super::asked(crate::command(), line.split(' ').map(String::from));

@@ -17,6 +17,7 @@ use prezero::{Config, ConfigError, KNOBS, Knob, Origin};
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Fit, Missing};
+use crate::tree;
 
 /// Exit status of a failure of `prezero run` itself, as env(1) has it.
 pub const OWN_FAILURE: u8 = 125;
@@ -25,6 +26,12 @@ const NOT_FOUND: u8 = 127;
 
 /// Tells the library which process `prezero run` became: only that one speaks at its end.
 const PID_VARIABLE: &str = "PREZERO_PID";
+
+/// Where the statistics go: a knob's.
+const STATS_VARIABLE: &str = "PREZERO_STATS";
+
+/// Tells the library where the children of that process tell it what they did.
+const TREE_VARIABLE: &str = "PREZERO_TREE";
 
 /// Tells the library how many filters of system calls were tried ([`program::fit`]).
 const TRIED_VARIABLE: &str = "PREZERO_TRIED";
@@ -172,6 +179,13 @@ impl Run {
                 let preload = library::in_front_of(&library, std::env::var_os("LD_PRELOAD"));
                 command.env("LD_PRELOAD", preload.map_err(Failure::Library)?);
                 command.env(PID_VARIABLE, std::process::id().to_string());
+                command.env_remove(TREE_VARIABLE);
+                let is_told = |(name, value): &(&str, String)| {
+                    *name == STATS_VARIABLE && (value == "off" || value.contains("%p"))
+                };
+                if !environment.iter().any(is_told) {
+                    command.envs(tree::place().map(|file| (TREE_VARIABLE, file)));
+                }
                 match program::tried_filters() {
                     Some(filters) => command.env(TRIED_VARIABLE, filters.to_string()),
                     None => command.env_remove(TRIED_VARIABLE),

@@ -27,8 +27,8 @@ use crate::figure::{Across, Against, Better, Case, Figure, Report, Sheet};
 use crate::neighbours::{Crowd, Sizes};
 use crate::peers::Field;
 use crate::progress::{self, kept, step};
-use crate::samples::Change;
 use crate::worker::{Program, allowed_cpus};
+use prezero_cli::samples::Change;
 
 /// What it should reach: of one thread's populating, and of neighbours without fillers.
 const SHARE: f64 = 0.9;

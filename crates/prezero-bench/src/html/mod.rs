@@ -15,6 +15,7 @@ pub use picture::draw;
 pub use plot::WIDEST;
 
 use crate::figure::{Cell, MARKS, Sheet};
+use crate::machine::QUIET;
 use crate::output::Taken;
 
 /// One file that a benchmark wrote.
@@ -97,12 +98,9 @@ fn head(documents: &[Document]) -> String {
         html +=
             &format!("<p><strong>Interrupted: incomplete.</strong> ({})</p>\n", partial.join(", "));
     }
-    let said = documents.iter().flat_map(Document::sheets).filter_map(|sheet| {
-        let first = sheet.verdicts().into_iter().chain(sheet.says.clone()).next()?;
-        let name = sheet.title.split([':', '(']).next().unwrap_or_default().trim();
-        Some(format!("<li><strong>{}</strong>: {}</li>\n", escaped(name), escaped(&first)))
-    });
-    html += &format!("<ul class=\"says\">\n{}</ul>\n", said.collect::<String>());
+    html += "<p>Below, x is how many times as good prezero is as the named other: above 1 is better.</p>\n";
+    html +=
+        &format!("<ul class=\"says\">\n{}</ul>\n", documents.iter().map(says).collect::<String>());
     let mut machines: Vec<(String, Vec<&str>)> = vec![];
     for document in documents {
         let machine = escaped(&document.taken.report.machine.named());
@@ -121,6 +119,31 @@ fn head(documents: &[Document]) -> String {
              <th>prezero</th><th>versions</th></tr>\n";
     html.extend(documents.iter().map(run));
     html + "</table></div></details>\n"
+}
+
+/// What a document comes to, in a sentence for each sheet: with the load that it was taken at, and no verdict where
+/// others kept CPUs busy.
+fn says(document: &Document) -> String {
+    let machine = &document.taken.report.machine;
+    if !machine.is_quiet() {
+        return format!(
+            "<li><strong>{}</strong>: no verdict, because the load was {} when it began; \
+             take it again at {QUIET} or less</li>\n",
+            escaped(&document.id),
+            machine.load
+        );
+    }
+    let said = document.sheets().iter().filter_map(|sheet| {
+        let first = sheet.verdicts().into_iter().chain(sheet.says.clone()).next()?;
+        let name = sheet.title.split([':', '(']).next().unwrap_or_default().trim();
+        Some(format!(
+            "<li><strong>{}</strong> (load {}): {}</li>\n",
+            escaped(name),
+            machine.load,
+            escaped(&first)
+        ))
+    });
+    said.collect()
 }
 
 /// A row of what is said of a run.
@@ -148,7 +171,9 @@ fn run(Document { id, taken }: &Document) -> String {
 fn section(document: &Document, nth: usize) -> Result<String> {
     let sheet = &document.sheets()[nth];
     let mut html = format!("<section><h2>{}</h2>\n", escaped(&sheet.title));
-    for text in sheet.verdicts().iter().chain(&sheet.says) {
+    let quiet = document.taken.report.machine.is_quiet();
+    let verdicts = if quiet { sheet.verdicts() } else { vec![] };
+    for text in verdicts.iter().chain(&sheet.says) {
         html += &format!("<p class=\"verdict\">{}</p>\n", escaped(text));
     }
     for plot in &sheet.plots {
@@ -241,7 +266,7 @@ mod tests {
         }
         sheet.compare_with_best("round", Some(1.0));
         let mut report = Report::here("grid", Field::none());
-        report.machine.cpu = "Some <CPU>".into();
+        (report.machine.cpu, report.machine.load) = ("Some <CPU>".into(), 0.25);
         report.sheets.push(sheet);
         Document { id: "grid".into(), taken: Taken::now(report) }
     }
@@ -261,6 +286,21 @@ mod tests {
         let said = "x best: mean 2.00, 1 of 2 below 1, worst 0.500 (1M, 64, glibc); wanted at least 1: missed in 1 of 2";
         assert_eq!(html.matches(said).count(), 2, "above, and where it is shown: {html}");
         assert_eq!(html.matches("Some &lt;CPU&gt;").count(), 1, "the machine is told once");
+    }
+
+    #[test]
+    fn the_load_is_told_first_and_above_it_there_is_no_verdict() {
+        let mut document = document("Grid, idle: x");
+        assert!(
+            head(std::slice::from_ref(&document))
+                .contains("<strong>Grid, idle</strong> (load 0.25): x best")
+        );
+        document.taken.report.machine.load = 1.67;
+        let html = page(&[document]).unwrap();
+        let shown = html.split("<script").next().unwrap();
+        assert!(shown.contains("grid</strong>: no verdict, because the load was 1.67"), "{shown}");
+        assert!(!shown.contains("wanted at least"), "{shown}");
+        assert!(shown.contains("data-at=\"grid#/sheets/0/figures/3/value\""), "figures stay");
     }
 
     #[test]

@@ -116,8 +116,11 @@ impl View {
         match self.processes.selected.and_then(|pid| watch.processes.get(&pid)) {
             Some(process) => process_view::draw(frame, detail, process),
             None => {
-                let hint = "nobody runs under prezero, or has freed 4 MiB yet, or may be looked at by you;\n\
-                            start somebody: prezero run -- PROGRAM";
+                let hint = format!(
+                    "no process runs under prezero, has freed {} MiB yet, and may be looked at by you;\n\
+                     start one: prezero run -- PROGRAM",
+                    prezero::START_BYTES >> 20
+                );
                 let block = Block::default().borders(Borders::TOP);
                 let hint = Paragraph::new(hint).wrap(Wrap { trim: true });
                 frame.render_widget(hint.block(block), detail);

@@ -7,6 +7,7 @@
 //! | `PREZERO_DEEPBIND=keep` | `dlopen` gets `RTLD_DEEPBIND` where the program says so |
 //! | `PREZERO_PID=N` | process N writes the statistics when it ends (set by `prezero run`) |
 //! | `PREZERO_TRIED=N` | the first N filters of system calls let a zone live (set by `prezero run`) |
+//! | `PREZERO_TREE=FILE` | where its children tell it what they did (set by `prezero run`) |
 //! | the rest | the knobs of [`Config`] |
 //!
 //! Reads with libc's `getenv`, which needs no heap.
@@ -55,6 +56,11 @@ pub fn keeps_deepbind() -> bool {
 /// The process that writes the statistics.
 pub fn reporter() -> Option<libc::pid_t> {
     get("PREZERO_PID")?.parse().ok()
+}
+
+/// Where children tell the process that writes the statistics what they did.
+pub fn tree() -> Option<&'static str> {
+    get("PREZERO_TREE").filter(|name| name.starts_with('/'))
 }
 
 /// So many filters of system calls were tried by `prezero run`.

@@ -35,6 +35,7 @@ mod own;
 pub mod report;
 pub mod root;
 pub mod stay;
+pub mod tree;
 
 use bare::Bare;
 use heap::Heap;
@@ -246,6 +247,7 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     if heap.is_some() {
         fork::register();
         report::register();
+        tree::join();
     }
     errno.restore();
     heap

@@ -1,4 +1,5 @@
-//! The account at the end: written once, by the process that `prezero run` started; or by
+//! The account at the end: written once, by the process that `prezero run` started, for itself and for what its
+//! children told it ([`tree`]); or by
 //! every process that has a zone, if `%p` (its number) in the file's name tells them apart.
 //!
 //! A process ends in more ways than `exit`: children of a fork, and what runs in a
@@ -15,10 +16,10 @@ use std::ffi::{CStr, c_int};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use prezero_core::{Gauges, Snapshot, StatsSink};
+use prezero_core::{Gauges, Processes, Snapshot, StatsSink};
 use prezero_sys::sandbox;
 
-use super::env;
+use super::{env, tree};
 use crate::compat::errno::Errno;
 use crate::compat::message::Line;
 use crate::process;
@@ -33,7 +34,9 @@ const PID: &str = "%p";
 
 /// Notes which process reports, while the environment is as it was given.
 pub fn remember() {
-    REPORTER.store(env::reporter().unwrap_or(0), Ordering::Relaxed);
+    let reporter = env::reporter().unwrap_or(0);
+    REPORTER.store(reporter, Ordering::Relaxed);
+    tree::remember(reporter);
 }
 
 /// Registers the exit handler.
@@ -63,6 +66,7 @@ pub extern "C" fn write_once() {
     // SAFETY: no terms.
     let own = unsafe { libc::getpid() };
     if reporter != own && !each_reports() {
+        tree::end();
         return;
     }
     if WRITTEN.swap(own, Ordering::Relaxed) != own {
@@ -100,15 +104,17 @@ fn write(own: c_int) {
     let nothing = || Snapshot::gather([], Gauges::default());
     let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
     let why = if process.is_none() { process::stands_aside() } else { None };
-    let _ = match (sink, why) {
-        (StatsSink::Off, _) => Ok(()),
-        (StatsSink::Summary, Some(why)) => {
-            writeln!(Line::to_stderr(), "prezero: could not help the program: {why}")
-        }
-        (StatsSink::Summary, None) => snapshot.write_summary(&mut Line::to_stderr()),
-        (StatsSink::Stderr, _) => snapshot.write_text(&mut Line::to_stderr()),
-        (StatsSink::File(path), _) => to_file(path.as_str(), own, &snapshot),
-    };
+    tree::with_all(&snapshot, |all, processes| {
+        let _ = match (sink, why) {
+            (StatsSink::Off, _) => Ok(()),
+            (StatsSink::Summary, Some(why)) => {
+                writeln!(Line::to_stderr(), "prezero: could not help the program: {why}")
+            }
+            (StatsSink::Summary, None) => all.write_summary(processes, &mut Line::to_stderr()),
+            (StatsSink::Stderr, _) => all.write_text(&mut Line::to_stderr()),
+            (StatsSink::File(path), _) => to_file(path.as_str(), own, all, processes),
+        };
+    });
 }
 
 /// A path that ends in NUL, made without a heap.
@@ -130,7 +136,12 @@ impl Write for Name {
     }
 }
 
-fn to_file(path: &str, own: c_int, snapshot: &Snapshot) -> std::fmt::Result {
+fn to_file(
+    path: &str,
+    own: c_int,
+    snapshot: &Snapshot,
+    processes: &Processes<'_>,
+) -> std::fmt::Result {
     let mut name = Name { bytes: [0; 1024], length: 0 };
     match path.split_once(PID) {
         Some((before, after)) => write!(name, "{before}{own}{after}")?,
@@ -148,7 +159,7 @@ fn to_file(path: &str, own: c_int, snapshot: &Snapshot) -> std::fmt::Result {
         );
     }
     let mut line = Line::to(file);
-    let written = snapshot.write_json(&mut line).and_then(|()| line.write_char('\n'));
+    let written = snapshot.write_json_of(processes, &mut line).and_then(|()| line.write_char('\n'));
     drop(line);
     // SAFETY: opened above, and no other code knows it.
     unsafe { libc::close(file) };

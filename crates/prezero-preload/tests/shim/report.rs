@@ -21,7 +21,7 @@ fn started(arguments: &str, stats: &str) -> Output {
 fn summaries(output: &Output) -> usize {
     // However many lines it has, only its first can be the one about requests.
     let lines = text(&output.stderr);
-    lines.lines().filter(|line| line.contains("requests for zeroed memory")).count()
+    lines.lines().filter(|line| line.contains(" for zeroed memory")).count()
 }
 
 #[test]
@@ -82,4 +82,56 @@ fn each_process_with_a_zone_writes_a_file_of_its_own_if_the_name_has_its_number(
         name.strip_prefix("of-")?.strip_suffix(".json")?.parse::<u32>().ok()
     };
     assert_eq!(names.iter().filter_map(number).count(), 3, "parent, fork, vfork: {names:?}");
+}
+
+/// The tree of `report_tree.c` behind a shell, as `prezero run -- ./start.sh` starts it.
+fn tree(stats: &str, before: &str) -> (Output, PathBuf) {
+    let file = PathBuf::from(format!("/dev/shm/prezero-tree-test-{}-{before}", std::process::id()));
+    let script = "PREZERO_PID=$$ LD_PRELOAD=$SHIM exec sh -c '$PROGRAM; $PROGRAM ends; exit 0'";
+    let mut command: Command = bare("sh");
+    command
+        .args(["-c", script])
+        .env("SHIM", shim())
+        .env("PROGRAM", compile("report_tree.c", &[]))
+        .env("PREZERO_STATS", stats)
+        .env("PREZERO_TREE", &file);
+    (ends(&mut command), file)
+}
+
+#[test]
+fn children_are_counted_whatever_their_end() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-t", std::process::id()));
+    let (output, file) = tree(path.to_str().expect("a path in UTF-8"), "file");
+    assert!(output.status.success(), "{}", describe(&output));
+    assert_eq!(text(&output.stderr), "", "{}", describe(&output));
+    assert!(!file.exists(), "it is removed when it was read");
+    let json = std::fs::read_to_string(&path).expect("the file was written");
+    std::fs::remove_file(path).expect("the file is ours");
+    let value = |name: &str| {
+        let at = json.find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{name}: {json}"));
+        let rest = &json[at + name.len() + 3..];
+        rest.split([',', '}']).next().unwrap().parse::<u64>().unwrap()
+    };
+    // What ends, closes all, and is forked: 1 + 3 + 2 x 4 + 1 + 1; the one that is killed may have told.
+    assert!((6..=7).contains(&value("zero_requests")), "{json}");
+    assert_eq!(value("count"), 5 + value("zero_requests") - 6, "{json}");
+    assert_eq!((value("cut_short"), value("running")), (1, 0), "{json}");
+    let first = json.split("\"largest\":[").nth(1).and_then(|rest| rest.split('}').next());
+    let first = first.expect("the largest");
+    assert!(first.contains("\"requested_bytes\":8388608"), "{first}");
+    assert!(first.contains("\"name\":\"report_tree"), "{first}");
+}
+
+#[test]
+fn the_summary_tells_of_the_tree_in_one_line_and_a_killed_run_leaves_no_trap() {
+    let (output, file) = tree("summary", "summary");
+    let lines = text(&output.stderr);
+    assert_eq!(lines.matches("prezero: in all of ").count(), 1, "{lines}");
+    assert!(lines.contains("the largest: report_tree") && lines.contains("8.0 MiB"), "{lines}");
+    assert!(lines.contains("1 ended without a last word"), "{lines}");
+    // A file that is no tree is left alone.
+    std::fs::write(&file, vec![b'x'; 1 << 20]).expect("a place for it");
+    let (output, file) = tree("summary", "summary");
+    assert!(output.status.success() && !text(&output.stderr).contains("in all of"));
+    let _ = std::fs::remove_file(file);
 }

@@ -1,6 +1,7 @@
 //! The engines in use, and their measurements.
 
-use std::sync::atomic::{AtomicPtr, Ordering::Acquire, Ordering::SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::clear::Engines;
 use crate::clear::choice::Choice;
@@ -13,6 +14,8 @@ pub(crate) struct Clearing {
     guess: Choice,
     /// What scrubd measured; a pointer and no lock, which a fork might catch half taken.
     measured: AtomicPtr<Choice>,
+    /// What the first touch of a page takes, ns as a float's bits; 0 until scrubd has measured.
+    fault_ns: AtomicU64,
     /// How far the cache reaches for clears in line.
     pub(crate) reach: Reach,
 }
@@ -28,6 +31,7 @@ impl Clearing {
         Clearing {
             guess: Choice::unmeasured(engines).without(config.without),
             measured: AtomicPtr::new(std::ptr::null_mut()),
+            fault_ns: AtomicU64::new(0),
             reach: Reach::new(),
         }
     }
@@ -38,6 +42,16 @@ impl Clearing {
     pub(crate) fn choice(&self) -> &Choice {
         // SAFETY: null, or a choice that lives for ever, by `use_choice`.
         unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
+    }
+
+    /// What the first touch of a page takes, ns; 0 until it is measured.
+    pub(crate) fn fault_ns(&self) -> f64 {
+        f64::from_bits(self.fault_ns.load(Relaxed))
+    }
+
+    /// Notes what the first touch of a page took.
+    pub(crate) fn note_fault_ns(&self, ns: f64) {
+        self.fault_ns.store(ns.to_bits(), Relaxed);
     }
 
     /// Whether the machine is measured.

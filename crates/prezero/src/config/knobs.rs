@@ -243,7 +243,7 @@ pub static KNOBS: [Knob; 15] = [
         name: "huge",
         variable: "PREZERO_HUGE",
         value: "on|off",
-        help: "Fresh memory in huge pages [on, see README]",
+        help: "Fresh memory in huge pages [on, see manual]",
         detail: "Whether what large blocks take fresh from the kernel comes in huge pages. Default on; off in a guest that reports free memory to its hypervisor",
         turned: Turned::AtStart,
         set: |c, v, _| switch(v).map(|on| c.huge = on),

@@ -89,6 +89,7 @@ counters! {
         FreesZeroed "frees_zeroed" Count "blocks given back with proof that they are zero";
         AssembledBytes "assembled_bytes" Bytes "free bytes that lay apart and were moved together for a large request";
         MovedBytes "moved_bytes" Bytes "bytes of growing blocks that changed their address without a copy";
+        PlainAbsentBytes "plain_absent_bytes" Bytes "of the bytes handed out as they are, those that the kernel faults in when touched";
         FreedClearedBytes "freed_cleared_bytes" Bytes "bytes cleared because they were freed (zero-on-free)";
     }
     "lists" {
@@ -104,6 +105,7 @@ counters! {
         LookCpuNs "look_cpu_ns" Nanoseconds "CPU time that scrubd took to wake and look for what to clear";
         DaemonCpuNs "daemon_cpu_ns" Nanoseconds "CPU time of scrubd, all of it";
         DaemonWakeups "daemon_wakeups" Count "times scrubd woke up";
+        BusyLooks "busy_looks" Count "times scrubd found the CPUs busy, and did less or nothing";
         Aborts "aborts" Count "blocks that scrubd gave up to an allocation";
         Asides "asides" Count "times scrubd stepped aside because it spent more than it spared";
     }
@@ -118,7 +120,8 @@ counters! {
     }
 }
 
-pub(crate) const COUNT: usize = Counter::ALL.len();
+/// How many there are.
+pub const COUNT: usize = Counter::ALL.len();
 
 /// One CPU's counters, on cache lines of their own. All-zero bytes are a valid empty value.
 #[repr(C, align(64))]

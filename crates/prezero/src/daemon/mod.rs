@@ -20,6 +20,7 @@ use prezero_sys::sandbox;
 use prezero_sys::thread::{self, Life, Pthread, Spawner, Unheard};
 
 use crate::count::counters::Counters;
+use crate::observe::snapshot::Snapshot;
 use crate::units::PAGE;
 
 mod ending;
@@ -33,7 +34,7 @@ const STACK: usize = 128 << 10;
 /// Bytes freed, or blocks freed, before scrubd starts. A program that frees less is not worth the
 /// start of a thread.
 /// Moved by: `bench real --only ripgrep`, counter `daemon_cpu_ns`.
-const START_BYTES: u64 = 8 << 20;
+pub const START_BYTES: u64 = 8 << 20;
 const START_FREES: u64 = 64;
 /// Requests that were cleared in line, from which on fewer freed blocks suffice: scrubd would have
 /// spared the program these clears.
@@ -87,6 +88,8 @@ pub(crate) struct Daemon {
     process: AtomicU32,
     /// Whether its thread is gone.
     pub(crate) life: Life,
+    /// Whom scrubd tells the account; unset: no one.
+    pub(crate) listener: OnceLock<fn(&Snapshot)>,
     /// What makes the thread; unset until the zone may start it.
     pub(crate) spawner: OnceLock<&'static dyn Spawner>,
     /// Threads that wait for its end, or make a call that it must not live through.
@@ -117,6 +120,7 @@ impl Daemon {
             idle_thread: AtomicI32::new(0),
             process: AtomicU32::new(0),
             life: Life::new(),
+            listener: OnceLock::new(),
             spawner: OnceLock::new(),
             enders: AtomicU32::new(0),
             overdue: AtomicU32::new(0),

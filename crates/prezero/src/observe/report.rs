@@ -6,6 +6,7 @@
 //! a caller that must not; the `to_*` do the same into a `String`.
 
 use crate::count::counters::{Counter, Definition, Unit, Value};
+use crate::observe::processes::Processes;
 use crate::observe::snapshot::{FreeState, Snapshot};
 use std::fmt::{self, Display, Write};
 
@@ -40,8 +41,14 @@ impl Snapshot {
     /// One JSON object, without a line break. Keys are the names of `stats`; `free_blocks`
     /// holds for each state an array by order. A value that is not a number is `null`.
     pub fn write_json(&self, out: &mut impl Write) -> fmt::Result {
+        self.write_json_of(&Processes::default(), out)
+    }
+
+    /// The same of several processes, with their names under `processes`.
+    pub fn write_json_of(&self, processes: &Processes<'_>, out: &mut impl Write) -> fmt::Result {
         let g = &self.gauges;
         out.write_char('{')?;
+        processes.write_json(out)?;
         for (d, value) in self.values() {
             match value {
                 Value::Int(n) => write!(out, "\"{}\":{n},", d.name)?,
@@ -176,9 +183,9 @@ impl Display for BaseUnit {
 }
 
 /// A string as both JSON and `OpenMetrics` want it between quotes.
-struct Quoted(&'static str);
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
-impl Display for Quoted {
+impl Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|c| match c {
             '"' | '\\' => write!(f, "\\{c}"),

@@ -1,28 +1,36 @@
-//! The few lines at the end of a run: what it gained, what it cost, what to change.
+//! The few lines at the end of a run: what the program got, what that cost, and why where it got nothing.
+//!
+//! All of it is counted, and priced by what was measured on this machine while the program ran. What the program's own
+//! allocator would have done is not known here, so what reuse spares is told as the most that it can be: against
+//! memory that comes fresh from the kernel. `prezero try` measures the difference itself.
 
 use std::fmt::{self, Write};
 
 use crate::count::counters::Counter;
+use crate::observe::processes::Processes;
 use crate::observe::report::{bytes, grouped, rendered, share, time};
 use crate::observe::snapshot::Snapshot;
 use crate::units::{MAX_ORDER, PAGE};
 
 /// CPU seconds of scrubd for one second off the program's path, above which the summary
-/// advises against scrubbing. Clearing a block whose lines lie in another core's cache was
+/// doubts scrubbing. Clearing a block whose lines lie in another core's cache was
 /// measured at 3.6 times the inline clear; time beyond that is waste.
 const POOR_TRADE: f64 = 4.0;
 /// Below this cost, ns of CPU time, no advice is given: starting scrubd and trying out the
 /// engines takes a few milliseconds of it.
 const NOT_WORTH_A_WORD_NS: u64 = 20_000_000;
+/// A share of zeroed memory that was zero already, below which the summary says why it is not more.
+const FEW_HITS: f64 = 0.2;
+/// Bytes of zeroed memory in all that are too little to gain by: some ten milliseconds of faults.
+const LITTLE: u64 = 32 << 20;
 
 impl Snapshot {
-    /// What it gained, what it cost, and what to change: at most four lines, each beginning
-    /// with `prezero: `.
-    pub fn write_summary(&self, out: &mut impl Write) -> fmt::Result {
+    /// What it got, what it cost, and why where it got nothing: at most five lines, and one more for other processes,
+    /// each beginning with `prezero: `.
+    pub fn write_summary(&self, processes: &Processes<'_>, out: &mut impl Write) -> fmt::Result {
         use Counter::*;
         let zero = self.get(ZeroRequests) + self.get(OnlyZeroRequests);
         let (plain, refused) = (self.get(PlainRequests), self.get(Refused));
-        let (hit, miss, absent) = (self.get(HitBytes), self.get(MissBytes), self.get(AbsentBytes));
         if zero + plain + refused == 0 {
             writeln!(
                 out,
@@ -31,18 +39,11 @@ impl Snapshot {
                 bytes(MAX_ORDER.bytes() as u64)
             )?;
         } else {
-            write!(out, "prezero: {} requests for zeroed memory", grouped(zero))?;
-            let served = hit + miss + absent;
-            if served > 0 {
-                let part = |bytes| 100.0 * share(bytes as f64, served as f64);
-                write!(out, ", {}: {:.1} % was zero already, ", bytes(served), part(hit))?;
-                write!(out, "{:.1} % cleared on request, ", part(miss))?;
-                writeln!(out, "{:.1} % left to the kernel", part(absent))?;
-            } else {
-                writeln!(out, ", {} for memory as it is", grouped(plain))?;
-            }
-            self.write_account(out)?;
+            self.write_asked(zero, out)?;
+            self.write_got(out)?;
+            self.write_paid(out)?;
         }
+        processes.write_line(out)?;
         match self.get(VerifyFailures) {
             0 => Ok(()),
             failures => writeln!(
@@ -55,62 +56,154 @@ impl Snapshot {
         }
     }
 
-    /// The saving with its terms, then the net with the cost and what to change.
-    fn write_account(&self, out: &mut impl Write) -> fmt::Result {
+    /// What was asked for.
+    fn write_asked(&self, zero: u64, out: &mut impl Write) -> fmt::Result {
+        let (hit, miss, absent) = self.zeroed();
+        let served = hit + miss + absent;
+        let plain = self.get(Counter::PlainBytes);
+        if served == 0 {
+            let requests = self.get(Counter::PlainRequests);
+            out.write_str("prezero: no request for zeroed memory, ")?;
+            write_counted(requests, "request", out)?;
+            return writeln!(out, " for memory as it is, {}", bytes(plain));
+        }
+        out.write_str("prezero: ")?;
+        write_counted(zero, "request", out)?;
+        let part = |bytes| 100.0 * share(bytes as f64, served as f64);
+        write!(
+            out,
+            " for zeroed memory, {}: {:.1} % was zero already, ",
+            bytes(served),
+            part(hit)
+        )?;
+        write!(out, "{:.1} % cleared on request, ", part(miss))?;
+        write!(out, "{:.1} % left to the kernel", part(absent))?;
+        match plain {
+            0 => out.write_char('\n'),
+            plain => writeln!(out, "; {} as it is", bytes(plain)),
+        }
+    }
+
+    /// Bytes of zeroed memory: zero already, cleared, left to the kernel.
+    fn zeroed(&self) -> (u64, u64, u64) {
+        use Counter::*;
+        (self.get(HitBytes), self.get(MissBytes), self.get(AbsentBytes))
+    }
+
+    /// What the program got, priced; why, where that is nothing.
+    fn write_got(&self, out: &mut impl Write) -> fmt::Result {
+        let account = Account::of(self);
+        let reused = self.reused_bytes();
+        let moved = self.get(Counter::MovedBytes);
+        out.write_str("prezero: got")?;
+        let mut mark = ':';
+        let mut next = |out: &mut dyn Write| {
+            let written = write!(out, "{mark} ");
+            mark = ';';
+            written
+        };
+        if account.hit_pages > 0 {
+            next(out)?;
+            match account.saved_ns {
+                Some(saved) => write!(out, "{} of clears spared (", time(saved))?,
+                None => out.write_str("clears spared (")?,
+            }
+            write_counted(account.hit_pages, "page", out)?;
+            if account.saved_ns.is_some() {
+                write!(out, " x {}", time(self.gauges.clear_ns_per_page))?;
+            }
+            out.write_char(')')?;
+        }
+        let pages = reused / PAGE as u64;
+        if pages > 0 {
+            next(out)?;
+            // Its clear is counted above, or was made on request.
+            let each = self.gauges.fault_ns_per_page - self.gauges.clear_ns_per_page;
+            write!(out, "{} reused, which spares up to ", bytes(reused))?;
+            write_counted(pages, "page fault", out)?;
+            if each > 0.0 {
+                let all = time(pages as f64 * each);
+                write!(out, " ({all} at {} each beside the clear)", time(each))?;
+            }
+        }
+        if moved > 0 {
+            next(out)?;
+            write!(out, "{} of growing blocks moved and not copied", bytes(moved))?;
+        }
+        if account.hit_pages == 0 && pages == 0 && moved == 0 {
+            out.write_str(" nothing")?;
+        }
+        if let Some(why) = self.why_not_more(&account) {
+            write!(out, "; scrubbing did little: {why}")?;
+        }
+        out.write_char('\n')
+    }
+
+    /// Why little of the zeroed memory was zero already, where that is so.
+    fn why_not_more(&self, account: &Account) -> Option<&'static str> {
+        use Counter::*;
+        let (hit, miss, absent) = self.zeroed();
+        let served = hit + miss + absent;
+        let looks = self.get(DaemonWakeups);
+        Some(match served {
+            0 => return None,
+            served if hit as f64 >= FEW_HITS * served as f64 => return None,
+            _ if self.gauges.never_scrubs => "it is off (--scrub-start never)",
+            served if served < LITTLE => "the program asks for too little",
+            _ if looks == 0 && account.cost_ns == 0 && self.get(FreeBytes) < LITTLE => {
+                "the program freed too little"
+            }
+            _ if looks == 0 && account.cost_ns == 0 => "no CPU idled",
+            _ if 2 * self.get(BusyLooks) > looks => "no CPU idled",
+            served if self.get(FreeBytes) < served / 2 => "the program keeps what it asks for",
+            _ => "the program asks again too soon after it frees",
+        })
+    }
+
+    /// What that cost, and what to change.
+    fn write_paid(&self, out: &mut impl Write) -> fmt::Result {
         use Counter::*;
         let account = Account::of(self);
-        let refused = self.get(Refused);
+        let (scrubbed, refused) = (self.get(ScrubbedBytes), self.get(Refused));
         if self.get(DaemonWakeups) == 0 && account.cost_ns == 0 {
-            out.write_str(
-                "prezero: scrubd never ran: it is off, \
-                 or no free block was as large as --scrub-start",
-            )?;
+            out.write_str("prezero: paid: nothing, since scrubd did not run")?;
         } else {
-            let net = account.saved_ns.map(|saved| saved - account.cost_ns as f64);
-            match account.saved_ns.zip(net) {
-                Some((saved, net)) => {
-                    write!(out, "prezero: saved about {}: ", time(saved))?;
-                    let clear = time(self.gauges.clear_ns_per_page);
-                    writeln!(out, "{} hit pages x {clear} to clear", grouped(account.hit_pages))?;
-                    let sign = if net < 0.0 { '-' } else { '+' };
-                    write!(out, "prezero: net {sign}{} of CPU: ", time(net.abs()))?;
-                }
-                None => out.write_str(
-                    "prezero: saved an unknown time: clears were not measured\n\
-                     prezero: ",
-                )?,
+            let cost = account.cost_ns;
+            write!(out, "prezero: paid: {} of CPU time that idled, by scrubd", time(cost as f64))?;
+            if scrubbed == 0 {
+                let off = if self.gauges.never_scrubs { "; scrubbing is off" } else { "" };
+                write!(out, ", which gave {} back{off}", bytes(self.get(ReleasedBytes)))?;
+            } else {
+                let waste = self.get(WasteBytes) + self.get(UnusedZeroBytes);
+                write!(out, ", for {} scrubbed", bytes(scrubbed))?;
+                write!(out, ", of which {} in vain", bytes(waste.min(scrubbed)))?;
             }
-            let waste = self.get(WasteBytes) + self.get(UnusedZeroBytes);
-            write!(out, "scrubd took {}, ", time(account.cost_ns as f64))?;
-            write!(out, "scrubbed {}, ", bytes(self.get(ScrubbedBytes)))?;
-            write!(out, "wasted {}", bytes(waste))?;
-            match account.saved_ns {
-                _ if account.cost_ns < NOT_WORTH_A_WORD_NS => {}
-                // Then there is nothing to be switched off.
-                _ if self.get(ScrubbedBytes) == 0 => {}
-                Some(saved) if account.cost_ns as f64 > POOR_TRADE * saved => {
-                    out.write_str("; a poor trade: try --scrub-start never")?;
-                }
-                Some(saved) if account.cost_ns as f64 > saved => {
-                    out.write_str("; pays only on CPUs that would idle")?;
-                }
-                _ => {}
+            let poor = account.saved_ns.is_some_and(|saved| cost as f64 > POOR_TRADE * saved);
+            if poor && scrubbed > 0 && cost >= NOT_WORTH_A_WORD_NS {
+                out.write_str("; `prezero try` says whether --scrub-start never is better")?;
             }
         }
         if refused > 0 {
-            write!(out, "; {} requests found no room: raise --limit", grouped(refused))?;
+            out.write_str("; ")?;
+            write_counted(refused, "request", out)?;
+            out.write_str(" found no room: raise --limit")?;
         }
         out.write_char('\n')
     }
 
     /// [`Snapshot::write_summary`] as a string.
     pub fn summary(&self) -> String {
-        rendered(|out| self.write_summary(out))
+        rendered(|out| self.write_summary(&Processes::default(), out))
     }
 }
 
-/// Time taken off the program's path, against the same zone without scrubd, and its price.
-/// An estimate: it takes every clear to cost what calibration found.
+/// `1 request`, `4,000 requests`.
+pub(crate) fn write_counted(n: u64, what: &str, out: &mut impl Write) -> fmt::Result {
+    write!(out, "{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
+/// Time that clears would have taken on the program's path, and what scrubd took.
+/// An estimate: it takes every clear to cost what was measured of some.
 struct Account {
     hit_pages: u64,
     /// `None` if a term was not measured.
@@ -145,29 +238,23 @@ mod tests {
     fn counted(values: &[(Counter, u64)]) -> Snapshot {
         let cpu = Counters::new();
         values.iter().for_each(|&(counter, n)| cpu.add(counter, n));
-        let gauges = Gauges { clear_ns_per_page: 100.0, ..Gauges::default() };
-        Snapshot::gather([&cpu], gauges)
+        let prices =
+            Gauges { clear_ns_per_page: 100.0, fault_ns_per_page: 350.0, ..Gauges::default() };
+        Snapshot::gather([&cpu], prices)
     }
 
-    /// The lines of the summary, each checked to begin as it must.
     fn lines(snapshot: &Snapshot) -> Vec<String> {
-        let lines: Vec<String> = snapshot.summary().lines().map(String::from).collect();
-        assert!(lines.len() <= 4 && lines.iter().all(|l| l.starts_with("prezero: ")), "{lines:?}");
+        let summary = snapshot.summary();
+        let lines: Vec<_> = summary.lines().map(String::from).collect();
+        assert!(lines.iter().all(|line| line.starts_with("prezero: ")), "{summary}");
+        assert!(summary.ends_with('\n'), "{summary}");
         lines
     }
 
     #[test]
-    fn summary_of_no_activity_is_one_line() {
-        let lines = lines(&counted(&[]));
-
-        assert_eq!(lines.len(), 1);
-        assert!(lines[0].contains("nothing was asked") && lines[0].contains("--threshold"));
-    }
-
-    #[test]
-    fn summary_of_a_gain_names_its_calculation() {
-        // 256 x 100 ns = 25.6 us.
-        let lines = lines(&counted(&[
+    fn a_gain_is_told_with_its_calculation_and_its_price() {
+        // 256 x 100 ns = 25.6 us; 512 x (350 - 100) ns = 128 us.
+        let told = lines(&counted(&[
             (Counter::ZeroRequests, 4_000),
             (Counter::HitBytes, MIB),
             (Counter::MissBytes, MIB),
@@ -175,64 +262,101 @@ mod tests {
             (Counter::DaemonWakeups, 1),
             (Counter::DaemonCpuNs, 5_600),
         ]));
-
-        let [asked, saved, net] = lines.try_into().unwrap();
-        assert!(asked.contains("4,000 requests") && asked.contains("2.0 MiB: 50.0 % was zero"));
-        assert!(saved.contains("saved about 25.6 us: 256 hit pages x 100 ns to clear"), "{saved}");
-        assert!(net.contains("net +20.0 us of CPU: scrubd took 5.6 us"), "{net}");
-        assert!(net.ends_with("wasted 0 B"), "no advice where all is well: {net}");
+        let [asked, got, paid] = told.try_into().unwrap();
+        assert!(asked.contains("4,000 requests for zeroed memory, 2.0 MiB: 50.0 % was zero"));
+        assert_eq!(
+            got,
+            "prezero: got: 25.6 us of clears spared (256 pages x 100 ns); 2.0 MiB reused, which spares up to \
+             512 page faults (128.0 us at 250 ns each beside the clear)"
+        );
+        assert_eq!(
+            paid,
+            "prezero: paid: 5.6 us of CPU time that idled, by scrubd, for 1.0 MiB scrubbed, of which 0 B in vain"
+        );
     }
 
     #[test]
-    fn summary_of_a_loss_says_what_to_change() {
-        let hits = [(Counter::ZeroRequests, 1), (Counter::HitBytes, 1024 * MIB)];
-        let costs = |ns, scrubbed| {
-            let cost = [(Counter::ScrubCpuNs, ns), (Counter::ScrubbedBytes, scrubbed)];
-            [hits[0], hits[1], cost[0], cost[1], (Counter::WasteBytes, 4096)]
-        };
-        let cost = |ns| costs(ns, MIB);
-
-        let (slight, poor) =
-            (lines(&counted(&cost(50_000_000))), lines(&counted(&cost(500_000_000))));
-
-        assert!(slight[2].contains("net -23.8 ms of CPU"), "{slight:?}");
-        assert!(slight[2].ends_with("wasted 4.0 KiB; pays only on CPUs that would idle"));
-        let small = lines(&counted(&cost(5_000_000)));
-        assert!(small[2].ends_with("wasted 4.0 KiB"), "not worth a word: {small:?}");
-        assert!(poor[2].ends_with("a poor trade: try --scrub-start never"), "{poor:?}");
-        let never = lines(&counted(&costs(500_000_000, 0)));
-        assert!(never[2].ends_with("wasted 4.0 KiB"), "there is nothing to switch off: {never:?}");
-    }
-
-    #[test]
-    fn summary_does_not_invent_what_was_not_measured() {
-        let mut snapshot = counted(&[
-            (Counter::ZeroRequests, 1),
-            (Counter::HitBytes, MIB),
-            (Counter::ScrubCpuNs, 2_000),
-        ]);
-        snapshot.gauges.clear_ns_per_page = 0.0;
-
-        let lines = lines(&snapshot);
-
-        assert!(lines[1].contains("unknown time"), "{lines:?}");
-        assert!(lines[2].starts_with("prezero: scrubd took 2.0 us"), "{lines:?}");
-    }
-
-    #[test]
-    fn summary_without_scrubd_says_so_and_how_to_get_room() {
-        let lines = lines(&counted(&[
-            (Counter::ZeroRequests, 2),
-            (Counter::MissBytes, MIB),
-            (Counter::Refused, 1),
+    fn reuse_and_moves_are_gains_without_any_zero() {
+        let told = lines(&counted(&[
+            (Counter::PlainRequests, 1),
+            (Counter::PlainBytes, 8 * MIB),
+            (Counter::PlainAbsentBytes, 4 * MIB),
+            (Counter::MovedBytes, 64 * MIB),
         ]));
-
-        assert_eq!(lines.len(), 2);
-        assert!(lines[1].contains("scrubd never ran") && lines[1].ends_with("raise --limit"));
+        let [asked, got, paid] = told.try_into().unwrap();
+        assert_eq!(
+            asked,
+            "prezero: no request for zeroed memory, 1 request for memory as it is, 8.0 MiB"
+        );
+        assert!(got.contains("got: 4.0 MiB reused, which spares up to 1,024 page faults"), "{got}");
+        assert!(got.ends_with("; 64.0 MiB of growing blocks moved and not copied"), "{got}");
+        assert_eq!(paid, "prezero: paid: nothing, since scrubd did not run");
     }
 
     #[test]
-    fn summary_of_a_zone_without_requests_says_which_sizes_are_its_own() {
+    fn a_poor_trade_leads_to_a_trial_and_no_scrubbing_is_no_scrubbing() {
+        let costs = |ns, scrubbed, never| {
+            let mut counted = counted(&[
+                (Counter::ZeroRequests, 1),
+                (Counter::HitBytes, 1024 * MIB),
+                (Counter::ScrubCpuNs, ns),
+                (Counter::ScrubbedBytes, scrubbed),
+                (Counter::WasteBytes, 4096),
+                (Counter::ReleasedBytes, 3 * MIB),
+            ]);
+            counted.gauges.never_scrubs = never;
+            lines(&counted).remove(2)
+        };
+        let poor = costs(500_000_000, MIB, false);
+        assert!(poor.ends_with(
+            "4.0 KiB in vain; `prezero try` says whether --scrub-start never is better"
+        ));
+        assert!(costs(50_000_000, MIB, false).ends_with("4.0 KiB in vain"), "a fair one");
+        let never = "prezero: paid: 500.0 ms of CPU time that idled, by scrubd, which gave 3.0 MiB back; scrubbing is off";
+        assert_eq!(costs(500_000_000, 0, true), never);
+    }
+
+    #[test]
+    fn the_summary_does_not_invent_what_was_not_measured() {
+        let mut snapshot = counted(&[(Counter::ZeroRequests, 1), (Counter::HitBytes, MIB)]);
+        (snapshot.gauges.clear_ns_per_page, snapshot.gauges.fault_ns_per_page) = (0.0, 0.0);
+        let told = lines(&snapshot);
+        assert!(told[0].starts_with("prezero: 1 request for zeroed memory"), "{told:?}");
+        let got = "prezero: got: clears spared (256 pages); 1.0 MiB reused, which spares up to 256 page faults";
+        assert_eq!(told[1], got);
+    }
+
+    #[test]
+    fn where_scrubbing_did_little_the_summary_says_why() {
+        let why = |values: &[(Counter, u64)], never| {
+            let asked = [(Counter::ZeroRequests, 9), (Counter::MissBytes, 64 * MIB)];
+            let mut counted = counted(&[&asked[..], values].concat());
+            counted.gauges.never_scrubs = never;
+            let got = lines(&counted).remove(1);
+            got.split_once("; scrubbing did little: ").map(|(_, why)| why.to_string())
+        };
+        let (freed, ran) = ((Counter::FreeBytes, 64 * MIB), (Counter::DaemonWakeups, 10));
+        assert_eq!(why(&[], true).unwrap(), "it is off (--scrub-start never)");
+        assert_eq!(why(&[], false).unwrap(), "the program freed too little");
+        assert_eq!(why(&[freed], false).unwrap(), "no CPU idled");
+        assert_eq!(why(&[freed, ran, (Counter::BusyLooks, 9)], false).unwrap(), "no CPU idled");
+        assert_eq!(why(&[ran], false).unwrap(), "the program keeps what it asks for");
+        let soon = "the program asks again too soon after it frees";
+        assert_eq!(why(&[freed, ran], false).unwrap(), soon);
+        assert_eq!(why(&[freed, ran, (Counter::HitBytes, 64 * MIB)], false), None);
+        let little = counted(&[(Counter::ZeroRequests, 1), (Counter::MissBytes, MIB)]);
+        assert!(lines(&little)[1].ends_with("the program asks for too little"));
+    }
+
+    #[test]
+    fn a_zone_without_room_says_how_to_get_it() {
+        let told = lines(&counted(&[(Counter::ZeroRequests, 2), (Counter::Refused, 1)]));
+        assert!(told[1].ends_with("got nothing"), "{told:?}");
+        assert!(told[2].ends_with("; 1 request found no room: raise --limit"), "{told:?}");
+    }
+
+    #[test]
+    fn a_zone_without_requests_says_which_sizes_are_its_own() {
         let lines = lines(&counted(&[]));
 
         assert_eq!(lines.len(), 1, "{lines:?}");
@@ -240,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn summary_warns_of_a_verification_failure_whatever_else_happened() {
+    fn a_verification_failure_is_told_whatever_else_happened() {
         let failed = [(Counter::VerifyFailures, 3), (Counter::VerifiedPages, 4_096)];
 
         let (quiet, busy) = (lines(&counted(&failed)), lines(&everything()));

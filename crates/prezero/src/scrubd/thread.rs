@@ -31,7 +31,12 @@ use crate::policy::{HIDE_NS, NAP_LAZY_NS, NAP_MAX_NS, PARK_NS, WATCH_NS, WokenBy
 use crate::policy::{Mood, Step};
 use crate::pool::offer::Allowance;
 use crate::scrubd::scrub::Scrubber;
+use crate::units::PAGE;
 use crate::zone::Zone;
+
+/// The account is told this often at most: it costs some hundred loads.
+/// Moved by: nothing measured.
+const TELL_NS: u64 = 20_000_000;
 
 /// The thread.
 #[allow(unsafe_code)]
@@ -80,7 +85,11 @@ pub(crate) fn measure<B: Backing>(
 ) -> &'static Choice {
     let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
     let scratch = scratch.filter(|scratch| {
+        // CPU time: others' turns on this CPU are no part of a fault.
+        let began = thread::thread_cpu_ns();
         scratch.populate(0, clear::SCRATCH);
+        let pages = (clear::SCRATCH / PAGE) as f64;
+        zone.clearing.note_fault_ns((thread::thread_cpu_ns() - began) as f64 / pages);
         true
     });
     let now = &thread::monotonic_ns;
@@ -120,6 +129,8 @@ pub(crate) struct Scrubd<B: 'static> {
     apart: u64,
     /// CPU time in which the machine was measured, or looked at.
     measured: u64,
+    /// When the account was told.
+    told: u64,
 }
 
 impl<B: Backing + 'static> Scrubd<B> {
@@ -142,6 +153,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             counted: 0,
             apart: 0,
             measured: 0,
+            told: 0,
         }
     }
 
@@ -174,6 +186,9 @@ impl<B: Backing + 'static> Scrubd<B> {
             let step = self.step(began.0);
             let ended = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
             self.account(ended.1);
+            if ended.0.saturating_sub(self.told) >= TELL_NS {
+                self.tell(ended.0);
+            }
             if self.zone.has(Mechanism::Rests)
                 && let Some(rest) = self.rests.after(ended.0 - began.0, ended.1 - began.1)
             {
@@ -228,6 +243,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// Sleeps until a free wakes it, or for a while if there is memory to watch.
     fn park(&mut self) {
         self.leave();
+        self.tell(self.zone.pool.clock.now_ns());
         self.zone.daemon.word.store(PARKED, SeqCst);
         // A free that saw the old word left its block before we look here; one that sees
         // the new word changes it, and then there is no sleep.
@@ -287,6 +303,9 @@ impl<B: Backing + 'static> Scrubd<B> {
             self.zone.pool.offer_all();
         }
         self.mood = mood;
+        if matches!(mood, Mood::Crowded | Mood::Unsure) {
+            self.zone.daemon.counters.bump(Counter::BusyLooks);
+        }
         self.scrubber.step(self.zone, mood)
     }
 
@@ -309,6 +328,14 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn frees(&self) -> u64 {
         let frees = |cpu: &CpuCache| cpu.counters.get(Counter::Frees);
         self.zone.cpus.iter().map(frees).sum()
+    }
+
+    /// Tells the account to whom it may concern.
+    fn tell(&mut self, now: u64) {
+        if let Some(listener) = self.zone.daemon.listener.get() {
+            self.told = now;
+            listener(&self.zone.account());
+        }
     }
 
     /// Writes down the CPU time until now, and what of it went into looking for something to

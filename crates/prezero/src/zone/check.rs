@@ -40,10 +40,40 @@ impl<B: Backing> Zone<B> {
         )
     }
 
+    /// The counters, and what a clear and a fault cost: all that an account needs, without a look at free memory.
+    pub fn account(&self) -> Snapshot {
+        self.take_over();
+        let counters = self.cpus.iter().map(|cpu| &cpu.counters);
+        let gauges = Gauges { never_scrubs: self.never_scrubs(), ..self.prices() };
+        Snapshot::gather(counters.chain([&self.daemon.counters, &self.pool.counters]), gauges)
+    }
+
+    /// scrubd calls `listener` with the account now and then, and before it sleeps for long. The first one stays.
+    pub fn tell_account_to(&self, listener: fn(&Snapshot)) {
+        let _ = self.daemon.listener.set(listener);
+    }
+
+    /// Whether anything was counted for this process alone: the child of a fork begins with its parent's account.
+    pub fn has_own_account(&self) -> bool {
+        !self.has_parents_account()
+    }
+
+    fn prices(&self) -> Gauges {
+        Gauges {
+            clear_ns_per_page: self.clear_ns_per_page(),
+            fault_ns_per_page: self.clearing.fault_ns(),
+            ..Gauges::default()
+        }
+    }
+
+    fn never_scrubs(&self) -> bool {
+        self.live.scrub_start().is_none()
+    }
+
     fn gauges(&self) -> Gauges {
         let zone_pages = self.pool.memory.pages - self.pool.gone.pages();
-        let mut gauges =
-            Gauges { zone_bytes: zone_pages as u64 * PAGE as u64, ..Gauges::default() };
+        let mut gauges = Gauges { zone_bytes: zone_pages as u64 * PAGE as u64, ..self.prices() };
+        gauges.never_scrubs = self.never_scrubs();
         let mut sum = Tally::default();
         let mut add = |tally: Tally| {
             sum.zero += tally.zero;
@@ -97,7 +127,6 @@ impl<B: Backing> Zone<B> {
         let engines = &self.choice().engines;
         gauges.engine_cached = engines.cached.name();
         gauges.engine_bypassing = engines.bypassing.name();
-        gauges.clear_ns_per_page = self.clear_ns_per_page();
         gauges
     }
 

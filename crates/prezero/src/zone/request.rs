@@ -209,6 +209,7 @@ impl<B: Backing> Zone<B> {
             cpu.counters.add(Counter::WasteBytes, tally.zero as u64 * PAGE as u64);
         }
         if tally.absent > 0 {
+            cpu.counters.add(Counter::PlainAbsentBytes, tally.absent as u64 * PAGE as u64);
             self.pool.make_way(run.span(), tally.absent);
         }
         Some(run)

@@ -181,6 +181,7 @@ impl<B: Backing> Zone<B> {
         counters.add(Counter::PlainBytes, u64::from(pages) * PAGE as u64);
         counters.add(Counter::WasteBytes, u64::from(tally.zero) * PAGE as u64);
         if tally.absent > 0 {
+            counters.add(Counter::PlainAbsentBytes, u64::from(tally.absent) * PAGE as u64);
             self.pool.make_way(span, tally.absent);
         }
     }

@@ -26,10 +26,11 @@ use stage::{ALONE, Churn, Load, Metric, Scene, Side, Stage, Time, Variant};
 use crate::figure::{Across, Against, Case, Figure, Kind, Report, Sheet};
 use crate::neighbours::Sizes;
 use crate::peers::{Allocator, Field, PREZERO};
+use crate::pool::Pool;
 use crate::progress::{self, kept, step};
-use crate::samples::{Change, Pool, median, noise};
 use crate::turns::{self, PAIRS, in_turns};
 use crate::worker::{Touch, allowed_cpus};
+use prezero_cli::samples::{Change, median, noise};
 
 /// prezero that never scrubs: what scrubbing is compared with.
 const OFF: &str = "never";
@@ -218,7 +219,7 @@ impl Told {
 
     fn above(&self, off: &Told) -> Option<Change> {
         match (&self.all, &off.all) {
-            (Some((all, share)), Some((off, _))) => Change::of_pooled(all, off, *share),
+            (Some((all, share)), Some((off, _))) => all.change_from(off, *share),
             _ => Change::of(&self.each, &off.each),
         }
     }
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!((figures.len(), of(&figures, ON, "CPU").value), (6, 105.0));
         let against = &of(&figures, ON, "wall").against[0];
         assert!((against.times - 1.0 / 1.05).abs() < 1e-9 && against.noise == Some(0.0));
-        assert_eq!(against.judged(), Some(crate::samples::Judged::Beyond));
+        assert_eq!(against.judged(), Some(prezero_cli::samples::Judged::Beyond));
         assert!(figures.iter().all(|figure| figure.who == ON || figure.against.is_empty()));
     }
 

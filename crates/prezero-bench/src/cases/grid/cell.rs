@@ -6,7 +6,7 @@ use prezero::Size;
 
 use crate::figure::{Against, Figure};
 use crate::peers::PREZERO;
-use crate::samples::{self, Change};
+use prezero_cli::samples::{self, Change};
 
 /// A peer that takes at most so many times what the fastest takes may turn out to be the fastest.
 const CONTENDS: f64 = 1.1;
@@ -178,7 +178,7 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::Judged;
+    use prezero_cli::samples::Judged;
 
     const WANTED: Wanted = Wanted { best: 0.97, ideal: Some(0.85) };
 

@@ -41,9 +41,9 @@ use crate::figure::{Across, Against, Figure, Report, Sheet};
 use crate::peers::{Allocator, Field, NOWHERE, PREZERO};
 use crate::process;
 use crate::progress::{self, kept, step};
-use crate::samples::Change;
 use crate::scratch::Scratch;
 use crate::turns::in_turns;
+use prezero_cli::samples::Change;
 
 /// How often each way runs, and which there are beside the case's own.
 #[derive(clap::Args, Debug)]

@@ -29,9 +29,9 @@ use crate::parse::chosen;
 use crate::peers::{Allocator, BARE, Field, GLIBC, NOWHERE, PREZERO};
 use crate::process::{Run, once};
 use crate::progress::{self, interrupted, kept, step};
-use crate::samples::{Change, Judged};
 use crate::turns::{self, PAIRS, in_turns};
 use crate::worker::Touch;
+use prezero_cli::samples::{Change, Judged};
 
 /// Faulted in and given back before each run: memory that was free for two seconds may have gone to
 /// the hypervisor, and the next touch of it would wait for the host.

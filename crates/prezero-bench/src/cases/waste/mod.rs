@@ -17,10 +17,10 @@ use crate::figure::{Across, Better, Case, Figure, Kind, Report, Sheet};
 use crate::parse::chosen;
 use crate::peers::{Allocator, Field, PREZERO};
 use crate::progress::{self, step};
-use crate::samples::median;
 use crate::scratch::Scratch;
 use crate::turns::in_turns;
 use crate::worker::{Program, Touch};
+use prezero_cli::samples::median;
 
 /// Prezero with scrubd off, in every report.
 const CONTROL: &str = "no scrubd";

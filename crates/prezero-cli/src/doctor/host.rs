@@ -1,0 +1,72 @@
+//! What a machine says of itself: files below a root, and the few things that no file says.
+
+use std::path::{Path, PathBuf};
+
+/// A machine.
+#[derive(Debug)]
+pub struct Host {
+    /// Where `proc` and `sys` lie.
+    pub root: PathBuf,
+    /// CPUs that this process may use.
+    pub cpus: usize,
+    /// glibc's version: major, minor.
+    pub glibc: (u32, u32),
+}
+
+impl Host {
+    /// This one.
+    pub fn here() -> Host {
+        // SAFETY: a string that ends in NUL and lives as long as libc.
+        let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+        Host {
+            root: "/".into(),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            glibc: version_of(&version.to_string_lossy()),
+        }
+    }
+
+    /// A file, trimmed; empty if there is none.
+    pub fn text(&self, file: impl AsRef<Path>) -> String {
+        let text = std::fs::read_to_string(self.root.join(file));
+        text.unwrap_or_default().trim().to_string()
+    }
+
+    /// The word in brackets of a setting: `always [madvise] never`.
+    pub fn chosen(&self, file: &str) -> Option<String> {
+        let text = self.text(file);
+        let (word, _) = text.split_once('[')?.1.split_once(']')?;
+        Some(word.to_string())
+    }
+
+    /// What stands behind a name in a file of lines: `Seccomp: 2`.
+    pub fn field(&self, file: &str, name: &str) -> Option<String> {
+        let text = self.text(file);
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.map(|rest| rest.trim_start_matches(':').trim().to_string())
+    }
+
+    /// The names in a folder, sorted.
+    pub fn names(&self, folder: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.root.join(folder)).into_iter().flatten();
+        let mut names: Vec<_> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn version_of(text: &str) -> (u32, u32) {
+    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_has_two_numbers() {
+        assert_eq!((version_of("2.36"), version_of("x")), ((2, 36), (0, 0)));
+        assert!(Host::here().glibc > (2, 0) && Host::here().cpus > 0);
+    }
+}

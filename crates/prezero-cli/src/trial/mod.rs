@@ -1,0 +1,123 @@
+//! `prezero try`: a program without and with prezero, in turns, and one verdict.
+//!
+//! Each turn runs the program as it is, under `prezero run`, and under `prezero run --scrub-start never`; each of the
+//! three is first in its turn. A first turn is not counted: it brings the program and its files into the page cache,
+//! and its run under prezero writes the counters that the verdict's reason comes from.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`way`] | the three ways to run a program |
+//! | [`once`] | one run: a program to its end, or a service and its load |
+//! | [`turns`] | how many turns, and what they came to |
+//! | [`verdict`] | what that means: pure |
+//! | [`told`] | the table, and JSON |
+
+mod once;
+mod told;
+mod turns;
+mod verdict;
+mod way;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use regex_lite::Regex;
+
+use self::once::{Better, Measured};
+use self::turns::{Bound, Taken};
+use self::verdict::Verdict;
+use crate::claim::Wait;
+use crate::help::OneScreen;
+use crate::program::{self, Fit};
+
+/// How long turns go on unless the command line says so.
+const FOR: Duration = Duration::from_secs(60);
+
+/// The command line of `prezero try`.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    prezero try -- python3 script.py\n  \
+    prezero try --figure 'took ([0-9.]+)' --better less -- ./program\n  \
+    prezero try --measure 'redis-benchmark -q -t set' --figure 'SET: ([0-9.]+)' \\\n      \
+    -- redis-server")]
+pub struct Try {
+    #[command(flatten)]
+    _help: OneScreen,
+    /// Take so many turns of all three
+    #[arg(long, value_name = "N", conflicts_with = "time")]
+    pairs: Option<usize>,
+    /// Take turns for so long, at most [60s]
+    #[arg(long = "for", id = "time", value_name = "TIME")]
+    time: Option<Wait>,
+    /// PROGRAM is a service: start it, run this load, stop it
+    #[arg(long, value_name = "CMD")]
+    measure: Option<String>,
+    /// Judge by a figure that CMD, or PROGRAM, prints
+    #[arg(long, value_name = "REGEX")]
+    figure: Option<String>,
+    /// Which figures are better [more]
+    #[arg(
+        long,
+        value_name = "more|less",
+        requires = "figure",
+        default_value = "more",
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    better: Better,
+    /// Print one JSON object with every run
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_names = ["PROGRAM", "ARGS"],
+        hide_short_help = true
+    )]
+    command: Vec<OsString>,
+}
+
+impl Try {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// The program does not run, or not as it does without prezero.
+    pub fn run(&self) -> Result<()> {
+        let path = match program::find(&self.command[0], std::env::var_os("PATH")) {
+            Ok(path) => path,
+            Err(missing) => bail!("{missing}"),
+        };
+        let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        if preloaded.to_string_lossy().contains("libprezero.so") {
+            bail!("LD_PRELOAD has libprezero.so, so no run would be without it; unset it");
+        }
+        if let Fit::CannotPreload(why) = program::fit(&path) {
+            let verdict = Verdict::out_of_reach(&why);
+            return told::print(&Taken::nothing(&self.command), &verdict, self.json);
+        }
+        let taken = turns::take(&self.measured()?, &self.command, self.bound()?)?;
+        let verdict = Verdict::of(&taken.seen());
+        told::print(&taken, &verdict, self.json)
+    }
+
+    fn bound(&self) -> Result<Bound> {
+        match (self.pairs, self.time) {
+            (Some(0), _) => bail!("--pairs 0: nothing to measure; give 6 or more"),
+            (Some(pairs), _) => Ok(Bound::Turns(pairs)),
+            (None, time) => Ok(Bound::Time(time.map_or(FOR, |Wait(time)| time))),
+        }
+    }
+
+    fn measured(&self) -> Result<Measured> {
+        let figure = self.figure.as_deref().map(|pattern| {
+            let regex = Regex::new(pattern).with_context(|| format!("--figure {pattern}"))?;
+            if regex.captures_len() < 2 {
+                bail!("--figure {pattern}: no group; write the number as ([0-9.]+)");
+            }
+            Ok((regex, self.better))
+        });
+        Ok(Measured { load: self.measure.clone(), figure: figure.transpose()? })
+    }
+}

@@ -1,0 +1,275 @@
+//! Turns: how many there are, and what they came to.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::once::{Better, Measured, Run, pass_on};
+use super::verdict::{Asked, Seen, Times};
+use super::way::{WAYS, Way};
+use crate::samples::{Change, median};
+use crate::spent::Spent;
+
+/// When turns end.
+#[derive(Clone, Copy, Debug)]
+pub enum Bound {
+    /// After so many.
+    Turns(usize),
+    /// When it is over, or the difference is known.
+    Time(Duration),
+}
+
+/// Turns that are taken whatever the time.
+const FEWEST: usize = 3;
+/// From so many turns on their noise may end them, and how small it must be.
+const MANY: usize = 10;
+const KNOWN: f64 = 0.01;
+/// Of fewer turns the spread is no measure of noise yet, so their noise counts twice.
+const FEW: usize = 6;
+
+/// The user pressed Ctrl-C, or the command shall end.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the user pressed Ctrl-C.
+pub fn interrupted() -> bool {
+    STOPPED.load(Relaxed)
+}
+
+fn listen() {
+    extern "C" fn stop(signal: libc::c_int) {
+        STOPPED.store(true, Relaxed);
+        pass_on(signal);
+    }
+    let handler = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler touches two atomics and calls what a handler may.
+        unsafe { libc::signal(signal, handler) };
+    }
+}
+
+/// What turns came to.
+#[derive(Debug)]
+pub struct Taken {
+    /// The program, as it was typed.
+    pub program: String,
+    /// For each of [`WAYS`] as many runs.
+    pub runs: [Vec<Run>; 3],
+    /// What the figure is, and which is good; `None`: the time of a run.
+    pub figure: Option<Better>,
+    /// The share of all CPUs' time that was idle while the program ran under prezero.
+    pub idle: f64,
+    /// The counters of the first run under prezero.
+    pub stats: Option<serde_json::Value>,
+    /// Whether it is loaded and then ended.
+    pub is_service: bool,
+}
+
+impl Taken {
+    /// No run.
+    pub fn nothing(program: &[OsString]) -> Taken {
+        let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
+        Taken {
+            program: words.join(" "),
+            runs: [vec![], vec![], vec![]],
+            figure: None,
+            idle: 0.0,
+            stats: None,
+            is_service: false,
+        }
+    }
+
+    /// Something of each run of a way.
+    pub fn of(&self, way: Way, what: impl Fn(&Run) -> f64) -> Vec<f64> {
+        let nth = WAYS.iter().position(|each| *each == way).unwrap_or_default();
+        self.runs[nth].iter().map(what).collect()
+    }
+
+    /// What a run is judged by, such that less is better.
+    pub fn cost(&self, run: &Run) -> f64 {
+        match (run.figure, self.figure) {
+            (Some(figure), Some(Better::More)) => 1.0 / figure,
+            (Some(figure), _) => figure,
+            _ => run.load_s.unwrap_or(run.spent.wall_s),
+        }
+    }
+
+    /// How many times as good one way is as another.
+    pub fn times(&self, this: Way, that: Way, what: impl Fn(&Run) -> f64) -> Option<Times> {
+        let change = Change::of_runs(&self.of(this, &what), &self.of(that, &what))?;
+        let (times, noise) = change.times();
+        let noise = if self.runs[0].len() < FEW { 2.0 * noise } else { noise };
+        times.is_finite().then_some(Times { times, noise })
+    }
+
+    fn ratio(&self, what: impl Fn(&Spent) -> f64) -> Option<f64> {
+        let [this, that] =
+            [Way::Prezero, Way::Plain].map(|way| median(&self.of(way, |run| what(&run.spent))));
+        Some(this? / that.filter(|plain| *plain > 0.0)?)
+    }
+
+    /// What the verdict goes by.
+    pub fn seen(&self) -> Seen {
+        let cost = |run: &Run| self.cost(run);
+        let wall = |run: &Run| run.load_s.unwrap_or(run.spent.wall_s);
+        Seen {
+            turns: self.runs[0].len(),
+            speed: self.times(Way::Prezero, Way::Plain, cost),
+            unscrubbed: self.times(Way::Unscrubbed, Way::Plain, cost),
+            scrubbing: self.times(Way::Prezero, Way::Unscrubbed, cost),
+            faults: self.ratio(|spent| spent.faults),
+            memory: self.ratio(|spent| spent.peak_mib),
+            cpu: self.ratio(Spent::cpu_s),
+            idle: self.idle,
+            wall_s: median(&self.of(Way::Plain, wall)).unwrap_or(0.0),
+            asked: Asked::of(self.stats.as_ref()),
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        let times = self.times(Way::Prezero, Way::Plain, |run| self.cost(run));
+        self.runs[0].len() >= MANY && times.is_some_and(|times| times.noise <= KNOWN)
+    }
+}
+
+/// Takes turns.
+///
+/// # Errors
+/// A run fails, or ends otherwise than without prezero; nothing was measured.
+pub fn take(measured: &Measured, program: &[OsString], bound: Bound) -> Result<Taken> {
+    listen();
+    let mut taken = Taken::nothing(program);
+    taken.figure = measured.figure.as_ref().map(|(_, better)| *better);
+    taken.is_service = measured.load.is_some();
+    let mut plain_status = None;
+    let (mut idle, mut all) = (0.0, 0.0);
+    let began = Instant::now();
+    let mut turn = 0;
+    loop {
+        let mut order: Vec<usize> = (0..WAYS.len()).collect();
+        order.rotate_left(turn % WAYS.len());
+        if turn == 0 {
+            order.sort_unstable();
+        }
+        let mut fresh: [Option<Run>; 3] = [None, None, None];
+        for nth in order {
+            let way = WAYS[nth];
+            say(&format!("turn {turn}{}: {}", of(bound, began), way.name()));
+            let before = cpu_times();
+            let (mut run, status) = match measured.once(way, program, turn == 0) {
+                _ if interrupted() => break,
+                outcome => outcome.inspect_err(|_| say(""))?,
+            };
+            if way == Way::Prezero && turn > 0 {
+                let after = cpu_times();
+                (idle, all) = (idle + after.0 - before.0, all + after.1 - before.1);
+            }
+            // A service is ended, and says what it wants.
+            let plain = *plain_status.get_or_insert(status);
+            if !taken.is_service && status != plain {
+                say("");
+                bail!("{} ends with {status}, and without prezero with {plain}", way.name());
+            }
+            if turn == 0 && way == Way::Prezero {
+                taken.stats = run.stats.take();
+            }
+            fresh[nth] = Some(run);
+        }
+        // A turn counts as a whole.
+        let whole = fresh.iter().all(Option::is_some);
+        if whole && turn > 0 {
+            taken.runs.iter_mut().zip(fresh).for_each(|(runs, run)| runs.extend(run));
+        }
+        turn += 1;
+        let over = match bound {
+            Bound::Turns(turns) => turn > turns,
+            Bound::Time(time) => turn > FEWEST && (began.elapsed() >= time || taken.is_known()),
+        };
+        if over || interrupted() {
+            break;
+        }
+    }
+    say("");
+    if taken.runs[0].is_empty() {
+        bail!("interrupted before anything was measured");
+    }
+    taken.idle = if all > 0.0 { idle / all } else { 0.0 };
+    Ok(taken)
+}
+
+fn of(bound: Bound, began: Instant) -> String {
+    match bound {
+        Bound::Turns(turns) => format!(" of {turns}"),
+        Bound::Time(time) => {
+            format!(", {} of {} s", began.elapsed().as_secs(), time.as_secs())
+        }
+    }
+}
+
+/// A line that the next one replaces, on a terminal.
+fn say(line: &str) {
+    if std::io::stderr().is_terminal() {
+        prezero_sys::say::complain(&format!("\r\x1b[K{line}"));
+    }
+}
+
+/// Idle time of all CPUs and all of their time since the machine began, in ticks.
+fn cpu_times() -> (f64, f64) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    // A guest's time is a part of user time.
+    let fields: Vec<f64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
+    let idle = fields.get(3).unwrap_or(&0.0) + fields.get(4).unwrap_or(&0.0);
+    (idle, fields.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(walls: [&[f64]; 3]) -> Taken {
+        let run = |&wall_s: &f64| Run {
+            spent: Spent { wall_s, faults: 100.0 * wall_s, peak_mib: 7.0, ..Spent::default() },
+            load_s: None,
+            figure: None,
+            stats: None,
+        };
+        let runs = walls.map(|walls| walls.iter().map(run).collect());
+        Taken { runs, ..Taken::nothing(&["a".into(), "b c".into()]) }
+    }
+
+    #[test]
+    fn ways_are_compared_in_pairs_and_higher_is_better() {
+        let plain = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let taken = taken([&plain, &plain.map(|wall| wall / 2.0), &plain]);
+        let seen = taken.seen();
+        let speed = seen.speed.unwrap();
+        assert!((speed.times - 2.0).abs() < 1e-9 && speed.noise < 1e-9, "{speed:?}");
+        assert_eq!((seen.turns, seen.faults, seen.memory), (6, Some(0.5), Some(1.0)));
+        assert_eq!((seen.unscrubbed.unwrap().times, seen.wall_s), (1.0, 3.5));
+        assert_eq!(taken.program, "a b c");
+    }
+
+    #[test]
+    fn few_turns_are_not_trusted_and_many_equals_end_the_trial() {
+        let noise = |turns: usize| {
+            let plain: Vec<f64> = (0..turns).map(|n| 1.0 + 0.02 * (n % 3) as f64).collect();
+            taken([&plain, &vec![1.0; turns], &plain]).seen().speed.unwrap().noise
+        };
+        assert!(noise(5) > 1.5 * noise(6));
+        assert!(taken([&[1.0; 10], &[1.0; 10], &[1.0; 10]]).is_known());
+        assert!(!taken([&[1.0; 9], &[1.0; 9], &[1.0; 9]]).is_known());
+    }
+
+    #[test]
+    fn a_figure_counts_by_its_direction() {
+        let mut taken = taken([&[1.0], &[1.0], &[1.0]]);
+        taken.runs[0][0].figure = Some(4.0);
+        taken.figure = Some(Better::More);
+        assert_eq!(taken.cost(&taken.runs[0][0]), 0.25);
+        taken.figure = Some(Better::Less);
+        assert_eq!(taken.cost(&taken.runs[0][0]), 4.0);
+    }
+}

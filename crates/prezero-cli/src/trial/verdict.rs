@@ -1,0 +1,385 @@
+//! What turns mean: one verdict, with its reason. Reads no clock and no file.
+
+use std::fmt::Display;
+
+use serde_json::Value;
+
+/// How many times as good, with what it may be off by either way.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Times {
+    /// 2: twice as fast.
+    pub times: f64,
+    /// With some 95 % confidence.
+    pub noise: f64,
+}
+
+/// What the program asked of the zone in a run.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Asked {
+    /// Bytes of zeroed memory.
+    pub zeroed: u64,
+    /// Of these, bytes that were zero already.
+    pub hit: u64,
+    /// Bytes as they are.
+    pub plain: u64,
+}
+
+impl Asked {
+    /// From the statistics of a run; `None` without any.
+    pub fn of(stats: Option<&Value>) -> Option<Asked> {
+        let stats = stats?;
+        let counter = |name: &str| stats[name].as_u64().unwrap_or(0);
+        let hit = counter("hit_bytes");
+        let zeroed = hit + counter("miss_bytes") + counter("served_absent_bytes");
+        Some(Asked { zeroed, hit, plain: counter("plain_bytes") })
+    }
+}
+
+/// All that the verdict goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Turns that count.
+    pub turns: usize,
+    /// prezero against plain.
+    pub speed: Option<Times>,
+    /// prezero without scrubbing against plain.
+    pub unscrubbed: Option<Times>,
+    /// prezero against prezero without scrubbing.
+    pub scrubbing: Option<Times>,
+    /// prezero's page faults over those without.
+    pub faults: Option<f64>,
+    /// The same of peak memory.
+    pub memory: Option<f64>,
+    /// The same of CPU time.
+    pub cpu: Option<f64>,
+    /// The share of the CPUs' time that idled.
+    pub idle: f64,
+    /// How long a run takes without prezero.
+    pub wall_s: f64,
+    /// `None`: no counters came.
+    pub asked: Option<Asked>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It gains.
+    Use,
+    /// It gains as much, or more, without scrubbing.
+    UseUnscrubbed,
+    /// It makes no difference.
+    Same,
+    /// It makes none, since no CPU idled.
+    NoIdle,
+    /// It loses.
+    Slower,
+    /// The runs differ too much among themselves.
+    Unclear,
+    /// The program cannot be preloaded.
+    OutOfReach,
+}
+
+impl Outcome {
+    /// In JSON.
+    pub fn key(self) -> &'static str {
+        match self {
+            Outcome::Use => "use",
+            Outcome::UseUnscrubbed => "use-without-scrubbing",
+            Outcome::Same => "no-difference",
+            Outcome::NoIdle => "no-idle-cpu",
+            Outcome::Slower => "slower",
+            Outcome::Unclear => "unclear",
+            Outcome::OutOfReach => "out-of-reach",
+        }
+    }
+}
+
+/// The verdict.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// What to do.
+    pub outcome: Outcome,
+    /// In a sentence, with the reason.
+    pub text: String,
+}
+
+/// Smaller differences are none that a user would notice.
+const NOTICED: f64 = 0.005;
+/// Noise above which nothing is said.
+const TOO_NOISY: f64 = 0.05;
+/// A run so short pays for the start of prezero, which takes so long at most.
+const SHORT_S: f64 = 0.1;
+const START_S: f64 = 0.005;
+/// More memory than that is worth a word, and than that a condition.
+const MORE_MEMORY: f64 = 1.02;
+const MUCH_MEMORY: f64 = 1.25;
+/// More CPU time than that is worth a word.
+const MORE_CPU: f64 = 1.05;
+/// Of all CPUs' time: with less no CPU idled.
+const IDLED: f64 = 0.05;
+/// What a fresh page takes at most, its fault and its clear: so much of a program's time may go there.
+const PAGE_S: f64 = 1.5e-6;
+const PAGE: f64 = 4096.0;
+/// A program that spends less of its time so gains nothing that can be seen.
+const SPENT: f64 = 0.02;
+/// Of zeroed memory: if less was zero already, it came back too soon.
+const READY: f64 = 0.2;
+
+impl Verdict {
+    /// Of a program that no library reaches.
+    pub fn out_of_reach(why: &impl Display) -> Verdict {
+        let text = format!("prezero cannot help it: it {why}");
+        Verdict { outcome: Outcome::OutOfReach, text }
+    }
+
+    /// Of a program that ran in turns.
+    pub fn of(seen: &Seen) -> Verdict {
+        let Some(speed) = seen.speed else {
+            return unclear(format!("{} turns tell nothing: give --pairs 6 or more", seen.turns));
+        };
+        let better = |of: &Times| of.times - of.noise > 1.0 && of.times - 1.0 > NOTICED;
+        let worse = |of: &Times| of.times + of.noise < 1.0 && 1.0 - of.times > NOTICED;
+        let unscrubbed = seen.unscrubbed;
+        if better(&speed) {
+            return gained(seen, speed);
+        }
+        if let Some(unscrubbed) = unscrubbed.filter(|of| better(of) && worse_than(seen)) {
+            let text = format!(
+                "{} without scrubbing{}, and no faster with it: use it with --scrub-start never",
+                faster(unscrubbed),
+                aside(seen)
+            );
+            return Verdict { outcome: Outcome::UseUnscrubbed, text };
+        }
+        if worse(&speed) {
+            let level = unscrubbed.is_some_and(|of| !worse(&of));
+            let lost_s = seen.wall_s * (1.0 / speed.times - 1.0);
+            if seen.wall_s < SHORT_S && lost_s < START_S {
+                let text = format!(
+                    "slower by {:.1} ms a run, which is what its start takes: \
+                     not for a program that ends after {:.1} ms",
+                    1e3 * lost_s,
+                    1e3 * seen.wall_s
+                );
+                return Verdict { outcome: Outcome::Slower, text };
+            }
+            let by = percent(1.0 / speed.times - 1.0);
+            let noise = percent(speed.noise / speed.times / speed.times);
+            let cause = if level { "; scrubbing is what it loses by" } else { "" };
+            let text = format!("slower by {by} ± {noise}{cause}: do not use it");
+            return Verdict { outcome: Outcome::Slower, text };
+        }
+        let beyond = (speed.times - 1.0).abs() + speed.noise;
+        if beyond > TOO_NOISY {
+            let hidden = match beyond < 1.0 {
+                true => format!("so much that less than {} would not show", percent(beyond)),
+                false => "too much to tell".into(),
+            };
+            return unclear(format!(
+                "unclear: {} turns differ {hidden}; \
+                 give it longer (--for 5m), with nothing else running",
+                seen.turns
+            ));
+        }
+        let (outcome, why) = why_nothing(seen);
+        Verdict { outcome, text: format!("no difference beyond {}: {why}", percent(beyond)) }
+    }
+}
+
+fn unclear(text: String) -> Verdict {
+    Verdict { outcome: Outcome::Unclear, text }
+}
+
+/// Whether scrubbing is seen to cost the program.
+fn worse_than(seen: &Seen) -> bool {
+    seen.scrubbing.is_some_and(|of| of.times + of.noise < 1.0)
+}
+
+fn gained(seen: &Seen, speed: Times) -> Verdict {
+    let much = seen.memory.filter(|memory| *memory > MUCH_MEMORY);
+    let use_it = if much.is_some() { "use it, if it may take that memory" } else { "use it" };
+    let mut text = format!("{}{}: {use_it}", faster(speed), aside(seen));
+    if worse_than(seen) {
+        text += "; --scrub-start never is better still";
+        return Verdict { outcome: Outcome::UseUnscrubbed, text };
+    }
+    Verdict { outcome: Outcome::Use, text }
+}
+
+fn faster(of: Times) -> String {
+    format!("{:.2}x ± {:.2} as fast", of.times, of.noise)
+}
+
+/// What else changed: `, 44 % as many page faults, 6 % more memory`.
+fn aside(seen: &Seen) -> String {
+    let mut text = String::new();
+    if let Some(faults) = seen.faults.filter(|faults| *faults < 0.95) {
+        text += &format!(", {:.0} % as many page faults", 100.0 * faults);
+    }
+    if let Some(memory) = seen.memory.filter(|memory| *memory > MORE_MEMORY) {
+        text += &format!(", {} more memory", percent(memory - 1.0));
+    }
+    if let Some(cpu) = seen.cpu.filter(|cpu| *cpu > MORE_CPU) {
+        text += &format!(", {} more CPU time", percent(cpu - 1.0));
+    }
+    text
+}
+
+/// Why a program that could gain does not.
+fn why_nothing(seen: &Seen) -> (Outcome, String) {
+    let same = |why: String| (Outcome::Same, why);
+    let Some(asked) = seen.asked else {
+        return same("no counters came from it, so prezero may not have reached it".into());
+    };
+    let worth = |bytes: u64| bytes as f64 / PAGE * PAGE_S / seen.wall_s.max(1e-9);
+    if asked.zeroed + asked.plain == 0 {
+        return same("it asks for no block of 64 KiB or more".into());
+    }
+    if asked.zeroed == 0 {
+        let plain = bytes(asked.plain);
+        return same(format!("it asks for no zeroed memory, only for {plain} as it is"));
+    }
+    if worth(asked.zeroed) < SPENT {
+        return same(format!("it asks for {} of zeroed memory in all", bytes(asked.zeroed)));
+    }
+    if seen.idle < IDLED {
+        let busy = percent(1.0 - seen.idle);
+        let why = format!("no CPU idled ({busy} busy), so nothing could be cleared ahead");
+        return (Outcome::NoIdle, why);
+    }
+    let ready = asked.hit as f64 / asked.zeroed as f64;
+    if ready < READY {
+        return same(format!(
+            "of {} of zeroed memory {} was zero already: it asks again too soon after it frees",
+            bytes(asked.zeroed),
+            percent(ready)
+        ));
+    }
+    same(format!("{} of zeroed memory are not where its time goes", bytes(asked.zeroed)))
+}
+
+/// `1.2 %`, `44 %`.
+fn percent(share: f64) -> String {
+    let value = 100.0 * share;
+    if value.abs() < 9.95 { format!("{value:.1} %") } else { format!("{value:.0} %") }
+}
+
+fn bytes(n: u64) -> String {
+    let (mib, gib) = (n as f64 / 1048576.0, n as f64 / 1073741824.0);
+    if gib >= 1.0 { format!("{gib:.1} GiB") } else { format!("{mib:.1} MiB") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn times(times: f64, noise: f64) -> Option<Times> {
+        Some(Times { times, noise })
+    }
+
+    /// A program that asks for much, with the first CPU in three idle, and nothing to see.
+    fn level() -> Seen {
+        Seen {
+            turns: 10,
+            speed: times(1.002, 0.01),
+            unscrubbed: times(1.0, 0.01),
+            scrubbing: times(1.0, 0.01),
+            faults: Some(1.0),
+            memory: Some(1.0),
+            cpu: Some(1.0),
+            idle: 0.33,
+            wall_s: 1.0,
+            asked: Some(Asked { zeroed: 1000 * MIB, hit: 900 * MIB, plain: 0 }),
+        }
+    }
+
+    fn told(seen: &Seen) -> (Outcome, String) {
+        let Verdict { outcome, text } = Verdict::of(seen);
+        (outcome, text)
+    }
+
+    #[test]
+    fn a_gain_is_told_with_its_price() {
+        let mut seen = Seen { speed: times(1.19, 0.03), ..level() };
+        (seen.faults, seen.memory) = (Some(0.44), Some(1.06));
+        let text = "1.19x ± 0.03 as fast, 44 % as many page faults, 6.0 % more memory: use it";
+        assert_eq!(told(&seen), (Outcome::Use, text.into()));
+        (seen.memory, seen.cpu) = (Some(1.8), Some(1.5));
+        assert!(
+            told(&seen).1.ends_with(
+                "80 % more memory, 50 % more CPU time: use it, if it may take that memory"
+            )
+        );
+        seen.scrubbing = times(0.9, 0.02);
+        let (outcome, text) = told(&seen);
+        assert!(outcome == Outcome::UseUnscrubbed && text.ends_with("never is better still"));
+    }
+
+    #[test]
+    fn what_gains_without_scrubbing_alone_is_told_so() {
+        let seen = Seen { unscrubbed: times(1.1, 0.02), scrubbing: times(0.9, 0.02), ..level() };
+        let text = "1.10x ± 0.02 as fast without scrubbing, and no faster with it: \
+                    use it with --scrub-start never";
+        assert_eq!(told(&seen), (Outcome::UseUnscrubbed, text.into()));
+    }
+
+    #[test]
+    fn a_loss_is_told_with_its_cause() {
+        let seen = Seen { speed: times(0.8, 0.016), ..level() };
+        let text = "slower by 25 % ± 2.5 %; scrubbing is what it loses by: do not use it";
+        assert_eq!(told(&seen), (Outcome::Slower, text.into()));
+        let seen = Seen { unscrubbed: times(0.8, 0.016), ..seen };
+        assert_eq!(told(&seen).1, "slower by 25 % ± 2.5 %: do not use it");
+    }
+
+    #[test]
+    fn a_short_run_pays_for_the_start() {
+        let seen = Seen { speed: times(0.375, 0.01), wall_s: 0.0012, ..level() };
+        let text = "slower by 2.0 ms a run, which is what its start takes: \
+                    not for a program that ends after 1.2 ms";
+        assert_eq!(told(&seen), (Outcome::Slower, text.into()));
+    }
+
+    #[test]
+    fn noise_is_no_verdict() {
+        let seen = Seen { speed: times(1.05, 0.08), ..level() };
+        let (outcome, text) = told(&seen);
+        assert_eq!(outcome, Outcome::Unclear);
+        assert!(text.starts_with("unclear: 10 turns differ so much that less than 13 %"), "{text}");
+        let wild = Seen { speed: times(2.0, 4.0), ..level() };
+        assert!(told(&wild).1.starts_with("unclear: 10 turns differ too much to tell; give"));
+        let (outcome, text) = told(&Seen { speed: None, turns: 1, ..level() });
+        assert_eq!((outcome, text.contains("--pairs 6")), (Outcome::Unclear, true));
+    }
+
+    #[test]
+    fn where_there_is_nothing_it_says_why() {
+        let with = |zeroed, hit, plain, idle| {
+            let asked = Some(Asked { zeroed: zeroed * MIB, hit: hit * MIB, plain: plain * MIB });
+            told(&Seen { asked, idle, ..level() })
+        };
+        let nothing = |why: &str| (Outcome::Same, format!("no difference beyond 1.2 %: {why}"));
+        assert_eq!(with(0, 0, 0, 0.5), nothing("it asks for no block of 64 KiB or more"));
+        let plain = nothing("it asks for no zeroed memory, only for 2.0 GiB as it is");
+        assert_eq!(with(0, 0, 2048, 0.5), plain);
+        assert_eq!(with(3, 1, 9, 0.5), nothing("it asks for 3.0 MiB of zeroed memory in all"));
+        let (outcome, text) = with(1000, 10, 0, 0.03);
+        assert_eq!(outcome, Outcome::NoIdle);
+        assert!(text.ends_with("no CPU idled (97 % busy), so nothing could be cleared ahead"));
+        let (outcome, text) = with(1000, 10, 0, 0.5);
+        assert_eq!(outcome, Outcome::Same);
+        assert!(text.contains("1.0 % was zero already: it asks again too soon"), "{text}");
+        assert!(with(1000, 900, 0, 0.5).1.ends_with("are not where its time goes"));
+        assert!(told(&Seen { asked: None, ..level() }).1.contains("no counters came"));
+    }
+
+    #[test]
+    fn counters_are_read_from_the_statistics() {
+        let stats = serde_json::json!({"hit_bytes": 1, "miss_bytes": 2, "served_absent_bytes": 4,
+            "plain_bytes": 8});
+        assert_eq!(Asked::of(Some(&stats)), Some(Asked { zeroed: 7, hit: 1, plain: 8 }));
+        assert_eq!(Asked::of(None), None);
+    }
+}

@@ -1,0 +1,346 @@
+//! The account of a whole tree of processes: what children tell the process that reports.
+//!
+//! `prezero run` becomes the program, so no process of ours watches. Instead `PREZERO_TREE` names a file that does not
+//! exist yet, in memory (`/dev/shm`). The first child that has a zone makes it; each child has a slot of it and writes
+//! its counters there: scrubd now and then, and the child at its end. The process that reports reads all slots at its
+//! end and removes the file.
+//!
+//! | a child | is counted |
+//! |---|---|
+//! | asks for nothing, so has no zone | not at all, and pays nothing |
+//! | ends by itself | in full |
+//! | is killed, or becomes another program | as far as scrubd has told, 20 ms before at most while scrubd runs |
+//! | closes all descriptors, or clears its environment | in full: the name is kept from its start, and no descriptor |
+//! | has another user or root, or a filter of system calls, by its end | as far as it has told before |
+//! | begins under a filter, or without the variable | not at all |
+//! | outlives the process that reports | as far as it has told |
+//! | is none of the first [`SLOTS`] | in the sums, at its end |
+//!
+//! A slot is memory that was allocated when the file was made: a full `/dev/shm` costs the account, never a signal.
+//! Nothing here allocates or locks.
+
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+
+use prezero_core::{COUNT, Gauges, LARGEST, Member, PAGE, Processes, Snapshot};
+use prezero_sys::sandbox;
+use prezero_sys::thread::vfork;
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::env;
+use crate::compat::errno::Errno;
+use crate::process;
+
+/// Processes that have a slot of their own.
+/// Fixed: 120 KiB for a tree of processes that ask for memory.
+pub const SLOTS: usize = 256;
+/// Bytes of the file's name. `prezero run` makes one of some 40.
+const MOST_NAME: usize = 256;
+/// What the file says first: no other build of the library has the same, unless its counters are the same.
+const LAYOUT: u64 = (COUNT as u64) << 32 | 1;
+/// Bytes of a process's name.
+const NAME: usize = 16;
+
+/// What is in a slot.
+const FREE: u32 = 0;
+/// A process that may tell more.
+const TELLS: u32 = 1;
+/// A process that has told all.
+const ENDED: u32 = 2;
+
+/// A process's account.
+#[repr(C, align(64))]
+struct Slot {
+    state: AtomicU32,
+    pid: AtomicI32,
+    name: [AtomicU64; NAME / 8],
+    /// Floats' bits.
+    clear_ns: AtomicU64,
+    fault_ns: AtomicU64,
+    counters: [AtomicU64; COUNT],
+}
+
+/// The file. All-zero bytes are one without an account.
+#[repr(C)]
+struct Tree {
+    layout: AtomicU64,
+    /// Slots that were given out, and more if more were asked for.
+    taken: AtomicU64,
+    /// Processes without a slot, and the sum of their counters.
+    others: AtomicU64,
+    sum: [AtomicU64; COUNT],
+    slots: [Slot; SLOTS],
+}
+
+/// The name of the file, from the environment as it was given; empty: no account of the tree is wanted.
+static NAME_OF: [AtomicU64; MOST_NAME / 8] = [const { AtomicU64::new(0) }; MOST_NAME / 8];
+/// The file, once it is mapped. The child of a fork has it, too.
+static MAPPED: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
+/// The slot of a process: its number above, the slot's and one below; 0: none.
+static OWN: AtomicU64 = AtomicU64::new(0);
+/// The process that reports.
+static ROOT: AtomicI32 = AtomicI32::new(0);
+
+/// Notes where the account goes, while the environment is as it was given.
+pub fn remember(root: i32) {
+    let Some(name) = env::tree().filter(|name| name.len() < MOST_NAME && root != 0) else { return };
+    write_text(&NAME_OF, name);
+    ROOT.store(root, Relaxed);
+}
+
+/// To be called when there is a zone: a child that is killed later is known.
+pub fn join() {
+    if ROOT.load(Relaxed) == 0 {
+        return;
+    }
+    if let Some(process) = process::ready() {
+        process.heap.zone().tell_account_to(tell);
+    }
+    if is_child() {
+        own_slot();
+    }
+}
+
+/// scrubd tells the account of this process.
+fn tell(account: &Snapshot) {
+    if is_child() && !sandbox::is_confined() {
+        write(account, TELLS);
+    }
+}
+
+/// The last word of this process: it ends, or may not write any more.
+pub fn end() {
+    // What the child of a vfork has is its parent's.
+    if ROOT.load(Relaxed) == 0 || vfork::is_under_way() || !is_child() {
+        return;
+    }
+    let zone = process::ready().map(|process| process.heap.zone());
+    // The child of a fork that asked for nothing has nothing to say.
+    if let Some(zone) = zone.filter(|zone| zone.has_own_account()) {
+        let errno = Errno::save();
+        write(&zone.account(), ENDED);
+        errno.restore();
+    }
+}
+
+fn is_child() -> bool {
+    // SAFETY: no terms.
+    ROOT.load(Relaxed) != unsafe { libc::getpid() }
+}
+
+fn write(account: &Snapshot, state: u32) {
+    let Some(slot) = own_slot() else {
+        if state == ENDED
+            && let Some(tree) = tree()
+        {
+            tree.others.fetch_add(1, Relaxed);
+            let counters = tree.sum.iter().zip(account.counters());
+            counters.for_each(|(sum, n)| _ = sum.fetch_add(*n, Relaxed));
+        }
+        return;
+    };
+    let counters = slot.counters.iter().zip(account.counters());
+    counters.for_each(|(cell, n)| cell.store(*n, Relaxed));
+    slot.clear_ns.store(account.gauges.clear_ns_per_page.to_bits(), Relaxed);
+    slot.fault_ns.store(account.gauges.fault_ns_per_page.to_bits(), Relaxed);
+    slot.state.fetch_max(state, Release);
+}
+
+/// The slot of this process. Asks the kernel for the file only where it is not mapped yet.
+fn own_slot() -> Option<&'static Slot> {
+    let tree = tree()?;
+    // SAFETY: no terms.
+    let pid = unsafe { libc::getpid() };
+    let own = OWN.load(Acquire);
+    if (own >> 32) as i32 == pid {
+        return tree.slots.get((own as u32 as usize).wrapping_sub(1));
+    }
+    let nth = tree.taken.fetch_add(1, Relaxed);
+    let slot = usize::try_from(nth).ok().and_then(|nth| tree.slots.get(nth));
+    // Without a slot the word says so: no slot has that number.
+    let mine = (pid as u64) << 32 | if slot.is_some() { nth + 1 } else { u64::from(u32::MAX) };
+    if OWN.compare_exchange(own, mine, AcqRel, Acquire).is_err() {
+        // scrubd and the program's end, at the same time: the slot that was taken here stays empty.
+        return own_slot();
+    }
+    let slot = slot?;
+    slot.pid.store(pid, Relaxed);
+    let mut name = [0; NAME];
+    write_text(&slot.name, process_name(&mut name));
+    slot.state.store(TELLS, Release);
+    Some(slot)
+}
+
+/// The file, mapped now if it was not.
+fn tree() -> Option<&'static Tree> {
+    let mapped = MAPPED.load(Acquire);
+    if mapped.is_null() {
+        return map(OFlags::CREATE);
+    }
+    // SAFETY: `map` stored it, and it stays mapped for ever.
+    Some(unsafe { &*mapped })
+}
+
+/// Whether no filter ends the process for what is called here: a zone calls the same.
+fn may_call() -> bool {
+    let tried = || env::tried_filters().is_some() && env::tried_filters() == sandbox::filters();
+    !sandbox::is_confined() && (process::ready().is_some() || !sandbox::is_filtered() || tried())
+}
+
+/// Maps the file; with `CREATE` it is made, if the process that reports lives.
+fn map(create: OFlags) -> Option<&'static Tree> {
+    if !may_call() {
+        return None;
+    }
+    let mut name = [0; MOST_NAME];
+    let name = CStr::from_bytes_until_nul(read_text(&NAME_OF, &mut name)).ok()?;
+    // SAFETY: no terms; signal 0 is none.
+    if create == OFlags::CREATE && unsafe { libc::kill(ROOT.load(Relaxed), 0) } != 0 {
+        return None;
+    }
+    let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
+    // The kernel's calls, not libc's, which this library and others may hook.
+    let file = rustix::fs::openat(CWD, name, flags, Mode::RUSR | Mode::WUSR).ok()?;
+    // All of it is there before it is touched: a page that the kernel does not find later is a signal. Appended,
+    // so that two that make it write over nothing; by calls that a zone makes, which a filter was tried with.
+    let length = size_of::<Tree>();
+    while rustix::fs::seek(&file, SeekFrom::End(0)).ok()? < length as u64 {
+        if create.is_empty() || rustix::io::write(&file, &[0; PAGE]).ok()? == 0 {
+            return None;
+        }
+    }
+    // SAFETY: a new mapping touches no other memory.
+    let mapped = unsafe {
+        let (read, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        rustix::mm::mmap(ptr::null_mut(), length, read, shared, &file, 0).ok()?
+    };
+    let tree = mapped.cast::<Tree>();
+    // SAFETY: as long as a tree, at a page's boundary, allocated above; any bytes are atomics.
+    let is_ours = unsafe {
+        let layout = &(*tree).layout;
+        layout.compare_exchange(0, LAYOUT, AcqRel, Acquire).unwrap_or_else(|layout| layout)
+    };
+    let ours = is_ours == 0 || is_ours == LAYOUT;
+    let first = ours.then(|| MAPPED.compare_exchange(ptr::null_mut(), tree, AcqRel, Acquire));
+    if !matches!(first, Some(Ok(_))) {
+        // SAFETY: the mapping made above, of which no other code knows.
+        unsafe { _ = rustix::mm::munmap(mapped, length) };
+    }
+    let mapped = if ours { MAPPED.load(Acquire) } else { ptr::null_mut() };
+    // SAFETY: null, or a tree that stays mapped for ever.
+    unsafe { mapped.as_ref() }
+}
+
+/// Calls `write` with the account of all processes, of which `own` is that of the one that reports.
+pub fn with_all<T>(own: &Snapshot, write: impl FnOnce(&Snapshot, &Processes<'_>) -> T) -> T {
+    let tree = if ROOT.load(Relaxed) == 0 { None } else { map(OFlags::empty()) };
+    let Some(tree) = tree else { return write(own, &Processes::default()) };
+    remove();
+    let mut sum = *own;
+    let mut largest = [(0, 0, [0; NAME]); LARGEST];
+    let mut processes = Processes::default();
+    let mut count = |pid: i32, bytes: u64, name: [u8; NAME]| {
+        if bytes > 0 {
+            processes.count += 1;
+            let place = largest.iter().position(|(_, others, _)| *others < bytes);
+            if let Some(place) = place {
+                largest[place..].rotate_right(1);
+                largest[place] = (pid, bytes, name);
+            }
+        }
+    };
+    let mut name = [0; NAME];
+    process_name(&mut name);
+    // SAFETY: no terms.
+    count(unsafe { libc::getpid() }, own.requested_bytes(), name);
+    let (mut running, mut cut_short, mut others) = (0, 0, false);
+    for slot in &tree.slots {
+        let state = slot.state.load(Acquire);
+        if state == FREE {
+            continue;
+        }
+        let account = slot.account();
+        let (pid, bytes) = (slot.pid.load(Relaxed), account.requested_bytes());
+        let mut name = [0; NAME];
+        read_text(&slot.name, &mut name);
+        count(pid, bytes, name);
+        sum.add(&account);
+        others |= bytes > 0;
+        if state == TELLS {
+            // SAFETY: no terms; signal 0 is none.
+            let lives = unsafe { libc::kill(pid, 0) } == 0;
+            *(if lives { &mut running } else { &mut cut_short }) += 1;
+        }
+    }
+    let rest = tree.sum.each_ref().map(|sum| sum.load(Relaxed));
+    sum.add(&Snapshot::of(rest, Gauges::default()));
+    processes.count += tree.others.load(Relaxed);
+    (processes.running, processes.cut_short) = (running, cut_short);
+    let members = largest.each_ref().map(|(pid, bytes, name)| {
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME);
+        let name = std::str::from_utf8(&name[..end]).unwrap_or("?");
+        Member { pid: *pid as u32, name, requested_bytes: *bytes }
+    });
+    let some = members.iter().filter(|member| member.requested_bytes > 0).count();
+    processes.largest = if others { &members[..some] } else { &[] };
+    write(&sum, &processes)
+}
+
+/// Removes the file: nothing more is read from it. No zone makes this call, so under a filter the file is left to the
+/// next `prezero run`.
+fn remove() {
+    if sandbox::is_filtered() {
+        return;
+    }
+    let mut name = [0; MOST_NAME];
+    if let Ok(name) = CStr::from_bytes_until_nul(read_text(&NAME_OF, &mut name)) {
+        let _ = rustix::fs::unlinkat(CWD, name, rustix::fs::AtFlags::empty());
+    }
+}
+
+impl Slot {
+    fn account(&self) -> Snapshot {
+        let [clear, fault] =
+            [&self.clear_ns, &self.fault_ns].map(|ns| f64::from_bits(ns.load(Relaxed)));
+        let prices =
+            Gauges { clear_ns_per_page: clear, fault_ns_per_page: fault, ..Gauges::default() };
+        Snapshot::of(self.counters.each_ref().map(|cell| cell.load(Relaxed)), prices)
+    }
+}
+
+/// The name of the process, whichever thread asks; empty without `/proc`.
+fn process_name(name: &mut [u8; NAME]) -> &str {
+    let file = rustix::fs::openat(
+        CWD,
+        c"/proc/self/comm",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let read = file.and_then(|file| rustix::io::read(&file, &mut name[..]));
+    let end = read.unwrap_or(0).saturating_sub(1).min(NAME - 1);
+    name[end..].fill(0);
+    std::str::from_utf8(&name[..end]).unwrap_or("?")
+}
+
+/// Writes a text, padded with NUL; what does not fit is cut.
+fn write_text(words: &[AtomicU64], text: &str) {
+    let mut rest = text.as_bytes();
+    for word in words {
+        let mut bytes = [0; 8];
+        let now = rest.len().min(8);
+        bytes[..now].copy_from_slice(&rest[..now]);
+        rest = &rest[now..];
+        word.store(u64::from_ne_bytes(bytes), Relaxed);
+    }
+}
+
+/// The bytes of a text, its NULs included.
+fn read_text<'a>(words: &[AtomicU64], to: &'a mut [u8]) -> &'a [u8] {
+    for (bytes, word) in to.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+    }
+    to
+}
