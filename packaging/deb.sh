@@ -2,6 +2,12 @@
 # Builds target/debian/prezero_VERSION_ARCH.deb out of what `make build` made.
 set -eu
 cd "$(dirname "$0")/.."
+for each in dpkg dpkg-shlibdeps dpkg-deb; do
+    command -v $each >/dev/null || {
+        echo "deb: $each is missing: apt-get install dpkg-dev" >&2
+        exit 1
+    }
+done
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 architecture=$(dpkg --print-architecture)
 out=target/debian
@@ -9,6 +15,8 @@ stage=$out/stage
 rm -rf "$out"
 mkdir -p "$stage/DEBIAN" "$out/debian"
 make --no-print-directory install DESTDIR="$PWD/$stage" PREFIX=/usr
+# dpkg has a list of its own.
+rm "$stage/usr/lib/prezero/installed"
 find "$stage/usr/share/man" -name '*.[18]' -exec gzip -9n {} +
 sed -i 's|/usr/local|/usr|g' "$stage/usr/share/doc/prezero/prezerod.toml"
 cp CHANGELOG.md README.md "$stage/usr/share/doc/prezero/"
@@ -20,6 +28,13 @@ cp docs/pictures/*.svg "$stage/usr/share/doc/prezero/docs/pictures/"
 printf 'Source: prezero\n\nPackage: prezero\nArchitecture: any\n' >"$out/debian/control"
 depends=$(cd "$out" && dpkg-shlibdeps -O --ignore-missing-info stage/usr/bin/prezero stage/usr/bin/prezero-qemu stage/usr/bin/prezerod \
     stage/usr/lib/prezero/* | sed -n 's/^shlibs:Depends=//p')
+case $depends in
+*libc6*) ;;
+*)
+    echo "deb: dpkg-shlibdeps finds no libc that the programs need" >&2
+    exit 1
+    ;;
+esac
 cat >"$stage/DEBIAN/control" <<CONTROL
 Package: prezero
 Version: $version

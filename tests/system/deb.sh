@@ -9,29 +9,15 @@ if [ "$(id -u)" -ne 0 ] || ! command -v mmdebstrap >/dev/null; then
 fi
 make --no-print-directory deb >/dev/null
 package=$(ls target/debian/prezero_*.deb)
-root=$(mktemp -d)
-finish() {
-    umount "$root/proc" "$root/sys" "$root/dev/shm" 2>/dev/null || true
-    rm -rf --one-file-system "$root"
-}
+root=
+finish() { [ -z "$root" ] || leave_root; }
 trap finish EXIT INT TERM
 fail() {
     echo "deb: $1" >&2
     exit 1
 }
-sources=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null || true)
-deb822=$(cat /etc/apt/sources.list.d/*.sources 2>/dev/null || true)
-printf '%s\n' "$sources" | grep '^deb ' >"$root.list" || true
-[ -s "$root.list" ] || printf '%s\n' "$deb822" >"$root.list"
-codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-mmdebstrap --quiet --variant=apt --aptopt='APT::Install-Recommends "false"' "$codename" "$root" - <"$root.list" ||
-    fail "no clean root: mmdebstrap"
-rm -f "$root.list"
-chmod 755 "$root"
-mkdir -p "$root/dev/shm"
-mount -t proc proc "$root/proc"
-mount -t sysfs -o ro sysfs "$root/sys"
-mount -t tmpfs tmpfs "$root/dev/shm"
+. tests/common/root.sh
+make_root apt ""
 find "$root/usr" "$root/etc" | sort >"$root/tmp/before"
 
 cp "$package" "$root/tmp/prezero.deb"
