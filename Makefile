@@ -15,8 +15,8 @@ SOAK ?= 10m
 FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the programs are always found here.
 export CARGO_TARGET_DIR := $(CURDIR)/target
-# What is preloaded is built in a profile of its own.
-PRELOADED := prezero-preload prezero-lease-shim
+# What runs in other people's programs is built in a profile of its own.
+LIBRARIES := prezero-preload prezero-lease-shim prezero-numpy
 
 .DEFAULT_GOAL := help
 
@@ -28,8 +28,9 @@ help: ## list the targets
 
 build: needs-build ## build prezero, prezerod, prezero-bench and their libraries
 	$(CARGO) build --release
-	$(CARGO) build --profile library $(PRELOADED:%=-p %)
+	$(CARGO) build --profile library $(LIBRARIES:%=-p %)
 	install -m755 target/library/*.so target/release
+	ln -sf libprezero.so target/release/libprezero.so.0
 
 demo: needs-demo build $(READY) ## run a NumPy program without and with prezero
 	@echo; echo "== without prezero"; $(PYTHON) bench/demo.py
@@ -64,6 +65,7 @@ tests/system/live.sh target/release
 tests/seeds.sh target/release
 tests/report.sh target/release
 tests/docs.sh target/release
+$(PYTHON) tests/handler.py target/release
 tests/install.sh
 tests/system/deb.sh
 tests/system/newcomer.sh

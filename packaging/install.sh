@@ -23,7 +23,14 @@ filled() {
 
 for each in prezero prezero-qemu prezerod; do program $each bin; done
 for each in prezero-bench libprezero.so libprezero_lease_shim.so; do program $each lib/prezero; done
+program libprezero_numpy.so lib/prezero
+ln -s libprezero.so "$root/lib/prezero/libprezero.so.0"
 put 644 crates/prezero-preload/include/prezero.h include/prezero.h
+put 644 crates/prezero-preload/include/prezero.hpp include/prezero.hpp
+filled packaging/develop/prezero.pc lib/pkgconfig/prezero.pc
+for each in prezero-config prezero-config-version; do
+    filled packaging/develop/$each.cmake lib/cmake/prezero/$each.cmake
+done
 put 644 crates/prezerod/include/prezero_lease.h include/prezero_lease.h
 put 644 crates/prezerod/man/prezerod.8 share/man/man8/prezerod.8
 for each in prezero prezero-bench prezerod; do $bin/$each generate "$root/share"; done
@@ -32,6 +39,7 @@ for page in claim qemu; do
 done
 put 644 crates/prezerod/examples/charge.conf share/doc/prezero/charge.conf
 put 644 crates/prezerod/prezerod.toml share/doc/prezero/prezerod.toml
+for each in LICENSE-MIT LICENSE-APACHE; do put 644 $each share/doc/prezero/$each; done
 filled bench/probes.bt share/doc/prezero/probes.bt
 for unit in crates/prezerod/systemd/*; do filled "$unit" "lib/systemd/system/${unit##*/}"; done
 

@@ -4,8 +4,9 @@
 //! `run` validates, puts the library in front of the program's allocator and becomes
 //! the program; `claim` does the same with memory leased from
 //! prezerod, of which `stock` tells; `place` makes ready files for programs that look for
-//! them; `wipe` has the kernel clear a guest's free memory; `top` watches and `ctl` turns the knobs of
-//! what runs; `engines` lists how this CPU can clear; `bench` becomes `prezero-bench`, a program of its own. An error is one line: what was
+//! them; `wipe` has the kernel clear a guest's free memory; `jupyter` writes a kernel for notebooks;
+//! `top` watches and `ctl` turns the knobs of what runs; `engines` lists how this CPU can clear;
+//! `bench` becomes `prezero-bench`, a program of its own. An error is one line: what was
 //! asked, what is wrong, the mend.
 //!
 //! This is a library for the sake of `prezero-qemu` and `prezero-bench`, which share modules of it.
@@ -19,6 +20,7 @@ pub mod emulator;
 mod engines;
 pub mod generate;
 pub mod help;
+mod jupyter;
 pub mod library;
 pub mod outcome;
 mod place;
@@ -51,6 +53,9 @@ enum Command {
     /// Put ready huge pages where a program will look for its own.
     #[command(subcommand)]
     Place(place::Place),
+    /// Let notebooks run under prezero.
+    #[command(subcommand)]
+    Jupyter(jupyter::Jupyter),
     /// Show what prezerod has ready, and who holds what.
     Stock(stock::Stock),
     /// Have the kernel clear what is free in this guest, so that a snapshot compresses.
@@ -140,6 +145,7 @@ pub fn main() -> ExitCode {
             }
         },
         Command::Place(place) => told("place", place.run()),
+        Command::Jupyter(jupyter) => told("jupyter", jupyter.run()),
         Command::Stock(stock) => told("stock", stock.run()),
         Command::Wipe(wipe) => told("wipe", wipe.run()),
         Command::Top(top) => told("top", top.run()),
