@@ -67,6 +67,8 @@ tests/report.sh target/release
 tests/docs.sh target/release
 $(PYTHON) tests/handler.py target/release
 tests/install.sh
+tests/wheel.sh
+tests/crate.sh
 tests/system/deb.sh
 tests/system/newcomer.sh
 endef
@@ -83,6 +85,8 @@ tests/system/libvirt.sh target/release
 tests/system/wipe.py target/release
 tests/system/attack.py target/release --seconds 30 --p99 50
 tests/sanitize.sh
+tests/wheel.sh --portable
+tests/crate.sh --long
 tests/system/newcomer.sh --test
 endef
 
@@ -138,6 +142,9 @@ uninstall: ## remove what make install put into PREFIX
 deb: needs-deb build ## a Debian package, in target/debian
 	packaging/deb.sh
 
+wheel: needs-build ## the Python wheel for glibc 2.28 and later, in target/wheel
+	packaging/wheel.sh
+
 seeds: ## the four posts' experiments as static programs, in target/seeds, for a guest
 	$(MAKE) -C bench/seeds OUT=$(CURDIR)/target/seeds
 
@@ -164,5 +171,5 @@ needs-deb:
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo check test test-long matrix soak fuzz bench lint setup setup-long install uninstall deb seeds clean \
+.PHONY: help build demo check test test-long matrix soak fuzz bench lint setup setup-long install uninstall deb wheel seeds clean \
     needs-build needs-demo needs-test needs-long needs-bench needs-deb

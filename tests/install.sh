@@ -20,6 +20,23 @@ for file in bin/prezero bin/prezerod lib/prezero/libprezero.so include/prezero.h
     [ -s "$dir/root/opt/zero/$file" ] || fail "no $file"
 done
 grep -q '^ExecStart=/opt/zero/bin/prezerod ' "$dir/root/opt/zero/lib/systemd/system/prezerod.service" || fail "the unit's path"
+# A program finds it by pkg-config, and by CMake.
+. tests/common/blocks.sh
+blocks c docs/library.md >"$dir/example.c"
+if command -v pkg-config >/dev/null; then
+    flags=$(PKG_CONFIG_PATH=$dir/root/opt/zero/lib/pkgconfig pkg-config --cflags --libs prezero) || fail "pkg-config"
+    # shellcheck disable=SC2086 # one word a flag
+    cc "$dir/example.c" $flags -o "$dir/example" || fail "a program by pkg-config"
+    "$dir/example" >/dev/null || fail "the program by pkg-config does not run"
+    readelf -d "$dir/example" | grep -q 'NEEDED.*\[libprezero.so.0\]' || fail "a program does not need libprezero.so.0"
+fi
+if command -v cmake >/dev/null; then
+    printf 'cmake_minimum_required(VERSION 3.13)\nproject(example C)\nfind_package(prezero 0.1 REQUIRED)
+add_executable(example example.c)\ntarget_link_libraries(example prezero::prezero)\n' >"$dir/CMakeLists.txt"
+    cmake -S "$dir" -B "$dir/cmake" -DCMAKE_PREFIX_PATH="$dir/root/opt/zero" >"$dir/log" 2>&1 &&
+        cmake --build "$dir/cmake" >>"$dir/log" 2>&1 || fail "a program by CMake: $(tail -n 5 "$dir/log")"
+    "$dir/cmake/example" >/dev/null || fail "the program by CMake does not run"
+fi
 "$dir/root/opt/zero/bin/prezero" run --stats off -- true || fail "prezero run"
 # A second installation over the first forgets nothing of it.
 quietly install DESTDIR="$dir/root" PREFIX=/opt/zero
