@@ -20,8 +20,18 @@ rm "$stage/usr/lib/prezero/installed"
 find "$stage/usr/share/man" -name '*.[18]' -exec gzip -9n {} +
 sed -i 's|/usr/local|/usr|g' "$stage/usr/share/doc/prezero/prezerod.toml"
 cp CHANGELOG.md README.md "$stage/usr/share/doc/prezero/"
+mv "$stage/usr/share/doc/prezero/LICENSE-MIT" "$stage/usr/share/doc/prezero/copyright.MIT"
+{
+    printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: prezero\n\n'
+    printf 'Files: *\nCopyright: 2026 the prezero authors\nLicense: Expat or Apache-2.0\n\nLicense: Expat\n'
+    sed '1,4d; s/^$/./; s/^/ /' "$stage/usr/share/doc/prezero/copyright.MIT"
+    printf '\nLicense: Apache-2.0\n The text is in /usr/share/common-licenses/Apache-2.0.\n'
+} >"$stage/usr/share/doc/prezero/copyright"
+rm "$stage/usr/share/doc/prezero/copyright.MIT" "$stage/usr/share/doc/prezero/LICENSE-APACHE"
 mkdir -p "$stage/usr/share/doc/prezero/docs/pictures"
 cp docs/*.md "$stage/usr/share/doc/prezero/docs/"
+# What the pages tell to type is true here.
+sed -i 's|/usr/local|/usr|g' "$stage/usr/share/doc/prezero/docs/library.md" "$stage/usr/share/doc/prezero/docs/operator.md"
 cp docs/pictures/*.svg "$stage/usr/share/doc/prezero/docs/pictures/"
 
 # What the programs are linked with, and since which version it has what they call.

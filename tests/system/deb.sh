@@ -23,7 +23,8 @@ find "$root/usr" "$root/etc" | sort >"$root/tmp/before"
 cp "$package" "$root/tmp/prezero.deb"
 inside() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root XDG_RUNTIME_DIR=/tmp "$@"; }
 inside dpkg --install /tmp/prezero.deb >/dev/null || fail "it cannot be installed on what Debian itself needs"
-for file in bin/prezero bin/prezerod lib/prezero/prezero-bench lib/prezero/libprezero.so lib/prezero/libprezero_lease_shim.so; do
+for file in bin/prezero bin/prezerod lib/prezero/prezero-bench lib/prezero/libprezero.so lib/prezero/libprezero_lease_shim.so \
+    lib/prezero/libprezero_numpy.so; do
     if readelf -SW "$root/usr/$file" | grep -v gdb_scripts | grep -q '\.debug_\|\.symtab'; then fail "$file is not stripped"; fi
 done
 readelf -n "$root/usr/lib/prezero/libprezero.so" | grep -q stapsdt || fail "the library has no probes"
@@ -50,11 +51,13 @@ inside sh -c '. /tmp/until.sh
 for file in man/man1/prezero.1.gz man/man1/prezero-ctl.1.gz man/man1/prezero-bench-grid.1.gz man/man8/prezerod.8.gz bash-completion/completions/prezero \
     bash-completion/completions/prezerod zsh/site-functions/_prezerod fish/vendor_completions.d/prezerod.fish \
     zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml doc/prezero/docs/operator.md \
-    doc/prezero/docs/pictures/grid-idle-heat.svg; do
+    doc/prezero/docs/pictures/grid-idle-heat.svg doc/prezero/copyright; do
     [ -s "$root/usr/share/$file" ] || fail "no /usr/share/$file"
 done
 grep -q '^ExecStart=/usr/bin/prezerod' "$root/usr/lib/systemd/system/prezerod.service" || fail "the unit"
 grep -q '^usdt:/usr/lib/prezero/libprezero.so:prezero:hit' "$root/usr/share/doc/prezero/probes.bt" || fail "the example of probes"
+if grep -q /usr/local "$root/usr/share/doc/prezero/docs/library.md"; then fail "library.md is of another prefix"; fi
+grep -q '^prefix=${pcfiledir}' "$root/usr/lib/pkgconfig/prezero.pc" || fail "prezero.pc"
 # The completions answer: the commands of prezero, the knobs of run and ctl.
 inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
     asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
