@@ -5,6 +5,8 @@
 //! Each round makes a vector, writes to each of its pages, and drops it; then the program waits, as one does that is fed
 //! by a socket or a person. The same program runs twice: `PREZERO_DISABLE=1` leaves all to the system's allocator.
 
+#![allow(clippy::print_stdout, reason = "the figures are what it is for")]
+
 use std::process::Command;
 use std::time::{Duration, Instant};
 
