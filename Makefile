@@ -1,8 +1,11 @@
-# What a newcomer needs. `make help` lists it.
-CARGO ?= cargo
+# What a newcomer needs. `make help` lists it. `make demo` and `make test` look first for all that they use
+# (tests/setup.sh), so that no other command comes before them.
+CARGO ?= $(or $(shell command -v cargo),$(wildcard $(HOME)/.cargo/bin/cargo),cargo)
 PREFIX ?= /usr/local
 VENV := .venv
 PYTHON := $(VENV)/bin/python3
+# Written when the environment is whole. One that was left half made is made again.
+READY := $(VENV)/ready
 BIN := target/release/prezero
 # As root the benchmarks of leases take pages of a pool too, and give them back.
 RESERVE := $(if $(filter 0,$(shell id -u)),--reserve)
@@ -12,23 +15,32 @@ SOAK ?= 10m
 FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the programs are always found here.
 export CARGO_TARGET_DIR := $(CURDIR)/target
-# What is preloaded is built in a profile of its own.
-PRELOADED := prezero-preload prezero-lease-shim
+# What runs in other people's programs is built in a profile of its own.
+LIBRARIES := prezero-preload prezero-lease-shim prezero-numpy
 
 .DEFAULT_GOAL := help
+
+# Each recipe uses all CPUs as it is, and what is looked for first is to come first.
+.NOTPARALLEL:
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## build prezero, prezerod, prezero-bench and their libraries
+build: needs-build ## build prezero, prezerod, prezero-bench and their libraries
 	$(CARGO) build --release
-	$(CARGO) build --profile library $(PRELOADED:%=-p %)
+	$(CARGO) build --profile library $(LIBRARIES:%=-p %)
 	install -m755 target/library/*.so target/release
+	ln -sf libprezero.so target/release/libprezero.so.0
 
-demo: build $(PYTHON) ## run a NumPy program without and with prezero
+demo: needs-demo build $(READY) ## run a NumPy program without and with prezero
 	@echo; echo "== without prezero"; $(PYTHON) bench/demo.py
 	@echo; echo "== with prezero: $(BIN) run -- $(PYTHON) bench/demo.py"
 	@$(BIN) run -- $(PYTHON) bench/demo.py
+
+# A step that fails keeps none of the others from running.
+each = @tests/each.sh "$$STEPS"
+test: export STEPS = $(TESTS)
+test-long: export STEPS = $(LONG)
 
 # Left out of a check: what races real threads for seconds, and three of four histories of the models.
 RACES := --skip tests::threads --skip revoked_piece
@@ -36,37 +48,53 @@ RACES := --skip tests::threads --skip revoked_piece
 check: lint ## what a laptop runs: lint, unit and model tests
 	PROPTEST_CASES=64 $(CARGO) test --quiet --workspace --lib --bins -- $(RACES)
 
-test: build $(PYTHON) ## unit, property, model and end-to-end tests
-	$(CARGO) test --workspace
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
-	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON)
-	tests/fuzz/fuzz.py --prezero $(BIN) --seconds 60
-	tests/library.sh target/release
-	tests/system/claim.sh target/release
-	tests/system/user.sh target/release
-	tests/system/hosts.sh target/release
-	tests/system/attack.py target/release
-	tests/system/containers.sh target/release
-	tests/system/systemd.sh target/release
-	tests/system/live.sh target/release
-	tests/seeds.sh target/release
-	tests/report.sh target/release
-	tests/try.sh target/release
-	tests/docs.sh target/release
-	tests/system/deb.sh
+define TESTS
+$(CARGO) test --workspace --no-fail-fast
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CURDIR)/target/loom $(CARGO) test -p prezero --lib --release
+$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
+tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON)
+tests/fuzz/fuzz.py --prezero $(BIN) --seconds 60
+tests/library.sh target/release
+tests/system/claim.sh target/release
+tests/system/user.sh target/release
+tests/system/hosts.sh target/release
+tests/system/attack.py target/release
+tests/system/containers.sh target/release
+tests/system/systemd.sh target/release
+tests/system/live.sh target/release
+tests/seeds.sh target/release
+tests/report.sh target/release
+tests/try.sh target/release
+tests/docs.sh target/release
+$(PYTHON) tests/handler.py target/release
+tests/install.sh
+tests/wheel.sh
+tests/crate.sh
+tests/system/deb.sh
+tests/system/newcomer.sh
+endef
 
-test-long: build $(PYTHON) ## other people's programs and tests in full, an hour of fuzzing, soak, sanitizers (hours)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
-	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
-	tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
-	tests/soak/soak.py --prezero $(BIN)
-	tests/system/libvirt.sh target/release
-	tests/system/wipe.py target/release
-	tests/system/attack.py target/release --seconds 30 --p99 50
-	tests/sanitize.sh
+test: needs-test build $(READY) ## unit, property, model and end-to-end tests
+	$(each)
 
-matrix: build $(PYTHON) ## other people's programs without and with prezero; writes the table into docs/guarantees.md
+define LONG
+$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
+tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
+tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
+tests/soak/soak.py --prezero $(BIN)
+tests/system/libvirt.sh target/release
+tests/system/wipe.py target/release
+tests/system/attack.py target/release --seconds 30 --p99 50
+tests/sanitize.sh
+tests/wheel.sh --portable
+tests/crate.sh --long
+tests/system/newcomer.sh --test
+endef
+
+test-long: needs-long build $(READY) ## other people's programs and tests in full, an hour of fuzzing, soak, sanitizers (hours)
+	$(each)
+
+matrix: needs-test build $(READY) ## other people's programs without and with prezero; writes the table into docs/guarantees.md
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
 	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --all --runs 3 --json bench/matrix.json
 	tests/programs/matrix.py --table bench/matrix.json --into docs/guarantees.md
@@ -77,7 +105,7 @@ soak: build ## real programs side by side with faults injected, SOAK=10m, 2h, ..
 fuzz: build ## malloc and mm calls against a model of every byte, FUZZ=3600 seconds
 	tests/fuzz/fuzz.py --prezero $(BIN) --seconds $(FUZZ)
 
-bench: build $(PYTHON) ## every benchmark against five allocators (an hour or more, on a quiet machine)
+bench: needs-bench build $(READY) ## every benchmark against five allocators (an hour or more, on a quiet machine)
 	$(BIN) bench grid --idle all
 	$(BIN) bench numpy --python $(PYTHON)
 	$(BIN) bench pair
@@ -100,47 +128,49 @@ lint: ## formatting, clippy, the layers of each crate, the lists of tests and co
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-setup: ## Debian packages that tests and benchmarks use (asks for root)
-	tests/setup.sh
+setup: ## everything that tests and benchmarks use, at once (Debian packages: asks for root)
+	@tests/setup.sh --strict build python deb test bench
 
 setup-long: ## and those that only test-long uses
-	tests/setup.sh long
+	@tests/setup.sh --strict build python deb test bench long
 
 install: build ## install into PREFIX (/usr/local), stripped
-	install -Dsm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/prezero
-	install -Dsm755 target/release/prezero-qemu $(DESTDIR)$(PREFIX)/bin/prezero-qemu
-	install -Dsm755 target/release/prezerod $(DESTDIR)$(PREFIX)/bin/prezerod
-	install -Dsm755 target/release/prezero-bench $(DESTDIR)$(PREFIX)/lib/prezero/prezero-bench
-	install -Dsm755 target/release/libprezero.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero.so
-	install -Dsm755 target/release/libprezero_lease_shim.so $(DESTDIR)$(PREFIX)/lib/prezero/libprezero_lease_shim.so
-	install -Dm644 crates/prezero-preload/include/prezero.h $(DESTDIR)$(PREFIX)/include/prezero.h
-	install -Dm644 crates/prezerod/include/prezero_lease.h $(DESTDIR)$(PREFIX)/include/prezero_lease.h
-	install -Dm644 crates/prezerod/man/prezerod.8 $(DESTDIR)$(PREFIX)/share/man/man8/prezerod.8
-	$(BIN) generate $(DESTDIR)$(PREFIX)/share
-	target/release/prezero-bench generate $(DESTDIR)$(PREFIX)/share
-	target/release/prezerod generate $(DESTDIR)$(PREFIX)/share
-	for page in claim qemu; do \
-	    install -Dm644 crates/prezero-cli/man/prezero-$$page.1 $(DESTDIR)$(PREFIX)/share/man/man1/prezero-$$page.1; \
-	done
-	install -Dm644 crates/prezerod/examples/charge.conf $(DESTDIR)$(PREFIX)/share/doc/prezero/charge.conf
-	install -Dm644 crates/prezerod/prezerod.toml $(DESTDIR)$(PREFIX)/share/doc/prezero/prezerod.toml
-	sed 's|/usr/local/|$(PREFIX)/|' bench/probes.bt > $(DESTDIR)$(PREFIX)/share/doc/prezero/probes.bt
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for unit in crates/prezerod/systemd/*; do \
-	    sed 's|/usr/local/bin|$(PREFIX)/bin|' $$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$${unit##*/}; \
-	done
+	packaging/install.sh "$(DESTDIR)" "$(PREFIX)"
 
-deb: build ## a Debian package, in target/debian
+uninstall: ## remove what make install put into PREFIX
+	packaging/uninstall.sh "$(DESTDIR)" "$(PREFIX)"
+
+deb: needs-deb build ## a Debian package, in target/debian
 	packaging/deb.sh
+
+wheel: needs-build ## the Python wheel for glibc 2.28 and later, in target/wheel
+	packaging/wheel.sh
 
 seeds: ## the four posts' experiments as static programs, in target/seeds, for a guest
 	$(MAKE) -C bench/seeds OUT=$(CURDIR)/target/seeds
 
-$(PYTHON):
+$(READY):
+	@tests/setup.sh python
+	rm -rf $(VENV)
 	python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check numpy
+	touch $@
+
+needs-build:
+	@tests/setup.sh build
+needs-demo:
+	@tests/setup.sh build python
+needs-test:
+	@tests/setup.sh build python test
+needs-long:
+	@tests/setup.sh build python test long
+needs-bench:
+	@tests/setup.sh build python test bench
+needs-deb:
+	@tests/setup.sh build deb
 
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo check test test-long matrix soak fuzz bench lint setup setup-long install deb seeds clean
+.PHONY: help build demo check test test-long matrix soak fuzz bench lint setup setup-long install uninstall deb wheel seeds clean \
+    needs-build needs-demo needs-test needs-long needs-bench needs-deb

@@ -7,10 +7,15 @@ runs this same file under each allocator.
 
 import argparse
 import json
+import os
 import statistics
 import time
 
 import numpy as np
+
+if os.environ.get("PREZERO_ROUNDS_HANDLER"):
+    import prezero.numpy
+    prezero.numpy.enable()
 
 ARRAY = (32 << 20) // 8
 """Elements of a 32 MiB float64 array."""

@@ -16,14 +16,26 @@ fail() {
     exit 1
 }
 . tests/common/until.sh
-# blocks LANGUAGE FILE: the fenced blocks of a language.
-blocks() { awk -v fence="\`\`\`$1" '$0 == "```" { inside = 0 } inside { print } $0 == fence { inside = 1 }' "$2"; }
+. tests/common/blocks.sh
 
 blocks c docs/library.md >"$dir/example.c"
 cc -Wall -Wextra -Werror -Icrates/prezero-preload/include "$dir/example.c" -L"$bin" -lprezero -Wl,-rpath,"$bin" -o "$dir/example" ||
     fail "the example in C"
 "$dir/example" >"$dir/said" || fail "the example in C fails"
 grep -q 'bytes of statistics' "$dir/said" || fail "the example in C says $(cat "$dir/said")"
+
+blocks cpp docs/library.md >"$dir/example.cc"
+if command -v c++ >/dev/null; then
+    c++ -std=c++17 -Wall -Wextra -Werror -Icrates/prezero-preload/include "$dir/example.cc" -L"$bin" -lprezero -Wl,-rpath,"$bin" \
+        -o "$dir/example_cc" || fail "the example in C++"
+    [ "$("$dir/example_cc")" = 0 ] || fail "the example in C++ fails"
+fi
+blocks python docs/library.md 1 >"$dir/arrays.py"
+for python in .venv/bin/python3 python3; do
+    "$python" -c 'import numpy' 2>/dev/null || continue
+    PYTHONPATH=bindings/python "$python" "$dir/arrays.py" || fail "the example with NumPy"
+    break
+done
 
 cat >"$dir/your_program" <<'PYTHON'
 #!/usr/bin/env python3
@@ -36,7 +48,7 @@ PYTHON
 chmod 755 "$dir/your_program"
 "$bin/prezero" run --stats off -- "$dir/your_program" 1000000 &
 program=$!
-blocks python docs/library.md >"$dir/panel.py"
+blocks python docs/library.md 2 >"$dir/panel.py"
 scrubs() { python3 "$dir/panel.py" "$program" 2>&1 | tee "$dir/said" | grep -q '^scrubbed_bytes [1-9]'; }
 within 300 scrubs || fail "the example in Python: $(tail -n 3 "$dir/said")"
 
@@ -66,4 +78,4 @@ while IFS= read -r line; do
     lines=$((lines + 1))
 done <"$dir/lines"
 [ $lines -ge 18 ] || [ -z "$broker" ] || fail "only $lines lines of the operator's page"
-echo "docs: examples in C and Python, $lines lines for operators: good"
+echo "docs: examples in C, C++ and Python, $lines lines for operators: good"

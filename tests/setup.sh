@@ -1,34 +1,182 @@
 #!/bin/sh
-# Debian packages that the tests and the benchmarks use: a C compiler, Python with venv and
-# its regression tests, the peers of the grid, and the programs that are run for real.
-#   tests/setup.sh [long]      long: also what only `make test-long` uses
+# Looks for what a target of the Makefile needs. What is missing is installed through apt, where root or sudo is there;
+# elsewhere one line says what is missing, and the command that brings it.
+#   tests/setup.sh [--strict] GROUP...
+# A target cannot do without `build`, `python` and `deb`. Without a program of `test`, `bench` or `long` some tests are left out:
+# that is an error with --strict alone. SETUP=look installs nothing.
+# A server that comes with a package is neither started nor enabled.
 set -eu
-as_root=
-[ "$(id -u)" -eq 0 ] || as_root=sudo
-install() {
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+cd "$(dirname "$0")/.."
+strict=
+[ "${1-}" != --strict ] || { strict=yes && shift; }
+rust=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+
+# Of each group: a Debian package, and how it is seen to be there.
+needs() {
+    cat <<'TABLE'
+build gcc command gcc
+build libc6-dev file /usr/include/stdio.h
+python python3 command python3
+python python3-venv module ensurepip
+deb dpkg-dev command dpkg-shlibdeps
+test git command git
+test g++ command g++
+test musl-tools command musl-gcc
+test binutils command readelf
+test procps command pgrep
+test gzip command gzip
+test xz-utils command xz
+test ca-certificates file /etc/ssl/certs/ca-certificates.crt
+test libjemalloc2 library libjemalloc.so.2
+test libmimalloc2.0 library libmimalloc.so.2
+test libtcmalloc-minimal4 library libtcmalloc_minimal.so.4
+test libjemalloc-dev library libjemalloc.so
+test libgoogle-perftools-dev library libtcmalloc.so
+test valgrind command valgrind
+test nodejs command node
+test node-typescript command tsc
+test sqlite3 command sqlite3
+test libsqlite3-dev file /usr/include/sqlite3.h
+test memcached command memcached
+test openjdk-17-jdk-headless command jlink
+test postgresql-15 file /usr/lib/postgresql/15/bin/postgres
+test dpdk-dev library librte_eal.so
+test systemd command systemctl
+test redis-server command redis-server
+test redis-tools command redis-cli
+test stress-ng command stress-ng
+test openssh-server command sshd
+test openssh-client command ssh-keygen
+test dpkg-dev command dpkg-source
+test tmux command tmux
+test bpftrace command bpftrace
+test gdb command gdb
+test chromium command chromium
+test mmdebstrap command mmdebstrap
+test cmake command cmake
+test pkg-config command pkg-config
+test python3-minimal file /usr/bin/python3
+test libpythonVERSION-testsuite tests test_list.py
+test nginx-light command nginx
+test php-cli command php
+test php-gd phpmodule gd
+test php-sqlite3 phpmodule sqlite3
+test php-xml phpmodule xml
+test php-mbstring phpmodule mbstring
+test php-intl phpmodule intl
+test openmpi-bin command mpirun
+test python3-mpi4py file /usr/lib/python3/dist-packages/mpi4py
+test crun command crun
+test busybox-static command busybox
+bench ripgrep command rg
+long mariadb-server-core command mariadbd
+long mariadb-client command mariadb-dump
+long podman command podman
+long libvirt-daemon-system command libvirtd
+long libvirt-clients command virsh
+long qemu-system-x86 command qemu-system-x86_64
+long linux-image-cloud-amd64 kernel *
+TABLE
 }
-$as_root apt-get update -q
-install gcc libc6-dev musl-tools make git python3 python3-venv gzip xz-utils \
-    libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4
-# The same to be linked with, and who looks at every block.
-install libjemalloc-dev libgoogle-perftools-dev valgrind
-# What `prezero bench real` runs; its Python programs need numpy, scipy and pandas besides.
-install g++ nodejs ripgrep sqlite3
-# What `prezero claim` and `place` are tried with; QEMU too where it is installed. tests/system/systemd.sh
-# runs the systemd that is there.
-install memcached openjdk-17-jdk-headless postgresql-15 dpdk-dev systemd
-# What tests/programs/matrix.py runs besides; dpkg-dev unpacks the sources of the programs that it builds.
-install redis-server node-typescript stress-ng libsqlite3-dev dpkg-dev openssh-server openssh-client
-install nginx-light php-cli php-gd php-sqlite3 php-xml php-mbstring php-intl openmpi-bin python3-mpi4py
-# What a live process, its probes, the report and the package are looked at with.
-install tmux bpftrace binutils gdb procps chromium mmdebstrap
-# Containers that are handed a lease.
-install crun busybox-static
-# CPython's own tests come in a package named after the version.
-install "libpython$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite"
-if [ "${1:-}" = long ]; then
-    install mariadb-server-core mariadb-client podman
-    # Guests of libvirt, and one that is wiped: a kernel in /boot.
-    install libvirt-daemon-system libvirt-clients qemu-system-x86 linux-image-cloud-amd64
+
+PATH=$PATH:/usr/sbin:/sbin
+# The tests of CPython are those of Debian's Python, whichever comes first in the path.
+debian_python() { /usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+is_there() {
+    case $1 in
+    command) command -v "$2" >/dev/null 2>&1 ;;
+    file) [ -e "$2" ] ;;
+    module) python3 -c "import $2" 2>/dev/null ;;
+    library) ls /usr/lib/*/"$2" /usr/lib/"$2" 2>/dev/null | grep -q . ;;
+    phpmodule) php -m 2>/dev/null | grep -qix "$2" ;;
+    kernel) ls /boot/vmlinuz-* 2>/dev/null | grep -q . ;;
+    tests) [ -e "/usr/lib/python$(debian_python)/test/$2" ] ;;
+    esac
+}
+# missing GROUP...: the packages of these groups that are not there.
+missing() {
+    for group; do
+        needs | while read -r of package how what; do
+            [ "$of" = "$group" ] || continue
+            is_there "$how" "$what" || echo "$package" | sed "s/VERSION/$(debian_python)/"
+        done
+    done | sort -u
+}
+one_line() { tr '\n' ' ' | sed 's/ $//'; }
+
+needed='' wished=''
+for group; do
+    case $group in
+    build | python | deb) needed="$needed $group" ;;
+    test | bench | long) wished="$wished $group" ;;
+    *)
+        echo "setup: no group $group: give build, python, deb, test, bench or long" >&2
+        exit 2
+        ;;
+    esac
+done
+
+# Rust comes first: no package of Debian 12 has it, and nothing else is of use without it.
+case " $needed " in
+*" build "*)
+    found=$(PATH=$PATH:$HOME/.cargo/bin rustc --version 2>/dev/null | cut -d ' ' -f 2) || found=
+    oldest=$(printf '%s\n' "$rust" "${found:-0}" | sort -V | head -n 1)
+    if [ "$oldest" != "$rust" ]; then
+        echo "setup: Rust $rust or later is missing (found: ${found:-none}): curl -sSf https://sh.rustup.rs | sh -s -- -y" >&2
+        exit 1
+    fi
+    ;;
+esac
+
+# install PACKAGE...: as root, without a server started or enabled. One that cannot be had keeps no other away.
+install() {
+    units=$(mktemp)
+    ls /usr/lib/systemd/system /lib/systemd/system 2>/dev/null | grep '\.service$' | sort -u >"$units" || true
+    policy=/usr/sbin/policy-rc.d
+    [ ! -e $policy ] || policy=
+    [ -z "$policy" ] || { printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null && $as_root chmod 755 $policy; }
+    apt="$as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -q -y"
+    installed=yes
+    $apt update >/dev/null || true
+    $apt install --no-install-recommends "$@" >/dev/null || {
+        for package; do
+            $apt install --no-install-recommends "$package" >/dev/null || installed=
+        done
+    }
+    [ -z "$policy" ] || $as_root rm -f $policy
+    if command -v systemctl >/dev/null; then
+        for unit in $(ls /usr/lib/systemd/system /lib/systemd/system 2>/dev/null | grep '\.service$' | sort -u | comm -13 "$units" -); do
+            case $unit in
+            *memcached* | *postgresql* | *redis* | *ssh* | *nginx* | *mariadb* | *libvirt* | *virt*) $as_root systemctl --quiet disable "$unit" 2>/dev/null || true ;;
+            esac
+        done
+    fi
+    rm -f "$units"
+    [ -n "$installed" ]
+}
+
+# shellcheck disable=SC2086 # one word a group or a package
+packages=$(missing $needed $wished | one_line)
+[ -n "$packages" ] || exit 0
+as_root='' may=
+if [ "$(id -u)" -eq 0 ]; then
+    may=yes
+elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+    may=yes as_root=sudo
+fi
+if [ -n "$may" ] && [ "${SETUP-}" != look ] && command -v apt-get >/dev/null; then
+    echo "setup: installs through apt, as ${as_root:-root}: $packages" >&2
+    install $packages || true
+fi
+# shellcheck disable=SC2086
+lacking=$(missing $needed | one_line)
+if [ -n "$lacking" ]; then
+    echo "setup: missing: $lacking. As root: apt-get install $lacking" >&2
+    exit 1
+fi
+# shellcheck disable=SC2086
+lacking=$(missing $wished | one_line)
+if [ -n "$lacking" ]; then
+    echo "setup: missing, so some tests are left out: $lacking. As root: apt-get install $lacking" >&2
+    [ -z "$strict" ] || exit 1
 fi

@@ -14,6 +14,8 @@ fn main() {
         );
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // The number counts changes of `prezero.h` after which a program must be built anew.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libprezero.so.0");
     println!("cargo::rustc-cdylib-link-arg=-L{}/../../link", env!("CARGO_MANIFEST_DIR"));
     println!(
         "cargo::rustc-cdylib-link-arg=-Wl,-T,{}/../../link/hot.ld",

@@ -18,7 +18,8 @@ lines say what it needs:
                                                          --all has its short form)
 
 $SCALE is short or long, $TOP this repository. What differs is tried once more, both ways, as some
-of the programs' own tests depend on time; the report says so. A page that should be zero and is
+of the programs' own tests depend on time; the report says so. A program that is missing is named and left
+out. A page that should be zero and is
 not fails at once. Time is from start to end, with every zero page read back; the resident size is
 the peak of the largest process. With several runs the medians count, and they take turns.
 """
@@ -339,9 +340,12 @@ def main():
                 rows = old | {row["program"]: row for row in report["programs"]}
                 whole = report | {"programs": [rows[name] for name in sorted(rows)]}
                 Path(args.json).write_text(json.dumps(whole, indent=1) + "\n")
-    bad = [row["program"] for row in report["programs"] if row["result"] != "same"]
-    tell(f"{len(report['programs']) - len(bad)} the same, {len(bad)} not" + (f": {', '.join(bad)}" if bad else ""))
-    return 1 if bad else 0
+    names = {result: [row["program"] for row in report["programs"] if row["result"] == result]
+             for result in ("same", "missing")}
+    bad = [row["program"] for row in report["programs"] if row["result"] not in names]
+    told = lambda what, programs: f", {len(programs)} {what}: {', '.join(programs)}" if programs else ""
+    tell(f"{len(names['same'])} the same{told('not', bad)}{told('not run', names['missing'])}")
+    return 1 if bad or not names["same"] else 0
 
 
 if __name__ == "__main__":

@@ -9,35 +9,22 @@ if [ "$(id -u)" -ne 0 ] || ! command -v mmdebstrap >/dev/null; then
 fi
 make --no-print-directory deb >/dev/null
 package=$(ls target/debian/prezero_*.deb)
-root=$(mktemp -d)
-finish() {
-    umount "$root/proc" "$root/sys" "$root/dev/shm" 2>/dev/null || true
-    rm -rf --one-file-system "$root"
-}
+root=
+finish() { [ -z "$root" ] || leave_root; }
 trap finish EXIT INT TERM
 fail() {
     echo "deb: $1" >&2
     exit 1
 }
-sources=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null || true)
-deb822=$(cat /etc/apt/sources.list.d/*.sources 2>/dev/null || true)
-printf '%s\n' "$sources" | grep '^deb ' >"$root.list" || true
-[ -s "$root.list" ] || printf '%s\n' "$deb822" >"$root.list"
-codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-mmdebstrap --quiet --variant=apt --aptopt='APT::Install-Recommends "false"' "$codename" "$root" - <"$root.list" ||
-    fail "no clean root: mmdebstrap"
-rm -f "$root.list"
-chmod 755 "$root"
-mkdir -p "$root/dev/shm"
-mount -t proc proc "$root/proc"
-mount -t sysfs -o ro sysfs "$root/sys"
-mount -t tmpfs tmpfs "$root/dev/shm"
+. tests/common/root.sh
+make_root apt ""
 find "$root/usr" "$root/etc" | sort >"$root/tmp/before"
 
 cp "$package" "$root/tmp/prezero.deb"
 inside() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root XDG_RUNTIME_DIR=/tmp "$@"; }
 inside dpkg --install /tmp/prezero.deb >/dev/null || fail "it cannot be installed on what Debian itself needs"
-for file in bin/prezero bin/prezerod lib/prezero/prezero-bench lib/prezero/libprezero.so lib/prezero/libprezero_lease_shim.so; do
+for file in bin/prezero bin/prezerod lib/prezero/prezero-bench lib/prezero/libprezero.so lib/prezero/libprezero_lease_shim.so \
+    lib/prezero/libprezero_numpy.so; do
     if readelf -SW "$root/usr/$file" | grep -v gdb_scripts | grep -q '\.debug_\|\.symtab'; then fail "$file is not stripped"; fi
 done
 readelf -n "$root/usr/lib/prezero/libprezero.so" | grep -q stapsdt || fail "the library has no probes"
@@ -64,11 +51,13 @@ inside sh -c '. /tmp/until.sh
 for file in man/man1/prezero.1.gz man/man1/prezero-ctl.1.gz man/man1/prezero-bench-grid.1.gz man/man8/prezerod.8.gz bash-completion/completions/prezero \
     bash-completion/completions/prezerod zsh/site-functions/_prezerod fish/vendor_completions.d/prezerod.fish \
     zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml doc/prezero/docs/operator.md \
-    doc/prezero/docs/pictures/grid-idle-heat.svg; do
+    doc/prezero/docs/pictures/grid-idle-heat.svg doc/prezero/copyright; do
     [ -s "$root/usr/share/$file" ] || fail "no /usr/share/$file"
 done
 grep -q '^ExecStart=/usr/bin/prezerod' "$root/usr/lib/systemd/system/prezerod.service" || fail "the unit"
 grep -q '^usdt:/usr/lib/prezero/libprezero.so:prezero:hit' "$root/usr/share/doc/prezero/probes.bt" || fail "the example of probes"
+if grep -q /usr/local "$root/usr/share/doc/prezero/docs/library.md"; then fail "library.md is of another prefix"; fi
+grep -q '^prefix=${pcfiledir}' "$root/usr/lib/pkgconfig/prezero.pc" || fail "prezero.pc"
 # The completions answer: the commands of prezero, the knobs of run and ctl.
 inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
     asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }

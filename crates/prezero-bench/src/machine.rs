@@ -72,7 +72,7 @@ impl Machine {
             cpu: model
                 .map_or_else(|| std::env::consts::ARCH.into(), |(_, name)| name.trim().into()),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: prezero_cli::library::machine().memory,
+            memory_bytes: prezero::Machine::here().memory,
             l2: cache(2),
             l3: cache(3),
             kernel: line("/proc/sys/kernel/osrelease"),

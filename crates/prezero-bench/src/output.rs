@@ -39,7 +39,7 @@ pub struct Taken {
 
 /// The knobs in an environment, and those that are not as they are by default.
 fn settings<'a>(get: impl Fn(&str) -> Option<&'a str>) -> (BTreeMap<String, String>, Vec<String>) {
-    let machine = prezero_cli::library::machine();
+    let machine = prezero::Machine::here();
     let plain = Config::new(&machine);
     // With a knob that makes no sense nothing would have run.
     let config = Config::from_env(&machine, get).unwrap_or_else(|_| plain.clone());
@@ -100,7 +100,7 @@ impl Taken {
 
 /// The knobs of this process's environment.
 pub fn config_here() -> Config {
-    let machine = prezero_cli::library::machine();
+    let machine = prezero::Machine::here();
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let get = |name: &str| environment.get(name).map(String::as_str);
     // With a knob that makes no sense nothing would have run.

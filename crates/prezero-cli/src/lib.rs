@@ -4,9 +4,9 @@
 //! `run` validates, puts the library in front of the program's allocator and becomes
 //! the program; `try` measures a program without and with it; `claim` does the same as `run` with memory leased from
 //! prezerod, of which `stock` tells; `place` makes ready files for programs that look for
-//! them; `wipe` has the kernel clear a guest's free memory; `top` watches and `ctl` turns the knobs of what runs;
-//! `doctor` looks at the machine; `engines` lists how this CPU can clear; `bench` becomes `prezero-bench`, a program of
-//! its own. An error is one line: what was
+//! them; `wipe` has the kernel clear a guest's free memory; `jupyter` writes a kernel for notebooks; `top` watches and
+//! `ctl` turns the knobs of what runs; `doctor` looks at the machine; `engines` lists how this CPU can clear; `bench`
+//! becomes `prezero-bench`, a program of its own. An error is one line: what was
 //! asked, what is wrong, the mend.
 //!
 //! This is a library for the sake of `prezero-qemu` and `prezero-bench`, which share modules of it.
@@ -21,6 +21,7 @@ pub mod emulator;
 mod engines;
 pub mod generate;
 pub mod help;
+mod jupyter;
 pub mod library;
 pub mod outcome;
 mod place;
@@ -60,6 +61,9 @@ enum Command {
     /// Put ready huge pages where a program will look for its own.
     #[command(subcommand)]
     Place(place::Place),
+    /// Let notebooks run under prezero.
+    #[command(subcommand)]
+    Jupyter(jupyter::Jupyter),
     /// Show what prezerod has ready, and who holds what.
     Stock(stock::Stock),
     /// Have the kernel clear what is free in this guest, so that a snapshot compresses.
@@ -160,6 +164,7 @@ pub fn main() -> ExitCode {
             }
         },
         Command::Place(place) => told("place", place.run()),
+        Command::Jupyter(jupyter) => told("jupyter", jupyter.run()),
         Command::Stock(stock) => told("stock", stock.run()),
         Command::Wipe(wipe) => told("wipe", wipe.run()),
         Command::Top(top) => told("top", top.run()),

@@ -1,12 +1,10 @@
-//! The libraries: where `libprezero.so` and `libprezero_lease_shim.so` lie, how they get in front of
-//! a program's own, and what the allocator's registry knows of this machine.
+//! The libraries: where `libprezero.so` and `libprezero_lease_shim.so` lie, and how they get in front
+//! of a program's own.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-
-use prezero::Machine;
 
 /// A library that is preloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,18 +79,6 @@ pub fn in_front_of(library: &Path, present: Option<OsString>) -> Result<OsString
     let mut entries = vec![library];
     entries.extend(present.split(separates).filter(|entry| !entry.is_empty() && *entry != library));
     Ok(OsString::from_vec(entries.join(&b':')))
-}
-
-/// What the knobs' parser asks of this machine.
-pub fn machine() -> Machine {
-    let read = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = read.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
-    Machine {
-        memory: kib.map_or(0, |kib| kib << 10),
-        engine: prezero::engine_named,
-        reports_free: prezero_sys::guest::reports_free_memory(),
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
-use prezero::{Config, ConfigError, KNOBS, Knob, Origin};
+use prezero::{Config, ConfigError, KNOBS, Knob, Machine, Origin};
 
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
@@ -217,7 +217,7 @@ impl Run {
     }
 
     fn config(&self, given: &[&(&'static Knob, Origin, String)]) -> Result<Config, ConfigError> {
-        Config::read(&library::machine(), |knob| {
+        Config::read(&Machine::here(), |knob| {
             let found = given.iter().find(|(each, ..)| each.name == knob.name);
             found.map(|(_, origin, value)| (*origin, value.as_str()))
         })

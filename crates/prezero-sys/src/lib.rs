@@ -6,11 +6,12 @@
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`memory`] | address ranges, and what is kept, moved and shared in them |
 //! | [`percpu`] | the CPU at hand, restartable sequences |
+//! | [`process`] | what a process was given: environment, limits, memory |
 //! | [`say`] | lines for people, which cannot fail |
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //! | [`marks`] | inodes that are known and not held |
 //!
-//! Layers: errno, say, sandbox, thread, memory, percpu, guest, peer, marks
+//! Layers: errno, say, sandbox, thread, memory, percpu, process, guest, peer, marks
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -25,6 +26,7 @@ pub mod marks;
 pub mod memory;
 pub mod peer;
 pub mod percpu;
+pub mod process;
 pub mod sandbox;
 pub mod say;
 pub mod thread;

@@ -29,7 +29,7 @@
 //! ```
 //! use prezero::{Anonymous, Config, Machine, Order, Zone};
 //!
-//! let config = Config::new(&Machine { memory: 64 << 20, engine: prezero::engine_named, reports_free: false });
+//! let config = Config::new(&Machine { memory: 64 << 20, ..Machine::here() });
 //! let zone = Zone::new(Anonymous::reserve(config.limit)?, &config)?;
 //! let block = zone.zero(16, Order::MIN).ok_or("the zone is full")?;
 //! // SAFETY: the block is ours until it is freed.
@@ -43,6 +43,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # As a program's allocator
+//!
+//! A [`Heap`] is a zone whose blocks are known by their addresses alone, as `malloc` and `free` have them. [`Global`]
+//! is one, with an inner allocator for small blocks, behind `#[global_allocator]`.
+//!
 //! # What safe code cannot do
 //!
 //! Safe code cannot make a zone hand out a page twice, or a page as zero that is not:
@@ -50,7 +55,7 @@
 //! - A block goes back once, whole, and to its zone. It is no `Copy`, it keeps its length to itself, and a zone panics
 //!   for a block of another. A block that outlives its zone fits no later one.
 //! - A block that counts as zero has an address to read by. An owner that wants to write turns it dirty first.
-//! - A call that relies on a promise is unsafe and names the promise: [`Zone::adopt`], [`Zone::mark_foreign`],
+//! - A call that relies on a promise is unsafe and names the promise: [`Zone::adopt`], [`Heap::take`], [`Zone::mark_foreign`],
 //!   [`Zone::check`], [`Block::assume_zero`], [`clear::register`], and the three calls round a fork, of which
 //!   [`Zone::before_fork`] is the first.
 //!
@@ -72,10 +77,12 @@
 //!
 //! | folder | holds |
 //! |---|---|
-//! | `units`, `class`, `clock`, `block` | pages, orders, size classes, ticks; blocks in their owners' hands |
-//! | `config` | the knobs |
-//! | `count` | what is counted and traced |
+//! | `units`, `class`, `clock` | pages, orders, size classes, ticks |
+//! | `without` | mechanisms that a measurement leaves out |
 //! | `clear` | how bytes become zero: engines, their measurement, the choice among them |
+//! | `config` | the knobs |
+//! | `block` | blocks in their owners' hands |
+//! | `count` | what is counted and traced |
 //! | `mem` | what memory is: the backing, the page states, every raw pointer |
 //! | `pool` | what is free: the buddy, how a run is found, handed to scrubd and back, returned to the kernel |
 //! | `cpu` | what one CPU keeps in front of the pool |
@@ -84,8 +91,10 @@
 //! | `daemon` | scrubd as frees see it: a word to wake it by, its start and end |
 //! | `zone` | requests and frees: composes all above |
 //! | `scrubd` | the thread and its work |
+//! | `heap` | blocks that are known by their addresses |
+//! | `global` | the heap of a Rust program, behind its global allocator |
 //!
-//! Layers: sync, units, class, clock, config, block, count, clear, mem, pool, cpu, policy, observe, daemon, zone, scrubd
+//! Layers: sync, units, class, clock, without, clear, config, block, count, mem, pool, cpu, policy, observe, daemon, zone, scrubd, heap, global
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom builds what it models, without the code that uses the rest of it.
@@ -111,6 +120,12 @@ mod count;
 #[cfg(not(loom))]
 mod daemon;
 #[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod global;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod heap;
+#[cfg(not(loom))]
 mod observe;
 #[cfg(not(loom))]
 mod policy;
@@ -118,6 +133,8 @@ mod policy;
 mod scrubd;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(not(loom))]
+mod without;
 #[cfg(not(loom))]
 mod zone;
 
@@ -130,10 +147,12 @@ pub use {
     clear::{Use, engine_named},
     config::knobs::{KNOBS, Knob, WITHOUT},
     config::value::Text,
-    config::without::{Mechanism, Without},
     config::*,
     count::counters::*,
     daemon::{Change, START_BYTES},
+    global::Global,
+    heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
+    heap::{Heap, Live, NoHeap, Resized, Stray},
     mem::backing::{Anonymous, Backing, Hide},
     observe::panel,
     observe::processes::*,
@@ -141,6 +160,7 @@ pub use {
     prezero_host::{Size, Topology},
     prezero_sys::thread::Spawner,
     scrubd::{allow_scrubd, allow_scrubd_by},
+    without::{Mechanism, Without},
     zone::check::Flaw,
     zone::resize::Grown,
     zone::{Zone, ZoneError},

@@ -24,7 +24,8 @@ const ROUNDS: usize = 15;
 
 /// The command line of `prezero bench numpy`.
 #[derive(clap::Args)]
-#[command(after_help = "Example: prezero bench numpy --python .venv/bin/python3")]
+#[command(after_help = "Example: prezero bench numpy --python .venv/bin/python3\n\
+    With --handler: PYTHONPATH=bindings/python prezero bench numpy --handler ...")]
 pub struct Numpy {
     /// A Python that has numpy [the first one found that does]
     #[arg(long, value_name = "PATH")]
@@ -38,7 +39,13 @@ pub struct Numpy {
     /// Which peers: glibc, glibc-keep, jemalloc, mimalloc, tcmalloc [all]
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     peers: Vec<String>,
+    /// Measure prezero.numpy too: glibc, and NumPy's large arrays from a zone
+    #[arg(long)]
+    handler: bool,
 }
+
+/// NumPy's handler, beside the allocators.
+const HANDLER: &str = "prezero.numpy";
 
 /// What the program prints.
 #[derive(Deserialize)]
@@ -62,7 +69,13 @@ impl Case for Numpy {
             self.pause_ms
         );
         let python = self.python()?;
-        let mut report = Report::here("numpy", Field::find(&self.peers)?);
+        let mut field = Field::find(&self.peers)?;
+        if self.handler {
+            // Before prezero, which is the last.
+            let place = field.allocators.len().saturating_sub(1);
+            field.allocators.insert(place, handler(&python)?);
+        }
+        let mut report = Report::here("numpy", field);
         let allocators = &report.field.allocators;
         // The times of each case, by allocator.
         let mut cases: Vec<(String, Vec<Vec<f64>>)> = vec![];
@@ -127,6 +140,22 @@ impl Numpy {
     }
 }
 
+/// glibc's allocator, and the handler for arrays.
+fn handler(python: &Path) -> Result<Allocator> {
+    let import = Command::new(python).args(["-c", "import prezero.numpy"]).output();
+    ensure!(
+        import.is_ok_and(|output| output.status.success()),
+        "--handler: {} has no prezero.numpy; install the wheel of prezero, or set PYTHONPATH",
+        python.display()
+    );
+    Ok(Allocator {
+        name: HANDLER.into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        library: None,
+        environment: vec![("PREZERO_ROUNDS_HANDLER".into(), "1".into())],
+    })
+}
+
 fn sheet(names: &[&str], cases: Vec<(String, Vec<Vec<f64>>)>) -> Sheet {
     let mut sheet = Sheet::new("numpy: rounds with pauses", &["case"], Across::Who);
     for (case, samples) in cases {
@@ -161,7 +190,7 @@ mod tests {
     #[test]
     fn a_python_without_numpy_comes_with_its_mend() {
         let python = Some("/bin/false".into());
-        let numpy = Numpy { python, pause_ms: 3.0, processes: 1, peers: vec![] };
+        let numpy = Numpy { python, pause_ms: 3.0, processes: 1, peers: vec![], handler: false };
         let error = numpy.measure().unwrap_err().to_string();
         assert!(error.starts_with("--python /bin/false: cannot import numpy; "), "{error}");
     }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use prezero::clear::{self, ClearEngine};
 use prezero::{
-    Anonymous, Block, Config, Counter, Dirty, EngineChoice, Order, PAGE, Size, StatsSink, Zone,
+    Anonymous, Block, Config, Counter, Dirty, EngineChoice, Machine, Order, PAGE, Size, StatsSink,
+    Zone,
 };
-use prezero_cli::library;
 
 use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
 use crate::peers::{Field, PREZERO};
@@ -117,7 +117,7 @@ fn figures(engine: &str, bare: Vec<f64>, scrubd: Vec<f64>) -> Option<[Figure; 2]
 
 /// A zone that scrubs with one engine and verifies nothing; it stays for the process.
 fn zone(engine: &'static str) -> Result<&'static Zone<Anonymous>> {
-    let mut config = Config::new(&library::machine());
+    let mut config = Config::new(&Machine::here());
     config.limit = LIMIT;
     config.engine = EngineChoice::Named(engine);
     config.verify = prezero::Verify::Off;

@@ -4,14 +4,13 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use prezero_core::{Order, PAGE, Use};
+use prezero_core::{Heap, Order, PAGE, Use};
 
 use super::{abort, not_from_scrubd, the_programs};
 use crate::compat::errno::Errno;
 use crate::compat::learn::learn_of;
 use crate::compat::{arena, next};
 use crate::process;
-use crate::process::heap::Heap;
 
 /// libc's `malloc`.
 ///
@@ -64,7 +63,8 @@ pub(super) unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *m
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
     not_from_scrubd("free");
     match process::owner_of(ptr) {
-        Some(heap) => release(heap, ptr),
+        // SAFETY: the caller's terms.
+        Some(heap) => unsafe { release(heap, ptr) },
         None if arena::contains(ptr) => {}
         // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
         None => unsafe { next::free(ptr) },
@@ -79,7 +79,8 @@ pub unsafe extern "C" fn free(ptr: *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __libc_free(ptr: *mut c_void) {
     match process::owner_of(ptr) {
-        Some(heap) => release(heap, ptr),
+        // SAFETY: the caller's terms.
+        Some(heap) => unsafe { release(heap, ptr) },
         None if arena::contains(ptr) => {}
         // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
         None => unsafe { next::__libc_free(ptr) },
@@ -227,11 +228,15 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
 }
 
 /// Frees a block of the zone.
+///
+/// # Safety
+/// As for `free`.
 #[inline(never)]
-fn release(heap: &Heap, ptr: *mut c_void) {
+unsafe fn release(heap: &Heap, ptr: *mut c_void) {
     // No errno is put back: what the zone does goes past libc, or puts it back itself, and to
     // ask for its place is a page of code more, which is cold after a pause.
-    match heap.take(ptr.cast()) {
+    // SAFETY: the caller's terms: the block is its own.
+    match unsafe { heap.take(ptr.cast()) } {
         Ok(block) => heap.free(block),
         // SAFETY: `free`'s terms, and what the zone gave up is the next allocator's.
         Err(_) if heap.is_gone(ptr.cast()) => unsafe { next::free(ptr) },
@@ -242,7 +247,7 @@ fn release(heap: &Heap, ptr: *mut c_void) {
 /// Frees a block of the zone that is zero.
 ///
 /// # Safety
-/// Every usable byte of the block is zero.
+/// As for `free`, and every usable byte of the block is zero.
 pub(super) unsafe fn release_zeroed(heap: &Heap, ptr: *mut c_void) {
     let errno = Errno::save();
     // SAFETY: the caller's promise.

@@ -11,9 +11,10 @@
 
 use std::ffi::c_void;
 
+use prezero_core::Stray;
+
 use crate::compat::message::Line;
 use crate::process;
-use crate::process::heap::Stray;
 
 pub mod capi;
 #[cfg(target_arch = "x86_64")]

@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use prezero_core::Order;
+use prezero_core::{Heap, Order, Resized};
 
 use super::family::malloc;
 use super::{abort, not_from_scrubd, the_programs};
@@ -14,7 +14,6 @@ use crate::compat::errno::Errno;
 use crate::compat::learn::learn_of;
 use crate::compat::{arena, next};
 use crate::process;
-use crate::process::heap::{Heap, Resized};
 
 /// libc's `realloc`.
 ///
@@ -104,7 +103,9 @@ unsafe fn realloc_large_or_ours(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// As for `realloc`.
 unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut c_void {
     let usable = heap.usable(ptr.cast());
-    let block = heap.take(ptr.cast()).unwrap_or_else(|stray| abort("realloc", ptr, stray));
+    // SAFETY: the caller's terms: the block is its own.
+    let block = unsafe { heap.take(ptr.cast()) };
+    let block = block.unwrap_or_else(|stray| abort("realloc", ptr, stray));
     let errno = Errno::save();
     if size == 0 {
         heap.free(block);

@@ -22,12 +22,11 @@ use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use std::ops::Range;
 use std::ptr;
 
-use prezero_core::PAGE;
+use prezero_core::{Heap, PAGE};
 
 use crate::compat::errno::Errno;
 use crate::compat::next;
 use crate::process;
-use crate::process::heap::Heap;
 use crate::process::holes::{note_unforked, seal, seal_holes};
 
 /// The heap and the whole pages of it that the range touches.

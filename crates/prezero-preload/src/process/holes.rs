@@ -7,10 +7,9 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use prezero_core::PAGE;
+use prezero_core::{Heap, PAGE};
 use prezero_sys::sandbox;
 
-use super::heap::Heap;
 use crate::compat::errno::Errno;
 use crate::compat::next;
 

@@ -18,7 +18,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use prezero_core::{Anonymous, Config, MIN_THRESHOLD, Zone};
+use prezero_core::{ADDRESS_SPACE_SHARE, Anonymous, Config, Heap, MIN_LIMIT, MIN_THRESHOLD, Zone};
 use prezero_sys::thread;
 
 use crate::compat::company;
@@ -28,7 +28,6 @@ pub mod bare;
 pub mod confine;
 pub mod env;
 pub mod fork;
-pub mod heap;
 pub mod holes;
 mod make;
 mod own;
@@ -38,8 +37,7 @@ pub mod stay;
 pub mod tree;
 
 use bare::Bare;
-use heap::Heap;
-use make::{ADDRESS_SPACE_SHARE, MIN_LIMIT, Made, make};
+use make::{Made, make};
 
 /// Nanoseconds for which a thread waits for another that makes the heap, which takes 0.1 ms: what it
 /// got elsewhere meanwhile would be faulted in once more here. Threads that begin together ask
@@ -212,7 +210,7 @@ unsafe fn filled() -> &'static Process {
 
 #[cold]
 fn start(bytes: usize) -> Option<&'static Heap> {
-    if !env::is_there() {
+    if !prezero_sys::process::has_environment() {
         return None;
     }
     let first =

@@ -13,8 +13,8 @@ use prezero_host::topology::{L2, SET_L2S, Topology, l2_or_guess};
 
 use crate::clear::reach::Reach;
 use crate::clear::{Cache, ClearEngine, Engines, Use};
-use crate::config::without::{Mechanism, Without};
 use crate::units::PAGE;
+use crate::without::{Mechanism, Without};
 
 /// Part of a private cache that a block may fill and be worth a clear at home, or in place while hot, as a divisor.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.

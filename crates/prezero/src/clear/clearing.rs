@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64};
 use crate::clear::Engines;
 use crate::clear::choice::Choice;
 use crate::clear::reach::Reach;
-use crate::config::{Config, EngineChoice};
+use crate::without::Without;
 
 /// See the module.
 pub(crate) struct Clearing {
@@ -21,15 +21,12 @@ pub(crate) struct Clearing {
 }
 
 impl Clearing {
-    /// Before anything is measured.
-    pub(crate) fn new(config: &Config) -> Clearing {
-        let engine = match config.engine {
-            EngineChoice::Named(name) => crate::clear::by_name(name),
-            EngineChoice::Auto => None,
-        };
+    /// Before anything is measured: with the engine of this name alone, or as the CPU's features promise.
+    pub(crate) fn new(engine: Option<&str>, without: Without) -> Clearing {
+        let engine = engine.and_then(crate::clear::by_name);
         let engines = engine.map_or_else(Engines::uncalibrated, Engines::only);
         Clearing {
-            guess: Choice::unmeasured(engines).without(config.without),
+            guess: Choice::unmeasured(engines).without(without),
             measured: AtomicPtr::new(std::ptr::null_mut()),
             fault_ns: AtomicU64::new(0),
             reach: Reach::new(),

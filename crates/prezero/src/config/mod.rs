@@ -7,15 +7,17 @@
 pub(crate) mod knobs;
 pub(crate) mod live;
 pub(crate) mod value;
-pub(crate) mod without;
+
+pub(crate) use crate::without;
 
 use core::fmt;
 use core::time::Duration;
 
+use crate::clear::engine_named;
 use crate::config::knobs::{KNOBS, Knob, WITHOUT};
 use crate::config::value::Text;
-use crate::config::without::Without;
 use crate::units::{HUGE, MAX_ORDER, Order, PAGE};
+use crate::without::Without;
 
 /// The smallest threshold: below it a hot block that is cleared on demand beats a zero block that is cold.
 pub const MIN_THRESHOLD: usize = 64 << 10;
@@ -130,6 +132,27 @@ pub struct Machine {
     pub engine: fn(&str) -> Option<&'static str>,
     /// Whether a hypervisor takes free memory away: new huge pages are dear then.
     pub reports_free: bool,
+}
+
+impl Machine {
+    /// This machine. Uses no heap; looks into some files of the kernel's.
+    pub fn here() -> Machine {
+        Machine {
+            memory: prezero_sys::process::physical_memory(),
+            engine: engine_named,
+            reports_free: prezero_sys::guest::reports_free_memory(),
+        }
+    }
+}
+
+impl EngineChoice {
+    /// The engine's name, if one was chosen.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            EngineChoice::Named(name) => Some(name),
+            EngineChoice::Auto => None,
+        }
+    }
 }
 
 impl Config {

@@ -101,7 +101,7 @@ impl<B: Backing> Zone<B> {
             id: ZoneId::next(),
             pool: Pool::new(backing, config, now_ns).map_err(ZoneError::Records)?,
             cpus: Cpus::new().map_err(ZoneError::Records)?,
-            clearing: Clearing::new(config),
+            clearing: Clearing::new(config.engine.name(), config.without),
             trust: Trust::new(),
             daemon: Daemon::new(),
             config: config.clone(),

@@ -3,9 +3,8 @@
 use std::ops::Range;
 use std::ptr;
 
-use prezero_core::PAGE;
-
 use super::Heap;
+use crate::units::PAGE;
 
 impl Heap {
     /// From now on what grows is copied.

@@ -1,12 +1,12 @@
 //! What the heap has handed out, and what it holds free.
 
-use prezero_core::PAGE;
-
-use super::{GRANULE, Heap, PAGES_SHIFT};
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::{GRANULE, Heap, PAGES_SHIFT};
+use crate::units::PAGE;
+
 /// Blocks in the program's hands. Read while they change: the sums are of no one moment.
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Live {
     /// How many.
     pub blocks: usize,

@@ -17,18 +17,26 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use prezero_core::{
-    Anonymous, Backing, Block, Config, Content, Dirty, Grown, Order, PAGE, PageId, Snapshot, Use,
-    Zero, Zone,
-};
 use prezero_sys::meta::{Meta, Plain};
 
+use crate::block::{Block, Content, Dirty, Zero};
+use crate::clear::Use;
+use crate::config::Config;
+use crate::mem::backing::{Anonymous, Backing};
+use crate::observe::snapshot::Snapshot;
+use crate::units::{Order, PAGE, PageId};
+use crate::zone::Zone;
+use crate::zone::resize::Grown;
+
+pub(crate) mod fit;
 mod foreign;
 mod live;
 
+pub use live::Live;
+
 /// Every block starts at a multiple of this: the zone rounds page counts to it, and a
 /// word for each of these is all the bookkeeping there is.
-const GRANULE: Order = match Order::new(4) {
+pub(crate) const GRANULE: Order = match Order::new(4) {
     Some(order) => order,
     None => unreachable!(),
 };
@@ -38,6 +46,7 @@ const GRANULE: Order = match Order::new(4) {
 pub struct Stray;
 
 /// What became of a block that should change its size.
+#[derive(Debug)]
 pub enum Resized {
     /// It has the new size, here or elsewhere, with its content.
     To(NonNull<u8>),
@@ -46,6 +55,7 @@ pub enum Resized {
 }
 
 /// A zone and the sizes of its live blocks.
+#[derive(Debug)]
 pub struct Heap {
     zone: Zone<Anonymous>,
     live: Meta<Granule>,
@@ -58,6 +68,7 @@ pub struct Heap {
 ///
 /// At the line's end, because a program writes to the beginning of its block first: a load
 /// whose address has the low twelve bits of an earlier store's waits for that store.
+#[derive(Debug)]
 #[repr(C, align(64))]
 struct Granule {
     unused: [AtomicU32; 15],
@@ -78,11 +89,15 @@ const ADDED: u32 = (1 << PAGES_SHIFT) - 1;
 unsafe impl Plain for Granule {}
 
 /// Why there is no heap: the address space does not hold it, or the zone said no.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("no heap: the address space does not hold it, or its zone was refused")]
 pub struct NoHeap;
 
 impl Heap {
     /// Reserves `config.limit` bytes of address space, at least one huge block.
+    ///
+    /// # Errors
+    /// [`NoHeap`], when the address space does not hold them, or the zone refuses the configuration.
     pub fn new(config: &Config) -> Result<Heap, NoHeap> {
         let backing = Anonymous::reserve(config.limit).map_err(|_| NoHeap)?;
         let base = backing.base().as_ptr().addr();
@@ -134,7 +149,13 @@ impl Heap {
     }
 
     /// Takes the block at `ptr` back from the program.
-    pub fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
+    ///
+    /// # Errors
+    /// [`Stray`], when no live block starts there.
+    ///
+    /// # Safety
+    /// The caller owns the block, if one starts there: no other thread uses it or takes it.
+    pub unsafe fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
         let (first, word) = self.unlist(ptr)?;
         // SAFETY: the word said that a block of this heap, of that many pages, starts
         // here, and `unlist` set it to 0 for this caller.
@@ -144,8 +165,11 @@ impl Heap {
     /// As [`take`](Self::take), for a block whose owner says that it is all zero. What was
     /// added to it is not, and goes back to the zone here.
     ///
+    /// # Errors
+    /// As for [`take`](Self::take).
+    ///
     /// # Safety
-    /// Every [usable](Self::usable) byte of the block is zero.
+    /// As for [`take`](Self::take), and every [usable](Self::usable) byte of the block is zero.
     pub unsafe fn take_zeroed(&self, ptr: *const u8) -> Result<Block<Zero>, Stray> {
         let (first, word) = self.unlist(ptr)?;
         // SAFETY: as in `take`.
@@ -165,8 +189,8 @@ impl Heap {
     /// [`ADDED`] pages at least.
     pub fn hand_out_to<C: Content>(&self, block: Block<C>, bytes: usize) -> NonNull<u8> {
         let block = block.into_dirty();
-        let added = block.pages() - bytes.div_ceil(PAGE) as u32;
-        debug_assert!(added <= ADDED && added < block.pages());
+        let added = block.pages().saturating_sub(bytes.div_ceil(PAGE) as u32).min(ADDED);
+        debug_assert!(added < block.pages());
         // Before the store, behind which the zone would look again whether the block is its own.
         let address = self.zone.address(&block);
         // Relaxed: a thread that frees the block got its address through the

@@ -1,0 +1,97 @@
+//! What a process was given: environment, limits, memory of the machine. Nothing here uses a heap.
+
+use std::ffi::{CStr, c_char};
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Bytes that the name of a variable may have.
+const NAME: usize = 64;
+
+/// Whether libc has been given its environment: not so while the dynamic linker is
+/// still starting it, and an empty one must not be taken for "nothing is set".
+pub fn has_environment() -> bool {
+    // SAFETY: libc's own variable; a word that is read whole.
+    unsafe { !(&raw const environ).read().is_null() }
+}
+
+/// A variable of the environment. One that is not UTF-8 reads as U+FFFD, which no knob takes.
+pub fn environment(name: &str) -> Option<&'static str> {
+    let mut buffer = [0u8; NAME];
+    buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    let name = CStr::from_bytes_until_nul(&buffer).ok()?;
+    // SAFETY: the name ends in NUL. The value lies in the environment, which the
+    // program must not change while others read it; libc's own terms.
+    let value = unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() {
+            return None;
+        }
+        CStr::from_ptr(value)
+    };
+    Some(value.to_str().unwrap_or("\u{fffd}"))
+}
+
+/// Whether the kernel counts reserved memory as used (`vm.overcommit_memory` = 2): a zone as
+/// large as the machine would leave nothing to others.
+pub fn overcommits_never() -> bool {
+    let path = c"/proc/sys/vm/overcommit_memory";
+    let mut mode = 0u8;
+    // The system calls themselves: libc's wrappers are points at which a thread is cancelled.
+    // SAFETY: the path ends in NUL; the byte is there for the call to fill; the descriptor was
+    // opened here.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
+        if file >= 0 {
+            libc::syscall(libc::SYS_read, file, &raw mut mode, 1usize);
+            libc::syscall(libc::SYS_close, file);
+        }
+    }
+    mode == b'2'
+}
+
+/// Bytes of address space that the process may use for private memory, untouched or not;
+/// `usize::MAX`: no limit.
+pub fn address_space() -> usize {
+    let limits = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|which| {
+        let none = libc::RLIM_INFINITY;
+        let mut limit = libc::rlimit { rlim_cur: none, rlim_max: none };
+        // SAFETY: the struct is there for the call to fill; if it fails, it says "no limit".
+        unsafe { libc::getrlimit(which, &mut limit) };
+        limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+    });
+    limits[0].min(limits[1])
+}
+
+/// Physical memory of the machine in bytes.
+pub fn physical_memory() -> usize {
+    // Not sysconf: older versions of it open /proc with stdio, which allocates.
+    // SAFETY: a struct of integers, for which zero is valid, that the call fills.
+    let info = unsafe {
+        let mut info: libc::sysinfo = std::mem::zeroed();
+        libc::sysinfo(&mut info);
+        info
+    };
+    (info.totalram as usize).saturating_mul(info.mem_unit as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_is_set_is_read_and_no_other() {
+        assert_eq!(environment("PATH"), std::env::var("PATH").ok().as_deref());
+        assert_eq!(environment("PREZERO_NO_SUCH_VARIABLE"), None);
+        assert_eq!(environment(&"N".repeat(NAME)), None);
+        assert!(has_environment());
+    }
+
+    #[test]
+    fn the_machine_has_memory() {
+        assert!(physical_memory() > 1 << 20);
+        assert!(address_space() > 1 << 20);
+    }
+}

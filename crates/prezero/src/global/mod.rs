@@ -1,0 +1,217 @@
+//! prezero as a Rust program's allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr;
+
+use crate::clear::Use;
+use crate::count::counters::Counter;
+use crate::heap::{GRANULE, Heap, Resized};
+use crate::observe::snapshot::Snapshot;
+use crate::units::{Order, PAGE};
+
+pub(crate) mod home;
+
+use home::Preloaded;
+
+/// A global allocator: large blocks from a zone, small ones from an inner allocator.
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: prezero::Global = prezero::Global::system();
+///
+/// fn main() {
+///     // From 64 KiB on. Cleared by scrubd while a CPU idled, or by the kernel, or now.
+///     let image = vec![0u8; 16 << 20];
+///     assert!(image.iter().all(|&byte| byte == 0));
+/// }
+/// ```
+///
+/// `alloc_zeroed`, which `vec![0; n]` calls, gets zero pages. A block that grows moves to a place with room, and from
+/// 2 MiB on the kernel moves its pages instead of a copy. scrubd, a `pthread` of the idle class, starts when it has
+/// something to do. The process has one zone, whichever values of this type it uses; the
+/// variables of `prezero run` set its knobs (`PREZERO_LIMIT`, `PREZERO_DISABLE=1`), and `prezero top` shows it.
+///
+/// Under `prezero run` an allocator over [`System`] stands aside: the preloaded library serves what it is asked for.
+///
+/// # What the program must know
+/// - It may fork: handlers of `pthread_atfork` keep the zone right.
+/// - A part of a block that it maps or protects otherwise by system calls of its own is made as it was before the block
+///   is freed. `libprezero.so` sees such calls; this type does not.
+/// - A limit of address space that it sets later, and `mlockall`, find the zone's reservation, as large as the machine's
+///   memory. `PREZERO_LIMIT` makes it smaller.
+/// - A filter of system calls must allow what scrubd calls; `strace -f` shows that.
+#[derive(Debug)]
+pub struct Global<A = System> {
+    inner: A,
+    preloaded: Preloaded,
+}
+
+impl Global {
+    /// Over the system's allocator.
+    pub const fn system() -> Global {
+        Global { inner: System, preloaded: Preloaded::Serves }
+    }
+}
+
+impl<A> Global<A> {
+    /// Over an allocator of the program's choice, which serves all below the threshold, and what the zone refuses.
+    ///
+    /// It must not be, or ask, an allocator over the same zone, and its blocks lie elsewhere than the zone: what comes
+    /// from the kernel does.
+    pub const fn over(inner: A) -> Global<A> {
+        Global { inner, preloaded: Preloaded::SeesNothing }
+    }
+
+    /// The counters and gauges of now; `None`: there is no zone yet, or none at all.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        home::ready().map(Heap::snapshot)
+    }
+
+    /// Bytes of zeroed memory that were ready when they were asked for, until now.
+    pub fn hit_bytes(&self) -> u64 {
+        self.snapshot().map_or(0, |now| now.get(Counter::HitBytes))
+    }
+
+    /// The heap, for a request of so many bytes; `None`: they are the inner allocator's. Made at the first large request.
+    #[inline]
+    pub fn heap_for(&self, bytes: usize) -> Option<&'static Heap> {
+        if bytes < home::threshold() {
+            return None;
+        }
+        // The first request of all comes here, too, and learns the threshold.
+        home::heap_for(bytes, self.preloaded).filter(|_| bytes >= home::threshold())
+    }
+
+    /// The heap, if an address lies in it. Its [`Heap::take`] is for who owns the block.
+    #[inline(always)]
+    pub fn owner(block: *const u8) -> Option<&'static Heap> {
+        home::owner(block)
+    }
+
+    /// A block of unknown content from the zone, for a request of at least the threshold.
+    #[inline(never)]
+    fn plain(&self, layout: Layout) -> Option<*mut u8> {
+        let align = Order::new((layout.align() / PAGE).max(1).trailing_zeros())?;
+        self.heap_for(layout.size())?.plain(layout.size(), align).map(ptr::NonNull::as_ptr)
+    }
+
+    /// A zeroed block from the zone, for a request of at least the threshold.
+    #[inline(never)]
+    fn zeroed(&self, layout: Layout) -> Option<*mut u8> {
+        let heap = self.heap_for(layout.size()).filter(|_| layout.align() <= GRANULE.bytes())?;
+        heap.zeroed(layout.size(), Use::Unknown).map(ptr::NonNull::as_ptr)
+    }
+}
+
+// SAFETY: a block is one of the inner allocator or one of the zone, and its address says which, for as long as the
+// process lives: the zone's range is reserved once, and the inner allocator gets its memory elsewhere (`over`).
+// 1. A block of the zone is the caller's alone: the zone hands out no page twice while its block is live, and takes a
+//    block back by `dealloc` and `realloc` alone, whose callers own it.
+// 2. It is as long as asked for (`pages_for` rounds up), starts at a multiple of 64 KiB or of a larger alignment that
+//    was asked for, and `zeroed` hands out zero pages or cleared ones.
+// 3. `realloc` keeps as many bytes as both sizes have, also where pages move.
+// 4. Nothing unwinds: the zone panics only for a block of another zone, and a stray address ends the process.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Global<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= home::threshold()
+            && let Some(block) = self.plain(layout)
+        {
+            return block;
+        }
+        // SAFETY: the caller's terms.
+        unsafe { self.inner.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.size() >= home::threshold()
+            && let Some(block) = self.zeroed(layout)
+        {
+            return block;
+        }
+        // SAFETY: the caller's terms.
+        unsafe { self.inner.alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match home::owner(block) {
+            // SAFETY: the caller's terms: the block is its own.
+            Some(heap) => unsafe { release(heap, block) },
+            // SAFETY: the caller's terms; the block is none of the zone's.
+            None => unsafe { self.inner.dealloc(block, layout) },
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        match home::owner(block) {
+            // SAFETY: the caller's terms: the block is its own.
+            Some(heap) => unsafe { self.resize(heap, block, layout, size) },
+            // A small block moves in; a large one of the inner allocator stays there, which may move its pages.
+            None if size >= home::threshold() && layout.size() < home::threshold() => {
+                // SAFETY: the caller's terms.
+                unsafe { self.move_to_new(block, layout, size) }
+            }
+            // SAFETY: the caller's terms; the block is none of the zone's.
+            None => unsafe { self.inner.realloc(block, layout, size) },
+        }
+    }
+}
+
+impl<A: GlobalAlloc> Global<A> {
+    /// `realloc` of a block of the zone.
+    ///
+    /// # Safety
+    /// As for `realloc`.
+    #[inline(never)]
+    unsafe fn resize(&self, heap: &Heap, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // A block that shrinks below the threshold leaves the zone only when it is well below.
+        if size < home::threshold() / 2 || layout.align() > GRANULE.bytes() {
+            // SAFETY: the caller's terms.
+            return unsafe { self.move_to_new(block, layout, size) };
+        }
+        // SAFETY: the caller's terms: the block is its own.
+        let Ok(taken) = (unsafe { heap.take(block) }) else { home::stray(block.cast()) };
+        match heap.resize(taken, size) {
+            Resized::To(place) => place.as_ptr(),
+            Resized::Refused(taken) => {
+                let same = heap.hand_out(taken).as_ptr();
+                debug_assert_eq!(same, block);
+                // SAFETY: the caller's terms: the block is as it was.
+                unsafe { self.move_to_new(same, layout, size) }
+            }
+        }
+    }
+
+    /// `realloc` by a new block, a copy, and an end of the old one.
+    ///
+    /// # Safety
+    /// As for `realloc`.
+    unsafe fn move_to_new(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's terms: `size` is one that the layout's alignment allows. The new block does not overlap
+        // the old one, and both have the bytes that are copied.
+        unsafe {
+            let to = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !to.is_null() {
+                ptr::copy_nonoverlapping(block, to, layout.size().min(size));
+                self.dealloc(block, layout);
+            }
+            to
+        }
+    }
+}
+
+/// Gives a block of the zone back.
+///
+/// # Safety
+/// The caller owns the block.
+#[inline(never)]
+unsafe fn release(heap: &Heap, block: *mut u8) {
+    // SAFETY: the caller's promise.
+    match unsafe { heap.take(block) } {
+        Ok(taken) => heap.free(taken),
+        Err(_) => home::stray(block.cast()),
+    }
+}

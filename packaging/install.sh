@@ -1,0 +1,62 @@
+#!/bin/sh
+# Installs what `make build` made, and writes down what it put where: packaging/uninstall.sh reads that.
+#   packaging/install.sh DESTDIR PREFIX        DESTDIR may be empty
+set -eu
+cd "$(dirname "$0")/.."
+destination=$1 prefix=$2
+bin=target/release
+manifest=$prefix/lib/prezero/installed
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+chmod 755 "$stage"
+root=$stage$prefix
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+
+# put MODE FILE PLACE; program FILE PLACE, without its symbols.
+put() { install -Dm"$1" "$2" "$root/$3"; }
+program() { install -Dsm755 "$bin/$1" "$root/$2/$1"; }
+# filled FILE PLACE: with the folder that everything is in, in place of the usual one.
+filled() {
+    mkdir -p "$(dirname "$root/$2")"
+    sed "s|@PREFIX@|$prefix|g; s|@VERSION@|$version|g; s|/usr/local/|$prefix/|g" "$1" >"$root/$2"
+}
+
+for each in prezero prezero-qemu prezerod; do program $each bin; done
+for each in prezero-bench libprezero.so libprezero_lease_shim.so; do program $each lib/prezero; done
+program libprezero_numpy.so lib/prezero
+ln -s libprezero.so "$root/lib/prezero/libprezero.so.0"
+put 644 crates/prezero-preload/include/prezero.h include/prezero.h
+put 644 crates/prezero-preload/include/prezero.hpp include/prezero.hpp
+filled packaging/develop/prezero.pc lib/pkgconfig/prezero.pc
+for each in prezero-config prezero-config-version; do
+    filled packaging/develop/$each.cmake lib/cmake/prezero/$each.cmake
+done
+put 644 crates/prezerod/include/prezero_lease.h include/prezero_lease.h
+put 644 crates/prezerod/man/prezerod.8 share/man/man8/prezerod.8
+for each in prezero prezero-bench prezerod; do $bin/$each generate "$root/share"; done
+for page in claim qemu; do
+    put 644 crates/prezero-cli/man/prezero-$page.1 share/man/man1/prezero-$page.1
+done
+put 644 crates/prezerod/examples/charge.conf share/doc/prezero/charge.conf
+put 644 crates/prezerod/prezerod.toml share/doc/prezero/prezerod.toml
+for each in LICENSE-MIT LICENSE-APACHE; do put 644 $each share/doc/prezero/$each; done
+filled bench/probes.bt share/doc/prezero/probes.bt
+for unit in crates/prezerod/systemd/*; do filled "$unit" "lib/systemd/system/${unit##*/}"; done
+
+# What is there from an earlier installation, and its folders, stay written down.
+[ ! -e "$destination$manifest" ] || cp "$destination$manifest" "$stage.old"
+{
+    [ ! -e "$stage.old" ] || cat "$stage.old"
+    (cd "$stage" && find . -type f -o -type l) | sed 's|^\.||'
+    echo "$manifest"
+    # Folders that come into being now, the deepest first when they go.
+    (cd "$stage" && find . -mindepth 1 -type d) | sed 's|^\.||' | while IFS= read -r folder; do
+        [ -d "$destination$folder" ] || echo "$folder/"
+    done
+} | sort -u >"$stage.new"
+rm -f "$stage.old"
+mkdir -p "$root/lib/prezero"
+mv "$stage.new" "$stage$manifest"
+chmod 644 "$stage$manifest"
+mkdir -p "$destination/"
+(cd "$stage" && tar -cf - --owner=0 --group=0 .) | tar -xf - --no-same-owner --no-overwrite-dir -C "$destination/"

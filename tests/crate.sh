@@ -1,0 +1,45 @@
+#!/bin/sh
+# The Rust example of docs/library.md, in a crate of its own as a user makes one; then what `cargo publish` would send.
+#   tests/crate.sh              the example
+#   tests/crate.sh --long       each crate that is published, as it is packed; and the renderer of bindings/rust
+set -eu
+cd "$(dirname "$0")/.."
+top=$PWD
+cargo=${CARGO:-cargo}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() {
+    echo "crate: $1" >&2
+    exit 1
+}
+. tests/common/blocks.sh
+export CARGO_TARGET_DIR="$top/target/doors"
+mkdir -p "$dir/user/src"
+cat >"$dir/user/Cargo.toml" <<TOML
+[package]
+name = "user"
+version = "0.1.0"
+edition = "2024"
+[dependencies]
+prezero = { path = "$top/crates/prezero" }
+[workspace]
+TOML
+cp Cargo.lock "$dir/user/"
+blocks rust docs/library.md 1 >"$dir/user/src/main.rs"
+(cd "$dir/user" && "$cargo" run --quiet --release) >"$dir/said" 2>&1 || fail "the example: $(tail -n 5 "$dir/said")"
+grep -q '^[0-9]* MiB were zero already$' "$dir/said" || fail "the example says $(cat "$dir/said")"
+echo "crate: the example: $(cat "$dir/said")"
+
+if [ "${1-}" = --long ]; then
+    "$cargo" publish --dry-run --workspace --allow-dirty >"$dir/said" 2>&1 || fail "cargo publish: $(tail -n 20 "$dir/said")"
+    echo "crate: packed and built: $(grep -c '^ *Uploading' "$dir/said") crates"
+    cd bindings/rust/render
+    frames() { "$cargo" run --quiet --release 2>"$dir/err" || fail "render: $(tail -n 5 "$dir/err")"; }
+    ours=$(frames)
+    theirs=$(PREZERO_DISABLE=1 frames)
+    echo "crate: render: $ours"
+    echo "crate: render: $theirs"
+    [ "${ours##*check}" = "${theirs##*check}" ] || fail "the renderer draws something else"
+    case $ours in prezero:*) ;; *) fail "the renderer has no zone" ;; esac
+fi
+echo "crate: good"
