@@ -11,6 +11,7 @@ use prezero_host::bursts::{Bursts, FADE};
 use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
 use crate::config::without::{Mechanism, Without};
+use crate::policy::pace::Pace;
 use crate::policy::reserve::Reserve;
 use crate::policy::seen::Seen;
 use crate::policy::worth::{Passed, Worth, ready_blocks};
@@ -49,44 +50,6 @@ const LASTS_NS: u64 = 50_000_000;
 /// The same while it is not known how often a size is asked for.
 /// Moved by: `prezero bench short`.
 const FIRST_LASTS_NS: u64 = 5_000_000;
-
-/// How the requests of a band come, lately.
-#[derive(Clone, Copy, Default)]
-struct Pace {
-    /// When a request was seen last, and from one request to the next, ns; 0: not known.
-    asked_at: u64,
-    interval_ns: u64,
-    /// Pages of a burst.
-    burst: u64,
-}
-
-impl Pace {
-    /// Part by which what was seen last moves it, as a divisor.
-    /// Moved by: tests of `governor`.
-    const LEARNS: u64 = 4;
-
-    /// Requests were seen, so many since the last look that saw any.
-    fn note(&mut self, now: u64, requests: u64) {
-        let each = now.saturating_sub(self.asked_at) / requests;
-        self.interval_ns = match (self.asked_at, self.interval_ns) {
-            (0, _) => 0,
-            (_, 0) => each,
-            (_, ns) => Pace::learn(ns, each),
-        };
-        self.asked_at = now;
-    }
-
-    /// A burst of so many pages is over.
-    fn end_burst(&mut self, pages: u64) {
-        if pages > 0 {
-            self.burst = Pace::learn(self.burst, pages);
-        }
-    }
-
-    fn learn(old: u64, new: u64) -> u64 {
-        old - old / Pace::LEARNS + new / Pace::LEARNS
-    }
-}
 
 /// What scrubd is to do until the next look.
 #[derive(Clone, Debug)]

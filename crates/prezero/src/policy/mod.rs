@@ -7,6 +7,7 @@ pub(crate) mod decay;
 pub(crate) mod governor;
 pub(crate) mod late;
 pub(crate) mod naps;
+pub(crate) mod pace;
 pub(crate) mod reserve;
 pub(crate) mod rests;
 pub(crate) mod rhythm;

@@ -8,7 +8,7 @@
 mod patterns;
 mod recorded;
 
-use crate::class::{BANDS, Band};
+use crate::class::{BANDS, Band, Class};
 use crate::clock::REST_NS;
 use crate::config::without::Without;
 use crate::policy::governor::{Attention, Governor, Spending};
@@ -300,4 +300,48 @@ fn a_page_that_is_freed_again_and_again_goes_through_the_caches_once() {
     assert!(model.outcome().freed > 1_000 * MIB);
     let traffic = model.governor.plan().traffic;
     assert!((1..=32 * MIB).contains(&traffic), "{} MiB", traffic / MIB);
+}
+
+/// Requests of one small block, looked at as rarely as the plan says.
+#[test]
+fn blocks_of_several_requests_lie_ready_and_half_of_them_are_slept_through() {
+    let (band, interval) = (Band::of(64), 3 * MS);
+    let ready = Class::of(64).unwrap().slots() as u64;
+    let mut governor = Governor::new(0, Without::default());
+    let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
+    let (mut now, mut asked) = (0, 0);
+    for look in 0..200 {
+        let plan = governor.plan();
+        now += if plan.lasts_ns > 0 { plan.lasts_ns } else { interval };
+        let requests = now / interval - asked;
+        asked += requests;
+        seen.demand[band.index()] += 64 * requests;
+        seen.hits[band.index()] += if look > 2 { 64 * requests } else { 0 };
+        seen.returned += 64 * requests;
+        seen.requests += requests;
+        (seen.free, seen.look_ns) = (ready * 64, seen.look_ns + 60 * US);
+        governor.observe(now, seen);
+    }
+    let plan = governor.plan();
+    assert_eq!(plan.listed[Class::of(64).unwrap().index()] as u64, ready);
+    let half = ready / 2 * interval;
+    assert!((half * 4 / 5..=half * 5 / 4).contains(&plan.lasts_ns), "{} ns", plan.lasts_ns);
+    assert_eq!(plan.lacks, 0);
+}
+
+#[test]
+fn memory_for_what_lies_ready_is_bounded() {
+    let mut governor = Governor::new(0, Without::read("worth").unwrap());
+    let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
+    for look in 1..20 {
+        for pages in [32, 64, 128, 256, 512] {
+            seen.demand[Band::of(pages).index()] += u64::from(pages);
+            seen.returned += u64::from(pages);
+        }
+        governor.observe(look * 3 * MS, seen);
+    }
+    assert_eq!(governor.plan().lacks, 4 * MIB, "of five sizes");
+    seen.free = 3 * MIB;
+    governor.observe(60 * MS, seen);
+    assert_eq!(governor.plan().lacks, MIB);
 }

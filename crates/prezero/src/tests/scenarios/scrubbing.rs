@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use super::super::fake::{Fake, now, pass};
 use super::super::world::{RESTED_NS, WINDOW_NS, World, config, is_zero};
-use super::{ANY, SMALL, order};
+use super::{ANY, SMALL, bytes, order};
 use crate::block::Run;
+use crate::class::Class;
 use crate::clear::choice::Choice;
 use crate::clear::{Cache, ClearEngine, Engines};
 use crate::clock::REST_NS;
 use crate::count::counters::Counter;
 use crate::mem::states::{PageState, Tally};
 use crate::policy::{Mood, Step};
+use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Span};
+use crate::without::Without;
 use crate::zone::request::HOT_NS;
 
 #[test]
@@ -425,5 +428,49 @@ fn a_clear_that_waits_for_its_memory_is_not_charged_for_that() {
     assert_eq!(world.states(PageId(0), HUGE_PAGES).zero, HUGE_PAGES);
     assert_eq!(world.count(Counter::ScrubCpuNs), 1_000_000);
     assert!(world.count(Counter::LateCpuNs) >= 3_000_000);
+    world.assert_sound();
+}
+
+#[test]
+fn memory_becomes_resident_for_small_blocks_that_lie_ready() {
+    let mut world = World::with(4, |config| config.without = Without::read("worth").unwrap());
+    let ready = 64 * Class::of(64).unwrap().slots() as u64;
+    for _ in 0..6 {
+        world.soil(world.zero(64));
+        pass(3_000_000);
+        world.work(Mood::Normal);
+    }
+    let resident = |world: &World| {
+        let gauges = world.zone.snapshot().gauges;
+        gauges.resident_zero_bytes + gauges.resident_dirty_bytes
+    };
+    assert_eq!(resident(&world), bytes(ready as u32), "as much as lies ready, and no more");
+    let misses = world.count(Counter::Misses);
+    let blocks: Vec<_> = (0..4).map(|_| world.zero(64)).collect();
+    assert_eq!(world.count(Counter::Misses), misses);
+    blocks.into_iter().for_each(|block| world.soil(block));
+    world.assert_sound();
+}
+
+#[test]
+fn a_thread_that_has_moved_finds_the_lists_that_scrubd_filled_last() {
+    let mut world = World::new(1);
+    world.soil(world.zero(SMALL));
+    world.scrub();
+    let (zone, class) = (&world.zone, Class::of(SMALL).unwrap());
+    let here = zone.cpu();
+    let Some(other) = (0..zone.cpus.len()).find(|&cpu| !std::ptr::eq(&zone.cpus[cpu], here)) else {
+        return; // one CPU
+    };
+    let entry = here.take_zero(class, |_| true).unwrap();
+    assert!(zone.cpus[other].put(class, entry).is_none());
+    zone.daemon.filled.store(other as u32, Relaxed);
+
+    let hits = world.count(Counter::Hits);
+    let block = world.zero(SMALL);
+
+    assert_eq!(world.count(Counter::Hits), hits + 1);
+    assert!(is_zero(&world.zone, &block));
+    world.soil(block);
     world.assert_sound();
 }
