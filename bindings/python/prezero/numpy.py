@@ -3,7 +3,7 @@
     import prezero.numpy
     prezero.numpy.enable()
 
-The elements of arrays of 64 KiB and more then come from a zone, where freed memory is cleared ahead of time; smaller ones
+The elements of arrays of 128 KiB and more then come from a zone, where freed memory is cleared ahead of time; smaller ones
 come from the handler that was there before (NEP 49). Each array keeps the handler that it was made with, so arrays outlive
 disable(), and may be freed by any thread.
 

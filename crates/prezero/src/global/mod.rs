@@ -20,7 +20,7 @@ use home::Preloaded;
 /// static ALLOCATOR: prezero::Global = prezero::Global::system();
 ///
 /// fn main() {
-///     // From 64 KiB on. Cleared by scrubd while a CPU idled, or by the kernel, or now.
+///     // From 128 KiB on. Cleared by scrubd while a CPU idled, or by the kernel, or now.
 ///     let image = vec![0u8; 16 << 20];
 ///     assert!(image.iter().all(|&byte| byte == 0));
 /// }
