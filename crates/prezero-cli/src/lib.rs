@@ -66,7 +66,7 @@ enum Command {
     Jupyter(jupyter::Jupyter),
     /// Show what prezerod has ready, and who holds what.
     Stock(stock::Stock),
-    /// Have the kernel clear what is free in this guest, so that a snapshot compresses.
+    /// Have the kernel clear a guest's free memory: its snapshot compresses.
     Wipe(wipe::Wipe),
     /// Watch who runs under prezero, and the broker, live.
     Top(top::Top),

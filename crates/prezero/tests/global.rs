@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::process::Command;
 use std::time::Duration;
 
-use prezero::{Counter, Global};
+use prezero::{Counter, DEFAULT_THRESHOLD, Global};
 
 mod common;
 use common::until;
@@ -27,7 +27,7 @@ fn is_all(block: &[u8], byte: u8) -> bool {
 #[test]
 fn large_blocks_are_the_zones_and_small_ones_are_not() {
     assert!(in_zone(vec![1u8; LARGE].as_ptr()));
-    assert!(in_zone(vec![0u8; 64 << 10].as_ptr()));
+    assert!(in_zone(vec![0u8; DEFAULT_THRESHOLD].as_ptr()));
     assert!(!in_zone(vec![0u8; 1000].as_ptr()));
     assert!(!in_zone(Box::new(1u64).as_ref() as *const u64 as *const u8));
 }
