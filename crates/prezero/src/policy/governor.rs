@@ -294,7 +294,9 @@ impl Governor {
     fn is_ready(&self, band: Band) -> bool {
         let (n, one) = (band.index(), u64::from(band.pages()));
         let blocks = ready_blocks(band) as u64;
+        let asked_at = self.paces[n].asked_at;
         blocks > 1
+            && (asked_at > 0 && self.seen_at.saturating_sub(asked_at) < IDLE_NS)
             && self.without.has(Mechanism::Ready)
             && self.worth.is_open(band)
             && self.paces[n].burst <= blocks * one

@@ -72,6 +72,39 @@ impl Account {
     }
 }
 
+/// What was made zero lately: sums, since a single page may bear the cost of a whole step.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    /// A clear in line of it, and the CPU time that it took, ns.
+    worth_ns: f64,
+    spent_ns: f64,
+}
+
+impl Made {
+    /// What is remembered of the past, ns.
+    /// Moved by: tests of `worth`.
+    const MOST_NS: f64 = 2e7;
+
+    /// As if some clears had cost what they are worth.
+    fn new() -> Made {
+        Made { worth_ns: LENT_AGAIN_NS, spent_ns: LENT_AGAIN_NS }
+    }
+
+    fn note(&mut self, worth_ns: f64, spent_ns: f64) {
+        self.worth_ns += worth_ns;
+        self.spent_ns += spent_ns;
+        if self.worth_ns > Made::MOST_NS {
+            let kept = Made::MOST_NS / self.worth_ns;
+            (self.worth_ns, self.spent_ns) = (self.worth_ns * kept, self.spent_ns * kept);
+        }
+    }
+
+    /// What a page costs to clear ahead, for each ns that its clear in line takes.
+    fn dearer(&self) -> f64 {
+        self.spent_ns / self.worth_ns
+    }
+}
+
 /// What happened since the last look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
@@ -124,8 +157,7 @@ pub(crate) struct Worth {
     /// CPU time of the looks of one burst, and of those since the last burst ended, ns.
     burst_ns: f64,
     looks_ns: f64,
-    /// What a page costs to clear ahead, for each ns that its clear in line takes.
-    dearer: f64,
+    made: Made,
 }
 
 impl Worth {
@@ -148,7 +180,7 @@ impl Worth {
             accounts: [account; BANDS],
             burst_ns: LOOKS_NS,
             looks_ns: 0.0,
-            dearer: 1.0,
+            made: Made::new(),
         }
     }
 
@@ -187,19 +219,16 @@ impl Worth {
             let spared_ns = passed.hit[n] as f64 * clear_ns;
             if account.open {
                 account.spared_ns += spared_ns;
-                account.pay(spared_ns * self.dearer);
+                account.pay(spared_ns * self.made.dearer());
             } else {
                 shared_ns += spared_ns;
             }
         }
-        if passed.scrubbed > 0 {
-            let dearer = passed.spent_ns as f64 / (passed.scrubbed as f64 * clear_ns);
-            self.dearer += (dearer - self.dearer) * LEARNS;
-        }
+        self.made.note(passed.scrubbed as f64 * clear_ns, passed.spent_ns as f64);
         let lately_ns = self.open().map(|account| account.lately_ns).sum::<f64>();
         if lately_ns > 0.0 {
-            let lost_ns = passed.lost as f64 * clear_ns * self.dearer;
-            let cost_ns = lost_ns + shared_ns * self.dearer + passed.look_ns as f64;
+            let lost_ns = passed.lost as f64 * clear_ns * self.made.dearer();
+            let cost_ns = lost_ns + shared_ns * self.made.dearer() + passed.look_ns as f64;
             for account in self.accounts.iter_mut().filter(|account| account.open) {
                 let part = account.lately_ns / lately_ns;
                 account.spared_ns += part * shared_ns;
@@ -251,7 +280,7 @@ impl Worth {
     /// Opens and closes bands.
     fn judge(&mut self) {
         let others = self.open().map(|account| account.lately_ns).sum::<f64>();
-        let (burst_ns, dearer) = (self.burst_ns, self.dearer);
+        let (burst_ns, dearer) = (self.burst_ns, self.made.dearer());
         for (band, account) in Band::all().zip(&mut self.accounts) {
             if account.asked_ns == 0.0 {
                 continue;
@@ -283,6 +312,19 @@ mod tests {
     /// To clear a page, ns.
     const CLEAR_NS: f64 = 300.0;
 
+    fn nothing() -> Passed {
+        let none = [0; BANDS];
+        Passed {
+            asked: none,
+            hit: none,
+            lost: 0,
+            scrubbed: 0,
+            spent_ns: 0,
+            look_ns: 0,
+            clear_ns: CLEAR_NS,
+        }
+    }
+
     /// A program in time of its own: bursts of some pages of each band, ten in a window.
     struct World {
         worth: Worth,
@@ -302,15 +344,7 @@ mod tests {
         /// open bands.
         fn windows(&mut self, count: u32, asks: &[u32], found: f64) {
             for burst in 0..count * 10 {
-                let mut passed = Passed {
-                    asked: [0; BANDS],
-                    hit: [0; BANDS],
-                    lost: 0,
-                    scrubbed: 0,
-                    spent_ns: 0,
-                    look_ns: 0,
-                    clear_ns: CLEAR_NS,
-                };
+                let mut passed = nothing();
                 for &pages in asks {
                     let band = Band::of(pages);
                     passed.asked[band.index()] += u64::from(pages);
@@ -382,6 +416,16 @@ mod tests {
             world.windows(20, &[LARGE], found);
             assert_eq!(world.opens(LARGE), open, "{found}");
         }
+    }
+
+    #[test]
+    fn a_page_that_bears_the_cost_of_a_step_closes_nothing() {
+        let mut world = World::new(0);
+        world.windows(1, &[LARGE], 1.0);
+        let odd = Passed { scrubbed: 1, spent_ns: 2_000_000, ..nothing() };
+        world.worth.note(&odd);
+        world.windows(20, &[LARGE], 1.0);
+        assert!(world.opens(LARGE));
     }
 
     #[test]
