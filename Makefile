@@ -71,7 +71,6 @@ tests/install.sh
 tests/wheel.sh
 tests/crate.sh
 tests/system/deb.sh
-tests/system/newcomer.sh
 endef
 
 test: needs-test build $(READY) ## unit, property, model and end-to-end tests
@@ -88,6 +87,7 @@ tests/system/attack.py target/release --seconds 30 --p99 50
 tests/sanitize.sh
 tests/wheel.sh --portable
 tests/crate.sh --long
+tests/system/newcomer.sh
 tests/system/newcomer.sh --test
 endef
 
