@@ -95,7 +95,7 @@ impl Ctl {
                 Ok(())
             }
             Action::Set { key, value } => {
-                known(&panel.read(), key)?;
+                known(&panel.read(), key, value)?;
                 ask(&format!("set {} {value}", dashed(key)))
             }
             Action::Drain => ask("drain"),
@@ -146,12 +146,12 @@ fn dashed(key: &str) -> String {
 }
 
 /// Whether the process has such a knob.
-fn known(reading: &Reading, key: &str) -> Result<()> {
+fn known(reading: &Reading, key: &str, value: &str) -> Result<()> {
     let names = || reading.knobs.iter().map(|(name, _)| name.as_str());
     if names().any(|name| name == dashed(key)) {
         return Ok(());
     }
-    bail!("{}: set {key}: no such knob{}", reading.pid, meant(key, names()))
+    bail!("{}: set {key} {value}: no such knob{}", reading.pid, meant(key, names()))
 }
 
 /// `; did you mean scrub-rate?`
@@ -253,9 +253,9 @@ mod tests {
                 .to_string()
                 .contains("did you mean scrub-start?")
         );
-        assert!(known(&reading, "scrub_start").is_ok());
-        let none = known(&reading, "scrub_stat").unwrap_err().to_string();
-        assert_eq!(none, "7: set scrub_stat: no such knob; did you mean scrub-start?");
+        assert!(known(&reading, "scrub_start", "4").is_ok());
+        let none = known(&reading, "scrub_stat", "4").unwrap_err().to_string();
+        assert_eq!(none, "7: set scrub_stat 4: no such knob; did you mean scrub-start?");
         assert!(
             found(&reading, "colour").unwrap_err().to_string().starts_with("colour: no such knob")
         );
