@@ -31,7 +31,7 @@ use crate::progress::{self, Interrupted};
 const IN_TURNS: usize = 4;
 /// The command line of `prezero bench ablate`.
 #[derive(clap::Args)]
-#[command(after_help = "Example: prezero bench ablate --only latest,gather --json ablate.json")]
+#[command(after_help = "Example: prezero bench ablate --only ready,gather --json ablate.json")]
 pub struct Ablate {
     /// Which mechanisms; with + between those that are left out together [each]
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
