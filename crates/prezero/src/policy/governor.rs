@@ -14,7 +14,7 @@ use crate::config::without::{Mechanism, Without};
 use crate::policy::pace::Pace;
 use crate::policy::reserve::Reserve;
 use crate::policy::seen::Seen;
-use crate::policy::worth::{Passed, Worth, ready_blocks};
+use crate::policy::worth::{Passed, Worth, blocks_a_look, ready_blocks};
 
 /// A burst of requests is over when its blocks came back and no request came for so long. A free
 /// block rests as long.
@@ -121,8 +121,6 @@ pub(crate) struct Governor {
     live_peak: u64,
     reserve: Reserve,
     worth: Worth,
-    /// Whether what lay ready was to last until the next look.
-    lasts: bool,
     seen: Seen,
     seen_at: u64,
 }
@@ -144,7 +142,6 @@ impl Governor {
             live_peak: 0,
             reserve: Reserve::new(),
             worth: Worth::new(without),
-            lasts: false,
             seen: Seen::default(),
             seen_at: now_ns,
         }
@@ -188,6 +185,8 @@ impl Governor {
     }
 
     fn note(&mut self, now_ns: u64, seen: Seen) {
+        // Looks that are as rare as the requests allow see many bursts as one.
+        let slept = self.lasts_ns() > 0;
         if seen.demand != self.seen.demand {
             if now_ns.saturating_sub(self.burst_began) > WINDOW_NS || self.asked() == 0 {
                 self.end_burst();
@@ -203,7 +202,8 @@ impl Governor {
         let passed = Passed::between(&self.seen, &seen);
         self.worth.note(&passed);
         for band in Band::all() {
-            let requests = passed.asked[band.index()] / u64::from(band.pages());
+            // A large request may be smaller than its band's largest.
+            let requests = passed.asked[band.index()].div_ceil(u64::from(band.pages()));
             if requests > 0 {
                 self.paces[band.index()].note(now_ns, requests);
             }
@@ -226,12 +226,9 @@ impl Governor {
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
         // A block that was absent does not tell for which request it was when it comes back.
         let settled = self.settled().saturating_sub(self.settled_before);
-        // Looks that are as rare as the requests allow see many bursts as one.
-        let slept = std::mem::replace(&mut self.lasts, false);
         if quiet && (long || settled >= self.asked()) || slept {
             self.end_burst();
         }
-        self.lasts = self.lasts_ns() > 0;
         self.turn_windows(now_ns);
     }
 
@@ -293,7 +290,7 @@ impl Governor {
     /// Whether more blocks of a band lie ready than a burst takes: scrubd then fills up at once what several bursts took.
     fn is_ready(&self, band: Band) -> bool {
         let (n, one) = (band.index(), u64::from(band.pages()));
-        let blocks = ready_blocks(band) as u64;
+        let blocks = ready_blocks(band);
         let asked_at = self.paces[n].asked_at;
         blocks > 1
             && (asked_at > 0 && self.seen_at.saturating_sub(asked_at) < IDLE_NS)
@@ -304,7 +301,7 @@ impl Governor {
 
     /// Pages that lie ready of such a band.
     fn ready(&self, band: Band) -> u64 {
-        if self.is_ready(band) { ready_blocks(band) as u64 * u64::from(band.pages()) } else { 0 }
+        if self.is_ready(band) { ready_blocks(band) * u64::from(band.pages()) } else { 0 }
     }
 
     /// Pages that all such bands want beyond those that are free and resident.
@@ -325,10 +322,9 @@ impl Governor {
             if !self.is_ready(band) {
                 return 0;
             }
-            let half = (ready_blocks(band) / 2) as u64;
             lasts = lasts.min(match self.paces[band.index()].interval_ns {
                 0 => FIRST_LASTS_NS,
-                interval => half * interval,
+                interval => blocks_a_look(band) * interval,
             });
             any = true;
         }

@@ -17,12 +17,12 @@ const IDLE_CPU: f64 = 4.0;
 /// CPU time that a band may cost before its ratio counts: scrubd has to learn when its blocks come.
 /// Moved by: `bench waste --only once,bursty-64m`, `prezero bench short`.
 const LENT_NS: f64 = 1e7;
-/// Pages that are made for a band before the first of its requests found one: 64 MiB.
-/// Moved by: `bench waste --only once,bursty-64m`.
-pub(crate) const UNPROVEN_PAGES: u64 = 16 << 10;
 /// The same where an opening before did not pay.
 /// Moved by: `bench waste --only hostile`.
 const LENT_AGAIN_NS: f64 = 1.25e6;
+/// Pages that are made for a band before the first of its requests found one: 64 MiB.
+/// Moved by: `bench waste --only once,bursty-64m`.
+const UNPROVEN_PAGES: u64 = 16 << 10;
 /// A closed band opens from this ratio on. A band at the border does not open and close all the time.
 /// Moved by: tests of `worth`.
 const OPENS: f64 = 1.25;
@@ -35,12 +35,12 @@ const FORGIVES: f64 = 1.0 / 128.0;
 /// CPU time of the looks of one burst, as long as no burst showed it.
 /// Moved by: `prezero bench rounds`, counter `look_cpu_ns`.
 const LOOKS_NS: f64 = 4e4;
-/// What a request pays to clear a page, ns, as long as no clear was timed.
-/// Moved by: `prezero bench short`.
-const CLEAR_NS: f64 = 300.0;
 /// Part by which one burst moves that time.
 /// Moved by: tests of `worth`.
 const LEARNS: f64 = 1.0 / 16.0;
+/// What a request pays to clear a page, ns, as long as no clear was timed.
+/// Moved by: `prezero bench short`.
+const CLEAR_NS: f64 = 300.0;
 
 /// What happened to a band, sums that fade.
 #[derive(Clone, Copy, Debug)]
@@ -139,14 +139,14 @@ impl Passed {
 }
 
 /// Requests that one look of scrubd serves, where blocks lie ready ahead.
-pub(crate) fn blocks_a_look(band: Band) -> f64 {
-    (ready_blocks(band) / 2).max(1) as f64
+pub(crate) fn blocks_a_look(band: Band) -> u64 {
+    (ready_blocks(band) / 2).max(1)
 }
 
 /// Blocks of a band that lie ready, however few a burst takes: as many as a list keeps. scrubd then sleeps until half
 /// of them were used.
-pub(crate) fn ready_blocks(band: Band) -> usize {
-    band.class().map_or(1, Class::slots)
+pub(crate) fn ready_blocks(band: Band) -> u64 {
+    band.class().map_or(1, Class::slots) as u64
 }
 
 /// See the module.
@@ -288,7 +288,8 @@ impl Worth {
             // Its part of the looks of its bursts, for each ns asked.
             let shared = if account.open { others } else { others + account.lately_ns };
             let part = if shared > 0.0 { account.lately_ns / shared } else { 1.0 };
-            let looks = part * account.bursts * burst_ns / blocks_a_look(band) / account.asked_ns;
+            let looks =
+                part * account.bursts * burst_ns / blocks_a_look(band) as f64 / account.asked_ns;
             let computed = IDLE_CPU / (dearer + looks);
             if account.open {
                 let gained = IDLE_CPU * account.spared_ns;

@@ -260,8 +260,9 @@ impl<H: Host> Scrubber<H> {
         let account = zone.account();
         outcome(&lent, account);
         let _ = zone.publish(lent, Home::Pool);
-        // Paid once, for as long as it stays.
-        charge(account, 0, self.host.cpu_ns().saturating_sub(began));
+        // Paid once, for as long as it stays: no part of the price of a clear.
+        let ns = self.host.cpu_ns().saturating_sub(began);
+        charge(account, ns, ns);
         (populated > 0).then_some(Step::Nap)
     }
 
@@ -420,7 +421,7 @@ impl<H: Host> Scrubber<H> {
 
 /// Books the CPU time of a clear. Late time is booked apart, since it is no part of the price.
 fn charge(account: &Counters, ns: u64, late: u64) {
-    account.add(Counter::ScrubCpuNs, ns.saturating_sub(late));
+    account.add(Counter::ScrubCpuNs, ns - late);
     account.add(Counter::LateCpuNs, late);
 }
 

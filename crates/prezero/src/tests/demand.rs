@@ -345,3 +345,20 @@ fn memory_for_what_lies_ready_is_bounded() {
     governor.observe(60 * MS, seen);
     assert_eq!(governor.plan().lacks, MIB);
 }
+
+/// A block of 6 MiB, which is no power of two, beside a small one.
+#[test]
+fn nothing_is_slept_through_while_a_size_is_asked_for_that_does_not_lie_ready() {
+    let mut governor = Governor::new(0, Without::default());
+    let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
+    for look in 1..50 {
+        for pages in [64, 6 * MIB] {
+            seen.demand[Band::of(pages as u32).index()] += pages;
+            seen.hits[Band::of(pages as u32).index()] += pages;
+            seen.returned += pages;
+        }
+        seen.free = 8 * MIB;
+        governor.observe(look * 3 * MS, seen);
+        assert_eq!(governor.plan().lasts_ns, 0, "look {look}");
+    }
+}
