@@ -46,7 +46,7 @@ mechanisms! {
     Reserve "reserve" "Keeps dirty pages for plain requests that had to take zero ones.",
     Expected "expected" "Keeps as many dirty pages as plain requests took lately.",
     Worth "worth" "Makes zeroes only of sizes of which they pay; without: of all.",
-    Ready "ready" "Keeps several small blocks ready, and wakes scrubd when half of them are used.",
+    Ready "ready" "Keeps several small blocks ready for any CPU, and wakes scrubd when half of them are used.",
     Rhythm "rhythm" "Wakes scrubd when a program's blocks are due back.",
     Rests "rests" "Rests longer while scrubd is kept from its CPU or all CPUs are busy.",
     Late "late" "Makes no huge pages while a hypervisor is slow to back them.",

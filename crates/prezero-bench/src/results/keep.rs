@@ -21,6 +21,7 @@ pub fn keep(folder: &Path, mut taken: Taken, commit: Option<&str>) -> Result<()>
         }
     };
     round(&mut taken);
+    forget_places(&mut taken);
     let date = date(taken.taken_s());
     let machine = folder.join(slug(&taken.report.machine));
     let file = machine.join(format!("{date}-{commit}.json"));
@@ -73,6 +74,23 @@ fn round(taken: &mut Taken) {
             against.noise.iter_mut().for_each(short);
         }
     }
+}
+
+/// Where files lay on the machine says nothing to a reader: of a library its name stays, of the command line all but
+/// where its JSON went.
+fn forget_places(taken: &mut Taken) {
+    for library in taken.report.field.allocators.iter_mut().filter_map(|each| each.library.as_mut())
+    {
+        if let Some(name) = library.file_name() {
+            *library = name.into();
+        }
+    }
+    let mut words: Vec<&str> = taken.command.split(' ').collect();
+    if let Some(at) = words.iter().position(|word| *word == "--json") {
+        let value = usize::from(words.get(at + 1).is_some_and(|word| !word.starts_with('-')));
+        words.drain(at..=at + value);
+    }
+    taken.command = words.join(" ");
 }
 
 /// JSON with a line for each figure, so that a change of one is a change of one line.
@@ -130,6 +148,27 @@ mod tests {
         let mut machine = Machine::here();
         (machine.cpu, machine.cpus) = ("Intel(R) Xeon(R) CPU @ 2.50GHz".into(), 4);
         assert_eq!(slug(&machine), "intel-xeon-2.50ghz-4-cpus");
+    }
+
+    #[test]
+    fn where_files_lay_is_forgotten() {
+        let mut taken = Taken::now(Report::here("echo", Field::none()));
+        let mut allocator = crate::peers::Allocator::plain();
+        allocator.library = Some("/some/where/libprezero.so".into());
+        taken.report.field.allocators = vec![allocator];
+        for (command, kept) in [
+            (
+                "prezero bench steady --json /some/where/steady.json --runs 1",
+                "prezero bench steady --runs 1",
+            ),
+            ("prezero bench steady --json", "prezero bench steady"),
+            ("prezero bench steady --json --runs 1", "prezero bench steady --runs 1"),
+        ] {
+            taken.command = command.into();
+            forget_places(&mut taken);
+            assert_eq!(taken.command, kept);
+        }
+        assert_eq!(taken.report.field.allocators[0].library, Some("libprezero.so".into()));
     }
 
     #[test]

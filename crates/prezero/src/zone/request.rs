@@ -7,6 +7,7 @@ use crate::block::{Block, Dirty, Run, Zero, ZeroFront};
 use crate::class::Class;
 use crate::clear::Use;
 use crate::clock::{REST_NS, Tick, Ticks};
+use crate::config::without::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
@@ -267,7 +268,7 @@ impl<B: Backing> Zone<B> {
             // Demand: its age does not matter.
             (Zero, _) => (pool.search_zero(pages, align)?, None),
             (ZeroElsewhere, _) => {
-                let class = class?;
+                let class = class.filter(|_| self.has(Mechanism::Ready))?;
                 let filled = self.cpus.get(self.daemon.filled.load(Relaxed) as usize)?;
                 (filled.take_zero(class, fits)?.run(class), None)
             }

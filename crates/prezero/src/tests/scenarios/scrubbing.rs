@@ -454,7 +454,7 @@ fn memory_becomes_resident_for_small_blocks_that_lie_ready() {
 
 #[test]
 fn a_thread_that_has_moved_finds_the_lists_that_scrubd_filled_last() {
-    let mut world = World::new(1);
+    let mut world = World::with(1, |config| config.without = Without::read("worth").unwrap());
     world.soil(world.zero(SMALL));
     world.scrub();
     let (zone, class) = (&world.zone, Class::of(SMALL).unwrap());
