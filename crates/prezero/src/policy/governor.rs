@@ -1,10 +1,9 @@
 //! How much zero stock is worth having, of which sizes, and what may be spent on it.
 //!
-//! The loop is closed three times. *How much*: requests come in bursts, and a stock as large as the largest recent
-//! burst serves the next one whole; during a burst no more is made than is left of it. *Of what*: free pages that
-//! plain requests will want stay dirty; when a plain request had to take zero pages all the same, [`Reserve`] keeps
-//! so many more back. *At what price*: [`Worth`] says for which sizes zeroes pay. Without demand for zero
-//! nothing is scrubbed. The governor is told the time and what happened; it reads no clock and touches no memory.
+//! The loop is closed twice. *How much*: requests come in bursts, and a stock as large as the largest recent
+//! burst serves the next one whole; during a burst no more is made than is left of it. *At what price*: [`Worth`] says
+//! for which sizes zeroes pay, and zeroes that went to plain requests are a part of their cost. Without demand for
+//! zero nothing is scrubbed. The governor is told the time and what happened; it reads no clock and touches no memory.
 
 use prezero_host::bursts::{Bursts, FADE};
 
@@ -12,7 +11,6 @@ use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
 use crate::config::without::{Mechanism, Without};
 use crate::policy::pace::Pace;
-use crate::policy::reserve::Reserve;
 use crate::policy::seen::Seen;
 use crate::policy::worth::{Passed, Worth, blocks_a_look, ready_blocks};
 
@@ -56,10 +54,6 @@ const FIRST_LASTS_NS: u64 = 5_000_000;
 pub(crate) struct Plan {
     /// Zero pages that should lie ready.
     pub(crate) target: u64,
-    /// Free pages that need not stay as they are.
-    pub(crate) most: u64,
-    /// Pages that the program freed so far.
-    pub(crate) freed: u64,
     /// Zero blocks that a CPU's zero list of each class should hold.
     pub(crate) listed: [usize; CLASSES],
     /// Pages that are to become resident, so that blocks can lie ready.
@@ -119,7 +113,8 @@ pub(crate) struct Governor {
     paces: [Pace; BANDS],
     /// The most pages that were in the program's hands of late, fading.
     live_peak: u64,
-    reserve: Reserve,
+    /// Zero pages that were lost since zero was asked for last.
+    lost: u64,
     worth: Worth,
     seen: Seen,
     seen_at: u64,
@@ -140,7 +135,7 @@ impl Governor {
             bands: [Bursts::default(); BANDS],
             paces: [Pace::default(); BANDS],
             live_peak: 0,
-            reserve: Reserve::new(),
+            lost: 0,
             worth: Worth::new(without),
             seen: Seen::default(),
             seen_at: now_ns,
@@ -157,8 +152,6 @@ impl Governor {
     pub(crate) fn plan(&self) -> Plan {
         let mut plan = Plan {
             target: self.target(),
-            most: self.most(),
-            freed: self.seen.freed,
             listed: [0; CLASSES],
             lacks: self.lacks(),
             lasts_ns: self.lasts_ns(),
@@ -195,12 +188,14 @@ impl Governor {
                 self.freed_before = self.seen.freed;
             }
             self.asked_at = now_ns;
+            self.lost = 0;
         }
         if seen.returned != self.seen.returned {
             self.returned_at = now_ns;
         }
         let passed = Passed::between(&self.seen, &seen);
         self.worth.note(&passed);
+        self.lost += passed.lost;
         for band in Band::all() {
             // A large request may be smaller than its band's largest.
             let requests = passed.asked[band.index()].div_ceil(u64::from(band.pages()));
@@ -211,17 +206,9 @@ impl Governor {
         if Band::all().any(|band| passed.asked[band.index()] > 0 && self.worth.is_open(band)) {
             self.wanted_at = now_ns;
         }
-        let asked = passed.asked.iter().sum();
-        let wasted = seen.wasted.saturating_sub(self.seen.wasted);
-        let kept = self.expected();
         self.live_peak = self.live_peak.max(seen.live);
         self.seen = seen;
         self.seen_at = now_ns;
-        if wasted > 0 {
-            self.reserve.was_short(wasted, kept);
-        } else {
-            self.reserve.was_enough(asked);
-        }
         let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
         // A block that was absent does not tell for which request it was when it comes back.
@@ -246,9 +233,6 @@ impl Governor {
     }
 
     fn end_burst(&mut self) {
-        if self.asked() > 0 {
-            self.reserve.turn();
-        }
         self.worth.end_burst();
         let bands = self.bands.iter_mut().zip(&mut self.paces);
         for ((band, pace), &asked) in bands.zip(&self.seen.demand) {
@@ -375,23 +359,10 @@ impl Governor {
         blocks.min(class.slots() as u64) as usize
     }
 
-    /// Zero pages that should lie ready: the requests ahead, within the pages that need not stay as
-    /// they are.
+    /// Zero pages that should lie ready: the requests ahead, as far as free pages go. What plain requests or the
+    /// kernel took is not made again before zero is asked for again.
     fn target(&self) -> u64 {
-        self.wanted().min(self.most())
-    }
-
-    /// Free pages that need not stay as they are.
-    fn most(&self) -> u64 {
-        let reserve = if self.without.has(Mechanism::Reserve) { self.reserve.pages } else { 0 };
-        let expected = if self.without.has(Mechanism::Expected) { self.expected() } else { 0 };
-        let kept = reserve.max(expected);
-        self.seen.free.saturating_sub(kept)
-    }
-
-    /// Free pages that the program will take as they are, if it takes as much as of late.
-    fn expected(&self) -> u64 {
-        self.live_peak.saturating_sub(self.seen.live).saturating_sub(self.wanted())
+        self.wanted().saturating_sub(self.lost).min(self.seen.free)
     }
 
     fn wanted(&self) -> u64 {

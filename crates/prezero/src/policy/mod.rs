@@ -8,7 +8,6 @@ pub(crate) mod governor;
 pub(crate) mod late;
 pub(crate) mod naps;
 pub(crate) mod pace;
-pub(crate) mod reserve;
 pub(crate) mod rests;
 pub(crate) mod rhythm;
 pub(crate) mod seen;

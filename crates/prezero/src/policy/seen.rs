@@ -19,8 +19,6 @@ pub(crate) struct Seen {
     pub(crate) returned: u64,
     /// Pages of ZERO requests that were served absent.
     pub(crate) absent: u64,
-    /// Zero pages that went to plain requests.
-    pub(crate) wasted: u64,
     /// Zero pages that were lost: to plain requests, or to the kernel.
     pub(crate) lost: u64,
     /// Pages that were made zero, the CPU time that scrubbing took, ns, and that looking for what to scrub took.
@@ -42,7 +40,6 @@ impl Default for Seen {
             freed: 0,
             returned: 0,
             absent: 0,
-            wasted: 0,
             lost: 0,
             scrubbed: 0,
             spent_ns: 0,

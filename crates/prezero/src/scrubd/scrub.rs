@@ -59,11 +59,6 @@ pub(crate) struct Scrubber<H> {
     decay: Decay,
     gave_back_ns: u64,
     late: LateBacking,
-    /// Pages freed so far, and since when. Whether zeroes lie where the next large requests find
-    /// them, once all free memory has rested.
-    freed: u64,
-    freed_at: Option<Tick>,
-    lies_well: bool,
 }
 
 impl<H: Host> Scrubber<H> {
@@ -80,9 +75,6 @@ impl<H: Host> Scrubber<H> {
             decay: Decay::new(without),
             gave_back_ns: 0,
             late: LateBacking::default(),
-            freed: 0,
-            freed_at: None,
-            lies_well: false,
         }
     }
 
@@ -286,14 +278,12 @@ impl<H: Host> Scrubber<H> {
         // While the program frees and takes all the time, a block that it did not take back yet is hot as well.
         let is_idle = freed.is_none_or(|freed| freed > Ticks::rounded_up(REST_NS));
         let rest = Ticks::rounded_up(if is_idle { REST_NS } else { HOT_NS });
-        let chunk = match target.saturating_sub(zero) {
-            0 => self.next_large_chunk(zone, stop, zero, room, tick, rest),
-            lack => self
-                .focus
-                .and_then(|(first, pages)| zone.look(Look::Within(first, pages, lack), tick, rest))
-                .or_else(|| self.next_chunk(zone, stop, lack, tick, rest))
-                .or_else(|| zone.look(Look::Largest(stop), tick, rest)),
-        };
+        let lack = target.checked_sub(zero).filter(|&lack| lack > 0)?;
+        let chunk = self
+            .focus
+            .and_then(|(first, pages)| zone.look(Look::Within(first, pages, lack), tick, rest))
+            .or_else(|| self.next_chunk(zone, stop, lack, tick, rest))
+            .or_else(|| zone.look(Look::Largest(stop), tick, rest));
         let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
@@ -341,32 +331,6 @@ impl<H: Host> Scrubber<H> {
         })?;
         self.focus = Some(focus);
         Some(chunk)
-    }
-
-    /// Enough is zero, but it may lie where the next large request does not fit. Not looked for again before something
-    /// is freed.
-    fn next_large_chunk(
-        &mut self,
-        zone: &impl Target,
-        stop: Order,
-        zero: u64,
-        room: u64,
-        tick: Tick,
-        rest: Ticks,
-    ) -> Option<Chunk> {
-        if self.plan.freed != self.freed {
-            (self.freed, self.freed_at, self.lies_well) = (self.plan.freed, Some(tick), false);
-        }
-        let most = self.plan.most.saturating_sub(zero).min(room);
-        if most == 0 || self.lies_well || !zone.has(Mechanism::Layout) {
-            return None;
-        }
-        let large = stop.max(Order::new(HUGE_ORDER + 1)?);
-        let found = self.next_chunk(zone, large, most, tick, rest);
-        let since = self.freed_at.map(|at| tick.since(at));
-        let rested = since.is_none_or(|since| since > Ticks::rounded_up(REST_NS));
-        self.lies_well = found.is_none() && rested;
-        found
     }
 
     /// How an allocation may take a block that is cleared by this engine.

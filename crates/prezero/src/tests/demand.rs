@@ -172,7 +172,6 @@ impl Model {
         let dirty = self.take_dirty(pages);
         let zero = (pages - dirty).min(self.zero);
         self.zero -= zero;
-        self.seen.wasted += zero;
         self.seen.lost += zero;
         self.outcome.to_plain += zero;
     }

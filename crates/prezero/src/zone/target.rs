@@ -185,7 +185,6 @@ impl<B: Backing> Target for Zone<B> {
             freed: pages(freed),
             returned,
             absent: pages(absent),
-            wasted: pages(wasted),
             lost: pages(wasted + self.pool.counters.get(Counter::UnusedZeroBytes)),
             scrubbed: pages(own(Counter::ScrubbedBytes)),
             spent_ns: own(Counter::ScrubCpuNs),

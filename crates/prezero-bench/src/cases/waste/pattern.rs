@@ -122,7 +122,7 @@ pub const PATTERNS: [Pattern; 11] = [
         ms: 2000,
         peer_ms: 500,
         warm_mib: 128,
-        target: Target::StepsAside { phase: None, share: 0.01, waste: 0.05 },
+        target: Target::StepsAside { phase: None, share: 0.01, waste: PAYS },
     },
     Pattern {
         name: "adverse",
@@ -130,10 +130,12 @@ pub const PATTERNS: [Pattern; 11] = [
         ms: 2000,
         peer_ms: 500,
         warm_mib: 128,
-        target: Target::StepsAside { phase: None, share: 0.01, waste: 0.05 },
+        target: Target::StepsAside { phase: None, share: 0.01, waste: PAYS },
     },
 ];
 
+/// Waste of the bytes made where zeroes still pay: idle time is priced at a quarter, so one page in four has to be used.
+const PAYS: f64 = 0.75;
 const WASTED: &str = "wasted of scrubbed";
 
 /// One burst. All but its time are bytes since the start, read after it.

@@ -46,12 +46,13 @@ fn frames_of_a_numpy_program_find_their_stock() {
     assert!(then.hit_share() > 0.95 && then.waste() <= 0.05, "{then:?}");
 }
 
-/// Zero and plain requests of the same sizes take turns, mostly without a pause.
+/// Zero and plain requests of the same sizes take turns, mostly without a pause. Half of what is made goes to plain
+/// requests, and that is a fraction of what idle time may cost.
 #[test]
-fn filters_that_want_the_same_blocks_as_they_are_get_most_of_what_is_made() {
+fn filters_that_want_the_same_blocks_as_they_are_find_their_zeroes_all_the_same() {
     let (first, then) = twice(include_str!("scipy.txt"));
     for outcome in [first, then] {
-        assert!(outcome.hit_share() > 0.4 && outcome.waste() < 0.2, "{outcome:?}");
+        assert!(outcome.hit_share() > 0.8 && outcome.waste() < 0.55, "{outcome:?}");
     }
 }
 
@@ -75,5 +76,5 @@ fn arrays_that_replace_each_other_find_half_of_what_they_ask_for() {
 #[test]
 fn a_compiler_that_asks_for_zero_once_costs_next_to_nothing() {
     let (first, then) = twice(include_str!("cc1.txt"));
-    assert!(first.spent_ns <= 100 * US && then.spent_ns <= 10 * US, "{first:?} {then:?}");
+    assert!(first.spent_ns <= 100 * US && then.spent_ns <= 100 * US, "{first:?} {then:?}");
 }

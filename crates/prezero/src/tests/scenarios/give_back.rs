@@ -9,7 +9,7 @@ use crate::count::counters::Counter;
 use crate::mem::states::Tally;
 use crate::policy::Mood;
 use crate::pool::offer::Allowance;
-use crate::pool::release::IDLE_LEAST;
+use crate::pool::release::{IDLE_LEAST, IDLE_SHARE};
 use crate::units::{HUGE, HUGE_PAGES, PageId};
 
 #[test]
@@ -150,7 +150,7 @@ fn idle_memory_makes_way_for_what_is_faulted_in() {
     let larger = world.plain(16 * HUGE_PAGES);
 
     let used = u64::from(16 * HUGE_PAGES + 1);
-    let most = used / 16 + u64::from(IDLE_LEAST);
+    let most = used / u64::from(IDLE_SHARE) + u64::from(IDLE_LEAST);
     let resident = world.zone.snapshot().gauges.resident_dirty_bytes / bytes(1);
     assert!(resident <= most, "{resident} pages");
     assert!(resident >= most - u64::from(HUGE_PAGES), "no more than must: {resident}");
@@ -171,7 +171,7 @@ fn as_much_makes_way_where_it_lies_in_pieces() {
 
     let larger = world.plain(24 * HUGE_PAGES);
 
-    let most = 32 * HUGE_PAGES / 16 + IDLE_LEAST;
+    let most = 32 * HUGE_PAGES / IDLE_SHARE + IDLE_LEAST;
     let resident = world.zone.pool.stock.dirty();
     assert!(resident <= most, "{resident} pages, where {most} may be");
     held.into_iter().chain([larger]).for_each(|block| world.zone.free(block));

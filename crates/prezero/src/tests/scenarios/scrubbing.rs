@@ -115,31 +115,6 @@ fn no_more_lies_ready_than_the_cap_on_the_stock_allows() {
 }
 
 #[test]
-fn zeroes_that_lie_elsewhere_do_not_count_for_the_next_large_block() {
-    let mut world = World::new(11);
-    let (aside, between) = (world.zero(2 * HUGE_PAGES), world.plain(HUGE_PAGES));
-    // Until the governor has forgotten these requests.
-    for _ in 0..400 {
-        pass(WINDOW_NS);
-        world.work(Mood::Resting);
-    }
-    for _ in 0..2 {
-        world.soil(world.zero(8 * HUGE_PAGES));
-        world.scrub();
-    }
-    world.fill(aside.first(), aside.pages(), 0);
-    world.zone.free_zeroed(aside);
-    let misses = world.count(Counter::Misses);
-    for _ in 0..8 {
-        world.soil(world.zero(8 * HUGE_PAGES));
-        world.scrub();
-    }
-    assert_eq!(world.count(Counter::Misses), misses);
-    world.zone.free(between);
-    world.assert_sound();
-}
-
-#[test]
 fn blocks_below_scrub_stop_are_left_alone() {
     let mut world = World::with(1, |config| config.scrub_stop = order(6));
     let all = world.dirty_all(16);
