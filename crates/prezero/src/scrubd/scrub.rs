@@ -18,7 +18,7 @@ use crate::policy::decay::{Decay, More};
 use crate::policy::governor::{Attention, Governor, Plan, Spending};
 use crate::policy::late::LateBacking;
 use crate::policy::{Mood, Step};
-use crate::units::{HUGE_ORDER, Order, PAGE, PageId};
+use crate::units::{Order, PAGE, PageId};
 use crate::zone::request::HOT_NS;
 use crate::zone::target::{Asked, Chunk, Home, Lent, Look, Ready, Target, Work};
 

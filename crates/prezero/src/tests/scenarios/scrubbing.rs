@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::super::fake::{Fake, now, pass};
-use super::super::world::{RESTED_NS, WINDOW_NS, World, config, is_zero};
+use super::super::world::{RESTED_NS, World, config, is_zero};
 use super::{ANY, SMALL, bytes, order};
 use crate::block::Run;
 use crate::class::Class;
