@@ -13,7 +13,7 @@ use std::path::Path;
 use std::thread;
 
 /// The part of the shared cache, in quarters, that one set may fill on its way through it.
-/// Beyond it scrubd clears past the cache, and a request tries both ways.
+/// Beyond it scrubd clears past the cache.
 /// A cloud guest is told the size of the whole cache, which it shares with other guests.
 /// glibc's `memset` has the same border.
 /// Moved by: `bench grid --sizes 16M,20M,24M`, `bench disturb --churn 20M`.
@@ -23,6 +23,13 @@ const FOURTHS_OF_L3: usize = 3;
 /// the shared cache claims to have. Such a set is cleared at home if home is idle.
 /// Moved by: `bench grid --idle on --sizes 16M,32M,48M,64M`, column `ideal by`.
 pub const SET_L2S: usize = 20;
+
+/// The same for a block that its owner waits for and uses at once: private caches' worth, and eighths of the shared
+/// cache. Beyond it even an owner that writes every line gains by a clear past the cache. Peers clear everything
+/// through it, so below it no program gets less than with them.
+/// Moved by: `bench grid --idle off --sizes 20M,24M,28M,32M,48M`.
+const OWN_L2S: usize = 28;
+const OWN_EIGHTHS_OF_L3: usize = 7;
 
 /// The size of a private cache that sysfs does not tell, bytes: that of today's servers.
 pub const L2: usize = 2 << 20;
@@ -68,10 +75,18 @@ impl Topology {
     /// ahead, unless `--scrub-cache` sets another number. A larger set displaces what
     /// neighbours keep in that cache, and all of a private cache on the way.
     pub fn set(&self) -> usize {
-        let set = l2_or_guess(self.l2) * SET_L2S;
+        self.within_l3(l2_or_guess(self.l2) * SET_L2S, 2 * FOURTHS_OF_L3)
+    }
+
+    /// Bytes that their owner uses at once and that are cleared through the shared cache.
+    pub fn own_set(&self) -> usize {
+        self.within_l3(own_set(self.l2), OWN_EIGHTHS_OF_L3)
+    }
+
+    fn within_l3(&self, bytes: usize, eighths: usize) -> usize {
         match self.l3 {
-            0 => set,
-            l3 => set.min(l3 / 4 * FOURTHS_OF_L3),
+            0 => bytes,
+            l3 => bytes.min(l3 / 8 * eighths),
         }
     }
 }
@@ -79,6 +94,11 @@ impl Topology {
 /// The size of a private cache: `l2`, or [`L2`] where that is unknown (0).
 pub fn l2_or_guess(l2: usize) -> usize {
     if l2 == 0 { L2 } else { l2 }
+}
+
+/// The same as [`Topology::own_set`] where no more than a private cache's size is known, or not even that (0).
+pub fn own_set(l2: usize) -> usize {
+    l2_or_guess(l2) * OWN_L2S
 }
 
 fn online(root: &Path) -> Option<CpuList> {

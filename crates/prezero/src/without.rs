@@ -39,7 +39,6 @@ mechanisms! {
     Gather "gather" "Moves a CPU's cold listed blocks to the buddy before the buddy is searched.",
     Assemble "assemble" "Moves free huge blocks together for a large request.",
     Places "places" "Gives blocks that grow a place with room behind it.",
-    Reach "reach" "Finds by trial which large inline clears go through the cache; without: none beyond the share.",
     LastFirst "last-first" "Clears the beginning of a block last.",
     Home "home" "Moves scrubd to the CPU on which a block was freed.",
     Worth "worth" "Makes zeroes only of sizes of which they pay; without: of all.",

@@ -7,12 +7,11 @@
 //!
 //! So a block that fits a private cache is cleared at home if home idles, and demoted elsewhere. A set that fits a
 //! share of the shared cache is cleared through it. Beyond that share memory latency is due in any case, and clears
-//! go past the cache.
+//! go past the cache. A block that its owner waits for has a larger share than a set that scrubd clears.
 
-use prezero_host::topology::{L2, SET_L2S, Topology, l2_or_guess};
+use prezero_host::topology::{SET_L2S, Topology, l2_or_guess, own_set};
 
-use crate::clear::reach::Reach;
-use crate::clear::{Cache, ClearEngine, Engines, Use};
+use crate::clear::{ClearEngine, Engines, Use};
 use crate::units::PAGE;
 use crate::without::{Mechanism, Without};
 
@@ -41,20 +40,20 @@ pub(crate) struct Choice {
     /// Bytes; 0: unknown.
     l2: usize,
     /// Bytes of zeroes that may lie in the shared cache, as scrubd sees it, and as a program
-    /// does that is about to use them: beyond, it tries both.
+    /// does that is about to use them.
     share: usize,
     own_share: usize,
     without: Without,
 }
 
 impl Choice {
-    /// Before anything is known of the machine: everything through the cache.
-    pub(crate) fn unmeasured(engines: Engines) -> Choice {
+    /// Before more is known of the machine than the bytes of a private cache, or not even those (0).
+    pub(crate) fn unmeasured(engines: Engines, l2: usize) -> Choice {
         Choice {
             engines,
-            l2: 0,
+            l2,
             share: usize::MAX,
-            own_share: L2 * SET_L2S,
+            own_share: own_set(l2),
             without: Without::default(),
         }
     }
@@ -66,8 +65,8 @@ impl Choice {
 
     /// `share`: bytes of zeroes that may lie in the shared cache, if the user set it.
     pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
-        let (l2, own_share) = (topology.l2, topology.set());
-        let share = share.unwrap_or(own_share);
+        let (l2, own_share) = (topology.l2, topology.own_set());
+        let share = share.unwrap_or(topology.set());
         Choice { engines, l2, share, own_share, without: Without::default() }
     }
 
@@ -91,8 +90,8 @@ impl Choice {
     /// For a block of `bytes` that its owner is waiting for, and will use at once; and how many
     /// pages at its beginning are to be cleared last ([`LAST_FIRST_PAGES`]), all others at once:
     /// on some CPUs `rep stosb` goes past the cache by itself where it has more to clear than there is room.
-    pub(crate) fn inline(&self, bytes: usize, reach: &Reach) -> (&'static dyn ClearEngine, u32) {
-        if self.goes_past(bytes, reach) {
+    pub(crate) fn inline(&self, bytes: usize) -> (&'static dyn ClearEngine, u32) {
+        if bytes > self.own_share {
             return (self.engines.bypassing, 0);
         }
         let near = l2_or_guess(self.l2);
@@ -104,17 +103,6 @@ impl Choice {
                 (near / PAGE) as u32
             },
         )
-    }
-
-    /// Whether such a block is cleared past the cache this time.
-    fn goes_past(&self, bytes: usize, reach: &Reach) -> bool {
-        self.is_tried(bytes)
-            && (!self.without.has(Mechanism::Reach) || reach.way(bytes) == Cache::Bypassing)
-    }
-
-    /// Whether for such a block both ways are tried.
-    pub(crate) fn is_tried(&self, bytes: usize) -> bool {
-        bytes > self.own_share
     }
 
     /// For what scrubd clears at `place`: `bytes` that are likely to be used together, when
@@ -138,6 +126,7 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clear::Cache;
     use std::path::Path;
 
     const MIB: usize = 1 << 20;
@@ -164,25 +153,28 @@ mod tests {
         let topology =
             Topology { l2: 2 * MIB, l3: 480 * MIB, ..Topology::read(Path::new("nowhere")) };
         let nothing = Topology { l2: 0, l3: 0, ..topology };
+        let bypassing = Engines::uncalibrated().bypassing.cache();
         for topology in [topology, nothing] {
             let choice = Choice::measured(Engines::uncalibrated(), &topology, None);
             let fits = |bytes| choice.scrub(MIB, bytes, Place::Home).cache() == Cache::Cached;
-            assert!(fits(40 * MIB) && !choice.is_tried(40 * MIB));
-            assert!(!fits(41 * MIB) && choice.is_tried(41 * MIB));
+            assert!(fits(40 * MIB) && !fits(41 * MIB));
+            let own = |bytes| choice.inline(bytes).0.cache();
+            assert_eq!((own(56 * MIB), own(57 * MIB)), (Cache::Cached, bypassing));
         }
     }
 
     #[test]
     fn the_part_of_a_block_that_the_private_cache_holds_is_cleared_last() {
         let choice = choice(None);
-        let reach = Reach::new();
-        let near = |bytes| choice.inline(bytes, &reach).1 as usize * PAGE;
+        let near = |bytes| choice.inline(bytes).1 as usize * PAGE;
         assert_eq!(near(2 * MIB), 0, "all of it is near");
         assert_eq!(near(2 * MIB + PAGE), 2 * MIB);
-        assert_eq!(near(24 * MIB), 2 * MIB);
-        assert_eq!(near(24 * MIB + PAGE), 0, "past the cache there is no near end");
-        let unmeasured = Choice::unmeasured(Engines::uncalibrated());
-        assert_eq!(unmeasured.inline(4 * MIB, &reach).1 as usize * PAGE, L2, "where no CPU idles");
+        assert_eq!(near(28 * MIB), 2 * MIB);
+        assert_eq!(near(28 * MIB + PAGE), 0, "past the cache there is no near end");
+        for (l2, near) in [(0, 2 * MIB), (MIB, MIB)] {
+            let unmeasured = Choice::unmeasured(Engines::uncalibrated(), l2);
+            assert_eq!(unmeasured.inline(4 * MIB).1 as usize * PAGE, near, "where no CPU idles");
+        }
     }
 
     #[test]

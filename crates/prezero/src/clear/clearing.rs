@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::clear::Engines;
 use crate::clear::choice::Choice;
-use crate::clear::reach::Reach;
 use crate::without::Without;
 
 /// See the module.
@@ -16,8 +15,6 @@ pub(crate) struct Clearing {
     measured: AtomicPtr<Choice>,
     /// What the first touch of a page takes, ns as a float's bits; 0 until scrubd has measured.
     fault_ns: AtomicU64,
-    /// How far the cache reaches for clears in line.
-    pub(crate) reach: Reach,
 }
 
 impl Clearing {
@@ -26,10 +23,10 @@ impl Clearing {
         let engine = engine.and_then(crate::clear::by_name);
         let engines = engine.map_or_else(Engines::uncalibrated, Engines::only);
         Clearing {
-            guess: Choice::unmeasured(engines).without(without),
+            guess: Choice::unmeasured(engines, prezero_sys::process::private_cache())
+                .without(without),
             measured: AtomicPtr::new(std::ptr::null_mut()),
             fault_ns: AtomicU64::new(0),
-            reach: Reach::new(),
         }
     }
 

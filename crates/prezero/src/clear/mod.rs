@@ -23,7 +23,6 @@ pub(crate) mod choice;
 pub(crate) mod clearing;
 mod first_use;
 mod plain;
-pub(crate) mod reach;
 mod registry;
 mod select;
 

@@ -9,7 +9,6 @@ use crate::mem::states::PageState;
 use crate::pool::settle::Residency;
 use crate::units::Span;
 use crate::zone::Zone;
-use crate::zone::inline::TIMED_PAGES;
 
 impl<B: Backing> Zone<B> {
     /// Gives a block back. Its content counts as unknown, whatever its type.
@@ -25,9 +24,6 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub(crate) fn free_run(&self, run: Run) {
         let (span, cpu) = (run.span(), self.cpu());
-        if span.pages >= TIMED_PAGES {
-            self.clearing.reach.freed(span, || self.pool.clock.now_ns());
-        }
         let mut tally = self.settle(cpu, span);
         let mut held = Held::Mixed;
         if self.config.on_free == OnFree::Clear {

@@ -8,7 +8,7 @@ use crate::cpu::cache::CpuCache;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::pool::settle::Residency;
-use crate::units::{PAGE, PageId, Span};
+use crate::units::{PAGE, Span};
 use crate::zone::Zone;
 
 /// Pages from which on each clear in line is timed, so that the price of a miss is known. Two looks at
@@ -31,7 +31,7 @@ impl<B: Backing> Zone<B> {
         let front = block.front(front);
         // Nearly always; and nothing is believed of it.
         if self.pool.states.all(front, PageState::Dirty) {
-            self.clear_inline(cpu, front.first, front.pages, rest, |clear| clear(front));
+            self.clear_inline(cpu, front.pages, rest, |clear| clear(front));
             return self.pool.states.set(front, PageState::Zero);
         }
         if !self.trust.holds(self, cpu, block) {
@@ -44,7 +44,7 @@ impl<B: Backing> Zone<B> {
         debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
-            self.clear_inline(cpu, front.first, tally.dirty, rest, |clear| {
+            self.clear_inline(cpu, tally.dirty, rest, |clear| {
                 self.pool.states.each_run(front, PageState::Dirty, |run| {
                     clear(run);
                     self.pool.states.set(run, PageState::Zero);
@@ -78,14 +78,13 @@ impl<B: Backing> Zone<B> {
     fn clear_inline(
         &self,
         cpu: &CpuCache,
-        first: PageId,
         dirty: u32,
         rest: Rest,
         each: impl FnOnce(&mut dyn FnMut(Span)),
     ) {
         let bytes = u64::from(dirty) * PAGE as u64;
         let choice = self.choice();
-        let (engine, near) = choice.inline(bytes as usize, &self.clearing.reach);
+        let (engine, near) = choice.inline(bytes as usize);
         let timed = dirty >= TIMED_PAGES || rest == Rest::Rested;
         let began = if timed { self.pool.clock.now_ns() } else { 0 };
         each(&mut |run: Span| {
@@ -103,9 +102,6 @@ impl<B: Backing> Zone<B> {
             let ended = self.pool.clock.now_ns();
             cpu.counters.add(Counter::TimedClearBytes, bytes);
             cpu.counters.add(Counter::TimedClearNs, ended.saturating_sub(began));
-            if choice.is_tried(bytes as usize) {
-                self.clearing.reach.note(first, bytes as usize, engine.cache(), began, ended);
-            }
         }
         cpu.counters.bump(Counter::Misses);
         cpu.counters.add(Counter::MissBytes, bytes);
@@ -117,7 +113,7 @@ impl<B: Backing> Zone<B> {
     #[cold]
     pub(crate) fn clear_freed(&self, cpu: &CpuCache, span: Span, tally: Tally) -> Tally {
         let mark = self.pool.fork_mark();
-        let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE, &self.clearing.reach);
+        let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE);
         self.pool.states.each_run(span, PageState::Dirty, |run| {
             self.pool.memory.clear(engine, run);
         });

@@ -122,7 +122,6 @@ fn suited(mechanism: Mechanism) -> &'static [&'static str] {
         Mechanism::Gather => &["handler", "steady-1M", "phases"],
         Mechanism::Assemble => &["mosaic", "growing"],
         Mechanism::Places => &["growing"],
-        Mechanism::Reach => &["busy-12M", "busy-48M", "busy-fill-48M"],
         Mechanism::LastFirst => &["fill-1M", "busy-fill-1M", "busy-fill-3M"],
         Mechanism::Home => &["fill-1M", "passing"],
         Mechanism::Worth => &["steady-96K", "steady-384K", "handler", "phases", "bursts"],

@@ -393,7 +393,10 @@ unsafe impl ClearEngine for Waits {
 #[test]
 fn a_clear_that_waits_for_its_memory_is_not_charged_for_that() {
     let mut world = World::new(1);
-    world.zone.clearing.use_choice(Box::leak(Box::new(Choice::unmeasured(Engines::only(&Waits)))));
+    world
+        .zone
+        .clearing
+        .use_choice(Box::leak(Box::new(Choice::unmeasured(Engines::only(&Waits), 0))));
     world.soil(world.plain(HUGE_PAGES));
     world.wanted_before(HUGE_PAGES);
     pass(RESTED_NS);
