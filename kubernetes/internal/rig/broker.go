@@ -172,7 +172,7 @@ func (b *Broker) Configure(more string) {
 func (b *Broker) Start() {
 	b.t.Helper()
 	b.process = exec.Command(b.program, "--config", b.config, "--socket", b.Socket)
-	b.process.Stderr = &Log{t: b.t, name: "prezerod"}
+	b.process.Stderr = NewLog(b.t, "prezerod")
 	if err := b.process.Start(); err != nil {
 		b.t.Fatal(err)
 	}
