@@ -97,7 +97,7 @@ func NewDriver(t testing.TB, api Server, socket, files string, args ...string) *
 	}
 	d := &Driver{t: t, program: Program(t), Dir: dir}
 	d.args = append([]string{"--node", Node, "--socket", socket, "--files", files, "--cdi", d.Path("cdi"), "--data", d.Path("data"),
-		"--registry", d.Path("registry"), "--kubeconfig", api.Kubeconfig(t), "--metrics", "", "--look", "50ms"}, args...)
+		"--registry", d.Path("registry"), "--kubeconfig", api.Kubeconfig(t), "--metrics", "", "--nri", "", "--look", "50ms"}, args...)
 	d.Start()
 	t.Cleanup(d.Kill)
 	return d
