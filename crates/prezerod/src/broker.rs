@@ -22,6 +22,7 @@ mod room;
 mod shed;
 #[cfg(test)]
 mod tests;
+mod yields;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +34,7 @@ use crate::counters::Counters;
 use crate::demand::{Demand, Keep, Party};
 use crate::host::Host;
 use crate::inode::{self, Kind};
-use crate::protocol::{Answer, Name, Reason};
+use crate::protocol::{Answer, Name, Page, Reason};
 use crate::settings::Settings;
 use crate::start::Start;
 use crate::stock::{Blank, Need, Stock};
@@ -157,6 +158,8 @@ pub struct Broker<I> {
     /// Nothing is made for stock before this, ns.
     held_off_until: u64,
     start: Start,
+    /// Bytes of the pools of a size that others on this host were promised and have not taken.
+    promised: BTreeMap<Page, u64>,
     /// Nothing is made for this payer's stock before this, ns, and what the kernel said.
     held_off: BTreeMap<Payer, (u64, String)>,
     numbers: u64,
@@ -191,6 +194,7 @@ impl<I: Inode> Broker<I> {
             refills: BTreeMap::new(),
             held_off_until: 0,
             start: Start::default(),
+            promised: BTreeMap::new(),
             held_off: BTreeMap::new(),
             numbers: 0,
             counters: Counters::default(),

@@ -207,6 +207,13 @@ pub enum Request {
         /// Where to go on: what the part before said is next; 0: from the beginning.
         from: u64,
     },
+    /// Leave so much of the hugetlb pool of such pages to others on this host, until told otherwise.
+    Yield {
+        /// Of this size.
+        page: Page,
+        /// Bytes that others were promised and have not taken.
+        bytes: u64,
+    },
 }
 
 /// Why there is no lease.

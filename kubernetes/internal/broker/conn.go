@@ -95,6 +95,17 @@ func (c *Conn) Available(ctx context.Context, page Page, node int32) (Available,
 	return a.available()
 }
 
+// Yield leaves so much of the pool of such pages to those who were promised it, until told otherwise.
+func (c *Conn) Yield(ctx context.Context, page Page, bytes uint64) error {
+	a, _, err := c.ask(ctx, kindDone, func(tag uint32) []byte {
+		return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(open(kindYield, tag), bytes), uint64(page))
+	})
+	if err != nil {
+		return err
+	}
+	return a.body.end()
+}
+
 // Report asks for a report, all parts of it.
 func (c *Conn) Report(ctx context.Context, which Which) (string, error) {
 	var whole strings.Builder

@@ -161,6 +161,7 @@ const (
 	kindAvailable = 5
 	kindReport    = 7
 	kindPark      = 8
+	kindYield     = 9
 
 	kindGranted  = 129
 	kindNo       = 130

@@ -53,6 +53,16 @@ func ID(uid types.UID, n int) string {
 	return parser.QualifiedName(params.Driver, class, fmt.Sprintf("%s-%d", uid, n))
 }
 
+// Owner is the claim whose lease a runtime knows by this name; "": it is none of ours.
+func Owner(id string) types.UID {
+	name, ours := strings.CutPrefix(id, params.Driver+"/"+class+"=")
+	end := strings.LastIndexByte(name, '-')
+	if !ours || end < 0 {
+		return ""
+	}
+	return types.UID(name[:end])
+}
+
 // Write describes the leases of a claim. The files lie at paths, one for each piece.
 func (c *CDI) Write(claim *ledger.Claim, paths []string) error {
 	spec := &specs.Spec{Kind: params.Driver + "/" + class}

@@ -80,7 +80,8 @@ func (o Offer) device(place places.Place, node int, room uint64) resourceapi.Dev
 		device.Taints = []resourceapi.DeviceTaint{{Key: params.Driver + "/" + o.Taint, Value: o.Why, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	}
 	if o.Allocatable {
-		key := resourceapi.QualifiedName(params.Driver + "/" + capacityKey)
+		// As the capacity is named above: the API server looks for just that name.
+		key := resourceapi.QualifiedName(capacityKey)
 		mapping := &resourceapi.NodeAllocatableMapping{CapacityKey: &key, CapacityMultiplier: ptr.To(resource.MustParse("1"))}
 		name := v1.ResourceMemory
 		if place.Backing == broker.Hugetlb {

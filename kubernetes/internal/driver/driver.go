@@ -26,6 +26,7 @@ import (
 
 	"prezero.dev/kubernetes/internal/delivery"
 	"prezero.dev/kubernetes/internal/ledger"
+	"prezero.dev/kubernetes/internal/nri"
 	"prezero.dev/kubernetes/internal/places"
 )
 
@@ -47,7 +48,11 @@ type Options struct {
 	Absent time.Duration
 	// Allocatable publishes what of the node's own resources a lease is.
 	Allocatable bool
-	Host        places.Host
+	// NRI is the socket of the runtime; "": none.
+	NRI string
+	// Cgroups is where the kernel tells what containers have.
+	Cgroups string
+	Host    places.Host
 }
 
 // Claims are locked by hash: this many make it unlikely that one waits for another's lease.
@@ -63,6 +68,10 @@ type Driver struct {
 	sockets *delivery.Sockets
 	metrics *Metrics
 	helper  *kubeletplugin.Helper
+	// containers hears of them; nil: there is no runtime with NRI.
+	containers *nri.Plugin
+	// yielding: the broker was told of pages that containers were promised.
+	yielding bool
 
 	// claims has a claim for one call at a time.
 	claims keymutex.KeyMutex
@@ -108,9 +117,14 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 	}
 	defer helper.Stop()
 	d.helper = helper
+	if d.NRI != "" {
+		d.containers = &nri.Plugin{Leased: d.leased, Raised: d.Allocatable, Yield: d.yield, Cgroups: d.Cgroups}
+		go d.containers.Run(ctx, d.NRI)
+	}
 	go d.sweepUntilDone(ctx)
 	for look := time.NewTicker(d.Look); ; {
 		d.publish(ctx)
+		d.yieldAgain(ctx)
 		select {
 		case <-ctx.Done():
 			look.Stop()

@@ -129,7 +129,8 @@ func NewBroker(t testing.TB, size, more string) *Broker {
 }
 
 // NewPoolBroker starts one whose leases are files of a hugetlbfs, with so many pages of 2 MiB reserved for it.
-func NewPoolBroker(t testing.TB, pages int) *Broker {
+// What is more stands in the configuration.
+func NewPoolBroker(t testing.TB, pages int, more string) *Broker {
 	t.Helper()
 	const pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 	program := Prezerod(t)
@@ -149,7 +150,7 @@ func NewPoolBroker(t testing.TB, pages int) *Broker {
 	dir := t.TempDir()
 	files := filepath.Join(dir, "2M")
 	Mount(t, files, "hugetlbfs", "pagesize=2M,mode=0700")
-	return startBroker(t, program, dir, files, "")
+	return startBroker(t, program, dir, files, more)
 }
 
 func startBroker(t testing.TB, program, dir, files, more string) *Broker {
@@ -172,7 +173,7 @@ func (b *Broker) Configure(more string) {
 func (b *Broker) Start() {
 	b.t.Helper()
 	b.process = exec.Command(b.program, "--config", b.config, "--socket", b.Socket)
-	b.process.Stderr = &Log{t: b.t, name: "prezerod"}
+	b.process.Stderr = NewLog(b.t, "prezerod")
 	if err := b.process.Start(); err != nil {
 		b.t.Fatal(err)
 	}

@@ -12,11 +12,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -30,7 +28,6 @@ type Driver struct {
 	t       testing.TB
 	program string
 	Dir     string
-	API     *API
 	args    []string
 	// Env is added to the environment of the next start.
 	Env     []string
@@ -78,8 +75,14 @@ func Program(t testing.TB) string {
 	return Build(t, "prezero.dev/kubernetes/cmd/prezero-dra", "crash")
 }
 
+// Server is an API server: the rig's own, or a real one.
+type Server interface {
+	// Kubeconfig is a file with which the driver of the rig's node reaches it.
+	Kubeconfig(t testing.TB) string
+}
+
 // NewDriver starts a driver beside that broker.
-func NewDriver(t testing.TB, api *API, socket, files string, args ...string) *Driver {
+func NewDriver(t testing.TB, api Server, socket, files string, args ...string) *Driver {
 	t.Helper()
 	// Short: the path of a socket is at most 107 bytes.
 	dir, err := os.MkdirTemp("", "dra")
@@ -92,16 +95,9 @@ func NewDriver(t testing.TB, api *API, socket, files string, args ...string) *Dr
 			t.Fatal(err)
 		}
 	}
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q}}]\nusers: [{name: u, user: {}}]\n"+
-		"contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n", api.URL)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d := &Driver{t: t, program: Program(t), Dir: dir, API: api}
+	d := &Driver{t: t, program: Program(t), Dir: dir}
 	d.args = append([]string{"--node", Node, "--socket", socket, "--files", files, "--cdi", d.Path("cdi"), "--data", d.Path("data"),
-		"--registry", d.Path("registry"), "--kubeconfig", kubeconfig, "--metrics", "", "--look", "50ms"}, args...)
-	api.Put("/api/v1/nodes/"+Node, &v1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: Node, UID: "node-uid"}})
+		"--registry", d.Path("registry"), "--kubeconfig", api.Kubeconfig(t), "--metrics", "", "--nri", "", "--look", "50ms"}, args...)
 	d.Start()
 	t.Cleanup(d.Kill)
 	return d
@@ -115,7 +111,7 @@ func (d *Driver) Start() {
 	d.t.Helper()
 	d.process = exec.Command(d.program, d.args...)
 	d.process.Env = append(os.Environ(), d.Env...)
-	d.process.Stderr = &Log{t: d.t, name: "prezero-dra"}
+	d.process.Stderr = NewLog(d.t, "prezero-dra")
 	if err := d.process.Start(); err != nil {
 		d.t.Fatal(err)
 	}
@@ -260,8 +256,7 @@ func Claim(n int, mib int64, parameters string) *resourceapi.ResourceClaim {
 	if parameters != "" {
 		claim.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{{
 			Source: resourceapi.AllocationConfigSourceClaim, Requests: []string{"ram"},
-			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
-				Driver: "prezero.dev", Parameters: runtime.RawExtension{Raw: []byte(parameters)}}},
+			DeviceConfiguration: Parameters(parameters),
 		}}
 	}
 	return claim

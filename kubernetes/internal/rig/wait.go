@@ -29,6 +29,9 @@ type Log struct {
 	once  sync.Once
 }
 
+// NewLog of a process of that name.
+func NewLog(t testing.TB, name string) *Log { return &Log{t: t, name: name} }
+
 // Write a piece.
 func (l *Log) Write(text []byte) (int, error) {
 	l.mutex.Lock()

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-
-	"prezero.dev/kubernetes/internal/rig"
 )
 
 func TestADriverThatDiesAtAStepLosesAndDoublesNothing(t *testing.T) {
@@ -121,36 +119,4 @@ func TestRandomKillsOfDriverAndBrokerLoseAndDoubleNothing(t *testing.T) {
 		n.unprepare(claim)
 	}
 	n.nothingIsLeft()
-}
-
-// What a Prepare from stock takes, beside one that finds everything prepared: the kubelet's own way and back.
-func TestPrepareFromStockIsQuick(t *testing.T) {
-	if os.Getenv("TIMES") == "" {
-		t.Skip("skipped: a timing is no test of each day; `make -C kubernetes times` runs it")
-	}
-	const size, rounds = 1024, 30
-	n := newNode(t, "4G", "rate-busy = \"1T\"\n[[stock]]\nsize = \"1G\"\nkeep = 1\ntenant = \"kubernetes\"\n")
-	var stock, again []time.Duration
-	for i := range rounds {
-		rig.Until(t, "stock", func() bool { return n.broker.Ready() >= size*mib })
-		claim := n.claim(i, size, "")
-		began := time.Now()
-		if _, err := n.driver.Prepare(claim); err != nil {
-			t.Fatal(err)
-		}
-		stock = append(stock, time.Since(began))
-		began = time.Now()
-		if _, err := n.driver.Prepare(claim); err != nil {
-			t.Fatal(err)
-		}
-		again = append(again, time.Since(began))
-		n.unprepare(claim)
-	}
-	slices.Sort(stock)
-	slices.Sort(again)
-	t.Logf("1 GiB from stock: median %v, p99 %v; prepared already: median %v, p99 %v (%d rounds)",
-		stock[rounds/2], stock[rounds*99/100], again[rounds/2], again[rounds*99/100], rounds)
-	if over := stock[rounds*99/100] - again[rounds*99/100]; over > 20*time.Millisecond {
-		t.Errorf("p99 is %v over", over)
-	}
 }

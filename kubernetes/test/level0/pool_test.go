@@ -4,9 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/containerd/nri/pkg/api"
 
 	"prezero.dev/kubernetes/internal/rig"
 )
@@ -24,7 +27,7 @@ func free(t *testing.T) string {
 
 // A pool's pages are charged to whom populates them: a container that may have none of its own maps a lease, and uses it.
 func TestPagesOfAPoolAreLeasedAndChargedToNoContainer(t *testing.T) {
-	b := rig.NewPoolBroker(t, 32)
+	b := rig.NewPoolBroker(t, 32, "")
 	api := rig.NewAPI(t)
 	n := &node{t, api, b, rig.NewDriver(t, api, b.Socket, b.Files)}
 	before := free(t)
@@ -59,6 +62,43 @@ func TestPagesOfAPoolAreLeasedAndChargedToNoContainer(t *testing.T) {
 	n.books()
 	n.broker.Kill()
 	rig.Until(t, "the pages are back in the pool", func() bool { return free(t) == before })
+}
+
+// A pod that asks for pages of the pool by its limit, without a claim, finds them there when it starts.
+func TestStockYieldsToAContainerThatWasPromisedPagesOfThePool(t *testing.T) {
+	b := rig.NewPoolBroker(t, 32, "limit = \"64M\"\n[[stock]]\nsize = \"8M\"\nkeep = 8\ntenant = \"kubernetes\"\n")
+	runtime := rig.NewRuntime(t)
+	driver := rig.NewDriver(t, rig.NewAPI(t), b.Socket, b.Files, "--nri", runtime.Socket)
+	runtime.Plugin(1)
+	pages := func() int {
+		number, err := strconv.Atoi(free(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return number
+	}
+	// Eight pages and less are free beside all of the stock; 12 are promised.
+	full := func() bool { return b.Ready() >= 56*mib }
+	yielded := func() bool { return pages() >= 12 && b.Ready() >= 32*mib }
+	rig.Until(t, "stock", full)
+	if before := pages(); before >= 12 {
+		t.Fatalf("%d pages are free beside the stock", before)
+	}
+	container := rig.Container("ordinary", 24*mib)
+	runtime.Create(container)
+	if after := pages(); after < 12 {
+		t.Errorf("%d pages are free when the container starts, which was promised 12", after)
+	}
+	b.Kill()
+	b.Start()
+	rig.Until(t, "a broker that starts anew yields, too", yielded)
+	driver.Kill()
+	runtime.Containers = []*api.Container{container}
+	driver.Start()
+	runtime.Plugin(2)
+	rig.Until(t, "a driver that starts anew hears of the container", yielded)
+	runtime.Remove(container)
+	rig.Until(t, "the stock is whole again", full)
 }
 
 // hugetlbGroup is a cgroup that may have no page of a pool; "": this host has no such controller in version 2.

@@ -206,6 +206,40 @@ func TestWhatIsNotReadyIsSaidWithTheTimeAndComesLater(t *testing.T) {
 	n.nothingIsLeft()
 }
 
+func TestAClaimThatTwoPodsShareIsOneLeaseAndBothHearWhatIsWrong(t *testing.T) {
+	n := newNode(t, "16M", "", "--wait", "100ms")
+	shared := func(number int, mib int64) *resourceapi.ResourceClaim {
+		claim := rig.Claim(number, mib, "")
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "other", UID: "other"})
+		n.api.Put(rig.ClaimPath(claim), claim)
+		return claim
+	}
+	claim, large := shared(1, 4), shared(2, 64)
+	first := n.prepare(claim)
+	if err := os.WriteFile(n.file(claim), []byte("what the first pod wrote"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The kubelet asks for each pod.
+	if second := n.prepare(claim); second[0] != first[0] || isZero(t, n.file(claim)) {
+		t.Error("the second pod has another lease than the first")
+	}
+	if _, err := n.driver.Prepare(large); err == nil {
+		t.Fatal("64 MiB of 16 were leased")
+	}
+	rig.Until(t, "both pods hear why", func() bool {
+		told := 0
+		for _, event := range n.api.Events() {
+			if strings.Contains(event, "64M asked") {
+				told++
+			}
+		}
+		return told == 2
+	})
+	n.unprepare(large)
+	n.unprepare(claim)
+	n.nothingIsLeft()
+}
+
 func TestTheSocketHandsTheLeaseOutOnceAndLivesThroughARestart(t *testing.T) {
 	n := newNode(t, "64M", "")
 	claim := n.claim(1, 4, `{"deliver": "socket"}`)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
+	resourceapi "k8s.io/api/resource/v1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"prezero.dev/kubernetes/internal/rig"
@@ -82,6 +83,52 @@ func mapped(spec *oci.Spec) {
 	spec.Linux.UIDMappings, spec.Linux.GIDMappings = mapping, mapping
 }
 
+// lease is a claim that is prepared, and what its CDI file says.
+type lease struct {
+	*testing.T
+	claim  *resourceapi.ResourceClaim
+	driver *rig.Driver
+	ids    []string
+	cache  *cdi.Cache
+}
+
+// prepare has a driver of its own prepare a claim.
+func prepare(t *testing.T, broker *rig.Broker, claim *resourceapi.ResourceClaim) *lease {
+	t.Helper()
+	api := rig.NewAPI(t)
+	l := &lease{T: t, claim: claim, driver: rig.NewDriver(t, api, broker.Socket, broker.Files)}
+	// A user of another namespace must reach the socket.
+	for _, dir := range []string{l.driver.Dir, l.driver.Path("data"), l.driver.Path("data/claims")} {
+		_ = os.Chmod(dir, 0o755)
+	}
+	api.Put(rig.ClaimPath(claim), claim)
+	rig.Until(t, "the claim is prepared", func() bool {
+		var err error
+		l.ids, err = l.driver.Prepare(claim)
+		return err == nil
+	})
+	var err error
+	if l.cache, err = cdi.NewCache(cdi.WithSpecDirs(l.driver.Path("cdi")), cdi.WithAutoRefresh(false)); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// inject edits a container's configuration as its runtime would.
+func (l *lease) inject(spec *oci.Spec) {
+	l.Helper()
+	if missing, err := l.cache.InjectDevices(spec, l.ids...); err != nil {
+		l.Fatal(missing, err)
+	}
+}
+
+func (l *lease) unprepare() {
+	l.Helper()
+	if err := l.driver.Unprepare(l.claim); err != nil {
+		l.Fatal(err)
+	}
+}
+
 func TestTheLeaseIsInTheContainer(t *testing.T) {
 	if _, err := exec.LookPath("runc"); err != nil {
 		t.Skip("skipped: no runc; apt-get install runc")
@@ -103,31 +150,13 @@ func TestTheLeaseIsInTheContainer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			const size = 64
 			broker := rig.NewBroker(t, "128M", "")
-			api := rig.NewAPI(t)
-			driver := rig.NewDriver(t, api, broker.Socket, broker.Files)
-			for _, dir := range []string{driver.Dir, driver.Path("data"), driver.Path("data/claims")} {
-				_ = os.Chmod(dir, 0o755)
-			}
-			claim := rig.Claim(number, size, c.parameters)
-			api.Put(rig.ClaimPath(claim), claim)
-			var ids []string
-			rig.Until(t, "the claim is prepared", func() bool {
-				var err error
-				ids, err = driver.Prepare(claim)
-				return err == nil
-			})
-			cache, err := cdi.NewCache(cdi.WithSpecDirs(driver.Path("cdi")), cdi.WithAutoRefresh(false))
-			if err != nil {
-				t.Fatal(err)
-			}
+			lease := prepare(t, broker, rig.Claim(number, size, c.parameters))
 			name := fmt.Sprintf("prezero-%d-%d", os.Getpid(), number)
 			dir := bundle(t, func(spec *oci.Spec) {
 				spec.Process.Env = append(spec.Process.Env, "WANT="+strconv.Itoa(size*mib))
 				spec.Linux.CgroupsPath = "/" + name
 				c.change(spec)
-				if missing, err := cache.InjectDevices(spec, ids...); err != nil {
-					t.Fatal(missing, err)
-				}
+				lease.inject(spec)
 			})
 			run := exec.Command("runc", "run", "-b", dir, name)
 			var stderr strings.Builder
@@ -143,9 +172,7 @@ func TestTheLeaseIsInTheContainer(t *testing.T) {
 			if told.Bytes != size*mib || !told.Zero || told.User != c.user || told.Node != "" && told.Node != "0" {
 				t.Errorf("%+v", told)
 			}
-			if err := driver.Unprepare(claim); err != nil {
-				t.Fatal(err)
-			}
+			lease.unprepare()
 			if names := broker.Names(); len(names) > 0 {
 				t.Error(names)
 			}
@@ -160,27 +187,12 @@ func TestAContainerIsNotChargedForItsLease(t *testing.T) {
 	}
 	const size, bound = 128, 48
 	broker := rig.NewBroker(t, "256M", "")
-	api := rig.NewAPI(t)
-	driver := rig.NewDriver(t, api, broker.Socket, broker.Files)
-	claim := rig.Claim(99, size, "")
-	api.Put(rig.ClaimPath(claim), claim)
-	var ids []string
-	rig.Until(t, "the claim is prepared", func() bool {
-		var err error
-		ids, err = driver.Prepare(claim)
-		return err == nil
-	})
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(driver.Path("cdi")), cdi.WithAutoRefresh(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := prepare(t, broker, rig.Claim(99, size, ""))
 	limit := int64(bound * mib)
 	dir := bundle(t, func(spec *oci.Spec) {
 		spec.Linux.CgroupsPath = fmt.Sprintf("/prezero-charge-%d", os.Getpid())
 		spec.Linux.Resources.Memory = &oci.LinuxMemory{Limit: &limit}
-		if missing, err := cache.InjectDevices(spec, ids...); err != nil {
-			t.Fatal(missing, err)
-		}
+		lease.inject(spec)
 	})
 	out, err := exec.Command("runc", "run", "-b", dir, fmt.Sprintf("prezero-charge-%d", os.Getpid())).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `"Zero":true`) {

@@ -100,7 +100,10 @@ impl<I: Inode> Broker<I> {
     /// made of ordinary memory, as where the pool is empty.
     pub(super) fn choose_for_stock(&self, need: &Need) -> Result<Kind, Refusal> {
         let kind = self.choose(need)?;
-        let is_full = || self.taken(kind) + need.want.bytes > self.limit(kind);
+        let is_full = || {
+            let limited = self.taken(kind) + need.want.bytes > self.limit(kind);
+            limited || self.is_promised(kind, need.want.bytes)
+        };
         // A tenant's directory for files has pages of one kind.
         let both = self.has_both(kind.page) && self.source(need)? == Source::Auto;
         match kind.backing == Backing::Hugetlb && both && is_full() {

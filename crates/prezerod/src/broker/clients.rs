@@ -116,6 +116,17 @@ impl<I: Inode> Broker<I> {
             || self.held.iter().any(|held| held.client == client)
     }
 
+    /// The user of a client.
+    pub(super) fn uid(&self, client: ClientId) -> u32 {
+        self.clients.get(&client).map_or(u32::MAX, |peer| peer.uid)
+    }
+
+    /// Whether a client is of the operator: root, or the broker's own user.
+    pub(super) fn is_operator(&self, client: ClientId) -> bool {
+        let uid = self.uid(client);
+        uid == 0 || uid == rustix::process::getuid().as_raw()
+    }
+
     pub(super) fn tenant(&self, client: ClientId) -> Result<Tenant, Refusal> {
         let peer = self.clients.get(&client).ok_or((Reason::Denied, String::new()))?;
         self.tenant_of(peer)

@@ -13,7 +13,7 @@ use crate::demand::{self, Target};
 use crate::filler::LONGEST_SILENCE_NS;
 use crate::gait::Hold;
 use crate::inode::Kind;
-use crate::protocol::Reason;
+use crate::protocol::{Page, Reason};
 use crate::stock::Need;
 use crate::tenant::Payer;
 
@@ -107,6 +107,9 @@ impl<I: Inode> Broker<I> {
         if self.taken(kind) + need.want.bytes > self.limit(kind) {
             return Err(self.no_room(kind));
         }
+        if self.is_promised(kind, need.want.bytes) {
+            return Err(self.yielded(kind.page));
+        }
         Ok(kind)
     }
 
@@ -117,6 +120,14 @@ impl<I: Inode> Broker<I> {
         let such =
             all.filter(|(other, _)| other.backing == kind.backing && other.page == kind.page);
         such.map(|(_, bytes)| bytes).sum()
+    }
+
+    fn yielded(&self, page: Page) -> Lack {
+        let promised = Size(self.promised.get(&page).copied().unwrap_or(0) as usize);
+        let why = format!(
+            "others were promised {promised} of the pool of {page} pages; make the pool larger"
+        );
+        Lack::new("yielded", why)
     }
 
     fn no_room(&self, kind: Kind) -> Lack {

@@ -74,6 +74,7 @@ impl<I: Inode> Broker<I> {
         let targets = self.targets();
         self.release_surplus(now, &targets);
         self.cancel_orders(&mut plan);
+        self.cancel_promised(&mut plan);
         self.hurry(&mut plan);
         self.plan_orders(now, &mut plan);
         self.plan_stock(now, &targets, &mut plan);

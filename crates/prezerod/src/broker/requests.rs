@@ -67,6 +67,7 @@ impl<I: Inode> Broker<I> {
                     Report::Stock => self.stock_part(now, client, from),
                     Report::Metrics => self.metrics_part(now, from),
                 }),
+                Request::Yield { page, bytes } => self.yields(client, page, bytes),
             },
         };
         out.answer = answered.unwrap_or_else(|(reason, text)| self.no(reason, text));

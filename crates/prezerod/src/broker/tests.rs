@@ -17,6 +17,7 @@ mod leases;
 mod limits;
 mod payers;
 mod stock;
+mod yields;
 
 const MIB: u64 = 1 << 20;
 const S: u64 = 1_000_000_000;

@@ -30,6 +30,7 @@ fn any_request() -> impl Strategy<Value = Request> {
             let report = if stock { Report::Stock } else { Report::Metrics };
             Request::Report { report, from }
         }),
+        any_want().prop_map(|w| Request::Yield { page: w.page, bytes: w.bytes }),
     ]
 }
 

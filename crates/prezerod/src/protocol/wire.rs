@@ -16,6 +16,7 @@ mod kind {
     pub const REPORT_AS_FILE: u8 = 6;
     pub const REPORT: u8 = 7;
     pub const PARK: u8 = 8;
+    pub const YIELD: u8 = 9;
     pub const GRANTED: u8 = 129;
     pub const NO: u8 = 130;
     pub const WHEN: u8 = 131;
@@ -153,6 +154,9 @@ impl Request {
                 };
                 Writer::new(kind::REPORT, tag).u32(which).u64(*from)
             }
+            Request::Yield { page, bytes } => {
+                Writer::new(kind::YIELD, tag).u64(*bytes).u64(page.bytes())
+            }
         };
         frame.0
     }
@@ -186,6 +190,10 @@ impl Request {
                     _ => return Err(Malformed::Field("no such report")),
                 };
                 Request::Report { report, from: r.u64()? }
+            }
+            kind::YIELD => {
+                let bytes = r.u64()?;
+                Request::Yield { page: r.page()?, bytes }
             }
             other => return Err(Malformed::Kind(other)),
         };

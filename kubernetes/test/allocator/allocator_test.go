@@ -1,5 +1,5 @@
-// Package level2 has the scheduler's own allocator choose among the devices that the driver publishes.
-package level2
+// Package allocator has the scheduler's own allocator choose among the devices that the driver publishes.
+package allocator
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -18,12 +17,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 
-	"prezero.dev/kubernetes/internal/broker"
-	"prezero.dev/kubernetes/internal/driver"
-	"prezero.dev/kubernetes/internal/places"
+	"prezero.dev/kubernetes/internal/rig"
 )
-
-const gib = 1 << 30
 
 var features = structured.Features{ConsumableCapacity: true, DeviceTaints: true, PrioritizedList: true}
 
@@ -62,27 +57,6 @@ func (c *cluster) node(name string) *v1.Node {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.nodes = append(c.nodes, node)
 	return node
-}
-
-// leases of a host with these NUMA nodes, of a tmpfs of so many GiB.
-func (c *cluster) leases(size uint64, numa string, taint string) []resourceapi.Device {
-	sys := c.TempDir()
-	if err := os.MkdirAll(sys+"/devices/system/node", 0o755); err != nil {
-		c.Fatal(err)
-	}
-	if err := os.WriteFile(sys+"/devices/system/node/has_memory", []byte(numa), 0o644); err != nil {
-		c.Fatal(err)
-	}
-	place := places.Place{Dir: "/leases", Page: broker.Huge, Backing: broker.Thp, Size: size * gib}
-	return driver.Offer{Places: []places.Place{place}, Host: places.Host{Sys: sys}, Taint: taint}.Devices()
-}
-
-func request(name, class, size string) resourceapi.DeviceRequest {
-	exact := &resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
-	if size != "" {
-		exact.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"size": resource.MustParse(size)}}
-	}
-	return resourceapi.DeviceRequest{Name: name, Exactly: exact}
 }
 
 func (c *cluster) claim(requests ...resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
@@ -124,10 +98,10 @@ func TestCapacityIsCountedAndAFullNodeSendsThePodElsewhere(t *testing.T) {
 	c := newCluster(t)
 	for _, name := range []string{"a", "b"} {
 		c.node(name)
-		c.publish(name, "prezero.dev", c.leases(4, "0", ""))
+		c.publish(name, "prezero.dev", rig.Leases(c, 4, "0", ""))
 	}
 	for n, expected := range []string{"a", "a", "b", "b", ""} {
-		node, results := c.schedule(c.claim(request("ram", "prezero.dev", "2Gi")), c.nodes...)
+		node, results := c.schedule(c.claim(rig.Request("ram", "prezero.dev", "2Gi")), c.nodes...)
 		if node != expected {
 			t.Fatalf("claim %d went to %q, expected %q", n, node, expected)
 		}
@@ -135,7 +109,7 @@ func TestCapacityIsCountedAndAFullNodeSendsThePodElsewhere(t *testing.T) {
 			continue
 		}
 		size := results[0].ConsumedCapacity["size"]
-		if results[0].Device != "node0-2mi" || results[0].ShareID == nil || size.Value() != 2*gib {
+		if results[0].Device != "node0-2mi" || results[0].ShareID == nil || size.Value() != 2*rig.GiB {
 			t.Errorf("%+v", results[0])
 		}
 	}
@@ -144,9 +118,9 @@ func TestCapacityIsCountedAndAFullNodeSendsThePodElsewhere(t *testing.T) {
 func TestASizeIsRoundedToWholePagesAndNoneIsOnePage(t *testing.T) {
 	c := newCluster(t)
 	c.node("a")
-	c.publish("a", "prezero.dev", c.leases(4, "0", ""))
+	c.publish("a", "prezero.dev", rig.Leases(c, 4, "0", ""))
 	for asked, got := range map[string]int64{"3Mi": 4 << 20, "": 2 << 20} {
-		_, results := c.schedule(c.claim(request("ram", "prezero.dev", asked)), c.nodes...)
+		_, results := c.schedule(c.claim(rig.Request("ram", "prezero.dev", asked)), c.nodes...)
 		if size := results[0].ConsumedCapacity["size"]; size.Value() != got {
 			t.Errorf("%q became %s", asked, size.String())
 		}
@@ -156,8 +130,8 @@ func TestASizeIsRoundedToWholePagesAndNoneIsOnePage(t *testing.T) {
 func TestATaintKeepsClaimsAway(t *testing.T) {
 	c := newCluster(t)
 	c.node("a")
-	c.publish("a", "prezero.dev", c.leases(4, "0", "draining"))
-	if node, _ := c.schedule(c.claim(request("ram", "prezero.dev", "2Gi")), c.nodes...); node != "" {
+	c.publish("a", "prezero.dev", rig.Leases(c, 4, "0", "draining"))
+	if node, _ := c.schedule(c.claim(rig.Request("ram", "prezero.dev", "2Gi")), c.nodes...); node != "" {
 		t.Error("a drained node was chosen")
 	}
 }
@@ -165,10 +139,10 @@ func TestATaintKeepsClaimsAway(t *testing.T) {
 func TestMemoryAndACardAreOfOneNUMANode(t *testing.T) {
 	c := newCluster(t)
 	c.node("a")
-	c.publish("a", "prezero.dev", c.leases(8, "0-1", ""))
+	c.publish("a", "prezero.dev", rig.Leases(c, 8, "0-1", ""))
 	c.publish("a", "nic.example", []resourceapi.Device{{Name: "nic-1", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		"resource.kubernetes.io/numaNode": {IntValue: ptr.To(int64(1))}}}})
-	claim := c.claim(request("ram", "prezero.dev", "2Gi"), request("nic", "nic.example", ""))
+	claim := c.claim(rig.Request("ram", "prezero.dev", "2Gi"), rig.Request("nic", "nic.example", ""))
 	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{Requests: []string{"ram", "nic"},
 		MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("resource.kubernetes.io/numaNode"))}}
 	_, results := c.schedule(claim, c.nodes...)
@@ -194,13 +168,13 @@ func TestTwentyThousandClaims(t *testing.T) {
 		began := time.Now()
 		for n := range nodes * each {
 			at := n % nodes
-			if node, _ := c.schedule(c.claim(request("ram", class, size)), c.nodes[at]); node == "" {
+			if node, _ := c.schedule(c.claim(rig.Request("ram", class, size)), c.nodes[at]); node == "" {
 				t.Fatalf("claim %d found no room on its node", n)
 			}
 		}
 		return time.Since(began)
 	}
-	leases := run("prezero.dev", "1Gi", func(c *cluster) []resourceapi.Device { return c.leases(each, "0", "") })
+	leases := run("prezero.dev", "1Gi", func(c *cluster) []resourceapi.Device { return rig.Leases(c, each, "0", "") })
 	reference := run("gpu.example.com", "", func(*cluster) []resourceapi.Device {
 		var devices []resourceapi.Device
 		for n := range each {

@@ -1,0 +1,79 @@
+//! What others were promised of a pool is theirs.
+
+use super::*;
+
+const POOL: &str = "sys/devices/system/node/node0/hugepages/hugepages-2048kB";
+
+/// A pool of 16 pages, of which so many are free, and a stock of two pieces of 8 MiB that should lie ready.
+fn rig(free: u64) -> Rig {
+    let files = [
+        (format!("{POOL}/nr_hugepages"), "16".into()),
+        (format!("{POOL}/free_hugepages"), free.to_string()),
+    ];
+    let files: Vec<_> = files
+        .iter()
+        .map(|(path, text): &(String, String)| (path.as_str(), text.as_str()))
+        .collect();
+    Rig::on(&files, |settings| {
+        settings.backing = crate::settings::Source::Hugetlb;
+        settings.stock = vec![Stocked { want: want(8), tenant: None, keep: 2, most: 2 }];
+    })
+}
+
+fn pieces(rig: &mut Rig, number: u64) {
+    for _ in 0..number {
+        let kind =
+            Kind { page: Page::Huge, backing: Backing::Hugetlb, node: 0, payer: Payer::BROKER };
+        let inode = Fake::default();
+        rig.broker.stock.put(Blank { inode, kind, bytes: 8 * MIB, made_ns: rig.now, cost_ns: 5 });
+    }
+}
+
+fn promise(rig: &mut Rig, uid: u32, mib: u64) -> Answer {
+    let client = rig.client(1, uid);
+    rig.answer(client, Request::Yield { page: Page::Huge, bytes: mib * MIB })
+}
+
+#[test]
+fn stock_goes_back_to_the_pool_as_far_as_others_lack_it_and_is_not_made_again() {
+    let mut rig = rig(8);
+    pieces(&mut rig, 2);
+    assert_eq!(promise(&mut rig, 0, 16), Answer::Done);
+    assert_eq!(rig.broker.stock.iter().count(), 2, "8 pages are free, and no more are promised");
+    assert_eq!(promise(&mut rig, 0, 18), Answer::Done);
+    assert_eq!(rig.broker.stock.iter().count(), 1);
+    // The kernel tells of it.
+    std::fs::write(rig._root.path().join(format!("{POOL}/free_hugepages")), "12").unwrap();
+    rig.now += S;
+    let client = rig.client(2, 0);
+    assert!(rig.plan(Memory::Fine).jobs.is_empty());
+    let report = rig.report(client);
+    assert_eq!(report["wanted"][0]["lacks"]["reason"], "yielded", "{report}");
+    assert_eq!(promise(&mut rig, 0, 0), Answer::Done);
+    assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
+}
+
+#[test]
+fn what_is_being_made_is_not_made_on_and_a_client_is_served_all_the_same() {
+    let mut rig = rig(16);
+    let jobs = rig.plan(Memory::Fine).jobs;
+    assert_eq!(jobs.len(), 1);
+    promise(&mut rig, 0, 32);
+    assert_eq!(rig.plan(Memory::Fine).cancel, [jobs[0].serial]);
+    let client = rig.client(9, 1000);
+    assert!(rig.lease(client, 4, 1000).is_none(), "it waits");
+    let jobs = rig.plan(Memory::Fine).jobs;
+    assert!(jobs.iter().any(|job| job.pace == Pace::Urgent && job.bytes == 4 * MIB), "{jobs:?}");
+}
+
+#[test]
+fn only_the_operator_has_stock_yielded() {
+    let mut rig = rig(0);
+    pieces(&mut rig, 2);
+    let own = rustix::process::getuid().as_raw();
+    let other = if own == 1000 { return } else { 1000 };
+    let client = rig.client(1, other);
+    let request = Request::Yield { page: Page::Huge, bytes: 32 * MIB };
+    assert_eq!(reason(rig.ask(client, request)), Reason::Denied);
+    assert_eq!(rig.broker.stock.iter().count(), 2);
+}

@@ -1,0 +1,58 @@
+//! What the broker leaves to others in a hugetlb pool.
+//!
+//! A manager of containers promises pages of the pool to programs that do not ask the broker. Until they
+//! take them the pages are free, and stock would have them. The manager says how much is promised and
+//! not taken: stock goes back to the pool at once, and none is made of what is promised. Leases are made
+//! all the same: the manager knows of them, and has promised what they leave.
+
+use super::plan::Plan;
+use super::{Broker, ClientId, Inode, Refusal};
+use crate::filler::Pace;
+use crate::inode::Kind;
+use crate::protocol::{Answer, Backing, Page, Reason};
+
+impl<I: Inode> Broker<I> {
+    /// Others were promised so much, from now on.
+    pub(super) fn yields(
+        &mut self,
+        client: ClientId,
+        page: Page,
+        bytes: u64,
+    ) -> Result<Answer, Refusal> {
+        if !self.is_operator(client) {
+            let text = "stock yields to root and the broker's own user; ask as one of them";
+            return Err((Reason::Denied, text.into()));
+        }
+        self.promised.insert(page, bytes);
+        let pooled = |kind: &Kind| kind.backing == Backing::Hugetlb && kind.page == page;
+        let mut lacking = bytes.saturating_sub(self.free_in_pools(page));
+        while lacking > 0 {
+            let Some(blank) = self.stock.take_oldest(|blank| pooled(&blank.kind)) else { break };
+            lacking = lacking.saturating_sub(blank.bytes);
+            self.counters.waste_bytes += blank.bytes;
+            // What was read of the pool holds no longer.
+            self.changed();
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Whether a piece of stock of that kind would take what others were promised.
+    pub(super) fn is_promised(&self, kind: Kind, bytes: u64) -> bool {
+        let promised = self.promised.get(&kind.page).copied().unwrap_or(0);
+        let left = || self.free_in_pools(kind.page).saturating_sub(bytes);
+        kind.backing == Backing::Hugetlb && promised > 0 && left() < promised
+    }
+
+    /// What is being made for stock and would take what others were promised is not made on.
+    pub(super) fn cancel_promised(&self, plan: &mut Plan<I>) {
+        let stock = self.jobs.iter().filter(|job| job.pace == Pace::Idle);
+        let over = stock.filter(|job| self.is_promised(job.kind, job.left));
+        plan.cancel.extend(over.map(|job| job.serial));
+    }
+
+    /// Bytes of such pages that are free on all nodes.
+    fn free_in_pools(&self, page: Page) -> u64 {
+        let pools = self.nodes.iter().map(|&node| self.host.pool(node, page).free);
+        pools.sum::<u64>() * page.bytes()
+    }
+}

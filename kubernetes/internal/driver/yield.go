@@ -1,0 +1,59 @@
+package driver
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"prezero.dev/kubernetes/internal/broker"
+	"prezero.dev/kubernetes/internal/nri"
+)
+
+// leased is what a claim has of hugetlb pools.
+func (d *Driver) leased(uid types.UID) nri.Promised {
+	record, err := d.ledger.Get(uid)
+	if err != nil || record == nil {
+		return nil
+	}
+	leased := nri.Promised{}
+	for _, piece := range record.Pieces {
+		if place, err := d.place(pageOf(piece)); err == nil && place.Backing == broker.Hugetlb {
+			leased[pageOf(piece)] += piece.Bytes
+		}
+	}
+	return leased
+}
+
+// yield has stock give way to what containers were promised of pools.
+func (d *Driver) yield(ctx context.Context, promised nri.Promised) error {
+	conn, err := broker.Dial(ctx, d.Socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, page := range []broker.Page{broker.Huge, broker.Giant} {
+		if err := conn.Yield(ctx, page, promised[page]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// yieldAgain tells a broker that may have started anew, and what containers have taken meanwhile.
+func (d *Driver) yieldAgain(ctx context.Context) {
+	if d.containers == nil {
+		return
+	}
+	promised := d.containers.Promised()
+	if len(promised) == 0 && !d.yielding {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, glance)
+	defer cancel()
+	if err := d.yield(ctx, promised); err != nil {
+		klog.FromContext(ctx).V(2).Info("Stock does not yield to the limits of containers", "why", err)
+		return
+	}
+	d.yielding = len(promised) > 0
+}

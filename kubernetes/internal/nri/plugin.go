@@ -1,0 +1,248 @@
+// Package nri hears of containers before they start, from a runtime that has NRI (containerd 2, CRI-O).
+//
+// Two things are done there. The kubelet adds a lease to its container's limit for huge pages where the node's
+// allocatable resources have it (`--node-allocatable`), and with that limit the container could take as much again
+// from the pool: the limit is set back. And the kubelet promises pages of the pool by limits, without knowing of
+// stock: what was promised and not taken is told, so that stock yields to it before the container starts.
+//
+// A container is never refused here: where nothing can be done it starts as it would without this plugin.
+package nri
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"prezero.dev/kubernetes/internal/broker"
+	"prezero.dev/kubernetes/internal/delivery"
+)
+
+const (
+	// Longest that a container waits for stock to yield: the runtime waits for 2 seconds by default.
+	longest = time.Second
+	// How often a runtime that is not there is looked for.
+	again = 10 * time.Second
+)
+
+// sizes of pages as runtimes name them, and as the kernel names their files.
+var sizes = map[string]broker.Page{"2MB": broker.Huge, "1GB": broker.Giant}
+
+// Promised is bytes by the size of page.
+type Promised map[broker.Page]uint64
+
+// Plugin is told of containers.
+type Plugin struct {
+	// Leased is what the claim has of pools.
+	Leased func(types.UID) Promised
+	// Raised: the kubelet adds leases to limits.
+	Raised bool
+	// Yield has stock give way to what was promised.
+	Yield func(context.Context, Promised) error
+	// Cgroups is where the kernel tells what a container has; a container that is not found there has nothing.
+	Cgroups string
+
+	mutex      sync.Mutex
+	containers map[string]container
+}
+
+// container has limits of its own, beside its leases.
+type container struct {
+	limits Promised
+	cgroup string
+}
+
+// Run serves the runtime at this socket until the context ends.
+func (p *Plugin) Run(ctx context.Context, socket string) {
+	log, missed := klog.FromContext(ctx), false
+	for ctx.Err() == nil {
+		plugin, err := stub.New(p, stub.WithSocketPath(socket), stub.WithPluginName("prezero"), stub.WithPluginIdx("50"))
+		if err == nil {
+			began := time.Now()
+			if err = plugin.Run(ctx); time.Since(began) > again {
+				missed = false
+			}
+		}
+		if !missed && ctx.Err() == nil {
+			log.Info("No NRI: limits for huge pages are not set back, and stock does not yield; enable NRI in the runtime", "socket", socket, "why", err)
+			missed = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
+}
+
+// Promised is what containers may still take by their limits.
+func (p *Plugin) Promised() Promised {
+	p.mutex.Lock()
+	containers := maps.Clone(p.containers)
+	p.mutex.Unlock()
+	sum := Promised{}
+	for _, container := range containers {
+		for page, limit := range container.limits {
+			sum[page] += limit - min(limit, p.taken(container.cgroup, page))
+		}
+	}
+	return sum
+}
+
+// Synchronize is told of the containers that are there.
+func (p *Plugin) Synchronize(ctx context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	p.mutex.Lock()
+	p.containers = map[string]container{}
+	p.mutex.Unlock()
+	for _, container := range containers {
+		if container.State != api.ContainerState_CONTAINER_STOPPED {
+			p.add(container, limits(container))
+		}
+	}
+	p.yields(ctx)
+	return nil, nil
+}
+
+// CreateContainer comes before a container starts.
+func (p *Plugin) CreateContainer(ctx context.Context, _ *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	adjustment := &api.ContainerAdjustment{}
+	own := limits(container)
+	if p.Raised {
+		for page, bytes := range p.leased(container) {
+			if own[page] == 0 {
+				continue
+			}
+			own[page] -= min(own[page], bytes)
+			for name, size := range sizes {
+				if size == page {
+					adjustment.AddLinuxHugepageLimit(name, own[page])
+				}
+			}
+		}
+	}
+	if p.add(container, own) {
+		p.yields(ctx)
+	}
+	return adjustment, nil, nil
+}
+
+// StopContainer comes when a container ends.
+func (p *Plugin) StopContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) ([]*api.ContainerUpdate, error) {
+	p.forget(container)
+	return nil, nil
+}
+
+// RemoveContainer comes after its end.
+func (p *Plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) error {
+	p.forget(container)
+	return nil
+}
+
+func (p *Plugin) forget(container *api.Container) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	delete(p.containers, container.Id)
+}
+
+// add a container; false: it was promised no page.
+func (p *Plugin) add(of *api.Container, limits Promised) bool {
+	maps.DeleteFunc(limits, func(_ broker.Page, limit uint64) bool { return limit == 0 })
+	if len(limits) == 0 {
+		return false
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if p.containers == nil {
+		p.containers = map[string]container{}
+	}
+	p.containers[of.Id] = container{limits, of.GetLinux().GetCgroupsPath()}
+	return true
+}
+
+func (p *Plugin) yields(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	if err := p.Yield(ctx, p.Promised()); err != nil {
+		klog.FromContext(ctx).Info("Stock does not yield to the limits of containers", "why", err)
+	}
+}
+
+// leased is what a container has of pools by its claims: their leases are mounted in it, or will be.
+func (p *Plugin) leased(container *api.Container) Promised {
+	claims := map[types.UID]bool{}
+	for _, mount := range container.Mounts {
+		if path, ours := strings.CutPrefix(mount.Destination, delivery.Folder+"/"); ours {
+			uid, _, _ := strings.Cut(path, "/")
+			claims[types.UID(uid)] = true
+		}
+	}
+	for _, device := range container.CDIDevices {
+		if uid := delivery.Owner(device.Name); uid != "" {
+			claims[uid] = true
+		}
+	}
+	sum := Promised{}
+	for uid := range claims {
+		for page, bytes := range p.Leased(uid) {
+			sum[page] += bytes
+		}
+	}
+	return sum
+}
+
+func limits(container *api.Container) Promised {
+	limits := Promised{}
+	for _, limit := range container.GetLinux().GetResources().GetHugepageLimits() {
+		if page, known := sizes[limit.PageSize]; known {
+			limits[page] = limit.Limit
+		}
+	}
+	return limits
+}
+
+// taken is what a container has of its limit: what was promised to its mappings, or is in use.
+func (p *Plugin) taken(cgroup string, page broker.Page) uint64 {
+	if cgroup == "" {
+		return 0
+	}
+	for name, size := range sizes {
+		if size == page {
+			dir := filepath.Join(p.Cgroups, Path(cgroup), "hugetlb."+name)
+			return max(number(dir+".rsvd.current"), number(dir+".current"))
+		}
+	}
+	return 0
+}
+
+func number(file string) uint64 {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	number, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	return number
+}
+
+// Path of a container's cgroup below the root: runtimes name it as a path, or as systemd does,
+// `kubepods-pod1.slice:cri-containerd:ID`.
+func Path(cgroup string) string {
+	parts := strings.Split(cgroup, ":")
+	if len(parts) != 3 {
+		return cgroup
+	}
+	var path, slice string
+	for _, part := range strings.Split(strings.TrimSuffix(parts[0], ".slice"), "-") {
+		slice += part
+		path = filepath.Join(path, slice+".slice")
+		slice += "-"
+	}
+	return filepath.Join(path, parts[1]+"-"+parts[2]+".scope")
+}

@@ -1,0 +1,52 @@
+package rig
+
+import (
+	"os"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"prezero.dev/kubernetes/internal/broker"
+	"prezero.dev/kubernetes/internal/driver"
+	"prezero.dev/kubernetes/internal/params"
+	"prezero.dev/kubernetes/internal/places"
+)
+
+// GiB is a binary gigabyte.
+const GiB = 1 << 30
+
+// Leases are the devices that the driver publishes on a host with these NUMA nodes (`0-1`), of a tmpfs of so many GiB.
+func Leases(t testing.TB, size uint64, numa, taint string) []resourceapi.Device {
+	t.Helper()
+	return Host(t, size, numa, taint).Devices()
+}
+
+// Host is what the driver has to offer there.
+func Host(t testing.TB, size uint64, numa, taint string) driver.Offer {
+	t.Helper()
+	sys := t.TempDir()
+	if err := os.MkdirAll(sys+"/devices/system/node", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(sys+"/devices/system/node/has_memory", []byte(numa), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	place := places.Place{Dir: "/leases", Page: broker.Huge, Backing: broker.Thp, Size: size * GiB}
+	return driver.Offer{Places: []places.Place{place}, Host: places.Host{Sys: sys}, Taint: taint}
+}
+
+// Request of a claim for one device of a class; "": the request names no size.
+func Request(name, class, size string) resourceapi.DeviceRequest {
+	exact := &resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
+	if size != "" {
+		exact.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{"size": resource.MustParse(size)}}
+	}
+	return resourceapi.DeviceRequest{Name: name, Exactly: exact}
+}
+
+// Parameters of a claim for the driver.
+func Parameters(text string) resourceapi.DeviceConfiguration {
+	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: params.Driver, Parameters: runtime.RawExtension{Raw: []byte(text)}}}
+}
