@@ -3,8 +3,8 @@
 
     tests/system/beside.py FOLDER [--seconds N]
 
-FOLDER holds prezerod, which keeps no stock here. One user waits for 1 GiB again and again, another for 4 MiB. Some large
-order must see several small ones served while it is made; how long those took is printed. Needs root, to be two users.
+FOLDER holds prezerod, which keeps no stock here. One user waits for 1 GiB again and again, another for 4 MiB. While some
+large order is made several small ones must be served; how long those took is printed. Needs root, to be two users.
 """
 import argparse
 import json
