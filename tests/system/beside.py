@@ -3,7 +3,7 @@
 
     tests/system/beside.py FOLDER [--seconds N]
 
-FOLDER holds prezerod, which keeps no stock here. One user waits for 1 GiB again and again, another for 4 MiB. While some
+FOLDER holds prezerod, which keeps no stock. One user waits for 1 GiB again and again, another for 4 MiB. While some
 large order is made several small ones must be served; how long those took is printed. Needs root, to be two users.
 """
 import argparse
