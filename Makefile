@@ -57,8 +57,10 @@ tests/fuzz/fuzz.py --prezero $(BIN) --seconds 60
 tests/library.sh target/release
 tests/system/claim.sh target/release
 tests/system/user.sh target/release
+tests/system/doors.py target/release
 tests/system/hosts.sh target/release
 tests/system/attack.py target/release
+tests/system/beside.py target/release
 tests/system/containers.sh target/release
 tests/system/systemd.sh target/release
 tests/system/live.sh target/release

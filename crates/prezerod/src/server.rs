@@ -309,7 +309,7 @@ impl Server {
             let files = self.broker.files(job.kind.payer);
             if let Err(error) = self.fillers.order(&job, cgroup, files) {
                 prezero_sys::log!("prezerod: filler: {error}");
-                self.broker.died(now, job.kind.node, job.pace, job.kind.payer);
+                self.broker.died(now, job.serial);
             }
         }
         let idle = self.broker.settings().idle.as_nanos() as u64;
@@ -343,8 +343,9 @@ impl Server {
             }
             None => {
                 self.unplanned = true;
-                self.fillers.bury(key);
-                self.broker.died(now, key.node, key.pace, key.payer);
+                if let Some(serial) = self.fillers.bury(key) {
+                    self.broker.died(now, serial);
+                }
             }
         }
     }

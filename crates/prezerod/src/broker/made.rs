@@ -7,7 +7,6 @@ use crate::filler::{Done, Outcome, Pace, Progress};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Reason};
 use crate::stock::Blank;
-use crate::tenant::Payer;
 
 /// Weight of the last inode in the pace.
 const NEWEST: f64 = 0.25;
@@ -58,14 +57,11 @@ impl<I: Inode> Broker<I> {
         }
     }
 
-    /// A filler died, and its job with it.
-    pub fn died(&mut self, now: u64, node: u16, pace: Pace, payer: Payer) {
+    /// A filler died, and its last job with it, unless that was done.
+    pub fn died(&mut self, now: u64, serial: u64) {
         self.counters.filler_deaths += 1;
-        let own = |job: &&Job| job.kind.node == node && job.pace == pace && job.kind.payer == payer;
-        if let Some(serial) = self.jobs.iter().find(own).map(|job| job.serial) {
-            let outcome = Outcome::Refused("the filler was killed; is memory short?".into());
-            self.done(now, Done { serial, outcome }, None);
-        }
+        let outcome = Outcome::Refused("the filler was killed; is memory short?".into());
+        self.done(now, Done { serial, outcome }, None);
     }
 
     /// The kernel had no page: what lies in the stock in other sizes may be in the way. False: nothing is.

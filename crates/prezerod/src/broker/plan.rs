@@ -16,6 +16,10 @@ use crate::stock::Need;
 /// at most this part of the time that one made to order would take, as a divisor.
 /// Moved by: counter `waste_bytes`.
 const NEARLY: f64 = 2.0;
+/// Fillers of a node that make to order at a time, each for another user: a lease of many pages holds up
+/// its own user's, and no other's.
+/// Moved by: `tests/system/beside.py`.
+const LANES: u8 = 4;
 
 /// An inode that is being made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,12 +32,16 @@ pub struct Job {
     pub bytes: u64,
     /// For stock or for a client that waits.
     pub pace: Pace,
+    /// Which of the fillers of its node and pace.
+    pub lane: u8,
     /// At most so many bytes a second.
     pub rate: Option<u64>,
     /// At most so many for each CPU of the node while others work there.
     pub rate_busy: Option<u64>,
     /// What it was asked for as.
     pub(super) need: Need,
+    /// Whose request it was begun for; `None`: the stock's.
+    pub(super) user: Option<u32>,
     /// When it was begun, ns.
     pub(super) began: u64,
     /// When its filler was heard of last, ns, and what was left to make then.
@@ -44,10 +52,18 @@ pub struct Job {
     pub(super) held_to: Option<u64>,
 }
 
+/// Who makes a job, and for whom.
+enum Lane {
+    /// The filler of the stock.
+    Stock,
+    /// That one of those that make to order, for this user.
+    Order { lane: u8, user: u32 },
+}
+
 /// What should happen now.
 #[derive(Debug)]
 pub struct Plan<I> {
-    /// Jobs to hand to the filler of their node and pace, which is free.
+    /// Jobs to hand to the filler of their node, pace and lane, which is free.
     pub jobs: Vec<Job>,
     /// Clients whose wait is in vain.
     pub outs: Vec<Out<I>>,
@@ -115,26 +131,28 @@ impl<I: Inode> Broker<I> {
                 at += 1;
                 continue;
             }
-            // The host is asked once for each size: many may wait.
-            if asked.contains(&need) {
+            // The host is asked once for each size and user: many may wait.
+            let user = wait.party.uid;
+            if asked.contains(&(user, need)) {
                 at += 1;
                 continue;
             }
             let chosen = self.choose(&need);
-            match chosen {
-                Ok(kind) if self.is_free(kind.node, Pace::Urgent) => {
-                    plan.jobs.push(self.job(now, need, kind, Pace::Urgent));
+            let lane = chosen.as_ref().ok().and_then(|kind| self.lane(kind.node, user));
+            match (chosen, lane) {
+                (Ok(kind), Some(lane)) => {
+                    plan.jobs.push(self.job(now, need, kind, Lane::Order { lane, user }));
                     at += 1;
                 }
                 // A job in progress may still free what this one lacks.
-                Err((reason, text)) if self.jobs.is_empty() => {
+                (Err((reason, text)), _) if self.jobs.is_empty() => {
                     let wait = self.waits.remove(at);
                     let answer = self.no(reason, text);
                     let (client, tag) = (wait.client, wait.tag);
                     plan.outs.push(Out { client, tag, answer, inode: None, name: None });
                 }
                 _ => {
-                    asked.push(need);
+                    asked.push((user, need));
                     at += 1;
                 }
             }
@@ -156,7 +174,7 @@ impl<I: Inode> Broker<I> {
     fn plan_stock(&mut self, now: u64, targets: &[Target], plan: &mut Plan<I>) {
         for (Target { need, .. }, rank) in demand::in_order(targets, |need| self.have_or_make(need))
         {
-            let free = self.free(&need, Pace::Idle);
+            let free = self.free(&need);
             if free.is_empty() {
                 continue;
             }
@@ -169,7 +187,7 @@ impl<I: Inode> Broker<I> {
             if let Ok(kind) = kind
                 && free.contains(&kind.node)
             {
-                plan.jobs.push(self.job(now, need, kind, Pace::Idle));
+                plan.jobs.push(self.job(now, need, kind, Lane::Stock));
             }
         }
     }
@@ -180,18 +198,30 @@ impl<I: Inode> Broker<I> {
         self.have(need) + making as u64
     }
 
-    /// Nodes that would do, and whose filler has no job.
-    fn free(&self, need: &Need, pace: Pace) -> Vec<u16> {
+    /// Nodes that would do, and whose filler of the stock has no job.
+    fn free(&self, need: &Need) -> Vec<u16> {
         let nodes = self.nodes.iter().copied();
         let would_do = nodes.filter(|node| need.want.node.is_none_or(|wanted| wanted == *node));
-        would_do.filter(|node| self.is_free(*node, pace)).collect()
+        let is_free = |node: &u16| {
+            !self.jobs.iter().any(|job| job.kind.node == *node && job.pace == Pace::Idle)
+        };
+        would_do.filter(is_free).collect()
     }
 
-    fn is_free(&self, node: u16, pace: Pace) -> bool {
-        !self.jobs.iter().any(|job| job.kind.node == node && job.pace == pace)
+    /// The filler of a node that makes this user's next order; `None`: one has an order of its, or all
+    /// have others'.
+    fn lane(&self, node: u16, user: u32) -> Option<u8> {
+        let orders =
+            || self.jobs.iter().filter(|job| job.kind.node == node && job.pace == Pace::Urgent);
+        let has_one = orders().any(|job| job.user == Some(user));
+        (0..LANES).find(|lane| !has_one && orders().all(|job| job.lane != *lane))
     }
 
-    fn job(&mut self, now: u64, need: Need, kind: Kind, pace: Pace) -> Job {
+    fn job(&mut self, now: u64, need: Need, kind: Kind, lane: Lane) -> Job {
+        let (pace, lane, user) = match lane {
+            Lane::Stock => (Pace::Idle, 0, None),
+            Lane::Order { lane, user } => (Pace::Urgent, lane, Some(user)),
+        };
         let rate = self.settings.rate.filter(|_| pace == Pace::Idle);
         let is_stock = pace == Pace::Idle && !self.demand.is_owed(&need);
         let rate_busy = Some(self.settings.rate_busy).filter(|_| is_stock);
@@ -202,9 +232,11 @@ impl<I: Inode> Broker<I> {
             kind,
             bytes,
             pace,
+            lane,
             rate,
             rate_busy,
             need,
+            user,
             began,
             heard,
             left,

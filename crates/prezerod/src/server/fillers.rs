@@ -1,4 +1,4 @@
-//! The filler processes: one for each node, pace and payer, started when first needed.
+//! The filler processes: one for each node, pace, lane and payer, started when first needed.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
@@ -14,6 +14,7 @@ use rustix::net::{
 
 use crate::broker::Job;
 use crate::filler::{self, MAX_PACKET, Order, Pace, Word};
+use crate::inode::Kind;
 use crate::tenant::Payer;
 
 #[derive(Debug)]
@@ -33,11 +34,12 @@ pub struct Fillers {
     fillers: BTreeMap<Key, Filler>,
 }
 
-/// Which filler: its node, its pace, and whose cgroup it lives in.
+/// Which filler: its node, its pace, which of those, and whose cgroup it lives in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub struct Key {
     pub node: u16,
     pub pace: Pace,
+    pub lane: u8,
     pub payer: Payer,
 }
 
@@ -52,10 +54,11 @@ impl Fillers {
         self.fillers.iter().map(|(&key, filler)| (key, filler.socket.as_fd()))
     }
 
-    /// Hands a job to the filler of its node, pace and payer, which has none; `cgroup` is the
+    /// Hands a job to the filler of its node, pace, lane and payer, which has none; `cgroup` is the
     /// payer's, `None` this one; `files` are its directories.
     pub fn order(&mut self, job: &Job, cgroup: Option<&str>, files: &[PathBuf]) -> io::Result<()> {
-        let key = Key { node: job.kind.node, pace: job.pace, payer: job.kind.payer };
+        let Job { pace, lane, kind: Kind { node, payer, .. }, .. } = *job;
+        let key = Key { node, pace, lane, payer };
         if !self.fillers.contains_key(&key) {
             let filler = self.spawn(job, cgroup, files)?;
             self.fillers.insert(key, filler);
@@ -128,12 +131,12 @@ impl Fillers {
         Some((word, inode))
     }
 
-    /// One is gone.
-    pub fn bury(&mut self, key: Key) {
-        if let Some(mut filler) = self.fillers.remove(&key) {
-            let _ = filler.process.kill();
-            let status = filler.process.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
-            prezero_sys::log!("prezerod: the filler of node {} is gone: {status}", key.node);
-        }
+    /// One is gone: its last job.
+    pub fn bury(&mut self, key: Key) -> Option<u64> {
+        let mut filler = self.fillers.remove(&key)?;
+        let _ = filler.process.kill();
+        let status = filler.process.wait().map_or_else(|e| e.to_string(), |s| s.to_string());
+        prezero_sys::log!("prezerod: the filler of node {} is gone: {status}", key.node);
+        Some(filler.serial)
     }
 }

@@ -213,3 +213,34 @@ fn a_user_that_waits_for_much_lets_others_pass() {
     assert!(at.is_some_and(|at| at <= 1), "{served:?}");
     assert_eq!(served[..2].iter().filter(|client| **client == greedy[0]).count(), 1);
 }
+
+#[test]
+fn an_order_of_many_pages_holds_up_its_own_user_and_no_other() {
+    let mut rig = Rig::new(|settings| settings.tenants = vec![anybody("all")]);
+    let ask = |rig: &mut Rig, pid: i32, uid: u32, mib: u64| {
+        let client = rig.client(pid, uid);
+        rig.now += 1;
+        assert!(rig.lease(client, mib, 60_000).is_none());
+    };
+    for pid in 1..=3 {
+        ask(&mut rig, pid, 4001, 64);
+    }
+    let sizes = |rig: &mut Rig| -> Vec<(u64, u8)> {
+        let jobs = rig.plan(Memory::Fine).jobs.into_iter();
+        let orders = jobs.filter(|job| job.pace == Pace::Urgent);
+        orders.map(|job| (job.bytes / MIB, job.lane)).collect()
+    };
+    assert_eq!(sizes(&mut rig), [(64, 0)]);
+    ask(&mut rig, 4, 4002, 2);
+    ask(&mut rig, 5, 4002, 2);
+    assert_eq!(sizes(&mut rig), [(2, 1)]);
+    // A crowd of users shares so many, and the same size is made for each of them.
+    for user in 4003..4010 {
+        ask(&mut rig, user, user as u32, 2);
+    }
+    assert_eq!(sizes(&mut rig), [(2, 2), (2, 3)]);
+    let first = rig.broker.jobs.iter().find(|job| job.lane == 1).copied().unwrap();
+    rig.made(&first);
+    assert_eq!(rig.broker.serve(rig.now).len(), 1);
+    assert_eq!(sizes(&mut rig), [(2, 1)]);
+}

@@ -101,7 +101,7 @@ fn who_waits_is_served_when_it_is_made_and_the_hurried_before_others() {
 
     let mut jobs = rig.plan(Memory::Fine).jobs;
     jobs.retain(|job| job.pace == Pace::Urgent);
-    let [job] = &jobs[..] else { panic!("one at a time: {jobs:?}") };
+    let [job, _] = &jobs[..] else { panic!("one for each user: {jobs:?}") };
     assert_eq!(job.bytes, 8 * MIB);
     rig.now = S;
     rig.made(job);

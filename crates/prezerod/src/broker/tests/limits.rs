@@ -199,7 +199,7 @@ fn what_cannot_be_made_is_said_to_who_waits_and_a_dead_filler_too() {
         assert!(rig.lease(client, 8, 60_000).is_none());
         let job = rig.plan(Memory::Fine).jobs[0];
         if death {
-            rig.broker.died(rig.now, job.kind.node, job.pace, job.kind.payer);
+            rig.broker.died(rig.now, job.serial);
         } else {
             let done = Done { serial: job.serial, outcome: Outcome::Exhausted };
             rig.broker.done(rig.now, done, None);
@@ -219,7 +219,7 @@ fn a_filler_that_dies_takes_nothing_of_the_stock_with_it() {
     let job = rig.plan(Memory::Fine).jobs[0];
     assert_eq!((job.bytes, job.pace), (8 * MIB, Pace::Idle));
     // The service manager ends it beside the broker, which hears of it first.
-    rig.broker.died(rig.now, job.kind.node, job.pace, job.kind.payer);
+    rig.broker.died(rig.now, job.serial);
     assert_eq!(rig.broker.drain().len(), 1);
 }
 
