@@ -214,23 +214,29 @@ static void anonymous_of_size(size_t size)
 
 static void anonymous_folios(void)
 {
-	if (!each_size("enabled", "anon_fault_alloc", anonymous_of_size))
+	if (!is_there(THP "enabled")) {
 		skipped = "no huge pages";
+		return;
+	}
+	/* Else the largest that is allowed is taken, whatever the others are */
+	must_write(THP "hugepages-2048kB/enabled", "never");
+	each_size("enabled", "anon_fault_alloc", anonymous_of_size);
+	must_write(THP "hugepages-2048kB/enabled", "inherit");
 }
 
 static void huge_pages(void)
 {
+	long before = proc_value("/proc/vmstat", "thp_fault_alloc");
 	char *at;
 
 	if (!is_there(THP "enabled")) {
 		skipped = "no huge pages";
 		return;
 	}
-	must_write(THP "hugepages-2048kB/enabled", "inherit");
 	at = map_large(SIZE);
 	check_fresh(at, SIZE, HUGE, HUGE - 1);
 	CHECK(!munmap(at, SIZE));
-	must_write(THP "hugepages-2048kB/enabled", "never");
+	CHECK(proc_value("/proc/vmstat", "thp_fault_alloc") > before, "no huge page was allocated");
 }
 
 /* A file of SIZE: fallocated, read, mapped, written in part, punched, cut and grown again. */
@@ -571,6 +577,9 @@ int main(int argc, char **argv)
 	(void)argc;
 	setvbuf(stdout, NULL, _IONBF, 0);
 	srand(1);
+	/* Off by default where memory is as small as ours */
+	if (is_there(THP "enabled"))
+		must_write(THP "enabled", "madvise");
 	try_all(argv + 1);
 	if (!series)
 		return 0;
