@@ -36,16 +36,18 @@ REPEATS = 3
 TOUCHES = ("none", "page", "line")
 COLD = [f"cold:{order}:zero:{touch}" for order in (0, 4, 9, 10) for touch in TOUCHES]
 PAIRS = [f"pair:{order}:{clear}:none" for order in (0, 4, 9) for clear in ("none", "zero")]
+# One page again and again, with a stock of cold zero pages at hand: which of the two is to be preferred?
+REUSED = ["pair:0:zero:none", "pair:0:zero:line"]
 COLD_NONE = [f"cold:{order}:{clear}:none" for order in (0, 4, 9, 10) for clear in ("none", "zero")]
 
 # Name: kernel, its arguments, the guest's test, cases.
 ARMS = {
-    "plain": ("um-plain", "", "bench", [*dict.fromkeys(COLD + COLD_NONE)] + PAIRS),
+    "plain": ("um-plain", "", "bench", [*dict.fromkeys(COLD + COLD_NONE + PAIRS + REUSED)]),
     "moved": ("um-moved", "", "bench", PAIRS),
-    "stock": ("um", "prezero=on", "bench", COLD),
+    "stock": ("um", "prezero=on", "bench", COLD + REUSED),
     "never": ("um", "", "bench", COLD_NONE + PAIRS),
     "never-moved": ("um-patched-moved", "", "bench", PAIRS),
-    "bare": ("um", "prezero=on", "bench", COLD_NONE + PAIRS),
+    "bare": ("um", "prezero=on", "bench", [*dict.fromkeys(COLD_NONE + PAIRS + REUSED)]),
     "scrub": ("um", "", "scrub", []),
 }
 CASES_A_BOOT = 24  # the guest's command line is bounded

@@ -1,8 +1,9 @@
 #!/bin/bash
 # mutate.sh BUILD PATCHED: breaks the series in one place at a time; a test has to fail each time.
 #
-# A mutation is a file and a sed expression that has to change it. Kernels are built in BUILD/um,
-# incrementally, and PATCHED is as it was when this ends, however it ends.
+# A mutation is a file and a sed expression that has to change it, and the shortest test that should
+# notice. Kernels are built in BUILD/um and BUILD/x86, incrementally, and PATCHED is as it was when
+# this ends, however it ends. MUTATE: only those whose title has this in it.
 set -uo pipefail
 build=$1 patched=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,24 +14,45 @@ restore() {
     [ -n "$file" ] || return 0
     cp -p "$build/mutant.orig" "$patched/$file"
     # What was built from the mutant has to be built again; nothing else has.
-    [ "$test" != kunit ] || touch "$patched/$file"
+    [ "$test" = barrier ] || touch "$patched/$file"
     file=
 }
 trap restore EXIT
 
+# build KERNEL
+build() {
+    make -s -C "$here/.." BUILD="$build" "$1" > "$build/mutant.log" 2>&1 || { tail "$build/mutant.log"; return 99; }
+}
+
 kunit() {
-    make -s -C "$here/.." BUILD="$build" um > "$build/mutant.log" 2>&1 || { tail "$build/mutant.log"; return 99; }
+    build um || return
     GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero*" GUEST_TIMEOUT=60 \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" kunit,prezero 2>&1
+}
+
+# kunit_x86 [CPU]
+kunit_x86() {
+    build x86 || return
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero*" GUEST_TIMEOUT=900 GUEST_MEM=384 GUEST_CPU=${1:-max} \
+        "$here/../scripts/guest.sh" x86 "$build/x86/arch/x86/boot/bzImage" "$build/initramfs.gz" kunit,prezero 2>&1
+}
+
+# pages WAY...
+pages() {
+    build x86 || return
+    GUEST_TIMEOUT=900 GUEST_MEM=192 \
+        "$here/../scripts/guest.sh" x86 "$build/x86/arch/x86/boot/bzImage" "$build/initramfs.gz" \
+        "$(IFS=,; echo "pages,$*")" 2>&1
 }
 
 barrier() {
     "$here/barrier/run.sh" "$patched" 10 2>&1
 }
 
-# mutate TITLE TEST FILE SED
+# mutate TITLE TEST FILE SED: TEST is one of the functions above and its arguments
 mutate() {
     local output status=0
+    [[ $1 == *"${MUTATE:-}"* ]] || return 0
     test=$2
     cp -p "$patched/$3" "$build/mutant.orig" || exit 1
     file=$3
@@ -39,7 +61,8 @@ mutate() {
         echo "mutate.sh: '$1' changes nothing in $3" >&2
         exit 1
     fi
-    output=$("$2") || status=$?
+    # shellcheck disable=SC2086 # words
+    output=$($2) || status=$?
     if [ "$status" -eq 99 ]; then
         echo "mutate.sh: '$1' does not build:" "$output" >&2
         exit 1
@@ -48,7 +71,7 @@ mutate() {
         survivors=$((survivors + 1))
     else
         echo "caught    $1"
-        grep -E 'not ok|EXPECTATION|times not zero|guest.sh' <<< "$output" | sed 's/^ */          /' | head -4
+        grep -E 'not ok|EXPECTATION|times not zero|^FAIL|guest.sh' <<< "$output" | sed 's/^ */          /' | head -4
     fi
     restore
 }
@@ -83,5 +106,34 @@ mutate "clearing: a step of kscrubd forgets the barrier" kunit \
     mm/prezero_scrub.c 's/^\t\tscrub_cold_done();$/\t\t;/'
 mutate "clearing: a step that is cut short forgets the barrier" kunit \
     mm/prezero_scrub.c '/^\t\tif (done && prezero_recalled(zone))$/{n;s/break/return done/}'
+
+mutate "count: a block that compaction captures stays counted" kunit \
+    mm/page_alloc.c '/^\t\tif (compaction_capture(capc, page, order, migratetype)) {$/{n;n;s/prezero_leave/if (0) prezero_leave/}'
+mutate "clearing: the allocator clears a page too few" "pages small folios" \
+    mm/page_alloc.c 's/init_pages(page + first, nr_pages - first, gfp_flags);/init_pages(page + first, nr_pages - first - !!first, gfp_flags);/'
+mutate "clearing: of a half zero block the allocator clears too few" "pages folios huge" \
+    mm/page_alloc.c 's/init_pages(page + start - bit, end - start, gfp_flags);/init_pages(page + start - bit, (end - start + 1) \/ 2, gfp_flags);/'
+mutate "clearing: a page too few past the cache" kunit \
+    arch/x86/lib/clear_pages_cold_64.c 's/nr_pages \* PAGE_SIZE/(nr_pages - (nr_pages > 1)) * PAGE_SIZE/'
+mutate "clearing: a page too few where there is no ERMS" "kunit_x86 max,-erms,-fsrm" \
+    arch/x86/lib/clear_page_64.S '/^SYM_TYPED_FUNC_START(__clear_pages_unrolled)$/{n;s/.*/\tshrq $6, %rcx; cmpq $64, %rcx; jbe .Lloop; subq $64, %rcx/}'
+mutate "users: an mTHP folio is not cleared" "pages folios" \
+    mm/memory.c 's/folio = vma_alloc_folio(gfp, order, vma, addr);/folio = vma_alloc_folio(gfp \& ~__GFP_ZERO, order, vma, addr);/'
+mutate "users: an mTHP folio is not cleared while nothing is tracked" "pages folios" \
+    mm/memory.c 's/if (!(gfp & __GFP_ZERO) && user_alloc_needs_zeroing())/if (0)/'
+mutate "users: a huge page is not cleared" "pages huge" \
+    mm/huge_memory.c 's/if (!(gfp & __GFP_ZERO) && user_alloc_needs_zeroing())/if (0)/'
+mutate "users: shmem takes what was fallocated for zero" "pages shmem" \
+    mm/shmem.c 's/i < n && !zero_gfp; i++/i < n \&\& !prezero_user_gfp(); i++/'
+mutate "users: shmem takes for zero what the allocator did not clear" "pages shmem" \
+    mm/shmem.c 's/folio = shmem_alloc_and_add_folio(vmf, gfp | zero_gfp, inode, index,/folio = shmem_alloc_and_add_folio(vmf, gfp, inode, index,/'
+mutate "users: shmem takes a large folio for zero that the allocator did not clear" "pages shmemfolios" \
+    mm/shmem.c 's/shmem_alloc_and_add_folio(vmf, huge_gfp | zero_gfp,/shmem_alloc_and_add_folio(vmf, huge_gfp,/'
+mutate "hugetlb: a folio that was used half cleared is resumed" "pages hugetlb" \
+    mm/hugetlb.c 's/if (hugetlb_scrubs\[nid\].folio == folio)/if (0)/'
+mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlb" \
+    mm/hugetlb.c '/^static void hugetlb_forget_zeroed/,/^}/s/folio_clear_hugetlb_zeroed(folio);/;/'
+mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
+    mm/hugetlb.c 's/if (scrub->nr_zeroed == folio_nr_pages(folio)) {/if (scrub->nr_zeroed + HUGETLB_SCRUB_STEP >= folio_nr_pages(folio)) {/'
 
 [ "$survivors" -eq 0 ] || { echo "mutate.sh: $survivors mutations survived" >&2; exit 1; }
