@@ -108,6 +108,8 @@ fuzz: build ## malloc and mm calls against a model of every byte, FUZZ=3600 seco
 bench: needs-bench build $(READY) ## every benchmark against five allocators (an hour or more, on a quiet machine)
 	$(BIN) bench grid --idle all
 	$(BIN) bench numpy --python $(PYTHON)
+	$(CARGO) build --release -p prezero --example rounds
+	PYTHONPATH=bindings/python $(BIN) bench doors --python $(PYTHON)
 	$(BIN) bench pair
 	$(BIN) bench waste
 	$(BIN) bench disturb
