@@ -85,6 +85,7 @@ tests/system/libvirt.sh target/release
 tests/system/wipe.py target/release
 tests/system/attack.py target/release --seconds 30 --p99 50
 tests/sanitize.sh
+tests/aarch64.sh --python
 tests/wheel.sh --portable
 tests/crate.sh --long
 tests/system/newcomer.sh
