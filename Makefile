@@ -87,6 +87,7 @@ tests/system/libvirt.sh target/release
 tests/system/wipe.py target/release
 tests/system/attack.py target/release --seconds 30 --p99 50
 tests/sanitize.sh
+tests/aarch64.sh --python
 tests/wheel.sh --portable
 tests/crate.sh --long
 tests/system/newcomer.sh
@@ -110,6 +111,8 @@ fuzz: build ## malloc and mm calls against a model of every byte, FUZZ=3600 seco
 bench: needs-bench build $(READY) ## every benchmark against five allocators (an hour or more, on a quiet machine)
 	$(BIN) bench grid --idle all
 	$(BIN) bench numpy --python $(PYTHON)
+	$(CARGO) build --release -p prezero --example rounds
+	PYTHONPATH=bindings/python $(BIN) bench doors --python $(PYTHON)
 	$(BIN) bench pair
 	$(BIN) bench waste
 	$(BIN) bench disturb

@@ -2,10 +2,12 @@
 
     PYTHONPATH=bindings/python .venv/bin/python3 bench/numpy_small.py
 
-Both take turns in one process; medians.
+Both take turns in one process; medians, or with --json every sample. `prezero bench doors` runs this same file.
 """
 
+import json
 import statistics
+import sys
 import time
 
 import numpy as np
@@ -31,11 +33,19 @@ def nanoseconds(case):
     return (time.perf_counter_ns() - start) / CALLS
 
 
-for name, case in CASES.items():
+def turns(case):
     without, with_ = [], []
     for _ in range(TURNS):
         without.append(nanoseconds(case))
         with prezero.numpy.enabled():
             with_.append(nanoseconds(case))
-    one, two = statistics.median(without), statistics.median(with_)
-    print(f"{name:<24} {one:8.1f} ns without  {two:8.1f} ns with  {100 * (two / one - 1):+.1f} %")
+    return {"without_ns": without, "with_ns": with_}
+
+
+times = {name: turns(case) for name, case in CASES.items()}
+if "--json" in sys.argv:
+    print(json.dumps({"cases": [{"name": name, **samples} for name, samples in times.items()]}))
+else:
+    for name, samples in times.items():
+        one, two = (statistics.median(each) for each in samples.values())
+        print(f"{name:<24} {one:8.1f} ns without  {two:8.1f} ns with  {100 * (two / one - 1):+.1f} %")

@@ -76,6 +76,8 @@ long libvirt-daemon-system command libvirtd
 long libvirt-clients command virsh
 long qemu-system-x86 command qemu-system-x86_64
 long linux-image-cloud-amd64 kernel *
+long gcc-aarch64-linux-gnu command aarch64-linux-gnu-gcc
+long qemu-user-static command qemu-aarch64-static
 TABLE
 }
 

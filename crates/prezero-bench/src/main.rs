@@ -80,6 +80,8 @@ enum Bench {
     Compare(compare::Compare),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
     Disturb(cases::disturb::Disturb),
+    /// NumPy and Rust with a zone of their own, beside `prezero run`.
+    Doors(cases::doors::Doors),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
     Fill(cases::fill::Fill),
     /// The broker's rule of stock on many hosts for days, in made-up time.
@@ -202,6 +204,7 @@ impl Bench {
             Bench::Steady(case) => case,
             Bench::Compare(case) => case,
             Bench::Disturb(case) => case,
+            Bench::Doors(case) => case,
             Bench::Fill(case) => case,
             Bench::Fleet(case) => case,
             Bench::Fork(case) => case,

@@ -16,8 +16,19 @@ pub fn has_environment() -> bool {
     unsafe { !(&raw const environ).read().is_null() }
 }
 
+/// Whether the program has rights that the user who started it lacks (setuid, setgid, file capabilities). Its
+/// environment is that user's, and must not name files to write or turn checks off.
+fn has_more_rights_than_its_caller() -> bool {
+    // SAFETY: looks a word up that the kernel passed.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// A variable of the environment. One that is not UTF-8 reads as U+FFFD, which no knob takes.
+/// Nothing is set for a setuid program, which has the library by `/etc/ld.so.preload`.
 pub fn environment(name: &str) -> Option<&'static str> {
+    if has_more_rights_than_its_caller() {
+        return None;
+    }
     let mut buffer = [0u8; NAME];
     buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
     let name = CStr::from_bytes_until_nul(&buffer).ok()?;

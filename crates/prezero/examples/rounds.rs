@@ -4,6 +4,7 @@
 //!
 //! Each round makes a vector, writes to each of its pages, and drops it; then the program waits, as one does that is fed
 //! by a socket or a person. The same program runs twice: `PREZERO_DISABLE=1` leaves all to the system's allocator.
+//! `prezero bench doors` asks for the samples.
 
 #![allow(clippy::print_stdout, reason = "the figures are what it is for")]
 
@@ -29,24 +30,35 @@ fn round() -> Duration {
     began.elapsed()
 }
 
+/// Microseconds of each round.
+fn measure(pause: Duration) -> Vec<f64> {
+    let rounds = (0..ROUNDS).map(|_| {
+        std::thread::sleep(pause);
+        round().as_secs_f64() * 1e6
+    });
+    rounds.collect()
+}
+
 fn main() {
-    if std::env::args().nth(1).is_none() {
-        let program = std::env::current_exe().expect("a program has a path");
-        for disabled in ["1", "0"] {
-            let mut child = Command::new(&program);
-            child.arg("alone").env("PREZERO_DISABLE", disabled);
-            child.status().expect("it starts itself");
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {
+            let program = std::env::current_exe().expect("a program has a path");
+            for disabled in ["1", "0"] {
+                let mut child = Command::new(&program);
+                child.arg("alone").env("PREZERO_DISABLE", disabled);
+                child.status().expect("it starts itself");
+            }
         }
-        return;
+        ["samples", pause_ms] => {
+            let pause = Duration::from_secs_f64(pause_ms.parse::<f64>().expect("ms") / 1e3);
+            println!("{:?}", measure(pause));
+        }
+        _ => {
+            let mut rounds = measure(PAUSE);
+            rounds.sort_by(f64::total_cmp);
+            let who = if ALLOCATOR.snapshot().is_some() { "prezero" } else { "the system's" };
+            println!("{who:<14} {:6.2} ms a round", rounds[ROUNDS / 2] / 1e3);
+        }
     }
-    let mut rounds: Vec<_> = (0..ROUNDS)
-        .map(|_| {
-            std::thread::sleep(PAUSE);
-            round()
-        })
-        .collect();
-    rounds.sort();
-    let who = if ALLOCATOR.snapshot().is_some() { "prezero" } else { "the system's" };
-    let median = rounds[ROUNDS / 2].as_secs_f64() * 1e3;
-    println!("{who:<14} {median:6.2} ms a round");
 }

@@ -2,6 +2,7 @@
 
 pub mod ablate;
 pub mod disturb;
+pub mod doors;
 pub mod fill;
 pub mod fleet;
 pub mod grid;

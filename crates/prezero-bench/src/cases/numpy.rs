@@ -24,8 +24,7 @@ const ROUNDS: usize = 15;
 
 /// The command line of `prezero bench numpy`.
 #[derive(clap::Args)]
-#[command(after_help = "Example: prezero bench numpy --python .venv/bin/python3\n\
-    With --handler: PYTHONPATH=bindings/python prezero bench numpy --handler ...")]
+#[command(after_help = "Example: prezero bench numpy --python .venv/bin/python3")]
 pub struct Numpy {
     /// A Python that has numpy [the first one found that does]
     #[arg(long, value_name = "PATH")]
@@ -39,25 +38,19 @@ pub struct Numpy {
     /// Which peers: glibc, glibc-keep, jemalloc, mimalloc, tcmalloc [all]
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     peers: Vec<String>,
-    /// Measure prezero.numpy too: glibc, and NumPy's large arrays from a zone
-    #[arg(long)]
-    handler: bool,
 }
-
-/// NumPy's handler, beside the allocators.
-const HANDLER: &str = "prezero.numpy";
 
 /// What the program prints.
 #[derive(Deserialize)]
-struct Printed {
+pub(super) struct Printed {
     numpy: String,
-    cases: Vec<PrintedCase>,
+    pub(super) cases: Vec<PrintedCase>,
 }
 
 #[derive(Deserialize)]
-struct PrintedCase {
-    name: String,
-    samples_us: Vec<f64>,
+pub(super) struct PrintedCase {
+    pub(super) name: String,
+    pub(super) samples_us: Vec<f64>,
 }
 
 impl Case for Numpy {
@@ -68,14 +61,8 @@ impl Case for Numpy {
             "--pause-ms {}: give 0 to 10000",
             self.pause_ms
         );
-        let python = self.python()?;
-        let mut field = Field::find(&self.peers)?;
-        if self.handler {
-            // Before prezero, which is the last.
-            let place = field.allocators.len().saturating_sub(1);
-            field.allocators.insert(place, handler(&python)?);
-        }
-        let mut report = Report::here("numpy", field);
+        let python = python(self.python.as_deref())?;
+        let mut report = Report::here("numpy", Field::find(&self.peers)?);
         let allocators = &report.field.allocators;
         // The times of each case, by allocator.
         let mut cases: Vec<(String, Vec<Vec<f64>>)> = vec![];
@@ -84,7 +71,7 @@ impl Case for Numpy {
             if step(&format!("numpy: {}", allocators[which].name)).is_err() {
                 break;
             }
-            let printed = self.process(&python, &allocators[which])?;
+            let printed = rounds(&python, &allocators[which], self.pause_ms)?;
             report.facts = vec![("numpy".into(), printed.numpy)];
             for PrintedCase { name, samples_us } in printed.cases {
                 let known = cases.iter().position(|(known, _)| *known == name);
@@ -106,54 +93,38 @@ impl Case for Numpy {
     }
 }
 
-impl Numpy {
-    fn process(&self, python: &Path, allocator: &Allocator) -> Result<Printed> {
-        let mut command = allocator.command(python, Path::new(NOWHERE))?;
-        command.args(["-c", PROGRAM, "--json", "--rounds", &ROUNDS.to_string()]);
-        command.args(["--pause-ms", &self.pause_ms.to_string()]);
-        let output = command.output().with_context(|| format!("{}", python.display()))?;
-        if !output.status.success() {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            let last = errors.trim().lines().last().unwrap_or_default();
-            bail!("numpy under {}: {}: {last}", allocator.name, output.status);
-        }
-        serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("numpy under {}: what it printed", allocator.name))
+/// All cases in a process of their own.
+pub(super) fn rounds(python: &Path, allocator: &Allocator, pause_ms: f64) -> Result<Printed> {
+    let mut command = allocator.command(python, Path::new(NOWHERE))?;
+    command.args(["-c", PROGRAM, "--json", "--rounds", &ROUNDS.to_string()]);
+    command.args(["--pause-ms", &pause_ms.to_string()]);
+    let output = command.output().with_context(|| format!("{}", python.display()))?;
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let last = errors.trim().lines().last().unwrap_or_default();
+        bail!("numpy under {}: {}: {last}", allocator.name, output.status);
     }
-
-    fn python(&self) -> Result<PathBuf> {
-        let has_numpy = |python: &Path| {
-            let import = Command::new(python).args(["-c", "import numpy"]).output();
-            import.is_ok_and(|output| output.status.success())
-        };
-        if let Some(python) = &self.python {
-            let named = python.display();
-            ensure!(
-                has_numpy(python),
-                "--python {named}: cannot import numpy; {named} -m pip install numpy"
-            );
-            return Ok(python.clone());
-        }
-        let known = ["python3", "/usr/bin/python3", "/usr/local/bin/python3", ".venv/bin/python3"];
-        let found = known.into_iter().map(PathBuf::from).find(|python| has_numpy(python));
-        found.context("no Python with NumPy; apt-get install python3-numpy, or give --python PATH")
-    }
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("numpy under {}: what it printed", allocator.name))
 }
 
-/// glibc's allocator, and the handler for arrays.
-fn handler(python: &Path) -> Result<Allocator> {
-    let import = Command::new(python).args(["-c", "import prezero.numpy"]).output();
-    ensure!(
-        import.is_ok_and(|output| output.status.success()),
-        "--handler: {} has no prezero.numpy; install the wheel of prezero, or set PYTHONPATH",
-        python.display()
-    );
-    Ok(Allocator {
-        name: HANDLER.into(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        library: None,
-        environment: vec![("PREZERO_ROUNDS_HANDLER".into(), "1".into())],
-    })
+/// The one that was asked for, or the first that has NumPy.
+pub(super) fn python(asked: Option<&Path>) -> Result<PathBuf> {
+    let has_numpy = |python: &Path| {
+        let import = Command::new(python).args(["-c", "import numpy"]).output();
+        import.is_ok_and(|output| output.status.success())
+    };
+    if let Some(python) = asked {
+        let named = python.display();
+        ensure!(
+            has_numpy(python),
+            "--python {named}: cannot import numpy; {named} -m pip install numpy"
+        );
+        return Ok(python.into());
+    }
+    let known = ["python3", "/usr/bin/python3", "/usr/local/bin/python3", ".venv/bin/python3"];
+    let found = known.into_iter().map(PathBuf::from).find(|python| has_numpy(python));
+    found.context("no Python with NumPy; apt-get install python3-numpy, or give --python PATH")
 }
 
 fn sheet(names: &[&str], cases: Vec<(String, Vec<Vec<f64>>)>) -> Sheet {
@@ -190,7 +161,7 @@ mod tests {
     #[test]
     fn a_python_without_numpy_comes_with_its_mend() {
         let python = Some("/bin/false".into());
-        let numpy = Numpy { python, pause_ms: 3.0, processes: 1, peers: vec![], handler: false };
+        let numpy = Numpy { python, pause_ms: 3.0, processes: 1, peers: vec![] };
         let error = numpy.measure().unwrap_err().to_string();
         assert!(error.starts_with("--python /bin/false: cannot import numpy; "), "{error}");
     }

@@ -1,11 +1,14 @@
 //! How the zone comes to be, or does not.
 
-use std::path::Path;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::run::{HERE, bare, compile, describe, ends, run, shim, shimmed, text};
 
-fn main_program() -> std::path::PathBuf {
+fn main_program() -> PathBuf {
     compile("start_main.c", &[])
 }
 
@@ -65,26 +68,81 @@ fn children_with_another_libc_run_as_without_the_shim() {
     assert_eq!(run(shell.args(["-c", script]).arg(program)), "good\ngood\n");
 }
 
+/// A root with these programs, and what they are linked with.
+struct Root(PathBuf);
+
+impl Root {
+    fn with(programs: &[&Path]) -> Root {
+        static ROOTS: AtomicUsize = AtomicUsize::new(0);
+        let nth = ROOTS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("root-{}-{nth}", std::process::id());
+        let root = Root(Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
+        for program in programs {
+            let linked = run(bare("ldd").arg(program));
+            let files = linked.split_whitespace().filter(|word| word.starts_with('/'));
+            files.map(Path::new).chain([*program]).for_each(|file| drop(root.copy(file)));
+        }
+        root
+    }
+
+    /// A file of ours at the same place in it.
+    fn copy(&self, file: &Path) -> PathBuf {
+        let copy = self.0.join(file.strip_prefix("/").expect("a path from the root"));
+        std::fs::create_dir_all(copy.parent().expect("a folder")).expect("folders of the root");
+        std::fs::copy(file, &copy).expect("a file of the root");
+        copy
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).expect("the root is ours");
+    }
+}
+
 #[test]
 fn programs_in_a_root_without_the_shim_start_without_a_line_about_it() {
-    // A root with a shell and what it is linked with.
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("root-{}", std::process::id()));
-    let linked = run(bare("ldd").arg("/bin/sh"));
-    let files = linked.split_whitespace().filter(|word| word.starts_with('/')).chain(["/bin/sh"]);
-    for file in files {
-        let copy = root.join(&file[1..]);
-        std::fs::create_dir_all(copy.parent().expect("a folder")).expect("folders of the root");
-        std::fs::copy(file, copy).expect("a file of the root");
-    }
+    let root = Root::with(&[Path::new("/bin/sh")]);
     let mut changed = shimmed("chroot");
-    changed.arg(&root).args(["/bin/sh", "-c", "/bin/sh -c 'echo one'; echo ${LD_PRELOAD-none}"]);
+    changed.arg(&root.0).args(["/bin/sh", "-c", "/bin/sh -c 'echo one'; echo ${LD_PRELOAD-none}"]);
     let ended = ends(&mut changed);
-    std::fs::remove_dir_all(&root).expect("the root is ours");
     let said = text(&ended.stderr);
     if said.contains("Operation not permitted") {
         return println!("not tried: no right to change the root");
     }
     assert_eq!((text(&ended.stdout).as_str(), said.as_str()), ("one\nnone\n", ""));
+}
+
+/// A library in `/etc/ld.so.preload` is in setuid programs, too, and their environment is anybody's.
+#[test]
+fn a_setuid_program_takes_no_knob_of_its_callers() {
+    const ANYBODY: &str = "--userspec=65534:65534";
+    let program = main_program();
+    let root = Root::with(&[&program, shim()]);
+    let preload = root.0.join("etc/ld.so.preload");
+    std::fs::create_dir_all(root.0.join("etc")).expect("a folder of the root");
+    std::fs::write(preload, shim().display().to_string()).expect("a file of the root");
+    let writable = root.0.join("stats");
+    std::fs::create_dir(&writable).expect("a folder of the root");
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("the root is ours")
+    };
+    let says = |variable: &str, value: &str| {
+        let mut started = bare("chroot");
+        started.arg(ANYBODY).arg(&root.0).arg(&program).env(variable, value);
+        started.output().expect("chroot starts")
+    };
+    let copy = root.0.join(program.strip_prefix("/").expect("a path from the root"));
+    let plain = says("PREZERO_DISABLE", "1");
+    if text(&plain.stderr).contains("Operation not permitted") {
+        return println!("not tried: no right to change the root");
+    }
+    assert_eq!(text(&plain.stdout), "next\n", "a caller's own program: {}", describe(&plain));
+    mode(&copy, 0o4755);
+    let raised = says("PREZERO_DISABLE", "1");
+    assert_eq!(text(&raised.stdout), "zone\n", "{}", describe(&raised));
+    says("PREZERO_STATS", "/stats/written");
+    assert!(!writable.join("written").exists(), "as the program's owner");
 }
 
 #[test]

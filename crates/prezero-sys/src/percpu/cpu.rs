@@ -3,9 +3,11 @@
 //! glibc's `sched_getcpu` reads the same word through a page of code more, which a program that comes back from a
 //! pause finds in no cache.
 
+#[cfg(target_arch = "x86_64")]
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 /// Where a thread's `struct rseq` lies from its thread pointer; 0: it is not known.
+#[cfg(target_arch = "x86_64")]
 static AREA: AtomicIsize = AtomicIsize::new(0);
 
 /// Looks where the areas lie, if that can be known: not where glibc registers no restartable sequences (before 2.35,
