@@ -66,12 +66,12 @@ mod tests {
 
     #[test]
     fn several_are_left_out_together_by_the_knob() {
-        let left = Left::read("layout+gather").unwrap();
-        assert_eq!(left.name(), "layout+gather");
+        let left = Left::read("rests+gather").unwrap();
+        assert_eq!(left.name(), "rests+gather");
         let under = left.under(&Allocator::plain());
         let (knob, names) = &under.environment[0];
-        assert!(knob == KNOB && names.ends_with("layout,gather"), "{names}");
-        assert!(Left::read("layout+foot").unwrap_err().to_string().contains("--plan"));
+        assert!(knob == KNOB && names.ends_with("rests,gather"), "{names}");
+        assert!(Left::read("rests+foot").unwrap_err().to_string().contains("--plan"));
     }
 
     #[test]
