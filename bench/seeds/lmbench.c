@@ -209,7 +209,7 @@ static void **follow(void **at, size_t hops)
 
 static void idle(const char *scrub, char *region)
 {
-	uint64_t until = now_ns() + IDLE_NS;
+	uint64_t now, until = now_ns() + IDLE_NS;
 	static size_t turn;
 
 	if (!strcmp(scrub, "cached") || !strcmp(scrub, "bypassing")) {
@@ -217,8 +217,9 @@ static void idle(const char *scrub, char *region)
 
 		(*scrub == 'c' ? clear_cached : clear_bypassing)(part, IDLE_BYTES);
 	}
-	if (now_ns() < until)
-		rest(until - now_ns());
+	now = now_ns();
+	if (now < until)
+		rest(until - now);
 }
 
 /* What the program is done with, for somebody to prepare. */
