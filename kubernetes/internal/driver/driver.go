@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -70,8 +71,8 @@ type Driver struct {
 	helper  *kubeletplugin.Helper
 	// containers hears of them; nil: there is no runtime with NRI.
 	containers *nri.Plugin
-	// yielding: the broker was told of pages that containers were promised.
-	yielding bool
+	// mayYield: the broker may have been told of pages that containers were promised.
+	mayYield atomic.Bool
 
 	// claims has a claim for one call at a time.
 	claims keymutex.KeyMutex
@@ -118,6 +119,7 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 	defer helper.Stop()
 	d.helper = helper
 	if d.NRI != "" {
+		d.mayYield.Store(true)
 		d.containers = &nri.Plugin{Leased: d.leased, Raised: d.Allocatable, Yield: d.yield, Cgroups: d.Cgroups}
 		go d.containers.Run(ctx, d.NRI)
 	}

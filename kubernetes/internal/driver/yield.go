@@ -32,6 +32,7 @@ func (d *Driver) yield(ctx context.Context, promised nri.Promised) error {
 		return err
 	}
 	defer conn.Close()
+	d.mayYield.Store(true)
 	for _, page := range []broker.Page{broker.Huge, broker.Giant} {
 		if err := conn.Yield(ctx, page, promised[page]); err != nil {
 			return err
@@ -40,13 +41,15 @@ func (d *Driver) yield(ctx context.Context, promised nri.Promised) error {
 	return nil
 }
 
-// yieldAgain tells a broker that may have started anew, and what containers have taken meanwhile.
+// yieldAgain tells a broker that may have started anew, and what containers have taken meanwhile. That nothing is
+// promised any more is told, too: after each promise, and at first, since a driver before this one may have told of some.
 func (d *Driver) yieldAgain(ctx context.Context) {
 	if d.containers == nil {
 		return
 	}
 	promised := d.containers.Promised()
-	if len(promised) == 0 && !d.yielding {
+	nothing := len(promised) == 0
+	if nothing && !d.mayYield.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, glance)
@@ -55,5 +58,7 @@ func (d *Driver) yieldAgain(ctx context.Context) {
 		klog.FromContext(ctx).V(2).Info("Stock does not yield to the limits of containers", "why", err)
 		return
 	}
-	d.yielding = len(promised) > 0
+	if nothing {
+		d.mayYield.Store(false)
+	}
 }
