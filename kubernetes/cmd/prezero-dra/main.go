@@ -143,6 +143,9 @@ func (c command) serve() error {
 	if err != nil {
 		return err
 	}
+	// A claim that is prepared is read and its status is written. By client-go's default of 5 requests a second it
+	// waited for 200 ms for each.
+	config.QPS, config.Burst = 100, 200
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
