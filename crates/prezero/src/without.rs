@@ -43,6 +43,7 @@ mechanisms! {
     Home "home" "Moves scrubd to the CPU on which a block was freed.",
     Worth "worth" "Makes zeroes only of sizes of which they pay; without: of all.",
     Ready "ready" "Keeps several small blocks ready for any CPU, and wakes scrubd when half of them are used.",
+    Forgo "forgo" "Makes no more of what plain requests took before zero is asked for again.",
     Rhythm "rhythm" "Wakes scrubd when a program's blocks are due back.",
     Rests "rests" "Rests longer while scrubd is kept from its CPU or all CPUs are busy.",
     Late "late" "Makes no huge pages while a hypervisor is slow to back them.",

@@ -63,12 +63,7 @@ struct SmallCase {
 
 impl Case for Doors {
     fn measure(&self) -> Result<Report> {
-        ensure!(self.processes > 0, "--processes 0: nothing to measure; give 1 or more");
-        ensure!(
-            (0.0..=10_000.0).contains(&self.pause_ms),
-            "--pause-ms {}: give 0 to 10000",
-            self.pause_ms
-        );
+        numpy::check(self.processes, self.pause_ms)?;
         let field = Field::find(&[GLIBC.into()])?;
         ensure!(field.absent.is_empty(), "{}", field.absences().trim_end());
         let python = numpy::python(self.python.as_deref())?;

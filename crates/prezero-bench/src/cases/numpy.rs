@@ -53,14 +53,16 @@ pub(super) struct PrintedCase {
     pub(super) samples_us: Vec<f64>,
 }
 
+/// Whether so many processes and such pauses can be measured.
+pub(super) fn check(processes: usize, pause_ms: f64) -> Result<()> {
+    ensure!(processes > 0, "--processes 0: nothing to measure; give 1 or more");
+    ensure!((0.0..=10_000.0).contains(&pause_ms), "--pause-ms {pause_ms}: give 0 to 10000");
+    Ok(())
+}
+
 impl Case for Numpy {
     fn measure(&self) -> Result<Report> {
-        ensure!(self.processes > 0, "--processes 0: nothing to measure; give 1 or more");
-        ensure!(
-            (0.0..=10_000.0).contains(&self.pause_ms),
-            "--pause-ms {}: give 0 to 10000",
-            self.pause_ms
-        );
+        check(self.processes, self.pause_ms)?;
         let python = python(self.python.as_deref())?;
         let mut report = Report::here("numpy", Field::find(&self.peers)?);
         let allocators = &report.field.allocators;

@@ -362,7 +362,8 @@ impl Governor {
     /// Zero pages that should lie ready: the requests ahead, as far as free pages go. What plain requests or the
     /// kernel took is not made again before zero is asked for again.
     fn target(&self) -> u64 {
-        self.wanted().saturating_sub(self.lost).min(self.seen.free)
+        let lost = if self.without.has(Mechanism::Forgo) { self.lost } else { 0 };
+        self.wanted().saturating_sub(lost).min(self.seen.free)
     }
 
     fn wanted(&self) -> u64 {

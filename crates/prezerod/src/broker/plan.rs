@@ -52,7 +52,7 @@ pub struct Job {
     pub(super) held_to: Option<u64>,
 }
 
-/// Who makes a job, and for whom.
+/// The filler of a job, and the user that it is for.
 enum Lane {
     /// The filler of the stock.
     Stock,

@@ -126,6 +126,7 @@ fn suited(mechanism: Mechanism) -> &'static [&'static str] {
         Mechanism::Home => &["fill-1M", "passing"],
         Mechanism::Worth => &["steady-96K", "steady-384K", "handler", "phases", "bursts"],
         Mechanism::Ready => &["steady-384K", "fill-384K", "handler", "phases"],
+        Mechanism::Forgo => &["handler", "phases"],
         Mechanism::Rhythm => &["frames", "steady-1M"],
         Mechanism::Rests => &["crowd-1M", "neighbour-busy-3M", "batch-1M", "handler-2"],
         Mechanism::Late => &["growing", "steady-48M"],
