@@ -148,7 +148,7 @@ pub struct Broker<I> {
     leases: Leases,
     jobs: Vec<Job>,
     /// What could not be made for somebody who waits, and why.
-    failed: Vec<(Need, String)>,
+    failed: Vec<(Need, Refusal)>,
     /// Kinds of which an audit found one that was not zero.
     distrusted: BTreeSet<Kind>,
     /// Bytes a second at which a kind was made of late, rests left out.
@@ -161,7 +161,7 @@ pub struct Broker<I> {
     /// Bytes of the pools of a size that others on this host were promised and have not taken.
     promised: BTreeMap<Page, u64>,
     /// Nothing is made for this payer's stock before this, ns, and what the kernel said.
-    held_off: BTreeMap<Payer, (u64, String)>,
+    held_off: BTreeMap<Payer, (u64, Refusal)>,
     numbers: u64,
     /// Sums since the start.
     pub counters: Counters,
@@ -274,7 +274,7 @@ impl<I: Inode> Broker<I> {
         self.cgroups.at(now);
     }
 
-    /// A filler took memory.
+    /// A filler took memory, or a job is about to begin: what was read holds no longer.
     pub(super) fn changed(&self) {
         self.host.forget();
         self.cgroups.forget();

@@ -72,7 +72,7 @@ impl<I: Inode> Broker<I> {
         let short = self.held_off_until.saturating_sub(now);
         let failed = self.held_off.get(&payer);
         match failed.map(|(until, said)| (until.saturating_sub(now), said)) {
-            Some((left, said)) if left > short => Some((left, (Reason::Kernel, said.clone()))),
+            Some((left, said)) if left > short => Some((left, said.clone())),
             _ if short > 0 => {
                 let text = "memory is short (by PSI, a cgroup's limit, or less than 3 % are \
                             available): give back some, or stop something";

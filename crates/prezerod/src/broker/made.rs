@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Broker, HOLD_OFF_NS, Inode, Job, Out};
+use super::{Broker, HOLD_OFF_NS, Inode, Job, Out, Refusal};
 use crate::filler::{Done, Outcome, Pace, Progress};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Reason};
@@ -74,9 +74,15 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Why the kernel did not make it, with the mend.
-    fn said(&self, job: &Job, outcome: Outcome) -> String {
+    fn said(&self, job: &Job, outcome: Outcome) -> Refusal {
         let Kind { page, backing, node, .. } = job.kind;
-        match (outcome, backing) {
+        // A cgroup's limit may have been lowered, or its processes may have grown, meanwhile.
+        if outcome == Outcome::Exhausted
+            && let Some(text) = self.room(job.kind).lacks(job.bytes)
+        {
+            return (Reason::Quota, text);
+        }
+        let text = match (outcome, backing) {
             (Outcome::Refused(text), _) => text,
             (_, Backing::Hugetlb) => {
                 let free = self.host.pool(node, page).free;
@@ -88,16 +94,17 @@ impl<I: Inode> Broker<I> {
                 "the kernel has no {page} page left on node {node}; free some memory or compact it: \
                  echo 1 > /proc/sys/vm/compact_memory"
             ),
-        }
+        };
+        (Reason::Kernel, text)
     }
 
     /// Ends the waits that a failed job was for.
     pub(super) fn failures(&mut self) -> Vec<Out<I>> {
         let mut outs = vec![];
-        for (need, text) in std::mem::take(&mut self.failed) {
+        for (need, (reason, text)) in std::mem::take(&mut self.failed) {
             if let Some(at) = self.waits.iter().position(|wait| wait.need == need) {
                 let wait = self.waits.remove(at);
-                let answer = self.no(Reason::Kernel, text);
+                let answer = self.no(reason, text);
                 let (client, tag) = (wait.client, wait.tag);
                 outs.push(Out { client, tag, answer, inode: None, name: None });
             }

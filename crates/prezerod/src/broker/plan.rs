@@ -137,8 +137,13 @@ impl<I: Inode> Broker<I> {
                 at += 1;
                 continue;
             }
-            let chosen = self.choose(&need);
+            let mut chosen = self.choose(&need);
             let lane = chosen.as_ref().ok().and_then(|kind| self.lane(kind.node, user));
+            if lane.is_some() {
+                // A limit may have been lowered since it was read.
+                self.changed();
+                chosen = self.choose(&need);
+            }
             match (chosen, lane) {
                 (Ok(kind), Some(lane)) => {
                     plan.jobs.push(self.job(now, need, kind, Lane::Order { lane, user }));
@@ -182,6 +187,10 @@ impl<I: Inode> Broker<I> {
             if let Err(lack) = &kind
                 && self.displace(now, targets, &need, rank, lack.reason)
             {
+                kind = self.may_stock(now, &need);
+            }
+            if kind.as_ref().is_ok_and(|kind| free.contains(&kind.node)) {
+                self.changed();
                 kind = self.may_stock(now, &need);
             }
             if let Ok(kind) = kind

@@ -71,6 +71,42 @@ fn a_full_cgroup_is_refused_with_the_limit_and_others_are_served() {
     assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
 }
 
+/// `b`'s limit from now on.
+fn lower(rig: &Rig, mib: u64) {
+    std::fs::write(rig._root.path().join("cg/b/memory.max"), (mib * MIB).to_string()).unwrap();
+}
+
+#[test]
+fn a_limit_that_is_lowered_after_it_was_read_holds_for_what_is_begun() {
+    let mut order = rig(0);
+    let b = order.client(2, 2);
+    assert!(order.lease(b, 16, 60_000).is_none(), "there is room, and it waits");
+    lower(&order, 8);
+    let plan = order.plan(Memory::Fine);
+    assert!(plan.jobs.is_empty(), "{:?}", plan.jobs);
+    assert_eq!(reason(plan.outs.into_iter().next()), Reason::Quota);
+
+    let mut stock = rig(0);
+    let b = stock.client(2, 2);
+    assert_eq!(reason(stock.lease(b, 16, 0)), Reason::Empty);
+    lower(&stock, 8);
+    assert!(stock.plan(Memory::Fine).jobs.is_empty());
+}
+
+#[test]
+fn a_job_that_a_lowered_limit_ended_is_answered_with_that_limit() {
+    let mut rig = rig(0);
+    let b = rig.client(2, 2);
+    assert!(rig.lease(b, 16, 60_000).is_none());
+    let job = rig.plan(Memory::Fine).jobs[0];
+    lower(&rig, 8);
+    let done = Done { serial: job.serial, outcome: Outcome::Exhausted };
+    rig.broker.done(rig.now, done, None);
+    let out = rig.broker.serve(rig.now).pop().unwrap();
+    let Answer::No(Reason::Quota, text) = out.answer else { panic!("{:?}", out.answer) };
+    assert!(text.starts_with("16M asked, 8M left below "), "{text}");
+}
+
 #[test]
 fn stock_that_a_cgroup_needs_itself_goes_back_and_is_not_made_again() {
     let mut rig = rig(61);
