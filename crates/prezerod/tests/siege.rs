@@ -274,7 +274,8 @@ fn what_counts_is_memory_that_lives() {
     // One process has many leases, one after the other.
     let mut client = daemon.client();
     for _ in 0..6 {
-        use_up(&client.lease(want(6), PATIENCE).unwrap());
+        // A filler without a CPU may have the last one open still.
+        use_up(&until("room for the next", || client.lease(want(6), PATIENCE)));
     }
     // One that has ended left its lease to another, which has it mapped, or open.
     for keep in ["map = lease.map(); lease.close()", "os.set_inheritable(lease.fd, True)"] {

@@ -1,7 +1,7 @@
 //! Connections: who comes, what they say, what they are sent.
 //!
-//! A user has so many turns and so much time in each round of the loop, whatever its connections;
-//! nothing is read of a stranger; and what has to be closed in a client's name is closed elsewhere
+//! A user has so many turns and so much time in each round of the loop, whatever its connections, and
+//! a share of all time (`allowance`); nothing is read of a stranger; and what has to be closed in a client's name is closed elsewhere
 //! (`rights`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -123,7 +123,7 @@ impl Server {
             }
         }
         self.round += 1;
-        for mut queue in users.into_values() {
+        for (user, mut queue) in users {
             let first = self.round * TURNS % queue.len();
             queue.rotate_left(first);
             let (mut frames, mut heard, began) = (0, 0, thread::monotonic_ns());
@@ -138,6 +138,9 @@ impl Server {
                     queue.push_back(id);
                 }
             }
+            let now = thread::monotonic_ns();
+            let percent = self.broker.settings().cpu_per_user;
+            self.allowances.took(now, user, now.saturating_sub(began), percent);
         }
     }
 
