@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -71,8 +70,8 @@ type Driver struct {
 	helper  *kubeletplugin.Helper
 	// containers hears of them; nil: there is no runtime with NRI.
 	containers *nri.Plugin
-	// mayYield: the broker may have been told of pages that containers were promised.
-	mayYield atomic.Bool
+	// mayYield: the broker may have been told of pages that containers were promised. Of containers.Tell alone.
+	mayYield bool
 
 	// claims has a claim for one call at a time.
 	claims keymutex.KeyMutex
@@ -119,7 +118,7 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 	defer helper.Stop()
 	d.helper = helper
 	if d.NRI != "" {
-		d.mayYield.Store(true)
+		d.mayYield = true
 		d.containers = &nri.Plugin{Leased: d.leased, Raised: d.Allocatable, Yield: d.yield, Cgroups: d.Cgroups}
 		go d.containers.Run(ctx, d.NRI)
 	}

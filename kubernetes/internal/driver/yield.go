@@ -25,40 +25,36 @@ func (d *Driver) leased(uid types.UID) nri.Promised {
 	return leased
 }
 
-// yield has stock give way to what containers were promised of pools.
+// yield has stock give way to what containers were promised of pools. That nothing is promised any more is told once:
+// after each promise, and at first, since a driver before this one may have told of some.
 func (d *Driver) yield(ctx context.Context, promised nri.Promised) error {
+	nothing := len(promised) == 0
+	if nothing && !d.mayYield {
+		return nil
+	}
 	conn, err := broker.Dial(ctx, d.Socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	d.mayYield.Store(true)
+	d.mayYield = true
 	for _, page := range []broker.Page{broker.Huge, broker.Giant} {
 		if err := conn.Yield(ctx, page, promised[page]); err != nil {
 			return err
 		}
 	}
+	d.mayYield = !nothing
 	return nil
 }
 
-// yieldAgain tells a broker that may have started anew, and what containers have taken meanwhile. That nothing is
-// promised any more is told, too: after each promise, and at first, since a driver before this one may have told of some.
+// yieldAgain tells a broker that may have started anew, and what containers have taken meanwhile.
 func (d *Driver) yieldAgain(ctx context.Context) {
 	if d.containers == nil {
 		return
 	}
-	promised := d.containers.Promised()
-	nothing := len(promised) == 0
-	if nothing && !d.mayYield.Load() {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, glance)
 	defer cancel()
-	if err := d.yield(ctx, promised); err != nil {
+	if err := d.containers.Tell(ctx); err != nil {
 		klog.FromContext(ctx).V(2).Info("Stock does not yield to the limits of containers", "why", err)
-		return
-	}
-	if nothing {
-		d.mayYield.Store(false)
 	}
 }

@@ -46,14 +46,35 @@ type Plugin struct {
 	Leased func(types.UID) Promised
 	// Raised: the kubelet adds leases to limits.
 	Raised bool
-	// Yield has stock give way to what was promised.
+	// Yield has stock give way to what was promised. Calls come one after the other, the latest promise last.
 	Yield func(context.Context, Promised) error
 	// Cgroups is where the kernel tells what a container has; a container that is not found there has nothing.
 	Cgroups string
 
+	// telling has one promise computed and told at a time. The event of a container and a look at all of them would
+	// otherwise tell theirs in the other order.
+	telling    turn
 	mutex      sync.Mutex
 	containers map[string]container
 }
+
+// turn is a mutex whose waiter gives up with its context.
+type turn struct {
+	once sync.Once
+	free chan struct{}
+}
+
+func (t *turn) take(ctx context.Context) error {
+	t.once.Do(func() { t.free = make(chan struct{}, 1) })
+	select {
+	case t.free <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *turn) leave() { <-t.free }
 
 // container has limits of its own, beside its leases.
 type container struct {
@@ -95,6 +116,15 @@ func (p *Plugin) Promised() Promised {
 		}
 	}
 	return sum
+}
+
+// Tell has stock give way to what is promised now.
+func (p *Plugin) Tell(ctx context.Context) error {
+	if err := p.telling.take(ctx); err != nil {
+		return err
+	}
+	defer p.telling.leave()
+	return p.Yield(ctx, p.Promised())
 }
 
 // Synchronize is told of the containers that are there.
@@ -170,7 +200,7 @@ func (p *Plugin) add(of *api.Container, limits Promised) bool {
 func (p *Plugin) yields(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	if err := p.Yield(ctx, p.Promised()); err != nil {
+	if err := p.Tell(ctx); err != nil {
 		klog.FromContext(ctx).Info("Stock does not yield to the limits of containers", "why", err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"k8s.io/apimachinery/pkg/types"
@@ -168,4 +170,42 @@ func TestAContainerStartsThoughTheBrokerIsAwayAndSmallOnesAskNothing(t *testing.
 	if told.of(broker.Huge) != 2*mib {
 		t.Error("the broker was not asked")
 	}
+}
+
+// The driver looks at all containers now and then, and an event tells of one: what the broker hears last is the latest.
+func TestALookAndAnEventAtOnceLeaveTheLatestPromise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told, slow := &told{}, make(chan struct{})
+		plugin := &nri.Plugin{Yield: func(ctx context.Context, promised nri.Promised) error {
+			if len(promised) == 0 {
+				<-slow
+			}
+			return told.yield(ctx, promised)
+		}}
+		go func() { _ = plugin.Tell(t.Context()) }()
+		synctest.Wait()
+		go func() { _, _, _ = plugin.CreateContainer(t.Context(), nil, rig.Container("one", 8*mib)) }()
+		synctest.Wait()
+		close(slow)
+		synctest.Wait()
+		if promised := told.of(broker.Huge); promised != 8*mib {
+			t.Errorf("the broker heard of %d bytes last", promised)
+		}
+	})
+}
+
+// The runtime waits for 2 seconds by default.
+func TestAContainerWaitsASecondAtMostForWhatALookTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plugin := &nri.Plugin{Yield: func(ctx context.Context, _ nri.Promised) error { <-ctx.Done(); return ctx.Err() }}
+		go func() { _ = plugin.Tell(t.Context()) }()
+		synctest.Wait()
+		began := time.Now()
+		if _, _, err := plugin.CreateContainer(t.Context(), nil, rig.Container("one", 8*mib)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it started after %v", took)
+		}
+	})
 }

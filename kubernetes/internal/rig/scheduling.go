@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"prezero.dev/kubernetes/internal/broker"
 	"prezero.dev/kubernetes/internal/driver"
@@ -35,6 +36,18 @@ func Host(t testing.TB, size uint64, numa, taint string) driver.Offer {
 	}
 	place := places.Place{Dir: "/leases", Page: broker.Huge, Backing: broker.Thp, Size: size * GiB}
 	return driver.Offer{Places: []places.Place{place}, Host: places.Host{Sys: sys}, Taint: taint}
+}
+
+// Card is a device of another driver, on this NUMA node.
+func Card(name string, node int64) resourceapi.Device {
+	return resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+		deviceattribute.StandardDeviceAttributeNUMANode: {IntValue: &node}}}
+}
+
+// OnOneNode constrains these requests of a claim to devices of one NUMA node.
+func OnOneNode(requests ...string) []resourceapi.DeviceConstraint {
+	attribute := resourceapi.FullyQualifiedName(deviceattribute.StandardDeviceAttributeNUMANode)
+	return []resourceapi.DeviceConstraint{{Requests: requests, MatchAttribute: &attribute}}
 }
 
 // Request of a claim for one device of a class; "": the request names no size.

@@ -140,11 +140,9 @@ func TestMemoryAndACardAreOfOneNUMANode(t *testing.T) {
 	c := newCluster(t)
 	c.node("a")
 	c.publish("a", "prezero.dev", rig.Leases(c, 8, "0-1", ""))
-	c.publish("a", "nic.example", []resourceapi.Device{{Name: "nic-1", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-		"resource.kubernetes.io/numaNode": {IntValue: ptr.To(int64(1))}}}})
+	c.publish("a", "nic.example", []resourceapi.Device{rig.Card("nic-1", 1)})
 	claim := c.claim(rig.Request("ram", "prezero.dev", "2Gi"), rig.Request("nic", "nic.example", ""))
-	claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{Requests: []string{"ram", "nic"},
-		MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("resource.kubernetes.io/numaNode"))}}
+	claim.Spec.Devices.Constraints = rig.OnOneNode("ram", "nic")
 	_, results := c.schedule(claim, c.nodes...)
 	if len(results) != 2 || results[0].Device != "node1-2mi" {
 		t.Errorf("%+v", results)

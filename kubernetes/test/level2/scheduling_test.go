@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/rig"
 )
@@ -25,11 +24,9 @@ func TestTheSchedulerCountsWhatIsPublished(t *testing.T) {
 	t.Run("memory and a card are of one NUMA node", func(t *testing.T) {
 		c.node("numa", "numa")
 		c.publish("numa", "prezero.dev", rig.Leases(t, 8, "0-1", ""))
-		c.publish("numa", "nic.example", []resourceapi.Device{{Name: "nic-1", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-			"resource.kubernetes.io/numaNode": {IntValue: ptr.To(int64(1))}}}})
+		c.publish("numa", "nic.example", []resourceapi.Device{rig.Card("nic-1", 1)})
 		claim := c.claim(rig.Request("ram", "zero.prezero.dev", "2Gi"), rig.Request("nic", "nic.example", ""))
-		claim.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{{Requests: []string{"ram", "nic"},
-			MatchAttribute: ptr.To(resourceapi.FullyQualifiedName("resource.kubernetes.io/numaNode"))}}
+		claim.Spec.Devices.Constraints = rig.OnOneNode("ram", "nic")
 		c.ask(claim)
 		c.run(pod("joined", "numa", claim.Name))
 		c.bound("joined")
