@@ -153,6 +153,20 @@ func NewPoolBroker(t testing.TB, pages int, more string) *Broker {
 	return startBroker(t, program, dir, files, more)
 }
 
+// FreePages of 2 MiB are free in the pool.
+func FreePages(t testing.TB) int {
+	t.Helper()
+	text, err := os.ReadFile("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
 func startBroker(t testing.TB, program, dir, files, more string) *Broker {
 	b := &Broker{t: t, program: program, config: filepath.Join(dir, "prezerod.toml"), Socket: filepath.Join(dir, "prezerod.sock"), Files: files}
 	b.Configure(more)

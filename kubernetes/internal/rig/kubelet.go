@@ -32,6 +32,7 @@ type Driver struct {
 	// Env is added to the environment of the next start.
 	Env     []string
 	process *exec.Cmd
+	log     *Log
 	ended   chan error
 	conn    *grpc.ClientConn
 }
@@ -111,7 +112,8 @@ func (d *Driver) Start() {
 	d.t.Helper()
 	d.process = exec.Command(d.program, d.args...)
 	d.process.Env = append(os.Environ(), d.Env...)
-	d.process.Stderr = NewLog(d.t, "prezero-dra")
+	d.log = NewLog(d.t, "prezero-dra")
+	d.process.Stderr = d.log
 	if err := d.process.Start(); err != nil {
 		d.t.Fatal(err)
 	}
@@ -181,6 +183,9 @@ func (d *Driver) Terminate() {
 	_ = d.process.Process.Signal(os.Interrupt)
 	d.Died()
 }
+
+// Said tells whether the driver has logged these words since it started.
+func (d *Driver) Said(words string) bool { return d.log.has(words) }
 
 // Run another command of the program.
 func (d *Driver) Run(verb string) (string, error) {

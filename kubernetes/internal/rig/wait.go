@@ -51,3 +51,9 @@ func (l *Log) Write(text []byte) (int, error) {
 	})
 	return len(text), nil
 }
+
+func (l *Log) has(words string) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return bytes.Contains(bytes.Join(l.lines, nil), []byte(words))
+}

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,23 +13,12 @@ import (
 	"prezero.dev/kubernetes/internal/rig"
 )
 
-const freePages = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
-
-func free(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(freePages)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(text))
-}
-
 // A pool's pages are charged to whom populates them: a container that may have none of its own maps a lease, and uses it.
 func TestPagesOfAPoolAreLeasedAndChargedToNoContainer(t *testing.T) {
 	b := rig.NewPoolBroker(t, 32, "")
 	api := rig.NewAPI(t)
 	n := &node{t, api, b, rig.NewDriver(t, api, b.Socket, b.Files)}
-	before := free(t)
+	before := rig.FreePages(t)
 	claim := n.claim(1, 16, "")
 	n.prepare(claim)
 	n.books(claim)
@@ -61,7 +49,7 @@ func TestPagesOfAPoolAreLeasedAndChargedToNoContainer(t *testing.T) {
 	n.unprepare(claim)
 	n.books()
 	n.broker.Kill()
-	rig.Until(t, "the pages are back in the pool", func() bool { return free(t) == before })
+	rig.Until(t, "the pages are back in the pool", func() bool { return rig.FreePages(t) == before })
 }
 
 // A pod that asks for pages of the pool by its limit, without a claim, finds them there when it starts.
@@ -70,23 +58,16 @@ func TestStockYieldsToAContainerThatWasPromisedPagesOfThePool(t *testing.T) {
 	runtime := rig.NewRuntime(t)
 	driver := rig.NewDriver(t, rig.NewAPI(t), b.Socket, b.Files, "--nri", runtime.Socket)
 	runtime.Plugin(1)
-	pages := func() int {
-		number, err := strconv.Atoi(free(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return number
-	}
 	// Eight pages and less are free beside all of the stock; 12 are promised.
 	full := func() bool { return b.Ready() >= 56*mib }
-	yielded := func() bool { return pages() >= 12 && b.Ready() >= 32*mib }
+	yielded := func() bool { return rig.FreePages(t) >= 12 && b.Ready() >= 32*mib }
 	rig.Until(t, "stock", full)
-	if before := pages(); before >= 12 {
+	if before := rig.FreePages(t); before >= 12 {
 		t.Fatalf("%d pages are free beside the stock", before)
 	}
 	container := rig.Container("ordinary", 24*mib)
 	runtime.Create(container)
-	if after := pages(); after < 12 {
+	if after := rig.FreePages(t); after < 12 {
 		t.Errorf("%d pages are free when the container starts, which was promised 12", after)
 	}
 	b.Kill()

@@ -1,4 +1,5 @@
 // Command inside runs in a container: it maps the lease, looks at every byte, writes to it, and tells what it found.
+// `inside wait` does nothing until it is told to end, as the first container of a pod.
 package main
 
 import (
@@ -6,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 
@@ -22,6 +24,12 @@ type Found struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "wait" {
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
+		<-told
+		return
+	}
 	found, err := look()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
