@@ -44,6 +44,8 @@ type cluster struct {
 	kubernetes.Interface
 	api, scheduler *process
 	made           int
+	// features that the kubelets of new nodes declare.
+	features []string
 }
 
 // newCluster starts one; the flags are for API server and scheduler.
@@ -136,7 +138,7 @@ func (c *cluster) node(name, group string) {
 	c.Helper()
 	capacity := v1.ResourceList{v1.ResourcePods: resource.MustParse("1000"), v1.ResourceCPU: resource.MustParse("1000"), v1.ResourceMemory: resource.MustParse("6Gi")}
 	_, err := c.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"group": group}},
-		Status: v1.NodeStatus{Capacity: capacity, Allocatable: capacity, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}}, strict)
+		Status: v1.NodeStatus{Capacity: capacity, Allocatable: capacity, DeclaredFeatures: c.features, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}}, strict)
 	if err != nil {
 		c.Fatal(err)
 	}

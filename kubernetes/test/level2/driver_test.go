@@ -26,8 +26,11 @@ type site struct {
 }
 
 func newSite(t *testing.T, size string, args ...string) *site {
+	return newSiteOf(t, newCluster(t), size, args...)
+}
+
+func newSiteOf(t *testing.T, c *cluster, size string, args ...string) *site {
 	b := rig.NewBroker(t, size, "")
-	c := newCluster(t)
 	c.install()
 	c.node(rig.Node, "leases")
 	return &site{c, b, rig.NewDriver(t, c.member(rig.Node), b.Socket, b.Files, args...)}
