@@ -5,7 +5,7 @@ use prezero_host::pressure::Memory;
 
 use super::release::alike;
 use super::{Broker, HOLD_OFF_NS, Inode, Out};
-use crate::demand::{self, Party, Target};
+use crate::demand::{self, Party, Rank, Target};
 use crate::filler::{LONGEST_SILENCE_NS, Pace};
 use crate::gait::Hold;
 use crate::inode::Kind;
@@ -92,7 +92,7 @@ impl<I: Inode> Broker<I> {
         self.cancel_orders(&mut plan);
         self.cancel_promised(&mut plan);
         self.hurry(&mut plan);
-        self.plan_orders(now, &mut plan);
+        self.plan_orders(now, &targets, &mut plan);
         self.plan_stock(now, &targets, &mut plan);
         plan
     }
@@ -120,7 +120,7 @@ impl<I: Inode> Broker<I> {
     }
 
     /// For each request that waits one inode is made to order, or one of the stock is nearly made.
-    fn plan_orders(&mut self, now: u64, plan: &mut Plan<I>) {
+    fn plan_orders(&mut self, now: u64, targets: &[Target], plan: &mut Plan<I>) {
         let comes = |job: &&Job| job.pace == Pace::Urgent || self.is_nearly_made(now, job);
         let mut coming: Vec<Job> = self.jobs.iter().filter(comes).copied().collect();
         let (mut asked, mut at) = (vec![], 0);
@@ -138,6 +138,16 @@ impl<I: Inode> Broker<I> {
                 continue;
             }
             let mut chosen = self.choose(&need);
+            let mut displaced = false;
+            if let Err((reason, _)) = &chosen
+                && self.jobs.is_empty()
+            {
+                displaced = self.displace(targets, &need, Rank::Owed, reason.name());
+                if displaced {
+                    self.changed();
+                    chosen = self.choose(&need);
+                }
+            }
             let lane = chosen.as_ref().ok().and_then(|kind| self.lane(kind.node, user));
             if lane.is_some() {
                 // A limit may have been lowered since it was read.
@@ -149,8 +159,8 @@ impl<I: Inode> Broker<I> {
                     plan.jobs.push(self.job(now, need, kind, Lane::Order { lane, user }));
                     at += 1;
                 }
-                // A job in progress may still free what this one lacks.
-                (Err((reason, text)), _) if self.jobs.is_empty() => {
+                // A job in progress may still free what this one lacks, and what gave way comes back soon.
+                (Err((reason, text)), _) if self.jobs.is_empty() && !displaced => {
                     let wait = self.waits.remove(at);
                     let answer = self.no(reason, text);
                     let (client, tag) = (wait.client, wait.tag);
@@ -185,7 +195,8 @@ impl<I: Inode> Broker<I> {
             }
             let mut kind = self.may_stock(now, &need);
             if let Err(lack) = &kind
-                && self.displace(now, targets, &need, rank, lack.reason)
+                && self.held_back(now, &need).is_none()
+                && self.displace(targets, &need, rank, lack.reason)
             {
                 kind = self.may_stock(now, &need);
             }

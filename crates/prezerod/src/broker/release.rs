@@ -71,15 +71,11 @@ impl<I: Inode> Broker<I> {
     /// their part goes, oldest first. False: that would not be enough, and nothing goes.
     pub(super) fn displace(
         &mut self,
-        now: u64,
         targets: &[Target],
         need: &Need,
         rank: Rank,
         reason: &str,
     ) -> bool {
-        if self.held_back(now, need).is_some() {
-            return false;
-        }
         let (page, kind) = (need.want.page, self.choose_for_stock(need));
         let bytes = match &kind {
             Ok(kind) if reason == LIMIT => {
@@ -92,9 +88,16 @@ impl<I: Inode> Broker<I> {
         };
         let in_the_way = |blank: &Blank<I>| {
             let Kind { page: other, backing, payer, .. } = blank.kind;
-            let same =
-                kind.as_ref().map_or(true, |kind| reason != LIMIT || kind.backing == backing);
-            other == page && same && (reason != Reason::Quota.name() || payer == need.payer)
+            let own = payer == need.payer;
+            let lacks = |lack: Reason| lack.name() == reason;
+            other == page
+                && match &kind {
+                    Ok(kind) if reason == LIMIT => kind.backing == backing,
+                    _ if lacks(Reason::Quota) => own,
+                    _ if lacks(Reason::Host) => own || backing == Backing::Hugetlb,
+                    _ if lacks(Reason::Pressure) => backing != Backing::Hugetlb,
+                    _ => false,
+                }
         };
         let mut shelves: Vec<_> =
             targets.iter().map(|target| (target, self.have(&target.need))).collect();

@@ -77,3 +77,26 @@ fn only_the_operator_has_stock_yielded() {
     assert_eq!(reason(rig.ask(client, request)), Reason::Denied);
     assert_eq!(rig.broker.stock.iter().count(), 2);
 }
+
+#[test]
+fn who_waits_for_pages_gets_those_of_stock_that_is_neither_kept_nor_owed() {
+    for (kept, gives_way) in [(0, true), (2, false)] {
+        let mut rig = rig(0);
+        let mut settings = rig.broker.settings().clone();
+        (settings.stock[0].keep, settings.stock[0].most) = (kept, 2);
+        rig.broker.reload(settings, 1000);
+        pieces(&mut rig, 2);
+        let client = rig.client(1, 0);
+        assert!(rig.lease(client, 16, 60_000).is_none(), "16 MiB lie ready, in other sizes");
+        let plan = rig.plan(Memory::Fine);
+        assert!(plan.jobs.is_empty());
+        assert_eq!(plan.outs.len(), usize::from(!gives_way), "{:?}", plan.outs);
+        assert_eq!(rig.broker.stock.iter().count(), if gives_way { 0 } else { 2 });
+        if gives_way {
+            // The kernel has them back.
+            std::fs::write(rig._root.path().join(format!("{POOL}/free_hugepages")), "8").unwrap();
+            rig.now += S;
+            assert_eq!(rig.plan(Memory::Fine).jobs[0].bytes, 16 * MIB);
+        }
+    }
+}
