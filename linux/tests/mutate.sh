@@ -139,8 +139,6 @@ mutate "wake: kscrubd does not hear of a block that coalesces" kunit \
     mm/page_alloc.c '/^\t\tprezero_coalesced(zone, page, order);$/d'
 mutate "wake: a block that is zero gets kscrubd up" kunit \
     mm/kscrubd.c 's/^\tif (READ_ONCE(node->coalesced) || prezero_full(page, order))$/\tif (READ_ONCE(node->coalesced))/'
-mutate "wake: kscrubd sleeps on" "um wake" \
-    mm/kscrubd.c 's/^\t\t\t\t\t     (rest == REST_DONE \&\&$/\t\t\t\t\t     (false \&\&/'
 mutate "now: the rate holds for vm.scrub_now too" "um now" \
     mm/prezero_scrub.c 's/if (!rate || READ_ONCE(node->now))/if (!rate)/'
 mutate "now: the write returns at once" "um now" \
