@@ -145,7 +145,7 @@ mutate "now: the write returns at once" "um now" \
     mm/kscrubd.c 's/^\t\t\t\t\t\t       !READ_ONCE(node->now));$/\t\t\t\t\t\t       true);/'
 mutate "hugetlb: a folio that was used half cleared is resumed" "pages hugetlb" \
     mm/hugetlb.c 's/if (hugetlb_scrubs\[nid\].folio == folio)/if (0)/'
-mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlb" \
+mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlbcopy" \
     mm/hugetlb.c '/^static void hugetlb_forget_zeroed/,/^}/s/folio_clear_hugetlb_zeroed(folio);/;/'
 mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
     mm/hugetlb.c 's/if (scrub->nr_zeroed == folio_nr_pages(folio)) {/if (scrub->nr_zeroed + HUGETLB_SCRUB_STEP >= folio_nr_pages(folio)) {/'
