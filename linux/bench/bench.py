@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""bench.py BUILD [--boots N] [--json FILE]: patched against unpatched, interleaved.
+"""bench.py BUILD [--boots N] [--json FILE] [--add FILE...]: patched against unpatched, interleaved.
 
 User-mode Linux runs the allocator natively, one kernel a process: each round boots every arm once,
 in shuffled order, and each boot runs every case REPEATS times. The figure of a case is the median
-over all boots. Nothing is compared across rounds.
+over all boots. Nothing is compared across rounds. --add takes the boots of earlier runs of the same
+kernels in, where a machine is not quiet for long: `--boots 0 --add FILE...` only tells what they are.
 
 Arms:
   plain   the unpatched kernel, which clears a block with clear_pages(), as its huge-page fault does.
@@ -120,9 +121,21 @@ def scrub_steps(build):
     return [int(re.search(rf"^#define {name}\s+\(\(SZ_(\d+)K ", source, re.M)[1]) // 4 for name in ("SCRUB_STEP", "SCRUB_CHUNK")]
 
 
+def earlier(files):
+    """What other runs kept: as measure() has it."""
+    runs, stock = {}, {}
+    for file in files:
+        for case in json.loads(file.read_text())["cases"]:
+            runs.setdefault((case["arm"], case["case"]), []).extend(case["boots"])
+            if "hits" in case:
+                old = stock.get(case["case"], (0, 0, 0))
+                stock[case["case"]] = tuple(a + case[name] for a, name in zip(old, ("hits", "misses", "blocks")))
+    return runs, stock
+
+
 def measure(options, arms, directory):
     """All rounds: medians by (arm, case), one a boot, and what became of the stock."""
-    runs, stock = {}, {}
+    runs, stock = earlier(options.add)
     for number in range(options.boots):
         for arm in random.sample(arms, len(arms)):
             seen = {}
@@ -160,6 +173,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=Path)
     parser.add_argument("--boots", type=int, default=7, help="boots of each arm")
+    parser.add_argument("--add", type=Path, nargs="+", default=[], help="what --json wrote before")
     parser.add_argument("--json", type=Path, help="where all figures go")
     parser.add_argument("--arms", default=",".join(ARMS), help="which of them")
     parser.add_argument("--cases", default="*", help="a glob: which cases")
@@ -175,11 +189,12 @@ def main():
             directory.rmdir()
 
     middle = {key: statistics.median(values) for key, values in runs.items()}
+    boots = min(map(len, runs.values()))
     arms = [arm for arm in arms if ARMS[arm][2] == "bench"]
     table = [("case", *arms)]
     for case in dict.fromkeys(case for arm, case in runs if arm in arms):
         table.append((case, *(f"{middle[arm, case]:,.1f}" if (arm, case) in middle else "" for arm in arms)))
-    print(f"\nnanoseconds a block, medians of {options.boots} boots x {REPEATS}; {SET_MB} MiB working set; "
+    print(f"\nnanoseconds a block, medians of {boots} boots x {REPEATS}; {SET_MB} MiB working set; "
           f"memory: {how}; {cpu()}\n")
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     for row in table:
@@ -198,7 +213,7 @@ def main():
     if options.json:
         options.json.write_text(json.dumps(dict(
             cpu=cpu(), host=platform.release(), memory=how, set_mb=SET_MB, evict_mb=EVICT_MB,
-            boots=options.boots, repeats=REPEATS, goals=goals,
+            boots=boots, repeats=REPEATS, goals=goals,
             cases=[dict(arm=arm, case=case, ns=middle[arm, case], boots=values,
                         **(dict(zip(("hits", "misses", "blocks"), stock[case])) if case in stock and arm == "stock"
                            else {}))

@@ -45,6 +45,12 @@ pages() {
         "$(IFS=,; echo "pages,$*")" 2>&1
 }
 
+# um TEST: of the guest's, in user-mode Linux
+um() {
+    build um || return
+    GUEST_TIMEOUT=120 "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "$1" 2>&1
+}
+
 barrier() {
     "$here/barrier/run.sh" "$patched" 10 2>&1
 }
@@ -129,9 +135,17 @@ mutate "users: shmem takes for zero what the allocator did not clear" "pages shm
     mm/shmem.c 's/folio = shmem_alloc_and_add_folio(vmf, gfp | zero_gfp, inode, index,/folio = shmem_alloc_and_add_folio(vmf, gfp, inode, index,/'
 mutate "users: shmem takes a large folio for zero that the allocator did not clear" "pages shmemfolios" \
     mm/shmem.c 's/shmem_alloc_and_add_folio(vmf, huge_gfp | zero_gfp,/shmem_alloc_and_add_folio(vmf, huge_gfp,/'
+mutate "wake: kscrubd does not hear of a block that coalesces" kunit \
+    mm/page_alloc.c '/^\t\tprezero_coalesced(zone, page, order);$/d'
+mutate "wake: a block that is zero gets kscrubd up" kunit \
+    mm/kscrubd.c 's/^\tif (READ_ONCE(node->coalesced) || prezero_full(page, order))$/\tif (READ_ONCE(node->coalesced))/'
+mutate "now: the rate holds for vm.scrub_now too" "um now" \
+    mm/prezero_scrub.c 's/if (!rate || READ_ONCE(node->now))/if (!rate)/'
+mutate "now: the write returns at once" "um now" \
+    mm/kscrubd.c 's/^\t\t\t\t\t\t       !READ_ONCE(node->now));$/\t\t\t\t\t\t       true);/'
 mutate "hugetlb: a folio that was used half cleared is resumed" "pages hugetlb" \
     mm/hugetlb.c 's/if (hugetlb_scrubs\[nid\].folio == folio)/if (0)/'
-mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlb" \
+mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlbcopy" \
     mm/hugetlb.c '/^static void hugetlb_forget_zeroed/,/^}/s/folio_clear_hugetlb_zeroed(folio);/;/'
 mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
     mm/hugetlb.c 's/if (scrub->nr_zeroed == folio_nr_pages(folio)) {/if (scrub->nr_zeroed + HUGETLB_SCRUB_STEP >= folio_nr_pages(folio)) {/'

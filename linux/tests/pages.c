@@ -340,7 +340,7 @@ static void huge_tmpfs(void)
 /* A pool of one page: whoever takes it has it as it was left, or half cleared. */
 static void hugetlb_of_one(void)
 {
-	unsigned int rounds = state == LIVE ? 60 : 4;
+	unsigned int rounds = state == LIVE ? 120 : 4;
 
 	if (!is_there(POOL "nr_hugepages")) {
 		skipped = "no hugetlb";
@@ -355,8 +355,45 @@ static void hugetlb_of_one(void)
 		CHECK_ZERO(at, HUGE);
 		memset(at, DIRT, HUGE);
 		CHECK(!munmap(at, HUGE));
-		/* kscrubd gets some way, and each time another one */
-		usleep(rand() % 1500);
+		/* kscrubd, which any setting gets up, comes some way, and each time another one */
+		if (state == LIVE)
+			must_write("/proc/sys/vm/scrub_load", "1000000");
+		usleep(rand() % 3000);
+	}
+	must_write(POOL "nr_hugepages", "0");
+}
+
+/* A zero folio that nobody cleared and nobody read: a copy went into it. */
+static void hugetlb_copied(void)
+{
+	if (!is_there(POOL "zeroed_hugepages")) {
+		skipped = "no hugetlb, or no series";
+		return;
+	}
+	must_write(POOL "nr_hugepages", "2");
+	for (unsigned int round = 0; round < 4; round++) {
+		char *at = map(HUGE, MAP_PRIVATE | MAP_HUGETLB, -1), *all;
+		int pid;
+
+		memset(at, DIRT, HUGE);
+		for (int i = 0; state == LIVE && number_in(POOL "zeroed_hugepages") < 1; i++) {
+			CHECK(i < 10000, "the other page was never cleared");
+			must_write("/proc/sys/vm/scrub_load", "1000000");
+			usleep(1000);
+		}
+		pid = fork();
+		CHECK(pid >= 0);
+		if (!pid) {
+			*(volatile char *)at = 1;
+			_exit(0);
+		}
+		CHECK(waitpid(pid, NULL, 0) == pid);
+		CHECK(!munmap(at, HUGE));
+
+		all = map(2 * HUGE, MAP_PRIVATE | MAP_HUGETLB, -1);
+		CHECK_ZERO(all, 2 * HUGE);
+		memset(all, DIRT, 2 * HUGE);
+		CHECK(!munmap(all, 2 * HUGE));
 	}
 	must_write(POOL "nr_hugepages", "0");
 }
@@ -535,6 +572,7 @@ static const struct {
 	{ "shmemfolios", shared_folios, false },
 	{ "tmpfs", huge_tmpfs, false },
 	{ "hugetlb", hugetlb_of_one, true },
+	{ "hugetlbcopy", hugetlb_copied, true },
 	{ "fork", forked, true },
 	{ "ksm", merged_and_broken, false },
 	{ "collapse", collapsed, false },
