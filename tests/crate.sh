@@ -33,13 +33,9 @@ echo "crate: the example: $(cat "$dir/said")"
 if [ "${1-}" = --long ]; then
     "$cargo" publish --dry-run --workspace --allow-dirty >"$dir/said" 2>&1 || fail "cargo publish: $(tail -n 20 "$dir/said")"
     echo "crate: packed and built: $(grep -c '^ *Uploading' "$dir/said") crates"
+    # It fails where prezero has no zone, or draws something else.
     cd bindings/rust/render
-    frames() { "$cargo" run --quiet --release 2>"$dir/err" || fail "render: $(tail -n 5 "$dir/err")"; }
-    ours=$(frames)
-    theirs=$(PREZERO_DISABLE=1 frames)
-    echo "crate: render: $ours"
-    echo "crate: render: $theirs"
-    [ "${ours##*check}" = "${theirs##*check}" ] || fail "the renderer draws something else"
-    case $ours in prezero:*) ;; *) fail "the renderer has no zone" ;; esac
+    "$cargo" run --quiet --release --locked >"$dir/said" 2>"$dir/err" || fail "render: $(tail -n 5 "$dir/err")"
+    sed 's/^/crate: render: /' "$dir/said"
 fi
 echo "crate: good"
