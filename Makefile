@@ -31,6 +31,12 @@ build: needs-build ## build prezero, prezerod, prezero-bench and their libraries
 	$(CARGO) build --profile library $(LIBRARIES:%=-p %)
 	install -m755 target/library/*.so target/release
 	ln -sf libprezero.so target/release/libprezero.so.0
+	@touch target/built
+
+# What was built of these sources needs no Rust to be installed: root, by sudo, has none.
+built:
+	@[ -e target/built ] && [ -z "$$(find .cargo Cargo.toml Cargo.lock bench crates link -type f -newer target/built -print -quit)" ] || \
+	    $(MAKE) --no-print-directory build
 
 demo: needs-demo build $(READY) ## run a NumPy program without and with prezero
 	@echo; echo "== without prezero"; $(PYTHON) bench/demo.py
@@ -139,7 +145,7 @@ setup: ## everything that tests and benchmarks use, at once (Debian packages: as
 setup-long: ## and those that only test-long uses
 	@tests/setup.sh --strict build python deb test bench long
 
-install: build ## install into PREFIX (/usr/local), stripped
+install: built ## install into PREFIX (/usr/local), stripped; builds what is not built yet
 	packaging/install.sh "$(DESTDIR)" "$(PREFIX)"
 
 uninstall: ## remove what make install put into PREFIX
@@ -177,5 +183,5 @@ needs-deb:
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build demo check test test-long matrix soak fuzz bench lint setup setup-long install uninstall deb wheel seeds clean \
+.PHONY: help build built demo check test test-long matrix soak fuzz bench lint setup setup-long install uninstall deb wheel seeds clean \
     needs-build needs-demo needs-test needs-long needs-bench needs-deb

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 destination=$1 prefix=$2
-bin=target/release
+bin=target/release libraries=target/library
 manifest=$prefix/lib/prezero/installed
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
@@ -12,9 +12,10 @@ chmod 755 "$stage"
 root=$stage$prefix
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 
-# put MODE FILE PLACE; program FILE PLACE, without its symbols.
+# put MODE FILE PLACE; program FILE PLACE and library FILE, without their symbols.
 put() { install -Dm"$1" "$2" "$root/$3"; }
 program() { install -Dsm755 "$bin/$1" "$root/$2/$1"; }
+library() { install -Dsm755 "$libraries/$1" "$root/lib/prezero/$1"; }
 # filled FILE PLACE: with the folder that everything is in, in place of the usual one.
 filled() {
     mkdir -p "$(dirname "$root/$2")"
@@ -22,8 +23,8 @@ filled() {
 }
 
 for each in prezero prezero-qemu prezerod; do program $each bin; done
-for each in prezero-bench libprezero.so libprezero_lease_shim.so; do program $each lib/prezero; done
-program libprezero_numpy.so lib/prezero
+program prezero-bench lib/prezero
+for each in libprezero.so libprezero_lease_shim.so libprezero_numpy.so; do library $each; done
 ln -s libprezero.so "$root/lib/prezero/libprezero.so.0"
 put 644 crates/prezero-preload/include/prezero.h include/prezero.h
 put 644 crates/prezero-preload/include/prezero.hpp include/prezero.hpp

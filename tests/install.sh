@@ -14,7 +14,9 @@ everything() { (cd "$1" && find . | sort); }
 mkdir -p "$dir/root/opt/zero/share/man/man1" "$dir/root/opt/zero/lib"
 touch "$dir/root/opt/zero/share/man/man1/others.1"
 everything "$dir/root" >"$dir/before"
-quietly install DESTDIR="$dir/root" PREFIX=/opt/zero
+# As `sudo make install` does it: with no cargo in the path, and none at home.
+env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME="$dir" SETUP=look make --no-print-directory install DESTDIR="$dir/root" PREFIX=/opt/zero \
+    >"$dir/log" 2>&1 || fail "make install without Rust: $(tail -n 5 "$dir/log")"
 everything "$dir/root" >"$dir/installed"
 for file in bin/prezero bin/prezerod lib/prezero/libprezero.so include/prezero.h share/man/man1/prezero.1; do
     [ -s "$dir/root/opt/zero/$file" ] || fail "no $file"
