@@ -54,7 +54,7 @@ Section: admin
 Priority: optional
 Depends: $depends
 Installed-Size: $(du -sk "$stage/usr" | cut -f1)
-Description: memory that is already zero when somebody asks for it
+Description: memory that is already zero when a program asks for it
  prezero run gives an unmodified program an allocator whose free memory is cleared
  while a CPU idles; prezerod leases zeroed, populated huge pages to programs that
  start. What that gains and costs is told at the end, shown by prezero top, and

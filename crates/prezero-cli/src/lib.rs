@@ -43,7 +43,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 use outcome::{refuse, told};
 
-/// Memory that is already zero when somebody asks for it.
+/// Memory that is already zero when a program asks for it.
 #[derive(Parser)]
 #[command(
     name = "prezero",

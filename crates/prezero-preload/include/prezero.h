@@ -1,5 +1,5 @@
 /*
- * prezero.h - memory that is already zero when somebody asks for it.
+ * prezero.h - memory that is already zero when a program asks for it.
  *
  * For programs that run with libprezero.so, preloaded or linked. malloc and free use
  * the same zone; these calls add what the malloc family cannot say. All of them may be

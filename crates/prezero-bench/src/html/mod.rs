@@ -86,7 +86,7 @@ pub fn page(documents: &[Document]) -> Result<String> {
 fn head(documents: &[Document]) -> String {
     let version = documents.first().map_or("", |each| &each.taken.prezero);
     let mut html = format!(
-        "<h1>prezero {}: memory that is already zero when somebody asks for it</h1>\n",
+        "<h1>prezero {}: memory that is already zero when a program asks for it</h1>\n",
         escaped(version)
     );
     let partial: Vec<_> = documents
