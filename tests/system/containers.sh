@@ -55,14 +55,7 @@ print(json.dumps({"ociVersion": "1.0.2", "process": process, "root": {"path": "r
 PYTHON
 }
 
-# crun knows no host with cgroups of both versions: there it sees those of version 2 alone.
-cat >"$dir/apart" <<'APART'
-#!/bin/sh
-[ ! -d /sys/fs/cgroup/unified ] || mount -t cgroup2 cgroup2 /sys/fs/cgroup
-exec "$@"
-APART
-chmod 755 "$dir/apart"
-apart="unshare --mount $dir/apart"
+apart=$common/apart.sh
 
 "$bin/prezerod" --socket "$PREZERO_SOCKET" 2>"$dir/log" &
 broker=$!
