@@ -96,6 +96,7 @@ tests/sanitize.sh
 tests/aarch64.sh --python
 tests/wheel.sh --portable
 tests/wheel.sh --aarch64
+tests/image.sh
 tests/crate.sh --long
 tests/system/newcomer.sh
 tests/system/newcomer.sh --test
