@@ -66,6 +66,7 @@ test php-mbstring phpmodule mbstring
 test php-intl phpmodule intl
 test openmpi-bin command mpirun
 test python3-mpi4py file /usr/lib/python3/dist-packages/mpi4py
+test python3-numpy file /usr/lib/python3/dist-packages/numpy
 test crun command crun
 test busybox-static command busybox
 bench ripgrep command rg

@@ -20,8 +20,8 @@ fail() {
 }
 . tests/common/root.sh
 make_root minbase git,make,ca-certificates
-mount --bind /dev "$root/dev"
-shared=/dev
+share /dev
+share /dev/pts
 share "$cargo_home"
 share "$rustup_home"
 # The files as git has them, with the times of those that were built from; no environment, and nothing that is ignored.
