@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-/// Time of the broker that a user may take at once, before its share counts, ns: some hundred claims.
+/// Time of the broker that a user may take at once, before its share counts, ns: some fifty claims.
 /// Moved by: `tests/system/attack.py`.
 const BURST_NS: u64 = 5_000_000;
 /// For so long after its last request a user still asks, ns.
