@@ -1,4 +1,4 @@
-//! The broker's time that each user's requests take, against the share that is theirs.
+//! The broker's CPU time that each user's requests take, against the share that is theirs.
 //!
 //! A user whose requests took more than their share is not heard for as long as the share needs to
 //! make up for it. So the broker sleeps most of the time, and the kernel gives it a CPU at once when
@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-/// Time of the broker that a user may take at once, before its share counts, ns: some fifty claims.
+/// CPU time of the broker that a user may take at once, before its share counts, ns: some fifty claims.
 /// Moved by: `tests/system/attack.py`.
 const BURST_NS: u64 = 5_000_000;
 /// For so long after its last request a user still asks, ns.
@@ -32,7 +32,7 @@ struct Allowance {
 }
 
 impl Allowances {
-    /// This user's requests took so long, up to now; `percent` of the time are its share.
+    /// This user's requests took so much CPU time, up to now; `percent` of a CPU is its share.
     pub fn took(&mut self, now: u64, user: u32, took_ns: u64, percent: u32) {
         let of_share = |ns: u64| ns.saturating_mul(100) / u64::from(percent.max(1));
         self.users.retain(|_, other| other.even > now || other.asks(now));

@@ -127,6 +127,8 @@ impl Server {
             let first = self.round * TURNS % queue.len();
             queue.rotate_left(first);
             let (mut frames, mut heard, began) = (0, 0, thread::monotonic_ns());
+            // Not by the clock: another process may have the CPU meanwhile.
+            let before = thread::thread_cpu_ns();
             // One that has gone takes no turn: its place is another's.
             while frames < TURNS
                 && (heard == 0 || !is_over(began))
@@ -138,9 +140,9 @@ impl Server {
                     queue.push_back(id);
                 }
             }
-            let now = thread::monotonic_ns();
+            let took = thread::thread_cpu_ns().saturating_sub(before);
             let percent = self.broker.settings().cpu_per_user;
-            self.allowances.took(now, user, now.saturating_sub(began), percent);
+            self.allowances.took(thread::monotonic_ns(), user, took, percent);
         }
     }
 
