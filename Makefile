@@ -91,7 +91,7 @@ tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
 tests/soak/soak.py --prezero $(BIN)
 tests/system/libvirt.sh target/release
 tests/system/wipe.py target/release
-tests/system/attack.py target/release --seconds 30 --p99 100
+tests/system/attack.py target/release --seconds 30 --p99 150
 tests/sanitize.sh
 tests/aarch64.sh --python
 tests/wheel.sh --portable

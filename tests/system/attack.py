@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """A broker under attack: an unprivileged user does all at once that has ever stopped it, another user claims.
 
-    tests/system/attack.py FOLDER [--seconds N] [--p99 MS] [--cpu-per-user PERCENT]
+    tests/system/attack.py FOLDER [--seconds N] [--p99 MS]
 
 FOLDER holds prezerod. Without --p99 it asserts what never depends on the clock: every claim is served and zero,
 the broker lives, keeps no descriptor and no memory of the attackers, and tells them why. It prints how long claims
 took, for how long of that the broker's thread waited for a CPU, and beside each claim a frame to a process that does
 nothing but answer it: what this machine allows.
 With --p99 it fails where the 99th percentile is above so many milliseconds, and above 1.2 times that of such frames.
---cpu-per-user is the broker's setting; 100: without that bound.
 Needs root, to become three other users. Where it can, it puts the broker and those that it serves into one cgroup for
 CPU time and the attackers into another, as services and the sessions of users are on a host.
 """
@@ -39,7 +38,6 @@ HUGE = 2 << 20
 HEADER = struct.Struct("<2sBBI")
 CONFIG = f"""
 metrics = "127.0.0.1:{{port}}"
-cpu-per-user = {{percent}}
 [[stock]]
 size = "4M"
 keep = 16
@@ -299,7 +297,6 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--p99", type=float)
-    parser.add_argument("--cpu-per-user", type=int, default=5)
     options = parser.parse_args()
     if os.geteuid() != 0:
         return print("not tried: only root becomes another user")
@@ -309,7 +306,7 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         path, config = f"{place}/s", f"{place}/config.toml"
-        Path(config).write_text(CONFIG.format(port=port, percent=options.cpu_per_user))
+        Path(config).write_text(CONFIG.format(port=port))
         command = [f"{options.folder}/prezerod", "--config", config, "--socket", path]
         with open(f"{place}/log", "w") as log:
             broker = subprocess.Popen(command, stderr=log)

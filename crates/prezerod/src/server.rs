@@ -4,7 +4,6 @@
 //! handled whole, a filler works in a process of its own, scrapers talk to a thread of theirs,
 //! and what clients send besides frames is closed by another process.
 
-mod allowance;
 mod clients;
 mod fillers;
 mod http;
@@ -34,7 +33,6 @@ use crate::living::Living;
 use crate::service::{Inherited, Service, stored};
 use crate::settings::Settings;
 
-use allowance::Allowances;
 use fillers::{Fillers, Key};
 use http::Http;
 pub use listen::Listener;
@@ -110,7 +108,6 @@ pub struct Server {
     undertaker: Undertaker,
     /// How often clients were heard.
     round: usize,
-    allowances: Allowances,
     stop: UnixStream,
     reload: UnixStream,
     owner: u32,
@@ -163,7 +160,6 @@ impl Server {
             living: Living::default(),
             holders: BTreeMap::new(),
             round: 0,
-            allowances: Allowances::default(),
             stop,
             reload,
             owner,
@@ -263,9 +259,7 @@ impl Server {
         }
         self.fillers.iter().for_each(|(key, fd)| add(Source::Filler(key), fd));
         self.holders.iter().for_each(|(&pid, process)| add(Source::Holder(pid), process.as_fd()));
-        let resting = self.allowances.resting(now);
-        let heard = self.connections.iter().filter(|(_, one)| !resting.contains_key(&one.uid));
-        for (&id, connection) in heard {
+        for (&id, connection) in &self.connections {
             add(Source::Client(id), connection.socket.as_fd());
         }
         let mut polled: Vec<_> =
@@ -278,7 +272,6 @@ impl Server {
                 self.broker.deadline().map_or(look, |until| until.max(looked + REST_NS).min(look))
             }
         };
-        let until = resting.into_values().fold(until, u64::min);
         let nap = Duration::from_nanos(until.saturating_sub(now));
         match poll(&mut polled, Timespec::try_from(nap).ok().as_ref()) {
             Ok(_) => {}

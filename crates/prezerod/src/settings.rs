@@ -74,8 +74,6 @@ pub struct Settings {
     pub connections: usize,
     /// See `connections`.
     pub connections_per_user: usize,
-    /// Percent of a CPU that the requests of one user take of the broker while others ask.
-    pub cpu_per_user: u32,
     /// What should lie ready whoever asks.
     pub stock: Vec<Stocked>,
     /// Who may lease; empty: the broker's own user and root.
@@ -150,7 +148,6 @@ fn in_words(message: &str) -> String {
         ),
         ("expected usize", "expected a number from 0 up"),
         ("expected u64", "expected a number from 0 up"),
-        ("expected u32", "expected a number from 0 up"),
         ("expected u16", "expected a number from 0 up"),
         ("expected f64", "expected seconds, a number"),
         ("wanted string or table", "expected a word in quotes"),
@@ -220,9 +217,6 @@ mod tests {
             ("metrics = \"0.0.0.0:80\"", &["loopback"]),
             ("socket = \"a.sock\"", &["absolute path"]),
             ("connections = 0", &["give 1 or more"]),
-            ("cpu-per-user = 0", &["cpu-per-user = 0", "1 to 100"]),
-            ("cpu-per-user = 101", &["cpu-per-user = 101", "1 to 100"]),
-            ("cpu-per-user = \"many\"", &["expected a number"]),
             ("connections = -1", &["f.toml:1: ", "`-1`, expected a number from 0 up"]),
             ("idle = \"5m\"", &["expected seconds"]),
             ("audit = true", &["a word in quotes"]),

@@ -1,7 +1,7 @@
 //! Connections: who comes, what they say, what they are sent.
 //!
-//! A user has so many turns and so much time in each round of the loop, whatever its connections, and
-//! a share of all time (`allowance`); nothing is read of a stranger; and what has to be closed in a client's name is closed elsewhere
+//! A user has so many turns and so much time in each round of the loop, whatever its connections;
+//! nothing is read of a stranger; and what has to be closed in a client's name is closed elsewhere
 //! (`rights`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -123,12 +123,10 @@ impl Server {
             }
         }
         self.round += 1;
-        for (user, mut queue) in users {
+        for mut queue in users.into_values() {
             let first = self.round * TURNS % queue.len();
             queue.rotate_left(first);
             let (mut frames, mut heard, began) = (0, 0, thread::monotonic_ns());
-            // Not by the clock: another process may have the CPU meanwhile.
-            let before = thread::thread_cpu_ns();
             // One that has gone takes no turn: its place is another's.
             while frames < TURNS
                 && (heard == 0 || !is_over(began))
@@ -140,9 +138,6 @@ impl Server {
                     queue.push_back(id);
                 }
             }
-            let took = thread::thread_cpu_ns().saturating_sub(before);
-            let percent = self.broker.settings().cpu_per_user;
-            self.allowances.took(thread::monotonic_ns(), user, took, percent);
         }
     }
 

@@ -23,9 +23,6 @@ const FORGET: f64 = 4500.0;
 /// set fits the L3 does not feel it.
 /// Moved by: `bench fill`.
 const RATE_BUSY: u64 = 175 << 20;
-/// Percent of a CPU that one user's requests take of the broker while others ask.
-/// Moved by: `tests/system/attack.py`.
-const CPU_PER_USER: u32 = 5;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -45,7 +42,6 @@ pub(super) struct File {
     idle: Seconds,
     connections: usize,
     connections_per_user: usize,
-    cpu_per_user: u32,
     stock: Vec<FileStock>,
     tenant: Vec<FileTenant>,
 }
@@ -68,7 +64,6 @@ impl Default for File {
             idle: Seconds(300.0),
             connections: 1024,
             connections_per_user: 256,
-            cpu_per_user: CPU_PER_USER,
             stock: vec![],
             tenant: vec![],
         }
@@ -213,7 +208,6 @@ impl Settings {
             idle: time("idle", file.idle)?,
             connections: some("connections", file.connections)?,
             connections_per_user: some("connections-per-user", file.connections_per_user)?,
-            cpu_per_user: percent("cpu-per-user", file.cpu_per_user)?,
             stock: file
                 .stock
                 .into_iter()
@@ -227,11 +221,6 @@ impl Settings {
 fn some(name: &str, most: usize) -> Result<usize, String> {
     let none = || format!("{name} = 0: nobody could connect; give 1 or more, or leave it out");
     (most > 0).then_some(most).ok_or_else(none)
-}
-
-fn percent(name: &str, percent: u32) -> Result<u32, String> {
-    let wrong = || format!("{name} = {percent}: give a percentage, 1 to 100 (no bound)");
-    (1..=100).contains(&percent).then_some(percent).ok_or_else(wrong)
 }
 
 /// Bytes a second.
