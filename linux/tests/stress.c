@@ -276,6 +276,8 @@ int main(int argc, char **argv)
 			continue;
 		}
 		done++;
+		if (status)
+			fprintf(stderr, "FAIL a worker ended with status 0x%x\n", status);
 		failed |= status;
 	}
 	kill(scarce, SIGKILL);
