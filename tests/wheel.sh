@@ -34,10 +34,7 @@ if [ "${1-}" = --aarch64 ]; then
     mkdir -p "$dir/arm/proc" "$dir/arm/dev" "$dir/arm/tmp"
     wheel=$(cd target/wheel && ls -- *aarch64.whl)
     cp "target/wheel/$wheel" "$dir/arm/tmp/"
-    # How this machine reaches packages of Python's.
-    cp /etc/resolv.conf /etc/hosts "$dir/arm/etc/"
-    mkdir -p "$dir/arm/etc/ssl/certs"
-    cp -L /etc/ssl/certs/ca-certificates.crt "$dir/arm/etc/ssl/certs/"
+    online "$dir/arm"
     # arm WHAT COMMAND...: there.
     arm() {
         what=$1

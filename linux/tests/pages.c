@@ -363,7 +363,7 @@ static void hugetlb_of_one(void)
 	must_write(POOL "nr_hugepages", "0");
 }
 
-/* A zero folio that nobody cleared and nobody read: a copy went into it. */
+/* A zero folio, neither cleared nor read: a copy went into it. */
 static void hugetlb_copied(void)
 {
 	if (!is_there(POOL "zeroed_hugepages")) {

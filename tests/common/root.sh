@@ -40,6 +40,13 @@ share() {
     shared="$1 ${shared-}"
 }
 
+# online FOLDER: a root there reaches packages as the host does, with its names and certificates.
+online() {
+    mkdir -p "$1/etc/ssl/certs"
+    cp /etc/resolv.conf /etc/hosts "$1/etc/"
+    cp -L /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/"
+}
+
 leave_root() {
     for folder in ${shared-}; do umount "$root$folder" 2>/dev/null || true; done
     for folder in proc sys dev/shm; do umount "$root/$folder" 2>/dev/null || true; done

@@ -28,9 +28,7 @@ share "$rustup_home"
 mkdir -p target "$root$top"
 git ls-files -z --cached --others --exclude-standard | tar -cf - --null --files-from=- | tar -xf - -C "$root$top"
 share "$top/target"
-# How the host reaches package archives.
-cp /etc/resolv.conf /etc/hosts "$root/etc/"
-cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+online "$root"
 settings=$(env | sed -n '/^\(PIP_[A-Z_]*\|[a-zA-Z_]*_proxy\|[A-Z_]*_PROXY\)=[^ ]*$/p')
 # as WHO PATH HOME COMMAND...: in the root, with this folder of programs in front.
 as() {

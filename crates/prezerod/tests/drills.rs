@@ -132,7 +132,7 @@ fn without_descriptors_it_serves_who_is_there_and_later_the_rest() {
     let crowd: Vec<OwnedFd> = (0..100).map(|_| raw(&daemon)).collect();
     first.available(Page::Huge, None).unwrap();
     drop(crowd);
-    // Who comes before the last of the crowd has gone is told to ask again.
+    // A client that connects before the crowd has gone is told to ask again.
     until("a place", || daemon.client().available(Page::Huge, None));
 }
 

@@ -250,7 +250,6 @@ mod tests {
 
     #[test]
     fn a_gain_is_told_with_its_calculation_and_its_price() {
-        // 256 x 100 ns = 25.6 us.
         let told = lines(&counted(&[
             (Counter::ZeroRequests, 4_000),
             (Counter::HitBytes, MIB),
@@ -285,8 +284,11 @@ mod tests {
             asked,
             "prezero: no request for zeroed memory, 1 request for memory as it is, 8.0 MiB"
         );
-        assert!(got.contains("got: 4.0 MiB reused ("), "{got}");
-        assert!(got.ends_with("; 64.0 MiB of growing blocks moved and not copied"), "{got}");
+        assert_eq!(
+            got,
+            "prezero: got: 4.0 MiB reused (`prezero try` counts the page faults that this spares); \
+             64.0 MiB of growing blocks moved and not copied"
+        );
         assert_eq!(paid, "prezero: paid: nothing, since scrubd did not run");
     }
 
@@ -319,7 +321,9 @@ mod tests {
         (snapshot.gauges.clear_ns_per_page, snapshot.gauges.fault_ns_per_page) = (0.0, 0.0);
         let told = lines(&snapshot);
         assert!(told[0].starts_with("prezero: 1 request for zeroed memory"), "{told:?}");
-        assert!(told[1].starts_with("prezero: got: clears spared (256 pages); 1.0 MiB reused ("));
+        let got = "prezero: got: clears spared (256 pages); 1.0 MiB reused (`prezero try` counts the page faults \
+                   that this spares)";
+        assert_eq!(told[1], got);
     }
 
     #[test]
