@@ -4,7 +4,7 @@ use prezero_host::Size;
 use prezero_host::pressure::Memory;
 
 use super::release::alike;
-use super::{Broker, HOLD_OFF_NS, Inode, Out};
+use super::{Broker, HOLD_OFF_NS, Inode, Out, Refusal};
 use crate::demand::{self, Party, Rank, Target};
 use crate::filler::{LONGEST_SILENCE_NS, Pace};
 use crate::gait::Hold;
@@ -137,30 +137,21 @@ impl<I: Inode> Broker<I> {
                 at += 1;
                 continue;
             }
-            let mut chosen = self.choose(&need);
-            let mut displaced = false;
-            if let Err((reason, _)) = &chosen
-                && self.jobs.is_empty()
-            {
-                displaced = self.displace(targets, &need, Rank::Owed, reason.name());
-                if displaced {
-                    self.changed();
-                    chosen = self.choose(&need);
-                }
-            }
-            let lane = chosen.as_ref().ok().and_then(|kind| self.lane(kind.node, user));
-            if lane.is_some() {
-                // A limit may have been lowered since it was read.
+            let mut order = self.order(&need, user);
+            let displaced = matches!(&order, Err((reason, _)) if self.jobs.is_empty()
+                && self.displace(targets, &need, Rank::Owed, reason.name()));
+            if displaced || matches!(order, Ok((_, Some(_)))) {
+                // What gave way is free, and a limit may have been lowered since it was read.
                 self.changed();
-                chosen = self.choose(&need);
+                order = self.order(&need, user);
             }
-            match (chosen, lane) {
-                (Ok(kind), Some(lane)) => {
+            match order {
+                Ok((kind, Some(lane))) => {
                     plan.jobs.push(self.job(now, need, kind, Lane::Order { lane, user }));
                     at += 1;
                 }
                 // A job in progress may still free what this one lacks, and what gave way comes back soon.
-                (Err((reason, text)), _) if self.jobs.is_empty() && !displaced => {
+                Err((reason, text)) if self.jobs.is_empty() && !displaced => {
                     let wait = self.waits.remove(at);
                     let answer = self.no(reason, text);
                     let (client, tag) = (wait.client, wait.tag);
@@ -226,6 +217,12 @@ impl<I: Inode> Broker<I> {
             !self.jobs.iter().any(|job| job.kind.node == *node && job.pace == Pace::Idle)
         };
         would_do.filter(is_free).collect()
+    }
+
+    /// What an order is made of, and the filler of that node which makes it.
+    fn order(&self, need: &Need, user: u32) -> Result<(Kind, Option<u8>), Refusal> {
+        let kind = self.choose(need)?;
+        Ok((kind, self.lane(kind.node, user)))
     }
 
     /// The filler of a node that makes this user's next order; `None`: one has an order of its, or all

@@ -244,3 +244,35 @@ fn an_order_of_many_pages_holds_up_its_own_user_and_no_other() {
     assert_eq!(rig.broker.serve(rig.now).len(), 1);
     assert_eq!(sizes(&mut rig), [(2, 1)]);
 }
+
+#[test]
+fn an_order_whose_node_changed_since_it_was_read_takes_a_free_filler_of_the_new_one() {
+    let file = |node, name| {
+        format!("sys/devices/system/node/node{node}/hugepages/hugepages-2048kB/{name}")
+    };
+    let files: Vec<_> = [0, 1]
+        .into_iter()
+        .flat_map(|node| [(file(node, "nr_hugepages"), "16"), (file(node, "free_hugepages"), "9")])
+        .collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let mut rig = Rig::on(&files, |settings| {
+        settings.backing = crate::settings::Source::Hugetlb;
+        settings.tenants = vec![Tenant { uids: vec![], ..Tenant::only(0) }];
+    });
+    let free = |rig: &Rig, node, pages: &str| {
+        std::fs::write(rig._root.path().join(file(node, "free_hugepages")), pages).unwrap();
+    };
+    let (a, b) = (rig.client(1, 1), rig.client(2, 2));
+    let on = Want { node: Some(1), ..want(8) };
+    assert!(rig.ask(a, Request::Lease { want: on, wait_ms: 60_000 }).is_none());
+    let first = rig.plan(Memory::Fine).jobs[0];
+    assert_eq!(first.kind.node, 1);
+    rig.now += S;
+    free(&rig, 1, "5");
+    assert!(rig.lease(b, 8, 60_000).is_none(), "node 0 has more, as it was read");
+    free(&rig, 0, "4");
+    free(&rig, 1, "9");
+    let second = rig.plan(Memory::Fine).jobs[0];
+    assert_eq!(second.kind.node, 1);
+    assert_ne!(second.lane, first.lane);
+}
