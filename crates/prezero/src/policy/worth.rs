@@ -32,6 +32,9 @@ const FADE: f64 = 1.0 / 5.0;
 /// Part of what an opening lacked that is forgiven in each such window.
 /// Moved by: `bench waste --only hostile`.
 const FORGIVES: f64 = 1.0 / 128.0;
+/// Windows after which a disturbed machine's prices are forgotten: 26 s of requests.
+/// Moved by: tests of `worth`.
+const FORGETS: u32 = 256;
 /// CPU time of the looks of one burst, as long as no burst showed it.
 /// Moved by: `prezero bench rounds`, counter `look_cpu_ns`.
 const LOOKS_NS: f64 = 4e4;
@@ -158,6 +161,8 @@ pub(crate) struct Worth {
     burst_ns: f64,
     looks_ns: f64,
     made: Made,
+    /// Windows in which only closed bands were asked for, since an open one was.
+    untold: u32,
 }
 
 impl Worth {
@@ -181,6 +186,7 @@ impl Worth {
             burst_ns: LOOKS_NS,
             looks_ns: 0.0,
             made: Made::new(),
+            untold: 0,
         }
     }
 
@@ -253,6 +259,15 @@ impl Worth {
 
     /// A window has passed.
     pub(crate) fn turn(&mut self) {
+        let asked = |open| self.accounts.iter().any(|a| a.open == open && a.in_window);
+        if asked(true) {
+            self.untold = 0;
+        } else if asked(false) {
+            self.untold += 1;
+        }
+        if self.untold >= FORGETS {
+            (self.made, self.burst_ns, self.untold) = (Made::new(), LOOKS_NS, 0);
+        }
         for account in &mut self.accounts {
             account.lately_ns /= 2.0;
             if !account.in_window {
@@ -430,10 +445,33 @@ mod tests {
     }
 
     #[test]
-    fn dear_clears_close_what_cheap_ones_open() {
-        let mut world = World::new(0);
-        world.dearer = 5.0;
-        world.windows(20, &[LARGE], 1.0);
-        assert!(!world.opens(LARGE));
+    fn dear_clears_and_looks_close_what_cheap_ones_open() {
+        for (dearer, looks_ns) in [(5.0, 0), (50.0, 0), (1.0, 4_000_000), (3.0, 2_000_000)] {
+            let mut world = World::new(looks_ns);
+            world.dearer = dearer;
+            world.windows(20, &[LARGE], 1.0);
+            assert!(!world.opens(LARGE), "{dearer} {looks_ns}");
+            let before = world.cost_ns;
+            world.windows(1000, &[LARGE], 1.0);
+            let share = (world.cost_ns - before) as f64 / 100e9;
+            assert!(share <= 2e-3, "{dearer} {looks_ns}: tried again at {share} of a CPU");
+        }
+    }
+
+    #[test]
+    fn what_closes_a_size_for_a_time_does_not_close_it_for_good() {
+        let dear_clears = |world: &mut World| world.dearer = 50.0;
+        let dear_looks = |world: &mut World| world.looks_ns = 100_000_000;
+        for disturb in [dear_clears, dear_looks] as [fn(&mut World); 2] {
+            let mut world = World::new(LOOKS_NS as u64);
+            disturb(&mut world);
+            world.windows(100, &[LARGE], 1.0);
+            assert!(!world.opens(LARGE));
+            (world.dearer, world.looks_ns) = (1.0, LOOKS_NS as u64);
+            world.windows(FORGETS + 1, &[LARGE], 1.0);
+            assert!(world.opens(LARGE));
+            world.windows(100, &[LARGE], 1.0);
+            assert!(world.opens(LARGE), "and stays so");
+        }
     }
 }
