@@ -41,6 +41,8 @@ evictionHard: {memory.available: 1Mi}
 const guestScript = `
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 hostname guest
+echo "127.0.0.1 localhost" > /etc/hosts
+touch /etc/resolv.conf
 mkdir -p /run/prezero/2M /run/containerd /run/cdi /run/nri /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry
 ln -s /run /var/run
 echo %d > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
