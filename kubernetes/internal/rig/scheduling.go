@@ -1,6 +1,8 @@
 package rig
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"testing"
 
@@ -59,7 +61,12 @@ func Request(name, class, size string) resourceapi.DeviceRequest {
 	return resourceapi.DeviceRequest{Name: name, Exactly: exact}
 }
 
-// Parameters of a claim for the driver.
+// Parameters of a claim for the driver, without spaces, as kubectl sends them. A patch takes spaces away that a client
+// sent as protobuf: the API server finds the allocation changed, and takes no status of the driver.
 func Parameters(text string) resourceapi.DeviceConfiguration {
-	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: params.Driver, Parameters: runtime.RawExtension{Raw: []byte(text)}}}
+	var compact bytes.Buffer
+	if json.Compact(&compact, []byte(text)) != nil {
+		compact = *bytes.NewBufferString(text)
+	}
+	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: params.Driver, Parameters: runtime.RawExtension{Raw: compact.Bytes()}}}
 }

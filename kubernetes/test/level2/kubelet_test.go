@@ -163,6 +163,10 @@ func TestPodsOfAKubeletHaveTheirLeases(t *testing.T) {
 		if told := g.told(claim); !strings.Contains(told, fmt.Sprintf(`"Bytes":%d,"Zero":true`, guestLease)) {
 			t.Fatalf("the pod with a %s found %q\n%s", deliver, told, g.Said())
 		}
+		g.until("the claim's status tells of the lease", func() bool {
+			found, err := g.ResourceV1().ResourceClaims(namespace).Get(ctx, deliver, get)
+			return err == nil && len(found.Status.Devices) == 1
+		})
 		for _, remove := range []func() error{
 			func() error { return g.CoreV1().Pods(namespace).Delete(ctx, deliver, metav1.DeleteOptions{}) },
 			func() error {
