@@ -3,6 +3,7 @@ package rig
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/broker"
 	"prezero.dev/kubernetes/internal/driver"
@@ -44,6 +46,19 @@ func Host(t testing.TB, size uint64, numa, taint string) driver.Offer {
 func Card(name string, node int64) resourceapi.Device {
 	return resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		deviceattribute.StandardDeviceAttributeNUMANode: {IntValue: &node}}}
+}
+
+// Reference is what dra-example-driver publishes of a node: devices of one claim each.
+func Reference(node, number int) []resourceapi.Device {
+	var devices []resourceapi.Device
+	for n := range number {
+		devices = append(devices, resourceapi.Device{Name: fmt.Sprint("gpu-", n),
+			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"index": {IntValue: ptr.To(int64(n))}, "uuid": {StringValue: ptr.To(fmt.Sprintf("gpu-%08d-%04d", node, n))},
+				"model": {StringValue: ptr.To("LATEST-GPU-MODEL")}, "driverVersion": {VersionValue: ptr.To("1.0.0")}},
+			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}}})
+	}
+	return devices
 }
 
 // OnOneNode constrains these requests of a claim to devices of one NUMA node.

@@ -12,25 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/rig"
 )
-
-// reference is what dra-example-driver publishes of a node: devices of one claim each.
-func reference(node, number int) []resourceapi.Device {
-	var devices []resourceapi.Device
-	for n := range number {
-		devices = append(devices, resourceapi.Device{Name: fmt.Sprint("gpu-", n),
-			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-				"index": {IntValue: ptr.To(int64(n))}, "uuid": {StringValue: ptr.To(fmt.Sprintf("gpu-%08d-%04d", node, n))},
-				"model": {StringValue: ptr.To("LATEST-GPU-MODEL")}, "driverVersion": {VersionValue: ptr.To("1.0.0")}},
-			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}}})
-	}
-	return devices
-}
 
 func number(name string, usual int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
@@ -65,7 +50,7 @@ func TestManyClaimsOnAThousandNodes(t *testing.T) {
 			if n == 0 {
 				f.publish(name, "prezero.dev", leases)
 			} else {
-				f.publish(name, f.class, reference(node, each))
+				f.publish(name, f.class, rig.Reference(node, each))
 			}
 		})
 	}
