@@ -1,6 +1,9 @@
 package rig
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"os"
 	"testing"
 
@@ -8,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/broker"
 	"prezero.dev/kubernetes/internal/driver"
@@ -44,6 +48,19 @@ func Card(name string, node int64) resourceapi.Device {
 		deviceattribute.StandardDeviceAttributeNUMANode: {IntValue: &node}}}
 }
 
+// Reference is what dra-example-driver publishes of a node: devices of one claim each.
+func Reference(node, number int) []resourceapi.Device {
+	var devices []resourceapi.Device
+	for n := range number {
+		devices = append(devices, resourceapi.Device{Name: fmt.Sprint("gpu-", n),
+			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"index": {IntValue: ptr.To(int64(n))}, "uuid": {StringValue: ptr.To(fmt.Sprintf("gpu-%08d-%04d", node, n))},
+				"model": {StringValue: ptr.To("LATEST-GPU-MODEL")}, "driverVersion": {VersionValue: ptr.To("1.0.0")}},
+			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}}})
+	}
+	return devices
+}
+
 // OnOneNode constrains these requests of a claim to devices of one NUMA node.
 func OnOneNode(requests ...string) []resourceapi.DeviceConstraint {
 	attribute := resourceapi.FullyQualifiedName(deviceattribute.StandardDeviceAttributeNUMANode)
@@ -59,7 +76,12 @@ func Request(name, class, size string) resourceapi.DeviceRequest {
 	return resourceapi.DeviceRequest{Name: name, Exactly: exact}
 }
 
-// Parameters of a claim for the driver.
+// Parameters of a claim for the driver, without spaces, as kubectl sends them. A patch takes spaces away that a client
+// sent as protobuf: the API server finds the allocation changed, and takes no status of the driver.
 func Parameters(text string) resourceapi.DeviceConfiguration {
-	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: params.Driver, Parameters: runtime.RawExtension{Raw: []byte(text)}}}
+	var compact bytes.Buffer
+	if json.Compact(&compact, []byte(text)) != nil {
+		compact = *bytes.NewBufferString(text)
+	}
+	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: params.Driver, Parameters: runtime.RawExtension{Raw: compact.Bytes()}}}
 }

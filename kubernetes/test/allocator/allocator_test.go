@@ -173,12 +173,6 @@ func TestTwentyThousandClaims(t *testing.T) {
 		return time.Since(began)
 	}
 	leases := run("prezero.dev", "1Gi", func(c *cluster) []resourceapi.Device { return rig.Leases(c, each, "0", "") })
-	reference := run("gpu.example.com", "", func(*cluster) []resourceapi.Device {
-		var devices []resourceapi.Device
-		for n := range each {
-			devices = append(devices, resourceapi.Device{Name: fmt.Sprint("gpu-", n)})
-		}
-		return devices
-	})
+	reference := run("gpu.example.com", "", func(*cluster) []resourceapi.Device { return rig.Reference(0, each) })
 	t.Logf("%d claims on %d nodes: leases %v, devices of one claim each %v", nodes*each, nodes, leases, reference)
 }

@@ -101,9 +101,14 @@ func (c *cluster) path(name string) string { return filepath.Join(c.dir, name) }
 // kubeconfig for the bearer of a token.
 func (c *cluster) kubeconfig(name, token string) string {
 	file := c.path(name + ".kubeconfig")
-	write(c, file, fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}]\n"+
-		"users: [{name: u, user: {token: %q}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n", "https://"+c.address, token))
+	write(c, file, kubeconfig(c.address, token))
 	return file
+}
+
+// kubeconfig of an API server at this address.
+func kubeconfig(address, token string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}]\n"+
+		"users: [{name: u, user: {token: %q}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n", "https://"+address, token)
 }
 
 // answers waits until the API server does, and has what it makes at its start.

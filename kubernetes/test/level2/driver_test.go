@@ -64,11 +64,12 @@ func (s *site) published(bytes int64, taint string) resourceapi.ResourceSlice {
 	return slice
 }
 
-// lease has a pod scheduled and its claim prepared, as the scheduler and the kubelet do.
+// lease has a pod scheduled and its claim prepared, as the scheduler and the kubelet do. The claim has parameters.
 func (s *site) lease(name, size string) (*resourceapi.ResourceClaim, string) {
 	s.Helper()
 	claim := s.claim(rig.Request("ram", "zero.prezero.dev", size))
 	claim.Name = name
+	claim.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: rig.Parameters(`{"deliver": "file"}`)}}
 	s.ask(claim)
 	s.run(pod(name, "leases", name))
 	s.bound(name)

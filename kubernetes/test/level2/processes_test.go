@@ -12,12 +12,15 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sys/unix"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -38,6 +41,9 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
+	if dir := os.Getenv(profiles); dir != "" {
+		profile(filepath.Join(dir, fmt.Sprintf("%s-%d", os.Getenv(role), os.Getpid())))
+	}
 	switch os.Getenv(role) {
 	case "etcd":
 		etcd(os.Args[1], os.Args[2], os.Args[3])
@@ -46,6 +52,28 @@ func TestMain(m *testing.M) {
 	case "kube-scheduler":
 		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
 	}
+}
+
+// With this variable set each process has a CPU profile in that directory, from its first SIGUSR1 to its second.
+const profiles = "PROFILE"
+
+func profile(name string) {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGUSR1)
+	go func() {
+		<-told
+		file, err := os.Create(name + ".pprof")
+		if err == nil {
+			err = pprof.StartCPUProfile(file)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		<-told
+		pprof.StopCPUProfile()
+		_ = file.Close()
+	}()
 }
 
 // etcd serves clients at an address, and writes to memory alone: no test outlives the machine.

@@ -9,27 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/rig"
 )
-
-// reference is what dra-example-driver publishes of a node: devices of one claim each.
-func reference(node, number int) []resourceapi.Device {
-	var devices []resourceapi.Device
-	for n := range number {
-		devices = append(devices, resourceapi.Device{Name: fmt.Sprint("gpu-", n),
-			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-				"index": {IntValue: ptr.To(int64(n))}, "uuid": {StringValue: ptr.To(fmt.Sprintf("gpu-%08d-%04d", node, n))},
-				"model": {StringValue: ptr.To("LATEST-GPU-MODEL")}, "driverVersion": {VersionValue: ptr.To("1.0.0")}},
-			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}}})
-	}
-	return devices
-}
 
 func number(name string, usual int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
@@ -64,13 +50,16 @@ func TestManyClaimsOnAThousandNodes(t *testing.T) {
 			if n == 0 {
 				f.publish(name, "prezero.dev", leases)
 			} else {
-				f.publish(name, f.class, reference(node, each))
+				f.publish(name, f.class, rig.Reference(node, each))
 			}
 		})
 	}
 	ratios := []float64{}
 	until := time.Now().Add(time.Duration(number("MINUTES", 170)) * time.Minute)
 	for begun := 0; begun < claims && time.Now().Before(until); begun += batch {
+		if begun/batch == claims/batch/2 {
+			profiled(fleets)
+		}
 		for turn := range fleets {
 			// Each goes first as often as the other.
 			f := fleets[(turn+begun/batch)%2]
@@ -85,6 +74,7 @@ func TestManyClaimsOnAThousandNodes(t *testing.T) {
 		t.Logf("%d claims: %v and %v, CPU of the schedulers %v and %v", min(begun+batch, claims), leases.wall[last].Round(time.Millisecond),
 			reference.wall[last].Round(time.Millisecond), leases.scheduler.Round(time.Second), reference.scheduler.Round(time.Second))
 	}
+	profiled(fleets)
 	for _, f := range fleets {
 		all := f.all()
 		slices.Sort(f.wall)
@@ -99,6 +89,21 @@ func TestManyClaimsOnAThousandNodes(t *testing.T) {
 	slices.Sort(ratios)
 	t.Logf("leases took %.2f of the reference's time (the median of pairs; %.2f to %.2f), and %.2f of its scheduler's CPU",
 		ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1], float64(fleets[0].scheduler)/float64(fleets[1].scheduler))
+}
+
+// profiled from the first call to the second: the second half of the claims.
+func profiled(fleets []*fleet) {
+	if os.Getenv(profiles) == "" {
+		return
+	}
+	for _, f := range fleets {
+		for _, process := range []*process{f.cluster.scheduler, f.api} {
+			_ = process.Process.Signal(unix.SIGUSR1)
+			f.Logf("%s: its %s is process %d", f.name, process.role, process.Process.Pid)
+		}
+	}
+	// The profiles are written when the processes get to it.
+	time.Sleep(time.Second)
 }
 
 // all is the time of all batches.
