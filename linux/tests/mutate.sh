@@ -30,10 +30,10 @@ kunit() {
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" kunit,prezero 2>&1
 }
 
-# kunit_x86 [CPU]
+# kunit_x86 [CPU [ARG]]: the guest's CPU, and an argument of its kernel
 kunit_x86() {
     build x86 || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero*" GUEST_TIMEOUT=900 GUEST_MEM=384 GUEST_CPU=${1:-max} \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero* hugepages=1 ${2:-}" GUEST_TIMEOUT=900 GUEST_MEM=384 GUEST_CPU=${1:-max} \
         "$here/../scripts/guest.sh" x86 "$build/x86/arch/x86/boot/bzImage" "$build/initramfs.gz" kunit,prezero 2>&1
 }
 
@@ -115,13 +115,15 @@ mutate "clearing: a step that is cut short forgets the barrier" kunit \
 
 mutate "count: a block that compaction captures stays counted" kunit \
     mm/page_alloc.c '/^\t\tif (compaction_capture(capc, page, order, migratetype)) {$/{n;n;s/prezero_leave/if (0) prezero_leave/}'
+mutate "count: vmstat does not hear of the nodes' pages" kunit \
+    mm/vmstat.c 's/^\tprezero_vm_events(ret);$//'
 mutate "clearing: the allocator clears a page too few" "pages small folios" \
     mm/page_alloc.c 's/init_pages(page + first, nr_pages - first, gfp_flags);/init_pages(page + first, nr_pages - first - !!first, gfp_flags);/'
-mutate "clearing: of a half zero block the allocator clears too few" "pages folios huge" \
+mutate "clearing: of a half zero block the allocator clears too few" kunit \
     mm/page_alloc.c 's/init_pages(page + start - bit, end - start, gfp_flags);/init_pages(page + start - bit, (end - start + 1) \/ 2, gfp_flags);/'
 mutate "clearing: a page too few past the cache" kunit \
     arch/x86/lib/clear_pages_cold_64.c 's/nr_pages \* PAGE_SIZE/(nr_pages - (nr_pages > 1)) * PAGE_SIZE/'
-mutate "clearing: a page too few where there is no ERMS" "kunit_x86 max,-erms,-fsrm" \
+mutate "clearing: a page too few where there is no ERMS" "kunit_x86 max,-erms,-fsrm clearcpuid=rep_good" \
     arch/x86/lib/clear_page_64.S '/^SYM_TYPED_FUNC_START(__clear_pages_unrolled)$/{n;s/.*/\tshrq $6, %rcx; cmpq $64, %rcx; jbe .Lloop; subq $64, %rcx/}'
 mutate "users: an mTHP folio is not cleared" "pages folios" \
     mm/memory.c 's/folio = vma_alloc_folio(gfp, order, vma, addr);/folio = vma_alloc_folio(gfp \& ~__GFP_ZERO, order, vma, addr);/'
@@ -147,6 +149,8 @@ mutate "hugetlb: a folio that was used half cleared is resumed" "pages hugetlb" 
     mm/hugetlb.c 's/if (hugetlb_scrubs\[nid\].folio == folio)/if (0)/'
 mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlbcopy" \
     mm/hugetlb.c '/^static void hugetlb_forget_zeroed/,/^}/s/folio_clear_hugetlb_zeroed(folio);/;/'
+mutate "hugetlb: a step of 128 KiB with the lock held" kunit_x86 \
+    mm/hugetlb.c 's/^#define HUGETLB_SCRUB_STEP\t((SZ_16K/#define HUGETLB_SCRUB_STEP\t((SZ_128K/'
 mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
     mm/hugetlb.c 's/if (scrub->nr_zeroed == folio_nr_pages(folio)) {/if (scrub->nr_zeroed + HUGETLB_SCRUB_STEP >= folio_nr_pages(folio)) {/'
 

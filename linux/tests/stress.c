@@ -271,8 +271,13 @@ int main(int argc, char **argv)
 		pid_t pid = wait(&status);
 
 		CHECK(pid > 0);
-		if (pid == scarce) { /* killed for memory, as it asks for */
+		/* Killed for memory, as both ask for. */
+		if (pid == scarce) {
 			scarce = start(make_scarce);
+			continue;
+		}
+		if (pid == knobs) {
+			knobs = start(turn_knobs);
 			continue;
 		}
 		done++;
