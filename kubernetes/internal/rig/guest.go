@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -137,6 +138,8 @@ func (g *Guest) Start(mib int, script string) *Machine {
 	m := &Machine{Ended: make(chan struct{}), process: exec.Command("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", fmt.Sprint(mib),
 		"-nographic", "-no-reboot", "-nic", g.nic, "-kernel", g.kernel, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1 no_timer_check")}
 	m.process.Stdout, m.process.Stderr = m, m
+	// A test that is killed cleans up nothing.
+	m.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := m.process.Start(); err != nil {
 		g.t.Fatal(err)
 	}
