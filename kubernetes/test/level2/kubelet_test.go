@@ -121,7 +121,8 @@ func (g guest) until(what string, isSo func() bool) {
 	}
 }
 
-// told is what the container of a pod with this claim wrote as its last words.
+// told is what the container of a pod with this claim wrote as its last words. Until then the claim's status tells of the
+// lease; afterwards nothing is allocated to it.
 func (g guest) told(claim *resourceapi.ResourceClaim) string {
 	g.Helper()
 	name := claim.Name
@@ -133,7 +134,11 @@ func (g guest) told(claim *resourceapi.ResourceClaim) string {
 	container.Env = []v1.EnvVar{{Name: "WANT", Value: fmt.Sprint(guestLease)}, {Name: "TELL", Value: v1.TerminationMessagePathDefault}}
 	g.run(asked)
 	var told string
+	known := false
 	g.until("pod "+name+" ends", func() bool {
+		if now, err := g.ResourceV1().ResourceClaims(namespace).Get(ctx, name, get); err == nil && len(now.Status.Devices) == 1 {
+			known = true
+		}
 		now, err := g.CoreV1().Pods(namespace).Get(ctx, name, get)
 		if err != nil || now.Status.Phase != v1.PodSucceeded && now.Status.Phase != v1.PodFailed {
 			return false
@@ -145,6 +150,9 @@ func (g guest) told(claim *resourceapi.ResourceClaim) string {
 		}
 		return true
 	})
+	if !known {
+		g.Errorf("the status of claim %s told of no lease", name)
+	}
 	return told
 }
 
@@ -163,10 +171,6 @@ func TestPodsOfAKubeletHaveTheirLeases(t *testing.T) {
 		if told := g.told(claim); !strings.Contains(told, fmt.Sprintf(`"Bytes":%d,"Zero":true`, guestLease)) {
 			t.Fatalf("the pod with a %s found %q\n%s", deliver, told, g.Said())
 		}
-		g.until("the claim's status tells of the lease", func() bool {
-			found, err := g.ResourceV1().ResourceClaims(namespace).Get(ctx, deliver, get)
-			return err == nil && len(found.Status.Devices) == 1
-		})
 		for _, remove := range []func() error{
 			func() error { return g.CoreV1().Pods(namespace).Delete(ctx, deliver, metav1.DeleteOptions{}) },
 			func() error {
