@@ -122,7 +122,8 @@ impl<I> Default for Stock<I> {
     }
 }
 
-fn matches(kind: &Kind, page: Page, node: Option<u16>, payer: Payer) -> bool {
+/// Whether pages of this kind are such, on that node and paid for so.
+pub(crate) fn matches(kind: &Kind, page: Page, node: Option<u16>, payer: Payer) -> bool {
     kind.payer == payer && kind.page == page && node.is_none_or(|node| node == kind.node)
 }
 

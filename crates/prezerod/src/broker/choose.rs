@@ -8,11 +8,12 @@ use super::grant::distrust_text;
 use super::{Broker, Inode, Refusal};
 use crate::cgroup::Room;
 use crate::demand::Keep;
+use crate::filler::Pace;
 use crate::inode::Kind;
 use crate::parked::Place;
 use crate::protocol::{Backing, Page, Reason, Want};
 use crate::settings::Source;
-use crate::stock::Need;
+use crate::stock::{Need, matches};
 
 /// Part of memory that stays available whatever a client waits for; at half of that scrubd
 /// and the fillers call memory tight.
@@ -224,14 +225,20 @@ impl<I: Inode> Broker<I> {
         self.cgroups.room(self.charged(kind.payer), kind.backing, kind.page)
     }
 
-    /// Whether it can be made at all: now, or from what lies in the stock in other sizes.
+    /// Whether it can be made at all: now, or from what lies in the stock in other sizes, or is being made for it.
     pub(super) fn can_make(&self, need: &Need) -> Result<(), Refusal> {
         let Need { want, payer } = need;
+        let stocked = || {
+            let making = self.jobs.iter().filter(|job| {
+                job.pace == Pace::Idle && matches(&job.kind, want.page, want.node, *payer)
+            });
+            let making: u64 = making.map(|job| job.bytes).sum();
+            self.stock.ready(want.page, want.node, *payer) + making
+        };
         match self.choose(need) {
             Ok(_) => Ok(()),
             Err((Reason::Host | Reason::Pressure | Reason::Quota, _))
-                if self.stock.ready(want.page, want.node, *payer) >= want.bytes
-                    && self.distrusted.is_empty() =>
+                if self.distrusted.is_empty() && stocked() >= want.bytes =>
             {
                 Ok(())
             }

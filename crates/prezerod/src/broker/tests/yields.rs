@@ -100,3 +100,22 @@ fn who_waits_for_pages_gets_those_of_stock_that_is_neither_kept_nor_owed() {
         }
     }
 }
+
+#[test]
+fn who_asks_for_the_pages_of_which_stock_is_being_made_waits_for_them() {
+    let mut rig = rig(6);
+    let job = rig.plan(Memory::Fine).jobs[0];
+    assert_eq!((job.pace, job.bytes), (Pace::Idle, 8 * MIB));
+    // The filler has most of the pages.
+    std::fs::write(rig._root.path().join(format!("{POOL}/free_hugepages")), "3").unwrap();
+    rig.now += S;
+    let client = rig.client(1, 0);
+    assert_eq!(reason(rig.lease(client, 8, 0)), Reason::Empty, "not never, but not now");
+    assert!(rig.lease(client, 8, 60_000).is_none(), "it waits");
+    let plan = rig.plan(Memory::Fine);
+    assert!(plan.outs.is_empty() && plan.jobs.is_empty(), "{plan:?}");
+    rig.made(&job);
+    assert!(rig.broker.serve(rig.now).pop().unwrap().inode.is_some());
+    // More than the pool has is refused at once.
+    assert_eq!(reason(rig.lease(client, 16, 60_000)), Reason::Host);
+}
