@@ -100,8 +100,9 @@ const HostOf = "10.0.2.2"
 // Machine is a guest that runs.
 type Machine struct {
 	process *exec.Cmd
-	// Ended is closed when it does.
+	// Ended is closed when it does; err is then how.
 	Ended chan struct{}
+	err   error
 	mutex sync.Mutex
 	said  bytes.Buffer
 }
@@ -144,7 +145,7 @@ func (g *Guest) Start(mib int, script string) *Machine {
 		g.t.Fatal(err)
 	}
 	go func() {
-		_ = m.process.Wait()
+		m.err = m.process.Wait()
 		close(m.Ended)
 	}()
 	g.t.Cleanup(func() {
@@ -162,6 +163,9 @@ func (g *Guest) Run(script string) string {
 	case <-m.Ended:
 	case <-time.After(10 * time.Minute):
 		g.t.Fatalf("it runs for 10 minutes\n%s", m.Said())
+	}
+	if m.err != nil {
+		g.t.Fatalf("%v\n%s", m.err, m.Said())
 	}
 	return m.Said()
 }

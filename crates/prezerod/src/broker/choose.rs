@@ -13,7 +13,7 @@ use crate::inode::Kind;
 use crate::parked::Place;
 use crate::protocol::{Backing, Page, Reason, Want};
 use crate::settings::Source;
-use crate::stock::{Need, matches};
+use crate::stock::Need;
 
 /// Part of memory that stays available whatever a client waits for; at half of that scrubd
 /// and the fillers call memory tight.
@@ -229,11 +229,9 @@ impl<I: Inode> Broker<I> {
     pub(super) fn can_make(&self, need: &Need) -> Result<(), Refusal> {
         let Need { want, payer } = need;
         let stocked = || {
-            let making = self.jobs.iter().filter(|job| {
-                job.pace == Pace::Idle && matches(&job.kind, want.page, want.node, *payer)
-            });
-            let making: u64 = making.map(|job| job.bytes).sum();
-            self.stock.ready(want.page, want.node, *payer) + making
+            let making = self.making(want.page, want.node, *payer);
+            let making = making.filter(|job| job.pace == Pace::Idle).map(|job| job.bytes);
+            self.stock.ready(want.page, want.node, *payer) + making.sum::<u64>()
         };
         match self.choose(need) {
             Ok(_) => Ok(()),

@@ -10,7 +10,8 @@ use crate::filler::{LONGEST_SILENCE_NS, Pace};
 use crate::gait::Hold;
 use crate::inode::Kind;
 use crate::protocol::{Answer, Page, Reason};
-use crate::stock::Need;
+use crate::stock::{Need, matches};
+use crate::tenant::Payer;
 
 /// A client that waits leaves an inode to the filler of the stock, which works on it, if that takes
 /// at most this part of the time that one made to order would take, as a divisor.
@@ -138,8 +139,12 @@ impl<I: Inode> Broker<I> {
                 continue;
             }
             let mut order = self.order(&need, user);
-            let displaced = matches!(&order, Err((reason, _)) if self.jobs.is_empty()
-                && self.displace(targets, &need, Rank::Owed, reason.name()));
+            let displaced = match &order {
+                Err((reason, _)) if self.jobs.is_empty() => {
+                    self.displace(targets, &need, Rank::Owed, reason.name())
+                }
+                _ => false,
+            };
             if displaced || matches!(order, Ok((_, Some(_)))) {
                 // What gave way is free, and a limit may have been lowered since it was read.
                 self.changed();
@@ -315,6 +320,16 @@ impl<I: Inode> Broker<I> {
         }
     }
 
+    /// Jobs that make such pages, on that node and paid for so.
+    pub(super) fn making(
+        &self,
+        page: Page,
+        node: Option<u16>,
+        payer: Payer,
+    ) -> impl Iterator<Item = &Job> {
+        self.jobs.iter().filter(move |job| matches(&job.kind, page, node, payer))
+    }
+
     pub(super) fn available(
         &self,
         tenant: &super::Tenant,
@@ -322,15 +337,12 @@ impl<I: Inode> Broker<I> {
         node: Option<u16>,
     ) -> Answer {
         let payer = self.payer(tenant);
-        let of = |kind: &Kind| {
-            kind.page == page && kind.payer == payer && node.is_none_or(|node| node == kind.node)
-        };
-        let jobs = self.jobs.iter().filter(|job| of(&job.kind));
-        let paces = self.paces.iter().filter(|(kind, _)| of(&Kind { payer, ..**kind }));
+        let such = |kind: &Kind| matches(&Kind { payer, ..*kind }, page, node, payer);
+        let paces = self.paces.iter().filter(|(kind, _)| such(kind));
         Answer::Available {
             ready: self.stock.ready(page, node, payer).saturating_sub(self.kept_back(tenant.rank)),
             largest: self.stock.largest(page, node, payer),
-            making: jobs.map(|job| job.bytes).sum(),
+            making: self.making(page, node, payer).map(|job| job.bytes).sum(),
             pace: paces.map(|(_, pace)| *pace as u64).max().unwrap_or(0),
             quota_left: self.quota_left(tenant),
         }
