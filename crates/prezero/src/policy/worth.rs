@@ -41,6 +41,10 @@ const LOOKS_NS: f64 = 4e4;
 /// Part by which one burst moves that time.
 /// Moved by: tests of `worth`.
 const LEARNS: f64 = 1.0 / 16.0;
+/// The most that lies ready of a band however few a burst takes, pages: 2 MiB, about a private cache. Of more, what is
+/// used next was cleared long ago, and lies far away.
+/// Moved by: `prezero bench ablate --only ready`, `prezero bench steady --only fill-512K,phases,handler`.
+const BAND_READY_PAGES: u64 = 512;
 /// What a request pays to clear a page, ns, as long as no clear was timed.
 /// Moved by: `prezero bench short`.
 const CLEAR_NS: f64 = 300.0;
@@ -146,10 +150,10 @@ pub(crate) fn blocks_a_look(band: Band) -> u64 {
     (ready_blocks(band) / 2).max(1)
 }
 
-/// Blocks of a band that lie ready, however few a burst takes: as many as a list keeps. scrubd then sleeps until half
-/// of them were used.
+/// Blocks of a band that lie ready, however few a burst takes. scrubd then sleeps until half of them were used.
 pub(crate) fn ready_blocks(band: Band) -> u64 {
-    band.class().map_or(1, Class::slots) as u64
+    let slots = band.class().map_or(1, Class::slots) as u64;
+    (BAND_READY_PAGES / u64::from(band.pages())).clamp(1, slots)
 }
 
 /// See the module.

@@ -214,11 +214,15 @@ impl<H: Host> Scrubber<H> {
             // A step costs more than a small clear.
             let blocks = (listed[class.index()] - ready).min(STEP_BYTES / bytes).max(1);
             let blocks = blocks.min((room / u64::from(class.pages())) as usize);
-            let home = zone.choice().belongs_home(bytes);
-            let place = if home { self.host.go_home(cpu) } else { Place::Elsewhere };
+            let place = if zone.choice().prefers_home(bytes) {
+                self.host.go_home(cpu)
+            } else {
+                Place::Elsewhere
+            };
             // A block whose CPU is busy waits for it a while before it is cleared far
             // from it: filled at once, it would cost more than its inline clear.
-            let rest = if home && place == Place::Elsewhere { AWAY_NS } else { REST_NS };
+            let waits = place == Place::Elsewhere && zone.choice().belongs_home(bytes);
+            let rest = if waits { AWAY_NS } else { REST_NS };
             let stock = zone.ready().zero as usize * PAGE + bytes;
             let engine = zone.choice().scrub(bytes, self.until_used(stock), place);
             let work = self.work(engine);

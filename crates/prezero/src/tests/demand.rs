@@ -13,6 +13,7 @@ use crate::clock::REST_NS;
 use crate::config::without::Without;
 use crate::policy::governor::{Attention, Governor, Spending};
 use crate::policy::seen::Seen;
+use crate::policy::worth::ready_blocks;
 use crate::units::PAGE;
 
 pub(super) const US: u64 = 1_000;
@@ -301,11 +302,21 @@ fn a_page_that_is_freed_again_and_again_goes_through_the_caches_once() {
     assert!((1..=32 * MIB).contains(&traffic), "{} MiB", traffic / MIB);
 }
 
+/// What lies ready of a size lies in a private cache when it is used.
+#[test]
+fn of_each_size_no_more_lies_ready_than_2_mib() {
+    for (pages, blocks) in
+        [(32, 8), (64, 8), (96, 5), (128, 4), (256, 2), (384, 1), (512, 1), (4 * 512, 1)]
+    {
+        assert_eq!(ready_blocks(Band::of(pages)), blocks, "{pages} pages");
+    }
+}
+
 /// Requests of one small block, looked at as rarely as the plan says.
 #[test]
 fn blocks_of_several_requests_lie_ready_and_half_of_them_are_slept_through() {
     let (band, interval) = (Band::of(64), 3 * MS);
-    let ready = Class::of(64).unwrap().slots() as u64;
+    let ready = ready_blocks(band);
     let mut governor = Governor::new(0, Without::default());
     let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
     let (mut now, mut asked) = (0, 0);
@@ -333,13 +344,13 @@ fn memory_for_what_lies_ready_is_bounded() {
     let mut governor = Governor::new(0, Without::read("worth").unwrap());
     let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
     for look in 1..20 {
-        for pages in [32, 64, 128, 256, 512] {
+        for pages in [32, 64, 128, 256] {
             seen.demand[Band::of(pages).index()] += u64::from(pages);
             seen.returned += u64::from(pages);
         }
         governor.observe(look * 3 * MS, seen);
     }
-    assert_eq!(governor.plan().lacks, 4 * MIB, "of five sizes");
+    assert_eq!(governor.plan().lacks, 4 * MIB, "of four sizes");
     seen.free = 3 * MIB;
     governor.observe(60 * MS, seen);
     assert_eq!(governor.plan().lacks, MIB);
