@@ -33,8 +33,8 @@ pub struct Taken {
     pub settings: BTreeMap<String, String>,
     /// Those that are not as they are by default.
     pub turned: Vec<String>,
-    /// Seconds since 1970.
-    taken_s: u64,
+    /// When it was written, in seconds since 1970.
+    pub taken_s: u64,
 }
 
 /// The knobs in an environment, and those that are not as they are by default.
@@ -56,11 +56,6 @@ pub fn settings_here() -> (BTreeMap<String, String>, Vec<String>) {
 }
 
 impl Taken {
-    /// When it was written, in seconds since 1970.
-    pub fn taken_s(&self) -> u64 {
-        self.taken_s
-    }
-
     /// As this process took it.
     pub fn now(report: Report) -> Taken {
         let arguments = std::env::args_os().skip(1);

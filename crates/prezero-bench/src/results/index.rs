@@ -43,19 +43,23 @@ fn inside(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn of_machine(folder: &Path) -> Result<String> {
-    // The last of each benchmark: dates begin the names.
+    // The last of each benchmark: of one day there may be several files.
     let mut last: BTreeMap<String, (PathBuf, Kept, usize)> = BTreeMap::new();
     let mut files = 0;
     for file in inside(folder)? {
         let named = || file.display().to_string();
         let read =
             || -> Result<Kept> { Ok(serde_json::from_str(&std::fs::read_to_string(&file)?)?) };
-        let benchmarks: Vec<_> = {
+        let reports: Vec<_> = {
             let kept = read().with_context(named)?;
-            kept.reports.iter().map(|taken| taken.report.benchmark.clone()).collect()
+            let told = |taken: &Taken| (taken.report.benchmark.clone(), taken.taken_s);
+            kept.reports.iter().map(told).collect()
         };
-        for (nth, benchmark) in benchmarks.into_iter().enumerate() {
-            last.insert(benchmark, (file.clone(), read().with_context(named)?, nth));
+        for (nth, (benchmark, taken_s)) in reports.into_iter().enumerate() {
+            let before = last.get(&benchmark);
+            if before.is_none_or(|(_, kept, nth)| kept.reports[*nth].taken_s <= taken_s) {
+                last.insert(benchmark, (file.clone(), read().with_context(named)?, nth));
+            }
         }
         files += 1;
     }
@@ -100,16 +104,23 @@ mod tests {
     fn the_last_report_of_a_benchmark_is_told_and_a_long_index_refused() {
         let scratch = Scratch::new().unwrap();
         let folder = scratch.file("results");
+        let second = std::cell::Cell::new(0);
         let take = |commit: &str, says: Vec<String>| {
             let mut report = Report::here("pair", Field::none());
             report.sheets.push(Sheet { says, ..Sheet::new("pairs", &[], Across::Who) });
-            keep(&folder, Taken::now(report), Some(commit)).unwrap();
+            second.set(second.get() + 1);
+            let mut taken = Taken::now(report);
+            taken.taken_s = second.get();
+            keep(&folder, taken, Some(commit)).unwrap();
         };
         take("a1", vec!["it was slow".into()]);
         take("b2", vec!["it is fast".into()]);
         let text = of(&folder).unwrap();
         assert!(text.contains("- it is fast") && !text.contains("slow"), "{text}");
         assert!(text.contains("2 files") && text.contains("-b2.json)"), "{text}");
+        take("a0", vec!["it is faster still".into()]);
+        let text = of(&folder).unwrap();
+        assert!(text.contains("- it is faster still") && !text.contains("it is fast\n"), "{text}");
         take("c3", vec!["much".into(); MOST_LINES]);
         assert!(of(&folder).unwrap_err().to_string().contains("lines"));
     }

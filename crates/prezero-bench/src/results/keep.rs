@@ -22,7 +22,7 @@ pub fn keep(folder: &Path, mut taken: Taken, commit: Option<&str>) -> Result<()>
     };
     round(&mut taken);
     forget_places(&mut taken);
-    let date = date(taken.taken_s());
+    let date = date(taken.taken_s);
     let machine = folder.join(slug(&taken.report.machine));
     let file = machine.join(format!("{date}-{commit}.json"));
     let mut kept = match std::fs::read_to_string(&file) {
