@@ -44,33 +44,28 @@ fn inside(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn of_machine(folder: &Path) -> Result<String> {
     // The last of each benchmark: of one day there may be several files.
-    let mut last: BTreeMap<String, (PathBuf, Kept, usize)> = BTreeMap::new();
+    let mut last: BTreeMap<String, (String, Taken)> = BTreeMap::new();
     let mut files = 0;
     for file in inside(folder)? {
-        let named = || file.display().to_string();
         let read =
             || -> Result<Kept> { Ok(serde_json::from_str(&std::fs::read_to_string(&file)?)?) };
-        let reports: Vec<_> = {
-            let kept = read().with_context(named)?;
-            let told = |taken: &Taken| (taken.report.benchmark.clone(), taken.taken_s);
-            kept.reports.iter().map(told).collect()
-        };
-        for (nth, (benchmark, taken_s)) in reports.into_iter().enumerate() {
-            let before = last.get(&benchmark);
-            if before.is_none_or(|(_, kept, nth)| kept.reports[*nth].taken_s <= taken_s) {
-                last.insert(benchmark, (file.clone(), read().with_context(named)?, nth));
+        let Kept { date, commit, reports } = read().with_context(|| file.display().to_string())?;
+        let place = file.strip_prefix(folder.parent().unwrap_or(folder)).unwrap_or(&file);
+        for taken in reports {
+            let benchmark = taken.report.benchmark.clone();
+            if last.get(&benchmark).is_none_or(|(_, before)| before.taken_s <= taken.taken_s) {
+                let head = format!("{benchmark}: {date}, [{commit}]({})", place.display());
+                last.insert(benchmark, (head, taken));
             }
         }
         files += 1;
     }
-    let Some((_, kept, nth)) = last.values().next() else { return Ok(String::new()) };
-    let machine = kept.reports[*nth].report.machine.named();
+    let Some((_, taken)) = last.values().next() else { return Ok(String::new()) };
+    let machine = taken.report.machine.named();
     let mut text = format!("\n## {machine}\n\n{files} file{}\n", if files == 1 { "" } else { "s" });
-    for (benchmark, (file, kept, nth)) in &last {
-        let place = file.strip_prefix(folder.parent().unwrap_or(folder)).unwrap_or(file);
-        let (date, commit) = (&kept.date, &kept.commit);
-        let _ = writeln!(text, "\n### {benchmark}: {date}, [{commit}]({})\n", place.display());
-        text += &of_report(&kept.reports[*nth]);
+    for (head, taken) in last.values() {
+        let _ = writeln!(text, "\n### {head}\n");
+        text += &of_report(taken);
     }
     Ok(text)
 }

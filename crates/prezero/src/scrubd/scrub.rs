@@ -214,11 +214,7 @@ impl<H: Host> Scrubber<H> {
             // A step costs more than a small clear.
             let blocks = (listed[class.index()] - ready).min(STEP_BYTES / bytes).max(1);
             let blocks = blocks.min((room / u64::from(class.pages())) as usize);
-            let place = if zone.choice().prefers_home(bytes) {
-                self.host.go_home(cpu)
-            } else {
-                Place::Elsewhere
-            };
+            let place = self.go_where_wanted(zone, bytes, cpu);
             // A block whose CPU is busy waits for it a while before it is cleared far
             // from it: filled at once, it would cost more than its inline clear.
             let waits = place == Place::Elsewhere && zone.choice().belongs_home(bytes);
@@ -291,11 +287,7 @@ impl<H: Host> Scrubber<H> {
         let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
-        let place = if zone.choice().prefers_home(set) {
-            self.host.go_home(freed_on)
-        } else {
-            Place::Elsewhere
-        };
+        let place = self.go_where_wanted(zone, set, freed_on);
         // Lent only now: the move may have waited behind another thread on a busy CPU.
         let now = zone.clock().now_ns();
         let may_be_huge = mood == Mood::Normal
@@ -335,6 +327,11 @@ impl<H: Host> Scrubber<H> {
         })?;
         self.focus = Some(focus);
         Some(chunk)
+    }
+
+    /// Moves to where a set of `bytes` is cleared best, which `cpu` is likely to use.
+    fn go_where_wanted(&mut self, zone: &impl Target, bytes: usize, cpu: usize) -> Place {
+        if zone.choice().prefers_home(bytes) { self.host.go_home(cpu) } else { Place::Elsewhere }
     }
 
     /// How an allocation may take a block that is cleared by this engine.
