@@ -19,6 +19,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use prezero_core::{ADDRESS_SPACE_SHARE, Anonymous, Config, Heap, MIN_LIMIT, MIN_THRESHOLD, Zone};
+use prezero_sys::memory::promises;
 use prezero_sys::thread;
 
 use crate::compat::company;
@@ -179,8 +180,8 @@ pub fn give_back() -> bool {
     })
 }
 
-/// Why there can be no zone, if so: a sanitizer or valgrind must see every block, a filter of system calls ends who
-/// makes one, or the libc is not the one that this library knows.
+/// Why there can be no zone, if so: a sanitizer or valgrind must see every block, a filter of system calls ends the
+/// process that makes one, or the libc is not the one that this library knows.
 pub fn stands_aside() -> Option<&'static str> {
     if company::is_of_another_libc() {
         Some("its C library is not glibc")
@@ -191,6 +192,12 @@ pub fn stands_aside() -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Why no zone was made, if so, though none of [these](stands_aside) is the reason.
+pub fn why_not_made() -> Option<&'static str> {
+    let kept = !promises::releases_to_zero();
+    kept.then_some("memory that it gives back to the kernel keeps its content (an emulator?)")
 }
 
 /// From now on there is no zone, unless there is one already.

@@ -103,7 +103,10 @@ fn write(own: c_int) {
     };
     let nothing = || Snapshot::gather([], Gauges::default());
     let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
-    let why = if process.is_none() { process::stands_aside() } else { None };
+    let why = match process {
+        Some(_) => None,
+        None => process::stands_aside().or_else(process::why_not_made),
+    };
     tree::with_all(&snapshot, |all, processes| {
         let _ = match (sink, why) {
             (StatsSink::Off, _) => Ok(()),
