@@ -82,7 +82,7 @@ pub fn write_again() {
 /// Whether each process has a file of its own to write to.
 fn each_reports() -> bool {
     process::ready().is_some_and(|process| match &process.config.stats {
-        StatsSink::File(path) => path.as_str().contains(PID),
+        StatsSink::File(path) => path.contains(PID),
         _ => false,
     })
 }
@@ -115,7 +115,7 @@ fn write(own: c_int) {
             }
             (StatsSink::Summary, None) => all.write_summary(processes, &mut Line::to_stderr()),
             (StatsSink::Stderr, _) => all.write_text(&mut Line::to_stderr()),
-            (StatsSink::File(path), _) => to_file(path.as_str(), own, all, processes),
+            (StatsSink::File(path), _) => to_file(path, own, all, processes),
         };
     });
 }

@@ -25,8 +25,7 @@ fn what_the_kernel_refuses_is_done_without() {
 
 #[test]
 fn what_the_kernel_pretends_to_do_is_not_believed() {
-    let (given, program) =
-        (compile("sandbox_given.c", &[]), compile("limits_pretended.c", &[]));
+    let (given, program) = (compile("sandbox_given.c", &[]), compile("limits_pretended.c", &[]));
     let advice = |advice| format!("{}:{advice}", libc::SYS_madvise);
     let calls = [
         ("nothing", libc::SYS_vhangup.to_string(), "zone\n"),

@@ -6,8 +6,8 @@
 
 use std::ptr::NonNull;
 
-use prezero_sys::{hooks, process};
 use prezero_sys::memory::{Errno, Reservation, promises};
+use prezero_sys::{hooks, process};
 
 use crate::units::{PAGE, PageId, Span};
 
