@@ -76,6 +76,13 @@ func status(options driver.Options, out io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	for _, place := range all {
+		for _, lease := range places.Mounted(place.Dir) {
+			if lease.GivenBack && lease.Size > 4096 {
+				fmt.Fprintf(out, "\n%s in %s: given back, and some process has it open: %s cannot be leased until that ends\n", lease.Name, place.Dir, size(lease.Size))
+			}
+		}
+	}
 	for _, what := range broken {
 		fmt.Fprintf(out, "\n%v: it is made anew when the kubelet asks for the claim\n", what)
 	}

@@ -58,8 +58,8 @@ const prefix = "claim-"
 // Name of the claim's nth lease in its place.
 func Name(uid types.UID, n int) string { return fmt.Sprintf("%s%s.%d", prefix, uid, n) }
 
-// File of a lease of this name.
-func File(place, name string) string { return filepath.Join(place, name) }
+// File of a lease: the broker mounts a file system of its name, with the lease as its one file.
+func File(place, name string) string { return filepath.Join(place, name, "lease") }
 
 var leaseName = regexp.MustCompile(`^` + prefix + `([0-9a-zA-Z-]{1,50})\.[0-9]{1,4}$`)
 

@@ -79,6 +79,15 @@ func list(t testing.TB, dir string) []string {
 	return names
 }
 
+// leases that lie there: what was given back the broker unmounts a moment later.
+func (n *node) leases() []string {
+	n.Helper()
+	return slices.DeleteFunc(list(n, n.broker.Files), func(name string) bool {
+		_, err := os.Lstat(ledger.File(n.broker.Files, name))
+		return err != nil
+	})
+}
+
 // books must name just these claims: one file, one record, one CDI file each, and no byte more in the file system than
 // their sizes and the broker's stock.
 func (n *node) books(claims ...*resourceapi.ResourceClaim) {
@@ -93,7 +102,7 @@ func (n *node) books(claims ...*resourceapi.ResourceClaim) {
 		bytes += size.Value()
 	}
 	for what, pair := range map[string][2][]string{
-		"files":     {files, list(n, n.broker.Files)},
+		"files":     {files, n.leases()},
 		"records":   {records, list(n, n.driver.Path("data/claims"))},
 		"CDI files": {specs, whole(list(n, n.driver.Path("cdi")))},
 	} {
@@ -123,6 +132,7 @@ func (n *node) books(claims ...*resourceapi.ResourceClaim) {
 func (n *node) nothingIsLeft() {
 	n.Helper()
 	n.books()
+	rig.Until(n, "the broker unmounts what was given back", func() bool { return len(list(n, n.broker.Files)) == 0 })
 	n.broker.Kill()
 	rig.Until(n, "the file system is empty", func() bool { return n.broker.Used() == 0 })
 }
