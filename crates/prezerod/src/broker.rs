@@ -34,6 +34,7 @@ use crate::counters::Counters;
 use crate::demand::{Demand, Keep, Party};
 use crate::host::Host;
 use crate::inode::{self, Kind};
+use crate::mounted;
 use crate::protocol::{Answer, Name, Page, Reason};
 use crate::settings::Settings;
 use crate::start::Start;
@@ -61,7 +62,8 @@ impl Inode for OwnedFd {
     }
 
     fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding {
-        audit::audit(self.as_fd(), bytes, depth, pick)
+        let Ok(inside) = mounted::file(self.as_fd()) else { return Finding::Unreadable };
+        audit::audit(inside.as_ref().unwrap_or(self).as_fd(), bytes, depth, pick)
     }
 
     fn trim(&self, bytes: u64) -> bool {
@@ -256,6 +258,11 @@ impl<I: Inode> Broker<I> {
     /// The directories in which a payer's memory is files; none: its leases are descriptors.
     pub fn files(&self, payer: Payer) -> &[PathBuf] {
         self.payers.get(usize::from(payer.0)).map_or(&[], |purse| &purse.files)
+    }
+
+    /// All directories in which leases are files.
+    pub fn places(&self) -> impl Iterator<Item = &PathBuf> {
+        self.payers.iter().flat_map(|purse| &purse.files)
     }
 
     /// The settings that hold.

@@ -347,7 +347,8 @@ fn refusal(error: &io::Error) -> Outcome {
                 .into(),
         }),
         Some(Errno::PERM) => Outcome::Refused(
-            "backing = \"tmpfs\" mounts a tmpfs; run prezerod with CAP_SYS_ADMIN, or set \"thp\""
+            "`files` and backing = \"tmpfs\" mount a file system for each lease; run prezerod with \
+             CAP_SYS_ADMIN"
                 .into(),
         ),
         _ => Outcome::Refused(error.to_string()),

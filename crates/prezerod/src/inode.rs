@@ -26,6 +26,7 @@ use rustix::mount::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::mounted;
 use crate::parked::Place;
 use crate::protocol::{Backing, Page};
 use crate::tenant::Payer;
@@ -90,6 +91,8 @@ const HANDED_OUT: Mode =
 #[derive(Debug)]
 pub struct Making {
     file: OwnedFd,
+    /// Its file system, where it has one of its own: that is handed on.
+    mount: Option<OwnedFd>,
     kind: Kind,
     bytes: u64,
     done: u64,
@@ -117,12 +120,14 @@ impl Making {
         Making::of(file, kind, bytes)
     }
 
-    /// The same as a file without a name in a directory, for who will give it one.
+    /// The same as the file of a file system of its own, as those of a place are.
     ///
     /// # Errors
     /// The same.
     pub fn begin_in(place: &Place, kind: Kind, bytes: u64) -> io::Result<Making> {
-        Making::of(place.create(FRESH)?, kind, bytes)
+        let mount = mounted::create(place.backing, place.page, bytes)?;
+        let file = mounted::begin(mount.as_fd(), FRESH)?;
+        Ok(Making { mount: Some(mount), ..Making::of(file, kind, bytes)? })
     }
 
     fn of(file: OwnedFd, kind: Kind, bytes: u64) -> io::Result<Making> {
@@ -138,7 +143,7 @@ impl Making {
             // make one of a small page; where not, collapsing tells what is wrong.
             let _ = map.advise_huge();
         }
-        Ok(Making { file, kind, bytes, done: 0, map })
+        Ok(Making { file, mount: None, kind, bytes, done: 0, map })
     }
 
     /// Populates up to `most` more bytes, at least one page. Returns what is left.
@@ -168,7 +173,7 @@ impl Making {
         Ok(self.bytes - self.done)
     }
 
-    /// The populated inode, no longer mapped here.
+    /// The populated inode, no longer mapped here, or its file system.
     ///
     /// # Errors
     /// Something is missing in it all the same.
@@ -178,7 +183,7 @@ impl Making {
             // A tmpfs takes small pages where it finds no huge one.
             return Err(Errno::NOMEM.into());
         }
-        Ok(self.file)
+        Ok(self.mount.unwrap_or(self.file))
     }
 }
 
@@ -196,7 +201,9 @@ fn tmpfs_file(bytes: u64) -> Result<OwnedFd, Errno> {
 }
 
 /// Whether this inode has `bytes`, all populated, and was never handed out.
-pub fn is_fresh(file: BorrowedFd<'_>, bytes: u64) -> bool {
+pub fn is_fresh(inode: BorrowedFd<'_>, bytes: u64) -> bool {
+    let Ok(inside) = mounted::file(inode) else { return false };
+    let file = inside.as_ref().map_or(inode, AsFd::as_fd);
     let (Ok(stat), Ok(seals)) = (fstat(file), fcntl_get_seals(file)) else { return false };
     let unused = match seals {
         UNSEALABLE => Mode::from_raw_mode(stat.st_mode) == FRESH,
@@ -209,15 +216,23 @@ pub fn is_fresh(file: BorrowedFd<'_>, bytes: u64) -> bool {
 ///
 /// # Errors
 /// What `ftruncate` answers.
-pub fn trim(file: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
-    ftruncate(file, bytes)
+pub fn trim(inode: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+    match mounted::file(inode)? {
+        None => ftruncate(inode, bytes),
+        Some(file) => {
+            ftruncate(file, bytes)?;
+            mounted::shrink(inode, bytes)
+        }
+    }
 }
 
 /// Seals the inode, so that it is a lease. Returns its inode number.
 ///
 /// # Errors
 /// `EPERM` when it was sealed before: it belongs to somebody.
-pub fn seal(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+pub fn seal(inode: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let inside = mounted::file(inode)?;
+    let file = inside.as_ref().map_or(inode, AsFd::as_fd);
     let stat = fstat(file)?;
     match fcntl_get_seals(file)? {
         UNSEALABLE if Mode::from_raw_mode(stat.st_mode) != FRESH => return Err(Errno::PERM),

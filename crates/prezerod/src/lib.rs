@@ -58,6 +58,8 @@ pub mod inode;
 #[cfg(feature = "broker")]
 pub mod living;
 #[cfg(feature = "broker")]
+pub mod mounted;
+#[cfg(feature = "broker")]
 pub mod neighbours;
 #[cfg(feature = "broker")]
 pub mod parked;

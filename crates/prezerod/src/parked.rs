@@ -1,19 +1,21 @@
 //! Parked leases: files under a name, which outlive their client and the broker.
 //!
 //! A tenant with `files` has directories of its own, each of a tmpfs or a hugetlbfs that the operator
-//! mounts. An inode for it is born there without a name, and populated as any other.
+//! mounts. It says how much may be leased. A lease is the one file of a file system of its own
+//! ([`mounted`]), and is populated as any other.
 //!
-//! **The name is the hand-over.** The kernel gives a name to one inode, at once or not at all. A broker
-//! that ends before has handed out nothing, and one that ends after owes nothing. Removing the file
-//! gives the lease back. The kernel seals no such file: its directory says who may open it.
+//! **The mount is the hand-over.** The kernel mounts it under the lease's name, at once or not at all. A
+//! broker that ends before has handed out nothing, and one that ends after owes nothing. Removing the
+//! file gives the lease back. The kernel seals no such file: its directory says who may open it.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, statfs};
+use rustix::fs::statfs;
 use rustix::io::Errno;
 
+use crate::mounted;
 use crate::protocol::{Backing, Name, Page};
 
 /// What `statfs` calls them.
@@ -29,7 +31,7 @@ pub struct Place {
     pub backing: Backing,
     /// Their size.
     pub page: Page,
-    /// Bytes that the file system still takes.
+    /// Bytes that leases leave of it; what lies ready or is being made is not subtracted.
     pub free: u64,
 }
 
@@ -64,7 +66,10 @@ impl Place {
         // A file system without a size of its own says that it has none.
         let free = match stat.f_blocks {
             0 | u64::MAX => u64::MAX,
-            _ => stat.f_bavail.saturating_mul(stat.f_bsize as u64),
+            _ => {
+                let leased: u64 = mounted::all(dir).iter().map(|at| mounted::size(at)).sum();
+                stat.f_bavail.saturating_mul(stat.f_bsize as u64).saturating_sub(leased)
+            }
         };
         Ok(Place { dir: dir.to_owned(), backing, page, free })
     }
@@ -86,26 +91,24 @@ impl Place {
         Err(wrong.unwrap_or_else(none))
     }
 
-    /// The path of a name.
+    /// The lease's file of a name.
     pub fn path(&self, name: &Name) -> PathBuf {
-        self.dir.join(name.as_str())
+        self.dir.join(name.as_str()).join(mounted::FILE)
     }
 
-    /// An empty file without a name.
+    /// Gives a lease of this place its name.
     ///
     /// # Errors
-    /// What the kernel answers.
-    pub fn create(&self, mode: Mode) -> Result<OwnedFd, Errno> {
-        openat(CWD, &self.dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode)
-    }
-
-    /// Gives a file of this place its name.
-    ///
-    /// # Errors
-    /// `EXIST`: another has it.
-    pub fn park(&self, file: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
-        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        linkat(CWD, own, CWD, self.path(name), AtFlags::SYMLINK_FOLLOW)
+    /// `EXIST`: another has it, or something else lies there.
+    pub fn park(&self, mount: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
+        let at = self.dir.join(name.as_str());
+        // A broker that ended may have left the directory; nothing but an empty one goes.
+        mounted::bury(&self.dir);
+        let _ = std::fs::remove_dir(&at);
+        rustix::fs::mkdir(&at, 0o755.into())?;
+        mounted::attach(mount, &at).inspect_err(|_| {
+            let _ = std::fs::remove_dir(&at);
+        })
     }
 }
 
@@ -113,7 +116,9 @@ impl Place {
 pub fn find(files: &[PathBuf], name: &Name) -> Option<Found> {
     files.iter().find_map(|dir| {
         let place = Place::of(dir).ok()?;
-        let info = place.path(name).symlink_metadata().ok().filter(std::fs::Metadata::is_file)?;
+        let own = dir.metadata().ok()?;
+        let is_lease = |info: &std::fs::Metadata| info.is_file() && info.dev() != own.dev();
+        let info = place.path(name).symlink_metadata().ok().filter(is_lease)?;
         Some(Found { place, bytes: info.len(), inode: info.ino() })
     })
 }
@@ -121,32 +126,12 @@ pub fn find(files: &[PathBuf], name: &Name) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     const SHM: &str = "/dev/shm";
 
     fn dir() -> Option<tempfile::TempDir> {
         Place::of(Path::new(SHM)).ok()?;
         tempfile::tempdir_in(SHM).ok()
-    }
-
-    #[test]
-    fn a_name_is_given_once_and_found_until_the_file_is_removed() {
-        let Some(dir) = dir() else { return };
-        let files = [dir.path().to_owned()];
-        let place = Place::for_page(&files, Page::Huge).unwrap();
-        let name = Name::new("claim-1").unwrap();
-        assert_eq!(find(&files, &name), None);
-        let [first, second] = [(), ()].map(|()| place.create(Mode::RUSR).unwrap());
-        rustix::fs::ftruncate(&first, 4096).unwrap();
-
-        assert_eq!(place.park(first.as_fd(), &name), Ok(()));
-        assert_eq!(place.park(second.as_fd(), &name), Err(Errno::EXIST));
-        assert_eq!(find(&files, &name).map(|found| found.bytes), Some(4096));
-
-        std::fs::remove_file(place.path(&name)).unwrap();
-        assert_eq!(place.park(second.as_fd(), &name), Ok(()));
-        assert_eq!(find(&files, &name).map(|found| found.bytes), Some(0));
     }
 
     #[test]

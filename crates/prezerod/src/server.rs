@@ -30,6 +30,7 @@ use crate::broker::{Broker, ClientId};
 use crate::filler::Word;
 use crate::host::Host;
 use crate::living::Living;
+use crate::mounted;
 use crate::service::{Inherited, Service, stored};
 use crate::settings::Settings;
 
@@ -322,6 +323,9 @@ impl Server {
             self.drop_client(id);
         }
         self.bury_leases(now);
+        for dir in self.broker.places() {
+            mounted::bury(dir);
+        }
         self.left.look();
         self.undertaker.work(now);
     }

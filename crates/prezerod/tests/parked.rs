@@ -67,7 +67,7 @@ fn a_parked_lease_outlives_client_and_broker_and_is_found_under_its_name() {
     let (parked, path) = daemon.client().park(name("a"), want(4), Duration::ZERO).unwrap();
     assert_eq!((parked.backing, parked.page, parked.since), (Backing::Thp, Page::Huge, Since::Now));
     assert!(parked.age_ns > 0, "from stock");
-    assert_eq!(path, mounted.0.join("a"));
+    assert_eq!(path, mounted.0.join("a/lease"));
     let info = path.metadata().unwrap();
     assert_eq!((info.ino(), info.len(), info.blocks() * 512), (parked.inode, 4 * MIB, 4 * MIB));
     assert!(is_zero(&path));
@@ -106,7 +106,7 @@ fn a_name_has_one_lease_whoever_asks_at_once() {
         let leased = stock["leased"].as_array().unwrap();
         (leased.len() == 1).then_some(()).ok_or_else(|| stock.clone())
     });
-    std::fs::remove_file(mounted.0.join("one")).unwrap();
+    std::fs::remove_file(mounted.0.join("one/lease")).unwrap();
     daemon.wait_for_stock(|stock| stock["leased"].as_array().unwrap().is_empty());
 }
 
@@ -158,4 +158,61 @@ fn pages_of_a_pool_are_parked_and_come_back_when_the_file_is_removed() {
     wait_for_free(start - 4);
     std::fs::remove_file(&path).unwrap();
     wait_for_free(start);
+}
+
+#[test]
+fn a_lease_takes_no_more_than_its_size_and_counts_until_its_last_user_is_gone() {
+    use std::os::unix::fs::FileExt;
+    for kind in ["tmpfs", "hugetlbfs"] {
+        let dir = tempfile::tempdir().unwrap();
+        let _reserved = Reserved::new(Page::Huge, 16);
+        let options = if kind == "tmpfs" { "size=16M" } else { "pagesize=2M,size=16M" };
+        let (true, true, Some(mounted)) = (
+            possible(),
+            kind == "tmpfs" || _reserved.is_some(),
+            Mounted::new(&dir.path().join("2M"), kind, options),
+        ) else {
+            continue;
+        };
+        let daemon = Daemon::start(&config(&mounted.0, ""));
+        let (_, path) = daemon.client().park(name("a"), want(4), PATIENCE).unwrap();
+        let kept = File::options().read(true).write(true).open(&path).unwrap();
+        let _ = kept.set_len(16 * MIB);
+        let full = vec![1; 1 << 20];
+        let grown = (4..16).any(|mib| kept.write_all_at(&full, mib * MIB).is_ok());
+        let blocks = || kept.metadata().unwrap().blocks() * 512;
+        assert!(!grown && blocks() <= 4 * MIB, "{kind}: {} bytes", blocks());
+        assert!(File::create(path.with_file_name("other")).is_err(), "{kind}: a second file");
+        let (_, other) = daemon.client().park(name("b"), want(12), PATIENCE).unwrap();
+        std::fs::remove_file(&other).unwrap();
+
+        // Given back with its content, and still open: its content counts, or cannot come back.
+        kept.set_len(0).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        if kind == "tmpfs" {
+            let (_, other) = daemon.client().park(name("c"), want(16), PATIENCE).unwrap();
+            assert!(kept.set_len(4 * MIB).is_ok() && kept.write_all_at(&full, 0).is_err());
+            std::fs::remove_file(&other).unwrap();
+        } else {
+            match daemon.client().park(name("c"), want(16), Duration::ZERO) {
+                Err(ClientError::No(Reason::Host, text)) => {
+                    assert!(text.contains("12M free"), "{text}")
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        drop(kept);
+        until("its room is free again", || {
+            daemon
+                .client()
+                .park(name("d"), want(16), PATIENCE)
+                .map(|_| ())
+                .map_err(|e| e.to_string())
+        });
+        std::fs::remove_file(mounted.0.join("d/lease")).unwrap();
+        until("its directory is gone", || {
+            let left = std::fs::read_dir(&mounted.0).unwrap().count();
+            (left == 0).then_some(()).ok_or(left)
+        });
+    }
 }

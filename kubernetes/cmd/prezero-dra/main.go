@@ -6,11 +6,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -84,6 +86,12 @@ func main() {
 	flags.StringVar(&command.Cgroups, "cgroups", "/sys/fs/cgroup", "`directory` of the cgroups of version 2, where containers' huge pages are counted")
 	flags.StringVar(&command.kubeconfig, "kubeconfig", "", "`file` with the API server's address; without it that of the pod")
 	flags.StringVar(&command.metrics, "metrics", "127.0.0.1:9465", "`address` for Prometheus; \"\": none")
+	flags.StringVar(&command.Pod, "pod-uid", os.Getenv("POD_UID"), "`UID` of this pod, where another may take over while it ends [$POD_UID]")
+	json := flags.Bool("log-json", false, "write the log as JSON, an object a line")
+	shown := flags.Bool("version", false, "print the version, and end")
+	logs := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(logs)
+	flags.Var(logs.Lookup("v").Value, "v", "`number` of what the log tells besides, 0 to 10")
 	words := os.Args[1:]
 	verb := ""
 	if len(words) > 0 && !strings.HasPrefix(words[0], "-") {
@@ -94,6 +102,13 @@ func main() {
 			os.Exit(0)
 		}
 		os.Exit(2)
+	}
+	if *shown {
+		fmt.Println("prezero-dra", version())
+		return
+	}
+	if *json {
+		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	}
 	command.Files = command.files
 	if err := command.run(verb, flags.Args()); err != nil {
@@ -169,13 +184,40 @@ func (c command) serve() error {
 		}
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+		mux.HandleFunc("/healthz", probe(func() error { return plugin.Live(time.Now()) }))
+		mux.HandleFunc("/readyz", probe(plugin.Ready))
 		server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 		go func() { _ = server.Serve(listener) }()
 		defer server.Close()
 	}
 	klog.FromContext(ctx).Info("Serving", "driver", params.Driver, "node", c.Node, "files", c.Files)
 	return plugin.Run(ctx, params.Driver)
+}
+
+// probe answers the kubelet: what is wrong, if anything is.
+func probe(what func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := what(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	}
+}
+
+// version of the source that this was built of.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	text := info.Main.Version + " " + info.GoVersion
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			text += " " + setting.Value
+		}
+	}
+	return text
 }
 
 func (c command) config() (*rest.Config, error) {

@@ -54,7 +54,7 @@ func status(options driver.Options, out io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	records, err := ledger.Look(filepath.Join(options.Data, "claims"))
+	records, broken, err := ledger.Look(filepath.Join(options.Data, "claims"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -73,13 +73,26 @@ func status(options driver.Options, out io.Writer) error {
 				broker.Page(piece.Page), piece.Node, piece.Deliver, state)
 		}
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, place := range all {
+		for _, lease := range places.Mounted(place.Dir) {
+			if lease.GivenBack && lease.Size > 4096 {
+				fmt.Fprintf(out, "\n%s in %s: given back, and some process has it open: %s cannot be leased until that ends\n", lease.Name, place.Dir, size(lease.Size))
+			}
+		}
+	}
+	for _, what := range broken {
+		fmt.Fprintf(out, "\n%v: it is made anew when the kubelet asks for the claim\n", what)
+	}
+	return nil
 }
 
 func parked(all []places.Place, claim *ledger.Claim, n int) bool {
 	for _, place := range all {
 		if uint64(place.Page) == claim.Pieces[n].Page {
-			_, err := os.Lstat(filepath.Join(place.Dir, ledger.File(claim.UID, n)))
+			_, err := os.Lstat(ledger.File(place.Dir, ledger.Name(claim.UID, n)))
 			return err == nil
 		}
 	}

@@ -259,7 +259,7 @@ func TestARealBrokerParksOneLeaseUnderAName(t *testing.T) {
 		if !one.Found {
 			fresh++
 		}
-		if one.Inode != parked[0].Inode || one.Bytes != 4*mib || one.Path != filepath.Join(b.Files, "claim.0") {
+		if one.Inode != parked[0].Inode || one.Bytes != 4*mib || one.Path != filepath.Join(b.Files, "claim.0", "lease") {
 			t.Errorf("%+v", one)
 		}
 	}

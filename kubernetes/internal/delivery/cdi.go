@@ -66,28 +66,27 @@ func Owner(id string) types.UID {
 // Write describes the leases of a claim. The files lie at paths, one for each piece.
 func (c *CDI) Write(claim *ledger.Claim, paths []string) error {
 	spec := &specs.Spec{Kind: params.Driver + "/" + class}
+	labels, variables := labels(claim.Pieces)
 	for n, piece := range claim.Pieces {
-		label := label(claim.Pieces, n)
-		inside := filepath.Join(Folder, string(claim.UID), label)
-		source, variable, value := paths[n], "PREZERO_LEASE", inside
+		inside := filepath.Join(Folder, string(claim.UID), labels[n])
+		mount := &specs.Mount{HostPath: paths[n], ContainerPath: inside, Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}}
+		variable, value := "PREZERO_LEASE", inside
 		if piece.Deliver == params.Socket {
-			// The directory, not the socket: a driver that starts anew binds another one in it.
-			source, variable, value = filepath.Dir(paths[n]), "PREZERO_SOCKET", filepath.Join(inside, filepath.Base(paths[n]))
+			// The directory, not the socket: a driver that starts anew puts another one there. Only the driver writes to it;
+			// who may write to a socket may connect all the same.
+			mount.HostPath, mount.Options = filepath.Dir(paths[n]), []string{"bind", "ro", "nosuid", "nodev", "noexec"}
+			variable, value = "PREZERO_SOCKET", filepath.Join(inside, filepath.Base(paths[n]))
 		}
-		env := []string{variable + "_" + name(label) + "=" + value}
+		// A container may have several claims, each of which has a request of that name.
+		env := []string{variable + "_" + variables[n] + "=" + value, variable + "_" + name(claim.Known) + "__" + variables[n] + "=" + value}
 		if n == first(claim.Pieces, piece.Deliver) {
 			env = append(env, variable+"="+value)
 		}
 		if piece.Deliver == params.File {
-			env = append(env, fmt.Sprintf("PREZERO_LEASE_BYTES_%s=%d", name(label), piece.Bytes))
+			env = append(env, fmt.Sprintf("PREZERO_LEASE_BYTES_%s=%d", variables[n], piece.Bytes))
 		}
-		spec.Devices = append(spec.Devices, specs.Device{
-			Name: fmt.Sprintf("%s-%d", claim.UID, n),
-			ContainerEdits: specs.ContainerEdits{
-				Env:    env,
-				Mounts: []*specs.Mount{{HostPath: source, ContainerPath: inside, Options: []string{"bind", "rw", "nosuid", "nodev"}}},
-			},
-		})
+		spec.Devices = append(spec.Devices, specs.Device{Name: fmt.Sprintf("%s-%d", claim.UID, n),
+			ContainerEdits: specs.ContainerEdits{Env: env, Mounts: []*specs.Mount{mount}}})
 	}
 	version, err := specs.MinimumRequiredVersion(spec)
 	if err != nil {
@@ -113,18 +112,36 @@ func first(pieces []ledger.Piece, deliver params.Deliver) int {
 	return -1
 }
 
-// label tells the leases of a claim apart: the name of the request, and a number where that has several.
-func label(pieces []ledger.Piece, n int) string {
-	label, same := strings.ReplaceAll(pieces[n].Request, "/", "-"), 0
-	for _, piece := range pieces[:n] {
-		if piece.Request == pieces[n].Request {
-			same++
+// labels tell the leases of a claim apart, as folders and as variables: by the name of the request, and by a number
+// where another lease has that already.
+func labels(pieces []ledger.Piece) (folders, variables []string) {
+	var requests []string
+	for _, piece := range pieces {
+		requests = append(requests, strings.ReplaceAll(piece.Request, "/", "-"))
+	}
+	folders = apart(requests, "-")
+	for n, folder := range folders {
+		requests[n] = name(folder)
+	}
+	return folders, apart(requests, "_")
+}
+
+// apart numbers those that are alike: the first keeps its name, and so does each that is alone.
+func apart(names []string, separator string) []string {
+	taken, told := map[string]bool{}, make([]string, len(names))
+	for n, name := range names {
+		if !taken[name] {
+			taken[name], told[n] = true, name
 		}
 	}
-	if same > 0 {
-		return fmt.Sprintf("%s-%d", label, same)
+	for n, name := range names {
+		for number := 1; told[n] == ""; number++ {
+			if other := fmt.Sprintf("%s%s%d", name, separator, number); !taken[other] {
+				taken[other], told[n] = true, other
+			}
+		}
 	}
-	return label
+	return told
 }
 
 // name of a label as part of a variable's.

@@ -16,12 +16,13 @@ func TestAClaimWithSeveralLeasesTellsThemApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim := &ledger.Claim{UID: "u-1", Pieces: []ledger.Piece{
+	claim := &ledger.Claim{UID: "u-1", Known: "my-ram", Pieces: []ledger.Piece{
 		{Request: "ram", Deliver: params.File, Bytes: 7},
 		{Request: "ram", Deliver: params.File, Bytes: 8},
 		{Request: "pool/large", Deliver: params.Socket},
+		{Request: "a/b", Deliver: params.File, Bytes: 9}, {Request: "a-b", Deliver: params.File, Bytes: 10}, {Request: "ram-1", Deliver: params.File, Bytes: 11},
 	}}
-	if err := cdi.Write(claim, []string{"/leases/u-1.0", "/leases/u-1.1", "/data/u-1/2/prezerod.sock"}); err != nil {
+	if err := cdi.Write(claim, []string{"/leases/u-1.0", "/leases/u-1.1", "/data/u-1/2/prezerod.sock", "/leases/u-1.3", "/leases/u-1.4", "/leases/u-1.5"}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, SpecName("u-1")+".yaml"))
@@ -30,7 +31,10 @@ func TestAClaimWithSeveralLeasesTellsThemApart(t *testing.T) {
 	}
 	for _, line := range []string{
 		"PREZERO_LEASE=/run/prezero/leases/u-1/ram\n", "PREZERO_LEASE_RAM=/run/prezero/leases/u-1/ram\n", "PREZERO_LEASE_BYTES_RAM=7\n",
-		"PREZERO_LEASE_RAM_1=/run/prezero/leases/u-1/ram-1\n", "PREZERO_LEASE_BYTES_RAM_1=8\n",
+		"PREZERO_LEASE_RAM_2=/run/prezero/leases/u-1/ram-2\n", "PREZERO_LEASE_BYTES_RAM_2=8\n",
+		"PREZERO_LEASE_RAM_1=/run/prezero/leases/u-1/ram-1\n", "PREZERO_LEASE_BYTES_RAM_1=11\n", "PREZERO_LEASE_MY_RAM__RAM=/run/prezero/leases/u-1/ram\n",
+		"PREZERO_LEASE_A_B=/run/prezero/leases/u-1/a-b\n", "PREZERO_LEASE_A_B_1=/run/prezero/leases/u-1/a-b-1\n",
+		"containerPath: /run/prezero/leases/u-1/a-b\n", "containerPath: /run/prezero/leases/u-1/a-b-1\n", "    - ro\n",
 		"PREZERO_SOCKET=/run/prezero/leases/u-1/pool-large/prezerod.sock\n", "hostPath: /data/u-1/2\n", "hostPath: /leases/u-1.1\n",
 	} {
 		if strings.Count(string(text), line) != 1 {
@@ -53,7 +57,8 @@ func TestFilesTellWhoseTheyAre(t *testing.T) {
 			t.Errorf("%s: %q", file, owner)
 		}
 	}
-	for file, uid := range map[string]string{"a-b.0": "a-b", "a-b.17": "a-b", "a-b": "", ".a.0": "", "a/b.0": "", "a.b.0": ""} {
+	for file, uid := range map[string]string{"claim-a-b.0": "a-b", "claim-a-b.17": "a-b", "claim-a-b": "", "claim-.a.0": "", "claim-a/b.0": "",
+		"guest-image.1": "", "00000000-0000-4000-8000-000000000001.0": "", "keep.me": "", "claim-1": ""} {
 		if owner := ledger.Owner(file); string(owner) != uid {
 			t.Errorf("%s: %q", file, owner)
 		}

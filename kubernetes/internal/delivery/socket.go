@@ -17,60 +17,200 @@ import (
 	"prezero.dev/kubernetes/internal/ledger"
 )
 
-// How long a client of a socket may be silent.
-const patience = 10 * time.Second
+const (
+	// How long a client of a socket may be silent.
+	patience = 10 * time.Second
+	// Connections of one socket; the oldest makes way. A lease is handed out once.
+	crowd = 4
+	// How long a socket rests after an accept that failed: until another file is closed.
+	rest = 100 * time.Millisecond
+	// A socket whose accepts fail for longer is told by Sick.
+	sickness = 30 * time.Second
+
+	socketName = "prezerod.sock"
+)
 
 // Sockets answer LEASE in the broker's place, so that a pod takes its lease with any client of prezerod's.
 // Each hands its lease out once: what the pod writes stays in it, and is not zero for the next one.
+//
+// A socket lies in a directory of its own, which only the driver writes: a pod sees the directory, and may connect.
 type Sockets struct {
 	ledger *ledger.Ledger
 	mutex  sync.Mutex
-	open   map[types.UID][]*net.UnixListener
+	open   map[types.UID]map[int]*socket
+}
+
+// socket is one that listens here.
+type socket struct {
+	listener *net.UnixListener
+	// device and inode of what was bound: another process may have replaced it.
+	device, inode uint64
+
+	mutex   sync.Mutex
+	clients []*net.UnixConn
+	// failing since then; zero: the last accept was good.
+	failing time.Time
+	ended   bool
 }
 
 // NewSockets serves none yet.
 func NewSockets(ledger *ledger.Ledger) *Sockets {
-	return &Sockets{ledger: ledger, open: map[types.UID][]*net.UnixListener{}}
+	return &Sockets{ledger: ledger, open: map[types.UID]map[int]*socket{}}
 }
 
 // SocketPath of the claim's nth lease; its directory is the container's.
 func (s *Sockets) SocketPath(uid types.UID, n int) string {
-	return filepath.Join(s.ledger.Dir(uid), strconv.Itoa(n), "prezerod.sock")
+	return filepath.Join(s.ledger.Dir(uid), strconv.Itoa(n), socketName)
 }
 
-// Serve hands out the claim's nth lease, which lies at path.
+// Serve hands out the claim's nth lease, which lies at path. What was bound before stays, if it is still there.
 func (s *Sockets) Serve(claim *ledger.Claim, n int, path string) error {
-	piece, at := claim.Pieces[n], s.SocketPath(claim.UID, n)
-	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-		return err
+	at := s.SocketPath(claim.UID, n)
+	s.mutex.Lock()
+	old := s.open[claim.UID][n]
+	s.mutex.Unlock()
+	if old != nil && old.is(at) {
+		return nil
 	}
-	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: at, Net: "unixpacket"})
+	fresh, err := bind(filepath.Dir(at))
 	if err != nil {
 		return err
 	}
-	listener.SetUnlinkOnClose(false)
-	// The directory is bound into one pod only, whose user another namespace names.
-	if err := os.Chmod(at, 0o666); err != nil {
-		_ = listener.Close()
-		return err
+	if old != nil {
+		old.close()
 	}
 	s.mutex.Lock()
-	s.open[claim.UID] = append(s.open[claim.UID], listener)
+	if s.open[claim.UID] == nil {
+		s.open[claim.UID] = map[int]*socket{}
+	}
+	s.open[claim.UID][n] = fresh
 	s.mutex.Unlock()
-	taken := s.taken(claim.UID, n)
-	go func() {
-		for {
-			client, err := listener.AcceptUnix()
-			if err != nil {
-				return
-			}
-			go answer(client, piece, path, taken)
-		}
-	}()
+	piece, taken := claim.Pieces[n], s.taken(claim.UID, n)
+	go fresh.accept(func(client *net.UnixConn) { answer(client, piece, path, taken) })
 	return nil
+}
+
+// bind a socket in a directory: made beside its place and put there whole, so nothing that lay there is followed.
+func bind(dir string) (*socket, error) {
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		if err := os.Remove(dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	defer unix.Close(fd)
+	// By the descriptor, which is short, too: the path of a socket is at most 107 bytes.
+	inside := fmt.Sprintf("/proc/self/fd/%d/", fd)
+	const fresh = ".prezerod.sock"
+	for _, name := range []string{fresh, socketName} {
+		// A directory gives no way to the socket that is put in its place.
+		if info, err := os.Lstat(inside + name); err == nil && (name == fresh || info.IsDir()) {
+			if err := os.RemoveAll(inside + name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: inside + fresh, Net: "unixpacket"})
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false)
+	s := &socket{listener: listener}
+	if err := s.open(fd, fresh); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	if err := unix.Renameat(fd, fresh, fd, socketName); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open it to any user: the directory is bound into one pod only, whose user another namespace names.
+func (s *socket) open(dir int, name string) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK || int(stat.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s is no socket of this driver's", name)
+	}
+	s.device, s.inode = stat.Dev, stat.Ino
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o666)
+}
+
+// is tells whether what lies at this path is this socket, and nothing else.
+func (s *socket) is(path string) bool {
+	var stat unix.Stat_t
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return !s.ended && unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFSOCK &&
+		stat.Dev == s.device && stat.Ino == s.inode && int(stat.Uid) == os.Geteuid()
+}
+
+// accept clients until the socket is closed: whatever else is wrong may pass.
+func (s *socket) accept(serve func(*net.UnixConn)) {
+	for {
+		client, err := s.listener.AcceptUnix()
+		switch {
+		case err == nil:
+			s.mutex.Lock()
+			s.failing = time.Time{}
+			if len(s.clients) == crowd {
+				_ = s.clients[0].Close()
+				s.clients = s.clients[1:]
+			}
+			s.clients = append(s.clients, client)
+			s.mutex.Unlock()
+			go func() {
+				serve(client)
+				s.left(client)
+			}()
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			s.mutex.Lock()
+			if s.failing.IsZero() {
+				s.failing = time.Now()
+			}
+			s.mutex.Unlock()
+			time.Sleep(rest)
+		}
+	}
+}
+
+func (s *socket) left(client *net.UnixConn) {
+	_ = client.Close()
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for n, other := range s.clients {
+		if other == client {
+			s.clients = append(s.clients[:n:n], s.clients[n+1:]...)
+			return
+		}
+	}
+}
+
+func (s *socket) close() {
+	_ = s.listener.Close()
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.ended = true
+	for _, client := range s.clients {
+		_ = client.Close()
+	}
 }
 
 // taken is the file whose presence tells that the claim's nth lease was handed out.
@@ -90,21 +230,30 @@ func (s *Sockets) Renew(uid types.UID, n int) error {
 func (s *Sockets) Close(uid types.UID) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	for _, listener := range s.open[uid] {
-		_ = listener.Close()
+	for _, socket := range s.open[uid] {
+		socket.close()
 	}
 	delete(s.open, uid)
 }
 
-// IsServed tells whether a claim has sockets here.
-func (s *Sockets) IsServed(uid types.UID) bool {
+// Sick tells which claim's socket takes no client any more.
+func (s *Sockets) Sick(now time.Time) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return len(s.open[uid]) > 0
+	for uid, sockets := range s.open {
+		for _, socket := range sockets {
+			socket.mutex.Lock()
+			failing := socket.failing
+			socket.mutex.Unlock()
+			if !failing.IsZero() && now.Sub(failing) > sickness {
+				return fmt.Errorf("the socket of claim %s takes no client since %s", uid, failing.Format(time.RFC3339))
+			}
+		}
+	}
+	return nil
 }
 
 func answer(client *net.UnixConn, piece ledger.Piece, path, taken string) {
-	defer client.Close()
 	frame := make([]byte, 256)
 	for {
 		_ = client.SetDeadline(time.Now().Add(patience))

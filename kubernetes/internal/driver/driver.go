@@ -11,10 +11,16 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"hash/fnv"
+	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,7 +28,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/keymutex"
 
 	"prezero.dev/kubernetes/internal/delivery"
 	"prezero.dev/kubernetes/internal/ledger"
@@ -50,13 +55,12 @@ type Options struct {
 	Allocatable bool
 	// NRI is the socket of the runtime; "": none.
 	NRI string
+	// Pod is the UID of the driver's pod: with it another instance may run beside this one. "": no other does.
+	Pod string
 	// Cgroups is where the kernel tells what containers have.
 	Cgroups string
 	Host    places.Host
 }
-
-// Claims are locked by hash: this many make it unlikely that one waits for another's lease.
-const locks = 4096
 
 // Driver is the plugin on one node.
 type Driver struct {
@@ -73,8 +77,10 @@ type Driver struct {
 	// mayYield: the broker may have been told of pages that containers were promised. Of containers.Tell alone.
 	mayYield bool
 
-	// claims has a claim for one call at a time.
-	claims keymutex.KeyMutex
+	// fatal ends Run, with the reason.
+	fatal context.CancelCauseFunc
+	// turned is when the driver last looked around: it lives.
+	turned atomic.Int64
 
 	mutex sync.Mutex
 	// devices as they were published last.
@@ -97,13 +103,15 @@ func New(options Options, client kubernetes.Interface, events record.EventRecord
 		return nil, err
 	}
 	return &Driver{Options: options, client: client, events: events, ledger: records, cdi: cdi,
-		claims: keymutex.NewHashed(locks), sockets: delivery.NewSockets(records), metrics: metrics}, nil
+		sockets: delivery.NewSockets(records), metrics: metrics}, nil
 }
 
-// Run serves the kubelet until the context ends.
+// Run serves the kubelet until the context ends, or something is wrong that no retry mends.
 func (d *Driver) Run(ctx context.Context, name string) error {
+	ctx, d.fatal = context.WithCancelCause(ctx)
+	defer d.fatal(nil)
 	d.resume(ctx)
-	helper, err := kubeletplugin.Start(ctx, d,
+	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(name),
 		kubeletplugin.NodeName(d.Node),
 		kubeletplugin.KubeClient(d.client),
@@ -111,7 +119,12 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 		kubeletplugin.RegistrarDirectoryPath(d.Registry),
 		// Claims wait for leases, and must not wait for each other's.
 		kubeletplugin.Serialize(false),
-	)
+	}
+	if d.Pod != "" {
+		// Another pod may take over while this one ends.
+		options = append(options, kubeletplugin.RollingUpdate(types.UID(d.Pod)))
+	}
+	helper, err := kubeletplugin.Start(ctx, d, options...)
 	if err != nil {
 		return err
 	}
@@ -126,29 +139,81 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 	for look := time.NewTicker(d.Look); ; {
 		d.publish(ctx)
 		d.yieldAgain(ctx)
+		d.turned.Store(time.Now().UnixNano())
 		select {
 		case <-ctx.Done():
 			look.Stop()
+			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+				return err
+			}
 			return nil
 		case <-look.C:
 		}
 	}
 }
 
-// lock has a claim for one goroutine; the function that comes back lets it go.
-func (d *Driver) lock(uid types.UID) func() {
-	d.claims.LockKey(string(uid))
-	return func() { _ = d.claims.UnlockKey(string(uid)) }
+// lock has a claim for one goroutine of one process: two drivers run side by side while one replaces the other.
+// The function that comes back lets it go.
+func (d *Driver) lock(uid types.UID) (func(), error) {
+	file, err := os.OpenFile(filepath.Join(d.Data, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	// One byte of one file for each claim.
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(uid))
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(hash.Sum64() >> 2), Len: 1}
+	for {
+		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, &lock)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			_ = file.Close()
+			return nil, fmt.Errorf("lock claim %s: %w", uid, err)
+		}
+	}
 }
 
-// HandleError is told what goes wrong in the background.
+// HandleError is told by the kubelet's helper what goes wrong in the background. What is not recoverable ends the driver,
+// and the kubelet starts another one.
 func (d *Driver) HandleError(ctx context.Context, err error, msg string) {
 	if d.dropped(err) {
 		klog.FromContext(ctx).Info("The API server takes no device taints (feature gate DRADeviceTaints): devices are withdrawn instead of tainted")
 		return
 	}
+	d.failed(ctx, err, msg)
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) && d.fatal != nil {
+		d.fatal(fmt.Errorf("%s: %w", msg, err))
+	}
+}
+
+// failed counts what goes wrong in the background, and is tried again.
+func (d *Driver) failed(ctx context.Context, err error, msg string) {
 	d.metrics.Errors.Inc()
 	klog.FromContext(ctx).Error(err, msg)
+}
+
+// Live tells why the driver should be started anew; nil: it need not.
+func (d *Driver) Live(now time.Time) error {
+	// A look waits for the broker at most.
+	if turned := d.turned.Load(); turned != 0 && now.Sub(time.Unix(0, turned)) > 10*d.Look+time.Minute {
+		return fmt.Errorf("no look at pools and broker since %s", time.Unix(0, turned).Format(time.RFC3339))
+	}
+	return d.sockets.Sick(now)
+}
+
+// Ready tells why no claim can be prepared now; nil: all is there.
+func (d *Driver) Ready() error {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	switch {
+	case !d.published.once:
+		return errors.New("no device of this node is published yet")
+	case d.published.absent != nil:
+		return d.published.absent
+	}
+	return nil
 }
 
 // event tells the pods of a claim something.

@@ -37,7 +37,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		leases: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "prezero_dra", Name: "leases_total",
 			Help: "leases parked: from stock, made while the claim waited, or found"}, []string{"from"}),
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "bytes",
-			Help: "bytes of a directory: its size, used by leases and stock, leased to claims"}, []string{"dir", "page", "state"}),
+			Help: "bytes of a directory: its size, used by leases, leased to claims"}, []string{"dir", "page", "state"}),
 		up: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "broker_up", Help: "1 if prezerod answered"}),
 	}
 	registry.MustRegister(m.Errors, m.Swept, m.Published, m.seconds, m.unprepares, m.leases, m.bytes, m.up)

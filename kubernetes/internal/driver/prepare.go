@@ -5,16 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/opencontainers/selinux/go-selinux"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"prezero.dev/kubernetes/internal/broker"
 	"prezero.dev/kubernetes/internal/crash"
@@ -48,15 +50,37 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 }
 
 func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
-	defer d.lock(claim.UID)()
-	record, err := d.ledger.Get(claim.UID)
+	unlock, err := d.lock(claim.UID)
 	if err != nil {
 		return nil, err
 	}
-	if record == nil {
-		if record, err = d.promise(ctx, claim); err != nil {
+	defer unlock()
+	wanted, err := d.wanted(claim)
+	if err != nil {
+		return nil, err
+	}
+	record, err := d.ledger.Get(claim.UID)
+	lost := errors.Is(err, ledger.ErrUnreadable)
+	switch {
+	case lost:
+		// A lease that lies there is this claim's all the same.
+		d.failed(ctx, err, "read the record of a claim; it is made anew")
+	case err != nil:
+		return nil, err
+	case record != nil && !isSame(record, wanted):
+		klog.FromContext(ctx).Info("Allocated anew: the lease of before is given back", "claim", klog.KObj(claim))
+		if err := d.giveBack(claim.UID); err != nil {
 			return nil, err
 		}
+		record = nil
+	}
+	if record == nil {
+		record = wanted
+		if err := d.own(ctx, claim, record); err != nil {
+			return nil, err
+		}
+		// What a pod had before its record was lost it may have cut.
+		record.Prepared = lost
 		if err := d.ledger.Put(record); err != nil {
 			return nil, err
 		}
@@ -88,10 +112,30 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
-// promise reads from a claim what it is to have.
-func (d *Driver) promise(ctx context.Context, claim *resourceapi.ResourceClaim) (*ledger.Claim, error) {
-	record := &ledger.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name}
-	owner := d.owner(ctx, claim)
+// isSame tells whether a record is of the allocation that is wanted. What is prepared stays as it is, but for another one.
+func isSame(record, wanted *ledger.Claim) bool {
+	if record.Allocated != "" && record.Allocated != wanted.Allocated {
+		return false
+	}
+	return slices.EqualFunc(record.Pieces, wanted.Pieces, func(one, other ledger.Piece) bool {
+		return one.Request == other.Request && one.Pool == other.Pool && one.Device == other.Device && one.Bytes == other.Bytes &&
+			ptr.Equal(one.ShareID, other.ShareID)
+	})
+}
+
+// wanted reads from a claim what it is to have; whose it is, the pod says.
+func (d *Driver) wanted(claim *resourceapi.ResourceClaim) (*ledger.Claim, error) {
+	record := &ledger.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Known: claim.Name}
+	// A claim that was made of a template has a generated name.
+	if known := claim.Annotations[resourceapi.PodResourceClaimAnnotation]; known != "" {
+		record.Known = known
+	}
+	if claim.Status.Allocation == nil {
+		return nil, errors.New("status.allocation: none; the claim is allocated by the scheduler")
+	}
+	if at := claim.Status.Allocation.AllocationTimestamp; at != nil {
+		record.Allocated = at.UTC().Format(time.RFC3339Nano)
+	}
 	for n, result := range claim.Status.Allocation.Devices.Results {
 		if result.Driver != params.Driver {
 			continue
@@ -120,20 +164,36 @@ func (d *Driver) promise(ctx context.Context, claim *resourceapi.ResourceClaim) 
 			return nil, fmt.Errorf("%s.consumedCapacity.size: %s is no multiple of the page, %s", field, quantity.String(), page)
 		}
 		piece := ledger.Piece{Request: result.Request, Pool: result.Pool, Device: result.Device, ShareID: result.ShareID,
-			Bytes: uint64(bytes), Page: uint64(page), Node: node, Deliver: lease.Deliver, Mode: lease.Bits(), Label: owner.label}
-		piece.User, piece.Group = owner.user, owner.group
-		if lease.User != nil {
-			piece.User = *lease.User
-		}
-		if lease.Group != nil {
-			piece.Group = *lease.Group
-		}
+			Bytes: uint64(bytes), Page: uint64(page), Node: node, Deliver: lease.Deliver, Mode: lease.Bits()}
 		record.Pieces = append(record.Pieces, piece)
 	}
 	if len(record.Pieces) == 0 {
 		return nil, fmt.Errorf("status.allocation.devices.results: none of %s", params.Driver)
 	}
 	return record, nil
+}
+
+// own writes into a record whose the leases are.
+func (d *Driver) own(ctx context.Context, claim *resourceapi.ResourceClaim, record *ledger.Claim) error {
+	owner, err := d.owner(ctx, claim)
+	if err != nil {
+		return err
+	}
+	for n := range record.Pieces {
+		piece := &record.Pieces[n]
+		lease, err := params.For(claim, piece.Request)
+		if err != nil {
+			return err
+		}
+		piece.User, piece.Group, piece.Label = owner.user, owner.group, owner.label
+		if lease.User != nil {
+			piece.User = *lease.User
+		}
+		if lease.Group != nil {
+			piece.Group = *lease.Group
+		}
+	}
+	return nil
 }
 
 // piece parks one lease and makes it the pod's. Its path is what the runtime is told.
@@ -158,10 +218,8 @@ func (d *Driver) piece(ctx context.Context, record *ledger.Claim, n int, piece l
 	if piece.Deliver != params.Socket {
 		return path, nil
 	}
-	if !d.sockets.IsServed(record.UID) || !exists(d.sockets.SocketPath(record.UID, n)) {
-		if err := d.sockets.Serve(record, n, path); err != nil {
-			return "", err
-		}
+	if err := d.sockets.Serve(record, n, path); err != nil {
+		return "", err
 	}
 	return d.sockets.SocketPath(record.UID, n), nil
 }
@@ -173,7 +231,8 @@ func (d *Driver) park(ctx context.Context, record *ledger.Claim, n int) (string,
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(place.Dir, ledger.File(uid, n))
+	name := ledger.Name(uid, n)
+	path := ledger.File(place.Dir, name)
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		// The next one is zero, and nobody has taken it: the machine may have started anew.
@@ -181,13 +240,16 @@ func (d *Driver) park(ctx context.Context, record *ledger.Claim, n int) (string,
 			return "", err
 		}
 		want := broker.Want{Bytes: piece.Bytes, Page: broker.Page(piece.Page), Node: int32(piece.Node)}
-		if err := d.ask(ctx, filepath.Base(path), want); err != nil {
+		if err := d.ask(ctx, name, want); err != nil {
 			return "", err
 		}
 		info, err = os.Lstat(path)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w; --files must be the directories that `files` of the broker's tenant names, and the same mounts", err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no file: %v; remove it", path, info.Mode())
 	}
 	// What a pod has it may cut, as it may write to it.
 	if uint64(info.Size()) != piece.Bytes && !record.Prepared {
@@ -237,12 +299,17 @@ type owner struct {
 }
 
 // owner of the leases of a claim: by the security context of its pod. Without one it is root, with the label of containers.
-func (d *Driver) owner(ctx context.Context, claim *resourceapi.ResourceClaim) owner {
+// A pod that cannot be read now is an error, since what is written into the record holds.
+func (d *Driver) owner(ctx context.Context, claim *resourceapi.ResourceClaim) (owner, error) {
 	var own owner
 	var options *v1.SELinuxOptions
 	for _, reference := range pods(claim) {
 		pod, err := d.client.CoreV1().Pods(reference.Namespace).Get(ctx, reference.Name, getOptions)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return own, fmt.Errorf("whose the lease is, pod %s/%s says: %w", reference.Namespace, reference.Name, err)
+		}
 		if err != nil || pod.UID != reference.UID {
+			// It is gone, and starts no more.
 			continue
 		}
 		if context := pod.Spec.SecurityContext; context != nil {
@@ -250,7 +317,8 @@ func (d *Driver) owner(ctx context.Context, claim *resourceapi.ResourceClaim) ow
 			own.set(nil, context.FSGroup)
 			options = context.SELinuxOptions
 		}
-		for _, container := range pod.Spec.Containers {
+		// Those of the pod's life count more than those of its start.
+		for _, container := range append(slices.Clone(pod.Spec.InitContainers), pod.Spec.Containers...) {
 			if context := container.SecurityContext; context != nil && uses(pod, container, claim) {
 				own.set(context.RunAsUser, context.RunAsGroup)
 				if context.SELinuxOptions != nil {
@@ -266,7 +334,7 @@ func (d *Driver) owner(ctx context.Context, claim *resourceapi.ResourceClaim) ow
 			own.label = "system_u:object_r:container_file_t:" + options.Level
 		}
 	}
-	return own
+	return own, nil
 }
 
 func (o *owner) set(user, group *int64) {

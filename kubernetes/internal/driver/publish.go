@@ -34,6 +34,8 @@ type published struct {
 	why     string
 	// answered is when the broker answered last.
 	answered time.Time
+	// absent is why it did not at the last look.
+	absent error
 }
 
 // publish tells the API server what may be leased here, if that has changed.
@@ -41,7 +43,7 @@ func (d *Driver) publish(ctx context.Context) {
 	all, err := places.All(d.Files)
 	if err != nil {
 		// What was promised stays: a mount comes back, and leases in it are still leases.
-		d.HandleError(ctx, err, "look at the directories of leases")
+		d.failed(ctx, err, "look at the directories of leases")
 		return
 	}
 	d.mutex.Lock()
@@ -49,6 +51,7 @@ func (d *Driver) publish(ctx context.Context) {
 	was := &d.published
 	audit, err := d.look(ctx)
 	now := time.Now()
+	was.absent = err
 	d.metrics.lookedAt(all, held(all), err)
 	if err == nil || was.answered.IsZero() {
 		was.answered = now
@@ -70,8 +73,9 @@ func (d *Driver) publish(ctx context.Context) {
 	if was.once && equality.Semantic.DeepEqual(devices, was.devices) {
 		return
 	}
+	// Errors of the API server come to HandleError.
 	if err := d.helper.PublishResources(ctx, pools(d.Node, devices)); err != nil {
-		d.HandleError(ctx, err, "publish")
+		d.failed(ctx, err, "publish")
 		return
 	}
 	klog.FromContext(ctx).Info("Published", "devices", len(devices), "taint", offer.Taint)
@@ -114,11 +118,11 @@ func held(all []places.Place) map[string]uint64 {
 	held := map[string]uint64{}
 	for _, place := range all {
 		held[place.Dir] = 0
-		for _, file := range names(place.Dir) {
-			if ledger.Owner(file) == "" {
+		for _, name := range names(place.Dir) {
+			if ledger.Owner(name) == "" {
 				continue
 			}
-			if info, err := os.Lstat(filepath.Join(place.Dir, file)); err == nil {
+			if info, err := os.Lstat(ledger.File(place.Dir, name)); err == nil {
 				held[place.Dir] += uint64(info.Size())
 			}
 		}

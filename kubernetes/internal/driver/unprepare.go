@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,23 +39,32 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return results, nil
 }
 
-// unprepare forgets a claim. A name that is removed gives its memory back once the pod's last process has ended.
+// unprepare forgets a claim.
 func (d *Driver) unprepare(uid types.UID) error {
-	if ledger.Owner(ledger.File(uid, 0)) != uid {
+	if ledger.Owner(ledger.Name(uid, 0)) != uid {
 		return nil
 	}
-	defer d.lock(uid)()
+	unlock, err := d.lock(uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return d.giveBack(uid)
+}
+
+// giveBack what a claim has, which is locked.
+func (d *Driver) giveBack(uid types.UID) error {
 	if err := d.cdi.Remove(uid); err != nil {
 		return err
 	}
 	crash.At("undescribed")
 	d.sockets.Close(uid)
 	for _, dir := range d.Files {
-		for _, file := range names(dir) {
-			if ledger.Owner(file) != uid {
+		for _, name := range names(dir) {
+			if ledger.Owner(name) != uid {
 				continue
 			}
-			if err := os.Remove(filepath.Join(dir, file)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := remove(ledger.File(dir, name)); err != nil {
 				return err
 			}
 			crash.At("given back")
@@ -64,17 +73,36 @@ func (d *Driver) unprepare(uid types.UID) error {
 	return d.ledger.Remove(uid)
 }
 
+// remove a lease, with what is in it: the pod's processes have ended, and a descriptor that was passed on keeps nothing.
+func remove(path string) error {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // resume serves again what an earlier driver served, before the kubelet asks for anything.
 func (d *Driver) resume(ctx context.Context) {
 	uids, err := d.ledger.UIDs()
 	if err != nil {
-		d.HandleError(ctx, err, "read the records of claims")
+		d.failed(ctx, err, "read the records of claims")
 		return
 	}
 	for _, uid := range uids {
 		record, err := d.ledger.Get(uid)
 		if err != nil {
-			d.HandleError(ctx, err, "read the record of a claim")
+			d.failed(ctx, err, "read the record of a claim")
 			continue
 		}
 		if record == nil || !record.Prepared {
@@ -86,10 +114,10 @@ func (d *Driver) resume(ctx context.Context) {
 			}
 			place, err := d.place(pageOf(piece))
 			if err == nil {
-				err = d.sockets.Serve(record, n, filepath.Join(place.Dir, ledger.File(uid, n)))
+				err = d.sockets.Serve(record, n, ledger.File(place.Dir, ledger.Name(uid, n)))
 			}
 			if err != nil {
-				d.HandleError(ctx, err, fmt.Sprintf("serve the lease of claim %s/%s again", record.Namespace, record.Name))
+				d.failed(ctx, err, fmt.Sprintf("serve the lease of claim %s/%s again", record.Namespace, record.Name))
 			}
 		}
 	}
@@ -123,7 +151,8 @@ func (d *Driver) sweep(ctx context.Context) error {
 		known[uid] = true
 		record, err := d.ledger.Get(uid)
 		if err != nil {
-			d.HandleError(ctx, err, "read the record of a claim")
+			// The kubelet asks for the claim again if it is still there, and gives it back if not.
+			d.failed(ctx, err, "read the record of a claim")
 			continue
 		}
 		if record != nil {
@@ -144,8 +173,11 @@ func (d *Driver) sweep(ctx context.Context) error {
 	// A record comes before what it tells of: what has none belongs to a directory of records that was lost.
 	orphans := map[types.UID]bool{}
 	for _, dir := range d.Files {
-		for _, file := range names(dir) {
-			orphans[ledger.Owner(file)] = true
+		for _, name := range names(dir) {
+			// One that was given back is the broker's.
+			if exists(ledger.File(dir, name)) {
+				orphans[ledger.Owner(name)] = true
+			}
 		}
 	}
 	for _, file := range names(d.cdi.Dir()) {

@@ -1,7 +1,8 @@
 // Package ledger keeps on disk which claims have leases here, so that a driver that starts anew knows.
 //
-// A record is written before its first lease is parked, and removed after its last one is given back. So each file in
-// a place has a record, and a record without files is a claim that is about to be prepared or was just given back.
+// A record is written before its first lease is parked, and removed after its last one is given back. So each lease in
+// a place has a record, and a record without leases is a claim that is about to be prepared or was just given back.
+// A record that cannot be read counts as lost: the claim itself says what it was.
 package ledger
 
 import (
@@ -43,18 +44,28 @@ type Claim struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	Pieces    []Piece   `json:"pieces"`
+	// Known is the name by which the pod's containers know the claim.
+	Known string `json:"known,omitempty"`
+	// Allocated is when the scheduler allocated the claim, where the API server tells; "": it does not.
+	Allocated string `json:"allocated,omitempty"`
 	// Prepared: every lease is parked and described to the runtime.
 	Prepared bool `json:"prepared"`
 }
 
-// File is the name of the claim's nth lease in its place.
-func File(uid types.UID, n int) string { return fmt.Sprintf("%s.%d", uid, n) }
+// Leases of claims have names that begin so; what else lies in a place is somebody else's.
+const prefix = "claim-"
 
-var fileName = regexp.MustCompile(`^([0-9a-zA-Z-]{1,56})\.[0-9]+$`)
+// Name of the claim's nth lease in its place.
+func Name(uid types.UID, n int) string { return fmt.Sprintf("%s%s.%d", prefix, uid, n) }
+
+// File of a lease: the broker mounts a file system of its name, with the lease as its one file.
+func File(place, name string) string { return filepath.Join(place, name, "lease") }
+
+var leaseName = regexp.MustCompile(`^` + prefix + `([0-9a-zA-Z-]{1,50})\.[0-9]{1,4}$`)
 
 // Owner is the claim whose lease has this name; "": it is none of ours.
-func Owner(file string) types.UID {
-	if match := fileName.FindStringSubmatch(file); match != nil {
+func Owner(name string) types.UID {
+	if match := leaseName.FindStringSubmatch(name); match != nil {
 		return types.UID(match[1])
 	}
 	return ""
@@ -71,25 +82,26 @@ func Open(dir string) (*Ledger, error) {
 	return &Ledger{dir}, nil
 }
 
-// Look reads all records of a directory, and makes nothing.
-func Look(dir string) ([]*Claim, error) {
+// Look reads all records of a directory, and makes nothing. What is wrong with some is told beside the others.
+func Look(dir string) (claims []*Claim, broken []error, err error) {
 	ledger := &Ledger{dir}
 	uids, err := ledger.UIDs()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var claims []*Claim
 	for _, uid := range uids {
 		claim, err := ledger.Get(uid)
 		if err != nil {
-			return nil, err
-		}
-		if claim != nil {
+			broken = append(broken, err)
+		} else if claim != nil {
 			claims = append(claims, claim)
 		}
 	}
-	return claims, nil
+	return claims, broken, nil
 }
+
+// ErrUnreadable is a record that is none: a machine that lost its power leaves such.
+var ErrUnreadable = errors.New("no record")
 
 // Dir is the claim's own directory, for its sockets.
 func (l *Ledger) Dir(uid types.UID) string { return filepath.Join(l.dir, string(uid)) }
@@ -108,7 +120,10 @@ func (l *Ledger) Get(uid types.UID) (*Claim, error) {
 	}
 	claim := &Claim{}
 	if err := json.Unmarshal(text, claim); err != nil {
-		return nil, fmt.Errorf("%s/claim.json: %w; remove the directory", l.Dir(uid), err)
+		return nil, fmt.Errorf("%s/claim.json: %w: %w", l.Dir(uid), ErrUnreadable, err)
+	}
+	if claim.UID != uid || len(claim.Pieces) == 0 {
+		return nil, fmt.Errorf("%s/claim.json: %w of this claim", l.Dir(uid), ErrUnreadable)
 	}
 	return claim, nil
 }
@@ -172,5 +187,5 @@ func (l *Ledger) UIDs() ([]types.UID, error) {
 }
 
 func valid(uid types.UID) bool {
-	return Owner(string(uid)+".0") == uid && !strings.HasPrefix(string(uid), ".")
+	return Owner(Name(uid, 0)) == uid && !strings.HasPrefix(string(uid), ".")
 }

@@ -48,9 +48,47 @@ func Of(dir string) (Place, error) {
 	// A file system without a size of its own says 0, or all bits set.
 	if stat.Blocks != 0 && stat.Blocks != ^uint64(0) {
 		place.Size = stat.Blocks * uint64(stat.Bsize)
-		place.Used = (stat.Blocks - stat.Bfree) * uint64(stat.Bsize)
+		place.Used = (stat.Blocks-stat.Bfree)*uint64(stat.Bsize) + leased(dir)
 	}
 	return place, nil
+}
+
+// leased bytes: each lease is a file system of its own in the directory.
+func leased(dir string) uint64 {
+	sum := uint64(0)
+	for _, one := range Mounted(dir) {
+		sum += one.Size
+	}
+	return sum
+}
+
+// Lease is the file system of one, mounted under its name.
+type Lease struct {
+	Name string
+	Size uint64
+	// GivenBack: its file is removed, and some process has it open still.
+	GivenBack bool
+}
+
+// Mounted are the leases that lie in a directory.
+func Mounted(dir string) []Lease {
+	var own unix.Stat_t
+	entries, err := os.ReadDir(dir)
+	if err != nil || unix.Stat(dir, &own) != nil {
+		return nil
+	}
+	var all []Lease
+	for _, entry := range entries {
+		at := filepath.Join(dir, entry.Name())
+		var stat unix.Stat_t
+		var system unix.Statfs_t
+		if unix.Lstat(at, &stat) != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Dev == own.Dev || unix.Statfs(at, &system) != nil {
+			continue
+		}
+		_, err := os.Lstat(filepath.Join(at, "lease"))
+		all = append(all, Lease{Name: entry.Name(), Size: system.Blocks * uint64(system.Bsize), GivenBack: err != nil})
+	}
+	return all
 }
 
 // All looks at several directories, one for each size of page.

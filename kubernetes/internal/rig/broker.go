@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -219,17 +220,33 @@ func (b *Broker) Stop() { _ = b.process.Process.Signal(unix.SIGSTOP) }
 // Go on.
 func (b *Broker) Go() { _ = b.process.Process.Signal(unix.SIGCONT) }
 
-// Used bytes of its file system.
+// Used bytes of its file system, and of those of its leases.
 func (b *Broker) Used() uint64 {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(b.Files, &stat); err != nil {
-		b.t.Fatal(err)
+	used := uint64(0)
+	for _, name := range append(b.names(), "") {
+		var stat unix.Statfs_t
+		if err := unix.Statfs(filepath.Join(b.Files, name), &stat); err == nil && (name == "" || b.isMount(name)) {
+			used += (stat.Blocks - stat.Bfree) * uint64(stat.Bsize)
+		}
 	}
-	return (stat.Blocks - stat.Bfree) * uint64(stat.Bsize)
+	return used
 }
 
-// Names of the leases in it.
+// isMount tells whether a file system of its own lies there.
+func (b *Broker) isMount(name string) bool {
+	var own, other unix.Stat_t
+	return unix.Stat(b.Files, &own) == nil && unix.Lstat(filepath.Join(b.Files, name), &other) == nil && own.Dev != other.Dev
+}
+
+// Names of the leases in it: what was given back is none.
 func (b *Broker) Names() []string {
+	return slices.DeleteFunc(b.names(), func(name string) bool {
+		_, err := os.Lstat(filepath.Join(b.Files, name, "lease"))
+		return err != nil
+	})
+}
+
+func (b *Broker) names() []string {
 	entries, err := os.ReadDir(b.Files)
 	if err != nil {
 		b.t.Fatal(err)

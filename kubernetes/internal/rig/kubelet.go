@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	resourceapi "k8s.io/api/resource/v1"
@@ -186,6 +187,29 @@ func (d *Driver) Terminate() {
 
 // Said tells whether the driver has logged these words since it started.
 func (d *Driver) Said(words string) bool { return d.log.has(words) }
+
+// Files that it has open.
+func (d *Driver) Files() int {
+	d.t.Helper()
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.process.Process.Pid))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return len(files)
+}
+
+// LimitFiles that it may have open; what held before comes back.
+func (d *Driver) LimitFiles(most uint64) uint64 {
+	d.t.Helper()
+	var was unix.Rlimit
+	if err := unix.Prlimit(d.process.Process.Pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := unix.Prlimit(d.process.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: was.Max}, nil); err != nil {
+		d.t.Fatal(err)
+	}
+	return was.Cur
+}
 
 // Run another command of the program.
 func (d *Driver) Run(verb string) (string, error) {

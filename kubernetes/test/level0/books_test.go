@@ -4,7 +4,6 @@ package level0
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
@@ -13,10 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 
+	"prezero.dev/kubernetes/internal/ledger"
 	"prezero.dev/kubernetes/internal/rig"
 )
 
 const mib = 1 << 20
+
+// claimOf is short for it.
+type claimOf = resourceapi.ResourceClaim
 
 // node is all that stands on one node.
 type node struct {
@@ -60,7 +63,7 @@ func (n *node) unprepare(claim *resourceapi.ResourceClaim) {
 
 // file of a claim's lease.
 func (n *node) file(claim *resourceapi.ResourceClaim) string {
-	return filepath.Join(n.broker.Files, string(claim.UID)+".0")
+	return ledger.File(n.broker.Files, ledger.Name(claim.UID, 0))
 }
 
 func list(t testing.TB, dir string) []string {
@@ -76,6 +79,15 @@ func list(t testing.TB, dir string) []string {
 	return names
 }
 
+// leases that lie there: what was given back the broker unmounts a moment later.
+func (n *node) leases() []string {
+	n.Helper()
+	return slices.DeleteFunc(list(n, n.broker.Files), func(name string) bool {
+		_, err := os.Lstat(ledger.File(n.broker.Files, name))
+		return err != nil
+	})
+}
+
 // books must name just these claims: one file, one record, one CDI file each, and no byte more in the file system than
 // their sizes and the broker's stock.
 func (n *node) books(claims ...*resourceapi.ResourceClaim) {
@@ -83,14 +95,14 @@ func (n *node) books(claims ...*resourceapi.ResourceClaim) {
 	var files, records, specs []string
 	var bytes int64
 	for _, claim := range claims {
-		files = append(files, string(claim.UID)+".0")
+		files = append(files, ledger.Name(claim.UID, 0))
 		records = append(records, string(claim.UID))
 		specs = append(specs, "prezero.dev-lease_"+string(claim.UID)+".yaml")
 		size := claim.Status.Allocation.Devices.Results[0].ConsumedCapacity["size"]
 		bytes += size.Value()
 	}
 	for what, pair := range map[string][2][]string{
-		"files":     {files, list(n, n.broker.Files)},
+		"files":     {files, n.leases()},
 		"records":   {records, list(n, n.driver.Path("data/claims"))},
 		"CDI files": {specs, whole(list(n, n.driver.Path("cdi")))},
 	} {
@@ -103,7 +115,7 @@ func (n *node) books(claims ...*resourceapi.ResourceClaim) {
 	var held int64
 	for _, file := range files {
 		var stat unix.Stat_t
-		if err := unix.Stat(filepath.Join(n.broker.Files, file), &stat); err != nil {
+		if err := unix.Stat(ledger.File(n.broker.Files, file), &stat); err != nil {
 			n.Fatal(err)
 		}
 		if stat.Blocks*512 != stat.Size {
@@ -120,6 +132,7 @@ func (n *node) books(claims ...*resourceapi.ResourceClaim) {
 func (n *node) nothingIsLeft() {
 	n.Helper()
 	n.books()
+	rig.Until(n, "the broker unmounts what was given back", func() bool { return len(list(n, n.broker.Files)) == 0 })
 	n.broker.Kill()
 	rig.Until(n, "the file system is empty", func() bool { return n.broker.Used() == 0 })
 }

@@ -310,11 +310,11 @@ func TestASweepGivesBackWhatNoClaimHas(t *testing.T) {
 	// The API server is away at first: nothing is thrown away meanwhile.
 	n.api.Down.Store(true)
 	n.driver.Start()
-	if files := list(t, n.broker.Files); len(files) != 4 {
+	if files := n.leases(); len(files) != 4 {
 		t.Fatal(files)
 	}
 	n.api.Down.Store(false)
-	rig.Until(t, "the sweep", func() bool { return len(list(t, n.broker.Files)) == 1 })
+	rig.Until(t, "the sweep", func() bool { return len(n.leases()) == 1 })
 	rig.Until(t, "its end", func() bool { return len(list(t, n.driver.Path("data/claims"))) == 1 })
 	n.books(stays)
 	n.unprepare(stays)

@@ -2,7 +2,6 @@ package level2
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"prezero.dev/kubernetes/internal/ledger"
 	"prezero.dev/kubernetes/internal/rig"
 )
 
@@ -83,7 +83,7 @@ func (s *site) prepared(claim string) (*resourceapi.ResourceClaim, string) {
 		s.Fatal(err)
 	}
 	rig.Until(s, "claim "+claim+" is prepared", func() bool { _, err = s.driver.Prepare(found); return err == nil })
-	return found, filepath.Join(s.broker.Files, string(found.UID)+".0")
+	return found, ledger.File(s.broker.Files, ledger.Name(found.UID, 0))
 }
 
 func TestAPodOfAClusterGetsItsLease(t *testing.T) {
@@ -231,7 +231,7 @@ func TestAnAPIServerThatGoesAwayAndReturnsCostsNothing(t *testing.T) {
 func (s *site) withdraws() {
 	s.Helper()
 	for _, name := range s.broker.Names() {
-		if err := os.Remove(filepath.Join(s.broker.Files, name)); err != nil {
+		if err := os.Remove(ledger.File(s.broker.Files, name)); err != nil {
 			s.Fatal(err)
 		}
 	}

@@ -101,6 +101,12 @@ impl<I: Inode> Broker<I> {
     /// made of ordinary memory, as where the pool is empty.
     pub(super) fn choose_for_stock(&self, need: &Need) -> Result<Kind, Refusal> {
         let kind = self.choose(need)?;
+        if self.place_lacks(need) > 0 {
+            return Err((
+                Reason::Host,
+                "the directory of leases has no more room; mount it larger".into(),
+            ));
+        }
         let is_full = || {
             let limited = self.taken(kind) + need.want.bytes > self.limit(kind);
             limited || self.is_promised(kind, need.want.bytes)
@@ -126,13 +132,36 @@ impl<I: Inode> Broker<I> {
             return Ok(self.settings.backing);
         }
         let place = Place::for_page(files, want.page).map_err(|text| (Reason::Host, text))?;
-        if place.free < want.bytes {
-            let (dir, free) = (place.dir.display(), Size(place.free as usize));
+        let free = place.free.saturating_sub(self.spoken_for(need));
+        if free < want.bytes {
+            let (dir, free) = (place.dir.display(), Size(free as usize));
             let size = Size(want.bytes as usize);
             let text = format!("{size} asked, {free} free in {dir}; mount it larger");
             return Err((Reason::Host, text));
         }
         Ok(if place.backing == Backing::Hugetlb { Source::Hugetlb } else { Source::Thp })
+    }
+
+    /// Bytes of a payer's place that are kept or made for a client. Stock makes way for those.
+    fn spoken_for(&self, need: &Need) -> u64 {
+        let Need { want: Want { page, .. }, payer } = *need;
+        let held = self.held.iter().filter(|held| held.blank.kind.payer == payer);
+        let held = held.filter(|held| held.blank.kind.page == page).map(|held| held.blank.bytes);
+        let making = self.making(page, None, payer).filter(|job| job.pace == Pace::Urgent);
+        held.sum::<u64>() + making.map(|job| job.bytes).sum::<u64>()
+    }
+
+    /// Bytes that a payer's place lacks for one more beside the stock; 0: it has room.
+    pub(super) fn place_lacks(&self, need: &Need) -> u64 {
+        let Need { want: Want { page, bytes, .. }, payer } = *need;
+        let files = self.files(payer);
+        if files.is_empty() {
+            return 0;
+        }
+        let Ok(place) = Place::for_page(files, page) else { return 0 };
+        let making = self.making(page, None, payer).filter(|job| job.pace == Pace::Idle);
+        let stock = self.stock.ready(page, None, payer) + making.map(|job| job.bytes).sum::<u64>();
+        (self.spoken_for(need) + stock + bytes).saturating_sub(place.free)
     }
 
     /// Why no page of ordinary memory will do, with the mend.

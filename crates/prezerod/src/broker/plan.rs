@@ -138,6 +138,7 @@ impl<I: Inode> Broker<I> {
                 at += 1;
                 continue;
             }
+            self.clear_place(&need, plan);
             let mut order = self.order(&need, user);
             let displaced = match &order {
                 Err((reason, _)) if self.jobs.is_empty() => {
@@ -167,6 +168,23 @@ impl<I: Inode> Broker<I> {
                     at += 1;
                 }
             }
+        }
+    }
+
+    /// What lies ready in a payer's place makes way for a lease of the payer, oldest first.
+    fn clear_place(&mut self, need: &Need, plan: &mut Plan<I>) {
+        let Need { want, payer } = *need;
+        if self.place_lacks(need) == 0 || self.choose(need).is_err() {
+            return;
+        }
+        let idle = self.making(want.page, None, payer).filter(|job| job.pace == Pace::Idle);
+        plan.cancel.extend(idle.map(|job| job.serial));
+        while self.place_lacks(need) > 0 {
+            let own = |blank: &crate::stock::Blank<I>| {
+                blank.kind.payer == payer && blank.kind.page == want.page
+            };
+            let Some(blank) = self.stock.take_oldest(own) else { return };
+            self.counters.waste_bytes += blank.bytes;
         }
     }
 

@@ -18,7 +18,8 @@ use super::unread::{self, Unread};
 use super::{AT_ONCE, Connection, Server};
 use crate::broker::{ClientId, Out};
 use crate::filler::send_packet;
-use crate::parked;
+use crate::mounted;
+use crate::parked::{self, Place};
 use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
 use crate::tenant::Peer;
 
@@ -189,6 +190,13 @@ impl Server {
             && let Some(found) = parked::find(&self.broker.files_of(id), name)
         {
             return self.found(id, tag, &found, name);
+        }
+        if let Request::Park { want, .. } = &request {
+            // What was given back a moment ago is room.
+            let files = self.broker.files_of(id);
+            if Place::for_page(&files, want.page).is_ok_and(|place| place.free < want.bytes) {
+                files.iter().for_each(|dir| mounted::bury(dir));
+            }
         }
         // What it gave back a moment ago may not be known to be gone.
         if let Some(tenant) = self.broker.exceeded(id, &request) {

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::Server;
 use crate::broker::{ClientId, Out};
+use crate::mounted;
 use crate::parked::{self, Found, Place};
 use crate::protocol::{Answer, Granted, Name, Parked, Reason, Since};
 
@@ -25,7 +26,11 @@ impl Server {
         let files = self.broker.files_of(client);
         let named = Place::for_page(&files, granted.page).and_then(|place| {
             let tenant = self.broker.tenant_of_lease(granted.lease).unwrap_or_default();
-            let watched = self.living.watch(tenant, granted.lease, inode.as_fd()).is_ok();
+            let file = mounted::file(inode.as_fd()).ok().flatten();
+            let watch =
+                |file: &OwnedFd| self.living.watch(tenant, granted.lease, file.as_fd()).is_ok();
+            let watched = file.as_ref().is_some_and(watch);
+            drop(file);
             match place.park(inode.as_fd(), name) {
                 Ok(()) => Ok(Some((place, watched))),
                 // Another request for that name was served first.

@@ -1,5 +1,6 @@
 // Command inside runs in a container: it maps the lease, looks at every byte, writes to it, and tells what it found.
 // `inside wait` does nothing until it is told to end, as the first container of a pod.
+// `inside harm` tries what a pod must not be able to do, and tells what it could.
 // $TELL is the file that it tells; without it that is its standard output.
 package main
 
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -29,6 +31,10 @@ func main() {
 		told := make(chan os.Signal, 1)
 		signal.Notify(told, syscall.SIGTERM, syscall.SIGINT)
 		<-told
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == "harm" {
+		harm()
 		return
 	}
 	found, err := look()
@@ -100,4 +106,46 @@ func lease() (*os.File, error) {
 		return nil, err
 	}
 	return got.File, nil
+}
+
+// harm tells of each attempt that was no error.
+func harm() {
+	told := map[string]string{}
+	could := func(what string, err error) {
+		if err == nil {
+			told[what] = "done"
+		}
+	}
+	if path := os.Getenv("PREZERO_LEASE"); path != "" {
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		info, _ := file.Stat()
+		_ = file.Truncate(4 * info.Size())
+		for at := info.Size(); at < 4*info.Size(); at += 1 << 20 {
+			_, err := file.WriteAt(make([]byte, 1<<20), at)
+			could("grow", err)
+		}
+		could("fallocate", syscall.Fallocate(int(file.Fd()), 0, info.Size(), 2<<20))
+	}
+	if socket := os.Getenv("PREZERO_SOCKET"); socket != "" {
+		dir := filepath.Dir(socket)
+		could("file", os.WriteFile(filepath.Join(dir, "more"), make([]byte, 1<<20), 0o600))
+		could("device", syscall.Mknod(filepath.Join(dir, "null"), syscall.S_IFCHR|0o666, 1<<8|3))
+		could("link", os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
+		could("remove", os.Remove(socket))
+		could("rename", os.Rename(socket, socket+".old"))
+		could("mode", os.Chmod(socket, 0o600))
+		could("owner", os.Chown(dir, 1, 1))
+		could("remount", syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND, ""))
+		conn, err := broker.Dial(context.Background(), socket)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		_ = conn.Close()
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(told)
 }
