@@ -25,9 +25,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use prezero_core::{COUNT, Gauges, LARGEST, Member, PAGE, Processes, Snapshot};
-use prezero_sys::sandbox;
+use prezero_sys::raw::syscall;
 use prezero_sys::thread::vfork;
-use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use prezero_sys::{file, quiet, sandbox};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::env;
@@ -126,9 +128,12 @@ pub fn end() {
     }
 }
 
+fn own_number() -> i32 {
+    prezero_sys::process::id().cast_signed()
+}
+
 fn is_child() -> bool {
-    // SAFETY: no terms.
-    ROOT.load(Relaxed) != unsafe { libc::getpid() }
+    ROOT.load(Relaxed) != own_number()
 }
 
 fn write(account: &Snapshot, state: u32) {
@@ -152,8 +157,7 @@ fn write(account: &Snapshot, state: u32) {
 /// The slot of this process. Asks the kernel for the file only where it is not mapped yet.
 fn own_slot() -> Option<&'static Slot> {
     let tree = tree()?;
-    // SAFETY: no terms.
-    let pid = unsafe { libc::getpid() };
+    let pid = own_number();
     let own = OWN.load(Acquire);
     if (own >> 32) as i32 == pid {
         return tree.slots.get((own as u32 as usize).wrapping_sub(1));
@@ -197,26 +201,21 @@ fn map(create: OFlags) -> Option<&'static Tree> {
     }
     let mut name = [0; MOST_NAME];
     let name = CStr::from_bytes_until_nul(read_text(&NAME_OF, &mut name)).ok()?;
-    // SAFETY: no terms; signal 0 is none.
-    if create == OFlags::CREATE && unsafe { libc::kill(ROOT.load(Relaxed), 0) } != 0 {
+    // A file that is begun and not ended is of no use to any process.
+    let length = size_of::<Tree>();
+    if create == OFlags::CREATE && !(lives(ROOT.load(Relaxed)) && may_be_as_long(length)) {
         return None;
     }
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
     // The kernel's calls, not libc's, which this library and others may hook.
     let file = rustix::fs::openat(CWD, name, flags, Mode::RUSR | Mode::WUSR).ok()?;
-    // All of it is there before it is touched: a page that the kernel does not find later is a signal. Appended,
-    // so that two that make it write over nothing; by calls that a zone makes, which a filter was tried with.
-    let length = size_of::<Tree>();
-    while rustix::fs::seek(&file, SeekFrom::End(0)).ok()? < length as u64 {
-        if create.is_empty() || rustix::io::write(&file, &[0; PAGE]).ok()? == 0 {
-            return None;
-        }
-    }
-    // SAFETY: a new mapping touches no other memory.
-    let mapped = unsafe {
+    let mapped = is_whole(&file, length, create).then(|| {
         let (read, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        rustix::mm::mmap(ptr::null_mut(), length, read, shared, &file, 0).ok()?
-    };
+        // SAFETY: a new mapping touches no other memory.
+        unsafe { rustix::mm::mmap(ptr::null_mut(), length, read, shared, &file, 0) }
+    });
+    file::close(file);
+    let mapped = mapped?.ok()?;
     let tree = mapped.cast::<Tree>();
     // SAFETY: as long as a tree, at a page's boundary, allocated above; any bytes are atomics.
     let is_ours = unsafe {
@@ -232,6 +231,40 @@ fn map(create: OFlags) -> Option<&'static Tree> {
     let mapped = if ours { MAPPED.load(Acquire) } else { ptr::null_mut() };
     // SAFETY: null, or a tree that stays mapped for ever.
     unsafe { mapped.as_ref() }
+}
+
+/// Whether all of the file is there before it is touched: a page that the kernel does not find later is a signal. With
+/// `CREATE` what it lacks is appended, so that two that make it write over nothing; by calls that a zone makes, which a
+/// filter was tried with. A file that does not fit goes.
+fn is_whole(file: &OwnedFd, length: usize, create: OFlags) -> bool {
+    loop {
+        let Ok(stat) = rustix::fs::fstat(file) else { return false };
+        if stat.st_size >= length as i64 {
+            return stat.st_blocks * 512 >= length as i64;
+        }
+        if create.is_empty() {
+            return false;
+        }
+        if !matches!(quiet::write(file.as_fd(), &[0; PAGE]), Ok(1..)) {
+            remove();
+            return false;
+        }
+    }
+}
+
+/// Whether the limit of file size leaves room.
+fn may_be_as_long(length: usize) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    let to = (&raw mut limit).addr();
+    // SAFETY: the struct is there for the call to fill.
+    unsafe { syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_FSIZE as usize, 0, to]) };
+    limit.rlim_cur >= length as libc::rlim_t
+}
+
+/// Whether there is a process of that number.
+fn lives(pid: i32) -> bool {
+    // SAFETY: signal 0 is none.
+    unsafe { syscall(libc::SYS_kill, [pid as usize, 0]) == 0 }
 }
 
 /// Calls `write` with the account of all processes, of which `own` is that of the one that reports.
@@ -254,8 +287,7 @@ pub fn with_all<T>(own: &Snapshot, write: impl FnOnce(&Snapshot, &Processes<'_>)
     };
     let mut name = [0; NAME];
     process_name(&mut name);
-    // SAFETY: no terms.
-    count(unsafe { libc::getpid() }, own.requested_bytes(), name);
+    count(own_number(), own.requested_bytes(), name);
     let (mut running, mut cut_short, mut others) = (0, 0, false);
     for slot in &tree.slots {
         let state = slot.state.load(Acquire);
@@ -270,9 +302,7 @@ pub fn with_all<T>(own: &Snapshot, write: impl FnOnce(&Snapshot, &Processes<'_>)
         sum.add(&account);
         others |= bytes > 0;
         if state == TELLS {
-            // SAFETY: no terms; signal 0 is none.
-            let lives = unsafe { libc::kill(pid, 0) } == 0;
-            *(if lives { &mut running } else { &mut cut_short }) += 1;
+            *(if lives(pid) { &mut running } else { &mut cut_short }) += 1;
         }
     }
     let rest = tree.sum.each_ref().map(|sum| sum.load(Relaxed));
@@ -313,14 +343,8 @@ impl Slot {
 
 /// The name of the process, whichever thread asks; empty without `/proc`.
 fn process_name(name: &mut [u8; NAME]) -> &str {
-    let file = rustix::fs::openat(
-        CWD,
-        c"/proc/self/comm",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    );
-    let read = file.and_then(|file| rustix::io::read(&file, &mut name[..]));
-    let end = read.unwrap_or(0).saturating_sub(1).min(NAME - 1);
+    let read = file::read(c"/proc/self/comm", &mut name[..]).map_or(0, <[u8]>::len);
+    let end = read.saturating_sub(1).min(NAME - 1);
     name[end..].fill(0);
     std::str::from_utf8(&name[..end]).unwrap_or("?")
 }
