@@ -72,10 +72,7 @@ fn take_away() {
             let set = (&raw const set).addr();
             // SAFETY: the kernel reads one set of 64 signals and a moment.
             unsafe {
-                syscall(
-                    libc::SYS_rt_sigtimedwait,
-                    [set, 0, now.as_ptr().addr(), size_of::<u64>()],
-                )
+                syscall(libc::SYS_rt_sigtimedwait, [set, 0, now.as_ptr().addr(), size_of::<u64>()])
             };
         }
     }

@@ -135,3 +135,80 @@ fn the_summary_tells_of_the_tree_in_one_line_and_a_killed_run_leaves_no_trap() {
     assert!(output.status.success() && !text(&output.stderr).contains("in all of"));
     let _ = std::fs::remove_file(file);
 }
+
+#[test]
+fn nothing_is_written_to_a_descriptor_that_became_another_file() {
+    let program = compile("report_reused.c", &[]);
+    let data =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.db", std::process::id()));
+    let end = |how: &str, start: &str, threshold: &str| {
+        let mut command: Command = bare("sh");
+        command
+            .arg("-c")
+            .arg(format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {how} $DATA {start}"))
+            .env("SHIM", shim())
+            .env("PROGRAM", &program)
+            .env("DATA", &data)
+            .env("PREZERO_STATS", "summary")
+            .env("PREZERO_VERIFY", "full")
+            .env("PREZERO_THRESHOLD", threshold);
+        let output = ends(&mut command);
+        assert!(output.status.success(), "{how} {start}: {}", describe(&output));
+        let written = std::fs::read_to_string(&data).expect("the program makes it");
+        assert_eq!(written, "record 1\n", "{how} {start} {threshold}");
+        output
+    };
+    for how in ["close", "late", "dup2", "_exit"] {
+        // Closed from the start, too; and a line about a knob, which the first request says.
+        for start in ["", "2>&-", "2>/dev/null"] {
+            end(how, start, "64K");
+            end(how, start, "much");
+        }
+    }
+    // The child's line is not its parent's.
+    let output = end("fork", "", "64K");
+    assert_eq!(summaries(&output), 1, "{}", describe(&output));
+    std::fs::remove_file(data).expect("the file is ours");
+}
+
+#[test]
+fn program_with_its_log_as_standard_error_from_the_start_has_the_account_there() {
+    let log =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.log", std::process::id()));
+    let output = started(&format!("2>>{}", log.display()), "summary");
+    assert!(output.status.success(), "{}", describe(&output));
+    let written = std::fs::read_to_string(&log).expect("the shell makes it");
+    std::fs::remove_file(log).expect("the file is ours");
+    assert!(written.contains(" for zeroed memory"), "{written}");
+}
+
+#[test]
+fn what_is_written_raises_no_signal() {
+    let program = compile("report_signals.c", &[]);
+    let tree = format!("/dev/shm/prezero-tree-test-{}-signals", std::process::id());
+    let file =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-limit", std::process::id()));
+    for how in ["child", "pipe", "file", "terminal"] {
+        for does in ["dies", "handles", "ignores", "blocks"] {
+            for verify in ["off", "full"] {
+                let script = "PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM $HOW $DOES 2>$FILE";
+                let mut command: Command = bare("sh");
+                command
+                    .args(["-c", script])
+                    .env("SHIM", shim())
+                    .env("PROGRAM", &program)
+                    .env("HOW", how)
+                    .env("DOES", does)
+                    .env("FILE", &file)
+                    .env("PREZERO_STATS", "summary")
+                    .env("PREZERO_TREE", &tree)
+                    .env("PREZERO_VERIFY", verify);
+                let output = ends(&mut command);
+                assert!(output.status.success(), "{how} {does}: {}", describe(&output));
+                assert_eq!(text(&output.stdout).lines().last(), Some("good"), "{how} {does}");
+                assert!(!PathBuf::from(&tree).exists(), "{how} {does}");
+            }
+        }
+    }
+    std::fs::remove_file(file).expect("the file is ours");
+}

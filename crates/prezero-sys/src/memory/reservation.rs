@@ -45,8 +45,7 @@ unsafe fn write_nothing(byte: *mut u8) {
 /// `pages` has a byte for each page of the range.
 unsafe fn raw_mincore(first: *mut c_void, len: usize, pages: *mut u8) -> i32 {
     // SAFETY: the caller's promise.
-    let done =
-        unsafe { raw::syscall(libc::SYS_mincore, [first.addr(), len, pages.addr()]) };
+    let done = unsafe { raw::syscall(libc::SYS_mincore, [first.addr(), len, pages.addr()]) };
     -done as i32
 }
 

@@ -12,8 +12,8 @@
 //! **Accepted race.** A thread that looked at [`is_confined`] a moment before another thread confines all
 //! of them (`SECCOMP_FILTER_FLAG_TSYNC`) still makes its call.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use rustix::io::Errno;
 
