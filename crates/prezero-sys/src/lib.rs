@@ -9,12 +9,13 @@
 //! | [`process`] | what a process was given: environment, limits, memory |
 //! | [`say`] | lines for people, which cannot fail |
 //! | [`stderr`], [`quiet`] | standard error while it is what it was; writes that raise no signal |
+//! | [`birth`] | which process this is |
 //! | [`file`] | what small files of the kernel say |
 //! | [`raw`] | a system call without libc |
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //! | [`marks`] | inodes that are known and not held |
 //!
-//! Layers: errno, raw, file, process, sandbox, stderr, quiet, say, thread, memory, percpu, guest, peer, marks
+//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, say, thread, memory, percpu, guest, peer, marks
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -23,6 +24,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membarrier");
 
+pub mod birth;
 mod errno;
 pub mod file;
 pub mod guest;

@@ -6,33 +6,34 @@
 //!
 //! A process that confined itself is not asked: its filter may end it for the question. Nothing is said there either.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
-use rustix::fd::BorrowedFd;
-use rustix::fs::{AtFlags, Stat, fstat, statat};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, fstat, statat};
 
 use crate::sandbox;
 
 /// Device and inode.
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 static INODE: AtomicU64 = AtomicU64::new(0);
-/// How the kernel is asked: [`NOT`] at all, [`BY_NUMBER`] or [`BY_NO_NAME`].
-static ASK: AtomicU64 = AtomicU64::new(NOT);
-const NOT: u64 = 0;
-const BY_NUMBER: u64 = 1;
-const BY_NO_NAME: u64 = 2;
+/// Whether there was one.
+static WAS_OPEN: AtomicBool = AtomicBool::new(false);
+/// How the kernel is asked.
+static WAY: AtomicU8 = AtomicU8::new(BY_NUMBER);
+const BY_NUMBER: u8 = 0;
+const BY_NO_NAME: u8 = 1;
 
 /// Runs when the library or the program that has this code is loaded, before the program's own code.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn() = {
     extern "C" fn note() {
-        let ask = way();
-        if let Some(stat) = stat(ask) {
-            DEVICE.store(stat.st_dev as u64, Relaxed);
-            INODE.store(stat.st_ino as u64, Relaxed);
-            ASK.store(ask, Release);
+        WAY.store(way(), Relaxed);
+        if let Some((device, inode)) = inode(descriptor()) {
+            DEVICE.store(device, Relaxed);
+            INODE.store(inode, Relaxed);
+            WAS_OPEN.store(true, Release);
         }
     }
     note
@@ -40,12 +41,11 @@ static NOTE: extern "C" fn() = {
 
 /// Standard error, if it is the file that it was at the start.
 pub fn unchanged() -> Option<BorrowedFd<'static>> {
-    if sandbox::is_confined() {
+    if sandbox::is_confined() || !WAS_OPEN.load(Acquire) {
         return None;
     }
-    let stat = stat(ASK.load(Acquire))?;
     let noted = (DEVICE.load(Relaxed), INODE.load(Relaxed));
-    ((stat.st_dev as u64, stat.st_ino as u64) == noted).then_some(descriptor())
+    (inode(descriptor())? == noted).then_some(descriptor())
 }
 
 fn descriptor() -> BorrowedFd<'static> {
@@ -53,16 +53,18 @@ fn descriptor() -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) }
 }
 
-fn stat(ask: u64) -> Option<Stat> {
-    match ask {
-        BY_NUMBER => fstat(descriptor()).ok(),
-        BY_NO_NAME => statat(descriptor(), c"", AtFlags::EMPTY_PATH).ok(),
-        _ => None,
-    }
+/// Device and inode of an open file; `None`: it is not open.
+pub(crate) fn inode(file: impl AsFd) -> Option<(u64, u64)> {
+    let stat = if WAY.load(Relaxed) == BY_NO_NAME {
+        statat(file, c"", AtFlags::EMPTY_PATH)
+    } else {
+        fstat(file)
+    };
+    stat.ok().map(|stat| (stat.st_dev as u64, stat.st_ino as u64))
 }
 
 /// The call that no filter ends this process for: the one by which the dynamic linker has just looked at this library.
-fn way() -> u64 {
+fn way() -> u8 {
     if sandbox::is_filtered() && glibc_minor().is_some_and(|minor| BY_NAME.contains(&minor)) {
         BY_NO_NAME
     } else {
@@ -95,8 +97,11 @@ mod tests {
 
     #[test]
     fn both_ways_find_the_same_file() {
-        let [one, other] = [BY_NUMBER, BY_NO_NAME].map(|ask| stat(ask).unwrap());
-        assert_eq!((one.st_dev, one.st_ino), (other.st_dev, other.st_ino));
+        let found = [BY_NO_NAME, BY_NUMBER].map(|way| {
+            WAY.store(way, Relaxed);
+            inode(descriptor()).unwrap()
+        });
+        assert_eq!(found[0], found[1]);
         assert!(unchanged().is_some(), "it was noted before the tests began");
         assert!(cfg!(not(target_env = "gnu")) || glibc_minor().is_some());
     }

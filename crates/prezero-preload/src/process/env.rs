@@ -5,7 +5,7 @@
 //! | `PREZERO_DISABLE=1` | no zone: every call goes to the next allocator |
 //! | `PREZERO_BARE_THREAD=off` | scrubd is a thread that libc knows of |
 //! | `PREZERO_DEEPBIND=keep` | `dlopen` gets `RTLD_DEEPBIND` where the program says so |
-//! | `PREZERO_PID=N` | process N writes the statistics when it ends (set by `prezero run`) |
+//! | `PREZERO_PID=N:BEGAN:NAMESPACE` | process N writes the statistics when it ends, if it began then in that namespace (set by `prezero run`); or `N` alone |
 //! | `PREZERO_TRIED=N` | the first N filters of system calls let a zone live (set by `prezero run`) |
 //! | `PREZERO_TREE=FILE` | where its children tell it what they did (set by `prezero run`) |
 //! | the rest | the knobs of [`Config`] |
@@ -14,6 +14,7 @@
 
 use prezero_core::{Config, ConfigError, Machine};
 use prezero_sys::process::environment as get;
+use prezero_sys::{birth, process};
 
 /// Whether valgrind runs the program: it knows neither restartable sequences nor the idle class,
 /// and wants to see every block. Its own preloaded part is there for every tool of it.
@@ -41,9 +42,17 @@ pub fn keeps_deepbind() -> bool {
     get("PREZERO_DEEPBIND") == Some("keep")
 }
 
-/// The process that writes the statistics.
-pub fn reporter() -> Option<libc::pid_t> {
-    get("PREZERO_PID")?.parse().ok()
+/// The process that writes the statistics, and whether it is this one. Another may have its number: the first of a
+/// container, or one that came later. Without `/proc` the number alone decides.
+pub fn reporter() -> Option<(libc::pid_t, bool)> {
+    let text = get("PREZERO_PID")?;
+    let (number, rest) = text.split_once(':').unwrap_or((text, ""));
+    let number = number.parse().ok()?;
+    let same = || {
+        let named = rest.parse().ok();
+        named.is_none() || birth::identity().is_none_or(|own| named == Some(own))
+    };
+    Some((number, process::id().cast_signed() == number && same()))
 }
 
 /// Where children tell the process that writes the statistics what they did.

@@ -12,6 +12,7 @@
 //! | is killed, or becomes another program | as far as scrubd has told, 20 ms before at most while scrubd runs |
 //! | closes all descriptors, or clears its environment | in full: the name is kept from its start, and no descriptor |
 //! | has another user or root, or a filter of system calls, by its end | as far as it has told before |
+//! | is made by the kernel's call, not libc's | from its first look for memory beyond its lists |
 //! | begins under a filter, or without the variable | not at all |
 //! | outlives the process that reports | as far as it has told |
 //! | is none of the first [`SLOTS`] | in the sums, at its end |
@@ -27,12 +28,12 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use prezero_core::{COUNT, Gauges, LARGEST, Member, PAGE, Processes, Snapshot};
 use prezero_sys::raw::syscall;
 use prezero_sys::thread::vfork;
-use prezero_sys::{file, quiet, sandbox};
+use prezero_sys::{birth, file, quiet, sandbox};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::env;
+use super::{env, report};
 use crate::compat::errno::Errno;
 use crate::process;
 
@@ -81,8 +82,11 @@ struct Tree {
 static NAME_OF: [AtomicU64; MOST_NAME / 8] = [const { AtomicU64::new(0) }; MOST_NAME / 8];
 /// The file, once it is mapped. The child of a fork has it, too.
 static MAPPED: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
-/// The slot of a process: its number above, the slot's and one below; 0: none.
+/// The slot of a process: its birth and number above, the slot's and one below; 0: none.
 static OWN: AtomicU64 = AtomicU64::new(0);
+/// Bits of the slot's number and one, and of a process's, which Linux bounds.
+const SLOT_BITS: u32 = 16;
+const PID_BITS: u32 = 22;
 /// The process that reports.
 static ROOT: AtomicI32 = AtomicI32::new(0);
 
@@ -133,7 +137,7 @@ fn own_number() -> i32 {
 }
 
 fn is_child() -> bool {
-    ROOT.load(Relaxed) != own_number()
+    !report::is_reporter()
 }
 
 fn write(account: &Snapshot, state: u32) {
@@ -159,13 +163,14 @@ fn own_slot() -> Option<&'static Slot> {
     let tree = tree()?;
     let pid = own_number();
     let own = OWN.load(Acquire);
-    if (own >> 32) as i32 == pid {
-        return tree.slots.get((own as u32 as usize).wrapping_sub(1));
+    let process = u64::from(birth::current()) << PID_BITS | pid as u64;
+    if own >> SLOT_BITS == process << SLOT_BITS >> SLOT_BITS {
+        return tree.slots.get((own as u16 as usize).wrapping_sub(1));
     }
     let nth = tree.taken.fetch_add(1, Relaxed);
     let slot = usize::try_from(nth).ok().and_then(|nth| tree.slots.get(nth));
     // Without a slot the word says so: no slot has that number.
-    let mine = (pid as u64) << 32 | if slot.is_some() { nth + 1 } else { u64::from(u32::MAX) };
+    let mine = process << SLOT_BITS | if slot.is_some() { nth + 1 } else { u64::from(u16::MAX) };
     if OWN.compare_exchange(own, mine, AcqRel, Acquire).is_err() {
         // scrubd and the program's end, at the same time: the slot that was taken here stays empty.
         return own_slot();
@@ -203,9 +208,8 @@ fn map(create: OFlags) -> Option<&'static Tree> {
     let name = CStr::from_bytes_until_nul(read_text(&NAME_OF, &mut name)).ok()?;
     // A file that is begun and not ended is of no use to any process.
     let length = size_of::<Tree>();
-    if create == OFlags::CREATE && !(lives(ROOT.load(Relaxed)) && may_be_as_long(length)) {
-        return None;
-    }
+    let may = lives(ROOT.load(Relaxed)) && may_be_as_long(length);
+    let create = if may { create } else { OFlags::empty() };
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
     // The kernel's calls, not libc's, which this library and others may hook.
     let file = rustix::fs::openat(CWD, name, flags, Mode::RUSR | Mode::WUSR).ok()?;

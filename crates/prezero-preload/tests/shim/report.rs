@@ -212,3 +212,64 @@ fn what_is_written_raises_no_signal() {
     }
     std::fs::remove_file(file).expect("the file is ours");
 }
+
+/// Runs a script with the program of `report_children.c` in it; the account that it leaves, and what it said.
+fn children(script: &str, name: &str) -> (Output, String) {
+    let place = |end: &str| format!("{}-{name}.{end}", std::process::id());
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(place("json"));
+    let _ = std::fs::remove_file(&json);
+    let mut command: Command = bare("sh");
+    command
+        .args(["-c", script])
+        .env("SHIM", shim())
+        .env("PROGRAM", compile("report_children.c", &[]))
+        .env("SIMPLE", compile("start_main.c", &[]))
+        .env("PREZERO_STATS", &json)
+        .env("PREZERO_VERIFY", "full")
+        .env("PREZERO_TREE", format!("/dev/shm/prezero-tree-test-{}", place("tree")));
+    let output = ends(&mut command);
+    assert!(output.status.success(), "{name}: {}", describe(&output));
+    let written = std::fs::read_to_string(&json).unwrap_or_default();
+    let _ = std::fs::remove_file(json);
+    (output, written)
+}
+
+fn zero_requests(json: &str) -> u64 {
+    let rest = json.split("\"zero_requests\":").nth(1).unwrap_or_default();
+    rest.split(',').next().unwrap_or_default().parse().unwrap_or(u64::MAX)
+}
+
+#[test]
+fn child_is_counted_once_and_in_full_however_it_was_made() {
+    for how in ["fork", "_Fork", "clone", "syscall", "clone3"] {
+        let script = format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {how}");
+        let (_, json) = children(&script, how);
+        assert_eq!(zero_requests(&json), 10, "{how}: {json}");
+    }
+    let (_, json) = children("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM unseen", "unseen");
+    assert!((4..=10).contains(&zero_requests(&json)), "never the parent's again: {json}");
+}
+
+#[test]
+fn first_process_of_a_namespace_is_not_the_one_that_reports() {
+    let new = "unshare --pid --fork --mount-proc sh -c";
+    if !ends(bare("unshare").args(["--pid", "--fork", "--mount-proc", "true"])).status.success() {
+        eprintln!("left out: namespaces need root");
+        return;
+    }
+    // The reporter is the first process of one, and makes another.
+    let own = "$(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20):$(stat -L -c %i /proc/$$/ns/pid)";
+    let start = format!("{new} 'PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM init'");
+    let (_, json) = children(&start, "init");
+    assert_eq!(zero_requests(&json), 6, "{json}");
+
+    // The same by exec.
+    let start = format!(
+        "{new} \"export PREZERO_PID=\\$\\$:{}; LD_PRELOAD=\\$SHIM exec sh -c \
+        '\\$SIMPLE; unshare --pid --fork \\$SIMPLE; test ! -e \\$PREZERO_STATS; \\$SIMPLE'\"",
+        own.replace('$', "\\$")
+    );
+    let (output, json) = children(&start, "exec");
+    assert_eq!(text(&output.stdout), "zone\n".repeat(3), "{}", describe(&output));
+    assert_eq!(zero_requests(&json), 3, "{start}: {json}");
+}

@@ -4,9 +4,11 @@
 //! younger than a clear, and a page that is older. No thread is stopped for it. A thread that is about to record
 //! pages as zero looks whether a fork began since the clear, and if so leaves them dirty.
 
+use prezero_sys::birth;
 use prezero_sys::thread::Class;
 
 use crate::mem::backing::Backing;
+use crate::observe::snapshot::{Gauges, Snapshot};
 use crate::sync::Ordering::{AcqRel, Relaxed, Release};
 use crate::zone::Zone;
 
@@ -24,6 +26,7 @@ impl<B: Backing> Zone<B> {
     /// parent, where the fork failed too, and [`after_fork_in_child`](Zone::after_fork_in_child) once in the child.
     #[allow(unsafe_code)]
     pub unsafe fn before_fork(&self) {
+        self.note_account();
         self.pool.fork_begins();
         self.pool.hide_from_child();
         self.daemon.hurry(Class::Normal);
@@ -62,28 +65,69 @@ impl<B: Backing> Zone<B> {
         }
     }
 
+    /// Notes what was counted so far, if anything is told of it: what a child finds counted beyond that is its own. For
+    /// a child that is made without [`before_fork`](Zone::before_fork), too.
+    pub fn note_account(&self) {
+        if self.daemon.listener.get().is_some() {
+            self.before_fork.set(self.counts().counters());
+        }
+    }
+
+    /// This is a child that was made without [`before_fork`](Zone::before_fork), right after
+    /// [`note_account`](Zone::note_account) in its parent.
+    pub fn account_was_noted(&self) {
+        self.inherited.store(1, Release);
+    }
+
     /// Once in the child of a fork, when it first needs more than its lists hold: its own
     /// account, and what its parent kept from it.
     #[inline]
     pub(crate) fn take_over(&self) {
-        if self.has_parents_account() && self.inherited.swap(0, AcqRel) != 0 {
-            self.take_over_now();
+        if self.has_parents_account() {
+            let (announced, birth) = (self.inherited.swap(0, AcqRel) != 0, birth::current());
+            if self.account_of.swap(birth, AcqRel) != birth || announced {
+                self.take_over_now(announced);
+            }
         }
     }
 
-    /// Whether this is the child of a fork before it took over.
+    /// Whether this is a child before it took over. A fork that was not announced is seen by the birth.
     pub(crate) fn has_parents_account(&self) -> bool {
-        self.inherited.load(Relaxed) != 0
+        self.inherited.load(Relaxed) != 0 || self.account_of.load(Relaxed) != birth::current()
     }
 
+    /// Whether this process has counted anything.
+    pub fn has_own_account(&self) -> bool {
+        let noted = || self.inherited.load(Relaxed) != 0 && self.daemon.listener.get().is_some();
+        !self.has_parents_account() || noted() && self.since_fork().requested_bytes() > 0
+    }
+
+    /// What was counted since the latest fork that was announced.
+    fn since_fork(&self) -> Snapshot {
+        let before = Snapshot::gather([&self.before_fork], Gauges::default());
+        self.counts().delta(&before)
+    }
+
+    fn counts(&self) -> Snapshot {
+        let counters = self.cpus.iter().map(|cpu| &cpu.counters);
+        let others = [&self.daemon.counters, &self.pool.counters];
+        Snapshot::gather(counters.chain(others), Gauges::default())
+    }
+
+    /// Without an announcement, what this process counted before cannot be told from its parent's.
     #[cold]
-    fn take_over_now(&self) {
+    fn take_over_now(&self, announced: bool) {
+        let noted = announced && self.daemon.listener.get().is_some();
+        let own = noted.then(|| self.since_fork());
         for cpu in self.cpus.iter() {
             cpu.counters.reset();
             cpu.demand.reset();
         }
         self.daemon.counters.reset();
         self.pool.counters.reset();
+        if let Some(own) = own {
+            self.cpus.here().counters.set(own.counters());
+        }
         self.pool.forget_hidden();
     }
 }

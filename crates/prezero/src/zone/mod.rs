@@ -17,6 +17,7 @@ pub(crate) mod scrubd;
 pub(crate) mod target;
 pub(crate) mod trust;
 
+use prezero_sys::birth;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
@@ -26,6 +27,7 @@ use crate::clear::clearing::Clearing;
 use crate::config::Config;
 use crate::config::live::Tuning;
 use crate::config::without::Mechanism;
+use crate::count::counters::Counters;
 use crate::cpu::cache::{CpuCache, Cpus};
 use crate::daemon::Daemon;
 use crate::mem::backing::Backing;
@@ -63,6 +65,10 @@ pub struct Zone<B> {
     pub(crate) live: Tuning,
     /// Not 0 in the child of a fork that has not looked at what it inherited.
     pub(crate) inherited: AtomicU32,
+    /// The process whose account it is; its birth.
+    pub(crate) account_of: AtomicU32,
+    /// What was counted before the latest fork that was announced.
+    pub(crate) before_fork: Counters,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -107,6 +113,8 @@ impl<B: Backing> Zone<B> {
             config: config.clone(),
             live: Tuning::new(config),
             inherited: AtomicU32::new(0),
+            account_of: AtomicU32::new(birth::current()),
+            before_fork: Counters::new(),
         })
     }
 
