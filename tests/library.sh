@@ -14,6 +14,18 @@ if [ "$bytes" -ge $((2 << 20)) ]; then
 fi
 echo "library: $((bytes >> 10)) KiB of address space, less than a huge page"
 
+# A thread may have 16 KiB of stack, and a coroutine 8: what each function takes of it more than libc's does.
+stack=$(mktemp -d)
+cc -O1 -w -fno-builtin -Wl,-z,now tests/stack.c -o "$stack/stack" -ldl
+(cd "$stack" && ./stack >without && LD_PRELOAD=$(realpath "$OLDPWD/$library") ./stack >with)
+deepest=$(paste -d ' ' "$stack/without" "$stack/with" | awk '{ print $6 - $3, $2, "(" $1 ")" }' | sort -n | tail -1)
+rm -rf "$stack"
+if [ "${deepest%% *}" -gt 4096 ]; then
+    echo "$library: too much stack, in bytes: $deepest" >&2
+    exit 1
+fi
+echo "library: the most stack that a function takes, in bytes: $deepest"
+
 # What `make install` and the package make of it. A debugger would call malloc with the types that Rust gave it.
 installed=$(mktemp)
 trap 'rm -f "$installed"' EXIT

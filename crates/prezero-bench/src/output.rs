@@ -42,7 +42,7 @@ fn settings<'a>(get: impl Fn(&str) -> Option<&'a str>) -> (BTreeMap<String, Stri
     let machine = prezero::Machine::here();
     let plain = Config::new(&machine);
     // With a knob that makes no sense nothing would have run.
-    let config = Config::from_env(&machine, get).unwrap_or_else(|_| plain.clone());
+    let config = Config::from_env(&machine, get).unwrap_or(plain);
     let all = KNOBS.iter().map(|knob| (knob.name.into(), config.show(knob).to_string()));
     let turned =
         KNOBS.iter().filter(|knob| config.show(knob).to_string() != plain.show(knob).to_string());

@@ -53,7 +53,11 @@ pub fn read_all(path: impl Arg) -> Result<Vec<u8>, Errno> {
     done.map(|()| all)
 }
 
-fn open(path: impl Arg) -> Result<OwnedFd, Errno> {
+/// Opens a file to read it. It goes by [`close`].
+///
+/// # Errors
+/// What the kernel answers.
+pub fn open(path: impl Arg) -> Result<OwnedFd, Errno> {
     openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 

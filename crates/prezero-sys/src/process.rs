@@ -72,14 +72,27 @@ pub fn address_space() -> usize {
 
 /// Physical memory of the machine in bytes.
 pub fn physical_memory() -> usize {
+    let info = system();
+    (info.totalram as usize).saturating_mul(info.mem_unit as usize)
+}
+
+/// Whether the kernel has anywhere to swap to. One that does not say has.
+pub fn has_swap() -> bool {
+    let info = system();
+    info.totalram == 0 || info.totalswap != 0
+}
+
+/// What the kernel says of the machine's memory; zeroes where a filter of system calls answers with an error.
+fn system() -> libc::sysinfo {
     // Not sysconf: older versions of it open /proc with stdio, which allocates.
-    // SAFETY: a struct of integers, for which zero is valid, that the call fills.
-    let info = unsafe {
+    // SAFETY: a struct of integers, for which zero is valid, that the call fills. `errno` is this thread's own.
+    unsafe {
+        let errno = *libc::__errno_location();
         let mut info: libc::sysinfo = std::mem::zeroed();
         libc::sysinfo(&mut info);
+        *libc::__errno_location() = errno;
         info
-    };
-    (info.totalram as usize).saturating_mul(info.mem_unit as usize)
+    }
 }
 
 /// Bytes of a CPU's second-level cache, as libc found them when it was loaded; 0: it does not say. No system call.

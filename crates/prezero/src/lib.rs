@@ -77,6 +77,7 @@
 //!
 //! | folder | holds |
 //! |---|---|
+//! | `place` | values that are built where they stay |
 //! | `units`, `class`, `clock` | pages, orders, size classes, ticks |
 //! | `without` | mechanisms that a measurement leaves out |
 //! | `clear` | how bytes become zero: engines, their measurement, the choice among them |
@@ -94,7 +95,7 @@
 //! | `heap` | blocks that are known by their addresses |
 //! | `global` | the heap of a Rust program, behind its global allocator |
 //!
-//! Layers: sync, units, class, clock, without, clear, config, block, count, mem, pool, cpu, policy, observe, daemon, zone, scrubd, heap, global
+//! Layers: sync, place, units, class, clock, without, clear, config, block, count, mem, pool, cpu, policy, observe, daemon, zone, scrubd, heap, global
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom builds what it models, without the code that uses the rest of it.
@@ -106,6 +107,8 @@ mod class;
 mod clock;
 mod cpu;
 mod mem;
+#[cfg(not(loom))]
+mod place;
 mod pool;
 mod sync;
 mod units;

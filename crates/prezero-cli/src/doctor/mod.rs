@@ -7,6 +7,7 @@ mod findings;
 mod host;
 
 use anyhow::Result;
+use prezero_sys::memory::promises;
 use serde_json::json;
 
 use self::findings::{Finding, Mark};
@@ -29,7 +30,7 @@ impl Doctor {
     /// Standard output takes no more.
     pub fn run(&self) -> Result<()> {
         let host = Host::here();
-        let mut findings = vec![of_library()];
+        let mut findings = vec![of_library(), of_kernel()];
         findings.extend(findings::all(&host));
         let text = if self.json { as_json(&findings) } else { as_text(&findings) };
         prezero_sys::print!("{text}\n")?;
@@ -43,6 +44,20 @@ fn of_library() -> Finding {
         Ok(path) => Finding::good("library", path.display(), "`prezero run` finds it"),
         Err(error) => Finding::bad("library", error, "`prezero run` fails", "make build"),
     }
+}
+
+/// What the zone relies on, tried here and now.
+fn of_kernel() -> Finding {
+    const WHAT: &str = "memory that is given back";
+    if !promises::releases_to_zero() {
+        let means = "an emulator takes MADV_DONTNEED for a hint, so `prezero run` makes no zone";
+        return Finding::bad(WHAT, "keeps its content", means, "qemu-user 7.1 or later, or none");
+    }
+    if !promises::tells_residency() {
+        let means = "mincore does not know what was touched, so sparse blocks are cleared whole";
+        return Finding::note(WHAT, "is zero", means, None);
+    }
+    Finding::good(WHAT, "is zero", "absent pages cost no clear")
 }
 
 fn as_text(findings: &[Finding]) -> String {

@@ -31,7 +31,7 @@ use crate::process::holes::{note_unforked, seal, seal_holes};
 
 /// The heap and the whole pages of it that the range touches.
 fn part(at: *const c_void, len: usize) -> Option<(&'static Heap, Range<usize>)> {
-    let heap = &process::ready()?.heap;
+    let heap = process::ready()?.heap;
     heap.part(at.addr(), len).map(|part| (heap, part))
 }
 

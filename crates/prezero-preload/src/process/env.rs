@@ -69,6 +69,7 @@ pub fn tried_filters() -> Option<u32> {
 ///
 /// # Errors
 /// Names the variable, its value and the mend.
+#[inline(never)]
 pub fn config() -> Result<Config, ConfigError> {
     Config::from_env(&Machine::here(), get)
 }

@@ -19,6 +19,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use prezero_core::{ADDRESS_SPACE_SHARE, Anonymous, Config, Heap, MIN_LIMIT, MIN_THRESHOLD, Zone};
+use prezero_sys::memory::promises;
 use prezero_sys::thread;
 
 use crate::compat::company;
@@ -52,16 +53,29 @@ const OFF: u8 = 3;
 /// The heap, and the knobs it was made with.
 pub struct Process {
     /// The heap.
-    pub heap: Heap,
+    pub heap: &'static Heap,
     /// The knobs.
     pub config: Config,
 }
 
-struct Slot(UnsafeCell<MaybeUninit<Process>>);
+struct Slot<T>(UnsafeCell<MaybeUninit<T>>);
 
 // SAFETY: written once, by the thread that moved the state to STARTING, before it is
 // READY; read only after. What is in it may be shared.
-unsafe impl Sync for Slot where Process: Sync {}
+unsafe impl<T: Sync> Sync for Slot<T> {}
+
+impl<T> Slot<T> {
+    const fn empty() -> Slot<T> {
+        Slot(UnsafeCell::new(MaybeUninit::uninit()))
+    }
+
+    /// # Safety
+    /// The slot is filled: the caller has seen READY, or a zone that is not empty.
+    unsafe fn filled(&self) -> &T {
+        // SAFETY: filled for good before either could be seen, and never written again.
+        unsafe { (*self.0.get()).assume_init_ref() }
+    }
+}
 
 /// What every call looks at, on one cache line that is not written once it is set.
 #[repr(align(64))]
@@ -81,7 +95,8 @@ static HOT: Hot = Hot {
     base: AtomicUsize::new(0),
     state: AtomicU8::new(UNTOUCHED),
 };
-static SLOT: Slot = Slot(UnsafeCell::new(MaybeUninit::uninit()));
+static HEAP: Slot<Heap> = Slot::empty();
+static PROCESS: Slot<Process> = Slot::empty();
 
 /// Bytes below which a request goes straight to the next allocator.
 #[inline(always)]
@@ -99,7 +114,7 @@ pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
         return None;
     }
     // SAFETY: bytes is not 0, so the slot was filled before.
-    Some(unsafe { &filled().heap }).filter(|heap| !heap.is_gone(ptr.cast()))
+    Some(unsafe { HEAP.filled() }).filter(|heap| !heap.is_gone(ptr.cast()))
 }
 
 /// The heap in whose range `ptr` points, also where that was given up: no block starts there, and
@@ -109,7 +124,7 @@ pub fn owner_of(ptr: *const c_void) -> Option<&'static Heap> {
     let bytes = HOT.bytes.load(Ordering::Acquire);
     let offset = ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed));
     // SAFETY: as in `owner`.
-    (offset < bytes).then(|| unsafe { &filled().heap })
+    (offset < bytes).then(|| unsafe { HEAP.filled() })
 }
 
 /// The heap for a request of `bytes`, made now if this is the first.
@@ -117,7 +132,7 @@ pub fn owner_of(ptr: *const c_void) -> Option<&'static Heap> {
 pub fn heap_for(bytes: usize) -> Option<&'static Heap> {
     match HOT.state.load(Ordering::Acquire) {
         // SAFETY: READY is set after the slot.
-        READY => Some(unsafe { &filled().heap }),
+        READY => Some(unsafe { HEAP.filled() }),
         UNTOUCHED => start(bytes),
         STARTING => await_start(),
         _ => None,
@@ -136,13 +151,13 @@ fn await_start() -> Option<&'static Heap> {
         }
         std::thread::yield_now();
     }
-    ready().map(|process| &process.heap)
+    ready().map(|process| process.heap)
 }
 
 /// The heap and its knobs, if they are there.
 pub fn ready() -> Option<&'static Process> {
     // SAFETY: READY is set after the slot.
-    (HOT.state.load(Ordering::SeqCst) == READY).then(|| unsafe { filled() })
+    (HOT.state.load(Ordering::SeqCst) == READY).then(|| unsafe { PROCESS.filled() })
 }
 
 /// The same, but not in the child of a vfork, for which they are its parent's.
@@ -179,8 +194,8 @@ pub fn give_back() -> bool {
     })
 }
 
-/// Why there can be no zone, if so: a sanitizer or valgrind must see every block, a filter of system calls ends who
-/// makes one, or the libc is not the one that this library knows.
+/// Why there can be no zone, if so: a sanitizer or valgrind must see every block, a filter of system calls ends the
+/// process that makes one, or the libc is not the one that this library knows.
 pub fn stands_aside() -> Option<&'static str> {
     if company::is_of_another_libc() {
         Some("its C library is not glibc")
@@ -193,19 +208,18 @@ pub fn stands_aside() -> Option<&'static str> {
     }
 }
 
+/// Why no zone was made, if so, though none of [these](stands_aside) is the reason.
+pub fn why_not_made() -> Option<&'static str> {
+    let kept = !promises::releases_to_zero();
+    kept.then_some("memory that it gives back to the kernel keeps its content (an emulator?)")
+}
+
 /// From now on there is no zone, unless there is one already.
 pub fn never() {
     let off = HOT.state.compare_exchange(UNTOUCHED, OFF, Ordering::Relaxed, Ordering::Relaxed);
     if off.is_ok() {
         HOT.threshold.store(usize::MAX, Ordering::Relaxed);
     }
-}
-
-/// # Safety
-/// The slot is filled: the caller has seen READY, or a zone that is not empty.
-unsafe fn filled() -> &'static Process {
-    // SAFETY: filled for good before either could be seen, and never written again.
-    unsafe { (*SLOT.0.get()).assume_init_ref() }
 }
 
 #[cold]
@@ -219,11 +233,11 @@ fn start(bytes: usize) -> Option<&'static Heap> {
         return await_start();
     }
     let errno = Errno::save();
-    let (state, threshold) = match make(bytes) {
-        Made::Heap(process) => {
-            // SAFETY: this thread alone moved the state to STARTING, and no thread reads
-            // the slot before the stores below.
-            let process: &'static Process = unsafe { (*SLOT.0.get()).write(process) };
+    // SAFETY: this thread alone moved the state to STARTING, and no thread reads the slots before the stores below.
+    let (heap, process) = unsafe { (&mut *HEAP.0.get(), &mut *PROCESS.0.get()) };
+    let (state, threshold) = match make(bytes, heap) {
+        Made::Heap(made) => {
+            let process = process.write(made);
             allow_scrubd(process.heap.zone());
             HOT.base.store(process.heap.base(), Ordering::Relaxed);
             HOT.bytes.store(process.heap.bytes(), Ordering::Release);
@@ -238,17 +252,23 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     if prezero_sys::sandbox::is_confined() {
         HOT.threshold.store(usize::MAX, Ordering::Relaxed);
     }
-    let heap = ready().map(|process| &process.heap);
+    let heap = ready().map(|process| process.heap);
     if let Some(heap) = heap.filter(|_| stay::is_asked()) {
         heap.zone().stay();
     }
     if heap.is_some() {
-        fork::register();
-        report::register();
-        tree::join();
+        register();
     }
     errno.restore();
     heap
+}
+
+/// In a frame of its own: the first large request may come on a short stack.
+#[inline(never)]
+fn register() {
+    fork::register();
+    report::register();
+    tree::join();
 }
 
 /// Lets the zone start its scrubd: a thread that libc does not know of, where there can be one and

@@ -95,7 +95,7 @@ pub fn write_again() {
 /// Whether each process has a file of its own to write to.
 fn each_reports() -> bool {
     process::ready().is_some_and(|process| match &process.config.stats {
-        StatsSink::File(path) => path.as_str().contains(PID),
+        StatsSink::File(path) => path.contains(PID),
         _ => false,
     })
 }
@@ -116,7 +116,10 @@ fn write(own: c_int) {
     };
     let nothing = || Snapshot::gather([], Gauges::default());
     let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
-    let why = if process.is_none() { process::stands_aside() } else { None };
+    let why = match process {
+        Some(_) => None,
+        None => process::stands_aside().or_else(process::why_not_made),
+    };
     tree::with_all(&snapshot, |all, processes| {
         let _ = match (sink, why) {
             (StatsSink::Off, _) => Ok(()),
@@ -125,7 +128,7 @@ fn write(own: c_int) {
             }
             (StatsSink::Summary, None) => all.write_summary(processes, &mut Line::to_stderr()),
             (StatsSink::Stderr, _) => all.write_text(&mut Line::to_stderr()),
-            (StatsSink::File(path), _) => to_file(path.as_str(), own, all, processes),
+            (StatsSink::File(path), _) => to_file(path, own, all, processes),
         };
     });
 }

@@ -34,3 +34,17 @@ static inline struct sock_fprog filter_of(const int *calls, int n, unsigned list
 	code[filter.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, others);
 	return filter;
 }
+
+/* A filter that has an answer for one call with this third argument, and allows all others. */
+static inline struct sock_fprog filter_of_third(int call, int third, unsigned answer)
+{
+	struct sock_fprog filter = { 0, code };
+
+	code[filter.len++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+	code[filter.len++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3);
+	code[filter.len++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2]));
+	code[filter.len++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, third, 0, 1);
+	code[filter.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, answer);
+	code[filter.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	return filter;
+}

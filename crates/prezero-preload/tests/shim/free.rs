@@ -59,6 +59,17 @@ fn who_writes_through_dangling_pointers_is_told_once_and_gets_zeroes() {
 }
 
 #[test]
+fn what_is_written_to_memory_that_went_back_is_found_however_it_is_scattered() {
+    let program = compile("free_scattered.c", &[]);
+    for step in [1, 2, 3, 8, 15, 16, 64] {
+        let output = ends(shimmed(&program).arg(step.to_string()));
+        assert!(output.status.success(), "{}", describe(&output));
+        let told = text(&output.stderr);
+        assert!(told.starts_with("prezero: a free page that should be zero"), "{step}: {told}");
+    }
+}
+
+#[test]
 fn what_is_freed_is_gone_where_that_is_wanted() {
     let program = compile("free_clears.c", &[]);
     assert_eq!(run(shimmed(&program).env("PREZERO_ZERO_ON_FREE", "on")), "good\n");

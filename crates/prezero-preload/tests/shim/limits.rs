@@ -24,6 +24,32 @@ fn what_the_kernel_refuses_is_done_without() {
 }
 
 #[test]
+fn what_the_kernel_pretends_to_do_is_not_believed() {
+    let (given, program) = (compile("sandbox_given.c", &[]), compile("limits_pretended.c", &[]));
+    let advice = |advice| format!("{}:{advice}", libc::SYS_madvise);
+    let calls = [
+        ("nothing", libc::SYS_vhangup.to_string(), "zone\n"),
+        ("every advice", libc::SYS_madvise.to_string(), "next\n"),
+        ("MADV_DONTNEED", advice(libc::MADV_DONTNEED), "next\n"),
+        ("MADV_FREE", advice(libc::MADV_FREE), "zone\n"),
+        ("MADV_WIPEONFORK", advice(libc::MADV_WIPEONFORK), "zone\n"),
+        ("MADV_DONTDUMP", advice(libc::MADV_DONTDUMP), "zone\n"),
+        ("MADV_HUGEPAGE", advice(libc::MADV_HUGEPAGE), "zone\n"),
+        ("mincore", libc::SYS_mincore.to_string(), "zone\n"),
+        ("mremap", libc::SYS_mremap.to_string(), "zone\n"),
+        ("membarrier", libc::SYS_membarrier.to_string(), "zone\n"),
+        ("rseq", libc::SYS_rseq.to_string(), "zone\n"),
+    ];
+    for (name, call, zone) in calls {
+        for verify in ["full", "sample"] {
+            let mut pretended = shimmed(&given);
+            let pretended = pretended.args(["pretend", &call]).arg(&program);
+            assert_eq!(run(pretended.env("PREZERO_VERIFY", verify)), zone, "{name}, {verify}");
+        }
+    }
+}
+
+#[test]
 fn limit_of_data_that_suffices_without_the_shim_suffices_with_it() {
     let program = compile("limits_given.c", &["-DLIMIT=RLIMIT_DATA"]);
     for limit in ["64", "256", "1024"] {

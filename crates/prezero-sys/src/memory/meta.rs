@@ -4,7 +4,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::reservation::{Errno, GRAIN, Reservation};
 
@@ -61,6 +61,21 @@ impl<T: Plain> Deref for Meta<T> {
     }
 }
 
+/// A copy of a text that stays as long as the process, in pages of its own.
+///
+/// # Errors
+/// As for [`Meta::new`].
+pub fn keep(text: &str) -> Result<&'static str, Errno> {
+    let kept: Meta<AtomicU8> = Meta::new(text.len())?;
+    for (to, from) in kept.iter().zip(text.bytes()) {
+        to.store(from, Ordering::Relaxed);
+    }
+    let first = kept.memory.base().as_ptr();
+    std::mem::forget(kept);
+    // SAFETY: the bytes of a text, in a mapping that is never undone and that no other code knows.
+    Ok(unsafe { std::str::from_utf8_unchecked(std::slice::from_raw_parts(first, text.len())) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +100,13 @@ mod tests {
         small_pages(&meta.memory);
         meta[0].store(1, Relaxed);
         assert_eq!(resident(&meta.memory, GRAIN, 4 * GRAIN), 0);
+    }
+
+    #[test]
+    fn text_is_kept_as_it_was() {
+        for text in ["", "a", "/tmp/\u{e9}.json", &"x".repeat(5000)] {
+            assert_eq!(keep(text).unwrap(), text);
+        }
     }
 
     #[test]

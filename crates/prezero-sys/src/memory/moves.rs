@@ -115,7 +115,7 @@ unsafe fn close_hole(first: *mut c_void, len: usize) {
     let _ = unsafe { mmap_anonymous(first, len, ProtFlags::READ | ProtFlags::WRITE, flags) };
 }
 
-/// Whether the kernel moves pages and leaves the mapping: asked once, of two pages.
+/// Whether the kernel moves pages and leaves the mapping, which reads as zero: tried once, on two pages.
 fn can_move() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;
@@ -152,8 +152,11 @@ fn tried() -> bool {
             return false;
         };
         let second = first.byte_add(GRAIN);
+        let [source, goal] = [first, second].map(|page| page.cast::<u8>());
+        source.write_volatile(1);
         let moves = is_one_mapping(first, GRAIN) == Ok(true)
-            && mremap_fixed(first, GRAIN, GRAIN, MOVE, second).is_ok();
+            && mremap_fixed(first, GRAIN, GRAIN, MOVE, second) == Ok(second);
+        let moves = moves && (source.read_volatile(), goal.read_volatile()) == (0, 1);
         let _ = munmap(first, if moves { 2 * GRAIN } else { GRAIN });
         moves
     }

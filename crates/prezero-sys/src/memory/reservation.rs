@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::hooks;
+use super::{hooks, promises};
 use crate::raw;
 use crate::sandbox::unless_confined;
 
@@ -43,7 +43,7 @@ unsafe fn write_nothing(byte: *mut u8) {
 ///
 /// # Safety
 /// `pages` has a byte for each page of the range.
-unsafe fn raw_mincore(first: *mut c_void, len: usize, pages: *mut u8) -> i32 {
+pub(super) unsafe fn raw_mincore(first: *mut c_void, len: usize, pages: *mut u8) -> i32 {
     // SAFETY: the caller's promise.
     let done = unsafe { raw::syscall(libc::SYS_mincore, [first.addr(), len, pages.addr()]) };
     -done as i32
@@ -269,12 +269,16 @@ impl Reservation {
     }
 
     /// Says of each page from `offset` whether it is resident, in the lowest bit of its
-    /// byte of `pages`. A page of the shared zero page counts as resident.
+    /// byte of `pages`. A page of the shared zero page counts as resident, one that was swapped out does not.
     ///
     /// # Errors
-    /// What a seccomp filter answers; the kernel itself refuses nothing that `at` lets by.
+    /// What a seccomp filter answers; the kernel itself refuses nothing that `at` lets by. `NOSYS` from one that
+    /// does not know what was touched.
     pub fn residency(&self, offset: usize, pages: &mut [u8]) -> Result<(), Errno> {
         unless_confined()?;
+        if !promises::tells_residency() {
+            return Err(Errno::NOSYS);
+        }
         let len = pages.len() * GRAIN;
         let first = self.at(offset, len);
         // SAFETY: the kernel writes one byte a page, and `pages` has that many.

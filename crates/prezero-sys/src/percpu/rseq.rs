@@ -10,7 +10,7 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use rustix::thread::{MembarrierCommand, membarrier};
+use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 #[cfg(target_arch = "x86_64")]
 use crate::memory::Reservation;
@@ -91,7 +91,9 @@ pub fn register_for_libc() -> bool {
 /// Announces that this process will use [`membarrier_rseq`]. False where the kernel has no
 /// such thing (before 5.10). Once a process; a new one after `fork` asks again.
 pub fn membarrier_register() -> bool {
-    membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_ok()
+    // An emulator or a filter may answer each call with 0, which names no command.
+    membarrier_query().contains_command(MembarrierCommand::PrivateExpeditedRseq)
+        && membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_ok()
 }
 
 /// Restarts every section that a thread of this process has open at this moment: when it

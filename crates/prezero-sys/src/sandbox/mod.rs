@@ -77,24 +77,63 @@ pub fn is_filtered() -> bool {
 /// that it comes from, and perhaps more. Neither locks nor allocates.
 pub fn filters() -> Option<u32> {
     let path = c"/proc/thread-self/status";
-    filters_in(file::read(path, &mut [0u8; 4096]).ok()?)
+    let file = file::open(path).ok()?;
+    let found = filters_in(|part| rustix::io::read(&file, part).ok());
+    file::close(file);
+    found
 }
 
-fn filters_in(status: &[u8]) -> Option<u32> {
-    let name = b"Seccomp_filters:";
-    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name))?;
-    std::str::from_utf8(line.trim_ascii()).ok()?.parse().ok()
+/// Reads a status in parts, which `read` fills: a caller's stack may be too short for all of it.
+fn filters_in(mut read: impl FnMut(&mut [u8]) -> Option<usize>) -> Option<u32> {
+    let (mut text, mut have) = ([0u8; 256], 0);
+    loop {
+        let len = read(&mut text[have..])?;
+        have += len;
+        let Some(end) = text[..have].iter().position(|byte| *byte == b'\n') else {
+            // A line that does not fit is another.
+            if len == 0 {
+                return None;
+            }
+            if have == text.len() {
+                have = 0;
+            }
+            continue;
+        };
+        if let Some(count) = text[..end].strip_prefix(b"Seccomp_filters:") {
+            return std::str::from_utf8(count.trim_ascii()).ok()?.parse().ok();
+        }
+        text.copy_within(end + 1..have, 0);
+        have -= end + 1;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn filters_read(status: &str, most: usize) -> Option<u32> {
+        let mut rest = status.as_bytes();
+        filters_in(|part| {
+            let len = most.min(part.len());
+            std::io::Read::read(&mut rest, &mut part[..len]).ok()
+        })
+    }
+
     #[test]
     fn filters_are_counted_by_the_kernel() {
-        let status = b"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t13\nSpeculation:\t1\n";
-        assert_eq!(filters_in(status), Some(13));
-        assert_eq!(filters_in(b"Name:\tx\nSeccomp:\t2\n"), None);
+        let long = "Groups:\t".to_string() + &"1000 ".repeat(200);
+        for before in ["", "Seccomp:\t2\n", &format!("{long}\nSeccomp:\t2\n")] {
+            let status = format!("Name:\tx\n{before}Seccomp_filters:\t13\nSpeculation:\t1\n");
+            for most in [1, 3, 100, 10_000] {
+                assert_eq!(
+                    filters_read(&status, most),
+                    Some(13),
+                    "{most} bytes at a time of {status}"
+                );
+            }
+        }
+        assert_eq!(filters_read("Name:\tx\nSeccomp:\t2\n", 50), None);
+        assert_eq!(filters_read(&long, 50), None);
         assert_eq!(filters().is_some_and(|filters| filters > 0), is_filtered());
     }
 

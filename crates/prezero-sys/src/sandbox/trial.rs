@@ -68,6 +68,7 @@ const NO_FILE: i32 = -1;
 ///
 /// # Safety
 /// This is the child, which ends next.
+#[inline(never)]
 unsafe fn try_all() {
     let (zero, none) = (0usize, ptr::null_mut::<u8>());
     let mut words = [0u64; 128];

@@ -17,6 +17,7 @@ pub fn cpu_count() -> usize {
     possible_cpus().unwrap_or_else(kernel_mask_bits)
 }
 
+#[inline(never)]
 fn possible_cpus() -> Option<usize> {
     let path = c"/sys/devices/system/cpu/possible";
     one_past_last(file::read(path, &mut [0u8; 256]).ok()?)
@@ -28,16 +29,20 @@ fn one_past_last(list: &[u8]) -> Option<usize> {
     std::str::from_utf8(last).ok()?.parse::<usize>().ok()?.checked_add(1)
 }
 
+/// The most CPUs that a kernel is built for.
+const MOST_CPUS: usize = 8192;
+
 /// Without sysfs: the bits of the kernel's own CPU mask, whose size the raw call returns;
-/// the number of CPUs rounded up to a word.
+/// the number of CPUs rounded up to a word. A longer mask than this one is not worth the stack: such kernels are rare.
+#[inline(never)]
 fn kernel_mask_bits() -> usize {
-    let mut mask = [0u64; 1024];
+    let mut mask = [0u64; CpuSet::MAX_CPU / 64];
     // SAFETY: the kernel writes at most the size given. 0 is the calling thread.
     let bytes = unsafe {
         let to = mask.as_mut_ptr().addr();
         raw::syscall(libc::SYS_sched_getaffinity, [0, size_of_val(&mask), to])
     };
-    usize::try_from(bytes).map_or(CpuSet::MAX_CPU, |bytes| bytes * 8)
+    usize::try_from(bytes).map_or(MOST_CPUS, |bytes| bytes * 8)
 }
 
 /// A set of CPUs, numbered up to 1023.

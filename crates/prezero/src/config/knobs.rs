@@ -5,11 +5,13 @@
 use core::fmt::{self, Display};
 
 use prezero_host::sizes::{Size, size};
+use prezero_sys::meta;
 
-use crate::config::value::{Text, load, order, seconds};
+use crate::config::value::{load, order, seconds};
 use crate::config::without::Without;
 use crate::config::{
-    Config, EngineChoice, MAX_LIMIT, MIN_THRESHOLD, Machine, OnFree, StatsSink, Stay, Verify,
+    Config, EngineChoice, MAX_LIMIT, MAX_PATH, MIN_THRESHOLD, Machine, OnFree, StatsSink, Stay,
+    Verify,
 };
 use crate::units::{HUGE, PAGE};
 
@@ -303,10 +305,10 @@ pub static KNOBS: [Knob; 15] = [
                 "summary" => StatsSink::Summary,
                 "off" => StatsSink::Off,
                 "-" => StatsSink::Stderr,
-                path => StatsSink::File(
-                    Text::new(path)
-                        .ok_or("the path is too long; give one of 1023 bytes or less")?,
-                ),
+                path if path.len() > MAX_PATH => {
+                    return Err("the path is too long; give one of 1023 bytes or less");
+                }
+                path => StatsSink::File(meta::keep(path).map_err(|_| "no memory to keep it")?),
             };
             Ok(())
         },
@@ -315,7 +317,7 @@ pub static KNOBS: [Knob; 15] = [
                 StatsSink::Summary => "summary",
                 StatsSink::Off => "off",
                 StatsSink::Stderr => "-",
-                StatsSink::File(path) => path.as_str(),
+                StatsSink::File(path) => path,
             })
         },
     },

@@ -27,11 +27,11 @@ pub const DEFAULT_THRESHOLD: usize = 128 << 10;
 /// The largest limit: half of what a 32-bit page index spans, so that the end of a
 /// block never overflows one.
 pub const MAX_LIMIT: usize = PAGE << 30;
-/// Bytes that the path of a statistics file may have: it is kept without a heap.
+/// Bytes that the path of a statistics file may have: its name is made up on the stack.
 pub const MAX_PATH: usize = 1023;
 
-/// All knobs, read and checked.
-#[derive(Clone, PartialEq, Debug)]
+/// All knobs, read and checked. Copied about while the stack may be short, so it is small.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Config {
     /// Most memory the zone may hold; bytes, a multiple of [`HUGE`].
     pub limit: usize,
@@ -109,9 +109,7 @@ pub enum OnFree {
 }
 
 /// Where the statistics go.
-// The path lies inside: the shim reads its knobs before there is a heap.
-#[expect(clippy::large_enum_variant, reason = "no heap to box it on; one per process")]
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StatsSink {
     /// One line on stderr.
     Summary,
@@ -119,8 +117,8 @@ pub enum StatsSink {
     Off,
     /// Everything, on stderr (written `-`).
     Stderr,
-    /// Everything, into this file.
-    File(Text<MAX_PATH>),
+    /// Everything, into this file. Its name lies in pages of its own: the knobs are read before there is a heap.
+    File(&'static str),
 }
 
 /// What the parser cannot know by itself.
@@ -359,7 +357,7 @@ mod tests {
             Just(StatsSink::Summary),
             Just(StatsSink::Off),
             Just(StatsSink::Stderr),
-            "/[a-z \u{e9}/.]{0,200}".prop_map(|path| StatsSink::File(Text::new(&path).unwrap())),
+            "/[a-z \u{e9}/.]{0,200}".prop_map(|path| StatsSink::File(path.leak())),
         ];
         let on_free = prop_oneof![Just(OnFree::Keep), Just(OnFree::Clear)];
         let size = || proptest::option::of(0usize..1 << 40);

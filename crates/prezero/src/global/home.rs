@@ -124,13 +124,13 @@ fn start(bytes: usize, preloaded: Preloaded) -> Option<&'static Heap> {
         HOT.state.compare_exchange(UNTOUCHED, STARTING, Ordering::Relaxed, Ordering::Relaxed);
     first.ok()?;
     let mut config = config;
-    let Some(heap) = Heap::fitting(&mut config) else {
+    // SAFETY: this thread alone moved the state to STARTING, and no thread reads the slot before the stores below.
+    let slot: &'static mut MaybeUninit<Heap> = unsafe { &mut *SLOT.0.get() };
+    let Some(heap) = Heap::fitting(slot, &mut config).map(|heap| &*heap) else {
         HOT.state.store(OFF, Ordering::Relaxed);
         HOT.threshold.store(usize::MAX, Ordering::Relaxed);
         return None;
     };
-    // SAFETY: this thread alone moved the state to STARTING, and no thread reads the slot before the stores below.
-    let heap: &'static Heap = unsafe { (*SLOT.0.get()).write(heap) };
     crate::scrubd::allow_scrubd(heap.zone());
     HOT.base.store(heap.base(), Ordering::Relaxed);
     HOT.bytes.store(heap.bytes(), Ordering::Release);

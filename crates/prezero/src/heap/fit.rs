@@ -1,5 +1,7 @@
 //! A heap that fits into the address space that the process may use.
 
+use std::mem::MaybeUninit;
+
 use super::Heap;
 use crate::config::Config;
 use crate::units::HUGE;
@@ -14,14 +16,17 @@ pub const ADDRESS_SPACE_SHARE: usize = 8;
 
 impl Heap {
     /// A heap of as many bytes as the configuration says, or of fewer where the address space or its limits hold no
-    /// more. `None`: they hold none that is worth it. The configuration then says how many it has.
-    pub fn fitting(config: &mut Config) -> Option<Heap> {
+    /// more, in a slot where it stays. `None`: they hold none that is worth it. The configuration then says how many
+    /// it has.
+    pub fn fitting<'a>(
+        slot: &'a mut MaybeUninit<Heap>,
+        config: &mut Config,
+    ) -> Option<&'a mut Heap> {
         let room = prezero_sys::process::address_space() / ADDRESS_SPACE_SHARE;
         loop {
-            if config.limit <= room
-                && let Ok(heap) = Heap::new(config)
-            {
-                return Some(heap);
+            if config.limit <= room && Heap::build(slot, config).is_ok() {
+                // SAFETY: it was built.
+                return Some(unsafe { slot.assume_init_mut() });
             }
             if config.limit <= MIN_LIMIT {
                 return None;

@@ -14,16 +14,19 @@
 //! Everything here is lock-free and allocates nothing; what happens to the pages is
 //! the zone's business.
 
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use prezero_sys::meta::{Meta, Plain};
+use prezero_sys::thread;
 
 use crate::block::{Block, Content, Dirty, Zero};
 use crate::clear::Use;
 use crate::config::Config;
 use crate::mem::backing::{Anonymous, Backing};
 use crate::observe::snapshot::Snapshot;
+use crate::place::{build_in, field_of};
 use crate::units::{Order, PAGE, PageId};
 use crate::zone::Zone;
 use crate::zone::resize::Grown;
@@ -99,11 +102,27 @@ impl Heap {
     /// # Errors
     /// [`NoHeap`], when the address space does not hold them, or the zone refuses the configuration.
     pub fn new(config: &Config) -> Result<Heap, NoHeap> {
+        let mut slot = MaybeUninit::uninit();
+        Heap::build(&mut slot, config)?;
+        // SAFETY: it was built.
+        Ok(unsafe { slot.assume_init() })
+    }
+
+    /// As [`new`](Self::new), in a slot where the heap stays.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn build<'a>(
+        slot: &'a mut MaybeUninit<Heap>,
+        config: &Config,
+    ) -> Result<&'a mut Heap, NoHeap> {
         let backing = Anonymous::reserve(config.limit).map_err(|_| NoHeap)?;
         let base = backing.base().as_ptr().addr();
         let live: Meta<Granule> = Meta::new(config.limit / GRANULE.bytes()).map_err(|_| NoHeap)?;
-        let zone = Zone::new(backing, config).map_err(|_| NoHeap)?;
-        Ok(Heap { zone, live, base, bytes: config.limit })
+        Zone::build(field_of!(slot, zone), backing, config, thread::monotonic_ns)
+            .map_err(|_| NoHeap)?;
+        let bytes = config.limit;
+        Ok(build_in!(slot, Heap { live: live, base: base, bytes: bytes, } and built { zone }))
     }
 
     /// Address of the zone's first byte.

@@ -6,8 +6,8 @@
 
 use std::ptr::NonNull;
 
-use prezero_sys::hooks;
-use prezero_sys::memory::{Errno, Reservation};
+use prezero_sys::memory::{Errno, Reservation, promises};
+use prezero_sys::{hooks, process};
 
 use crate::units::{PAGE, PageId, Span};
 
@@ -130,6 +130,11 @@ pub unsafe trait Backing: Send + Sync {
 
     /// Marks in `resident`, a byte for each page, whether the page is resident.
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno>;
+
+    /// Whether a page that is not resident may have content all the same.
+    fn may_swap(&self) -> bool {
+        true
+    }
 }
 
 /// From what memory is [hidden](Backing::hide).
@@ -159,8 +164,12 @@ impl Anonymous {
     /// Reserves address space for `len` bytes; no memory is used until it is touched.
     ///
     /// # Errors
-    /// What `mmap` says: `ENOMEM` under a small `RLIMIT_AS`, above all.
+    /// What `mmap` says: `ENOMEM` under a small `RLIMIT_AS`, above all. `ENOSYS` from a kernel whose memory is not
+    /// zero after it was [given back](prezero_sys::memory::promises).
     pub fn reserve(len: usize) -> Result<Anonymous, Errno> {
+        if !promises::releases_to_zero() {
+            return Err(Errno::NOSYS);
+        }
         hooks::look_up();
         let align = Self::ALIGN.min(len.next_power_of_two());
         let reservation = Reservation::new(len, align)?;
@@ -247,6 +256,10 @@ unsafe impl Backing for Anonymous {
 
     fn residency(&self, offset: usize, resident: &mut [u8]) -> Result<(), Errno> {
         self.reservation.residency(offset, resident)
+    }
+
+    fn may_swap(&self) -> bool {
+        process::has_swap()
     }
 }
 

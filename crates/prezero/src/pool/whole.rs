@@ -1,5 +1,7 @@
 //! The pool as a whole: its parts.
 
+use std::mem::MaybeUninit;
+
 use prezero_sys::memory::Errno;
 
 use crate::block::Run;
@@ -10,6 +12,7 @@ use crate::count::counters::Counters;
 use crate::mem::backing::{Backing, Memory};
 use crate::mem::bits::Bits;
 use crate::mem::states::StateMap;
+use crate::place::{build_in, field_of};
 use crate::pool::buddy::Buddy;
 use crate::pool::compact::Assembly;
 use crate::pool::dump::LeftOut;
@@ -72,45 +75,58 @@ pub(crate) struct Pool<B> {
 }
 
 impl<B: Backing> Pool<B> {
-    /// All of `backing`, free and absent.
+    /// All of `backing`, free and absent, in a slot where it stays.
     ///
     /// # Errors
     /// What the kernel says when the pool's own records find no memory.
-    pub(crate) fn new(backing: B, config: &Config, now_ns: fn() -> u64) -> Result<Pool<B>, Errno> {
+    #[inline(never)]
+    pub(crate) fn build<'a>(
+        slot: &'a mut MaybeUninit<Pool<B>>,
+        backing: B,
+        config: &Config,
+        now_ns: fn() -> u64,
+    ) -> Result<&'a mut Pool<B>, Errno> {
         let memory = Memory::new(backing);
         let (pages, huge) = (memory.pages, memory.pages / HUGE_PAGES);
-        let in_small = Bits::new(huge)?;
+        let (states, freed_at) = (StateMap::new(pages)?, Meta::new(huge as usize)?);
+        let [resident, used, in_small] = [Bits::new(huge)?, Bits::new(huge)?, Bits::new(huge)?];
+        let (hidden, left_out) = (Hidden::new(huge)?, LeftOut::new(huge)?);
+        let (gone, assembly) = (Gone::new(huge)?, Assembly::new(huge)?);
         in_small.set(0..(memory.backing().small() / HUGE) as u32);
-        let pool = Pool {
-            memory,
-            states: StateMap::new(pages)?,
-            buddy: Buddy::new(pages)?,
-            stock: Stock::new(),
-            handover: Claim::new(),
-            clock: Clock::new(now_ns),
-            counters: Counters::new(),
-            freed_at: Meta::new(huge as usize)?,
-            resident: Bits::new(huge)?,
-            used: Bits::new(huge)?,
-            freed_on: AtomicU32::new(0),
-            freed_last: LastTick::default(),
-            allowance: AtomicU32::new(u32::MAX),
-            hidden: Hidden::new(huge)?,
-            left_out: LeftOut::new(huge)?,
-            gone: Gone::new(huge)?,
-            forks: AtomicU32::new(0),
-            foreign: AtomicU32::new(0),
-            peak: AtomicU32::new(0),
-            faulted: AtomicU64::new(0),
-            in_small,
-            huge: config.huge,
-            sparse_row: SparseRow::new(),
-            thin_row: SparseRow::new(),
-            came_back: CameBack::new(),
-            assembly: Assembly::new(huge)?,
-            stays: Stays::new(config),
-            without: config.without,
-        };
+        // The largest part, and the last that may fail.
+        field_of!(slot, buddy).write(Buddy::new(pages)?);
+        let pool = build_in!(
+            slot,
+            Pool {
+                memory: memory,
+                states: states,
+                stock: Stock::new(),
+                handover: Claim::new(),
+                clock: Clock::new(now_ns),
+                counters: Counters::new(),
+                freed_at: freed_at,
+                resident: resident,
+                used: used,
+                freed_on: AtomicU32::new(0),
+                freed_last: LastTick::default(),
+                allowance: AtomicU32::new(u32::MAX),
+                hidden: hidden,
+                left_out: left_out,
+                gone: gone,
+                forks: AtomicU32::new(0),
+                foreign: AtomicU32::new(0),
+                peak: AtomicU32::new(0),
+                faulted: AtomicU64::new(0),
+                in_small: in_small,
+                huge: config.huge,
+                sparse_row: SparseRow::new(),
+                thin_row: SparseRow::new(),
+                came_back: CameBack::new(),
+                assembly: assembly,
+                stays: Stays::new(config),
+                without: config.without,
+            } and built { buddy }
+        );
         pool.leave_out_all();
         pool.buddy.put_run(Run::taken(Span::new(PageId(0), pages)));
         Ok(pool)

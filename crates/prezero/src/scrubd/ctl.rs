@@ -63,7 +63,7 @@ impl Ctl {
         let words = open(own_files);
         let spare = Box::leak(vec![*choice; CHOICES].into_boxed_slice()).iter_mut();
         let made = [None; CHOICES];
-        Ctl { words, config: config.clone(), topology, spare, made, answered: 0, published: 0 }
+        Ctl { words, config: *config, topology, spare, made, answered: 0, published: 0 }
     }
 
     /// The panel can be found by the thread's descriptor alone: it goes with the thread. A tool
@@ -166,7 +166,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         if knob.turned == Turned::AtStart {
             return Err("set when the process begins; give it to prezero run");
         }
-        let mut config = self.ctl.config.clone();
+        let mut config = self.ctl.config;
         // No knob that may be turned asks for the memory.
         let machine = Machine {
             memory: config.limit,

@@ -101,6 +101,8 @@ pub(super) struct Fake {
     left_out: Vec<AtomicU8>,
     /// Not 0: others remember which pages lie where.
     watched: AtomicU8,
+    /// 0: the machine has no swap.
+    swaps: AtomicU8,
     pub(super) populates: Call,
     pub(super) releases: Call,
     pub(super) replaces: Call,
@@ -152,6 +154,7 @@ impl Fake {
             hidden,
             left_out,
             watched: AtomicU8::new(0),
+            swaps: AtomicU8::new(1),
             populates,
             releases,
             replaces,
@@ -171,8 +174,14 @@ impl Fake {
         self.pages[page.index()].store(RESIDENT, Relaxed);
     }
 
+    /// Whether the machine has swap.
+    pub(super) fn set_swap(&self, on: bool) {
+        self.swaps.store(on.into(), Relaxed);
+    }
+
     /// Moves a page to swap, if there is anything to move.
     pub(super) fn swap_out(&self, page: PageId) {
+        assert!(self.may_swap());
         let _ = self.pages[page.index()].compare_exchange(RESIDENT, SWAPPED, Relaxed, Relaxed);
     }
 
@@ -396,6 +405,10 @@ unsafe impl Backing for Fake {
             }
         }
         made
+    }
+
+    fn may_swap(&self) -> bool {
+        self.swaps.load(Relaxed) != 0
     }
 }
 

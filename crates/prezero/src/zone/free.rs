@@ -59,10 +59,10 @@ impl<B: Backing> Zone<B> {
         cpu.demand.note_return(span.pages);
         self.pool.replace_foreign(span);
         self.pool.states.each_run(span, PageState::Absent, |run| {
-            self.pool.each_residency(run, |run, resident| {
-                if resident == Residency::Resident {
-                    self.pool.states.set(run, PageState::Zero);
-                }
+            self.pool.each_residency(run, |run, residency| match residency {
+                Residency::Resident => self.pool.states.set(run, PageState::Zero),
+                // Zero either way, as the owner vouches, and not paid for.
+                Residency::Absent | Residency::Unknown => {}
             });
         });
         self.pool.states.each_run(span, PageState::Dirty, |run| {

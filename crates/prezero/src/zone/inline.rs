@@ -64,12 +64,13 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// Resident pages among these may hold anything.
+    /// Pages among these that may have content may hold anything.
     fn doubt(&self, span: Span) {
-        self.pool.each_residency(span, |run, residency| {
-            if residency != Residency::NotResident {
+        self.pool.each_residency(span, |run, residency| match residency {
+            Residency::Resident | Residency::Unknown => {
                 self.pool.states.set(run, PageState::Dirty);
             }
+            Residency::Absent => {}
         });
     }
 

@@ -17,6 +17,8 @@ pub(crate) mod scrubd;
 pub(crate) mod target;
 pub(crate) mod trust;
 
+use std::mem::MaybeUninit;
+
 use prezero_sys::birth;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
@@ -31,6 +33,7 @@ use crate::count::counters::Counters;
 use crate::cpu::cache::{CpuCache, Cpus};
 use crate::daemon::Daemon;
 use crate::mem::backing::Backing;
+use crate::place::{build_in, field_of};
 use crate::pool::Pool;
 use crate::sync::AtomicU32;
 use crate::units::{GRANULE, HUGE, MAX_ORDER, PAGE, PageId, Span};
@@ -95,6 +98,23 @@ impl<B: Backing> Zone<B> {
         config: &Config,
         now_ns: fn() -> u64,
     ) -> Result<Zone<B>, ZoneError> {
+        let mut slot = MaybeUninit::uninit();
+        Zone::build(&mut slot, backing, config, now_ns)?;
+        // SAFETY: it was built.
+        #[allow(unsafe_code)]
+        Ok(unsafe { slot.assume_init() })
+    }
+
+    /// As [`with_clock`](Zone::with_clock), in a slot where the zone stays.
+    ///
+    /// # Errors
+    /// As for [`Zone::new`].
+    pub(crate) fn build<'a>(
+        slot: &'a mut MaybeUninit<Zone<B>>,
+        backing: B,
+        config: &Config,
+        now_ns: fn() -> u64,
+    ) -> Result<&'a mut Zone<B>, ZoneError> {
         let len = backing.len();
         if len < HUGE || !len.is_multiple_of(HUGE) || len > crate::config::MAX_LIMIT {
             return Err(ZoneError::Size(len));
@@ -103,19 +123,23 @@ impl<B: Backing> Zone<B> {
         if !base.is_multiple_of(GRANULE as usize * PAGE) {
             return Err(ZoneError::Base(base));
         }
-        Ok(Zone {
-            id: ZoneId::next(),
-            pool: Pool::new(backing, config, now_ns).map_err(ZoneError::Records)?,
-            cpus: Cpus::new().map_err(ZoneError::Records)?,
-            clearing: Clearing::new(config.engine.name(), config.without),
-            trust: Trust::new(),
-            daemon: Daemon::new(),
-            config: config.clone(),
-            live: Tuning::new(config),
-            inherited: AtomicU32::new(0),
-            account_of: AtomicU32::new(birth::current()),
-            before_fork: Counters::new(),
-        })
+        let cpus = Cpus::new().map_err(ZoneError::Records)?;
+        Pool::build(field_of!(slot, pool), backing, config, now_ns).map_err(ZoneError::Records)?;
+        Ok(build_in!(
+            slot,
+            Zone {
+                id: ZoneId::next(),
+                cpus: cpus,
+                clearing: Clearing::new(config.engine.name(), config.without),
+                trust: Trust::new(),
+                daemon: Daemon::new(),
+                config: *config,
+                live: Tuning::new(config),
+                inherited: AtomicU32::new(0),
+                account_of: AtomicU32::new(birth::current()),
+                before_fork: Counters::new(),
+            } and built { pool }
+        ))
     }
 
     /// The page count to ask for when `bytes` are needed: rounded up to a size that the

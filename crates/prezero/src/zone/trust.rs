@@ -1,7 +1,7 @@
 //! Is a page that is marked zero really zero? Checked before it is handed out.
 //!
 //! `sample` reads a page of a block now and then; `full` reads every byte. A page that is recorded as absent is
-//! read where the kernel says that it is resident: its owner touched it. The first page that turns out not to be
+//! read unless the kernel proves that it has no content. The first page that turns out not to be
 //! zero is counted, reported once on stderr, and ends all trust: from then on every block is cleared in line,
 //! whatever its record says. openEuler's kzerod handed out dirty pages for years because no code looked.
 
@@ -59,8 +59,7 @@ impl Trust {
         }
     }
 
-    /// Reads back pages that are recorded as zero, and pages that are recorded as absent and are
-    /// not.
+    /// Reads back pages that are recorded as zero, and pages that are recorded as absent and are not proven so.
     #[cold]
     fn checks<B: Backing>(&self, zone: &Zone<B>, cpu: &CpuCache, span: Span) -> bool {
         let mut good = true;
@@ -68,9 +67,16 @@ impl Trust {
             good = good && self.check(zone, cpu, run);
         });
         zone.pool.states.each_run(span, PageState::Absent, |run| {
-            zone.pool.each_residency(run, |run, residency| {
-                let there = residency == Residency::Resident;
-                good = good && (!there || self.check(zone, cpu, run));
+            zone.pool.each_residency(run, |run, residency| match residency {
+                Residency::Absent => {}
+                Residency::Resident => good = good && self.check(zone, cpu, run),
+                Residency::Unknown => {
+                    good = good && self.check(zone, cpu, run);
+                    // To read a page makes it resident, and it is to stay absent. Nothing is lost.
+                    if good && !zone.pool.pages_stay() {
+                        let _ = zone.pool.memory.release(run);
+                    }
+                }
             });
         });
         good

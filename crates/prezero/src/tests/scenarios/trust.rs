@@ -1,5 +1,6 @@
 //! What happens when a page that should be zero is not.
 
+use super::super::fake::Fault;
 use super::super::world::{World, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::config::Verify;
@@ -73,4 +74,72 @@ fn a_sample_finds_a_scribbler_sooner_or_later() {
         }
     }
     assert!(world.count(Counter::VerifyFailures) > 0);
+}
+
+/// A world of which every block was in use and went back to the kernel.
+fn released(swaps: bool) -> World {
+    let world = World::with(4, |config| config.verify = Verify::Full);
+    world.fake().set_swap(swaps);
+    let block = world.zero(4 * HUGE_PAGES);
+    world.soil(block);
+    world.zone.reclaim();
+    assert_eq!(world.zone.snapshot().gauges.absent_bytes, bytes(4 * HUGE_PAGES));
+    world
+}
+
+#[test]
+fn absent_pages_that_were_written_to_are_found_however_they_are_scattered() {
+    for swaps in [false, true] {
+        for step in [1, 2, 3, 7, 15, 16, 64, 511] {
+            let world = released(swaps);
+            for page in (0..4 * HUGE_PAGES).step_by(step) {
+                world.fill(PageId(page), 1, 0x66);
+            }
+
+            let block = world.zero(4 * HUGE_PAGES);
+
+            assert!(is_zero(&world.zone, &block), "every {step}th page");
+            assert!(world.count(Counter::VerifyFailures) > 0, "every {step}th page");
+            world.zone.free(block);
+        }
+    }
+}
+
+#[test]
+fn an_absent_page_that_was_written_to_and_swapped_out_is_found() {
+    let world = released(true);
+    world.fill(PageId(700), 1, 0x66);
+    world.fake().swap_out(PageId(700));
+
+    let block = world.zero(4 * HUGE_PAGES);
+
+    assert!(is_zero(&world.zone, &block));
+    assert_eq!(world.count(Counter::VerifyFailures), 1);
+    world.zone.free(block);
+}
+
+#[test]
+fn absent_pages_are_found_where_the_kernel_does_not_say_what_is_resident() {
+    let world = released(false);
+    world.fake().residencies.refuse(Fault::Always);
+    world.fill(PageId(700), 1, 0x66);
+
+    let block = world.zero(4 * HUGE_PAGES);
+
+    assert!(is_zero(&world.zone, &block));
+    assert_eq!(world.count(Counter::VerifyFailures), 1);
+    world.zone.free(block);
+}
+
+#[test]
+fn absent_pages_that_are_read_back_stay_absent() {
+    for swaps in [false, true] {
+        let world = released(swaps);
+        let before = world.fake().releases.made();
+        let block = world.zero(4 * HUGE_PAGES);
+        assert!(is_zero(&world.zone, &block));
+        assert_eq!(world.count(Counter::AbsentBytes), 2 * bytes(4 * HUGE_PAGES));
+        assert_eq!(world.fake().releases.made() > before, swaps, "what is read is given back");
+        world.zone.free(block);
+    }
 }
