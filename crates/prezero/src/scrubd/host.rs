@@ -125,3 +125,28 @@ impl Host for ThisThread {
         thread::thread_cpu_ns()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_that_was_set_from_outside_stays() {
+        let all = thread::affinity();
+        let cpus: Vec<usize> = (0..thread::cpu_count()).filter(|&cpu| all.contains(cpu)).collect();
+        // Without files of its own it does not look whether a CPU idles.
+        let mut host = ThisThread::new(thread::cpu_count(), false, Without::default());
+        for &cpu in &cpus {
+            thread::set_affinity(&CpuMask::only(cpu)).unwrap();
+            for &other in &cpus {
+                host.go_home(other);
+                assert_eq!(thread::affinity(), CpuMask::only(cpu));
+            }
+        }
+        thread::set_affinity(&all).unwrap();
+        for &cpu in &cpus {
+            host.go_home(cpu);
+            assert_eq!(thread::affinity(), all);
+        }
+    }
+}
