@@ -60,7 +60,7 @@ pub(crate) fn inode(file: impl AsFd) -> Option<(u64, u64)> {
     } else {
         fstat(file)
     };
-    stat.ok().map(|stat| (stat.st_dev as u64, stat.st_ino as u64))
+    stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 /// The call that no filter ends this process for: the one by which the dynamic linker has just looked at this library.

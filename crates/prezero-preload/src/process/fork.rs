@@ -50,7 +50,7 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     if let Some(process) = process::ready() {
-        holes::seal_unforked(&process.heap);
+        holes::seal_unforked(process.heap);
         // SAFETY: libc called `before` on this thread. This is the child, and its first handler.
         unsafe { process.heap.zone().after_fork_in_child() };
     }

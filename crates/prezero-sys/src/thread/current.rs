@@ -67,9 +67,9 @@ pub fn name_current(name: &CStr) {
 /// # Errors
 /// `NOSYS` before Linux 5.9, or what a seccomp filter answers.
 pub fn own_descriptors() -> Result<(), Errno> {
+    let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     // SAFETY: without CLOSE_RANGE_UNSHARE this would close the program's files; with it
     // the kernel copies the table first and closes the copies, for this thread alone.
-    let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     let done = unsafe { raw::syscall(libc::SYS_close_range, [0, u32::MAX as usize, unshare]) };
     if done == 0 { Ok(()) } else { Err(Errno::NOSYS) }
 }
