@@ -13,7 +13,6 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::{file, stderr};
@@ -77,6 +76,13 @@ pub struct Identity {
     namespace: u64,
 }
 
+impl Identity {
+    /// The inode of its namespace of processes.
+    pub fn namespace(&self) -> u64 {
+        self.namespace
+    }
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.began, self.namespace)
@@ -96,11 +102,15 @@ impl std::str::FromStr for Identity {
 /// for filters' sake.
 pub fn identity() -> Option<Identity> {
     let began = began(file::read(c"/proc/self/stat", &mut [0; 1024]).ok()?)?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let namespace = openat(CWD, c"/proc/self/ns/pid", flags, Mode::empty()).ok()?;
+    Some(Identity { began, namespace: namespace()? })
+}
+
+/// The inode of this process's namespace of processes; `None` without `/proc`.
+pub fn namespace() -> Option<u64> {
+    let namespace = file::open(c"/proc/self/ns/pid").ok()?;
     let inode = stderr::inode(&namespace);
     file::close(namespace);
-    Some(Identity { began, namespace: inode?.1 })
+    inode.map(|(_, inode)| inode)
 }
 
 /// The 22nd field: the second is a name in brackets, which may have blanks and brackets itself.

@@ -13,8 +13,9 @@
 //! Reads with libc's `getenv`, which needs no heap.
 
 use prezero_core::{Config, ConfigError, Machine};
+use prezero_sys::birth::{self, Identity};
+use prezero_sys::process;
 use prezero_sys::process::environment as get;
-use prezero_sys::{birth, process};
 
 /// Whether valgrind runs the program: it knows neither restartable sequences nor the idle class,
 /// and wants to see every block. Its own preloaded part is there for every tool of it.
@@ -42,17 +43,27 @@ pub fn keeps_deepbind() -> bool {
     get("PREZERO_DEEPBIND") == Some("keep")
 }
 
-/// The process that writes the statistics, and whether it is this one. Another may have its number: the first of a
-/// container, or one that came later. Without `/proc` the number alone decides.
-pub fn reporter() -> Option<(libc::pid_t, bool)> {
+/// The process that writes the statistics.
+#[derive(Clone, Copy, Default)]
+pub struct Reporter {
+    /// Its number; 0: none writes them.
+    pub number: libc::pid_t,
+    /// What else is known of it.
+    pub identity: Option<Identity>,
+    /// Whether it is this process.
+    pub is_here: bool,
+}
+
+/// The process that writes the statistics. Another may have its number: the first of a container, or one that came
+/// later. Without `/proc` the number alone decides.
+pub fn reporter() -> Option<Reporter> {
     let text = get("PREZERO_PID")?;
     let (number, rest) = text.split_once(':').unwrap_or((text, ""));
     let number = number.parse().ok()?;
-    let same = || {
-        let named = rest.parse().ok();
-        named.is_none() || birth::identity().is_none_or(|own| named == Some(own))
-    };
-    Some((number, process::id().cast_signed() == number && same()))
+    let identity = rest.parse().ok();
+    let same = || identity.is_none() || birth::identity().is_none_or(|own| identity == Some(own));
+    let is_here = process::id().cast_signed() == number && same();
+    Some(Reporter { number, identity, is_here })
 }
 
 /// Where children tell the process that writes the statistics what they did.

@@ -36,12 +36,12 @@ const PID: &str = "%p";
 
 /// Notes which process reports, while the environment is as it was given.
 pub fn remember() {
-    let (reporter, is_here) = env::reporter().unwrap_or((0, false));
-    REPORTER.store(reporter, Ordering::Relaxed);
-    if is_here {
+    let reporter = env::reporter().unwrap_or_default();
+    REPORTER.store(reporter.number, Ordering::Relaxed);
+    if reporter.is_here {
         BIRTH.store(birth::current(), Ordering::Relaxed);
     }
-    tree::remember(reporter);
+    tree::remember(&reporter);
 }
 
 /// Whether this process reports. The child of a fork has another birth, or another number where the kernel wipes

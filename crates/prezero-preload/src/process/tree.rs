@@ -13,6 +13,7 @@
 //! | closes all descriptors, or clears its environment | in full: the name is kept from its start, and no descriptor |
 //! | has another user or root, or a filter of system calls, by its end | as far as it has told before |
 //! | is made by the kernel's call, not libc's | from its first look for memory beyond its lists |
+//! | has a limit of file size below that of the file | where another child made the file |
 //! | begins under a filter, or without the variable | not at all |
 //! | outlives the process that reports | as far as it has told |
 //! | is none of the first [`SLOTS`] | in the sums, at its end |
@@ -89,12 +90,16 @@ const SLOT_BITS: u32 = 16;
 const PID_BITS: u32 = 22;
 /// The process that reports.
 static ROOT: AtomicI32 = AtomicI32::new(0);
+/// Its namespace of processes; 0: not known.
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 
 /// Notes where the account goes, while the environment is as it was given.
-pub fn remember(root: i32) {
-    let Some(name) = env::tree().filter(|name| name.len() < MOST_NAME && root != 0) else { return };
+pub fn remember(root: &env::Reporter) {
+    let fits = |name: &&str| name.len() < MOST_NAME && root.number != 0;
+    let Some(name) = env::tree().filter(fits) else { return };
     write_text(&NAME_OF, name);
-    ROOT.store(root, Relaxed);
+    ROOT.store(root.number, Relaxed);
+    NAMESPACE.store(root.identity.map_or(0, |identity| identity.namespace()), Relaxed);
 }
 
 /// To be called when there is a zone: a child that is killed later is known.
@@ -208,7 +213,7 @@ fn map(create: OFlags) -> Option<&'static Tree> {
     let name = CStr::from_bytes_until_nul(read_text(&NAME_OF, &mut name)).ok()?;
     // A file that is begun and not ended is of no use to any process.
     let length = size_of::<Tree>();
-    let may = lives(ROOT.load(Relaxed)) && may_be_as_long(length);
+    let may = (lives(ROOT.load(Relaxed)) || is_elsewhere()) && may_be_as_long(length);
     let create = if may { create } else { OFlags::empty() };
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
     // The kernel's calls, not libc's, which this library and others may hook.
@@ -263,6 +268,12 @@ fn may_be_as_long(length: usize) -> bool {
     // SAFETY: the struct is there for the call to fill.
     unsafe { syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_FSIZE as usize, 0, to]) };
     limit.rlim_cur >= length as libc::rlim_t
+}
+
+/// Whether this process is in another namespace, where the number of the one that reports is another's or none.
+fn is_elsewhere() -> bool {
+    let namespace = NAMESPACE.load(Relaxed);
+    namespace != 0 && birth::namespace().is_some_and(|own| own != namespace)
 }
 
 /// Whether there is a process of that number.

@@ -263,6 +263,12 @@ fn first_process_of_a_namespace_is_not_the_one_that_reports() {
     let (_, json) = children(&start, "init");
     assert_eq!(zero_requests(&json), 6, "{json}");
 
+    // One with another number is counted where the one that reports asked for nothing.
+    let start =
+        format!("export PREZERO_PID=$$:{own}; LD_PRELOAD=$SHIM exec unshare --pid --fork $SIMPLE");
+    let (_, json) = children(&start, "elsewhere");
+    assert_eq!(zero_requests(&json), 1, "{start}: {json}");
+
     // The same by exec.
     let start = format!(
         "{new} \"export PREZERO_PID=\\$\\$:{}; LD_PRELOAD=\\$SHIM exec sh -c \
