@@ -59,12 +59,9 @@ unsafe extern "C" fn in_child() {
 /// Makes a call that makes a child without these handlers, and answers 0 in it. In the child of a `vfork` it is the call
 /// alone.
 pub fn without_handlers(call: impl FnOnce() -> c_long) -> c_long {
-    let process = process::ready_and_own();
-    if let Some(process) = process {
-        process.heap.zone().note_account();
-    }
+    let is_own = process::ready_and_own().is_some();
     let answer = call();
-    if answer == 0 && process.is_some() {
+    if answer == 0 && is_own {
         is_a_child();
     }
     answer
@@ -73,6 +70,6 @@ pub fn without_handlers(call: impl FnOnce() -> c_long) -> c_long {
 /// The calling process is a child that such a call made.
 pub fn is_a_child() {
     if let Some(process) = process::ready() {
-        process.heap.zone().account_was_noted();
+        process.heap.zone().begins_its_account();
     }
 }

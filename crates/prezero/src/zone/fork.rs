@@ -7,8 +7,8 @@
 use prezero_sys::birth;
 use prezero_sys::thread::Class;
 
+use crate::count::counters::COUNT;
 use crate::mem::backing::Backing;
-use crate::observe::snapshot::{Gauges, Snapshot};
 use crate::sync::Ordering::{AcqRel, Relaxed, Release};
 use crate::zone::Zone;
 
@@ -26,7 +26,6 @@ impl<B: Backing> Zone<B> {
     /// parent, where the fork failed too, and [`after_fork_in_child`](Zone::after_fork_in_child) once in the child.
     #[allow(unsafe_code)]
     pub unsafe fn before_fork(&self) {
-        self.note_account();
         self.pool.fork_begins();
         self.pool.hide_from_child();
         self.daemon.hurry(Class::Normal);
@@ -58,24 +57,19 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn after_fork_in_child(&self) {
         self.pool.is_a_child();
-        self.inherited.store(1, Release);
+        self.begins_its_account();
         self.daemon.after_fork_in_child();
         if let Some(claimed) = self.pool.handover.inherit() {
             self.pool.put_as_it_was(claimed.run());
         }
     }
 
-    /// Notes what was counted so far, if anything is told of it: what a child finds counted beyond that is its own. For
-    /// a child that is made without [`before_fork`](Zone::before_fork), too.
-    pub fn note_account(&self) {
+    /// This is a child that was made without [`before_fork`](Zone::before_fork), and it has requested and freed nothing
+    /// yet. What is counted so far is its parent's, and is noted if anything is told of the account.
+    pub fn begins_its_account(&self) {
         if self.daemon.listener.get().is_some() {
-            self.before_fork.set(self.counts().counters());
+            self.before_fork.set(&self.counts());
         }
-    }
-
-    /// This is a child that was made without [`before_fork`](Zone::before_fork), right after
-    /// [`note_account`](Zone::note_account) in its parent.
-    pub fn account_was_noted(&self) {
         self.inherited.store(1, Release);
     }
 
@@ -99,23 +93,33 @@ impl<B: Backing> Zone<B> {
     /// Whether this process has counted anything.
     pub fn has_own_account(&self) -> bool {
         let noted = || self.inherited.load(Relaxed) != 0 && self.daemon.listener.get().is_some();
-        !self.has_parents_account() || noted() && self.since_fork().requested_bytes() > 0
+        !self.has_parents_account() || noted() && self.since_fork().iter().any(|count| *count > 0)
     }
 
     /// What was counted since the latest fork that was announced.
-    fn since_fork(&self) -> Snapshot {
-        let before = Snapshot::gather([&self.before_fork], Gauges::default());
-        self.counts().delta(&before)
+    #[inline(never)]
+    fn since_fork(&self) -> [u64; COUNT] {
+        let mut counts = self.counts();
+        for (count, before) in counts.iter_mut().zip(self.before_fork.all()) {
+            *count = count.saturating_sub(before);
+        }
+        counts
     }
 
-    fn counts(&self) -> Snapshot {
-        let counters = self.cpus.iter().map(|cpu| &cpu.counters);
+    #[inline(never)]
+    fn counts(&self) -> [u64; COUNT] {
+        let mut sums = [0; COUNT];
         let others = [&self.daemon.counters, &self.pool.counters];
-        Snapshot::gather(counters.chain(others), Gauges::default())
+        for counters in self.cpus.iter().map(|cpu| &cpu.counters).chain(others) {
+            let each = sums.iter_mut().zip(counters.all());
+            each.for_each(|(sum, count): (&mut u64, u64)| *sum = sum.wrapping_add(count));
+        }
+        sums
     }
 
     /// Without an announcement, what this process counted before cannot be told from its parent's.
     #[cold]
+    #[inline(never)]
     fn take_over_now(&self, announced: bool) {
         let noted = announced && self.daemon.listener.get().is_some();
         let own = noted.then(|| self.since_fork());
@@ -126,7 +130,7 @@ impl<B: Backing> Zone<B> {
         self.daemon.counters.reset();
         self.pool.counters.reset();
         if let Some(own) = own {
-            self.cpus.here().counters.set(own.counters());
+            self.cpus.here().counters.set(&own);
         }
         self.pool.forget_hidden();
     }

@@ -70,7 +70,7 @@ pub struct Zone<B> {
     pub(crate) inherited: AtomicU32,
     /// The process whose account it is; its birth.
     pub(crate) account_of: AtomicU32,
-    /// What was counted before the latest fork that was announced.
+    /// What was counted before the latest fork that this process is the child of, and heard of.
     pub(crate) before_fork: Counters,
 }
 
