@@ -125,6 +125,7 @@ impl<B: Backing> Zone<B> {
         }
         let cpus = Cpus::new().map_err(ZoneError::Records)?;
         Pool::build(field_of!(slot, pool), backing, config, now_ns).map_err(ZoneError::Records)?;
+        field_of!(slot, before_fork).write(Counters::new());
         Ok(build_in!(
             slot,
             Zone {
@@ -137,8 +138,7 @@ impl<B: Backing> Zone<B> {
                 live: Tuning::new(config),
                 inherited: AtomicU32::new(0),
                 account_of: AtomicU32::new(birth::current()),
-                before_fork: Counters::new(),
-            } and built { pool }
+            } and built { pool, before_fork }
         ))
     }
 
