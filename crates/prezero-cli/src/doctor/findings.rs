@@ -204,7 +204,7 @@ fn address_space(host: &Host) -> Finding {
     let soft = line.split_whitespace().next().unwrap_or("unlimited").to_string();
     let what = "address space";
     match soft.parse::<u64>() {
-        Err(_) => Finding::good(what, "not limited", "a zone may span all of memory"),
+        Err(_) => Finding::good(what, "not limited", "a zone may grow to all of memory"),
         Ok(bytes) if bytes < 8 * (64 << 20) => {
             let means = "too little for a zone, which takes an eighth of it and 64 MiB at least";
             Finding::bad(

@@ -4,7 +4,8 @@
 //! nothing to other allocations. The zone retreats first: to the share of the limit that it would have
 //! taken under it from the beginning, or to what is in use.
 //!
-//! A limit that comes from outside (`prlimit` on another process) is not seen.
+//! A limit that comes from outside (`prlimit` on another process) is not seen. The zone has mapped little more than the
+//! program used of it by then, and reaches no further.
 
 use std::ffi::{c_int, c_uint};
 

@@ -13,8 +13,8 @@
 //!   hole that the kernel would give to another mapping.
 //! - `MADV_HUGEPAGE` inside the zone leaves no mark, which would make every `NumPy` array
 //!   foreign: the zone has the huge blocks that lie in the range faulted in whole, once.
-//! - `mlockall` would make the whole reservation resident. Before the zone exists it
-//!   keeps it from existing; later it locks pages as they are touched.
+//! - `mlockall` would make all free memory resident. Before the zone exists it
+//!   keeps it from existing; later the zone gives up what is free, and serves no more.
 //!
 //! A program that makes these calls without libc (`syscall(2)`) is not seen.
 
@@ -322,26 +322,23 @@ unsafe fn move_out(
     }
 }
 
-/// libc's `mlockall`.
+/// libc's `mlockall`. A program that locks its memory counts on no fault in it from then on: what it has of the zone is
+/// made resident with all else, what the zone has free goes away, and later blocks are the next allocator's.
 ///
 /// # Safety
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     process::never();
-    // Not MCL_ONFAULT, the kernel would fill the reservation to its limit. And what pages that moved
-    // leave would be locked no more.
-    let lazy = process::ready().map_or(0, |process| {
+    if let Some(process) = process::ready_and_own() {
+        // Pages that moved would leave others that are locked no more.
         process.heap.never_move();
-        libc::MCL_ONFAULT
-    });
-    // SAFETY: the caller's terms.
-    let answer = unsafe { next::mlockall(flags | lazy) };
-    if answer == 0 || lazy == 0 || Errno::save().number() != libc::ENOMEM {
-        return answer;
+        // With MCL_ONFAULT a program counts on no more than that what is touched stays.
+        if flags & libc::MCL_ONFAULT == 0 {
+            process::serve_no_more();
+            process.heap.zone().retreat(0);
+        }
     }
-    // The kernel counts all of the address space against RLIMIT_MEMLOCK.
-    process::retreat_to_share_of(0);
     // SAFETY: the caller's terms.
-    unsafe { next::mlockall(flags | lazy) }
+    unsafe { next::mlockall(flags) }
 }

@@ -174,6 +174,11 @@ pub fn may_have_zone() -> bool {
     }
 }
 
+/// From now on requests go to the next allocator. Blocks of the zone come back to it.
+pub fn serve_no_more() {
+    HOT.threshold.store(usize::MAX, Ordering::Relaxed);
+}
+
 /// The zone keeps what it would have reserved under a limit of so many bytes.
 pub fn retreat_to_share_of(limit: usize) {
     // The child of a vfork sets its own limits.

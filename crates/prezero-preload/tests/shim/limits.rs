@@ -122,8 +122,21 @@ fn address_space_limit_that_suffices_without_the_shim_suffices_with_it() {
 }
 
 #[test]
-fn locked_memory_does_not_fill_the_reservation() {
+fn memory_that_a_program_locks_stays_and_is_no_more_than_it_has() {
     let program = compile("limits_locked.c", &[]);
-    assert_eq!(run(&mut shimmed(&program)), "next\n");
-    assert_eq!(run(shimmed(&program).arg("zone first")), "zone\n");
+    for arguments in [&[][..], &["zone first"], &["zone first", "on fault"]] {
+        assert_eq!(run(bare(&program).args(arguments)), "next\n");
+        let zone = if arguments.len() == 2 { "zone\n" } else { "next\n" };
+        for verify in ["full", "sample"] {
+            let mut locked = shimmed(&program);
+            assert_eq!(run(locked.args(arguments).env("PREZERO_VERIFY", verify)), zone);
+        }
+    }
+}
+
+#[test]
+fn address_space_grows_with_what_a_program_uses() {
+    let program = compile("limits_outside.c", &[]);
+    assert_eq!(run(&mut bare(&program)), "good\n");
+    assert_eq!(run(&mut shimmed(&program)), "good\n");
 }

@@ -1,7 +1,8 @@
 //! A range of address space: reserved once, backed page by page, given back in pieces.
 //!
 //! A [`Reservation`] is private anonymous memory that costs nothing until it is
-//! touched (`MAP_NORESERVE`).
+//! touched (`MAP_NORESERVE`). One that [grows](Reservation::growing) has its addresses from the beginning and
+//! maps them piece by piece, since limits and tools count what is mapped.
 //!
 //! Nothing here allocates, locks or sets `errno`. Offsets and lengths are in bytes and
 //! must be multiples of [`GRAIN`] inside the range: anything else is a bug of the
@@ -61,9 +62,13 @@ pub const GRAIN: usize = 4096;
 pub struct Reservation {
     pub(crate) base: NonNull<u8>,
     len: usize,
-    /// 0: a part was [given up](Self::give_up).
+    /// 0: a part was [given up](Self::give_up), or is not mapped yet.
     whole: AtomicU8,
 }
+
+/// How far from other mappings a range lies that grows, in bytes. The kernel puts new mappings below old ones, so
+/// what is mapped later stays out of the way until it has filled this much.
+const APART: usize = 4 << 40;
 
 // SAFETY: it is an address range and owns no thread-bound state; every method is a
 // system call that the kernel serialises.
@@ -102,6 +107,36 @@ impl Reservation {
             unmap(base.add(len), slack - head - len);
         }
         Ok(Reservation { base, len, whole: AtomicU8::new(1) })
+    }
+
+    /// As [`new`](Self::new), of which only the first bytes are `mapped`, apart from other mappings. Where it finds no
+    /// room apart, it is mapped whole: the second value is how many bytes are mapped.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn growing(len: usize, align: usize, mapped: usize) -> Result<(Reservation, usize), Errno> {
+        let near = Reservation::new(len, align)?;
+        let mapped = mapped.next_multiple_of(GRAIN);
+        let base = near.base.addr().get();
+        if mapped >= len {
+            return Ok((near, len));
+        }
+        for at in [base.checked_sub(APART), base.checked_add(APART)].into_iter().flatten() {
+            let Ok(base) = map_free(at / align * align, len) else { continue };
+            // SAFETY: mapped here, and no other code has seen it.
+            unsafe { unmap(base.add(mapped), len - mapped) };
+            return Ok((Reservation { base, len, whole: AtomicU8::new(0) }, mapped));
+        }
+        Ok((near, len))
+    }
+
+    /// Maps a range that is not mapped, as the rest is.
+    ///
+    /// # Errors
+    /// `EXIST` where others have any of it, `NOMEM` at a limit of address space.
+    pub fn extend(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        unless_confined()?;
+        map_free(self.at(offset, len).addr(), len).map(drop)
     }
 
     /// The first byte; a multiple of the alignment asked for.
@@ -312,6 +347,22 @@ fn map(len: usize) -> Result<NonNull<u8>, Errno> {
     let address =
         unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
     NonNull::new(address.cast()).ok_or(Errno::NOMEM)
+}
+
+/// Maps a range at this address, if no byte of it is mapped.
+fn map_free(at: usize, len: usize) -> Result<NonNull<u8>, Errno> {
+    let wanted = ptr::without_provenance_mut::<c_void>(at);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: the kernel puts nothing over what is mapped.
+    let got = unsafe { mmap_anonymous(wanted, len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+    let base = NonNull::new(got.cast()).ok_or(Errno::NOMEM)?;
+    if got != wanted {
+        // An emulator that does not know the flag.
+        // SAFETY: mapped here, and no other code has seen it.
+        unsafe { unmap(base, len) };
+        return Err(Errno::EXIST);
+    }
+    Ok(base)
 }
 
 /// # Safety

@@ -111,7 +111,7 @@ mod tests {
             let engine = |_: &str| Some("stosb");
             let machine = Machine { memory: 1 << 30, engine, reports_free: false };
             let changes = values.iter().any(|value| {
-                let mut after = before.clone();
+                let mut after = before;
                 (knob.set)(&mut after, value, &machine).is_ok() && seen(&after) != seen(&before)
             });
             assert!(changes, "{}", knob.name);

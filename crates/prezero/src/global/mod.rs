@@ -37,8 +37,8 @@ use home::Preloaded;
 /// - It may fork: handlers of `pthread_atfork` keep the zone right.
 /// - A part of a block that it maps or protects otherwise by system calls of its own is made as it was before the block
 ///   is freed. `libprezero.so` sees such calls; this type does not.
-/// - A limit of address space that it sets later, and `mlockall`, find the zone's reservation, as large as the machine's
-///   memory. `PREZERO_LIMIT` makes it smaller.
+/// - A limit of address space that it sets later counts the zone: 64 MiB, or up to twice what the program used of it at
+///   once. `mlockall` makes all of that resident.
 /// - A filter of system calls must allow what scrubd calls; `strace -f` shows that.
 #[derive(Debug)]
 pub struct Global<A = System> {

@@ -27,7 +27,8 @@ use crate::config::Config;
 use crate::mem::backing::{Anonymous, Backing};
 use crate::observe::snapshot::Snapshot;
 use crate::place::{build_in, field_of};
-use crate::units::{Order, PAGE, PageId};
+use crate::pool::dump::unit;
+use crate::units::{HUGE, Order, PAGE, PageId};
 use crate::zone::Zone;
 use crate::zone::resize::Grown;
 
@@ -91,6 +92,11 @@ const ADDED: u32 = (1 << PAGES_SHIFT) - 1;
 // SAFETY: an atomic, for which zero bytes are a valid value, without a destructor.
 unsafe impl Plain for Granule {}
 
+/// Bytes that a heap maps at first, about: room for a few blocks of some megabytes. Limits of address space, and tools
+/// that watch it, count them.
+/// Moved by: `/proc/PID/maps`.
+const FIRST: usize = 64 << 20;
+
 /// Why there is no heap: the address space does not hold it, or the zone said no.
 #[derive(Debug, thiserror::Error)]
 #[error("no heap: the address space does not hold it, or its zone was refused")]
@@ -116,7 +122,9 @@ impl Heap {
         slot: &'a mut MaybeUninit<Heap>,
         config: &Config,
     ) -> Result<&'a mut Heap, NoHeap> {
-        let backing = Anonymous::reserve(config.limit).map_err(|_| NoHeap)?;
+        let unit = unit((config.limit / HUGE) as u32) as usize * HUGE;
+        let first = FIRST.next_multiple_of(unit);
+        let backing = Anonymous::growing(config.limit, first).map_err(|_| NoHeap)?;
         let base = backing.base().as_ptr().addr();
         let live: Meta<Granule> = Meta::new(config.limit / GRANULE.bytes()).map_err(|_| NoHeap)?;
         Zone::build(field_of!(slot, zone), backing, config, thread::monotonic_ns)
@@ -286,6 +294,13 @@ impl Heap {
         let offset = ptr.addr().wrapping_sub(self.base);
         let whole = offset.is_multiple_of(GRANULE.bytes());
         Some(&self.live.get(offset / GRANULE.bytes()).filter(|_| whole)?.block)
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: the zone goes with the heap, and a scrubd, which lives on, has one for ever.
+        unsafe { self.zone.give_up_all() };
     }
 }
 

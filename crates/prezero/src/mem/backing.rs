@@ -14,7 +14,7 @@ use crate::units::{PAGE, PageId, Span};
 /// A contiguous range of memory with one kind of backing.
 ///
 /// # Safety
-/// `base()..base()+len()` stays mapped, readable and writable for the life of the value but for
+/// What was mapped of `base()..base()+len()` stays so, readable and writable, for the life of the value but for
 /// what is given up, no other code uses it, and `base()` is aligned to the largest order that the
 /// zone is to align blocks to, 64 KiB at least. After `release` or `replace` the range reads as
 /// zero, as it does before it is first touched. A safe method changes no byte, in this process or
@@ -29,6 +29,19 @@ pub unsafe trait Backing: Send + Sync {
     /// Whether it has no byte.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes at the beginning that are mapped; the rest is to be [mapped](Backing::extend) before it is used.
+    fn mapped(&self) -> usize {
+        self.len()
+    }
+
+    /// Maps a range that was never mapped, absent. Other code may have mappings there, which stay.
+    ///
+    /// # Errors
+    /// `EXIST` where others have any of it, `NOMEM` at a limit of address space, `NOSYS` where all is mapped.
+    fn extend(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Err(Errno::NOSYS)
     }
 
     /// Makes a range resident without changing what it holds.
@@ -155,6 +168,7 @@ const SMALL: usize = 16 << 30;
 #[derive(Debug)]
 pub struct Anonymous {
     reservation: Reservation,
+    mapped: usize,
 }
 
 impl Anonymous {
@@ -167,18 +181,32 @@ impl Anonymous {
     /// What `mmap` says: `ENOMEM` under a small `RLIMIT_AS`, above all. `ENOSYS` from a kernel whose memory is not
     /// zero after it was [given back](prezero_sys::memory::promises).
     pub fn reserve(len: usize) -> Result<Anonymous, Errno> {
+        Anonymous::growing(len, len)
+    }
+
+    /// As [`reserve`](Anonymous::reserve), of which the zone maps so many bytes at first, and more as it needs them.
+    ///
+    /// # Errors
+    /// As for [`reserve`](Anonymous::reserve).
+    pub fn growing(len: usize, mapped: usize) -> Result<Anonymous, Errno> {
         if !promises::releases_to_zero() {
             return Err(Errno::NOSYS);
         }
         hooks::look_up();
         let align = Self::ALIGN.min(len.next_power_of_two());
-        let reservation = Reservation::new(len, align)?;
-        let small = SMALL.min(len);
-        if small < len {
+        let (reservation, mapped) = Reservation::growing(len, align, mapped)?;
+        let whole = Anonymous { reservation, mapped };
+        whole.advise_beyond_small(0, mapped);
+        Ok(whole)
+    }
+
+    /// Asks for huge pages in the part of a new range that is not in small pages at first.
+    fn advise_beyond_small(&self, offset: usize, len: usize) {
+        let (first, end) = (offset.max(SMALL), offset + len);
+        if first < end {
             // A kernel without huge pages refuses this; small pages work as well, slower.
-            let _ = reservation.advise_huge(small, len - small);
+            let _ = self.reservation.advise_huge(first, end - first);
         }
-        Ok(Anonymous { reservation })
     }
 }
 
@@ -191,6 +219,16 @@ unsafe impl Backing for Anonymous {
 
     fn len(&self) -> usize {
         self.reservation.len()
+    }
+
+    fn mapped(&self) -> usize {
+        self.mapped
+    }
+
+    fn extend(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.reservation.extend(offset, len)?;
+        self.advise_beyond_small(offset, len);
+        Ok(())
     }
 
     fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {

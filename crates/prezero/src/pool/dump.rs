@@ -28,6 +28,11 @@ use crate::units::{HUGE_ORDER, Span};
 /// Moved by: `/proc/PID/maps`.
 const UNITS: u32 = 8192;
 
+/// Huge blocks in a unit of a zone of so many.
+pub(crate) fn unit(huge: u32) -> u32 {
+    (huge / UNITS).max(1)
+}
+
 /// See the module.
 pub(crate) struct LeftOut {
     units: Bits,
@@ -40,7 +45,7 @@ pub(crate) struct LeftOut {
 impl LeftOut {
     /// Nothing left out, of `huge` huge blocks.
     pub(crate) fn new(huge: u32) -> Result<LeftOut, Errno> {
-        let unit = (huge / UNITS).max(1);
+        let unit = unit(huge);
         Ok(LeftOut { units: Bits::new(huge.div_ceil(unit))?, unit, ended: AtomicU32::new(0) })
     }
 
@@ -52,6 +57,15 @@ impl LeftOut {
         huge.start / self.unit..huge.end.div_ceil(self.unit)
     }
 
+    /// The huge block where the unit of one begins, and where one that ends before it ends: the zone has units whole.
+    pub(crate) fn floor(&self, huge: u32) -> u32 {
+        huge / self.unit * self.unit
+    }
+
+    pub(crate) fn ceil(&self, huge: u32) -> u32 {
+        huge.next_multiple_of(self.unit)
+    }
+
     /// The units that lie wholly in huge blocks.
     fn whole(&self, huge: Range<u32>) -> Range<u32> {
         let start = huge.start.div_ceil(self.unit);
@@ -60,11 +74,10 @@ impl LeftOut {
 }
 
 impl<B: Backing> Pool<B> {
-    /// Leaves all of the zone out, which no request has had anything of yet.
-    pub(crate) fn leave_out_all(&self) {
+    /// Leaves huge blocks out that no request has had anything of yet.
+    pub(crate) fn leave_out_new(&self, huge: &Range<u32>) {
         if self.has(Mechanism::Hide) {
-            let units = self.left_out.touched(&(0..self.memory.pages >> HUGE_ORDER));
-            self.leave_out_taken(&units);
+            self.leave_out_taken(&self.left_out.touched(huge));
         }
     }
 

@@ -92,8 +92,14 @@ impl<B: Backing> Pool<B> {
             all.filter(move |_| fits).map(move |n| PageId(beyond + n * place))
         };
         let mut places = (0..=HALVINGS).flat_map(places);
-        let run = places.find_map(|at| self.buddy.take_run(Span::new(at, pages)))?;
+        let run = places.find_map(|at| self.take_reaching(at, 0, pages))?;
         self.taken(run).map(|(run, _)| run)
+    }
+
+    /// The pages from `old` on of a run of so many, out of the buddy. What is not mapped yet is reached for.
+    pub(crate) fn take_reaching(&self, first: PageId, old: u32, pages: u32) -> Option<Run> {
+        let take = || self.buddy.take_run(Span::new(first.plus(old), pages - old));
+        take().or_else(|| self.reach_behind(first, old, pages).then(take)?)
     }
 
     /// The content of a run that came out of the buddy, and leaves the stock. `None`: it went back,

@@ -17,14 +17,14 @@ use crate::pool::buddy::Buddy;
 use crate::pool::compact::Assembly;
 use crate::pool::dump::LeftOut;
 use crate::pool::handover::Claim;
-use crate::pool::hide::Hidden;
+use crate::pool::hide::{Hidden, pages as pages_of};
 use crate::pool::huge::SparseRow;
 use crate::pool::leave::Gone;
 use crate::pool::places::CameBack;
 use crate::pool::stay::Stays;
 use crate::pool::stock::Stock;
 use crate::sync::{AtomicU32, AtomicU64, Meta};
-use crate::units::{HUGE, HUGE_PAGES, PageId, Span};
+use crate::units::{HUGE, HUGE_PAGES};
 
 /// See the module above.
 pub(crate) struct Pool<B> {
@@ -91,7 +91,9 @@ impl<B: Backing> Pool<B> {
         let (states, freed_at) = (StateMap::new(pages)?, Meta::new(huge as usize)?);
         let [resident, used, in_small] = [Bits::new(huge)?, Bits::new(huge)?, Bits::new(huge)?];
         let (hidden, left_out) = (Hidden::new(huge)?, LeftOut::new(huge)?);
-        let (gone, assembly) = (Gone::new(huge)?, Assembly::new(huge)?);
+        let mapped = ((memory.backing().mapped() / HUGE) as u32).min(huge);
+        debug_assert_eq!(left_out.ceil(mapped).min(huge), mapped, "whole units are mapped");
+        let (gone, assembly) = (Gone::new(huge, mapped)?, Assembly::new(huge)?);
         in_small.set(0..(memory.backing().small() / HUGE) as u32);
         // The largest part, and the last that may fail.
         field_of!(slot, buddy).write(Buddy::new(pages)?);
@@ -127,8 +129,8 @@ impl<B: Backing> Pool<B> {
                 without: config.without,
             } and built { buddy }
         );
-        pool.leave_out_all();
-        pool.buddy.put_run(Run::taken(Span::new(PageId(0), pages)));
+        pool.leave_out_new(&(0..mapped));
+        pool.buddy.put_run(Run::taken(pages_of(&(0..mapped))));
         Ok(pool)
     }
 

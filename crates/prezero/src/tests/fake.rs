@@ -83,6 +83,10 @@ const ABSENT: u8 = 0;
 const RESIDENT: u8 = 1;
 const SWAPPED: u8 = 2;
 
+/// Whose mapping a huge block has; 0: it has none.
+const OWN: u8 = 1;
+const OTHERS: u8 = 2;
+
 /// What a failed `replace` leaves behind, and a move where the program had mapped a file.
 const RUBBISH: u8 = 0xDB;
 
@@ -93,6 +97,9 @@ pub(super) struct Fake {
     pages: Vec<AtomicU8>,
     /// Huge blocks in small pages at first.
     small: usize,
+    /// Bytes that are mapped at first, and which huge blocks are so now.
+    mapped: usize,
+    own: Vec<AtomicU8>,
     huge: Mutex<Vec<(usize, usize)>>,
     unhuge: Mutex<Vec<(usize, usize)>>,
     offers: Mutex<Vec<(usize, usize)>>,
@@ -111,6 +118,7 @@ pub(super) struct Fake {
     pub(super) shows: Call,
     pub(super) give_ups: Call,
     pub(super) moves: Call,
+    pub(super) extends: Call,
     /// How long a page takes to be made resident, ns.
     pub(super) populate_ns: AtomicU64,
     /// How long a move takes, ns.
@@ -131,6 +139,21 @@ impl Fake {
         Fake::in_small(bytes, 0)
     }
 
+    /// As `new`, of which only the first bytes are mapped. What lies behind is others'.
+    pub(super) fn growing(bytes: usize, mapped: usize) -> Fake {
+        let mut fake = Fake::new(bytes);
+        fake.mapped = mapped;
+        fake.own.iter().skip(mapped / HUGE).for_each(|huge| huge.store(0, Relaxed));
+        // SAFETY: no zone has it yet.
+        unsafe { fake.fill(mapped, bytes - mapped, RUBBISH) };
+        fake
+    }
+
+    /// Others map something there.
+    pub(super) fn occupy(&self, huge: usize) {
+        self.own[huge].store(OTHERS, Relaxed);
+    }
+
     /// As `new`, with so many huge blocks in small pages at first.
     pub(super) fn in_small(bytes: usize, small: usize) -> Fake {
         let align = bytes.next_power_of_two().min(MAX_ORDER.bytes());
@@ -138,8 +161,8 @@ impl Fake {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
-        let [populates, releases, replaces, residencies, hides, shows, give_ups, moves] =
-            [(); 8].map(|()| Call::default());
+        let [populates, releases, replaces, residencies, hides, shows, give_ups, moves, extends] =
+            [(); 9].map(|()| Call::default());
         let (huge, unhuge, offers) = Default::default();
         let [hidden, left_out] =
             [(); 2].map(|()| (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect());
@@ -148,6 +171,8 @@ impl Fake {
             layout,
             pages,
             small,
+            mapped: bytes,
+            own: (0..bytes / HUGE).map(|_| AtomicU8::new(OWN)).collect(),
             huge,
             unhuge,
             offers,
@@ -163,6 +188,7 @@ impl Fake {
             shows,
             give_ups,
             moves,
+            extends,
             populate_ns: AtomicU64::new(0),
             move_ns: AtomicU64::new(0),
             together: AtomicU64::new(u64::MAX),
@@ -250,6 +276,8 @@ impl Fake {
     }
 
     fn mark(&self, offset: usize, len: usize, state: u8) {
+        let huge = offset / HUGE..(offset + len).div_ceil(HUGE);
+        assert!(self.own[huge].iter().all(|huge| huge.load(Relaxed) == OWN), "it is the zone's");
         self.pages[offset / PAGE..(offset + len) / PAGE]
             .iter()
             .for_each(|p| p.store(state, Relaxed));
@@ -285,6 +313,23 @@ unsafe impl Backing for Fake {
 
     fn len(&self) -> usize {
         self.layout.size()
+    }
+
+    fn mapped(&self) -> usize {
+        self.mapped
+    }
+
+    fn extend(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        self.extends.make()?;
+        assert!(offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE), "whole huge blocks");
+        let own = &self.own[offset / HUGE..(offset + len) / HUGE];
+        if own.iter().any(|huge| huge.load(Relaxed) != 0) {
+            return Err(Errno::EXIST);
+        }
+        own.iter().for_each(|huge| huge.store(OWN, Relaxed));
+        // SAFETY: it was mapped now, and no part of it is in use.
+        unsafe { self.fill(offset, len, 0) };
+        Ok(())
     }
 
     fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {

@@ -9,8 +9,8 @@ mod ops;
 use proptest::prelude::*;
 
 use self::ops::{Op, Part, Refusal, Request, operation, refusal, verify};
-use super::fake::{Fault, pass};
-use super::world::{World, holds};
+use super::fake::{Fake, Fault, pass};
+use super::world::{World, config, holds};
 use crate::block::{Block, Dirty, Zero};
 use crate::clear::Use;
 use crate::config::Verify;
@@ -105,8 +105,8 @@ enum Refused {
 }
 
 impl Run {
-    fn new(verify: Verify, scrubs: bool) -> Run {
-        let world = World::with(HUGE_BLOCKS, |config| {
+    fn new(verify: Verify, scrubs: bool, mapped: usize) -> Run {
+        let config = config(HUGE_BLOCKS, |config| {
             config.without = Without::read("worth").unwrap();
             config.verify = verify;
             config.decay = std::time::Duration::from_secs(2);
@@ -115,6 +115,7 @@ impl Run {
                 config.scrub_start = None;
             }
         });
+        let world = World::of(Fake::growing(HUGE_BLOCKS * HUGE, mapped * HUGE), &config);
         // A block that moves lies in two mappings now and then.
         world.fake().together.store(700, Relaxed);
         let owner = vec![None; PAGES as usize];
@@ -168,6 +169,7 @@ impl Run {
                     Refusal::Hide => &fake.hides,
                     Refusal::Show => &fake.shows,
                     Refusal::Move => &fake.moves,
+                    Refusal::Extend => &fake.extends,
                 };
                 call.refuse(fault);
                 self.refused = Refused::Something;
@@ -429,7 +431,7 @@ impl Run {
         }
         let refused = self.refused;
         use Refusal::*;
-        for call in [Populate, Release, Replace, Residency, Hide, Show, Move] {
+        for call in [Populate, Release, Replace, Residency, Hide, Show, Move, Extend] {
             self.apply(Op::Refuse(call, Fault::Never));
         }
         while !self.owned.is_empty() {
@@ -456,8 +458,8 @@ fn front(pages: u32) -> u32 {
     pages - pages / 4
 }
 
-fn run(verify: Verify, scrubs: bool, ops: &[Op]) {
-    let mut run = Run::new(verify, scrubs);
+fn run(verify: Verify, scrubs: bool, mapped: usize, ops: &[Op]) {
+    let mut run = Run::new(verify, scrubs, mapped);
     for &op in ops {
         run.apply(op);
         run.tell_of_clears_to_come();
@@ -477,9 +479,10 @@ proptest! {
     fn zone_agrees_with_a_page_vector(
         verify in verify(),
         scrubs in prop::bool::weighted(0.9),
+        mapped in 1..=HUGE_BLOCKS,
         ops in prop::collection::vec(operation(), 1..OPS),
     ) {
-        run(verify, scrubs, &ops);
+        run(verify, scrubs, mapped, &ops);
     }
 
     /// The same while the kernel refuses calls: the zone stays consistent, and nothing is
@@ -487,8 +490,9 @@ proptest! {
     #[test]
     fn zone_survives_refusals(
         verify in verify(),
+        mapped in 1..=HUGE_BLOCKS,
         ops in prop::collection::vec(prop_oneof![6 => operation(), 1 => refusal()], 1..OPS),
     ) {
-        run(verify, true, &ops);
+        run(verify, true, mapped, &ops);
     }
 }

@@ -220,6 +220,16 @@ impl<B: Backing> Zone<B> {
         self.pool.retreat(bytes);
     }
 
+    /// Gives up all that the zone has mapped.
+    ///
+    /// # Safety
+    /// Nothing of the zone is used any more but its drop.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn give_up_all(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.pool.give_up_all() }
+    }
+
     /// Whether a page belongs to others now.
     pub fn is_gone(&self, page: PageId) -> bool {
         self.pool.is_gone(page)

@@ -60,8 +60,7 @@ impl<B: Backing> Zone<B> {
         if pages <= old || end.is_none_or(|end| end > self.pool.memory.pages) {
             return Grown::No;
         }
-        let (behind, more) = (first.plus(old), pages - old);
-        let run = self.pool.buddy.take_run(Span::new(behind, more));
+        let run = self.pool.take_reaching(first, old, pages);
         let Some((run, tally)) = run.and_then(|run| self.pool.taken(run)) else {
             return Grown::No;
         };

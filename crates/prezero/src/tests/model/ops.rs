@@ -24,6 +24,7 @@ pub(super) enum Refusal {
     Hide,
     Show,
     Move,
+    Extend,
 }
 
 /// Pages of a block as fractions of it, in 256ths: where they begin and how many.
@@ -113,7 +114,8 @@ pub(super) fn refusal() -> impl Strategy<Value = Op> {
         Just(Refusal::Residency),
         Just(Refusal::Hide),
         Just(Refusal::Show),
-        Just(Refusal::Move)
+        Just(Refusal::Move),
+        Just(Refusal::Extend)
     ];
     let fault = prop_oneof![
         2 => Just(Fault::Never), 2 => (1u32..5).prop_map(Fault::Nth), 1 => Just(Fault::Always)

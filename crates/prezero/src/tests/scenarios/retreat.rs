@@ -1,9 +1,10 @@
-//! Address space that is given up.
+//! Address space that the zone reaches for, and that it gives up.
 
-use super::super::fake::Fault;
-use super::super::world::{World, holds, is_zero};
-use super::bytes;
-use crate::units::{HUGE, HUGE_PAGES, PageId};
+use super::super::fake::{Fake, Fault};
+use super::super::world::{World, config, holds, is_zero};
+use super::{ANY, bytes};
+use crate::units::{HUGE, HUGE_PAGES, Order, PageId};
+use crate::zone::resize::Grown;
 
 const HUGES: u32 = 16;
 
@@ -68,5 +69,100 @@ fn address_space_that_the_kernel_does_not_take_stays() {
     let all = world.zero(HUGES * HUGE_PAGES);
     assert!(is_zero(&world.zone, &all));
     world.soil(all);
+    world.assert_sound();
+}
+
+/// A zone that has so many huge blocks of 64 mapped.
+fn growing(mapped: u32) -> World {
+    let fake = Fake::growing(64 * HUGE, mapped as usize * HUGE);
+    World::of(fake, &config(64, |_| {}))
+}
+
+fn mapped(world: &World) -> u64 {
+    world.zone.snapshot().gauges.zone_bytes / HUGE as u64
+}
+
+#[test]
+fn a_zone_reaches_as_far_as_requests_need_and_twice_as_far_each_time() {
+    let world = growing(2);
+    assert_eq!(mapped(&world), 2);
+    let first = world.zero(2 * HUGE_PAGES);
+    assert_eq!(mapped(&world), 2, "there was room");
+    let second = world.zero(5);
+    assert_eq!(mapped(&world), 4);
+    let third = world.zero(20 * HUGE_PAGES);
+    assert!(is_zero(&world.zone, &third));
+    assert_eq!(mapped(&world), 24);
+    for block in [first, second, third] {
+        world.fill(block.first(), block.pages(), 0x77);
+        world.zone.free(block);
+    }
+    let extends = world.fake().extends.made();
+    let again = world.zero(20 * HUGE_PAGES);
+    assert!(is_zero(&world.zone, &again));
+    assert_eq!(world.fake().extends.made(), extends, "there is room");
+    world.zone.free(again);
+    world.assert_sound();
+}
+
+#[test]
+fn an_aligned_block_is_reached_for() {
+    let world = growing(1);
+    let align = Order::new(13).unwrap();
+    let block = world.zone.zero(16 * HUGE_PAGES, align).unwrap();
+    assert!(block.first().is_aligned(align) && is_zero(&world.zone, &block));
+    world.zone.free(block);
+    world.assert_sound();
+}
+
+#[test]
+fn what_others_have_mapped_is_left_alone_and_reached_past() {
+    let world = growing(4);
+    world.fake().occupy(10);
+    let all = world.zero(4 * HUGE_PAGES);
+    let next = world.zero(6 * HUGE_PAGES);
+    assert_eq!(next.first(), PageId(4 * HUGE_PAGES), "as much as there is before it");
+    assert!(world.zone.zero(54 * HUGE_PAGES, ANY).is_none(), "others have a part of it");
+    assert!(is_gone(&world, 10 * HUGE_PAGES));
+    [all, next].into_iter().for_each(|block| world.zone.free(block));
+    world.assert_sound();
+}
+
+#[test]
+fn a_zone_that_gets_no_more_address_space_asks_once() {
+    let world = growing(4);
+    world.fake().extends.refuse(Fault::Always);
+    assert!(world.zone.zero(5 * HUGE_PAGES, ANY).is_none());
+    let asked = world.fake().extends.made();
+    assert!(world.zone.zero(6 * HUGE_PAGES, ANY).is_none());
+    assert_eq!(world.fake().extends.made(), asked);
+    let rest = world.zero(4 * HUGE_PAGES);
+    world.zone.free(rest);
+    world.assert_sound();
+}
+
+#[test]
+fn a_zone_that_retreated_reaches_no_further() {
+    let world = growing(4);
+    world.zone.retreat(4 * HUGE);
+    assert!(world.zone.zero(5 * HUGE_PAGES, ANY).is_none());
+    assert_eq!(mapped(&world), 4);
+}
+
+#[test]
+fn a_block_that_grows_gets_a_place_and_room_behind_it() {
+    let world = growing(8);
+    let mut block = world.plain(3 * HUGE_PAGES);
+    let first = block.first();
+    world.fill(first, block.pages(), 7);
+    block = world.zone.grow_elsewhere(block, 4 * HUGE_PAGES, ANY).unwrap();
+    let place = block.first();
+    assert!(place.0 >= 32 * HUGE_PAGES, "in the upper half: {place:?}");
+    for pages in [5, 6, 9, 20] {
+        assert_eq!(world.zone.try_grow(&mut block, pages * HUGE_PAGES), Grown::Yes, "{pages}");
+    }
+    assert!((0..3 * HUGE_PAGES).all(|n| holds(&world.zone, place.plus(n), 7)));
+    assert!(mapped(&world) < 64, "{}", mapped(&world));
+    world.soil(block);
     world.assert_sound();
 }
