@@ -13,6 +13,7 @@ use std::process::Command;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use prezero::{Config, ConfigError, KNOBS, Knob, Machine, Origin};
+use prezero_sys::birth;
 
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
@@ -178,7 +179,10 @@ impl Run {
                 let library = library::find(library::ALLOCATOR).map_err(Failure::Library)?;
                 let preload = library::in_front_of(&library, std::env::var_os("LD_PRELOAD"));
                 command.env("LD_PRELOAD", preload.map_err(Failure::Library)?);
-                command.env(PID_VARIABLE, std::process::id().to_string());
+                // The number alone may be another process's, too: the first of a container.
+                let number = std::process::id().to_string();
+                let this = birth::identity().map(|this| format!("{number}:{this}"));
+                command.env(PID_VARIABLE, this.unwrap_or(number));
                 command.env_remove(TREE_VARIABLE);
                 let is_told = |(name, value): &(&str, String)| {
                     *name == STATS_VARIABLE && (value == "off" || value.contains("%p"))

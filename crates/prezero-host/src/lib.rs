@@ -9,8 +9,8 @@
 //! | [`sizes`] | a number of bytes, as people write it |
 //! | [`jvm`] | the options of a JVM, wherever they stand |
 //!
-//! The crate reads files below `/proc` and `/sys` and writes none. It has no state of its own,
-//! starts no thread and needs no `unsafe`. A file that is missing or in another form is no
+//! The crate reads files below `/proc` and `/sys` and writes none, by system calls alone ([`prezero_sys::file`]): scrubd
+//! must not run into what others hook. It has no state of its own, starts no thread and needs no `unsafe`. A file that is missing or in another form is no
 //! information, never an error. Each reader takes the root directory from its caller, so a test
 //! brings its own.
 #![forbid(unsafe_code)]

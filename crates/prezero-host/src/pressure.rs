@@ -10,15 +10,14 @@
 //!   close one of these. One race stays: the program closes this read's descriptor and opens a file
 //!   of its own under the same number, within the read. A thread with a descriptor table of its own
 //!   (`CLOSE_RANGE_UNSHARE`) is free of it, so scrubd samples from such a thread.
-//! - **No heap after [`Pressure::new`]** for paths below 384 bytes, which the standard library
-//!   copies to the stack; a longer cgroup path costs a short-lived allocation for each read.
+//! - **No heap after [`Pressure::new`]** for paths below 256 bytes, which are copied to the stack; a longer cgroup path costs a short-lived allocation for each read.
 //! - The cgroup is looked up once. A process that moves later is judged by its old cgroup.
 //! - The caller counts too: while scrubd is runnable it adds up to 1 to the load, and while it
 //!   waits for a busy CPU, PSI counts it as a stalled task.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use prezero_sys::file;
 
 mod cgroup;
 
@@ -246,18 +245,7 @@ fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
     if path.as_os_str().is_empty() {
         return None;
     }
-    let mut buffer = [0u8; READ_BYTES];
-    let mut len = 0;
-    {
-        let mut file = File::open(path).ok()?;
-        while len < buffer.len() {
-            match file.read(&mut buffer[len..]).ok()? {
-                0 => break,
-                n => len += n,
-            }
-        }
-    }
-    parse(std::str::from_utf8(&buffer[..len]).ok()?)
+    parse(std::str::from_utf8(file::read(path, &mut [0u8; READ_BYTES]).ok()?).ok()?)
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@
 //! One CPU stands for all of them, the first that is online. Where cores differ, or sysfs is
 //! missing as in some containers, a figure is unknown (0) rather than wrong.
 
-use std::fs;
-use std::num::NonZeroUsize;
 use std::path::Path;
-use std::thread;
+
+use prezero_sys::{file, thread};
 
 /// The part of the shared cache, in quarters, that one set may fill on its way through it.
 /// Beyond it scrubd clears past the cache.
@@ -105,11 +104,15 @@ fn online(root: &Path) -> Option<CpuList> {
     word(&root.join("online")).and_then(|list| CpuList::parse(&list))
 }
 
+/// Bytes of a file that are looked at: a line, of which a list of many CPUs is the longest.
+/// Fixed: a page, which is what sysfs tells at most.
+const READ_BYTES: usize = 4096;
+
 /// More than any CPU has: two of the first level, one of each other.
 const MOST_CACHES: u32 = 16;
 
 fn usable() -> usize {
-    thread::available_parallelism().map_or(1, NonZeroUsize::get)
+    thread::affinity().count().max(1)
 }
 
 struct Cache {
@@ -130,8 +133,9 @@ fn cache(caches: &Path, level: &str) -> Option<Cache> {
     })
 }
 
-fn word(file: &Path) -> Option<String> {
-    Some(fs::read_to_string(file).ok()?.trim().to_owned())
+fn word(path: &Path) -> Option<String> {
+    let mut text = [0; READ_BYTES];
+    Some(std::str::from_utf8(file::read(path, &mut text).ok()?).ok()?.trim().to_owned())
 }
 
 /// Bytes in a size as the kernel writes it: `2048K`.
@@ -168,6 +172,7 @@ impl CpuList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::path::PathBuf;
     use std::process;
     use std::sync::atomic::{AtomicU32, Ordering};

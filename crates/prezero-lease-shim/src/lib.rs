@@ -57,6 +57,7 @@ static INHERITED: OnceLock<Inherited> = OnceLock::new();
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = {
     extern "C" fn begin() {
+        prezero_sys::say::panics();
         let _ = INHERITED.set(Inherited::look());
     }
     begin

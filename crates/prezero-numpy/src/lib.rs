@@ -51,6 +51,7 @@ static ZONE: Global = Global::over(std::alloc::System);
 /// `inner` points at NumPy's structure of a handler, which lives as long as the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prezero_numpy_handler(inner: *const Handler) -> *const Handler {
+    prezero_sys::say::panics();
     // SAFETY: the caller's promise.
     let inner = unsafe { &*inner };
     if inner.version != VERSION {

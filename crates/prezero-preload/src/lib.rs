@@ -41,6 +41,7 @@ use process::{confine, fork, report};
 /// Runs when the library is loaded: after libc, before the program's own code.
 extern "C" fn load() {
     next::resolve();
+    prezero_sys::say::panics();
     prezero_sys::hooks::look_up();
     if process::stands_aside().is_some() {
         process::never();

@@ -8,10 +8,14 @@
 //! | [`percpu`] | the CPU at hand, restartable sequences |
 //! | [`process`] | what a process was given: environment, limits, memory |
 //! | [`say`] | lines for people, which cannot fail |
+//! | [`stderr`], [`quiet`] | standard error while it is what it was; writes that raise no signal |
+//! | [`birth`] | which process this is |
+//! | [`file`] | what small files of the kernel say |
+//! | [`raw`] | a system call without libc |
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //! | [`marks`] | inodes that are known and not held |
 //!
-//! Layers: errno, say, sandbox, thread, memory, percpu, process, guest, peer, marks
+//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, say, thread, memory, percpu, guest, peer, marks
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -20,15 +24,20 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membarrier");
 
+pub mod birth;
 mod errno;
+pub mod file;
 pub mod guest;
 pub mod marks;
 pub mod memory;
 pub mod peer;
 pub mod percpu;
 pub mod process;
+pub mod quiet;
+pub mod raw;
 pub mod sandbox;
 pub mod say;
+pub mod stderr;
 pub mod thread;
 
 pub use memory::{hooks, meta, moves, panel, shared};

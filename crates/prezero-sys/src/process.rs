@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
+use crate::file;
+
 unsafe extern "C" {
     static environ: *const *const c_char;
 }
@@ -44,23 +46,15 @@ pub fn environment(name: &str) -> Option<&'static str> {
     Some(value.to_str().unwrap_or("\u{fffd}"))
 }
 
+/// The process's number, from the kernel.
+pub fn id() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+}
+
 /// Whether the kernel counts reserved memory as used (`vm.overcommit_memory` = 2): a zone as
 /// large as the machine would leave nothing to others.
 pub fn overcommits_never() -> bool {
-    let path = c"/proc/sys/vm/overcommit_memory";
-    let mut mode = 0u8;
-    // The system calls themselves: libc's wrappers are points at which a thread is cancelled.
-    // SAFETY: the path ends in NUL; the byte is there for the call to fill; the descriptor was
-    // opened here.
-    unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
-        if file >= 0 {
-            libc::syscall(libc::SYS_read, file, &raw mut mode, 1usize);
-            libc::syscall(libc::SYS_close, file);
-        }
-    }
-    mode == b'2'
+    file::read(c"/proc/sys/vm/overcommit_memory", &mut [0]) == Ok(b"2")
 }
 
 /// Bytes of address space that the process may use for private memory, untouched or not;

@@ -1,15 +1,15 @@
 //! Words for people, which neither end nor hold up the process that says them.
 //!
 //! `println!` and `eprintln!` panic when their reader is gone or its disk is full: a broker, or a
-//! command in a pipe, must not end of that. Nothing here allocates, takes a lock, or raises
-//! `SIGPIPE` but for the last.
+//! command in a pipe, must not end of that. Nothing here allocates, takes a lock, or raises a signal
+//! ([`quiet`]). Standard error is written to while it is the file that it was at the start ([`stderr`]).
 //!
 //! | call | for | reader is slow | reader is gone, disk is full |
 //! |---|---|---|---|
 //! | [`log!`](crate::log) | a line of a daemon | the line is dropped, and the next one tells how many were | dropped |
 //! | [`tell!`](crate::tell) | a line of a command on standard error | waits | dropped |
 //! | [`print!`](crate::print) | what a command was asked for, on standard output | waits | an error for the caller |
-//! | [`complain`] | the library inside a program, which may allow `write` and no other call | waits | dropped; the program's `SIGPIPE` |
+//! | [`complain`] | the library inside a program, which may allow `write` and no other call | waits | dropped |
 //!
 //! Clippy refuses the panicking macros in all crates (`print_stdout`, `print_stderr`).
 
@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
+
+use crate::{quiet, stderr};
 
 /// What one `write` to a pipe takes without waiting once `poll` says that there is room: `PIPE_BUF`.
 const AT_ONCE: usize = 4096;
@@ -47,12 +49,16 @@ macro_rules! print {
 
 /// See [`log!`](crate::log).
 pub fn log(line: fmt::Arguments<'_>) {
-    log_to(stderr(), line, &DROPPED);
+    if let Some(stderr) = stderr::unchanged() {
+        log_to(stderr, line, &DROPPED);
+    }
 }
 
 /// See [`tell!`](crate::tell).
 pub fn tell(line: fmt::Arguments<'_>) {
-    tell_to(stderr(), line);
+    if let Some(stderr) = stderr::unchanged() {
+        tell_to(stderr, line);
+    }
 }
 
 /// See [`print!`](crate::print).
@@ -67,22 +73,25 @@ pub fn print(text: fmt::Arguments<'_>) -> io::Result<()> {
 /// Writes a text to standard error, straight through the kernel. What cannot be written is dropped.
 #[cold]
 pub fn complain(text: &str) {
-    write_all(stderr(), text.as_bytes());
+    if let Some(stderr) = stderr::unchanged() {
+        write_all(stderr, text.as_bytes());
+    }
+}
+
+/// Has a panic of this library say its line as any other is said, without a heap: the process ends of it. Not for a
+/// library that a Rust program is linked with, whose panics are its own.
+pub fn panics() {
+    std::panic::set_hook(Box::new(|panic| tell(format_args!("prezero: {panic}"))));
 }
 
 fn write_all(file: BorrowedFd<'_>, mut rest: &[u8]) {
     while !rest.is_empty() {
-        match rustix::io::write(file, rest) {
+        match quiet::write(file, rest) {
             Ok(written @ 1..) => rest = &rest[written..],
             Err(Errno::INTR) => {}
             Ok(0) | Err(_) => return,
         }
     }
-}
-
-fn stderr() -> BorrowedFd<'static> {
-    // SAFETY: descriptor 2 is used for a call at a time only; a closed one makes that fail.
-    unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) }
 }
 
 /// What becomes of a write to this file now.
@@ -171,7 +180,7 @@ impl<'a> Line<'a> {
                 self.failed = Some(Errno::PIPE);
                 break;
             }
-            match rustix::io::write(self.file, rest) {
+            match quiet::write(self.file, rest) {
                 Ok(written @ 1..) => rest = &rest[written..],
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Ok(0) => self.failed = Some(Errno::IO),

@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use prezero_sys::file;
+
 use super::{field, read, read_number};
 
 /// Share of a cgroup's bound in use. At `memory.high` the kernel throttles the program's own
@@ -105,7 +107,7 @@ fn upwards(mount: &Path, own: &Path) -> Vec<PathBuf> {
 
 /// This process's path, relative to the root, in the hierarchy that has these controllers.
 fn own_path(root: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
-    let table = std::fs::read(root.join("proc/self/cgroup")).ok()?;
+    let table = file::read_all(root.join("proc/self/cgroup")).ok()?;
     table.split(|&b| b == b'\n').find_map(|line| {
         let mut parts = line.splitn(3, |&b| b == b':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
@@ -116,7 +118,7 @@ fn own_path(root: &Path, fits: impl Fn(&[u8]) -> bool) -> Option<PathBuf> {
 
 /// What of the memory hierarchy of version 1 is mounted, and where.
 fn v1_mount(root: &Path) -> Option<(PathBuf, PathBuf)> {
-    let table = std::fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let table = String::from_utf8(file::read_all(root.join("proc/self/mountinfo")).ok()?).ok()?;
     table.lines().find_map(|line| {
         let (mount, system) = line.split_once(" - ")?;
         let mut system = system.split(' ');

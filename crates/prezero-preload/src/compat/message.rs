@@ -3,10 +3,15 @@
 use std::ffi::c_int;
 use std::fmt::{self, Write};
 
+use prezero_sys::{quiet, stderr};
+use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
+
 /// A buffer in front of a file descriptor, written through when full and on drop. A
-/// line that fits the buffer goes out in one `write`. What cannot be written is dropped.
+/// line that fits the buffer goes out in one `write`, which raises no signal. What cannot be written is dropped.
 pub struct Line {
-    descriptor: c_int,
+    /// `None`: standard error, while it is what it was at the start.
+    descriptor: Option<c_int>,
     used: usize,
     buffer: [u8; 2048],
 }
@@ -14,12 +19,12 @@ pub struct Line {
 impl Line {
     /// Writes to this file descriptor.
     pub fn to(descriptor: c_int) -> Line {
-        Line { descriptor, used: 0, buffer: [0; 2048] }
+        Line { descriptor: Some(descriptor), used: 0, buffer: [0; 2048] }
     }
 
     /// Writes to standard error.
     pub fn to_stderr() -> Line {
-        Line::to(libc::STDERR_FILENO)
+        Line { descriptor: None, used: 0, buffer: [0; 2048] }
     }
 
     /// Prints one line on standard error and aborts the process.
@@ -31,21 +36,21 @@ impl Line {
     }
 
     fn flush(&mut self) {
-        let mut rest = &self.buffer[..self.used];
+        let mut rest = &self.buffer[..std::mem::take(&mut self.used)];
+        let file = match self.descriptor {
+            // SAFETY: the caller of `to` keeps it open.
+            Some(file) => Some(unsafe { BorrowedFd::borrow_raw(file) }),
+            None => stderr::unchanged(),
+        };
+        let Some(file) = file else { return };
         while !rest.is_empty() {
-            // Not `write`, which a thread may be cancelled in.
-            // SAFETY: the slice is readable for its length.
-            let written = unsafe {
-                libc::syscall(libc::SYS_write, self.descriptor, rest.as_ptr(), rest.len())
-            };
-            match usize::try_from(written) {
+            // Not libc's `write`, which a thread may be cancelled in.
+            match quiet::write(file, rest) {
                 Ok(written) => rest = &rest[written..],
-                // SAFETY: the calling thread's own errno.
-                Err(_) if unsafe { *libc::__errno_location() } == libc::EINTR => {}
-                Err(_) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return,
             }
         }
-        self.used = 0;
     }
 }
 

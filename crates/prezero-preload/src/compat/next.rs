@@ -153,6 +153,10 @@ next! {
     syscall(number: c_long, a: Address, b: Address, c: Address, d: Address, e: Address, f: Address)
         -> c_long, before: early::syscall;
 
+    _Fork() -> c_int, before: early::fork;
+    clone(entry: Option<unsafe extern "C" fn(Address) -> c_int>, stack: Address, flags: c_int, argument: Address,
+        parent: Address, tls: Address, child: Address) -> c_int, before: early::clone;
+
     _exit(status: c_int) -> !, before: early::exit_group;
     _Exit(status: c_int) -> !, before: early::exit_group;
     quick_exit(status: c_int) -> !, before: early::exit_group;

@@ -5,7 +5,7 @@
 //! | [`family`], [`realloc`] | the malloc family, and which allocator serves what |
 //! | [`figures`] | what libc tells of its heap, and is told |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
-//! | [`rights`], [`filters`], `numbered`, `vfork`, [`exit`] | calls that scrubd and the report must know of |
+//! | [`rights`], [`filters`], `numbered`, [`forks`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
 //! | `dlopen` | libraries that would find another `malloc` |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
@@ -23,6 +23,7 @@ pub mod exit;
 pub mod family;
 pub mod figures;
 pub mod filters;
+pub mod forks;
 pub mod limits;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod numbered;

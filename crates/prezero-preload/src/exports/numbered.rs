@@ -2,15 +2,17 @@
 //!
 //! libc has no function for `seccomp`, and programs that change one thread's user go past libc's, which change all.
 //! A call that changes the only thread changes the process, so scrubd ends before it, as before libc's.
-//! Beside other threads it is a matter of the calling one, and scrubd stays as they do.
+//! Beside other threads it is a matter of the calling one, and scrubd stays as they do. And calls that make a child go past the handlers of a fork.
 
 use std::ffi::{c_int, c_long, c_void};
 
 use prezero_core::Change;
 
 use super::filters::seccomp;
+use super::forks::{clone3, is_a_copy};
 use super::rights::{alone, chroot, setns, unshare};
 use crate::compat::{company, next};
+use crate::process::fork::without_handlers;
 
 /// libc's `syscall`.
 ///
@@ -30,6 +32,11 @@ pub unsafe extern "C" fn syscall(
     let call = || unsafe { next::syscall(number, a, b, c, d, e, f) };
     let int = |argument: *mut c_void| argument.addr() as c_int;
     match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork => without_handlers(call),
+        libc::SYS_clone if is_a_copy(a.addr() as u64) => without_handlers(call),
+        // SAFETY: the caller's terms.
+        libc::SYS_clone3 => unsafe { clone3(a, b.addr(), call) },
         // SAFETY: the caller's terms.
         libc::SYS_seccomp => unsafe { seccomp(a, b, c) },
         // SAFETY: libc's functions of these names make the call and nothing else.

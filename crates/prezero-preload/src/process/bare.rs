@@ -21,6 +21,7 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use prezero_sys::raw::syscall;
 use prezero_sys::thread::{Entry, Life, Spawner};
 
 /// The spawner of bare threads: where one at a time runs.
@@ -161,12 +162,12 @@ fn settle() {
     // Where a filter forbids it the thread is what any other of the process is.
     let _ = rustix::process::chdir(c"/");
     // SAFETY: reads no memory. A filter that forbids `prctl` ends the process at scrubd's name anyway.
-    if unsafe { libc::prctl(libc::PR_GET_SECCOMP) } != 0 {
+    if unsafe { syscall(libc::SYS_prctl, [libc::PR_GET_SECCOMP as usize]) } != 0 {
         return;
     }
     // SAFETY: the kernel reads one header and two times three words; 0 is the calling thread.
-    // With nothing permitted, what is ambient goes as well. `errno` is this thread's own.
-    unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
+    // With nothing permitted, what is ambient goes as well.
+    unsafe { syscall(libc::SYS_capset, [(&raw const header).addr(), none.as_ptr().addr()]) };
 }
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]

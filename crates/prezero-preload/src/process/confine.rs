@@ -76,6 +76,7 @@ pub fn may_live() -> bool {
     }
     let tried = env::tried_filters();
     if tried.is_some() && tried == sandbox::filters() {
+        sandbox::was_tried();
         register_while_alone();
         return true;
     }

@@ -5,7 +5,7 @@
 //! | `PREZERO_DISABLE=1` | no zone: every call goes to the next allocator |
 //! | `PREZERO_BARE_THREAD=off` | scrubd is a thread that libc knows of |
 //! | `PREZERO_DEEPBIND=keep` | `dlopen` gets `RTLD_DEEPBIND` where the program says so |
-//! | `PREZERO_PID=N` | process N writes the statistics when it ends (set by `prezero run`) |
+//! | `PREZERO_PID=N:BEGAN:NAMESPACE` | process N writes the statistics when it ends, if it began then in that namespace (set by `prezero run`); or `N` alone |
 //! | `PREZERO_TRIED=N` | the first N filters of system calls let a zone live (set by `prezero run`) |
 //! | `PREZERO_TREE=FILE` | where its children tell it what they did (set by `prezero run`) |
 //! | the rest | the knobs of [`Config`] |
@@ -13,6 +13,8 @@
 //! Reads with libc's `getenv`, which needs no heap.
 
 use prezero_core::{Config, ConfigError, Machine};
+use prezero_sys::birth::{self, Identity};
+use prezero_sys::process;
 use prezero_sys::process::environment as get;
 
 /// Whether valgrind runs the program: it knows neither restartable sequences nor the idle class,
@@ -42,8 +44,26 @@ pub fn keeps_deepbind() -> bool {
 }
 
 /// The process that writes the statistics.
-pub fn reporter() -> Option<libc::pid_t> {
-    get("PREZERO_PID")?.parse().ok()
+#[derive(Clone, Copy, Default)]
+pub struct Reporter {
+    /// Its number; 0: none writes them.
+    pub number: libc::pid_t,
+    /// What else is known of it.
+    pub identity: Option<Identity>,
+    /// Whether it is this process.
+    pub is_here: bool,
+}
+
+/// The process that writes the statistics. Another may have its number: the first of a container, or one that came
+/// later. Without `/proc` the number alone decides.
+pub fn reporter() -> Option<Reporter> {
+    let text = get("PREZERO_PID")?;
+    let (number, rest) = text.split_once(':').unwrap_or((text, ""));
+    let number = number.parse().ok()?;
+    let identity = rest.parse().ok();
+    let same = || identity.is_none() || birth::identity().is_none_or(|own| identity == Some(own));
+    let is_here = process::id().cast_signed() == number && same();
+    Some(Reporter { number, identity, is_here })
 }
 
 /// Where children tell the process that writes the statistics what they did.

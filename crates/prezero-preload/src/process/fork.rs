@@ -5,7 +5,7 @@
 //! whatever the program's handlers allocate finds the zone as it should be. Registering
 //! costs one slot in libc's table; without a zone the handlers do nothing.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_long, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,5 +53,23 @@ unsafe extern "C" fn in_child() {
         holes::seal_unforked(process.heap);
         // SAFETY: libc called `before` on this thread. This is the child, and its first handler.
         unsafe { process.heap.zone().after_fork_in_child() };
+    }
+}
+
+/// Makes a call that makes a child without these handlers, and answers 0 in it. In the child of a `vfork` it is the call
+/// alone.
+pub fn without_handlers(call: impl FnOnce() -> c_long) -> c_long {
+    let is_own = process::ready_and_own().is_some();
+    let answer = call();
+    if answer == 0 && is_own {
+        is_a_child();
+    }
+    answer
+}
+
+/// The calling process is a child that such a call made.
+pub fn is_a_child() {
+    if let Some(process) = process::ready() {
+        process.heap.zone().begins_its_account();
     }
 }

@@ -13,11 +13,11 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
-use std::ffi::c_long;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use prezero_core::PAGE;
+use prezero_sys::raw::syscall;
 
 /// Bytes. A scrubd on two CPUs takes about 70 KiB. The library as a whole must stay below the size of a huge page,
 /// for a reason that `tests/library.sh` gives.
@@ -76,10 +76,10 @@ unsafe impl GlobalAlloc for Own {
         }
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let nowhere = ptr::null_mut::<u8>();
         // SAFETY: a new mapping touches no other memory.
         answer(unsafe {
-            libc::syscall(libc::SYS_mmap, nowhere, layout.size(), prot, flags, -1, 0usize)
+            let arguments = [0, layout.size(), prot as usize, flags as usize, usize::MAX, 0];
+            syscall(libc::SYS_mmap, arguments)
         })
     }
 
@@ -91,7 +91,7 @@ unsafe impl GlobalAlloc for Own {
             }
             // SAFETY: the mapping that `alloc` made for this layout, and done with.
             None => unsafe {
-                libc::syscall(libc::SYS_munmap, block, layout.size());
+                syscall(libc::SYS_munmap, [block.addr(), layout.size()]);
             },
         }
     }
@@ -115,6 +115,7 @@ unsafe impl GlobalAlloc for Own {
     }
 }
 
-fn answer(address: c_long) -> *mut u8 {
-    if address == -1 { ptr::null_mut() } else { ptr::with_exposed_provenance_mut(address as usize) }
+/// The mapping, or null for minus an error's number.
+fn answer(address: isize) -> *mut u8 {
+    if address < 0 { ptr::null_mut() } else { ptr::with_exposed_provenance_mut(address as usize) }
 }

@@ -14,18 +14,20 @@
 
 use std::ffi::{CStr, c_int};
 use std::fmt::Write;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use prezero_core::{Gauges, Processes, Snapshot, StatsSink};
-use prezero_sys::sandbox;
+use prezero_sys::{birth, sandbox};
 
 use super::{env, tree};
 use crate::compat::errno::Errno;
 use crate::compat::message::Line;
 use crate::process;
 
-/// The process that reports; 0: none.
+/// Number of the process that reports; 0: none.
 static REPORTER: AtomicI32 = AtomicI32::new(0);
+/// Its birth, where it is this process or one that this memory was copied from.
+static BIRTH: AtomicU32 = AtomicU32::new(0);
 /// The process that wrote; 0: none. A number, because a child of `vfork` that ends writes it
 /// in its parent's memory.
 static WRITTEN: AtomicI32 = AtomicI32::new(0);
@@ -34,9 +36,21 @@ const PID: &str = "%p";
 
 /// Notes which process reports, while the environment is as it was given.
 pub fn remember() {
-    let reporter = env::reporter().unwrap_or(0);
-    REPORTER.store(reporter, Ordering::Relaxed);
-    tree::remember(reporter);
+    let reporter = env::reporter().unwrap_or_default();
+    REPORTER.store(reporter.number, Ordering::Relaxed);
+    if reporter.is_here {
+        BIRTH.store(birth::current(), Ordering::Relaxed);
+    }
+    tree::remember(&reporter);
+}
+
+/// Whether this process reports. The child of a fork has another birth, or another number where the kernel wipes
+/// nothing; that of a vfork has another number.
+pub fn is_reporter() -> bool {
+    let birth = BIRTH.load(Ordering::Relaxed);
+    birth != 0
+        && birth == birth::current()
+        && REPORTER.load(Ordering::Relaxed) == prezero_sys::process::id().cast_signed()
 }
 
 /// Registers the exit handler.
@@ -63,9 +77,8 @@ pub extern "C" fn write_once() {
     if reporter == 0 || sandbox::is_confined() {
         return;
     }
-    // SAFETY: no terms.
-    let own = unsafe { libc::getpid() };
-    if reporter != own && !each_reports() {
+    let own = prezero_sys::process::id().cast_signed();
+    if !is_reporter() && !each_reports() {
         tree::end();
         return;
     }

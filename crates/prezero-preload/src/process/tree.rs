@@ -12,6 +12,8 @@
 //! | is killed, or becomes another program | as far as scrubd has told, 20 ms before at most while scrubd runs |
 //! | closes all descriptors, or clears its environment | in full: the name is kept from its start, and no descriptor |
 //! | has another user or root, or a filter of system calls, by its end | as far as it has told before |
+//! | is made by the kernel's call, not libc's | from its first look for memory beyond its lists |
+//! | has a limit of file size below that of the file | where another child made the file |
 //! | begins under a filter, or without the variable | not at all |
 //! | outlives the process that reports | as far as it has told |
 //! | is none of the first [`SLOTS`] | in the sums, at its end |
@@ -25,12 +27,14 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use prezero_core::{COUNT, Gauges, LARGEST, Member, PAGE, Processes, Snapshot};
-use prezero_sys::sandbox;
+use prezero_sys::raw::syscall;
 use prezero_sys::thread::vfork;
-use rustix::fs::{CWD, Mode, OFlags, SeekFrom};
+use prezero_sys::{birth, file, quiet, sandbox};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::env;
+use super::{env, report};
 use crate::compat::errno::Errno;
 use crate::process;
 
@@ -79,16 +83,23 @@ struct Tree {
 static NAME_OF: [AtomicU64; MOST_NAME / 8] = [const { AtomicU64::new(0) }; MOST_NAME / 8];
 /// The file, once it is mapped. The child of a fork has it, too.
 static MAPPED: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
-/// The slot of a process: its number above, the slot's and one below; 0: none.
+/// The slot of a process: its birth and number above, the slot's and one below; 0: none.
 static OWN: AtomicU64 = AtomicU64::new(0);
+/// Bits of the slot's number and one, and of a process's, which Linux bounds.
+const SLOT_BITS: u32 = 16;
+const PID_BITS: u32 = 22;
 /// The process that reports.
 static ROOT: AtomicI32 = AtomicI32::new(0);
+/// Its namespace of processes; 0: not known.
+static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 
 /// Notes where the account goes, while the environment is as it was given.
-pub fn remember(root: i32) {
-    let Some(name) = env::tree().filter(|name| name.len() < MOST_NAME && root != 0) else { return };
+pub fn remember(root: &env::Reporter) {
+    let fits = |name: &&str| name.len() < MOST_NAME && root.number != 0;
+    let Some(name) = env::tree().filter(fits) else { return };
     write_text(&NAME_OF, name);
-    ROOT.store(root, Relaxed);
+    ROOT.store(root.number, Relaxed);
+    NAMESPACE.store(root.identity.map_or(0, |identity| identity.namespace()), Relaxed);
 }
 
 /// To be called when there is a zone: a child that is killed later is known.
@@ -126,9 +137,12 @@ pub fn end() {
     }
 }
 
+fn own_number() -> i32 {
+    prezero_sys::process::id().cast_signed()
+}
+
 fn is_child() -> bool {
-    // SAFETY: no terms.
-    ROOT.load(Relaxed) != unsafe { libc::getpid() }
+    !report::is_reporter()
 }
 
 fn write(account: &Snapshot, state: u32) {
@@ -152,16 +166,16 @@ fn write(account: &Snapshot, state: u32) {
 /// The slot of this process. Asks the kernel for the file only where it is not mapped yet.
 fn own_slot() -> Option<&'static Slot> {
     let tree = tree()?;
-    // SAFETY: no terms.
-    let pid = unsafe { libc::getpid() };
+    let pid = own_number();
     let own = OWN.load(Acquire);
-    if (own >> 32) as i32 == pid {
-        return tree.slots.get((own as u32 as usize).wrapping_sub(1));
+    let process = u64::from(birth::current()) << PID_BITS | pid as u64;
+    if own >> SLOT_BITS == process << SLOT_BITS >> SLOT_BITS {
+        return tree.slots.get((own as u16 as usize).wrapping_sub(1));
     }
     let nth = tree.taken.fetch_add(1, Relaxed);
     let slot = usize::try_from(nth).ok().and_then(|nth| tree.slots.get(nth));
     // Without a slot the word says so: no slot has that number.
-    let mine = (pid as u64) << 32 | if slot.is_some() { nth + 1 } else { u64::from(u32::MAX) };
+    let mine = process << SLOT_BITS | if slot.is_some() { nth + 1 } else { u64::from(u16::MAX) };
     if OWN.compare_exchange(own, mine, AcqRel, Acquire).is_err() {
         // scrubd and the program's end, at the same time: the slot that was taken here stays empty.
         return own_slot();
@@ -197,26 +211,20 @@ fn map(create: OFlags) -> Option<&'static Tree> {
     }
     let mut name = [0; MOST_NAME];
     let name = CStr::from_bytes_until_nul(read_text(&NAME_OF, &mut name)).ok()?;
-    // SAFETY: no terms; signal 0 is none.
-    if create == OFlags::CREATE && unsafe { libc::kill(ROOT.load(Relaxed), 0) } != 0 {
-        return None;
-    }
+    // A file that is begun and not ended is of no use to any process.
+    let length = size_of::<Tree>();
+    let may = (lives(ROOT.load(Relaxed)) || is_elsewhere()) && may_be_as_long(length);
+    let create = if may { create } else { OFlags::empty() };
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
     // The kernel's calls, not libc's, which this library and others may hook.
     let file = rustix::fs::openat(CWD, name, flags, Mode::RUSR | Mode::WUSR).ok()?;
-    // All of it is there before it is touched: a page that the kernel does not find later is a signal. Appended,
-    // so that two that make it write over nothing; by calls that a zone makes, which a filter was tried with.
-    let length = size_of::<Tree>();
-    while rustix::fs::seek(&file, SeekFrom::End(0)).ok()? < length as u64 {
-        if create.is_empty() || rustix::io::write(&file, &[0; PAGE]).ok()? == 0 {
-            return None;
-        }
-    }
-    // SAFETY: a new mapping touches no other memory.
-    let mapped = unsafe {
+    let mapped = is_whole(&file, length, create).then(|| {
         let (read, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        rustix::mm::mmap(ptr::null_mut(), length, read, shared, &file, 0).ok()?
-    };
+        // SAFETY: a new mapping touches no other memory.
+        unsafe { rustix::mm::mmap(ptr::null_mut(), length, read, shared, &file, 0) }
+    });
+    file::close(file);
+    let mapped = mapped?.ok()?;
     let tree = mapped.cast::<Tree>();
     // SAFETY: as long as a tree, at a page's boundary, allocated above; any bytes are atomics.
     let is_ours = unsafe {
@@ -232,6 +240,46 @@ fn map(create: OFlags) -> Option<&'static Tree> {
     let mapped = if ours { MAPPED.load(Acquire) } else { ptr::null_mut() };
     // SAFETY: null, or a tree that stays mapped for ever.
     unsafe { mapped.as_ref() }
+}
+
+/// Whether all of the file is there before it is touched: a page that the kernel does not find later is a signal. With
+/// `CREATE` what it lacks is appended, so that two that make it write over nothing; by calls that a zone makes, which a
+/// filter was tried with. A file that does not fit goes.
+fn is_whole(file: &OwnedFd, length: usize, create: OFlags) -> bool {
+    loop {
+        let Ok(stat) = rustix::fs::fstat(file) else { return false };
+        if stat.st_size >= length as i64 {
+            return stat.st_blocks * 512 >= length as i64;
+        }
+        if create.is_empty() {
+            return false;
+        }
+        if !matches!(quiet::write(file.as_fd(), &[0; PAGE]), Ok(1..)) {
+            remove();
+            return false;
+        }
+    }
+}
+
+/// Whether the limit of file size leaves room.
+fn may_be_as_long(length: usize) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    let to = (&raw mut limit).addr();
+    // SAFETY: the struct is there for the call to fill.
+    unsafe { syscall(libc::SYS_prlimit64, [0, libc::RLIMIT_FSIZE as usize, 0, to]) };
+    limit.rlim_cur >= length as libc::rlim_t
+}
+
+/// Whether this process is in another namespace, where the number of the one that reports is another's or none.
+fn is_elsewhere() -> bool {
+    let namespace = NAMESPACE.load(Relaxed);
+    namespace != 0 && birth::namespace().is_some_and(|own| own != namespace)
+}
+
+/// Whether there is a process of that number.
+fn lives(pid: i32) -> bool {
+    // SAFETY: signal 0 is none.
+    unsafe { syscall(libc::SYS_kill, [pid as usize, 0]) == 0 }
 }
 
 /// Calls `write` with the account of all processes, of which `own` is that of the one that reports.
@@ -254,8 +302,7 @@ pub fn with_all<T>(own: &Snapshot, write: impl FnOnce(&Snapshot, &Processes<'_>)
     };
     let mut name = [0; NAME];
     process_name(&mut name);
-    // SAFETY: no terms.
-    count(unsafe { libc::getpid() }, own.requested_bytes(), name);
+    count(own_number(), own.requested_bytes(), name);
     let (mut running, mut cut_short, mut others) = (0, 0, false);
     for slot in &tree.slots {
         let state = slot.state.load(Acquire);
@@ -270,9 +317,7 @@ pub fn with_all<T>(own: &Snapshot, write: impl FnOnce(&Snapshot, &Processes<'_>)
         sum.add(&account);
         others |= bytes > 0;
         if state == TELLS {
-            // SAFETY: no terms; signal 0 is none.
-            let lives = unsafe { libc::kill(pid, 0) } == 0;
-            *(if lives { &mut running } else { &mut cut_short }) += 1;
+            *(if lives(pid) { &mut running } else { &mut cut_short }) += 1;
         }
     }
     let rest = tree.sum.each_ref().map(|sum| sum.load(Relaxed));
@@ -313,14 +358,8 @@ impl Slot {
 
 /// The name of the process, whichever thread asks; empty without `/proc`.
 fn process_name(name: &mut [u8; NAME]) -> &str {
-    let file = rustix::fs::openat(
-        CWD,
-        c"/proc/self/comm",
-        OFlags::RDONLY | OFlags::CLOEXEC,
-        Mode::empty(),
-    );
-    let read = file.and_then(|file| rustix::io::read(&file, &mut name[..]));
-    let end = read.unwrap_or(0).saturating_sub(1).min(NAME - 1);
+    let read = file::read(c"/proc/self/comm", &mut name[..]).map_or(0, <[u8]>::len);
+    let end = read.saturating_sub(1).min(NAME - 1);
     name[end..].fill(0);
     std::str::from_utf8(&name[..end]).unwrap_or("?")
 }

@@ -135,3 +135,147 @@ fn the_summary_tells_of_the_tree_in_one_line_and_a_killed_run_leaves_no_trap() {
     assert!(output.status.success() && !text(&output.stderr).contains("in all of"));
     let _ = std::fs::remove_file(file);
 }
+
+#[test]
+fn nothing_is_written_to_a_descriptor_that_became_another_file() {
+    let program = compile("report_reused.c", &[]);
+    let data =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.db", std::process::id()));
+    let end = |how: &str, start: &str, threshold: &str| {
+        let mut command: Command = bare("sh");
+        command
+            .arg("-c")
+            .arg(format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {how} $DATA {start}"))
+            .env("SHIM", shim())
+            .env("PROGRAM", &program)
+            .env("DATA", &data)
+            .env("PREZERO_STATS", "summary")
+            .env("PREZERO_VERIFY", "full")
+            .env("PREZERO_THRESHOLD", threshold);
+        let output = ends(&mut command);
+        assert!(output.status.success(), "{how} {start}: {}", describe(&output));
+        let written = std::fs::read_to_string(&data).expect("the program makes it");
+        assert_eq!(written, "record 1\n", "{how} {start} {threshold}");
+        output
+    };
+    for how in ["close", "late", "dup2", "_exit"] {
+        // Closed from the start, too; and a line about a knob, which the first request says.
+        for start in ["", "2>&-", "2>/dev/null"] {
+            end(how, start, "64K");
+            end(how, start, "much");
+        }
+    }
+    // The child's line is not its parent's.
+    let output = end("fork", "", "64K");
+    assert_eq!(summaries(&output), 1, "{}", describe(&output));
+    std::fs::remove_file(data).expect("the file is ours");
+}
+
+#[test]
+fn program_with_its_log_as_standard_error_from_the_start_has_the_account_there() {
+    let log =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.log", std::process::id()));
+    let output = started(&format!("2>>{}", log.display()), "summary");
+    assert!(output.status.success(), "{}", describe(&output));
+    let written = std::fs::read_to_string(&log).expect("the shell makes it");
+    std::fs::remove_file(log).expect("the file is ours");
+    assert!(written.contains(" for zeroed memory"), "{written}");
+}
+
+#[test]
+fn what_is_written_raises_no_signal() {
+    let program = compile("report_signals.c", &[]);
+    let tree = format!("/dev/shm/prezero-tree-test-{}-signals", std::process::id());
+    let file =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-limit", std::process::id()));
+    for how in ["child", "pipe", "file", "terminal"] {
+        for does in ["dies", "handles", "ignores", "blocks"] {
+            for verify in ["off", "full"] {
+                let script = "PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM $HOW $DOES 2>$FILE";
+                let mut command: Command = bare("sh");
+                command
+                    .args(["-c", script])
+                    .env("SHIM", shim())
+                    .env("PROGRAM", &program)
+                    .env("HOW", how)
+                    .env("DOES", does)
+                    .env("FILE", &file)
+                    .env("PREZERO_STATS", "summary")
+                    .env("PREZERO_TREE", &tree)
+                    .env("PREZERO_VERIFY", verify);
+                let output = ends(&mut command);
+                assert!(output.status.success(), "{how} {does}: {}", describe(&output));
+                assert_eq!(text(&output.stdout).lines().last(), Some("good"), "{how} {does}");
+                assert!(!PathBuf::from(&tree).exists(), "{how} {does}");
+            }
+        }
+    }
+    std::fs::remove_file(file).expect("the file is ours");
+}
+
+/// Runs a script with the program of `report_children.c` in it; the account that it leaves, and what it said.
+fn children(script: &str, name: &str) -> (Output, String) {
+    let place = |end: &str| format!("{}-{name}.{end}", std::process::id());
+    let json = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(place("json"));
+    let _ = std::fs::remove_file(&json);
+    let mut command: Command = bare("sh");
+    command
+        .args(["-c", script])
+        .env("SHIM", shim())
+        .env("PROGRAM", compile("report_children.c", &[]))
+        .env("SIMPLE", compile("start_main.c", &[]))
+        .env("PREZERO_STATS", &json)
+        .env("PREZERO_VERIFY", "full")
+        .env("PREZERO_TREE", format!("/dev/shm/prezero-tree-test-{}", place("tree")));
+    let output = ends(&mut command);
+    assert!(output.status.success(), "{name}: {}", describe(&output));
+    let written = std::fs::read_to_string(&json).unwrap_or_default();
+    let _ = std::fs::remove_file(json);
+    (output, written)
+}
+
+fn zero_requests(json: &str) -> u64 {
+    let rest = json.split("\"zero_requests\":").nth(1).unwrap_or_default();
+    rest.split(',').next().unwrap_or_default().parse().unwrap_or(u64::MAX)
+}
+
+#[test]
+fn child_is_counted_once_and_in_full_however_it_was_made() {
+    for how in ["fork", "_Fork", "clone", "syscall", "clone3"] {
+        let script = format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {how}");
+        let (_, json) = children(&script, how);
+        assert_eq!(zero_requests(&json), 10, "{how}: {json}");
+    }
+    let (_, json) = children("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM unseen", "unseen");
+    assert!((4..=10).contains(&zero_requests(&json)), "never the parent's again: {json}");
+}
+
+#[test]
+fn first_process_of_a_namespace_is_not_the_one_that_reports() {
+    let new = "unshare --pid --fork --mount-proc sh -c";
+    if !ends(bare("unshare").args(["--pid", "--fork", "--mount-proc", "true"])).status.success() {
+        eprintln!("left out: namespaces need root");
+        return;
+    }
+    // The reporter is the first process of one, and makes another.
+    let own = "$(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20):$(stat -L -c %i /proc/$$/ns/pid)";
+    let start = format!("{new} 'PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM init'");
+    let (_, json) = children(&start, "init");
+    assert_eq!(zero_requests(&json), 6, "{json}");
+
+    // One with another number is counted where the one that reports asked for nothing.
+    let start =
+        format!("export PREZERO_PID=$$:{own}; LD_PRELOAD=$SHIM exec unshare --pid --fork $SIMPLE");
+    let (_, json) = children(&start, "elsewhere");
+    assert_eq!(zero_requests(&json), 1, "{start}: {json}");
+
+    // The same by exec.
+    let start = format!(
+        "{new} \"export PREZERO_PID=\\$\\$:{}; LD_PRELOAD=\\$SHIM exec sh -c \
+        '\\$SIMPLE; unshare --pid --fork \\$SIMPLE; test ! -e \\$PREZERO_STATS; \\$SIMPLE'\"",
+        own.replace('$', "\\$")
+    );
+    let (output, json) = children(&start, "exec");
+    assert_eq!(text(&output.stdout), "zone\n".repeat(3), "{}", describe(&output));
+    assert_eq!(zero_requests(&json), 3, "{start}: {json}");
+}

@@ -14,6 +14,7 @@ use rustix::mm::{
 use rustix::system::uname;
 
 use super::reservation::{Errno, GRAIN, Reservation};
+use crate::raw;
 use crate::sandbox::unless_confined;
 use crate::thread::Unheard;
 
@@ -74,8 +75,9 @@ impl Reservation {
 fn is_limited() -> bool {
     [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().any(|which| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let to = (&raw mut limit).addr();
         // SAFETY: the struct is there for the call to fill; if the call fails, it says "nothing".
-        unsafe { libc::getrlimit(which, &mut limit) };
+        unsafe { raw::syscall(libc::SYS_prlimit64, [0, which as usize, 0, to]) };
         limit.rlim_cur != libc::RLIM_INFINITY
     })
 }

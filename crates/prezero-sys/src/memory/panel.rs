@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::shared::memfd;
+use crate::file;
 
 /// What the inode is called.
 const NAME: &CStr = c"prezero-panel";
@@ -88,13 +89,21 @@ impl Drop for Turn<'_> {
 /// What the kernel answers: no memory, no descriptor, no such call.
 pub fn create() -> Result<Words, Errno> {
     let file = memfd(NAME, MemfdFlags::empty())?;
-    fchmod(&file, Mode::RUSR | Mode::WUSR)?;
-    ftruncate(&file, LEN as u64)?;
-    fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    let words = map(&file)?;
-    // The descriptor stays open: it is how others find the panel.
-    let _ = file.into_raw_fd();
-    Ok(words)
+    let words = fill(&file);
+    if words.is_ok() {
+        // The descriptor stays open: it is how others find the panel.
+        let _ = file.into_raw_fd();
+    } else {
+        file::close(file);
+    }
+    words
+}
+
+fn fill(file: &OwnedFd) -> Result<Words, Errno> {
+    fchmod(file, Mode::RUSR | Mode::WUSR)?;
+    ftruncate(file, LEN as u64)?;
+    fcntl_add_seals(file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    map(file)
 }
 
 /// Unmaps one that [`create`] made.

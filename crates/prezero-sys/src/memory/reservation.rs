@@ -16,6 +16,7 @@ pub use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::{hooks, promises};
+use crate::raw;
 use crate::sandbox::unless_confined;
 
 /// Writes back the byte that is there, in one operation, so that no other thread's write to the
@@ -39,19 +40,14 @@ unsafe fn write_nothing(byte: *mut u8) {
     }
 }
 
-/// `mincore`; 0 or the error number. Saves `errno` round libc's wrapper.
+/// `mincore`; 0 or the error number.
 ///
 /// # Safety
 /// `pages` has a byte for each page of the range.
 pub(super) unsafe fn raw_mincore(first: *mut c_void, len: usize, pages: *mut u8) -> i32 {
-    // SAFETY: `errno` is this thread's own.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let saved = *errno;
     // SAFETY: the caller's promise.
-    let done = unsafe { libc::mincore(first, len, pages) };
-    let error = if done == 0 { 0 } else { *errno };
-    *errno = saved;
-    error
+    let done = unsafe { raw::syscall(libc::SYS_mincore, [first.addr(), len, pages.addr()]) };
+    -done as i32
 }
 
 /// Every offset and length is a multiple of this, the smallest page there is: 4 KiB.

@@ -107,8 +107,9 @@ pub fn membarrier_rseq() -> bool {
 pub(crate) mod x86_64 {
     use super::{CPU_ID, Rseq, SIGNATURE};
     use crate::memory::{GRAIN, Reservation};
+    use crate::raw;
     use std::arch::asm;
-    use std::ffi::{CStr, c_long};
+    use std::ffi::CStr;
     use std::marker::PhantomData;
     use std::ptr::NonNull;
     use std::sync::atomic::{AtomicI64, Ordering};
@@ -199,9 +200,12 @@ pub(crate) mod x86_64 {
 
     /// # Safety
     /// The area stays valid for as long as the kernel has it.
-    unsafe fn rseq(area: NonNull<u8>, flags: u32) -> c_long {
+    unsafe fn rseq(area: NonNull<u8>, flags: u32) -> isize {
+        let area = area.as_ptr().addr();
         // SAFETY: the arguments of rseq(2); the area is the caller's promise.
-        unsafe { libc::syscall(libc::SYS_rseq, area.as_ptr(), AREA_LEN, flags, SIGNATURE) }
+        unsafe {
+            raw::syscall(libc::SYS_rseq, [area, AREA_LEN, flags as usize, SIGNATURE as usize])
+        }
     }
 
     /// # Safety

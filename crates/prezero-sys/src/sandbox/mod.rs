@@ -12,11 +12,12 @@
 //! **Accepted race.** A thread that looked at [`is_confined`] a moment before another thread confines all
 //! of them (`SECCOMP_FILTER_FLAG_TSYNC`) still makes its call.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
+
+use crate::{file, raw};
 
 mod trial;
 
@@ -24,6 +25,20 @@ pub use trial::{Trial, trial};
 
 /// Installations under way, and those that succeeded; 0: the process is not confined.
 static CONFINED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the filters that were there from the beginning let all calls through.
+static TRIED: AtomicBool = AtomicBool::new(false);
+
+/// The filters that were there from the beginning let all calls through: [`trial`] says so, in this process or in one
+/// before it under the same.
+pub fn was_tried() {
+    TRIED.store(true, Relaxed);
+}
+
+/// Whether no filter ends the process for what [`trial`] tries, as far as is known.
+pub fn allows_all() -> bool {
+    !is_confined() && (TRIED.load(Relaxed) || !is_filtered())
+}
 
 /// Whether the process confined itself. The child of a fork is as its parent was.
 #[inline]
@@ -52,23 +67,20 @@ pub fn is_free_again() -> bool {
 
 /// Whether the calling thread has a filter.
 pub fn is_filtered() -> bool {
-    // SAFETY: reads no memory, and fails for no reason but a filter. `errno` is this thread's own.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let mode = libc::syscall(libc::SYS_prctl, libc::PR_GET_SECCOMP, 0, 0, 0, 0);
-        // A kernel without seccomp says so. Else a filter that refuses this call is one.
-        let unknown = mode < 0 && *libc::__errno_location() == libc::EINVAL;
-        *libc::__errno_location() = errno;
-        mode != 0 && !unknown
-    }
+    // SAFETY: reads no memory, and fails for no reason but a filter.
+    let mode = unsafe { raw::syscall(libc::SYS_prctl, [libc::PR_GET_SECCOMP as usize]) };
+    // A kernel without seccomp says so. Else a filter that refuses this call is one.
+    mode != 0 && mode != -(libc::EINVAL as isize)
 }
 
 /// How many filters the calling thread has, if the kernel says so (since Linux 5.9). A process has those of the one
 /// that it comes from, and perhaps more. Neither locks nor allocates.
 pub fn filters() -> Option<u32> {
     let path = c"/proc/thread-self/status";
-    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    filters_in(|part| rustix::io::read(&file, part).ok())
+    let file = file::open(path).ok()?;
+    let found = filters_in(|part| rustix::io::read(&file, part).ok());
+    file::close(file);
+    found
 }
 
 /// Reads a status in parts, which `read` fills: a caller's stack may be too short for all of it.

@@ -46,7 +46,11 @@ fn end_of(child: c_long) -> Trial {
         let done =
             unsafe { libc::syscall(libc::SYS_wait4, child, &raw mut status, libc::__WALL, none) };
         if done == child {
-            return if status == 0 { Trial::Lives } else { Trial::Ends };
+            if status == 0 {
+                super::was_tried();
+                return Trial::Lives;
+            }
+            return Trial::Ends;
         }
         // SAFETY: `errno` is this thread's own.
         if done >= 0 || unsafe { *libc::__errno_location() } != libc::EINTR {
@@ -81,6 +85,8 @@ unsafe fn try_all() {
         // First of all no handler of the program's runs here, and no core is dumped.
         let every = [u64::MAX; 1];
         call!(SYS_rt_sigprocmask, libc::SIG_BLOCK, every.as_ptr(), none, size_of::<u64>());
+        call!(SYS_rt_sigpending, some, size_of::<u64>());
+        call!(SYS_rt_sigtimedwait, every.as_ptr(), none, [0i64; 2].as_ptr(), size_of::<u64>());
         call!(SYS_prctl, libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         // The kernel's log names who was ended.
         call!(SYS_prctl, libc::PR_SET_NAME, name(c"prezero-trial"), 0, 0, 0);

@@ -1,15 +1,14 @@
 //! CPUs: which one runs the calling thread, which there are, which a thread may use.
 
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::thread::{self as kernel, CpuSet};
 
-/// The CPU this thread runs on at this moment. Through libc, because glibc reads it from
-/// memory where rustix calls into the vDSO; it neither locks nor allocates.
+use crate::{file, raw};
+
+/// The CPU this thread runs on at this moment, by the vDSO: [`cpu::current`](crate::cpu::current) reads it from memory.
 #[inline]
 pub fn current_cpu() -> usize {
-    // SAFETY: no arguments, no preconditions.
-    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
+    kernel::sched_getcpu()
 }
 
 /// CPUs that this system can ever have, as one more than the highest number: an index from
@@ -21,10 +20,7 @@ pub fn cpu_count() -> usize {
 #[inline(never)]
 fn possible_cpus() -> Option<usize> {
     let path = c"/sys/devices/system/cpu/possible";
-    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = [0u8; 256];
-    let len = rustix::io::read(&file, &mut text).ok()?;
-    one_past_last(&text[..len])
+    one_past_last(file::read(path, &mut [0u8; 256]).ok()?)
 }
 
 /// One past the last number of a kernel CPU list, such as `0-3,8-11`.
@@ -43,7 +39,8 @@ fn kernel_mask_bits() -> usize {
     let mut mask = [0u64; CpuSet::MAX_CPU / 64];
     // SAFETY: the kernel writes at most the size given. 0 is the calling thread.
     let bytes = unsafe {
-        libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&mask), mask.as_mut_ptr())
+        let to = mask.as_mut_ptr().addr();
+        raw::syscall(libc::SYS_sched_getaffinity, [0, size_of_val(&mask), to])
     };
     usize::try_from(bytes).map_or(MOST_CPUS, |bytes| bytes * 8)
 }

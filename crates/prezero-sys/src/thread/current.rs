@@ -6,6 +6,8 @@ use std::num::NonZeroU64;
 use rustix::io::Errno;
 use rustix::thread as kernel;
 
+use crate::raw;
+
 /// Puts the calling thread into the idle scheduling class, and lets its sleeps end when
 /// they are due: the timer slack is the shortest there is.
 ///
@@ -13,13 +15,12 @@ use rustix::thread as kernel;
 /// The error number: `EPERM` when a seccomp filter or a security module forbids it.
 pub fn become_idle_class() -> Result<(), i32> {
     let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads one sched_param. The raw call, because musl's wrapper
-    // always fails; 0 is the calling thread.
-    let rc = unsafe {
-        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const priority)
-    };
-    if rc != 0 {
-        return Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EPERM));
+    let at = (&raw const priority).addr();
+    // SAFETY: the kernel reads one sched_param; 0 is the calling thread.
+    let answer =
+        unsafe { raw::syscall(libc::SYS_sched_setscheduler, [0, libc::SCHED_IDLE as usize, at]) };
+    if answer != 0 {
+        return Err(-answer as i32);
     }
     kernel::set_current_timer_slack(NonZeroU64::new(1)).map_err(|e| e.raw_os_error())
 }
@@ -38,12 +39,10 @@ pub fn hurry(thread: i32, class: Class) {
         Class::Normal => libc::SCHED_OTHER,
         Class::Idle => libc::SCHED_IDLE,
     };
+    let at = (&raw const priority).addr();
     // SAFETY: the kernel reads one sched_param; a thread that is gone is an error, no more.
-    // The raw call leaves `errno` changed, so it is put back.
     unsafe {
-        let errno = *libc::__errno_location();
-        libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const priority);
-        *libc::__errno_location() = errno;
+        raw::syscall(libc::SYS_sched_setscheduler, [thread as usize, policy as usize, at]);
     }
 }
 
@@ -68,9 +67,9 @@ pub fn name_current(name: &CStr) {
 /// # Errors
 /// `NOSYS` before Linux 5.9, or what a seccomp filter answers.
 pub fn own_descriptors() -> Result<(), Errno> {
+    let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     // SAFETY: without CLOSE_RANGE_UNSHARE this would close the program's files; with it
     // the kernel copies the table first and closes the copies, for this thread alone.
-    let done =
-        unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
+    let done = unsafe { raw::syscall(libc::SYS_close_range, [0, u32::MAX as usize, unshare]) };
     if done == 0 { Ok(()) } else { Err(Errno::NOSYS) }
 }

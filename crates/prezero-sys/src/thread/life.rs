@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
+use crate::raw;
+
 /// The longest sleep between two looks, ns.
 const LOOK_NS: i64 = 1_000_000;
 /// The same for a thread that is on its way out: no wake-up tells when it is gone.
@@ -88,12 +90,8 @@ impl Life {
 
 /// Whether this process has a thread of that number.
 fn exists(number: u32) -> bool {
-    // SAFETY: signal 0 is none. The raw call leaves `errno` changed, so it is put back.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let answer = libc::syscall(libc::SYS_tgkill, libc::getpid(), number, 0);
-        let gone = answer != 0 && *libc::__errno_location() == libc::ESRCH;
-        *libc::__errno_location() = errno;
-        !gone
-    }
+    let own = crate::process::id() as usize;
+    // SAFETY: signal 0 is none.
+    let answer = unsafe { raw::syscall(libc::SYS_tgkill, [own, number as usize, 0]) };
+    answer != -(libc::ESRCH as isize)
 }

@@ -1,5 +1,7 @@
 //! Every signal blocked on the calling thread, for a moment.
 
+use crate::raw;
+
 /// Undone on drop.
 #[derive(Debug)]
 pub struct Unheard {
@@ -9,7 +11,7 @@ pub struct Unheard {
 
 impl Unheard {
     /// Blocks them all, those of the thread library included: the raw call, because libc's leaves
-    /// those out. Leaves `errno` as it was.
+    /// those out.
     pub fn new() -> Unheard {
         Unheard { before: set_mask(u64::MAX), thread: std::marker::PhantomData }
     }
@@ -29,12 +31,9 @@ impl Drop for Unheard {
 
 fn set_mask(mask: u64) -> u64 {
     let mut before = 0u64;
-    // SAFETY: the kernel reads one set of 64 signals and writes one. `errno` is this thread's own.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let (new, old) = (&raw const mask, &raw mut before);
-        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, size_of::<u64>());
-        *libc::__errno_location() = errno;
-    }
+    let (new, old) = ((&raw const mask).addr(), (&raw mut before).addr());
+    let set = libc::SIG_SETMASK as usize;
+    // SAFETY: the kernel reads one set of 64 signals and writes one.
+    unsafe { raw::syscall(libc::SYS_rt_sigprocmask, [set, new, old, size_of::<u64>()]) };
     before
 }

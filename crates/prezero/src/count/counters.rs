@@ -162,10 +162,17 @@ impl Counters {
         self.0[counter as usize].load(Relaxed)
     }
 
-    /// Back to zero: a forked child starts its own account.
+    /// Back to zero: a forked child starts its own account. What is zero is not written: the page may be the parent's.
     pub fn reset(&self) {
-        for cell in &self.0 {
-            cell.store(0, Relaxed);
+        self.set(&[0; COUNT]);
+    }
+
+    /// Takes these values, in the order of definition.
+    pub fn set(&self, values: &[u64; COUNT]) {
+        for (cell, value) in self.0.iter().zip(values) {
+            if cell.load(Relaxed) != *value {
+                cell.store(*value, Relaxed);
+            }
         }
     }
 }

@@ -94,7 +94,7 @@ impl Daemon {
     /// Whether this process is another than the zone's: the child of a vfork, in its parent's
     /// memory, or of a bare clone.
     pub(crate) fn is_of_another(&self) -> bool {
-        self.process.load(Relaxed) != std::process::id()
+        self.process.load(Relaxed) != prezero_sys::process::id()
     }
 
     /// scrubd's last act but to end. Its legacy to the next scrubd is written down before.

@@ -191,7 +191,7 @@ impl Daemon {
         spawner: &'static dyn Spawner,
     ) {
         self.spawner.get_or_init(|| spawner);
-        self.process.store(std::process::id(), SeqCst);
+        self.process.store(prezero_sys::process::id(), SeqCst);
         self.start.store(entry as *mut c_void, SeqCst);
         self.zone.store(zone, SeqCst);
     }
@@ -256,7 +256,7 @@ impl Daemon {
     pub(crate) fn hurry(&self, class: thread::Class) {
         let scrubd = self.idle_thread.load(Relaxed);
         // The children of vfork and of a bare clone find their parent's written down here.
-        if scrubd != 0 && self.process.load(Relaxed) == std::process::id() {
+        if scrubd != 0 && self.process.load(Relaxed) == prezero_sys::process::id() {
             thread::hurry(scrubd, class);
         }
     }
@@ -268,7 +268,7 @@ impl Daemon {
         self.idle_thread.store(0, Relaxed);
         // Its number is of no use without a scrubd.
         if !sandbox::is_confined() {
-            self.process.store(std::process::id(), Relaxed);
+            self.process.store(prezero_sys::process::id(), Relaxed);
         }
         self.life.forget();
         self.enders.store(0, Relaxed);

@@ -17,7 +17,7 @@ impl<B: Backing> Pool<B> {
             return self.abandon_foreign(run.into_span(), freed);
         }
         if tally.absent < pages {
-            self.freed_on.store(prezero_sys::thread::current_cpu() as u32, Relaxed);
+            self.freed_on.store(prezero_sys::cpu::current() as u32, Relaxed);
             self.freed_last.set(freed);
             for huge in first.huge()..=first.plus(pages - 1).huge() {
                 self.freed_at[huge].set(freed);

@@ -90,7 +90,7 @@ impl Ctl {
 /// A panel that is not ready yet.
 fn open(own_files: bool) -> Option<Words> {
     let words = own_files.then(prezero_sys::panel::create).and_then(Result::ok)?;
-    words[PID_AT].store(u64::from(std::process::id()), Ordering::Relaxed);
+    words[PID_AT].store(u64::from(prezero_sys::process::id()), Ordering::Relaxed);
     words[VERSION_AT].store(VERSION, Ordering::Relaxed);
     Some(words)
 }

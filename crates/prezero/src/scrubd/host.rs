@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use prezero_host::{Topology, pressure};
+use prezero_sys::cpu;
 use prezero_sys::rseq::{self, Rseq};
 use prezero_sys::thread::{self, CpuMask};
 
@@ -22,8 +23,6 @@ const SHUN_DOUBLINGS: u32 = 7;
 /// The calling thread, for scrubd.
 pub(crate) struct ThisThread {
     rseq: Option<Rseq>,
-    /// Where the program may run.
-    pub(crate) allowed: CpuMask,
     /// Until when each CPU is not tried, and how often in a row it was found busy.
     shunned: Box<[(u64, u32)]>,
     /// CPUs that were online at first, if that is known: a guest may have room for hundreds.
@@ -37,10 +36,9 @@ pub(crate) struct ThisThread {
 impl ThisThread {
     pub(crate) fn new(cpus: usize, own_files: bool, without: Without) -> ThisThread {
         let goes_home = without.has(Mechanism::Home);
-        let (allowed, shunned) = (thread::process_affinity(), vec![(0, 0); cpus]);
-        let shunned = shunned.into_boxed_slice();
+        let shunned = vec![(0, 0); cpus].into_boxed_slice();
         let online = Topology::online(Path::new(Topology::ROOT));
-        let mut this = ThisThread { rseq: None, allowed, shunned, online, own_files, goes_home };
+        let mut this = ThisThread { rseq: None, shunned, online, own_files, goes_home };
         this.renew(own_files);
         this
     }
@@ -51,9 +49,12 @@ impl ThisThread {
         // Without the membarrier no piece could be revoked: then none is said to be.
         let revocable = rseq::membarrier_register();
         self.rseq = if revocable { Rseq::of_current_thread() } else { None };
-        // A thread inherits the mask of the one that happened to start it.
-        self.allowed = thread::process_affinity();
-        let _ = thread::set_affinity(&self.allowed);
+        // A thread inherits the mask of the one that happened to start it. A mask that is set is no longer the
+        // cpuset's, which may grow.
+        let allowed = thread::process_affinity();
+        if thread::affinity() != allowed {
+            let _ = thread::set_affinity(&allowed);
+        }
     }
 
     /// Whether some CPU idles but for this thread, as far as can be seen.
@@ -64,7 +65,8 @@ impl ThisThread {
     /// Whether every CPU has another thread, as far as can be seen: not where the program may use some CPUs
     /// only. A thread of the idle class counts as well, since nothing tells it apart.
     pub(crate) fn is_in_a_crowd(&self) -> bool {
-        self.running().is_some_and(|(running, cpus)| running > cpus && self.allowed.count() == cpus)
+        self.running()
+            .is_some_and(|(running, cpus)| running > cpus && thread::affinity().count() == cpus)
     }
 
     /// Threads that run or wait on the whole machine, this one included, and the number of CPUs.
@@ -85,11 +87,12 @@ impl Host for ThisThread {
     }
 
     /// Pins itself to the CPU and lets go at once: if the CPU is idle scrubd is there
-    /// then, and stays until another thread needs it. If it was busy scrubd has waited behind
+    /// then, and stays until another thread needs it. The mask is the one that the kernel tells: an operator who pins
+    /// scrubd, also in this very moment, and a cpuset have their way. If the CPU was busy scrubd has waited behind
     /// another thread, which costs scrubd alone; it leaves that CPU alone for a while. Where all
     /// CPUs are busy it does not try: behind a thread that computes it would wait for long.
     fn go_home(&mut self, cpu: usize) -> Place {
-        if thread::current_cpu() == cpu {
+        if cpu::current() == cpu {
             return Place::Home;
         }
         if !self.goes_home {
@@ -97,13 +100,20 @@ impl Host for ThisThread {
         }
         let began = thread::monotonic_ns();
         let Some(&(until, times)) = self.shunned.get(cpu) else { return Place::Elsewhere };
-        if began < until || !self.allowed.contains(cpu) || !self.some_cpu_idles() {
+        if began < until || !self.some_cpu_idles() {
             return Place::Elsewhere;
         }
-        let moved = thread::set_affinity(&CpuMask::only(cpu)).is_ok();
-        let _ = thread::set_affinity(&self.allowed);
+        let (allowed, only) = (thread::affinity(), CpuMask::only(cpu));
+        if !allowed.contains(cpu) || allowed == only {
+            return Place::Elsewhere;
+        }
+        let moved = thread::set_affinity(&only).is_ok();
+        // Another mask than the one just set is not this thread's to change.
+        if moved && thread::affinity() == only {
+            let _ = thread::set_affinity(&allowed);
+        }
         let now = thread::monotonic_ns();
-        if moved && now - began < BUSY_HOME_NS && thread::current_cpu() == cpu {
+        if moved && now - began < BUSY_HOME_NS && cpu::current() == cpu {
             self.shunned[cpu] = (0, 0);
             return Place::Home;
         }
@@ -113,5 +123,30 @@ impl Host for ThisThread {
 
     fn cpu_ns(&self) -> u64 {
         thread::thread_cpu_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_that_was_set_from_outside_stays() {
+        let all = thread::affinity();
+        let cpus: Vec<usize> = (0..thread::cpu_count()).filter(|&cpu| all.contains(cpu)).collect();
+        // Without files of its own it does not look whether a CPU idles.
+        let mut host = ThisThread::new(thread::cpu_count(), false, Without::default());
+        for &cpu in &cpus {
+            thread::set_affinity(&CpuMask::only(cpu)).unwrap();
+            for &other in &cpus {
+                host.go_home(other);
+                assert_eq!(thread::affinity(), CpuMask::only(cpu));
+            }
+        }
+        thread::set_affinity(&all).unwrap();
+        for &cpu in &cpus {
+            host.go_home(cpu);
+            assert_eq!(thread::affinity(), all);
+        }
     }
 }

@@ -53,11 +53,6 @@ impl<B: Backing> Zone<B> {
         let _ = self.daemon.listener.set(listener);
     }
 
-    /// Whether anything was counted for this process alone: the child of a fork begins with its parent's account.
-    pub fn has_own_account(&self) -> bool {
-        !self.has_parents_account()
-    }
-
     fn prices(&self) -> Gauges {
         Gauges {
             clear_ns_per_page: self.clear_ns_per_page(),

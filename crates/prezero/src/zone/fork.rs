@@ -4,8 +4,10 @@
 //! younger than a clear, and a page that is older. No thread is stopped for it. A thread that is about to record
 //! pages as zero looks whether a fork began since the clear, and if so leaves them dirty.
 
+use prezero_sys::birth;
 use prezero_sys::thread::Class;
 
+use crate::count::counters::COUNT;
 use crate::mem::backing::Backing;
 use crate::sync::Ordering::{AcqRel, Relaxed, Release};
 use crate::zone::Zone;
@@ -55,35 +57,81 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn after_fork_in_child(&self) {
         self.pool.is_a_child();
-        self.inherited.store(1, Release);
+        self.begins_its_account();
         self.daemon.after_fork_in_child();
         if let Some(claimed) = self.pool.handover.inherit() {
             self.pool.put_as_it_was(claimed.run());
         }
     }
 
+    /// This is a child that was made without [`before_fork`](Zone::before_fork), and it has requested and freed nothing
+    /// yet. What is counted so far is its parent's, and is noted if anything is told of the account.
+    pub fn begins_its_account(&self) {
+        if self.daemon.listener.get().is_some() {
+            self.before_fork.set(&self.counts());
+        }
+        self.inherited.store(1, Release);
+    }
+
     /// Once in the child of a fork, when it first needs more than its lists hold: its own
     /// account, and what its parent kept from it.
     #[inline]
     pub(crate) fn take_over(&self) {
-        if self.has_parents_account() && self.inherited.swap(0, AcqRel) != 0 {
-            self.take_over_now();
+        if self.has_parents_account() {
+            let (announced, birth) = (self.inherited.swap(0, AcqRel) != 0, birth::current());
+            if self.account_of.swap(birth, AcqRel) != birth || announced {
+                self.take_over_now(announced);
+            }
         }
     }
 
-    /// Whether this is the child of a fork before it took over.
+    /// Whether this is a child before it took over. A fork that was not announced is seen by the birth.
     pub(crate) fn has_parents_account(&self) -> bool {
-        self.inherited.load(Relaxed) != 0
+        self.inherited.load(Relaxed) != 0 || self.account_of.load(Relaxed) != birth::current()
     }
 
+    /// Whether this process has counted anything.
+    pub fn has_own_account(&self) -> bool {
+        let noted = || self.inherited.load(Relaxed) != 0 && self.daemon.listener.get().is_some();
+        !self.has_parents_account() || noted() && self.since_fork().iter().any(|count| *count > 0)
+    }
+
+    /// What was counted since the latest fork that was announced.
+    #[inline(never)]
+    fn since_fork(&self) -> [u64; COUNT] {
+        let mut counts = self.counts();
+        for (count, before) in counts.iter_mut().zip(self.before_fork.all()) {
+            *count = count.saturating_sub(before);
+        }
+        counts
+    }
+
+    #[inline(never)]
+    fn counts(&self) -> [u64; COUNT] {
+        let mut sums = [0; COUNT];
+        let others = [&self.daemon.counters, &self.pool.counters];
+        for counters in self.cpus.iter().map(|cpu| &cpu.counters).chain(others) {
+            let each = sums.iter_mut().zip(counters.all());
+            each.for_each(|(sum, count): (&mut u64, u64)| *sum = sum.wrapping_add(count));
+        }
+        sums
+    }
+
+    /// Without an announcement, what this process counted before cannot be told from its parent's.
     #[cold]
-    fn take_over_now(&self) {
+    #[inline(never)]
+    fn take_over_now(&self, announced: bool) {
+        let noted = announced && self.daemon.listener.get().is_some();
+        let own = noted.then(|| self.since_fork());
         for cpu in self.cpus.iter() {
             cpu.counters.reset();
             cpu.demand.reset();
         }
         self.daemon.counters.reset();
         self.pool.counters.reset();
+        if let Some(own) = own {
+            self.cpus.here().counters.set(&own);
+        }
         self.pool.forget_hidden();
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod trust;
 
 use std::mem::MaybeUninit;
 
+use prezero_sys::birth;
 use prezero_sys::memory::Errno;
 use prezero_sys::thread;
 
@@ -28,6 +29,7 @@ use crate::clear::clearing::Clearing;
 use crate::config::Config;
 use crate::config::live::Tuning;
 use crate::config::without::Mechanism;
+use crate::count::counters::Counters;
 use crate::cpu::cache::{CpuCache, Cpus};
 use crate::daemon::Daemon;
 use crate::mem::backing::Backing;
@@ -66,6 +68,10 @@ pub struct Zone<B> {
     pub(crate) live: Tuning,
     /// Not 0 in the child of a fork that has not looked at what it inherited.
     pub(crate) inherited: AtomicU32,
+    /// The process whose account it is; its birth.
+    pub(crate) account_of: AtomicU32,
+    /// What was counted before the latest fork that this process is the child of, and heard of.
+    pub(crate) before_fork: Counters,
 }
 
 impl<B> std::fmt::Debug for Zone<B> {
@@ -119,6 +125,7 @@ impl<B: Backing> Zone<B> {
         }
         let cpus = Cpus::new().map_err(ZoneError::Records)?;
         Pool::build(field_of!(slot, pool), backing, config, now_ns).map_err(ZoneError::Records)?;
+        field_of!(slot, before_fork).write(Counters::new());
         Ok(build_in!(
             slot,
             Zone {
@@ -130,7 +137,8 @@ impl<B: Backing> Zone<B> {
                 config: *config,
                 live: Tuning::new(config),
                 inherited: AtomicU32::new(0),
-            } and built { pool }
+                account_of: AtomicU32::new(birth::current()),
+            } and built { pool, before_fork }
         ))
     }
 

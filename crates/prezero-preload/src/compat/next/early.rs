@@ -210,6 +210,34 @@ pub unsafe extern "C" fn initgroups(user: *const c_char, group: u32) -> c_int {
     )
 }
 
+/// The call that glibc before 2.34 has no function for.
+pub unsafe extern "C" fn fork() -> c_int {
+    // SAFETY: without a stack the child goes on as its parent does.
+    unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as c_int }
+}
+
+/// No system call alone: the child begins on its own stack.
+pub unsafe extern "C" fn clone(
+    entry: Option<unsafe extern "C" fn(Address) -> c_int>,
+    stack: Address,
+    flags: c_int,
+    argument: Address,
+    parent: Address,
+    tls: Address,
+    child: Address,
+) -> c_int {
+    once_known(
+        &SLOTS.clone,
+        clone as *mut c_void,
+        // SAFETY: the caller keeps the terms of the function of that name.
+        || unsafe { super::clone(entry, stack, flags, argument, parent, tls, child) },
+        || {
+            Errno::set(libc::EAGAIN);
+            -1
+        },
+    )
+}
+
 pub unsafe extern "C" fn exit_group(status: c_int) -> ! {
     // SAFETY: the system call does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };

@@ -1,0 +1,87 @@
+//! Children that no handler of a fork hears of: `_Fork`, `clone`, and by their numbers ([`numbered`](super::numbered)).
+//!
+//! They are copies of the process. What the account of one begins with is noted, and nothing else is done: the zone
+//! sees for itself that it is a child's.
+
+use std::ffi::{c_int, c_long, c_void};
+
+use crate::compat::next;
+use crate::process::fork::{self, without_handlers};
+use crate::process::report;
+
+/// libc's `_Fork`.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> c_int {
+    // SAFETY: the caller's terms.
+    without_handlers(|| unsafe { next::_Fork() }.into()) as c_int
+}
+
+type Entry = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// What the child of a `clone` is to do. The child has a copy of it at the same address.
+struct Told {
+    entry: Entry,
+    argument: *mut c_void,
+}
+
+/// libc's `clone`. A child in the same memory is a thread, or as that of a `vfork`.
+///
+/// # Safety
+/// As in libc, which declares the last three only where flags ask for them; all are passed alike.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone(
+    entry: Option<Entry>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: *mut c_void,
+    tls: *mut c_void,
+    child: *mut c_void,
+) -> c_int {
+    let Some(own) = entry.filter(|_| is_a_copy(flags as u64) && !stack.is_null()) else {
+        // SAFETY: the caller's terms.
+        return unsafe { next::clone(entry, stack, flags, argument, parent, tls, child) };
+    };
+    let mut told = Told { entry: own, argument };
+    let told = (&raw mut told).cast();
+    // SAFETY: the caller's terms; `begin` reads what is told in the child's copy of this frame.
+    let call = || unsafe { next::clone(Some(begin), stack, flags, told, parent, tls, child) };
+    // Its child does not come back here.
+    without_handlers(|| call().into()) as c_int
+}
+
+/// The child: libc ends it without a hook when this returns.
+///
+/// # Safety
+/// `told` is a [`Told`] of [`clone`].
+unsafe extern "C" fn begin(told: *mut c_void) -> c_int {
+    fork::is_a_child();
+    // SAFETY: the caller's promise; entry and argument are the program's.
+    let status = unsafe {
+        let told = &*told.cast::<Told>();
+        (told.entry)(told.argument)
+    };
+    report::at_exit();
+    status
+}
+
+/// Whether a child with these flags is a copy of the process.
+pub fn is_a_copy(flags: u64) -> bool {
+    flags & libc::CLONE_VM as u64 == 0
+}
+
+/// The system call `clone3`, whose flags are the first word of what it is given.
+///
+/// # Safety
+/// As in the kernel.
+pub unsafe fn clone3(given: *mut c_void, len: usize, call: impl FnOnce() -> c_long) -> c_long {
+    // SAFETY: the caller's terms: the kernel reads so much of it.
+    if !given.is_null() && len >= 8 && is_a_copy(unsafe { given.cast::<u64>().read_unaligned() }) {
+        without_handlers(call)
+    } else {
+        call()
+    }
+}

@@ -1,0 +1,108 @@
+//! Standard error, as long as it is the file that it was at the start.
+//!
+//! A program may close descriptor 2 and open its data, which has that number then. A line of ours would be written into
+//! the data. So device and inode of descriptor 2 are noted when the library is loaded and looked at before each line.
+//! Where it was closed then, or is another file now, nothing is said.
+//!
+//! A process that confined itself is not asked: its filter may end it for the question. Nothing is said there either.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{AtFlags, fstat, statat};
+
+use crate::sandbox;
+
+/// Device and inode.
+static DEVICE: AtomicU64 = AtomicU64::new(0);
+static INODE: AtomicU64 = AtomicU64::new(0);
+/// Whether there was one.
+static WAS_OPEN: AtomicBool = AtomicBool::new(false);
+/// How the kernel is asked.
+static WAY: AtomicU8 = AtomicU8::new(BY_NUMBER);
+const BY_NUMBER: u8 = 0;
+const BY_NO_NAME: u8 = 1;
+
+/// Runs when the library or the program that has this code is loaded, before the program's own code.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE: extern "C" fn() = {
+    extern "C" fn note() {
+        WAY.store(way(), Relaxed);
+        if let Some((device, inode)) = inode(descriptor()) {
+            DEVICE.store(device, Relaxed);
+            INODE.store(inode, Relaxed);
+            WAS_OPEN.store(true, Release);
+        }
+    }
+    note
+};
+
+/// Standard error, if it is the file that it was at the start.
+pub fn unchanged() -> Option<BorrowedFd<'static>> {
+    if sandbox::is_confined() || !WAS_OPEN.load(Acquire) {
+        return None;
+    }
+    let noted = (DEVICE.load(Relaxed), INODE.load(Relaxed));
+    (inode(descriptor())? == noted).then_some(descriptor())
+}
+
+fn descriptor() -> BorrowedFd<'static> {
+    // SAFETY: descriptor 2 is used for a call at a time only; a closed one makes that fail.
+    unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) }
+}
+
+/// Device and inode of an open file; `None`: it is not open.
+pub(crate) fn inode(file: impl AsFd) -> Option<(u64, u64)> {
+    let stat = if WAY.load(Relaxed) == BY_NO_NAME {
+        statat(file, c"", AtFlags::EMPTY_PATH)
+    } else {
+        fstat(file)
+    };
+    stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// The call that no filter ends this process for: the one by which the dynamic linker has just looked at this library.
+fn way() -> u8 {
+    if sandbox::is_filtered() && glibc_minor().is_some_and(|minor| BY_NAME.contains(&minor)) {
+        BY_NO_NAME
+    } else {
+        BY_NUMBER
+    }
+}
+
+/// Minor versions of glibc whose `fstat` is `newfstatat`.
+const BY_NAME: std::ops::RangeInclusive<u32> = 33..=38;
+
+/// The second number of glibc's version; `None`: another libc.
+fn glibc_minor() -> Option<u32> {
+    type Version = unsafe extern "C" fn() -> *const std::ffi::c_char;
+    // SAFETY: the name ends in NUL; what has it is glibc's function of that type, whose text stays. What was not found is
+    // no error that the program should hear of.
+    let version = unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"gnu_get_libc_version".as_ptr());
+        libc::dlerror();
+        if found.is_null() {
+            return None;
+        }
+        std::ffi::CStr::from_ptr(std::mem::transmute::<*mut libc::c_void, Version>(found)())
+    };
+    version.to_str().ok()?.split('.').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_find_the_same_file() {
+        let found = [BY_NO_NAME, BY_NUMBER].map(|way| {
+            WAY.store(way, Relaxed);
+            inode(descriptor()).unwrap()
+        });
+        assert_eq!(found[0], found[1]);
+        assert!(unchanged().is_some(), "it was noted before the tests began");
+        assert!(cfg!(not(target_env = "gnu")) || glibc_minor().is_some());
+    }
+}
