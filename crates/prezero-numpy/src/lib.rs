@@ -14,6 +14,10 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
+#[cfg(target_env = "gnu")]
+#[path = "../../../link/glibc.rs"]
+mod glibc;
+
 use prezero::{Global, Heap, Order, Resized, Use};
 
 /// NumPy's `PyDataMemAllocator`.
