@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::given;
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Missing};
@@ -224,7 +225,7 @@ impl Claim {
             handed.tell(&mut command);
         }
         let place = handed.as_ref().map_or(OsStr::new(""), |handed| &handed.place);
-        let error = command.args(line.placed(place)).exec();
+        let error = given::hand_on(command.args(line.placed(place))).exec();
         if let Some(handed) = handed.filter(|_| self.path.is_some()) {
             handed.unlink();
         }

@@ -20,6 +20,7 @@ mod doctor;
 pub mod emulator;
 mod engines;
 pub mod generate;
+pub mod given;
 pub mod help;
 mod jupyter;
 pub mod library;

@@ -14,6 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use prezero::{Config, ConfigError, KNOBS, Knob, Machine, Origin};
 
+use crate::given;
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Fit, Missing};
@@ -198,7 +199,7 @@ impl Run {
                 Path::new(name).display()
             ),
         }
-        Err(Failure::Exec(path, command.exec()))
+        Err(Failure::Exec(path, given::hand_on(&mut command).exec()))
     }
 
     /// The variables that carry the given knobs to the library, checked.

@@ -234,7 +234,7 @@ impl Object {
             return None;
         }
         let slot = self.base.wrapping_add(entry.place);
-        if slot % align_of::<usize>() != 0 || !self.has(libc::PT_LOAD, slot) {
+        if !slot.is_multiple_of(align_of::<usize>()) || !self.has(libc::PT_LOAD, slot) {
             return None;
         }
         // SAFETY: a symbol of the object's, whose name ends in NUL; a word of the object's.
