@@ -10,7 +10,7 @@ BIN := target/release/prezero
 # As root the benchmarks of leases take pages of a pool too, and give them back.
 RESERVE := $(if $(filter 0,$(shell id -u)),--reserve)
 # What other people's Python tests need.
-MODULES := numpy scipy pytest hypothesis
+MODULES := numpy scipy pytest hypothesis memray
 SOAK ?= 10m
 FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the programs are always found here.
