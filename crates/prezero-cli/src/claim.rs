@@ -137,7 +137,7 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Failure::Program(Missing::NotFound(_)) => 127,
-            Failure::Program(Missing::NotExecutable(_)) | Failure::Exec(..) => 126,
+            Failure::Program(_) | Failure::Exec(..) => 126,
             _ => crate::run::OWN_FAILURE,
         }
     }
@@ -229,7 +229,12 @@ impl Claim {
         if let Some(handed) = handed.filter(|_| self.path.is_some()) {
             handed.unlink();
         }
-        Err(Failure::Exec(program.to_owned(), error))
+        match program::without_interpreter(program) {
+            Some(missing) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(Failure::Program(missing))
+            }
+            _ => Err(Failure::Exec(program.to_owned(), error)),
+        }
     }
 
     fn page(&self) -> Result<Page, Failure> {

@@ -36,6 +36,7 @@ mod stock;
 mod top;
 mod tree;
 mod trial;
+mod variables;
 mod wipe;
 mod words;
 
