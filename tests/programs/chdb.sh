@@ -11,6 +11,10 @@ import sys
 
 if sys.argv[2] == "deeply":
     sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL | os.RTLD_DEEPBIND)
+try:
+    import ray  # a C++ runtime of its own, loaded first
+except ImportError:
+    pass
 import numpy
 import pandas
 import chdb
