@@ -10,7 +10,7 @@ BIN := target/release/prezero
 # As root the benchmarks of leases take pages of a pool too, and give them back.
 RESERVE := $(if $(filter 0,$(shell id -u)),--reserve)
 # What other people's Python tests need.
-MODULES := numpy scipy pytest hypothesis
+MODULES := numpy scipy pytest hypothesis memray
 SOAK ?= 10m
 FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the programs are always found here.
@@ -85,7 +85,7 @@ test: needs-test build $(READY) ## unit, property, model and end-to-end tests
 	$(each)
 
 define LONG
-$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
+$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES) chdb ray
 tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json target/matrix-long.json
 tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
 tests/soak/soak.py --prezero $(BIN)
@@ -106,7 +106,7 @@ test-long: needs-long build $(READY) ## other people's programs and tests in ful
 	$(each)
 
 matrix: needs-test build $(READY) ## other people's programs without and with prezero; writes the table into docs/guarantees.md
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES) chdb ray
 	tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --all --runs 3 --json bench/matrix.json
 	tests/programs/matrix.py --table bench/matrix.json --into docs/guarantees.md
 

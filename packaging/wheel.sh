@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds target/wheel/prezero-VERSION-py3-none-PLATFORM.whl: the commands, the libraries and the Python modules.
-#   packaging/wheel.sh [ARCH]      for manylinux_2_28_ARCH, x86_64 or aarch64 [this machine's]: linked by zig against glibc 2.28
+#   packaging/wheel.sh [ARCH]      for manylinux_2_28_ARCH, x86_64 or aarch64 [this machine's]: linked by zig against glibc 2.28; libraries for this
+#                                  machine are those of every way of install, which load with any glibc
 #   packaging/wheel.sh --native    for this machine alone, of what `make build` made
 # For another machine than this: `rustup target add aarch64-unknown-linux-gnu`.
 set -eu
@@ -29,8 +30,15 @@ else
     PATH=$PWD/$tools/bin:$PATH
     target=$machine-unknown-linux-gnu
     cargo zigbuild --release --target "$target.2.28" -p prezero-cli -p prezerod
-    cargo zigbuild --profile library --target "$target.2.28" -p prezero-preload -p prezero-lease-shim -p prezero-numpy
-    programs=$CARGO_TARGET_DIR/$target/release libraries=$CARGO_TARGET_DIR/$target/library
+    programs=$CARGO_TARGET_DIR/$target/release libraries=target/library
+    packages="-p prezero-preload -p prezero-lease-shim -p prezero-numpy"
+    # shellcheck disable=SC2086 # words
+    if [ "$machine" = "$(uname -m)" ]; then
+        CARGO_TARGET_DIR=$PWD/target cargo build --profile library $packages
+    else
+        cargo zigbuild --profile library --target "$target.2.28" $packages
+        libraries=$CARGO_TARGET_DIR/$target/library
+    fi
 fi
 files=$PWD/$out/files
 rm -rf "$files"

@@ -3,13 +3,18 @@
 
     tests/handler.py DIR        where prezero and libprezero_numpy.so are; run by a Python that has NumPy
 """
+import _thread
 import asyncio
+import contextlib
 import contextvars
+import importlib.util
 import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import threading
+import tracemalloc
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,8 +39,25 @@ def handler_of(array):
 
 
 def alone(function):
-    """Each test has a context of its own, in which nothing is enabled."""
-    return lambda self: contextvars.Context().run(function, self)
+    """Each test has a context of its own, and finds nothing enabled."""
+    def run(self):
+        try:
+            contextvars.Context().run(function, self)
+        finally:
+            zone.disable()
+    return run
+
+
+def in_thread(start):
+    """What served() says in a thread, which `start` starts with a function."""
+    answers = []
+    start(lambda: answers.append(served()))
+    until("the thread answers", lambda: answers)
+    return answers[0]
+
+
+def by_threading(work):
+    threading.Thread(target=work).start()
 
 
 class Handler(unittest.TestCase):
@@ -98,59 +120,121 @@ class Handler(unittest.TestCase):
             with zone.enabled():
                 self.assertTrue(served())
             self.assertTrue(served())
-        self.assertTrue(served())
+        self.assertTrue(served() and zone.is_enabled())
         zone.disable()
-        self.assertFalse(served())
+        self.assertFalse(served() or zone.is_enabled())
         zone.disable()
         with zone.enabled():
             zone.disable()
             self.assertFalse(served())
-            zone.enable()
-        self.assertFalse(served())
-        self.assertFalse(zone.is_enabled())
+        with zone.enabled():
+            self.assertTrue(served() and zone.is_enabled())
+        self.assertFalse(served() or zone.is_enabled())
+        zone.enable()
+        self.assertTrue(served())
 
     @alone
-    def test_a_context_is_not_anothers(self):
-        inside = contextvars.copy_context()
-        inside.run(zone.enable)
-        self.assertFalse(served())
-        self.assertTrue(inside.run(served))
+    def test_one_context_is_not_anothers(self):
         with zone.enabled():
+            self.assertTrue(served())
             self.assertFalse(contextvars.Context().run(served))
+            self.assertFalse(in_thread(by_threading))
+        self.assertFalse(served())
 
         async def one(enables):
-            if enables:
-                zone.enable()
-            await asyncio.sleep(0)
-            return served()
+            with zone.enabled() if enables else contextlib.nullcontext():
+                await asyncio.sleep(0)
+                return served()
 
         async def both():
             return await asyncio.gather(one(True), one(False))
         self.assertEqual(asyncio.run(both()), [True, False])
 
     @alone
-    def test_a_thread_has_the_setting_of_the_context_that_starts_it(self):
-        def in_thread():
-            answers = []
-            thread = threading.Thread(target=lambda: answers.append(served()))
-            thread.start()
-            thread.join()
-            return answers[0]
+    def test_every_thread_and_context_has_what_the_process_has(self):
+        self.assertFalse(in_thread(by_threading))
+        waits = threading.Event()
+        answers = []
+        early = threading.Thread(target=lambda: (waits.wait(), answers.append(served())))
+        early.start()
+        zone.enable()
+        waits.set()
+        early.join()
+        self.assertEqual(answers, [True])
+        self.assertTrue(contextvars.Context().run(served))
+        self.assertTrue(in_thread(by_threading))
+        self.assertTrue(in_thread(lambda work: _thread.start_new_thread(work, ())))
+        with ThreadPoolExecutor(2) as pool:
+            self.assertEqual(list(pool.map(lambda _: served(), range(8))), [True] * 8)
+        zone.disable()
+        self.assertFalse(in_thread(by_threading))
+
+    @alone
+    def test_threads_that_others_change_run(self):
+        start = threading.Thread.start
+
+        def start_of_a_tracer(self):
+            run = getattr(self.run, "__func__", self.run)
+            self.run = lambda: run(self)
+            start(self)
 
         class Own(threading.Thread):
             def run(self):
                 self.answer = served()
 
-        self.assertFalse(in_thread())
-        with zone.enabled():
-            self.assertTrue(in_thread())
-            own = Own()
-            own.start()
-            own.join()
-            self.assertTrue(own.answer)
-            with ThreadPoolExecutor(2) as pool:
-                self.assertEqual(list(pool.map(lambda _: served(), range(8))), [True] * 8)
-        self.assertFalse(in_thread())
+        class Fixed(threading.Thread):
+            """Its `run` cannot be set."""
+            def __setattr__(self, name, value):
+                if name == "run":
+                    raise AttributeError(name)
+                super().__setattr__(name, value)
+
+            def run(self):
+                self.answer = served()
+
+        for tracer in (start, start_of_a_tracer):
+            threading.Thread.start = tracer
+            try:
+                zone.enable()
+                for kind in (Own, Fixed) if tracer is start else (Own,):
+                    job = kind()
+                    job.start()
+                    job.join()
+                    self.assertTrue(job.answer)
+            finally:
+                threading.Thread.start = start
+        self.assertIs(threading.Thread.start, start)
+
+    @alone
+    def test_tracemalloc_sees_the_arrays(self):
+        zone.enable()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            array = numpy.zeros(LARGE)
+            self.assertTrue(zone.owns(array))
+            self.assertGreaterEqual(tracemalloc.get_traced_memory()[0] - before, array.nbytes)
+            del array
+            self.assertLess(tracemalloc.get_traced_memory()[0] - before, LARGE)
+        finally:
+            tracemalloc.stop()
+
+    @alone
+    @unittest.skipUnless(importlib.util.find_spec("memray"), "no memray: pip install memray")
+    def test_memray_sees_the_arrays_and_the_zone_serves_after_it(self):
+        import memray
+        zone.enable()
+        early = numpy.zeros(LARGE)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "profile"
+            with memray.Tracker(file):
+                arrays = [numpy.full(LARGE, n) for n in range(10)]
+                self.assertFalse(zone.owns(arrays[0]))
+                del early
+            seen = memray.FileReader(file).metadata.peak_memory
+        self.assertGreaterEqual(seen, 10 * arrays[0].nbytes)
+        self.assertTrue(served())
+        self.assertTrue(all((array == n).all() for n, array in enumerate(arrays)))
 
     @alone
     def test_many_threads_at_once(self):

@@ -25,6 +25,20 @@ if [ "${deepest%% *}" -gt 4096 ]; then
     exit 1
 fi
 echo "library: the most stack that a function takes, in bytes: $deepest"
+# A program with an older C library of its own does not start where one of them asks for a version that it lacks.
+for each in "$library" "${library%.so}"_*.so; do
+    newest=$(objdump -T "$each" | sed -n 's/.*(\?GLIBC_\([0-9.]*\)[) ].*/\1/p' | sort -Vu | tail -n 1)
+    if [ "$(printf '%s\n' "$newest" 2.17 | sort -V | tail -n 1)" != 2.17 ]; then
+        objdump -T "$each" | grep "GLIBC_$newest" >&2
+        echo "$each asks for glibc $newest; it is to load with 2.17: see link/glibc.rs" >&2
+        exit 1
+    fi
+    if readelf -d "$each" | grep NEEDED | grep -qv libc.so.6; then
+        echo "$each needs more than libc.so.6: $(readelf -d "$each" | grep NEEDED)" >&2
+        exit 1
+    fi
+    echo "library: ${each##*/} loads with glibc $newest"
+done
 
 # What `make install` and the package make of it. A debugger would call malloc with the types that Rust gave it.
 installed=$(mktemp)

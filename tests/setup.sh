@@ -72,6 +72,7 @@ test busybox-static command busybox
 bench ripgrep command rg
 long mariadb-server-core command mariadbd
 long mariadb-client command mariadb-dump
+long firefox-esr command firefox-esr
 long podman command podman
 long libvirt-daemon-system command libvirtd
 long libvirt-clients command virsh

@@ -14,6 +14,7 @@ lines say what it needs:
     # needs: commands that must be on the path          (tests/setup.sh installs their packages)
     # python: modules; $PYTHON is then a Python that has them
     # source: Debian source packages; $SOURCE/PACKAGE is then where one is unpacked
+    # release: a release of Debian and packages of it, unpacked together below $RELEASE
     # scale: long                                       (too long for the short run, or shows little there;
                                                          --all has its short form)
 
@@ -58,7 +59,7 @@ class Case:
     def __init__(self, script):
         self.script, self.name = script, script.stem
         lines = (line for line in script.read_text().splitlines() if line.startswith("# "))
-        heads = (re.match(r"# (about|version|needs|python|source|scale): (.*)", line) for line in lines)
+        heads = (re.match(r"# (about|version|needs|python|source|release|scale): (.*)", line) for line in lines)
         self.head = {head[1]: head[2].strip() for head in heads if head}
 
     def words(self, key):
@@ -76,6 +77,8 @@ class Case:
             found["SOURCE"] = str(SOURCES)
             for package in packages:
                 fetch(package)
+        if release := self.words("release"):
+            found["RELEASE"] = str(unpacked(*release))
         return found
 
     def command(self):
@@ -111,6 +114,20 @@ def fetch(package):
             raise Missing(f"no source of {package}: {(done.stdout + done.stderr).strip()[-300:]}")
         SOURCES.mkdir(parents=True, exist_ok=True)
         shutil.move(unpacked[0], SOURCES / package)
+
+
+def unpacked(release, *packages):
+    """Where packages of another release of Debian lie, unpacked once."""
+    folder = SOURCES / release
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory(prefix="prezero-release-") as made:
+            command = [TOP / "tests" / "common" / "release.sh", release, made, *packages]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise Missing(f"no packages of Debian {release}: {(done.stdout + done.stderr).strip()[-300:]}")
+            SOURCES.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(made, folder, symlinks=True)
+    return folder
 
 
 def complains(file):

@@ -7,13 +7,13 @@ The elements of arrays of 128 KiB and more then come from a zone, where freed me
 come from the handler that was there before (NEP 49). Each array keeps the handler that it was made with, so arrays outlive
 disable(), and may be freed by any thread.
 
-The setting belongs to the context, as NumPy has it (contextvars): a task has its own copy, and a thread gets the setting of
-the context that starts it. Threads that `threading` did not start have NumPy's own handler until they call enable().
+enable() is for the process: all threads, whoever starts them, and all contexts that have NumPy's own handler. A context with a
+handler of another's (contextvars) calls enable() itself. enabled() is for one context, as NumPy has it.
 
-    enable()          for this context, and for threads and tasks that it starts; whether arrays come from the zone now
-    disable()         the handler that was there before is back
-    enabled()         both, as a context manager
-    is_enabled()      whether this context has it
+    enable()          large arrays come from the zone from now on; whether they do in this context
+    disable()         NumPy's own handler serves again, and in this context the one that was there before
+    enabled()         for this context only, and the tasks that it starts; a context manager
+    is_enabled()      whether large arrays of this context come from the zone
     owns(array)       whether an array's elements lie in the zone
     stats()           the zone's counters, a dictionary
 
@@ -24,7 +24,6 @@ Under `prezero run` enable() changes nothing where NumPy asks malloc, which is p
 import contextlib
 import contextvars
 import ctypes
-import functools
 import json
 import os
 import sys
@@ -36,13 +35,15 @@ import numpy
 __all__ = ["enable", "disable", "enabled", "is_enabled", "owns", "stats"]
 
 # Places in NumPy's table of functions, which are part of its binary interface since 1.22.
-_SET_HANDLER, _GET_HANDLER = 304, 305
+_SET_HANDLER, _GET_HANDLER, _DEFAULT_HANDLER = 304, 305, 306
 _CAPSULE = b"mem_handler"
 
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi))
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi))
+_lead_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(
+    ("PyCapsule_SetPointer", ctypes.pythonapi))
 
 
 def _library():
@@ -57,26 +58,32 @@ def _library():
     library = ctypes.CDLL(found)
     library.prezero_numpy_handler.restype = ctypes.c_void_p
     library.prezero_numpy_handler.argtypes = [ctypes.c_void_p]
+    library.prezero_numpy_serves.argtypes = [ctypes.c_void_p]
+    library.prezero_numpy_switch.argtypes = [ctypes.c_void_p, ctypes.c_int]
     library.prezero_numpy_owns.argtypes = [ctypes.c_void_p]
     library.prezero_numpy_stats_json.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     return library
 
 
 def _numpys_functions():
-    """PyDataMem_SetHandler and PyDataMem_GetHandler."""
+    """PyDataMem_SetHandler, PyDataMem_GetHandler, and the capsule of NumPy's own handler."""
     version = tuple(int(part) for part in numpy.__version__.split(".")[:2])
     if version < (1, 22):
         raise ImportError(f"NumPy {numpy.__version__} has no handlers of memory: 1.22 or later has")
     module = numpy._core if version >= (2, 0) else numpy.core
     table = ctypes.cast(_capsule_pointer(module._multiarray_umath._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
     return (ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER]),
-            ctypes.PYFUNCTYPE(ctypes.py_object)(table[_GET_HANDLER]))
+            ctypes.PYFUNCTYPE(ctypes.py_object)(table[_GET_HANDLER]),
+            ctypes.cast(table[_DEFAULT_HANDLER], ctypes.POINTER(ctypes.py_object))[0])
 
 
 _lib = _library()
-_set_handler, _get_handler = _numpys_functions()
+_set_handler, _get_handler, _default = _numpys_functions()
 _lock = threading.Lock()
-# Our handlers, by the address of the inner one. They and the inner ones live as long as the process: arrays may.
+# NumPy's own handler, and ours in front of it: enable() leads the capsule there, for good, since arrays were made with it.
+_numpys = _capsule_pointer(_default, _CAPSULE)
+_fronts = None
+# Our handlers of single contexts, by the address of the inner one. They and the inner ones live as long as the process.
 _ours = {}
 _addresses = set()
 _kept = []
@@ -84,18 +91,35 @@ _kept = []
 _before = contextvars.ContextVar("prezero_numpy_before")
 
 
+def _in_front_of(address):
+    made = _lib.prezero_numpy_handler(address)
+    if made is None:
+        raise RuntimeError("this NumPy's handlers of memory are of a version that prezero does not know")
+    return made
+
+
 def _handler_over(inner):
-    """Our handler in front of another: capsules."""
-    address = _capsule_pointer(inner, _CAPSULE)
+    """Our handler in front of another, for a context: capsules."""
+    address = _numpys if inner is _default else _capsule_pointer(inner, _CAPSULE)
     with _lock:
         if address not in _ours:
-            made = _lib.prezero_numpy_handler(address)
-            if made is None:
-                raise RuntimeError("this NumPy's handlers of memory are of a version that prezero does not know")
+            made = _in_front_of(address)
             _kept.append(inner)
             _ours[address] = _new_capsule(made, _CAPSULE, None)
             _addresses.add(made)
         return _ours[address]
+
+
+def _switch(serves):
+    """What NumPy's own handler does, in each context that has it."""
+    global _fronts
+    with _lock:
+        if _fronts is None and serves:
+            made = _in_front_of(_numpys)
+            _lead_capsule(_default, made)
+            _fronts = made
+        if _fronts is not None:
+            _lib.prezero_numpy_switch(_fronts, serves)
 
 
 def _is_ours(handler):
@@ -109,30 +133,32 @@ def _malloc_is_prezeros():
 
 
 def enable():
-    """Large arrays of this context come from the zone; whether they do now."""
+    """Large arrays come from the zone, in all threads; whether they do in this context now."""
     if _malloc_is_prezeros():
         return True
-    _let_threads_inherit()
+    _switch(True)
     current = _get_handler()
-    if not _is_ours(current):
+    if current is not _default and not _is_ours(current):
         _set_handler(_handler_over(current))
         _before.set(current)
     return True
 
 
 def disable():
-    """The handler that was there before enable() is this context's again. Arrays stay as they are."""
+    """NumPy's own handler serves again, and in this context the one before enable(). Arrays stay as they are."""
+    _switch(False)
     if _is_ours(_get_handler()):
-        _set_handler(_before.get())
+        _set_handler(_before.get(_default))
 
 
 @contextlib.contextmanager
 def enabled():
-    """enable(), and at the end the handler that was there before."""
+    """The zone for this context, and at the end the handler that was there before."""
     before = _get_handler()
-    token = _before.set(_before.get(None))
+    token = _before.set(before)
     try:
-        enable()
+        if not _malloc_is_prezeros() and not _is_ours(before):
+            _set_handler(_handler_over(before))
         yield
     finally:
         _set_handler(before)
@@ -141,7 +167,10 @@ def enabled():
 
 def is_enabled():
     """Whether large arrays of this context come from the zone of this module."""
-    return _is_ours(_get_handler())
+    handler = _get_handler()
+    if handler is _default:
+        return _fronts is not None and bool(_lib.prezero_numpy_serves(_fronts))
+    return _is_ours(handler)
 
 
 def owns(array):
@@ -155,34 +184,3 @@ def stats():
     buffer = ctypes.create_string_buffer(room)
     _lib.prezero_numpy_stats_json(buffer, room)
     return json.loads(buffer.value or "{}")
-
-
-def _let_threads_inherit():
-    """A thread has the handler of the context that starts it, as in Pythons whose threads inherit contexts."""
-    if getattr(sys.flags, "thread_inherit_context", False):
-        return
-    with _lock:
-        start = threading.Thread.start
-        if hasattr(start, "prezero"):
-            return
-
-        @functools.wraps(start)
-        def start_with(self):
-            handler, before = _get_handler(), _before.get(None)
-            if _is_ours(handler):
-                own, run = self.__dict__.get("run"), self.run
-
-                def run_with():
-                    if own is None:
-                        self.__dict__.pop("run", None)
-                    else:
-                        self.run = own
-                    _set_handler(handler)
-                    _before.set(before)
-                    run()
-
-                self.run = run_with
-            start(self)
-
-        start_with.prezero = True
-        threading.Thread.start = start_with

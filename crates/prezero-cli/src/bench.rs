@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::companion;
+use crate::given;
 
 /// The command line of `prezero bench`. The benchmarks' own is `prezero-bench`'s.
 #[derive(clap::Args)]
@@ -27,7 +28,7 @@ impl Bench {
     /// Becomes the benchmarks. Comes back only when that fails.
     pub fn exec(&self) -> Result<()> {
         let program = companion::find(companion::BENCH)?;
-        let error = Command::new(&program).args(&self.arguments).exec();
+        let error = given::hand_on(Command::new(&program).args(&self.arguments)).exec();
         Err(error).with_context(|| program.display().to_string())
     }
 }

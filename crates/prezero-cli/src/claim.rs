@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::given;
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Missing};
@@ -136,7 +137,7 @@ impl Failure {
     pub fn status(&self) -> u8 {
         match self {
             Failure::Program(Missing::NotFound(_)) => 127,
-            Failure::Program(Missing::NotExecutable(_)) | Failure::Exec(..) => 126,
+            Failure::Program(_) | Failure::Exec(..) => 126,
             _ => crate::run::OWN_FAILURE,
         }
     }
@@ -224,11 +225,16 @@ impl Claim {
             handed.tell(&mut command);
         }
         let place = handed.as_ref().map_or(OsStr::new(""), |handed| &handed.place);
-        let error = command.args(line.placed(place)).exec();
+        let error = given::hand_on(command.args(line.placed(place))).exec();
         if let Some(handed) = handed.filter(|_| self.path.is_some()) {
             handed.unlink();
         }
-        Err(Failure::Exec(program.to_owned(), error))
+        match program::without_interpreter(program) {
+            Some(missing) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(Failure::Program(missing))
+            }
+            _ => Err(Failure::Exec(program.to_owned(), error)),
+        }
     }
 
     fn page(&self) -> Result<Page, Failure> {

@@ -24,6 +24,7 @@ use prezerod::protocol::{Backing, Want};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::claim::Wait;
+use crate::given;
 use crate::qemu::{self, mentions};
 use memory::{Memory, Pages};
 
@@ -43,7 +44,7 @@ pub fn main() -> ExitCode {
     let (arguments, _leases) = with_leases(arguments, |want| {
         lease_within(&socket_path(), want, wait.saturating_sub(began.elapsed()))
     });
-    let error = Command::new(&program).args(arguments).exec();
+    let error = given::hand_on(Command::new(&program).args(arguments)).exec();
     say(&format!("{}: {error}", program.display()));
     ExitCode::from(126)
 }

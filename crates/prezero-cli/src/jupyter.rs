@@ -64,6 +64,7 @@ impl Install {
         let version = version(&python)?;
         let prezero = std::env::current_exe().context("where this command lies")?;
         let kernel = kernel(&prezero, &python, &version);
+        try_once(&kernel)?;
         let folder = self.kernels()?.join(&self.name);
         fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
         let file = folder.join("kernel.json");
@@ -97,6 +98,24 @@ fn version(python: &Path) -> Result<String> {
     let output = output.with_context(|| format!("{shown}"))?;
     ensure!(output.status.success(), "{shown} has no ipykernel: {shown} -m pip install ipykernel");
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// Starts the kernel's command as far as its modules, under prezero.
+fn try_once(kernel: &serde_json::Value) -> Result<()> {
+    let words = kernel["argv"].as_array().into_iter().flatten().filter_map(|word| word.as_str());
+    let words: Vec<&str> = words.take_while(|word| *word != "-m").collect();
+    let program = "import ctypes, ipykernel_launcher as _; ctypes.CDLL(None).prezero_zalloc";
+    let output = Command::new(words[0]).args(&words[1..]).args(["-c", program]).output();
+    let output = output.with_context(|| words[0].to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    // The first line is prezero's, the last is Python's.
+    let why = said.lines().find(|line| line.starts_with("prezero: ")).or(said.lines().last());
+    ensure!(
+        output.status.success(),
+        "such a kernel does not start, none is written: {}",
+        why.unwrap_or("it said nothing")
+    );
+    Ok(())
 }
 
 /// The text of `kernel.json`.

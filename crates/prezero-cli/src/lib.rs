@@ -20,6 +20,7 @@ mod doctor;
 pub mod emulator;
 mod engines;
 pub mod generate;
+pub mod given;
 pub mod help;
 mod jupyter;
 pub mod library;
@@ -35,6 +36,7 @@ mod stock;
 mod top;
 mod tree;
 mod trial;
+mod variables;
 mod wipe;
 mod words;
 

@@ -1,10 +1,12 @@
 //! The libraries: where `libprezero.so` and `libprezero_lease_shim.so` lie, and how they get in front
 //! of a program's own.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use crate::program;
 
 /// A library that is preloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +31,9 @@ pub enum LibraryError {
     Absent(Library),
     /// Its variable does not name a file.
     NoFile(Library, PathBuf),
-    /// Its path has a character that separates the entries of `LD_PRELOAD`.
+    /// Its variable names a file that is no library for this machine.
+    NoLibrary(Library, PathBuf),
+    /// Its path has a character that `LD_PRELOAD` takes for another thing.
     Unnameable(PathBuf),
 }
 
@@ -43,9 +47,14 @@ impl fmt::Display for LibraryError {
             LibraryError::NoFile(Library { name, variable, .. }, path) => {
                 write!(f, "{variable}={}: no such file; name {name} itself", path.display())
             }
+            LibraryError::NoLibrary(Library { name, variable, .. }, path) => write!(
+                f,
+                "{variable}={}: no library for this machine; name {name} itself",
+                path.display()
+            ),
             LibraryError::Unnameable(path) => write!(
                 f,
-                "{}: LD_PRELOAD cannot name a path with a space or a colon; move it and name its file",
+                "{}: LD_PRELOAD cannot name a path with a space, a colon or a dollar sign; move it",
                 path.display()
             ),
         }
@@ -60,19 +69,36 @@ pub fn find(library: Library) -> Result<PathBuf, LibraryError> {
         let path = PathBuf::from(given);
         // Made absolute: the program may change its directory and start others.
         let file = path.canonicalize().ok().filter(|file| file.is_file());
-        return file.ok_or(LibraryError::NoFile(library, path));
+        let file = file.ok_or_else(|| LibraryError::NoFile(library, path.clone()))?;
+        return match program::is_for_this_machine(&file) {
+            true => Ok(file),
+            false => Err(LibraryError::NoLibrary(library, path)),
+        };
     }
-    let command = std::env::current_exe().map_err(|_| LibraryError::Absent(library))?;
+    let command = command().ok_or(LibraryError::Absent(library))?;
     let folder = command.parent().unwrap_or(Path::new("/"));
     let places = PLACES.iter().map(|place| folder.join(place).join(library.name));
     places.filter_map(|file| file.canonicalize().ok()).next().ok_or(LibraryError::Absent(library))
+}
+
+/// Where this command lies: as the kernel says or, without `/proc`, as the command was started.
+fn command() -> Option<PathBuf> {
+    std::env::current_exe().ok().or_else(|| {
+        // SAFETY: no terms. The kernel's string, which ends in NUL and lives as long as the process.
+        let path = unsafe {
+            let path = libc::getauxval(libc::AT_EXECFN) as *const c_char;
+            (!path.is_null()).then(|| CStr::from_ptr(path))
+        };
+        Path::new(OsStr::from_bytes(path?.to_bytes())).canonicalize().ok()
+    })
 }
 
 /// `LD_PRELOAD` with the library first, once, and everything that was there behind it.
 pub fn in_front_of(library: &Path, present: Option<OsString>) -> Result<OsString, LibraryError> {
     let separates = |byte: &u8| matches!(byte, b' ' | b':');
     let library = library.as_os_str().as_bytes();
-    if library.iter().any(separates) {
+    // A dollar sign begins a word that the dynamic linker replaces.
+    if library.iter().any(|byte| separates(byte) || *byte == b'$') {
         return Err(LibraryError::Unnameable(OsStr::from_bytes(library).into()));
     }
     let present = present.unwrap_or_default().into_vec();
@@ -105,7 +131,9 @@ mod tests {
 
     #[test]
     fn a_path_that_ld_preload_would_split_is_refused() {
-        let error = in_front_of(Path::new("/my dir/libprezero.so"), None).unwrap_err();
-        assert!(error.to_string().starts_with("/my dir/libprezero.so: "), "{error}");
+        for path in ["/my dir/libprezero.so", "/a:b/libprezero.so", "/$LIB/libprezero.so"] {
+            let error = in_front_of(Path::new(path), None).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{path}: ")), "{error}");
+        }
     }
 }

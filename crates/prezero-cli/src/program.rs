@@ -22,6 +22,8 @@ pub enum Missing {
     NotFound(OsString),
     /// A file, but not one to execute.
     NotExecutable(PathBuf),
+    /// A program whose interpreter, or dynamic linker, is missing.
+    NoInterpreter(PathBuf, PathBuf),
 }
 
 impl fmt::Display for Missing {
@@ -38,6 +40,14 @@ impl fmt::Display for Missing {
             Missing::NotExecutable(path) => {
                 let path = path.display();
                 write!(f, "not executable: {path} (chmod +x it, or run its interpreter on it)")
+            }
+            Missing::NoInterpreter(path, interpreter) => {
+                let end = interpreter.as_os_str().as_bytes().last();
+                let mend = match end {
+                    Some(b'\r') => "the first line ends in a carriage return: remove it",
+                    _ => "install that, or mend the first line of a script",
+                };
+                write!(f, "{}: no such interpreter: {interpreter:?} ({mend})", path.display())
             }
         }
     }
@@ -60,6 +70,37 @@ pub fn find(name: &OsStr, path: Option<OsString>) -> Result<PathBuf, Missing> {
         }
     }
     Err(found)
+}
+
+/// The interpreter or dynamic linker, if that is what the kernel did not find when it was to start `path`.
+pub fn without_interpreter(path: &Path) -> Option<Missing> {
+    let mut each = path.to_path_buf();
+    for _ in 0..=MAX_SCRIPTS {
+        let next = match head(&File::open(&each).ok()?) {
+            Head::Script(interpreter) => interpreter,
+            Head::Elf(elf) => {
+                let name = elf.linker?;
+                let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+                Path::new(OsStr::from_bytes(name)).to_path_buf()
+            }
+            Head::Unknown => return None,
+        };
+        if !next.exists() {
+            return Some(Missing::NoInterpreter(path.into(), next));
+        }
+        each = next;
+    }
+    None
+}
+
+/// Whether a file is machine code of the kind that this command is.
+pub fn is_for_this_machine(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    match (head(&file), ours()) {
+        (Head::Elf(elf), Some(ours)) => (elf.class, elf.machine) == (ours.class, ours.machine),
+        (Head::Elf(_), None) => true,
+        _ => false,
+    }
 }
 
 /// An empty entry of `PATH` is the current directory.

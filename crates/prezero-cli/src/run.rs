@@ -5,7 +5,8 @@
 //! library reads them from the environment, as this leaves them.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,11 +15,13 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use prezero::{Config, ConfigError, KNOBS, Knob, Machine, Origin};
 use prezero_sys::birth;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
+use crate::given;
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Fit, Missing};
-use crate::tree;
+use crate::{tree, variables};
 
 /// Exit status of a failure of `prezero run` itself, as env(1) has it.
 pub const OWN_FAILURE: u8 = 125;
@@ -124,7 +127,11 @@ pub enum Failure {
     Knob(ConfigError),
     /// The statistics have nowhere to go.
     StatsFolder(PathBuf),
-    /// The library is missing or cannot be named.
+    /// They cannot be written there.
+    StatsFile(PathBuf, io::Error),
+    /// A variable that is no knob has a value that it does not take.
+    Variable(variables::BadValue),
+    /// Its variable names no library.
     Library(LibraryError),
     /// There is no such program, or it is not one.
     Program(Missing),
@@ -138,8 +145,12 @@ impl Failure {
         match self {
             Failure::Program(Missing::NotFound(_)) => NOT_FOUND,
             Failure::Exec(_, error) if error.kind() == io::ErrorKind::NotFound => NOT_FOUND,
-            Failure::Program(Missing::NotExecutable(_)) | Failure::Exec(..) => NOT_EXECUTABLE,
-            Failure::Knob(_) | Failure::StatsFolder(_) | Failure::Library(_) => OWN_FAILURE,
+            Failure::Program(_) | Failure::Exec(..) => NOT_EXECUTABLE,
+            Failure::Knob(_)
+            | Failure::StatsFolder(_)
+            | Failure::StatsFile(..)
+            | Failure::Variable(_)
+            | Failure::Library(_) => OWN_FAILURE,
         }
     }
 }
@@ -151,6 +162,10 @@ impl std::fmt::Display for Failure {
             Failure::StatsFolder(file) => {
                 write!(f, "--stats {}: no such directory; make it first", file.display())
             }
+            Failure::StatsFile(file, error) => {
+                write!(f, "--stats {}: {error}; name a file that can be written", file.display())
+            }
+            Failure::Variable(error) => error.fmt(f),
             Failure::Library(error) => error.fmt(f),
             Failure::Program(missing) => missing.fmt(f),
             Failure::Exec(program, error) => {
@@ -168,17 +183,16 @@ impl Run {
     }
 
     fn try_exec(&self) -> Result<std::convert::Infallible, Failure> {
+        variables::look().map_err(Failure::Variable)?;
         let environment = self.environment()?;
         let name = &self.command[0];
         let path = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
         let mut command = Command::new(&path);
         command.arg0(name).args(&self.command[1..]);
 
-        match program::fit(&path) {
-            Fit::Preloads => {
-                let library = library::find(library::ALLOCATOR).map_err(Failure::Library)?;
-                let preload = library::in_front_of(&library, std::env::var_os("LD_PRELOAD"));
-                command.env("LD_PRELOAD", preload.map_err(Failure::Library)?);
+        match way(&path)? {
+            Way::Preloaded(preload) => {
+                command.env("LD_PRELOAD", preload);
                 // The number alone may be another process's, too: the first of a container.
                 let number = std::process::id().to_string();
                 let this = birth::identity().map(|this| format!("{number}:{this}"));
@@ -197,12 +211,18 @@ impl Run {
                 command.env(SANITIZER, sanitizer_options(std::env::var_os(SANITIZER)));
                 command.envs(environment);
             }
-            Fit::CannotPreload(why) => prezero_sys::tell!(
-                "prezero: run: {} {why}: prezero cannot help it, it runs as it is",
+            Way::Plain(why) => prezero_sys::tell!(
+                "prezero: run: {}{why}: prezero cannot help it, it runs as it is",
                 Path::new(name).display()
             ),
         }
-        Err(Failure::Exec(path, command.exec()))
+        let error = given::hand_on(&mut command).exec();
+        match program::without_interpreter(&path) {
+            Some(missing) if error.kind() == io::ErrorKind::NotFound => {
+                Err(Failure::Program(missing))
+            }
+            _ => Err(Failure::Exec(path, error)),
+        }
     }
 
     /// The variables that carry the given knobs to the library, checked.
@@ -228,6 +248,30 @@ impl Run {
     }
 }
 
+/// How the program is to be started.
+enum Way {
+    /// With this `LD_PRELOAD`.
+    Preloaded(OsString),
+    /// As it is, and why: the end of a sentence that begins with the program.
+    Plain(String),
+}
+
+fn way(path: &Path) -> Result<Way, Failure> {
+    if let Fit::CannotPreload(why) = program::fit(path) {
+        return Ok(Way::Plain(format!(" {why}")));
+    }
+    let preload = library::find(library::ALLOCATOR)
+        .and_then(|library| library::in_front_of(&library, std::env::var_os("LD_PRELOAD")));
+    match preload {
+        Ok(preload) => Ok(Way::Preloaded(preload)),
+        // What a variable names wrongly is a mistake; where the command lies is the machine's state.
+        Err(error @ (LibraryError::Absent(_) | LibraryError::Unnameable(_))) => {
+            Ok(Way::Plain(format!(": {error}")))
+        }
+        Err(error) => Err(Failure::Library(error)),
+    }
+}
+
 /// The place for the statistics, such that the program may change its directory.
 fn settled(stats: &str) -> Result<String, Failure> {
     if ["-", "off", "summary"].contains(&stats) {
@@ -235,8 +279,26 @@ fn settled(stats: &str) -> Result<String, Failure> {
     }
     let lost = |_| Failure::StatsFolder(stats.into());
     let file = std::path::absolute(stats).map_err(lost)?;
+    let refused = |error| Failure::StatsFile(stats.into(), error);
+    if let Ok(present) = file.metadata() {
+        if present.is_dir() {
+            return Err(refused(io::ErrorKind::IsADirectory.into()));
+        }
+        if present.is_file() {
+            // Nothing is written, but a file of the kernel that takes nothing says so.
+            let mut opened = File::options().write(true).open(&file).map_err(refused)?;
+            opened.write(&[]).map_err(refused)?;
+        }
+    }
     match file.parent().filter(|folder| Path::is_dir(folder)) {
-        Some(_) => Ok(file.to_string_lossy().into_owned()),
+        Some(folder) => {
+            let rights = Access::WRITE_OK | Access::EXEC_OK;
+            if !file.exists() {
+                accessat(CWD, folder, rights, AtFlags::EACCESS)
+                    .map_err(|error| refused(error.into()))?;
+            }
+            Ok(file.to_string_lossy().into_owned())
+        }
         None => Err(Failure::StatsFolder(file)),
     }
 }

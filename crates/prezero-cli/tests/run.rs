@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 const PREZERO: &str = env!("CARGO_BIN_EXE_prezero");
+const PREZERO_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
 /// A place for what the tests make.
 fn made(name: &str) -> PathBuf {
@@ -214,6 +215,125 @@ fn a_missing_library_comes_with_its_mend() {
     let output = run(&["--", "true"]).env("PREZERO_LIB", "/no/libprezero.so").output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(told(&output).starts_with("prezero: run: PREZERO_LIB=/no/libprezero.so: "));
+}
+
+#[test]
+fn what_is_no_library_is_named() {
+    for other in ["/etc/passwd", PREZERO_SOURCE] {
+        let output = run(&["--", "true"]).env("PREZERO_LIB", other).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        let line = told(&output);
+        assert!(
+            line.starts_with(&format!("prezero: run: PREZERO_LIB={other}: no library")),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_preloaded_runs_the_program_and_one_line_says_why() {
+    for (folder, library) in [("my dir", true), ("my:dir", true), ("$LIB", true), ("alone", false)]
+    {
+        let folder = made(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let command = folder.join("prezero");
+        std::fs::copy(PREZERO, &command).unwrap();
+        if library {
+            std::fs::copy(self::library(), folder.join("libprezero.so")).unwrap();
+        }
+        let mut command = Command::new(&command);
+        command.args(["run", "--", "sh", "-c", "echo ${LD_PRELOAD:-plain}; exit 3"]);
+        let output = command.env_remove("LD_PRELOAD").env_remove("PREZERO_LIB").output().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert_eq!(output.stdout, b"plain\n");
+        let line = told(&output);
+        assert!(
+            line.starts_with("prezero: run: sh: ") && line.ends_with("it runs as it is"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_command_finds_its_library_without_proc() {
+    let folder = made("without-proc");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(PREZERO, folder.join("prezero")).unwrap();
+    std::fs::copy(library(), folder.join("libprezero.so")).unwrap();
+    let script = format!(
+        "mount -t tmpfs none /proc && exec {}/prezero run -- sh -c 'echo $LD_PRELOAD'",
+        folder.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]).env_remove("LD_PRELOAD").env_remove("PREZERO_LIB");
+    let output = command.output();
+    let ours = folder.join("libprezero.so").canonicalize().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    match output {
+        Ok(output) if output.status.success() => {
+            assert_eq!(printed(&output), ours.to_str().unwrap());
+        }
+        other => println!("not tried: only root takes /proc away: {other:?}"),
+    }
+}
+
+#[test]
+fn a_script_whose_interpreter_is_missing_is_named_with_it_and_ends_in_126() {
+    let script = made("no-interpreter");
+    for (first, mend) in [
+        ("#!/no/such/python3\n", "no such interpreter: \"/no/such/python3\" (install that"),
+        (
+            "#!/bin/sh\r\n",
+            "no such interpreter: \"/bin/sh\\r\" (the first line ends in a carriage return",
+        ),
+    ] {
+        std::fs::write(&script, first).unwrap();
+        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        for command in ["run", "claim"] {
+            let mut prezero = Command::new(PREZERO);
+            prezero.arg(command).env("PREZERO_LIB", library()).env_remove("LD_PRELOAD");
+            if command == "claim" {
+                prezero.args(["--or-plain", "--socket", "/nonexistent", "2M"]);
+            }
+            let output = prezero.arg("--").arg(&script).output().unwrap();
+            assert_eq!(output.status.code(), Some(126), "{output:?}");
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(text.contains(&format!("{}: {mend}", script.display())), "{text}");
+        }
+    }
+}
+
+#[test]
+fn statistics_that_cannot_be_written_are_refused_before_the_program_starts() {
+    for file in ["/proc/version", "/tmp"] {
+        let output = run(&["--stats", file, "--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert!(
+            told(&output).starts_with(&format!("prezero: run: --stats {file}: ")),
+            "{output:?}"
+        );
+    }
+}
+
+#[test]
+fn a_variable_that_nothing_reads_is_told_and_the_program_runs() {
+    let output = run(&["--", "sh", "-c", "exit 4"]).env("PREZERO_LIMT", "1G").output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let line = told(&output);
+    assert!(
+        line.contains("PREZERO_LIMT: no such variable")
+            && line.ends_with("did you mean PREZERO_LIMIT?"),
+        "{line}"
+    );
+    for (name, value) in [("PREZERO_DISABLE", "yes"), ("PREZERO_BARE_THREAD", "no")] {
+        let output = run(&["--", "true"]).env(name, value).output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(
+            told(&output).starts_with(&format!("prezero: run: {name}={value}: ")),
+            "{output:?}"
+        );
+    }
 }
 
 #[test]

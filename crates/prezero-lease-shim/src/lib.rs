@@ -31,8 +31,8 @@
 //! shared memory anew after a crash: the lease would be held beside it, without use.
 
 #[cfg(target_env = "gnu")]
-#[path = "../../../link/find_object.rs"]
-mod find_object;
+#[path = "../../../link/glibc.rs"]
+mod glibc;
 mod jvm;
 mod lease;
 mod raw;

@@ -8,11 +8,18 @@
 //! # Contract
 //! - A block belongs to the zone or to the inner handler, and its address says which. So an array may be freed by any
 //!   thread and at any time, also after the handler was taken out of use.
-//! - A request that the zone refuses goes to the inner handler.
+//! - A request that the zone refuses goes to the inner handler. So does each while a handler is switched off.
+//! - So does each while a profiler watches `malloc` by a hook in the tables of imported functions (memray): the profile
+//!   is the one without prezero.
 //! - Nothing here knows of Python: NumPy calls it with or without the interpreter's lock.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+#[cfg(target_env = "gnu")]
+#[path = "../../../link/glibc.rs"]
+mod glibc;
 
 use prezero::{Global, Heap, Order, Resized, Use};
 
@@ -45,6 +52,13 @@ pub struct Handler {
 /// beside it makes it no less needed: Python decides.
 static ZONE: Global = Global::over(std::alloc::System);
 
+/// The context of our handlers: what they ask, and whether they serve.
+#[derive(Debug)]
+struct Front {
+    inner: &'static Allocator,
+    serves: AtomicBool,
+}
+
 /// A handler in front of `inner`, for ever; null where `inner` is of a version that is not known.
 ///
 /// # Safety
@@ -61,10 +75,49 @@ pub unsafe extern "C" fn prezero_numpy_handler(inner: *const Handler) -> *const 
     for (to, from) in name.iter_mut().zip(b"prezero") {
         *to = *from as c_char;
     }
-    let ctx = ptr::from_ref(&inner.allocator).cast_mut().cast();
+    let front = Front { inner: &inner.allocator, serves: AtomicBool::new(true) };
+    let ctx = ptr::from_mut(Box::leak(Box::new(front))).cast();
     let allocator = Allocator { ctx, malloc, calloc, realloc, free };
     Box::leak(Box::new(Handler { name, version: VERSION, allocator }))
 }
+
+/// Whether a handler serves from now on, or its inner one.
+///
+/// # Safety
+/// `handler` is one of [`prezero_numpy_handler`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prezero_numpy_switch(handler: *const Handler, serves: c_int) {
+    // SAFETY: the caller's promise; a handler of ours has such a context.
+    unsafe { front((*handler).allocator.ctx) }.serves.store(serves != 0, Relaxed);
+}
+
+/// Whether a handler serves.
+///
+/// # Safety
+/// `handler` is one of [`prezero_numpy_handler`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prezero_numpy_serves(handler: *const Handler) -> c_int {
+    // SAFETY: the caller's promise; a handler of ours has such a context.
+    unsafe { front((*handler).allocator.ctx) }.serves.load(Relaxed).into()
+}
+
+/// `malloc`, as the dynamic linker wrote it into this library's table: a hook in such tables writes its own over it.
+static MALLOC: AtomicUsize = AtomicUsize::new(0);
+
+#[inline(always)]
+fn malloc_in_table() -> usize {
+    libc::malloc as *const () as usize
+}
+
+/// Runs when the library is loaded: a profiler hooks it after that.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOAD: extern "C" fn() = {
+    extern "C" fn load() {
+        MALLOC.store(malloc_in_table(), Relaxed);
+    }
+    load
+};
 
 /// Whether an array's elements lie in the zone.
 #[unsafe(no_mangle)]
@@ -97,8 +150,19 @@ pub unsafe extern "C" fn prezero_numpy_stats_json(buffer: *mut c_char, size: usi
 
 /// The heap for a request of so many bytes; `None`: it is the inner handler's.
 #[inline]
-fn heap_for(bytes: usize) -> Option<&'static Heap> {
-    ZONE.heap_for(bytes)
+fn heap_for(front: &Front, bytes: usize) -> Option<&'static Heap> {
+    let heap = ZONE.heap_for(bytes)?;
+    (front.serves.load(Relaxed) && malloc_in_table() == MALLOC.load(Relaxed)).then_some(heap)
+}
+
+/// The context of a handler.
+///
+/// # Safety
+/// `ctx` is that of a handler of [`prezero_numpy_handler`].
+#[inline(always)]
+unsafe fn front(ctx: *mut c_void) -> &'static Front {
+    // SAFETY: the caller's promise; it lives as long as the process.
+    unsafe { &*ctx.cast::<Front>() }
 }
 
 /// The inner allocator.
@@ -107,14 +171,15 @@ fn heap_for(bytes: usize) -> Option<&'static Heap> {
 /// `ctx` is that of a handler of [`prezero_numpy_handler`].
 #[inline(always)]
 unsafe fn inner(ctx: *mut c_void) -> &'static Allocator {
-    // SAFETY: the caller's promise; the inner handler lives as long as the process.
-    unsafe { &*ctx.cast::<Allocator>() }
+    // SAFETY: the caller's promise.
+    unsafe { front(ctx) }.inner
 }
 
 /// # Safety
 /// NumPy calls it, with the context of its handler.
 unsafe extern "C" fn malloc(ctx: *mut c_void, size: usize) -> *mut c_void {
-    if let Some(heap) = heap_for(size)
+    // SAFETY: the caller's terms.
+    if let Some(heap) = heap_for(unsafe { front(ctx) }, size)
         && let Some(block) = heap.plain(size, Order::MIN)
     {
         return block.as_ptr().cast();
@@ -131,7 +196,8 @@ unsafe extern "C" fn malloc(ctx: *mut c_void, size: usize) -> *mut c_void {
 unsafe extern "C" fn calloc(ctx: *mut c_void, count: usize, size: usize) -> *mut c_void {
     // A product that overflows is the inner one's to refuse.
     let bytes = count.checked_mul(size).unwrap_or(0);
-    if let Some(heap) = heap_for(bytes)
+    // SAFETY: the caller's terms.
+    if let Some(heap) = heap_for(unsafe { front(ctx) }, bytes)
         && let Some(block) = heap.zeroed(bytes, Use::Unknown)
     {
         return block.as_ptr().cast();
@@ -171,7 +237,7 @@ unsafe extern "C" fn realloc(ctx: *mut c_void, block: *mut c_void, size: usize) 
     // SAFETY: the caller's terms: the block is its own.
     let Ok(taken) = (unsafe { heap.take(block.cast()) }) else { stray(block) };
     // A block that became small leaves the zone.
-    let taken = match heap_for(size.saturating_mul(2)) {
+    let taken = match ZONE.heap_for(size.saturating_mul(2)) {
         Some(_) => match heap.resize(taken, size) {
             Resized::To(place) => return place.as_ptr().cast(),
             Resized::Refused(taken) => taken,

@@ -29,6 +29,7 @@ use self::turns::{Bound, Taken};
 use self::verdict::Verdict;
 use crate::claim::Wait;
 use crate::help::OneScreen;
+use crate::library;
 use crate::program::{self, Fit};
 
 /// How long turns go on unless the command line says so.
@@ -45,7 +46,7 @@ pub struct Try {
     #[command(flatten)]
     _help: OneScreen,
     /// Take so many turns of all three
-    #[arg(long, value_name = "N", conflicts_with = "time")]
+    #[arg(long, value_name = "N", conflicts_with = "time", value_parser = turns_of)]
     pairs: Option<usize>,
     /// Take turns for so long, at most [60s]
     #[arg(long = "for", id = "time", value_name = "TIME")]
@@ -79,6 +80,13 @@ pub struct Try {
     command: Vec<OsString>,
 }
 
+fn turns_of(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(turns) if turns > 0 => Ok(turns),
+        _ => Err("give a number from 1 up; a verdict takes 6".into()),
+    }
+}
+
 impl Try {
     /// Measures and prints.
     ///
@@ -89,6 +97,9 @@ impl Try {
             Ok(path) => path,
             Err(missing) => bail!("{missing}"),
         };
+        if let Some(missing) = program::without_interpreter(&path) {
+            bail!("{missing}");
+        }
         let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         if preloaded.to_string_lossy().contains("libprezero.so") {
             bail!("LD_PRELOAD has libprezero.so, so no run would be without it; unset it");
@@ -97,6 +108,8 @@ impl Try {
             let verdict = Verdict::out_of_reach(&why);
             return told::print(&Taken::nothing(&self.command), &verdict, self.json);
         }
+        // A run under prezero would be a plain one.
+        library::in_front_of(&library::find(library::ALLOCATOR)?, None)?;
         let taken = turns::take(&self.measured()?, &self.command, self.bound()?)?;
         let verdict = Verdict::of(&taken.seen());
         told::print(&taken, &verdict, self.json)
@@ -104,7 +117,6 @@ impl Try {
 
     fn bound(&self) -> Result<Bound> {
         match (self.pairs, self.time) {
-            (Some(0), _) => bail!("--pairs 0: nothing to measure; give 6 or more"),
             (Some(pairs), _) => Ok(Bound::Turns(pairs)),
             (None, time) => Ok(Bound::Time(time.map_or(FOR, |Wait(time)| time))),
         }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::process::Command;
 
+use crate::given;
+
 /// A way to run a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
@@ -44,7 +46,7 @@ impl Way {
     pub fn command(self, program: &[OsString], stats: &str) -> io::Result<Command> {
         if self == Way::Plain {
             let mut command = Command::new(&program[0]);
-            command.args(&program[1..]);
+            given::hand_on(command.args(&program[1..]));
             return Ok(command);
         }
         let mut command = Command::new(std::env::current_exe()?);
@@ -52,7 +54,7 @@ impl Way {
         if self == Way::Unscrubbed {
             command.args(["--scrub-start", "never"]);
         }
-        command.arg("--").args(program);
+        given::hand_on(command.arg("--").args(program));
         Ok(command)
     }
 }

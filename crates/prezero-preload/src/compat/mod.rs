@@ -12,8 +12,8 @@ pub mod arena;
 pub mod company;
 pub mod errno;
 #[cfg(target_env = "gnu")]
-#[path = "../../../../link/find_object.rs"]
-mod find_object;
+#[path = "../../../../link/glibc.rs"]
+mod glibc;
 pub mod learn;
 pub mod message;
 pub mod next;

@@ -12,7 +12,7 @@
 //! wait, because that one may be waiting for a lock of the dynamic linker which this
 //! one holds.
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use libc::{FILE, pid_t, rlimit};
@@ -166,6 +166,12 @@ const UNRESOLVED: u8 = 0;
 const RESOLVING: u8 = 1;
 const RESOLVED: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(UNRESOLVED);
+
+/// The names of all these functions.
+#[cfg(target_arch = "x86_64")]
+pub fn names() -> impl Iterator<Item = &'static CStr> {
+    NAMED.iter().filter_map(|(name, _)| CStr::from_bytes_with_nul(name.as_bytes()).ok())
+}
 
 /// What [`resolve`] found.
 #[derive(Clone, Copy, PartialEq, Eq)]

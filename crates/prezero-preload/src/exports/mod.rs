@@ -6,7 +6,7 @@
 //! | [`figures`] | what libc tells of its heap, and is told |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
 //! | [`rights`], [`filters`], `numbered`, [`forks`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
-//! | `dlopen` | libraries that would find another `malloc` |
+//! | `dlopen`, `deep` | libraries that would find another `malloc` |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
 use std::ffi::c_void;
@@ -17,6 +17,8 @@ use crate::compat::message::Line;
 use crate::process;
 
 pub mod capi;
+#[cfg(target_arch = "x86_64")]
+mod deep;
 #[cfg(target_arch = "x86_64")]
 pub mod dlopen;
 pub mod exit;

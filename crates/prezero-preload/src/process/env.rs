@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `PREZERO_DISABLE=1` | no zone: every call goes to the next allocator |
 //! | `PREZERO_BARE_THREAD=off` | scrubd is a thread that libc knows of |
-//! | `PREZERO_DEEPBIND=keep` | `dlopen` gets `RTLD_DEEPBIND` where the program says so |
 //! | `PREZERO_PID=N:BEGAN:NAMESPACE` | process N writes the statistics when it ends, if it began then in that namespace (set by `prezero run`); or `N` alone |
 //! | `PREZERO_TRIED=N` | the first N filters of system calls let a zone live (set by `prezero run`) |
 //! | `PREZERO_TREE=FILE` | where its children tell it what they did (set by `prezero run`) |
@@ -36,11 +35,6 @@ pub fn disabled() -> bool {
 /// Whether scrubd may be a thread that libc does not know of.
 pub fn wants_bare_thread() -> bool {
     get("PREZERO_BARE_THREAD") != Some("off")
-}
-
-/// Whether `dlopen` binds deeply where the program says so.
-pub fn keeps_deepbind() -> bool {
-    get("PREZERO_DEEPBIND") == Some("keep")
 }
 
 /// The process that writes the statistics.

@@ -16,13 +16,8 @@ static void *function(void *plugin, const char *name)
 	return found;
 }
 
-int main(int argc, char **argv)
+static void works(void *plugin, const char *path)
 {
-	void *plugin = opened_by_caller(argv[1], RTLD_NOW | (argc > 3 ? RTLD_DEEPBIND : 0));
-
-	if (!plugin)
-		puts(dlerror());
-	CHECK(plugin && !dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD | RTLD_DEEPBIND) == 0);
 	int (*frees_libcs)(const char *, size_t) = function(plugin, "plugin_frees_libcs");
 	void *(*mallocs)(size_t) = function(plugin, "plugin_mallocs");
 	void *(*reallocs)(void *, size_t) = function(plugin, "plugin_reallocs");
@@ -32,9 +27,9 @@ int main(int argc, char **argv)
 
 	puts(asks());
 	for (size_t size = THRESHOLD / 2; size <= MIB; size *= 2) {
-		FILE *file = fopen(argv[2], "w");
+		FILE *file = fopen(path, "w");
 		CHECK(file && fprintf(file, "%*d\n", (int)size, 7) == (int)size + 1 && fclose(file) == 0);
-		CHECK(frees_libcs(argv[2], size));
+		CHECK(frees_libcs(path, size));
 		CHECK(block = mallocs(size));
 		memset(block, 1, size);
 		free(block);
@@ -43,6 +38,33 @@ int main(int argc, char **argv)
 		CHECK(block = reallocs(block, 3 * size));
 		CHECK(is_zero(block, size));
 		frees(block);
+	}
+}
+
+/* NAME FILE NEXT [now | lazy]: deeply with the last; NEXT is another plugin, which the first opens. */
+int main(int argc, char **argv)
+{
+	int deep = argc > 4 ? RTLD_DEEPBIND : 0;
+	int flags = deep | (deep && !strcmp(argv[4], "lazy") ? RTLD_LAZY : RTLD_NOW);
+
+	for (int turn = 0; turn < 2; turn++) {
+		void *plugin = opened_by_caller(argv[1], flags);
+
+		if (!plugin)
+			puts(dlerror());
+		CHECK(plugin && opened_by_caller(argv[1], flags | RTLD_NOLOAD) == plugin);
+		void *(*opens)(const char *, int) = function(plugin, "plugin_opens");
+		void *next = opens(argv[3], flags);
+
+		if (!next)
+			puts(dlerror());
+		CHECK(next);
+		works(plugin, argv[2]);
+		works(next, argv[2]);
+		/* By the program, by name, by the look if it is there. */
+		dlclose(next);
+		dlclose(plugin);
+		dlclose(plugin);
 	}
 	puts("good");
 	return 0;

@@ -1,5 +1,6 @@
 /* A plugin that frees what others allocated. The program has functions of the same names as the two last. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,9 +37,23 @@ void *plugin_reallocs(void *block, size_t size)
 	return realloc(block, size);
 }
 
+/* Kept as an address, too. */
+static void (*volatile kept)(void *) = free;
+
 void plugin_frees(void *block)
 {
-	free(block);
+	static int turn;
+
+	if (turn++ % 2)
+		kept(block);
+	else
+		free(block);
+}
+
+/* A deeply opened plugin opens another so. */
+void *plugin_opens(const char *path, int flags)
+{
+	return dlopen(path, flags);
 }
 
 const char *whose(void)
