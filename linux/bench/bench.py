@@ -45,7 +45,7 @@ COLD_NONE = [f"cold:{order}:{clear}:none" for order in (0, 4, 9, 10) for clear i
 ARMS = {
     "plain": ("um-plain", "", "bench", [*dict.fromkeys(COLD + COLD_NONE + PAIRS + REUSED)]),
     "moved": ("um-moved", "", "bench", PAIRS),
-    "stock": ("um", "prezero=on", "bench", COLD + REUSED),
+    "stock": ("um", "prezero=on", "bench", [*dict.fromkeys(COLD + COLD_NONE + REUSED)]),
     "never": ("um", "", "bench", COLD_NONE + PAIRS),
     "never-moved": ("um-patched-moved", "", "bench", PAIRS),
     "bare": ("um", "prezero=on", "bench", [*dict.fromkeys(COLD_NONE + PAIRS + REUSED)]),

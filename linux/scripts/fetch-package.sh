@@ -3,11 +3,11 @@
 #
 # The kernel that the series is for is newer than what a stable Debian installs by itself. Tried in turn,
 # each with one line that says what was found there: the installed package; the suites that apt on this
-# machine knows; the SUITES of Debian's own archive (PLACES: other mirrors), whose lists are kept in DIR and
-# do not touch the machine's. The archive's keyring vouches for all of them. 3 when none of them has it.
+# machine knows; other SUITES of the mirrors that its apt has Debian from (PLACES: other mirrors), whose lists
+# are kept in DIR and do not touch the machine's. The archive's keyring vouches for all of them. 3 when none
+# of them has it.
 set -euo pipefail
 dir=$1 package=$2 file=$3
-places=${PLACES:-http://deb.debian.org/debian}
 suites=${SUITES:-trixie-backports sid experimental}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 out=$dir/${file##*/}
@@ -39,6 +39,10 @@ own=(-o "APT::Sandbox::User=$(id -un)")
 download "this machine's suites" "${own[@]}" && exit 0
 [ -e "$keyring" ] || { say "no $keyring: Debian's archive could not be trusted"; exit 3; }
 mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
+# What apt has Debian's main archive from: not security's, and no other vendor's.
+places=${PLACES:-$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 2> /dev/null |
+    sed -n 's,^Debian Debian ,,p' | sort -u)}
+[ -n "$places" ] || { say "apt knows no mirror of Debian: PLACES names one"; exit 3; }
 own+=(-o "Dir::Etc::SourceList=$dir/sources.list" -o Dir::Etc::SourceParts=/dev/null
     -o "Dir::State::Lists=$dir/lists" -o "Dir::Cache=$dir/cache")
 for place in $places; do

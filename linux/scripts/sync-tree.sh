@@ -1,11 +1,11 @@
 #!/bin/bash
-# sync-tree.sh PRISTINE PATCHED SERIES: makes PATCHED what PRISTINE is with the SERIES applied.
+# sync-tree.sh PRISTINE PATCHED SERIES...: makes PATCHED what PRISTINE is with each SERIES applied in turn.
 #
 # Only files whose content changes are written, so that a build after an edited patch compiles
 # what the edit touched and nothing else. Patches apply without fuzz or not at all.
 set -euo pipefail
-pristine=$1 patched=$2 series=$3
-patches=$(dirname "$series")
+pristine=$1 patched=$2
+shift 2
 
 if [ ! -d "$patched" ]; then
     rm -rf "$patched.part"
@@ -15,12 +15,15 @@ fi
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-mapfile -t names < <(sed 's/#.*//; /^[[:space:]]*$/d' "$series")
+names=()
+for series; do
+    while IFS= read -r name; do names+=("$(dirname "$series")/$name"); done < <(sed 's/#.*//; /^[[:space:]]*$/d' "$series")
+done
 
 # Every file that a patch names, on either side.
 touched() {
     [ ${#names[@]} -eq 0 ] && return
-    (cd "$patches" && sed -n 's,^--- a/\([^\t]*\).*,\1,p; s,^+++ b/\([^\t]*\).*,\1,p' "${names[@]}") | sort -u
+    sed -n 's,^--- a/\([^\t]*\).*,\1,p; s,^+++ b/\([^\t]*\).*,\1,p' "${names[@]}" | sort -u
 }
 touched > "$stage.list"
 trap 'rm -rf "$stage" "$stage.list"' EXIT
@@ -32,7 +35,7 @@ while IFS= read -r file; do
 done < "$stage.list"
 
 for name in "${names[@]}"; do
-    if ! patch -d "$stage" -p1 -s -F0 --no-backup-if-mismatch < "$patches/$name" > "$stage.list.log"; then
+    if ! patch -d "$stage" -p1 -s -F0 --no-backup-if-mismatch < "$name" > "$stage.list.log"; then
         echo "sync-tree.sh: $name does not apply:" >&2
         cat "$stage.list.log" >&2
         rm -f "$stage.list.log"

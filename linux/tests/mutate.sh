@@ -3,7 +3,7 @@
 #
 # A mutation is a file and a sed expression that has to change it, and the shortest test that should
 # notice. Kernels are built in BUILD/um and BUILD/x86, incrementally, and PATCHED is as it was when
-# this ends, however it ends. MUTATE: only those whose title has this in it.
+# this ends, however it ends. MUTATE: only those whose title matches this.
 set -uo pipefail
 build=$1 patched=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,8 +33,13 @@ kunit() {
 # kunit_x86 [CPU [ARG]]: the guest's CPU, and an argument of its kernel
 kunit_x86() {
     build x86 || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero* hugepages=1 ${2:-}" GUEST_TIMEOUT=900 GUEST_MEM=384 GUEST_CPU=${1:-max} \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero* hugepages=1 ${2:-}" GUEST_TIMEOUT=900 GUEST_MEM=512 GUEST_CPU=${1:-max} \
         "$here/../scripts/guest.sh" x86 "$build/x86/arch/x86/boot/bzImage" "$build/initramfs.gz" kunit,prezero 2>&1
+}
+
+# The same on two nodes, a CPU each.
+kunit_nodes() {
+    GUEST_QEMU="$(make -s -C "$here/.." BUILD="$build" nodes)" GUEST_CPUS=2,sockets=2 kunit_x86
 }
 
 # pages WAY...
@@ -51,6 +56,12 @@ um() {
     GUEST_TIMEOUT=120 "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "$1" 2>&1
 }
 
+vouched() {
+    build um || return
+    GUEST_APPEND=prezero=on GUEST_MEM=192 GUEST_TIMEOUT=60 \
+        "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" vouched 2>&1
+}
+
 barrier() {
     "$here/barrier/run.sh" "$patched" 10 2>&1
 }
@@ -58,7 +69,7 @@ barrier() {
 # mutate TITLE TEST FILE SED: TEST is one of the functions above and its arguments
 mutate() {
     local output status=0
-    [[ $1 == *"${MUTATE:-}"* ]] || return 0
+    [[ $1 =~ ${MUTATE:-} ]] || return 0
     test=$2
     cp -p "$patched/$3" "$build/mutant.orig" || exit 1
     file=$3
@@ -132,7 +143,7 @@ mutate "users: an mTHP folio is not cleared while nothing is tracked" "pages fol
 mutate "users: a huge page is not cleared" "pages huge" \
     mm/huge_memory.c 's/if (!(gfp & __GFP_ZERO) && user_alloc_needs_zeroing())/if (0)/'
 mutate "users: shmem takes what was fallocated for zero" "pages shmem" \
-    mm/shmem.c 's/i < n && !zero_gfp; i++/i < n \&\& !prezero_user_gfp(); i++/'
+    mm/shmem.c 's/i < n && !(alloced && zero_gfp); i++/i < n \&\& !prezero_user_gfp(); i++/'
 mutate "users: shmem takes for zero what the allocator did not clear" "pages shmem" \
     mm/shmem.c 's/folio = shmem_alloc_and_add_folio(vmf, gfp | zero_gfp, inode, index,/folio = shmem_alloc_and_add_folio(vmf, gfp, inode, index,/'
 mutate "users: shmem takes a large folio for zero that the allocator did not clear" "pages shmemfolios" \
@@ -146,12 +157,88 @@ mutate "now: the rate holds for vm.scrub_now too" "um now" \
 mutate "now: the write returns at once" "um now" \
     mm/kscrubd.c 's/^\t\t\t\t\t\t       !READ_ONCE(node->now));$/\t\t\t\t\t\t       true);/'
 mutate "hugetlb: a folio that was used half cleared is resumed" "pages hugetlb" \
-    mm/hugetlb.c 's/if (hugetlb_scrubs\[nid\].folio == folio)/if (0)/'
+    mm/hugetlb.c 's/if (likely(hugetlb_scrubs\[nid\].folio != folio))/if (1)/'
 mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlbcopy" \
     mm/hugetlb.c '/^static void hugetlb_forget_zeroed/,/^}/s/folio_clear_hugetlb_zeroed(folio);/;/'
-mutate "hugetlb: a step of 128 KiB with the lock held" kunit_x86 \
-    mm/hugetlb.c 's/^#define HUGETLB_SCRUB_STEP\t((SZ_16K/#define HUGETLB_SCRUB_STEP\t((SZ_128K/'
+mutate "hugetlb: a step of 128 KiB with interrupts off" kunit_x86 \
+    mm/hugetlb.c 's/^#define HUGETLB_SCRUB_CHUNK\t((SZ_16K/#define HUGETLB_SCRUB_CHUNK\t((SZ_128K/'
+mutate "hugetlb: who takes a folio does not wait for the chunk" kunit_x86 \
+    mm/hugetlb.c 's/while (smp_load_acquire(&hugetlb_scrubs\[nid\].busy))/while (0)/'
+mutate "hugetlb: a chunk is cleared though its folio was taken" "pages hugetlb" \
+    mm/hugetlb.c 's/ours = READ_ONCE(scrub->folio) == folio \&\& !folio_test_hwpoison(folio);/ours = true;/'
 mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
     mm/hugetlb.c 's/if (scrub->nr_zeroed == folio_nr_pages(folio)) {/if (scrub->nr_zeroed + HUGETLB_SCRUB_STEP >= folio_nr_pages(folio)) {/'
+
+# What one dirty page is enough for, and who may vouch.
+mutate "state: one dirty page of a large block does not count" kunit \
+    mm/prezero.h 's/return bitmap_weight(map, nr);/return bitmap_weight(map, nr) + (bitmap_weight(map, nr) == nr - 1);/'
+mutate "state: the last page does not matter" kunit \
+    mm/prezero.c 's/return find_next_zero_bit(map, bit + nr, bit) == bit + nr;/return find_next_zero_bit(map, bit + nr - 1, bit) == bit + nr - 1;/'
+mutate "state: the first page does not matter" kunit \
+    mm/prezero.c 's/return find_next_zero_bit(map, bit + nr, bit) == bit + nr;/return find_next_zero_bit(map, bit + nr, bit + 1) == bit + nr;/'
+mutate "state: of a small block the last page does not matter" kunit \
+    mm/prezero.c '/^bool prezero_full/,/^}/s/BITMAP_LAST_WORD_MASK(nr));/BITMAP_LAST_WORD_MASK(nr - (nr > 1)));/'
+mutate "clearing: the last page of a block that is zero in part is not" kunit \
+    mm/page_alloc.c 's/for (start = bit; start < bit + nr_pages; start = end) {/for (start = bit; start < bit + nr_pages - 1; start = end) {/'
+mutate "tag: any number passes for one" kunit \
+    mm/prezero.h 's/return (tag & ~PREZERO_TAG_NR) == PREZERO_TAG ? tag & PREZERO_TAG_NR : 0;/return tag \& PREZERO_TAG_NR;/'
+mutate "tag: set before all code follows the key" kunit \
+    mm/page_alloc.c '/fpi_flags & FPI_ZEROED) &&$/{n;s/READ_ONCE(prezero_ready))/true)/}'
+mutate "state: set before all code follows the key" kunit \
+    mm/prezero.c 's/if (zeroed && READ_ONCE(prezero_ready)) {/if (zeroed) {/'
+mutate "vouched: the tails of alloc_pages_exact()" kunit \
+    mm/page_alloc.c 's/__free_pages_ok(page, 0, FPI_TO_TAIL);/__free_pages_ok(page, 0, FPI_TO_TAIL | FPI_ZEROED);/'
+mutate "vouched: free_contig_range() and vfree()" kunit \
+    mm/page_alloc.c 's/__free_frozen_pages(page, order, FPI_PREPARED);/__free_frozen_pages(page, order, FPI_PREPARED | FPI_ZEROED);/'
+mutate "vouched: what compaction took in vain" vouched \
+    mm/compaction.c 's/__free_pages(page, order);/__free_pages_zeroed(page, order);/'
+mutate "vouched: a folio that was not asked for as zero" kunit \
+    mm/folio.c '/^void folio_put_unused/,/^}/s/if (!(gfp & __GFP_ZERO)) {/if (0) {/'
+mutate "vouched: a folio to which others have a reference" kunit \
+    mm/folio.c '/^void folio_put_unused/,/^}/s/if (!folio_put_testzero(folio))/if (folio_put_testzero(folio), 0)/'
+mutate "choice: a zone gives whatever is first" kunit \
+    mm/page_alloc.c '/^static noinline struct page \*page_for_zero/,/^}/s/if (prezero_full(last, order))/if (0)/'
+mutate "choice: many pages at once are whatever there is" kunit \
+    mm/page_alloc.c '/^unsigned long alloc_pages_bulk_noprof/,/^}/s/alloc_flags |= ALLOC_ZERO;/;/'
+mutate "choice: the generic fault does not ask" "um taken" \
+    include/linux/highmem.h 's/return vma_alloc_folio(GFP_HIGHUSER_MOVABLE | __GFP_ZERO, 0,/if (0) return vma_alloc_folio(GFP_HIGHUSER_MOVABLE | __GFP_ZERO, 0,/'
+
+# Each reason to rest, and each knob.
+mutate "rest: not for the load" kunit \
+    mm/prezero_scrub.c 's/^\tif (scrub_overload())$/\tif (0 \&\& scrub_overload())/'
+mutate "rest: vm.scrub_load is ignored" kunit \
+    mm/prezero_scrub.c 's/int load = READ_ONCE(scrub_load) ?: num_online_cpus();/int load = num_online_cpus();/'
+mutate "rest: not for memory pressure" kunit \
+    mm/prezero_scrub.c 's/^\tif (scrub_pressure())$/\tif (0 \&\& scrub_pressure())/'
+mutate "rest: vm.scrub_rate is ignored" kunit \
+    mm/prezero_scrub.c 's/if (!rate || READ_ONCE(node->now))/if (true)/'
+mutate "rest: the target is ignored" kunit \
+    mm/prezero_scrub.c 's/if (node->target == SCRUB_TARGET_MAX || READ_ONCE(node->now))/if (true)/'
+mutate "rest: below the watermark blocks are lent" kunit \
+    mm/prezero_scrub.c 's/return zone_watermark_ok(zone, 0, high_wmark_pages(zone) +/return zone_watermark_ok(zone, 0, 0 * high_wmark_pages(zone) +/'
+mutate "rest: vm.scrub_stop is ignored" kunit \
+    mm/prezero_scrub.c 's/const int stop = now ? 0 : READ_ONCE(scrub_stop);/const int stop = 0;/'
+mutate "rest: vm.scrub_start is ignored" kunit \
+    mm/prezero_scrub.c 's/^\tfor (order = start; order < NR_PAGE_ORDERS; order++)$/\tfor (order = 0; order < NR_PAGE_ORDERS; order++)/; s/for (order = start; order < NR_PAGE_ORDERS; order++)/for (order = 0; order < NR_PAGE_ORDERS; order++)/'
+mutate "rest: never is not never" kunit \
+    mm/prezero_scrub.c '/^static enum rest scrub_look/,/^}/s/if (READ_ONCE(scrub_start) == SCRUB_NEVER)/if (0)/; /^static bool scrub_wanted/,/^}/s/return false;/return true;/'
+mutate "lend: blocks that are kept for atomic allocations" kunit \
+    mm/page_alloc.c 's/if (is_migrate_isolate(mt) || mt == MIGRATE_HIGHATOMIC)/if (is_migrate_isolate(mt))/'
+mutate "lend: memory that failed is written to" kunit_x86 \
+    mm/prezero_scrub.c 's/^\t       PageHWPoison(page);$/\t       0;/'
+mutate "lend: a block of which nothing can be cleared is first again" kunit_x86 \
+    mm/page_alloc.c 's/(nr_pages ? FPI_NONE : FPI_TO_TAIL));/FPI_NONE);/'
+mutate "recall: no allocation asks" kunit \
+    mm/page_alloc.c 's/if (prezero_recall(zone, order) &&$/if (0 \&\&/'
+mutate "recall: nobody waits" kunit \
+    mm/page_alloc.c 's/^#define PREZERO_RECALL_SPINS\t200$/#define PREZERO_RECALL_SPINS\t0/'
+mutate "now: no thread is no failure" kunit \
+    mm/kscrubd.c 's/^\t\t\tret = err;$/\t\t\t;/'
+mutate "thread: RCU waits for it" kunit_x86 \
+    mm/prezero_scrub.c '/^\tcond_resched_tasks_rcu_qs();$/d'
+mutate "thread: any CPU will do" kunit_nodes \
+    mm/kscrubd.c 's/task = kthread_create_on_node(kscrubd, NODE_DATA(nid), nid,/task = kthread_create_on_node(kscrubd, NODE_DATA(nid), NUMA_NO_NODE,/'
+mutate "count: all pages are those of the first node" kunit_nodes \
+    mm/prezero.h 's/this_cpu_add(prezero_pages\[page_to_nid(page)\]->nr/this_cpu_add(prezero_pages[first_online_node]->nr/'
 
 [ "$survivors" -eq 0 ] || { echo "mutate.sh: $survivors mutations survived" >&2; exit 1; }
