@@ -13,18 +13,23 @@ pub struct Line {
     /// `None`: standard error, while it is what it was at the start.
     descriptor: Option<c_int>,
     used: usize,
-    buffer: [u8; 2048],
+    buffer: [u8; LINE],
 }
 
+/// Bytes that are written at once. Few, since they lie on a stack that may be short.
+const LINE: usize = 512;
+
 impl Line {
-    /// Writes to this file descriptor.
-    pub fn to(descriptor: c_int) -> Line {
-        Line { descriptor: Some(descriptor), used: 0, buffer: [0; 2048] }
+    /// Writes to this file descriptor; `None`: to standard error.
+    #[inline(always)]
+    pub fn to(descriptor: Option<c_int>) -> Line {
+        Line { descriptor, used: 0, buffer: [0; LINE] }
     }
 
     /// Writes to standard error.
+    #[inline(always)]
     pub fn to_stderr() -> Line {
-        Line { descriptor: None, used: 0, buffer: [0; 2048] }
+        Line::to(None)
     }
 
     /// Prints one line on standard error and aborts the process.

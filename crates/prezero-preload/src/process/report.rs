@@ -5,8 +5,8 @@
 //! A process ends in more ways than `exit`: children of a fork, and what runs in a
 //! signal handler, leave by `_exit`. So the report hangs on four hooks (an exit handler,
 //! the library's destructor, `_exit` and `_Exit`, `quick_exit`), the first of which
-//! writes it. It allocates nothing and takes no lock, as `_exit` may be called where
-//! neither is allowed.
+//! writes it. It takes no lock and allocates in this library's own memory alone, as
+//! `_exit` may be called where the program's allocator must not be entered.
 //!
 //! Two hooks for `exit`, because both miss something: the handler is registered with
 //! the zone, hence after the program's own first ones, and runs before them (some close
@@ -16,7 +16,7 @@ use std::ffi::{CStr, c_int};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use prezero_core::{Gauges, Processes, Snapshot, StatsSink};
+use prezero_core::{Gauges, Snapshot, StatsSink};
 use prezero_sys::{birth, sandbox};
 
 use super::{env, tree};
@@ -100,37 +100,66 @@ fn each_reports() -> bool {
     })
 }
 
+#[inline(never)]
 fn write(own: c_int) {
     let process = process::ready();
-    let found;
     let sink = match process {
-        Some(process) => &process.config.stats,
+        Some(process) => process.config.stats,
         // No zone: turned off and so said before, or never needed, which is worth a line.
         None => match env::config() {
-            Ok(config) if !env::disabled() => {
-                found = config.stats;
-                &found
-            }
+            Ok(config) if !env::disabled() => config.stats,
             _ => return,
         },
     };
-    let nothing = || Snapshot::gather([], Gauges::default());
-    let snapshot = process.map_or_else(nothing, |process| process.heap.snapshot());
     let why = match process {
         Some(_) => None,
         None => process::stands_aside().or_else(process::why_not_made),
     };
-    tree::with_all(&snapshot, |all, processes| {
+    let file = match sink {
+        StatsSink::Off => return,
+        StatsSink::Summary | StatsSink::Stderr => None,
+        StatsSink::File(path) => match open(path, own) {
+            Ok(file) => Some(file),
+            Err(errno) => return complain(path, errno),
+        },
+    };
+    write_to(file, sink, why);
+    if let Some(file) = file {
+        // SAFETY: opened above, and no other code knows it.
+        unsafe { libc::close(file) };
+    }
+}
+
+/// Writes it to an open file, or to standard error.
+#[inline(never)]
+fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
+    let mut line = paper(file);
+    tree::with_all(own_account(), |all, processes| {
         let _ = match (sink, why) {
-            (StatsSink::Off, _) => Ok(()),
             (StatsSink::Summary, Some(why)) => {
-                writeln!(Line::to_stderr(), "prezero: could not help the program: {why}")
+                writeln!(line, "prezero: could not help the program: {why}")
             }
-            (StatsSink::Summary, None) => all.write_summary(processes, &mut Line::to_stderr()),
-            (StatsSink::Stderr, _) => all.write_text(&mut Line::to_stderr()),
-            (StatsSink::File(path), _) => to_file(path, own, all, processes),
+            (StatsSink::Summary, None) => all.write_summary(processes, &mut *line),
+            (StatsSink::Stderr, _) => all.write_text(&mut *line),
+            (StatsSink::File(_), _) => {
+                all.write_json_of(processes, &mut *line).and_then(|()| line.write_char('\n'))
+            }
+            (StatsSink::Off, _) => Ok(()),
         };
     });
+}
+
+/// What this process did. In memory of its own, and made in a frame of its own: the end may come on a short stack.
+#[inline(never)]
+fn own_account() -> Box<Snapshot> {
+    let nothing = || Snapshot::gather([], Gauges::default());
+    Box::new(process::ready().map_or_else(nothing, |process| process.heap.snapshot()))
+}
+
+/// What the account is written on, likewise.
+#[inline(never)]
+fn paper(file: Option<c_int>) -> Box<Line> {
+    Box::new(Line::to(file))
 }
 
 /// A path that ends in NUL, made without a heap.
@@ -152,32 +181,30 @@ impl Write for Name {
     }
 }
 
-fn to_file(
-    path: &str,
-    own: c_int,
-    snapshot: &Snapshot,
-    processes: &Processes<'_>,
-) -> std::fmt::Result {
+/// Opens the file of this name, in which the process's number takes the place of [`PID`].
+///
+/// # Errors
+/// The number of the error.
+#[inline(never)]
+fn open(path: &str, own: c_int) -> Result<c_int, c_int> {
     let mut name = Name { bytes: [0; 1024], length: 0 };
-    match path.split_once(PID) {
-        Some((before, after)) => write!(name, "{before}{own}{after}")?,
-        None => name.write_str(path)?,
-    }
-    let Ok(name) = CStr::from_bytes_until_nul(&name.bytes) else { return Err(std::fmt::Error) };
+    let written = match path.split_once(PID) {
+        Some((before, after)) => write!(name, "{before}{own}{after}"),
+        None => name.write_str(path),
+    };
+    let name = CStr::from_bytes_until_nul(&name.bytes).ok().filter(|_| written.is_ok());
+    let Some(name) = name else { return Err(libc::ENAMETOOLONG) };
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC;
     // SAFETY: the path ends in NUL; the mode goes with O_CREAT.
     let file = unsafe { libc::open(name.as_ptr(), flags, 0o666) };
-    if file < 0 {
-        return writeln!(
-            Line::to_stderr(),
-            "prezero: PREZERO_STATS={path}: cannot be written (errno {}); give a file in a directory that exists",
-            Errno::save().number()
-        );
-    }
-    let mut line = Line::to(file);
-    let written = snapshot.write_json_of(processes, &mut line).and_then(|()| line.write_char('\n'));
-    drop(line);
-    // SAFETY: opened above, and no other code knows it.
-    unsafe { libc::close(file) };
-    written
+    if file < 0 { Err(Errno::save().number()) } else { Ok(file) }
+}
+
+#[cold]
+#[inline(never)]
+fn complain(path: &str, errno: c_int) {
+    let _ = writeln!(
+        Line::to_stderr(),
+        "prezero: PREZERO_STATS={path}: cannot be written (errno {errno}); give a file in a directory that exists"
+    );
 }

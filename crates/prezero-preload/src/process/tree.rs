@@ -123,6 +123,7 @@ fn tell(account: &Snapshot) {
 }
 
 /// The last word of this process: it ends, or may not write any more.
+#[inline(never)]
 pub fn end() {
     // What the child of a vfork has is its parent's.
     if ROOT.load(Relaxed) == 0 || vfork::is_under_way() || !is_child() {
@@ -276,18 +277,26 @@ fn is_elsewhere() -> bool {
     namespace != 0 && birth::namespace().is_some_and(|own| own != namespace)
 }
 
+impl Tree {
+    /// Adds what the processes without a slot did to a sum.
+    #[inline(never)]
+    fn add_others_to(&self, sum: &mut Snapshot) {
+        let rest = self.sum.each_ref().map(|sum| sum.load(Relaxed));
+        sum.add(&Snapshot::of(rest, Gauges::default()));
+    }
+}
+
 /// Whether there is a process of that number.
 fn lives(pid: i32) -> bool {
     // SAFETY: signal 0 is none.
     unsafe { syscall(libc::SYS_kill, [pid as usize, 0]) == 0 }
 }
 
-/// Calls `write` with the account of all processes, of which `own` is that of the one that reports.
-pub fn with_all<T>(own: &Snapshot, write: impl FnOnce(&Snapshot, &Processes<'_>) -> T) -> T {
+/// Calls `write` with the account of all processes: to begin with, `sum` is that of the one that reports.
+pub fn with_all(mut sum: Box<Snapshot>, write: impl FnOnce(&Snapshot, &Processes<'_>)) {
     let tree = if ROOT.load(Relaxed) == 0 { None } else { map(OFlags::empty()) };
-    let Some(tree) = tree else { return write(own, &Processes::default()) };
+    let Some(tree) = tree else { return write(&sum, &Processes::default()) };
     remove();
-    let mut sum = *own;
     let mut largest = [(0, 0, [0; NAME]); LARGEST];
     let mut processes = Processes::default();
     let mut count = |pid: i32, bytes: u64, name: [u8; NAME]| {
@@ -302,26 +311,23 @@ pub fn with_all<T>(own: &Snapshot, write: impl FnOnce(&Snapshot, &Processes<'_>)
     };
     let mut name = [0; NAME];
     process_name(&mut name);
-    count(own_number(), own.requested_bytes(), name);
+    count(own_number(), sum.requested_bytes(), name);
     let (mut running, mut cut_short, mut others) = (0, 0, false);
     for slot in &tree.slots {
         let state = slot.state.load(Acquire);
         if state == FREE {
             continue;
         }
-        let account = slot.account();
-        let (pid, bytes) = (slot.pid.load(Relaxed), account.requested_bytes());
+        let (pid, bytes) = (slot.pid.load(Relaxed), slot.add_to(&mut sum));
         let mut name = [0; NAME];
         read_text(&slot.name, &mut name);
         count(pid, bytes, name);
-        sum.add(&account);
         others |= bytes > 0;
         if state == TELLS {
             *(if lives(pid) { &mut running } else { &mut cut_short }) += 1;
         }
     }
-    let rest = tree.sum.each_ref().map(|sum| sum.load(Relaxed));
-    sum.add(&Snapshot::of(rest, Gauges::default()));
+    tree.add_others_to(&mut sum);
     processes.count += tree.others.load(Relaxed);
     (processes.running, processes.cut_short) = (running, cut_short);
     let members = largest.each_ref().map(|(pid, bytes, name)| {
@@ -347,6 +353,14 @@ fn remove() {
 }
 
 impl Slot {
+    /// Adds what the process did to a sum: the bytes that it asked for. In a frame of its own, as it may be short.
+    #[inline(never)]
+    fn add_to(&self, sum: &mut Snapshot) -> u64 {
+        let account = self.account();
+        sum.add(&account);
+        account.requested_bytes()
+    }
+
     fn account(&self) -> Snapshot {
         let [clear, fault] =
             [&self.clear_ns, &self.fault_ns].map(|ns| f64::from_bits(ns.load(Relaxed)));
