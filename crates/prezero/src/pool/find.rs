@@ -208,7 +208,8 @@ impl<B: Backing> Pool<B> {
         self.search(pages, align, BENEATH)
     }
 
-    /// Takes `pages` pages out of the buddy, the cheapest at hand.
+    /// Takes `pages` pages out of the buddy, the cheapest at hand. Where absent pages will do and no run is long enough,
+    /// the zone reaches for one.
     fn search(&self, pages: u32, align: Order, cost: Cost) -> Option<Run> {
         // The end of a longer run may be no page number.
         if !(1..=self.memory.pages).contains(&pages) {
@@ -228,7 +229,15 @@ impl<B: Backing> Pool<B> {
             if !perfect && worth_it && attempt < SEIZES && changes() {
                 continue;
             }
-            let best = best?;
+            let Some(best) = best else {
+                if cost.absent.is_some()
+                    && !self.has_room(pages, align)
+                    && self.reach_for(pages, align)
+                {
+                    continue;
+                }
+                return None;
+            };
             let taken = match best.within {
                 Some((block, from)) => self.buddy.carve(block, from, best.first, order),
                 None => self.buddy.take_run(Span::new(best.first, pages)),
@@ -245,6 +254,11 @@ impl<B: Backing> Pool<B> {
             }
         }
         None
+    }
+
+    /// Whether some free memory holds such a block, whatever it costs.
+    fn has_room(&self, pages: u32, align: Order) -> bool {
+        self.best(pages, align, BENEATH, u64::MAX).is_some()
     }
 
     /// A run that is out of the buddy leaves the stock, or goes back.

@@ -305,14 +305,12 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// The block of the pool that serves best. A pool without one reaches further.
+    /// The block of the pool that serves best.
     fn any(&self, pages: u32, align: Order, want: Want) -> Option<Run> {
-        let pool = self.own_pool();
-        let search = || match want {
-            Want::Zero(_) => pool.search_for_zero(pages, align),
-            Want::Plain => pool.search_any(pages, align),
-        };
-        search().or_else(|| pool.reach_for(pages, align).then(search)?)
+        match want {
+            Want::Zero(_) => self.own_pool().search_for_zero(pages, align),
+            Want::Plain => self.own_pool().search_any(pages, align),
+        }
     }
 
     /// The tick for a block of this size: of small ones as scrubd last turned it, which may

@@ -3,6 +3,8 @@
 use super::super::fake::{Fake, Fault};
 use super::super::world::{World, config, holds, is_zero};
 use super::{ANY, bytes};
+use crate::count::counters::Counter;
+use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, HUGE_PAGES, Order, PageId};
 use crate::zone::resize::Grown;
 
@@ -165,4 +167,26 @@ fn a_block_that_grows_gets_a_place_and_room_behind_it() {
     assert!(mapped(&world) < 64, "{}", mapped(&world));
     world.soil(block);
     world.assert_sound();
+}
+
+#[test]
+fn a_large_block_is_assembled_where_the_zone_has_to_reach_for_room() {
+    let world = growing(16);
+    let pieces: Vec<_> = (0..8).map(|_| world.plain(2 * HUGE_PAGES)).collect();
+    let mut freed = 0;
+    for (n, piece) in pieces.into_iter().enumerate() {
+        world.fill(piece.first(), piece.pages(), 5);
+        if n % 2 == 0 {
+            freed += piece.pages();
+            world.zone.free(piece);
+        } else {
+            std::mem::forget(piece);
+        }
+    }
+    let faulted = world.zone.pool.faulted.load(Relaxed);
+    let block = world.zero(freed);
+    assert!(is_zero(&world.zone, &block) && mapped(&world) > 16);
+    assert_eq!(world.count(Counter::AssembledBytes), bytes(freed));
+    assert_eq!(world.zone.pool.faulted.load(Relaxed), faulted, "no page is new");
+    world.zone.free(block);
 }
