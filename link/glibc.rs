@@ -74,6 +74,7 @@ oldest! {
     "dlsym" = "GLIBC_2.2.5" | find;
     "dlerror" = "GLIBC_2.2.5" | nothing;
     "dladdr" = "GLIBC_2.2.5" | nothing;
+    "dlclose" = "GLIBC_2.2.5" | nothing;
     "pthread_create" = "GLIBC_2.2.5" | refuse;
     "pthread_attr_setstacksize" = "GLIBC_2.2.5" | refuse;
     "pthread_key_create" = "GLIBC_2.2.5" | make_key;
