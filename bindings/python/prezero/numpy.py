@@ -166,7 +166,9 @@ def enabled():
 
 
 def is_enabled():
-    """Whether large arrays of this context come from the zone of this module."""
+    """Whether large arrays of this context come from a zone: of this module, or under `prezero run` of the preloaded library."""
+    if _malloc_is_prezeros():
+        return True
     handler = _get_handler()
     if handler is _default:
         return _fronts is not None and bool(_lib.prezero_numpy_serves(_fronts))

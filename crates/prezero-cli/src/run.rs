@@ -14,7 +14,7 @@ use std::process::Command;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
 use prezero::{Config, ConfigError, KNOBS, Knob, Machine, Origin};
-use prezero_sys::birth;
+use prezero_sys::{birth, stderr};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::given;
@@ -30,6 +30,8 @@ const NOT_FOUND: u8 = 127;
 
 /// Tells the library which process `prezero run` became: only that one speaks at its end.
 const PID_VARIABLE: &str = "PREZERO_PID";
+/// Which file standard error was at the start: `prezero_sys::stderr` has it by this name.
+const STDERR_VARIABLE: &str = "PREZERO_STDERR";
 
 /// Where the statistics go: a knob's.
 const STATS_VARIABLE: &str = "PREZERO_STATS";
@@ -197,6 +199,7 @@ impl Run {
                 let number = std::process::id().to_string();
                 let this = birth::identity().map(|this| format!("{number}:{this}"));
                 command.env(PID_VARIABLE, this.unwrap_or(number));
+                command.env(STDERR_VARIABLE, stderr::noted());
                 command.env_remove(TREE_VARIABLE);
                 let is_told = |(name, value): &(&str, String)| {
                     *name == STATS_VARIABLE && (value == "off" || value.contains("%p"))

@@ -11,7 +11,7 @@ use crate::outcome;
 const OURS: &str = "PREZERO_";
 
 /// Those that are no knobs.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 15] = [
     "PREZERO_BARE_THREAD",
     "PREZERO_DISABLE",
     "PREZERO_LEASE_BYTES",
@@ -24,6 +24,7 @@ const OTHERS: [&str; 14] = [
     "PREZERO_QEMU",
     "PREZERO_QEMU_WAIT",
     "PREZERO_SOCKET",
+    "PREZERO_STDERR",
     "PREZERO_TREE",
     "PREZERO_TRIED",
 ];

@@ -4,13 +4,17 @@
 //! the data. So device and inode of descriptor 2 are noted when the library is loaded and looked at before each line.
 //! Where it was closed then, or is another file now, nothing is said.
 //!
+//! A program that replaces itself (`exec`) keeps its descriptors. So `prezero run` hands on which file its own descriptor 2
+//! was ([`VARIABLE`]), and a program that begins with another there says nothing. Nor does one whose descriptor 2 is a
+//! socket that is its standard input or output, too: that is a client's (inetd).
+//!
 //! A process that confined itself is not asked: its filter may end it for the question. Nothing is said there either.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::{AtFlags, fstat, statat};
+use rustix::fs::{AtFlags, FileType, Stat, fstat, statat};
 
 use crate::sandbox;
 
@@ -30,7 +34,12 @@ const BY_NO_NAME: u8 = 1;
 static NOTE: extern "C" fn() = {
     extern "C" fn note() {
         WAY.store(way(), Relaxed);
-        if let Some((device, inode)) = inode(descriptor()) {
+        let known = known();
+        let found = file(libc::STDERR_FILENO).filter(|found| !is_clients(found));
+        let found = found.map(|file| (file.st_dev, file.st_ino));
+        if let Some((device, inode)) =
+            found.filter(|found| known.is_none_or(|file| file == Some(*found)))
+        {
             DEVICE.store(device, Relaxed);
             INODE.store(inode, Relaxed);
             WAS_OPEN.store(true, Release);
@@ -55,12 +64,50 @@ fn descriptor() -> BorrowedFd<'static> {
 
 /// Device and inode of an open file; `None`: it is not open.
 pub(crate) fn inode(file: impl AsFd) -> Option<(u64, u64)> {
+    stat(file).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+fn stat(file: impl AsFd) -> Option<Stat> {
     let stat = if WAY.load(Relaxed) == BY_NO_NAME {
         statat(file, c"", AtFlags::EMPTY_PATH)
     } else {
         fstat(file)
     };
-    stat.ok().map(|stat| (stat.st_dev, stat.st_ino))
+    stat.ok()
+}
+
+fn file(descriptor: i32) -> Option<Stat> {
+    // SAFETY: used for this call only; a closed one makes it fail.
+    stat(unsafe { BorrowedFd::borrow_raw(descriptor) })
+}
+
+/// Whether descriptor 2, this file, is a socket that is standard input or output, too.
+fn is_clients(file_2: &Stat) -> bool {
+    let same = |other: Stat| (other.st_dev, other.st_ino) == (file_2.st_dev, file_2.st_ino);
+    FileType::from_raw_mode(file_2.st_mode) == FileType::Socket
+        && [libc::STDIN_FILENO, libc::STDOUT_FILENO].into_iter().any(|n| file(n).is_some_and(same))
+}
+
+/// Which file descriptor 2 of the first program was: `DEVICE:INODE`, or `closed`.
+pub const VARIABLE: &std::ffi::CStr = c"PREZERO_STDERR";
+
+/// What to hand on in [`VARIABLE`].
+pub fn noted() -> String {
+    if !WAS_OPEN.load(Acquire) {
+        return "closed".into();
+    }
+    format!("{}:{}", DEVICE.load(Relaxed), INODE.load(Relaxed))
+}
+
+/// What a program before this one handed on: the file, or that it was closed; `None`: nothing.
+fn known() -> Option<Option<(u64, u64)>> {
+    // SAFETY: the name ends in NUL; libc's environment is there before this library is initialised, and its text stays.
+    let text = unsafe {
+        let text = libc::getenv(VARIABLE.as_ptr());
+        (!text.is_null()).then(|| std::ffi::CStr::from_ptr(text))?
+    };
+    let (device, inode) = text.to_str().ok()?.split_once(':').unwrap_or_default();
+    Some(device.parse().ok().zip(inode.parse().ok()))
 }
 
 /// The call that no filter ends this process for: the one by which the dynamic linker has just looked at this library.

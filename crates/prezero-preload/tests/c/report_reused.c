@@ -48,7 +48,12 @@ int main(int argc, char **argv)
 		CHECK(wait(&status) > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 		return 0;
 	}
-	reuse(how, argv[2]);
+	if (strcmp(how, "after exec"))
+		reuse(how, argv[2]);
+	if (!strcmp(how, "exec")) {
+		soil();
+		execl(argv[0], argv[0], "after exec", argv[2], NULL);
+	}
 	soil();
 	if (!strcmp(how, "_exit"))
 		_exit(0);

@@ -145,7 +145,11 @@ fn nothing_is_written_to_a_descriptor_that_became_another_file() {
         let mut command: Command = bare("sh");
         command
             .arg("-c")
-            .arg(format!("PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {how} $DATA {start}"))
+            // As `prezero run` does it.
+            .arg(format!(
+                "exec {start}; export PREZERO_STDERR=$(stat -L -c %d:%i /proc/$$/fd/2 || echo closed);
+                 PREZERO_PID=$$ LD_PRELOAD=$SHIM exec $PROGRAM {how} $DATA"
+            ))
             .env("SHIM", shim())
             .env("PROGRAM", &program)
             .env("DATA", &data)
@@ -158,7 +162,7 @@ fn nothing_is_written_to_a_descriptor_that_became_another_file() {
         assert_eq!(written, "record 1\n", "{how} {start} {threshold}");
         output
     };
-    for how in ["close", "late", "dup2", "_exit"] {
+    for how in ["close", "late", "dup2", "_exit", "exec"] {
         // Closed from the start, too; and a line about a knob, which the first request says.
         for start in ["", "2>&-", "2>/dev/null"] {
             end(how, start, "64K");
@@ -169,6 +173,22 @@ fn nothing_is_written_to_a_descriptor_that_became_another_file() {
     let output = end("fork", "", "64K");
     assert_eq!(summaries(&output), 1, "{}", describe(&output));
     std::fs::remove_file(data).expect("the file is ours");
+}
+
+#[test]
+fn client_of_a_program_that_has_a_socket_for_all_three_is_told_nothing() {
+    let program = compile("report_reused.c", &[]);
+    let (own, theirs) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    let mut child = shimmed(&program);
+    let end = || std::os::fd::OwnedFd::from(theirs.try_clone().expect("one more"));
+    // The line about this knob is one that the first request says.
+    child.args(["after exec", "none"]).env("PREZERO_THRESHOLD", "much");
+    child.stdin(end()).stdout(end()).stderr(end());
+    assert!(child.status().expect("it starts").success());
+    drop((child, theirs));
+    let mut heard = String::new();
+    std::io::Read::read_to_string(&mut { own }, &mut heard).expect("the sockets are closed");
+    assert_eq!(heard, "");
 }
 
 #[test]

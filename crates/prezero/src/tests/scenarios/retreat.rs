@@ -174,13 +174,14 @@ fn a_large_block_is_assembled_where_the_zone_has_to_reach_for_room() {
     let world = growing(16);
     let pieces: Vec<_> = (0..8).map(|_| world.plain(2 * HUGE_PAGES)).collect();
     let mut freed = 0;
+    let mut kept = vec![];
     for (n, piece) in pieces.into_iter().enumerate() {
         world.fill(piece.first(), piece.pages(), 5);
         if n % 2 == 0 {
             freed += piece.pages();
             world.zone.free(piece);
         } else {
-            std::mem::forget(piece);
+            kept.push(piece);
         }
     }
     let faulted = world.zone.pool.faulted.load(Relaxed);
@@ -188,5 +189,7 @@ fn a_large_block_is_assembled_where_the_zone_has_to_reach_for_room() {
     assert!(is_zero(&world.zone, &block) && mapped(&world) > 16);
     assert_eq!(world.count(Counter::AssembledBytes), bytes(freed));
     assert_eq!(world.zone.pool.faulted.load(Relaxed), faulted, "no page is new");
+    kept.into_iter().for_each(|piece| world.zone.free(piece));
     world.zone.free(block);
+    world.assert_sound();
 }
