@@ -16,11 +16,14 @@ inside() {
 }
 inside true 2>/dev/null || left_out "this kernel lets no user namespace register an emulator"
 
+# Where the host's apt has Debian from. Read while the folder is the project's.
+mirror=$(tests/common/mirror.sh) || mirror=
+
 # arm_root FOLDER PACKAGES: this machine's Debian for arm64, unpacked, and nothing of it run. Needs root and mmdebstrap.
 arm_root() {
     [ "$(id -u)" -eq 0 ] && command -v mmdebstrap >/dev/null || left_out "a Debian for arm64: needs root and mmdebstrap"
     mmdebstrap --quiet --arch=arm64 --variant=extract --include="$2" --aptopt='APT::Install-Recommends "false"' \
-        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$1" http://deb.debian.org/debian 2>"$1.said" ||
+        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$1" "$mirror" 2>"$1.said" ||
         left_out "a Debian for arm64: $(tail -n 1 "$1.said")"
     rm "$1.said"
 }

@@ -5,11 +5,12 @@
 set -eu
 release=$1 folder=$2
 shift 2
+mirror=$("$(dirname "$0")/mirror.sh") || exit 1
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT INT TERM
 mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial" "$dir/packages" "$folder"
 chmod -R a+rwX "$dir"
-echo "deb http://deb.debian.org/debian $release main" >"$dir/sources.list"
+echo "deb $mirror $release main" >"$dir/sources.list"
 : >"$dir/status"
 apt() {
     command apt-get -qq -o Dir::State="$dir" -o Dir::State::lists="$dir/lists" -o Dir::State::status="$dir/status" \

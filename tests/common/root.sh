@@ -2,11 +2,14 @@
 # after it has defined `fail`, and calls `leave_root` when it ends. Needs root and mmdebstrap, and the host's own package
 # sources.
 
+# Where the host's apt has Debian from. Read while the folder is the project's.
+mirror=$(tests/common/mirror.sh) || mirror=
+
 # make_root VARIANT PACKAGES [CODENAME]: makes it, in $root; of another release than the host's only if that can be had.
 make_root() {
     root=$(mktemp -d)
     if [ -n "${3-}" ]; then
-        echo "deb http://deb.debian.org/debian $3 main" >"$root.list"
+        echo "deb $mirror $3 main" >"$root.list"
         mmdebstrap --quiet --variant="$1" --include="$2" "$3" "$root" - <"$root.list" 2>/dev/null || {
             rm -rf "$root.list" "$root"
             root=
