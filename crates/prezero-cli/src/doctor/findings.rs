@@ -215,7 +215,7 @@ fn address_space(host: &Host) -> Finding {
             )
         }
         Ok(bytes) => {
-            let means = "a zone takes an eighth of it at most";
+            let means = "a zone takes an eighth of it at most; it keeps mapped what it once used";
             Finding::note(what, format!("{} MiB (ulimit)", bytes >> 20), means, None)
         }
     }
