@@ -62,7 +62,9 @@ pub const GRAIN: usize = 4096;
 pub struct Reservation {
     pub(crate) base: NonNull<u8>,
     len: usize,
-    /// 0: a part was [given up](Self::give_up), or is not mapped yet.
+    /// Bytes that are mapped from the beginning.
+    mapped: usize,
+    /// 0: a part was [given up](Self::give_up), or [mapped later](Self::extend). Its owner gives up what is left then.
     whole: AtomicU8,
 }
 
@@ -91,7 +93,7 @@ impl Reservation {
         // not cover the slack that aligning by hand asks for.
         let exact = map(len)?;
         if exact.addr().get() % align == 0 {
-            return Ok(Reservation { base: exact, len, whole: AtomicU8::new(1) });
+            return Ok(Reservation { base: exact, len, mapped: len, whole: AtomicU8::new(1) });
         }
         // SAFETY: mapped above, and no other code has seen it.
         unsafe { unmap(exact, len) };
@@ -106,28 +108,28 @@ impl Reservation {
             unmap(first, head);
             unmap(base.add(len), slack - head - len);
         }
-        Ok(Reservation { base, len, whole: AtomicU8::new(1) })
+        Ok(Reservation { base, len, mapped: len, whole: AtomicU8::new(1) })
     }
 
     /// As [`new`](Self::new), of which only the first bytes are `mapped`, apart from other mappings. Where it finds no
-    /// room apart, it is mapped whole: the second value is how many bytes are mapped.
+    /// room apart, it is mapped whole: [`mapped`](Self::mapped) says so.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
-    pub fn growing(len: usize, align: usize, mapped: usize) -> Result<(Reservation, usize), Errno> {
+    pub fn growing(len: usize, align: usize, mapped: usize) -> Result<Reservation, Errno> {
         let near = Reservation::new(len, align)?;
         let mapped = mapped.next_multiple_of(GRAIN);
         let base = near.base.addr().get();
         if mapped >= len {
-            return Ok((near, len));
+            return Ok(near);
         }
         for at in [base.checked_sub(APART), base.checked_add(APART)].into_iter().flatten() {
             let Ok(base) = map_free(at / align * align, len) else { continue };
             // SAFETY: mapped here, and no other code has seen it.
             unsafe { unmap(base.add(mapped), len - mapped) };
-            return Ok((Reservation { base, len, whole: AtomicU8::new(0) }, mapped));
+            return Ok(Reservation { base, len, mapped, whole: AtomicU8::new(1) });
         }
-        Ok((near, len))
+        Ok(near)
     }
 
     /// Maps a range that is not mapped, as the rest is.
@@ -136,6 +138,7 @@ impl Reservation {
     /// `EXIST` where others have any of it, `NOMEM` at a limit of address space.
     pub fn extend(&self, offset: usize, len: usize) -> Result<(), Errno> {
         unless_confined()?;
+        self.whole.store(0, Ordering::Relaxed);
         map_free(self.at(offset, len).addr(), len).map(drop)
     }
 
@@ -147,6 +150,11 @@ impl Reservation {
     /// Bytes in the range.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Bytes that are mapped from the beginning.
+    pub fn mapped(&self) -> usize {
+        self.mapped
     }
 
     /// Never true: an empty range cannot be reserved.
@@ -336,7 +344,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         if self.whole.load(Ordering::Relaxed) != 0 {
             // SAFETY: mapped by `new`; no address is used beyond the reservation's life.
-            unsafe { unmap(self.base, self.len) };
+            unsafe { unmap(self.base, self.mapped) };
         }
     }
 }

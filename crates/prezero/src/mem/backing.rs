@@ -168,7 +168,6 @@ const SMALL: usize = 16 << 30;
 #[derive(Debug)]
 pub struct Anonymous {
     reservation: Reservation,
-    mapped: usize,
 }
 
 impl Anonymous {
@@ -188,16 +187,15 @@ impl Anonymous {
     ///
     /// # Errors
     /// As for [`reserve`](Anonymous::reserve).
-    pub fn growing(len: usize, mapped: usize) -> Result<Anonymous, Errno> {
+    pub(crate) fn growing(len: usize, mapped: usize) -> Result<Anonymous, Errno> {
         if !promises::releases_to_zero() {
             return Err(Errno::NOSYS);
         }
         hooks::look_up();
         let align = Self::ALIGN.min(len.next_power_of_two());
-        let (reservation, mapped) = Reservation::growing(len, align, mapped)?;
-        let whole = Anonymous { reservation, mapped };
-        whole.advise_beyond_small(0, mapped);
-        Ok(whole)
+        let anonymous = Anonymous { reservation: Reservation::growing(len, align, mapped)? };
+        anonymous.advise_beyond_small(0, anonymous.mapped());
+        Ok(anonymous)
     }
 
     /// Asks for huge pages in the part of a new range that is not in small pages at first.
@@ -222,7 +220,7 @@ unsafe impl Backing for Anonymous {
     }
 
     fn mapped(&self) -> usize {
-        self.mapped
+        self.reservation.mapped()
     }
 
     fn extend(&self, offset: usize, len: usize) -> Result<(), Errno> {

@@ -1,7 +1,7 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
 use crate::class::Class;
-use crate::count::counters::Counter;
+use crate::count::counters::{Counter, Counters};
 use crate::cpu::list::Held;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
@@ -33,19 +33,20 @@ impl<B: Backing> Zone<B> {
     /// microseconds for each GiB in use.
     pub fn snapshot(&self) -> Snapshot {
         self.take_over();
-        let counters = self.cpus.iter().map(|cpu| &cpu.counters);
-        Snapshot::gather(
-            counters.chain([&self.daemon.counters, &self.pool.counters]),
-            self.gauges(),
-        )
+        Snapshot::gather(self.all_counters(), self.gauges())
+    }
+
+    /// The counters of all CPUs, of scrubd and of the pool.
+    pub(crate) fn all_counters(&self) -> impl Iterator<Item = &Counters> {
+        let others = [&self.daemon.counters, &self.pool.counters];
+        self.cpus.iter().map(|cpu| &cpu.counters).chain(others)
     }
 
     /// The counters, and what a clear and a fault cost: all that an account needs, without a look at free memory.
     pub fn account(&self) -> Snapshot {
         self.take_over();
-        let counters = self.cpus.iter().map(|cpu| &cpu.counters);
         let gauges = Gauges { never_scrubs: self.never_scrubs(), ..self.prices() };
-        Snapshot::gather(counters.chain([&self.daemon.counters, &self.pool.counters]), gauges)
+        Snapshot::gather(self.all_counters(), gauges)
     }
 
     /// scrubd calls `listener` with the account now and then, and before it sleeps for long. The first one stays.

@@ -109,8 +109,7 @@ impl<B: Backing> Zone<B> {
     #[inline(never)]
     fn counts(&self) -> [u64; COUNT] {
         let mut sums = [0; COUNT];
-        let others = [&self.daemon.counters, &self.pool.counters];
-        for counters in self.cpus.iter().map(|cpu| &cpu.counters).chain(others) {
+        for counters in self.all_counters() {
             let each = sums.iter_mut().zip(counters.all());
             each.for_each(|(sum, count): (&mut u64, u64)| *sum = sum.wrapping_add(count));
         }
