@@ -25,7 +25,12 @@ impl<I: Inode> Broker<I> {
         }
         self.promised.insert(page, bytes);
         let pooled = |kind: &Kind| kind.backing == Backing::Hugetlb && kind.page == page;
-        let mut lacking = bytes.saturating_sub(self.free_in_pools(page));
+        // Pages of a piece that is being made are free until its filler has them. It takes some before it
+        // hears that it should stop.
+        let filling = self.jobs.iter().filter(|job| job.pace == Pace::Idle && pooled(&job.kind));
+        let filling = filling.map(|job| job.left).sum();
+        let free = self.free_in_pools(page).saturating_sub(filling);
+        let mut lacking = bytes.saturating_sub(free);
         while lacking > 0 {
             let Some(blank) = self.stock.take_oldest(|blank| pooled(&blank.kind)) else { break };
             lacking = lacking.saturating_sub(blank.bytes);

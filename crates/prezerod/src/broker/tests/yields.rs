@@ -67,6 +67,17 @@ fn what_is_being_made_is_not_made_on_and_a_client_is_served_all_the_same() {
 }
 
 #[test]
+fn pages_that_a_filler_is_about_to_take_are_not_counted_as_free() {
+    let mut rig = rig(8);
+    pieces(&mut rig, 1);
+    let job = rig.plan(Memory::Fine).jobs.remove(0);
+    assert_eq!((job.pace, job.bytes), (Pace::Idle, 8 * MIB));
+    // Eight pages are free now. The filler takes four of them, and four are left.
+    promise(&mut rig, 0, 16);
+    assert_eq!(rig.broker.stock.iter().count(), 0);
+}
+
+#[test]
 fn only_the_operator_has_stock_yielded() {
     let mut rig = rig(0);
     pieces(&mut rig, 2);
