@@ -13,16 +13,10 @@ use prezero_host::topology::{SET_L2S, Topology, l2_or_guess, own_set};
 
 use crate::clear::{ClearEngine, Engines, Use};
 use crate::units::PAGE;
-use crate::without::{Mechanism, Without};
 
 /// Part of a private cache that a block may fill and be worth a clear at home, or in place while hot, as a divisor.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
 const SHARE_OF_L2: usize = 2;
-
-/// Pages of a step from the end of a block's beginning, which is cleared last. The owner begins at
-/// the beginning, and finds it in the private cache. In shorter steps the prefetcher loses track.
-/// Moved by: `bench grid --idle off --sizes 4M,16M,256M`.
-pub(crate) const LAST_FIRST_PAGES: u32 = 64;
 
 /// Where a block is cleared, seen from the CPU that is likely to use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,31 +37,19 @@ pub(crate) struct Choice {
     /// does that is about to use them.
     share: usize,
     own_share: usize,
-    without: Without,
 }
 
 impl Choice {
     /// Before more is known of the machine than the bytes of a private cache, or not even those (0).
     pub(crate) fn unmeasured(engines: Engines, l2: usize) -> Choice {
-        Choice {
-            engines,
-            l2,
-            share: usize::MAX,
-            own_share: own_set(l2),
-            without: Without::default(),
-        }
-    }
-
-    /// Leaves mechanisms out.
-    pub(crate) fn without(self, without: Without) -> Choice {
-        Choice { without, ..self }
+        Choice { engines, l2, share: usize::MAX, own_share: own_set(l2) }
     }
 
     /// `share`: bytes of zeroes that may lie in the shared cache, if the user set it.
     pub(crate) fn measured(engines: Engines, topology: &Topology, share: Option<usize>) -> Choice {
         let (l2, own_share) = (topology.l2, topology.own_set());
         let share = share.unwrap_or(topology.set());
-        Choice { engines, l2, share, own_share, without: Without::default() }
+        Choice { engines, l2, share, own_share }
     }
 
     /// Whether a hot block of `pages`, cleared in place, beats a zero one that is cold: it and its clear stay in the
@@ -87,22 +69,9 @@ impl Choice {
         bytes <= self.l2 * SET_L2S
     }
 
-    /// For a block of `bytes` that its owner is waiting for, and will use at once; and how many
-    /// pages at its beginning are to be cleared last ([`LAST_FIRST_PAGES`]), all others at once:
-    /// on some CPUs `rep stosb` goes past the cache by itself where it has more to clear than there is room.
-    pub(crate) fn inline(&self, bytes: usize) -> (&'static dyn ClearEngine, u32) {
-        if bytes > self.own_share {
-            return (self.engines.bypassing, 0);
-        }
-        let near = l2_or_guess(self.l2);
-        (
-            self.engines.cached,
-            if bytes <= near || !self.without.has(Mechanism::LastFirst) {
-                0
-            } else {
-                (near / PAGE) as u32
-            },
-        )
+    /// For a block of `bytes` that its owner is waiting for, and will use at once.
+    pub(crate) fn inline(&self, bytes: usize) -> &'static dyn ClearEngine {
+        if bytes > self.own_share { self.engines.bypassing } else { self.engines.cached }
     }
 
     /// For what scrubd clears at `place`: `bytes` that are likely to be used together, when
@@ -158,22 +127,8 @@ mod tests {
             let choice = Choice::measured(Engines::uncalibrated(), &topology, None);
             let cache = |bytes| choice.scrub(MIB, bytes, Place::Home).cache();
             assert_eq!((cache(40 * MIB), cache(41 * MIB)), (Cache::Cached, bypassing));
-            let own = |bytes| choice.inline(bytes).0.cache();
+            let own = |bytes| choice.inline(bytes).cache();
             assert_eq!((own(56 * MIB), own(57 * MIB)), (Cache::Cached, bypassing));
-        }
-    }
-
-    #[test]
-    fn the_part_of_a_block_that_the_private_cache_holds_is_cleared_last() {
-        let choice = choice(None);
-        let near = |bytes| choice.inline(bytes).1 as usize * PAGE;
-        assert_eq!(near(2 * MIB), 0, "all of it is near");
-        assert_eq!(near(2 * MIB + PAGE), 2 * MIB);
-        assert_eq!(near(28 * MIB), 2 * MIB);
-        assert_eq!(near(28 * MIB + PAGE), 0, "past the cache there is no near end");
-        for (l2, near) in [(0, 2 * MIB), (MIB, MIB)] {
-            let unmeasured = Choice::unmeasured(Engines::uncalibrated(), l2);
-            assert_eq!(unmeasured.inline(4 * MIB).1 as usize * PAGE, near, "where no CPU idles");
         }
     }
 

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::clear::Engines;
 use crate::clear::choice::Choice;
-use crate::without::Without;
 
 /// See the module.
 pub(crate) struct Clearing {
@@ -19,12 +18,11 @@ pub(crate) struct Clearing {
 
 impl Clearing {
     /// Before anything is measured: with the engine of this name alone, or as the CPU's features promise.
-    pub(crate) fn new(engine: Option<&str>, without: Without) -> Clearing {
+    pub(crate) fn new(engine: Option<&str>) -> Clearing {
         let engine = engine.and_then(crate::clear::by_name);
         let engines = engine.map_or_else(Engines::uncalibrated, Engines::only);
         Clearing {
-            guess: Choice::unmeasured(engines, prezero_sys::process::private_cache())
-                .without(without),
+            guess: Choice::unmeasured(engines, prezero_sys::process::private_cache()),
             measured: AtomicPtr::new(std::ptr::null_mut()),
             fault_ns: AtomicU64::new(0),
         }

@@ -101,7 +101,6 @@ counters! {
         ScrubbedBytes "scrubbed_bytes" Bytes "bytes that scrubd cleared";
         BypassedBytes "bypassed_bytes" Bytes "of these, bytes written past the cache";
         ScrubCpuNs "scrub_cpu_ns" Nanoseconds "CPU time that clearing took in scrubd";
-        LateCpuNs "late_cpu_ns" Nanoseconds "CPU time beyond a millisecond for 2 MiB: the memory had to be found first, by a hypervisor or the kernel";
         LookCpuNs "look_cpu_ns" Nanoseconds "CPU time that scrubd took to wake and look for what to clear";
         DaemonCpuNs "daemon_cpu_ns" Nanoseconds "CPU time of scrubd, all of it";
         DaemonWakeups "daemon_wakeups" Count "times scrubd woke up";

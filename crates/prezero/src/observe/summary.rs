@@ -218,9 +218,9 @@ impl Account {
             pages if g.clear_ns_per_page > 0.0 => Some(pages as f64 * g.clear_ns_per_page),
             _ => None,
         };
-        // The thread's total is read now and then; the sum of its parts may be ahead of it.
-        let parts = [ScrubCpuNs, LateCpuNs].map(|part| snapshot.get(part)).iter().sum::<u64>();
-        Account { hit_pages, saved_ns, cost_ns: parts.max(snapshot.get(DaemonCpuNs)) }
+        // The thread's total is read now and then; a part may be ahead of it.
+        let cost_ns = snapshot.get(ScrubCpuNs).max(snapshot.get(DaemonCpuNs));
+        Account { hit_pages, saved_ns, cost_ns }
     }
 }
 

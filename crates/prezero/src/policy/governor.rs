@@ -359,8 +359,8 @@ impl Governor {
         blocks.min(class.slots() as u64) as usize
     }
 
-    /// Zero pages that should lie ready: the requests ahead, as far as free pages go. What plain requests or the
-    /// kernel took is not made again before zero is asked for again.
+    /// Zero pages that should lie ready: the requests ahead, as far as free pages go. Zero pages that plain requests
+    /// consumed are not replaced until the next zeroed request.
     fn target(&self) -> u64 {
         let lost = if self.without.has(Mechanism::Forgo) { self.lost } else { 0 };
         self.wanted().saturating_sub(lost).min(self.seen.free)

@@ -5,7 +5,6 @@
 
 pub(crate) mod decay;
 pub(crate) mod governor;
-pub(crate) mod late;
 pub(crate) mod naps;
 pub(crate) mod pace;
 pub(crate) mod rests;

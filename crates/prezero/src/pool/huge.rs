@@ -6,12 +6,10 @@
 
 use std::ops::Range;
 
-use crate::config::without::Mechanism;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
 use crate::pool::lend::Lent;
-use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId, Span};
 
 /// Pages of absent memory from which on a block is faulted in huge pages wherever it lies.
@@ -27,44 +25,6 @@ const FEW: u32 = 32;
 /// Moved by: `tests/programs/matrix.py --only redis`.
 const FITS: u32 = 256;
 const SLACK: u32 = 8;
-/// A block came back sparse if at most one part in this many was touched. One huge page is such a
-/// part of the smallest block for which huge pages show it.
-/// Moved by: `tests/programs/matrix.py --only stress-ng`.
-const SPARSE: u32 = 4;
-/// Sparse blocks in a row after which the next block gets small pages. A filled block ends the row.
-/// Moved by: `tests/programs/matrix.py --only stress-ng`.
-const ROW: u32 = 4;
-
-/// In a long row one block in this many is looked at. To ask the kernel about the others would take
-/// longer than to return them.
-/// Moved by: `prezero bench thin`.
-const LOOKED_AT: u32 = 8;
-
-/// How many blocks came back sparse in a row: what the next owner is likely to do. Increments may be
-/// lost between threads.
-pub(crate) struct SparseRow(AtomicU32);
-
-impl SparseRow {
-    pub(crate) fn new() -> SparseRow {
-        SparseRow(AtomicU32::new(0))
-    }
-
-    pub(crate) fn note(&self, sparse: bool) {
-        let next = if sparse { self.0.load(Relaxed).saturating_add(1) } else { 0 };
-        self.0.store(next, Relaxed);
-    }
-
-    /// Whether the next block is likely to come back sparse.
-    pub(crate) fn is_long(&self) -> bool {
-        self.0.load(Relaxed) >= ROW
-    }
-
-    /// Whether that need not be looked at this time.
-    pub(crate) fn may_be_assumed(&self) -> bool {
-        self.is_long() && !self.0.load(Relaxed).is_multiple_of(LOOKED_AT)
-    }
-}
-
 impl<B: Backing> Pool<B> {
     /// `absent` pages of a block are about to be faulted in: in huge pages where that pays.
     pub(crate) fn fault_in_suitably(&self, span: Span, absent: u32) {
@@ -73,7 +33,7 @@ impl<B: Backing> Pool<B> {
         if !large && (start < FEW || !fits(pages)) {
             return;
         }
-        if !self.huge || self.has(Mechanism::Small) && self.sparse_row.is_long() {
+        if !self.huge {
             let huge = whole(span);
             // Beyond the part that is small at first only large blocks: each may be a mapping of its own.
             self.make_small(if large { huge } else { huge.start..huge.end.min(self.small_end()) });
@@ -81,16 +41,6 @@ impl<B: Backing> Pool<B> {
             self.fault_in_whole(span);
         } else {
             self.make_huge(start..first.plus(pages - 1).huge() as u32 + 1);
-        }
-    }
-
-    /// A block came back of which `absent` pages were handed out absent, and `touched` are resident.
-    pub(crate) fn note_touched(&self, first: PageId, absent: u32, touched: u32) {
-        let sparse = touched <= absent / SPARSE;
-        // One huge page is resident for a byte as for all of it.
-        let tells = sparse || touched > HUGE_PAGES || self.in_small.has(first.huge() as u32);
-        if absent >= FITS && tells {
-            self.sparse_row.note(sparse);
         }
     }
 
@@ -156,7 +106,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
         let huge = chunk.first.huge() as u32;
         let may = chunk.order.get() == HUGE_ORDER && huge < self.small_end();
-        may && !self.sparse_row.is_long() && self.in_small.has(huge) && !self.pages_stay()
+        may && self.in_small.has(huge) && !self.pages_stay()
     }
 
     /// Has the kernel back a lent huge block by one huge page: it is absent then. False if it is as it was.

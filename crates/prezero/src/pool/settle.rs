@@ -61,6 +61,35 @@ const MOST_RUNS: usize = 64;
 /// Moved by: `prezero bench thin`.
 const KERNELS: u32 = 8192;
 
+/// Thin blocks in a row after which the next is taken for one. A filled block ends the row.
+/// Moved by: `prezero bench thin`.
+const THIN_ROW: u32 = 4;
+/// In a long row one block in this many is looked at. To ask the kernel about the others would take
+/// longer than to return them.
+/// Moved by: `prezero bench thin`.
+const LOOKED_AT: u32 = 8;
+
+/// How many large blocks came back thin in a row: what the next owner is likely to do. Increments may be
+/// lost between threads.
+pub(crate) struct ThinRow(AtomicU32);
+
+impl ThinRow {
+    pub(crate) fn new() -> ThinRow {
+        ThinRow(AtomicU32::new(0))
+    }
+
+    pub(crate) fn note(&self, thin: bool) {
+        let next = if thin { self.0.load(Relaxed).saturating_add(1) } else { 0 };
+        self.0.store(next, Relaxed);
+    }
+
+    /// Whether the next block is likely to come back thin, and need not be looked at.
+    pub(crate) fn may_be_assumed(&self) -> bool {
+        let row = self.0.load(Relaxed);
+        row >= THIN_ROW && !row.is_multiple_of(LOOKED_AT)
+    }
+}
+
 impl<B: Backing> Pool<B> {
     /// The mapping of these owned pages is not as the zone's any more: fresh memory replaces them when the block
     /// comes back.
@@ -130,9 +159,6 @@ impl<B: Backing> Pool<B> {
                 touched += self.settle_absent(run, is_kernels);
             }
         });
-        if !counts {
-            self.note_touched(first, was.absent, touched);
-        }
         if is_kernels && was.absent > 0 {
             self.thin_row.note(is_thin(touched, was.absent));
         }

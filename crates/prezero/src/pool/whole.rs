@@ -18,9 +18,9 @@ use crate::pool::compact::Assembly;
 use crate::pool::dump::LeftOut;
 use crate::pool::handover::Claim;
 use crate::pool::hide::{Hidden, pages as pages_of};
-use crate::pool::huge::SparseRow;
 use crate::pool::leave::Gone;
 use crate::pool::places::CameBack;
+use crate::pool::settle::ThinRow;
 use crate::pool::stay::Stays;
 use crate::pool::stock::Stock;
 use crate::sync::{AtomicU32, AtomicU64, Meta};
@@ -64,10 +64,8 @@ pub(crate) struct Pool<B> {
     /// The huge blocks in small pages (see [`Backing::small`]), and whether fresh memory may come in huge ones.
     pub(crate) in_small: Bits,
     pub(crate) huge: bool,
-    /// Blocks that came back with a quarter touched or less, of those that might be in huge pages, and
-    /// those with an eighth or less, of those beyond [`KERNELS`](crate::pool::settle) pages.
-    pub(crate) sparse_row: SparseRow,
-    pub(crate) thin_row: SparseRow,
+    /// Of blocks beyond [`KERNELS`](crate::pool::settle) pages.
+    pub(crate) thin_row: ThinRow,
     pub(crate) came_back: CameBack,
     pub(crate) assembly: Assembly,
     pub(crate) stays: Stays,
@@ -121,8 +119,7 @@ impl<B: Backing> Pool<B> {
                 faulted: AtomicU64::new(0),
                 in_small: in_small,
                 huge: config.huge,
-                sparse_row: SparseRow::new(),
-                thin_row: SparseRow::new(),
+                thin_row: ThinRow::new(),
                 came_back: CameBack::new(),
                 assembly: assembly,
                 stays: Stays::new(config),

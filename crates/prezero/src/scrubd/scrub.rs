@@ -12,15 +12,16 @@ use crate::class::Class;
 use crate::clear::choice::Place;
 use crate::clear::{Cache, ClearEngine};
 use crate::clock::{Now, REST_NS, Tick, Ticks};
-use crate::config::without::{Mechanism, Without};
+use crate::config::without::Without;
 use crate::count::counters::{Counter, Counters};
+use crate::mem::backing::Backing;
 use crate::policy::decay::{Decay, More};
 use crate::policy::governor::{Attention, Governor, Plan, Spending};
-use crate::policy::late::LateBacking;
 use crate::policy::{Mood, Step};
 use crate::units::{Order, PAGE, PageId};
+use crate::zone::Zone;
+use crate::zone::isolate::{Asked, Chunk, Home, Lent, Look, Ready, Work};
 use crate::zone::request::HOT_NS;
-use crate::zone::target::{Asked, Chunk, Home, Lent, Look, Ready, Target, Work};
 
 /// scrubd does not stop for less than this to keep to its rate.
 /// Moved by: nothing measured.
@@ -57,8 +58,8 @@ pub(crate) struct Scrubber<H> {
     /// new one has to set it to work itself.
     working: Option<Order>,
     decay: Decay,
-    gave_back_ns: u64,
-    late: LateBacking,
+    /// CPU time that is no part of the price of a clear: to give memory back, and to make fresh memory resident, ns.
+    apart_ns: u64,
 }
 
 impl<H: Host> Scrubber<H> {
@@ -73,8 +74,7 @@ impl<H: Host> Scrubber<H> {
             paced_until: 0,
             working: None,
             decay: Decay::new(without),
-            gave_back_ns: 0,
-            late: LateBacking::default(),
+            apart_ns: 0,
         }
     }
 
@@ -90,7 +90,7 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// Whether fewer zeroes lie ready than are wanted.
-    pub(crate) fn lacks(&self, zone: &impl Target) -> bool {
+    pub(crate) fn lacks(&self, zone: &Zone<impl Backing>) -> bool {
         self.may_spend()
             && (zone.ready().zero < self.plan.target
                 || zone.lacks_listed(|class| self.listed(class)))
@@ -101,9 +101,9 @@ impl<H: Host> Scrubber<H> {
         self.plan.attention >= attention
     }
 
-    /// CPU time that went into giving memory back, ns.
-    pub(crate) fn gave_back_ns(&self) -> u64 {
-        self.gave_back_ns
+    /// CPU time that is no part of the price of a clear, ns.
+    pub(crate) fn apart_ns(&self) -> u64 {
+        self.apart_ns
     }
 
     /// How long idle memory may wait to be looked over, ns.
@@ -120,8 +120,8 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// One bounded piece of work.
-    pub(crate) fn step(&mut self, zone: &impl Target, mood: Mood) -> Step {
-        let now = zone.clock().turn();
+    pub(crate) fn step(&mut self, zone: &Zone<impl Backing>, mood: Mood) -> Step {
+        let now = zone.pool.clock.turn();
         if !zone.may_lend() {
             return Step::Nothing;
         }
@@ -132,14 +132,14 @@ impl<H: Host> Scrubber<H> {
         let spent_before = self.may_spend();
         self.plan = self.governor.observe(now.ns, zone.seen());
         if spent_before && !self.may_spend() {
-            zone.account().bump(Counter::Asides);
+            zone.daemon.counters.bump(Counter::Asides);
         }
-        zone.show_target(self.plan.target.min(zone.live().stock()));
+        zone.show_target(self.plan.target.min(zone.live.stock()));
         if mood == Mood::Crowded {
             return Step::Nothing;
         }
         let asked = if mood == Mood::Unsure { Asked::No } else { Asked::Yes };
-        if let Some(start) = zone.live().scrub_start()
+        if let Some(start) = zone.live.scrub_start()
             && mood != Mood::Resting
             && self.may_spend()
             && zone.is_trusted()
@@ -151,21 +151,21 @@ impl<H: Host> Scrubber<H> {
                 return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
-            let stop = zone.live().scrub_stop();
+            let stop = zone.live.scrub_stop();
             let stop = if self.working == Some(start) {
                 stop
             } else {
                 self.focus = None; // it may be of a lower order
                 start.max(stop)
             };
-            let before = zone.account().get(Counter::ScrubbedBytes);
+            let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
             let room = zone.room(asked);
             let cleared = self
                 .refile(zone, stop, now.tick, room)
                 .or_else(|| self.scrub(zone, stop, now.tick, mood, room))
                 .or_else(|| self.grow(zone, mood, room));
-            let bytes = zone.account().get(Counter::ScrubbedBytes) - before;
-            if let Some(rate) = zone.live().scrub_rate() {
+            let bytes = zone.daemon.counters.get(Counter::ScrubbedBytes) - before;
+            if let Some(rate) = zone.live.scrub_rate() {
                 self.paced_until = self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate;
             }
             self.working = cleared.is_some().then_some(start);
@@ -179,8 +179,8 @@ impl<H: Host> Scrubber<H> {
 
     /// Some of the memory that has idled for its time goes back to the kernel. True if there may be
     /// more.
-    fn give_back(&mut self, zone: &impl Target, now: Now) -> bool {
-        let due = self.decay.due(now.ns, zone.live().decay_ns(), zone.faulted());
+    fn give_back(&mut self, zone: &Zone<impl Backing>, now: Now) -> bool {
+        let due = self.decay.due(now.ns, zone.live.decay_ns(), zone.faulted());
         due.is_some_and(|idle| {
             self.giving_back(|decay| {
                 let (pages, more) = zone.give_idle(idle, now.tick);
@@ -194,7 +194,7 @@ impl<H: Host> Scrubber<H> {
     fn giving_back(&mut self, give: impl FnOnce(&mut Decay) -> bool) -> bool {
         let began = self.host.cpu_ns();
         let outcome = give(&mut self.decay);
-        self.gave_back_ns += self.host.cpu_ns().saturating_sub(began);
+        self.apart_ns += self.host.cpu_ns().saturating_sub(began);
         outcome
     }
 
@@ -206,7 +206,13 @@ impl<H: Host> Scrubber<H> {
 
     /// Arcangeli's idle task: from a CPU's hot-cold list to its zero list, on that CPU if
     /// it is idle, so that the zeroes lie in its own cache.
-    fn refile(&mut self, zone: &impl Target, stop: Order, tick: Tick, room: u64) -> Option<Step> {
+    fn refile(
+        &mut self,
+        zone: &Zone<impl Backing>,
+        stop: Order,
+        tick: Tick,
+        room: u64,
+    ) -> Option<Step> {
         let listed = self.plan.listed;
         let wanted = |class: Class| listed[class.index()];
         for (cpu, class, ready) in zone.lacking(stop, tick, wanted) {
@@ -240,7 +246,7 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// Makes memory resident for blocks that are to lie ready: fresh memory of the kernel is zero.
-    fn grow(&mut self, zone: &impl Target, mood: Mood, room: u64) -> Option<Step> {
+    fn grow(&mut self, zone: &Zone<impl Backing>, mood: Mood, room: u64) -> Option<Step> {
         let lacks = self.plan.lacks.min(room);
         if lacks == 0 || mood != Mood::Normal {
             return None;
@@ -249,12 +255,10 @@ impl<H: Host> Scrubber<H> {
         let lent = zone.lend(&chunk, Work::Fixed)?;
         let began = self.host.cpu_ns();
         let populated = zone.populate(&lent);
-        let account = zone.account();
-        outcome(&lent, account);
+        outcome(&lent, &zone.daemon.counters);
         let _ = zone.publish(lent, Home::Pool);
-        // Paid once, for as long as it stays: no part of the price of a clear.
-        let ns = self.host.cpu_ns().saturating_sub(began);
-        charge(account, ns, ns);
+        // Paid once, for as long as it stays.
+        self.apart_ns += self.host.cpu_ns().saturating_sub(began);
         (populated > 0).then_some(Step::Nap)
     }
 
@@ -263,7 +267,7 @@ impl<H: Host> Scrubber<H> {
     /// request first, and then the largest there are.
     fn scrub(
         &mut self,
-        zone: &impl Target,
+        zone: &Zone<impl Backing>,
         stop: Order,
         tick: Tick,
         mood: Mood,
@@ -289,12 +293,8 @@ impl<H: Host> Scrubber<H> {
         let set = (zero + dirty).min(target) as usize * PAGE;
         let place = self.go_where_wanted(zone, set, freed_on);
         // Lent only now: the move may have waited behind another thread on a busy CPU.
-        let now = zone.clock().now_ns();
-        let may_be_huge = mood == Mood::Normal
-            && (self.late.is_over(now) || !zone.has(Mechanism::Late))
-            && zone.can_be_huge(&chunk);
-        if may_be_huge {
-            return Some(self.make_huge(zone, &chunk, now));
+        if mood == Mood::Normal && zone.can_be_huge(&chunk) {
+            return Some(self.make_huge(zone, &chunk));
         }
         let engine = zone.choice().scrub(set, self.until_used(set), place);
         let Some(lent) = zone.lend(&chunk, self.work(engine)) else {
@@ -312,7 +312,7 @@ impl<H: Host> Scrubber<H> {
     /// next.
     fn next_chunk(
         &mut self,
-        zone: &impl Target,
+        zone: &Zone<impl Backing>,
         stop: Order,
         most: u64,
         tick: Tick,
@@ -330,7 +330,7 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// Moves to where a set of `bytes` is cleared best, which `cpu` is likely to use.
-    fn go_where_wanted(&mut self, zone: &impl Target, bytes: usize, cpu: usize) -> Place {
+    fn go_where_wanted(&mut self, zone: &Zone<impl Backing>, bytes: usize, cpu: usize) -> Place {
         if zone.choice().prefers_home(bytes) { self.host.go_home(cpu) } else { Place::Elsewhere }
     }
 
@@ -343,13 +343,13 @@ impl<H: Host> Scrubber<H> {
     /// Clears the dirty pages of a lent block and ends the loan.
     fn clear(
         &mut self,
-        zone: &impl Target,
+        zone: &Zone<impl Backing>,
         lent: Lent<'_>,
         home: Home,
         engine: &dyn ClearEngine,
     ) -> Step {
         let began = self.host.cpu_ns();
-        let account = zone.account();
+        let account = &zone.daemon.counters;
         zone.clear(&lent, engine, self.host.rseq());
         let step = outcome(&lent, account);
         if let Some(cleared) = zone.publish(lent, home) {
@@ -361,33 +361,24 @@ impl<H: Host> Scrubber<H> {
         }
         // A page that its owner only read is the kernel's one page of zeroes, and is faulted in
         // here.
-        let ns = self.host.cpu_ns().saturating_sub(began);
-        charge(account, ns, LateBacking::beyond(ns));
+        account.add(Counter::ScrubCpuNs, self.host.cpu_ns().saturating_sub(began));
         step
     }
 
     /// For the price of a clear the kernel makes a huge page of small ones, zero as well.
-    fn make_huge(&mut self, zone: &impl Target, chunk: &Chunk, now: u64) -> Step {
+    fn make_huge(&mut self, zone: &Zone<impl Backing>, chunk: &Chunk) -> Step {
         let Some(lent) = zone.lend(chunk, Work::Fixed) else { return Step::Nap };
         let began = self.host.cpu_ns();
         let populated = if zone.make_huge(&lent) { zone.populate(&lent) } else { 0 };
-        let account = zone.account();
+        let account = &zone.daemon.counters;
         outcome(&lent, account);
         if zone.publish(lent, Home::Pool).is_some() {
             zone.offer_excess(chunk);
         }
         account.add(Counter::ScrubbedBytes, u64::from(populated) * PAGE as u64);
-        let ns = self.host.cpu_ns().saturating_sub(began);
-        let late = self.late.note(now, ns);
-        charge(account, ns, late);
+        account.add(Counter::ScrubCpuNs, self.host.cpu_ns().saturating_sub(began));
         Step::Nap
     }
-}
-
-/// Books the CPU time of a clear. Late time is booked apart, since it is no part of the price.
-fn charge(account: &Counters, ns: u64, late: u64) {
-    account.add(Counter::ScrubCpuNs, ns - late);
-    account.add(Counter::LateCpuNs, late);
 }
 
 /// Whether scrubd could do what it wanted with its block.

@@ -103,7 +103,7 @@ pub(crate) fn measure<B: Backing>(
         }
         (EngineChoice::Auto, None) => zone.choice().engines,
     };
-    *choice = Choice::measured(engines, topology, config.scrub_cache).without(zone.config.without);
+    *choice = Choice::measured(engines, topology, config.scrub_cache);
     zone.clearing.use_choice(choice);
     choice
 }
@@ -343,9 +343,8 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn account(&mut self, cpu_ns: u64) {
         let counters = &self.zone.daemon.counters;
         counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
-        let parts = [Counter::ScrubCpuNs, Counter::LateCpuNs];
-        let work: u64 = parts.iter().map(|&part| counters.get(part)).sum();
-        let apart = work + self.scrubber.gave_back_ns() + self.measured;
+        let work = counters.get(Counter::ScrubCpuNs);
+        let apart = work + self.scrubber.apart_ns() + self.measured;
         let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
         (self.counted, self.apart) = (cpu_ns, apart);
         // No program pays for looks at which nothing may be done.

@@ -1,7 +1,6 @@
 //! Bytes cleared while their owner waits: for a request that found too few zero pages, and in a `free` that leaves
 //! nothing to be read.
 
-use crate::clear::choice::LAST_FIRST_PAGES;
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
@@ -84,21 +83,10 @@ impl<B: Backing> Zone<B> {
         each: impl FnOnce(&mut dyn FnMut(Span)),
     ) {
         let bytes = u64::from(dirty) * PAGE as u64;
-        let choice = self.choice();
-        let (engine, near) = choice.inline(bytes as usize);
+        let engine = self.choice().inline(bytes as usize);
         let timed = dirty >= TIMED_PAGES || rest == Rest::Rested;
         let began = if timed { self.pool.clock.now_ns() } else { 0 };
-        each(&mut |run: Span| {
-            let mut near = near.min(run.pages);
-            if near < run.pages {
-                self.pool.memory.clear(engine, run.behind(near));
-            }
-            while near > 0 {
-                let last = near.min(LAST_FIRST_PAGES);
-                near -= last;
-                self.pool.memory.clear(engine, Span::new(run.first.plus(near), last));
-            }
-        });
+        each(&mut |run: Span| self.pool.memory.clear(engine, run));
         if timed {
             let ended = self.pool.clock.now_ns();
             cpu.counters.add(Counter::TimedClearBytes, bytes);
@@ -114,7 +102,7 @@ impl<B: Backing> Zone<B> {
     #[cold]
     pub(crate) fn clear_freed(&self, cpu: &CpuCache, span: Span, tally: Tally) -> Tally {
         let mark = self.pool.fork_mark();
-        let (engine, _) = self.choice().inline(tally.dirty as usize * PAGE);
+        let engine = self.choice().inline(tally.dirty as usize * PAGE);
         self.pool.states.each_run(span, PageState::Dirty, |run| {
             self.pool.memory.clear(engine, run);
         });

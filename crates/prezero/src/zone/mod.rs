@@ -10,12 +10,12 @@ pub(crate) mod free;
 pub(crate) mod gather;
 pub(crate) mod give_back;
 pub(crate) mod inline;
+pub(crate) mod isolate;
 pub(crate) mod put_back;
 pub(crate) mod request;
 pub(crate) mod resize;
-pub(crate) mod scrubd;
-pub(crate) mod target;
 pub(crate) mod trust;
+pub(crate) mod wake;
 
 use std::mem::MaybeUninit;
 
@@ -131,7 +131,7 @@ impl<B: Backing> Zone<B> {
             Zone {
                 id: ZoneId::next(),
                 cpus: cpus,
-                clearing: Clearing::new(config.engine.name(), config.without),
+                clearing: Clearing::new(config.engine.name()),
                 trust: Trust::new(),
                 daemon: Daemon::new(),
                 config: *config,

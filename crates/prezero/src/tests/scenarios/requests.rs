@@ -12,7 +12,6 @@ use crate::mem::states::PageState;
 use crate::mem::states::Tally;
 use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId, Span};
 use crate::zone::resize::Grown;
-use crate::zone::target::Target;
 use crate::zone::{Zone, ZoneError};
 
 #[test]

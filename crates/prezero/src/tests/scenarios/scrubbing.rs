@@ -1,6 +1,5 @@
 //! What scrubd clears, when, and how far.
 
-use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::super::fake::{Fake, now, pass};
@@ -8,8 +7,6 @@ use super::super::world::{RESTED_NS, World, config, is_zero};
 use super::{ANY, SMALL, bytes, order};
 use crate::block::Run;
 use crate::class::Class;
-use crate::clear::choice::Choice;
-use crate::clear::{Cache, ClearEngine, Engines};
 use crate::clock::REST_NS;
 use crate::count::counters::Counter;
 use crate::mem::states::{PageState, Tally};
@@ -285,68 +282,6 @@ fn a_zone_without_huge_pages_gets_none_fresh() {
     blocks.into_iter().for_each(|block| world.zone.free(block));
 }
 
-/// The owner writes to the first page of a large block, and gives it back.
-fn use_little(world: &World) -> PageId {
-    let block = world.plain(9 * HUGE_PAGES);
-    world.fill(block.first(), 1, 7);
-    let first = block.first();
-    world.zone.free(block);
-    first
-}
-
-#[test]
-fn large_blocks_of_which_little_is_used_get_small_pages_until_one_is_filled() {
-    let world = World::in_small(16, 16);
-    let at = use_little(&world).huge();
-    assert_eq!(world.fake().made_huge(), [(at, 9)]);
-    (0..3).for_each(|_| assert_eq!(use_little(&world).huge(), at));
-    assert_eq!(world.fake().made_small(), [], "three in a row may be chance");
-
-    use_little(&world);
-    use_little(&world);
-    assert_eq!(world.fake().made_small(), [(at, 9)], "asked for once");
-
-    let block = world.plain(9 * HUGE_PAGES);
-    world.soil(block);
-    world.zone.reclaim();
-    let block = world.plain(9 * HUGE_PAGES);
-    assert_eq!(world.fake().made_huge(), [(at, 9), (at, 9)], "they are used whole again");
-    world.zone.free(block);
-    world.assert_sound();
-}
-
-#[test]
-fn one_huge_page_does_not_tell_whether_it_was_filled() {
-    let world = World::in_small(48, 48);
-    let few = world.plain(32 * HUGE_PAGES);
-    let at = use_little(&world).huge();
-    (0..2).for_each(|_| assert_eq!(use_little(&world).huge(), at));
-    world.zone.reclaim();
-    let huge = world.fake().made_huge().len();
-    world.soil(world.plain(HUGE_PAGES));
-    assert_eq!(world.fake().made_huge().len(), huge, "it lies where the others did");
-    use_little(&world);
-    use_little(&world);
-    assert_eq!(world.fake().made_small(), [(at, 9)]);
-    world.zone.free(few);
-}
-
-#[test]
-fn a_block_touched_here_and_there_counts_by_its_pages() {
-    let world = World::in_small(64, 64);
-    for _ in 0..4 {
-        let block = world.plain(3 * HUGE_PAGES);
-        for n in (0..block.pages()).step_by(5) {
-            world.fill(block.first().plus(n), 1, 7);
-        }
-        world.zone.free(block);
-        world.zone.reclaim();
-    }
-    let large = world.plain(8 * HUGE_PAGES);
-    assert_eq!(world.fake().made_huge(), [], "too scattered for the records, not for this");
-    world.zone.free(large);
-}
-
 #[test]
 fn a_zone_of_odd_length_is_used_from_its_beginning() {
     let world = World::new(7);
@@ -365,48 +300,6 @@ fn an_unsure_scrubd_leaves_small_pages_as_they_are() {
         world.work(Mood::Unsure);
     }
     assert_eq!((world.tally().zero, world.fake().made_huge().len()), (pages, 0));
-}
-
-/// An engine whose writes wait for the memory to be found: 0.25 ms for a piece.
-struct Waits;
-
-// SAFETY: writes zeroes to exactly the range, with stores that any release orders.
-#[allow(unsafe_code)]
-unsafe impl ClearEngine for Waits {
-    fn name(&self) -> &'static str {
-        "waits"
-    }
-
-    fn cache(&self) -> Cache {
-        Cache::Cached
-    }
-
-    unsafe fn clear(&self, dst: NonNull<u8>, len: usize) {
-        // SAFETY: the caller owns the range.
-        unsafe { dst.write_bytes(0, len) };
-        pass(250_000);
-    }
-}
-
-/// A page that its owner only read is resident, and looks like one that it wrote. scrubd faults it
-/// in. In a program that began so the seed was gone before any gain.
-#[test]
-fn a_clear_that_waits_for_its_memory_is_not_charged_for_that() {
-    let mut world = World::new(1);
-    world
-        .zone
-        .clearing
-        .use_choice(Box::leak(Box::new(Choice::unmeasured(Engines::only(&Waits), 0))));
-    world.soil(world.plain(HUGE_PAGES));
-    world.wanted_before(HUGE_PAGES);
-    pass(RESTED_NS);
-
-    assert_eq!(world.scrubber.step(&world.zone, Mood::Normal), Step::Worked);
-
-    assert_eq!(world.states(PageId(0), HUGE_PAGES).zero, HUGE_PAGES);
-    assert_eq!(world.count(Counter::ScrubCpuNs), 1_000_000);
-    assert!(world.count(Counter::LateCpuNs) >= 3_000_000);
-    world.assert_sound();
 }
 
 #[test]

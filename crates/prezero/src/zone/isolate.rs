@@ -1,17 +1,11 @@
-//! All that the scrubber may touch of a zone.
-//!
-//! `scrubd/scrub.rs` sees no more than this trait. The thread round it (`scrubd/thread.rs`, `scrubd/ctl.rs`) holds the
-//! zone, sleeps on its daemon's word, carries out requests of tools, and tells the pool of memory limits.
+//! What scrubd reads of a zone and does to it: it lends itself free memory, clears it, and gives memory back.
 
 use prezero_sys::rseq::Rseq;
 
 use crate::class::{BANDS, Class};
 use crate::clear::ClearEngine;
-use crate::clear::choice::Choice;
-use crate::clock::{Clock, REST_NS, Tick, Ticks};
-use crate::config::live::Tuning;
-use crate::config::without::Mechanism;
-use crate::count::counters::{Counter, Counters};
+use crate::clock::{REST_NS, Tick, Ticks};
+use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
@@ -50,83 +44,6 @@ pub(crate) struct Ready {
     pub(crate) dirty: u64,
 }
 
-/// See the module.
-pub(crate) trait Target {
-    /// The zone's time.
-    fn clock(&self) -> &Clock;
-    /// The knobs as they are now.
-    fn live(&self) -> &Tuning;
-    /// Whether a mechanism is in use.
-    fn has(&self, mechanism: Mechanism) -> bool;
-    /// The engines in use.
-    fn choice(&self) -> &Choice;
-    /// scrubd's own account.
-    fn account(&self) -> &Counters;
-    /// The sums that policy looks at.
-    fn seen(&self) -> Seen;
-    /// Free pages in the pool.
-    fn ready(&self) -> Ready;
-    /// Pages that may yet be made zero, as the user bounds it. Pages that must be offered to the
-    /// kernel count only where it may be `asked`.
-    fn room(&self, asked: Asked) -> u64;
-    /// Whether a block may be lent: no allocation still puts back the last one, and no fork is under way, whose child
-    /// would believe what is recorded as zero now.
-    fn may_lend(&self) -> bool;
-    /// Whether no check of zeroes has failed.
-    fn is_trusted(&self) -> bool;
-    /// Shows others the target, pages.
-    fn show_target(&self, pages: u64);
-    /// Pages handed out absent, since the zone began.
-    fn faulted(&self) -> u64;
-    /// The CPU that freed last into the pool, and how long ago; `None`: none ever did.
-    fn freed_last(&self, now: Tick) -> (usize, Option<Ticks>);
-
-    /// Where the block begins that a request for zero would get now.
-    fn next_for_zero(&self, pages: u32) -> Option<PageId>;
-    /// A chunk to clear, of memory that was freed longer than `rest` before `now`.
-    fn look(&self, look: Look, now: Tick, rest: Ticks) -> Option<Chunk>;
-    /// An absent chunk of so many pages at most, near memory in use.
-    fn look_absent(&self, most: u64) -> Option<Chunk>;
-    /// The lists of CPUs, by number and class, with fewer zero blocks than `wanted` says and a block that has rested;
-    /// of classes of this order or above. With the zero blocks that they have.
-    fn lacking(
-        &self,
-        stop: Order,
-        now: Tick,
-        wanted: impl Fn(Class) -> usize,
-    ) -> impl Iterator<Item = (usize, Class, usize)>;
-    /// Whether some CPU's zero list is shorter than `wanted` says.
-    fn lacks_listed(&self, wanted: impl Fn(Class) -> usize) -> bool;
-
-    /// Lends a chunk. `None`: an allocation was faster.
-    fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>>;
-    /// Lends the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
-    fn lend_coldest(
-        &self,
-        home: (usize, Class),
-        now: Tick,
-        rest: Ticks,
-        work: Work,
-    ) -> Option<Lent<'_>>;
-    /// Clears a lent block until an allocation wants it.
-    fn clear(&self, lent: &Lent<'_>, engine: &dyn ClearEngine, rseq: Option<&Rseq>);
-    /// Ends a loan; pages that were cleared, `None` where an allocation has the block.
-    fn publish(&self, lent: Lent<'_>, home: Home) -> Option<u32>;
-    /// Whether a chunk lies in small pages and would be better in one huge page.
-    fn can_be_huge(&self, chunk: &Chunk) -> bool;
-    /// Has the kernel back a lent block by one huge page: it is absent then. False if it is as it was.
-    fn make_huge(&self, lent: &Lent<'_>) -> bool;
-    /// Faults in a lent block: pages.
-    fn populate(&self, lent: &Lent<'_>) -> u32;
-    /// Offers the kernel idle memory beyond the allowance, where a chunk came back.
-    fn offer_excess(&self, chunk: &Chunk);
-
-    /// Gives back idle memory that is old enough: pages, and whether there may be more.
-    fn give_idle(&self, idle: Idle, now: Tick) -> (u32, More);
-    /// Gives back all idle memory; false if there was none.
-    fn give_all(&self) -> bool;
-}
-
 /// Whether the kernel may be asked for something: a thread that is kept from its CPU in the middle keeps its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
@@ -134,28 +51,9 @@ pub(crate) enum Asked {
     No,
 }
 
-impl<B: Backing> Target for Zone<B> {
-    fn clock(&self) -> &Clock {
-        &self.pool.clock
-    }
-
-    fn live(&self) -> &Tuning {
-        &self.live
-    }
-
-    fn has(&self, mechanism: Mechanism) -> bool {
-        self.config.without.has(mechanism)
-    }
-
-    fn choice(&self) -> &Choice {
-        self.clearing.choice()
-    }
-
-    fn account(&self) -> &Counters {
-        &self.daemon.counters
-    }
-
-    fn seen(&self) -> Seen {
+impl<B: Backing> Zone<B> {
+    /// The sums that policy looks at.
+    pub(crate) fn seen(&self) -> Seen {
         let (mut demand, mut hits) = ([0; BANDS], [0; BANDS]);
         let mut listed = 0;
         let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
@@ -193,12 +91,15 @@ impl<B: Backing> Target for Zone<B> {
         }
     }
 
-    fn ready(&self) -> Ready {
+    /// Free pages in the pool.
+    pub(crate) fn ready(&self) -> Ready {
         let stock = &self.pool.stock;
         Ready { zero: u64::from(stock.zero()), dirty: u64::from(stock.dirty()) }
     }
 
-    fn room(&self, asked: Asked) -> u64 {
+    /// Pages that may yet be made zero, as the user bounds it. Pages that must be offered to the
+    /// kernel count only where it may be `asked`.
+    pub(crate) fn room(&self, asked: Asked) -> u64 {
         let zero = u64::from(self.pool.stock.zero());
         let bounded = match self.live.stock() {
             u64::MAX => u64::MAX,
@@ -211,32 +112,40 @@ impl<B: Backing> Target for Zone<B> {
         }
     }
 
-    fn may_lend(&self) -> bool {
+    /// Whether a block may be lent: no allocation still puts back the last one, and no fork is under way, whose child
+    /// would believe what is recorded as zero now.
+    pub(crate) fn may_lend(&self) -> bool {
         self.pool.handover.is_free() && !self.pool.fork_is_under_way()
     }
 
-    fn is_trusted(&self) -> bool {
+    /// Whether no check of zeroes has failed.
+    pub(crate) fn is_trusted(&self) -> bool {
         self.trust.is_whole()
     }
 
-    fn show_target(&self, pages: u64) {
+    /// Shows others the target, pages.
+    pub(crate) fn show_target(&self, pages: u64) {
         self.daemon.target.store(pages, Relaxed);
     }
 
-    fn faulted(&self) -> u64 {
+    /// Pages handed out absent, since the zone began.
+    pub(crate) fn faulted(&self) -> u64 {
         self.pool.faulted.load(Relaxed)
     }
 
-    fn freed_last(&self, now: Tick) -> (usize, Option<Ticks>) {
+    /// The CPU that freed last into the pool, and how long ago; `None`: none ever did.
+    pub(crate) fn freed_last(&self, now: Tick) -> (usize, Option<Ticks>) {
         let cpu = self.pool.freed_on.load(Relaxed) as usize;
         (cpu, self.pool.freed_last.get().map(|freed| now.since(freed)))
     }
 
-    fn next_for_zero(&self, pages: u32) -> Option<PageId> {
+    /// Where the block begins that a request for zero would get now.
+    pub(crate) fn next_for_zero(&self, pages: u32) -> Option<PageId> {
         self.pool.next_for_zero(pages)
     }
 
-    fn look(&self, look: Look, now: Tick, rest: Ticks) -> Option<Chunk> {
+    /// A chunk to clear, of memory that was freed longer than `rest` before `now`.
+    pub(crate) fn look(&self, look: Look, now: Tick, rest: Ticks) -> Option<Chunk> {
         let rested = |freed: Option<Tick>| freed.is_some_and(|freed| now.since(freed) > rest);
         match look {
             Look::Within(first, pages, most) => {
@@ -246,11 +155,14 @@ impl<B: Backing> Target for Zone<B> {
         }
     }
 
-    fn look_absent(&self, most: u64) -> Option<Chunk> {
+    /// An absent chunk of so many pages at most, near memory in use.
+    pub(crate) fn look_absent(&self, most: u64) -> Option<Chunk> {
         self.pool.find_absent(most)
     }
 
-    fn lacking(
+    /// The lists of CPUs, by number and class, with fewer zero blocks than `wanted` says and a block that has rested;
+    /// of classes of this order or above. With the zero blocks that they have.
+    pub(crate) fn lacking(
         &self,
         stop: Order,
         now: Tick,
@@ -271,7 +183,8 @@ impl<B: Backing> Target for Zone<B> {
         pairs.filter_map(lacks)
     }
 
-    fn lacks_listed(&self, wanted: impl Fn(Class) -> usize) -> bool {
+    /// Whether some CPU's zero list is shorter than `wanted` says.
+    pub(crate) fn lacks_listed(&self, wanted: impl Fn(Class) -> usize) -> bool {
         self.cpus.iter().filter(|cpu| cpu.was_used()).any(|cpu| {
             Class::largest_first().any(|class| {
                 let wanted = wanted(class);
@@ -280,11 +193,13 @@ impl<B: Backing> Target for Zone<B> {
         })
     }
 
-    fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>> {
+    /// Lends a chunk. `None`: an allocation was faster.
+    pub(crate) fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>> {
         self.pool.lend(chunk, work)
     }
 
-    fn lend_coldest(
+    /// Lends the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
+    pub(crate) fn lend_coldest(
         &self,
         (cpu, class): (usize, Class),
         now: Tick,
@@ -296,11 +211,13 @@ impl<B: Backing> Target for Zone<B> {
         Some(self.pool.lend_taken(entry.run(class), work))
     }
 
-    fn clear(&self, lent: &Lent<'_>, engine: &dyn ClearEngine, rseq: Option<&Rseq>) {
+    /// Clears a lent block until an allocation wants it.
+    pub(crate) fn clear(&self, lent: &Lent<'_>, engine: &dyn ClearEngine, rseq: Option<&Rseq>) {
         self.pool.clear_lent(lent, engine, rseq);
     }
 
-    fn publish(&self, lent: Lent<'_>, home: Home) -> Option<u32> {
+    /// Ends a loan; pages that were cleared, `None` where an allocation has the block.
+    pub(crate) fn publish(&self, lent: Lent<'_>, home: Home) -> Option<u32> {
         self.pool.publish(lent, |run| match home {
             Home::Pool => self.pool.put_as_it_was(run),
             Home::Lists(cpu, _) => {
@@ -318,27 +235,33 @@ impl<B: Backing> Target for Zone<B> {
         })
     }
 
-    fn can_be_huge(&self, chunk: &Chunk) -> bool {
+    /// Whether a chunk lies in small pages and would be better in one huge page.
+    pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
         self.pool.can_be_huge(chunk)
     }
 
-    fn make_huge(&self, lent: &Lent<'_>) -> bool {
+    /// Has the kernel back a lent block by one huge page: it is absent then. False if it is as it was.
+    pub(crate) fn make_huge(&self, lent: &Lent<'_>) -> bool {
         self.pool.make_huge_lent(lent)
     }
 
-    fn populate(&self, lent: &Lent<'_>) -> u32 {
+    /// Faults in a lent block: pages.
+    pub(crate) fn populate(&self, lent: &Lent<'_>) -> u32 {
         self.pool.populate_lent(lent)
     }
 
-    fn offer_excess(&self, chunk: &Chunk) {
+    /// Offers the kernel idle memory beyond the allowance, where a chunk came back.
+    pub(crate) fn offer_excess(&self, chunk: &Chunk) {
         self.pool.offer_excess(Span::new(chunk.first, chunk.order.pages()));
     }
 
-    fn give_idle(&self, idle: Idle, now: Tick) -> (u32, More) {
+    /// Gives back idle memory that is old enough: pages, and whether there may be more.
+    pub(crate) fn give_idle(&self, idle: Idle, now: Tick) -> (u32, More) {
         self.give_back_idle(idle, now)
     }
 
-    fn give_all(&self) -> bool {
+    /// Gives back all idle memory; false if there was none.
+    pub(crate) fn give_all(&self) -> bool {
         self.give_back_all()
     }
 }
