@@ -10,7 +10,7 @@ use prezero_host::bursts::{Bursts, FADE};
 use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
 use crate::config::without::{Mechanism, Without};
-use crate::policy::pace::Pace;
+use crate::policy::arrivals::Arrivals;
 use crate::policy::seen::Seen;
 use crate::policy::worth::{Passed, Worth, blocks_a_look, ready_blocks};
 
@@ -110,7 +110,7 @@ pub(crate) struct Governor {
     freed_before: u64,
     traffic: u64,
     bands: [Bursts; BANDS],
-    paces: [Pace; BANDS],
+    arrivals: [Arrivals; BANDS],
     /// The most pages that were in the program's hands of late, fading.
     live_peak: u64,
     /// Zero pages that were lost since zero was asked for last.
@@ -133,7 +133,7 @@ impl Governor {
             freed_before: 0,
             traffic: 0,
             bands: [Bursts::default(); BANDS],
-            paces: [Pace::default(); BANDS],
+            arrivals: [Arrivals::default(); BANDS],
             live_peak: 0,
             lost: 0,
             worth: Worth::new(without),
@@ -200,7 +200,7 @@ impl Governor {
             // A large request may be smaller than its band's largest.
             let requests = passed.asked[band.index()].div_ceil(u64::from(band.pages()));
             if requests > 0 {
-                self.paces[band.index()].note(now_ns, requests);
+                self.arrivals[band.index()].note(now_ns, requests);
             }
         }
         if Band::all().any(|band| passed.asked[band.index()] > 0 && self.worth.is_open(band)) {
@@ -234,9 +234,9 @@ impl Governor {
 
     fn end_burst(&mut self) {
         self.worth.end_burst();
-        let bands = self.bands.iter_mut().zip(&mut self.paces);
-        for ((band, pace), &asked) in bands.zip(&self.seen.demand) {
-            pace.end_burst(band.arrived(asked));
+        let bands = self.bands.iter_mut().zip(&mut self.arrivals);
+        for ((band, arrivals), &asked) in bands.zip(&self.seen.demand) {
+            arrivals.end_burst(band.arrived(asked));
             band.end(asked);
         }
         self.settled_before = self.settled();
@@ -275,12 +275,12 @@ impl Governor {
     fn is_ready(&self, band: Band) -> bool {
         let (n, one) = (band.index(), u64::from(band.pages()));
         let blocks = ready_blocks(band);
-        let asked_at = self.paces[n].asked_at;
+        let asked_at = self.arrivals[n].asked_at;
         blocks > 1
             && (asked_at > 0 && self.seen_at.saturating_sub(asked_at) < IDLE_NS)
             && self.without.has(Mechanism::Ready)
             && self.worth.is_open(band)
-            && self.paces[n].burst <= blocks * one
+            && self.arrivals[n].burst <= blocks * one
     }
 
     /// Pages that lie ready of such a band.
@@ -298,7 +298,7 @@ impl Governor {
     fn lasts_ns(&self) -> u64 {
         let mut lasts = LASTS_NS;
         let lately = |band: &Band| {
-            let at = self.paces[band.index()].asked_at;
+            let at = self.arrivals[band.index()].asked_at;
             self.worth.is_open(*band) && at > 0 && self.seen_at.saturating_sub(at) < WINDOW_NS
         };
         let mut any = false;
@@ -306,7 +306,7 @@ impl Governor {
             if !self.is_ready(band) {
                 return 0;
             }
-            lasts = lasts.min(match self.paces[band.index()].interval_ns {
+            lasts = lasts.min(match self.arrivals[band.index()].interval_ns {
                 0 => FIRST_LASTS_NS,
                 interval => blocks_a_look(band) * interval,
             });

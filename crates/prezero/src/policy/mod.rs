@@ -3,12 +3,11 @@
 //! Times are nanoseconds, and ticks stay outside. A module that counts pages as well names a span `_ns`, and a point
 //! in time `now`, `_at`, `_until` or `_began`.
 
+pub(crate) mod arrivals;
+pub(crate) mod backoff;
 pub(crate) mod decay;
 pub(crate) mod governor;
-pub(crate) mod naps;
-pub(crate) mod pace;
-pub(crate) mod rests;
-pub(crate) mod rhythm;
+pub(crate) mod pacer;
 pub(crate) mod seen;
 pub(crate) mod worth;
 
@@ -47,7 +46,7 @@ pub(crate) enum Mood {
     Pressed,
 }
 
-/// What ends a nap before its time.
+/// What ends a wait before its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WokenBy {
     /// No free.
@@ -58,26 +57,26 @@ pub(crate) enum WokenBy {
     AnyFree,
 }
 
-/// The shortest nap. A block that was freed just before the nap has rested when the nap ends.
+/// The shortest poll interval. A block that was freed just before has rested at its end.
 /// Moved by: `bench grid --idle on`.
-pub(crate) const NAP_MIN_NS: u64 = REST_NS + REST_NS / 8;
-/// After such a nap a block that was freed before the nap has rested, however ticks were rounded.
+pub(crate) const POLL_MIN_NS: u64 = REST_NS + REST_NS / 8;
+/// After this interval a block that was freed before it has rested, however ticks were rounded.
 /// Moved by: `bench grid --idle on`.
-pub(crate) const NAP_RESTED_NS: u64 = 2 * REST_NS - REST_NS / 32;
-/// The longest nap while scrubd waits for blocks. scrubd finds a block at most this late.
+pub(crate) const POLL_RESTED_NS: u64 = 2 * REST_NS - REST_NS / 32;
+/// The longest interval right after an event.
 /// Moved by: `bench grid --idle on`.
-pub(crate) const NAP_MAX_NS: u64 = 500_000;
-/// A longer nap is at most one part in this many of the time since the last work. scrubd finds work
+pub(crate) const POLL_MAX_NS: u64 = 500_000;
+/// Later the interval is at most one part in this many of the time since the event. scrubd finds work
 /// that comes with a period late by that part of the period.
-/// Moved by: tests of `naps`, counter `daemon_wakeups`.
-pub(crate) const LATE_SHARE: u64 = 8;
-/// The longest nap while the program frees and scrubd finds no work.
-/// Moved by: tests of `naps`, counter `daemon_wakeups`.
-pub(crate) const NAP_LAZY_NS: u64 = 20_000_000;
-/// The longest nap while nothing may be cleared. scrubd notices the next request for zero at most
+/// Moved by: tests of `pacer`, counter `daemon_wakeups`.
+pub(crate) const POLL_SHARE: u64 = 8;
+/// The longest interval while the program frees and scrubd finds no work.
+/// Moved by: tests of `pacer`, counter `daemon_wakeups`.
+pub(crate) const POLL_LAZY_NS: u64 = 20_000_000;
+/// The longest interval while nothing may be cleared. scrubd notices the next request for zero at most
 /// this late.
 /// Moved by: counter `daemon_wakeups` in `bench real --only sqlite,g++`.
-pub(crate) const NAP_BARRED_NS: u64 = 100_000_000;
+pub(crate) const POLL_BARRED_NS: u64 = 100_000_000;
 /// After so long without a free scrubd parks, and costs nothing.
 /// Moved by: counters `daemon_wakeups`, `daemon_cpu_ns`.
 pub(crate) const PARK_NS: u64 = 100_000_000;
@@ -92,14 +91,14 @@ pub(crate) const HIDE_NS: u64 = 1_000_000_000;
 /// Another thread took scrubd's CPU if a step took this much longer than its CPU time.
 /// Moved by: `bench grid --idle busy`.
 pub(crate) const DISTURBED_NS: u64 = 200_000;
-/// A nap that ended this much late ended behind another thread's work.
+/// A wait that ended this much late ended behind another thread's work.
 /// Moved by: `bench disturb --scenes ticks-busy`.
 pub(crate) const LATE_NS: u64 = 1_000_000;
-/// The first rest after another thread took scrubd's CPU, and the longest. Each rest is twice as
+/// The first backoff after another thread took scrubd's CPU, and the longest. Each one is twice as
 /// long as the one before.
 /// Moved by: `bench disturb --scenes ticks-busy`.
-pub(crate) const REST_MIN_NS: u64 = 4_000_000;
-pub(crate) const REST_MAX_NS: u64 = 128_000_000;
-/// From this nap on a large free wakes scrubd. A shorter nap ends sooner than a wake-up call pays.
+pub(crate) const BACKOFF_MIN_NS: u64 = 4_000_000;
+pub(crate) const BACKOFF_MAX_NS: u64 = 128_000_000;
+/// From this interval on a large free wakes scrubd. A shorter one ends sooner than a wake-up call pays.
 /// Moved by: `bench grid --idle on`.
 pub(crate) const DOZE_NS: u64 = 200_000;

@@ -1,9 +1,8 @@
-//! The thread from its start: it looks, works, naps, rests and parks, until the process ends or a call wants no
+//! The thread from its start: it looks, works, pacer, rests and parks, until the process ends or a call wants no
 //! second thread (`daemon/ending.rs`).
 //!
-//! It naps briefly while the program frees blocks now and then, and once for longer where it knows the program's
-//! rhythm. After a while without work it parks and costs nothing. It measures the machine once, when a program has
-//! asked for enough.
+//! `policy/pacer.rs` says how long it sleeps between two looks. After a while without work it parks and costs nothing.
+//! It measures the machine once, when a program has asked for enough.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -24,10 +23,10 @@ use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::daemon::{ASLEEP, AWAKE, DOZING, PARKED};
 use crate::mem::backing::Backing;
+use crate::policy::backoff::Backoff;
 use crate::policy::governor::Attention;
-use crate::policy::naps::{Look, Naps};
-use crate::policy::rests::Rests;
-use crate::policy::{HIDE_NS, NAP_LAZY_NS, NAP_MAX_NS, PARK_NS, WATCH_NS, WokenBy};
+use crate::policy::pacer::{Look, Pacer};
+use crate::policy::{HIDE_NS, PARK_NS, POLL_LAZY_NS, POLL_MAX_NS, WATCH_NS, WokenBy};
 use crate::policy::{Mood, Step};
 use crate::pool::offer::Allowance;
 use crate::scrubd::scrub::Scrubber;
@@ -123,7 +122,7 @@ pub(crate) struct Scrubd<B: 'static> {
     /// Whether the limit of the program's memory fell below the one that idle memory was offered
     /// for.
     limit_fell: bool,
-    rests: Rests,
+    backoff: Backoff,
     /// CPU time in the account, and the part of it that was no look.
     counted: u64,
     apart: u64,
@@ -148,7 +147,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             ctl: Ctl::new(&zone.config, topology, zone.choice(), own_files),
             mood: Mood::Normal,
             idle_class: false,
-            rests: Rests::new(),
+            backoff: Backoff::new(),
             limit_fell: false,
             counted: 0,
             apart: 0,
@@ -167,7 +166,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         self.ctl.begin_again(own_files);
         self.counted = 0;
-        self.rests = Rests::new();
+        self.backoff = Backoff::new();
     }
 
     /// Nothing that ends with this thread is in use any more. The panel's values stay as they were
@@ -178,7 +177,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn serve(&mut self) {
-        let mut naps = Naps::new(self.zone.pool.clock.now_ns(), self.zone.config.without);
+        let mut pacer = Pacer::new(self.zone.pool.clock.now_ns());
         let mut hidden = false;
         while !self.zone.daemon.is_called_off() {
             let began = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
@@ -189,22 +188,22 @@ impl<B: Backing + 'static> Scrubd<B> {
             if ended.0.saturating_sub(self.told) >= TELL_NS {
                 self.tell(ended.0);
             }
-            if self.zone.has(Mechanism::Rests)
-                && let Some(rest) = self.rests.after(ended.0 - began.0, ended.1 - began.1)
+            if self.zone.has(Mechanism::Backoff)
+                && let Some(rest) = self.backoff.after(ended.0 - began.0, ended.1 - began.1)
             {
                 self.sleep(AWAKE, Some(rest));
                 continue;
             }
-            naps.looked(ended.0, self.look(step));
+            pacer.looked(ended.0, self.look(step));
             if step == Step::Worked {
-                self.rests.worked();
+                self.backoff.worked();
                 continue;
             }
             if let Step::Paced(wait) = step {
-                self.sleep(AWAKE, Some(wait.min(NAP_LAZY_NS)));
+                self.sleep(AWAKE, Some(wait.min(POLL_LAZY_NS)));
                 continue;
             }
-            let quiet = naps.quiet(ended.0);
+            let quiet = pacer.quiet(ended.0);
             hidden &= quiet >= HIDE_NS;
             if quiet >= HIDE_NS && !hidden && self.mood == Mood::Normal {
                 self.zone.pool.leave_out_idle();
@@ -212,17 +211,17 @@ impl<B: Backing + 'static> Scrubd<B> {
             }
             if quiet >= PARK_NS {
                 self.park();
-                naps.begin_again();
+                pacer.begin_again();
             } else {
-                let (nap, state) = naps.next(ended.0, || self.scrubber.lacks(self.zone));
+                let (ns, state) = pacer.next(ended.0, || self.scrubber.lacks(self.zone));
                 let state = match state {
-                    WokenBy::Nothing if nap > NAP_MAX_NS => ASLEEP,
+                    WokenBy::Nothing if ns > POLL_MAX_NS => ASLEEP,
                     WokenBy::Nothing => AWAKE,
                     WokenBy::LargeFrees => DOZING,
                     WokenBy::AnyFree => PARKED,
                 };
-                let by_free = self.sleep(state, Some(nap)) != Waited::TimedOut;
-                naps.woke(self.zone.pool.clock.now_ns(), by_free);
+                let by_free = self.sleep(state, Some(ns)) != Waited::TimedOut;
+                pacer.woke(self.zone.pool.clock.now_ns(), by_free);
             }
         }
     }
@@ -269,8 +268,8 @@ impl<B: Backing + 'static> Scrubd<B> {
         let (tuning, scrubber) = (&self.zone.live, &self.scrubber);
         // As far as is known without a look.
         let would_clear = || tuning.scrub_start().is_some() && scrubber.is_worth(Attention::Wanted);
-        let crowds = self.zone.has(Mechanism::Rests);
-        self.rests.slept(ns, slept, would_clear, || crowds && scrubber.host.is_in_a_crowd());
+        let crowds = self.zone.has(Mechanism::Backoff);
+        self.backoff.slept(ns, slept, would_clear, || crowds && scrubber.host.is_in_a_crowd());
         waited
     }
 
@@ -278,10 +277,10 @@ impl<B: Backing + 'static> Scrubd<B> {
         let verdict = self.sample(now);
         let mood = match verdict {
             Some(v) if v.memory == Memory::Tight => Mood::Pressed,
-            _ if self.rests.is_crowded() => Mood::Crowded,
+            _ if self.backoff.is_crowded() => Mood::Crowded,
             _ if !self.idle_class => Mood::Resting,
             Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
-            _ if self.rests.is_late() => Mood::Unsure,
+            _ if self.backoff.is_late() => Mood::Unsure,
             _ => Mood::Normal,
         };
         // Most programs never ask for zero, or for little.

@@ -1,15 +1,15 @@
-//! How long scrubd rests while others need its CPU, and whether every CPU has another thread.
+//! How long scrubd backoff while others need its CPU, and whether every CPU has another thread.
 //!
 //! A scrubd that lost its CPU in a step, or that was woken late, shares the CPU with another thread. In a *crowd*
 //! every CPU has another thread. There each waking of scrubd replaces a thread, and the next thread on that CPU may
-//! wait behind the replaced one. So rests grow as long as a crowd lasts. Told the time; reads no clock.
+//! wait behind the replaced one. So backoff grow as long as a crowd lasts. Told the time; reads no clock.
 
-use super::{DISTURBED_NS, LATE_NS, REST_MAX_NS, REST_MIN_NS, WATCH_NS};
+use super::{BACKOFF_MAX_NS, BACKOFF_MIN_NS, DISTURBED_NS, LATE_NS, WATCH_NS};
 
 /// See the module.
-pub(crate) struct Rests {
+pub(crate) struct Backoff {
     /// The next one, ns.
-    rest: u64,
+    ns: u64,
     /// Whether the last step was kept from the CPU.
     kept: bool,
     /// Whether that was so, or the last sleep ended late.
@@ -17,9 +17,9 @@ pub(crate) struct Rests {
     crowded: bool,
 }
 
-impl Rests {
-    pub(crate) fn new() -> Rests {
-        Rests { rest: REST_MIN_NS, kept: false, late: false, crowded: false }
+impl Backoff {
+    pub(crate) fn new() -> Backoff {
+        Backoff { ns: BACKOFF_MIN_NS, kept: false, late: false, crowded: false }
     }
 
     /// Whether other threads are on the CPUs, as far as the last sleep and the step before it tell.
@@ -53,15 +53,15 @@ impl Rests {
         if !self.kept && !self.crowded {
             return None;
         }
-        let most = if self.crowded { WATCH_NS } else { REST_MAX_NS };
-        let rest = self.rest.min(most);
-        self.rest = (rest * 2).min(most);
-        Some(rest)
+        let most = if self.crowded { WATCH_NS } else { BACKOFF_MAX_NS };
+        let ns = self.ns.min(most);
+        self.ns = (ns * 2).min(most);
+        Some(ns)
     }
 
     /// A step has cleared something, and kept its CPU.
     pub(crate) fn worked(&mut self) {
-        self.rest = REST_MIN_NS;
+        self.ns = BACKOFF_MIN_NS;
     }
 }
 
@@ -75,17 +75,17 @@ mod tests {
     /// late until then. Returns how often it woke meanwhile, and when it was sure that they were
     /// gone.
     fn beside_a_crowd(until: u64, late: u64) -> (u64, u64) {
-        let (mut rests, mut now, mut wakings) = (Rests::new(), 0, 0);
+        let (mut backoff, mut now, mut wakings) = (Backoff::new(), 0, 0);
         let mut nap = MS / 8;
         loop {
             let slept = nap + if now < until { late } else { 0 };
             now += slept;
-            rests.slept(Some(nap), slept, || true, || now < until);
-            if now >= until && !rests.is_late() && !rests.is_crowded() {
+            backoff.slept(Some(nap), slept, || true, || now < until);
+            if now >= until && !backoff.is_late() && !backoff.is_crowded() {
                 return (wakings, now);
             }
             wakings += u64::from(now < until);
-            nap = rests.after(0, 0).unwrap_or(MS / 8);
+            nap = backoff.after(0, 0).unwrap_or(MS / 8);
         }
     }
 
@@ -104,50 +104,50 @@ mod tests {
         for ms in [1, 5, 20, 100, 700, 5_000, 60_000] {
             let until = ms * MS;
             let (_, seen) = beside_a_crowd(until, 2 * MS);
-            let most = (until + 2 * REST_MIN_NS).min(WATCH_NS) + 2 * LATE_NS;
+            let most = (until + 2 * BACKOFF_MIN_NS).min(WATCH_NS) + 2 * LATE_NS;
             assert!(seen - until <= most, "{} ns after {ms} ms", seen - until);
         }
     }
 
     #[test]
     fn a_crowd_is_not_looked_for_where_sleeps_end_in_time_or_nothing_is_to_be_cleared() {
-        let mut rests = Rests::new();
-        rests.slept(Some(MS), MS + LATE_NS, || true, || unreachable!("it was in time"));
-        rests.slept(None, 1000 * MS, || true, || unreachable!("it had to end at no time"));
-        rests.slept(Some(MS), 9 * MS, || false, || unreachable!("nothing to clear"));
-        assert!(rests.is_late() && !rests.is_crowded());
-        assert_eq!(rests.after(MS, MS), None, "to be late is no reason to rest");
+        let mut backoff = Backoff::new();
+        backoff.slept(Some(MS), MS + LATE_NS, || true, || unreachable!("it was in time"));
+        backoff.slept(None, 1000 * MS, || true, || unreachable!("it had to end at no time"));
+        backoff.slept(Some(MS), 9 * MS, || false, || unreachable!("nothing to clear"));
+        assert!(backoff.is_late() && !backoff.is_crowded());
+        assert_eq!(backoff.after(MS, MS), None, "to be late is no reason to rest");
     }
 
     #[test]
     fn a_crowd_lasts_until_a_look_finds_it_gone() {
-        let mut rests = Rests::new();
-        rests.slept(Some(MS), 9 * MS, || true, || true);
-        assert_eq!(rests.after(0, 0), Some(REST_MIN_NS));
-        rests.slept(Some(MS), MS, || false, || true);
-        assert!(rests.is_crowded() && !rests.is_late());
-        assert_eq!(rests.after(0, 0), Some(2 * REST_MIN_NS));
-        rests.slept(Some(MS), MS, || true, || false);
-        assert!(!rests.is_crowded());
-        assert_eq!(rests.after(0, 0), None);
+        let mut backoff = Backoff::new();
+        backoff.slept(Some(MS), 9 * MS, || true, || true);
+        assert_eq!(backoff.after(0, 0), Some(BACKOFF_MIN_NS));
+        backoff.slept(Some(MS), MS, || false, || true);
+        assert!(backoff.is_crowded() && !backoff.is_late());
+        assert_eq!(backoff.after(0, 0), Some(2 * BACKOFF_MIN_NS));
+        backoff.slept(Some(MS), MS, || true, || false);
+        assert!(!backoff.is_crowded());
+        assert_eq!(backoff.after(0, 0), None);
     }
 
     #[test]
-    fn a_scrubd_kept_from_its_cpu_rests_longer_each_time_until_it_has_worked() {
-        let mut rests = Rests::new();
-        let kept = |rests: &mut Rests| rests.after(DISTURBED_NS + 2, 1);
+    fn a_scrubd_kept_from_its_cpu_backoff_longer_each_time_until_it_has_worked() {
+        let mut backoff = Backoff::new();
+        let kept = |backoff: &mut Backoff| backoff.after(DISTURBED_NS + 2, 1);
         for n in 0..5 {
-            assert_eq!(kept(&mut rests), Some(REST_MIN_NS << n));
+            assert_eq!(kept(&mut backoff), Some(BACKOFF_MIN_NS << n));
         }
         for _ in 0..3 {
-            assert_eq!(kept(&mut rests), Some(REST_MAX_NS));
+            assert_eq!(kept(&mut backoff), Some(BACKOFF_MAX_NS));
         }
-        rests.slept(Some(MS), MS, || true, || unreachable!("it was in time"));
-        assert!(rests.is_late(), "it was late before");
-        assert_eq!(rests.after(DISTURBED_NS, 0), None);
-        rests.slept(Some(MS), MS, || true, || unreachable!("it was in time"));
-        assert!(!rests.is_late());
-        rests.worked();
-        assert_eq!(kept(&mut rests), Some(REST_MIN_NS));
+        backoff.slept(Some(MS), MS, || true, || unreachable!("it was in time"));
+        assert!(backoff.is_late(), "it was late before");
+        assert_eq!(backoff.after(DISTURBED_NS, 0), None);
+        backoff.slept(Some(MS), MS, || true, || unreachable!("it was in time"));
+        assert!(!backoff.is_late());
+        backoff.worked();
+        assert_eq!(kept(&mut backoff), Some(BACKOFF_MIN_NS));
     }
 }

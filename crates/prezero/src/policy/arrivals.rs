@@ -2,7 +2,7 @@
 
 /// See the module.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Pace {
+pub(crate) struct Arrivals {
     /// When a request was seen last, and from one request to the next, ns; 0: not known.
     pub(crate) asked_at: u64,
     pub(crate) interval_ns: u64,
@@ -10,9 +10,9 @@ pub(crate) struct Pace {
     pub(crate) burst: u64,
 }
 
-impl Pace {
+impl Arrivals {
     /// Part by which what was seen last moves it, as a divisor.
-    /// Moved by: tests of `pace`.
+    /// Moved by: tests of `arrivals`.
     const LEARNS: u64 = 4;
 
     /// Requests were seen, so many since the last look that saw any.
@@ -21,7 +21,7 @@ impl Pace {
         self.interval_ns = match (self.asked_at, self.interval_ns) {
             (0, _) => 0,
             (_, 0) => each,
-            (_, ns) => Pace::learn(ns, each),
+            (_, ns) => Arrivals::learn(ns, each),
         };
         self.asked_at = now;
     }
@@ -29,12 +29,12 @@ impl Pace {
     /// A burst of so many pages is over.
     pub(crate) fn end_burst(&mut self, pages: u64) {
         if pages > 0 {
-            self.burst = Pace::learn(self.burst, pages);
+            self.burst = Arrivals::learn(self.burst, pages);
         }
     }
 
     fn learn(old: u64, new: u64) -> u64 {
-        old - old / Pace::LEARNS + new / Pace::LEARNS
+        old - old / Arrivals::LEARNS + new / Arrivals::LEARNS
     }
 }
 
@@ -46,31 +46,31 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_requests_however_rarely_they_are_looked_at() {
-        let mut pace = Pace::default();
+        let mut arrivals = Arrivals::default();
         for look in 1..=40 {
-            pace.note(look * 12 * MS, 4);
+            arrivals.note(look * 12 * MS, 4);
         }
-        assert_eq!(pace.interval_ns, 3 * MS);
+        assert_eq!(arrivals.interval_ns, 3 * MS);
     }
 
     #[test]
     fn nothing_is_known_from_the_first_look_and_a_new_pace_is_learnt_in_some() {
-        let mut pace = Pace::default();
-        pace.note(5 * MS, 8);
-        assert_eq!((pace.interval_ns, pace.asked_at), (0, 5 * MS));
-        (1..=20).for_each(|n| pace.note((5 + n) * MS, 1));
-        (1..=20).for_each(|n| pace.note((25 + 10 * n) * MS, 1));
-        assert!((9 * MS..=10 * MS).contains(&pace.interval_ns), "{}", pace.interval_ns);
+        let mut arrivals = Arrivals::default();
+        arrivals.note(5 * MS, 8);
+        assert_eq!((arrivals.interval_ns, arrivals.asked_at), (0, 5 * MS));
+        (1..=20).for_each(|n| arrivals.note((5 + n) * MS, 1));
+        (1..=20).for_each(|n| arrivals.note((25 + 10 * n) * MS, 1));
+        assert!((9 * MS..=10 * MS).contains(&arrivals.interval_ns), "{}", arrivals.interval_ns);
     }
 
     #[test]
     fn a_burst_that_was_seen_as_one_is_forgotten_in_some_and_no_burst_changes_nothing() {
-        let mut pace = Pace::default();
-        pace.end_burst(8 * 64);
-        (0..8).for_each(|_| pace.end_burst(64));
-        let learnt = pace.burst;
+        let mut arrivals = Arrivals::default();
+        arrivals.end_burst(8 * 64);
+        (0..8).for_each(|_| arrivals.end_burst(64));
+        let learnt = arrivals.burst;
         assert!(learnt <= 2 * 64, "{learnt} pages");
-        pace.end_burst(0);
-        assert_eq!(pace.burst, learnt);
+        arrivals.end_burst(0);
+        assert_eq!(arrivals.burst, learnt);
     }
 }
