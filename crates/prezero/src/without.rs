@@ -40,7 +40,7 @@ mechanisms! {
     Assemble "assemble" "Moves free huge blocks together for a large request.",
     Places "places" "Gives blocks that grow a place with room behind it.",
     Home "home" "Moves scrubd to the CPU on which a block was freed.",
-    Worth "worth" "Makes zeroes only of sizes of which they pay; without: of all.",
+    CostModel "cost-model" "Scrubs only size classes whose hits repay the CPU time spent; without: all.",
     Ready "ready" "Keeps several small blocks ready for any CPU, and wakes scrubd when half of them are used.",
     Forgo "forgo" "Does not replace zero pages that plain requests consumed until the next zeroed request.",
     Backoff "backoff" "Backs off while scrubd is kept from its CPU or all CPUs are busy.",

@@ -17,8 +17,9 @@ fn knob<'a>(reading: &'a Reading, name: &str) -> &'a str {
 fn figures_are_shown_and_knobs_are_turned() {
     let machine = Machine { memory: 256 << 20, engine: prezero::engine_named, reports_free: false };
     // Whether zeroes pay, in a build for tests, is not the matter here.
-    let config =
-        Config::from_env(&machine, |variable| (variable == "PREZERO_WITHOUT").then_some("worth"));
+    let config = Config::from_env(&machine, |variable| {
+        (variable == "PREZERO_WITHOUT").then_some("cost-model")
+    });
     let config = config.unwrap();
     let zone = zone(&config);
     let pid = std::process::id();

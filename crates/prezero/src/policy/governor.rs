@@ -1,7 +1,7 @@
 //! How much zero stock is worth having, of which sizes, and what may be spent on it.
 //!
 //! The loop is closed twice. *How much*: requests come in bursts, and a stock as large as the largest recent
-//! burst serves the next one whole; during a burst no more is made than is left of it. *At what price*: [`Worth`] says
+//! burst serves the next one whole; during a burst no more is made than is left of it. *At what price*: [`CostModel`] says
 //! for which sizes zeroes pay, and zeroes that went to plain requests are a part of their cost. Without demand for
 //! zero nothing is scrubbed. The governor is told the time and what happened; it reads no clock and touches no memory.
 
@@ -11,8 +11,8 @@ use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
 use crate::config::without::{Mechanism, Without};
 use crate::policy::arrivals::Arrivals;
+use crate::policy::cost::{CostModel, Passed, blocks_a_look, ready_blocks};
 use crate::policy::seen::Seen;
-use crate::policy::worth::{Passed, Worth, blocks_a_look, ready_blocks};
 
 /// A burst of requests is over when its blocks came back and no request came for so long. A free
 /// block rests as long.
@@ -115,7 +115,7 @@ pub(crate) struct Governor {
     live_peak: u64,
     /// Zero pages that were lost since zero was asked for last.
     lost: u64,
-    worth: Worth,
+    costs: CostModel,
     seen: Seen,
     seen_at: u64,
 }
@@ -136,7 +136,7 @@ impl Governor {
             arrivals: [Arrivals::default(); BANDS],
             live_peak: 0,
             lost: 0,
-            worth: Worth::new(without),
+            costs: CostModel::new(without),
             seen: Seen::default(),
             seen_at: now_ns,
         }
@@ -194,7 +194,7 @@ impl Governor {
             self.returned_at = now_ns;
         }
         let passed = Passed::between(&self.seen, &seen);
-        self.worth.note(&passed);
+        self.costs.note(&passed);
         self.lost += passed.lost;
         for band in Band::all() {
             // A large request may be smaller than its band's largest.
@@ -203,7 +203,7 @@ impl Governor {
                 self.arrivals[band.index()].note(now_ns, requests);
             }
         }
-        if Band::all().any(|band| passed.asked[band.index()] > 0 && self.worth.is_open(band)) {
+        if Band::all().any(|band| passed.asked[band.index()] > 0 && self.costs.is_enabled(band)) {
             self.wanted_at = now_ns;
         }
         self.live_peak = self.live_peak.max(seen.live);
@@ -228,12 +228,11 @@ impl Governor {
     fn in_burst(&self) -> bool {
         Band::all().any(|band| {
             let n = band.index();
-            self.worth.is_open(band) && self.bands[n].arrived(self.seen.demand[n]) > 0
+            self.costs.is_enabled(band) && self.bands[n].arrived(self.seen.demand[n]) > 0
         })
     }
 
     fn end_burst(&mut self) {
-        self.worth.end_burst();
         let bands = self.bands.iter_mut().zip(&mut self.arrivals);
         for ((band, arrivals), &asked) in bands.zip(&self.seen.demand) {
             arrivals.end_burst(band.arrived(asked));
@@ -257,18 +256,18 @@ impl Governor {
         for _ in 0..passed.min(16 * FADE) {
             self.bands.iter_mut().for_each(Bursts::fade);
             self.live_peak -= self.live_peak.div_ceil(FADE);
-            self.worth.turn();
+            self.costs.turn();
         }
     }
 
     /// Pages of a band that the rest of the present burst will ask for, or the next burst, if zeroes of it pay.
     fn ahead(&self, band: Band) -> u64 {
-        if !self.worth.is_open(band) {
+        if !self.costs.is_enabled(band) {
             return 0;
         }
         let (bursts, asked) = (&self.bands[band.index()], self.seen.demand[band.index()]);
         let burst = bursts.largest(asked) - bursts.arrived(asked);
-        burst.max(self.ready(band)).min(self.worth.most(band))
+        burst.max(self.ready(band)).min(self.costs.most(band))
     }
 
     /// Whether more blocks of a band lie ready than a burst takes: scrubd then fills up at once what several bursts took.
@@ -279,7 +278,7 @@ impl Governor {
         blocks > 1
             && (asked_at > 0 && self.seen_at.saturating_sub(asked_at) < IDLE_NS)
             && self.without.has(Mechanism::Ready)
-            && self.worth.is_open(band)
+            && self.costs.is_enabled(band)
             && self.arrivals[n].burst <= blocks * one
     }
 
@@ -299,7 +298,7 @@ impl Governor {
         let mut lasts = LASTS_NS;
         let lately = |band: &Band| {
             let at = self.arrivals[band.index()].asked_at;
-            self.worth.is_open(*band) && at > 0 && self.seen_at.saturating_sub(at) < WINDOW_NS
+            self.costs.is_enabled(*band) && at > 0 && self.seen_at.saturating_sub(at) < WINDOW_NS
         };
         let mut any = false;
         for band in Band::all().filter(lately) {
@@ -324,7 +323,7 @@ impl Governor {
 
     /// Whether zeroes of any size pay; if not scrubd clears nothing.
     fn may_spend(&self) -> bool {
-        self.worth.any_open()
+        self.costs.any_enabled()
     }
 
     /// Whether zeroes were requested of late of a size that pays. scrubd's looks are part of the

@@ -5,11 +5,11 @@
 
 pub(crate) mod arrivals;
 pub(crate) mod backoff;
+pub(crate) mod cost;
 pub(crate) mod decay;
 pub(crate) mod governor;
 pub(crate) mod pacer;
 pub(crate) mod seen;
-pub(crate) mod worth;
 
 use crate::clock::REST_NS;
 

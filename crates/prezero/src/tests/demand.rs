@@ -11,9 +11,9 @@ mod recorded;
 use crate::class::{BANDS, Band, Class};
 use crate::clock::REST_NS;
 use crate::config::without::Without;
+use crate::policy::cost::ready_blocks;
 use crate::policy::governor::{Attention, Governor, Spending};
 use crate::policy::seen::Seen;
-use crate::policy::worth::ready_blocks;
 use crate::units::PAGE;
 
 pub(super) const US: u64 = 1_000;
@@ -341,7 +341,7 @@ fn blocks_of_several_requests_lie_ready_and_half_of_them_are_slept_through() {
 
 #[test]
 fn memory_for_what_lies_ready_is_bounded() {
-    let mut governor = Governor::new(0, Without::read("worth").unwrap());
+    let mut governor = Governor::new(0, Without::read("cost-model").unwrap());
     let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
     for look in 1..20 {
         for pages in [32, 64, 128, 256] {

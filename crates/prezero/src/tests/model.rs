@@ -107,7 +107,7 @@ enum Refused {
 impl Run {
     fn new(verify: Verify, scrubs: bool, mapped: usize) -> Run {
         let config = config(HUGE_BLOCKS, |config| {
-            config.without = Without::read("worth").unwrap();
+            config.without = Without::read("cost-model").unwrap();
             config.verify = verify;
             config.decay = std::time::Duration::from_secs(2);
             config.scrub_stop = Order::MIN;

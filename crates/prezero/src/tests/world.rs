@@ -167,7 +167,7 @@ impl World {
 pub(super) fn config(huge: usize, knobs: impl FnOnce(&mut Config)) -> Config {
     let machine = Machine { memory: huge * HUGE, engine: crate::engine_named, reports_free: false };
     let mut config = Config::new(&machine);
-    config.without = Without::read("worth,ready").unwrap();
+    config.without = Without::read("cost-model,ready").unwrap();
     knobs(&mut config);
     config
 }

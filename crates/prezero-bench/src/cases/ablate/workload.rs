@@ -123,7 +123,7 @@ fn suited(mechanism: Mechanism) -> &'static [&'static str] {
         Mechanism::Assemble => &["mosaic", "growing"],
         Mechanism::Places => &["growing"],
         Mechanism::Home => &["fill-1M", "passing"],
-        Mechanism::Worth => &["steady-96K", "steady-384K", "handler", "phases", "bursts"],
+        Mechanism::CostModel => &["steady-96K", "steady-384K", "handler", "phases", "bursts"],
         Mechanism::Ready => &["steady-384K", "fill-384K", "handler", "phases"],
         Mechanism::Forgo => &["handler", "phases"],
         Mechanism::Backoff => &["crowd-1M", "neighbour-busy-3M", "batch-1M", "handler-2"],

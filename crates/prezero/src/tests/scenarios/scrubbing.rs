@@ -304,7 +304,7 @@ fn an_unsure_scrubd_leaves_small_pages_as_they_are() {
 
 #[test]
 fn memory_becomes_resident_for_small_blocks_that_lie_ready() {
-    let mut world = World::with(4, |config| config.without = Without::read("worth").unwrap());
+    let mut world = World::with(4, |config| config.without = Without::read("cost-model").unwrap());
     let ready = 64 * Class::of(64).unwrap().slots() as u64;
     for _ in 0..6 {
         world.soil(world.zero(64));
@@ -325,7 +325,7 @@ fn memory_becomes_resident_for_small_blocks_that_lie_ready() {
 
 #[test]
 fn a_thread_that_has_moved_finds_the_lists_that_scrubd_filled_last() {
-    let mut world = World::with(1, |config| config.without = Without::read("worth").unwrap());
+    let mut world = World::with(1, |config| config.without = Without::read("cost-model").unwrap());
     world.soil(world.zero(SMALL));
     world.scrub();
     let (zone, class) = (&world.zone, Class::of(SMALL).unwrap());
