@@ -50,7 +50,8 @@ pub struct Handler {
 
 /// The zone of the process, made at the first large request. Nothing else of the process uses it, so `libprezero.so`
 /// beside it makes it no less needed: Python decides.
-static ZONE: Global = Global::over(std::alloc::System);
+// SAFETY: the system's allocator asks no other allocator, and its memory lies elsewhere.
+static ZONE: Global = unsafe { Global::over(std::alloc::System) };
 
 /// The context of our handlers: what they ask, and whether they serve.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What safe code cannot do with a zone, because the zone refuses it. The rest does not compile (`ui.rs`).
 
-use prezero::{Anonymous, Config, Grown, Machine, Order, Use, Zone};
+use prezero::{Anonymous, Config, Grown, Heap, Machine, Order, Use, Zone};
 
 const BYTES: usize = 8 << 20;
 const PAGES: u32 = 4;
@@ -8,6 +8,11 @@ const PAGES: u32 = 4;
 fn zone() -> Zone<Anonymous> {
     let machine = Machine { memory: BYTES, engine: prezero::engine_named, reports_free: false };
     Zone::new(Anonymous::reserve(BYTES).unwrap(), &Config::new(&machine)).unwrap()
+}
+
+fn heap() -> Heap {
+    let machine = Machine { memory: BYTES, engine: prezero::engine_named, reports_free: false };
+    Heap::new(&Config { limit: BYTES, ..Config::new(&machine) }).unwrap()
 }
 
 /// A zone, and a block of another.
@@ -89,6 +94,37 @@ fn a_block_does_not_move_to_where_it_has_no_room() {
         assert_eq!(zone.try_grow(&mut block, pages), Grown::No);
         block = zone.grow_elsewhere(block, pages, Order::MIN).expect_err("no room");
         assert_eq!((block.first(), block.pages()), (first, PAGES));
+    }
+    zone.free(block);
+}
+
+/// A heap knows one block for each granule. A second one that begins there would take its place.
+#[test]
+#[should_panic(expected = "begins at a granule")]
+fn a_heap_hands_out_no_block_that_begins_inside_a_granule() {
+    let heap = heap();
+    let blocks = [(); 2].map(|()| heap.zone().plain(1, Order::MIN).unwrap());
+    assert_ne!(blocks[0].first(), blocks[1].first());
+    for block in blocks {
+        heap.hand_out(block);
+    }
+}
+
+/// A block of which no byte is the program's would come back as zero in whole.
+#[test]
+fn a_block_that_is_handed_out_has_a_page_of_the_programs_at_least() {
+    let heap = heap();
+    let block = heap.zone().plain(16, Order::new(4).unwrap()).unwrap();
+    let first = heap.hand_out_to(block, 0);
+    assert_eq!(heap.usable(first.as_ptr()), 4096);
+}
+
+#[test]
+fn advice_for_pages_that_the_zone_does_not_have_is_for_those_that_it_has() {
+    let zone = zone();
+    let block = zone.plain(PAGES, Order::MIN).unwrap();
+    for pages in [0, PAGES, zone.pages(), zone.pages() + 1, u32::MAX] {
+        zone.fault_in_whole(block.first(), pages);
     }
     zone.free(block);
 }

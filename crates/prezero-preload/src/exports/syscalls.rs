@@ -336,7 +336,8 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
         // With MCL_ONFAULT a program counts on no more than that what is touched stays.
         if flags & libc::MCL_ONFAULT == 0 {
             process::serve_no_more();
-            process.heap.zone().retreat(0);
+            // SAFETY: every export that is given an address asks `Heap::is_gone` first.
+            unsafe { process.heap.zone().retreat(0) };
         }
     }
     // SAFETY: the caller's terms.

@@ -275,9 +275,12 @@ impl Reservation {
     /// # Errors
     /// `AGAIN` when the process has too many mappings to split one (`NOMEM` before Linux 5.17),
     /// `INVAL` from a file that was mapped there on: what lies before it is done.
-    pub fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    ///
+    /// # Safety
+    /// No child reads what lies in the range now.
+    pub unsafe fn wipe_in_children(&self, offset: usize, len: usize) -> Result<(), Errno> {
         unless_confined()?;
-        // SAFETY: inside this mapping (checked by `at`), and its content stays.
+        // SAFETY: inside this mapping (checked by `at`). Its content stays here, and no child counts on it.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxWipeOnFork) }
     }
 

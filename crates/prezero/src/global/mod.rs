@@ -56,9 +56,10 @@ impl Global {
 impl<A> Global<A> {
     /// Over an allocator of the program's choice, which serves all below the threshold, and what the zone refuses.
     ///
-    /// It must not be, or ask, an allocator over the same zone, and its blocks lie elsewhere than the zone: what comes
-    /// from the kernel does.
-    pub const fn over(inner: A) -> Global<A> {
+    /// # Safety
+    /// It is not, and does not ask, an allocator over the same zone, and its blocks lie elsewhere than the zone: what
+    /// comes from the kernel does.
+    pub const unsafe fn over(inner: A) -> Global<A> {
         Global { inner, preloaded: Preloaded::SeesNothing }
     }
 
@@ -92,14 +93,15 @@ impl<A> Global<A> {
     #[inline(never)]
     fn plain(&self, layout: Layout) -> Option<*mut u8> {
         let align = Order::new((layout.align() / PAGE).max(1).trailing_zeros())?;
-        self.heap_for(layout.size())?.plain(layout.size(), align).map(ptr::NonNull::as_ptr)
+        let heap = self.heap_for(layout.size())?;
+        no_unwind(|| heap.plain(layout.size(), align)).map(ptr::NonNull::as_ptr)
     }
 
     /// A zeroed block from the zone, for a request of at least the threshold.
     #[inline(never)]
     fn zeroed(&self, layout: Layout) -> Option<*mut u8> {
         let heap = self.heap_for(layout.size()).filter(|_| layout.align() <= GRANULE.bytes())?;
-        heap.zeroed(layout.size(), Use::Unknown).map(ptr::NonNull::as_ptr)
+        no_unwind(|| heap.zeroed(layout.size(), Use::Unknown)).map(ptr::NonNull::as_ptr)
     }
 }
 
@@ -110,7 +112,7 @@ impl<A> Global<A> {
 // 2. It is as long as asked for (`pages_for` rounds up), starts at a multiple of 64 KiB or of a larger alignment that
 //    was asked for, and `zeroed` hands out zero pages or cleared ones.
 // 3. `realloc` keeps as many bytes as both sizes have, also where pages move.
-// 4. Nothing unwinds: the zone panics only for a block of another zone, and a stray address ends the process.
+// 4. Nothing unwinds: a panic inside the zone ends the process (`no_unwind`), and so does a stray address.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Global<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -174,11 +176,10 @@ impl<A: GlobalAlloc> Global<A> {
         }
         // SAFETY: the caller's terms: the block is its own.
         let Ok(taken) = (unsafe { heap.take(block) }) else { home::stray(block.cast()) };
-        match heap.resize(taken, size) {
+        match no_unwind(|| heap.resize(taken, size)) {
             Resized::To(place) => place.as_ptr(),
             Resized::Refused(taken) => {
-                let same = heap.hand_out(taken).as_ptr();
-                debug_assert_eq!(same, block);
+                let same = no_unwind(|| heap.hand_out(taken)).as_ptr();
                 // SAFETY: the caller's terms: the block is as it was.
                 unsafe { self.move_to_new(same, layout, size) }
             }
@@ -211,7 +212,22 @@ impl<A: GlobalAlloc> Global<A> {
 unsafe fn release(heap: &Heap, block: *mut u8) {
     // SAFETY: the caller's promise.
     match unsafe { heap.take(block) } {
-        Ok(taken) => heap.free(taken),
+        Ok(taken) => no_unwind(|| heap.free(taken)),
         Err(_) => home::stray(block.cast()),
     }
+}
+
+/// A panic in `call` ends the process: an allocator must not unwind.
+#[inline(always)]
+fn no_unwind<R>(call: impl FnOnce() -> R) -> R {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::process::abort();
+        }
+    }
+    let bomb = Bomb;
+    let answer = call();
+    std::mem::forget(bomb);
+    answer
 }

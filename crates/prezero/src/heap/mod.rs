@@ -207,17 +207,24 @@ impl Heap {
     }
 
     /// Gives a block to the program.
+    ///
+    /// # Panics
+    /// Where the block does not begin at a granule of 64 KiB: a heap tells no two blocks of one granule apart.
     pub fn hand_out<C: Content>(&self, block: Block<C>) -> NonNull<u8> {
         let bytes = block.bytes();
         self.hand_out_to(block, bytes)
     }
 
-    /// Gives a block to the program, which gets to know of so many bytes of it: of all but
-    /// [`ADDED`] pages at least.
+    /// Gives a block to the program, which gets to know of `bytes` of it: of one page at least, and of all but
+    /// [`ADDED`] pages.
+    ///
+    /// # Panics
+    /// As [`hand_out`](Self::hand_out).
     pub fn hand_out_to<C: Content>(&self, block: Block<C>, bytes: usize) -> NonNull<u8> {
         let block = block.into_dirty();
-        let added = block.pages().saturating_sub(bytes.div_ceil(PAGE) as u32).min(ADDED);
-        debug_assert!(added < block.pages());
+        let known = bytes.div_ceil(PAGE).max(1);
+        let added = (block.pages() as usize).saturating_sub(known).min(ADDED as usize) as u32;
+        assert!(block.first().is_aligned(GRANULE), "a block of a heap begins at a granule");
         // Before the store, behind which the zone would look again whether the block is its own.
         let address = self.zone.address(&block);
         // Relaxed: a thread that frees the block got its address through the
@@ -271,7 +278,7 @@ impl Heap {
         self.zone.snapshot()
     }
 
-    /// What must be done before and after `fork`.
+    /// The zone: what must be done before and after `fork`, and blocks that the heap does not know.
     pub fn zone(&self) -> &Zone<Anonymous> {
         &self.zone
     }

@@ -278,7 +278,8 @@ unsafe impl Backing for Anonymous {
 
     unsafe fn hide(&self, offset: usize, len: usize, from: Hide) -> Result<(), Errno> {
         match from {
-            Hide::FromChildren => self.reservation.wipe_in_children(offset, len),
+            // SAFETY: the caller's promise: as for a release in each child.
+            Hide::FromChildren => unsafe { self.reservation.wipe_in_children(offset, len) },
             Hide::FromDumps => self.reservation.leave_out_of_dumps(offset, len),
         }
     }

@@ -37,6 +37,14 @@ impl World {
     }
 
     /// As `new`, of which the first `small` are faulted in small pages at first.
+    pub(super) fn retreat(&self, bytes: usize) {
+        // SAFETY: the fake maps nothing else there, and no test asks for a page that is gone without a look.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.zone.retreat(bytes);
+        }
+    }
+
     pub(super) fn in_small(huge: usize, small: usize) -> World {
         World::of(Fake::in_small(huge * HUGE, small), &config(huge, |_| {}))
     }

@@ -50,7 +50,12 @@ impl<B: Backing> Zone<B> {
     }
 
     /// scrubd calls `listener` with the account now and then, and before it sleeps for long. The first one stays.
-    pub fn tell_account_to(&self, listener: fn(&Snapshot)) {
+    ///
+    /// # Safety
+    /// `listener` runs on a thread that libc may not know: it calls nothing of libc that takes a lock, allocates, or has
+    /// data of its own for each thread; and it does not unwind.
+    #[allow(unsafe_code)]
+    pub unsafe fn tell_account_to(&self, listener: fn(&Snapshot)) {
         let _ = self.daemon.listener.set(listener);
     }
 

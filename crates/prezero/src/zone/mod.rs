@@ -93,7 +93,7 @@ impl<B: Backing> Zone<B> {
     ///
     /// # Errors
     /// As for [`Zone::new`].
-    pub fn with_clock(
+    pub(crate) fn with_clock(
         backing: B,
         config: &Config,
         now_ns: fn() -> u64,
@@ -214,7 +214,12 @@ impl<B: Backing> Zone<B> {
 
     /// Gives up free address space until the zone has `bytes` left, or as few as the blocks in use
     /// allow. Blocks that are out stay as they are.
-    pub fn retreat(&self, bytes: usize) {
+    ///
+    /// # Safety
+    /// Other mappings may lie in the zone's range afterwards. Who asks the zone about an address asks
+    /// [`is_gone`](Zone::is_gone) first, from now on.
+    #[allow(unsafe_code)]
+    pub unsafe fn retreat(&self, bytes: usize) {
         self.take_over();
         self.drain_all();
         self.pool.retreat(bytes);
@@ -238,6 +243,7 @@ impl<B: Backing> Zone<B> {
     /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not
     /// yet: five times as fast as small ones. No byte changes, whichever pages these are.
     pub fn fault_in_whole(&self, first: PageId, pages: u32) {
+        let pages = pages.min(self.pages().saturating_sub(first.0));
         self.pool.fault_in_whole(Span::new(first, pages));
     }
 

@@ -45,15 +45,25 @@ impl<B: Backing> Zone<B> {
         if daemon.is_of_another() {
             return call();
         }
+        let over = OnDrop(|| daemon.end_is_over());
         let outcome = daemon.end();
         if change == Change::View {
             daemon.moves();
         }
         let answer = call();
-        daemon.end_is_over();
+        drop(over);
         if outcome == Outcome::Ended {
             daemon.idles(u64::from(self.pool.stock.resident()) * PAGE as u64);
         }
         answer
+    }
+}
+
+/// Runs a closure when it is dropped, also by a panic.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0();
     }
 }

@@ -1,7 +1,7 @@
 //! Each of these relies on a promise of its caller's.
 
 use prezero::clear::{self, ClearEngine};
-use prezero::{Anonymous, Backing, Block, Dirty, Hide, PageId, Zone};
+use prezero::{Anonymous, Backing, Block, Dirty, Global, Hide, PageId, Zone};
 
 fn promises(zone: &Zone<Anonymous>, page: PageId, block: Block<Dirty>) {
     zone.before_fork();
@@ -11,11 +11,14 @@ fn promises(zone: &Zone<Anonymous>, page: PageId, block: Block<Dirty>) {
     zone.mark_foreign(page, 1);
     zone.free_zeroed(block.assume_zero());
     let _ = zone.check();
+    zone.retreat(0);
+    zone.tell_account_to(|_| ());
 }
 
 fn promises_of_others(backing: &Anonymous, engine: &'static dyn ClearEngine) {
     let _ = backing.hide(0, 4096, Hide::FromChildren);
     let _ = clear::register(engine);
+    let _ = Global::over(std::alloc::System);
 }
 
 fn main() {}

@@ -8,6 +8,7 @@ use crate::class::SLOTS;
 use crate::clear::Use;
 use crate::count::counters::Counter;
 use crate::cpu::list::BATCH;
+use crate::daemon::Change;
 use crate::mem::states::PageState;
 use crate::mem::states::Tally;
 use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId, Span};
@@ -369,4 +370,12 @@ fn blocks_that_stay_all_but_untouched_are_looked_at_now_and_then() {
     let filled = (0..8).position(|_| touch_every(&world, 1).dirty > 0);
     assert!(filled.is_some(), "a look finds that they are filled now");
     world.assert_sound();
+}
+
+#[test]
+fn a_call_without_scrubd_that_panics_leaves_a_zone_that_may_have_one() {
+    let world = World::new(1);
+    let call = || world.zone.without_scrubd(Change::Rights, || panic!("the call"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err());
+    assert!(!world.zone.daemon.is_unwanted());
 }

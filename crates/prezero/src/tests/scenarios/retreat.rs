@@ -23,7 +23,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     world.soil(world.zero(9 * HUGE_PAGES));
     world.scrub();
 
-    world.zone.retreat(5 * HUGE);
+    world.retreat(5 * HUGE);
 
     let left = (0..HUGES).filter(|huge| !is_gone(&world, huge * HUGE_PAGES)).count();
     assert_eq!(left, 5);
@@ -45,7 +45,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     world.zone.reclaim();
     assert_eq!(world.zone.snapshot().gauges.allocated_bytes, 0);
     world.assert_sound();
-    world.zone.retreat(0);
+    world.retreat(0);
     assert!((0..HUGES * HUGE_PAGES).all(|page| is_gone(&world, page)));
 }
 
@@ -54,7 +54,7 @@ fn gone_pages_are_none_of_the_foreign_ones() {
     let world = World::new(HUGES as usize);
     let used = world.plain(3 * HUGE_PAGES);
     world.mark_foreign(used.first().plus(5), 7);
-    world.zone.retreat(6 * HUGE);
+    world.retreat(6 * HUGE);
     let mut foreign = Vec::new();
     world.zone.each_foreign(|first, pages| foreign.push((first, pages)));
     assert_eq!(foreign, [(used.first().plus(5), 7)]);
@@ -66,7 +66,7 @@ fn gone_pages_are_none_of_the_foreign_ones() {
 fn address_space_that_the_kernel_does_not_take_stays() {
     let world = World::new(HUGES as usize);
     world.fake().give_ups.refuse(Fault::Always);
-    world.zone.retreat(0);
+    world.retreat(0);
     assert!((0..HUGES * HUGE_PAGES).all(|page| !is_gone(&world, page)));
     let all = world.zero(HUGES * HUGE_PAGES);
     assert!(is_zero(&world.zone, &all));
@@ -146,7 +146,7 @@ fn a_zone_that_gets_no_more_address_space_asks_once() {
 #[test]
 fn a_zone_that_retreated_reaches_no_further() {
     let world = growing(4);
-    world.zone.retreat(4 * HUGE);
+    world.retreat(4 * HUGE);
     assert!(world.zone.zero(5 * HUGE_PAGES, ANY).is_none());
     assert_eq!(mapped(&world), 4);
 }
