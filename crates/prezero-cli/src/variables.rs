@@ -31,7 +31,7 @@ const OTHERS: [&str; 15] = [
 
 /// What our own tests and packages set.
 const TOOLS: [&str; 5] =
-    ["PREZERO_BENCH_", "PREZERO_ROUNDS_", "PREZERO_TEST_", "PREZERO_WHEEL_", "PREZERO_WITHOUT"];
+    ["PREZERO_BENCH_", "PREZERO_ROUNDS_", "PREZERO_TEST_", "PREZERO_WHEEL_", "PREZERO_ABLATE"];
 
 /// Those with few values: all else would pass for the default.
 const VALUES: [(&str, &[&str]); 2] =

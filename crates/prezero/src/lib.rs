@@ -55,7 +55,7 @@
 //! - A block goes back once, whole, and to its zone. It is no `Copy`, it keeps its length to itself, and a zone panics
 //!   for a block of another. A block that outlives its zone fits no later one.
 //! - A block that counts as zero has an address to read by. An owner that wants to write turns it dirty first.
-//! - A call that relies on a promise is unsafe and names the promise: [`Zone::adopt`], [`Heap::take`], [`Zone::mark_foreign`],
+//! - A call that relies on a promise is unsafe and names the promise: [`Zone::adopt`], [`Heap::take`], [`Zone::mark_remapped`],
 //!   [`Zone::check`], [`Block::assume_zero`], [`clear::register`], and the three calls round a fork, of which
 //!   [`Zone::before_fork`] is the first.
 //!
@@ -77,25 +77,25 @@
 //!
 //! | folder | holds |
 //! |---|---|
-//! | `place` | values that are built where they stay |
+//! | `inplace` | values that are built where they stay |
 //! | `units`, `class`, `clock` | pages, orders, size classes, ticks |
-//! | `without` | mechanisms that a measurement leaves out |
+//! | `ablation` | mechanisms that a measurement leaves out |
 //! | `clear` | how bytes become zero: engines, their measurement, the choice among them |
 //! | `config` | the knobs |
 //! | `block` | blocks in their owners' hands |
 //! | `count` | what is counted and traced |
 //! | `mem` | what memory is: the backing, the page states, every raw pointer |
-//! | `pool` | what is free: the buddy, how a run is found, handed to scrubd and back, returned to the kernel |
+//! | `pool` | what is free: the buddy, how a run is found, isolated for scrubd, compacted, and purged (`pool/purge`) |
 //! | `cpu` | what one CPU keeps in front of the pool |
-//! | `policy` | how much is made zero, and when |
+//! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
 //! | `observe` | reports, the summary, the panel |
 //! | `daemon` | scrubd as frees see it: a word to wake it by, its start and end |
 //! | `zone` | requests and frees: composes all above |
-//! | `scrubd` | the thread and its work |
+//! | `scrubd` | the thread and its work; what it may touch is `zone/isolate.rs` |
 //! | `heap` | blocks that are known by their addresses |
 //! | `global` | the heap of a Rust program, behind its global allocator |
 //!
-//! Layers: sync, place, units, class, clock, without, clear, config, block, count, mem, pool, cpu, policy, observe, daemon, zone, scrubd, heap, global
+//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, pool, cpu, policy, observe, daemon, zone, scrubd, heap, global
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom builds what it models, without the code that uses the rest of it.
@@ -106,13 +106,15 @@ mod block;
 mod class;
 mod clock;
 mod cpu;
-mod mem;
 #[cfg(not(loom))]
-mod place;
+mod inplace;
+mod mem;
 mod pool;
 mod sync;
 mod units;
 
+#[cfg(not(loom))]
+mod ablation;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 pub mod clear;
@@ -137,8 +139,6 @@ mod scrubd;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
-mod without;
-#[cfg(not(loom))]
 mod zone;
 
 pub use block::{Block, Content, Dirty, Zero, ZeroFront};
@@ -147,6 +147,7 @@ pub use units::{HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
 
 #[cfg(not(loom))]
 pub use {
+    ablation::{Ablation, Mechanism},
     clear::{Use, engine_named},
     config::knobs::{KNOBS, Knob, WITHOUT},
     config::value::Text,
@@ -155,15 +156,14 @@ pub use {
     daemon::{Change, START_BYTES},
     global::Global,
     heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
-    heap::{Heap, Live, NoHeap, Resized, Stray},
-    mem::backing::{Anonymous, Backing, Hide},
+    heap::{Heap, InvalidPointer, Live, NoHeap, Resized},
+    mem::backing::{Advice, Anonymous, Backing},
     observe::panel,
     observe::processes::*,
     observe::snapshot::*,
     prezero_host::{Size, Topology},
     prezero_sys::thread::Spawner,
     scrubd::{allow_scrubd, allow_scrubd_by},
-    without::{Mechanism, Without},
     zone::check::Flaw,
     zone::resize::Grown,
     zone::{Zone, ZoneError},

@@ -18,7 +18,7 @@ fn figures_are_shown_and_knobs_are_turned() {
     let machine = Machine { memory: 256 << 20, engine: prezero::engine_named, reports_free: false };
     // Whether zeroes pay, in a build for tests, is not the matter here.
     let config = Config::from_env(&machine, |variable| {
-        (variable == "PREZERO_WITHOUT").then_some("cost-model")
+        (variable == "PREZERO_ABLATE").then_some("cost-model")
     });
     let config = config.unwrap();
     let zone = zone(&config);

@@ -239,7 +239,7 @@ unsafe fn release(heap: &Heap, ptr: *mut c_void) {
     match unsafe { heap.take(ptr.cast()) } {
         Ok(block) => heap.free(block),
         // SAFETY: `free`'s terms, and what the zone gave up is the next allocator's.
-        Err(_) if heap.is_gone(ptr.cast()) => unsafe { next::free(ptr) },
+        Err(_) if heap.is_unmapped(ptr.cast()) => unsafe { next::free(ptr) },
         Err(stray) => abort("free", ptr, stray),
     }
 }

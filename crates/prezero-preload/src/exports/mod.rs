@@ -11,7 +11,7 @@
 
 use std::ffi::c_void;
 
-use prezero_core::Stray;
+use prezero_core::InvalidPointer;
 
 use crate::compat::message::Line;
 use crate::process;
@@ -61,7 +61,7 @@ fn not_from_scrubd(function: &str) {
 
 /// Ends the process as glibc does, and says why.
 #[cold]
-fn abort(function: &str, ptr: *mut c_void, _: Stray) -> ! {
+fn abort(function: &str, ptr: *mut c_void, _: InvalidPointer) -> ! {
     let why = "is not the start of a live block (invalid pointer or double free)";
     Line::fatal(format_args!("prezero: {function}(): {ptr:p} {why}"))
 }

@@ -42,7 +42,7 @@ fn part(at: *const c_void, len: usize) -> Option<(&'static Heap, Range<usize>)> 
 unsafe fn mark(at: *const c_void, len: usize) {
     if let Some((heap, part)) = part(at, len) {
         // SAFETY: the caller's promise; blocks are whole pages.
-        unsafe { heap.mark_foreign(&part) };
+        unsafe { heap.mark_remapped(&part) };
     }
 }
 
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn shmdt(at: *const c_void) -> c_int {
     if answer == 0
         && let Some((heap, _)) = part(at, PAGE)
     {
-        heap.each_foreign(seal_holes);
+        heap.each_remapped(seal_holes);
     }
     answer
 }
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
                     note_unforked();
                 }
                 // SAFETY: the caller's terms.
-                unsafe { heap.mark_foreign(&part) };
+                unsafe { heap.mark_remapped(&part) };
             }
         }
     }
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
         return unsafe { next::munmap(at, len) };
     };
     // SAFETY: the caller's terms: it gives the range up.
-    unsafe { heap.mark_foreign(&part) };
+    unsafe { heap.mark_remapped(&part) };
     let (before, behind) = (part.start - at.addr(), (at.addr() + len).saturating_sub(part.end));
     // SAFETY: three parts of the range that the caller gives up.
     unsafe {
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn mremap(
     };
     // SAFETY: the caller's terms. What it says of a range holds for each part of it.
     unsafe {
-        heap.mark_foreign(&part);
+        heap.mark_remapped(&part);
         if kept || part.len() < old {
             // The old pages stay mapped; or a range that leaves the zone, which no block
             // of the zone does, and which the kernel refuses as two mappings.
@@ -336,8 +336,8 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
         // With MCL_ONFAULT a program counts on no more than that what is touched stays.
         if flags & libc::MCL_ONFAULT == 0 {
             process::serve_no_more();
-            // SAFETY: every export that is given an address asks `Heap::is_gone` first.
-            unsafe { process.heap.zone().retreat(0) };
+            // SAFETY: every export that is given an address asks `Heap::is_unmapped` first.
+            unsafe { process.heap.zone().shrink(0) };
         }
     }
     // SAFETY: the caller's terms.

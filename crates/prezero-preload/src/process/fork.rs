@@ -70,6 +70,6 @@ pub fn without_handlers(call: impl FnOnce() -> c_long) -> c_long {
 /// The calling process is a child that such a call made.
 pub fn is_a_child() {
     if let Some(process) = process::ready() {
-        process.heap.zone().begins_its_account();
+        process.heap.zone().begins_its_stats();
     }
 }

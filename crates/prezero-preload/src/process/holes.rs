@@ -46,7 +46,7 @@ pub fn note_unforked() {
 pub fn seal_unforked(heap: &Heap) {
     if HAS_UNFORKED.load(Ordering::Relaxed) {
         let errno = Errno::save();
-        heap.each_foreign(seal_holes);
+        heap.each_remapped(seal_holes);
         errno.restore();
     }
 }

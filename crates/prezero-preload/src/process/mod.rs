@@ -114,11 +114,11 @@ pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
         return None;
     }
     // SAFETY: bytes is not 0, so the slot was filled before.
-    Some(unsafe { HEAP.filled() }).filter(|heap| !heap.is_gone(ptr.cast()))
+    Some(unsafe { HEAP.filled() }).filter(|heap| !heap.is_unmapped(ptr.cast()))
 }
 
 /// The heap in whose range `ptr` points, also where that was given up: no block starts there, and
-/// a caller that finds none asks [`Heap::is_gone`].
+/// a caller that finds none asks [`Heap::is_unmapped`].
 #[inline(always)]
 pub fn owner_of(ptr: *const c_void) -> Option<&'static Heap> {
     let bytes = HOT.bytes.load(Ordering::Acquire);
@@ -184,8 +184,8 @@ pub fn retreat_to_share_of(limit: usize) {
     // The child of a vfork sets its own limits.
     if let Some(process) = ready_and_own() {
         let share = limit / ADDRESS_SPACE_SHARE;
-        // SAFETY: every export that is given an address asks `Heap::is_gone` first.
-        unsafe { process.heap.zone().retreat(if share < MIN_LIMIT { 0 } else { share }) };
+        // SAFETY: every export that is given an address asks `Heap::is_unmapped` first.
+        unsafe { process.heap.zone().shrink(if share < MIN_LIMIT { 0 } else { share }) };
     }
 }
 

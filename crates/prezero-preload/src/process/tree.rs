@@ -109,7 +109,7 @@ pub fn join() {
     }
     if let Some(process) = process::ready() {
         // SAFETY: `tell` writes to a mapping, and calls nothing.
-        unsafe { process.heap.zone().tell_account_to(tell) };
+        unsafe { process.heap.zone().report_to(tell) };
     }
     if is_child() {
         own_slot();
@@ -132,9 +132,9 @@ pub fn end() {
     }
     let zone = process::ready().map(|process| process.heap.zone());
     // The child of a fork that asked for nothing has nothing to say.
-    if let Some(zone) = zone.filter(|zone| zone.has_own_account()) {
+    if let Some(zone) = zone.filter(|zone| zone.has_own_stats()) {
         let errno = Errno::save();
-        write(&zone.account(), ENDED);
+        write(&zone.stats(), ENDED);
         errno.restore();
     }
 }

@@ -83,7 +83,7 @@ pub fn bare(program: impl AsRef<OsStr>) -> Command {
     }
     command.env_remove("LD_PRELOAD").env("LC_ALL", "C");
     // The programs show what becomes of blocks, be they few or small: from 64 KiB on, whether they pay or not.
-    command.env("PREZERO_THRESHOLD", "64K").env("PREZERO_WITHOUT", "cost-model");
+    command.env("PREZERO_THRESHOLD", "64K").env("PREZERO_ABLATE", "cost-model");
     command
 }
 

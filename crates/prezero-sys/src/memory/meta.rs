@@ -45,7 +45,7 @@ impl<T: Plain> Meta<T> {
         let len = bytes.max(1).checked_next_multiple_of(GRAIN).ok_or(Errno::NOMEM)?;
         let memory = Reservation::new(len, GRAIN)?;
         // A core dump would have them in full length, touched or not. An old kernel refuses it.
-        let _ = memory.leave_out_of_dumps(0, len);
+        let _ = memory.no_dump(0, len);
         Ok(Meta { memory, n, holds: PhantomData })
     }
 }

@@ -223,7 +223,7 @@ impl Reservation {
     ///
     /// # Errors
     /// `INVAL` when part of it is locked in memory.
-    pub unsafe fn offer(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    pub unsafe fn lazy_free(&self, offset: usize, len: usize) -> Result<(), Errno> {
         unless_confined()?;
         // SAFETY: inside this mapping (checked by `at`); the caller owns the content.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxFree) }
@@ -258,7 +258,7 @@ impl Reservation {
     ///
     /// # Errors
     /// `NOMEM` when the process has too many mappings to split one; nothing is unmapped then.
-    pub unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    pub unsafe fn unmap(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // First, so that a drop of the reservation does not unmap what others have there.
         self.whole.store(0, Ordering::Relaxed);
         let first = self.at(offset, len);
@@ -288,7 +288,7 @@ impl Reservation {
     ///
     /// # Errors
     /// As for [`wipe_in_children`](Self::wipe_in_children).
-    pub fn leave_out_of_dumps(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    pub fn no_dump(&self, offset: usize, len: usize) -> Result<(), Errno> {
         unless_confined()?;
         // SAFETY: as above.
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxDontDump) }

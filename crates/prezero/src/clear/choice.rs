@@ -20,11 +20,11 @@ const SHARE_OF_L2: usize = 2;
 
 /// Where a block is cleared, seen from the CPU that is likely to use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum ClearedOn {
     /// On that CPU.
-    Home,
+    Preferred,
     /// On another, or it is not known which.
-    Elsewhere,
+    Other,
 }
 
 /// The engines and the caches they are chosen by.
@@ -60,12 +60,12 @@ impl Choice {
     }
 
     /// Whether a block of `bytes` is worth waiting for the CPU that freed it.
-    pub(crate) fn belongs_home(&self, bytes: usize) -> bool {
+    pub(crate) fn fits_private_cache(&self, bytes: usize) -> bool {
         bytes <= self.l2 / SHARE_OF_L2
     }
 
     /// Whether a set of `bytes` is cleared better at home than elsewhere, both being idle.
-    pub(crate) fn prefers_home(&self, bytes: usize) -> bool {
+    pub(crate) fn prefers_one_cpu(&self, bytes: usize) -> bool {
         bytes <= self.l2 * SET_L2S
     }
 
@@ -74,19 +74,19 @@ impl Choice {
         if bytes > self.own_share { self.engines.bypassing } else { self.engines.cached }
     }
 
-    /// For what scrubd clears at `place`: `bytes` that are likely to be used together, when
+    /// For what scrubd clears `on` a CPU: `bytes` that are likely to be used together, when
     /// `until_used` bytes have gone through the caches.
     pub(crate) fn scrub(
         &self,
         bytes: usize,
         until_used: usize,
-        place: Place,
+        on: ClearedOn,
     ) -> &'static dyn ClearEngine {
         if until_used > self.share {
             return self.engines.bypassing;
         }
         match self.engines.demoting {
-            Some(demoting) if place == Place::Elsewhere && self.belongs_home(bytes) => demoting,
+            Some(demoting) if on == ClearedOn::Other && self.fits_private_cache(bytes) => demoting,
             _ => self.engines.cached,
         }
     }
@@ -111,7 +111,7 @@ mod tests {
         let bypassing = Engines::uncalibrated().bypassing.cache();
         for (share, fits) in [(None, 24 * MIB), (Some(MIB), MIB)] {
             let choice = choice(share);
-            let cache = |until_used| choice.scrub(MIB, until_used, Place::Home).cache();
+            let cache = |until_used| choice.scrub(MIB, until_used, ClearedOn::Preferred).cache();
             assert_eq!(cache(fits), Cache::Cached);
             assert_eq!(cache(fits + 1), bypassing);
         }
@@ -125,7 +125,7 @@ mod tests {
         let bypassing = Engines::uncalibrated().bypassing.cache();
         for topology in [topology, nothing] {
             let choice = Choice::measured(Engines::uncalibrated(), &topology, None);
-            let cache = |bytes| choice.scrub(MIB, bytes, Place::Home).cache();
+            let cache = |bytes| choice.scrub(MIB, bytes, ClearedOn::Preferred).cache();
             assert_eq!((cache(40 * MIB), cache(41 * MIB)), (Cache::Cached, bypassing));
             let own = |bytes| choice.inline(bytes).cache();
             assert_eq!((own(56 * MIB), own(57 * MIB)), (Cache::Cached, bypassing));
@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn a_small_block_is_worth_a_move_and_a_large_one_is_not() {
         let choice = choice(None);
-        assert!(choice.belongs_home(MIB) && !choice.belongs_home(2 * MIB));
-        assert!(choice.prefers_home(40 * MIB) && !choice.prefers_home(41 * MIB));
+        assert!(choice.fits_private_cache(MIB) && !choice.fits_private_cache(2 * MIB));
+        assert!(choice.prefers_one_cpu(40 * MIB) && !choice.prefers_one_cpu(41 * MIB));
     }
 
     #[test]
     fn a_block_used_soon_on_another_cpu_is_handed_over_where_that_can_be_done() {
         let expected = Engines::uncalibrated().demoting.map_or(Cache::Cached, |e| e.cache());
-        let engine = choice(None).scrub(64 << 10, 64 << 10, Place::Elsewhere);
+        let engine = choice(None).scrub(64 << 10, 64 << 10, ClearedOn::Other);
         assert_eq!(engine.cache(), expected);
     }
 }

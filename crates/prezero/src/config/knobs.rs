@@ -7,8 +7,8 @@ use core::fmt::{self, Display};
 use prezero_host::sizes::{Size, size};
 use prezero_sys::meta;
 
+use crate::config::ablation::Ablation;
 use crate::config::value::{load, order, seconds};
-use crate::config::without::Without;
 use crate::config::{
     Config, EngineChoice, MAX_LIMIT, MAX_PATH, MIN_THRESHOLD, Machine, OnFree, StatsSink, Stay,
     Verify,
@@ -326,12 +326,12 @@ pub static KNOBS: [Knob; 15] = [
 /// Leaves mechanisms out. For measurements alone, so no help names it.
 pub static WITHOUT: Knob = Knob {
     name: "without",
-    variable: "PREZERO_WITHOUT",
+    variable: "PREZERO_ABLATE",
     value: "NAMES",
     help: "Mechanisms to leave out [none]",
     detail: "Mechanisms to leave out, with commas between them. Default none",
     turned: Turned::AtStart,
-    set: |c, v, _| Without::read(v).map(|without| c.without = without),
+    set: |c, v, _| Ablation::read(v).map(|without| c.without = without),
     show: |c, f| c.without.fmt(f),
 };
 

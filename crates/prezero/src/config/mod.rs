@@ -8,16 +8,16 @@ pub(crate) mod knobs;
 pub(crate) mod live;
 pub(crate) mod value;
 
-pub(crate) use crate::without;
+pub(crate) use crate::ablation;
 
 use core::fmt;
 use core::time::Duration;
 
+use crate::ablation::Ablation;
 use crate::clear::engine_named;
 use crate::config::knobs::{KNOBS, Knob, WITHOUT};
 use crate::config::value::Text;
 use crate::units::{HUGE, MAX_ORDER, Order, PAGE};
-use crate::without::Without;
 
 /// The smallest threshold: below it a hot block that is cleared on demand beats a zero block that is cold.
 pub const MIN_THRESHOLD: usize = 64 << 10;
@@ -65,7 +65,7 @@ pub struct Config {
     /// Where the statistics go when the program ends.
     pub stats: StatsSink,
     /// Mechanisms that are left out.
-    pub without: Without,
+    pub without: Ablation,
 }
 
 /// Which clear engine.
@@ -175,7 +175,7 @@ impl Config {
             stay: Stay::Auto,
             on_free: OnFree::Keep,
             stats: StatsSink::Summary,
-            without: Without::default(),
+            without: Ablation::default(),
         }
     }
 
@@ -393,7 +393,7 @@ mod tests {
                 stay,
                 on_free,
                 stats,
-                without: Without::default(),
+                without: Ablation::default(),
             },
         )
     }

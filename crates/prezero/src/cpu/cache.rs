@@ -12,7 +12,7 @@ use crate::clock::LastTick;
 use crate::count::counters::{Counter, Counters};
 use crate::cpu::demand::Demand;
 use crate::cpu::list::{BATCH, Entry, Held, Lists};
-use crate::pool::settle::Sparse;
+use crate::pool::classify::Sparse;
 use crate::sync::{AtomicU32, Meta};
 
 /// See the module. All-zero bytes are an empty cache.
@@ -25,7 +25,7 @@ pub(crate) struct CpuCache {
     /// When cold blocks were last moved to the pool.
     pub(crate) gathered_at: LastTick,
     lists: [Lists; CLASSES],
-    /// Blocks that came back mostly untouched (see `pool/settle.rs`).
+    /// Blocks that came back mostly untouched (see `pool/classify.rs`).
     pub(crate) sparse: Sparse,
 }
 

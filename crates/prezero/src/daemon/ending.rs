@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use prezero_sys::thread::{self, Class};
 
-use super::{ASLEEP, AWAKE, DOZING, Daemon, GONE, LEAVING, PARKED, START_BYTES, STILLBORN, UNBORN};
+use super::{
+    ASLEEP, AWAKE, DOZING, Daemon, FAILED, GONE, LEAVING, NOT_STARTED, PARKED, START_BYTES,
+};
 
 /// The longest wait for scrubd's end. With all CPUs busy an idle thread may take so long.
 /// Moved by: `cargo test -p prezero-preload --test shim scrubd`.
@@ -39,7 +41,7 @@ pub(crate) enum Outcome {
     Ended,
     NoneThere,
     /// It did not run in time.
-    Stays,
+    NoMove,
 }
 
 impl Daemon {
@@ -74,7 +76,7 @@ impl Daemon {
         if !self.is_absent() {
             // As soon as it runs.
             self.overdue.store(1, Relaxed);
-            return Outcome::Stays;
+            return Outcome::NoMove;
         }
         let ends = self.ends.fetch_add(1, Relaxed);
         let bytes = START_BYTES << ends.saturating_mul(DEARER).min(DEAREST);
@@ -88,7 +90,7 @@ impl Daemon {
 
     /// Whether there is no scrubd, not even one that is about to be.
     fn is_absent(&self) -> bool {
-        matches!(self.word.load(SeqCst), UNBORN | STILLBORN | GONE) && self.life.is_over()
+        matches!(self.word.load(SeqCst), NOT_STARTED | FAILED | GONE) && self.life.is_over()
     }
 
     /// Whether this process is another than the zone's: the child of a vfork, in its parent's
@@ -98,7 +100,7 @@ impl Daemon {
     }
 
     /// scrubd's last act but to end. Its legacy to the next scrubd is written down before.
-    pub(crate) fn bid_farewell(&self) {
+    pub(crate) fn mark_ended(&self) {
         self.idle_thread.store(0, Relaxed);
         self.word.store(GONE, SeqCst);
     }

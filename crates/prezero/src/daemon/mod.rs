@@ -55,9 +55,9 @@ pub(crate) const AWAKE: u32 = 0;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const PARKED: u32 = 2;
 /// Not started; `zone` says whether it may be.
-const UNBORN: u32 = 3;
+const NOT_STARTED: u32 = 3;
 /// Could not be started.
-const STILLBORN: u32 = 4;
+const FAILED: u32 = 4;
 /// Ended, or about to with nothing left to do; as unborn when its thread is gone.
 const GONE: u32 = 5;
 /// A thread waits for its end.
@@ -67,7 +67,7 @@ pub(crate) const ASLEEP: u32 = 7;
 
 /// What came of telling scrubd of a free.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Roused {
+pub(crate) enum Woken {
     Done,
     /// There is no scrubd, and there will be none.
     CannotStart,
@@ -112,7 +112,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn new() -> Daemon {
         Daemon {
-            word: AtomicU32::new(UNBORN),
+            word: AtomicU32::new(NOT_STARTED),
             zone: AtomicPtr::new(std::ptr::null_mut()),
             start: AtomicPtr::new(std::ptr::null_mut()),
             freed: AtomicU64::new(0),
@@ -135,7 +135,7 @@ impl Daemon {
 
     /// Whether scrubd must be told of a free of `pages`.
     #[inline]
-    pub(crate) fn must_hear(&self, pages: u32) -> bool {
+    pub(crate) fn must_wake(&self, pages: u32) -> bool {
         match self.word.load(Relaxed) {
             AWAKE | ASLEEP => false,
             DOZING => pages >= WAKE_PAGES,
@@ -158,25 +158,25 @@ impl Daemon {
     /// Tells scrubd of a free of `pages`: wakes it, or counts towards its start. `misses`: ZERO requests that this
     /// process had cleared in line.
     #[cold]
-    pub(crate) fn rouse(&self, pages: u32, misses: impl FnOnce() -> u64) -> Roused {
+    pub(crate) fn wake(&self, pages: u32, misses: impl FnOnce() -> u64) -> Woken {
         match self.word.load(Relaxed) {
             state @ (DOZING | PARKED)
                 if self.word.compare_exchange(state, AWAKE, AcqRel, Relaxed).is_ok() =>
             {
                 thread::futex_wake_one(&self.word);
             }
-            UNBORN | GONE if sandbox::is_confined() => return Roused::CannotStart,
+            NOT_STARTED | GONE if sandbox::is_confined() => return Woken::CannotStart,
             // Where none is allowed (yet), no free pays for counting towards one.
-            UNBORN | GONE if !self.zone.load(Relaxed).is_null() => {
+            NOT_STARTED | GONE if !self.zone.load(Relaxed).is_null() => {
                 let bytes = counts_for(pages, misses());
                 if self.freed.fetch_add(bytes, Relaxed) + bytes >= self.start_bytes.load(Relaxed) {
                     self.begin();
                 }
             }
-            STILLBORN => return Roused::CannotStart,
+            FAILED => return Woken::CannotStart,
             _ => {}
         }
-        Roused::Done
+        Woken::Done
     }
 
     /// Lets scrubd start when there is something to do: a thread that `spawner` makes runs `entry` on `zone`.
@@ -213,7 +213,7 @@ impl Daemon {
             return;
         }
         let before = self.word.load(Acquire);
-        if !matches!(before, UNBORN | GONE) || !self.life.is_over() || self.is_unwanted() {
+        if !matches!(before, NOT_STARTED | GONE) || !self.life.is_over() || self.is_unwanted() {
             return;
         }
         // A spawner's thread inherits the mask; and no handler waits for the end of what this begins.
@@ -235,7 +235,7 @@ impl Daemon {
         let started = unsafe { self.spawner().start(STACK, entry, zone, life) };
         if started.is_err() {
             life.forget();
-            self.word.store(STILLBORN, SeqCst);
+            self.word.store(FAILED, SeqCst);
         }
     }
 
@@ -275,7 +275,7 @@ impl Daemon {
         self.overdue.store(0, Relaxed);
         // It speaks of a panel that a child does not inherit.
         self.left.store(std::ptr::null_mut(), Relaxed);
-        self.word.store(UNBORN, SeqCst);
+        self.word.store(NOT_STARTED, SeqCst);
     }
 }
 

@@ -225,7 +225,7 @@ extern "C" fn at_exit() {
 
 /// Ends the process: an address of the zone was given back at which no live block starts.
 #[cold]
-pub(crate) fn stray(ptr: *mut c_void) -> ! {
+pub(crate) fn invalid_pointer(ptr: *mut c_void) -> ! {
     prezero_sys::tell!(
         "prezero: dealloc: {ptr:p} is not the start of a live block (invalid pointer or double free)"
     );

@@ -175,7 +175,7 @@ impl<A: GlobalAlloc> Global<A> {
             return unsafe { self.move_to_new(block, layout, size) };
         }
         // SAFETY: the caller's terms: the block is its own.
-        let Ok(taken) = (unsafe { heap.take(block) }) else { home::stray(block.cast()) };
+        let Ok(taken) = (unsafe { heap.take(block) }) else { home::invalid_pointer(block.cast()) };
         match no_unwind(|| heap.resize(taken, size)) {
             Resized::To(place) => place.as_ptr(),
             Resized::Refused(taken) => {
@@ -213,7 +213,7 @@ unsafe fn release(heap: &Heap, block: *mut u8) {
     // SAFETY: the caller's promise.
     match unsafe { heap.take(block) } {
         Ok(taken) => no_unwind(|| heap.free(taken)),
-        Err(_) => home::stray(block.cast()),
+        Err(_) => home::invalid_pointer(block.cast()),
     }
 }
 

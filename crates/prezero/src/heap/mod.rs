@@ -24,17 +24,17 @@ use prezero_sys::thread;
 use crate::block::{Block, Content, Dirty, Zero};
 use crate::clear::Use;
 use crate::config::Config;
+use crate::inplace::{build_in, field_of};
 use crate::mem::backing::{Anonymous, Backing};
 use crate::observe::snapshot::Snapshot;
-use crate::place::{build_in, field_of};
-use crate::pool::dump::unit;
+use crate::pool::purge::no_dump::unit;
 use crate::units::{HUGE, Order, PAGE, PageId};
 use crate::zone::Zone;
 use crate::zone::resize::Grown;
 
 pub(crate) mod fit;
-mod foreign;
 mod live;
+mod remapped;
 
 pub use live::Live;
 
@@ -47,7 +47,7 @@ pub(crate) const GRANULE: Order = match Order::new(4) {
 
 /// An address in the zone at which no live block starts.
 #[derive(Debug)]
-pub struct Stray;
+pub struct InvalidPointer;
 
 /// What became of a block that should change its size.
 #[derive(Debug)]
@@ -178,11 +178,11 @@ impl Heap {
     /// Takes the block at `ptr` back from the program.
     ///
     /// # Errors
-    /// [`Stray`], when no live block starts there.
+    /// [`InvalidPointer`], when no live block starts there.
     ///
     /// # Safety
     /// The caller owns the block, if one starts there: no other thread uses it or takes it.
-    pub unsafe fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, Stray> {
+    pub unsafe fn take(&self, ptr: *const u8) -> Result<Block<Dirty>, InvalidPointer> {
         let (first, word) = self.unlist(ptr)?;
         // SAFETY: the word said that a block of this heap, of that many pages, starts
         // here, and `unlist` set it to 0 for this caller.
@@ -197,7 +197,7 @@ impl Heap {
     ///
     /// # Safety
     /// As for [`take`](Self::take), and every [usable](Self::usable) byte of the block is zero.
-    pub unsafe fn take_zeroed(&self, ptr: *const u8) -> Result<Block<Zero>, Stray> {
+    pub unsafe fn take_zeroed(&self, ptr: *const u8) -> Result<Block<Zero>, InvalidPointer> {
         let (first, word) = self.unlist(ptr)?;
         // SAFETY: as in `take`.
         let block = unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) };
@@ -284,11 +284,11 @@ impl Heap {
     }
 
     /// Sets the word of the block at `ptr` to 0: what it was, if the block was live.
-    fn unlist(&self, ptr: *const u8) -> Result<(PageId, u32), Stray> {
-        let page = self.zone.page_of(ptr).ok_or(Stray)?;
-        let word = self.word(ptr).ok_or(Stray)?;
+    fn unlist(&self, ptr: *const u8) -> Result<(PageId, u32), InvalidPointer> {
+        let page = self.zone.page_of(ptr).ok_or(InvalidPointer)?;
+        let word = self.word(ptr).ok_or(InvalidPointer)?;
         match word.load(Ordering::Relaxed) {
-            0 => Err(Stray),
+            0 => Err(InvalidPointer),
             live => {
                 word.store(0, Ordering::Relaxed);
                 Ok((page, live))
@@ -307,7 +307,7 @@ impl Heap {
 impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: the zone goes with the heap, and a scrubd, which lives on, has one for ever.
-        unsafe { self.zone.give_up_all() };
+        unsafe { self.zone.unmap_all() };
     }
 }
 

@@ -58,7 +58,7 @@ pub unsafe trait Backing: Send + Sync {
     ///
     /// # Safety
     /// As for [`release`](Backing::release).
-    unsafe fn offer(&self, _offset: usize, _len: usize) {}
+    unsafe fn lazy_free(&self, _offset: usize, _len: usize) {}
 
     /// Puts fresh memory in place of a range, whatever was done to its mapping: in small pages
     /// until it is [made huge](Backing::make_huge).
@@ -74,7 +74,7 @@ pub unsafe trait Backing: Send + Sync {
     ///
     /// # Errors
     /// What the kernel says: the range is as it was.
-    unsafe fn give_up(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
+    unsafe fn unmap(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
@@ -129,7 +129,7 @@ pub unsafe trait Backing: Send + Sync {
     ///
     /// # Errors
     /// What the kernel says: a part may be hidden.
-    unsafe fn hide(&self, _offset: usize, _len: usize, _from: Hide) -> Result<(), Errno> {
+    unsafe fn advise(&self, _offset: usize, _len: usize, _from: Advice) -> Result<(), Errno> {
         Err(Errno::NOSYS)
     }
 
@@ -137,7 +137,7 @@ pub unsafe trait Backing: Send + Sync {
     ///
     /// # Errors
     /// `NOMEM`, `AGAIN`: a part may still be hidden. Any other: a kernel that hides nothing.
-    fn show(&self, _offset: usize, _len: usize, _to: Hide) -> Result<(), Errno> {
+    fn unadvise(&self, _offset: usize, _len: usize, _to: Advice) -> Result<(), Errno> {
         Ok(())
     }
 
@@ -152,11 +152,11 @@ pub unsafe trait Backing: Send + Sync {
 
 /// From what memory is [hidden](Backing::hide).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hide {
+pub enum Advice {
     /// From the children of a fork.
-    FromChildren,
+    WipeOnFork,
     /// From core dumps.
-    FromDumps,
+    NoDump,
 }
 
 /// Bytes at the beginning of a range that are faulted in small pages at first. Each of their huge
@@ -239,10 +239,10 @@ unsafe impl Backing for Anonymous {
         unsafe { self.reservation.release(offset, len) }
     }
 
-    unsafe fn offer(&self, offset: usize, len: usize) {
+    unsafe fn lazy_free(&self, offset: usize, len: usize) {
         // A kernel that does not want it leaves it as it is.
         // SAFETY: the caller owns the range.
-        let _ = unsafe { self.reservation.offer(offset, len) };
+        let _ = unsafe { self.reservation.lazy_free(offset, len) };
     }
 
     unsafe fn replace(&self, offset: usize, len: usize) -> Result<(), Errno> {
@@ -250,9 +250,9 @@ unsafe impl Backing for Anonymous {
         unsafe { self.reservation.replace(offset, len) }
     }
 
-    unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    unsafe fn unmap(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // SAFETY: the caller owns the range and is done with it.
-        unsafe { self.reservation.give_up(offset, len) }
+        unsafe { self.reservation.unmap(offset, len) }
     }
 
     unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
@@ -276,18 +276,18 @@ unsafe impl Backing for Anonymous {
         let _ = self.reservation.advise_small(offset, len);
     }
 
-    unsafe fn hide(&self, offset: usize, len: usize, from: Hide) -> Result<(), Errno> {
+    unsafe fn advise(&self, offset: usize, len: usize, from: Advice) -> Result<(), Errno> {
         match from {
             // SAFETY: the caller's promise: as for a release in each child.
-            Hide::FromChildren => unsafe { self.reservation.wipe_in_children(offset, len) },
-            Hide::FromDumps => self.reservation.leave_out_of_dumps(offset, len),
+            Advice::WipeOnFork => unsafe { self.reservation.wipe_in_children(offset, len) },
+            Advice::NoDump => self.reservation.no_dump(offset, len),
         }
     }
 
-    fn show(&self, offset: usize, len: usize, to: Hide) -> Result<(), Errno> {
+    fn unadvise(&self, offset: usize, len: usize, to: Advice) -> Result<(), Errno> {
         match to {
-            Hide::FromChildren => self.reservation.copy_to_children(offset, len),
-            Hide::FromDumps => self.reservation.dump(offset, len),
+            Advice::WipeOnFork => self.reservation.copy_to_children(offset, len),
+            Advice::NoDump => self.reservation.dump(offset, len),
         }
     }
 
@@ -371,24 +371,24 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Lets the kernel take a run of free pages that the caller owns. Zero pages stay zero.
-    pub(crate) fn offer(&self, span: Span) {
+    pub(crate) fn lazy_free(&self, span: Span) {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, and nothing relies on what a dirty page holds.
-        unsafe { self.backing.offer(first.index() * PAGE, pages as usize * PAGE) }
+        unsafe { self.backing.lazy_free(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Keeps a run of whole free huge blocks that the caller owns away from children or dumps.
-    pub(crate) fn hide(&self, span: Span, from: Hide) -> Result<(), Errno> {
+    pub(crate) fn advise(&self, span: Span, from: Advice) -> Result<(), Errno> {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, and a child makes free pages absent that it finds hidden.
-        unsafe { self.backing.hide(first.index() * PAGE, pages as usize * PAGE, from) }
+        unsafe { self.backing.advise(first.index() * PAGE, pages as usize * PAGE, from) }
     }
 
     /// Leaves the addresses of a run of pages to the kernel: it must not be put back.
-    pub(crate) fn give_up(&self, span: Span) -> Result<(), Errno> {
+    pub(crate) fn unmap(&self, span: Span) -> Result<(), Errno> {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, is done with it and never puts it back.
-        unsafe { self.backing.give_up(first.index() * PAGE, pages as usize * PAGE) }
+        unsafe { self.backing.unmap(first.index() * PAGE, pages as usize * PAGE) }
     }
 
     /// Moves a run of free pages to an absent one, both the caller's and apart, as many from the first

@@ -2,7 +2,7 @@
 //!
 //! The map speaks of *free* pages. While a page is in its owner's hands its entry is
 //! what it was when the page was handed out; only its owner may change it, and
-//! [`Foreign`](PageState::Foreign) is the one mark that an owner sets meanwhile.
+//! [`Remapped`](PageState::Remapped) is the one mark that an owner sets meanwhile.
 //!
 //! Entries are published together with their block: the release operation that puts
 //! a block on a list orders the stores here before it, so relaxed accesses suffice.
@@ -25,7 +25,7 @@ pub enum PageState {
     /// Resident, content unknown.
     Dirty = 2,
     /// Its owner changed the mapping by a system call: replaced on free, never recycled.
-    Foreign = 3,
+    Remapped = 3,
 }
 
 impl PageState {
@@ -34,7 +34,7 @@ impl PageState {
             0 => PageState::Absent,
             1 => PageState::Zero,
             2 => PageState::Dirty,
-            _ => PageState::Foreign,
+            _ => PageState::Remapped,
         }
     }
 
@@ -54,7 +54,7 @@ pub struct Tally {
     /// Pages resident with unknown content.
     pub dirty: u32,
     /// Pages to be replaced.
-    pub foreign: u32,
+    pub remapped: u32,
 }
 
 /// Words that are looked at without a branch between them: a cache line of them.
@@ -113,7 +113,7 @@ impl StateMap {
 
     /// Counts the pages of a range by state.
     pub(crate) fn tally(&self, span: Span) -> Tally {
-        let (mut zero, mut dirty, mut foreign) = (0, 0, 0);
+        let (mut zero, mut dirty, mut remapped) = (0, 0, 0);
         let (pages, span) = (span.pages, self.words(span));
         // Counting bits is slow where the CPU's own instruction for it cannot be assumed, and most
         // words are all of one state.
@@ -129,7 +129,7 @@ impl StateMap {
             let (low, high) = (word & LOW, word >> 1 & LOW);
             zero += (low & !high).count_ones() * words;
             dirty += (high & !low).count_ones() * words;
-            foreign += (low & high).count_ones() * words;
+            remapped += (low & high).count_ones() * words;
         };
         for words in span.whole.chunks(TOGETHER) {
             let one = words[0].load(Relaxed);
@@ -140,7 +140,7 @@ impl StateMap {
             }
         }
         span.ends().for_each(|(word, mask)| add(word.load(Relaxed) & mask, 1));
-        Tally { absent: pages - zero - dirty - foreign, zero, dirty, foreign }
+        Tally { absent: pages - zero - dirty - remapped, zero, dirty, remapped }
     }
 
     /// The first maximal run of pages in `state` within the range.
@@ -243,7 +243,7 @@ mod tests {
             let tally = map.tally(Span::new(PageId(first), pages));
             prop_assert_eq!(tally, Tally {
                 absent: count(PageState::Absent), zero: count(PageState::Zero),
-                dirty: count(PageState::Dirty), foreign: count(PageState::Foreign),
+                dirty: count(PageState::Dirty), remapped: count(PageState::Remapped),
             });
             prop_assert_eq!(map.all(Span::new(PageId(first), pages), wanted), count(wanted) == pages);
             let mut runs = Vec::new();

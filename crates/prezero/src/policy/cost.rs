@@ -6,8 +6,8 @@
 //! for some milliseconds only. Told the time by windows; reads no clock.
 
 use crate::class::{BANDS, Band, Class};
-use crate::config::without::{Mechanism, Without};
-use crate::policy::seen::Seen;
+use crate::config::ablation::{Ablation, Mechanism};
+use crate::policy::sample::Sample;
 
 /// Idle CPU time that one spared unit of the program's time buys. A block whose lines lie in
 /// another core's cache costs about so much more to clear.
@@ -84,7 +84,7 @@ impl Made {
 
 /// What happened since the last look.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Passed {
+pub(crate) struct Delta {
     /// Pages asked for and found zero, by band.
     pub(crate) asked: [u64; BANDS],
     pub(crate) hit: [u64; BANDS],
@@ -98,12 +98,12 @@ pub(crate) struct Passed {
     pub(crate) clear_ns: f64,
 }
 
-impl Passed {
-    pub(crate) fn between(before: &Seen, now: &Seen) -> Passed {
+impl Delta {
+    pub(crate) fn between(before: &Sample, now: &Sample) -> Delta {
         let bands = |now: &[u64; BANDS], before: &[u64; BANDS]| {
             std::array::from_fn(|n| now[n].saturating_sub(before[n]))
         };
-        Passed {
+        Delta {
             asked: bands(&now.demand, &before.demand),
             hit: bands(&now.hits, &before.hits),
             lost: now.lost.saturating_sub(before.lost),
@@ -129,13 +129,13 @@ pub(crate) fn ready_blocks(band: Band) -> u64 {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct CostModel {
-    without: Without,
+    without: Ablation,
     accounts: [Account; BANDS],
     made: Made,
 }
 
 impl CostModel {
-    pub(crate) fn new(without: Without) -> CostModel {
+    pub(crate) fn new(without: Ablation) -> CostModel {
         let account = Account {
             enabled: true,
             balance: FULL_NS,
@@ -165,7 +165,7 @@ impl CostModel {
     }
 
     /// Books what happened, and disables the bands that cost more than they spare.
-    pub(crate) fn note(&mut self, passed: &Passed) {
+    pub(crate) fn note(&mut self, passed: &Delta) {
         let clear_ns = if passed.clear_ns > 0.0 { passed.clear_ns } else { CLEAR_NS };
         self.made.note(passed.scrubbed as f64 * clear_ns, passed.spent_ns as f64);
         let price = self.made.price();
@@ -223,9 +223,9 @@ mod tests {
     /// CPU time of the looks of a burst.
     const LOOKS_NS: u64 = 40_000;
 
-    fn nothing() -> Passed {
+    fn nothing() -> Delta {
         let none = [0; BANDS];
-        Passed {
+        Delta {
             asked: none,
             hit: none,
             lost: 0,
@@ -248,7 +248,7 @@ mod tests {
 
     impl World {
         fn new(looks_ns: u64) -> World {
-            World { model: CostModel::new(Without::default()), looks_ns, dearer: 1.0, cost_ns: 0 }
+            World { model: CostModel::new(Ablation::default()), looks_ns, dearer: 1.0, cost_ns: 0 }
         }
 
         /// Windows in which each burst asks for so many pages at once, and finds this share of what is made for
@@ -332,7 +332,7 @@ mod tests {
     fn a_page_that_bears_the_cost_of_a_step_closes_nothing() {
         let mut world = World::new(0);
         world.windows(1, &[LARGE], 1.0);
-        let odd = Passed { scrubbed: 1, spent_ns: 2_000_000, ..nothing() };
+        let odd = Delta { scrubbed: 1, spent_ns: 2_000_000, ..nothing() };
         world.model.note(&odd);
         world.windows(20, &[LARGE], 1.0);
         assert!(world.opens(LARGE));

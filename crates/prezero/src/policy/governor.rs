@@ -9,10 +9,10 @@ use prezero_host::bursts::{Bursts, FADE};
 
 use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
-use crate::config::without::{Mechanism, Without};
+use crate::config::ablation::{Ablation, Mechanism};
 use crate::policy::arrivals::Arrivals;
-use crate::policy::cost::{CostModel, Passed, blocks_a_look, ready_blocks};
-use crate::policy::seen::Seen;
+use crate::policy::cost::{CostModel, Delta, blocks_a_look, ready_blocks};
+use crate::policy::sample::Sample;
 
 /// A burst of requests is over when its blocks came back and no request came for so long. A free
 /// block rests as long.
@@ -35,7 +35,7 @@ const MEASURED_REQUESTS: u64 = 20;
 const MEASURED_PAGES: u64 = 4 << 10;
 
 /// Pages asked for, all bands together.
-fn total(seen: &Seen) -> u64 {
+fn total(seen: &Sample) -> u64 {
     seen.demand.iter().sum()
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Plan {
     /// Pages that go through the caches before zeroes are used.
     pub(crate) traffic: u64,
     pub(crate) spending: Spending,
-    pub(crate) attention: Attention,
+    pub(crate) attention: Activity,
     /// Whether a burst of requests goes on, as far as can be seen.
     pub(crate) in_burst: bool,
     /// When it was seen last that zero was asked for, and that blocks came back which had been handed out zero, ns.
@@ -82,7 +82,7 @@ pub(crate) enum Spending {
 
 /// How much a program is worth a look.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Attention {
+pub(crate) enum Activity {
     /// It asked for no zero lately, or nothing may be spent on it.
     None,
     /// It asked: looks are part of the price.
@@ -95,7 +95,7 @@ pub(crate) enum Attention {
 
 /// See the module.
 pub(crate) struct Governor {
-    without: Without,
+    without: Ablation,
     window_began: u64,
     /// When the present burst began and its last request was seen, ns, and what had been
     /// given back, or served absent, before it.
@@ -116,12 +116,12 @@ pub(crate) struct Governor {
     /// Zero pages that were lost since zero was asked for last.
     lost: u64,
     costs: CostModel,
-    seen: Seen,
+    seen: Sample,
     seen_at: u64,
 }
 
 impl Governor {
-    pub(crate) fn new(now_ns: u64, without: Without) -> Governor {
+    pub(crate) fn new(now_ns: u64, without: Ablation) -> Governor {
         Governor {
             without,
             window_began: now_ns,
@@ -137,13 +137,13 @@ impl Governor {
             live_peak: 0,
             lost: 0,
             costs: CostModel::new(without),
-            seen: Seen::default(),
+            seen: Sample::default(),
             seen_at: now_ns,
         }
     }
 
     /// Shows the governor all that happened until `now_ns`, and asks for a plan.
-    pub(crate) fn observe(&mut self, now_ns: u64, seen: Seen) -> Plan {
+    pub(crate) fn observe(&mut self, now_ns: u64, seen: Sample) -> Plan {
         self.note(now_ns, seen);
         self.plan()
     }
@@ -159,10 +159,10 @@ impl Governor {
             traffic: self.traffic(),
             spending: if self.may_spend() { Spending::Allowed } else { Spending::Stopped },
             attention: match () {
-                () if self.pays_to_measure() => Attention::Measures,
-                () if self.wants() => Attention::Wanted,
-                () if self.looks() => Attention::Looks,
-                () => Attention::None,
+                () if self.pays_to_measure() => Activity::Measures,
+                () if self.wants() => Activity::Wanted,
+                () if self.looks() => Activity::Looks,
+                () => Activity::None,
             },
             in_burst: self.in_burst(),
             asked_at: self.asked_at,
@@ -177,7 +177,7 @@ impl Governor {
         plan
     }
 
-    fn note(&mut self, now_ns: u64, seen: Seen) {
+    fn note(&mut self, now_ns: u64, seen: Sample) {
         // Looks that are as rare as the requests allow see many bursts as one.
         let slept = self.lasts_ns() > 0;
         if seen.demand != self.seen.demand {
@@ -193,7 +193,7 @@ impl Governor {
         if seen.returned != self.seen.returned {
             self.returned_at = now_ns;
         }
-        let passed = Passed::between(&self.seen, &seen);
+        let passed = Delta::between(&self.seen, &seen);
         self.costs.note(&passed);
         self.lost += passed.lost;
         for band in Band::all() {
@@ -361,7 +361,7 @@ impl Governor {
     /// Zero pages that should lie ready: the requests ahead, as far as free pages go. Zero pages that plain requests
     /// consumed are not replaced until the next zeroed request.
     fn target(&self) -> u64 {
-        let lost = if self.without.has(Mechanism::Forgo) { self.lost } else { 0 };
+        let lost = if self.without.has(Mechanism::Suppress) { self.lost } else { 0 };
         self.wanted().saturating_sub(lost).min(self.seen.free)
     }
 

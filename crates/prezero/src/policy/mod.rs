@@ -9,7 +9,7 @@ pub(crate) mod cost;
 pub(crate) mod decay;
 pub(crate) mod governor;
 pub(crate) mod pacer;
-pub(crate) mod seen;
+pub(crate) mod sample;
 
 use crate::clock::REST_NS;
 
@@ -30,7 +30,7 @@ pub(crate) enum Step {
 
 /// Circumstances that change scrubd's routine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mood {
+pub(crate) enum Throttle {
     /// Clear and give back by the book.
     Normal,
     /// Some CPU is busy: clear, but ask nothing of the kernel. A thread that loses its CPU inside

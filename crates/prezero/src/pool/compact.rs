@@ -15,13 +15,13 @@
 use prezero_sys::memory::Errno;
 
 use crate::block::Run;
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
-use crate::pool::find::Apart;
+use crate::pool::find::Movable;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE_ORDER, HUGE_PAGES, Order, PAGE, PageId, Span};
 
@@ -48,7 +48,7 @@ const REST: u32 = 64;
 const NEVER: u32 = u32::MAX;
 
 /// See the module.
-pub(crate) struct Assembly {
+pub(crate) struct Compaction {
     /// The huge blocks whose mapping may differ from their neighbours', and how many they are.
     seams: Bits,
     count: AtomicU32,
@@ -56,11 +56,11 @@ pub(crate) struct Assembly {
     slow: AtomicU32,
 }
 
-impl Assembly {
+impl Compaction {
     /// Nothing moved yet, of `huge` huge blocks.
-    pub(crate) fn new(huge: u32) -> Result<Assembly, Errno> {
+    pub(crate) fn new(huge: u32) -> Result<Compaction, Errno> {
         let [count, slow] = [(); 2].map(|()| AtomicU32::new(0));
-        Ok(Assembly { seams: Bits::new(huge)?, count, slow })
+        Ok(Compaction { seams: Bits::new(huge)?, count, slow })
     }
 
     /// So many pages took `ns` to move.
@@ -99,34 +99,34 @@ impl<B: Backing> Pool<B> {
             return None;
         }
         let below = self.cost_to_clear(pages, align);
-        let apart = if below > 0 { self.apart(pages)? } else { return None };
-        if apart.zero == 0 {
+        let movable = if below > 0 { self.movable(pages)? } else { return None };
+        if movable.zero == 0 {
             return None;
         }
-        let run = self.search_to_fill_zero(pages, align, apart, below)?;
+        let run = self.search_to_fill_zero(pages, align, movable, below)?;
         self.fill(run.span(), &[PageState::Zero, PageState::Dirty]);
         Some(run)
     }
 
     /// A block for a `ZERO` request, to which resident blocks were brought.
     pub(crate) fn assemble_for_zero(&self, pages: u32, align: Order) -> Option<Run> {
-        let apart = self.apart(pages)?;
-        let run = self.search_to_fill_zero(pages, align, apart, u64::MAX)?;
+        let movable = self.movable(pages)?;
+        let run = self.search_to_fill_zero(pages, align, movable, u64::MAX)?;
         self.fill(run.span(), &[PageState::Zero, PageState::Dirty]);
         Some(run)
     }
 
     /// The same for a plain request. Zero blocks stay where they are: they were made for other requests.
     pub(crate) fn assemble_plain(&self, pages: u32, align: Order) -> Option<Run> {
-        let apart = self.apart(pages).filter(|apart| apart.dirty > 0)?;
-        let apart = Apart { zero: 0, ..apart };
-        let run = self.search_to_fill_plain(pages, align, apart)?;
+        let movable = self.movable(pages).filter(|movable| movable.dirty > 0)?;
+        let movable = Movable { zero: 0, ..movable };
+        let run = self.search_to_fill_plain(pages, align, movable)?;
         self.fill(run.span(), &[PageState::Dirty]);
         Some(run)
     }
 
     /// Pages that can be moved for a block of `pages`, about as many of each kind as it needs.
-    fn apart(&self, pages: u32) -> Option<Apart> {
+    fn movable(&self, pages: u32) -> Option<Movable> {
         let any = pages >= LEAST && self.stock.resident() >= HUGE_PAGES && self.assembles();
         if !any || !self.assembly.may_try() {
             return None;
@@ -137,23 +137,23 @@ impl<B: Backing> Pool<B> {
                 sum += huge * HUGE_PAGES;
                 sum >= pages
             };
-            let _ = self.movable(kind).find(enough);
+            let _ = self.movable_runs(kind).find(enough);
             sum
         });
-        Some(Apart { zero, dirty }).filter(|_| zero + dirty > 0)
+        Some(Movable { zero, dirty }).filter(|_| zero + dirty > 0)
     }
 
     fn assembles(&self) -> bool {
-        self.has(Mechanism::Assemble)
+        self.has(Mechanism::Compact)
             && self.assembly.slow.load(Relaxed) != NEVER
             && self.assembly.count.load(Relaxed) < MOST
             && self.came_back.may_move()
-            && !self.pages_stay()
+            && !self.must_not_move()
     }
 
     /// The runs of free huge blocks that are wholly resident and zero, or not zero, lowest address
     /// first: the first page, and how many huge blocks.
-    fn movable(&self, kind: PageState) -> impl Iterator<Item = (PageId, u32)> {
+    fn movable_runs(&self, kind: PageState) -> impl Iterator<Item = (PageId, u32)> {
         let fits = move |huge: u32| {
             let tally = self.states.tally(Span::new(PageId(huge << HUGE_ORDER), HUGE_PAGES));
             let resident = tally.zero + tally.dirty == HUGE_PAGES;
@@ -179,7 +179,7 @@ impl<B: Backing> Pool<B> {
         let end = (first.0 + pages) & !(HUGE_PAGES - 1);
         let mut at = first.0.next_multiple_of(HUGE_PAGES);
         let (mut moved, began) = (0, self.clock.now_ns());
-        'all: for (from, huge) in kinds.iter().flat_map(|&kind| self.movable(kind)) {
+        'all: for (from, huge) in kinds.iter().flat_map(|&kind| self.movable_runs(kind)) {
             let (mut from, mut left) = (from, huge * HUGE_PAGES);
             while left > 0 {
                 while at < end && !is_absent(at) {
@@ -207,8 +207,8 @@ impl<B: Backing> Pool<B> {
         let Some(run) = self.buddy.take_run(Span::new(from, pages)) else { return 0 };
         // Between the look and the grasp another thread may have used it.
         let tally = self.states.tally(run.span());
-        let is_resident = tally.absent + tally.foreign == 0;
-        let may = is_resident && !self.pages_stay() && self.show(run.span());
+        let is_resident = tally.absent + tally.remapped == 0;
+        let may = is_resident && !self.must_not_move() && self.keep_on_fork(run.span());
         self.stock.sub(tally);
         let mut moved = 0;
         while may && moved < pages {

@@ -18,7 +18,7 @@ use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Span}
 
 /// Free pages that can be moved (see `compact.rs`): zero ones, and dirty ones.
 #[derive(Clone, Copy)]
-pub(crate) struct Apart {
+pub(crate) struct Movable {
     pub(crate) zero: u32,
     pub(crate) dirty: u32,
 }
@@ -31,7 +31,7 @@ struct Cost {
     dirty: Option<u64>,
     absent: Option<u64>,
     /// So many pages can be had from elsewhere, each for [`MOVE`] where one is absent.
-    apart: Apart,
+    movable: Movable,
     /// A block that costs as much or more is not wanted.
     below: u64,
 }
@@ -81,7 +81,7 @@ const SEIZES: u32 = 4;
 
 impl Cost {
     const fn each(zero: Option<u64>, dirty: Option<u64>, absent: Option<u64>) -> Cost {
-        Cost { zero, dirty, absent, apart: Apart { zero: 0, dirty: 0 }, below: u64::MAX }
+        Cost { zero, dirty, absent, movable: Movable { zero: 0, dirty: 0 }, below: u64::MAX }
     }
 
     fn of(self, tally: Tally) -> Option<u64> {
@@ -90,17 +90,17 @@ impl Cost {
             (pages, Some(each)) => Some(pages as u64 * each),
             (_, None) => None,
         };
-        let foreign = part(tally.foreign, None)?;
+        let remapped = part(tally.remapped, None)?;
         // Pages of the block itself cannot be had from elsewhere. Zero ones come first;
         // a plain request is offered none.
-        let moved_zero = tally.absent.min(self.apart.zero.saturating_sub(tally.zero));
+        let moved_zero = tally.absent.min(self.movable.zero.saturating_sub(tally.zero));
         let absent = tally.absent - moved_zero;
-        let moved_dirty = absent.min(self.apart.dirty.saturating_sub(tally.dirty));
+        let moved_dirty = absent.min(self.movable.dirty.saturating_sub(tally.dirty));
         let cost = part(tally.zero + moved_zero, self.zero)?
             + part(tally.dirty + moved_dirty, self.dirty)?
             + part(absent - moved_dirty, self.absent)?
             + u64::from(moved_zero + moved_dirty) * MOVE
-            + foreign;
+            + remapped;
         Some(cost).filter(|&cost| cost < self.below)
     }
 }
@@ -129,7 +129,7 @@ enum Grasp {
     /// Between the look and the grasp another thread took it, used it and gave it back: not as wanted.
     Changed,
     /// It may still be hidden from a child.
-    Hidden,
+    WipeOnFork,
 }
 
 /// Free pages that would serve, at this moment.
@@ -167,10 +167,10 @@ impl<B: Backing> Pool<B> {
         &self,
         pages: u32,
         align: Order,
-        apart: Apart,
+        movable: Movable,
         below: u64,
     ) -> Option<Run> {
-        self.search(pages, align, Cost { apart, below, ..FOR_ZERO })
+        self.search(pages, align, Cost { movable, below, ..FOR_ZERO })
     }
 
     /// Any block, resident rather than absent, and dirty rather than zero, likewise.
@@ -178,9 +178,9 @@ impl<B: Backing> Pool<B> {
         &self,
         pages: u32,
         align: Order,
-        apart: Apart,
+        movable: Movable,
     ) -> Option<Run> {
-        self.search(pages, align, Cost { apart, ..ANY })
+        self.search(pages, align, Cost { movable, ..ANY })
     }
 
     /// Where the run begins that `search_for_zero` would take now.
@@ -232,7 +232,7 @@ impl<B: Backing> Pool<B> {
             let Some(best) = best else {
                 if cost.absent.is_some()
                     && !self.has_room(pages, align)
-                    && self.reach_for(pages, align)
+                    && self.map_for(pages, align)
                 {
                     continue;
                 }
@@ -250,7 +250,7 @@ impl<B: Backing> Pool<B> {
             match self.grasp(run, cost) {
                 Grasp::Held(run) => return Some(run),
                 Grasp::Changed => {}
-                Grasp::Hidden => return None,
+                Grasp::WipeOnFork => return None,
             }
         }
         None
@@ -267,7 +267,7 @@ impl<B: Backing> Pool<B> {
         self.stock.sub(tally);
         let grasp = match cost.of(tally) {
             None => Grasp::Changed,
-            Some(_) if !self.show(run.span()) => Grasp::Hidden,
+            Some(_) if !self.keep_on_fork(run.span()) => Grasp::WipeOnFork,
             Some(_) => return Grasp::Held(run),
         };
         self.put_as_it_was(run);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
-use crate::pool::lend::Lent;
+use crate::pool::isolate::Isolated;
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, PAGE, PageId, Span};
 
 /// Pages of absent memory from which on a block is faulted in huge pages wherever it lies.
@@ -106,14 +106,14 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
         let huge = chunk.first.huge() as u32;
         let may = chunk.order.get() == HUGE_ORDER && huge < self.small_end();
-        may && self.in_small.has(huge) && !self.pages_stay()
+        may && self.in_small.has(huge) && !self.must_not_move()
     }
 
     /// Has the kernel back a lent huge block by one huge page: it is absent then. False if it is as it was.
-    pub(crate) fn make_huge_lent(&self, lent: &Lent<'_>) -> bool {
-        let huge = lent.span.first.huge() as u32;
+    pub(crate) fn make_huge_isolated(&self, isolated: &Isolated<'_>) -> bool {
+        let huge = isolated.span.first.huge() as u32;
         self.make_huge(huge..huge + 1);
-        self.make_absent(lent.span).is_some()
+        self.make_absent(isolated.span).is_some()
     }
 }
 

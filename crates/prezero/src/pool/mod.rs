@@ -7,36 +7,28 @@ pub(crate) mod buddy;
 #[cfg(not(loom))]
 pub(crate) mod chunk;
 #[cfg(not(loom))]
-pub(crate) mod compact;
+pub(crate) mod classify;
 #[cfg(not(loom))]
-pub(crate) mod dump;
+pub(crate) mod compact;
 #[cfg(not(loom))]
 pub(crate) mod epoch;
 #[cfg(not(loom))]
 pub(crate) mod find;
 pub(crate) mod handover;
 #[cfg(not(loom))]
-pub(crate) mod hide;
+pub(crate) mod headroom;
 #[cfg(not(loom))]
 pub(crate) mod huge;
 #[cfg(not(loom))]
-pub(crate) mod leave;
+pub(crate) mod isolate;
 #[cfg(not(loom))]
-pub(crate) mod lend;
+pub(crate) mod no_move;
 #[cfg(not(loom))]
-pub(crate) mod offer;
-#[cfg(not(loom))]
-pub(crate) mod places;
+pub(crate) mod purge;
 #[cfg(not(loom))]
 pub(crate) mod put;
 #[cfg(not(loom))]
-pub(crate) mod release;
-#[cfg(not(loom))]
 pub(crate) mod runs;
-#[cfg(not(loom))]
-pub(crate) mod settle;
-#[cfg(not(loom))]
-pub(crate) mod stay;
 #[cfg(not(loom))]
 pub(crate) mod stock;
 #[cfg(not(loom))]

@@ -13,7 +13,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn put(&self, run: Run, tally: Tally, freed: Tick) {
         let span = run.span();
         let Span { first, pages } = span;
-        if tally.foreign > 0 {
+        if tally.remapped > 0 {
             return self.abandon_foreign(run.into_span(), freed);
         }
         if tally.absent < pages {
@@ -26,7 +26,7 @@ impl<B: Backing> Pool<B> {
         }
         self.stock.add(tally);
         self.buddy.put_run(run);
-        self.offer_excess(span);
+        self.lazy_free_excess(span);
     }
 
     /// Frees a run that was only borrowed from the free memory: it is as old as it was.

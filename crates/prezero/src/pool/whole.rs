@@ -7,21 +7,21 @@ use prezero_sys::memory::Errno;
 use crate::block::Run;
 use crate::clock::{Clock, LastTick};
 use crate::config::Config;
-use crate::config::without::{Mechanism, Without};
+use crate::config::ablation::{Ablation, Mechanism};
 use crate::count::counters::Counters;
+use crate::inplace::{build_in, field_of};
 use crate::mem::backing::{Backing, Memory};
 use crate::mem::bits::Bits;
 use crate::mem::states::StateMap;
-use crate::place::{build_in, field_of};
 use crate::pool::buddy::Buddy;
-use crate::pool::compact::Assembly;
-use crate::pool::dump::LeftOut;
+use crate::pool::classify::ThinRow;
+use crate::pool::compact::Compaction;
 use crate::pool::handover::Claim;
-use crate::pool::hide::{Hidden, pages as pages_of};
-use crate::pool::leave::Gone;
-use crate::pool::places::CameBack;
-use crate::pool::settle::ThinRow;
-use crate::pool::stay::Stays;
+use crate::pool::headroom::CameBack;
+use crate::pool::no_move::NoMove;
+use crate::pool::purge::no_dump::NoDump;
+use crate::pool::purge::unmap::Unmapped;
+use crate::pool::purge::wipe_on_fork::{WipeOnFork, pages as pages_of};
 use crate::pool::stock::Stock;
 use crate::sync::{AtomicU32, AtomicU64, Meta};
 use crate::units::{HUGE, HUGE_PAGES};
@@ -48,15 +48,15 @@ pub(crate) struct Pool<B> {
     /// Pages that may idle without being offered to the kernel.
     pub(crate) allowance: AtomicU32,
     /// Blocks that no child of a fork gets.
-    pub(crate) hidden: Hidden,
+    pub(crate) wiped: WipeOnFork,
     /// Blocks that no core dump has.
-    pub(crate) left_out: LeftOut,
+    pub(crate) no_dump: NoDump,
     /// Address space that the zone has given up.
-    pub(crate) gone: Gone,
+    pub(crate) unmapped: Unmapped,
     /// Forks so far and those under way (see `epoch`).
     pub(crate) forks: AtomicU32,
     /// Whether any page was ever marked foreign.
-    pub(crate) foreign: AtomicU32,
+    pub(crate) remapped: AtomicU32,
     /// The most pages that were out of the buddy when memory was needed.
     pub(crate) peak: AtomicU32,
     /// Pages handed out absent, since the zone began.
@@ -64,12 +64,12 @@ pub(crate) struct Pool<B> {
     /// The huge blocks in small pages (see [`Backing::small`]), and whether fresh memory may come in huge ones.
     pub(crate) in_small: Bits,
     pub(crate) huge: bool,
-    /// Of blocks beyond [`KERNELS`](crate::pool::settle) pages.
+    /// Of blocks beyond [`KERNELS`](crate::pool::classify) pages.
     pub(crate) thin_row: ThinRow,
     pub(crate) came_back: CameBack,
-    pub(crate) assembly: Assembly,
-    pub(crate) stays: Stays,
-    pub(crate) without: Without,
+    pub(crate) assembly: Compaction,
+    pub(crate) stays: NoMove,
+    pub(crate) without: Ablation,
 }
 
 impl<B: Backing> Pool<B> {
@@ -88,10 +88,10 @@ impl<B: Backing> Pool<B> {
         let (pages, huge) = (memory.pages, memory.pages / HUGE_PAGES);
         let (states, freed_at) = (StateMap::new(pages)?, Meta::new(huge as usize)?);
         let [resident, used, in_small] = [Bits::new(huge)?, Bits::new(huge)?, Bits::new(huge)?];
-        let (hidden, left_out) = (Hidden::new(huge)?, LeftOut::new(huge)?);
+        let (hidden, no_dump) = (WipeOnFork::new(huge)?, NoDump::new(huge)?);
         let mapped = ((memory.backing().mapped() / HUGE) as u32).min(huge);
-        debug_assert_eq!(left_out.ceil(mapped).min(huge), mapped, "whole units are mapped");
-        let (gone, assembly) = (Gone::new(huge, mapped)?, Assembly::new(huge)?);
+        debug_assert_eq!(no_dump.ceil(mapped).min(huge), mapped, "whole units are mapped");
+        let (unmapped, assembly) = (Unmapped::new(huge, mapped)?, Compaction::new(huge)?);
         in_small.set(0..(memory.backing().small() / HUGE) as u32);
         // The largest part, and the last that may fail.
         field_of!(slot, buddy).write(Buddy::new(pages)?);
@@ -110,11 +110,11 @@ impl<B: Backing> Pool<B> {
                 freed_on: AtomicU32::new(0),
                 freed_last: LastTick::default(),
                 allowance: AtomicU32::new(u32::MAX),
-                hidden: hidden,
-                left_out: left_out,
-                gone: gone,
+                wiped: hidden,
+                no_dump: no_dump,
+                unmapped: unmapped,
                 forks: AtomicU32::new(0),
-                foreign: AtomicU32::new(0),
+                remapped: AtomicU32::new(0),
                 peak: AtomicU32::new(0),
                 faulted: AtomicU64::new(0),
                 in_small: in_small,
@@ -122,11 +122,11 @@ impl<B: Backing> Pool<B> {
                 thin_row: ThinRow::new(),
                 came_back: CameBack::new(),
                 assembly: assembly,
-                stays: Stays::new(config),
+                stays: NoMove::new(config),
                 without: config.without,
             } and built { buddy }
         );
-        pool.leave_out_new(&(0..mapped));
+        pool.no_dump_new(&(0..mapped));
         pool.buddy.put_run(Run::taken(pages_of(&(0..mapped))));
         Ok(pool)
     }

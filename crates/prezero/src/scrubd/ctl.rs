@@ -19,7 +19,7 @@ use crate::count::counters::{Counter, Definition, Unit, Value};
 use crate::mem::backing::Backing;
 use crate::observe::panel::*;
 use crate::observe::snapshot::FreeState;
-use crate::policy::Mood;
+use crate::policy::Throttle;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Values are written this often: while a tool watches, and otherwise.
@@ -152,7 +152,7 @@ impl<B: Backing + 'static> Scrubd<B> {
                 Ok(())
             }
             (Some("release"), None, None) => {
-                self.zone.give_back_all();
+                self.zone.purge_all();
                 Ok(())
             }
             (Some("set"), Some(key), Some(value)) => self.turn(key, value),
@@ -236,11 +236,11 @@ impl<B: Backing + 'static> Scrubd<B> {
             records.text(knob.name, 1, value.as_str());
         }
         let mood = match self.mood {
-            Mood::Normal => "by the book",
-            Mood::Unsure => "CPUs busy",
-            Mood::Crowded => "no idle CPU",
-            Mood::Resting => "resting",
-            Mood::Pressed => "memory is short",
+            Throttle::Normal => "by the book",
+            Throttle::Unsure => "CPUs busy",
+            Throttle::Crowded => "no idle CPU",
+            Throttle::Resting => "resting",
+            Throttle::Pressed => "memory is short",
         };
         records.text("scrubd", 0, mood);
         records.text("trust", 0, if self.zone.trust.is_whole() { "whole" } else { "lost" });

@@ -7,18 +7,18 @@ use prezero_sys::cpu;
 use prezero_sys::rseq::{self, Rseq};
 use prezero_sys::thread::{self, CpuMask};
 
-use crate::clear::choice::Place;
-use crate::config::without::{Mechanism, Without};
+use crate::clear::choice::ClearedOn;
+use crate::config::ablation::{Ablation, Mechanism};
 use crate::scrubd::scrub::Host;
 
 /// A move to a CPU that took longer waited behind another thread.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
-const BUSY_HOME_NS: u64 = 500_000;
+const BUSY_CPU_NS: u64 = 500_000;
 /// For so long scrubd leaves a busy CPU alone, and twice as long each time in a row, up to so many
 /// doublings.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
-const SHUN_NS: u64 = 2_000_000;
-const SHUN_DOUBLINGS: u32 = 7;
+const AVOID_NS: u64 = 2_000_000;
+const AVOID_DOUBLINGS: u32 = 7;
 
 /// The calling thread, for scrubd.
 pub(crate) struct ThisThread {
@@ -30,15 +30,15 @@ pub(crate) struct ThisThread {
     /// Whether it may open files.
     own_files: bool,
     /// Whether it goes where zeroes are wanted.
-    goes_home: bool,
+    follows: bool,
 }
 
 impl ThisThread {
-    pub(crate) fn new(cpus: usize, own_files: bool, without: Without) -> ThisThread {
-        let goes_home = without.has(Mechanism::Home);
+    pub(crate) fn new(cpus: usize, own_files: bool, without: Ablation) -> ThisThread {
+        let follows = without.has(Mechanism::PreferredCpu);
         let shunned = vec![(0, 0); cpus].into_boxed_slice();
         let online = Topology::online(Path::new(Topology::ROOT));
-        let mut this = ThisThread { rseq: None, shunned, online, own_files, goes_home };
+        let mut this = ThisThread { rseq: None, shunned, online, own_files, follows };
         this.renew(own_files);
         this
     }
@@ -91,21 +91,21 @@ impl Host for ThisThread {
     /// scrubd, also in this very moment, and a cpuset have their way. If the CPU was busy scrubd has waited behind
     /// another thread, which costs scrubd alone; it leaves that CPU alone for a while. Where all
     /// CPUs are busy it does not try: behind a thread that computes it would wait for long.
-    fn go_home(&mut self, cpu: usize) -> Place {
+    fn go_to(&mut self, cpu: usize) -> ClearedOn {
         if cpu::current() == cpu {
-            return Place::Home;
+            return ClearedOn::Preferred;
         }
-        if !self.goes_home {
-            return Place::Elsewhere;
+        if !self.follows {
+            return ClearedOn::Other;
         }
         let began = thread::monotonic_ns();
-        let Some(&(until, times)) = self.shunned.get(cpu) else { return Place::Elsewhere };
+        let Some(&(until, times)) = self.shunned.get(cpu) else { return ClearedOn::Other };
         if began < until || !self.some_cpu_idles() {
-            return Place::Elsewhere;
+            return ClearedOn::Other;
         }
         let (allowed, only) = (thread::affinity(), CpuMask::only(cpu));
         if !allowed.contains(cpu) || allowed == only {
-            return Place::Elsewhere;
+            return ClearedOn::Other;
         }
         let moved = thread::set_affinity(&only).is_ok();
         // Another mask than the one just set is not this thread's to change.
@@ -113,12 +113,12 @@ impl Host for ThisThread {
             let _ = thread::set_affinity(&allowed);
         }
         let now = thread::monotonic_ns();
-        if moved && now - began < BUSY_HOME_NS && cpu::current() == cpu {
+        if moved && now - began < BUSY_CPU_NS && cpu::current() == cpu {
             self.shunned[cpu] = (0, 0);
-            return Place::Home;
+            return ClearedOn::Preferred;
         }
-        self.shunned[cpu] = (now + (SHUN_NS << times.min(SHUN_DOUBLINGS)), times + 1);
-        Place::Elsewhere
+        self.shunned[cpu] = (now + (AVOID_NS << times.min(AVOID_DOUBLINGS)), times + 1);
+        ClearedOn::Other
     }
 
     fn cpu_ns(&self) -> u64 {
@@ -135,17 +135,17 @@ mod tests {
         let all = thread::affinity();
         let cpus: Vec<usize> = (0..thread::cpu_count()).filter(|&cpu| all.contains(cpu)).collect();
         // Without files of its own it does not look whether a CPU idles.
-        let mut host = ThisThread::new(thread::cpu_count(), false, Without::default());
+        let mut host = ThisThread::new(thread::cpu_count(), false, Ablation::default());
         for &cpu in &cpus {
             thread::set_affinity(&CpuMask::only(cpu)).unwrap();
             for &other in &cpus {
-                host.go_home(other);
+                host.go_to(other);
                 assert_eq!(thread::affinity(), CpuMask::only(cpu));
             }
         }
         thread::set_affinity(&all).unwrap();
         for &cpu in &cpus {
-            host.go_home(cpu);
+            host.go_to(cpu);
             assert_eq!(thread::affinity(), all);
         }
     }

@@ -1,7 +1,7 @@
 //! What scrubd does, one bounded step at a time: refile, scrub, give back.
 //!
 //! A step borrows at most one huge block, and an allocation can have it back at any moment
-//! (see [`lend`](crate::pool::lend)). Blocks rest before they are touched: a block that was freed a moment ago is hot
+//! (see [`lend`](crate::pool::isolate)). Blocks rest before they are touched: a block that was freed a moment ago is hot
 //! and likely to be taken again, and is better cleared by its taker (Lameter, 2004).
 //!
 //! The thread calls [`Scrubber::step`] while there is work; tests call it with a clock of their own.
@@ -9,18 +9,18 @@
 use prezero_sys::rseq::Rseq;
 
 use crate::class::Class;
-use crate::clear::choice::Place;
+use crate::clear::choice::ClearedOn;
 use crate::clear::{Cache, ClearEngine};
 use crate::clock::{Now, REST_NS, Tick, Ticks};
-use crate::config::without::Without;
+use crate::config::ablation::Ablation;
 use crate::count::counters::{Counter, Counters};
 use crate::mem::backing::Backing;
 use crate::policy::decay::{Decay, More};
-use crate::policy::governor::{Attention, Governor, Plan, Spending};
-use crate::policy::{Mood, Step};
+use crate::policy::governor::{Activity, Governor, Plan, Spending};
+use crate::policy::{Step, Throttle};
 use crate::units::{Order, PAGE, PageId};
 use crate::zone::Zone;
-use crate::zone::isolate::{Asked, Chunk, Home, Lent, Look, Ready, Work};
+use crate::zone::isolate::{Asked, Chunk, Isolated, Look, Ready, Source, Work};
 use crate::zone::request::HOT_NS;
 
 /// scrubd does not stop for less than this to keep to its rate.
@@ -40,7 +40,7 @@ pub(crate) trait Host {
     /// This thread's restartable-sequence area.
     fn rseq(&self) -> Option<&Rseq>;
     /// Moves to the CPU on which a block will be used, if that CPU is idle.
-    fn go_home(&mut self, cpu: usize) -> Place;
+    fn go_to(&mut self, cpu: usize) -> ClearedOn;
     /// CPU time of this thread, ns.
     fn cpu_ns(&self) -> u64;
 }
@@ -64,7 +64,7 @@ pub(crate) struct Scrubber<H> {
 
 impl<H: Host> Scrubber<H> {
     /// Allocates all that scrubd will ever need.
-    pub(crate) fn new(host: H, now_ns: u64, without: Without) -> Scrubber<H> {
+    pub(crate) fn new(host: H, now_ns: u64, without: Ablation) -> Scrubber<H> {
         let governor = Governor::new(now_ns, without);
         Scrubber {
             host,
@@ -97,7 +97,7 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// Whether a program's requests are worth so much attention.
-    pub(crate) fn is_worth(&self, attention: Attention) -> bool {
+    pub(crate) fn is_worth(&self, attention: Activity) -> bool {
         self.plan.attention >= attention
     }
 
@@ -120,13 +120,13 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// One bounded piece of work.
-    pub(crate) fn step(&mut self, zone: &Zone<impl Backing>, mood: Mood) -> Step {
+    pub(crate) fn step(&mut self, zone: &Zone<impl Backing>, mood: Throttle) -> Step {
         let now = zone.pool.clock.turn();
-        if !zone.may_lend() {
+        if !zone.may_isolate() {
             return Step::Nothing;
         }
-        if mood == Mood::Pressed {
-            let gave = self.giving_back(|_| zone.give_all());
+        if mood == Throttle::Pressed {
+            let gave = self.purging(|_| zone.purge_every());
             return if gave { Step::Worked } else { Step::Nothing };
         }
         let spent_before = self.may_spend();
@@ -135,19 +135,19 @@ impl<H: Host> Scrubber<H> {
             zone.daemon.counters.bump(Counter::Asides);
         }
         zone.show_target(self.plan.target.min(zone.live.stock()));
-        if mood == Mood::Crowded {
+        if mood == Throttle::Crowded {
             return Step::Nothing;
         }
-        let asked = if mood == Mood::Unsure { Asked::No } else { Asked::Yes };
+        let asked = if mood == Throttle::Unsure { Asked::No } else { Asked::Yes };
         if let Some(start) = zone.live.scrub_start()
-            && mood != Mood::Resting
+            && mood != Throttle::Resting
             && self.may_spend()
             && zone.is_trusted()
         {
             if let Some(wait) =
                 self.paced_until.checked_sub(now.ns).filter(|&ns| ns > PACE_GRAIN_NS)
             {
-                let more = asked == Asked::Yes && self.give_back(zone, now);
+                let more = asked == Asked::Yes && self.purge(zone, now);
                 return if more { Step::Nap } else { Step::Paced(wait) };
             }
             // A block of order `start` sets scrubd to work, and it works down to `stop`.
@@ -173,17 +173,17 @@ impl<H: Host> Scrubber<H> {
                 return step;
             }
         }
-        let gave = asked == Asked::Yes && self.give_back(zone, now);
+        let gave = asked == Asked::Yes && self.purge(zone, now);
         if gave { Step::Nap } else { Step::Nothing }
     }
 
     /// Some of the memory that has idled for its time goes back to the kernel. True if there may be
     /// more.
-    fn give_back(&mut self, zone: &Zone<impl Backing>, now: Now) -> bool {
+    fn purge(&mut self, zone: &Zone<impl Backing>, now: Now) -> bool {
         let due = self.decay.due(now.ns, zone.live.decay_ns(), zone.faulted());
         due.is_some_and(|idle| {
-            self.giving_back(|decay| {
-                let (pages, more) = zone.give_idle(idle, now.tick);
+            self.purging(|decay| {
+                let (pages, more) = zone.purge_old(idle, now.tick);
                 decay.gave(now.ns, idle, u64::from(pages), more);
                 more == More::Maybe
             })
@@ -191,7 +191,7 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// Counts the CPU time of what gives memory back.
-    fn giving_back(&mut self, give: impl FnOnce(&mut Decay) -> bool) -> bool {
+    fn purging(&mut self, give: impl FnOnce(&mut Decay) -> bool) -> bool {
         let began = self.host.cpu_ns();
         let outcome = give(&mut self.decay);
         self.apart_ns += self.host.cpu_ns().saturating_sub(began);
@@ -220,19 +220,21 @@ impl<H: Host> Scrubber<H> {
             // A step costs more than a small clear.
             let blocks = (listed[class.index()] - ready).min(STEP_BYTES / bytes).max(1);
             let blocks = blocks.min((room / u64::from(class.pages())) as usize);
-            let place = self.go_where_wanted(zone, bytes, cpu);
+            let on = self.go_where_wanted(zone, bytes, cpu);
             // A block whose CPU is busy waits for it a while before it is cleared far
             // from it: filled at once, it would cost more than its inline clear.
-            let waits = place == Place::Elsewhere && zone.choice().belongs_home(bytes);
+            let waits = on == ClearedOn::Other && zone.choice().fits_private_cache(bytes);
             let rest = if waits { AWAY_NS } else { REST_NS };
             let stock = zone.ready().zero as usize * PAGE + bytes;
-            let engine = zone.choice().scrub(bytes, self.until_used(stock), place);
+            let engine = zone.choice().scrub(bytes, self.until_used(stock), on);
             let work = self.work(engine);
             let rest = Ticks::rounded_up(rest);
             let mut done = None;
             for _ in 0..blocks {
-                let Some(lent) = zone.lend_coldest((cpu, class), tick, rest, work) else { break };
-                let step = self.clear(zone, lent, Home::Lists(cpu, class), engine);
+                let Some(isolated) = zone.isolate_coldest((cpu, class), tick, rest, work) else {
+                    break;
+                };
+                let step = self.clear(zone, isolated, Source::Lists(cpu, class), engine);
                 done = Some(step);
                 if step != Step::Worked {
                     break;
@@ -246,17 +248,17 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// Makes memory resident for blocks that are to lie ready: fresh memory of the kernel is zero.
-    fn grow(&mut self, zone: &Zone<impl Backing>, mood: Mood, room: u64) -> Option<Step> {
+    fn grow(&mut self, zone: &Zone<impl Backing>, mood: Throttle, room: u64) -> Option<Step> {
         let lacks = self.plan.lacks.min(room);
-        if lacks == 0 || mood != Mood::Normal {
+        if lacks == 0 || mood != Throttle::Normal {
             return None;
         }
         let chunk = zone.look_absent(lacks)?;
-        let lent = zone.lend(&chunk, Work::Fixed)?;
+        let isolated = zone.isolate(&chunk, Work::Fixed)?;
         let began = self.host.cpu_ns();
-        let populated = zone.populate(&lent);
-        outcome(&lent, &zone.daemon.counters);
-        let _ = zone.publish(lent, Home::Pool);
+        let populated = zone.populate(&isolated);
+        outcome(&isolated, &zone.daemon.counters);
+        let _ = zone.publish(isolated, Source::Pool);
         // Paid once, for as long as it stays.
         self.apart_ns += self.host.cpu_ns().saturating_sub(began);
         (populated > 0).then_some(Step::Nap)
@@ -270,7 +272,7 @@ impl<H: Host> Scrubber<H> {
         zone: &Zone<impl Backing>,
         stop: Order,
         tick: Tick,
-        mood: Mood,
+        mood: Throttle,
         room: u64,
     ) -> Option<Step> {
         let Ready { zero, dirty } = zone.ready();
@@ -291,18 +293,18 @@ impl<H: Host> Scrubber<H> {
         let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
-        let place = self.go_where_wanted(zone, set, freed_on);
+        let on = self.go_where_wanted(zone, set, freed_on);
         // Lent only now: the move may have waited behind another thread on a busy CPU.
-        if mood == Mood::Normal && zone.can_be_huge(&chunk) {
+        if mood == Throttle::Normal && zone.can_be_huge(&chunk) {
             return Some(self.make_huge(zone, &chunk));
         }
-        let engine = zone.choice().scrub(set, self.until_used(set), place);
-        let Some(lent) = zone.lend(&chunk, self.work(engine)) else {
+        let engine = zone.choice().scrub(set, self.until_used(set), on);
+        let Some(isolated) = zone.isolate(&chunk, self.work(engine)) else {
             return Some(Step::Nap); // an allocation was faster
         };
-        let step = self.clear(zone, lent, Home::Pool, engine);
-        if mood == Mood::Normal {
-            zone.offer_excess(&chunk);
+        let step = self.clear(zone, isolated, Source::Pool, engine);
+        if mood == Throttle::Normal {
+            zone.lazy_free_excess(&chunk);
         }
         Some(step)
     }
@@ -330,8 +332,13 @@ impl<H: Host> Scrubber<H> {
     }
 
     /// Moves to where a set of `bytes` is cleared best, which `cpu` is likely to use.
-    fn go_where_wanted(&mut self, zone: &Zone<impl Backing>, bytes: usize, cpu: usize) -> Place {
-        if zone.choice().prefers_home(bytes) { self.host.go_home(cpu) } else { Place::Elsewhere }
+    fn go_where_wanted(
+        &mut self,
+        zone: &Zone<impl Backing>,
+        bytes: usize,
+        cpu: usize,
+    ) -> ClearedOn {
+        if zone.choice().prefers_one_cpu(bytes) { self.host.go_to(cpu) } else { ClearedOn::Other }
     }
 
     /// How an allocation may take a block that is cleared by this engine.
@@ -344,15 +351,15 @@ impl<H: Host> Scrubber<H> {
     fn clear(
         &mut self,
         zone: &Zone<impl Backing>,
-        lent: Lent<'_>,
-        home: Home,
+        isolated: Isolated<'_>,
+        source: Source,
         engine: &dyn ClearEngine,
     ) -> Step {
         let began = self.host.cpu_ns();
         let account = &zone.daemon.counters;
-        zone.clear(&lent, engine, self.host.rseq());
-        let step = outcome(&lent, account);
-        if let Some(cleared) = zone.publish(lent, home) {
+        zone.clear(&isolated, engine, self.host.rseq());
+        let step = outcome(&isolated, account);
+        if let Some(cleared) = zone.publish(isolated, source) {
             let bytes = u64::from(cleared) * PAGE as u64;
             account.add(Counter::ScrubbedBytes, bytes);
             if engine.cache() == Cache::Bypassing {
@@ -367,13 +374,13 @@ impl<H: Host> Scrubber<H> {
 
     /// For the price of a clear the kernel makes a huge page of small ones, zero as well.
     fn make_huge(&mut self, zone: &Zone<impl Backing>, chunk: &Chunk) -> Step {
-        let Some(lent) = zone.lend(chunk, Work::Fixed) else { return Step::Nap };
+        let Some(isolated) = zone.isolate(chunk, Work::Fixed) else { return Step::Nap };
         let began = self.host.cpu_ns();
-        let populated = if zone.make_huge(&lent) { zone.populate(&lent) } else { 0 };
+        let populated = if zone.make_huge(&isolated) { zone.populate(&isolated) } else { 0 };
         let account = &zone.daemon.counters;
-        outcome(&lent, account);
-        if zone.publish(lent, Home::Pool).is_some() {
-            zone.offer_excess(chunk);
+        outcome(&isolated, account);
+        if zone.publish(isolated, Source::Pool).is_some() {
+            zone.lazy_free_excess(chunk);
         }
         account.add(Counter::ScrubbedBytes, u64::from(populated) * PAGE as u64);
         account.add(Counter::ScrubCpuNs, self.host.cpu_ns().saturating_sub(began));
@@ -382,8 +389,8 @@ impl<H: Host> Scrubber<H> {
 }
 
 /// Whether scrubd could do what it wanted with its block.
-fn outcome(lent: &Lent<'_>, account: &Counters) -> Step {
-    if lent.is_undisturbed() {
+fn outcome(isolated: &Isolated<'_>, account: &Counters) -> Step {
+    if isolated.is_undisturbed() {
         return Step::Worked;
     }
     account.bump(Counter::Aborts);

@@ -17,18 +17,18 @@ use super::ctl::Ctl;
 use super::host::ThisThread;
 use crate::clear;
 use crate::clear::choice::Choice;
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::daemon::{ASLEEP, AWAKE, DOZING, PARKED};
 use crate::mem::backing::Backing;
 use crate::policy::backoff::Backoff;
-use crate::policy::governor::Attention;
+use crate::policy::governor::Activity;
 use crate::policy::pacer::{Look, Pacer};
 use crate::policy::{HIDE_NS, PARK_NS, POLL_LAZY_NS, POLL_MAX_NS, WATCH_NS, WokenBy};
-use crate::policy::{Mood, Step};
-use crate::pool::offer::Allowance;
+use crate::policy::{Step, Throttle};
+use crate::pool::purge::lazy_free::Allowance;
 use crate::scrubd::scrub::Scrubber;
 use crate::units::PAGE;
 use crate::zone::Zone;
@@ -60,7 +60,7 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     // Everything that allocates is done; from here on no thread may have to wait for this one.
     if let Some(pressure) = &scrubd.pressure {
         zone.pool.note_limit(pressure.limit());
-        zone.pool.offer_all();
+        zone.pool.lazy_free_all();
     }
     scrubd.idle_class = thread::become_idle_class().is_ok();
     if scrubd.idle_class {
@@ -69,7 +69,7 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     scrubd.serve();
     scrubd.withdraw();
     zone.daemon.left.store(std::ptr::from_mut(scrubd).cast(), Release);
-    zone.daemon.bid_farewell();
+    zone.daemon.mark_ended();
     spawner.leave(&zone.daemon.life);
     std::ptr::null_mut()
 }
@@ -116,7 +116,7 @@ pub(crate) struct Scrubd<B: 'static> {
     /// What tools see and ask for.
     pub(crate) ctl: Ctl,
     /// Of the last step.
-    pub(crate) mood: Mood,
+    pub(crate) mood: Throttle,
     /// Whether this thread runs only on an idle CPU.
     idle_class: bool,
     /// Whether the limit of the program's memory fell below the one that idle memory was offered
@@ -125,7 +125,7 @@ pub(crate) struct Scrubd<B: 'static> {
     backoff: Backoff,
     /// CPU time in the account, and the part of it that was no look.
     counted: u64,
-    apart: u64,
+    movable: u64,
     /// CPU time in which the machine was measured, or looked at.
     measured: u64,
     /// When the account was told.
@@ -145,12 +145,12 @@ impl<B: Backing + 'static> Scrubd<B> {
             scrubber: Scrubber::new(host, zone.pool.clock.now_ns(), zone.config.without),
             pressure: own_files.then(|| Pressure::new(Path::new("/"))),
             ctl: Ctl::new(&zone.config, topology, zone.choice(), own_files),
-            mood: Mood::Normal,
+            mood: Throttle::Normal,
             idle_class: false,
             backoff: Backoff::new(),
             limit_fell: false,
             counted: 0,
-            apart: 0,
+            movable: 0,
             measured: 0,
             told: 0,
         }
@@ -205,8 +205,8 @@ impl<B: Backing + 'static> Scrubd<B> {
             }
             let quiet = pacer.quiet(ended.0);
             hidden &= quiet >= HIDE_NS;
-            if quiet >= HIDE_NS && !hidden && self.mood == Mood::Normal {
-                self.zone.pool.leave_out_idle();
+            if quiet >= HIDE_NS && !hidden && self.mood == Throttle::Normal {
+                self.zone.pool.advise_idle();
                 hidden = true;
             }
             if quiet >= PARK_NS {
@@ -235,7 +235,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             returned_at: self.scrubber.plan().returned_at,
             lasts_ns: self.scrubber.plan().lasts_ns,
             in_burst: scrubs && self.scrubber.follows_a_burst(),
-            may_clear: scrubs && self.scrubber.is_worth(Attention::Looks),
+            may_clear: scrubs && self.scrubber.is_worth(Activity::Looks),
         }
     }
 
@@ -267,7 +267,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let slept = self.zone.pool.clock.now_ns() - began;
         let (tuning, scrubber) = (&self.zone.live, &self.scrubber);
         // As far as is known without a look.
-        let would_clear = || tuning.scrub_start().is_some() && scrubber.is_worth(Attention::Wanted);
+        let would_clear = || tuning.scrub_start().is_some() && scrubber.is_worth(Activity::Wanted);
         let crowds = self.zone.has(Mechanism::Backoff);
         self.backoff.slept(ns, slept, would_clear, || crowds && scrubber.host.is_in_a_crowd());
         waited
@@ -276,16 +276,18 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn step(&mut self, now: u64) -> Step {
         let verdict = self.sample(now);
         let mood = match verdict {
-            Some(v) if v.memory == Memory::Tight => Mood::Pressed,
-            _ if self.backoff.is_crowded() => Mood::Crowded,
-            _ if !self.idle_class => Mood::Resting,
-            Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => Mood::Resting,
-            _ if self.backoff.is_late() => Mood::Unsure,
-            _ => Mood::Normal,
+            Some(v) if v.memory == Memory::Tight => Throttle::Pressed,
+            _ if self.backoff.is_crowded() => Throttle::Crowded,
+            _ if !self.idle_class => Throttle::Resting,
+            Some(v) if v.cpu_rank == CpuRank::Normal && self.overloaded(v.load) => {
+                Throttle::Resting
+            }
+            _ if self.backoff.is_late() => Throttle::Unsure,
+            _ => Throttle::Normal,
         };
         // Most programs never ask for zero, or for little.
-        if mood == Mood::Normal
-            && self.scrubber.is_worth(Attention::Measures)
+        if mood == Throttle::Normal
+            && self.scrubber.is_worth(Activity::Measures)
             && let Some((topology, choice)) = self.unmeasured.take()
         {
             let config = &self.zone.config;
@@ -298,11 +300,11 @@ impl<B: Backing + 'static> Scrubd<B> {
         {
             self.limit_fell = true;
         }
-        if mood == Mood::Normal && std::mem::take(&mut self.limit_fell) {
-            self.zone.pool.offer_all();
+        if mood == Throttle::Normal && std::mem::take(&mut self.limit_fell) {
+            self.zone.pool.lazy_free_all();
         }
         self.mood = mood;
-        if matches!(mood, Mood::Crowded | Mood::Unsure) {
+        if matches!(mood, Throttle::Crowded | Throttle::Unsure) {
             self.zone.daemon.counters.bump(Counter::BusyLooks);
         }
         self.scrubber.step(self.zone, mood)
@@ -333,7 +335,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn tell(&mut self, now: u64) {
         if let Some(listener) = self.zone.daemon.listener.get() {
             self.told = now;
-            listener(&self.zone.account());
+            listener(&self.zone.stats());
         }
     }
 
@@ -343,12 +345,12 @@ impl<B: Backing + 'static> Scrubd<B> {
         let counters = &self.zone.daemon.counters;
         counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
         let work = counters.get(Counter::ScrubCpuNs);
-        let apart = work + self.scrubber.apart_ns() + self.measured;
-        let look = (cpu_ns - self.counted).saturating_sub(apart - self.apart);
-        (self.counted, self.apart) = (cpu_ns, apart);
+        let movable = work + self.scrubber.apart_ns() + self.measured;
+        let look = (cpu_ns - self.counted).saturating_sub(movable - self.movable);
+        (self.counted, self.movable) = (cpu_ns, movable);
         // No program pays for looks at which nothing may be done.
-        let may = self.mood != Mood::Crowded && self.zone.live.scrub_start().is_some();
-        if may && self.scrubber.is_worth(Attention::Looks) {
+        let may = self.mood != Throttle::Crowded && self.zone.live.scrub_start().is_some();
+        if may && self.scrubber.is_worth(Activity::Looks) {
             counters.add(Counter::LookCpuNs, look);
         }
     }

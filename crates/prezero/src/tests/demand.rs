@@ -10,10 +10,10 @@ mod recorded;
 
 use crate::class::{BANDS, Band, Class};
 use crate::clock::REST_NS;
-use crate::config::without::Without;
+use crate::config::ablation::Ablation;
 use crate::policy::cost::ready_blocks;
-use crate::policy::governor::{Attention, Governor, Spending};
-use crate::policy::seen::Seen;
+use crate::policy::governor::{Activity, Governor, Spending};
+use crate::policy::sample::Sample;
 use crate::units::PAGE;
 
 pub(super) const US: u64 = 1_000;
@@ -92,7 +92,7 @@ pub(super) struct Model {
     zero: u64,
     /// Dirty pages and when they were freed, the oldest first.
     dirty: Vec<(u64, u64)>,
-    seen: Seen,
+    seen: Sample,
     outcome: Outcome,
     /// What each look of the scrubber costs, and each page that it clears, ns.
     look_ns: u64,
@@ -110,11 +110,11 @@ impl Model {
     }
 
     pub(super) fn with_looks_of(look_ns: u64) -> Model {
-        let seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
+        let seen = Sample { clear_ns: CLEAR_NS as f64, ..Sample::default() };
         Model {
             look_ns,
             scrub_ns: CLEAR_NS,
-            governor: Governor::new(0, Without::default()),
+            governor: Governor::new(0, Ablation::default()),
             now: 0,
             looked: 0,
             zero: 0,
@@ -212,7 +212,7 @@ impl Model {
             self.now = self.now.max(self.looked);
             self.seen.free = self.zero + self.dirty.iter().map(|&(_, pages)| pages).sum::<u64>();
             self.governor.observe(self.looked, self.seen);
-            if self.governor.plan().attention >= Attention::Looks {
+            if self.governor.plan().attention >= Activity::Looks {
                 self.seen.look_ns += self.look_ns;
             }
             self.scrub(LOOK_NS / self.scrub_ns);
@@ -248,8 +248,8 @@ impl Default for Model {
 /// Of the bands, those with demand, as the model's programs make it.
 #[test]
 fn the_likeliest_band_is_the_one_with_most_requests() {
-    let mut governor = Governor::new(0, Without::default());
-    let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
+    let mut governor = Governor::new(0, Ablation::default());
+    let mut seen = Sample { free: 100 * MIB, ..Sample::default() };
     let (small, large) = (Band::of(16), Band::of(8192));
     let mut note = |governor: &mut Governor, now, small_asked, large_asked| {
         seen.demand[small.index()] += small_asked;
@@ -271,21 +271,18 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
 #[test]
 fn the_machine_is_measured_for_frequent_or_large_requests() {
     for (pages, requests) in [(128, 20), (256, 16), (16 * MIB, 1)] {
-        let mut governor = Governor::new(0, Without::default());
-        let mut seen = Seen { free: 100 * MIB, ..Seen::default() };
+        let mut governor = Governor::new(0, Ablation::default());
+        let mut seen = Sample { free: 100 * MIB, ..Sample::default() };
         for n in 1..=requests {
-            assert!(governor.plan().attention < Attention::Measures, "{pages} pages, {n} times");
+            assert!(governor.plan().attention < Activity::Measures, "{pages} pages, {n} times");
             seen.demand[Band::of(pages as u32).index()] += pages;
             (seen.requests, seen.returned) = (n, n * pages);
             governor.observe(n * MS, seen);
             governor.observe(n * MS + MS / 2, seen);
         }
-        assert!(
-            governor.plan().attention == Attention::Measures,
-            "{pages} pages, {requests} times"
-        );
+        assert!(governor.plan().attention == Activity::Measures, "{pages} pages, {requests} times");
         governor.observe(requests * MS + 2_000 * MS, seen);
-        assert!(governor.plan().attention < Attention::Measures, "nothing was requested of late");
+        assert!(governor.plan().attention < Activity::Measures, "nothing was requested of late");
     }
 }
 
@@ -317,8 +314,8 @@ fn of_each_size_no_more_lies_ready_than_2_mib() {
 fn blocks_of_several_requests_lie_ready_and_half_of_them_are_slept_through() {
     let (band, interval) = (Band::of(64), 3 * MS);
     let ready = ready_blocks(band);
-    let mut governor = Governor::new(0, Without::default());
-    let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
+    let mut governor = Governor::new(0, Ablation::default());
+    let mut seen = Sample { clear_ns: CLEAR_NS as f64, ..Sample::default() };
     let (mut now, mut asked) = (0, 0);
     for look in 0..200 {
         let plan = governor.plan();
@@ -341,8 +338,8 @@ fn blocks_of_several_requests_lie_ready_and_half_of_them_are_slept_through() {
 
 #[test]
 fn memory_for_what_lies_ready_is_bounded() {
-    let mut governor = Governor::new(0, Without::read("cost-model").unwrap());
-    let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
+    let mut governor = Governor::new(0, Ablation::read("cost-model").unwrap());
+    let mut seen = Sample { clear_ns: CLEAR_NS as f64, ..Sample::default() };
     for look in 1..20 {
         for pages in [32, 64, 128, 256] {
             seen.demand[Band::of(pages).index()] += u64::from(pages);
@@ -359,8 +356,8 @@ fn memory_for_what_lies_ready_is_bounded() {
 /// A block of 6 MiB, which is no power of two, beside a small one.
 #[test]
 fn nothing_is_slept_through_while_a_size_is_asked_for_that_does_not_lie_ready() {
-    let mut governor = Governor::new(0, Without::default());
-    let mut seen = Seen { clear_ns: CLEAR_NS as f64, ..Seen::default() };
+    let mut governor = Governor::new(0, Ablation::default());
+    let mut seen = Sample { clear_ns: CLEAR_NS as f64, ..Sample::default() };
     for look in 1..50 {
         for pages in [64, 6 * MIB] {
             seen.demand[Band::of(pages as u32).index()] += pages;

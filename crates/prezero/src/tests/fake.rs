@@ -16,8 +16,8 @@ use prezero_sys::memory::Errno;
 use prezero_sys::rseq::Rseq;
 use prezero_sys::thread;
 
-use crate::clear::choice::Place;
-use crate::mem::backing::{Backing, Hide};
+use crate::clear::choice::ClearedOn;
+use crate::mem::backing::{Advice, Backing};
 use crate::scrubd::scrub::Host;
 use crate::units::{HUGE, MAX_ORDER, PAGE, PageId};
 
@@ -104,8 +104,8 @@ pub(super) struct Fake {
     unhuge: Mutex<Vec<(usize, usize)>>,
     offers: Mutex<Vec<(usize, usize)>>,
     /// Which huge blocks a child does not get, and which no dump has.
-    hidden: Vec<AtomicU8>,
-    left_out: Vec<AtomicU8>,
+    wiped: Vec<AtomicU8>,
+    no_dump: Vec<AtomicU8>,
     /// Not 0: others remember which pages lie where.
     watched: AtomicU8,
     /// 0: the machine has no swap.
@@ -164,7 +164,7 @@ impl Fake {
         let [populates, releases, replaces, residencies, hides, shows, give_ups, moves, extends] =
             [(); 9].map(|()| Call::default());
         let (huge, unhuge, offers) = Default::default();
-        let [hidden, left_out] =
+        let [hidden, no_dump] =
             [(); 2].map(|()| (0..bytes / HUGE).map(|_| AtomicU8::new(0)).collect());
         Fake {
             base,
@@ -176,8 +176,8 @@ impl Fake {
             huge,
             unhuge,
             offers,
-            hidden,
-            left_out,
+            wiped: hidden,
+            no_dump,
             watched: AtomicU8::new(0),
             swaps: AtomicU8::new(1),
             populates,
@@ -223,13 +223,13 @@ impl Fake {
 
     /// The memory that was offered to the kernel, which took it: the first huge block and how many,
     /// for each call.
-    pub(super) fn offered(&self) -> Vec<(usize, usize)> {
+    pub(super) fn lazily_freed(&self) -> Vec<(usize, usize)> {
         self.offers.lock().unwrap().clone()
     }
 
     /// Whether the child of a fork would find zeroes in this page.
     pub(super) fn is_hidden(&self, page: PageId) -> bool {
-        self.hidden[page.huge()].load(Relaxed) != 0
+        self.wiped[page.huge()].load(Relaxed) != 0
     }
 
     /// From now on others remember which pages lie where, or do no more. What they would not hear of panics.
@@ -249,23 +249,23 @@ impl Fake {
 
     /// Whether a core dump would lack this page.
     pub(super) fn is_left_out(&self, page: PageId) -> bool {
-        self.left_out[page.huge()].load(Relaxed) != 0
+        self.no_dump[page.huge()].load(Relaxed) != 0
     }
 
     /// From here on it is the child of a fork.
     pub(super) fn fork(&self) {
-        for huge in (0..self.hidden.len()).filter(|&huge| self.hidden[huge].load(Relaxed) != 0) {
+        for huge in (0..self.wiped.len()).filter(|&huge| self.wiped[huge].load(Relaxed) != 0) {
             // SAFETY: hidden memory has no owner, which is what the tests are about.
             unsafe { self.fill(huge * HUGE, HUGE, 0) };
             self.mark(huge * HUGE, HUGE, ABSENT);
         }
     }
 
-    fn set_hidden(&self, offset: usize, len: usize, from: Hide, to: u8) {
+    fn set_hidden(&self, offset: usize, len: usize, from: Advice, to: u8) {
         assert!(offset.is_multiple_of(HUGE) && len.is_multiple_of(HUGE), "whole huge blocks");
         let huge = match from {
-            Hide::FromChildren => &self.hidden,
-            Hide::FromDumps => &self.left_out,
+            Advice::WipeOnFork => &self.wiped,
+            Advice::NoDump => &self.no_dump,
         };
         huge[offset / HUGE..(offset + len) / HUGE].iter().for_each(|h| h.store(to, Relaxed));
     }
@@ -375,7 +375,7 @@ unsafe impl Backing for Fake {
         let bytes = pages * PAGE;
         // The advice on a mapping moves with it.
         for at in (0..bytes / HUGE * HUGE).step_by(HUGE) {
-            for advice in [&self.hidden, &self.left_out] {
+            for advice in [&self.wiped, &self.no_dump] {
                 let given = advice[(from + at) / HUGE].load(Relaxed);
                 advice[(to + at) / HUGE].store(given, Relaxed);
             }
@@ -398,7 +398,7 @@ unsafe impl Backing for Fake {
         }
     }
 
-    unsafe fn give_up(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    unsafe fn unmap(&self, offset: usize, len: usize) -> Result<(), Errno> {
         self.give_ups.make()?;
         // SAFETY: the caller's promise. What others write there.
         unsafe { self.fill(offset, len, RUBBISH) };
@@ -421,20 +421,20 @@ unsafe impl Backing for Fake {
         self.huge.lock().unwrap().push((offset / HUGE, len / HUGE));
     }
 
-    unsafe fn offer(&self, offset: usize, len: usize) {
+    unsafe fn lazy_free(&self, offset: usize, len: usize) {
         // SAFETY: the caller's promise.
         unsafe { self.fill(offset, len, 0) };
         self.offers.lock().unwrap().push((offset / HUGE, len / HUGE));
     }
 
-    unsafe fn hide(&self, offset: usize, len: usize, from: Hide) -> Result<(), Errno> {
+    unsafe fn advise(&self, offset: usize, len: usize, from: Advice) -> Result<(), Errno> {
         let made = self.hides.make();
         let done = if made.is_ok() { len } else { len / HUGE / 2 * HUGE };
         self.set_hidden(offset, done, from, 1);
         made.map_err(|_| Errno::INVAL)
     }
 
-    fn show(&self, offset: usize, len: usize, to: Hide) -> Result<(), Errno> {
+    fn unadvise(&self, offset: usize, len: usize, to: Advice) -> Result<(), Errno> {
         let made = self.shows.make();
         let done = if made.is_ok() { len } else { len / HUGE / 4 * HUGE };
         self.set_hidden(offset, done, to, 0);
@@ -476,8 +476,8 @@ impl Host for FakeHost {
         self.rseq.as_ref()
     }
 
-    fn go_home(&mut self, _cpu: usize) -> Place {
-        Place::Home
+    fn go_to(&mut self, _cpu: usize) -> ClearedOn {
+        ClearedOn::Preferred
     }
 
     fn cpu_ns(&self) -> u64 {

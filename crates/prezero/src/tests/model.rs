@@ -14,11 +14,11 @@ use super::world::{World, config, holds};
 use crate::block::{Block, Dirty, Zero};
 use crate::clear::Use;
 use crate::config::Verify;
-use crate::config::without::Without;
+use crate::config::ablation::Ablation;
 use crate::count::counters::Counter;
 use crate::mem::states::PageState;
-use crate::policy::Mood;
-use crate::pool::offer::Allowance;
+use crate::policy::Throttle;
+use crate::pool::purge::lazy_free::Allowance;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, Order, PAGE, PageId};
 use crate::zone::resize::Grown;
@@ -107,7 +107,7 @@ enum Refused {
 impl Run {
     fn new(verify: Verify, scrubs: bool, mapped: usize) -> Run {
         let config = config(HUGE_BLOCKS, |config| {
-            config.without = Without::read("cost-model").unwrap();
+            config.without = Ablation::read("cost-model").unwrap();
             config.verify = verify;
             config.decay = std::time::Duration::from_secs(2);
             config.scrub_stop = Order::MIN;
@@ -146,12 +146,12 @@ impl Run {
             }
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
-            Op::Hide => self.world.zone.pool.leave_out_idle(),
+            Op::Advice => self.world.zone.pool.advise_idle(),
             Op::Watch(on) => self.world.fake().watch(on),
             Op::Limit(huge) => {
                 if self.world.zone.pool.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less
                 {
-                    self.world.zone.pool.offer_all();
+                    self.world.zone.pool.lazy_free_all();
                 }
             }
             Op::SwapOut(first, n) => {
@@ -166,7 +166,7 @@ impl Run {
                     Refusal::Release => &fake.releases,
                     Refusal::Replace => &fake.replaces,
                     Refusal::Residency => &fake.residencies,
-                    Refusal::Hide => &fake.hides,
+                    Refusal::Advice => &fake.hides,
                     Refusal::Show => &fake.shows,
                     Refusal::Move => &fake.moves,
                     Refusal::Extend => &fake.extends,
@@ -179,7 +179,7 @@ impl Run {
             | Op::FreeZeroed(which)
             | Op::TailTo(which, _)
             | Op::Grow(which, _)
-            | Op::Foreign(which, ..) => {
+            | Op::Remapped(which, ..) => {
                 if !self.owned.is_empty() {
                     self.apply_to_block(which % self.owned.len(), op);
                 }
@@ -254,12 +254,12 @@ impl Run {
                 self.write(&mut owned, part, byte);
                 self.owned.push(owned);
             }
-            Op::Foreign(_, part, byte) => {
+            Op::Remapped(_, part, byte) => {
                 let (from, n) = owned.part(part);
                 if let Some(byte) = byte {
                     self.write(&mut owned, part, byte);
                 }
-                self.world.mark_foreign(first.plus(from as u32), n as u32);
+                self.world.mark_remapped(first.plus(from as u32), n as u32);
                 self.owned.push(owned);
             }
             Op::Free(_) => {
@@ -377,8 +377,8 @@ impl Run {
             owned_pages.clone().map(PageId).find(|&page| self.world.fake().is_hidden(page));
         assert_eq!(hidden, None, "a child would not get what its parent owns");
         let mut owned_pages = owned_pages.map(PageId);
-        let left_out = owned_pages.find(|&page| self.world.fake().is_left_out(page));
-        assert_eq!(left_out, None, "a dump would lack what is in use");
+        let no_dump = owned_pages.find(|&page| self.world.fake().is_left_out(page));
+        assert_eq!(no_dump, None, "a dump would lack what is in use");
         for owned in &self.owned {
             for (n, holding) in owned.holds.iter().enumerate() {
                 if let Holds::Byte(byte) = *holding {
@@ -398,7 +398,7 @@ impl Run {
         let owned = self.owner.iter().flatten().count();
         let abandoned = (0..PAGES)
             .filter(|&p| self.owner[p as usize].is_none())
-            .filter(|&p| self.world.zone.pool.states.get(PageId(p)) == PageState::Foreign)
+            .filter(|&p| self.world.zone.pool.states.get(PageId(p)) == PageState::Remapped)
             .count();
         let refused = self.refusals + self.world.count(Counter::BackingErrors);
         assert!(abandoned == 0 || refused > 0, "only a refusal costs a page");
@@ -431,17 +431,17 @@ impl Run {
         }
         let refused = self.refused;
         use Refusal::*;
-        for call in [Populate, Release, Replace, Residency, Hide, Show, Move, Extend] {
+        for call in [Populate, Release, Replace, Residency, Advice, Show, Move, Extend] {
             self.apply(Op::Refuse(call, Fault::Never));
         }
         while !self.owned.is_empty() {
             self.apply_to_block(0, Op::Free(0));
         }
         self.apply(Op::Watch(false));
-        self.world.work(Mood::Pressed);
+        self.world.work(Throttle::Pressed);
         self.assert_holds();
         let tally = self.world.tally();
-        assert_eq!(tally.absent + tally.foreign, PAGES, "{tally:?} after everything went back");
+        assert_eq!(tally.absent + tally.remapped, PAGES, "{tally:?} after everything went back");
         let held = (0..PAGES)
             .map(PageId)
             .filter(|&p| self.world.zone.pool.states.get(p) == PageState::Absent)

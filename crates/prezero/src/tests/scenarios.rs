@@ -1,23 +1,23 @@
 //! The zone's promises, one test each, on a thread and a clock of the test's own.
 
-mod assemble;
+mod compact;
 mod dumps;
 mod forks;
 mod gather;
-mod give_back;
 mod growing;
+mod integrity;
 mod lists;
+mod no_move;
+mod purge;
 mod requests;
-mod retreat;
 mod scrubbing;
-mod stay;
-mod trust;
+mod shrink;
 
 use super::fake::pass;
 use super::world::{RESTED_NS, WINDOW_NS, World};
 use crate::block::{Block, Dirty, Zero};
 use crate::mem::states::Tally;
-use crate::policy::Mood;
+use crate::policy::Throttle;
 use crate::units::{Order, PAGE, PageId, Span};
 
 const ANY: Order = Order::MIN;
@@ -74,7 +74,7 @@ impl World {
             .map(|_| {
                 let block = self.zero(pages);
                 pass(WINDOW_NS);
-                self.scrubber.step(&self.zone, Mood::Normal);
+                self.scrubber.step(&self.zone, Throttle::Normal);
                 block
             })
             .collect();

@@ -8,11 +8,11 @@ use prezero_sys::thread::{self, CpuMask, affinity, set_affinity};
 use super::fake::FakeHost;
 use super::world::{config, fill, holds, is_zero};
 use crate::block::{Block, Dirty};
-use crate::config::without::Without;
+use crate::config::ablation::Ablation;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
 use crate::mem::backing::Anonymous;
-use crate::policy::Mood;
+use crate::policy::Throttle;
 use crate::scrubd::scrub::Scrubber;
 use crate::units::{HUGE, Order, PAGE, PageId};
 use crate::zone::Zone;
@@ -113,7 +113,7 @@ fn zone_of(huge: usize, clock: fn() -> u64, knobs: impl FnOnce(&mut Config)) -> 
 
 /// Workers on `workers`, a scrubber on `scrubber`, until scrubd has cleared something and had to give up a
 /// block, or for all rounds. Returns how often it did.
-fn hammer(zone: &Zone<Anonymous>, workers: &CpuMask, scrubber: &CpuMask, mood: Mood) -> u64 {
+fn hammer(zone: &Zone<Anonymous>, workers: &CpuMask, scrubber: &CpuMask, mood: Throttle) -> u64 {
     hammer_with(zone, workers, scrubber, mood, (&SIZES, REQUESTS))
 }
 
@@ -121,7 +121,7 @@ fn hammer_with(
     zone: &Zone<Anonymous>,
     workers: &CpuMask,
     scrubber: &CpuMask,
-    mood: Mood,
+    mood: Throttle,
     (sizes, requests): (&[u32], u32),
 ) -> u64 {
     let before = affinity();
@@ -138,7 +138,7 @@ fn hammer_with(
                 let mut scrubd = Scrubber::new(
                     FakeHost::with_rseq(),
                     zone.pool.clock.now_ns(),
-                    Without::default(),
+                    Ablation::default(),
                 );
                 while !stop.load(Relaxed) {
                     scrubd.step(zone, mood);
@@ -190,7 +190,7 @@ fn two_cpus() -> (CpuMask, CpuMask) {
 fn a_scrubber_on_the_same_cpu_never_writes_into_what_was_handed_out() {
     let (one, _) = two_cpus();
     let zone = hammered(|_| {});
-    let aborts = hammer(&zone, &one, &one, Mood::Normal);
+    let aborts = hammer(&zone, &one, &one, Throttle::Normal);
     assert!(aborts > 0, "a preempted scrubber loses its block");
 }
 
@@ -198,9 +198,9 @@ fn a_scrubber_on_the_same_cpu_never_writes_into_what_was_handed_out() {
 fn a_scrubber_on_another_cpu_never_writes_into_what_was_handed_out() {
     let (one, other) = two_cpus();
     let zone = hammered(|config| config.engine = EngineChoice::Named("plain"));
-    hammer(&zone, &one, &other, Mood::Normal);
+    hammer(&zone, &one, &other, Throttle::Normal);
     let zone = hammered(|_| {});
-    hammer(&zone, &one, &other, Mood::Normal);
+    hammer(&zone, &one, &other, Throttle::Normal);
     assert!(zone.snapshot().get(Counter::ScrubbedBytes) > 0, "it did scrub");
 }
 
@@ -208,7 +208,7 @@ fn a_scrubber_on_another_cpu_never_writes_into_what_was_handed_out() {
 fn threads_on_all_cpus_share_a_zone_that_is_given_back_under_their_feet() {
     let all = affinity();
     let zone = hammered(|_| {});
-    hammer(&zone, &all, &all, Mood::Pressed);
+    hammer(&zone, &all, &all, Throttle::Pressed);
     assert!(zone.snapshot().get(Counter::ReleasedBytes) > 0);
 }
 
@@ -218,7 +218,7 @@ fn threads_whose_large_blocks_are_brought_together_find_what_they_wrote() {
     // A clock of whole milliseconds: however busy the machine is, few moves count as slow.
     let zone = zone_of(6 * HUGE_BLOCKS, || thread::monotonic_ns() >> 20 << 20, |_| {});
     for workers in [one, affinity()] {
-        hammer_with(&zone, &workers, &other, Mood::Normal, (&LARGE, REQUESTS / 5));
+        hammer_with(&zone, &workers, &other, Throttle::Normal, (&LARGE, REQUESTS / 5));
     }
     let moves = zone.pool.memory.move_free(PageId(0), PageId(512), 512).is_ok();
     assert_eq!(zone.snapshot().get(Counter::AssembledBytes) > 0, moves);

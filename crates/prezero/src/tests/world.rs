@@ -5,12 +5,12 @@ use prezero_sys::thread::{self, CpuMask};
 
 use super::fake::{Fake, FakeHost, now, pass};
 use crate::block::{Block, Content};
-use crate::config::without::Without;
+use crate::config::ablation::Ablation;
 use crate::config::{Config, Machine};
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
-use crate::policy::{Mood, Step};
+use crate::policy::{Step, Throttle};
 use crate::scrubd::scrub::Scrubber;
 use crate::units::{HUGE, Order, PAGE, PageId, Span};
 use crate::zone::Zone;
@@ -37,11 +37,11 @@ impl World {
     }
 
     /// As `new`, of which the first `small` are faulted in small pages at first.
-    pub(super) fn retreat(&self, bytes: usize) {
+    pub(super) fn shrink(&self, bytes: usize) {
         // SAFETY: the fake maps nothing else there, and no test asks for a page that is gone without a look.
         #[allow(unsafe_code)]
         unsafe {
-            self.zone.retreat(bytes);
+            self.zone.shrink(bytes);
         }
     }
 
@@ -70,9 +70,9 @@ impl World {
     /// was asked for since the last look may be a burst that still goes on.
     pub(super) fn scrub(&mut self) -> u32 {
         pass(RESTED_NS);
-        let first = self.work(Mood::Normal);
+        let first = self.work(Throttle::Normal);
         pass(RESTED_NS);
-        first + self.work(Mood::Normal)
+        first + self.work(Throttle::Normal)
     }
 
     /// Lets the governor know of a burst for `pages` zero pages that is over.
@@ -80,12 +80,12 @@ impl World {
         let demand = &self.zone.cpu().demand;
         demand.note(pages);
         demand.note_return(pages);
-        self.work(Mood::Resting);
+        self.work(Throttle::Resting);
         pass(RESTED_NS);
     }
 
     /// Steps in one mood until there is nothing to do, without letting time pass.
-    pub(super) fn work(&mut self, mood: Mood) -> u32 {
+    pub(super) fn work(&mut self, mood: Throttle) -> u32 {
         let most = 10_000;
         (0..most)
             .find(|_| self.scrubber.step(&self.zone, mood) == Step::Nothing)
@@ -125,9 +125,9 @@ impl World {
     }
 
     /// The test, as the owner of these pages, changes their mapping.
-    pub(super) fn mark_foreign(&self, first: PageId, pages: u32) {
+    pub(super) fn mark_remapped(&self, first: PageId, pages: u32) {
         // SAFETY: the test owns the pages.
-        unsafe { self.zone.mark_foreign(first, pages) };
+        unsafe { self.zone.mark_remapped(first, pages) };
     }
 
     /// Pages by state, free or not.
@@ -175,7 +175,7 @@ impl World {
 pub(super) fn config(huge: usize, knobs: impl FnOnce(&mut Config)) -> Config {
     let machine = Machine { memory: huge * HUGE, engine: crate::engine_named, reports_free: false };
     let mut config = Config::new(&machine);
-    config.without = Without::read("cost-model,ready").unwrap();
+    config.without = Ablation::read("cost-model,ready").unwrap();
     knobs(&mut config);
     config
 }

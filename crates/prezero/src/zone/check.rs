@@ -21,7 +21,7 @@ pub enum Flaw {
     #[error("page {0} is recorded as zero and holds something else")]
     FalseZero(usize),
     /// A free page is recorded as foreign.
-    #[error("page {0} is free and recorded as foreign")]
+    #[error("page {0} is free and recorded as remapped")]
     FreeForeign(usize),
     /// A block on a zero list has a page that is not recorded as zero.
     #[error("page {0} begins a block on a zero list that is not all zero")]
@@ -43,7 +43,7 @@ impl<B: Backing> Zone<B> {
     }
 
     /// The counters, and what a clear and a fault cost: all that an account needs, without a look at free memory.
-    pub fn account(&self) -> Snapshot {
+    pub fn stats(&self) -> Snapshot {
         self.take_over();
         let gauges = Gauges { never_scrubs: self.never_scrubs(), ..self.prices() };
         Snapshot::gather(self.all_counters(), gauges)
@@ -55,7 +55,7 @@ impl<B: Backing> Zone<B> {
     /// `listener` runs on a thread that libc may not know: it calls nothing of libc that takes a lock, allocates, or has
     /// data of its own for each thread; and it does not unwind.
     #[allow(unsafe_code)]
-    pub unsafe fn tell_account_to(&self, listener: fn(&Snapshot)) {
+    pub unsafe fn report_to(&self, listener: fn(&Snapshot)) {
         let _ = self.daemon.listener.set(listener);
     }
 
@@ -72,7 +72,7 @@ impl<B: Backing> Zone<B> {
     }
 
     fn gauges(&self) -> Gauges {
-        let zone_pages = self.pool.memory.pages - self.pool.gone.pages();
+        let zone_pages = self.pool.memory.pages - self.pool.unmapped.pages();
         let mut gauges = Gauges { zone_bytes: zone_pages as u64 * PAGE as u64, ..self.prices() };
         gauges.never_scrubs = self.never_scrubs();
         let mut sum = Tally::default();
@@ -173,7 +173,7 @@ impl<B: Backing> Zone<B> {
                     PageState::Zero if !self.pool.memory.is_zero(Span::new(page, 1)) => {
                         return Err(Flaw::FalseZero(page.index()));
                     }
-                    PageState::Foreign => return Err(Flaw::FreeForeign(page.index())),
+                    PageState::Remapped => return Err(Flaw::FreeForeign(page.index())),
                     PageState::Absent | PageState::Zero | PageState::Dirty => {}
                 }
             }

@@ -27,7 +27,7 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn before_fork(&self) {
         self.pool.fork_begins();
-        self.pool.hide_from_child();
+        self.pool.wipe_idle_on_fork();
         self.daemon.hurry(Class::Normal);
     }
 
@@ -57,7 +57,7 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn after_fork_in_child(&self) {
         self.pool.is_a_child();
-        self.begins_its_account();
+        self.begins_its_stats();
         self.daemon.after_fork_in_child();
         if let Some(claimed) = self.pool.handover.inherit() {
             self.pool.put_as_it_was(claimed.run());
@@ -66,7 +66,7 @@ impl<B: Backing> Zone<B> {
 
     /// This is a child that was made without [`before_fork`](Zone::before_fork), and it has requested and freed nothing
     /// yet. What is counted so far is its parent's, and is noted if anything is told of the account.
-    pub fn begins_its_account(&self) {
+    pub fn begins_its_stats(&self) {
         if self.daemon.listener.get().is_some() {
             self.before_fork.set(&self.counts());
         }
@@ -77,7 +77,7 @@ impl<B: Backing> Zone<B> {
     /// account, and what its parent kept from it.
     #[inline]
     pub(crate) fn take_over(&self) {
-        if self.has_parents_account() {
+        if self.has_parents_stats() {
             let (announced, birth) = (self.inherited.swap(0, AcqRel) != 0, birth::current());
             if self.account_of.swap(birth, AcqRel) != birth || announced {
                 self.take_over_now(announced);
@@ -86,14 +86,14 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Whether this is a child before it took over. A fork that was not announced is seen by the birth.
-    pub(crate) fn has_parents_account(&self) -> bool {
+    pub(crate) fn has_parents_stats(&self) -> bool {
         self.inherited.load(Relaxed) != 0 || self.account_of.load(Relaxed) != birth::current()
     }
 
     /// Whether this process has counted anything.
-    pub fn has_own_account(&self) -> bool {
+    pub fn has_own_stats(&self) -> bool {
         let noted = || self.inherited.load(Relaxed) != 0 && self.daemon.listener.get().is_some();
-        !self.has_parents_account() || noted() && self.since_fork().iter().any(|count| *count > 0)
+        !self.has_parents_stats() || noted() && self.since_fork().iter().any(|count| *count > 0)
     }
 
     /// What was counted since the latest fork that was announced.
@@ -131,6 +131,6 @@ impl<B: Backing> Zone<B> {
         if let Some(own) = own {
             self.cpus.here().counters.set(&own);
         }
-        self.pool.forget_hidden();
+        self.pool.forget_wiped();
     }
 }

@@ -6,7 +6,7 @@ use crate::count::counters::Counter;
 use crate::cpu::list::Held;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
-use crate::pool::settle::Residency;
+use crate::pool::classify::Residency;
 use crate::units::Span;
 use crate::zone::Zone;
 
@@ -24,7 +24,7 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub(crate) fn free_run(&self, run: Run) {
         let (span, cpu) = (run.span(), self.cpu());
-        let mut tally = self.settle(cpu, span);
+        let mut tally = self.classify(cpu, span);
         let mut held = Held::Mixed;
         if self.config.on_free == OnFree::Clear {
             tally = self.clear_freed(cpu, span, tally);
@@ -57,7 +57,7 @@ impl<B: Backing> Zone<B> {
         cpu.counters.bump(Counter::FreesZeroed);
         cpu.counters.add(Counter::FreeBytes, span.bytes() as u64);
         cpu.demand.note_return(span.pages);
-        self.pool.replace_foreign(span);
+        self.pool.replace_remapped(span);
         self.pool.states.each_run(span, PageState::Absent, |run| {
             self.pool.each_residency(run, |run, residency| match residency {
                 Residency::Resident => self.pool.states.set(run, PageState::Zero),

@@ -10,7 +10,7 @@
 
 use crate::class::Class;
 use crate::clock::Ticks;
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::cpu::cache::CpuCache;
 use crate::cpu::list::Entry;
 use crate::mem::backing::Backing;

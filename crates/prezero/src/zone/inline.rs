@@ -6,7 +6,7 @@ use crate::count::probes;
 use crate::cpu::cache::CpuCache;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
-use crate::pool::settle::Residency;
+use crate::pool::classify::Residency;
 use crate::units::{PAGE, Span};
 use crate::zone::Zone;
 
@@ -40,7 +40,7 @@ impl<B: Backing> Zone<B> {
             }
         }
         let tally = self.pool.states.tally(front);
-        debug_assert_eq!(tally.foreign, 0, "a free page is never foreign");
+        debug_assert_eq!(tally.remapped, 0, "a free page is never remapped");
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
         if tally.dirty > 0 {
             self.clear_inline(cpu, tally.dirty, rest, |clear| {
@@ -55,7 +55,7 @@ impl<B: Backing> Zone<B> {
         }
         if tally.absent > 0 {
             cpu.counters.add(Counter::AbsentBytes, bytes(tally.absent));
-            self.pool.make_way(block, tally.absent);
+            self.pool.reclaim_before_fault(block, tally.absent);
         }
         if tally.zero > 0 {
             cpu.demand.note_hit(block.pages, tally.zero);

@@ -11,14 +11,14 @@ use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::policy::decay::{Idle, More};
-use crate::policy::seen::Seen;
+use crate::policy::sample::Sample;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
 pub(crate) use crate::pool::chunk::Chunk;
 pub(crate) use crate::pool::handover::Work;
-pub(crate) use crate::pool::lend::Lent;
+pub(crate) use crate::pool::isolate::Isolated;
 
 /// Which free memory is looked for.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(crate) enum Look {
 
 /// Where a loan comes from, and goes back to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Home {
+pub(crate) enum Source {
     Pool,
     /// The lists of the CPU with this number.
     Lists(usize, Class),
@@ -53,7 +53,7 @@ pub(crate) enum Asked {
 
 impl<B: Backing> Zone<B> {
     /// The sums that policy looks at.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Sample {
         let (mut demand, mut hits) = ([0; BANDS], [0; BANDS]);
         let mut listed = 0;
         let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
@@ -74,7 +74,7 @@ impl<B: Backing> Zone<B> {
         }
         let own = |c| self.daemon.counters.get(c);
         let pages = |bytes: u64| bytes / PAGE as u64;
-        Seen {
+        Sample {
             demand,
             hits,
             requests,
@@ -114,7 +114,7 @@ impl<B: Backing> Zone<B> {
 
     /// Whether a block may be lent: no allocation still puts back the last one, and no fork is under way, whose child
     /// would believe what is recorded as zero now.
-    pub(crate) fn may_lend(&self) -> bool {
+    pub(crate) fn may_isolate(&self) -> bool {
         self.pool.handover.is_free() && !self.pool.fork_is_under_way()
     }
 
@@ -194,33 +194,38 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Lends a chunk. `None`: an allocation was faster.
-    pub(crate) fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>> {
-        self.pool.lend(chunk, work)
+    pub(crate) fn isolate(&self, chunk: &Chunk, work: Work) -> Option<Isolated<'_>> {
+        self.pool.isolate(chunk, work)
     }
 
     /// Lends the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
-    pub(crate) fn lend_coldest(
+    pub(crate) fn isolate_coldest(
         &self,
         (cpu, class): (usize, Class),
         now: Tick,
         rest: Ticks,
         work: Work,
-    ) -> Option<Lent<'_>> {
+    ) -> Option<Isolated<'_>> {
         let rested = |e: Entry| e.age(now) > rest;
         let entry = self.cpus[cpu].take_coldest(class, rested)?;
-        Some(self.pool.lend_taken(entry.run(class), work))
+        Some(self.pool.isolate_taken(entry.run(class), work))
     }
 
     /// Clears a lent block until an allocation wants it.
-    pub(crate) fn clear(&self, lent: &Lent<'_>, engine: &dyn ClearEngine, rseq: Option<&Rseq>) {
-        self.pool.clear_lent(lent, engine, rseq);
+    pub(crate) fn clear(
+        &self,
+        isolated: &Isolated<'_>,
+        engine: &dyn ClearEngine,
+        rseq: Option<&Rseq>,
+    ) {
+        self.pool.clear_isolated(isolated, engine, rseq);
     }
 
     /// Ends a loan; pages that were cleared, `None` where an allocation has the block.
-    pub(crate) fn publish(&self, lent: Lent<'_>, home: Home) -> Option<u32> {
-        self.pool.publish(lent, |run| match home {
-            Home::Pool => self.pool.put_as_it_was(run),
-            Home::Lists(cpu, _) => {
+    pub(crate) fn publish(&self, isolated: Isolated<'_>, source: Source) -> Option<u32> {
+        self.pool.publish(isolated, |run| match source {
+            Source::Pool => self.pool.put_as_it_was(run),
+            Source::Lists(cpu, _) => {
                 self.daemon.filled.store(cpu as u32, Relaxed);
                 let span = run.span();
                 let held = if self.pool.states.all(span, PageState::Zero) {
@@ -241,28 +246,28 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Has the kernel back a lent block by one huge page: it is absent then. False if it is as it was.
-    pub(crate) fn make_huge(&self, lent: &Lent<'_>) -> bool {
-        self.pool.make_huge_lent(lent)
+    pub(crate) fn make_huge(&self, isolated: &Isolated<'_>) -> bool {
+        self.pool.make_huge_isolated(isolated)
     }
 
     /// Faults in a lent block: pages.
-    pub(crate) fn populate(&self, lent: &Lent<'_>) -> u32 {
-        self.pool.populate_lent(lent)
+    pub(crate) fn populate(&self, isolated: &Isolated<'_>) -> u32 {
+        self.pool.populate_isolated(isolated)
     }
 
     /// Offers the kernel idle memory beyond the allowance, where a chunk came back.
-    pub(crate) fn offer_excess(&self, chunk: &Chunk) {
-        self.pool.offer_excess(Span::new(chunk.first, chunk.order.pages()));
+    pub(crate) fn lazy_free_excess(&self, chunk: &Chunk) {
+        self.pool.lazy_free_excess(Span::new(chunk.first, chunk.order.pages()));
     }
 
     /// Gives back idle memory that is old enough: pages, and whether there may be more.
-    pub(crate) fn give_idle(&self, idle: Idle, now: Tick) -> (u32, More) {
-        self.give_back_idle(idle, now)
+    pub(crate) fn purge_old(&self, idle: Idle, now: Tick) -> (u32, More) {
+        self.purge_idle(idle, now)
     }
 
     /// Gives back all idle memory; false if there was none.
-    pub(crate) fn give_all(&self) -> bool {
-        self.give_back_all()
+    pub(crate) fn purge_every(&self) -> bool {
+        self.purge_all()
     }
 }
 

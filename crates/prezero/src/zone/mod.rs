@@ -8,13 +8,13 @@ pub(crate) mod drain;
 pub(crate) mod fork;
 pub(crate) mod free;
 pub(crate) mod gather;
-pub(crate) mod give_back;
 pub(crate) mod inline;
+pub(crate) mod integrity;
 pub(crate) mod isolate;
+pub(crate) mod purge;
 pub(crate) mod put_back;
 pub(crate) mod request;
 pub(crate) mod resize;
-pub(crate) mod trust;
 pub(crate) mod wake;
 
 use std::mem::MaybeUninit;
@@ -27,17 +27,17 @@ use crate::block::{Block, Content, Dirty, Run, ZoneId};
 use crate::clear::choice::Choice;
 use crate::clear::clearing::Clearing;
 use crate::config::Config;
+use crate::config::ablation::Mechanism;
 use crate::config::live::Tuning;
-use crate::config::without::Mechanism;
 use crate::count::counters::Counters;
 use crate::cpu::cache::{CpuCache, Cpus};
 use crate::daemon::Daemon;
+use crate::inplace::{build_in, field_of};
 use crate::mem::backing::Backing;
-use crate::place::{build_in, field_of};
 use crate::pool::Pool;
 use crate::sync::AtomicU32;
 use crate::units::{GRANULE, HUGE, MAX_ORDER, PAGE, PageId, Span};
-use crate::zone::trust::Trust;
+use crate::zone::integrity::Trust;
 
 /// Why a zone could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -198,13 +198,13 @@ impl<B: Backing> Zone<B> {
     /// The pages are part of blocks that are out: a free page that is marked would be handed out
     /// as it is, even as zero.
     #[allow(unsafe_code)]
-    pub unsafe fn mark_foreign(&self, first: PageId, pages: u32) {
+    pub unsafe fn mark_remapped(&self, first: PageId, pages: u32) {
         self.pool.mark_moved(Span::new(first, pages));
     }
 
     /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
-    pub fn each_foreign(&self, mut each: impl FnMut(PageId, u32)) {
-        self.pool.each_foreign(|span| each(span.first, span.pages));
+    pub fn each_remapped(&self, mut each: impl FnMut(PageId, u32)) {
+        self.pool.each_remapped(|span| each(span.first, span.pages));
     }
 
     /// Calls `each` for the runs of pages in which blocks may be out: each that is lies in one of them.
@@ -217,12 +217,12 @@ impl<B: Backing> Zone<B> {
     ///
     /// # Safety
     /// Other mappings may lie in the zone's range afterwards. Who asks the zone about an address asks
-    /// [`is_gone`](Zone::is_gone) first, from now on.
+    /// [`is_unmapped`](Zone::is_unmapped) first, from now on.
     #[allow(unsafe_code)]
-    pub unsafe fn retreat(&self, bytes: usize) {
+    pub unsafe fn shrink(&self, bytes: usize) {
         self.take_over();
         self.drain_all();
-        self.pool.retreat(bytes);
+        self.pool.shrink(bytes);
     }
 
     /// Gives up all that the zone has mapped.
@@ -230,14 +230,14 @@ impl<B: Backing> Zone<B> {
     /// # Safety
     /// Nothing of the zone is used any more but its drop.
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn give_up_all(&self) {
+    pub(crate) unsafe fn unmap_all(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.pool.give_up_all() }
+        unsafe { self.pool.unmap_all() }
     }
 
     /// Whether a page belongs to others now.
-    pub fn is_gone(&self, page: PageId) -> bool {
-        self.pool.is_gone(page)
+    pub fn is_unmapped(&self, page: PageId) -> bool {
+        self.pool.is_unmapped(page)
     }
 
     /// Has the kernel fault in the whole huge blocks of a block in huge pages, if they are not

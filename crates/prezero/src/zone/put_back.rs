@@ -20,7 +20,7 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub(crate) fn put_back(&self, cpu: &CpuCache, run: Run, held: Held, tally: Tally) {
         let pages = run.pages();
-        let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.foreign == 0);
+        let class = Class::of(pages).filter(|_| tally.absent == 0 && tally.remapped == 0);
         let Some(class) = class else { return self.put_to_pool(run, tally) };
         self.file(cpu, class, Entry::of(run, held, self.tick_for(pages)));
     }
@@ -62,9 +62,9 @@ impl<B: Backing> Zone<B> {
     /// Records the content of a block that comes back, and counts its pages that were handed out
     /// zero.
     #[inline]
-    pub(crate) fn settle(&self, cpu: &CpuCache, span: Span) -> Tally {
+    pub(crate) fn classify(&self, cpu: &CpuCache, span: Span) -> Tally {
         let slack = Class::of(span.pages).map(Class::slack);
-        let settled = self.pool.settle(&cpu.sparse, span, slack);
+        let settled = self.pool.classify(&cpu.sparse, span, slack);
         if settled.returned > 0 {
             cpu.demand.note_return(settled.returned);
         }

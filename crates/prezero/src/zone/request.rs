@@ -7,7 +7,7 @@ use crate::block::{Block, Dirty, Run, Zero, ZeroFront};
 use crate::class::Class;
 use crate::clear::Use;
 use crate::clock::{REST_NS, Tick, Ticks};
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::cpu::cache::CpuCache;
@@ -45,7 +45,7 @@ enum Source {
     /// The pool, after all CPUs' lists were emptied into it: a resident block. Not again and again.
     Drained,
     /// The pool: resident pages that are moved together.
-    BroughtTogether,
+    Compacted,
     /// The pool: any block, absent or not.
     Any,
     /// The same, after all CPUs' lists were emptied into it, whatever the time.
@@ -63,12 +63,12 @@ const FOR_ZERO: &[Source] = &[
     ZeroBroughtTogether,
     Resident,
     Drained,
-    BroughtTogether,
+    Compacted,
     Any,
     DrainedAny,
 ];
 /// Plain: dirty and hot first; zero pages last of those that are resident, since they were made for others.
-const FOR_PLAIN: &[Source] = &[Resident, Listed, Drained, BroughtTogether, Any, DrainedAny];
+const FOR_PLAIN: &[Source] = &[Resident, Listed, Drained, Compacted, Any, DrainedAny];
 
 /// A request on its way through the table.
 #[derive(Clone, Copy)]
@@ -211,7 +211,7 @@ impl<B: Backing> Zone<B> {
         }
         if tally.absent > 0 {
             cpu.counters.add(Counter::PlainAbsentBytes, tally.absent as u64 * PAGE as u64);
-            self.pool.make_way(run.span(), tally.absent);
+            self.pool.reclaim_before_fault(run.span(), tally.absent);
         }
         Some(run)
     }
@@ -283,8 +283,8 @@ impl<B: Backing> Zone<B> {
                 }
                 pooled(self.resident(pages, align, want)?)
             }
-            (BroughtTogether, Want::Zero(_)) => pooled(pool.assemble_for_zero(pages, align)?),
-            (BroughtTogether, Want::Plain) => pooled(pool.assemble_plain(pages, align)?),
+            (Compacted, Want::Zero(_)) => pooled(pool.assemble_for_zero(pages, align)?),
+            (Compacted, Want::Plain) => pooled(pool.assemble_plain(pages, align)?),
             (Any, want) => pooled(self.any(pages, align, want)?),
             (DrainedAny, want) => {
                 if !self.drain_all() {

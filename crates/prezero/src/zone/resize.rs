@@ -39,7 +39,7 @@ impl<B: Backing> Zone<B> {
             unreachable!("the block is longer than what is kept of it")
         };
         let span = tail.span();
-        let mut tally = self.settle(self.cpu(), span);
+        let mut tally = self.classify(self.cpu(), span);
         if self.config.on_free == OnFree::Clear {
             tally = self.clear_freed(self.cpu(), span, tally);
         }
@@ -89,7 +89,7 @@ impl<B: Backing> Zone<B> {
         }
         let moves = from.0.is_multiple_of(HUGE_PAGES)
             && self.pool.came_back.moves(old)
-            && !self.pool.pages_stay();
+            && !self.pool.must_not_move();
         let mut found = self.own_pool().place(pages, align, moves);
         if moves && found.is_none() {
             // A copy to resident memory is better: the next owner finds it resident too.
@@ -155,7 +155,7 @@ impl<B: Backing> Zone<B> {
         // were lies what the move left of it: of a file that the program mapped there, all.
         self.pool.note_moved(from, to, moved);
         self.pool.mark_moved(Span::new(from, moved));
-        self.pool.replace_foreign(Span::new(from, moved));
+        self.pool.replace_remapped(Span::new(from, moved));
         let left = Run::taken(Span::new(from, moved));
         let tally = self.pool.states.tally(left.span());
         self.put_to_pool(left, tally);
@@ -181,7 +181,7 @@ impl<B: Backing> Zone<B> {
         counters.add(Counter::WasteBytes, u64::from(tally.zero) * PAGE as u64);
         if tally.absent > 0 {
             counters.add(Counter::PlainAbsentBytes, u64::from(tally.absent) * PAGE as u64);
-            self.pool.make_way(span, tally.absent);
+            self.pool.reclaim_before_fault(span, tally.absent);
         }
     }
 }

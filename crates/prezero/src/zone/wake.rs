@@ -1,7 +1,7 @@
 //! What a zone tells its scrubd, and how it does without one.
 
 use crate::count::counters::Counter;
-use crate::daemon::{Change, Outcome, Roused};
+use crate::daemon::{Change, Outcome, Woken};
 use crate::mem::backing::Backing;
 use crate::units::PAGE;
 use crate::zone::Zone;
@@ -14,17 +14,17 @@ impl<B: Backing> Zone<B> {
     /// A block of `pages` was freed: scrubd is told if it must be.
     #[inline]
     pub(crate) fn nudge(&self, pages: u32) {
-        if self.daemon.must_hear(pages) {
-            self.rouse(pages);
+        if self.daemon.must_wake(pages) {
+            self.wake(pages);
         }
     }
 
     #[cold]
-    fn rouse(&self, pages: u32) {
-        let roused = self.daemon.rouse(pages, || self.own_misses());
+    fn wake(&self, pages: u32) {
+        let roused = self.daemon.wake(pages, || self.own_misses());
         // Without a scrubd memory goes back as the program's own allocator would have it.
-        if roused == Roused::CannotStart && self.pool.stock.resident() >= IDLE_MOST {
-            self.give_back_all();
+        if roused == Woken::CannotStart && self.pool.stock.resident() >= IDLE_MOST {
+            self.purge_all();
         }
     }
 
@@ -35,7 +35,7 @@ impl<B: Backing> Zone<B> {
 
     /// ZERO requests that this process had cleared in line; none while the account is its parent's.
     pub(crate) fn own_misses(&self) -> u64 {
-        if self.has_parents_account() { 0 } else { self.counted(Counter::Misses) }
+        if self.has_parents_stats() { 0 } else { self.counted(Counter::Misses) }
     }
 
     /// Makes a call that no scrubd may live through. Where none was there it costs next to nothing;

@@ -1,22 +1,22 @@
 //! Each of these relies on a promise of its caller's.
 
 use prezero::clear::{self, ClearEngine};
-use prezero::{Anonymous, Backing, Block, Dirty, Global, Hide, PageId, Zone};
+use prezero::{Anonymous, Backing, Block, Dirty, Global, Advice, PageId, Zone};
 
 fn promises(zone: &Zone<Anonymous>, page: PageId, block: Block<Dirty>) {
     zone.before_fork();
     zone.after_fork_in_parent();
     zone.after_fork_in_child();
     zone.free(zone.adopt(page, 1));
-    zone.mark_foreign(page, 1);
+    zone.mark_remapped(page, 1);
     zone.free_zeroed(block.assume_zero());
     let _ = zone.check();
-    zone.retreat(0);
-    zone.tell_account_to(|_| ());
+    zone.shrink(0);
+    zone.report_to(|_| ());
 }
 
 fn promises_of_others(backing: &Anonymous, engine: &'static dyn ClearEngine) {
-    let _ = backing.hide(0, 4096, Hide::FromChildren);
+    let _ = backing.advise(0, 4096, Advice::WipeOnFork);
     let _ = clear::register(engine);
     let _ = Global::over(std::alloc::System);
 }

@@ -6,7 +6,7 @@ use prezero::Mechanism;
 use super::workload::Workload;
 use crate::peers::Allocator;
 
-const KNOB: &str = "PREZERO_WITHOUT";
+const KNOB: &str = "PREZERO_ABLATE";
 
 /// One or more. Two that stand in for each other show what they are worth only when both are left out.
 #[derive(Clone, PartialEq, Eq, Debug)]

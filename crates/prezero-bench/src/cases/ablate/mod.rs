@@ -1,6 +1,6 @@
 //! `prezero bench ablate`: what each mechanism is worth.
 //!
-//! A mechanism is left out by the hidden knob `PREZERO_WITHOUT`. The same program runs with it and without it, in
+//! A mechanism is left out by the hidden knob `PREZERO_ABLATE`. The same program runs with it and without it, in
 //! fresh processes: at once where it is idle most of the time, else in turns, so that what drifts on the machine hits
 //! both. A program learns for some seconds before its requests count. A few mechanisms are compared with the same runs.
 

@@ -120,19 +120,19 @@ impl Workload {
 fn suited(mechanism: Mechanism) -> &'static [&'static str] {
     match mechanism {
         Mechanism::Gather => &["handler", "steady-1M", "phases"],
-        Mechanism::Assemble => &["mosaic", "growing"],
-        Mechanism::Places => &["growing"],
-        Mechanism::Home => &["fill-1M", "passing"],
+        Mechanism::Compact => &["mosaic", "growing"],
+        Mechanism::Headroom => &["growing"],
+        Mechanism::PreferredCpu => &["fill-1M", "passing"],
         Mechanism::CostModel => &["steady-96K", "steady-384K", "handler", "phases", "bursts"],
         Mechanism::Ready => &["steady-384K", "fill-384K", "handler", "phases"],
-        Mechanism::Forgo => &["handler", "phases"],
+        Mechanism::Suppress => &["handler", "phases"],
         Mechanism::Backoff => &["crowd-1M", "neighbour-busy-3M", "batch-1M", "handler-2"],
         Mechanism::Thin => &["sparse-48M"],
         Mechanism::Untouched => &["sparse-plain-1M", "handler"],
         Mechanism::Learn => &["bursts", "real:ndimage"],
-        Mechanism::Hide => &["fork"],
-        Mechanism::Offer => &["limit"],
-        Mechanism::MakeWay => &["limit", "growing", "handler"],
+        Mechanism::WipeOnFork => &["fork"],
+        Mechanism::LazyFree => &["limit"],
+        Mechanism::Reclaim => &["limit", "growing", "handler"],
     }
 }
 

@@ -118,7 +118,7 @@ fn what_is_offered_is_zero_or_as_it_was_until_it_is_written() {
     // SAFETY: the range is the test's.
     unsafe {
         bytes.write_bytes(7, 2 * MIB);
-        range.offer(0, 4 * MIB).unwrap();
+        range.lazy_free(0, 4 * MIB).unwrap();
         bytes.write(1);
         assert_eq!(bytes.read(), 1);
         assert!((1..2 * MIB).step_by(64).all(|at| matches!(bytes.add(at).read(), 0 | 7)));

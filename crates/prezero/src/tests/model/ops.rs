@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::fake::Fault;
 use super::PAGES;
 use crate::config::Verify;
-use crate::policy::Mood;
+use crate::policy::Throttle;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
@@ -21,7 +21,7 @@ pub(super) enum Refusal {
     Release,
     Replace,
     Residency,
-    Hide,
+    Advice,
     Show,
     Move,
     Extend,
@@ -39,16 +39,16 @@ pub(super) enum Op {
     TailTo(usize, u8),
     Grow(usize, u32),
     /// The owner changes a mapping, and may write into what it got.
-    Foreign(usize, Part, Option<u8>),
+    Remapped(usize, Part, Option<u8>),
     SwapOut(u32, u32),
     Pass(u64),
-    Step(Mood, u32),
+    Step(Throttle, u32),
     Reclaim,
     Fork,
     /// A fork, after which the test is the child, or the parent while that lives.
     Child,
     /// Memory that has been idle for a while is left out of core dumps.
-    Hide,
+    Advice,
     /// Others hook the calls by which pages leave their addresses, or do no more.
     Watch(bool),
     /// The process's memory has a limit from now on, in huge blocks, or none.
@@ -76,8 +76,7 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
     let which = any::<prop::sample::Index>().prop_map(|index| index.index(1 << 16));
     let which = || which.clone();
     let byte = || 1u8..=255;
-    let mood =
-        prop_oneof![4 => Just(Mood::Normal), 1 => Just(Mood::Resting), 1 => Just(Mood::Pressed)];
+    let mood = prop_oneof![4 => Just(Throttle::Normal), 1 => Just(Throttle::Resting), 1 => Just(Throttle::Pressed)];
     let time = prop_oneof![
         Just(10_000u64),
         Just(200_000),
@@ -93,14 +92,14 @@ pub(super) fn operation() -> impl Strategy<Value = Op> {
         2 => (which(), any::<u8>()).prop_map(|(w, n)| Op::TailTo(w, n)),
         3 => (which(), 1u32..300).prop_map(|(w, n)| Op::Grow(w, n)),
         1 => (which(), any::<Part>(), prop::option::of(byte()))
-            .prop_map(|(w, p, b)| Op::Foreign(w, p, b)),
+            .prop_map(|(w, p, b)| Op::Remapped(w, p, b)),
         1 => (0..PAGES, 1u32..600).prop_map(|(p, n)| Op::SwapOut(p, n)),
         5 => time.prop_map(Op::Pass),
         8 => (mood, 1u32..30).prop_map(|(m, n)| Op::Step(m, n)),
         1 => Just(Op::Reclaim),
         1 => Just(Op::Fork),
         1 => Just(Op::Child),
-        1 => Just(Op::Hide),
+        1 => Just(Op::Advice),
         1 => any::<bool>().prop_map(Op::Watch),
         1 => prop::option::weighted(0.8, 0u64..64).prop_map(Op::Limit),
     ]
@@ -112,7 +111,7 @@ pub(super) fn refusal() -> impl Strategy<Value = Op> {
         Just(Refusal::Release),
         Just(Refusal::Replace),
         Just(Refusal::Residency),
-        Just(Refusal::Hide),
+        Just(Refusal::Advice),
         Just(Refusal::Show),
         Just(Refusal::Move),
         Just(Refusal::Extend)

@@ -6,7 +6,7 @@ use super::ANY;
 use crate::units::{HUGE_PAGES, PageId};
 
 /// Huge blocks that no dump has.
-fn left_out(world: &World) -> u32 {
+fn no_dump(world: &World) -> u32 {
     let all = 0..world.zone.pages() / HUGE_PAGES;
     all.filter(|huge| world.fake().is_left_out(PageId(huge * HUGE_PAGES))).count() as u32
 }
@@ -14,11 +14,11 @@ fn left_out(world: &World) -> u32 {
 #[test]
 fn a_dump_has_what_was_handed_out_and_no_more() {
     let world = World::new(16);
-    assert_eq!(left_out(&world), 16);
+    assert_eq!(no_dump(&world), 16);
 
     let (small, large) = (world.zero(16), world.plain(3 * HUGE_PAGES));
 
-    assert_eq!(left_out(&world), 12);
+    assert_eq!(no_dump(&world), 12);
     for block in [small.into_dirty(), large] {
         assert!(!world.fake().is_left_out(block.first()));
         world.zone.free(block);
@@ -30,13 +30,13 @@ fn a_dump_has_what_was_handed_out_and_no_more() {
 fn idle_memory_is_left_out_until_it_is_used_again() {
     let world = World::new(16);
     world.soil(world.plain(8 * HUGE_PAGES));
-    assert_eq!(left_out(&world), 8);
+    assert_eq!(no_dump(&world), 8);
 
-    world.zone.pool.leave_out_idle();
-    assert_eq!(left_out(&world), 16);
+    world.zone.pool.advise_idle();
+    assert_eq!(no_dump(&world), 16);
 
     let block = world.plain(2 * HUGE_PAGES);
-    assert_eq!(left_out(&world), 14);
+    assert_eq!(no_dump(&world), 14);
     world.zone.free(block);
 }
 
@@ -46,9 +46,9 @@ fn memory_that_came_back_untouched_is_left_out_too() {
     let (small, untouched) = (world.plain(16), world.plain(15 * HUGE_PAGES));
     world.zone.free(untouched);
 
-    world.zone.pool.leave_out_idle();
+    world.zone.pool.advise_idle();
 
-    assert_eq!(left_out(&world), 15);
+    assert_eq!(no_dump(&world), 15);
     world.zone.free(small);
 }
 
@@ -58,11 +58,11 @@ fn where_no_mapping_can_be_split_all_is_dumped() {
     world.fake().shows.refuse(Fault::Nth(1));
 
     let block = world.plain(HUGE_PAGES);
-    assert_eq!(left_out(&world), 0);
+    assert_eq!(no_dump(&world), 0);
 
     world.soil(world.plain(8 * HUGE_PAGES));
-    world.zone.pool.leave_out_idle();
-    assert_eq!(left_out(&world), 0);
+    world.zone.pool.advise_idle();
+    assert_eq!(no_dump(&world), 0);
     world.zone.free(block);
     world.assert_sound();
 }

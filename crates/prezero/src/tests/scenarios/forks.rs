@@ -6,7 +6,7 @@ use super::{ANY, SMALL, bytes};
 use crate::block::Run;
 use crate::count::counters::Counter;
 use crate::mem::states::PageState;
-use crate::policy::Mood;
+use crate::policy::Throttle;
 use crate::pool::handover::{Answer, Claimed, Work};
 use crate::units::{HUGE_PAGES, PageId, Span};
 use crate::zone::resize::Grown;
@@ -63,7 +63,7 @@ fn while_a_fork_is_under_way_nothing_becomes_zero_and_afterwards_it_does() {
     pass(RESTED_NS);
     world.before_fork();
     for _ in 0..10 {
-        world.scrubber.step(&world.zone, Mood::Normal);
+        world.scrubber.step(&world.zone, Throttle::Normal);
     }
     let block = world.zero(SMALL);
     world.zone.free_zeroed(block);

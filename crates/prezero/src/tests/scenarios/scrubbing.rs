@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::super::fake::{Fake, now, pass};
 use super::super::world::{RESTED_NS, World, config, is_zero};
 use super::{ANY, SMALL, bytes, order};
+use crate::ablation::Ablation;
 use crate::block::Run;
 use crate::class::Class;
 use crate::clock::REST_NS;
 use crate::count::counters::Counter;
 use crate::mem::states::{PageState, Tally};
-use crate::policy::{Mood, Step};
+use crate::policy::{Step, Throttle};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, HUGE_PAGES, MAX_ORDER, PAGE, PageId, Span};
-use crate::without::Without;
 use crate::zone::request::HOT_NS;
 
 #[test]
@@ -39,7 +39,7 @@ fn the_highest_order_is_scrubbed_first() {
     }
     world.wanted_before(8 * HUGE_PAGES);
 
-    assert_eq!(world.scrubber.step(&world.zone, Mood::Normal), Step::Worked);
+    assert_eq!(world.scrubber.step(&world.zone, Throttle::Normal), Step::Worked);
 
     assert_eq!(world.states(PageId(2 * HUGE_PAGES), HUGE_PAGES).zero, HUGE_PAGES);
     assert_eq!(world.states(PageId(HUGE_PAGES - 2), 2).dirty, 2);
@@ -79,9 +79,9 @@ fn a_new_scrub_start_is_heeded_by_a_scrubd_at_work() {
     let blocks: Vec<_> = (0..2).map(|_| world.zero(2 * HUGE_PAGES)).collect();
     blocks.into_iter().for_each(|block| world.soil(block));
     pass(RESTED_NS);
-    world.work(Mood::Resting);
+    world.work(Throttle::Resting);
     pass(RESTED_NS);
-    assert_eq!(world.scrubber.step(&world.zone, Mood::Normal), Step::Worked);
+    assert_eq!(world.scrubber.step(&world.zone, Throttle::Normal), Step::Worked);
     let scrubbed = world.count(Counter::ScrubbedBytes);
     assert!(world.tally().dirty > 0, "there is more to do");
 
@@ -137,7 +137,7 @@ fn a_block_freed_just_now_is_not_touched() {
     blocks.into_iter().for_each(|block| world.soil(block));
 
     pass(50_000);
-    assert_eq!(world.work(Mood::Normal), 0);
+    assert_eq!(world.work(Throttle::Normal), 0);
     assert_eq!((world.tally().zero, world.count(Counter::ScrubbedBytes)), (0, 0));
 
     world.scrub();
@@ -153,13 +153,13 @@ fn a_program_that_frees_all_the_time_is_waited_for_until_what_it_left_is_hot_no_
     let began = now();
     while now() - began < HOT_NS {
         world.soil(used);
-        assert_eq!(world.work(Mood::Normal), 0, "after {} us", (now() - began) / 1000);
+        assert_eq!(world.work(Throttle::Normal), 0, "after {} us", (now() - began) / 1000);
         used = world.zero(2 * HUGE_PAGES);
         pass(50_000);
     }
     world.soil(used);
     for _ in 0..4 {
-        if world.work(Mood::Normal) > 0 {
+        if world.work(Throttle::Normal) > 0 {
             break;
         }
         pass(50_000);
@@ -175,7 +175,7 @@ fn in_a_pause_what_was_freed_is_not_waited_for_longer_than_a_rest() {
     world.wanted_before(2 * HUGE_PAGES);
     world.soil(block);
     pass(3 * REST_NS);
-    world.work(Mood::Normal);
+    world.work(Throttle::Normal);
     assert_eq!(world.zone.pool.stock.zero(), 2 * HUGE_PAGES);
 }
 
@@ -184,7 +184,7 @@ fn a_resting_scrubd_clears_nothing() {
     let mut world = World::new(1);
     world.soil(world.zero(HUGE_PAGES));
     pass(RESTED_NS);
-    assert_eq!(world.work(Mood::Resting), 0);
+    assert_eq!(world.work(Throttle::Resting), 0);
     assert_eq!(world.tally().zero, 0);
 }
 
@@ -205,7 +205,7 @@ fn an_unsure_scrubd_clears_and_asks_nothing_of_the_kernel() {
 
     let scrubbed = world.count(Counter::ScrubbedBytes);
 
-    assert!(world.work(Mood::Unsure) > 0);
+    assert!(world.work(Throttle::Unsure) > 0);
 
     assert!(world.count(Counter::ScrubbedBytes) > scrubbed);
     assert_eq!(world.fake().populates.made(), populates);
@@ -217,16 +217,16 @@ fn a_scrubd_among_others_for_every_cpu_does_nothing() {
     let (mut world, populates, releases) = with_everything_to_do();
     let scrubbed = world.count(Counter::ScrubbedBytes);
 
-    assert_eq!(world.work(Mood::Crowded), 0);
+    assert_eq!(world.work(Throttle::Crowded), 0);
 
     assert_eq!(world.count(Counter::ScrubbedBytes), scrubbed);
     assert_eq!(world.fake().populates.made(), populates);
     assert_eq!(world.fake().releases.made(), releases);
 
-    assert!(world.work(Mood::Unsure) > 0, "there was something to clear");
+    assert!(world.work(Throttle::Unsure) > 0, "there was something to clear");
     // One look to see what lies on the lists, and one to see what lies there still.
     for _ in 0..2 {
-        world.work(Mood::Normal);
+        world.work(Throttle::Normal);
     }
     assert!(world.fake().releases.made() > releases, "and to give back");
 }
@@ -297,19 +297,19 @@ fn an_unsure_scrubd_leaves_small_pages_as_they_are() {
     world.soil(world.zero(pages));
     for _ in 0..2 {
         pass(RESTED_NS);
-        world.work(Mood::Unsure);
+        world.work(Throttle::Unsure);
     }
     assert_eq!((world.tally().zero, world.fake().made_huge().len()), (pages, 0));
 }
 
 #[test]
 fn memory_becomes_resident_for_small_blocks_that_lie_ready() {
-    let mut world = World::with(4, |config| config.without = Without::read("cost-model").unwrap());
+    let mut world = World::with(4, |config| config.without = Ablation::read("cost-model").unwrap());
     let ready = 64 * Class::of(64).unwrap().slots() as u64;
     for _ in 0..6 {
         world.soil(world.zero(64));
         pass(3_000_000);
-        world.work(Mood::Normal);
+        world.work(Throttle::Normal);
     }
     let resident = |world: &World| {
         let gauges = world.zone.snapshot().gauges;
@@ -325,7 +325,7 @@ fn memory_becomes_resident_for_small_blocks_that_lie_ready() {
 
 #[test]
 fn a_thread_that_has_moved_finds_the_lists_that_scrubd_filled_last() {
-    let mut world = World::with(1, |config| config.without = Without::read("cost-model").unwrap());
+    let mut world = World::with(1, |config| config.without = Ablation::read("cost-model").unwrap());
     world.soil(world.zero(SMALL));
     world.scrub();
     let (zone, class) = (&world.zone, Class::of(SMALL).unwrap());

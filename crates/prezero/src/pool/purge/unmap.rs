@@ -1,12 +1,12 @@
-//! Address space: what the zone has of it, reaches for, and gives up.
+//! Address space: what the zone maps of it, and unmaps.
 //!
 //! A zone numbers as many pages as it may ever use, and maps few of them at first: limits of address space and tools
-//! count what is mapped. A request that finds no room has the zone *reach* further. A program that sets `RLIMIT_AS` on
-//! itself finds the limit reached already. Then the zone *retreats*: free huge blocks leave it for good, the highest
+//! count what is mapped. A request that finds no room has the zone map more. A program that sets `RLIMIT_AS` on
+//! itself finds the limit reached already. Then the zone *shrinks*: free huge blocks are unmapped for good, the highest
 //! first.
 //!
-//! A block that is *gone*, not mapped yet or given up, is out of the buddy, so no code of the zone touches it, and the
-//! kernel may map others there. Before an address counts as the zone's, [`is_gone`](Pool::is_gone) is asked. The bit
+//! A block that is not mapped, not yet or no more, is out of the buddy, so no code of the zone touches it, and the
+//! kernel may map others there. Before an address counts as the zone's, [`is_unmapped`](Pool::is_unmapped) is asked. The bit
 //! is set before the kernel gets the addresses, and cleared when they are the zone's.
 
 use std::ops::Range;
@@ -18,24 +18,24 @@ use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
-use crate::pool::hide::{bytes, pages};
+use crate::pool::purge::wipe_on_fork::{bytes, pages};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
 /// See the module.
-pub(crate) struct Gone {
+pub(crate) struct Unmapped {
     bits: Bits,
     huge: AtomicU32,
     /// Not 0: the zone reaches no further.
     ended: AtomicU32,
 }
 
-impl Gone {
+impl Unmapped {
     /// Of `huge` huge blocks all but the first `mapped`.
-    pub(crate) fn new(huge: u32, mapped: u32) -> Result<Gone, Errno> {
+    pub(crate) fn new(huge: u32, mapped: u32) -> Result<Unmapped, Errno> {
         let bits = Bits::new(huge)?;
         bits.set(mapped..huge);
-        Ok(Gone { bits, huge: AtomicU32::new(huge - mapped), ended: AtomicU32::new(0) })
+        Ok(Unmapped { bits, huge: AtomicU32::new(huge - mapped), ended: AtomicU32::new(0) })
     }
 
     /// Pages that are gone.
@@ -47,9 +47,9 @@ impl Gone {
 impl<B: Backing> Pool<B> {
     /// Gives up free address space until the zone has `bytes` left, or as few as the blocks in use
     /// allow.
-    pub(crate) fn retreat(&self, bytes: usize) {
-        self.gone.ended.store(1, Relaxed);
-        let left = (self.memory.pages - self.gone.pages()) / HUGE_PAGES;
+    pub(crate) fn shrink(&self, bytes: usize) {
+        self.unmapped.ended.store(1, Relaxed);
+        let left = (self.memory.pages - self.unmapped.pages()) / HUGE_PAGES;
         let excess = left.saturating_sub((bytes / HUGE) as u32);
         let free: u32 = self.buddy.runs(1).map(|run| run.len).sum();
         let mut kept = free.saturating_sub(excess);
@@ -57,7 +57,7 @@ impl<B: Backing> Pool<B> {
             let stays = kept.min(run.len);
             kept -= stays;
             if stays < run.len {
-                self.give_up(run.huge + stays..run.huge + run.len);
+                self.unmap(run.huge + stays..run.huge + run.len);
             }
         }
     }
@@ -67,86 +67,87 @@ impl<B: Backing> Pool<B> {
     /// # Safety
     /// Nothing of the zone is used any more.
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn give_up_all(&self) {
-        for span in self.left() {
+    pub(crate) unsafe fn unmap_all(&self) {
+        for span in self.mapped_runs() {
             // What the kernel refuses stays mapped; there is no better answer.
-            let _ = self.memory.give_up(span);
+            let _ = self.memory.unmap(span);
         }
     }
 
     /// The runs of pages that are the zone's still: the first, and how many.
-    pub(crate) fn left(&self) -> impl Iterator<Item = Span> {
-        self.gone.bits.gaps(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
+    pub(crate) fn mapped_runs(&self) -> impl Iterator<Item = Span> {
+        self.unmapped.bits.gaps(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
     }
 
     /// Whether a page belongs to others now.
-    pub(crate) fn is_gone(&self, page: PageId) -> bool {
-        self.gone.bits.has(page.huge() as u32)
+    pub(crate) fn is_unmapped(&self, page: PageId) -> bool {
+        self.unmapped.bits.has(page.huge() as u32)
     }
 
     /// Pages that are neither free in the buddy nor gone.
     pub(crate) fn used(&self) -> u32 {
-        self.memory.pages.saturating_sub(self.buddy.free()).saturating_sub(self.gone.pages())
+        self.memory.pages.saturating_sub(self.buddy.free()).saturating_sub(self.unmapped.pages())
     }
 
     /// Reaches for room for a block that none of the zone's free memory holds. False: there is none.
     ///
     /// As much again as the zone has, so that this is rare.
     #[cold]
-    pub(crate) fn reach_for(&self, pages: u32, align: Order) -> bool {
+    pub(crate) fn map_for(&self, pages: u32, align: Order) -> bool {
         let aligned = (align.pages() / HUGE_PAGES).max(1);
         let length = pages.div_ceil(HUGE_PAGES);
-        let had = (self.memory.pages - self.gone.pages()) / HUGE_PAGES;
-        self.gone.bits.runs(0..self.memory.pages >> HUGE_ORDER).any(|run| {
+        let had = (self.memory.pages - self.unmapped.pages()) / HUGE_PAGES;
+        self.unmapped.bits.runs(0..self.memory.pages >> HUGE_ORDER).any(|run| {
             let least = run.start.next_multiple_of(aligned) + length;
             least <= run.end
-                && self.reach(run.start, least, least.max(run.start.saturating_add(had)))
+                && self.map_more(run.start, least, least.max(run.start.saturating_add(had)))
         })
     }
 
     /// Reaches for the address space behind a block that is to grow from `old` pages to `pages`, or for a place of so
     /// many.
-    pub(crate) fn reach_behind(&self, first: PageId, old: u32, pages: u32) -> bool {
+    pub(crate) fn map_behind(&self, first: PageId, old: u32, pages: u32) -> bool {
         let end = |pages: u32| first.0.saturating_add(pages).div_ceil(HUGE_PAGES);
         let from = first.plus(old).0.div_ceil(HUGE_PAGES);
         if end(pages) > self.memory.pages >> HUGE_ORDER {
             return false;
         }
         // The first of these that is not mapped.
-        let Some(gone) = self.gone.bits.runs(from..end(pages)).next() else { return false };
-        self.reach(gone.start, end(pages), end(pages.saturating_mul(2)))
+        let Some(unmapped) = self.unmapped.bits.runs(from..end(pages)).next() else { return false };
+        self.map_more(unmapped.start, end(pages), end(pages.saturating_mul(2)))
     }
 
     /// Maps huge blocks from `start` to `most`, or to `least` if the kernel has no more, up to where others are mapped
     /// already. False: nothing was mapped.
-    fn reach(&self, start: u32, least: u32, most: u32) -> bool {
+    fn map_more(&self, start: u32, least: u32, most: u32) -> bool {
         let all = self.memory.pages >> HUGE_ORDER;
         let (start, least, most) = (
-            self.left_out.floor(start),
-            self.left_out.ceil(least).min(all),
-            self.left_out.ceil(most).min(all),
+            self.no_dump.floor(start),
+            self.no_dump.ceil(least).min(all),
+            self.no_dump.ceil(most).min(all),
         );
-        let Some(gone) = self.gone.bits.runs(start..most).next().filter(|run| run.start == start)
+        let Some(unmapped) =
+            self.unmapped.bits.runs(start..most).next().filter(|run| run.start == start)
         else {
             return false;
         };
-        if self.gone.ended.load(Relaxed) != 0 {
+        if self.unmapped.ended.load(Relaxed) != 0 {
             return false;
         }
-        for end in [gone.end, gone.end.min(least)] {
+        for end in [unmapped.end, unmapped.end.min(least)] {
             let huge = start..end;
             let (offset, len) = bytes(&huge);
             match self.memory.backing().extend(offset, len) {
                 Ok(()) => {
-                    self.leave_out_new(&huge);
-                    self.gone.bits.clear(huge.clone());
-                    self.gone.huge.fetch_sub(huge.len() as u32, Relaxed);
+                    self.no_dump_new(&huge);
+                    self.unmapped.bits.clear(huge.clone());
+                    self.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
                     self.buddy.put_run(Run::taken(pages(&huge)));
                     return true;
                 }
                 // Another mapping, or another thread was faster.
                 Err(Errno::EXIST) => {}
-                Err(_) if end == least => self.gone.ended.store(1, Relaxed),
+                Err(_) if end == least => self.unmapped.ended.store(1, Relaxed),
                 Err(_) => {}
             }
         }
@@ -154,21 +155,21 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Gives up these huge blocks, if they are all free.
-    fn give_up(&self, huge: Range<u32>) {
+    fn unmap(&self, huge: Range<u32>) {
         let span = pages(&huge);
         let Some(run) = self.buddy.take_run(span) else { return };
         let tally = self.states.tally(span);
-        self.gone.bits.set(huge.clone());
-        if self.memory.give_up(span).is_err() {
+        self.unmapped.bits.set(huge.clone());
+        if self.memory.unmap(span).is_err() {
             // Too many mappings to split one: all is as it was.
-            self.gone.bits.clear(huge);
+            self.unmapped.bits.clear(huge);
             self.buddy.put_run(run);
             return;
         }
         // Nothing puts it back.
         let span = run.into_span();
         self.stock.sub(tally);
-        self.states.set(span, PageState::Foreign);
-        self.gone.huge.fetch_add(huge.end - huge.start, Relaxed);
+        self.states.set(span, PageState::Remapped);
+        self.unmapped.huge.fetch_add(huge.end - huge.start, Relaxed);
     }
 }

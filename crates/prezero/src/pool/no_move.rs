@@ -18,21 +18,21 @@ use crate::pool::Pool;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// See the module.
-pub(crate) struct Stays {
+pub(crate) struct NoMove {
     knob: Stay,
     /// Not 0: the program asked for it.
     asked: AtomicU32,
 }
 
-impl Stays {
-    pub(crate) fn new(config: &Config) -> Stays {
-        Stays { knob: config.stay, asked: AtomicU32::new(0) }
+impl NoMove {
+    pub(crate) fn new(config: &Config) -> NoMove {
+        NoMove { knob: config.stay, asked: AtomicU32::new(0) }
     }
 }
 
 impl<B: Backing> Pool<B> {
     /// Whether pages that are out of circulation must stay where they are.
-    pub(crate) fn pages_stay(&self) -> bool {
+    pub(crate) fn must_not_move(&self) -> bool {
         match self.stays.knob {
             Stay::On => true,
             Stay::Off => false,

@@ -1,6 +1,6 @@
-//! A block that the pool lends to scrubd, and how it comes back.
+//! A block that the pool isolates for scrubd, and how it comes back.
 //!
-//! A lent block is out of circulation, and its [claim](crate::pool::handover) names it: an allocation may take it
+//! An isolated block is out of circulation, and its [claim](crate::pool::handover) names it: an allocation may take it
 //! away at any moment. scrubd clears it, or faults it in, and then [publishes](Pool::publish) the result.
 
 use prezero_sys::rseq::Rseq;
@@ -24,15 +24,15 @@ const PIECE: u32 = 32;
 const PIECE_DEMOTED: u32 = 8;
 
 /// See the module.
-#[must_use = "a lent block must be published, or it never comes back"]
-pub(crate) struct Lent<'a> {
+#[must_use = "a isolated block must be published, or it never comes back"]
+pub(crate) struct Isolated<'a> {
     session: Session<'a>,
     pub(crate) span: Span,
     /// The forks when it was lent (see `epoch`).
     mark: u32,
 }
 
-impl Lent<'_> {
+impl Isolated<'_> {
     /// Whether no allocation has asked for it.
     pub(crate) fn is_undisturbed(&self) -> bool {
         self.session.undisturbed()
@@ -41,29 +41,29 @@ impl Lent<'_> {
 
 impl<B: Backing> Pool<B> {
     /// Lends a chunk of a free block. `None`: an allocation was faster.
-    pub(crate) fn lend(&self, chunk: &Chunk, work: Work) -> Option<Lent<'_>> {
+    pub(crate) fn isolate(&self, chunk: &Chunk, work: Work) -> Option<Isolated<'_>> {
         self.handover.announce();
         let Some(run) = self.borrow(chunk) else {
             self.handover.withdraw();
             return None;
         };
-        Some(self.lend_taken(run, work))
+        Some(self.isolate_taken(run, work))
     }
 
     /// Lends a block that the caller has taken out of circulation.
-    pub(crate) fn lend_taken(&self, run: Run, work: Work) -> Lent<'_> {
+    pub(crate) fn isolate_taken(&self, run: Run, work: Work) -> Isolated<'_> {
         // From here on the claim has it.
         let span = run.into_span();
         let mark = self.fork_mark();
         let session = self.handover.begin(span, work, mark);
         probes::scrub_begin(span);
-        Lent { session, span, mark }
+        Isolated { session, span, mark }
     }
 
     /// Clears the dirty pages of a lent block, piece by piece, until an allocation wants it.
-    pub(crate) fn clear_lent(
+    pub(crate) fn clear_isolated(
         &self,
-        lent: &Lent<'_>,
+        isolated: &Isolated<'_>,
         engine: &dyn ClearEngine,
         rseq: Option<&Rseq>,
     ) {
@@ -71,7 +71,7 @@ impl<B: Backing> Pool<B> {
             Cache::Cached | Cache::Bypassing => PIECE,
             Cache::Demoted => PIECE_DEMOTED,
         };
-        let (session, mut at, end) = (&lent.session, lent.span.first, lent.span.end());
+        let (session, mut at, end) = (&isolated.session, isolated.span.first, isolated.span.end());
         while let Some(run) = self.states.find(Span::new(at, end - at.0), PageState::Dirty) {
             for from in (0..run.pages).step_by(piece as usize) {
                 let piece = Span::new(run.first.plus(from), piece.min(run.pages - from));
@@ -79,7 +79,7 @@ impl<B: Backing> Pool<B> {
                     claim: session.word(),
                     expected: session.busy(),
                     progress: session.progress(),
-                    next: u64::from(piece.end() - lent.span.first.0),
+                    next: u64::from(piece.end() - isolated.span.first.0),
                     rseq,
                 };
                 if self.memory.clear_guarded(engine, piece, &guard) == Piece::Revoked {
@@ -95,12 +95,12 @@ impl<B: Backing> Pool<B> {
 
     /// Faults in the absent pages of a lent block, page by page, until an allocation wants it or the kernel refuses:
     /// how many.
-    pub(crate) fn populate_lent(&self, lent: &Lent<'_>) -> u32 {
+    pub(crate) fn populate_isolated(&self, isolated: &Isolated<'_>) -> u32 {
         let backing = self.memory.backing();
         let mut populated = 0;
-        self.states.each_run(lent.span, PageState::Absent, |run| {
+        self.states.each_run(isolated.span, PageState::Absent, |run| {
             for page in run.each() {
-                let wanted = !lent.is_undisturbed();
+                let wanted = !isolated.is_undisturbed();
                 if wanted || backing.populate(page.index() * PAGE, PAGE).is_err() {
                     return;
                 }
@@ -110,7 +110,7 @@ impl<B: Backing> Pool<B> {
         });
         if populated > 0 {
             // It decays from now on, not from a free long ago.
-            self.freed_at[lent.span.first.huge()].set(self.clock.tick());
+            self.freed_at[isolated.span.first.huge()].set(self.clock.tick());
         } else {
             self.counters.add_exact(crate::count::counters::Counter::BackingErrors, 1);
         }
@@ -119,15 +119,15 @@ impl<B: Backing> Pool<B> {
 
     /// Ends a loan: records the cleared pages as zero, and puts the block back by `back`. How many pages that were;
     /// `None`: an allocation has the block.
-    pub(crate) fn publish(&self, lent: Lent<'_>, back: impl FnOnce(Run)) -> Option<u32> {
-        if !lent.is_undisturbed() {
-            probes::abort(lent.span.first);
+    pub(crate) fn publish(&self, isolated: Isolated<'_>, back: impl FnOnce(Run)) -> Option<u32> {
+        if !isolated.is_undisturbed() {
+            probes::abort(isolated.span.first);
         }
-        let claimed = lent.session.close()?;
-        let cleared = self.publish_zero(Span::new(claimed.first, claimed.done), lent.mark);
-        probes::scrub_end(Span::new(lent.span.first, cleared));
+        let claimed = isolated.session.close()?;
+        let cleared = self.publish_zero(Span::new(claimed.first, claimed.done), isolated.mark);
+        probes::scrub_end(Span::new(isolated.span.first, cleared));
         back(claimed.run());
-        lent.session.release();
+        isolated.session.release();
         Some(cleared)
     }
 }

@@ -1,11 +1,11 @@
 //! Idle memory of the whole zone goes back to the kernel: by age, under pressure, on request.
 //!
-//! Blocks of the CPUs' lists go to the pool first, and the pool releases them ([`pool::release`](crate::pool::release)).
+//! Blocks of the CPUs' lists go to the pool first, and the pool releases them ([`pool::purge::age`](crate::pool::purge::age)).
 
 use crate::clock::{Tick, Ticks};
 use crate::mem::backing::Backing;
 use crate::policy::decay::{Idle, More};
-use crate::pool::release::RESIDENT;
+use crate::pool::purge::age::RESIDENT;
 use crate::units::HUGE_PAGES;
 use crate::zone::Zone;
 
@@ -16,7 +16,7 @@ const MOST: u32 = 8 * HUGE_PAGES;
 impl<B: Backing> Zone<B> {
     /// Gives every idle free page back to the kernel, now; false if there was none.
     pub fn reclaim(&self) -> bool {
-        self.give_back_all()
+        self.purge_all()
     }
 
     /// Whether the zone holds resident free memory, at a glance.
@@ -25,14 +25,14 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Gives every idle free page back to the kernel; false if there was none.
-    pub(crate) fn give_back_all(&self) -> bool {
+    pub(crate) fn purge_all(&self) -> bool {
         self.take_over();
         self.drain_all();
-        self.pool.give_back(u32::MAX, &RESIDENT, |_| true)
+        self.pool.purge(u32::MAX, &RESIDENT, |_| true)
     }
 
     /// Gives back idle memory that is old enough: how many pages, and whether there may be more.
-    pub(crate) fn give_back_idle(&self, idle: Idle, now: Tick) -> (u32, More) {
+    pub(crate) fn purge_idle(&self, idle: Idle, now: Tick) -> (u32, More) {
         if idle.lists {
             self.drain_unused();
         }
@@ -40,7 +40,7 @@ impl<B: Backing> Zone<B> {
         let parts = [(&RESIDENT[..1], idle.dirty_ns), (&RESIDENT, idle.any_ns)];
         let more = parts.into_iter().any(|(kinds, ns)| {
             let stays = Ticks::rounded_down(ns);
-            self.pool.give_back(MOST, kinds, |freed| now.since(freed) >= stays)
+            self.pool.purge(MOST, kinds, |freed| now.since(freed) >= stays)
         });
         let pages = before.saturating_sub(self.pool.stock.resident());
         (pages, if more { More::Maybe } else { More::No })

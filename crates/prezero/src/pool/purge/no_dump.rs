@@ -5,7 +5,7 @@
 //! again, hidden from children, and offered to the kernel (`MADV_FREE`), which takes it when a limit is reached.
 //!
 //! One bit for each *unit* of huge blocks says that it may be left out. **A block that is handed out is dumped.** The
-//! rules are those of [hide](crate::pool::hide): a thread that leaves a unit out has taken all of it out of the buddy,
+//! rules are those of [wipe_on_fork](crate::pool::purge::wipe_on_fork): a thread that leaves a unit out has taken all of it out of the buddy,
 //! and a thread that holds a part of a unit has it dumped first.
 //!
 //! Each unit may become a mapping of its own, of which a process has a limited number. So units are large where the
@@ -15,12 +15,12 @@ use std::ops::Range;
 
 use prezero_sys::memory::Errno;
 
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
-use crate::mem::backing::{Backing, Hide};
+use crate::mem::backing::{Advice, Backing};
 use crate::mem::bits::Bits;
 use crate::pool::Pool;
-use crate::pool::hide::{AT_ONCE, LEAST, bytes, pages, parts};
+use crate::pool::purge::wipe_on_fork::{AT_ONCE, LEAST, bytes, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE_ORDER, Span};
 
@@ -34,7 +34,7 @@ pub(crate) fn unit(huge: u32) -> u32 {
 }
 
 /// See the module.
-pub(crate) struct LeftOut {
+pub(crate) struct NoDump {
     units: Bits,
     /// Huge blocks in a unit.
     unit: u32,
@@ -42,11 +42,11 @@ pub(crate) struct LeftOut {
     ended: AtomicU32,
 }
 
-impl LeftOut {
+impl NoDump {
     /// Nothing left out, of `huge` huge blocks.
-    pub(crate) fn new(huge: u32) -> Result<LeftOut, Errno> {
+    pub(crate) fn new(huge: u32) -> Result<NoDump, Errno> {
         let unit = unit(huge);
-        Ok(LeftOut { units: Bits::new(huge.div_ceil(unit))?, unit, ended: AtomicU32::new(0) })
+        Ok(NoDump { units: Bits::new(huge.div_ceil(unit))?, unit, ended: AtomicU32::new(0) })
     }
 
     /// The units that huge blocks lie in.
@@ -75,40 +75,40 @@ impl LeftOut {
 
 impl<B: Backing> Pool<B> {
     /// Leaves huge blocks out that no request has had anything of yet.
-    pub(crate) fn leave_out_new(&self, huge: &Range<u32>) {
-        if self.has(Mechanism::Hide) {
-            self.leave_out_taken(&self.left_out.touched(huge));
+    pub(crate) fn no_dump_new(&self, huge: &Range<u32>) {
+        if self.has(Mechanism::WipeOnFork) {
+            self.no_dump_taken(&self.no_dump.touched(huge));
         }
     }
 
     /// Leaves idle memory out, hides it from children, and offers it to the kernel.
-    pub(crate) fn leave_out_idle(&self) {
-        if !self.has(Mechanism::Hide) {
+    pub(crate) fn advise_idle(&self) {
+        if !self.has(Mechanism::WipeOnFork) {
             return;
         }
-        let (ended, has_much) = (self.left_out.ended.load(Relaxed) != 0, self.has_much());
+        let (ended, has_much) = (self.no_dump.ended.load(Relaxed) != 0, self.has_much());
         for run in self.buddy.runs(1) {
             let huge = run.huge..run.huge + run.len;
             if !ended {
-                self.leave_out_free(huge.clone());
+                self.no_dump_free(huge.clone());
             }
             // And what came to memory that was left out before.
             if has_much {
-                self.hide_used(huge, AT_ONCE, |span| self.memory.offer(span));
+                self.wipe_used_on_fork(huge, AT_ONCE, |span| self.memory.lazy_free(span));
             }
         }
     }
 
     /// The same of the whole units in a run of free huge blocks.
-    fn leave_out_free(&self, huge: Range<u32>) {
-        let (out, unit) = (&self.left_out.units, self.left_out.unit);
-        for dumped in out.gaps(self.left_out.whole(huge)) {
+    fn no_dump_free(&self, huge: Range<u32>) {
+        let (out, unit) = (&self.no_dump.units, self.no_dump.unit);
+        for dumped in out.gaps(self.no_dump.whole(huge)) {
             let joins = out.has(dumped.end) || dumped.start > 0 && out.has(dumped.start - 1);
             if dumped.len() as u32 * unit >= LEAST || joins {
                 for units in parts(dumped, (AT_ONCE / unit).max(1)) {
-                    self.hide(&self.huge_blocks(&units), |span| {
-                        self.leave_out_taken(&units);
-                        self.memory.offer(span);
+                    self.wipe_on_fork(&self.huge_blocks(&units), |span| {
+                        self.no_dump_taken(&units);
+                        self.memory.lazy_free(span);
                     });
                 }
             }
@@ -116,15 +116,15 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Leaves these units out, of which nothing is in use.
-    fn leave_out_taken(&self, units: &Range<u32>) {
+    fn no_dump_taken(&self, units: &Range<u32>) {
         let huge = self.huge_blocks(units);
-        self.left_out.units.set(units.clone());
-        if self.memory.hide(pages(&huge), Hide::FromDumps).is_err() {
+        self.no_dump.units.set(units.clone());
+        if self.memory.advise(pages(&huge), Advice::NoDump).is_err() {
             self.counters.add_exact(Counter::BackingErrors, 1);
             let (offset, len) = bytes(&huge);
-            let dumped = self.memory.backing().show(offset, len, Hide::FromDumps);
+            let dumped = self.memory.backing().unadvise(offset, len, Advice::NoDump);
             if !matches!(dumped, Err(Errno::NOMEM | Errno::AGAIN)) {
-                self.left_out.units.clear(units.clone());
+                self.no_dump.units.clear(units.clone());
             }
         }
     }
@@ -133,21 +133,21 @@ impl<B: Backing> Pool<B> {
     /// it out.
     #[inline]
     pub(crate) fn dump(&self, huge: &Range<u32>) -> bool {
-        let units = self.left_out.touched(huge);
-        !self.left_out.units.has_any(units.clone()) || self.dump_units(units)
+        let units = self.no_dump.touched(huge);
+        !self.no_dump.units.has_any(units.clone()) || self.dump_units(units)
     }
 
     #[cold]
     fn dump_units(&self, units: Range<u32>) -> bool {
-        let out = &self.left_out.units;
+        let out = &self.no_dump.units;
         out.runs(units).all(|units| {
             let (offset, len) = bytes(&self.huge_blocks(&units));
-            let dump = || self.memory.backing().show(offset, len, Hide::FromDumps);
+            let dump = || self.memory.backing().unadvise(offset, len, Advice::NoDump);
             let dumped = dump().or_else(|_| {
                 // One mapping need not be split. Bits stay set, since other threads may be at work on theirs.
-                self.left_out.ended.store(1, Relaxed);
+                self.no_dump.ended.store(1, Relaxed);
                 let all = self.memory.backing().len();
-                let _ = self.memory.backing().show(0, all, Hide::FromDumps);
+                let _ = self.memory.backing().unadvise(0, all, Advice::NoDump);
                 dump()
             });
             match dumped {
@@ -160,12 +160,12 @@ impl<B: Backing> Pool<B> {
 
     /// The runs of pages in which anything is in use, or was so since it was last left out.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = Span> {
-        let units = self.left_out.touched(&(0..self.memory.pages >> HUGE_ORDER));
-        self.left_out.units.gaps(units).map(|units| pages(&self.huge_blocks(&units)))
+        let units = self.no_dump.touched(&(0..self.memory.pages >> HUGE_ORDER));
+        self.no_dump.units.gaps(units).map(|units| pages(&self.huge_blocks(&units)))
     }
 
     fn huge_blocks(&self, units: &Range<u32>) -> Range<u32> {
-        let (unit, end) = (self.left_out.unit, self.memory.pages >> HUGE_ORDER);
+        let (unit, end) = (self.no_dump.unit, self.memory.pages >> HUGE_ORDER);
         units.start * unit..(units.end * unit).min(end)
     }
 }
@@ -176,11 +176,11 @@ mod tests {
 
     #[test]
     fn a_unit_is_touched_by_a_part_of_it_and_left_out_whole() {
-        let out = LeftOut::new(4 * UNITS + 1).unwrap();
+        let out = NoDump::new(4 * UNITS + 1).unwrap();
         assert_eq!(out.unit, 4);
         assert_eq!((out.touched(&(3..5)), out.whole(3..5)), (0..2, 1..1));
         assert_eq!((out.touched(&(4..9)), out.whole(4..9)), (1..3, 1..2));
         assert_eq!(out.touched(&(0..4 * UNITS + 1)), 0..UNITS + 1);
-        assert_eq!(LeftOut::new(UNITS).unwrap().touched(&(3..5)), 3..5);
+        assert_eq!(NoDump::new(UNITS).unwrap().touched(&(3..5)), 3..5);
     }
 }

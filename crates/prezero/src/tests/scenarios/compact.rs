@@ -8,7 +8,7 @@ use super::{ANY, bytes};
 use crate::block::{Block, Dirty};
 use crate::count::counters::Counter;
 use crate::mem::states::PageState;
-use crate::policy::Mood;
+use crate::policy::Throttle;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE, HUGE_PAGES, PageId};
 
@@ -139,7 +139,7 @@ fn hidden_memory_is_shown_before_it_moves() {
     let from = source.first();
     world.fill(from, 4 * HUGE_PAGES, 0);
     world.zone.free_zeroed(source);
-    world.zone.pool.leave_out_idle();
+    world.zone.pool.advise_idle();
     assert!(world.fake().is_hidden(from));
 
     let block = world.zero(6 * HUGE_PAGES);
@@ -302,7 +302,7 @@ proptest! {
                 }
                 Op::Scrub => {
                     pass(RESTED_NS);
-                    world.work(Mood::Normal);
+                    world.work(Throttle::Normal);
                     None
                 }
                 Op::Fork => {

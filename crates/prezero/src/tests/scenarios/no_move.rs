@@ -7,7 +7,7 @@ use super::super::world::{World, holds};
 use super::ANY;
 use crate::config::Stay;
 use crate::count::counters::Counter;
-use crate::policy::Mood;
+use crate::policy::Throttle;
 use crate::units::{HUGE_PAGES, PageId};
 
 /// Pages that are resident.
@@ -30,9 +30,9 @@ fn tempt(world: &mut World) {
     world.zone.reclaim();
     for _ in 0..40 {
         pass(100_000_000);
-        world.work(Mood::Normal);
+        world.work(Throttle::Normal);
     }
-    world.work(Mood::Pressed);
+    world.work(Throttle::Pressed);
 }
 
 #[test]
@@ -41,8 +41,12 @@ fn watched_pages_are_not_given_back_and_then_they_are() {
     world.fake().watch(true);
     tempt(&mut world);
     assert_eq!((held(&world), world.count(Counter::BackingErrors)), (4 * HUGE_PAGES, 0));
-    world.zone.pool.leave_out_idle();
-    assert_eq!(world.fake().offered(), [(0, 4)], "the kernel may have what no device was told of");
+    world.zone.pool.advise_idle();
+    assert_eq!(
+        world.fake().lazily_freed(),
+        [(0, 4)],
+        "the kernel may have what no device was told of"
+    );
 
     world.fake().watch(false);
     tempt(&mut world);
@@ -102,7 +106,7 @@ fn who_knows_better_is_heeded() {
         assert_eq!(held(&world) > 0, stays, "{stay:?}, asks: {asks}");
     }
     let world = idle(Stay::Off, 4);
-    assert!(!world.zone.pool.pages_stay());
+    assert!(!world.zone.pool.must_not_move());
     world.fake().watch(true);
-    assert!(!world.zone.pool.pages_stay(), "at the user's own risk");
+    assert!(!world.zone.pool.must_not_move(), "at the user's own risk");
 }

@@ -10,8 +10,8 @@ use crate::zone::resize::Grown;
 
 const HUGES: u32 = 16;
 
-fn is_gone(world: &World, page: u32) -> bool {
-    world.zone.is_gone(PageId(page))
+fn is_unmapped(world: &World, page: u32) -> bool {
+    world.zone.is_unmapped(PageId(page))
 }
 
 #[test]
@@ -23,11 +23,11 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     world.soil(world.zero(9 * HUGE_PAGES));
     world.scrub();
 
-    world.retreat(5 * HUGE);
+    world.shrink(5 * HUGE);
 
-    let left = (0..HUGES).filter(|huge| !is_gone(&world, huge * HUGE_PAGES)).count();
+    let left = (0..HUGES).filter(|huge| !is_unmapped(&world, huge * HUGE_PAGES)).count();
     assert_eq!(left, 5);
-    assert!((0..used.pages()).all(|n| !is_gone(&world, used.first().0 + n)));
+    assert!((0..used.pages()).all(|n| !is_unmapped(&world, used.first().0 + n)));
     assert!((0..used.pages()).all(|n| holds(&world.zone, used.first().plus(n), 7)));
     let gauges = world.zone.snapshot().gauges;
     assert_eq!(gauges.zone_bytes, bytes(5 * HUGE_PAGES));
@@ -37,7 +37,7 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
 
     // The pages left serve on, and no others.
     let more = world.zero(2 * HUGE_PAGES);
-    assert!(is_zero(&world.zone, &more) && !is_gone(&world, more.first().0));
+    assert!(is_zero(&world.zone, &more) && !is_unmapped(&world, more.first().0));
     assert!(world.zone.zero(1, super::ANY).is_none(), "all that is left is in use");
     world.soil(more);
     world.soil(used);
@@ -45,19 +45,19 @@ fn retreat_leaves_what_is_in_use_and_the_lowest_of_what_is_free() {
     world.zone.reclaim();
     assert_eq!(world.zone.snapshot().gauges.allocated_bytes, 0);
     world.assert_sound();
-    world.retreat(0);
-    assert!((0..HUGES * HUGE_PAGES).all(|page| is_gone(&world, page)));
+    world.shrink(0);
+    assert!((0..HUGES * HUGE_PAGES).all(|page| is_unmapped(&world, page)));
 }
 
 #[test]
 fn gone_pages_are_none_of_the_foreign_ones() {
     let world = World::new(HUGES as usize);
     let used = world.plain(3 * HUGE_PAGES);
-    world.mark_foreign(used.first().plus(5), 7);
-    world.retreat(6 * HUGE);
-    let mut foreign = Vec::new();
-    world.zone.each_foreign(|first, pages| foreign.push((first, pages)));
-    assert_eq!(foreign, [(used.first().plus(5), 7)]);
+    world.mark_remapped(used.first().plus(5), 7);
+    world.shrink(6 * HUGE);
+    let mut remapped = Vec::new();
+    world.zone.each_remapped(|first, pages| remapped.push((first, pages)));
+    assert_eq!(remapped, [(used.first().plus(5), 7)]);
     world.zone.free(used);
     world.assert_sound();
 }
@@ -66,8 +66,8 @@ fn gone_pages_are_none_of_the_foreign_ones() {
 fn address_space_that_the_kernel_does_not_take_stays() {
     let world = World::new(HUGES as usize);
     world.fake().give_ups.refuse(Fault::Always);
-    world.retreat(0);
-    assert!((0..HUGES * HUGE_PAGES).all(|page| !is_gone(&world, page)));
+    world.shrink(0);
+    assert!((0..HUGES * HUGE_PAGES).all(|page| !is_unmapped(&world, page)));
     let all = world.zero(HUGES * HUGE_PAGES);
     assert!(is_zero(&world.zone, &all));
     world.soil(all);
@@ -125,7 +125,7 @@ fn what_others_have_mapped_is_left_alone_and_reached_past() {
     let next = world.zero(6 * HUGE_PAGES);
     assert_eq!(next.first(), PageId(4 * HUGE_PAGES), "as much as there is before it");
     assert!(world.zone.zero(54 * HUGE_PAGES, ANY).is_none(), "others have a part of it");
-    assert!(is_gone(&world, 10 * HUGE_PAGES));
+    assert!(is_unmapped(&world, 10 * HUGE_PAGES));
     [all, next].into_iter().for_each(|block| world.zone.free(block));
     world.assert_sound();
 }
@@ -146,7 +146,7 @@ fn a_zone_that_gets_no_more_address_space_asks_once() {
 #[test]
 fn a_zone_that_retreated_reaches_no_further() {
     let world = growing(4);
-    world.retreat(4 * HUGE);
+    world.shrink(4 * HUGE);
     assert!(world.zone.zero(5 * HUGE_PAGES, ANY).is_none());
     assert_eq!(mapped(&world), 4);
 }

@@ -10,10 +10,10 @@
 
 use std::ops::Range;
 
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
-use crate::pool::hide::{AT_ONCE, pages, parts};
+use crate::pool::purge::wipe_on_fork::{AT_ONCE, pages, parts};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{PAGE, Span};
 
@@ -48,43 +48,43 @@ impl<B: Backing> Pool<B> {
 
     /// Pages that may idle without being offered.
     pub(crate) fn allowance(&self) -> u32 {
-        if self.has(Mechanism::Offer) { self.allowance.load(Relaxed) } else { u32::MAX }
+        if self.has(Mechanism::LazyFree) { self.allowance.load(Relaxed) } else { u32::MAX }
     }
 
     /// These pages have come to the buddy: offers the huge blocks that they complete, if too
     /// much idles.
     #[inline]
-    pub(crate) fn offer_excess(&self, span: Span) {
+    pub(crate) fn lazy_free_excess(&self, span: Span) {
         let Span { first, pages } = span;
         if self.stock.resident() > self.allowance() {
-            self.offer(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
+            self.lazy_free(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
         }
     }
 
     /// Offers all that the buddy has, if it is too much.
-    pub(crate) fn offer_all(&self) {
+    pub(crate) fn lazy_free_all(&self) {
         if self.stock.resident() > self.allowance() {
-            self.buddy.runs(1).for_each(|run| self.offer(run.huge..run.huge + run.len));
+            self.buddy.runs(1).for_each(|run| self.lazy_free(run.huge..run.huge + run.len));
         }
     }
 
     #[cold]
-    fn offer(&self, huge: Range<u32>) {
+    fn lazy_free(&self, huge: Range<u32>) {
         for part in parts(huge, AT_ONCE) {
-            if !self.offered(part.clone()) && part.len() > 1 {
+            if !self.lazily_freed(part.clone()) && part.len() > 1 {
                 part.for_each(|one| {
-                    self.offered(one..one + 1);
+                    self.lazily_freed(one..one + 1);
                 });
             }
         }
     }
 
     /// Offers these huge blocks, if they are all free.
-    fn offered(&self, huge: Range<u32>) -> bool {
+    fn lazily_freed(&self, huge: Range<u32>) -> bool {
         let span = pages(&huge);
         // No thread may write to them meanwhile, or the kernel would not know that it must keep them.
         let Some(run) = self.buddy.take_run(span) else { return false };
-        self.memory.offer(span);
+        self.memory.lazy_free(span);
         self.buddy.put_run(run);
         true
     }

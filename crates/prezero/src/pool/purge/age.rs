@@ -2,7 +2,7 @@
 
 use crate::block::Run;
 use crate::clock::Tick;
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::mem::backing::Backing;
@@ -24,12 +24,12 @@ impl<B: Backing> Pool<B> {
     /// `absent` pages of a block are about to be faulted in: gives back as many idle ones where
     /// the zone would hold more than ever was of use. To give back costs a tenth of the faults.
     #[cold]
-    pub(crate) fn make_way(&self, span: Span, absent: u32) {
+    pub(crate) fn reclaim_before_fault(&self, span: Span, absent: u32) {
         self.fault_in_suitably(span, absent);
         self.faulted.fetch_add(u64::from(absent), Relaxed);
         let excess = self.stock.resident().saturating_sub(self.most_idle()).min(absent);
-        if excess > 0 && self.has(Mechanism::MakeWay) {
-            self.give_back(excess, &RESIDENT, |_| true);
+        if excess > 0 && self.has(Mechanism::Reclaim) {
+            self.purge(excess, &RESIDENT, |_| true);
         }
     }
 
@@ -42,13 +42,8 @@ impl<B: Backing> Pool<B> {
 
     /// Gives back the resident free pages of huge blocks of which all resident pages are of these
     /// `kinds` and the last free is `old`, until they are so many. True if there were any.
-    pub(crate) fn give_back(
-        &self,
-        most: u32,
-        kinds: &[PageState],
-        old: impl Fn(Tick) -> bool,
-    ) -> bool {
-        if self.stock.resident() == 0 || self.pages_stay() {
+    pub(crate) fn purge(&self, most: u32, kinds: &[PageState], old: impl Fn(Tick) -> bool) -> bool {
+        if self.stock.resident() == 0 || self.must_not_move() {
             return false;
         }
         let mut done = 0u32;
@@ -78,10 +73,10 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Gives pages that are out of circulation back to the kernel: how many pages were resident.
-    /// `None` if that refused, or pages [stay](crate::pool::stay).
+    /// `None` if that refused, or pages [stay](crate::pool::no_move).
     pub(crate) fn make_absent(&self, span: Span) -> Option<u32> {
         let Span { first, pages } = span;
-        if self.pages_stay() {
+        if self.must_not_move() {
             return None;
         }
         let tally = self.states.tally(span);

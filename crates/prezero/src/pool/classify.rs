@@ -3,7 +3,7 @@
 //! A page is dirty where the owner may have written, absent where the owner never touched it, fresh where the owner
 //! changed the mapping. None counts as zero here: that takes proof.
 
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
@@ -14,7 +14,7 @@ use crate::units::{GRANULE, PAGE, PageId, Span};
 
 /// The content of a block that came back.
 #[derive(Clone, Copy)]
-pub(crate) struct Settled {
+pub(crate) struct Classified {
     pub(crate) tally: Tally,
     /// Pages of it that were handed out zero.
     pub(crate) returned: u32,
@@ -94,15 +94,15 @@ impl<B: Backing> Pool<B> {
     /// The mapping of these owned pages is not as the zone's any more: fresh memory replaces them when the block
     /// comes back.
     pub(crate) fn mark_moved(&self, span: Span) {
-        self.foreign.store(1, Relaxed);
-        self.states.set(span, PageState::Foreign);
+        self.remapped.store(1, Relaxed);
+        self.states.set(span, PageState::Remapped);
     }
 
     /// Calls `each` for the runs of pages that are marked so, in the order of their addresses.
-    pub(crate) fn each_foreign(&self, mut each: impl FnMut(Span)) {
-        if self.foreign.load(Relaxed) != 0 {
-            for left in self.left() {
-                self.states.each_run(left, PageState::Foreign, &mut each);
+    pub(crate) fn each_remapped(&self, mut each: impl FnMut(Span)) {
+        if self.remapped.load(Relaxed) != 0 {
+            for left in self.mapped_runs() {
+                self.states.each_run(left, PageState::Remapped, &mut each);
             }
         }
     }
@@ -113,10 +113,10 @@ impl<B: Backing> Pool<B> {
     /// `slack`: how many of the block's pages its request may have been rounded up by, if lists keep blocks of its
     /// size.
     #[inline]
-    pub(crate) fn settle(&self, sparse: &Sparse, span: Span, slack: Option<u32>) -> Settled {
+    pub(crate) fn classify(&self, sparse: &Sparse, span: Span, slack: Option<u32>) -> Classified {
         let Span { first: _, pages } = span;
         let dirty =
-            |returned| Settled { tally: Tally { dirty: pages, ..Tally::default() }, returned };
+            |returned| Classified { tally: Tally { dirty: pages, ..Tally::default() }, returned };
         if self.states.all(span, PageState::Dirty) {
             return dirty(0);
         }
@@ -131,16 +131,16 @@ impl<B: Backing> Pool<B> {
             let rounded = was.dirty <= slack.unwrap_or(0);
             return dirty(if rounded { pages } else { was.zero });
         }
-        self.settle_slowly(sparse, span, slack)
+        self.classify_slowly(sparse, span, slack)
     }
 
     #[cold]
-    fn settle_slowly(&self, sparse: &Sparse, span: Span, slack: Option<u32>) -> Settled {
+    fn classify_slowly(&self, sparse: &Sparse, span: Span, slack: Option<u32>) -> Classified {
         let Span { first, pages } = span;
         let was = self.states.tally(span);
         let is_kernels = pages > KERNELS;
         if is_kernels && was.absent == pages && self.goes_back_unseen(span) {
-            return Settled { tally: was, returned: 0 };
+            return Classified { tally: was, returned: 0 };
         }
         self.states.each_run(span, PageState::Zero, |run| {
             self.states.set(run, PageState::Dirty);
@@ -156,17 +156,17 @@ impl<B: Backing> Pool<B> {
             if counts {
                 self.states.set(run, PageState::Dirty);
             } else {
-                touched += self.settle_absent(run, is_kernels);
+                touched += self.classify_absent(run, is_kernels);
             }
         });
         if is_kernels && was.absent > 0 {
             self.thin_row.note(is_thin(touched, was.absent));
         }
         // Last: pages that are absent by this were not left untouched by their owner.
-        if self.replace_foreign(span) {
+        if self.replace_remapped(span) {
             self.came_back.note();
         }
-        Settled { tally: self.states.tally(span), returned: was.zero }
+        Classified { tally: self.states.tally(span), returned: was.zero }
     }
 
     /// Gives a large block back to the kernel that was absent when it was handed out, where those
@@ -176,7 +176,7 @@ impl<B: Backing> Pool<B> {
     fn goes_back_unseen(&self, span: Span) -> bool {
         let gone = self.has(Mechanism::Thin)
             && self.thin_row.may_be_assumed()
-            && !self.pages_stay()
+            && !self.must_not_move()
             && self.memory.release(span).is_ok();
         if gone {
             self.thin_row.note(true);
@@ -187,7 +187,7 @@ impl<B: Backing> Pool<B> {
     /// Records which pages of a span were touched that was handed out absent. A page that is not
     /// resident was never touched, or was written and swapped out. It is released, and absent
     /// either way. Returns how many are resident.
-    fn settle_absent(&self, span: Span, is_kernels: bool) -> u32 {
+    fn classify_absent(&self, span: Span, is_kernels: bool) -> u32 {
         let settle = |part: Span, map: Option<&[u8]>| {
             let Some(map) = map.filter(|map| runs(map).nth(MOST_RUNS).is_none()) else {
                 return self.states.set(part, PageState::Dirty);
@@ -200,7 +200,7 @@ impl<B: Backing> Pool<B> {
         };
         // Thin, adjacent runs go in one call, and count as resident should that fail.
         let (mut touched, mut thin) = (0, (span.first, 0, 0));
-        let may_thin = is_kernels && self.has(Mechanism::Thin) && !self.pages_stay();
+        let may_thin = is_kernels && self.has(Mechanism::Thin) && !self.must_not_move();
         let release = |(from, n, resident): (PageId, u32, u32)| {
             if n > 0 && self.memory.release(Span::new(from, n)).is_err() {
                 self.states.set(Span::new(from, n), PageState::Dirty);
@@ -250,12 +250,12 @@ impl<B: Backing> Pool<B> {
 
     /// Puts fresh memory where the owner changed the mapping. Pages that cannot be replaced
     /// stay marked, and are never used again. Whether there was anything to replace.
-    pub(crate) fn replace_foreign(&self, span: Span) -> bool {
+    pub(crate) fn replace_remapped(&self, span: Span) -> bool {
         let mut any = false;
-        if self.foreign.load(Relaxed) == 0 {
+        if self.remapped.load(Relaxed) == 0 {
             return any;
         }
-        self.states.each_run(span, PageState::Foreign, |run| {
+        self.states.each_run(span, PageState::Remapped, |run| {
             any = true;
             if self.memory.replace(run).is_ok() {
                 self.states.set(run, PageState::Absent);

@@ -4,7 +4,7 @@
 //! zone, of which the rest is address space that nothing uses.
 
 use crate::block::Run;
-use crate::config::without::Mechanism;
+use crate::config::ablation::Mechanism;
 use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
 use crate::pool::Pool;
@@ -80,7 +80,7 @@ impl<B: Backing> Pool<B> {
     /// many pages of it.
     pub(crate) fn place(&self, pages: u32, align: Order, large: bool) -> Option<Run> {
         // The end of a longer run may be no page number.
-        if !self.has(Mechanism::Places) || pages > self.memory.pages {
+        if !self.has(Mechanism::Headroom) || pages > self.memory.pages {
             return None;
         }
         let (place, beyond) = (self.place_pages(), self.places().0);
@@ -99,7 +99,7 @@ impl<B: Backing> Pool<B> {
     /// The pages from `old` on of a run of so many, out of the buddy. What is not mapped yet is reached for.
     pub(crate) fn take_reaching(&self, first: PageId, old: u32, pages: u32) -> Option<Run> {
         let take = || self.buddy.take_run(Span::new(first.plus(old), pages - old));
-        take().or_else(|| self.reach_behind(first, old, pages).then(take)?)
+        take().or_else(|| self.map_behind(first, old, pages).then(take)?)
     }
 
     /// The content of a run that came out of the buddy, and leaves the stock. `None`: it went back,
@@ -107,7 +107,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn taken(&self, run: Run) -> Option<(Run, Tally)> {
         let tally = self.states.tally(run.span());
         self.stock.sub(tally);
-        if !self.show(run.span()) {
+        if !self.keep_on_fork(run.span()) {
             self.put_as_it_was(run);
             return None;
         }

@@ -4,7 +4,7 @@ use crate::class::BANDS;
 
 /// What the governor is shown: sums over all CPUs, since the zone began.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Sample {
     /// Pages asked for as zero that a stock could have served, by band.
     pub(crate) demand: [u64; BANDS],
     /// Pages of these that were found zero, by band.
@@ -29,9 +29,9 @@ pub(crate) struct Seen {
     pub(crate) clear_ns: f64,
 }
 
-impl Default for Seen {
-    fn default() -> Seen {
-        Seen {
+impl Default for Sample {
+    fn default() -> Sample {
+        Sample {
             demand: [0; BANDS],
             hits: [0; BANDS],
             requests: 0,

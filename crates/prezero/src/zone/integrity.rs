@@ -12,7 +12,7 @@ use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
-use crate::pool::settle::Residency;
+use crate::pool::classify::Residency;
 use crate::units::Span;
 use crate::zone::Zone;
 
@@ -73,7 +73,7 @@ impl Trust {
                 Residency::Unknown => {
                     good = good && self.check(zone, cpu, run);
                     // To read a page makes it resident, and it is to stay absent. Nothing is lost.
-                    if good && !zone.pool.pages_stay() {
+                    if good && !zone.pool.must_not_move() {
                         let _ = zone.pool.memory.release(run);
                     }
                 }

@@ -13,8 +13,8 @@ impl Heap {
     }
 
     /// Whether an address in the zone's range was given up, and is others'.
-    pub fn is_gone(&self, ptr: *const u8) -> bool {
-        self.zone.page_of(ptr).is_some_and(|page| self.zone.is_gone(page))
+    pub fn is_unmapped(&self, ptr: *const u8) -> bool {
+        self.zone.page_of(ptr).is_some_and(|page| self.zone.is_unmapped(page))
     }
 
     /// The whole pages of the zone that `len` bytes from address `at` on touch. What was given up
@@ -22,23 +22,23 @@ impl Heap {
     pub fn part(&self, at: usize, len: usize) -> Option<Range<usize>> {
         let start = at.max(self.base) / PAGE * PAGE;
         let end = at.saturating_add(len).min(self.base + self.bytes).next_multiple_of(PAGE);
-        (start < end && !self.is_gone(ptr::without_provenance(start))).then_some(start..end)
+        (start < end && !self.is_unmapped(ptr::without_provenance(start))).then_some(start..end)
     }
 
     /// Notes that the program changes a [`part`](Self::part) by a system call.
     ///
     /// # Safety
     /// The part lies in blocks that the program owns.
-    pub unsafe fn mark_foreign(&self, part: &Range<usize>) {
+    pub unsafe fn mark_remapped(&self, part: &Range<usize>) {
         if let Some(first) = self.zone.page_of(ptr::without_provenance(part.start)) {
             // SAFETY: the caller's promise.
-            unsafe { self.zone.mark_foreign(first, (part.len() / PAGE) as u32) };
+            unsafe { self.zone.mark_remapped(first, (part.len() / PAGE) as u32) };
         }
     }
 
-    /// Calls `each` for the ranges of addresses that are [marked so](Self::mark_foreign).
-    pub fn each_foreign(&self, mut each: impl FnMut(Range<usize>)) {
-        self.zone.each_foreign(|first, pages| {
+    /// Calls `each` for the ranges of addresses that are [marked so](Self::mark_remapped).
+    pub fn each_remapped(&self, mut each: impl FnMut(Range<usize>)) {
+        self.zone.each_remapped(|first, pages| {
             let start = self.base + first.index() * PAGE;
             each(start..start + pages as usize * PAGE);
         });

@@ -7,9 +7,9 @@ use super::super::world::{World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::count::counters::Counter;
 use crate::mem::states::Tally;
-use crate::policy::Mood;
-use crate::pool::offer::Allowance;
-use crate::pool::release::{IDLE_LEAST, IDLE_SHARE};
+use crate::policy::Throttle;
+use crate::pool::purge::age::{IDLE_LEAST, IDLE_SHARE};
+use crate::pool::purge::lazy_free::Allowance;
 use crate::units::{HUGE, HUGE_PAGES, PageId};
 
 #[test]
@@ -26,7 +26,7 @@ fn decay_releases_what_idles_and_not_what_is_in_use() {
 
     for _ in 0..40 {
         pass(100_000_000);
-        world.work(Mood::Normal);
+        world.work(Throttle::Normal);
     }
 
     assert_eq!(world.zone.snapshot().gauges.absent_bytes, bytes(4 * HUGE_PAGES - 100));
@@ -51,20 +51,26 @@ fn memory_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() 
     for block in blocks {
         world.soil(block);
     }
-    assert_eq!(world.fake().offered(), [], "so much may idle");
+    assert_eq!(world.fake().lazily_freed(), [], "so much may idle");
     world.drain();
     world.soil(large);
-    let offered = world.fake().offered();
+    let lazily_freed = world.fake().lazily_freed();
 
-    let sum: usize = offered.iter().map(|(_, n)| n).sum();
-    assert!(sum >= 3, "{offered:?}");
+    let sum: usize = lazily_freed.iter().map(|(_, n)| n).sum();
+    assert!(sum >= 3, "{lazily_freed:?}");
     let used = in_use.first().huge();
-    assert!(offered.iter().all(|&(first, n)| used < first || used >= first + n), "{offered:?}");
+    assert!(
+        lazily_freed.iter().all(|&(first, n)| used < first || used >= first + n),
+        "{lazily_freed:?}"
+    );
     assert!((0..in_use.pages()).all(|n| holds(&world.zone, in_use.first().plus(n), 7)));
     world.wanted_before(4 * HUGE_PAGES);
     world.scrub();
     assert!(world.tally().zero > 0);
-    assert!(world.fake().offered().len() > offered.len(), "what was cleared is offered again");
+    assert!(
+        world.fake().lazily_freed().len() > lazily_freed.len(),
+        "what was cleared is lazily_freed again"
+    );
     world.zone.free(in_use);
     world.assert_sound();
 }
@@ -73,18 +79,18 @@ fn memory_beyond_the_allowance_is_offered_as_it_is_freed_and_as_it_is_cleared() 
 fn a_lower_limit_counts_for_what_idles_already_and_none_for_nothing() {
     let world = World::new(4);
     world.soil(world.plain(3 * HUGE_PAGES));
-    assert_eq!(world.fake().offered(), []);
+    assert_eq!(world.fake().lazily_freed(), []);
 
     assert_eq!(world.zone.pool.note_limit(Some(64 * HUGE as u64)), Allowance::Less);
-    world.zone.pool.offer_all();
-    assert_eq!(world.fake().offered(), [], "it may all idle");
+    world.zone.pool.lazy_free_all();
+    assert_eq!(world.fake().lazily_freed(), [], "it may all idle");
     assert_eq!(world.zone.pool.note_limit(Some(16 * HUGE as u64)), Allowance::Less);
-    world.zone.pool.offer_all();
-    assert_eq!(world.fake().offered(), [(0, 4)], "and what is absent beside it");
+    world.zone.pool.lazy_free_all();
+    assert_eq!(world.fake().lazily_freed(), [(0, 4)], "and what is absent beside it");
 
     assert_eq!(world.zone.pool.note_limit(None), Allowance::AsBefore);
     world.soil(world.plain(3 * HUGE_PAGES));
-    assert_eq!(world.fake().offered().len(), 1);
+    assert_eq!(world.fake().lazily_freed().len(), 1);
 }
 
 /// What one burst left idle, out of a zone where nothing else is: pages.
@@ -93,7 +99,7 @@ fn idle_after(world: &mut World, pause_ns: u64) -> u64 {
     world.soil(block);
     for _ in 0..8 {
         pass(pause_ns / 8);
-        world.work(Mood::Normal);
+        world.work(Throttle::Normal);
     }
     world.zone.snapshot().gauges.resident_dirty_bytes / bytes(1)
 }
@@ -116,10 +122,10 @@ fn zeroes_stay_their_whole_time() {
     world.scrub();
     assert_eq!(world.tally().zero, pages);
     pass(500_000_000);
-    world.work(Mood::Normal);
+    world.work(Throttle::Normal);
     assert_eq!(world.tally().zero, pages);
     pass(600_000_000);
-    world.work(Mood::Normal);
+    world.work(Throttle::Normal);
     assert_eq!(world.tally().zero, 0);
 }
 
@@ -135,7 +141,7 @@ fn a_dirty_page_does_not_take_the_zero_ones_with_it() {
     world.zone.drain_all();
     assert_eq!(world.tally().zero, pages - 20);
     pass(200_000_000);
-    world.work(Mood::Resting);
+    world.work(Throttle::Resting);
     assert_eq!(world.tally().zero, pages - 20);
 }
 
@@ -184,7 +190,7 @@ fn memory_that_is_used_again_and_again_does_not_decay() {
     for _ in 0..100 {
         world.soil(world.zero(SMALL));
         pass(100_000_000);
-        world.work(Mood::Resting);
+        world.work(Throttle::Resting);
     }
     assert_eq!(world.count(Counter::ReleasedBytes), 0);
 }
@@ -197,7 +203,7 @@ fn under_pressure_everything_idle_goes_back_at_once() {
     }
     let resident = world.tally().dirty;
 
-    world.work(Mood::Pressed);
+    world.work(Throttle::Pressed);
 
     assert_eq!(world.tally().absent, 4 * HUGE_PAGES);
     assert!((0..4 * HUGE_PAGES).all(|p| !world.fake().holds(PageId(p))));
@@ -220,7 +226,7 @@ fn a_refused_release_keeps_the_memory_and_brings_scrubd_to_rest() {
     world.soil(world.zero(700));
     world.fake().releases.refuse(Fault::Always);
 
-    world.work(Mood::Pressed);
+    world.work(Throttle::Pressed);
 
     assert!(world.count(Counter::BackingErrors) > 0);
     assert_eq!(world.count(Counter::ReleasedBytes), 0);
@@ -274,7 +280,7 @@ fn foreign_pages_are_replaced_when_their_block_comes_back() {
     let block = world.zero(64);
     let first = block.first();
     world.fill(first, 64, 0x77);
-    world.mark_foreign(first.plus(8), 4);
+    world.mark_remapped(first.plus(8), 4);
 
     world.zone.free(block);
 
@@ -289,13 +295,13 @@ fn foreign_pages_that_cannot_be_replaced_are_never_used_again() {
     let world = World::new(1);
     let block = world.zero(64);
     world.fill(block.first(), 64, 0x77);
-    world.mark_foreign(block.first().plus(8), 4);
+    world.mark_remapped(block.first().plus(8), 4);
     world.fake().replaces.refuse(Fault::Always);
 
     world.zone.free(block);
 
     world.assert_sound();
-    assert_eq!(world.tally().foreign, 4);
+    assert_eq!(world.tally().remapped, 4);
     assert_eq!(world.count(Counter::BackingErrors), 1);
     let mut all = Vec::new();
     while let Some(page) = world.zone.zero(1, ANY) {
@@ -310,7 +316,7 @@ fn foreign_pages_that_cannot_be_replaced_are_never_used_again() {
 fn a_zero_block_with_foreign_pages_comes_back_as_zero_and_absent() {
     let world = World::new(1);
     let block = world.zero(64);
-    world.mark_foreign(block.first(), 4);
+    world.mark_remapped(block.first(), 4);
     world.zone.free_zeroed(block);
     assert_eq!(world.fake().replaces.made(), 1);
     assert_eq!(world.tally().absent, HUGE_PAGES);
