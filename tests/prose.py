@@ -37,7 +37,7 @@ COMMENT = re.compile(r"^\s*//|\s// ")
 LINK = re.compile(r"!?\[[^]\n]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 # `prezero` and its kin with what follows them in a code block or between backquotes, to the end of their own options.
-COMMAND = re.compile(r"(?:^ *|[$#;&|] *|\bsudo |\b[A-Z_]+=\S+ |/)(prezero(?:-bench|-qemu|d)?)((?: +[^\s`|&;)\\]+)*)(?![\w-])")
+COMMAND = re.compile(r"(?:^ *|[$#;&|] *|\bsudo |\b[A-Z_]+=\S+ |\bbin/|\./|release/)(prezero(?:-bench|-qemu|d)?)((?: +[^\s`|&;)\\]+)*)(?![\w-])")
 
 
 def pages():
