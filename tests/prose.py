@@ -12,6 +12,7 @@ A link names a file of the repository, and its anchor a heading of that file.
 import re
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -168,6 +169,14 @@ def commands(folder):
 def try_it():
     said = turns("It asks\nso\nmany times, and none of\nit whomever.\nFor ever.\n")
     if said != [(2, "so many"), (3, "none of"), (5, "For ever")]:
+        sys.exit(f"prose: the check itself finds {said}")
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.md"
+        page.write_text("# A `page`: its head\n[a](#a-page-its-head) [b](#b) [c](page.md) [d](none.md) [e](https://there.is)\n"
+                        "```\nprezero claim 1G --wait 5 -- ls --all   # --none\nmake [f](none)\n```\n`prezero top` and `cargo test -p prezero`\n")
+        said = list(links(page)), list(shown(page))
+    if said != (["#b is no heading", "none.md is not there"],
+                [("prezero", ["claim", "1G", "--wait", "5"]), ("prezero", ["top"])]):
         sys.exit(f"prose: the check itself finds {said}")
 
 
