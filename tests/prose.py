@@ -6,7 +6,7 @@
     tests/prose.py --commands DIR       each `prezero ...` of a page against the --help of the programs in DIR
     tests/prose.py --test               these checks, tried on made-up texts
 
-A page has no turn of `TURNS`. A crate has at most `CEILING` comment lines with one, and the number only falls.
+A page, a manual, a header or an example of a configuration has no turn of `TURNS`. A crate has at most `CEILING` comment lines with one, and the number only falls.
 A link names a file of the repository, and its anchor a heading of that file.
 """
 import re
@@ -30,6 +30,8 @@ CEILING = {
     "prezero-sys": 7,
     "prezerod": 101,
 }
+# Other texts that users read.
+OTHERS = ["crates/*/man/*", "crates/*/include/*", "crates/*/*.toml", "kubernetes/manifests/**/*.*"]
 # Words of all pages together, and lines or words of some.
 WORDS = 25_000
 LINES = {"README.md": 150, "DESIGN.md": 250}
@@ -86,6 +88,8 @@ def links(page):
 
 def lint():
     wrong, words = [], 0
+    for file in sorted(file for glob in OTHERS for file in ROOT.glob(glob)):
+        wrong += [f"{file.relative_to(ROOT)}:{line}: \"{turn}\"" for line, turn in turns(file.read_text())]
     for page in pages():
         name, text = str(page.relative_to(ROOT)), page.read_text()
         words += len(text.split())
