@@ -32,8 +32,9 @@ CEILING = {
 }
 # Other texts that users read.
 OTHERS = ["crates/*/man/*", "crates/*/include/*", "crates/*/*.toml", "kubernetes/manifests/**/*.*"]
-# Words of all pages together, and lines or words of some.
-WORDS = 25_000
+# Words of all pages together but the index of results, which `prezero bench results` bounds; lines or words of some.
+WORDS = 24_250
+INDEX = "bench/results/README.md"
 LINES = {"README.md": 150, "DESIGN.md": 250}
 PAGE = {"CHANGELOG.md": 500}
 COMMENT = re.compile(r"^\s*//|\s// ")
@@ -92,7 +93,7 @@ def lint():
         wrong += [f"{file.relative_to(ROOT)}:{line}: \"{turn}\"" for line, turn in turns(file.read_text())]
     for page in pages():
         name, text = str(page.relative_to(ROOT)), page.read_text()
-        words += len(text.split())
+        words += len(text.split()) if name != INDEX else 0
         wrong += [f"{name}:{line}: \"{turn}\"" for line, turn in turns(text)]
         wrong += [f"{name}: {why}" for why in links(page)]
         if text.count("\n") > LINES.get(name, 10_000):
