@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TURNS = re.compile(r"\b(so many|so long|of late|none of|for ever|whom|somebody|who asks|nobody's|nothing measured)\b", re.I)
 # Comment lines with a turn, by crate. `--lower` writes a smaller number.
 CEILING = {
-    "prezero": 100,
+    "prezero": 99,
     "prezero-bench": 44,
     "prezero-cli": 21,
     "prezero-host": 10,
