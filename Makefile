@@ -133,11 +133,13 @@ bench: needs-bench build $(READY) ## every benchmark against five allocators (an
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
-lint: ## formatting, clippy, the layers of each crate, the lists of tests and constants, as CI runs them
+lint: ## formatting, clippy, the layers of each crate, the lists of tests and constants, the pages, as CI runs them
 	tests/layers.py --test
 	tests/layers.py
 	tests/listed.py
 	tests/constants.py --check
+	tests/prose.py --test
+	tests/prose.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 

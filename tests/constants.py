@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The table of tuning constants, docs/constants.md, out of the sources.
+"""The table of tuning constants, out of the sources.
 
-    tests/constants.py            writes the table
-    tests/constants.py --check    fails where it is stale, or where a constant says too little
+    tests/constants.py            prints the table as Markdown
+    tests/constants.py --check    fails where a constant says too little
 
 A constant's doc comment says what it is and why, and has one line `Moved by: BENCHMARK OR TEST`, or
 `Moved by: nothing measured`. A constant that no benchmark could move (a layout, a limit of a format) has a line
@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = ROOT / "docs" / "constants.md"
 TUNED = [ROOT / "crates/prezero/src" / name for name in "policy clear pool cpu zone scrubd daemon".split()]
 NUMBER = re.compile(r"\(?(?:[ui](?:8|16|32|64|128|size)|f32|f64|Duration)\b")
 CONST = re.compile(
@@ -102,8 +101,7 @@ class Values:
 
 
 def table(groups, values):
-    rows = ["# Constants", "",
-            "`tests/constants.py` writes this page out of the sources; `make lint` fails where it is stale.", ""]
+    rows = ["# Constants", ""]
     crate = None
     for group in groups:
         first = group[0]
@@ -121,7 +119,7 @@ def table(groups, values):
         reason = re.sub(r"\[(`?)([^]]*)\1\](?:\([^)]*\))?", r"\1\2\1", first.reason).replace("|", "\\|")
         rows.append(f"| {', '.join(f'`{each.name}`' for each in group)} | {units[0] if len(units) == 1 else ''} "
                     f"| {', '.join(amounts)} | {reason} | {first.because.rstrip('.')} "
-                    f"| [{'/'.join(here.parts[2:])}](../crates/{here}) |")
+                    f"| {'/'.join(here.parts[2:])} |")
     return "\n".join(row for row in rows if row is not None) + "\n"
 
 
@@ -141,11 +139,8 @@ def main():
             wrong += [f"{place} is moved by {path}, which is not there"
                       for path in re.findall(r"`((?:bench|tests)/[\w./-]+)", first.because)
                       if not (ROOT / path).exists()]
-    text = table(groups, Values([each for group in groups for each in group]))
     if "--check" not in sys.argv[1:]:
-        TABLE.write_text(text)
-    elif not TABLE.exists() or TABLE.read_text() != text:
-        wrong.append(f"{TABLE.relative_to(ROOT)} is stale: run tests/constants.py")
+        print(table(groups, Values([each for group in groups for each in group])))
     tuned = [group[0] for group in groups if group[0].tag == "Moved by"]
     unmoved = sum(each.because.startswith("nothing measured") for each in tuned)
     print("".join(f"{each}\n" for each in wrong), end="")

@@ -18,6 +18,8 @@ fail() {
 . tests/common/until.sh
 . tests/common/blocks.sh
 
+tests/prose.py --commands "$bin" >"$dir/said" || fail "commands in pages: $(cat "$dir/said")"
+
 blocks c docs/library.md >"$dir/example.c"
 cc -Wall -Wextra -Werror -Icrates/prezero-preload/include "$dir/example.c" -L"$bin" -lprezero -Wl,-rpath,"$bin" -o "$dir/example" ||
     fail "the example in C"

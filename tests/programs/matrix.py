@@ -298,7 +298,8 @@ def table(report):
             lines.append(f"| {row['program']} | | not run: {row['why']} | | | |")
             continue
         result = row["result"] + (", at the second try" if row["tries"] > 1 else "")
-        lines.append(f"| {row['program']}: {row['about']} | {row['version']} | {result} | "
+        version = re.search(r"\d+(?:\.\d+)*[\w.+~-]*|$", row["version"])[0]
+        lines.append(f"| {row['program']} | {version} | {result} | "
                      f"x{row['time_ratio']:.2f} | x{row['rss_ratio']:.2f} | {row['verified_pages']:,} |")
     return "\n".join(lines)
 

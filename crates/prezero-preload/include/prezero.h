@@ -61,8 +61,8 @@ void prezero_free(void *block);
  * As prezero_free, for a block that came from prezero_zalloc, prezero_try_zalloc or
  * calloc and in which every byte, to the end of malloc_usable_size(block), is zero: it
  * was never written to, or has been cleared again. The zone hands it out as zero
- * without another look (apart from samples), so what was claimed wrongly shows up in
- * somebody else's calloc.
+ * without another look (apart from samples), so a wrong claim shows up in
+ * another calloc.
  */
 void prezero_free_zeroed(void *block);
 

@@ -60,7 +60,7 @@ struct prezero_available {
     uint64_t ready;      /* lies ready */
     uint64_t largest;    /* the largest lease that does */
     uint64_t making;     /* being made */
-    uint64_t pace;       /* made in a second, of late; 0: not known */
+    uint64_t pace;       /* made in a second, recently; 0: not known */
     uint64_t quota_left; /* of this client's tenant; UINT64_MAX: no bound */
 };
 

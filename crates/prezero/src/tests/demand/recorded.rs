@@ -121,7 +121,7 @@ fn table() -> String {
 #[test]
 fn the_table_says_what_the_policy_makes_of_each_recording() {
     let table = table();
-    assert_eq!(include_str!("replay.md"), table, "tests/demand/replay.md is to be:\n{table}");
+    assert_eq!(include_str!("replay.txt"), table, "tests/demand/replay.txt is to be:\n{table}");
 }
 
 #[test]
