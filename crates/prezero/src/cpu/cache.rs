@@ -20,7 +20,7 @@ use crate::sync::{AtomicU32, Meta};
 pub(crate) struct CpuCache {
     pub(crate) counters: Counters,
     pub(crate) demand: Demand,
-    /// Hits until the next sample (see `zone/trust.rs`).
+    /// Hits until the next sample (see `zone/integrity.rs`).
     pub(crate) countdown: AtomicU32,
     /// When cold blocks were last moved to the pool.
     pub(crate) gathered_at: LastTick,

@@ -94,7 +94,7 @@ impl Compaction {
 impl<B: Backing> Pool<B> {
     /// A block for a `ZERO` request, to which zero blocks were brought, if that costs less than to clear
     /// one that lies in a row.
-    pub(crate) fn assemble_zero(&self, pages: u32, align: Order) -> Option<Run> {
+    pub(crate) fn compact_zero(&self, pages: u32, align: Order) -> Option<Run> {
         if pages < LEAST || self.stock.zero() < HUGE_PAGES {
             return None;
         }
@@ -117,7 +117,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// The same for a plain request. Zero blocks stay where they are: they were made for other requests.
-    pub(crate) fn assemble_plain(&self, pages: u32, align: Order) -> Option<Run> {
+    pub(crate) fn compact_plain(&self, pages: u32, align: Order) -> Option<Run> {
         let movable = self.movable(pages).filter(|movable| movable.dirty > 0)?;
         let movable = Movable { zero: 0, ..movable };
         let run = self.search_to_fill_plain(pages, align, movable)?;

@@ -41,7 +41,7 @@ enum Source {
     /// may be all that splits it.
     Resident,
     /// The pool: zero pages that are moved together, where that costs less than a clear.
-    ZeroBroughtTogether,
+    ZeroCompacted,
     /// The pool, after all CPUs' lists were emptied into it: a resident block. Not again and again.
     Drained,
     /// The pool: resident pages that are moved together.
@@ -60,7 +60,7 @@ const FOR_ZERO: &[Source] = &[
     Zero,
     ZeroElsewhere,
     Listed,
-    ZeroBroughtTogether,
+    ZeroCompacted,
     Resident,
     Drained,
     Compacted,
@@ -272,7 +272,7 @@ impl<B: Backing> Zone<B> {
                 let filled = self.cpus.get(self.daemon.filled.load(Relaxed) as usize)?;
                 (filled.take_zero(class, fits)?.run(class), None)
             }
-            (ZeroBroughtTogether, _) => pooled(pool.assemble_zero(pages, align)?),
+            (ZeroCompacted, _) => pooled(pool.compact_zero(pages, align)?),
             (Resident, want) => {
                 self.gather(cpu, pages);
                 pooled(self.resident(pages, align, want)?)
@@ -284,7 +284,7 @@ impl<B: Backing> Zone<B> {
                 pooled(self.resident(pages, align, want)?)
             }
             (Compacted, Want::Zero(_)) => pooled(pool.assemble_for_zero(pages, align)?),
-            (Compacted, Want::Plain) => pooled(pool.assemble_plain(pages, align)?),
+            (Compacted, Want::Plain) => pooled(pool.compact_plain(pages, align)?),
             (Any, want) => pooled(self.any(pages, align, want)?),
             (DrainedAny, want) => {
                 if !self.drain_all() {
