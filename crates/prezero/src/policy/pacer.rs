@@ -294,7 +294,7 @@ mod tests {
     fn a_free_after_the_first_work_is_not_slept_over() {
         for (blocks, gap) in [(2, 120 * US), (2, 800 * US), (4, 400 * US)] {
             let outcome = Model { blocks, gap, ..ONE }.play(&[alike(300, 8 * MS, MS)]);
-            assert!(outcome.misses <= 6, "{outcome:?}: {blocks} blocks, {gap} ns movable");
+            assert!(outcome.misses <= 6, "{outcome:?}: {blocks} blocks, {gap} ns apart");
         }
     }
 

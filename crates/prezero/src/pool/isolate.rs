@@ -24,7 +24,7 @@ const PIECE: u32 = 32;
 const PIECE_DEMOTED: u32 = 8;
 
 /// See the module.
-#[must_use = "a isolated block must be published, or it never comes back"]
+#[must_use = "an isolated block must be published, or it never comes back"]
 pub(crate) struct Isolated<'a> {
     session: Session<'a>,
     pub(crate) span: Span,
