@@ -138,6 +138,8 @@ lint: ## formatting, clippy, the layers of each crate, the lists of tests and co
 	tests/layers.py
 	tests/listed.py
 	tests/constants.py --check
+	tests/fields.py --test
+	tests/fields.py
 	tests/prose.py --test
 	tests/prose.py
 	$(CARGO) fmt --all --check

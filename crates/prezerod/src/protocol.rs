@@ -13,7 +13,7 @@ pub const VERSION: u8 = 1;
 /// Longest request, bytes. Longer packets are malformed.
 pub const MAX_REQUEST: usize = 128;
 /// Longest answer, bytes: a part of a report. All others are of 512 bytes or less.
-/// Moved by: nothing measured; it fits a socket's buffer several times.
+/// Fixed: the protocol's; a socket's buffer holds several.
 pub const MAX_ANSWER: usize = 16 << 10;
 /// Longest text within an answer that is no part of a report, bytes.
 pub const MAX_TEXT: usize = 512 - HEADER - 16;

@@ -12,21 +12,21 @@ use super::{Cache, ClearEngine, Engines, engines};
 pub const SCRATCH: usize = crate::units::HUGE;
 
 /// Bytes that are timed at once: some microseconds, far above the clock's grain.
-/// Moved by: nothing measured.
+/// Fixed: some hundred grains of the clock.
 const PIECE: usize = 64 << 10;
 /// Bytes of the scratch that are used. They fit the private cache of a server core.
-/// Moved by: nothing measured.
+/// Fixed: what a server core's private cache holds.
 const WINDOW: usize = 1 << 20;
 /// Pieces timed for each engine. The number is odd for the median, and so large that a few
 /// preempted pieces do not move it.
-/// Moved by: nothing measured.
+/// Fixed: odd, for the median.
 const SAMPLES: usize = 15;
 /// The most time for all engines together. It bounds the measurement on a busy or emulated machine.
-/// Moved by: nothing measured.
+/// Fixed: a bound that only emulated machines meet.
 const BUDGET_NS: u64 = 3_000_000;
 /// Percent by which an engine that no allocation can interrupt must be faster. An allocation may
 /// have to wait for its piece.
-/// Moved by: nothing measured.
+/// Fixed: what a wait for half a piece costs.
 const IRREVOCABLE_HANDICAP: u64 = 25;
 
 /// Nanoseconds in a second.

@@ -23,7 +23,7 @@ use crate::policy::Throttle;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Values are written this often: while a tool watches, and otherwise.
-/// Moved by: nothing measured.
+/// Fixed: what a person who watches can read.
 const WATCHED_NS: u64 = 100_000_000;
 const ALONE_NS: u64 = 1_000_000_000;
 /// Different engines and shares of the cache that may be set. To go back to one adds none.

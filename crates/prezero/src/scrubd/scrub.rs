@@ -24,7 +24,7 @@ use crate::zone::isolate::{Asked, Chunk, Isolated, Look, Ready, Source, Work};
 use crate::zone::request::HOT_NS;
 
 /// scrubd does not stop for less than this to keep to its rate.
-/// Moved by: nothing measured.
+/// Fixed: about what the shortest sleep takes.
 const PACE_GRAIN_NS: u64 = 100_000;
 /// For so long a listed block waits until the CPU that freed it idles. Cleared elsewhere it would
 /// cost its next owner more than a clear in line.

@@ -34,7 +34,7 @@ use crate::units::PAGE;
 use crate::zone::Zone;
 
 /// The account is told this often at most: it costs some hundred loads.
-/// Moved by: nothing measured.
+/// Fixed: what a person who watches can read.
 const TELL_NS: u64 = 20_000_000;
 
 /// The thread.

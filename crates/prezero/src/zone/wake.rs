@@ -7,7 +7,7 @@ use crate::units::PAGE;
 use crate::zone::Zone;
 
 /// Pages that may idle where no scrubd could be started.
-/// Moved by: nothing measured.
+/// Fixed: a bound for processes that may start no thread, small beside their blocks.
 const IDLE_MOST: u32 = 2048;
 
 impl<B: Backing> Zone<B> {
