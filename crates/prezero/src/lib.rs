@@ -4,20 +4,28 @@
 //! memory is zero. A thread, scrubd, makes more of it so while a CPU is idle; requests for zeroed
 //! memory then take zero pages, and clear only pages that are not zero.
 //!
-//! # Vocabulary
+//! # Glossary
 //!
-//! | word | meaning |
-//! |---|---|
-//! | page | 4 KiB |
-//! | block | a run of pages; one of 2^order pages is aligned to its size ([`Order`] 0 to 18) |
-//! | huge block | order 9, 2 MiB |
-//! | zone | one contiguous range of pages with one [`Backing`] |
-//! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band |
-//! | quicklist | per CPU and size: one hot-cold list in LRU order, one zero list |
-//! | claim | the word that names the block that scrubd works on, and by which an allocation takes it |
-//! | scrub | dirty to zero, done by scrubd |
-//! | refile | scrub a block of a hot-cold list and move it to the zero list |
-//! | hit, miss, waste | a ZERO request served by zero pages; one cleared in line; zero pages given to a plain request |
+//! | word | meaning | from |
+//! |---|---|---|
+//! | page, block | 4 KiB; a run of pages, and one of 2^order pages is aligned to its size ([`Order`] 0 to 18) | Linux, `mm/page_alloc.c` |
+//! | huge block | order 9, 2 MiB | Linux, transparent huge pages |
+//! | zone | one contiguous range of pages with one [`Backing`] | Linux, `struct zone` |
+//! | buddy | free blocks by order; two halves merge | Knowlton, 1965 |
+//! | quicklist | per CPU and size class: one hot-cold list in LRU order, one zero list | Arcangeli's PG_zero, 2004 |
+//! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band | Arcangeli's PG_zero, 2004 |
+//! | scrub, scrubd | dirty to zero, by a thread, while a CPU idles | Lameter's scrubd, 2004; Xen's `scrub_free_pages` |
+//! | refile | scrub a block of a hot-cold list and move it to the zero list | Arcangeli's PG_zero, 2004 |
+//! | clear engine | what writes zeroes: `rep stosb`, stores past the cache, a device | Lameter's zero drivers, 2004 |
+//! | isolate | take a free block out of circulation, for scrubd | Linux, `mm/page_isolation.c` |
+//! | claim | the word that names the isolated block, and by which an allocation takes it back | here (`pool/handover.rs`) |
+//! | classify | find what a block holds that comes back from its owner | here (`pool/classify.rs`) |
+//! | compact | move free huge blocks together for a large request | Linux, `mm/compaction.c` |
+//! | purge, decay | give idle memory back to the kernel; the time for which it stays | jemalloc, `dirty_decay_ms` |
+//! | lazy free | `MADV_FREE`: the kernel takes the page when it lacks some | Linux 4.5 |
+//! | wipe on fork | `MADV_WIPEONFORK`: a child reads zeroes | Linux 4.14 |
+//! | hit, miss, waste | a ZERO request served by zero pages; one cleared in line; zero pages given to a plain request | here ([`Counter`]) |
+//! | backoff, poll interval | how long scrubd waits while others need its CPU, and between two looks | here (`policy/pacer.rs`) |
 //!
 //! # Requests
 //!

@@ -64,7 +64,7 @@ pub struct Reservation {
     len: usize,
     /// Bytes that are mapped from the beginning.
     mapped: usize,
-    /// 0: a part was [given up](Self::give_up), or [mapped later](Self::extend). Its owner gives up what is left then.
+    /// 0: a part was [given up](Self::unmap), or [mapped later](Self::extend). Its owner gives up what is left then.
     whole: AtomicU8,
 }
 
@@ -304,7 +304,7 @@ impl Reservation {
         unsafe { madvise(self.at(offset, len), len, Advice::LinuxKeepOnFork) }
     }
 
-    /// Undoes [`leave_out_of_dumps`](Self::leave_out_of_dumps).
+    /// Undoes [`leave_out_of_dumps`](Self::no_dump).
     ///
     /// # Errors
     /// As for [`wipe_in_children`](Self::wipe_in_children).

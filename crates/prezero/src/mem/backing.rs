@@ -122,7 +122,7 @@ pub unsafe trait Backing: Send + Sync {
     fn make_small(&self, _offset: usize, _len: usize) {}
 
     /// Keeps a range of whole huge blocks away from children, which read it as zero, or from core
-    /// dumps, until it is [shown](Backing::show) to them.
+    /// dumps, until it is [shown](Backing::unadvise) to them.
     ///
     /// # Safety
     /// As for [`release`](Backing::release), in each child.
@@ -133,7 +133,7 @@ pub unsafe trait Backing: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Undoes [`hide`](Backing::hide), also of what is not hidden.
+    /// Undoes [`hide`](Backing::advise), also of what is not hidden.
     ///
     /// # Errors
     /// `NOMEM`, `AGAIN`: a part may still be hidden. Any other: a kernel that hides nothing.
@@ -150,7 +150,7 @@ pub unsafe trait Backing: Send + Sync {
     }
 }
 
-/// From what memory is [hidden](Backing::hide).
+/// From what memory is [hidden](Backing::advise).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
     /// From the children of a fork.
