@@ -216,7 +216,7 @@ impl Heap {
     }
 
     /// Gives a block to the program, which gets to know of `bytes` of it: of one page at least, and of all but
-    /// [`ADDED`] pages.
+    /// the last 255 pages.
     ///
     /// # Panics
     /// As [`hand_out`](Self::hand_out).
