@@ -22,7 +22,7 @@
 //!
 //! `server` is one thread and one `poll`: it moves packets and inodes. [`broker`] decides, and is
 //! told the time: `stock`, `demand`, `tenant` and `settings` are its nouns, `host` what the machine
-//! offers. [`filler`] is the other process. [`trial`] plays [`demand`] in made-up time. Modules
+//! offers. [`filler`] is the other process. [`trial`] plays [`demand`] in made-up time, [`fleet`] on many hosts. Modules
 //! import downwards only, `server` on top.
 //!
 //! # What may go wrong
@@ -49,6 +49,8 @@ pub mod demand;
 pub mod files;
 #[cfg(feature = "broker")]
 pub mod filler;
+#[cfg(feature = "broker")]
+pub mod fleet;
 #[cfg(feature = "broker")]
 pub mod gait;
 #[cfg(feature = "broker")]

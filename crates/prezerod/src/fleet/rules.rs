@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use prezerod::demand::{Demand, Keep, Target};
-use prezerod::stock::Need;
-use prezerod::trial::{Learnt, Rule};
+use crate::demand::{Demand, Keep, Target};
+use crate::stock::Need;
+use crate::trial::{Learnt, Rule};
 
 use super::arrivals::S;
 use super::play::Setting;
@@ -18,6 +18,7 @@ const SPAN_NS: u64 = 10 * S;
 const MOST_NS: u64 = 3600 * S;
 
 /// A rule, and its name.
+#[derive(Debug)]
 pub struct Named {
     /// For tables.
     pub name: &'static str,
@@ -51,6 +52,7 @@ fn most(size: &Size, now: u64) -> u64 {
 }
 
 /// One size.
+#[derive(Debug)]
 struct Size {
     need: Need,
     asked_at: u64,
@@ -61,6 +63,7 @@ struct Size {
 }
 
 /// Keeps of each size what a function of its requests says.
+#[derive(Debug)]
 struct Plain {
     sizes: Vec<Size>,
     now: u64,
@@ -127,7 +130,7 @@ impl Rule for Plain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::fleet::play::need;
+    use crate::fleet::play::need;
 
     fn targets(keeps: fn(&Size, u64) -> u64, requests: &[u64], now: u64) -> u64 {
         let mut rule = Plain { keeps, ..Plain::default() };

@@ -6,6 +6,7 @@ use fastrand::Rng;
 
 use super::trace::Trace;
 
+/// A second, ns.
 pub const S: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * S;
 pub const DAY: u64 = 24 * HOUR;
@@ -15,6 +16,7 @@ const GIB: u64 = 1 << 30;
 pub type Request = (u64, u64);
 
 /// Requests by a rule.
+#[derive(Debug)]
 pub struct Pattern {
     /// For the command line.
     pub name: &'static str,
@@ -106,6 +108,7 @@ fn rush(random: &mut Rng, until: u64) -> Vec<Request> {
 }
 
 /// Requests to all hosts.
+#[derive(Debug)]
 pub struct Arrivals<'a> {
     /// What they are called.
     pub name: String,
@@ -118,6 +121,7 @@ pub struct Arrivals<'a> {
     source: Source<'a>,
 }
 
+#[derive(Debug)]
 enum Source<'a> {
     Pattern(&'a Pattern),
     Trace(Trace),

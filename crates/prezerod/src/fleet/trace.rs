@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
-use prezero::Size;
+use prezero_host::Size;
 
 use super::MOST_DAYS;
 use super::arrivals::{DAY, Request, S};
@@ -13,6 +12,7 @@ use super::arrivals::{DAY, Request, S};
 const PAGE: u64 = 2 << 20;
 
 /// See the module.
+#[derive(Debug)]
 pub struct Trace {
     /// Requests to each host, in order, from midnight of the first day.
     pub hosts: Vec<Vec<Request>>,
@@ -23,10 +23,10 @@ impl Trace {
     ///
     /// # Errors
     /// What is wrong, with its line.
-    pub fn read(file: &Path) -> Result<Trace> {
-        let named = || format!("--trace {}", file.display());
-        let text = std::fs::read_to_string(file).with_context(named)?;
-        Trace::parse(&text).with_context(named)
+    pub fn read(file: &Path) -> Result<Trace, String> {
+        let named = |why: String| format!("{}: {why}", file.display());
+        let text = std::fs::read_to_string(file).map_err(|why| named(why.to_string()))?;
+        Trace::parse(&text).map_err(named)
     }
 
     /// When the day of the last request ends, ns.
@@ -35,7 +35,7 @@ impl Trace {
         last.map_or(DAY, |at| (at / DAY + 1) * DAY)
     }
 
-    fn parse(text: &str) -> Result<Trace> {
+    fn parse(text: &str) -> Result<Trace, String> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let heads: Vec<&str> =
             lines.next().map_or("", |(_, line)| line).split(',').map(str::trim).collect();
@@ -43,7 +43,7 @@ impl Trace {
         let (Some(host), Some(seconds), Some(size)) =
             (column("host"), column("seconds"), column("size"))
         else {
-            bail!("line 1 names {heads:?}: name the columns host, seconds and size");
+            return Err(format!("line 1 names {heads:?}: name the columns host, seconds and size"));
         };
         let mut hosts: BTreeMap<&str, Vec<(f64, u64)>> = BTreeMap::new();
         for (nth, line) in lines {
@@ -51,21 +51,24 @@ impl Trace {
             let word = |at: usize| words.get(at).copied().unwrap_or("");
             let bad = |name, word: &str, mend| format!("line {}: {name} {word:?}: {mend}", nth + 1);
             let at = word(seconds).parse::<f64>().ok().filter(|at| (0.0..1e12).contains(at));
-            let at =
-                at.with_context(|| bad("seconds", word(seconds), "give seconds, 0 or more"))?;
+            let at = at.ok_or_else(|| bad("seconds", word(seconds), "give seconds, 0 or more"))?;
             let bytes = word(size).parse::<Size>().map(|size| size.0 as u64).ok();
             let bytes = bytes
                 .filter(|bytes| (1..=1 << 44).contains(bytes))
-                .with_context(|| bad("size", word(size), "give bytes, or a size such as 4G"))?;
+                .ok_or_else(|| bad("size", word(size), "give bytes, or a size such as 4G"))?;
             let bytes = bytes.next_multiple_of(PAGE);
             hosts.entry(word(host)).or_default().push((at, bytes));
         }
-        ensure!(!hosts.is_empty(), "has no requests; give a line for each");
+        if hosts.is_empty() {
+            return Err("has no requests; give a line for each".into());
+        }
         let first = hosts.values().flatten().map(|it| it.0).fold(f64::MAX, f64::min);
         let (day_s, most) = ((DAY / S) as f64, f64::from(MOST_DAYS));
         let from = (first / day_s).floor() * day_s;
         let last = hosts.values().flatten().map(|it| it.0).fold(0.0, f64::max);
-        ensure!(last - from < most * day_s, "spans more than {MOST_DAYS} days; give fewer");
+        if last - from >= most * day_s {
+            return Err(format!("spans more than {MOST_DAYS} days; give fewer"));
+        }
         let of_host = |requests: Vec<(f64, u64)>| {
             let ns = |(at, bytes): (f64, u64)| (((at - from) * S as f64) as u64, bytes);
             let mut all: Vec<Request> = requests.into_iter().map(ns).collect();
@@ -101,7 +104,7 @@ mod tests {
             ("host,seconds,size\na,0,0\n", "line 2: size \"0\""),
             ("host,seconds,size\na,0,2M\na,1e9,2M\n", "more than 366 days"),
         ] {
-            let error = format!("{:#}", Trace::parse(text).err().unwrap());
+            let error = Trace::parse(text).err().unwrap();
             assert!(error.contains(said) && !error.contains('\n'), "{error:?} lacks {said:?}");
         }
     }

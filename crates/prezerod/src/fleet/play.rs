@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use prezerod::protocol::{Page, Want};
-use prezerod::stock::Need;
-use prezerod::tenant::Payer;
-use prezerod::trial::{Machine, Sums, Trial};
+use crate::protocol::{Page, Want};
+use crate::stock::Need;
+use crate::tenant::Payer;
+use crate::trial::{Machine, Sums, Trial};
 
 use super::arrivals::Arrivals;
 use super::rules::Named;
-use crate::progress::interrupted;
 
 /// What is the same for all hosts.
+#[derive(Debug)]
 pub struct Setting {
     /// Each host.
     pub machine: Machine,
@@ -91,8 +91,13 @@ pub fn need(bytes: u64) -> Need {
     Need { want, payer: Payer::BROKER }
 }
 
-/// Plays all hosts.
-pub fn play(arrivals: &Arrivals<'_>, rule: &Named, setting: &Setting) -> Tally {
+/// Plays all hosts, or those that come before `stop` says yes.
+pub fn play(
+    arrivals: &Arrivals<'_>,
+    rule: &Named,
+    setting: &Setting,
+    stop: impl Fn() -> bool + Sync,
+) -> Tally {
     /// Hosts that one thread takes at a time, and adds in their order.
     const AT_ONCE: usize = 16;
     let next = AtomicUsize::new(0);
@@ -100,7 +105,7 @@ pub fn play(arrivals: &Arrivals<'_>, rule: &Named, setting: &Setting) -> Tally {
         let mut tallies = vec![];
         loop {
             let from = next.fetch_add(AT_ONCE, Relaxed);
-            if from >= arrivals.hosts || interrupted() {
+            if from >= arrivals.hosts || stop() {
                 return tallies;
             }
             let mut tally = Tally::default();

@@ -1,33 +1,21 @@
 //! `prezero bench fleet`: the broker's rule of stock on many hosts in made-up time, beside simpler rules.
 //!
-//! No memory is made and no clock is read: each host is a [`Trial`](prezerod::trial), played from one
+//! No memory is made and no clock is read: each host is a trial of [`prezerod::fleet`], played from one
 //! request to the next. All rules see the same requests, and every request waits until it is served.
 //! The figures are the same in every run.
-
-mod arrivals;
-mod play;
-mod rules;
-mod trace;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use arrivals::{Arrivals, PATTERNS};
-use play::{Setting, Tally, play};
+use anyhow::{Result, anyhow, ensure};
 use prezero::Size;
+use prezerod::fleet::{Arrivals, MOST_DAYS, PATTERNS, RULES, Setting, Tally, Trace, play};
 use prezerod::trial::Machine;
-use rules::RULES;
-use trace::Trace;
 
 use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
 use crate::parse::chosen;
 use crate::peers::Field;
-use crate::progress::{self, step};
-
-/// Longest play, days: a time in ns fits 64 bits.
-/// Fixed: a bound of the command line.
-const MOST_DAYS: u32 = 366;
+use crate::progress::{self, interrupted, step};
 
 /// The command line of `prezero bench fleet`.
 #[derive(clap::Args)]
@@ -71,7 +59,10 @@ impl Case for Fleet {
         ensure!(named(self.pace) >= 2 << 20, "--pace {}: give 2M or more", self.pace);
         ensure!(self.forget > 0, "--forget 0: give seconds");
         let all: Vec<Arrivals> = match &self.trace {
-            Some(file) => vec![Arrivals::of_trace(Trace::read(file)?)],
+            Some(file) => {
+                let trace = Trace::read(file).map_err(|why| anyhow!("--trace {why}"))?;
+                vec![Arrivals::of_trace(trace)]
+            }
             None => chosen(&PATTERNS, |pattern| pattern.name, &self.only, "pattern")?
                 .into_iter()
                 .map(|pattern| Arrivals::of_pattern(pattern, self.hosts, self.days))
@@ -101,7 +92,7 @@ impl Case for Fleet {
                 if step(&format!("fleet: {}, {}", arrivals.name, rule.name)).is_err() {
                     break 'all;
                 }
-                let tally = play(arrivals, rule, &setting);
+                let tally = play(arrivals, rule, &setting, interrupted);
                 sheet.extend(figures(rule.name, &arrivals.name, &tally));
                 if rule.name == RULES[0].name {
                     sheet.notes.push(format!(
@@ -141,35 +132,14 @@ fn figures(rule: &str, arrivals: &str, tally: &Tally) -> Vec<Figure> {
 mod tests {
     use super::*;
 
-    fn setting() -> Setting {
-        let machine = Machine { pace: 8 << 30, limit: 64 << 30 };
-        Setting { machine, forget: Duration::from_secs(4500), keep: 0 }
-    }
-
-    #[test]
-    fn a_day_of_each_pattern_is_served_better_than_by_simpler_rules() {
-        for pattern in &PATTERNS {
-            let arrivals = Arrivals::of_pattern(pattern, 2, 7);
-            let tallies: Vec<Tally> =
-                RULES.iter().map(|rule| play(&arrivals, rule, &setting())).collect();
-            let [ours, none, one, most] = &tallies[..] else { panic!() };
-            let name = pattern.name;
-            assert!(tallies.iter().all(|tally| tally.requests() == ours.requests()), "{name}");
-            assert!(ours.requests() > 100, "{name}: {}", ours.requests());
-            assert!(none.hits == 0 && none.ready == 0.0 && none.vain == 0, "{name}");
-            assert!(ours.hits >= one.hits, "{name}: {} and {}", ours.hits, one.hits);
-            let share = |tally: &Tally| tally.hits as f64 / tally.requests() as f64;
-            assert!(share(ours) > share(most) - 0.01, "{name}: {} {}", share(ours), share(most));
-            assert!(ours.wait_ns(0.99) <= none.wait_ns(0.99), "{name}");
-        }
-    }
-
     #[test]
     fn figures_are_the_same_in_every_run_and_of_a_host_and_day() {
         let pattern = &PATTERNS[0];
         let figures = |hosts, days| {
             let arrivals = Arrivals::of_pattern(pattern, hosts, days);
-            let tally = play(&arrivals, &RULES[0], &setting());
+            let machine = Machine { pace: 8 << 30, limit: 64 << 30 };
+            let setting = Setting { machine, forget: Duration::from_secs(4500), keep: 0 };
+            let tally = play(&arrivals, &RULES[0], &setting, || false);
             figures(RULES[0].name, &arrivals.name, &tally)
         };
         assert_eq!(figures(3, 2), figures(3, 2));
