@@ -1,17 +1,15 @@
 /*
  * pair: malloc, one byte written, free; from several threads, and from one thread to another.
  *
- * The worker of `prezero bench pair`. It reads one command a line from stdin and answers
- * with one line:
+ * A program of `prezero bench pair`:
  *
- *   local BYTES THREADS PAIRS    THREADS threads, each with a loop of its own of PAIRS pairs.
- *   remote BYTES SLOTS PAIRS     two threads: one allocates and writes, the other frees what
+ *   pair local BYTES THREADS    THREADS threads, each with a loop of its own.
+ *   pair remote BYTES SLOTS     two threads: one allocates and writes, the other frees what
  *       it is handed through a ring that holds SLOTS blocks. One on the first CPU of the process,
- *       one on the last: left alone, they spend some samples on one CPU, in turns.
- *   usage                        user ns, system ns, minor faults, major faults.
+ *       one on the last: left alone, they spend some runs on one CPU, in turns.
  *
- * The answer to the first two is two numbers: ns from the first thread's start to the last one's end, and ns
- * of CPU time of all threads between. Every thread first runs some pairs that are not
+ * It prints two numbers: ns of a pair by the clock and in CPU time. By the clock: on each thread that has a CPU;
+ * threads beyond the CPUs wait for each other, which is not in it. Every thread first runs some pairs that are not
  * timed: its allocator's caches are warm, as they are in a program that has run for a while.
  */
 #define _GNU_SOURCE
@@ -27,6 +25,11 @@ enum {
 	MAX_RING = 1024,
 	/* Untimed pairs of each thread. */
 	WARM_UP = 2000,
+	/* Pairs of the first race, which says how many the counted one needs. */
+	TRIED = 20000,
+	/* The counted one's time on each thread: many turns of the scheduler's where threads share a CPU, and much
+	 * against their start, 0.05 ms. */
+	COUNTED_NS = 20000000,
 	/* Looks at the ring before the thread lets others run. */
 	SPINS = 1000,
 };
@@ -134,23 +137,26 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* Runs the first `threads` tasks at once and answers. */
-static void race(int threads)
+/* Runs the first `threads` tasks at once: ns from the first one's start to the last one's end, and of CPU time. */
+static void race(int threads, long pairs, double *wall, double *cpu)
 {
-	uint64_t start = UINT64_MAX, end = 0, cpu = 0;
+	uint64_t start = UINT64_MAX, end = 0;
 
+	*cpu = 0;
 	pthread_barrier_init(&barrier, NULL, threads);
-	for (int i = 0; i < threads; i++)
+	for (int i = 0; i < threads; i++) {
+		tasks[i].pairs = pairs;
 		if (pthread_create(&tasks[i].thread, NULL, run, &tasks[i]))
 			fail("pthread_create: no more threads");
+	}
 	for (int i = 0; i < threads; i++) {
 		pthread_join(tasks[i].thread, NULL);
 		start = tasks[i].start < start ? tasks[i].start : start;
 		end = tasks[i].end > end ? tasks[i].end : end;
-		cpu += tasks[i].cpu;
+		*cpu += tasks[i].cpu;
 	}
 	pthread_barrier_destroy(&barrier);
-	printf("%" PRIu64 " %" PRIu64 "\n", end - start, cpu);
+	*wall = end - start;
 }
 
 /* The first CPU of the process and the last. */
@@ -171,47 +177,46 @@ static const cpu_set_t *ends(void)
 	return end;
 }
 
-static void prepare(int thread, size_t bytes, long pairs, const cpu_set_t *cpu_set,
+static void prepare(int thread, size_t bytes, const cpu_set_t *cpu_set,
 		    void (*loop)(struct task *, long))
 {
 	tasks[thread].bytes = bytes;
-	tasks[thread].pairs = pairs;
 	tasks[thread].cpu_set = cpu_set;
 	tasks[thread].loop = loop;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	static char answers[256], line[256];
 	const cpu_set_t *end = ends();
+	/* Loops that run at once, and those that make pairs. */
+	int threads = 2, at_once = 1, loops = 1;
+	double wall, cpu, pairs;
+	cpu_set_t all;
+	size_t bytes;
+	long count;
 
-	/* Own buffers: stdio's would come from the allocator under test. */
-	setvbuf(stdout, answers, _IOFBF, sizeof(answers));
-	setvbuf(stdin, NULL, _IONBF, 0);
-	while (fgets(line, sizeof(line), stdin)) {
-		size_t bytes;
-		long pairs, slots;
-		int threads;
-
-		if (sscanf(line, "local %zu %d %ld", &bytes, &threads, &pairs) == 3) {
-			if (threads < 1 || threads > MAX_THREADS || pairs < 1)
-				fail("local: out of range");
-			for (int i = 0; i < threads; i++)
-				prepare(i, bytes, pairs, NULL, local);
-			race(threads);
-		} else if (sscanf(line, "remote %zu %ld %ld", &bytes, &slots, &pairs) == 3) {
-			if (slots < 1 || slots > MAX_RING || pairs < 1)
-				fail("remote: out of range");
-			ring.slots = slots;
-			prepare(0, bytes, pairs, &end[0], give);
-			prepare(1, bytes, pairs, &end[1], take);
-			race(2);
-		} else if (!strcmp(line, "usage\n")) {
-			usage();
-		} else {
-			fail("no such command");
-		}
-		fflush(stdout);
+	if (argc != 4)
+		fail("usage: pair local BYTES THREADS | remote BYTES SLOTS");
+	bytes = strtoull(argv[2], NULL, 10);
+	count = atol(argv[3]);
+	if (!strcmp(argv[1], "local")) {
+		if (count < 1 || count > MAX_THREADS || sched_getaffinity(0, sizeof(all), &all))
+			fail("local: out of range");
+		threads = loops = count;
+		at_once = loops < CPU_COUNT(&all) ? loops : CPU_COUNT(&all);
+		for (int i = 0; i < threads; i++)
+			prepare(i, bytes, NULL, local);
+	} else {
+		if (count < 1 || count > MAX_RING)
+			fail("remote: out of range");
+		ring.slots = count;
+		prepare(0, bytes, &end[0], give);
+		prepare(1, bytes, &end[1], take);
 	}
+	race(threads, TRIED, &wall, &cpu);
+	pairs = COUNTED_NS / (wall * at_once / ((double)loops * TRIED));
+	pairs = pairs < 1 ? 1 : pairs > 1e9 ? 1e9 : (long)pairs;
+	race(threads, pairs, &wall, &cpu);
+	printf("%f %f\n", wall * at_once / (loops * pairs), cpu / (loops * pairs));
 	return 0;
 }

@@ -1,22 +1,19 @@
 /*
- * touch: allocate zeroed, touch, free; and say how long each took.
+ * touch: allocate zeroed, touch, free; and say how long that took.
  *
- * The worker of `prezero bench grid`. In C so that malloc is whatever the dynamic linker
- * put there, and nothing else in the process allocates while the clock runs. It reads one
- * command a line from stdin and answers with one line:
+ * A program of `prezero bench grid`. In C so that malloc is whatever the dynamic linker
+ * put there, and nothing else in the process allocates while the clock runs.
  *
- *   run BYTES LINES AT SAMPLES ROUNDS IDLE_NS   nanoseconds of each sample. A sample is ROUNDS
- *       times calloc(BYTES), one byte written to each of LINES cache lines (spread evenly,
- *       from line AT on) of each 4 KiB, free. IDLE_NS of sleep come before each sample and are
- *       not in it. With LINES 0 it is malloc and free alone: what a call costs.
- *   bare BYTES LINES AT SAMPLES ROUNDS   the same without an allocator: a block of our own, which
- *       begins with a page, is cleared where `run` allocates, and never freed.
- *   check BYTES    bytes that were not zero in a fresh calloc; all are written before free.
- *   usage          user ns, system ns, minor faults, major faults of the whole process.
- *
- * `touch warm BYTES` faults memory in and gives it back: a hypervisor backs guest memory
- * only when it is first touched, and that must not fall into anybody's measurement.
- * `touch spin CPU` keeps that CPU busy until its parent is gone.
+ *   touch round BYTES LINES AT IDLE_NS SAMPLE_NS   the median time of a round, ns: calloc(BYTES), one byte
+ *       written to each of LINES cache lines (spread evenly, from line AT on) of each 4 KiB, free. IDLE_NS of sleep
+ *       come before each and are not in it. Without them a sample is of as many rounds as take SAMPLE_NS. The
+ *       rounds of the first 0.1 s do not count. With LINES 0 it is malloc and free alone: what a call costs. At
+ *       last a fresh calloc is read: one that is not zero is a failure.
+ *   touch bare BYTES LINES AT IDLE_NS SAMPLE_NS    the same without an allocator: a block of our own, which
+ *       begins with a page, is cleared where `round` allocates, and never freed.
+ *   touch warm BYTES   faults memory in and gives it back: a hypervisor backs guest memory
+ *       only when it is first touched, and that must not fall into anybody's measurement.
+ *   touch spin CPU     keeps that CPU busy until its parent is gone.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -28,7 +25,15 @@
 #include "loop.h"
 #include "worker.h"
 
-enum { LINE = 64, MAX_LINES = 64 };
+enum {
+	LINE = 64,
+	MAX_LINES = 64,
+	/* Samples that count, of one process. */
+	SAMPLES = 9,
+	/* Rounds before them go on for so long, and there are so many at least. */
+	WARM_NS = 100000000,
+	WARM_LEAST = 8,
+};
 
 static void fail(const char *what)
 {
@@ -58,40 +63,35 @@ __attribute__((noinline)) static void bare_round(char *p, size_t bytes, size_t l
 
 static char *own_block(size_t bytes)
 {
-	static char *block;
-	static size_t has;
+	char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (has >= bytes)
-		return block;
-	if (has)
-		munmap(block, has);
-	block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (block == MAP_FAILED)
+	if (p == MAP_FAILED)
 		fail("bare: mmap: out of memory");
-	has = bytes;
-	return block;
+	return p;
 }
 
-/* In a block of our own, or else in one that is allocated. */
-static void run(char *own, size_t bytes, size_t lines, size_t at, long samples, long rounds,
-		long idle_ns)
+/* ns of some rounds, in a block of our own or else in one that is allocated. */
+static uint64_t sample(char *own, size_t bytes, size_t lines, size_t at, long rounds, long idle_ns)
 {
 	struct timespec idle = { idle_ns / 1000000000, idle_ns % 1000000000 };
+	uint64_t start;
 
-	for (long sample = 0; sample < samples; sample++) {
-		uint64_t start;
+	if (idle_ns)
+		nanosleep(&idle, NULL);
+	start = now();
+	for (long i = 0; i < rounds; i++)
+		if (own)
+			bare_round(own, bytes, lines, at);
+		else
+			one_round(bytes, lines, at);
+	return now() - start;
+}
 
-		if (idle_ns)
-			nanosleep(&idle, NULL);
-		start = now();
-		for (long i = 0; i < rounds; i++)
-			if (own)
-				bare_round(own, bytes, lines, at);
-			else
-				one_round(bytes, lines, at);
-		printf("%s%" PRIu64, sample ? " " : "", now() - start);
-	}
-	putchar('\n');
+static int ascending(const void *one, const void *other)
+{
+	uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+
+	return (a > b) - (a < b);
 }
 
 static void check(size_t bytes)
@@ -104,10 +104,28 @@ static void check(size_t bytes)
 	escape(p);
 	for (size_t i = 0; i < bytes; i++)
 		wrong += p[i] != 0;
-	memset(p, 0xa5, bytes);
-	escape(p);
+	if (wrong)
+		fail("calloc: not zero");
 	free(p);
-	printf("%zu\n", wrong);
+}
+
+static void run(char *own, size_t bytes, size_t lines, size_t at, long idle_ns, long sample_ns)
+{
+	uint64_t times[SAMPLES], fastest = UINT64_MAX, began = now(), took;
+	long rounds = 1;
+
+	for (int nth = 0; nth < WARM_LEAST || now() - began < WARM_NS; nth++) {
+		took = sample(own, bytes, lines, at, 1, idle_ns);
+		fastest = took < fastest ? took : fastest;
+	}
+	if (!idle_ns && fastest < (uint64_t)sample_ns)
+		rounds = sample_ns / (fastest ? fastest : 1) + 1;
+	for (int nth = 0; nth < SAMPLES; nth++)
+		times[nth] = sample(own, bytes, lines, at, rounds, idle_ns);
+	qsort(times, SAMPLES, sizeof(*times), ascending);
+	printf("%f\n", (double)times[SAMPLES / 2] / rounds);
+	if (!own && lines)
+		check(bytes);
 }
 
 static void warm(size_t bytes)
@@ -137,44 +155,21 @@ static void spin(int cpu)
 
 int main(int argc, char **argv)
 {
-	static char answers[1 << 16], line[256];
-
 	if (argc == 3 && !strcmp(argv[1], "warm")) {
 		warm(strtoull(argv[2], NULL, 10));
 		return 0;
 	}
 	if (argc == 3 && !strcmp(argv[1], "spin"))
 		spin(atoi(argv[2]));
-	if (argc != 1)
-		fail("usage: touch [warm BYTES | spin CPU]");
+	if (argc == 7 && (!strcmp(argv[1], "round") || !strcmp(argv[1], "bare"))) {
+		size_t bytes = strtoull(argv[2], NULL, 10), lines = strtoull(argv[3], NULL, 10);
+		size_t at = strtoull(argv[4], NULL, 10);
+		int bare = argv[1][0] == 'b';
 
-	/* Own buffers: stdio's would come from the allocator under test, in mid-measurement. */
-	setvbuf(stdout, answers, _IOFBF, sizeof(answers));
-	setvbuf(stdin, NULL, _IONBF, 0);
-	while (fgets(line, sizeof(line), stdin)) {
-		size_t bytes, lines, at;
-		long samples, rounds, idle_ns;
-
-		if (sscanf(line, "run %zu %zu %zu %ld %ld %ld", &bytes, &lines, &at, &samples,
-			   &rounds, &idle_ns) == 6) {
-			if (lines > MAX_LINES || (lines && at >= MAX_LINES / lines) || samples < 1 ||
-			    rounds < 1 || idle_ns < 0)
-				fail("run: out of range");
-			run(NULL, bytes, lines, at, samples, rounds, idle_ns);
-		} else if (sscanf(line, "bare %zu %zu %zu %ld %ld", &bytes, &lines, &at, &samples,
-				  &rounds) == 5) {
-			if (!bytes || !lines || lines > MAX_LINES || at >= MAX_LINES / lines ||
-			    samples < 1 || rounds < 1)
-				fail("bare: out of range");
-			run(own_block(bytes), bytes, lines, at, samples, rounds, 0);
-		} else if (sscanf(line, "check %zu", &bytes) == 1) {
-			check(bytes);
-		} else if (!strcmp(line, "usage\n")) {
-			usage();
-		} else {
-			fail("no such command");
-		}
-		fflush(stdout);
+		if (!bytes || lines > MAX_LINES || (lines && at >= MAX_LINES / lines) || (bare && !lines))
+			fail("out of range");
+		run(bare ? own_block(bytes) : NULL, bytes, lines, at, atol(argv[5]), atol(argv[6]));
+		return 0;
 	}
-	return 0;
+	fail("usage: touch round|bare BYTES LINES AT IDLE_NS SAMPLE_NS | warm BYTES | spin CPU");
 }

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use prezero_cli::spent::Spent;
 
 use crate::figure::{Across, Figure, Kind, Sheet};
-use crate::peers::Allocator;
-use crate::worker::Worker;
 
 /// The counters that say what was paid.
 const COUNTERS: [&str; 5] =
@@ -14,56 +12,56 @@ const COUNTERS: [&str; 5] =
 /// The unit in which bytes are told.
 pub const GIB: f64 = (1u64 << 30) as f64;
 
-/// Of one allocator, uncounted samples included.
-#[derive(Clone, Default, Debug)]
-pub struct Cost {
-    /// Which.
-    pub allocator: String,
-    user_s: f64,
-    system_s: f64,
-    /// Of both, the scrubbing thread's; `None` where there is none.
-    background_s: Option<f64>,
-    minor_faults: u64,
-    /// Counters of the zone, summed over the workers; empty for others.
+/// Of each way, uncounted samples included.
+#[derive(Default, Debug)]
+pub struct Costs(Vec<(String, Cost)>);
+
+#[derive(Default, Debug)]
+struct Cost {
+    spent: Spent,
+    /// Of the CPU time, scrubd's; `None` where there is none.
+    scrubd_ns: Option<u64>,
+    /// Counters of the zones, summed; empty for others.
     counters: BTreeMap<&'static str, u64>,
 }
 
-impl Cost {
-    /// None yet.
-    pub fn of(allocator: &Allocator) -> Cost {
-        Cost { allocator: allocator.name.clone(), ..Cost::default() }
+impl Costs {
+    /// Adds what a process used, and what its zone says of itself.
+    pub fn add(&mut self, who: &str, spent: &Spent, stats: &serde_json::Value) {
+        let place = self.0.iter().position(|(known, _)| known == who);
+        let place = place.unwrap_or_else(|| {
+            self.0.push((who.into(), Cost::default()));
+            self.0.len() - 1
+        });
+        let cost = &mut self.0[place].1;
+        cost.spent.user_s += spent.user_s;
+        cost.spent.system_s += spent.system_s;
+        cost.spent.faults += spent.faults;
+        if let Some(ns) = number(stats, "daemon_cpu_ns") {
+            *cost.scrubd_ns.get_or_insert(0) += ns;
+        }
+        for (name, value) in counters(stats) {
+            *cost.counters.entry(name).or_default() += value;
+        }
     }
 
-    /// Adds what a worker used, and ends it.
-    ///
-    /// # Errors
-    /// The worker does not answer, or ends badly.
-    pub fn add(&mut self, mut worker: Worker) -> Result<()> {
-        let (usage, background) = (worker.usage()?, worker.background_ns());
-        self.user_s += usage.user_ns as f64 / 1e9;
-        self.system_s += usage.system_ns as f64 / 1e9;
-        self.minor_faults += usage.minor_faults;
-        if let Some(ns) = background {
-            *self.background_s.get_or_insert(0.0) += ns as f64 / 1e9;
+    /// All of them.
+    pub fn sheet(&self, title: &str) -> Sheet {
+        let times = ["user", "system", "scrubd"].map(String::from).to_vec();
+        let mut sheet = Sheet::new(title, &[], Across::Name).plot(
+            Kind::Bars(times),
+            ["CPU seconds, scrubd's in the other two", ""],
+            "Cost beside gain: what the times were paid with.",
+        );
+        for (who, Cost { spent, scrubd_ns, counters }) in &self.0 {
+            let figure = |name, unit, value| Figure::new(who, name, unit, value);
+            sheet.push(figure("user", "s", spent.user_s));
+            sheet.push(figure("system", "s", spent.system_s));
+            sheet.extend(scrubd_ns.map(|ns| figure("scrubd", "s", ns as f64 / 1e9)));
+            sheet.push(figure("faults", "", spent.faults));
+            sheet.extend(told(who, counters));
         }
-        let stats = worker.finish()?;
-        for (name, value) in stats.iter().flat_map(counters) {
-            *self.counters.entry(name).or_default() += value;
-        }
-        Ok(())
-    }
-
-    fn figures(&self) -> impl Iterator<Item = Figure> {
-        let times = [
-            ("user", Some(self.user_s)),
-            ("system", Some(self.system_s)),
-            ("scrubd", self.background_s),
-        ];
-        let times = times
-            .into_iter()
-            .filter_map(|(name, seconds)| Some(Figure::new(&self.allocator, name, "s", seconds?)));
-        let faults = Figure::new(&self.allocator, "minor faults", "", self.minor_faults as f64);
-        times.chain([faults]).chain(told(&self.allocator, &self.counters))
+        sheet
     }
 }
 
@@ -74,18 +72,6 @@ pub fn told(who: &str, counters: &BTreeMap<&'static str, u64>) -> Vec<Figure> {
         None => Figure::new(who, name, "", *value as f64),
     };
     counters.iter().map(figure).collect()
-}
-
-/// All of them.
-pub fn sheet(title: &str, costs: &[Cost]) -> Sheet {
-    let times = ["user", "system", "scrubd"].map(String::from).to_vec();
-    let mut sheet = Sheet::new(title, &[], Across::Name).plot(
-        Kind::Bars(times),
-        ["CPU seconds, scrubd's in the other two", ""],
-        "Cost beside gain: what the times were paid with.",
-    );
-    sheet.extend(costs.iter().flat_map(Cost::figures));
-    sheet
 }
 
 /// What a zone's statistics say that bears on cost.

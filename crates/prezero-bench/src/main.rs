@@ -5,12 +5,12 @@
 //! |---|---|
 //! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`pool`] (of slices); [`prezero_cli::samples`] has medians and noise |
 //! | what is kept | [`results`] |
-//! | one renderer | [`text`], [`html`], [`output`] (JSON), [`compare`] |
+//! | one renderer | [`text`], [`page`], [`output`] (JSON), [`compare`] |
 //! | what runs | [`peers`] (the allocators), [`worker`], [`process`], [`broker`], [`neighbours`], [`cost`] |
 //! | how it runs | [`turns`], [`progress`], [`scratch`], [`parse`] |
 //! | [`cases`] | one file a case, or one folder |
 //!
-//! Layers: pool, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, html, compare, report, results, cases
+//! Layers: pool, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, page, compare, results, report, cases
 //!
 //! A new case is a file in `cases`, a type that implements [`figure::Case`], and its lines in [`Bench`].
 
@@ -19,10 +19,10 @@ mod cases;
 mod compare;
 mod cost;
 mod figure;
-mod html;
 mod machine;
 mod neighbours;
 mod output;
+mod page;
 mod parse;
 mod peers;
 mod pool;
@@ -39,6 +39,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use cases::latency::{Ideal, Latency, Options};
 use clap::{CommandFactory, FromArgMatches, Parser};
 use figure::Case;
 use output::Output;
@@ -73,9 +74,13 @@ enum Bench {
     /// What each mechanism is worth: programs with it and without it.
     Ablate(cases::ablate::Ablate),
     /// Programs that never pause, where scrubd is in the way.
-    Busy(cases::programs::Busy),
+    #[command(after_help = "Example: prezero bench busy --only batch-1m,threads-4m --lines 16")]
+    Busy(Options),
     /// Programs after their first seconds: any size, a request handler, phases.
-    Steady(cases::programs::Steady),
+    #[command(
+        after_help = "Example: prezero bench steady --only steady-512K,fill-512K,handler --runs 5"
+    )]
+    Steady(Options),
     /// What changed between two runs of a benchmark, beyond noise.
     Compare(compare::Compare),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
@@ -87,19 +92,25 @@ enum Bench {
     /// The broker's rule of stock on many hosts for days, in made-up time.
     Fleet(cases::fleet::Fleet),
     /// What a fork costs a process that has much memory idle.
-    Fork(cases::programs::Fork),
+    #[command(after_help = "Example: prezero bench fork --runs 5")]
+    Fork(Options),
     /// Allocate zeroed, touch, free: idle, back to back and busy.
-    Grid(cases::grid::Grid),
+    Grid(cases::latency::grid::Grid),
     /// Large blocks that grow by realloc.
-    Grow(cases::programs::Grow),
+    #[command(after_help = "Example: prezero bench grow --runs 3")]
+    Grow(Options),
     /// Memory leased from prezerod against one's own hugetlb and THP.
     Lease(cases::lease::Lease),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
     Numpy(cases::numpy::Numpy),
     /// malloc and free of one block, by threads and between them.
-    Pair(cases::pair::Pair),
+    #[command(after_help = "Example: prezero bench pair --threads 1,2 --json pair.json")]
+    Pair(Options),
     /// What calloc, writing and free take after a pause.
-    Parts(cases::programs::Parts),
+    #[command(
+        after_help = "Example: prezero bench parts --also old/prezero --sizes 64K,1M --lines 4"
+    )]
+    Parts(Options),
     /// Programs of other projects: wall time, CPU time, peak size.
     Real(cases::real::Real),
     /// One page of HTML with plots: from files, or measured for it.
@@ -107,25 +118,34 @@ enum Bench {
     /// Keep what --json wrote, and make the index of all that is kept.
     Results(results::Results),
     /// Programs that pause, hold their block, change their pace.
-    Rounds(cases::programs::Rounds),
+    #[command(after_help = "Example: prezero bench rounds --runs 3")]
+    Rounds(Options),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(cases::scrub::Scrub),
     /// The experiments of the four posts, beside their own figures.
     Seeds(cases::seeds::Seeds),
     /// A compile that ends soon.
-    Short(cases::programs::Short),
+    #[command(after_help = "Example: prezero bench short --runs 60")]
+    Short(Options),
     /// What a program with one thread pays in libc.
-    Single(cases::programs::Single),
+    #[command(after_help = "Example: prezero bench single --runs 5")]
+    Single(Options),
     /// Small blocks after a large one was freed.
-    Small(cases::programs::Small),
+    #[command(after_help = "Example: prezero bench small --also old/prezero")]
+    Small(Options),
     /// Programs that start with leased memory, against each one's own way.
     Start(cases::start::Start),
     /// Large zeroed blocks of which little is touched.
-    Thin(cases::programs::Thin),
+    #[command(after_help = "Example: prezero bench thin --runs 3")]
+    Thin(Options),
     /// What reading zero memory back costs.
-    Verify(cases::programs::Verify),
+    #[command(after_help = "Example: prezero bench verify --runs 15")]
+    Verify(Options),
     /// Patterns of demand: what is scrubbed in vain, cost and gain.
     Waste(cases::waste::Waste),
+    /// One run of what no allocator can beat, for the grid.
+    #[command(hide = true)]
+    Ideal(Ideal),
     /// Write man pages and shell completions: for packages, and in none of these.
     #[command(skip)]
     Generate(Generate),
@@ -139,10 +159,14 @@ enum Packaging {
     Generate(Generate),
 }
 
+fn shown(line: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    line.get_subcommands().filter(|each| !each.is_hide_set())
+}
+
 /// The whole command line. It lists names alone: a line for each would not fit a screen.
 fn command() -> clap::Command {
     let line = Line::command();
-    let names: Vec<_> = line.get_subcommands().map(clap::Command::get_name).collect();
+    let names: Vec<_> = shown(&line).map(clap::Command::get_name).collect();
     let after = format!(
         "Benchmarks, and what is done with their figures: {}\n\nExample: prezero bench report --quick",
         names.join(", ")
@@ -150,24 +174,21 @@ fn command() -> clap::Command {
     line.after_help(after)
 }
 
-fn parsed() -> Result<Line, clap::Error> {
-    match std::env::args_os().nth(1) {
-        Some(name) if name == "generate" => {
-            let Packaging::Generate(generate) = Packaging::try_parse()?;
-            Ok(Line {
-                bench: Some(Bench::Generate(generate)),
-                list: false,
-                output: Output::default(),
-                keep: None,
-            })
-        }
-        _ => Line::from_arg_matches(&command().try_get_matches()?),
+/// The command line, and the name of what it asks for.
+fn parsed() -> Result<(Line, String), clap::Error> {
+    if std::env::args_os().nth(1).is_some_and(|name| name == "generate") {
+        let Packaging::Generate(generate) = Packaging::try_parse()?;
+        let (bench, output) = (Some(Bench::Generate(generate)), Output::default());
+        return Ok((Line { bench, list: false, output, keep: None }, String::new()));
     }
+    let matches = command().try_get_matches()?;
+    let name = matches.subcommand_name().unwrap_or_default().to_string();
+    Ok((Line::from_arg_matches(&matches)?, name))
 }
 
 fn main() -> ExitCode {
     match parsed() {
-        Ok(line) => outcome::told("bench", line.run()),
+        Ok((line, name)) => outcome::told("bench", line.run(&name)),
         Err(error) => outcome::refuse(&error, command(), |_| outcome::USAGE),
     }
 }
@@ -178,9 +199,9 @@ fn prezero() -> clap::Command {
 }
 
 impl Line {
-    fn run(&self) -> Result<()> {
+    fn run(&self, name: &str) -> Result<()> {
         if self.list {
-            for each in Line::command().get_subcommands() {
+            for each in shown(&Line::command()) {
                 prezero_sys::print!(
                     "{:<10}{}\n",
                     each.get_name(),
@@ -188,42 +209,44 @@ impl Line {
                 )?;
             }
         }
-        self.bench.as_ref().map_or(Ok(()), |bench| bench.run(&self.output, self.keep.as_deref()))
+        let Some(bench) = &self.bench else { return Ok(()) };
+        bench.run(name, &self.output, self.keep.as_deref())
     }
 }
 
 impl Bench {
     /// Measures and prints.
-    fn run(&self, output: &Output, keep: Option<&Path>) -> Result<()> {
+    fn run(&self, name: &str, output: &Output, keep: Option<&Path>) -> Result<()> {
         let case: &dyn Case = match self {
+            Bench::Busy(options)
+            | Bench::Fork(options)
+            | Bench::Grow(options)
+            | Bench::Pair(options)
+            | Bench::Parts(options)
+            | Bench::Rounds(options)
+            | Bench::Short(options)
+            | Bench::Single(options)
+            | Bench::Small(options)
+            | Bench::Steady(options)
+            | Bench::Thin(options)
+            | Bench::Verify(options) => &Latency { name, options },
+            Bench::Ideal(ideal) => return ideal.run(),
             Bench::Report(report) => return report.run(),
             Bench::Results(results) => return results.run(),
             Bench::Generate(generate) => return generate.run(&command(), &prezero()),
             Bench::Ablate(case) => case,
-            Bench::Busy(case) => case,
-            Bench::Steady(case) => case,
             Bench::Compare(case) => case,
             Bench::Disturb(case) => case,
             Bench::Doors(case) => case,
             Bench::Fill(case) => case,
             Bench::Fleet(case) => case,
-            Bench::Fork(case) => case,
             Bench::Grid(case) => case,
-            Bench::Grow(case) => case,
             Bench::Lease(case) => case,
             Bench::Numpy(case) => case,
-            Bench::Pair(case) => case,
-            Bench::Parts(case) => case,
             Bench::Real(case) => case,
-            Bench::Rounds(case) => case,
             Bench::Scrub(case) => case,
             Bench::Seeds(case) => case,
-            Bench::Short(case) => case,
-            Bench::Single(case) => case,
-            Bench::Small(case) => case,
             Bench::Start(case) => case,
-            Bench::Thin(case) => case,
-            Bench::Verify(case) => case,
             Bench::Waste(case) => case,
         };
         let report = case.measure();
@@ -250,7 +273,7 @@ mod tests {
         let folder = scratch::Scratch::new().unwrap();
         let line = ["prezero-bench".into(), "generate".into(), folder.file("share")];
         let Packaging::Generate(generate) = Packaging::try_parse_from(line).unwrap();
-        Bench::Generate(generate).run(&Output::default(), None).unwrap();
+        Bench::Generate(generate).run("generate", &Output::default(), None).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.file("share").join(name)).unwrap();
 
         assert!(read("man/man1/prezero-bench-seeds.1").contains("prezero bench seeds"));

@@ -8,9 +8,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::html::{self, Document};
 use crate::machine;
+use crate::output::Taken;
+use crate::page::{self, Document};
 use crate::progress;
+use crate::results;
 use crate::scratch::Scratch;
 
 /// What is measured without `--from`: the arguments, and those that make it short.
@@ -27,10 +29,12 @@ const RUNS: [(&str, &[&str], &[&str]); 4] = [
 
 /// The command line of `prezero bench report`.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  prezero bench report --quick\n  \
-    prezero bench grid --json grid.json && prezero bench report --from grid.json --pictures .")]
+#[command(
+    after_help = "Examples:\n  prezero bench report --quick\n  prezero bench report --from bench/results\n  \
+    prezero bench grid --json grid.json && prezero bench report --from grid.json --pictures ."
+)]
 pub struct Report {
-    /// Files that benchmarks wrote with --json; without any grid, seeds, waste and disturb are run
+    /// Files of --json, or a folder of kept results [run grid, seeds, waste and disturb]
     #[arg(long, value_delimiter = ',', num_args = 1.., value_name = "FILE")]
     from: Vec<PathBuf>,
     /// Where the page goes
@@ -44,6 +48,19 @@ pub struct Report {
     quick: bool,
 }
 
+/// What a file of `--json` holds, or what was kept last of each benchmark on each machine, with its date and commit.
+fn read(file: &Path) -> Result<Vec<(String, Taken)>> {
+    if file.is_dir() {
+        let all = results::last(file)?;
+        ensure!(!all.is_empty(), "--from {}: no results are kept there", file.display());
+        let each = all.into_iter().flat_map(|machine| machine.reports);
+        return Ok(each
+            .map(|kept| (format!("{}, {}", kept.date, kept.commit), kept.taken))
+            .collect());
+    }
+    Ok(vec![(String::new(), Taken::read(file)?)])
+}
+
 impl Report {
     /// Measures if it must, and writes the page.
     pub fn run(&self) -> Result<()> {
@@ -55,16 +72,20 @@ impl Report {
         } else {
             &self.from
         };
-        let documents = Document::read_all(files)?;
-        ensure!(!documents.is_empty(), "interrupted before anything was measured");
-        std::fs::write(&self.output, html::page(&documents)?).with_context(|| {
+        let mut taken = vec![];
+        for file in files {
+            taken.extend(read(file)?);
+        }
+        let documents = Document::all(taken);
+        ensure!(!documents.is_empty(), "nothing was measured, or kept there");
+        std::fs::write(&self.output, page::page(&documents)?).with_context(|| {
             format!("--output {}: give a file that can be written", self.output.display())
         })?;
         prezero_sys::print!("{}\n", self.output.display())?;
         let Some(folder) = &self.pictures else { return Ok(()) };
         let named = |path: &Path| format!("--pictures {}", path.display());
         std::fs::create_dir_all(folder).with_context(|| named(folder))?;
-        for (name, svg) in html::pictures(&documents)? {
+        for (name, svg) in page::pictures(&documents) {
             let file = folder.join(name);
             std::fs::write(&file, svg).with_context(|| named(&file))?;
             prezero_sys::print!("{}\n", file.display())?;

@@ -6,6 +6,8 @@
 mod index;
 mod keep;
 
+pub use index::last;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};

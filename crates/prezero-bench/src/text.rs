@@ -57,7 +57,7 @@ fn draw(sheet: &Sheet) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY).set_header(heads);
     for row in &laid.rows {
-        table.add_row(row.iter().map(|cell| sheet.words(cell)));
+        table.add_row(row.iter().map(|cell| cell.text()));
     }
     for column in table.column_iter_mut().skip(words) {
         column.set_cell_alignment(CellAlignment::Right);

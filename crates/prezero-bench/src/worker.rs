@@ -71,43 +71,24 @@ impl Program {
     }
 }
 
-/// The program of `bench/touch.c`, which can do more than answer.
-#[derive(Debug)]
-pub struct Touch(Program);
+/// Faults `bytes` in once and gives them back, so that the hypervisor has them.
+pub fn warm(bytes: usize) -> Result<()> {
+    let program = Program::touch()?;
+    let mut warm = Command::new(program.path());
+    // Ctrl-C is for the benchmark, as it is with what it measures.
+    let status = warm.arg("warm").arg(bytes.to_string()).process_group(0).status()?;
+    ensure!(status.success(), "warming {bytes} bytes: {status}; free some memory");
+    Ok(())
+}
 
-impl Touch {
-    /// Unpacks it.
-    pub fn unpack() -> Result<Touch> {
-        Ok(Touch(Program::touch()?))
+/// Keeps every CPU busy until the answer is dropped.
+pub fn occupy_all_cpus() -> Result<Busy> {
+    let (program, mut busy) = (Program::touch()?, Busy(vec![]));
+    for cpu in allowed_cpus()? {
+        let mut spin = Command::new(program.path());
+        busy.0.push(spin.arg("spin").arg(cpu.to_string()).process_group(0).spawn()?);
     }
-
-    /// What a [`Worker`] runs.
-    pub fn program(&self) -> &Program {
-        &self.0
-    }
-
-    fn path(&self) -> PathBuf {
-        self.0.path()
-    }
-
-    /// Faults `bytes` in once and gives them back, so that the hypervisor has them.
-    pub fn warm(&self, bytes: usize) -> Result<()> {
-        let mut warm = Command::new(self.path());
-        // Ctrl-C is for the benchmark, as it is with what it measures.
-        let status = warm.arg("warm").arg(bytes.to_string()).process_group(0).status()?;
-        ensure!(status.success(), "warming {bytes} bytes: {status}; free some memory");
-        Ok(())
-    }
-
-    /// Keeps every CPU busy until dropped.
-    pub fn occupy_all_cpus(&self) -> Result<Busy> {
-        let mut busy = Busy(vec![]);
-        for cpu in allowed_cpus()? {
-            let mut spin = Command::new(self.path());
-            busy.0.push(spin.arg("spin").arg(cpu.to_string()).process_group(0).spawn()?);
-        }
-        Ok(busy)
-    }
+    Ok(busy)
 }
 
 /// Processes that keep the CPUs busy.
@@ -145,34 +126,6 @@ pub const LINE: usize = 64;
 /// Cache lines of a page.
 pub const LINES: usize = prezero::PAGE / LINE;
 
-/// What one burst does.
-#[derive(Clone, Copy, Debug)]
-pub struct Burst {
-    /// Bytes of each block.
-    pub bytes: usize,
-    /// Cache lines touched in each page, 1 to 64; 0: nothing is cleared or touched.
-    pub lines: usize,
-    /// The first of them: 0 and more, less than from one to the next.
-    pub at: usize,
-    /// How many are timed.
-    pub samples: usize,
-    /// Rounds in each sample.
-    pub rounds: usize,
-    /// Sleep before each sample.
-    pub idle_ns: u64,
-}
-
-/// What a process has used up.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Usage {
-    /// CPU time in its own code, all threads.
-    pub user_ns: u64,
-    /// CPU time in the kernel, all threads.
-    pub system_ns: u64,
-    /// Faults that needed no disk.
-    pub minor_faults: u64,
-}
-
 /// A worker that runs.
 #[derive(Debug)]
 pub struct Worker {
@@ -195,40 +148,6 @@ impl Worker {
         let output = child.stdout.take().context("the worker's stdout")?;
         let (name, output) = (allocator.name.clone(), BufReader::new(output));
         Ok(Worker { name, child, input, output, stats, told: String::new() })
-    }
-
-    /// Nanoseconds of each sample of a burst.
-    pub fn run(&mut self, burst: Burst) -> Result<Vec<f64>> {
-        let Burst { bytes, lines, at, samples, rounds, idle_ns } = burst;
-        self.times(samples, &format!("run {bytes} {lines} {at} {samples} {rounds} {idle_ns}"))
-    }
-
-    /// The same for a burst without sleep in a block of its own, which it clears where `run` allocates.
-    pub fn bare(&mut self, burst: Burst) -> Result<Vec<f64>> {
-        let Burst { bytes, lines, at, samples, rounds, .. } = burst;
-        self.times(samples, &format!("bare {bytes} {lines} {at} {samples} {rounds}"))
-    }
-
-    fn times(&mut self, samples: usize, command: &str) -> Result<Vec<f64>> {
-        let times = self.ask(command)?;
-        ensure!(times.len() == samples, "{}: {} of {samples} samples", self.name, times.len());
-        Ok(times.into_iter().map(|ns| ns as f64).collect())
-    }
-
-    /// Fails if a fresh zeroed block of `bytes` is not zero.
-    pub fn check(&mut self, bytes: usize) -> Result<()> {
-        match self.ask(&format!("check {bytes}"))?[..] {
-            [0] => Ok(()),
-            ref wrong => bail!("{}: calloc({bytes}) was not zero: {wrong:?} bytes", self.name),
-        }
-    }
-
-    /// What it has used so far.
-    pub fn usage(&mut self) -> Result<Usage> {
-        match self.ask("usage")?[..] {
-            [user_ns, system_ns, minor_faults, _] => Ok(Usage { user_ns, system_ns, minor_faults }),
-            ref other => bail!("{}: usage: {other:?}", self.name),
-        }
     }
 
     /// CPU time of its scrubbing thread so far, in ns; `None` if it has none.
@@ -312,13 +231,6 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::Field;
-
-    fn glibc_keep() -> Worker {
-        let field = Field::find(&["glibc-keep".into()]).unwrap();
-        let touch = Touch::unpack().unwrap();
-        Worker::start(touch.program(), &field.allocators[0], "/nonexistent".into()).unwrap()
-    }
 
     #[test]
     fn cpu_lists() {
@@ -327,34 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_heap_takes_no_faults_at_any_size() {
-        for shift in 16..=26 {
-            let mut worker = glibc_keep();
-            let burst =
-                Burst { bytes: 1 << shift, lines: 1, at: 0, samples: 2, rounds: 1, idle_ns: 0 };
-            worker.run(burst).unwrap();
-            let before = worker.usage().unwrap();
-            assert_eq!(worker.run(Burst { samples: 8, ..burst }).unwrap().len(), 8);
-            let faults = worker.usage().unwrap().minor_faults - before.minor_faults;
-            assert!(faults < 16, "{faults} faults in 8 rounds of {} bytes", burst.bytes);
-            assert!(worker.finish().unwrap().is_none());
-        }
-    }
-
-    #[test]
-    fn the_pause_is_outside_the_sample() {
-        let mut worker = glibc_keep();
-        let burst =
-            Burst { bytes: 65536, lines: 1, at: 0, samples: 3, rounds: 1, idle_ns: 50_000_000 };
-        let fastest = worker.run(burst).unwrap().into_iter().fold(f64::MAX, f64::min);
-        assert!(fastest < 50e6, "{fastest} ns");
-        worker.check(65536).unwrap();
-    }
-
-    #[test]
     fn a_worker_that_dies_is_reported() {
-        let mut worker = glibc_keep();
+        let (program, plain) = (Program::disturb().unwrap(), Allocator::plain());
+        let mut worker = Worker::start(&program, &plain, "/nonexistent".into()).unwrap();
         let error = worker.ask("nonsense").unwrap_err().to_string();
-        assert!(error.contains("glibc-keep: the worker died at 'nonsense'"), "{error}");
+        assert!(error.contains("glibc: the worker died at 'nonsense'"), "{error}");
     }
 }

@@ -7,16 +7,22 @@ use prezero_cli::samples::Judged;
 /// What stands in a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cell {
-    /// Words.
+    /// Words that tell rows apart, or a peer's name.
     Word(String),
-    /// The value of the figure at this place of the sheet.
-    Value(usize),
-    /// How many times as good as the peer of the comparison at this place.
-    Times(usize, usize),
-    /// The noise of that.
-    Noise(usize, usize),
+    /// A number, and where it stands below the sheet's figures, as a JSON pointer.
+    Number(String, String),
     /// Nothing.
     Empty,
+}
+
+impl Cell {
+    /// As it is shown.
+    pub fn text(&self) -> &str {
+        match self {
+            Cell::Word(text) | Cell::Number(text, _) => text,
+            Cell::Empty => "-",
+        }
+    }
 }
 
 /// A table.
@@ -36,18 +42,6 @@ pub fn named(figure: &Figure) -> String {
     }
 }
 
-/// A figure's case in words.
-pub fn case(figure: &Figure) -> String {
-    figure.of.join(", ")
-}
-
-/// Adds what is not there yet.
-fn once<T: PartialEq>(all: &mut Vec<T>, one: T) {
-    if !all.contains(&one) {
-        all.push(one);
-    }
-}
-
 /// The columns of one comparison: how many times as good, what that may be off by, and as which
 /// other.
 struct Compared<'a> {
@@ -60,26 +54,26 @@ struct Compared<'a> {
 }
 
 impl Compared<'_> {
-    /// Where it stands in a figure.
-    fn place(&self, figure: &Figure) -> Option<usize> {
-        let of_it = self.name.is_none_or(|name| name == figure.name);
-        let place = figure.against.iter().position(|each| each.what == self.what);
-        place.filter(|_| of_it)
-    }
-
-    /// Its cells, of the comparison there is.
-    fn cells(&self, found: Option<(usize, usize, &Against)>) -> Vec<Cell> {
-        let cell = |of: fn(usize, usize, &Against) -> Option<Cell>| {
-            found.and_then(|(nth, place, against)| of(nth, place, against)).unwrap_or(Cell::Empty)
-        };
-        let times = cell(|nth, place, _| Some(Cell::Times(nth, place)));
-        let noise = cell(|nth, place, against| {
-            Some(Cell::Noise(nth, place)).filter(|_| against.noise.is_some())
+    /// Its cells in a row of these figures.
+    fn cells(&self, sheet: &Sheet, row: &[usize]) -> Vec<Cell> {
+        let found = row.iter().find_map(|&nth| {
+            let figure = &sheet.figures[nth];
+            let of_it =
+                sheet.is_subject(figure) && self.name.is_none_or(|name| name == figure.name);
+            let place = figure.against.iter().position(|each| each.what == self.what);
+            place.filter(|_| of_it).map(|place| (nth, place, &figure.against[place]))
         });
-        let peer = cell(|_, _, against| Some(Cell::Word(against.peer.clone())));
-        let all =
-            [Some(times), Some(noise).filter(|_| self.noisy), Some(peer).filter(|_| self.told)];
-        all.into_iter().flatten().collect()
+        let number =
+            |text, nth, place, what| Cell::Number(text, format!("{nth}/against/{place}/{what}"));
+        let times = found.map_or(Cell::Empty, |(nth, place, it)| {
+            number(times(it) + mark(it.judged(), it.at_limit), nth, place, "times")
+        });
+        let noise = found.and_then(|(nth, place, it)| {
+            Some(number(format!("{:.3}", it.noise?), nth, place, "noise"))
+        });
+        let peer = found.map_or(Cell::Empty, |(.., it)| Cell::Word(it.peer.clone()));
+        let noise = self.noisy.then(|| noise.unwrap_or(Cell::Empty));
+        [Some(times), noise, self.told.then_some(peer)].into_iter().flatten().collect()
     }
 }
 
@@ -102,24 +96,20 @@ impl Sheet {
         rows
     }
 
-    /// What stands above a figure's column.
+    /// The column that a figure stands in.
     fn head(&self, figure: &Figure) -> String {
-        match self.across {
-            Across::Who => figure.who.clone(),
-            Across::Name => named(figure),
-        }
+        if self.across == Across::Who { figure.who.clone() } else { named(figure) }
     }
 
-    /// Whether its comparisons have columns of their own: prezero's, where several stand side by
-    /// side.
+    /// Whether its comparisons have columns of their own; the others tell the first in their cell.
     fn is_subject(&self, figure: &Figure) -> bool {
         self.across == Across::Name || figure.who == PREZERO
     }
 
+    /// The comparisons that have columns.
     fn compared(&self) -> Vec<Compared<'_>> {
         let mut all: Vec<Compared<'_>> = vec![];
         for figure in self.figures.iter().filter(|figure| self.is_subject(figure)) {
-            // Of several in a row each has its comparisons.
             let name = (self.across == Across::Name).then_some(figure.name.as_str());
             for against in &figure.against {
                 let (noisy, told) = (against.noise.is_some(), against.peer != against.what);
@@ -138,14 +128,19 @@ impl Sheet {
     pub fn table(&self) -> Table {
         let (rows, compared) = (self.rows(), self.compared());
         let in_order = |name: &String| self.figures.iter().find(|figure| figure.name == *name);
-        let mut columns: Vec<_> =
-            self.order.iter().filter_map(in_order).map(|figure| self.head(figure)).collect();
-        self.figures.iter().for_each(|figure| once(&mut columns, self.head(figure)));
+        let mut columns: Vec<String> = vec![];
+        for figure in self.order.iter().filter_map(in_order).chain(&self.figures) {
+            let head = self.head(figure);
+            if !columns.contains(&head) {
+                columns.push(head);
+            }
+        }
         let words = rows.first().map_or(0, |(key, _)| key.len());
         let mut heads = self.labels.clone();
         heads.resize(words.max(heads.len()), String::new());
         heads.extend(columns.iter().cloned());
         for each in &compared {
+            // Several names may be compared with the same.
             let alone = compared.iter().filter(|other| other.what == each.what).count() == 1;
             let name =
                 each.name.filter(|_| !alone).map_or(String::new(), |name| format!("{name} "));
@@ -156,43 +151,20 @@ impl Sheet {
         let row = |(key, places): (Vec<String>, Vec<usize>)| {
             let value = |head: &String| {
                 let place = places.iter().find(|&&nth| self.head(&self.figures[nth]) == *head);
-                place.map_or(Cell::Empty, |&nth| Cell::Value(nth))
-            };
-            let found = |each: &Compared<'_>| {
-                let subjects = places.iter().filter(|&&nth| self.is_subject(&self.figures[nth]));
-                let mut found = subjects.filter_map(|&nth| {
-                    let place = each.place(&self.figures[nth])?;
-                    Some((nth, place, &self.figures[nth].against[place]))
-                });
-                each.cells(found.next())
+                place.map_or(Cell::Empty, |&nth| self.value_cell(nth))
             };
             let row = key.into_iter().map(Cell::Word).chain(columns.iter().map(value));
-            row.chain(compared.iter().flat_map(found)).collect()
+            row.chain(compared.iter().flat_map(|each| each.cells(self, &places))).collect()
         };
         Table { rows: rows.into_iter().map(row).collect(), heads }
     }
 
-    /// The words of a cell.
-    pub fn words(&self, cell: &Cell) -> String {
-        match cell {
-            Cell::Word(word) => word.clone(),
-            Cell::Value(nth) => {
-                let figure = &self.figures[*nth];
-                // Where several are compared, each but the subject has its comparison in its cell.
-                let beside = figure.against.first().filter(|_| !self.is_subject(figure));
-                let beside = beside.map_or(String::new(), |it| format!(" {}x", times(it)));
-                format!("{}{}{beside}", shown(figure.value), mark(figure.judged(), false))
-            }
-            Cell::Times(nth, place) => {
-                let against = &self.figures[*nth].against[*place];
-                format!("{}{}", times(against), mark(against.judged(), against.at_limit))
-            }
-            Cell::Noise(nth, place) => {
-                let against = &self.figures[*nth].against[*place];
-                against.noise.map_or("-".into(), |noise| format!("{noise:.3}"))
-            }
-            Cell::Empty => "-".into(),
-        }
+    fn value_cell(&self, nth: usize) -> Cell {
+        let figure = &self.figures[nth];
+        let beside = figure.against.first().filter(|_| !self.is_subject(figure));
+        let beside = beside.map_or(String::new(), |it| format!(" {}x", times(it)));
+        let text = format!("{}{}{beside}", shown(figure.value), mark(figure.judged(), false));
+        Cell::Number(text, format!("{nth}/value"))
     }
 }
 
@@ -244,7 +216,7 @@ mod tests {
 
     fn words(sheet: &Sheet) -> Vec<Vec<String>> {
         let table = sheet.table();
-        let row = |row: &Vec<Cell>| row.iter().map(|cell| sheet.words(cell)).collect();
+        let row = |row: &Vec<Cell>| row.iter().map(|cell| cell.text().to_string()).collect();
         [table.heads.clone()].into_iter().chain(table.rows.iter().map(row)).collect()
     }
 

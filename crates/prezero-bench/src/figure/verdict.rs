@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::layout::{case, named, shown};
+use super::layout::{named, shown};
 use super::sheet::{Across, Better, Sheet};
 use prezero_cli::samples::{Judged, geometric_mean};
 
@@ -31,7 +31,7 @@ impl Sheet {
                 wanted: against.wanted,
                 value: against.times,
                 rank: against.times,
-                case: joined(&[&case(figure), whose, &against.peer]),
+                case: joined(&[&figure.of.join(", "), whose, &against.peer]),
                 judged: against.judged(),
                 at_limit: against.at_limit,
                 mean: Some(&against.what),
@@ -49,7 +49,7 @@ impl Sheet {
                 wanted: figure.wanted,
                 value: figure.value,
                 rank: if more { figure.value } else { -figure.value },
-                case: joined(&[&case(figure), &figure.who]),
+                case: joined(&[&figure.of.join(", "), &figure.who]),
                 judged: figure.judged(),
                 at_limit: false,
                 mean: None,

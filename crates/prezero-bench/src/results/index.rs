@@ -24,12 +24,43 @@ Tables of before are in the history: `git show d85e5bb:bench/RESULTS.md`.
 /// Of all files in a folder.
 pub fn of(folder: &Path) -> Result<String> {
     let mut text = HEAD.to_string();
-    for machine in inside(folder)?.into_iter().filter(|path| path.is_dir()) {
-        text += &of_machine(&machine)?;
+    for Machine { files, reports } in last(folder)? {
+        let Some(first) = reports.first() else { continue };
+        let machine = first.taken.report.machine.named();
+        let more = if files == 1 { "" } else { "s" };
+        let _ = writeln!(text, "\n## {machine}\n\n{files} file{more}");
+        for kept in &reports {
+            let Last { date, commit, place, taken } = kept;
+            let benchmark = &taken.report.benchmark;
+            let _ = writeln!(text, "\n### {benchmark}: {date}, [{commit}]({})\n", place.display());
+            text += &of_report(taken);
+        }
     }
     let lines = text.lines().count();
     ensure!(lines <= MOST_LINES, "the index would have {lines} lines; shorten what sheets say");
     Ok(text)
+}
+
+/// What was kept on a machine: of each benchmark the last report.
+#[derive(Debug)]
+pub struct Machine {
+    files: usize,
+    pub reports: Vec<Last>,
+}
+
+/// A report, and where it is kept.
+#[derive(Debug)]
+pub struct Last {
+    pub date: String,
+    pub commit: String,
+    place: PathBuf,
+    pub taken: Taken,
+}
+
+/// What was kept last, by machine.
+pub fn last(folder: &Path) -> Result<Vec<Machine>> {
+    let machines = inside(folder)?.into_iter().filter(|path| path.is_dir());
+    machines.map(|machine| of_machine(&machine)).collect()
 }
 
 /// What is in a folder, by name.
@@ -42,10 +73,9 @@ fn inside(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn of_machine(folder: &Path) -> Result<String> {
-    // The last of each benchmark: of one day there may be several files.
-    let mut last: BTreeMap<String, (String, Taken)> = BTreeMap::new();
-    let mut files = 0;
+fn of_machine(folder: &Path) -> Result<Machine> {
+    // Of one day there may be several files.
+    let (mut last, mut files) = (BTreeMap::<String, Last>::new(), 0);
     for file in inside(folder)? {
         let read =
             || -> Result<Kept> { Ok(serde_json::from_str(&std::fs::read_to_string(&file)?)?) };
@@ -53,21 +83,14 @@ fn of_machine(folder: &Path) -> Result<String> {
         let place = file.strip_prefix(folder.parent().unwrap_or(folder)).unwrap_or(&file);
         for taken in reports {
             let benchmark = taken.report.benchmark.clone();
-            if last.get(&benchmark).is_none_or(|(_, before)| before.taken_s <= taken.taken_s) {
-                let head = format!("{benchmark}: {date}, [{commit}]({})", place.display());
-                last.insert(benchmark, (head, taken));
+            if last.get(&benchmark).is_none_or(|it| it.taken.taken_s <= taken.taken_s) {
+                let (date, commit) = (date.clone(), commit.clone());
+                last.insert(benchmark, Last { date, commit, place: place.into(), taken });
             }
         }
         files += 1;
     }
-    let Some((_, taken)) = last.values().next() else { return Ok(String::new()) };
-    let machine = taken.report.machine.named();
-    let mut text = format!("\n## {machine}\n\n{files} file{}\n", if files == 1 { "" } else { "s" });
-    for (head, taken) in last.values() {
-        let _ = writeln!(text, "\n### {head}\n");
-        text += &of_report(taken);
-    }
-    Ok(text)
+    Ok(Machine { files, reports: last.into_values().collect() })
 }
 
 fn of_report(taken: &Taken) -> String {

@@ -9,11 +9,11 @@ use anyhow::{Context, Result, ensure};
 use super::group::Group;
 use super::metric::Figures;
 use super::workload::{Mode, Workload};
-use crate::cases::programs::requests;
+use crate::cases::latency::requests;
 use crate::cases::real::programs::{self, Inputs};
 use crate::peers::{Allocator, NOWHERE};
 use crate::process::once_with_faults;
-use crate::worker::{Program, Touch};
+use crate::worker::{Program, warm};
 
 /// Faulted in and given back before a program that others wrote: it must not wait for the hypervisor.
 const WARM_BYTES: usize = 512 << 20;
@@ -31,7 +31,6 @@ pub enum Ready<'a> {
 #[derive(Debug)]
 pub struct Stage {
     program: Program,
-    touch: Touch,
     inputs: Option<Inputs>,
     warm: Duration,
     python: Option<PathBuf>,
@@ -42,7 +41,6 @@ impl Stage {
     pub fn set(warm: Duration, python: Option<PathBuf>, text: Option<u64>) -> Result<Stage> {
         Ok(Stage {
             program: Program::ablate()?,
-            touch: Touch::unpack()?,
             inputs: text.map(Inputs::make).transpose()?,
             warm,
             python,
@@ -92,7 +90,7 @@ impl Stage {
         path: &Path,
         allocator: &Allocator,
     ) -> Result<Figures> {
-        self.touch.warm(WARM_BYTES)?;
+        warm(WARM_BYTES)?;
         let inputs = self.inputs.as_ref().context("inputs were not made")?;
         let mut command = allocator.command(path, NOWHERE.as_ref())?;
         program.dress(&mut command, inputs)?;

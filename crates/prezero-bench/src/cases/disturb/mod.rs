@@ -29,7 +29,7 @@ use crate::peers::{Allocator, Field, PREZERO};
 use crate::pool::Pool;
 use crate::progress::{self, kept, step};
 use crate::turns::{self, PAIRS, in_turns};
-use crate::worker::{Touch, allowed_cpus};
+use crate::worker::{allowed_cpus, warm};
 use prezero_cli::samples::{Change, median, noise};
 
 /// prezero that never scrubs: what scrubbing is compared with.
@@ -102,7 +102,7 @@ impl Case for Disturb {
             Size(sizes.dram),
             self.pairs_s
         ));
-        Touch::unpack()?.warm((cpus.len() * sizes.dram).max(WARM_BYTES))?;
+        warm((cpus.len() * sizes.dram).max(WARM_BYTES))?;
         let scenes = if self.scenes.is_empty() { Scene::value_variants() } else { &self.scenes };
         let loads: usize = scenes.iter().map(|scene| scene.loads(sizes).len()).sum();
         let players = variants(scenes[0], &report.field)?.len();

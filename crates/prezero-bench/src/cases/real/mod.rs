@@ -30,7 +30,7 @@ use crate::peers::{Allocator, BARE, Field, GLIBC, NOWHERE, PREZERO};
 use crate::process::{Run, once};
 use crate::progress::{self, interrupted, kept, step};
 use crate::turns::{self, PAIRS, in_turns};
-use crate::worker::Touch;
+use crate::worker::warm;
 use prezero_cli::samples::{Change, Judged};
 
 /// Faulted in and given back before each run: memory that was free for two seconds may have gone to
@@ -97,7 +97,7 @@ impl Case for Real {
         let facts = [("build", build.unwrap_or_default()), ("text_mib", self.text_mib.to_string())];
         report.facts = facts.map(|(name, value)| (name.into(), value)).to_vec();
         let earlier = self.onto.as_ref().map(|file| earlier(file, &report)).transpose()?;
-        let (touch, inputs) = (Touch::unpack()?, Inputs::make(self.text_mib << 20)?);
+        let inputs = Inputs::make(self.text_mib << 20)?;
         report.field.allocators.push(Allocator::bare(inputs.passes_on()));
         let asked = |program: &Program| programs.iter().any(|each| each.name == program.name);
         let count = programs.len();
@@ -119,8 +119,7 @@ impl Case for Real {
                 Ok(path) => {
                     let before =
                         |who: &str| earlier.as_ref().map_or(vec![], |it| runs_of(it, program, who));
-                    let figures =
-                        self.program(program, &path, &report.field, before, &touch, &inputs)?;
+                    let figures = self.program(program, &path, &report.field, before, &inputs)?;
                     sheets
                         .iter_mut()
                         .zip(figures)
@@ -205,7 +204,6 @@ impl Real {
         path: &Path,
         field: &Field,
         before: impl Fn(&str) -> Vec<Run>,
-        touch: &Touch,
         inputs: &Inputs,
     ) -> Result<[Vec<Figure>; 3]> {
         let (allocators, stats) = (&field.allocators, inputs.file("stats"));
@@ -216,7 +214,7 @@ impl Real {
         let once_under = |which: usize, stats: &Path| {
             let allocator: &Allocator = &allocators[which];
             step(&format!("real: {} under {}", program.name, allocator.name))?;
-            touch.warm(WARM_BYTES)?;
+            warm(WARM_BYTES)?;
             let mut command = allocator.command(path, stats)?;
             program.dress(&mut command, inputs)?;
             once(&mut command).with_context(|| format!("{} under {}", program.name, allocator.name))

@@ -24,7 +24,7 @@ use crate::figure::{Case, Report, Sheet};
 use crate::parse::chosen;
 use crate::peers::Field;
 use crate::progress::{self, Interrupted};
-use crate::worker::Touch;
+use crate::worker::warm;
 
 /// An experiment: its name, how many steps it takes, and how it is made.
 type Recipe = (&'static str, fn(&Setting) -> usize, fn(&Setting) -> Result<Vec<Sheet>>);
@@ -84,7 +84,7 @@ impl Case for Seeds {
                 "left out: patched kernel: not this one; run bench/seeds/all.sh on it and give its lines to --add".into(),
             );
         }
-        Touch::unpack()?.warm(3 * (self.mib << 20))?;
+        warm(3 * (self.mib << 20))?;
         let levels = Level::all(&report.field);
         let setting = |mib| {
             let (levels, elsewhere) = (levels.clone(), elsewhere.clone());

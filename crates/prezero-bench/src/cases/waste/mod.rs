@@ -19,7 +19,7 @@ use crate::peers::{Allocator, Field, PREZERO};
 use crate::progress::{self, step};
 use crate::scratch::Scratch;
 use crate::turns::in_turns;
-use crate::worker::{Program, Touch};
+use crate::worker::{Program, warm};
 use prezero_cli::samples::median;
 
 /// Prezero with scrubd off, in every report.
@@ -78,7 +78,6 @@ impl Case for Waste {
         let patterns = chosen(&PATTERNS, |pattern| pattern.name, &self.only, "pattern")?;
         ensure!((0.05..=100.0).contains(&self.times), "--times {}: give 0.05 to 100", self.times);
         let mut report = Report::here("waste", Field::find(&self.peers)?);
-        let touch = Touch::unpack()?;
         let mut allocators = report.field.allocators.clone();
         allocators
             .extend(report.field.allocators.iter().filter(|each| each.is_prezero()).map(control));
@@ -91,7 +90,7 @@ impl Case for Waste {
                 if step(&format!("waste: {} under {name}", pattern.name)).is_err() {
                     break 'patterns;
                 }
-                touch.warm(pattern.warm_mib << 20)?;
+                warm(pattern.warm_mib << 20)?;
                 runs.push((which, self.play(pattern, &allocators[which], name)?));
             }
             runs.sort_by_key(|(which, _)| *which);

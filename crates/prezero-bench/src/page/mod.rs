@@ -4,44 +4,40 @@
 //! printed. Each number names where in the embedded JSON it stands (`data-at`, a JSON pointer behind
 //! the document's name), so that a test, or a reader, can look it up.
 
-mod lines;
 mod picture;
-mod plot;
+mod svg;
 
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use anyhow::Result;
-pub use picture::draw;
-pub use plot::WIDEST;
+use picture::draw;
+use svg::{Picture, WIDEST};
 
-use crate::figure::{Cell, MARKS, Sheet};
+use crate::figure::{Cell, Kind, MARKS, Plot, Sheet};
 use crate::machine::QUIET;
 use crate::output::Taken;
 
-/// One file that a benchmark wrote.
+/// One report that a benchmark wrote.
 #[derive(Debug)]
 pub struct Document {
     /// The benchmark, with a number if there are two of it.
-    pub id: String,
-    /// What the file holds.
-    pub taken: Taken,
+    id: String,
+    /// Date and commit, of one that was kept.
+    origin: String,
+    taken: Taken,
 }
 
 impl Document {
-    /// Reads all; no two have one `id`.
-    ///
-    /// # Errors
-    /// A file cannot be read, or is none of a benchmark.
-    pub fn read_all(files: &[impl AsRef<Path>]) -> Result<Vec<Document>> {
+    /// One for each; no two have one `id`.
+    pub fn all(taken: Vec<(String, Taken)>) -> Vec<Document> {
         let mut all: Vec<Document> = vec![];
-        for file in files {
-            let taken = Taken::read(file.as_ref())?;
+        for (origin, taken) in taken {
             let name = &taken.report.benchmark;
             let same = all.iter().filter(|other| other.taken.report.benchmark == *name).count();
             let id = if same == 0 { name.clone() } else { format!("{name}-{}", same + 1) };
-            all.push(Document { id, taken });
+            all.push(Document { id, origin, taken });
         }
-        Ok(all)
+        all
     }
 
     fn sheets(&self) -> &[Sheet] {
@@ -54,7 +50,7 @@ const STYLE: &str = include_str!("page.css");
 /// As HTML.
 ///
 /// # Errors
-/// A picture cannot be drawn.
+/// A report cannot be written as JSON.
 pub fn page(documents: &[Document]) -> Result<String> {
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -64,7 +60,7 @@ pub fn page(documents: &[Document]) -> Result<String> {
     );
     for document in documents {
         for nth in 0..document.sheets().len() {
-            html += &section(document, nth)?;
+            html += &section(document, nth);
         }
     }
     html += &format!(
@@ -147,7 +143,7 @@ fn says(document: &Document) -> String {
 }
 
 /// A row of what is said of a run.
-fn run(Document { id, taken }: &Document) -> String {
+fn run(Document { id, taken, .. }: &Document) -> String {
     let field = &taken.report.field;
     let names = field.allocators.iter().map(|each| format!("{} {}", each.name, each.version));
     let absent = field.absent.iter().map(|each| format!("without {} ({})", each.name, each.mend));
@@ -168,7 +164,7 @@ fn run(Document { id, taken }: &Document) -> String {
     )
 }
 
-fn section(document: &Document, nth: usize) -> Result<String> {
+fn section(document: &Document, nth: usize) -> String {
     let sheet = &document.sheets()[nth];
     let mut html = format!("<section><h2>{}</h2>\n", escaped(&sheet.title));
     let quiet = document.taken.report.machine.is_quiet();
@@ -176,13 +172,17 @@ fn section(document: &Document, nth: usize) -> Result<String> {
     for text in verdicts.iter().chain(&sheet.says) {
         html += &format!("<p class=\"verdict\">{}</p>\n", escaped(text));
     }
-    for plot in &sheet.plots {
-        let Some((kind, picture)) = draw(sheet, plot)? else { continue };
+    for (kind, caption, picture) in drawn(sheet) {
         html += &format!(
             "<figure data-kind=\"{kind}\">{}<figcaption>{}</figcaption></figure>\n",
             picture.html(),
-            escaped(&plot.caption)
+            escaped(&caption)
         );
+    }
+    if !document.origin.is_empty() {
+        let machine = &document.taken.report.machine;
+        let place = format!("{}, {} CPUs; {}", machine.cpu, machine.cpus, document.origin);
+        html += &format!("<p><small>{}</small></p>\n", escaped(&place));
     }
     for text in &sheet.notes {
         html += &format!("<p><small>{}</small></p>\n", escaped(text));
@@ -197,28 +197,53 @@ fn section(document: &Document, nth: usize) -> Result<String> {
         let cells: String = row.iter().map(|each| cell(document, nth, each)).collect();
         html += &format!("<tr>{cells}</tr>\n");
     }
-    Ok(html + "</table></div></details>\n</section>\n")
+    html + "</table></div></details>\n</section>\n"
 }
 
+/// A cell; numbers say where they stand.
 fn cell(document: &Document, nth: usize, cell: &Cell) -> String {
-    let sheet = &document.sheets()[nth];
-    let at = match cell {
-        Cell::Word(word) => return format!("<th scope=\"row\">{}</th>", escaped(word)),
-        Cell::Empty => return "<td>-</td>".into(),
-        Cell::Value(figure) => format!("{figure}/value"),
-        Cell::Times(figure, place) => format!("{figure}/against/{place}/times"),
-        Cell::Noise(figure, place) => format!("{figure}/against/{place}/noise"),
-    };
-    format!(
-        "<td data-at=\"{}#/sheets/{nth}/figures/{at}\">{}</td>",
-        document.id,
-        escaped(&sheet.words(cell))
-    )
+    let text = escaped(cell.text());
+    match cell {
+        Cell::Word(_) => format!("<th scope=\"row\">{text}</th>"),
+        Cell::Empty => format!("<td>{text}</td>"),
+        Cell::Number(_, at) => {
+            format!("<td data-at=\"{}#/sheets/{nth}/figures/{at}\">{text}</td>", document.id)
+        }
+    }
+}
+
+/// The pictures of a sheet, each with its kind and its caption.
+fn drawn(sheet: &Sheet) -> Vec<(&'static str, String, Picture)> {
+    let mut all: Vec<_> = sheet.plots.iter().map(|plot| (sheet.clone(), plot.clone())).collect();
+    if all.is_empty() {
+        all.extend(beyond_noise(sheet));
+    }
+    let each = all.into_iter().filter_map(|(sheet, plot)| {
+        let (kind, picture) = draw(&sheet, &plot)?;
+        Some((kind, plot.caption, picture))
+    });
+    each.collect()
+}
+
+/// Of a sheet that names no picture: what of its first comparison differs beyond noise.
+fn beyond_noise(sheet: &Sheet) -> Option<(Sheet, Plot)> {
+    let first = sheet.figures.iter().find(|figure| !figure.against.is_empty())?;
+    let (name, what) = (first.name.clone(), first.against[0].what.clone());
+    let mut some = sheet.clone();
+    some.figures.retain(|figure| {
+        let mut against = figure.against.iter().filter(|against| against.what == what);
+        let known =
+            |noise: Option<f64>, times: f64| noise.is_some_and(|it| (times - 1.0).abs() > it);
+        figure.name == name && against.any(|it| known(it.noise, it.times))
+    });
+    let x = format!("% better than {what}");
+    let caption = format!("What differs beyond noise: {name}.");
+    Some((some, Plot { kind: Kind::Changes(what), x, y: String::new(), caption }))
 }
 
 /// What the file of a picture is called: of the first words of the title, its kind, and its width where
 /// that is not the widest.
-pub fn file_name(title: &str, kind: &str, width: &str) -> String {
+fn file_name(title: &str, kind: &str, width: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' };
     let head = title.split([':', '(']).next().unwrap_or_default();
     let words: String = head.chars().map(letter).collect();
@@ -227,20 +252,22 @@ pub fn file_name(title: &str, kind: &str, width: &str) -> String {
     format!("{}-{kind}{width}.svg", words.join("-"))
 }
 
-/// Pictures of all documents: the names of their files, and what is in them.
-///
-/// # Errors
-/// One cannot be drawn.
-pub fn pictures(documents: &[Document]) -> Result<Vec<(String, String)>> {
-    let mut all = vec![];
-    for sheet in documents.iter().flat_map(Document::sheets) {
-        for plot in &sheet.plots {
-            let Some((kind, picture)) = draw(sheet, plot)? else { continue };
-            let named = |(width, svg)| (file_name(&sheet.title, kind, width), svg);
-            all.extend(picture.alone().map(named));
+/// Each picture by the name of its file, in each width; of two sheets of one title the second is called by its
+/// document, too.
+pub fn pictures(documents: &[Document]) -> Vec<(String, String)> {
+    let mut all = BTreeMap::new();
+    for document in documents {
+        for sheet in document.sheets() {
+            for (kind, _, picture) in drawn(sheet) {
+                for (width, svg) in picture.alone() {
+                    let name = file_name(&sheet.title, kind, width);
+                    let known = all.contains_key(&name);
+                    all.insert(if known { format!("{}-{name}", document.id) } else { name }, svg);
+                }
+            }
         }
     }
-    Ok(all)
+    all.into_iter().collect()
 }
 
 /// Text as HTML.
@@ -268,7 +295,7 @@ mod tests {
         let mut report = Report::here("grid", Field::none());
         (report.machine.cpu, report.machine.load) = ("Some <CPU>".into(), 0.25);
         report.sheets.push(sheet);
-        Document { id: "grid".into(), taken: Taken::now(report) }
+        Document { id: "grid".into(), origin: String::new(), taken: Taken::now(report) }
     }
 
     #[test]
@@ -281,7 +308,7 @@ mod tests {
             assert!(!without_names.contains(forbidden), "{forbidden}");
         }
         let cell = "data-at=\"grid#/sheets/0/figures/1/against/0/times\">8.000</td>";
-        assert!(html.contains(cell) && html.contains("\n8.00\n"), "the table and the plot: {html}");
+        assert!(html.contains(cell) && html.contains(">8.00<"), "the table and the plot: {html}");
         assert!(html.contains("data-at=\"grid#/sheets/0/figures/3/value\">0.15</td>"), "{html}");
         let said = "x best: mean 2.00, 1 of 2 below 1, worst 0.500 (1M, 64, glibc); wanted at least 1: missed in 1 of 2";
         assert_eq!(html.matches(said).count(), 2, "above, and where it is shown: {html}");
@@ -320,9 +347,13 @@ mod tests {
             file_name("Lameter, V2 (2004)", "lines", "narrow"),
             "lameter-v2-lines-narrow.svg"
         );
-        let names: Vec<_> = pictures(&[document("Grid, idle: x")]).unwrap().into_iter().collect();
-        assert_eq!(names[0].0, "grid-idle-heat.svg");
-        assert!(names[1].0 == "grid-idle-heat-narrow.svg" && names[1].1.contains("</svg>"));
+        let names = pictures(&[document("Grid, idle: x")]);
+        assert_eq!(names[0].0, "grid-idle-heat-narrow.svg");
+        assert!(names[1].0 == "grid-idle-heat.svg" && names[1].1.contains("</svg>"));
+        let twice = Document { id: "grid-2".into(), ..document("Grid, idle: x") };
+        let names = pictures(&[document("Grid, idle: x"), twice]);
+        assert_eq!(names.len(), 4);
+        assert!(names.iter().any(|(name, _)| name == "grid-2-grid-idle-heat.svg"));
     }
 
     #[test]
@@ -333,5 +364,25 @@ mod tests {
         let html = head(&[one, other]);
         assert!(html.contains("grid: Some") && html.contains("pair: Another"), "{html}");
         assert!(html.contains("incomplete.</strong> (pair)"), "{html}");
+    }
+
+    #[test]
+    fn what_was_kept_says_when_and_of_a_sheet_without_a_picture_what_differs_is_drawn() {
+        let mut sheet = Sheet::new("steady: x", &["program"], Across::Name);
+        for (program, times) in [("handler", 2.0), ("phases", 1.1)] {
+            let against = crate::figure::Against::new("glibc", "glibc", times);
+            let against = crate::figure::Against { noise: Some(0.2), ..against };
+            let figure = Figure::new(PREZERO, "median", "us", 1.0).case(&[program]);
+            sheet.push(figure.and([against]));
+        }
+        let mut report = Report::here("steady", Field::none());
+        report.machine.load = 0.25;
+        report.sheets.push(sheet);
+        let kept = ("2026-11-27, 032b8bb".to_string(), Taken::now(report));
+        let html = page(&Document::all(vec![kept])).unwrap();
+        assert!(html.contains("CPUs; 2026-11-27, 032b8bb</small>"), "{html}");
+        let wide = html.split("class=\"wide\"").nth(1).unwrap().split("</svg>").next().unwrap();
+        assert!(wide.contains(">handler, prezero<") && !wide.contains("phases"), "{wide}");
+        assert!(wide.contains(">100<"), "{wide}");
     }
 }
