@@ -7,7 +7,8 @@
 A folder is a top-level module of a crate, be it one file or many. A line `//! Layers: a, b, c` at the top of
 the crate's lib.rs or main.rs lists folders, the lowest first: each imports itself and those before it alone,
 and no other folder has an inherent `impl` of its types. Folders that no such line names lie above all that it
-names, and import each other in no circle. What lib.rs or main.rs defines lies above all of them. Tests are free.
+names, and import each other in no circle; only crates of `BARE` have such folders. What lib.rs or main.rs defines
+lies above all of them. Tests are free.
 """
 import os
 import re
@@ -15,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Crates whose layers are still to be written. Whoever writes them deletes the crate here.
+BARE = {"prezerod"}
 # What is known to run the wrong way, by crate: `a>b` where a imports b. Whoever mends one deletes it here.
 LEFT = {
 }
@@ -179,6 +182,8 @@ def main():
         wrong = [f"{place}: {what}" for place, what, pair in found if pair not in left]
         wrong += [f"tests/layers.py: {crate.name}: {pair} no more: delete it from LEFT"
                   for pair in sorted(left - {pair for *_, pair in found})]
+        if others and crate.name not in BARE:
+            wrong.append(f"{crate}: {others} folders are in no layer; name them in its `Layers:` line")
         bad += len(wrong)
         print("".join(line + "\n" for line in wrong), end="")
         print(f"layers: {crate.name}: {layers} layers, {others} folders in none, {len(left)} imports left to mend")

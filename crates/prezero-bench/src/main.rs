@@ -3,7 +3,7 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`pool`] (of slices); [`prezero_cli::samples`] has medians and noise |
+//! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`pool`] (of slices); [`prezero_host::samples`] has medians and noise |
 //! | what is kept | [`results`] |
 //! | one renderer | [`text`], [`page`], [`output`] (JSON), [`compare`] |
 //! | what runs | [`peers`] (the allocators), [`worker`], [`process`], [`broker`], [`neighbours`], [`cost`] |

@@ -1,6 +1,6 @@
 //! Samples that came in slices, and how their quantiles change.
 
-use prezero_cli::samples::{Change, quantile};
+use prezero_host::samples::{Change, quantile};
 
 /// How often pairs are drawn: the outermost 5 % are ten then.
 const DRAWS: usize = 200;

@@ -10,6 +10,8 @@
 //! asked, what is wrong, the mend.
 //!
 //! This is a library for the sake of `prezero-qemu` and `prezero-bench`, which share modules of it.
+//!
+//! Layers: program, library, companion, spent, bare, help, given, outcome, stat, engines, variables, tree, run, qemu, claim, emulator, place, wipe, jupyter, stock, ctl, top, trial, doctor, bench, words, generate
 
 pub mod bare;
 mod bench;
@@ -29,7 +31,6 @@ mod place;
 pub mod program;
 mod qemu;
 mod run;
-pub mod samples;
 pub mod spent;
 mod stat;
 mod stock;

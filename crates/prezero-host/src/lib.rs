@@ -7,18 +7,22 @@
 //! | [`topology`] | CPUs online and the caches between them and memory |
 //! | [`bursts`] | how large the bursts of a demand were of late |
 //! | [`sizes`] | a number of bytes, as people write it |
+//! | [`samples`] | medians, their noise, and changes between pairs |
 //! | [`jvm`] | the options of a JVM, wherever they stand |
 //!
 //! The crate reads files below `/proc` and `/sys` and writes none, by system calls alone ([`prezero_sys::file`]): scrubd
 //! must not run into what others hook. It has no state of its own, starts no thread and needs no `unsafe`. A file that is missing or in another form is no
 //! information, never an error. Each reader takes the root directory from its caller, so a test
 //! brings its own.
+//!
+//! Layers: sizes, samples, bursts, topology, pressure, jvm
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
 pub mod bursts;
 pub mod jvm;
 pub mod pressure;
+pub mod samples;
 pub mod sizes;
 pub mod topology;
 

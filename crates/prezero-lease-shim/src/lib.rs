@@ -29,6 +29,8 @@
 //!
 //! A process that unmaps the lease which answered it closes its descriptor too. `PostgreSQL` makes its
 //! shared memory anew after a crash: the lease would be held beside it, without use.
+//!
+//! Layers: raw, said, jvm, lease
 
 #[cfg(target_env = "gnu")]
 #[path = "../../../link/glibc.rs"]

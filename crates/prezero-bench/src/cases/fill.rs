@@ -28,7 +28,7 @@ use crate::neighbours::{Crowd, Sizes};
 use crate::peers::Field;
 use crate::progress::{self, kept, step};
 use crate::worker::{Program, allowed_cpus};
-use prezero_cli::samples::Change;
+use prezero_host::samples::Change;
 
 /// What it should reach: of one thread's populating, and of neighbours without fillers.
 const SHARE: f64 = 0.9;

@@ -21,7 +21,7 @@ use crate::broker::{Broker, HUGE, Reserved, backings, ms, own_hugetlb, own_thp, 
 use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
 use crate::peers::Field;
 use crate::progress::{self, Interrupted, kept, step};
-use prezero_cli::samples::{median, quantile};
+use prezero_host::samples::{median, quantile};
 
 /// What the design asks: times its rivals, and ms for each GiB.
 const OVER_HUGETLB: f64 = 100.0;

@@ -185,8 +185,8 @@ mod tests {
     #[test]
     fn a_share_below_what_is_wanted_is_judged_so() {
         let judged = |rate| figures("x", vec![10.0], vec![rate]).unwrap()[1].against[0].judged();
-        assert_eq!(judged(9.0), Some(prezero_cli::samples::Judged::Within));
-        assert_eq!(judged(8.0), Some(prezero_cli::samples::Judged::Beyond));
+        assert_eq!(judged(9.0), Some(prezero_host::samples::Judged::Within));
+        assert_eq!(judged(8.0), Some(prezero_host::samples::Judged::Beyond));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::sheet::{Across, Against, Figure, Sheet};
 use crate::peers::PREZERO;
-use prezero_cli::samples::Judged;
+use prezero_host::samples::Judged;
 
 /// What stands in a cell.
 #[derive(Clone, PartialEq, Debug)]

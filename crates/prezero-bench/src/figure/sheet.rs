@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::peers::{self, Field, PREZERO};
-use prezero_cli::samples::{self, Judged, judge};
+use prezero_host::samples::{self, Judged, judge};
 
 /// Which of two figures is the better one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

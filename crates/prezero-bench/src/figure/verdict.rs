@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::layout::{named, shown};
 use super::sheet::{Across, Better, Sheet};
-use prezero_cli::samples::{Judged, geometric_mean};
+use prezero_host::samples::{Judged, geometric_mean};
 
 /// What is to be kept: its name, the figure's place, what it is, and how it is kept.
 struct Bound<'a> {

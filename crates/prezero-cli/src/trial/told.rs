@@ -8,7 +8,7 @@ use super::once::Run;
 use super::turns::Taken;
 use super::verdict::Verdict;
 use super::way::{WAYS, Way};
-use crate::samples::{median, noise};
+use prezero_host::samples::{median, noise};
 
 /// A row: its name in the table and in JSON, and what of a run it shows.
 struct Row {

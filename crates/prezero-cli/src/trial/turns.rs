@@ -10,8 +10,8 @@ use anyhow::{Result, bail};
 use super::once::{Better, Measured, Run, pass_on};
 use super::verdict::{Asked, Seen, Times};
 use super::way::{WAYS, Way};
-use crate::samples::{Change, median};
 use crate::spent::Spent;
+use prezero_host::samples::{Change, median};
 
 /// When turns end.
 #[derive(Clone, Copy, Debug)]

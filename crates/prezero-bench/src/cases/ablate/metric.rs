@@ -2,7 +2,7 @@
 
 use crate::figure::{Across, Against, Figure, Sheet};
 use crate::peers::PREZERO;
-use prezero_cli::samples::Change;
+use prezero_host::samples::Change;
 
 /// Its name and unit; times and faults are those of a request, or of a whole program that others wrote.
 pub const METRICS: [(&str, &str); 5] =

@@ -30,7 +30,7 @@ use crate::pool::Pool;
 use crate::progress::{self, kept, step};
 use crate::turns::{self, PAIRS, in_turns};
 use crate::worker::{allowed_cpus, warm};
-use prezero_cli::samples::{Change, median, noise};
+use prezero_host::samples::{Change, median, noise};
 
 /// prezero that never scrubs: what scrubbing is compared with.
 const OFF: &str = "never";
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!((figures.len(), of(&figures, ON, "CPU").value), (6, 105.0));
         let against = &of(&figures, ON, "wall").against[0];
         assert!((against.times - 1.0 / 1.05).abs() < 1e-9 && against.noise == Some(0.0));
-        assert_eq!(against.judged(), Some(prezero_cli::samples::Judged::Beyond));
+        assert_eq!(against.judged(), Some(prezero_host::samples::Judged::Beyond));
         assert!(figures.iter().all(|figure| figure.who == ON || figure.against.is_empty()));
     }
 

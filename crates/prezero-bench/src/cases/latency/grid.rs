@@ -13,7 +13,7 @@
 
 use anyhow::{Context, Result, ensure};
 use prezero::Size;
-use prezero_cli::samples::{Change, median};
+use prezero_host::samples::{Change, median};
 
 use super::contest::{Contest, Row, Run, Way};
 
@@ -385,7 +385,7 @@ fn or(given: &[usize], default: Vec<usize>) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prezero_cli::samples::Judged;
+    use prezero_host::samples::Judged;
 
     fn timed(who: &str, ns: &[f64]) -> Timed {
         Timed { who: who.into(), ns: ns.into() }

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use prezero::clear::{Cache, ClearEngine, by_name};
 use prezero::{Anonymous, Backing, Topology};
 use prezero_cli::bare::Memory;
-use prezero_cli::samples::median;
+use prezero_host::samples::median;
 use prezero_sys::thread::{CpuMask, set_affinity};
 
 use crate::output::config_here;

@@ -11,7 +11,7 @@ mod presets;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use prezero_cli::samples::Change;
+use prezero_host::samples::Change;
 
 pub use contest::{Contest, Row, Run, Way};
 pub use ideal::Ideal;

@@ -31,7 +31,7 @@ use crate::process::{Run, once};
 use crate::progress::{self, interrupted, kept, step};
 use crate::turns::{self, PAIRS, in_turns};
 use crate::worker::warm;
-use prezero_cli::samples::{Change, Judged};
+use prezero_host::samples::{Change, Judged};
 
 /// Faulted in and given back before each run: memory that was free for two seconds may have gone to
 /// the hypervisor, and the next touch of it would wait for the host.

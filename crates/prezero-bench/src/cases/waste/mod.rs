@@ -20,7 +20,7 @@ use crate::progress::{self, step};
 use crate::scratch::Scratch;
 use crate::turns::in_turns;
 use crate::worker::{Program, warm};
-use prezero_cli::samples::median;
+use prezero_host::samples::median;
 
 /// Prezero with scrubd off, in every report.
 const CONTROL: &str = "no scrubd";

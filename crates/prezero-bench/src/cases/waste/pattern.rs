@@ -284,7 +284,7 @@ mod tests {
     fn reached(target: Target, bursts: &[Burst], end: &Burst) -> (f64, bool) {
         let figure = judged(target, bursts, end);
         let value = (figure.value * 10.0).round() / 10.0;
-        (value, figure.judged() == Some(prezero_cli::samples::Judged::Within))
+        (value, figure.judged() == Some(prezero_host::samples::Judged::Within))
     }
 
     #[test]
