@@ -7,8 +7,8 @@
  *   touch round BYTES LINES AT IDLE_NS SAMPLE_NS   the median time of a round, ns: calloc(BYTES), one byte
  *       written to each of LINES cache lines (spread evenly, from line AT on) of each 4 KiB, free. IDLE_NS of sleep
  *       come before each and are not in it. Without them a sample is of as many rounds as take SAMPLE_NS. The
- *       rounds of the first 0.1 s do not count. With LINES 0 it is malloc and free alone: what a call costs. At
- *       last a fresh calloc is read: one that is not zero is a failure.
+ *       rounds of the first 0.1 s do not count, without pauses those of 0.02 s. With LINES 0 it is malloc and free
+ *       alone: what a call costs. At last a fresh calloc is read: one that is not zero is a failure.
  *   touch bare BYTES LINES AT IDLE_NS SAMPLE_NS    the same without an allocator: a block of our own, which
  *       begins with a page, is cleared where `round` allocates, and never freed.
  *   touch warm BYTES   faults memory in and gives it back: a hypervisor backs guest memory
@@ -29,9 +29,10 @@ enum {
 	LINE = 64,
 	MAX_LINES = 64,
 	/* Samples that count, of one process. */
-	SAMPLES = 9,
-	/* Rounds before them go on for so long, and there are so many at least. */
+	SAMPLES = 5,
+	/* Rounds before them go on for so long, with pauses and without, and there are so many at least. */
 	WARM_NS = 100000000,
+	WARM_BUSY_NS = 20000000,
 	WARM_LEAST = 8,
 };
 
@@ -112,9 +113,10 @@ static void check(size_t bytes)
 static void run(char *own, size_t bytes, size_t lines, size_t at, long idle_ns, long sample_ns)
 {
 	uint64_t times[SAMPLES], fastest = UINT64_MAX, began = now(), took;
+	uint64_t warm = idle_ns ? WARM_NS : WARM_BUSY_NS;
 	long rounds = 1;
 
-	for (int nth = 0; nth < WARM_LEAST || now() - began < WARM_NS; nth++) {
+	for (int nth = 0; nth < WARM_LEAST || now() - began < warm; nth++) {
 		took = sample(own, bytes, lines, at, 1, idle_ns);
 		fastest = took < fastest ? took : fastest;
 	}

@@ -86,7 +86,7 @@ enum Bench {
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
     Disturb(cases::disturb::Disturb),
     /// NumPy and Rust with a zone of their own, beside `prezero run`.
-    Doors(cases::doors::Doors),
+    Doors(cases::latency::doors::Doors),
     /// How fast prezerod fills its stock, and what neighbours feel of it.
     Fill(cases::fill::Fill),
     /// The broker's rule of stock on many hosts for days, in made-up time.
@@ -102,7 +102,7 @@ enum Bench {
     /// Memory leased from prezerod against one's own hugetlb and THP.
     Lease(cases::lease::Lease),
     /// Numpy rounds with idle time between them: zeros, a+a, a boolean mask.
-    Numpy(cases::numpy::Numpy),
+    Numpy(cases::latency::doors::Numpy),
     /// malloc and free of one block, by threads and between them.
     #[command(after_help = "Example: prezero bench pair --threads 1,2 --json pair.json")]
     Pair(Options),

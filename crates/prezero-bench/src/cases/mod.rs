@@ -2,12 +2,10 @@
 
 pub mod ablate;
 pub mod disturb;
-pub mod doors;
 pub mod fill;
 pub mod fleet;
 pub mod latency;
 pub mod lease;
-pub mod numpy;
 pub mod real;
 pub mod scrub;
 pub mod seeds;

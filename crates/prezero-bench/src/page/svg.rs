@@ -29,7 +29,7 @@ const FILLED: usize = 4;
 const INK: &str = "currentColor";
 /// Height of text, and its width on average as a share of that.
 const TEXT: f64 = 17.0;
-const WIDE: f64 = 0.46;
+const WIDE: f64 = 0.52;
 /// The names of the widths are classes of the page and parts of file names.
 pub const WIDEST: &str = "wide";
 const WIDTHS: [(&str, f64); 2] = [(WIDEST, 860.0), ("narrow", 350.0)];
@@ -223,7 +223,7 @@ impl Heat {
         const ROW: f64 = 30.0;
         drawn(|canvas| {
             let widest = self.rows.iter().map(|(name, _)| width_of(name)).fold(0.0, f64::max);
-            let left = widest + 16.0;
+            let left = widest + 24.0;
             let step = (canvas.width - left - 4.0) / self.columns.len().max(1) as f64;
             let middle = |column: usize| left + step * (column as f64 + 0.5);
             for (nth, column) in self.columns.iter().enumerate() {

@@ -36,61 +36,32 @@ const LONG: Duration = Duration::from_millis(2500);
 /// `limit` of the program takes and frees 100 MiB, then as much of another kind.
 const LIMIT: u64 = 192 << 20;
 
-/// Modes of the program, in the order of the table.
-const MODES: [Mode; 42] = [
-    mode("steady-96K", LONG, 5),
-    mode("steady-384K", LONG, 5),
-    mode("steady-1M", LONG, 5),
-    mode("steady-3M", LONG, 5),
-    mode("steady-12M", LONG, 3),
-    mode("steady-48M", LONG, 1),
-    mode("fill-96K", LONG, 5),
-    mode("fill-384K", LONG, 5),
-    mode("fill-1M", LONG, 5),
-    mode("fill-3M", LONG, 2),
-    mode("fill-12M", LONG, 1),
-    mode("fill-48M", LONG, 1),
-    mode("busy-96K", SHORT, 1),
-    mode("busy-384K", SHORT, 1),
-    mode("busy-1M", SHORT, 1),
-    mode("busy-3M", SHORT, 1),
-    mode("busy-12M", SHORT, 1),
-    mode("busy-48M", SHORT, 1),
-    mode("busy-fill-96K", SHORT, 1),
-    mode("busy-fill-384K", SHORT, 1),
-    mode("busy-fill-1M", SHORT, 1),
-    mode("busy-fill-3M", SHORT, 1),
-    mode("busy-fill-12M", SHORT, 1),
-    mode("busy-fill-48M", SHORT, 1),
-    mode("spare-8M", SHORT, 1),
-    mode("any", SHORT, 1),
-    mode("batch-1M", SHORT, 1),
-    mode("sparse-384K", LONG, 5),
-    mode("sparse-48M", LONG, 5),
-    mode("sparse-plain-1M", LONG, 5),
-    mode("handler", LONG, 5),
-    mode("handler-2", LONG, 4),
-    mode("phases", LONG, 5),
-    mode("growing", LONG, 3),
-    mode("passing", LONG, 4),
-    mode("fork", LONG, 1),
-    mode("bursts", LONG, 5),
-    mode("frames", LONG, 2),
-    mode("mosaic", LONG, 3),
-    mode("neighbour-1M", LONG, 1),
-    mode("neighbour-busy-3M", LONG, 1),
-    mode("crowd-1M", LONG, 1),
+/// Modes of the program, by how long each counts and how many run at once.
+const MODES: [(Duration, usize, &str); 6] = [
+    (
+        LONG,
+        5,
+        "steady-96K steady-384K steady-1M steady-3M fill-96K fill-384K fill-1M sparse-384K sparse-48M sparse-plain-1M handler phases bursts",
+    ),
+    (LONG, 3, "steady-12M growing mosaic"),
+    (LONG, 1, "steady-48M fill-12M fill-48M fork neighbour-1M neighbour-busy-3M crowd-1M"),
+    (LONG, 2, "fill-3M frames"),
+    (
+        SHORT,
+        1,
+        "busy-96K busy-384K busy-1M busy-3M busy-12M busy-48M busy-fill-96K busy-fill-384K busy-fill-1M busy-fill-3M busy-fill-12M busy-fill-48M spare-8M any batch-1M",
+    ),
+    (LONG, 4, "handler-2 passing"),
 ];
-
-const fn mode(name: &'static str, counted: Duration, at_once: usize) -> Mode {
-    Mode { name, counted, at_once }
-}
 
 impl Workload {
     /// All of them, in the order of the table.
     pub fn all() -> Vec<Workload> {
-        let modes = MODES.iter().copied().map(Workload::Steady);
-        let limited = Workload::Limited(mode("limit", LONG, 1), LIMIT);
+        let modes = MODES.iter().flat_map(|&(counted, at_once, names)| {
+            names.split(' ').map(move |name| Workload::Steady(Mode { name, counted, at_once }))
+        });
+        let limit = Mode { name: "limit", counted: LONG, at_once: 1 };
+        let limited = Workload::Limited(limit, LIMIT);
         modes.chain([limited]).chain(PROGRAMS.iter().map(Workload::Real)).collect()
     }
 

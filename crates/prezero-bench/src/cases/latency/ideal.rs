@@ -32,7 +32,7 @@ const CALIBRATED_ON: usize = 64 << 20;
 /// Rounds that do not count, and those that do.
 /// Fixed: as many as `bench/touch.c` counts.
 const WARM_UP: usize = 8;
-const SAMPLES: usize = 9;
+const SAMPLES: usize = 5;
 
 /// Where a block is cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]

@@ -4,6 +4,7 @@
 //! a fresh process each, the order rotated. [`grid`] compares with what no allocator can beat as well.
 
 mod contest;
+pub mod doors;
 pub mod grid;
 mod ideal;
 mod presets;

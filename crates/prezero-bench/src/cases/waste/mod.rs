@@ -7,11 +7,10 @@
 
 mod pattern;
 
-use std::process::{Command, Stdio};
-
 use anyhow::{Context, Result, ensure};
 use pattern::{Burst, PATTERNS, Pattern, judged, share};
 
+use crate::cases::latency::{Contest, Row, Way};
 use crate::cost::number;
 use crate::figure::{Across, Better, Case, Figure, Kind, Report, Sheet};
 use crate::parse::chosen;
@@ -104,17 +103,15 @@ impl Case for Waste {
 
 impl Waste {
     fn play(&self, pattern: &Pattern, allocator: &Allocator, name: &str) -> Result<Run> {
-        let (scratch, worker) = (Scratch::new()?, Program::waste()?);
+        let (scratch, worker) = (&Scratch::new()?, Program::waste()?);
         let ms = if name == PREZERO { pattern.ms } else { pattern.peer_ms };
         let ms = (ms as f64 * self.times).ceil() as u64;
-        let stats = scratch.file("stats");
-        let mut command: Command = allocator.command(&worker.path(), &stats)?;
-        command.arg(pattern.name).arg(ms.to_string()).stdin(Stdio::null());
-        let output = command.stderr(Stdio::inherit()).output().context(name.to_string())?;
-        ensure!(output.status.success(), "{} under {name}: {}", pattern.name, output.status);
-        let told = String::from_utf8_lossy(&output.stdout);
-        let stats = std::fs::read_to_string(&stats).ok();
-        let stats = stats.and_then(|text| serde_json::from_str(&text).ok());
+        let (program, ways) = (worker.path(), [Way::of(allocator)]);
+        let contest =
+            Contest { name: "waste", program: &program, ways: &ways, stats: true, scratch };
+        let row = Row::new(&[pattern.name], &[pattern.name, &ms.to_string()]);
+        let played = contest.once(&ways[0], &row)?;
+        let (told, stats) = (played.said, Some(played.stats).filter(|stats| !stats.is_null()));
         Run::parse(&told, name, stats)
             .with_context(|| format!("{} under {name}: what it printed: {told}", pattern.name))
     }

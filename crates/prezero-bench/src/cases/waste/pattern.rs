@@ -44,95 +44,87 @@ pub enum Target {
 
 /// All of them, in the order of the tables.
 pub const PATTERNS: [Pattern; 11] = [
-    Pattern {
-        name: "never",
-        about: "6 plain blocks of 64K to 32M, filled; 3 ms pause",
-        ms: 2000,
-        peer_ms: 500,
-        warm_mib: 256,
-        target: Target::MadeOfFreed(0.01),
-    },
-    Pattern {
-        name: "steady",
-        about: "calloc 4M, a line of each page; 3 ms pause",
-        ms: 1500,
-        peer_ms: 400,
-        warm_mib: 128,
-        target: Target::WasteOfMade(0.05),
-    },
-    Pattern {
-        name: "steady-mixed",
-        about: "calloc 256K to 16M in turn, a line of each page; 3 ms pause",
-        ms: 1500,
-        peer_ms: 400,
-        warm_mib: 128,
-        target: Target::WasteOfMade(0.05),
-    },
-    Pattern {
-        name: "bursty-1m",
-        about: "64 x calloc 1M, filled, live together, every 100 ms",
-        ms: 2000,
-        peer_ms: 1000,
-        warm_mib: 128,
-        target: Target::HitsFromFourth(0.95),
-    },
-    Pattern {
-        name: "bursty-4m",
-        about: "16 x calloc 4M, filled, live together, every 100 ms",
-        ms: 2000,
-        peer_ms: 1000,
-        warm_mib: 128,
-        target: Target::HitsFromFourth(0.95),
-    },
-    Pattern {
-        name: "bursty-64m",
-        about: "calloc 64M, filled, every 100 ms",
-        ms: 2000,
-        peer_ms: 1000,
-        warm_mib: 128,
-        target: Target::HitsFromFourth(0.95),
-    },
-    Pattern {
-        name: "once",
-        about: "64 x calloc 8M once; then plain 1M every 10 ms",
-        ms: 8000,
-        peer_ms: 300,
-        warm_mib: 1024,
-        target: Target::StepsAside { phase: Some("plain"), share: 0.01, waste: 0.05 },
-    },
-    Pattern {
-        name: "phases",
-        about: "calloc 4M; then 16 x 64K; then plain of both; then 4M again; all filled; 3 ms pause",
-        ms: 4500,
-        peer_ms: 1350,
-        warm_mib: 128,
-        target: Target::StepsAside { phase: Some("plain"), share: 0.01, waste: 0.05 },
-    },
-    Pattern {
-        name: "mixed",
-        about: "a = zeros(32M), two plain 32M filled (b = a + a); 3 ms pause",
-        ms: 1500,
-        peer_ms: 600,
-        warm_mib: 128,
-        target: Target::PlainOfMade(0.05),
-    },
-    Pattern {
-        name: "hostile",
-        about: "calloc 64K to 8M, no size twice; kept, grown, or wanted back as plain; 1 ms pause",
-        ms: 2000,
-        peer_ms: 500,
-        warm_mib: 128,
-        target: Target::StepsAside { phase: None, share: 0.01, waste: PAYS },
-    },
-    Pattern {
-        name: "adverse",
-        about: "calloc 8M, then plain 8M + 1M; calloc 1M, then plain 1M + 8M; 3 ms pauses",
-        ms: 2000,
-        peer_ms: 500,
-        warm_mib: 128,
-        target: Target::StepsAside { phase: None, share: 0.01, waste: PAYS },
-    },
+    pattern(
+        "never",
+        [2000, 500, 256],
+        Target::MadeOfFreed(0.01),
+        "6 plain blocks of 64K to 32M, filled; 3 ms pause",
+    ),
+    pattern(
+        "steady",
+        [1500, 400, 128],
+        Target::WasteOfMade(0.05),
+        "calloc 4M, a line of each page; 3 ms pause",
+    ),
+    pattern(
+        "steady-mixed",
+        [1500, 400, 128],
+        Target::WasteOfMade(0.05),
+        "calloc 256K to 16M in turn, a line of each page; 3 ms pause",
+    ),
+    pattern(
+        "bursty-1m",
+        [2000, 1000, 128],
+        Target::HitsFromFourth(0.95),
+        "64 x calloc 1M, filled, live together, every 100 ms",
+    ),
+    pattern(
+        "bursty-4m",
+        [2000, 1000, 128],
+        Target::HitsFromFourth(0.95),
+        "16 x calloc 4M, filled, live together, every 100 ms",
+    ),
+    pattern(
+        "bursty-64m",
+        [2000, 1000, 128],
+        Target::HitsFromFourth(0.95),
+        "calloc 64M, filled, every 100 ms",
+    ),
+    pattern(
+        "once",
+        [8000, 300, 1024],
+        ASIDE_WHEN_PLAIN,
+        "64 x calloc 8M once; then plain 1M every 10 ms",
+    ),
+    pattern(
+        "phases",
+        [4500, 1350, 128],
+        ASIDE_WHEN_PLAIN,
+        "calloc 4M; then 16 x 64K; then plain of both; then 4M again; all filled; 3 ms pause",
+    ),
+    pattern(
+        "mixed",
+        [1500, 600, 128],
+        Target::PlainOfMade(0.05),
+        "a = zeros(32M), two plain 32M filled (b = a + a); 3 ms pause",
+    ),
+    pattern(
+        "hostile",
+        [2000, 500, 128],
+        ASIDE,
+        "calloc 64K to 8M, no size twice; kept, grown, or wanted back as plain; 1 ms pause",
+    ),
+    pattern(
+        "adverse",
+        [2000, 500, 128],
+        ASIDE,
+        "calloc 8M, then plain 8M + 1M; calloc 1M, then plain 1M + 8M; 3 ms pauses",
+    ),
 ];
+
+const fn pattern(
+    name: &'static str,
+    [ms, peer_ms, warm_mib]: [u64; 3],
+    target: Target,
+    about: &'static str,
+) -> Pattern {
+    Pattern { name, about, ms, peer_ms, warm_mib: warm_mib as usize, target }
+}
+
+/// As long as its plain phase lasts, and at all times.
+const ASIDE_WHEN_PLAIN: Target =
+    Target::StepsAside { phase: Some("plain"), share: 0.01, waste: 0.05 };
+const ASIDE: Target = Target::StepsAside { phase: None, share: 0.01, waste: PAYS };
 
 /// Waste of the bytes made where zeroes still pay: idle time is priced at a quarter, so one page in four has to be used.
 const PAYS: f64 = 0.75;
@@ -173,20 +165,9 @@ impl Burst {
             numbers.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
         let [start_ns, burst_ns, freed, made, hit, miss, absent, plain, unused, zero] =
             numbers.try_into().ok()?;
-        let phase = phase.into();
-        Some(Burst {
-            phase,
-            start_ns,
-            burst_ns,
-            freed,
-            made,
-            hit,
-            miss,
-            absent,
-            plain,
-            unused,
-            zero,
-        })
+        let whole =
+            Burst { phase: phase.into(), start_ns, burst_ns, freed, made, ..Burst::default() };
+        Some(Burst { hit, miss, absent, plain, unused, zero, ..whole })
     }
 
     /// Bytes of ZERO requests.
