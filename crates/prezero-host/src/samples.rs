@@ -37,7 +37,7 @@ impl Change {
     pub fn of(this: &[f64], that: &[f64]) -> Option<Change> {
         let mut ratios = ratios(this, that)?;
         ratios.sort_by(f64::total_cmp);
-        // So many of a fair coin's tosses fall on the rarer side, with that confidence.
+        // The tosses of a fair coin that fall on the rarer side, with that confidence.
         let n = ratios.len() as f64;
         Change::median(&ratios, (n - DEVIATIONS * n.sqrt()) / 2.0)
     }
@@ -66,7 +66,7 @@ impl Change {
         (times, self.noise * times * times)
     }
 
-    /// Of the median of ascending ratios, which lies between those that have so many beyond them.
+    /// Of the median of ascending ratios: it lies between the two that have `beyond` others beyond them.
     fn median(sorted: &[f64], beyond: f64) -> Option<Change> {
         let beyond = beyond.max(0.0) as usize;
         let (low, high) = (sorted.get(beyond)?, sorted.get(sorted.len() - 1 - beyond)?);

@@ -51,7 +51,7 @@ fn regular(random: &mut Rng, until: u64) -> Vec<Request> {
     (0..).map(|nth| (from + nth * every, 2 * GIB)).take_while(|it| it.0 < until).collect()
 }
 
-/// So long until the next of requests that are independent of one another.
+/// ns until the next of requests that are independent of one another.
 fn gap(random: &mut Rng, mean_ns: f64) -> u64 {
     (-(1.0 - random.f64()).ln() * mean_ns) as u64
 }

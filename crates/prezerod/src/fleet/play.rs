@@ -19,7 +19,7 @@ pub struct Setting {
     pub machine: Machine,
     /// See prezerod's configuration.
     pub forget: Duration,
-    /// So many of each size.
+    /// Leases of each size that are kept.
     pub keep: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Tally {
     pub ready: f64,
     /// Time of all hosts, ns.
     pub length_ns: f64,
-    /// How many others waited so long, ns, to a hundredth.
+    /// Requests that waited, by their wait in ns, to a hundredth.
     waits: BTreeMap<u64, u64>,
     misses: u64,
 }
@@ -85,7 +85,7 @@ impl Tally {
     }
 }
 
-/// A lease of so many bytes.
+/// A lease of `bytes`.
 pub fn need(bytes: u64) -> Need {
     let want = Want { bytes, page: Page::Huge, node: None };
     Need { want, payer: Payer::BROKER }

@@ -9,10 +9,10 @@ use crate::trial::{Learnt, Rule};
 use super::arrivals::S;
 use super::play::Setting;
 
-/// For so long "one of each" keeps one of a size.
+/// The time for which "one of each" keeps one of a size.
 /// Fixed: part of the rule that is compared with.
 const ONE_NS: u64 = 600 * S;
-/// "Most in 10 s" counts so long a time, and remembers it for so long.
+/// The time that "most in 10 s" counts, and the time for which it remembers the count.
 /// Fixed: part of the rule that is compared with.
 const SPAN_NS: u64 = 10 * S;
 const MOST_NS: u64 = 3600 * S;

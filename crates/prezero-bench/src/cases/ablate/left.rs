@@ -66,12 +66,12 @@ mod tests {
 
     #[test]
     fn several_are_left_out_together_by_the_knob() {
-        let left = Left::read("rests+gather").unwrap();
-        assert_eq!(left.name(), "rests+gather");
+        let left = Left::read("backoff+gather").unwrap();
+        assert_eq!(left.name(), "backoff+gather");
         let under = left.under(&Allocator::plain());
         let (knob, names) = &under.environment[0];
-        assert!(knob == KNOB && names.ends_with("rests,gather"), "{names}");
-        assert!(Left::read("rests+foot").unwrap_err().to_string().contains("--plan"));
+        assert!(knob == KNOB && names.ends_with("backoff,gather"), "{names}");
+        assert!(Left::read("backoff+foot").unwrap_err().to_string().contains("--plan"));
     }
 
     #[test]
