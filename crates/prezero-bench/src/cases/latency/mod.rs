@@ -107,9 +107,13 @@ impl Case for Latency<'_> {
 fn measure(name: &str, options: &Options) -> Result<Report> {
     let (mut preset, field) = presets::find(name, options)?;
     options.check(&preset)?;
-    let runs = options.runs.unwrap_or(preset.runs);
+    let runs = options.runs.unwrap_or(preset.manner.runs);
     ensure!(runs > 0, "--runs 0: nothing to measure; give 1 or more");
-    ensure!(runs >= preset.least, "--runs {runs}: too few; give {} or more", preset.least);
+    ensure!(
+        runs >= preset.manner.least,
+        "--runs {runs}: too few; give {} or more",
+        preset.manner.least
+    );
     let ours = preset.ways.iter().find(|way| way.name == PREZERO).cloned();
     for also in &options.also {
         let way = ours.clone().context("--also: this case has no way that is prezero alone")?;
@@ -118,7 +122,7 @@ fn measure(name: &str, options: &Options) -> Result<Report> {
         let prezero = Some(std::path::absolute(also)?);
         preset.ways.push(Way { name: also.display().to_string(), prezero, ..way });
     }
-    if let Some(bytes) = preset.warm_bytes {
+    if let Some(bytes) = preset.manner.warm_bytes {
         crate::worker::warm(bytes)?;
     }
     let mut report = Report::here(name, field);
@@ -129,7 +133,7 @@ fn measure(name: &str, options: &Options) -> Result<Report> {
         name,
         program: &program,
         ways: &preset.ways,
-        stats: preset.costs.is_some() || !preset.counters.is_empty(),
+        stats: preset.manner.costs.is_some() || !preset.counters.is_empty(),
         scratch: &scratch,
     };
     progress::expect(preset.rows.len() * preset.ways.len() * runs);
@@ -140,18 +144,18 @@ fn measure(name: &str, options: &Options) -> Result<Report> {
         }
         sheets[*nth].extend(preset.figures(row, &taken)?);
     }
-    for (sheet, wanted) in sheets.iter_mut().zip(&preset.best) {
+    for (sheet, wanted) in sheets.iter_mut().zip(&preset.manner.best) {
         sheet.compare_with_best(preset.figures[0].0, *wanted);
     }
     report.sheets.extend(sheets);
-    report.sheets.extend(preset.costs.map(|title| costs.sheet(title)));
+    report.sheets.extend(preset.manner.costs.map(|title| costs.sheet(title)));
     report.sheets.retain(|sheet| !sheet.figures.is_empty());
     Ok(report)
 }
 
 impl Preset {
     fn sheet(&self, title: &str, runs: usize) -> Sheet {
-        let across = if self.best.is_empty() { Across::Name } else { Across::Who };
+        let across = if self.manner.best.is_empty() { Across::Name } else { Across::Who };
         let turns = format!("{runs} runs in turns, medians");
         Sheet::new(title, self.labels, across).note(self.note.clone()).note(turns)
     }
@@ -169,7 +173,7 @@ impl Preset {
             let base = samples(&taken[0]);
             for (way, runs) in self.ways.iter().zip(&taken) {
                 let own = samples(runs);
-                let compared = self.best.is_empty() && way.name != *first;
+                let compared = self.manner.best.is_empty() && way.name != *first;
                 let change = Change::of_runs(&own, &base).filter(|_| compared);
                 let against = change.filter(|change| change.change.is_finite()).map(|change| {
                     let (times, noise) = change.times();

@@ -42,11 +42,17 @@ pub struct Preset {
     pub figures: &'static [Named],
     /// Counters of prezero that are figures, too.
     pub counters: &'static [&'static str],
+    /// Options that it has a use for, beside those that all have.
+    pub takes: &'static [&'static str],
+    pub manner: Manner,
+}
+
+/// How it is measured, beside its programs.
+#[derive(Debug)]
+pub struct Manner {
     /// Runs, and how few are too few.
     pub runs: usize,
     pub least: usize,
-    /// Options that it has a use for, beside those that all have.
-    pub takes: &'static [&'static str],
     /// Of each table what is wanted beside the best peer, which is compared with in place of the first way.
     pub best: Vec<Option<f64>>,
     /// The title of a table of costs.
@@ -54,6 +60,8 @@ pub struct Preset {
     /// Faulted in and given back before.
     pub warm_bytes: Option<usize>,
 }
+
+const PLAIN: Manner = Manner { runs: 9, least: 1, best: vec![], costs: None, warm_bytes: None };
 
 /// What [`requests`] reads.
 const REQUESTS: [Named; 5] =
@@ -160,12 +168,8 @@ pub fn find(name: &str, options: &Options) -> Result<(Preset, Field)> {
         reads: Reads::Numbers,
         figures: &[],
         counters: &[],
-        runs: 9,
-        least: 1,
         takes: &[],
-        best: vec![],
-        costs: None,
-        warm_bytes: None,
+        manner: PLAIN,
     };
     let carried = |program: Result<Program>| program.map(|program| base(Runs::Ours(program)));
     let two_threads = || {
@@ -246,12 +250,14 @@ pub fn find(name: &str, options: &Options) -> Result<(Preset, Field)> {
                 labels: &["size", "how"],
                 rows,
                 figures: &[("wall", "ns"), ("CPU", "ns")],
-                runs: 15,
-                least: 9,
                 takes: &["sizes", "threads", "ring", "peers"],
-                best: vec![Some(PAIR_WANTED), None],
-                costs: Some("Costs of pairs"),
-                warm_bytes: Some(1 << 30),
+                manner: Manner {
+                    runs: 15,
+                    least: 9,
+                    best: vec![Some(PAIR_WANTED), None],
+                    costs: Some("Costs of pairs"),
+                    warm_bytes: Some(1 << 30),
+                },
                 ..carried(Program::pair())?
             }
         }
