@@ -12,10 +12,10 @@
 //! | huge block | order 9, 2 MiB | Linux, transparent huge pages |
 //! | zone | one contiguous range of pages with one [`Backing`] | Linux, `struct zone` |
 //! | buddy | free blocks by order; two halves merge | Knowlton, 1965 |
-//! | quicklist | per CPU and size class: one hot-cold list in LRU order, one zero list | Arcangeli's PG_zero, 2004 |
-//! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band | Arcangeli's PG_zero, 2004 |
+//! | quicklist | per CPU and size class: one hot-cold list in LRU order, one zero list | Arcangeli's `PG_zero`, 2004 |
+//! | zero state | of a free page: *dirty*, *zero* or *absent* ([`PageState`]); two bits, out of band | Arcangeli's `PG_zero`, 2004 |
 //! | scrub, scrubd | dirty to zero, by a thread, while a CPU idles | Lameter's scrubd, 2004; Xen's `scrub_free_pages` |
-//! | refile | scrub a block of a hot-cold list and move it to the zero list | Arcangeli's PG_zero, 2004 |
+//! | refile | scrub a block of a hot-cold list and move it to the zero list | Arcangeli's `PG_zero`, 2004 |
 //! | clear engine | what writes zeroes: `rep stosb`, stores past the cache, a device | Lameter's zero drivers, 2004 |
 //! | isolate | take a free block out of circulation, for scrubd | Linux, `mm/page_isolation.c` |
 //! | claim | the word that names the isolated block, and by which an allocation takes it back | here (`pool/handover.rs`) |

@@ -3,7 +3,7 @@
 //! A child has no use for its parent's free memory. The copy of its page tables takes most of a fork, and each page
 //! that the parent uses again while the child lives costs a fault and a copy. So before a fork free runs of huge
 //! blocks are *wiped on fork* (`MADV_WIPEONFORK`). Memory that has idled for a while is so beforehand, by
-//! [no_dump](crate::pool::purge::no_dump). Zero stays zero.
+//! [`no_dump`](crate::pool::purge::no_dump). Zero stays zero.
 //!
 //! One bit for each huge block says that it may be wiped. **A block that is handed out is never wiped**, or its owner's
 //! child would find zeroes in it:
