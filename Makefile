@@ -67,6 +67,7 @@ tests/system/doors.py target/release
 tests/system/hosts.sh target/release
 tests/system/attack.py target/release
 tests/system/beside.py target/release
+tests/system/busy.py target/release
 tests/system/containers.sh target/release
 tests/system/systemd.sh target/release
 tests/system/live.sh target/release

@@ -263,6 +263,11 @@ JAVA
     done
     "$bin/prezero" claim 256M --preload -- java "@$dir/opts" -cp "$dir" Heap >>"$dir/log" 2>&1 || fail "JVM, a file of options"
     "$bin/prezero" claim 256M --preload -- "$dir/start" >>"$dir/log" 2>&1 || fail "JVM, a start script"
+    # One that asks for the version first, and runs a small JVM: the lease is for the heap of its size.
+    printf '#!/bin/sh\njava -version && java -Xms8m -Xmx16m -version &&\n! java -Xms8m -Xmx112m -cp %s Heap && exec java -cp %s Heap\n' \
+        "$dir" "$dir" >"$dir/first"
+    chmod +x "$dir/first"
+    JAVA_TOOL_OPTIONS=$heap "$bin/prezero" claim 256M --preload -- "$dir/first" >>"$dir/log" 2>&1 || fail "JVM, the version first"
     # Without a lease the heap is no file of that directory.
     cat >"$dir/Own.java" <<'JAVA'
 import java.nio.file.*;

@@ -7,6 +7,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 use prezerod::client::{Client, socket_path};
 use prezerod::protocol::Report;
+use prezerod::shown::shown;
 use serde_json::Value;
 
 /// The command line of `prezero stock`.
@@ -47,8 +48,8 @@ fn render(report: &Value) -> String {
     let of = |row: &Value, name: &str| row[name].as_u64().unwrap_or(0);
     let bytes = |row: &Value, name: &str| Size(of(row, name) as usize).to_string();
     let seconds = |row: &Value, name: &str| format!("{:.1}", row[name].as_f64().unwrap_or(0.0));
-    let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
-    let payer = |row: &Value| row["charged"].as_str().unwrap_or("broker").to_owned();
+    let text = |row: &Value, name: &str| shown(row[name].as_str().unwrap_or("-"));
+    let payer = |row: &Value| shown(row["charged"].as_str().unwrap_or("broker"));
     let rows = |name: &str| report[name].as_array().cloned().unwrap_or_default();
 
     let mut ready =
@@ -101,8 +102,16 @@ fn render(report: &Value) -> String {
     if wanted.is_empty() {
         wanted = "wanted: nothing\n".into();
     }
+    let owed = match number("owed_bytes") {
+        0 => String::new(),
+        owed => format!(
+            "{} of leases that were given back are still in use: pages are pinned; \
+             prezero stock --metrics tells the tenants\n",
+            Size(owed as usize)
+        ),
+    };
     format!(
-        "{}{wanted}{}making {}, {} waiting, {} reserved; {} hits, {} misses; made {} for {:.1} s of CPU time, \
+        "{}{wanted}{}{owed}making {}, {} waiting, {} reserved; {} hits, {} misses; made {} for {:.1} s of CPU time, \
          {} of it in vain\n",
         shown("ready", ready, "nothing"),
         shown("leased, by processes that live", leased, "nothing"),
@@ -126,7 +135,7 @@ fn wanted(row: &Value) -> String {
         line += &format!(" on node {node}");
     }
     if let Some(payer) = row["charged"].as_str() {
-        line += &format!(" for {payer}");
+        line += &format!(" for {}", shown(payer));
     }
     match (lack(&row["lacks"]), row["ready"].as_u64()) {
         (Some(lack), ready) => line += &format!(", {} ready: {lack}", ready.unwrap_or(0)),
@@ -139,7 +148,7 @@ fn wanted(row: &Value) -> String {
 
 /// Why something that is wanted does not lie ready, and when it will.
 pub fn lack(lacks: &Value) -> Option<String> {
-    let why = lacks["why"].as_str()?.to_owned();
+    let why = shown(lacks["why"].as_str()?);
     let ready = lacks["ready_in_seconds"].as_f64();
     Some(ready.map_or(why.clone(), |seconds| format!("{why}; ready in about {seconds:.1} s")))
 }
@@ -191,6 +200,15 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
         }
+        // Another broker than this command's may not escape it.
+        let hostile =
+            serde_json::json!({"leased": [{"cgroup": "/\u{1b}[2J"}], "owed_bytes": 4 << 20});
+        let hostile = render(&hostile);
+        assert!(!hostile.contains('\u{1b}') && hostile.contains("\\u{1b}[2J"), "{hostile}");
+        assert!(
+            hostile.contains("4M of leases that were given back are still in use"),
+            "{hostile}"
+        );
         assert!(render(&serde_json::json!({})).contains("wanted: nothing\n"));
         assert!(text.contains("leased, by processes that live: nothing\n"), "{text}");
         assert!(text.ends_with("made 6M for 1.3 s of CPU time, 2M of it in vain\n"), "{text}");

@@ -79,6 +79,56 @@ impl Options {
         self.0.iter().rev().find_map(|(option, place)| Some((option.strip_prefix(start)?, place)))
     }
 
+    /// Whether the JVM only tells something and runs no program: start scripts ask for its version first.
+    pub fn only_tells(&self) -> bool {
+        const TELLS: [&str; 13] = [
+            "-version",
+            "--version",
+            "-fullversion",
+            "--full-version",
+            "-help",
+            "--help",
+            "-h",
+            "-?",
+            "-X",
+            "--help-extra",
+            "--list-modules",
+            "--dry-run",
+            "--validate-modules",
+        ];
+        const WITH_VALUE: [&str; 9] = [
+            "-cp",
+            "-classpath",
+            "--class-path",
+            "-p",
+            "--module-path",
+            "--upgrade-module-path",
+            "--add-modules",
+            "--describe-module",
+            "-d",
+        ];
+        let mut words = self.0.iter().map(|(word, _)| word.as_str());
+        while let Some(word) = words.next() {
+            if TELLS.contains(&word) {
+                return true;
+            }
+            if WITH_VALUE.contains(&word) {
+                words.next();
+            } else if !word.starts_with('-') || word == "-jar" || word == "-m" || word == "--module"
+            {
+                // What follows the program is the program's.
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Bytes of the largest heap, where they are told.
+    pub fn heap(&self) -> Option<usize> {
+        let (heap, _) = self.last("-Xmx").or_else(|| self.last("-XX:MaxHeapSize="))?;
+        heap.to_uppercase().parse::<crate::Size>().ok().map(|heap| heap.0)
+    }
+
     /// Where options stand that begin so.
     pub fn places<'a>(&'a self, start: &'a str) -> impl Iterator<Item = &'a Place> {
         let of_it = self.0.iter().filter(move |(option, _)| option.starts_with(start));
@@ -173,5 +223,29 @@ mod tests {
         ] {
             assert_eq!(tokens(text), words, "{text}");
         }
+    }
+
+    #[test]
+    fn a_jvm_that_runs_no_program_only_tells() {
+        let around = Around { variable: &|_| None, file: &|_| None };
+        let read = |line: &str| Options::read(line.split(' '), &around);
+        for line in ["-version", "-Xmx512m -cp x --version", "-XX:+UseSerialGC -fullversion", "-X"]
+        {
+            assert!(read(line).only_tells(), "{line}");
+        }
+        for line in [
+            "Hold",
+            "-cp -version Hold",
+            "-Xmx1g Hold -version",
+            "-jar x.jar --help",
+            "-showversion Hold",
+            "",
+        ] {
+            assert!(!read(line).only_tells(), "{line}");
+        }
+        let heap = |line: &str| read(line).heap();
+        assert_eq!(heap("-Xmx64m Hold"), Some(64 << 20));
+        assert_eq!(heap("-Xmx1g -Xmx512M -cp x Hold"), Some(512 << 20));
+        assert_eq!((heap("Hold"), heap("-Xmxmuch")), (None, None));
     }
 }

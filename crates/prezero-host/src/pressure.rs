@@ -1,6 +1,6 @@
 //! How short of memory and CPU the machine and this process's cgroup are.
 //!
-//! Sources: PSI (`/proc/pressure/{memory,cpu}`), `/proc/loadavg`, `/proc/meminfo`, and of the
+//! Sources: PSI (`/proc/pressure/{memory,cpu}`), `/proc/loadavg`, `/proc/{meminfo,vmstat}`, and of the
 //! process's cgroup v2 and all above it `memory.{current,high,max}` and `cpu.idle`, of its own
 //! `memory.pressure`; of its memory cgroup v1 and all above it `memory.{usage,limit}_in_bytes`.
 //! A file that is missing, unreadable or in another form is *no information*, never an error:
@@ -42,6 +42,11 @@ const FULL_STALL_SHARE: f32 = 0.02;
 /// goes back before other programs lose pages to reclaim.
 /// Moved by: tests of `pressure`.
 const AVAILABLE_SHARE: f64 = 0.03;
+
+/// Share of `MemTotal` below which stalls of the machine count. Above it they may be those of a cgroup
+/// that thrashes at its own limit, and count only where the machine itself reclaims, too.
+/// Moved by: tests of `pressure`.
+const AMPLE_SHARE: f64 = 0.10;
 
 /// Bytes of a file that are looked at. The largest is `memory.stat`, whose `inactive_file`
 /// stands in its first kilobyte.
@@ -87,7 +92,7 @@ pub struct Pressure {
     memory_stalls: [Stalls; 2],
     cpu_stalls: Stalls,
     loadavg: PathBuf,
-    meminfo: PathBuf,
+    machine: Machine,
     /// The process's cgroup, then each above it.
     groups: Vec<Group>,
     last: Option<(u64, Verdict)>,
@@ -98,12 +103,14 @@ impl Pressure {
     pub fn new(root: &Path) -> Pressure {
         let dirs = cgroup::dirs(root);
         // Of the groups above, neighbours that thrash at their own limits would count too.
-        let own = dirs.first().map_or_else(PathBuf::new, |dir| dir.join("memory.pressure"));
+        // The root's are the machine's.
+        let own = dirs.first().filter(|_| dirs.len() > 1);
+        let own = own.map_or_else(PathBuf::new, |dir| dir.join("memory.pressure"));
         Pressure {
             memory_stalls: [Stalls::new(root.join("proc/pressure/memory")), Stalls::new(own)],
             cpu_stalls: Stalls::new(root.join("proc/pressure/cpu")),
             loadavg: root.join("proc/loadavg"),
-            meminfo: root.join("proc/meminfo"),
+            machine: Machine::new(root),
             groups: Group::of_both(root, &dirs),
             last: None,
         }
@@ -118,12 +125,12 @@ impl Pressure {
         {
             return verdict;
         }
-        let mut tight = memory_is_scarce(&self.meminfo);
+        let (scarce, short) = self.machine.advance();
         // No short circuit: each source moves its baseline.
-        for stalls in &mut self.memory_stalls {
-            let shares = stalls.advance(now_ns);
-            tight |= shares.some > SOME_STALL_SHARE || shares.full > FULL_STALL_SHARE;
-        }
+        let [of_machine, of_own] = &mut self.memory_stalls;
+        let of_machine = of_machine.advance(now_ns).are_felt() && short;
+        let of_own = of_own.advance(now_ns).are_felt();
+        let mut tight = scarce || of_machine || of_own;
         let mut limit = None;
         for group in &self.groups {
             let bound = group.bound();
@@ -176,6 +183,54 @@ struct StallShares {
     full: f32,
 }
 
+impl StallShares {
+    fn are_felt(self) -> bool {
+        self.some > SOME_STALL_SHARE || self.full > FULL_STALL_SHARE
+    }
+}
+
+/// How much memory the machine has left, and whether its programs had to reclaim some.
+#[derive(Debug)]
+struct Machine {
+    meminfo: PathBuf,
+    vmstat: PathBuf,
+    /// Allocations that reclaimed memory of the machine since boot. Those at a cgroup's limit are not
+    /// among them.
+    reclaims: Option<u64>,
+}
+
+impl Machine {
+    fn new(root: &Path) -> Machine {
+        let (meminfo, vmstat) = (root.join("proc/meminfo"), root.join("proc/vmstat"));
+        Machine { meminfo, vmstat, reclaims: None }
+    }
+
+    /// Whether hardly any memory is left, and whether the machine is short enough for stalls to be of
+    /// that. A machine that tells neither may be.
+    fn advance(&mut self) -> (bool, bool) {
+        let left = read(&self.meminfo, |text| {
+            let (available, total) = (field(text, "MemAvailable:")?, field(text, "MemTotal:")?);
+            Some(available as f64 / total.max(1) as f64)
+        });
+        let now = read(&self.vmstat, |text| {
+            let counts = text.lines().filter(|line| line.starts_with("allocstall"));
+            let counts = counts.filter_map(|line| line.split_whitespace().nth(1)?.parse().ok());
+            counts.reduce(|sum: u64, count| sum + count)
+        });
+        let before = std::mem::replace(&mut self.reclaims, now);
+        let reclaimed = match (before, now) {
+            (Some(before), Some(now)) => Some(now > before),
+            _ => None,
+        };
+        let scarce = left.is_some_and(|left| left < AVAILABLE_SHARE);
+        let short = match (left.map(|left| left < AMPLE_SHARE), reclaimed) {
+            (None, None) => true,
+            (few, reclaimed) => few.unwrap_or(false) || reclaimed.unwrap_or(false),
+        };
+        (scarce, short)
+    }
+}
+
 impl Stalls {
     fn new(path: PathBuf) -> Stalls {
         Stalls { path, last: None }
@@ -195,14 +250,6 @@ impl Stalls {
             full: share(then.full_us, now.full_us),
         }
     }
-}
-
-fn memory_is_scarce(meminfo: &Path) -> bool {
-    read(meminfo, |text| {
-        let total = field(text, "MemTotal:")?;
-        Some((field(text, "MemAvailable:")? as f64) < total as f64 * AVAILABLE_SHARE)
-    })
-    .unwrap_or(false)
 }
 
 fn read_load(loadavg: &Path) -> Option<f32> {

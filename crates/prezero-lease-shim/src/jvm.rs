@@ -8,10 +8,17 @@ use std::ffi::{CStr, c_int, c_void};
 
 use prezero_host::jvm::{Around, Options};
 
-/// Whether this process asks for the file of a JVM's heap.
-pub fn is_heap(directory: &CStr) -> bool {
+/// Whether this process asks for the file of a JVM's heap that the lease `is_for`: start scripts run
+/// others before, which tell their version or have a small heap.
+pub fn is_heap(directory: &CStr, is_for: impl Fn(usize) -> bool) -> bool {
     let Ok(directory) = directory.to_str() else { return false };
-    is_jvm() && told().last("-XX:AllocateHeapAt=").is_some_and(|(told, _)| told == directory)
+    if !is_jvm() {
+        return false;
+    }
+    let told = told();
+    told.last("-XX:AllocateHeapAt=").is_some_and(|(told, _)| told == directory)
+        && !told.only_tells()
+        && told.heap().is_none_or(is_for)
 }
 
 /// What this process was told as a JVM.

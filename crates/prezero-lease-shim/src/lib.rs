@@ -123,7 +123,12 @@ unsafe fn answer_open(path: *const c_char, flags: c_int) -> Option<c_int> {
         return None;
     }
     // SAFETY: a string that ends in NUL, as the caller of `open` promises.
-    if !jvm::is_heap(unsafe { CStr::from_ptr(path) }) {
+    let path = unsafe { CStr::from_ptr(path) };
+    let is_for = |heap| match (lease(), lost()) {
+        (Some(lease), _) => lease.is_for(heap),
+        (None, lost) => lost.is_none_or(|lost| lost.is_for(heap)),
+    };
+    if !jvm::is_heap(path, is_for) {
         return None;
     }
     if let Some(lost) = lost() {

@@ -14,6 +14,7 @@ mod lack;
 mod leases;
 mod made;
 mod metrics;
+mod owing;
 mod plan;
 mod release;
 mod report;
@@ -31,10 +32,12 @@ use std::path::PathBuf;
 use crate::audit::{self, Depth, Finding};
 use crate::cgroup::Cgroups;
 use crate::counters::Counters;
-use crate::demand::{Demand, Keep, Party};
+use crate::debts::Debts;
+use crate::demand::{Demand, Keep, Party, Wish};
 use crate::host::Host;
 use crate::inode::{self, Kind};
 use crate::mounted;
+use crate::owners::Owners;
 use crate::protocol::{Answer, Name, Page, Reason};
 use crate::settings::Settings;
 use crate::start::Start;
@@ -115,6 +118,8 @@ struct Wait {
     turn: u64,
     since: u64,
     until: u64,
+    /// What the stock learnt of it.
+    wish: Option<Wish>,
 }
 
 /// An inode that is kept for a client.
@@ -141,13 +146,16 @@ pub struct Broker<I> {
     /// Who pays; the first is the broker's own cgroup.
     payers: Vec<Purse>,
     clients: BTreeMap<ClientId, Peer>,
-    /// Connections by user.
+    /// Who stands behind subordinate users, and connections by those.
+    owners: Owners,
     users: BTreeMap<u32, usize>,
     stock: Stock<I>,
     demand: Demand,
     waits: Vec<Wait>,
     held: Vec<Held<I>>,
     leases: Leases,
+    /// What ended leases left in use.
+    debts: Debts,
     jobs: Vec<Job>,
     /// What could not be made for somebody who waits, and why.
     failed: Vec<(Need, Refusal)>,
@@ -183,12 +191,14 @@ impl<I: Inode> Broker<I> {
             names: vec![],
             payers: vec![Purse::default()],
             clients: BTreeMap::new(),
+            owners: Owners::default(),
             users: BTreeMap::new(),
             stock: Stock::new(),
             demand: Demand::new(now_ns, forget),
             waits: vec![],
             held: vec![],
             leases: Leases::default(),
+            debts: Debts::default(),
             jobs: vec![],
             failed: vec![],
             distrusted: BTreeSet::new(),
@@ -209,6 +219,11 @@ impl<I: Inode> Broker<I> {
     /// Other settings, from now on; what is there stays, and what was learnt.
     pub fn reload(&mut self, settings: Settings, owner: u32) {
         self.tenants = settings.tenants.clone();
+        self.owners = Owners::read(self.host.as_ref());
+        self.users.clear();
+        for peer in self.clients.values() {
+            *self.users.entry(self.owners.of(peer.uid)).or_default() += 1;
+        }
         if self.tenants.is_empty() {
             self.tenants.push(Tenant::only(owner));
         }
@@ -247,7 +262,8 @@ impl<I: Inode> Broker<I> {
     fn party(&self, client: ClientId, tenant: &Tenant) -> Party {
         let known = self.names.iter().position(|name| *name == tenant.name);
         let tenant = known.and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX);
-        Party { tenant, uid: self.clients.get(&client).map_or(u32::MAX, |peer| peer.uid) }
+        let uid = self.clients.get(&client).map_or(u32::MAX, |peer| self.owners.of(peer.uid));
+        Party { tenant, uid }
     }
 
     /// The cgroup of a payer; `None`: the broker's own.

@@ -168,6 +168,38 @@ impl Cgroups {
         }
     }
 
+    /// Bytes of ordinary memory, charged to this process's cgroup, that are astray: in no file and no
+    /// mapping, and not free. Such pages stay on the kernel's lists, and in no count by use. `None`: no
+    /// cgroup tells, or it is the root, which everybody's pages are charged to.
+    pub fn astray(&self) -> Option<u64> {
+        let hierarchy = self.hierarchy(Backing::Thp)?;
+        let own = self.own(hierarchy).filter(|own| own != "/")?;
+        let dir = hierarchy.at(&own);
+        let sum = |fields: &[&str]| -> Option<u64> {
+            fields.iter().map(|field| self.stat(&dir, field)).sum()
+        };
+        let listed = sum(&[
+            "inactive_anon ",
+            "active_anon ",
+            "inactive_file ",
+            "active_file ",
+            "unevictable ",
+        ])?;
+        let used = match hierarchy.version {
+            Version::One => sum(&["rss ", "cache "]),
+            Version::Two => sum(&["anon ", "file "]),
+        };
+        Some(listed.saturating_sub(used?))
+    }
+
+    /// Bytes of such a pool's pages that are charged to this process's cgroup; `None`: no cgroup tells.
+    pub fn pooled(&self, page: Page) -> Option<u64> {
+        let hierarchy = self.hierarchy(Backing::Hugetlb)?;
+        let own = self.own(hierarchy).filter(|own| own != "/")?;
+        let [used, _] = &hierarchy.bounds(page)[..] else { return None };
+        self.number(&hierarchy.at(&own).join(&used.used))
+    }
+
     /// The directory of a cgroup in the hierarchy that such pages are charged in.
     pub fn dir(&self, cgroup: &str, backing: Backing) -> Option<PathBuf> {
         self.hierarchy(backing).map(|hierarchy| hierarchy.at(cgroup))

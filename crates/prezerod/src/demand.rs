@@ -20,6 +20,7 @@ mod shelf;
 mod tests;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use crate::protocol::{Backing, Page};
 use crate::stock::Need;
@@ -27,6 +28,9 @@ use shelf::{SLOTS, Shelf};
 
 /// Most sizes that are remembered. Whoever asks for all sizes must not fill the memory of the broker.
 const MOST_SHELVES: usize = 128;
+/// A user with as many sizes has few.
+/// Moved by: tests of `demand`.
+const FEW_SHELVES: usize = 4;
 /// Minutes before an hour of the day in which its usual demand is made. A host fills much memory in
 /// it.
 /// Moved by: counter `lease_hits`.
@@ -59,6 +63,13 @@ pub struct Party {
     pub tenant: u16,
     /// The user.
     pub uid: u32,
+}
+
+/// What was learnt of one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish {
+    at_ns: u64,
+    inodes: u64,
 }
 
 /// Why an inode should lie ready, the most pressing first.
@@ -155,7 +166,20 @@ impl Demand {
     /// A request of that party, while stock of its kind is refilled at so many bytes a second (0:
     /// not known).
     pub fn asked(&mut self, now_ns: u64, party: Party, need: &Need, pace: u64) {
-        self.shelf(party, need).asked(now_ns, pace);
+        self.wished(now_ns, party, need, pace);
+    }
+
+    /// The same, and what may be [withdrawn](Demand::withdraw); `None`: it was expected.
+    pub fn wished(&mut self, now_ns: u64, party: Party, need: &Need, pace: u64) -> Option<Wish> {
+        self.shelf(party, need).asked(now_ns, pace)
+    }
+
+    /// That party asked for this, and went before it was served.
+    pub fn withdraw(&mut self, party: Party, need: &Need, wish: Wish) {
+        let own = |shelf: &&mut Shelf| shelf.party == party && shelf.need == *need;
+        if let Some(shelf) = self.shelves.iter_mut().find(own) {
+            shelf.withdraw(wish);
+        }
     }
 
     /// One of that party was told to ask for this again.
@@ -221,12 +245,22 @@ impl Demand {
         &mut self.shelves[at]
     }
 
-    /// The party with the most sizes loses the one that it has not asked for the longest.
+    /// The tenant with the most sizes loses one, and of its users the one with the most: what was asked
+    /// for the fewest times, and of such the longest ago. Users with few sizes are alike: else one with
+    /// two would lose to a crowd that has one each.
     fn evict(&mut self) {
-        let sizes =
-            |shelf: &Shelf| self.shelves.iter().filter(|other| other.party == shelf.party).count();
+        let (mut tenants, mut parties) = (BTreeMap::new(), BTreeMap::new());
+        for shelf in &self.shelves {
+            *tenants.entry(shelf.party.tenant).or_insert(0) += 1;
+            *parties.entry(shelf.party).or_insert(0) += 1;
+        }
+        let sizes = |shelf: &Shelf| {
+            let of_party = parties.get(&shelf.party).copied().unwrap_or(0);
+            (tenants.get(&shelf.party.tenant).copied().unwrap_or(0), FEW_SHELVES.max(of_party))
+        };
         let each = self.shelves.iter().enumerate();
-        let evicted = each.min_by_key(|(_, shelf)| (Reverse(sizes(shelf)), shelf.asked_at));
+        let evicted =
+            each.min_by_key(|(_, shelf)| (Reverse(sizes(shelf)), shelf.requests(), shelf.asked_at));
         if let Some((at, _)) = evicted {
             self.shelves.swap_remove(at);
         }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prezero_host::pressure::{Memory, Pressure};
+use prezero_sys::thread::Class;
 use prezero_sys::{shared, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroups;
-use crate::gait::{Gait, Hold, Step};
+use crate::gait::{Calm, Gait, Hold, Step};
 use crate::host::Host;
 use crate::inode::{Kind, Making};
 use crate::neighbours::{LOOK_NS, Neighbours};
@@ -43,7 +44,7 @@ pub const MAX_PACKET: usize = 1024;
 /// How eager a filler is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Pace {
-    /// For stock: idle class, steps aside, keeps to the rate.
+    /// For stock: idle class but for its part of a busy host, steps aside, keeps to the rate.
     Idle,
     /// For a client that waits: as any other process.
     Urgent,
@@ -62,8 +63,8 @@ pub enum Order {
         bytes: u64,
         /// At most so many bytes a second.
         rate: Option<u64>,
-        /// At most so many for each CPU of the node while others work there.
-        rate_busy: Option<u64>,
+        /// How much of it while others work on the node; `None`: a client waits.
+        calm: Option<Calm>,
     },
     /// Somebody waits for the job: no regard for others.
     Hurry,
@@ -157,11 +158,13 @@ pub fn run(
         neighbours: Neighbours::new(host.cpus(node), tick_ns),
         host,
         gait: Gait::default(),
+        is_normal: false,
+        each_ns: 0.0,
         told: Told::default(),
         files,
     };
     while let Some(order) = receive(&worker.input, Patience::Forever)? {
-        let Order::Make { serial, kind, bytes, rate, rate_busy } = order else { continue };
+        let Order::Make { serial, kind, bytes, rate, calm } = order else { continue };
         let charged = match (&entered, cgroup) {
             (Ok(()), Some(cgroup)) => cgroups.charges(cgroup, kind.backing, kind.page),
             (entered, _) => entered.clone(),
@@ -170,7 +173,7 @@ pub fn run(
             Err(what) => (Outcome::Refused(what), None),
             Ok(()) => {
                 worker.told = Told::new(serial, thread::monotonic_ns());
-                worker.make(kind, bytes, rate, rate_busy)?
+                worker.make(kind, bytes, rate, calm)?
             }
         };
         let inode = inode.as_ref().map(AsFd::as_fd);
@@ -196,6 +199,10 @@ struct Worker {
     neighbours: Neighbours,
     host: Host,
     gait: Gait,
+    /// In the class of other processes for now.
+    is_normal: bool,
+    /// CPU time of the last step for each byte, ns.
+    each_ns: f64,
     told: Told,
     /// Directories in which inodes are files; none: inodes are memfds.
     files: Vec<PathBuf>,
@@ -236,7 +243,7 @@ impl Worker {
         kind: Kind,
         bytes: u64,
         rate: Option<u64>,
-        mut rate_busy: Option<u64>,
+        mut calm: Option<Calm>,
     ) -> io::Result<(Outcome, Option<OwnedFd>)> {
         let (began, cpu_began) = (thread::monotonic_ns(), thread::thread_cpu_ns());
         let place = match self.files.is_empty() {
@@ -255,8 +262,9 @@ impl Worker {
             Err(error) => return Ok((refusal(&error), None)),
         };
         let (mut left, mut held) = (bytes, 0);
+        self.rank(calm);
         while left > 0 {
-            match self.wait(left, rate, &mut rate_busy)? {
+            match self.wait(left, rate, &mut calm)? {
                 Wait::Over { held_ns } => held += held_ns,
                 Wait::Stopped => return Ok((Outcome::Stopped, None)),
             }
@@ -268,8 +276,9 @@ impl Worker {
             let (ended, cpu_ns) = (thread::monotonic_ns(), thread::thread_cpu_ns() - cpu);
             if self.pace == Pace::Idle {
                 let step = Step { began, ended, cpu_ns, bytes: before - left };
-                let calm = self.calm(rate_busy);
-                self.gait.stepped(step, rate, calm);
+                self.gait.stepped(step, rate, calm, self.neighbours.cpus());
+                self.rank(calm);
+                self.each_ns = cpu_ns as f64 / (before - left).max(1) as f64;
                 if left > 0 && self.pressure.sample(ended).memory == Memory::Tight {
                     return Ok((Outcome::Stopped, None));
                 }
@@ -285,33 +294,44 @@ impl Worker {
         }
     }
 
-    /// Bytes a second on this node while others work there.
-    fn calm(&self, rate_busy: Option<u64>) -> Option<u64> {
-        rate_busy.map(|each| each.saturating_mul(self.neighbours.cpus()))
+    /// Takes the class that its part of a busy host needs: one of the idle class would wait for a CPU even to
+    /// look about. Without the right to (`RLIMIT_NICE`) it stays in the idle class.
+    fn rank(&mut self, calm: Option<Calm>) {
+        let due = self.gait.is_due(calm, self.neighbours.are_busy());
+        if self.pace == Pace::Idle && due != self.is_normal {
+            self.is_normal = due;
+            thread::hurry(thread::current_id(), if due { Class::Normal } else { Class::Idle });
+        }
+    }
+
+    /// Bytes a second on this node while others work there; `None`: not known.
+    fn pace(&self, calm: Option<Calm>) -> Option<u64> {
+        let cpus = self.neighbours.cpus();
+        match calm? {
+            Calm::Rate(each) => Some(each.saturating_mul(cpus)),
+            Calm::Cpu(percent) => (self.each_ns > 0.0)
+                .then(|| (f64::from(percent) / 100.0 * cpus as f64 * 1e9 / self.each_ns) as u64)
+                .map(|pace| pace.next_multiple_of(1 << 20)),
+        }
     }
 
     /// Until the next step may begin, with so much left to make.
-    fn wait(
-        &mut self,
-        left: u64,
-        rate: Option<u64>,
-        rate_busy: &mut Option<u64>,
-    ) -> io::Result<Wait> {
+    fn wait(&mut self, left: u64, rate: Option<u64>, calm: &mut Option<Calm>) -> io::Result<Wait> {
         let began = thread::monotonic_ns();
         loop {
             let now = thread::monotonic_ns();
-            if self.pace == Pace::Idle && rate_busy.is_some() && self.neighbours.is_due(now) {
+            if self.pace == Pace::Idle && calm.is_some() && self.neighbours.is_due(now) {
                 let stat = self.host.cpu_times();
                 self.neighbours.look(now, thread::thread_cpu_ns(), &stat);
             }
             let free_at = self.gait.free_at();
-            let calm = rate_busy.is_some() && self.neighbours.are_busy();
-            let due = if calm { self.gait.calm_at() } else { free_at };
-            let hold = self.gait.hold(now, calm);
+            let beside = calm.is_some() && self.neighbours.are_busy();
+            let due = if beside { self.gait.calm_at() } else { free_at };
+            let hold = self.gait.hold(now, beside);
             if self.told.is_due(now, hold) {
                 let pace = match hold {
                     Some(Hold::Rate) => rate,
-                    Some(Hold::Neighbours) => self.calm(*rate_busy),
+                    Some(Hold::Neighbours) => self.pace(*calm),
                     Some(Hold::Cpu) | None => None,
                 };
                 let progress = Progress { serial: self.told.serial, left, hold, pace };
@@ -326,7 +346,7 @@ impl Worker {
                     }
                 }
                 Ok(Some(Order::Hurry)) => {
-                    *rate_busy = None;
+                    *calm = None;
                     self.gait.hurry();
                 }
                 // A closed socket, or any other word while a job goes on, is the end of the job.

@@ -73,6 +73,13 @@ impl Host {
         Pool { total, free: free.saturating_sub(promised) }
     }
 
+    /// Bytes of such pages, of all pools, that are in use.
+    pub fn pooled(&self, page: Page) -> u64 {
+        let dir = format!("sys/kernel/mm/hugepages/hugepages-{}kB", page.bytes() >> 10);
+        let number = |file: &str| self.number(&format!("{dir}/{file}")).unwrap_or(0);
+        number("nr_hugepages").saturating_sub(number("free_hugepages")) * page.bytes()
+    }
+
     /// Pages in the pools of all nodes.
     pub fn pages(&self, page: Page) -> u64 {
         let file =

@@ -44,6 +44,8 @@ pub mod client;
 #[cfg(feature = "broker")]
 pub mod counters;
 #[cfg(feature = "broker")]
+pub mod debts;
+#[cfg(feature = "broker")]
 pub mod demand;
 #[cfg(feature = "broker")]
 pub mod files;
@@ -64,6 +66,8 @@ pub mod mounted;
 #[cfg(feature = "broker")]
 pub mod neighbours;
 #[cfg(feature = "broker")]
+pub mod owners;
+#[cfg(feature = "broker")]
 pub mod parked;
 pub mod protocol;
 #[cfg(feature = "broker")]
@@ -74,6 +78,7 @@ pub mod server;
 pub mod service;
 #[cfg(feature = "broker")]
 pub mod settings;
+pub mod shown;
 #[cfg(feature = "broker")]
 pub mod start;
 #[cfg(feature = "broker")]

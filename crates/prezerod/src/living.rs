@@ -5,7 +5,8 @@
 //! it are gone: not when the process ends that got it, and not while a program that the process
 //! started, or passed the descriptor on to, has it.
 //!
-//! Marks lie in groups, each of one tenant: one tenant's leases cost another's requests nothing.
+//! Marks lie in groups, each of one tenant: one tenant's leases cost another's requests nothing. Where
+//! the kernel allows no more groups, tenants share the smallest.
 //! Looking at a group costs about a microsecond for each lease in it. So groups are small, and one
 //! that was just looked at rests for ten times as long.
 
@@ -27,7 +28,8 @@ const TURN_NS: u64 = 50_000_000;
 
 #[derive(Debug)]
 struct Group {
-    tenant: String,
+    /// Whose leases it has.
+    tenants: BTreeSet<String>,
     marks: Marks,
     leases: BTreeMap<InodeId, u64>,
     looked: u64,
@@ -39,6 +41,8 @@ pub struct Living {
     groups: Vec<Group>,
     turn: usize,
     turned: u64,
+    /// It was said that not all can be watched.
+    told: bool,
     /// Over, for their number is another inode's by now.
     replaced: Vec<u64>,
 }
@@ -49,19 +53,34 @@ impl Living {
     /// # Errors
     /// What the kernel answers where it has no such marks, or no more.
     pub fn watch(&mut self, tenant: &str, lease: u64, file: BorrowedFd<'_>) -> Result<(), Errno> {
-        let free = |group: &Group| group.tenant == tenant && group.leases.len() < GROUP;
+        let free = |group: &Group| group.tenants.contains(tenant) && group.leases.len() < GROUP;
         let at = match self.groups.iter().position(free) {
             Some(at) => at,
-            None => {
-                let (tenant, leases) = (tenant.to_owned(), BTreeMap::new());
-                self.groups.push(Group { tenant, marks: Marks::new()?, leases, looked: 0 });
-                self.groups.len() - 1
-            }
+            None => match Marks::new() {
+                Ok(marks) => {
+                    let (tenants, leases) = (BTreeSet::new(), BTreeMap::new());
+                    self.groups.push(Group { tenants, marks, leases, looked: 0 });
+                    self.groups.len() - 1
+                }
+                Err(error) => self.smallest().ok_or(error)?,
+            },
         };
+        self.groups[at].tenants.insert(tenant.to_owned());
         let group = &mut self.groups[at];
         let inode = group.marks.add(file)?;
         self.replaced.extend(group.leases.insert(inode, lease));
         Ok(())
+    }
+
+    /// Whether this is the first that cannot be watched: it is said once.
+    pub fn is_first_unwatched(&mut self) -> bool {
+        !std::mem::replace(&mut self.told, true)
+    }
+
+    /// The group with the fewest leases.
+    fn smallest(&self) -> Option<usize> {
+        let each = self.groups.iter().enumerate();
+        each.min_by_key(|(_, group)| group.leases.len()).map(|(at, _)| at)
     }
 
     /// Leases of one group that are over: of the next one, if its time has come.
@@ -83,7 +102,7 @@ impl Living {
     pub fn over_of(&mut self, now: u64, tenant: &str) -> Vec<u64> {
         let due = |group: &&mut Group| {
             let rest = REST_NS * group.leases.len() as u64;
-            group.tenant == tenant && now.saturating_sub(group.looked) >= rest
+            group.tenants.contains(tenant) && now.saturating_sub(group.looked) >= rest
         };
         self.groups.iter_mut().filter(due).take(AT_ONCE).flat_map(|group| group.over(now)).collect()
     }
@@ -145,5 +164,23 @@ mod tests {
             living.over(turn * TURN_NS);
         }
         assert!(living.groups.is_empty(), "an empty group is given back");
+    }
+
+    #[test]
+    fn more_tenants_than_the_kernel_has_groups_are_watched_all_the_same() {
+        let mut living = Living::default();
+        let files: Vec<OwnedFd> = (0..300).map(|_| file()).collect();
+        for (lease, file) in (0..).zip(&files) {
+            let watched = living.watch(&format!("tenant {lease}"), lease, file.as_fd());
+            if lease == 0 && watched.is_err() {
+                return;
+            }
+            assert_eq!(watched, Ok(()), "{lease}");
+        }
+        drop(files);
+        let mut over = living.over_of(REST_NS * 300, "tenant 299");
+        over.extend((1..=300).flat_map(|turn| living.over(turn * TURN_NS)));
+        over.sort_unstable();
+        assert_eq!(over, (0..300).collect::<Vec<_>>());
     }
 }

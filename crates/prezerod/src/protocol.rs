@@ -118,7 +118,8 @@ pub struct Want {
     pub node: Option<u16>,
 }
 
-/// The name of a parked lease: 1 to [`MAX_NAME`] letters, digits, `-`, `_` and `.`, the first no `.`.
+/// The name of a parked lease: 1 to [`MAX_NAME`] letters, digits, `-`, `_` and `.`, the first neither `.` nor `-`:
+/// commands would take it for an option.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     bytes: [u8; MAX_NAME],
@@ -129,7 +130,7 @@ impl Name {
     /// The name, if it is one.
     pub fn new(name: &str) -> Option<Name> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        let is_one = !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain);
+        let is_one = !name.is_empty() && !name.starts_with(['.', '-']) && name.bytes().all(plain);
         let mut bytes = [0; MAX_NAME];
         bytes.get_mut(..name.len()).filter(|_| is_one)?.copy_from_slice(name.as_bytes());
         Some(Name { bytes, len: name.len() as u8 })

@@ -168,6 +168,8 @@ impl Server {
             unplanned: true,
         };
         server.adopt(now, left);
+        // What is astray by now is no tenant's.
+        server.broker.reckon(now);
         prezero_sys::log!("prezerod: serving on {}", server.listener);
         if let Some(advice) = advice {
             prezero_sys::log!("prezerod: {advice}");
@@ -234,7 +236,7 @@ impl Server {
                     Source::Gone(id) => gone.push(id),
                     Source::Holder(pid) => {
                         self.holders.remove(&pid);
-                        self.broker.exited(pid);
+                        self.broker.exited(now, pid);
                     }
                 }
             }
@@ -333,8 +335,9 @@ impl Server {
     /// Leases whose memory is gone are over.
     fn bury_leases(&mut self, now: u64) {
         for lease in self.living.over(now) {
-            self.broker.ended(lease);
+            self.broker.ended(now, lease);
         }
+        self.broker.reckon(now);
     }
 
     fn hear_filler(&mut self, key: Key) {

@@ -7,12 +7,14 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::audit::Depth;
+use crate::gait::Calm;
 use crate::protocol::Want;
 use crate::tenant::Tenant;
 
 mod file;
 
 use file::File;
+pub use file::look_up;
 
 /// Where pages may come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -56,8 +58,8 @@ pub struct Settings {
     pub limit: Option<u64>,
     /// Most bytes zeroed a second for stock; `None`: as fast as an idle CPU does it.
     pub rate: Option<u64>,
-    /// Most for each CPU of a node while others keep more than half a CPU of it busy.
-    pub rate_busy: u64,
+    /// How much is made for stock while others keep more than half a CPU of a node busy.
+    pub calm: Calm,
     /// Bytes of each page size and node that only critical tenants may have.
     pub reserve: u64,
     /// How much is read before a lease.
@@ -148,6 +150,7 @@ fn in_words(message: &str) -> String {
         ),
         ("expected usize", "expected a number from 0 up"),
         ("expected u64", "expected a number from 0 up"),
+        ("expected u32", "expected a number from 0 up"),
         ("expected u16", "expected a number from 0 up"),
         ("expected f64", "expected seconds, a number"),
         ("wanted string or table", "expected a word in quotes"),
@@ -204,6 +207,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_beside_others_is_a_part_of_the_cpus_or_a_rate() {
+        let calm = |text| parse(text).unwrap().calm;
+        assert_eq!(calm(""), Calm::Cpu(5));
+        assert_eq!(calm("cpu-busy = 20"), Calm::Cpu(20));
+        assert_eq!(calm("rate-busy = \"175M\""), Calm::Rate(175 << 20));
+    }
+
+    #[test]
     fn what_is_wrong_is_said_in_one_line_with_place_and_mend() {
         for (text, parts) in [
             ("\nlimits = 1\n", &["f.toml:2: ", "unknown field `limits`"][..]),
@@ -212,6 +223,8 @@ mod tests {
             ("= 3", &["f.toml:1: "]),
             ("rate = \"1M\"", &["rate", "give \"2M\" or more"]),
             ("rate-busy = \"1M\"", &["rate-busy", "give \"2M\" or more"]),
+            ("cpu-busy = 101", &["cpu-busy = 101", "0 to 100"]),
+            ("cpu-busy = 9\nrate-busy = \"9M\"", &["cpu-busy", "rate-busy", "one of both"]),
             ("forget = 0", &["forget = 0", "give seconds"]),
             ("socket-mode = \"9\"", &["socket-mode", "0666"]),
             ("metrics = \"0.0.0.0:80\"", &["loopback"]),

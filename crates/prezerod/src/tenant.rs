@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::shown::shown;
+
 /// The process at the other end of a connection, as the kernel knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
@@ -26,7 +28,7 @@ impl fmt::Display for Peer {
         write!(f, "pid {}, uid {}, gid {}", self.pid, self.uid, self.gid)?;
         match &self.cgroups[..] {
             [] => Ok(()),
-            cgroups => write!(f, ", cgroup {}", cgroups.join(" or ")),
+            cgroups => write!(f, ", cgroup {}", shown(&cgroups.join(" or "))),
         }
     }
 }

@@ -70,10 +70,21 @@ impl Case for Lease {
             bail!("--sizes {}: give multiples of 2M", Size(*bad as usize));
         }
         let mut report = Report::here("lease", Field::none());
-        let largest = sizes.iter().copied().max().unwrap_or(0).max(SMALL * HUGE);
-        // One lease ready, and as much for the rival.
-        let pages = 2 * largest / HUGE + 64;
-        let _reserved = if self.reserve { Some(Reserved::new(pages)?) } else { None };
+        let mut sizes = sizes;
+        let (largest, pages, _reserved) = loop {
+            let largest = sizes.iter().copied().max().unwrap_or(0).max(SMALL * HUGE);
+            // One lease ready, and as much for the rival.
+            let pages = 2 * largest / HUGE + 64;
+            match self.reserve.then(|| Reserved::new(pages)).transpose() {
+                Ok(reserved) => break (largest, pages, reserved),
+                // Smaller ones may fit.
+                Err(error) if sizes.iter().any(|size| *size != largest) => {
+                    report.notes.push(format!("left out: {}: {error:#}", Size(largest as usize)));
+                    sizes.retain(|size| *size != largest);
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let backings = backings(pages * HUGE, &mut report.notes);
         progress::expect(1 + sizes.len() * self.runs + backings.len());
         warm(largest).context("warming: no memory of that size; give smaller --sizes")?;

@@ -109,6 +109,35 @@ fn stalls_count_between_samples_not_since_boot() {
 }
 
 #[test]
+fn stalls_of_the_machine_count_where_the_machine_is_short() {
+    let psi = "proc/pressure/memory";
+    let vmstat = |stalls: u32| {
+        format!("nr_free_pages 9\nallocstall_normal {stalls}\nallocstall_movable 3\n")
+    };
+    for (left_kib, reclaims, memory) in
+        [(900, 0, Memory::Fine), (90, 0, Memory::Tight), (900, 1, Memory::Tight)]
+    {
+        let root = FakeRoot::new()
+            .with("proc/meminfo", &format!("MemTotal: 1000 kB\nMemAvailable: {left_kib} kB\n"))
+            .with("proc/vmstat", &vmstat(5))
+            // Of the root all that the machine has counts, and again.
+            .with("proc/self/cgroup", "0::/\n")
+            .with("sys/fs/cgroup/memory.pressure", "some total=0\nfull total=0\n");
+        root.set_stalls(psi, 0, 0);
+        let mut pressure = root.pressure();
+        pressure.sample(0);
+
+        // A cgroup thrashes at its own limit.
+        root.set_stalls(psi, 900_000, 500_000);
+        root.set_stalls("sys/fs/cgroup/memory.pressure", 900_000, 500_000);
+        root.set("proc/vmstat", &vmstat(5 + reclaims));
+
+        let said = pressure.sample(SECOND).memory;
+        assert_eq!(said, memory, "{left_kib} kB left, {reclaims} reclaims");
+    }
+}
+
+#[test]
 fn stalls_of_the_own_cgroup_count() {
     let root = in_group();
     let psi = "sys/fs/cgroup/outer/inner/memory.pressure";

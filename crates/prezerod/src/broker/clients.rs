@@ -6,6 +6,15 @@ use super::{Broker, ClientId, Inode, Refusal};
 use crate::protocol::{Answer, Reason, Request};
 use crate::tenant::{self, Peer, Tenant};
 
+/// Places besides `connections` that are the operator's: it looks when there are none left.
+/// Moved by: `broker/tests/bounds.rs`.
+const OPERATORS: usize = 16;
+
+/// Root, or the broker's own user.
+fn is_operator(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::getuid().as_raw()
+}
+
 impl<I: Inode> Broker<I> {
     /// A process of this user wants to connect: what can be said before anything is read of it.
     /// Strangers and a crowd cost no more than that.
@@ -13,10 +22,9 @@ impl<I: Inode> Broker<I> {
     /// # Errors
     /// There are too many already, or no tenant has such a user.
     pub fn knock(&mut self, uid: u32) -> Result<(), Answer> {
-        let of_user = self.users.get(&uid).copied().unwrap_or(0);
-        if self.clients.len() >= self.settings.connections
-            || of_user >= self.settings.connections_per_user
-        {
+        let of_user = self.users.get(&self.owners.of(uid)).copied().unwrap_or(0);
+        let places = self.settings.connections + if is_operator(uid) { OPERATORS } else { 0 };
+        if self.clients.len() >= places || of_user >= self.settings.connections_per_user {
             self.counters.turned_away += 1;
             return Err(self.no(Reason::Busy, "too many connections; close some".into()));
         }
@@ -32,7 +40,7 @@ impl<I: Inode> Broker<I> {
     ///
     /// # Errors
     /// There are too many already, or he may not lease: strangers take nobody's place.
-    pub fn connect(&mut self, peer: Peer) -> Result<ClientId, Answer> {
+    pub fn connect(&mut self, mut peer: Peer) -> Result<ClientId, Answer> {
         self.knock(peer.uid)?;
         if peer.pid <= 0 {
             // Leases are told apart by processes that can be named.
@@ -44,9 +52,13 @@ impl<I: Inode> Broker<I> {
             self.counters.turned_away += 1;
             return Err(self.no(reason, text));
         }
+        // A process may be in 65,536 groups, and the broker remembers it for each of its leases.
+        let named = |gid: &u32| self.tenants.iter().any(|tenant| tenant.gids.contains(gid));
+        peer.groups.retain(named);
+        peer.groups.shrink_to_fit();
         self.counters.connections += 1;
         let id = self.number();
-        *self.users.entry(peer.uid).or_default() += 1;
+        *self.users.entry(self.owners.of(peer.uid)).or_default() += 1;
         self.clients.insert(id, peer);
         Ok(id)
     }
@@ -54,22 +66,25 @@ impl<I: Inode> Broker<I> {
     /// A connection is gone, and what it waited for.
     pub fn disconnect(&mut self, client: ClientId) {
         if let Some(peer) = self.clients.remove(&client)
-            && let Some(count) = self.users.get_mut(&peer.uid)
+            && let owner = self.owners.of(peer.uid)
+            && let Some(count) = self.users.get_mut(&owner)
         {
-            *count -= 1;
+            *count = count.saturating_sub(1);
             if *count == 0 {
-                self.users.remove(&peer.uid);
+                self.users.remove(&owner);
             }
         }
-        self.waits.retain(|wait| wait.client != client);
+        self.withdraw(client);
         while let Some(at) = self.held.iter().position(|held| held.client == client) {
             self.stock.put(self.held.remove(at).blank);
         }
     }
 
     /// A process is gone, and with it those of its leases that are known by nothing else.
-    pub fn exited(&mut self, pid: i32) {
-        self.leases.exited(pid);
+    pub fn exited(&mut self, now: u64, pid: i32) {
+        for lease in self.leases.exited(pid) {
+            self.gave_back(now, &lease);
+        }
     }
 
     /// The memory of a lease is watched: [`ended`](Broker::ended) will tell when it is gone.
@@ -78,8 +93,10 @@ impl<I: Inode> Broker<I> {
     }
 
     /// The memory of a lease is gone.
-    pub fn ended(&mut self, number: u64) {
-        self.leases.remove(number);
+    pub fn ended(&mut self, now: u64, number: u64) {
+        if let Some(lease) = self.leases.remove(number) {
+            self.gave_back(now, &lease);
+        }
     }
 
     /// The directories of a client's tenant, in which its leases are files.
@@ -123,8 +140,12 @@ impl<I: Inode> Broker<I> {
 
     /// Whether a client is of the operator: root, or the broker's own user.
     pub(super) fn is_operator(&self, client: ClientId) -> bool {
-        let uid = self.uid(client);
-        uid == 0 || uid == rustix::process::getuid().as_raw()
+        is_operator(self.uid(client))
+    }
+
+    /// The user whose places and turns a user takes.
+    pub fn owner(&self, uid: u32) -> u32 {
+        self.owners.of(uid)
     }
 
     pub(super) fn tenant(&self, client: ClientId) -> Result<Tenant, Refusal> {

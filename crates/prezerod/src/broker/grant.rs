@@ -6,7 +6,7 @@ use crate::audit::Finding;
 use crate::inode::Kind;
 use crate::protocol::{Answer, Charged, Granted, Reason, Want};
 use crate::stock::{Blank, Need};
-use crate::tenant::{Payer, Rank, Tenant};
+use crate::tenant::{Payer, Peer, Rank, Tenant};
 
 impl<I: Inode> Broker<I> {
     pub(super) fn kept_back(&self, rank: Rank) -> u64 {
@@ -82,7 +82,7 @@ impl<I: Inode> Broker<I> {
     ) -> Result<(Granted, I), Answer> {
         let Blank { inode, kind, bytes, made_ns, cost_ns } = blank;
         let (Some(number_of_inode), Some(peer)) =
-            (inode.seal(), self.clients.get(&client).cloned())
+            (inode.seal(), self.clients.get(&client).map(holder))
         else {
             self.counters.waste_bytes += bytes;
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
@@ -119,6 +119,11 @@ impl<I: Inode> Broker<I> {
         };
         Ok((granted, inode))
     }
+}
+
+/// A process as its lease shows it: its groups do not.
+fn holder(peer: &Peer) -> Peer {
+    Peer { groups: vec![], cgroups: peer.cgroups.clone(), ..*peer }
 }
 
 /// What a client is told of it.

@@ -216,8 +216,8 @@ impl<I: Inode> Broker<I> {
             Some(Hold::Neighbours) => (
                 "neighbours",
                 format!(
-                    "others keep CPUs of node {node} busy, and rate-busy holds it back to {pace} for \
-                     their sake; raise rate-busy"
+                    "others keep CPUs of node {node} busy, and it is held back to {pace} for their \
+                     sake; raise rate-busy or cpu-busy"
                 ),
             ),
             None => ("making", "it is being made, and nothing holds it back".into()),

@@ -75,10 +75,9 @@ impl Leases {
     }
 
     /// A process is gone, and with it what ends so.
-    pub fn exited(&mut self, pid: i32) {
-        for number in self.processes.remove(&pid).unwrap_or_default() {
-            self.remove(number);
-        }
+    pub fn exited(&mut self, pid: i32) -> Vec<Lease> {
+        let numbers = self.processes.remove(&pid).unwrap_or_default();
+        numbers.into_iter().filter_map(|number| self.remove(number)).collect()
     }
 
     /// That one.
@@ -155,7 +154,7 @@ mod tests {
             assert_eq!(kinds, sum(leases, "a") + sum(leases, "b"));
         };
         agree(&leases);
-        leases.exited(1);
+        assert!(leases.exited(1).iter().all(|lease| lease.peer.pid == 1));
         agree(&leases);
         assert!(leases.from(0).all(|lease| lease.peer.pid != 1 || lease.number % 2 == 0));
         for number in (1..=64).rev() {

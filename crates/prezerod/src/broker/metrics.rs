@@ -91,6 +91,16 @@ impl<I: Inode> Broker<I> {
                     .collect(),
             },
             Gauge {
+                name: "tenant_owed_bytes",
+                help: "bytes of leases given back that are still in use, by each tenant that may have them",
+                samples: self
+                    .debts
+                    .tenants()
+                    .into_iter()
+                    .map(|(name, size)| (vec![("tenant", name.to_owned())], size))
+                    .collect(),
+            },
+            Gauge {
                 name: "pace_bytes_per_second",
                 help: "bytes zeroed and populated in a second, of late",
                 samples: self

@@ -7,7 +7,7 @@ use super::release::alike;
 use super::{Broker, HOLD_OFF_NS, Inode, Out, Refusal};
 use crate::demand::{self, Party, Rank, Target};
 use crate::filler::{LONGEST_SILENCE_NS, Pace};
-use crate::gait::Hold;
+use crate::gait::{Calm, Hold};
 use crate::inode::Kind;
 use crate::protocol::{Answer, Page, Reason};
 use crate::stock::{Need, matches};
@@ -37,8 +37,8 @@ pub struct Job {
     pub lane: u8,
     /// At most so many bytes a second.
     pub rate: Option<u64>,
-    /// At most so many for each CPU of the node while others work there.
-    pub rate_busy: Option<u64>,
+    /// How much of it while others work on the node; `None`: a client waits.
+    pub calm: Option<Calm>,
     /// What it was asked for as.
     pub(super) need: Need,
     /// Whose request it was begun for; `None`: the stock's.
@@ -111,10 +111,10 @@ impl<I: Inode> Broker<I> {
 
     /// What is made for stock and wanted now is not made at the pace of what may be wanted.
     fn hurry(&mut self, plan: &mut Plan<I>) {
-        for job in self.jobs.iter_mut().filter(|job| job.rate_busy.is_some()) {
+        for job in self.jobs.iter_mut().filter(|job| job.calm.is_some()) {
             let waits = self.waits.iter().any(|wait| alike(&wait.need, &job.kind, job.bytes));
             if waits || self.demand.is_owed(&job.need) {
-                job.rate_busy = None;
+                job.calm = None;
                 plan.hurry.push(job.serial);
             }
         }
@@ -264,7 +264,7 @@ impl<I: Inode> Broker<I> {
         };
         let rate = self.settings.rate.filter(|_| pace == Pace::Idle);
         let is_stock = pace == Pace::Idle && !self.demand.is_owed(&need);
-        let rate_busy = Some(self.settings.rate_busy).filter(|_| is_stock);
+        let calm = Some(self.settings.calm).filter(|_| is_stock);
         let (serial, bytes) = (self.number(), need.want.bytes);
         let (began, heard, left, hold, held_to) = (now, now, bytes, None, None);
         let job = Job {
@@ -274,7 +274,7 @@ impl<I: Inode> Broker<I> {
             pace,
             lane,
             rate,
-            rate_busy,
+            calm,
             need,
             user,
             began,

@@ -10,6 +10,7 @@ use super::lack::{self, Lack};
 use super::leases::{Ends, Lease};
 use super::{Broker, ClientId, Inode};
 use crate::protocol::{Answer, MAX_PART};
+use crate::shown::shown;
 
 #[derive(Serialize)]
 struct Ready {
@@ -71,6 +72,7 @@ struct Sums {
     made_cpu_seconds: f64,
     waste_bytes: u64,
     audit_failures: u64,
+    owed_bytes: u64,
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -81,6 +83,13 @@ fn seconds(ns: u64) -> f64 {
 const LOOKED: usize = 1024;
 /// Of a cgroup's path so many characters are shown: its maker chooses it.
 const SHOWN: usize = 256;
+
+/// What stands between and behind the lists.
+const BEFORE_READY: &str = "],\"ready\":[";
+const BEFORE_LEASED: &str = "],\"leased\":[";
+const END: &str = "]}";
+/// Bytes of all of them: lists may be empty.
+const SEAMS: usize = BEFORE_READY.len() + BEFORE_LEASED.len() + END.len();
 
 /// The lists of the report, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,8 +144,8 @@ impl Part {
     /// Adds a row, and goes on at `next`; false: it is for the next part.
     fn add(&mut self, row: &impl Serialize, next: u64) -> bool {
         let json = serde_json::to_string(row).unwrap_or_default();
-        // Two bytes more end the lists.
-        let full = self.text.len() + json.len() + 3 > MAX_PART;
+        // A comma, and all that may follow the row without another.
+        let full = self.text.len() + json.len() + 1 + SEAMS > MAX_PART;
         if full && !self.text.is_empty() {
             return false;
         }
@@ -184,7 +193,7 @@ impl<I: Inode> Broker<I> {
                     return part.answer(true);
                 }
             }
-            part.open(List::Ready, "],\"ready\":[");
+            part.open(List::Ready, BEFORE_READY);
         }
         if part.place.list == List::Ready {
             for blank in self.stock.iter().skip(at(&part)) {
@@ -202,7 +211,7 @@ impl<I: Inode> Broker<I> {
                     return part.answer(true);
                 }
             }
-            part.open(List::Leased, "],\"leased\":[");
+            part.open(List::Leased, BEFORE_LEASED);
         }
         let uid = self.uid(client);
         let all = self.is_operator(client);
@@ -216,7 +225,7 @@ impl<I: Inode> Broker<I> {
                 return part.answer(true);
             }
         }
-        part.text += "]}";
+        part.text += END;
         part.answer(false)
     }
 
@@ -231,6 +240,7 @@ impl<I: Inode> Broker<I> {
             made_cpu_seconds: seconds(self.counters.made_cpu_ns),
             waste_bytes: self.counters.waste_bytes,
             audit_failures: self.counters.audit_failures,
+            owed_bytes: self.debts.all(),
         }
     }
 
@@ -240,7 +250,11 @@ impl<I: Inode> Broker<I> {
             tenant: lease.tenant.clone(),
             pid: lease.peer.pid,
             uid: lease.peer.uid,
-            cgroup: lease.peer.cgroups.first().map(|path| path.chars().take(SHOWN).collect()),
+            cgroup: lease
+                .peer
+                .cgroups
+                .first()
+                .map(|path| shown(path).chars().take(SHOWN).collect()),
             page_bytes: lease.kind.page.bytes(),
             backing: lease.kind.backing.name(),
             node: lease.kind.node,

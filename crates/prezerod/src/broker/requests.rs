@@ -6,7 +6,7 @@ use prezero_host::Size;
 
 use super::grant::distrust_text;
 use super::{Broker, ClientId, Held, Inode, LARGEST, Out, Refusal, Wait};
-use crate::demand::Party;
+use crate::demand::{Party, Wish};
 use crate::inode::Kind;
 use crate::protocol::{Answer, Granted, Name, Reason, Report, Request, Want};
 use crate::stock::Need;
@@ -97,7 +97,7 @@ impl<I: Inode> Broker<I> {
         }
         self.can_make(&need).map_err(|(reason, text)| self.no(reason, text))?;
         self.counters.misses += 1;
-        self.asked(now, party, &need);
+        let wish = self.asked(now, party, &need);
         if wait_ms == 0 {
             return Err(self.when(now, party, &need));
         }
@@ -107,7 +107,7 @@ impl<I: Inode> Broker<I> {
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
         let turn = self.turn(client);
         let since = now;
-        let wait = Wait { client, tag, name, tenant, party, need, rank, turn, since, until };
+        let wait = Wait { client, tag, name, tenant, party, need, rank, turn, since, until, wish };
         self.waits.push(wait);
         // First who is in a hurry, then whose turn it is, then who came first.
         self.waits.sort_by_key(|wait| (wait.rank, wait.turn, wait.since));
@@ -117,7 +117,7 @@ impl<I: Inode> Broker<I> {
     /// The turn of a request that begins to wait: the present one, or the one after its user's last.
     /// So a user that waits for much lets others pass.
     fn turn(&self, client: ClientId) -> u64 {
-        let user = |client| self.clients.get(&client).map(|peer| peer.uid);
+        let user = |client| self.clients.get(&client).map(|peer| self.owners.of(peer.uid));
         let own = self.waits.iter().filter(|wait| user(wait.client) == user(client));
         match own.map(|wait| wait.turn).max() {
             Some(last) => last + 1,
@@ -126,9 +126,19 @@ impl<I: Inode> Broker<I> {
     }
 
     /// A request that the stock is to learn from.
-    fn asked(&mut self, now: u64, party: Party, need: &Need) {
+    fn asked(&mut self, now: u64, party: Party, need: &Need) -> Option<Wish> {
         let pace = self.refill(need);
-        self.demand.asked(now, party, need, pace);
+        self.demand.wished(now, party, need, pace)
+    }
+
+    /// A client does not wait any more: what it wished for, nobody wishes.
+    pub(super) fn withdraw(&mut self, client: ClientId) {
+        while let Some(at) = self.waits.iter().position(|wait| wait.client == client) {
+            let wait = self.waits.remove(at);
+            if let Some(wish) = wait.wish {
+                self.demand.withdraw(wait.party, &wait.need, wish);
+            }
+        }
     }
 
     /// Bytes a second at which such stock is refilled, by the slowest kind that would do; 0: not
@@ -195,7 +205,7 @@ impl<I: Inode> Broker<I> {
 
     fn cancel(&mut self, client: ClientId, ticket: u64) -> Result<Answer, Refusal> {
         if ticket == 0 {
-            self.waits.retain(|wait| wait.client != client);
+            self.withdraw(client);
             return Ok(Answer::Done);
         }
         let mine = |held: &Held<I>| held.client == client && held.ticket == ticket;
@@ -225,11 +235,12 @@ impl<I: Inode> Broker<I> {
             ));
         }
         self.check_node(want.node)?;
+        self.check_debt(tenant)?;
         let left = self.quota_left(tenant);
         if want.bytes > left {
-            let (name, left) = (&tenant.name, Size(left as usize));
+            let (name, left, owed) = (&tenant.name, Size(left as usize), self.owed_text(tenant));
             let text = format!(
-                "tenant {name} has {left} left; close and unmap leases, or raise its quota"
+                "tenant {name} has {left} left{owed}; close and unmap leases, or raise its quota"
             );
             return Err((Reason::Quota, text));
         }
@@ -238,7 +249,7 @@ impl<I: Inode> Broker<I> {
 
     pub(super) fn quota_left(&self, tenant: &Tenant) -> u64 {
         let Some(quota) = tenant.quota else { return u64::MAX };
-        let leased = self.leases.of_tenant(&tenant.name);
+        let leased = self.leases.of_tenant(&tenant.name) + self.debts.of(&tenant.name);
         let held =
             self.held.iter().filter(|held| held.tenant == tenant.name).map(|h| h.need.want.bytes);
         let waits = self.waits.iter().filter(|wait| wait.tenant == tenant.name);

@@ -36,6 +36,20 @@ impl Levels {
         }
     }
 
+    /// How many requests there were.
+    pub fn requests(&self) -> u32 {
+        self.all
+    }
+
+    /// Takes one back; false: there is none such.
+    pub fn remove(&mut self, inodes: u64) -> bool {
+        let count = &mut self.counts[bucket(inodes)];
+        let there = *count > 0;
+        *count -= u32::from(there);
+        self.all = self.all.saturating_sub(u32::from(there));
+        there
+    }
+
     /// Adds the requests of others.
     pub fn join(&mut self, others: &Levels) {
         for (own, other) in self.counts.iter_mut().zip(others.counts) {

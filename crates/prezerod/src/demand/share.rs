@@ -38,9 +38,14 @@ pub(super) fn share(
     // By pages: their limit, and all that is wanted of them.
     let mut rooms: BTreeMap<(Backing, Page), (u64, u64)> = BTreeMap::new();
     let pages: Vec<_> = targets
-        .iter()
+        .iter_mut()
         .map(|target| {
             let (pages, limit) = limit(&target.need)?;
+            if target.need.want.bytes > limit {
+                // It can never lie ready, and takes no room from what can.
+                target.allotted = 0;
+                return None;
+            }
             let bytes = target.all().saturating_mul(target.need.want.bytes);
             let (_, all) = rooms.entry(pages).or_insert((limit, 0));
             *all = all.saturating_add(bytes);

@@ -1,7 +1,7 @@
 //! One size as one party asks for it: what should lie ready for that party's next requests.
 
 use super::levels::Levels;
-use super::{HOURS, LEAD, Party, hour};
+use super::{HOURS, LEAD, Party, Wish, hour};
 use crate::stock::Need;
 
 /// A request in so many may find nothing. With fewer, the rarest crowd of requests sets the stock.
@@ -69,11 +69,11 @@ impl Shelf {
 
     /// A request, while stock is refilled at so many bytes a second (0: not known). It pays off a
     /// debt if there is one: a client that asks again and again is one client.
-    pub fn asked(&mut self, now_ns: u64, pace: u64) {
+    pub fn asked(&mut self, now_ns: u64, pace: u64) -> Option<Wish> {
         self.asked_at = now_ns;
         if let Some(others) = self.owed.checked_sub(1) {
             self.owed = others;
-            return;
+            return None;
         }
         let size = self.need.want.bytes;
         let passed = now_ns.saturating_sub(std::mem::replace(&mut self.level_at, now_ns));
@@ -84,6 +84,24 @@ impl Shelf {
         self.slots[self.slot].add(inodes);
         self.lately.add(inodes);
         self.this_hour.add(inodes);
+        Some(Wish { at_ns: now_ns, inodes })
+    }
+
+    /// That request is none: its client went before it was served.
+    pub fn withdraw(&mut self, wish: Wish) {
+        let size = self.need.want.bytes;
+        self.level = self.level.saturating_sub(size);
+        self.crowd.remove(wish.at_ns, size);
+        self.lately.remove(wish.inodes);
+        // Parts and hours may have passed since.
+        let newest_first = (0..SLOTS).map(|back| (self.slot + SLOTS - back) % SLOTS);
+        let _ = newest_first.into_iter().any(|slot| self.slots[slot].remove(wish.inodes));
+        self.this_hour.remove(wish.inodes);
+    }
+
+    /// Requests that are not forgotten yet.
+    pub fn requests(&self) -> u32 {
+        self.lately.requests()
     }
 
     /// A client was told to ask again.
@@ -148,6 +166,15 @@ struct Crowd {
 }
 
 impl Crowd {
+    /// What was added at that time is none.
+    fn remove(&mut self, at_ns: u64, bytes: u64) {
+        let part = at_ns / (CROWD_NS / CROWD_PARTS as u64);
+        if self.part.saturating_sub(part) < CROWD_PARTS as u64 {
+            let own = &mut self.parts[part as usize % CROWD_PARTS];
+            *own = own.saturating_sub(bytes);
+        }
+    }
+
     fn add(&mut self, now_ns: u64, bytes: u64) -> u64 {
         let part = now_ns / (CROWD_NS / CROWD_PARTS as u64);
         for _ in 0..part.saturating_sub(self.part).min(CROWD_PARTS as u64) {

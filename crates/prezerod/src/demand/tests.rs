@@ -224,3 +224,59 @@ fn what_cannot_be_made_takes_no_room() {
     let all = demand.targets(|need| (need.want.bytes < 64 << 20).then_some((PAGES, 32 << 20)));
     assert_eq!(all.iter().map(|target| target.allotted).collect::<Vec<_>>(), [1, 1]);
 }
+
+#[test]
+fn a_wish_that_is_withdrawn_leaves_nothing_of_itself() {
+    let mut demand = demand();
+    let mut wishes = vec![];
+    for nth in 0..5 {
+        wishes.push(demand.wished(nth * S, A, &want(2048), 0).unwrap());
+    }
+    assert_eq!(target(&demand, 2048), 5);
+    // A part of the window passes before the client goes.
+    demand.turn(WINDOW / 10, 0);
+    wishes.into_iter().rev().for_each(|wish| demand.withdraw(A, &want(2048), wish));
+    assert!(!demand.is_any(), "{:?}", targets(&demand, 1 << 30));
+    demand.turn(WINDOW, 60);
+    demand.turn(2 * WINDOW, 120);
+    assert!(targets(&demand, 1 << 30).is_empty(), "no hour of the day has it");
+}
+
+#[test]
+fn one_of_two_wishes_stays() {
+    let mut demand = demand();
+    demand.asked(0, A, &want(2048), 0);
+    let second = demand.wished(S, A, &want(2048), 0).unwrap();
+    demand.withdraw(A, &want(2048), second);
+    assert_eq!(target(&demand, 2048), 1);
+    demand.withdraw(B, &want(2048), second);
+    assert_eq!(target(&demand, 2048), 1, "another party's");
+}
+
+#[test]
+fn a_crowd_of_users_drives_out_no_size_that_is_asked_for_more_often() {
+    let mut demand = demand();
+    for nth in 0..5 {
+        for mib in [2, 4, 6] {
+            demand.asked(nth, A, &want(mib), PACE);
+        }
+    }
+    for uid in 10..300 {
+        let one = Party { tenant: A.tenant, uid };
+        demand.asked(100 + u64::from(uid), one, &want(8), PACE);
+        // And a user that asks for one size after the other.
+        demand.asked(100, Party { tenant: A.tenant, uid: 9 }, &want(2 * u64::from(uid)), PACE);
+    }
+    assert!(
+        [2, 4, 6].iter().all(|mib| target(&demand, *mib) >= 5),
+        "{:?}",
+        targets(&demand, 1 << 30)
+    );
+    // Nor do a tenant's users drive out another tenant's.
+    demand.asked(500, B, &want(10), PACE);
+    for uid in 1000..1300 {
+        let other = Party { tenant: A.tenant, uid };
+        (0..9).for_each(|_| demand.asked(600, other, &want(12), PACE));
+    }
+    assert!(demand.shelves.iter().any(|shelf| shelf.party == B));
+}

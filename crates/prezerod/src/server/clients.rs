@@ -67,7 +67,8 @@ impl Server {
             match self.admit(&socket) {
                 Ok((id, peer, process)) => {
                     let (heard_ns, unread) = (thread::monotonic_ns(), Unread::default());
-                    let Peer { pid, uid, .. } = peer;
+                    // Turns are shared by those who stand behind users.
+                    let (pid, uid) = (peer.pid, self.broker.owner(peer.uid));
                     let connection = Connection { socket, pid, uid, process, heard_ns, unread };
                     self.connections.insert(id, connection);
                     came.push(id);
@@ -201,8 +202,9 @@ impl Server {
         // What it gave back a moment ago may not be known to be gone.
         if let Some(tenant) = self.broker.exceeded(id, &request) {
             for lease in self.living.over_of(now, &tenant) {
-                self.broker.ended(lease);
+                self.broker.ended(now, lease);
             }
+            self.broker.reckon(now);
         }
         match self.broker.request(now, id, tag, request) {
             Some(out) => self.deliver(out),
@@ -252,7 +254,16 @@ impl Server {
         }
         match marked {
             true => self.broker.ends_with_memory(number),
-            false => self.watch_holder(client),
+            false => {
+                if self.living.is_first_unwatched() {
+                    prezero_sys::log!(
+                        "prezerod: the kernel watches no more leases: they end with the processes that got \
+                         them, whoever has the memory; raise fs.fanotify.max_user_marks and \
+                         fs.fanotify.max_user_groups (Linux 5.19)"
+                    );
+                }
+                self.watch_holder(client);
+            }
         }
     }
 
@@ -305,7 +316,7 @@ impl Server {
             }
             // Without a pidfd nobody will tell when the process ends.
             if !self.holders.contains_key(&connection.pid) {
-                self.broker.exited(connection.pid);
+                self.broker.exited(thread::monotonic_ns(), connection.pid);
             }
             self.left.add(connection.uid, connection.socket, connection.unread);
         }

@@ -65,8 +65,8 @@ impl Fillers {
         }
         let Some(filler) = self.fillers.get_mut(&key) else { return Ok(()) };
         (filler.serial, filler.cancelled) = (job.serial, false);
-        let Job { serial, kind, bytes, rate, rate_busy, .. } = *job;
-        let order = Order::Make { serial, kind, bytes, rate, rate_busy };
+        let Job { serial, kind, bytes, rate, calm, .. } = *job;
+        let order = Order::Make { serial, kind, bytes, rate, calm };
         filler::send(filler.socket.as_fd(), &order, None)
     }
 

@@ -10,6 +10,7 @@ use serde::de::{self, Deserializer, Visitor};
 
 use super::{Settings, Source, Stocked};
 use crate::audit::Depth;
+use crate::gait::Calm;
 use crate::protocol::{Page, Want};
 use crate::tenant::{Purse, Rank, Tenant};
 
@@ -19,10 +20,10 @@ const SAMPLE: u32 = 8;
 /// Seconds after which a request is forgotten: the next of an hourly batch comes before.
 /// Moved by: `bench fleet`.
 const FORGET: f64 = 4500.0;
-/// Bytes a second zeroed for each CPU of a node while other programs work there. A neighbour whose
-/// set fits the L3 does not feel it.
-/// Moved by: `bench fill`.
-const RATE_BUSY: u64 = 175 << 20;
+/// Percent of a node's CPU time in which stock is made while other programs keep it busy. Without such a
+/// part a host that is never idle has no stock, and each start waits for one made to order.
+/// Moved by: `tests/system/busy.py`.
+const CPU_BUSY: u32 = 5;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -33,7 +34,8 @@ pub(super) struct File {
     backing: Source,
     limit: Option<Bytes>,
     rate: Option<Bytes>,
-    rate_busy: Bytes,
+    rate_busy: Option<Bytes>,
+    cpu_busy: Option<u32>,
     reserve: Bytes,
     audit: Audit,
     forget: Seconds,
@@ -55,7 +57,8 @@ impl Default for File {
             backing: Source::Auto,
             limit: None,
             rate: None,
-            rate_busy: Bytes(RATE_BUSY),
+            rate_busy: None,
+            cpu_busy: None,
             reserve: Bytes(0),
             audit: Audit::Sample,
             forget: Seconds(FORGET),
@@ -195,7 +198,7 @@ impl Settings {
             backing: file.backing,
             limit: file.limit.map(|Bytes(limit)| limit),
             rate: file.rate.map(|rate| pace("rate", rate)).transpose()?,
-            rate_busy: pace("rate-busy", file.rate_busy)?,
+            calm: calm(file.cpu_busy, file.rate_busy)?,
             reserve: file.reserve.0,
             audit: match file.audit {
                 Audit::Off => Depth::Off,
@@ -221,6 +224,20 @@ impl Settings {
 fn some(name: &str, most: usize) -> Result<usize, String> {
     let none = || format!("{name} = 0: nobody could connect; give 1 or more, or leave it out");
     (most > 0).then_some(most).ok_or_else(none)
+}
+
+/// How much while others work.
+fn calm(percent: Option<u32>, rate: Option<Bytes>) -> Result<Calm, String> {
+    match (percent, rate) {
+        (Some(_), Some(_)) => {
+            Err("cpu-busy and rate-busy say the same of a busy host; give one of both".into())
+        }
+        (None, Some(rate)) => Ok(Calm::Rate(pace("rate-busy", rate)?)),
+        (Some(percent), None) if percent > 100 => {
+            Err(format!("cpu-busy = {percent}: give percent of the CPUs, 0 to 100"))
+        }
+        (percent, None) => Ok(Calm::Cpu(percent.unwrap_or(CPU_BUSY))),
+    }
 }
 
 /// Bytes a second.
@@ -303,7 +320,7 @@ fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
 }
 
 /// The number of an account in a table such as `/etc/passwd`.
-fn look_up(table: &Path, name: &str) -> Option<u32> {
+pub fn look_up(table: &Path, name: &str) -> Option<u32> {
     let text = std::fs::read_to_string(table).ok()?;
     let mut rows = text.lines().map(|line| line.split(':'));
     rows.find_map(|mut row| (row.next() == Some(name)).then(|| row.nth(1)?.parse().ok())?)

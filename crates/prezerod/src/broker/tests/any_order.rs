@@ -66,7 +66,7 @@ proptest! {
                     rig.broker.disconnect(clients[who]);
                     clients[who] = rig.client(who as i32 + 1, 1000);
                 }
-                Event::Exit(who) => rig.broker.exited(who as i32 + 1),
+                Event::Exit(who) => rig.broker.exited(0, who as i32 + 1),
                 Event::Made(good) => {
                     if let Some(job) = jobs.pop() {
                         let job: Job = job;

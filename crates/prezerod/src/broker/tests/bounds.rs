@@ -54,7 +54,7 @@ fn any_place_in_a_report_is_answered_and_what_ends_between_parts_breaks_nothing(
             other => panic!("{other:?}"),
         };
     let (mut next, mut whole) = ask(&mut rig, Report::Stock, 0);
-    leases.into_iter().for_each(|lease| rig.broker.ended(lease));
+    leases.into_iter().for_each(|lease| rig.broker.ended(0, lease));
     while next != 0 {
         let (then, text) = ask(&mut rig, Report::Stock, next);
         (next, whole) = (then, whole + &text);
@@ -90,7 +90,7 @@ fn a_lease_whose_memory_is_watched_outlives_its_process_and_ends_with_its_memory
     rig.broker.ends_with_memory(watched);
 
     rig.broker.disconnect(client);
-    rig.broker.exited(7);
+    rig.broker.exited(0, 7);
 
     let next = rig.client(8, 1000);
     let lease = Request::Lease { want: want(8), wait_ms: 0 };
@@ -101,7 +101,7 @@ fn a_lease_whose_memory_is_watched_outlives_its_process_and_ends_with_its_memory
     assert!(report["leased"][1].is_null(), "{other} ended with its process");
     assert_eq!(reason(rig.lease(next, 8, 0)), Reason::Quota);
 
-    rig.broker.ended(watched);
+    rig.broker.ended(0, watched);
 
     assert_eq!(rig.broker.exceeded(next, &lease), None);
     rig.stock(8, Fake::default());
@@ -275,4 +275,110 @@ fn an_order_whose_node_changed_since_it_was_read_takes_a_free_filler_of_the_new_
     let second = rig.plan(Memory::Fine).jobs[0];
     assert_eq!(second.kind.node, 1);
     assert_ne!(second.lane, first.lane);
+}
+
+#[test]
+fn a_report_parses_wherever_its_parts_end() {
+    let mut random = fastrand::Rng::with_seed(52);
+    for round in 0..60 {
+        let mut rig = Rig::new(|settings| {
+            settings.tenants = vec![anybody("all")];
+            let one = |mib| Stocked { want: want(mib), tenant: None, keep: 1, most: 1 };
+            settings.stock = (1..=random.u64(0..60)).map(|nth| one(2 * nth)).collect();
+        });
+        let root = rig.client(9, 0);
+        let (ready, leases) = (random.usize(0..150), random.usize(0..80));
+        for pid in 0..leases {
+            let cgroups = vec![format!("/{}", "x".repeat(random.usize(0..300)))];
+            let uid = random.u32(0..2);
+            let peer = Peer { cgroups, ..peer(pid as i32 + 10, uid) };
+            let client = rig.broker.connect(peer).unwrap();
+            leased(&mut rig, client, 2);
+        }
+        (0..ready).for_each(|_| rig.stock(1 << random.u32(1..20), Fake::default()));
+        let report = rig.report(root);
+        let count = |name: &str| report[name].as_array().unwrap().len();
+        assert_eq!((count("ready"), count("leased")), (ready, leases), "round {round}");
+    }
+}
+
+#[test]
+fn a_seam_that_falls_on_the_end_of_a_part_breaks_nothing() {
+    // One more letter each time: the end of a part passes over each seam.
+    for letters in 0..200 {
+        let mut rig = Rig::new(|settings| settings.tenants = vec![anybody("all")]);
+        let root = rig.client(9, 0);
+        let ready = 108 + letters / 20;
+        (0..ready).for_each(|_| rig.stock(2, Fake::default()));
+        let long = Peer { cgroups: vec![format!("/{}", "x".repeat(letters))], ..peer(7, 4001) };
+        let long = rig.broker.connect(long).unwrap();
+        for _ in 0..45 {
+            leased(&mut rig, long, 2);
+        }
+        let report = rig.report(root);
+        assert_eq!(report["ready"].as_array().unwrap().len(), ready, "{letters}");
+        assert_eq!(report["leased"].as_array().unwrap().len(), 45, "{letters}");
+    }
+}
+
+#[test]
+fn a_cgroup_that_commands_a_terminal_is_shown_as_escapes() {
+    let mut rig = Rig::new(|settings| settings.tenants = vec![anybody("all")]);
+    let cgroups = vec!["/a\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}b".to_owned()];
+    let client = rig.broker.connect(Peer { cgroups: cgroups.clone(), ..peer(7, 4001) }).unwrap();
+    leased(&mut rig, client, 2);
+    let report = rig.report(client);
+    let shown = report["leased"][0]["cgroup"].as_str().unwrap();
+    assert_eq!(shown, "/a\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{202e}b");
+    let mut strict = Rig::new(|settings| {
+        settings.tenants = vec![Tenant { cgroups: vec!["/b".into()], ..anybody("b") }];
+    });
+    let refused = strict.broker.connect(Peer { cgroups, ..peer(7, 4001) }).unwrap_err();
+    assert!(
+        matches!(&refused, Answer::No(_, text) if !text.contains('\u{1b}') && text.contains("owned"))
+    );
+}
+
+#[test]
+fn groups_that_no_tenant_names_are_not_remembered() {
+    let group = Tenant { gids: vec![77], ..anybody("group") };
+    let mut rig = Rig::new(|settings| settings.tenants = vec![group]);
+    let crowd = Peer { groups: (0..65_536).collect(), ..peer(7, 4001) };
+    let client = rig.broker.connect(crowd).unwrap();
+    leased(&mut rig, client, 2);
+    assert_eq!(rig.broker.clients[&client].groups, [77]);
+    assert!(rig.broker.leases.from(0).all(|lease| lease.peer.groups.is_empty()));
+}
+
+#[test]
+fn subordinate_users_share_their_owners_places_and_an_operator_has_some_of_his_own() {
+    let files = [("etc/subuid", "1000:100000:65536\n")];
+    let mut rig = Rig::on(&files, |settings| {
+        (settings.connections, settings.connections_per_user) = (6, 4);
+        settings.tenants = vec![anybody("all")];
+    });
+    let connect = |rig: &mut Rig, uid| rig.broker.connect(peer(1, uid)).is_ok();
+    assert!((100_000..100_004).all(|uid| connect(&mut rig, uid)));
+    assert!(!connect(&mut rig, 100_005) && !connect(&mut rig, 1000), "the owner's places");
+    assert!(connect(&mut rig, 5000) && connect(&mut rig, 5000));
+    assert!(!connect(&mut rig, 5001), "all places are taken");
+    assert!((0..4).all(|_| connect(&mut rig, 0)), "but those of the operator");
+    assert!(!connect(&mut rig, 0));
+}
+
+#[test]
+fn a_client_that_goes_takes_its_wish_with_it() {
+    let mut rig = Rig::new(|_| {});
+    for pid in 0..5 {
+        let client = rig.client(pid + 1, 1000);
+        assert!(rig.lease(client, 2048, 60_000).is_none());
+        rig.now += S;
+        rig.broker.disconnect(client);
+    }
+    let client = rig.client(9, 1000);
+    assert!(rig.lease(client, 4096, 60_000).is_none());
+    rig.answer(client, Request::Cancel { ticket: 0 });
+    let report = rig.report(client);
+    assert_eq!(report["wanted"].as_array().unwrap().len(), 0, "{report}");
+    assert!(rig.plan(Memory::Fine).jobs.is_empty());
 }

@@ -1,6 +1,7 @@
 //! What is leased, to whom first, and what happens to who waits or vanishes.
 
 use super::*;
+use crate::gait::Calm;
 
 #[test]
 fn what_is_ready_is_leased_at_once_cut_to_size_sealed_once_and_not_kept() {
@@ -183,7 +184,7 @@ fn stock_is_made_with_regard_for_others_until_a_client_was_told_to_come_back() {
     let mut rig = Rig::new(|settings| settings.stock = vec![keep]);
     let plan = rig.plan(Memory::Fine);
     let [job] = plan.jobs[..] else { panic!("{plan:?}") };
-    assert_eq!((job.pace, job.rate_busy), (Pace::Idle, Some(175 * MIB)));
+    assert_eq!((job.pace, job.calm), (Pace::Idle, Some(Calm::Cpu(5))));
     assert!(rig.plan(Memory::Fine).hurry.is_empty());
 
     let client = rig.client(7, 1000);
@@ -195,14 +196,14 @@ fn stock_is_made_with_regard_for_others_until_a_client_was_told_to_come_back() {
     rig.made(&job);
     let plan = rig.plan(Memory::Fine);
     let [job] = plan.jobs[..] else { panic!("{plan:?}") };
-    assert_eq!((job.pace, job.rate_busy), (Pace::Idle, None));
+    assert_eq!((job.pace, job.calm), (Pace::Idle, None));
     assert!(rig.lease(client, 64, 0).unwrap().inode.is_some());
     rig.made(&job);
     assert!(rig.lease(client, 64, 0).unwrap().inode.is_some());
     // Not while the clients start.
     rig.now = 60 * S;
     let plan = rig.plan(Memory::Fine);
-    assert_eq!(plan.jobs[0].rate_busy, Some(175 * MIB));
+    assert_eq!(plan.jobs[0].calm, Some(Calm::Cpu(5)));
 }
 
 #[test]
@@ -212,5 +213,5 @@ fn who_waits_is_served_without_regard_for_others() {
     assert!(rig.lease(client, 64, 1000).is_none());
     let plan = rig.plan(Memory::Fine);
     let urgent = plan.jobs.iter().find(|job| job.pace == Pace::Urgent).unwrap();
-    assert_eq!((urgent.rate, urgent.rate_busy), (None, None));
+    assert_eq!((urgent.rate, urgent.calm), (None, None));
 }

@@ -218,3 +218,35 @@ fn a_filler_that_says_nothing_is_not_waited_for() {
     rig.now += crate::filler::LONGEST_SILENCE_NS + 1;
     assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
 }
+
+#[test]
+fn a_size_above_the_limit_takes_no_room_from_those_that_fit() {
+    let mut rig = Rig::new(|settings| settings.limit = Some(96 * MIB));
+    for _ in 0..3 {
+        rig.crowd(1000, 3, 32);
+        rig.crowd(1000, 1, 64);
+        rig.play(rig.now + 5 * S);
+    }
+    let hits = |rig: &mut Rig| -> Vec<bool> {
+        let hit = |_| {
+            let client = rig.client(9, 1000);
+            let waited = rig.claim(client, 64);
+            rig.broker.disconnect(client);
+            rig.broker.exited(rig.now, 9);
+            rig.play(rig.now + 2 * S);
+            waited == 0
+        };
+        (0..5).map(hit).collect()
+    };
+    assert_eq!(hits(&mut rig), [true; 5]);
+
+    rig.crowd(1000, 1, 128);
+
+    rig.play(rig.now + 2 * S);
+    assert_eq!(hits(&mut rig), [true; 5]);
+    let client = rig.client(9, 1000);
+    let report = rig.report(client);
+    let rows = report["wanted"].as_array().unwrap();
+    let large = rows.iter().find(|row| row["bytes"] == 128 * MIB).expect("it is told");
+    assert_eq!(large["lacks"]["reason"], "limit", "{report}");
+}

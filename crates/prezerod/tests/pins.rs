@@ -1,0 +1,96 @@
+//! Pages that outlive the inode of a lease: they count until they are free.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Daemon, Reserved, possible};
+use prezerod::cgroup::Cgroups;
+use prezerod::protocol::Page;
+
+/// Leases 4M each from a quota of 8M. One page of each huge page is pinned in a pipe before the lease is closed;
+/// then all pipes are closed. Prints how many leases it got before it was refused, why, and how many after.
+const PINS: &str = r#"
+import ctypes, mmap, os, sys, time
+import prezero_lease
+HUGE = 2 << 20
+class Piece(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+libc = ctypes.CDLL(None, use_errno=True)
+client = prezero_lease.Client(sys.argv[1])
+pipes = []
+
+def lease():
+    with client.lease(2 * HUGE, wait=20) as lease:
+        memory = mmap.mmap(lease.fd, 2 * HUGE)
+        here = (ctypes.c_char * 1).from_buffer(memory)
+        for at in (0, HUGE):
+            memory[at] = 1
+            read, write = os.pipe()
+            pipes.append((read, write))
+            piece = Piece(ctypes.addressof(here) + at, 4096)
+            assert libc.vmsplice(write, ctypes.byref(piece), 1, 0) == 4096, ctypes.get_errno()
+        del here
+        memory.close()
+
+def leases(most):
+    for count in range(most):
+        try:
+            lease()
+        except prezero_lease.Refused as refused:
+            return count, str(refused)
+    return most, ""
+
+count, why = leases(20)
+time.sleep(1.5)
+later = leases(1)
+for pipe in pipes:
+    os.close(pipe[0])
+    os.close(pipe[1])
+pipes.clear()
+deadline = time.time() + 10
+while leases(1)[0] == 0 and time.time() < deadline:
+    time.sleep(0.1)
+for pipe in pipes:
+    os.close(pipe[0])
+    os.close(pipe[1])
+print(count, "|", why, "|", later, "|", time.time() < deadline)
+"#;
+
+fn pins(backing: &str) {
+    let uid = rustix::process::getuid().as_raw();
+    let quota = format!(
+        "backing = \"{backing}\"\n[[tenant]]\nname = \"t\"\nusers = [{uid}]\nquota = \"8M\"\n"
+    );
+    let daemon = Daemon::start(&quota);
+    let output = daemon.python(PINS).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let failed = String::from_utf8_lossy(&output.stderr);
+    let parts: Vec<&str> = said.trim().split(" | ").collect();
+    let [count, why, later, again] = parts[..] else { panic!("{said}{failed}") };
+    assert_eq!(count, "2", "{said}");
+    assert!(why.contains("quota") || why.contains("left"), "{said}");
+    assert!(later.contains("are still in use: pages are pinned"), "{said}");
+    assert_eq!(again, "True", "{said}");
+}
+
+#[test]
+fn pinned_pages_of_ordinary_memory_count_until_they_are_free() {
+    if !possible() {
+        return;
+    }
+    if Cgroups::new(Path::new("/")).astray().is_none() {
+        prezero_sys::tell!("skipped: no memory cgroup of this process's own tells what is astray");
+        return;
+    }
+    pins("thp");
+}
+
+#[test]
+fn pinned_pages_of_a_pool_count_until_they_are_free() {
+    let Some(_reserved) = Reserved::new(Page::Huge, 16) else {
+        prezero_sys::tell!("skipped: no hugetlb pages can be reserved here");
+        return;
+    };
+    pins("hugetlb");
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Stock on a host that is never idle: a stream of large leases beside processes that keep all CPUs busy.
+
+    tests/system/busy.py FOLDER [--load N] [--leases N] [--size BYTES] [--every SECONDS] [--set LINE]...
+
+FOLDER holds prezerod. N processes spin; each lease is asked for SECONDS after the one before, written to, and closed. Prints
+how many were hits, how long they took, and what of the host's CPU time fillers had. `--set` adds a line to the
+configuration. At least one in four must be a hit. Exits 0 without a check where the host has too little memory.
+"""
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1] / "bindings/python"), str(HERE.parent / "common")]
+from prezero_lease import Client  # noqa: E402
+from until import until  # noqa: E402
+
+
+def cpu_seconds(pid):
+    """CPU time of a process and its living children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in [str(pid), *children]]
+    return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder")
+    parser.add_argument("--load", type=int, default=2 * os.cpu_count())
+    parser.add_argument("--leases", type=int, default=6)
+    parser.add_argument("--size", type=int, default=128 << 20)
+    parser.add_argument("--every", type=float, default=2)
+    parser.add_argument("--set", action="append", default=[])
+    options = parser.parse_args()
+    memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    if int(memory["MemAvailable"].split()[0]) << 10 < 6 * options.size:
+        return print("busy: left out: too little memory")
+    with tempfile.TemporaryDirectory() as place:
+        path, config = f"{place}/s", Path(place, "config.toml")
+        lines = [f"limit = {4 * options.size}", *options.set]
+        config.write_text("\n".join([*lines, "[[stock]]", f"size = {options.size}", "keep = 2", ""]))
+        command = [f"{options.folder}/prezerod", "--config", config, "--socket", path]
+        broker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        spin = [sys.executable, "-c", "while True: pass"]
+        load = [subprocess.Popen(spin) for _ in range(options.load)]
+        try:
+            until("the socket", lambda: os.path.exists(path))
+            client, took = Client(path), []
+            began, used = time.monotonic(), cpu_seconds(broker.pid)
+            for _ in range(options.leases):
+                time.sleep(options.every)
+                asked = time.monotonic()
+                client.lease(options.size, wait=60).close()
+                took.append(time.monotonic() - asked)
+            used, passed = cpu_seconds(broker.pid) - used, time.monotonic() - began
+            stock = client.stock()
+        finally:
+            for process in [broker, *load]:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+    took.sort()
+    share = 100 * used / passed / os.cpu_count()
+    print(f"busy: {stock['hits']} of {options.leases} leases of {options.size >> 20}M are hits beside {options.load} spinning "
+          f"processes: median {took[len(took) // 2] * 1e3:.0f} ms, longest {took[-1] * 1e3:.0f} ms; {share:.1f} % of the CPUs")
+    assert 4 * stock["hits"] >= options.leases, "no stock is made on a busy host"
+
+
+if __name__ == "__main__":
+    main()
