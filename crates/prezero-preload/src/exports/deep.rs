@@ -19,7 +19,8 @@ use super::dlopen;
 use crate::compat::next;
 
 /// The names of this library that [`next`] does not have.
-const OTHERS: [&CStr; 7] = [
+const OTHERS: [&CStr; 8] = [
+    c"cfree",
     c"dlopen",
     c"dlmopen",
     c"vfork",
