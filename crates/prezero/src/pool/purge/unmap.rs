@@ -22,7 +22,7 @@ use crate::pool::purge::wipe_on_fork::{AT_ONCE, bytes, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
-/// A zone is trimmed from so many times what it would keep. A program that frees and asks again does not pay for that.
+/// Times what it would keep that a zone has mapped, from which on it is trimmed. A program that frees and asks again does not pay for that.
 /// Moved by: `cargo test -p prezero-preload --test shim limits`.
 const SLACK: u32 = 2;
 
@@ -66,7 +66,7 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Unmaps what is free and absent beyond so many huge blocks.
+    /// Unmaps free and absent huge blocks until that number is mapped.
     pub(crate) fn trim_to(&self, keeps: u32) {
         for huge in self.beyond(keeps) {
             let huge = self.no_dump.ceil(huge.start)..self.no_dump.floor(huge.end);
@@ -81,7 +81,7 @@ impl<B: Backing> Pool<B> {
         self.memory.pages.saturating_sub(self.unmapped.pages()) / HUGE_PAGES
     }
 
-    /// The free huge blocks beyond so many that the zone keeps: the highest of them.
+    /// The highest free huge blocks, down to that number of mapped ones.
     fn beyond(&self, keeps: u32) -> impl Iterator<Item = Range<u32>> {
         let excess = self.mapped().saturating_sub(keeps);
         let free: u32 = self.buddy.runs(1).map(|run| run.len).sum();

@@ -50,7 +50,7 @@ pub(super) enum Op {
     Child,
     /// Memory that has been idle for a while is left out of core dumps.
     Advice,
-    /// Address space that holds nothing leaves the zone, beyond so many huge blocks.
+    /// Address space that holds nothing leaves the zone, down to that number of huge blocks.
     Trim(u32),
     /// Others hook the calls by which pages leave their addresses, or do no more.
     Watch(bool),
