@@ -286,6 +286,28 @@ print(zone.enable(), zone.owns(numpy.zeros(1 << 20)), zone.is_enabled())
         free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
         self.assertEqual(said, "True True True" if free_threaded else "True False True")
 
+    def test_nothing_is_said_into_what_became_of_descriptor_2(self):
+        text = """
+import os, sys, numpy, prezero.numpy as zone
+zone.enable()
+if len(sys.argv) > 1:
+    os.close(2)
+    assert os.open(sys.argv[1], os.O_CREAT | os.O_RDWR) == 2
+    os.write(2, b"record 1")
+numpy.zeros(4 << 20)
+"""
+        def said(*arguments):
+            environment = {"PYTHONPATH": os.pathsep.join(sys.path[:2]), "PREZERO_THRESHOLD": "much"}
+            done = subprocess.run([sys.executable, "-c", text, *arguments], env=os.environ | environment,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stderr
+        self.assertIn("PREZERO_THRESHOLD", said())
+        with tempfile.TemporaryDirectory() as folder:
+            data = Path(folder, "data")
+            self.assertEqual(said(str(data)), "")
+            self.assertEqual(data.read_text(), "record 1")
+
     def test_an_interpreter_ends_with_arrays_that_live(self):
         self.assertEqual(self.fresh("""
 import numpy, prezero.numpy as zone

@@ -73,6 +73,7 @@ bench ripgrep command rg
 long mariadb-server-core command mariadbd
 long mariadb-client command mariadb-dump
 long firefox-esr command firefox-esr
+long wine command wine
 long podman command podman
 long libvirt-daemon-system command libvirtd
 long libvirt-clients command virsh

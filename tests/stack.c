@@ -48,6 +48,7 @@ static void do_setrlimit(void) { struct rlimit l = { (rlim_t)8 << 30, (rlim_t)8 
 static void do_setuid(void) { setuid(getuid()); }
 static void do_unshare(void) { unshare(CLONE_FS); }
 static void do_dlopen(void) { dlopen("libm.so.6", RTLD_NOW); }
+static void do_dlmopen(void) { dlmopen(LM_ID_BASE, "libm.so.6", RTLD_NOW); }
 static void do_fork(void) { if (fork() == 0) { *share = 0; syscall(SYS_exit_group, 0); } }
 static void do_prctl(void) { prctl(PR_SET_NAME, "x"); }
 static void do_syscall(void) { syscall(SYS_getpid); }
@@ -66,7 +67,7 @@ static const struct { const char *name; void (*call)(void); int of_block; } call
 #define EACH(name) { #name, do_##name, 0 }
 #define WITH(name) { #name, do_##name, 1 }
 	EACH(malloc), EACH(calloc), EACH(small), EACH(aligned_alloc), EACH(posix_memalign), EACH(trim), EACH(mallinfo),
-	EACH(mlockall), EACH(setrlimit), EACH(setuid), EACH(unshare), EACH(fork), EACH(prctl), EACH(syscall), EACH(dlopen),
+	EACH(mlockall), EACH(setrlimit), EACH(setuid), EACH(unshare), EACH(fork), EACH(prctl), EACH(syscall), EACH(dlopen), EACH(dlmopen),
 	EACH(much), WITH(free), WITH(realloc), WITH(shrink), WITH(usable), WITH(mprotect), WITH(madvise), WITH(munmap),
 	WITH(mremap),
 };

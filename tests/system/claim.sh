@@ -214,6 +214,19 @@ subprocess.run([sys.executable, '-c', '$map'], pass_fds=[int(os.environ['PREZERO
 [ ! -s "$dir/no" ] || fail "a lease that a child used: $(cat "$dir/no")"
 plain 64M --preload -- "$python" -c 'import ctypes; ctypes.CDLL(None).shmget(0, 64 << 20, 0)' || fail "shmget"
 grep -q 'System V shared memory is never the lease' "$dir/no" || fail "no word of System V: $(cat "$dir/no")"
+# Nothing of that is said into what a program puts in the place of descriptor 2, before an exec or after.
+for how in stays goes; do
+    plain 64M --preload -- "$python" -c '
+import ctypes, os, sys
+os.close(2)
+assert os.open(sys.argv[1], os.O_CREAT | os.O_TRUNC | os.O_RDWR) == 2
+os.write(2, b"record 1")
+if sys.argv[2] == "goes":
+    os.set_inheritable(2, True)
+    os.execl(sys.executable, sys.executable, "-c", "import ctypes; ctypes.CDLL(None).shmget(0, 64 << 20, 0)")
+ctypes.CDLL(None).shmget(0, 64 << 20, 0)' "$dir/data" "$how" || fail "descriptor 2 that $how"
+    [ "$(cat "$dir/data")" = "record 1" ] && [ ! -s "$dir/no" ] || fail "a line in the data: $(cat "$dir/data" "$dir/no")"
+done
 # A program that maps its path has it, too: the next one of a script must not find it dirty.
 plain 64M --preload -- sh -c '"$1" -c "
 import mmap, os

@@ -15,8 +15,10 @@ use crate::given;
 use crate::help::OneScreen;
 use crate::library::{self, LibraryError};
 use crate::program::{self, Missing};
+use crate::run::STDERR_VARIABLE;
 use prezero::Size;
 use prezero_host::jvm::Around;
+use prezero_sys::stderr;
 use prezerod::client::{ClientError, Lease, lease_within, socket_path};
 use prezerod::protocol::{Charged, Page, Want};
 
@@ -218,7 +220,9 @@ impl Claim {
         let mut command = Command::new(program);
         command.arg0(&line.name).envs(variables);
         if let Some(handed) = &mut handed {
-            command.envs(preload.map(|preload| ("LD_PRELOAD", preload)));
+            if let Some(preload) = preload {
+                command.env("LD_PRELOAD", preload).env(STDERR_VARIABLE, stderr::noted());
+            }
             if let Some(link) = &self.path {
                 handed.link(link).map_err(|what| Failure::Path(link.clone(), what))?;
             }

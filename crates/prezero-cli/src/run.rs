@@ -31,7 +31,7 @@ const NOT_FOUND: u8 = 127;
 /// Tells the library which process `prezero run` became: only that one speaks at its end.
 const PID_VARIABLE: &str = "PREZERO_PID";
 /// Which file standard error was at the start: `prezero_sys::stderr` has it by this name.
-const STDERR_VARIABLE: &str = "PREZERO_STDERR";
+pub const STDERR_VARIABLE: &str = "PREZERO_STDERR";
 
 /// Where the statistics go: a knob's.
 const STATS_VARIABLE: &str = "PREZERO_STATS";

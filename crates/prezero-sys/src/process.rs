@@ -20,7 +20,7 @@ pub fn has_environment() -> bool {
 
 /// Whether the program has rights that the user who started it lacks (setuid, setgid, file capabilities). Its
 /// environment is that user's, and must not name files to write or turn checks off.
-fn has_more_rights_than_its_caller() -> bool {
+pub fn has_more_rights_than_its_caller() -> bool {
     // SAFETY: looks a word up that the kernel passed.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

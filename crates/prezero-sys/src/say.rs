@@ -26,6 +26,10 @@ use crate::{quiet, stderr};
 /// What one `write` to a pipe takes without waiting once `poll` says that there is room: `PIPE_BUF`.
 const AT_ONCE: usize = 4096;
 
+/// Bytes of a line for a command, or of a library's about its knobs, that are written together. It lies on the stack of
+/// the program's thread, which may be short.
+const SHORT: usize = 512;
+
 /// Lines that were dropped since the last one that was not.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
@@ -125,7 +129,8 @@ fn log_to(file: BorrowedFd<'_>, line: fmt::Arguments<'_>, dropped: &AtomicU64) {
         dropped.fetch_add(1, Relaxed);
         return;
     }
-    let mut text = Line::to(file);
+    let mut buffer = [0; AT_ONCE];
+    let mut text = Line::to(file, &mut buffer);
     let lost = dropped.swap(0, Relaxed);
     if lost > 0 {
         let _ = writeln!(text, "{lost} lines were lost before this one: nobody read them");
@@ -138,14 +143,16 @@ fn log_to(file: BorrowedFd<'_>, line: fmt::Arguments<'_>, dropped: &AtomicU64) {
 }
 
 fn tell_to(file: BorrowedFd<'_>, line: fmt::Arguments<'_>) {
-    let mut text = Line::to(file);
+    let mut buffer = [0; SHORT];
+    let mut text = Line::to(file, &mut buffer);
     text.kind = Kind::Patient;
     let _ = writeln!(text, "{line}");
     text.flush();
 }
 
 fn print_to(file: BorrowedFd<'_>, text: fmt::Arguments<'_>) -> io::Result<()> {
-    let mut line = Line::to(file);
+    let mut buffer = [0; AT_ONCE];
+    let mut line = Line::to(file, &mut buffer);
     line.kind = Kind::Patient;
     let _ = line.write_fmt(text);
     line.flush();
@@ -165,12 +172,12 @@ struct Line<'a> {
     kind: Kind,
     failed: Option<Errno>,
     used: usize,
-    buffer: [u8; AT_ONCE],
+    buffer: &'a mut [u8],
 }
 
 impl<'a> Line<'a> {
-    fn to(file: BorrowedFd<'a>) -> Line<'a> {
-        Line { file, kind: Kind::Cut, failed: None, used: 0, buffer: [0; AT_ONCE] }
+    fn to(file: BorrowedFd<'a>, buffer: &'a mut [u8]) -> Line<'a> {
+        Line { file, kind: Kind::Cut, failed: None, used: 0, buffer }
     }
 
     fn flush(&mut self) {
@@ -195,13 +202,14 @@ impl Write for Line<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text.as_bytes();
         while !rest.is_empty() && self.failed.is_none() {
-            if self.used == AT_ONCE {
+            let room = self.buffer.len();
+            if self.used == room {
                 if self.kind == Kind::Cut {
                     return Ok(());
                 }
                 self.flush();
             }
-            let now = rest.len().min(AT_ONCE - self.used);
+            let now = rest.len().min(room - self.used);
             self.buffer[self.used..self.used + now].copy_from_slice(&rest[..now]);
             self.used += now;
             rest = &rest[now..];
@@ -243,6 +251,29 @@ mod tests {
         drop(writer);
         let text = read(reader);
         assert!(text.ends_with("x\nnext\n") && text.len() == AT_ONCE + 5, "{}", text.len());
+    }
+
+    /// Where the stack was when it was written.
+    struct Depth(std::cell::Cell<usize>);
+
+    impl fmt::Display for Depth {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let here = 0u8;
+            self.0.set((&raw const here).addr());
+            f.write_str("deep")
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_library_takes_little_stack() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let depth = Depth(0.into());
+        let above = 0u8;
+        tell_to(writer.as_fd(), format_args!("{depth}"));
+        drop(writer);
+        assert_eq!(read(reader), "deep\n");
+        let taken = (&raw const above).addr() - depth.0.get();
+        assert!(taken < 2048, "{taken} bytes");
     }
 
     #[test]

@@ -19,8 +19,16 @@ use super::dlopen;
 use crate::compat::next;
 
 /// The names of this library that [`next`] does not have.
-const OTHERS: [&CStr; 6] =
-    [c"dlopen", c"vfork", c"mmap64", c"reallocarray", c"free_sized", c"free_aligned_sized"];
+const OTHERS: [&CStr; 8] = [
+    c"cfree",
+    c"dlopen",
+    c"dlmopen",
+    c"vfork",
+    c"mmap64",
+    c"reallocarray",
+    c"free_sized",
+    c"free_aligned_sized",
+];
 
 /// A name, and what it leads to.
 struct Name {

@@ -87,6 +87,16 @@ pub unsafe extern "C" fn __libc_free(ptr: *mut c_void) {
     }
 }
 
+/// `cfree`, which programs call that were linked with glibc before 2.26: `free` under an older name.
+///
+/// # Safety
+/// As in libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cfree(ptr: *mut c_void) {
+    // SAFETY: the caller's terms.
+    unsafe { __libc_free(ptr) }
+}
+
 /// C23's `free_sized`, which newer libcs have.
 ///
 /// # Safety

@@ -5,7 +5,7 @@
 //! taken under it from the beginning, or to what is in use.
 //!
 //! A limit that comes from outside (`prlimit` on another process) is not seen. The zone has mapped little more than the
-//! program used of it by then, and reaches no further.
+//! program uses of it by then, or used some seconds before, and reaches no further.
 
 use std::ffi::{c_int, c_uint};
 

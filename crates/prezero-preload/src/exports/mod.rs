@@ -6,7 +6,7 @@
 //! | [`figures`] | what libc tells of its heap, and is told |
 //! | [`syscalls`], [`limits`] | zone memory that the program changes, or limits |
 //! | [`rights`], [`filters`], `numbered`, [`forks`], `vfork`, [`exit`] | calls that scrubd and the report must know of |
-//! | `dlopen`, `deep` | libraries that would find another `malloc` |
+//! | `dlopen`, `caller`, `deep` | libraries that would find another `malloc`, and where they are looked for |
 //! | [`capi`] | the `prezero_*` functions of `prezero.h` |
 
 use std::ffi::c_void;
@@ -16,6 +16,8 @@ use prezero_core::InvalidPointer;
 use crate::compat::message::Line;
 use crate::process;
 
+#[cfg(target_arch = "x86_64")]
+mod caller;
 pub mod capi;
 #[cfg(target_arch = "x86_64")]
 mod deep;

@@ -1,11 +1,22 @@
-/* Opens a plugin by the RUNPATH of a library between, with and without RTLD_DEEPBIND; says whose functions the plugin finds. */
+/* Opens a plugin by way of a library between, with and without RTLD_DEEPBIND; says whose functions the plugin finds. */
 #include "check.h"
 
-void *opened_by_caller(const char *name, int flags);
+void *opened_by_caller(int into, const char *name, int flags);
 
 const char *whose(void)
 {
 	return "program";
+}
+
+/* By the place of the library between or, for "program", by this program's place. */
+static void *opens(const char *function, const char *name, int flags)
+{
+	void *opened = !strcmp(function, "program") ? dlopen(name, flags)
+						    : opened_by_caller(!strcmp(function, "dlmopen"), name, flags);
+
+	if (!opened)
+		puts(dlerror());
+	return opened;
 }
 
 static void *function(void *plugin, const char *name)
@@ -41,20 +52,21 @@ static void works(void *plugin, const char *path)
 	}
 }
 
-/* NAME FILE NEXT [now | lazy]: deeply with the last; NEXT is another plugin, which the first opens. */
+/*
+ * NAME FILE NEXT dlopen | dlmopen | program [now | lazy]: deeply with the last; NEXT is another plugin, which the first opens.
+ * NAME is found by the RUNPATH of the library between, or by its place ($ORIGIN).
+ */
 int main(int argc, char **argv)
 {
-	int deep = argc > 4 ? RTLD_DEEPBIND : 0;
-	int flags = deep | (deep && !strcmp(argv[4], "lazy") ? RTLD_LAZY : RTLD_NOW);
+	int deep = argc > 5 ? RTLD_DEEPBIND : 0;
+	int flags = deep | (deep && !strcmp(argv[5], "lazy") ? RTLD_LAZY : RTLD_NOW);
 
 	for (int turn = 0; turn < 2; turn++) {
-		void *plugin = opened_by_caller(argv[1], flags);
+		void *plugin = opens(argv[4], argv[1], flags);
 
-		if (!plugin)
-			puts(dlerror());
-		CHECK(plugin && opened_by_caller(argv[1], flags | RTLD_NOLOAD) == plugin);
-		void *(*opens)(const char *, int) = function(plugin, "plugin_opens");
-		void *next = opens(argv[3], flags);
+		CHECK(plugin && opens(argv[4], argv[1], flags | RTLD_NOLOAD) == plugin);
+		void *(*plugin_opens)(const char *, int) = function(plugin, "plugin_opens");
+		void *next = plugin_opens(argv[3], flags);
 
 		if (!next)
 			puts(dlerror());

@@ -1,4 +1,4 @@
-/* glibc's own names of the malloc family, mixed with the usual ones. */
+/* glibc's own and older names of the malloc family, mixed with the usual ones. */
 #include "check.h"
 
 void *__libc_malloc(size_t size);
@@ -6,6 +6,13 @@ void *__libc_calloc(size_t count, size_t size);
 void *__libc_memalign(size_t align, size_t size);
 void *__libc_realloc(void *ptr, size_t size);
 void __libc_free(void *ptr);
+#ifdef __x86_64__
+/* As in a program that was linked with glibc 2.25. */
+void old_free(void *ptr);
+__asm__(".symver old_free, cfree@GLIBC_2.2.5");
+#else
+#define old_free free
+#endif
 
 int main(void)
 {
@@ -20,6 +27,7 @@ int main(void)
 			free(__libc_memalign(PAGE, size));
 			__libc_free(malloc(size));
 			__libc_free(aligned_alloc(PAGE, size));
+			old_free(malloc(size));
 			char *block = malloc(size);
 			memset(block, 7, size);
 			block = __libc_realloc(block, 2 * size);

@@ -1,6 +1,7 @@
 /*
  * Watched from outside, and limited from outside: address space is about what the program uses, and a limit that comes by
- * a call that the shim does not see leaves room for threads, small blocks and large ones.
+ * a call that the shim does not see leaves room for threads, small blocks and large ones. So does a lower one, after a peak
+ * that is over.
  */
 #include "check.h"
 #include "sandbox_filter.h"
@@ -47,6 +48,17 @@ int main(void)
 		CHECK(memset(malloc(10000), 1, 10000));
 	for (size_t mib = 1; mib <= 64; mib *= 2)
 		use(mib * MIB);
+	CHECK(painted(kept, 3 * MIB, 4));
+	CHECK(kept = realloc(kept, 3 * MIB));
+	/* The peak is over. Without the shim it is at once. */
+	UNTIL(address_space() < 200 * MIB);
+	limit = (struct rlimit){ 300 * MIB, 300 * MIB };
+	CHECK(unseen(SYS_setrlimit, RLIMIT_AS, (long)&limit, 0) == 0);
+	for (int i = 0; i < 8; i++)
+		CHECK(pthread_create(&threads[i], NULL, nothing, NULL) == 0);
+	for (int i = 0; i < 8; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	use(8 * MIB);
 	CHECK(painted(kept, 3 * MIB, 4));
 	free(kept);
 	puts("good");

@@ -13,10 +13,17 @@ fn plugin(linked: &[&str]) -> std::path::PathBuf {
     compile("dlopen_plugin.c", &[&["-shared", "-fPIC"], linked].concat())
 }
 
-/// A program that opens a plugin by the RUNPATH of a library in between, and by its name alone. That one opens another.
-fn opens(way: fn(&Path) -> Command, linked: &[&str]) -> Command {
+/// How a plugin is named: the RUNPATH of the library that opens it leads to it, or the place of that library.
+const NAMED: [&str; 3] = ["", "$ORIGIN/", "${ORIGIN}/$ORIGIN_/../"];
+
+/// A program that opens a plugin by way of a library in between, which alone finds it. The plugin opens another.
+fn opens(way: fn(&Path) -> Command, linked: &[&str], named: &str, function: &str) -> Command {
     let (first, second) = (plugin(linked), plugin(linked));
+    let folder = first.parent().expect("a folder");
+    // No token, so a folder of that name.
+    std::fs::create_dir_all(folder.join("$ORIGIN_")).expect("a folder");
     let name = first.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
+    let name = format!("{named}{name}");
     let caller = compile(
         "dlopen_caller.c",
         &["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"],
@@ -24,7 +31,7 @@ fn opens(way: fn(&Path) -> Command, linked: &[&str]) -> Command {
     let caller = caller.to_str().expect("a path in UTF-8");
     let program = compile("dlopen_deepbind.c", &["-rdynamic", "-Wl,--no-as-needed", caller]);
     let mut command = way(&program);
-    command.arg(name).arg(format!("{}.line", first.display())).arg(second);
+    command.arg(name).arg(format!("{}.line", first.display())).arg(second).arg(function);
     command
 }
 
@@ -34,14 +41,30 @@ const PLUGINS: &str = "plugin\nplugin\nplugin\nplugin\ngood\n";
 #[test]
 fn plugin_that_binds_deeply_has_its_own_names_and_frees_what_others_allocated() {
     for linked in LINKED {
-        assert_eq!(run(&mut opens(|it| bare(it), linked)), PROGRAMS);
-        assert_eq!(run(&mut opens(|it| shimmed(it), linked)), PROGRAMS);
-        for when in ["now", "lazy"] {
-            assert_eq!(run(opens(|it| bare(it), linked).arg(when)), PLUGINS, "{linked:?}");
-            assert_eq!(run(opens(|it| shimmed(it), linked).arg(when)), PLUGINS, "{linked:?}");
-            let mut without = opens(|it| shimmed(it), linked);
-            assert_eq!(run(without.arg(when).env("PREZERO_DISABLE", "1")), PLUGINS);
+        holds_for(linked, "", "dlopen");
+    }
+}
+
+#[test]
+fn plugin_that_binds_deeply_is_found_however_it_is_named_and_by_either_function() {
+    for named in NAMED {
+        for function in ["dlopen", "dlmopen"] {
+            holds_for(LINKED[0], named, function);
         }
+    }
+    holds_for(LINKED[0], NAMED[1], "program");
+}
+
+fn holds_for(linked: &[&str], named: &str, function: &str) {
+    let opens = |way| opens(way, linked, named, function);
+    let said = format!("{linked:?} {named} {function}");
+    assert_eq!(run(&mut opens(|it| bare(it))), PROGRAMS, "{said}");
+    assert_eq!(run(&mut opens(|it| shimmed(it))), PROGRAMS, "{said}");
+    for when in ["now", "lazy"] {
+        assert_eq!(run(opens(|it| bare(it)).arg(when)), PLUGINS, "{said}");
+        assert_eq!(run(opens(|it| shimmed(it)).arg(when)), PLUGINS, "{said}");
+        let mut without = opens(|it| shimmed(it));
+        assert_eq!(run(without.arg(when).env("PREZERO_DISABLE", "1")), PLUGINS, "{said}");
     }
 }
 

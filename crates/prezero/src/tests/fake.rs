@@ -116,7 +116,7 @@ pub(super) struct Fake {
     pub(super) residencies: Call,
     pub(super) hides: Call,
     pub(super) shows: Call,
-    pub(super) give_ups: Call,
+    pub(super) unmaps: Call,
     pub(super) moves: Call,
     pub(super) extends: Call,
     /// How long a page takes to be made resident, ns.
@@ -161,7 +161,7 @@ impl Fake {
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap();
         let pages = (0..bytes / PAGE).map(|_| AtomicU8::new(ABSENT)).collect();
-        let [populates, releases, replaces, residencies, hides, shows, give_ups, moves, extends] =
+        let [populates, releases, replaces, residencies, hides, shows, unmaps, moves, extends] =
             [(); 9].map(|()| Call::default());
         let (huge, unhuge, offers) = Default::default();
         let [hidden, no_dump] =
@@ -186,7 +186,7 @@ impl Fake {
             residencies,
             hides,
             shows,
-            give_ups,
+            unmaps,
             moves,
             extends,
             populate_ns: AtomicU64::new(0),
@@ -399,10 +399,21 @@ unsafe impl Backing for Fake {
     }
 
     unsafe fn unmap(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        self.give_ups.make()?;
+        self.unmaps.make()?;
         // SAFETY: the caller's promise. What others write there.
         unsafe { self.fill(offset, len, RUBBISH) };
+        // The advice on a mapping goes with it.
+        self.set_hidden(offset, len, Advice::WipeOnFork, 0);
+        self.set_hidden(offset, len, Advice::NoDump, 0);
+        self.own[offset / HUGE..(offset + len) / HUGE].iter().for_each(|own| own.store(0, Relaxed));
         Ok(())
+    }
+
+    unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        let mut pages = self.pages[offset / PAGE..(offset + len) / PAGE].iter();
+        assert!(pages.all(|page| page.load(Relaxed) == ABSENT), "something is lost");
+        // SAFETY: the caller's promise.
+        unsafe { self.unmap(offset, len) }
     }
 
     fn is_watched(&self) -> bool {

@@ -147,6 +147,7 @@ impl Run {
             Op::Fork => self.fork(),
             Op::Child => self.become_child(),
             Op::Advice => self.world.zone.pool.advise_idle(),
+            Op::Trim(keeps) => self.world.zone.pool.trim_to(keeps),
             Op::Watch(on) => self.world.fake().watch(on),
             Op::Limit(huge) => {
                 if self.world.zone.pool.note_limit(huge.map(|n| n * HUGE as u64)) == Allowance::Less
@@ -170,6 +171,7 @@ impl Run {
                     Refusal::Show => &fake.shows,
                     Refusal::Move => &fake.moves,
                     Refusal::Extend => &fake.extends,
+                    Refusal::Unmap => &fake.unmaps,
                 };
                 call.refuse(fault);
                 self.refused = Refused::Something;
@@ -431,7 +433,7 @@ impl Run {
         }
         let refused = self.refused;
         use Refusal::*;
-        for call in [Populate, Release, Replace, Residency, Advice, Show, Move, Extend] {
+        for call in [Populate, Release, Replace, Residency, Advice, Show, Move, Extend, Unmap] {
             self.apply(Op::Refuse(call, Fault::Never));
         }
         while !self.owned.is_empty() {

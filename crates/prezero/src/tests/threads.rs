@@ -223,3 +223,35 @@ fn threads_whose_large_blocks_are_brought_together_find_what_they_wrote() {
     let moves = zone.pool.memory.move_free(PageId(0), PageId(512), 512).is_ok();
     assert_eq!(zone.snapshot().get(Counter::AssembledBytes) > 0, moves);
 }
+
+#[test]
+fn threads_reach_for_address_space_that_another_thread_unmaps() {
+    let backing = Anonymous::growing(4 * HUGE_BLOCKS * HUGE, 2 * HUGE).unwrap();
+    let zone = Zone::with_clock(backing, &config(4 * HUGE_BLOCKS, |_| {}), fast).unwrap();
+    zone.daemon.is_the_tests();
+    let (stop, mapped) = (AtomicBool::new(false), || zone.snapshot().gauges.zone_bytes);
+    let first = mapped();
+    let (mut shrunk, zone) = (0, &zone);
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (1..=WORKERS)
+            .map(|tag| scope.spawn(move || work(zone, &LARGE, REQUESTS, tag, u32::from(tag))))
+            .collect();
+        scope.spawn(|| {
+            let ended: Vec<_> = all.into_iter().map(|worker| worker.join()).collect();
+            stop.store(true, Relaxed);
+            ended.into_iter().for_each(|end| end.unwrap());
+        });
+        while !stop.load(Relaxed) {
+            zone.reclaim();
+            let before = mapped();
+            zone.pool.trim();
+            shrunk += u32::from(mapped() < before);
+        }
+    });
+    zone.reclaim();
+    zone.pool.trim();
+    assert!(shrunk > 0 && mapped() <= 2 * first, "{shrunk} times, {} bytes left", mapped());
+    // SAFETY: all threads have ended.
+    assert_eq!(unsafe { zone.check() }, Ok(()));
+    assert_eq!(zone.snapshot().gauges.allocated_bytes, 0, "every page came back");
+}

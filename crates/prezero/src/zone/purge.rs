@@ -43,6 +43,9 @@ impl<B: Backing> Zone<B> {
             self.pool.purge(MOST, kinds, |freed| now.since(freed) >= stays)
         });
         let pages = before.saturating_sub(self.pool.stock.resident());
+        if self.pool.stock.resident() == 0 || idle.lists && !more {
+            self.pool.trim();
+        }
         (pages, if more { More::Maybe } else { More::No })
     }
 }

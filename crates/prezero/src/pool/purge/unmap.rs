@@ -3,7 +3,7 @@
 //! A zone numbers as many pages as it may ever use, and maps few of them at first: limits of address space and tools
 //! count what is mapped. A request that finds no room has the zone map more. A program that sets `RLIMIT_AS` on
 //! itself finds the limit reached already. Then the zone *shrinks*: free huge blocks are unmapped for good, the highest
-//! first.
+//! first. Where most of what a zone has mapped is free and absent, that is unmapped too, and mapped again for a request.
 //!
 //! A block that is not mapped, not yet or no more, is out of the buddy, so no code of the zone touches it, and the
 //! kernel may map others there. Before an address counts as the zone's, [`is_unmapped`](Pool::is_unmapped) is asked. The bit
@@ -18,9 +18,13 @@ use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
-use crate::pool::purge::wipe_on_fork::{bytes, pages};
+use crate::pool::purge::wipe_on_fork::{AT_ONCE, bytes, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
+
+/// Times what it would keep that a zone has mapped, from which on it is trimmed. A program that frees and asks again does not pay for that.
+/// Moved by: `cargo test -p prezero-preload --test shim limits`.
+const SLACK: u32 = 2;
 
 /// See the module.
 pub(crate) struct Unmapped {
@@ -49,17 +53,44 @@ impl<B: Backing> Pool<B> {
     /// allow.
     pub(crate) fn shrink(&self, bytes: usize) {
         self.unmapped.ended.store(1, Relaxed);
-        let left = (self.memory.pages - self.unmapped.pages()) / HUGE_PAGES;
-        let excess = left.saturating_sub((bytes / HUGE) as u32);
-        let free: u32 = self.buddy.runs(1).map(|run| run.len).sum();
-        let mut kept = free.saturating_sub(excess);
-        for run in self.buddy.runs(1) {
-            let stays = kept.min(run.len);
-            kept -= stays;
-            if stays < run.len {
-                self.unmap(run.huge + stays..run.huge + run.len);
+        self.beyond((bytes / HUGE) as u32).for_each(|huge| self.unmap(huge));
+    }
+
+    /// Unmaps free huge blocks without a page in them, if that is most of what is mapped. For scrubd.
+    pub(crate) fn trim(&self) {
+        let first = (self.memory.backing().mapped() / HUGE) as u32;
+        let keeps = self.used().div_ceil(HUGE_PAGES).saturating_mul(2).max(first);
+        let may = self.unmapped.ended.load(Relaxed) == 0 && !self.must_not_move();
+        if may && self.mapped() > keeps.saturating_mul(SLACK) {
+            self.trim_to(keeps);
+        }
+    }
+
+    /// Unmaps free and absent huge blocks until that number is mapped.
+    pub(crate) fn trim_to(&self, keeps: u32) {
+        for huge in self.beyond(keeps) {
+            let huge = self.no_dump.ceil(huge.start)..self.no_dump.floor(huge.end);
+            if !huge.is_empty() {
+                parts(huge, self.no_dump.ceil(AT_ONCE)).for_each(|part| self.unmap_absent(part));
             }
         }
+    }
+
+    /// Huge blocks that the zone has mapped.
+    fn mapped(&self) -> u32 {
+        self.memory.pages.saturating_sub(self.unmapped.pages()) / HUGE_PAGES
+    }
+
+    /// The highest free huge blocks, down to that number of mapped ones.
+    fn beyond(&self, keeps: u32) -> impl Iterator<Item = Range<u32>> {
+        let excess = self.mapped().saturating_sub(keeps);
+        let free: u32 = self.buddy.runs(1).map(|run| run.len).sum();
+        let mut kept = free.saturating_sub(excess);
+        self.buddy.runs(1).filter_map(move |run| {
+            let stays = kept.min(run.len);
+            kept -= stays;
+            (stays < run.len).then(|| run.huge + stays..run.huge + run.len)
+        })
     }
 
     /// Gives up all that the zone has, in use or not.
@@ -96,7 +127,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn map_for(&self, pages: u32, align: Order) -> bool {
         let aligned = (align.pages() / HUGE_PAGES).max(1);
         let length = pages.div_ceil(HUGE_PAGES);
-        let had = (self.memory.pages - self.unmapped.pages()) / HUGE_PAGES;
+        let had = self.mapped();
         self.unmapped.bits.runs(0..self.memory.pages >> HUGE_ORDER).any(|run| {
             let least = run.start.next_multiple_of(aligned) + length;
             least <= run.end
@@ -139,6 +170,7 @@ impl<B: Backing> Pool<B> {
             let (offset, len) = bytes(&huge);
             match self.memory.backing().extend(offset, len) {
                 Ok(()) => {
+                    self.note_fresh(pages(&huge));
                     self.no_dump_new(&huge);
                     self.unmapped.bits.clear(huge.clone());
                     self.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
@@ -171,5 +203,24 @@ impl<B: Backing> Pool<B> {
         self.stock.sub(tally);
         self.states.set(span, PageState::Remapped);
         self.unmapped.huge.fetch_add(huge.end - huge.start, Relaxed);
+    }
+
+    /// Unmaps these huge blocks, if they are all free and absent. They stay absent, so that no record changes that
+    /// another thread may read as soon as it has mapped them again.
+    fn unmap_absent(&self, huge: Range<u32>) {
+        let span = pages(&huge);
+        let Some(run) = self.buddy.take_run(span) else { return };
+        if self.states.all(span, PageState::Absent) {
+            self.unmapped.bits.set(huge.clone());
+            self.unmapped.huge.fetch_add(huge.len() as u32, Relaxed);
+            if self.memory.unmap_absent(span).is_ok() {
+                run.into_span();
+                return;
+            }
+            // Too many mappings to split one.
+            self.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
+            self.unmapped.bits.clear(huge);
+        }
+        self.buddy.put_run(run);
     }
 }
