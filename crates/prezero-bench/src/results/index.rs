@@ -93,6 +93,9 @@ fn of_machine(folder: &Path) -> Result<Machine> {
     Ok(Machine { files, reports: last.into_values().collect() })
 }
 
+/// How a line ends that says of something that it showed nothing. They are one line here.
+const NOTHING: &str = ": nothing beyond noise";
+
 fn of_report(taken: &Taken) -> String {
     let mut text = format!("`{}`\n", taken.command);
     if !taken.complete {
@@ -103,9 +106,18 @@ fn of_report(taken: &Taken) -> String {
     }
     for sheet in &taken.report.sheets {
         let _ = writeln!(text, "\n{}, {} figures:\n", sheet.title, sheet.figures.len());
-        for line in sheet.verdicts().iter().chain(&sheet.says) {
-            let _ = writeln!(text, "- {line}");
+        let (mut nothing, mut lines) = (vec![], vec![]);
+        for line in sheet.verdicts().into_iter().chain(sheet.says.clone()) {
+            match line.strip_suffix(NOTHING) {
+                Some(of) if !nothing.contains(&of.to_owned()) => nothing.push(of.to_owned()),
+                Some(_) => {}
+                None => lines.push(line),
+            }
         }
+        if !nothing.is_empty() {
+            lines.push(format!("nothing beyond noise: {}", nothing.join(", ")));
+        }
+        lines.iter().for_each(|line| text += &format!("- {line}\n"));
     }
     text
 }
@@ -139,6 +151,10 @@ mod tests {
         take("a0", vec!["it is faster still".into()]);
         let text = of(&folder).unwrap();
         assert!(text.contains("- it is faster still") && !text.contains("it is fast\n"), "{text}");
+        let nothing = ["a", "b", "a"].map(|of| format!("{of}{NOTHING}"));
+        take("c0", nothing.into());
+        let text = of(&folder).unwrap();
+        assert!(text.contains("- nothing beyond noise: a, b\n"), "{text}");
         take("c3", vec!["much".into(); MOST_LINES]);
         assert!(of(&folder).unwrap_err().to_string().contains("lines"));
     }
