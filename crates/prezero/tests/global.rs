@@ -176,3 +176,47 @@ fn a_user_turns_it_off_and_a_wrong_knob_does_so_with_a_line() {
         "{told}"
     );
 }
+
+/// Gives memory of its own, and counts what comes back.
+struct Elsewhere(std::sync::atomic::AtomicUsize);
+
+// SAFETY: hands out what the system's allocator does, and takes back what lies in the tests' own mapping.
+unsafe impl GlobalAlloc for Elsewhere {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// A zone numbers more addresses than it has mapped. Where the kernel puts other mappings there, their blocks are not
+/// the zone's.
+#[test]
+fn a_block_of_the_inner_allocator_where_the_zone_has_mapped_nothing_goes_back_to_it() {
+    let block = vec![1u8; LARGE];
+    let heap = Global::<System>::owner(block.as_ptr()).unwrap();
+    let page = std::ptr::without_provenance_mut(heap.base() + heap.bytes() - 4096);
+    let (rights, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
+    );
+    // SAFETY: nothing is mapped there, or it fails.
+    let mapped = unsafe { libc::mmap(page, 4096, rights, flags, -1, 0) };
+    assert_eq!(mapped, page);
+    // SAFETY: its blocks lie in a mapping of the test's, or are the system's.
+    let allocator = unsafe { Global::over(Elsewhere(0.into())) };
+    let layout = Layout::from_size_align(4096, 4096).unwrap();
+    assert!(!in_zone(mapped.cast()));
+    // SAFETY: the block is the inner allocator's, and given back once by each call.
+    unsafe {
+        allocator.dealloc(mapped.cast(), layout);
+        let moved = allocator.realloc(mapped.cast(), layout, 8192);
+        System.dealloc(moved, Layout::from_size_align(8192, 4096).unwrap());
+    }
+    assert_eq!(allocator.inner().0.load(std::sync::atomic::Ordering::Relaxed), 2);
+    // SAFETY: mapped above.
+    unsafe { libc::munmap(mapped, 4096) };
+}

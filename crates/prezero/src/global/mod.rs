@@ -57,10 +57,15 @@ impl<A> Global<A> {
     /// Over an allocator of the program's choice, which serves all below the threshold, and what the zone refuses.
     ///
     /// # Safety
-    /// It is not, and does not ask, an allocator over the same zone, and its blocks lie elsewhere than the zone: what
-    /// comes from the kernel does.
+    /// It is not, and does not ask, an allocator over the same zone, and its blocks lie where the zone has mapped
+    /// nothing: what comes from the kernel does.
     pub const unsafe fn over(inner: A) -> Global<A> {
         Global { inner, preloaded: Preloaded::SeesNothing }
+    }
+
+    /// The allocator under this one.
+    pub const fn inner(&self) -> &A {
+        &self.inner
     }
 
     /// The counters and gauges of now; `None`: there is no zone yet, or none at all.
@@ -83,10 +88,10 @@ impl<A> Global<A> {
         home::heap_for(bytes, self.preloaded).filter(|_| bytes >= home::threshold())
     }
 
-    /// The heap, if an address lies in it. Its [`Heap::take`] is for who owns the block.
+    /// The heap, if an address lies in what it has mapped. Its [`Heap::take`] is for the owner of the block.
     #[inline(always)]
     pub fn owner(block: *const u8) -> Option<&'static Heap> {
-        home::owner(block)
+        home::owner(block).filter(|heap| !heap.is_unmapped(block))
     }
 
     /// A block of unknown content from the zone, for a request of at least the threshold.
@@ -105,8 +110,8 @@ impl<A> Global<A> {
     }
 }
 
-// SAFETY: a block is one of the inner allocator or one of the zone, and its address says which, for as long as the
-// process lives: the zone's range is reserved once, and the inner allocator gets its memory elsewhere (`over`).
+// SAFETY: a block is one of the inner allocator or one of the zone. Its address says which: it lies outside the zone's
+// range, or where no block of the zone begins and the zone has nothing mapped (`over`).
 // 1. A block of the zone is the caller's alone: the zone hands out no page twice while its block is live, and takes a
 //    block back by `dealloc` and `realloc` alone, whose callers own it.
 // 2. It is as long as asked for (`pages_for` rounds up), starts at a multiple of 64 KiB or of a larger alignment that
@@ -139,9 +144,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Global<A> {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match home::owner(block) {
-            // SAFETY: the caller's terms: the block is its own.
-            Some(heap) => unsafe { release(heap, block) },
-            // SAFETY: the caller's terms; the block is none of the zone's.
+            // SAFETY: the caller owns the block.
+            Some(heap) => unsafe { self.release(heap, block, layout) },
+            // SAFETY: the caller owns the block, which is none of the zone's.
             None => unsafe { self.inner.dealloc(block, layout) },
         }
     }
@@ -174,8 +179,15 @@ impl<A: GlobalAlloc> Global<A> {
             // SAFETY: the caller's terms.
             return unsafe { self.move_to_new(block, layout, size) };
         }
-        // SAFETY: the caller's terms: the block is its own.
-        let Ok(taken) = (unsafe { heap.take(block) }) else { home::invalid_pointer(block.cast()) };
+        // SAFETY: the caller owns the block.
+        let taken = match unsafe { heap.take(block) } {
+            Ok(taken) => taken,
+            // SAFETY: the caller owns the block, which lies where the zone has nothing.
+            Err(_) if heap.is_unmapped(block) => unsafe {
+                return self.inner.realloc(block, layout, size);
+            },
+            Err(_) => home::invalid_pointer(block.cast()),
+        };
         match no_unwind(|| heap.resize(taken, size)) {
             Resized::To(place) => place.as_ptr(),
             Resized::Refused(taken) => {
@@ -183,6 +195,21 @@ impl<A: GlobalAlloc> Global<A> {
                 // SAFETY: the caller's terms: the block is as it was.
                 unsafe { self.move_to_new(same, layout, size) }
             }
+        }
+    }
+
+    /// Gives a block in the zone's range back.
+    ///
+    /// # Safety
+    /// As for `dealloc`.
+    #[inline(never)]
+    unsafe fn release(&self, heap: &Heap, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller owns the block.
+        match unsafe { heap.take(block) } {
+            Ok(taken) => no_unwind(|| heap.free(taken)),
+            // SAFETY: the caller owns the block, which lies where the zone has nothing.
+            Err(_) if heap.is_unmapped(block) => unsafe { self.inner.dealloc(block, layout) },
+            Err(_) => home::invalid_pointer(block.cast()),
         }
     }
 
@@ -201,19 +228,6 @@ impl<A: GlobalAlloc> Global<A> {
             }
             to
         }
-    }
-}
-
-/// Gives a block of the zone back.
-///
-/// # Safety
-/// The caller owns the block.
-#[inline(never)]
-unsafe fn release(heap: &Heap, block: *mut u8) {
-    // SAFETY: the caller's promise.
-    match unsafe { heap.take(block) } {
-        Ok(taken) => no_unwind(|| heap.free(taken)),
-        Err(_) => home::invalid_pointer(block.cast()),
     }
 }
 
