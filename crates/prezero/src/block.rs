@@ -38,7 +38,7 @@ impl Run {
         self.0.pages
     }
 
-    /// Its first pages, so many, and what is behind them, if anything is.
+    /// Splits off its first `pages`, and what is behind them, if anything is.
     pub(crate) fn split(self, pages: u32) -> (Run, Option<Run>) {
         let behind = self.0.behind(pages);
         (Run(self.0.front(pages)), (behind.pages > 0).then_some(Run(behind)))

@@ -13,7 +13,7 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 /// matters (a hot block's), long enough that 32 bits last three days.
 const TICK_SHIFT: u32 = 16;
 
-/// A free block rests for so long before scrubd touches it: many times a hot clear of a small
+/// The time for which a free block rests before scrubd touches it, ns: many times a hot clear of a small
 /// block. A program that frees and allocates in a loop never meets scrubd.
 /// Moved by: `bench grid --idle off`.
 pub(crate) const REST_NS: u64 = 100_000;
@@ -59,19 +59,19 @@ impl Tick {
 pub(crate) struct Ticks(u32);
 
 impl Ticks {
-    /// So many ticks.
+    /// A number of ticks.
     #[inline]
     pub(crate) const fn new(ticks: u32) -> Ticks {
         Ticks(ticks)
     }
 
-    /// A rest of so many nanoseconds, rounded up: an older block has rested.
+    /// A rest in ns, rounded up: an older block has rested.
     #[inline]
     pub(crate) const fn rounded_up(ns: u64) -> Ticks {
         Ticks(ns.div_ceil(1 << TICK_SHIFT) as u32)
     }
 
-    /// A time to stay of so many nanoseconds, rounded down: a block as old has had it.
+    /// A time to stay in ns, rounded down: a block as old has had it.
     pub(crate) fn rounded_down(ns: u64) -> Ticks {
         Ticks(u32::try_from(ns >> TICK_SHIFT).unwrap_or(u32::MAX))
     }

@@ -101,13 +101,13 @@ impl Span {
         self.first.0 + self.pages
     }
 
-    /// Its first pages, so many.
+    /// Its first `pages`.
     pub(crate) fn front(self, pages: u32) -> Span {
         debug_assert!(pages <= self.pages);
         Span { pages, ..self }
     }
 
-    /// The pages behind its first ones, so many.
+    /// What lies behind its first `pages`.
     pub(crate) fn behind(self, pages: u32) -> Span {
         debug_assert!(pages <= self.pages);
         Span { first: self.first.plus(pages), pages: self.pages - pages }

@@ -139,7 +139,7 @@ mod tests {
         cache: Cache,
         revocable: bool,
         ns_per_page: u64,
-        /// Every so many calls one takes a hundred times as long; 0: none does.
+        /// One call in this many takes a hundred times as long; 0: no call does.
         hiccup: u64,
         clock: &'static Clock,
     }

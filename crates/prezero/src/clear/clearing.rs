@@ -32,7 +32,7 @@ impl Clearing {
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn choice(&self) -> &Choice {
-        // SAFETY: null, or a choice that lives for ever, by `use_choice`.
+        // SAFETY: null, or a choice that is never dropped, by `use_choice`.
         unsafe { self.measured.load(Acquire).as_ref() }.unwrap_or(&self.guess)
     }
 

@@ -160,7 +160,7 @@ fn revoke(engine: &'static dyn ClearEngine, cpus: Cpus, rounds: u64) -> u64 {
             }
             done.store(true, Release);
         });
-        // A failed taker must not leave the scrubber running for ever.
+        // A failed taker must not leave the scrubber running.
         let taken = taker.join();
         done.store(true, Release);
         let committed = scrubber.join().unwrap();

@@ -7,9 +7,9 @@
 //! | probe | arguments | when |
 //! |---|---|---|
 //! | `hit` | offset, bytes | a request for zeroed memory took a block that was zero |
-//! | `miss` | bytes | so many were cleared inline |
+//! | `miss` | bytes | cleared inline |
 //! | `scrub__begin` | offset, bytes | scrubd begins to clear the dirty part of a block |
-//! | `scrub__end` | offset, bytes | it has cleared so many of them |
+//! | `scrub__end` | offset, bytes | cleared |
 //! | `abort` | offset | an allocation took the block meanwhile |
 //! | `release` | offset, bytes | resident bytes went back to the kernel |
 #![allow(unsafe_code)]

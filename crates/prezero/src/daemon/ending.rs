@@ -17,7 +17,7 @@ use super::{
     ASLEEP, AWAKE, DOZING, Daemon, FAILED, GONE, LEAVING, NOT_STARTED, PARKED, START_BYTES,
 };
 
-/// The longest wait for scrubd's end. With all CPUs busy an idle thread may take so long.
+/// The longest wait for scrubd's end. With all CPUs busy an idle thread takes up to that time.
 /// Moved by: `cargo test -p prezero-preload --test shim scrubd`.
 const PATIENCE_NS: u64 = 2_000_000_000;
 /// Doublings that each end adds to [`START_BYTES`], and their sum at most. A server that changes

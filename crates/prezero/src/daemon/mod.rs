@@ -76,7 +76,7 @@ pub(crate) enum Woken {
 pub(crate) struct Daemon {
     /// What a free must do about it.
     pub(crate) word: AtomicU32,
-    /// The zone that it serves, for ever; null until it may start.
+    /// The zone that it serves, which is never dropped; null until it may start.
     zone: AtomicPtr<c_void>,
     start: AtomicPtr<c_void>,
     /// Bytes freed before it was started, and how many start it.
@@ -88,7 +88,7 @@ pub(crate) struct Daemon {
     process: AtomicU32,
     /// Whether its thread is gone.
     pub(crate) life: Life,
-    /// Whom scrubd tells the account; unset: no one.
+    /// What scrubd reports the counters to; unset: nothing.
     pub(crate) listener: OnceLock<fn(&Snapshot)>,
     /// What makes the thread; unset until the zone may start it.
     pub(crate) spawner: OnceLock<&'static dyn Spawner>,
@@ -149,7 +149,7 @@ impl Daemon {
         self.word.store(AWAKE, SeqCst);
     }
 
-    /// Whether scrubd sleeps so long that the clock stands.
+    /// Whether scrubd sleeps for longer than the clock may stand.
     #[inline]
     pub(crate) fn clock_stands(&self) -> bool {
         self.word.load(Relaxed) >= PARKED
@@ -182,7 +182,7 @@ impl Daemon {
     /// Lets scrubd start when there is something to do: a thread that `spawner` makes runs `entry` on `zone`.
     ///
     /// # Safety
-    /// `zone` lives for ever and is what `entry` expects.
+    /// `zone` is never dropped and is what `entry` expects.
     #[allow(unsafe_code)]
     pub(crate) unsafe fn allow(
         &self,
@@ -230,7 +230,7 @@ impl Daemon {
         // SAFETY: `allow` stored `run::<B>` here before it stored the zone.
         let entry: thread::Entry = unsafe { std::mem::transmute(self.start.load(Acquire)) };
         let life = self.life_for_ever();
-        // SAFETY: `zone` points at a zone that lives for ever, which `entry` expects; `run` arrives,
+        // SAFETY: `zone` points at a zone that is never dropped, which `entry` expects; `run` arrives,
         // leaves, and calls nothing that relies on a lock of libc's; the last thread's life is over.
         let started = unsafe { self.spawner().start(STACK, entry, zone, life) };
         if started.is_err() {
@@ -246,7 +246,7 @@ impl Daemon {
 
     #[allow(unsafe_code)]
     fn life_for_ever(&self) -> &'static Life {
-        // SAFETY: asked for by `begin` alone, once there is a zone that lives for ever, and this
+        // SAFETY: asked for by `begin` alone, once there is a zone that is never dropped, and this
         // is its daemon.
         unsafe { &*std::ptr::from_ref(&self.life) }
     }
@@ -279,7 +279,7 @@ impl Daemon {
     }
 }
 
-/// What a free of `pages` counts towards the start of scrubd, bytes, after so many ZERO requests were
+/// What a free of `pages` counts towards the start of scrubd, bytes, after `misses` ZERO requests were
 /// cleared in line.
 fn counts_for(pages: u32, misses: u64) -> u64 {
     let frees = if misses < START_MISSES { START_FREES } else { START_FREES_OF_ASKER };

@@ -78,7 +78,7 @@ impl<A> Global<A> {
         self.snapshot().map_or(0, |now| now.get(Counter::HitBytes))
     }
 
-    /// The heap, for a request of so many bytes; `None`: they are the inner allocator's. Made at the first large request.
+    /// The heap, for a request of `bytes`; `None`: they are the inner allocator's. Made at the first large request.
     #[inline]
     pub fn heap_for(&self, bytes: usize) -> Option<&'static Heap> {
         if bytes < home::threshold() {
@@ -146,7 +146,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Global<A> {
         match home::owner(block) {
             // SAFETY: the caller owns the block.
             Some(heap) => unsafe { self.release(heap, block, layout) },
-            // SAFETY: the caller owns the block, which is none of the zone's.
+            // SAFETY: the caller owns the block, which is not the zone's.
             None => unsafe { self.inner.dealloc(block, layout) },
         }
     }
@@ -161,7 +161,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Global<A> {
                 // SAFETY: the caller's terms.
                 unsafe { self.move_to_new(block, layout, size) }
             }
-            // SAFETY: the caller's terms; the block is none of the zone's.
+            // SAFETY: the caller's terms; the block is not the zone's.
             None => unsafe { self.inner.realloc(block, layout, size) },
         }
     }

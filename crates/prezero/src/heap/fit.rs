@@ -8,7 +8,7 @@ use crate::units::HUGE;
 
 /// The smallest reservation worth having: room for a few blocks of some megabytes.
 pub const MIN_LIMIT: usize = 64 << 20;
-/// Of a finite `RLIMIT_AS` or `RLIMIT_DATA`, the zone reserves at most one part in so many: what it
+/// Of a finite `RLIMIT_AS` or `RLIMIT_DATA`, the zone reserves at most this part, as a divisor: what it
 /// reserves is lost to small blocks and to a request too large for it, and glibc alone
 /// spends 64 MiB for each arena. Under less than this many times [`MIN_LIMIT`] there is
 /// no zone.

@@ -306,7 +306,7 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: the zone goes with the heap, and a scrubd, which lives on, has one for ever.
+        // SAFETY: the zone goes with the heap, and a zone with a scrubd is never dropped.
         unsafe { self.zone.unmap_all() };
     }
 }

@@ -18,7 +18,7 @@ impl Heap {
     }
 
     /// The whole pages of the zone that `len` bytes from address `at` on touch. What was given up
-    /// is none of it: a range lies in one or the other.
+    /// is no part of it: a range lies in one or the other.
     pub fn part(&self, at: usize, len: usize) -> Option<Range<usize>> {
         let start = at.max(self.base) / PAGE * PAGE;
         let end = at.saturating_add(len).min(self.base + self.bytes).next_multiple_of(PAGE);

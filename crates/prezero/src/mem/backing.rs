@@ -194,7 +194,7 @@ impl Anonymous {
         Anonymous::growing(len, len)
     }
 
-    /// As [`reserve`](Anonymous::reserve), of which the zone maps so many bytes at first, and more as it needs them.
+    /// As [`reserve`](Anonymous::reserve), of which the zone maps `mapped` bytes at first, and more as it needs them.
     ///
     /// # Errors
     /// As for [`reserve`](Anonymous::reserve).
@@ -424,7 +424,7 @@ impl<B: Backing> Memory<B> {
     }
 
     /// Brings what a run of pages holds to the beginning of another, both the caller's and apart.
-    /// So many pages were moved, and must be [replaced](Self::replace) where they were; the rest was
+    /// That number of pages was moved, and must be [replaced](Self::replace) where they were; the rest was
     /// copied.
     pub(crate) fn carry(&self, from: PageId, to: PageId, pages: u32) -> u32 {
         let mut moved = 0;

@@ -12,7 +12,7 @@ use crate::sync::{
 pub(crate) struct Bits(Meta<AtomicU64>);
 
 impl Bits {
-    /// So many bits, none of them set.
+    /// `n` bits, all clear.
     pub(crate) fn new(n: u32) -> Result<Bits, Errno> {
         Ok(Bits(Meta::new(n.div_ceil(u64::BITS) as usize)?))
     }

@@ -253,7 +253,7 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
 }
 
 impl Panel<Mapped> {
-    /// Asks for something, and waits so long for the answer.
+    /// Asks for something, and waits for the answer until the time is over.
     ///
     /// # Errors
     /// [`Refusal`].

@@ -15,7 +15,7 @@ impl Arrivals {
     /// Moved by: tests of `arrivals`.
     const LEARNS: u64 = 4;
 
-    /// Requests were seen, so many since the last look that saw any.
+    /// `requests` came since the last look that saw any.
     pub(crate) fn note(&mut self, now: u64, requests: u64) {
         let each = now.saturating_sub(self.asked_at) / requests;
         self.interval_ns = match (self.asked_at, self.interval_ns) {
@@ -26,7 +26,7 @@ impl Arrivals {
         self.asked_at = now;
     }
 
-    /// A burst of so many pages is over.
+    /// A burst of `pages` is over.
     pub(crate) fn end_burst(&mut self, pages: u64) {
         if pages > 0 {
             self.burst = Arrivals::learn(self.burst, pages);

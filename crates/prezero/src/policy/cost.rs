@@ -251,7 +251,7 @@ mod tests {
             World { model: CostModel::new(Ablation::default()), looks_ns, dearer: 1.0, cost_ns: 0 }
         }
 
-        /// Windows in which each burst asks for so many pages at once, and finds this share of what is made for
+        /// Windows in which each burst asks for these pages at once, and finds this share of what is made for
         /// open bands.
         fn windows(&mut self, count: u32, asks: &[u32], found: f64) {
             for burst in 0..count * 10 {

@@ -6,7 +6,7 @@
 
 use crate::config::ablation::{Ablation, Mechanism};
 
-/// Dirty memory without a known next use stays resident for so long. A program's pause between two
+/// The time for which dirty memory without a known next use stays resident, ns. A program's pause between two
 /// pieces of work is shorter.
 /// Moved by: `bench real --only sqlite,node`.
 const FIRST_NS: u64 = 50_000_000;
@@ -32,7 +32,7 @@ pub(crate) struct Decay {
 /// Idle memory that a look returns to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Idle {
-    /// Dirty memory that was freed so long ago, ns.
+    /// Dirty memory that was freed at least this long ago, ns.
     pub(crate) dirty_ns: u64,
     /// And any, ns.
     pub(crate) any_ns: u64,
@@ -72,7 +72,7 @@ impl Decay {
         Some(Idle { dirty_ns: self.stays_ns.min(most_ns), any_ns: most_ns, lists })
     }
 
-    /// A look gave back so many `pages`, and there may be more.
+    /// A look gave back `pages`, and there may be more.
     pub(crate) fn gave(&mut self, now: u64, idle: Idle, pages: u64, more: More) {
         if idle.dirty_ns < idle.any_ns {
             self.unmapped += pages;

@@ -14,22 +14,22 @@ use crate::policy::arrivals::Arrivals;
 use crate::policy::cost::{CostModel, Delta, blocks_a_look, ready_blocks};
 use crate::policy::sample::Sample;
 
-/// A burst of requests is over when its blocks came back and no request came for so long. A free
+/// A burst of requests is over when its blocks came back and no request came for this time. A free
 /// block rests as long.
 /// Moved by: tests of `governor`.
 const QUIET_NS: u64 = REST_NS;
-/// Bursts fade by one step in so long, and the longest burst ends then. It is long beside a busy
+/// A window, ns: bursts fade by one step in it, and the longest burst ends with it. It is long beside a busy
 /// program's pauses, and short beside what a person notices.
 /// Moved by: tests of `governor`, `bench waste`.
 const WINDOW_NS: u64 = 100_000_000;
-/// After so long without a request for zero waiting earns nothing more.
+/// The time after the last request for zero at which scrubd stops waiting, ns.
 /// Moved by: `bench waste --only once`.
 const IDLE_NS: u64 = 1_000_000_000;
-/// From so many requests for zero on scrubd measures the machine. The measurement then costs no
+/// Threshold in requests for zero, from which on scrubd measures the machine. The measurement then costs no
 /// more than the looks that these requests bring.
 /// Moved by: `prezero bench short`, counter `daemon_cpu_ns`.
 const MEASURED_REQUESTS: u64 = 20;
-/// From so many pages asked for as zero on, too. To find these zero spares as much as the
+/// Threshold in pages, as above. To find these zero spares as much as the
 /// measurement costs.
 /// Moved by: `prezero bench short`, counter `daemon_cpu_ns`.
 const MEASURED_PAGES: u64 = 4 << 10;
@@ -111,7 +111,7 @@ pub(crate) struct Governor {
     traffic: u64,
     bands: [Bursts; BANDS],
     arrivals: [Arrivals; BANDS],
-    /// The most pages that were in the program's hands of late, fading.
+    /// The most pages that were in the program's hands lately, fading.
     live_peak: u64,
     /// Zero pages that were lost since zero was asked for last.
     lost: u64,
@@ -326,14 +326,14 @@ impl Governor {
         self.costs.any_enabled()
     }
 
-    /// Whether zeroes were requested of late of a size that pays. scrubd's looks are part of the
+    /// Whether zeroes of an enabled band were requested lately. scrubd's looks are part of the
     /// price then.
     fn looks(&self) -> bool {
         let of_late = self.seen_at.saturating_sub(self.wanted_at) < IDLE_NS;
         of_late && total(&self.seen) > 0 && self.may_spend()
     }
 
-    /// Whether the requests for zero of late leave anything to make zero, wherever it lies.
+    /// Whether recent requests for zero leave anything to make zero, wherever it lies.
     fn wants(&self) -> bool {
         self.looks() && self.target() > 0
     }

@@ -22,7 +22,7 @@ pub(crate) enum Step {
     /// block and needs a moment to take it; or the kernel was asked for something, which is done
     /// only while a CPU is idle, as a nap that ends in time shows.
     Nap,
-    /// So many ns until more may be cleared: `scrub_rate` bounds it.
+    /// The time until more may be cleared, ns: `scrub_rate` bounds it.
     Paced(u64),
     /// There is nothing to do now.
     Nothing,
@@ -77,14 +77,14 @@ pub(crate) const POLL_LAZY_NS: u64 = 20_000_000;
 /// this late.
 /// Moved by: counter `daemon_wakeups` in `bench real --only sqlite,g++`.
 pub(crate) const POLL_BARRED_NS: u64 = 100_000_000;
-/// After so long without a free scrubd parks, and costs nothing.
+/// The time after the last free at which scrubd parks, ns. Parked it costs nothing.
 /// Moved by: counters `daemon_wakeups`, `daemon_cpu_ns`.
 pub(crate) const PARK_NS: u64 = 100_000_000;
 /// A parked scrubd looks this often at memory pressure and at idle memory. It is also the longest
 /// rest in a crowd, and the longest time in which a tool waits for an answer.
 /// Moved by: counters `daemon_wakeups`, `daemon_cpu_ns`.
 pub(crate) const WATCH_NS: u64 = 250_000_000;
-/// Memory that has idled for so long is left out of core dumps. No pause at work lasts as long,
+/// The idle time after which memory is left out of core dumps, ns. No pause at work lasts as long,
 /// since a request pays to take such memory back.
 /// Moved by: `cargo test -p prezero-preload --test shim mappings`.
 pub(crate) const HIDE_NS: u64 = 1_000_000_000;

@@ -151,7 +151,7 @@ impl Pacer {
         self.interval = POLL_MIN_NS;
     }
 
-    /// The longest interval at `now`, so long after an event.
+    /// The longest interval at `now`, after an event.
     fn most(now: u64, event: u64) -> u64 {
         (now.saturating_sub(event) / POLL_SHARE).clamp(POLL_MAX_NS, POLL_LAZY_NS)
     }
@@ -164,11 +164,11 @@ mod tests {
 
     const US: u64 = 1_000;
     const MS: u64 = 1_000_000;
-    /// A freed block has rested after so long, ns: a little more than the ticks say at best.
+    /// The time after which a freed block has rested, ns: a little more than the ticks say at best.
     const RESTED: u64 = 150 * US;
     const WORK: u64 = 50 * US;
 
-    /// Rounds of a program: each begins so long after the one before, holds its blocks for so long, and
+    /// Rounds of a program: each begins `period` after the one before, holds its blocks for `hold`, and
     /// frees them one after the other.
     #[derive(Clone, Copy)]
     struct Rounds {

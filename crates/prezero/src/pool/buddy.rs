@@ -234,7 +234,7 @@ impl Buddy {
         self.huge().words[word as usize].load(Acquire)
     }
 
-    /// So many words at most have any that is.
+    /// The words up to the last that ever had one.
     pub(crate) fn huge_words(&self) -> u32 {
         self.huge().high.load(Relaxed)
     }
@@ -472,7 +472,7 @@ mod model {
         const HUGES: u32 = 65;
         const WHOLE: u32 = HUGES * HUGE_PAGES;
         let mut model = loom::model::Builder::new();
-        // To look for every free page of so many takes a load for each 64 of them.
+        // A look for every free page takes a load for each 64 pages.
         model.max_branches = 10_000;
         model.check(|| {
             let buddy = Arc::new(Buddy::new(WHOLE).unwrap());

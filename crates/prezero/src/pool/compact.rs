@@ -63,7 +63,7 @@ impl Compaction {
         Ok(Compaction { seams: Bits::new(huge)?, count, slow })
     }
 
-    /// So many pages took `ns` to move.
+    /// `pages` took `ns` to move.
     fn took(&self, pages: u32, ns: u64) {
         if pages == 0 {
             return;

@@ -30,7 +30,7 @@ struct Cost {
     zero: Option<u64>,
     dirty: Option<u64>,
     absent: Option<u64>,
-    /// So many pages can be had from elsewhere, each for [`MOVE`] where one is absent.
+    /// Pages that can be had from elsewhere, each for [`MOVE`] where one is absent.
     movable: Movable,
     /// A block that costs as much or more is not wanted.
     below: u64,
@@ -106,7 +106,7 @@ impl Cost {
 }
 
 impl Cost {
-    /// The least that `pages` pages can cost when the buddy holds so many of each kind:
+    /// The least that `pages` pages can cost when the buddy holds `zero` and `dirty` ones:
     /// a search that finds that need not look on.
     fn goal(self, pages: u32, zero: u32, dirty: u32) -> u64 {
         let mut kinds = [(self.zero, zero), (self.dirty, dirty), (self.absent, u32::MAX)];

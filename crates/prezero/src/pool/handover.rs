@@ -261,7 +261,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes the block back for good, to put it on a list. `None` if it was taken away:
-    /// then it is none of scrubd's business any more.
+    /// then it is not scrubd's any more.
     pub(crate) fn close(&self) -> Option<Claimed> {
         let closing = self.busy & !PHASE | CLOSING;
         let mut from = self.busy;

@@ -65,7 +65,7 @@ impl CameBack {
         let _ = self.0.fetch_update(Relaxed, Relaxed, |n| (n < CAME_BACK).then(|| n + 1));
     }
 
-    /// Whether to move a block of so many pages.
+    /// Whether to move a block of `pages`.
     pub(crate) fn moves(&self, pages: u32) -> bool {
         match self.0.load(Relaxed) {
             NEVER => false,
@@ -76,7 +76,7 @@ impl CameBack {
 }
 
 impl<B: Backing> Pool<B> {
-    /// A place for `pages` with room behind it for more, if so many need not be a part of one, and so
+    /// A place for `pages` with room behind it for more, if that number need not be a part of one, and so
     /// many pages of it.
     pub(crate) fn place(&self, pages: u32, align: Order, large: bool) -> Option<Run> {
         // The end of a longer run may be no page number.
@@ -96,7 +96,7 @@ impl<B: Backing> Pool<B> {
         self.taken(run).map(|(run, _)| run)
     }
 
-    /// The pages from `old` on of a run of so many, out of the buddy. What is not mapped yet is reached for.
+    /// The pages from `old` on of a run, out of the buddy. What is not mapped yet is reached for.
     pub(crate) fn take_reaching(&self, first: PageId, old: u32, pages: u32) -> Option<Run> {
         let take = || self.buddy.take_run(Span::new(first.plus(old), pages - old));
         take().or_else(|| self.map_behind(first, old, pages).then(take)?)

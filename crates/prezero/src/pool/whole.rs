@@ -36,7 +36,7 @@ pub(crate) struct Pool<B> {
     pub(crate) clock: Clock,
     /// Counts of this pool; any CPU adds to them, rarely.
     pub(crate) counters: Counters,
-    /// The last free in each huge block; never: none of its free pages is resident.
+    /// The last free in each huge block; never: no free page of it is resident.
     pub(crate) freed_at: Meta<LastTick>,
     /// The huge blocks that have a last free, and some that have none.
     pub(crate) resident: Bits,

@@ -14,7 +14,7 @@ use crate::scrubd::scrub::Host;
 /// A move to a CPU that took longer waited behind another thread.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
 const BUSY_CPU_NS: u64 = 500_000;
-/// For so long scrubd leaves a busy CPU alone, and twice as long each time in a row, up to so many
+/// The time for which scrubd leaves a busy CPU alone, ns. It doubles each time in a row, up to that number of
 /// doublings.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
 const AVOID_NS: u64 = 2_000_000;

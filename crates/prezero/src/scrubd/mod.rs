@@ -23,6 +23,6 @@ pub fn allow_scrubd_by<B: Backing + 'static>(
 ) {
     zone.pool.expect_limit();
     let this = std::ptr::from_ref(zone).cast_mut().cast();
-    // SAFETY: the zone lives for ever, and `run::<B>` expects a `Zone<B>`.
+    // SAFETY: the zone is never dropped, and `run::<B>` expects a `Zone<B>`.
     unsafe { zone.daemon.allow(this, thread::run::<B>, spawner) };
 }

@@ -26,12 +26,12 @@ use crate::zone::request::HOT_NS;
 /// scrubd does not stop for less than this to keep to its rate.
 /// Fixed: about what the shortest sleep takes.
 const PACE_GRAIN_NS: u64 = 100_000;
-/// For so long a listed block waits until the CPU that freed it idles. Cleared elsewhere it would
+/// The time for which a listed block waits until the CPU that freed it idles, ns. Cleared elsewhere it would
 /// cost its next owner more than a clear in line.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
 const AWAY_NS: u64 = 20_000_000;
 
-/// Small blocks are cleared in one step up to so many bytes.
+/// The most bytes of small blocks that are cleared in one step.
 /// Moved by: counter `look_cpu_ns`, `prezero bench steady`.
 const STEP_BYTES: usize = 1 << 20;
 

@@ -40,7 +40,7 @@ const TELL_NS: u64 = 20_000_000;
 /// The thread.
 #[allow(unsafe_code)]
 pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
-    // SAFETY: `allow_scrubd_by` was given a reference to a zone that lives for ever.
+    // SAFETY: `allow_scrubd_by` was given a reference to a zone that is never dropped.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
     let spawner = zone.daemon.spawner();
     spawner.arrive(&zone.daemon.life);
@@ -331,7 +331,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.cpus.iter().map(frees).sum()
     }
 
-    /// Tells the account to whom it may concern.
+    /// Writes the report.
     fn tell(&mut self, now: u64) {
         if let Some(listener) = self.zone.daemon.listener.get() {
             self.told = now;

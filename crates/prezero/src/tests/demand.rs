@@ -32,7 +32,7 @@ pub(super) enum Act {
     /// Asks for zeroed pages, or for any.
     Zero(u64),
     Plain(u64),
-    /// Gives back so many of those it asked for as zero, or plain.
+    /// Gives back this number of those it asked for as zero, or plain.
     FreeZero(u64),
     FreePlain(u64),
     /// The kernel gets all that is free.

@@ -154,7 +154,7 @@ impl Fake {
         self.own[huge].store(OTHERS, Relaxed);
     }
 
-    /// As `new`, with so many huge blocks in small pages at first.
+    /// As `new`, with `small` huge blocks in small pages at first.
     pub(super) fn in_small(bytes: usize, small: usize) -> Fake {
         let align = bytes.next_power_of_two().min(MAX_ORDER.bytes());
         let layout = Layout::from_size_align(bytes, align).unwrap();

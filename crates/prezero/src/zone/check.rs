@@ -207,7 +207,7 @@ impl<B: Backing> Zone<B> {
     }
 }
 
-/// A clear in line is believed to cost at most so many times a known clear: it may have been
+/// The most that a clear in line is believed to cost, in known clears: it may have been
 /// preempted.
 /// Fixed: a guard; a clear that was not preempted differs by less.
 const MOST_OF_KNOWN: f64 = 4.0;

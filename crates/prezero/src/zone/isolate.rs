@@ -155,7 +155,7 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// An absent chunk of so many pages at most, near memory in use.
+    /// An absent chunk of at most `most` pages, near memory in use.
     pub(crate) fn look_absent(&self, most: u64) -> Option<Chunk> {
         self.pool.find_absent(most)
     }

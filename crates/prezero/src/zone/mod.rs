@@ -216,7 +216,7 @@ impl<B: Backing> Zone<B> {
     /// allow. Blocks that are out stay as they are.
     ///
     /// # Safety
-    /// Other mappings may lie in the zone's range afterwards. Who asks the zone about an address asks
+    /// Other mappings may lie in the zone's range afterwards. Code that asks the zone about an address calls
     /// [`is_unmapped`](Zone::is_unmapped) first, from now on.
     #[allow(unsafe_code)]
     pub unsafe fn shrink(&self, bytes: usize) {

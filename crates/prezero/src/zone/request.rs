@@ -20,7 +20,7 @@ use crate::zone::Zone;
 use crate::zone::inline::Rest;
 use crate::zone::put_back::CLOCKED_PAGES;
 
-/// A freed block counts as hot for so long: it lies in its CPU's cache, where a clear in place
+/// The time for which a freed block counts as hot, ns: it lies in its CPU's cache, where a clear in place
 /// costs less than to fetch a zero block. Lists are gathered and drained at most this often.
 /// Moved by: `bench grid --sizes 64K,256K,1M`, `bench waste --only never,hostile`, `bench pair
 /// --threads 1 --ring 2,4`, `prezero bench busy`.

@@ -144,7 +144,7 @@ impl<B: Backing> Zone<B> {
         self.count_plain(Span::new(rest, left), added);
     }
 
-    /// What lay at `from` has moved to `to`, where of the place's pages so many were `lost`.
+    /// What lay at `from` has moved to `to`, where `lost` of the place's pages were resident.
     fn leave(&self, from: PageId, to: PageId, moved: u32, lost: Tally) {
         let cpu = self.cpu();
         cpu.counters.add(Counter::MovedBytes, u64::from(moved) * PAGE as u64);

@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE_PAGES, Order, PAGE, Span};
 
-/// Free memory may stay resident above the peak in use: one part of it in so many, and so many
+/// Free memory that may stay resident above the peak in use: a part of it, as a divisor, and some
 /// pages. A program is no larger than under the largest of its peers, and seldom faults in what it gave back.
 /// Moved by: `prezero bench steady --only handler`, `bench real --only sparse,node`.
 pub(crate) const IDLE_SHARE: u32 = 4;
@@ -41,7 +41,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Gives back the resident free pages of huge blocks of which all resident pages are of these
-    /// `kinds` and the last free is `old`, until they are so many. True if there were any.
+    /// `kinds` and the last free is `old`, until `most` are given back. True if there were any.
     pub(crate) fn purge(&self, most: u32, kinds: &[PageState], old: impl Fn(Tick) -> bool) -> bool {
         if self.stock.resident() == 0 || self.must_not_move() {
             return false;

@@ -28,7 +28,7 @@ use crate::units::{HUGE_ORDER, Span};
 /// Moved by: `/proc/PID/maps`.
 const UNITS: u32 = 8192;
 
-/// Huge blocks in a unit of a zone of so many.
+/// Huge blocks in a unit of a zone of `huge` huge blocks.
 pub(crate) fn unit(huge: u32) -> u32 {
     (huge / UNITS).max(1)
 }

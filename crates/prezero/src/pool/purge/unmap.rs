@@ -120,7 +120,7 @@ impl<B: Backing> Pool<B> {
         self.memory.pages.saturating_sub(self.buddy.free()).saturating_sub(self.unmapped.pages())
     }
 
-    /// Reaches for room for a block that none of the zone's free memory holds. False: there is none.
+    /// Maps room for a block that no free memory of the zone holds. False: there is no room.
     ///
     /// As much again as the zone has, so that this is rare.
     #[cold]

@@ -155,7 +155,7 @@ impl<B: Backing> Pool<B> {
     }
 }
 
-/// A range in parts of at most so many.
+/// A range in parts of at most `most`.
 pub(crate) fn parts(range: Range<u32>, most: u32) -> impl Iterator<Item = Range<u32>> {
     let end = range.end;
     range.step_by(most as usize).map(move |from| from..end.min(from.saturating_add(most)))

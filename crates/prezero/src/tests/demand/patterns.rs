@@ -3,7 +3,7 @@
 use super::Act::{FreePlain, FreeZero, Pass, Plain, Release, Zero};
 use super::{Act, MIB, MS, Model, US};
 
-/// Takes so many pages, uses them for a while, gives them back, and pauses.
+/// Takes pages, uses them for a while, gives them back, and pauses.
 fn round(pages: u64, used: u64, pause: u64) -> [Act; 4] {
     [Zero(pages), Pass(used), FreeZero(pages), Pass(pause)]
 }

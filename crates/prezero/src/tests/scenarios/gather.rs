@@ -54,7 +54,7 @@ fn for_small_requests_all_lists_are_emptied_once_in_a_while_for_large_ones_at_on
     let world = World::new(8);
     let free_one = || world.soil(world.plain(SMALL));
     let listed_after = |pages| {
-        let block = world.plain(pages); // in use for ever
+        let block = world.plain(pages); // in use to the end
         world.fill(block.first(), pages, 1);
         listed(&world)
     };

@@ -334,7 +334,7 @@ fn a_buffer_whose_owner_uses_little_of_it_is_asked_about_once() {
     world.assert_sound();
 }
 
-/// A block of 34 MiB, of which every so many pages are written.
+/// A block of 34 MiB, of which a page in every `step` is written.
 fn touch_every(world: &World, step: usize) -> Tally {
     let block = world.zero(17 * HUGE_PAGES);
     for n in (0..block.pages()).step_by(step) {

@@ -76,7 +76,7 @@ fn address_space_that_the_kernel_does_not_take_stays() {
     world.assert_sound();
 }
 
-/// A zone that has so many huge blocks of 64 mapped.
+/// A zone that has a number of its 64 huge blocks mapped.
 fn growing(mapped: u32) -> World {
     let fake = Fake::growing(64 * HUGE, mapped as usize * HUGE);
     World::of(fake, &config(64, |_| {}))
