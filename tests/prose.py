@@ -28,7 +28,6 @@ CEILING = {
     "prezero-numpy": 4,
     "prezero-preload": 13,
     "prezero-sys": 7,
-    "prezerod": 98,
 }
 # Other texts that users read.
 OTHERS = ["crates/*/man/*", "crates/*/include/*", "crates/*/*.toml", "kubernetes/manifests/**/*.*"]

@@ -1,5 +1,5 @@
 //! Reads what is about to be leased: a bug of the kernel, of the broker or of the memory
-//! itself must not become somebody's leaked or wrong data.
+//! itself must not leak or change a client's data.
 //!
 //! By `pread`, so that the broker maps nothing of what it hands out.
 
@@ -21,7 +21,7 @@ pub enum Depth {
 /// What was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finding {
-    /// So many bytes were read, all zero.
+    /// The bytes that were read, all zero.
     Clean(u64),
     /// There is a byte in this piece of 4 KiB that is not.
     Dirty(u64),

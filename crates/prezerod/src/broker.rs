@@ -81,7 +81,7 @@ impl Inode for OwnedFd {
 /// Largest lease, bytes: more than any host has, and sums of many fit 64 bits.
 const LARGEST: u64 = 1 << 44;
 
-/// For so long nothing is made for stock after memory was short, or after the kernel had no page
+/// The time for which nothing is made for stock, ns, after memory was short, or after the kernel had no page
 /// left. Reclaim and compaction need seconds.
 /// Moved by: counter `pressure_bytes`.
 const HOLD_OFF_NS: u64 = 10_000_000_000;
@@ -157,11 +157,11 @@ pub struct Broker<I> {
     /// What ended leases left in use.
     debts: Debts,
     jobs: Vec<Job>,
-    /// What could not be made for somebody who waits, and why.
+    /// What could not be made for a client that waits, and why.
     failed: Vec<(Need, Refusal)>,
     /// Kinds of which an audit found one that was not zero.
     distrusted: BTreeSet<Kind>,
-    /// Bytes a second at which a kind was made of late, rests left out.
+    /// Bytes a second at which a kind was made recently, rests left out.
     paces: BTreeMap<Kind, f64>,
     /// The same for stock, with all that held a filler back.
     refills: BTreeMap<Kind, f64>,

@@ -63,7 +63,7 @@ pub enum ClientError {
     /// No.
     #[error("no lease: {1}")]
     No(Reason, String),
-    /// Not now, but probably after so long; `None`: nobody knows yet.
+    /// Not now, but probably after this time; `None`: not known yet.
     #[error("not now: {1}{when}", when = soon(*.0))]
     When(Option<Duration>, String),
     /// It answered something else than was asked.
@@ -118,7 +118,7 @@ pub struct Available {
     pub largest: u64,
     /// Bytes being made.
     pub making: u64,
-    /// Bytes made in a second, of late; 0: not known yet.
+    /// Bytes made in a second, recently; 0: not known yet.
     pub pace: u64,
     /// Bytes that this client's tenant may still lease.
     pub quota_left: u64,
@@ -157,7 +157,7 @@ impl Client {
         set_socket_timeout(&self.socket, call, Some(left)).map_err(ClientError::Gone)
     }
 
-    /// Leases this, waiting for so long if it is not ready (at millisecond grain).
+    /// Leases this, waiting for `wait` if it is not ready (at millisecond grain).
     ///
     /// # Errors
     /// [`ClientError::No`], [`ClientError::When`], and what may go wrong on the way.
@@ -184,7 +184,7 @@ impl Client {
         }
     }
 
-    /// Has this kept for so long; returns the ticket and for how long it is kept.
+    /// Has this kept for a time; returns the ticket and for how long it is kept.
     ///
     /// # Errors
     /// As for [`lease`](Client::lease).
@@ -209,7 +209,7 @@ impl Client {
     /// Gives up a reservation.
     ///
     /// # Errors
-    /// [`ClientError::No`] if there is none of that ticket.
+    /// [`ClientError::No`] if there is no lease of that ticket.
     pub fn cancel(&mut self, ticket: u64) -> Result<(), ClientError> {
         match self.ask(&Request::Cancel { ticket })? {
             (Answer::Done, _) => Ok(()),

@@ -35,7 +35,7 @@ const FEW_SHELVES: usize = 4;
 /// it.
 /// Moved by: counter `lease_hits`.
 const LEAD: u16 = 10;
-/// For so long an inode without demand is kept: a client that gave up waiting may come again.
+/// The time for which an inode without demand is kept, ns: a client that gave up waiting may come again.
 /// Moved by: counter `waste_bytes`.
 pub const SURPLUS_NS: u64 = 60_000_000_000;
 /// Of a day.
@@ -50,9 +50,9 @@ pub struct Keep {
     /// Inodes of this size, page and node (`None`: the one that the broker chooses), for this
     /// payer.
     pub need: Need,
-    /// At least so many.
+    /// The least.
     pub keep: u64,
-    /// At most so many.
+    /// The most.
     pub most: u64,
 }
 
@@ -79,7 +79,7 @@ pub enum Rank {
     Kept,
     /// A client was told to come back for it.
     Owed,
-    /// Requests of late suggest it.
+    /// Recent requests suggest it.
     Learnt,
 }
 
@@ -94,7 +94,7 @@ pub struct Target {
     pub owed: u64,
     /// and besides both what is learnt.
     pub learnt: u64,
-    /// So many of all of them fit the limit, `kept` first.
+    /// Those of all of them that fit the limit, `kept` first.
     pub allotted: u64,
     /// When it was asked for last, ns.
     pub asked_at: u64,
@@ -106,7 +106,7 @@ impl Target {
         self.kept.saturating_add(self.owed).saturating_add(self.learnt)
     }
 
-    /// Of the next inode where so many are there; `None`: no more should be.
+    /// Of the next inode where there are `have`; `None`: no more should be.
     pub fn lacks(&self, have: u64) -> Option<Rank> {
         match have {
             _ if have >= self.allotted => None,
@@ -116,7 +116,7 @@ impl Target {
         }
     }
 
-    /// So many make way for no inode of that rank.
+    /// The number that makes way for no inode of that rank.
     pub fn stays(&self, rank: Rank) -> u64 {
         let stays = match rank {
             Rank::Kept => self.kept,
@@ -163,7 +163,7 @@ impl Demand {
         self.wishes = wishes.to_vec();
     }
 
-    /// A request of that party, while stock of its kind is refilled at so many bytes a second (0:
+    /// A request of that party, while stock of its kind is refilled at `pace` bytes a second (0:
     /// not known).
     pub fn asked(&mut self, now_ns: u64, party: Party, need: &Need, pace: u64) {
         self.wished(now_ns, party, need, pace);
@@ -187,7 +187,7 @@ impl Demand {
         self.shelf(party, need).owe(now_ns);
     }
 
-    /// Whether somebody was told so and has not come yet.
+    /// Whether a client was told so and has not come yet.
     pub fn is_owed(&self, need: &Need) -> bool {
         self.shelves.iter().any(|shelf| shelf.need == *need && shelf.owed > 0)
     }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// For so long what was read is not read again, ns.
+/// The time for which what was read is not read again, ns.
 /// Moved by: `tests/system/attack.py`.
 pub const FRESH_NS: u64 = 2_000_000;
 

@@ -61,12 +61,12 @@ pub enum Order {
         kind: Kind,
         /// So large.
         bytes: u64,
-        /// At most so many bytes a second.
+        /// The most bytes a second.
         rate: Option<u64>,
         /// How much of it while others work on the node; `None`: a client waits.
         calm: Option<Calm>,
     },
-    /// Somebody waits for the job: no regard for others.
+    /// A client waits for the job: no regard for others.
     Hurry,
     /// Forget the job.
     Cancel,
@@ -108,7 +108,7 @@ pub struct Progress {
     pub left: u64,
     /// What holds it back.
     pub hold: Option<Hold>,
-    /// To so many bytes a second, if that is known.
+    /// To this number of bytes a second, if it is known.
     pub pace: Option<u64>,
 }
 
@@ -231,7 +231,7 @@ impl Told {
 
 /// What came of waiting for the next step.
 enum Wait {
-    /// It may begin; for so long only others were in its way, ns.
+    /// It may begin; the time for which only others were in its way, ns.
     Over { held_ns: u64 },
     /// Not that one, nor any after it.
     Stopped,

@@ -39,7 +39,7 @@ pub struct Step {
     pub began: u64,
     /// And ended.
     pub ended: u64,
-    /// For so long of that it had a CPU, ns.
+    /// The time of that with a CPU, ns.
     pub cpu_ns: u64,
     /// What it populated.
     pub bytes: u64,
@@ -123,7 +123,7 @@ impl Gait {
         (until > now + BRIEF_NS).then_some(hold)
     }
 
-    /// Somebody waits for what is made: others come second.
+    /// A client waits for what is made: others come second.
     pub fn hurry(&mut self) {
         self.calm_at = 0;
     }

@@ -229,7 +229,7 @@ pub fn trim(inode: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
 /// Seals the inode, so that it is a lease. Returns its inode number.
 ///
 /// # Errors
-/// `EPERM` when it was sealed before: it belongs to somebody.
+/// `EPERM` when it was sealed before: it belongs to a client.
 pub fn seal(inode: BorrowedFd<'_>) -> Result<u64, Errno> {
     let inside = mounted::file(inode)?;
     let file = inside.as_ref().map_or(inode, AsFd::as_fd);

@@ -3,8 +3,8 @@
 //!
 //! Told the time, its own CPU time and the text of `/proc/stat`; reads nothing itself.
 
-/// A look covers so long: some ticks of the kernel's accounting. A filler goes on at full pace for
-/// so long after others begin to work.
+/// The time that a look covers, ns: some ticks of the kernel's accounting. A filler goes on at full pace for
+/// as long after others begin to work.
 /// Moved by: `bench fill`.
 pub const LOOK_NS: u64 = 100_000_000;
 /// A look that took so much longer tells of a filler that was stopped or starved, ns.
@@ -55,7 +55,7 @@ impl Neighbours {
         self.last.is_none_or(|last| now_ns.saturating_sub(last.at) >= LOOK_NS)
     }
 
-    /// Looks: `own_ns` is the CPU time of who asks, `stat` what `/proc/stat` says.
+    /// Looks: `own_ns` is the CPU time of the caller, `stat` what `/proc/stat` says.
     pub fn look(&mut self, now_ns: u64, own_ns: u64, stat: &str) {
         let (found, all) = self.busy_ns(stat);
         self.found = found.max(1);
@@ -71,7 +71,7 @@ impl Neighbours {
     }
 
     /// How many CPUs the node has, and for how long they were not idle, ns. What a host gave to
-    /// other guests is nobody's here.
+    /// other guests is not counted here.
     fn busy_ns(&self, stat: &str) -> (u64, u64) {
         let ticks = stat.lines().filter_map(|line| {
             let mut fields = line.strip_prefix("cpu")?.split_ascii_whitespace();
@@ -95,7 +95,7 @@ mod tests {
 
     const TICK: u64 = 10_000_000;
 
-    /// CPUs that were busy for so many ticks, in fields that count and beside those that do not.
+    /// CPUs that were `busy` for these ticks, in fields that count and beside those that do not.
     fn stat(busy: &[u64]) -> String {
         let cpu = |(cpu, busy): (usize, &u64)| {
             let (user, system) = (busy / 2, busy - busy / 2);

@@ -50,7 +50,7 @@ impl Place {
     /// What the directory is.
     ///
     /// # Errors
-    /// It is none of a tmpfs or hugetlbfs, in words.
+    /// It is not of a tmpfs or hugetlbfs, in words.
     pub fn of(dir: &Path) -> Result<Place, String> {
         let name = dir.display();
         let stat = statfs(dir).map_err(|error| format!("files = {name}: {error}; make it"))?;

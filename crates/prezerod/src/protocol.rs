@@ -45,7 +45,7 @@ impl Page {
         }
     }
 
-    /// The page of so many bytes.
+    /// The page of `bytes` bytes.
     pub fn of(bytes: u64) -> Option<Page> {
         Page::ALL.into_iter().find(|page| page.bytes() == bytes)
     }
@@ -107,7 +107,7 @@ impl Backing {
     }
 }
 
-/// Memory that somebody wants.
+/// Memory that a client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Want {
     /// How much; a multiple of the page, not 0.
@@ -182,7 +182,7 @@ pub enum Request {
         /// From [`Answer::Reserved`].
         ticket: u64,
     },
-    /// Keep this for me for so long.
+    /// Keep this for the client for a time.
     Reserve {
         /// What.
         want: Want,
@@ -221,7 +221,7 @@ pub enum Request {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Reason {
-    /// The frame is none of this protocol; the connection ends.
+    /// The frame is not of this protocol; the connection ends.
     Malformed = 1,
     /// The size is 0, no multiple of the page, or more than may ever be leased.
     Size = 2,
@@ -355,7 +355,7 @@ pub enum Answer {
     },
     /// No, and the mend.
     No(Reason, String),
-    /// Not now, but probably so many ns from now.
+    /// Not now, but probably in this time, ns.
     When {
         /// At the current pace, ns.
         estimate_ns: u64,
@@ -370,7 +370,7 @@ pub enum Answer {
         ticket: u64,
         /// Bytes.
         bytes: u64,
-        /// For so long, ms.
+        /// The time, ms.
         hold_ms: u32,
     },
     /// The stock, as this client may have it.
@@ -381,7 +381,7 @@ pub enum Answer {
         largest: u64,
         /// Bytes being made.
         making: u64,
-        /// Bytes that are made in a second, of late; 0: not known yet.
+        /// Bytes that are made in a second, recently; 0: not known yet.
         pace: u64,
         /// Bytes that this client's tenant may still lease.
         quota_left: u64,

@@ -1,6 +1,6 @@
 //! When a filler rests: what scrubd does, for steps of milliseconds.
 //!
-//! A step during which the filler was kept from its CPU shows that somebody else wants it.
+//! A step during which the filler was kept from its CPU shows that another process wants it.
 //! Told the times; reads no clock.
 
 /// Share of a step, besides [`SLACK_NS`], that may pass without a CPU before it counts.

@@ -282,7 +282,7 @@ impl Server {
             Err(error) => return Err(error.into()),
         }
         let ready = polled.iter().zip(sources).filter(|(fd, _)| !fd.revents().is_empty());
-        // What a client asked that has gone is nobody's wish, and takes no turn.
+        // A request of a client that has gone takes no turn.
         let told = |(fd, source): (&PollFd<'_>, Source)| match source {
             Source::Client(id) if fd.revents().contains(PollFlags::HUP) => Source::Gone(id),
             source => source,

@@ -83,7 +83,7 @@ impl Service {
         (service, inherited)
     }
 
-    /// Whether somebody listens.
+    /// Whether a manager listens.
     pub fn is_there(&self) -> bool {
         self.notify.is_some()
     }
@@ -108,7 +108,7 @@ impl Service {
     }
 
     /// Makes the manager forget what it stored, and waits until it has. False: it may still
-    /// hold some, and none of it may be leased.
+    /// hold some, and it may not be leased.
     pub fn forget<'a>(&self, names: impl Iterator<Item = &'a str>) -> bool {
         for name in names {
             if self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None).is_err() {

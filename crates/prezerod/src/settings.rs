@@ -37,9 +37,9 @@ pub struct Stocked {
     pub want: Want,
     /// For this tenant, whose cgroup pays; `None`: the broker's does.
     pub tenant: Option<String>,
-    /// At least so many.
+    /// The least.
     pub keep: u64,
-    /// At most so many.
+    /// The most.
     pub most: u64,
 }
 
@@ -64,13 +64,13 @@ pub struct Settings {
     pub reserve: u64,
     /// How much is read before a lease.
     pub audit: Depth,
-    /// For so long the stock learns from a request.
+    /// The time for which the stock learns from a request.
     pub forget: Duration,
     /// Longest that a request may wait.
     pub longest_wait: Duration,
     /// Longest that a reservation is kept.
     pub longest_hold: Duration,
-    /// After so long without a word a connection that waits for nothing is closed.
+    /// The time without a frame after which a connection that waits for nothing is closed.
     pub idle: Duration,
     /// Most connections at a time, and of one user.
     pub connections: usize,

@@ -2,8 +2,8 @@
 //!
 //! Told the time; reads no clock.
 
-/// The making of the next lease is put off by so long, so that the client of the last one can
-/// start. That holds only after so long without a lease, lest a stream of leases stops the stock.
+/// The making of the next lease is put off by this time, ns, so that the client of the last one can
+/// start. That holds only after some time without a lease, lest a stream of leases stops the stock.
 /// Moved by: `bench start`.
 const START_NS: u64 = 200_000_000;
 const ALONE_NS: u64 = 1_000_000_000;

@@ -13,7 +13,7 @@ use crate::tenant::Payer;
 /// Moved by: counter `trimmed_bytes`.
 const TRIM: u64 = 4;
 
-/// What somebody wants, and who pays for it: memory is charged where it is populated, so what
+/// What a client wants, and which cgroup is charged: memory is charged where it is populated, so what
 /// one cgroup paid for is nobody else's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Need {

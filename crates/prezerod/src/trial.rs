@@ -13,13 +13,13 @@ use crate::stock::Need;
 
 /// What decides how much lies ready.
 pub trait Rule {
-    /// A request, while stock is refilled at so many bytes a second.
+    /// A request, while stock is refilled at a rate in bytes a second.
     fn asked(&mut self, now_ns: u64, need: &Need, pace: u64);
     /// Time has passed; it is this minute of the day.
     fn turn(&mut self, now_ns: u64, minute: u16);
     /// When a target may change by itself next, ns.
     fn next_turn(&self, now_ns: u64) -> u64;
-    /// What should lie ready, in no more than so many bytes.
+    /// What should lie ready, in no more than `limit` bytes.
     fn targets(&self, limit: u64) -> Vec<Target>;
 }
 
@@ -85,7 +85,7 @@ pub struct Sums {
     pub vain: u64,
     /// Bytes that lay ready, times ns.
     pub ready: f64,
-    /// For so long, ns.
+    /// The time, ns.
     pub length: u64,
 }
 
@@ -242,7 +242,7 @@ impl<R: Rule> Trial<R> {
         self.stock.iter().find(|(own, _)| own == need).map_or(0, |(_, made)| made.len() as u64)
     }
 
-    /// Gives back what nobody wants for so long that nobody will.
+    /// Gives back what had no demand for a time after which it has none.
     fn release(&mut self, targets: &[Target]) {
         self.surplus_at = u64::MAX;
         for (need, made) in &mut self.stock {
@@ -262,7 +262,7 @@ impl<R: Rule> Trial<R> {
         }
     }
 
-    /// Gives back so many bytes that make way for an inode of that rank; false: there are not as
+    /// Gives back `bytes` that make way for an inode of that rank; false: there are not as
     /// many.
     fn displace(&mut self, targets: &[Target], rank: Rank, bytes: u64) -> bool {
         let stays = |need: &Need| {

@@ -43,7 +43,7 @@ fn pages_of_a_pool_are_leased_and_none_is_lost_whoever_is_killed() {
     drop(lease);
     wait_for_free(start);
 
-    // It dies while a lease is being made for somebody who waits.
+    // It dies while a lease is being made for a client that waits.
     daemon.configure("backing = \"hugetlb\"\n");
     daemon.again();
     let mut waiting = daemon.client();

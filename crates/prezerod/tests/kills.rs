@@ -30,7 +30,7 @@ const PAGES: u64 = 80;
 /// CPU time that a broker may take from its start to its first lease.
 const RESTART_S: f64 = 1.0;
 
-/// Where a client stands when somebody is killed.
+/// Where a client stands when a process is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Connected, and nothing asked.

@@ -206,7 +206,7 @@ impl<I: Inode> Broker<I> {
         Err((Reason::Host, text))
     }
 
-    /// The command that gives the pool so many pages more, there where they are lacking.
+    /// The command that gives the pool the pages that are `lacking`, there where they are.
     pub(super) fn enough(&self, need: &Need, lacking: u64) -> String {
         let (page, nodes) = (need.want.page, self.nodes.len() as u64);
         let (dir, pages) = match need.want.node {

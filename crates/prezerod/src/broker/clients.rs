@@ -36,10 +36,10 @@ impl<I: Inode> Broker<I> {
         Ok(())
     }
 
-    /// Somebody connected, who [knocked](Broker::knock).
+    /// A client connected that [knocked](Broker::knock).
     ///
     /// # Errors
-    /// There are too many already, or he may not lease: strangers take nobody's place.
+    /// There are too many already, or it may not lease: strangers take no client's place.
     pub fn connect(&mut self, mut peer: Peer) -> Result<ClientId, Answer> {
         self.knock(peer.uid)?;
         if peer.pid <= 0 {

@@ -51,9 +51,9 @@ impl From<Refusal> for Lack {
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub need: Need,
-    /// So many should lie ready.
+    /// The number that should lie ready.
     pub target: u64,
-    /// So many do.
+    /// The number that does.
     pub ready: u64,
     /// Why not as many; `None`: they do.
     pub lack: Option<Lack>,

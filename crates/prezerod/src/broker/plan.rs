@@ -35,7 +35,7 @@ pub struct Job {
     pub pace: Pace,
     /// Which of the fillers of its node and pace.
     pub lane: u8,
-    /// At most so many bytes a second.
+    /// The most bytes a second.
     pub rate: Option<u64>,
     /// How much of it while others work on the node; `None`: a client waits.
     pub calm: Option<Calm>,
@@ -70,7 +70,7 @@ pub struct Plan<I> {
     pub outs: Vec<Out<I>>,
     /// Jobs to cancel.
     pub cancel: Vec<u64>,
-    /// Jobs that somebody waits for by now.
+    /// Jobs that a client waits for by now.
     pub hurry: Vec<u64>,
 }
 
@@ -98,7 +98,7 @@ impl<I: Inode> Broker<I> {
         plan
     }
 
-    /// What was made for somebody who gave up is not made on.
+    /// What was made for a client that gave up is not made on.
     fn cancel_orders(&self, plan: &mut Plan<I>) {
         let mut waited: Vec<Need> = self.waits.iter().map(|wait| wait.need).collect();
         for job in self.jobs.iter().filter(|job| job.pace == Pace::Urgent) {
@@ -323,7 +323,7 @@ impl<I: Inode> Broker<I> {
         Answer::When { estimate_ns, reason, text }
     }
 
-    /// Bytes that a job has still to make, if it goes as of late.
+    /// Bytes that a job has still to make, at its recent rate.
     pub(super) fn left(&self, now: u64, job: &Job) -> u64 {
         let pace = self.pace(job);
         let done = pace * now.saturating_sub(job.heard) as f64 / 1e9;

@@ -43,7 +43,7 @@ impl<I: Inode> Broker<I> {
         }
     }
 
-    /// What is above every target, for so long that nobody comes back for it; above the limit, what
+    /// What is above every target, after the time in which a client may come back for it; above the limit, what
     /// is above its part of it.
     pub(super) fn release_surplus(&mut self, now: u64, targets: &[Target]) {
         let mut shelves: Vec<_> =

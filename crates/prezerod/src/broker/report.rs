@@ -81,7 +81,7 @@ fn seconds(ns: u64) -> f64 {
 
 /// Leases that are looked at for one part: most may be another user's.
 const LOOKED: usize = 1024;
-/// Of a cgroup's path so many characters are shown: its maker chooses it.
+/// The characters of a cgroup's path that are shown: its maker chooses it.
 const SHOWN: usize = 256;
 
 /// What stands between and behind the lists.

@@ -27,7 +27,7 @@ impl Levels {
         self.all == 0
     }
 
-    /// A request for which so many had to lie ready.
+    /// A request for which `inodes` had to lie ready.
     pub fn add(&mut self, inodes: u64) {
         // A window with more requests than fit learns nothing new.
         if self.all < u32::MAX {

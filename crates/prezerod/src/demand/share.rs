@@ -119,7 +119,7 @@ fn wanted(wishes: &[Keep], shelves: &[Shelf], minute: u16) -> (Vec<Target>, Vec<
     (targets.into_iter().map(all).collect(), pieces)
 }
 
-/// Gives each piece its part of so many bytes.
+/// Gives each piece its part of `room` bytes.
 fn evenly(pieces: &mut [&mut Piece], room: u64) {
     let mut tenants: BTreeMap<u16, BTreeMap<u32, u64>> = BTreeMap::new();
     for piece in pieces.iter() {

@@ -4,14 +4,14 @@ use super::levels::Levels;
 use super::{HOURS, LEAD, Party, Wish, hour};
 use crate::stock::Need;
 
-/// A request in so many may find nothing. With fewer, the rarest crowd of requests sets the stock.
+/// One request in this number may find nothing. With fewer, the rarest crowd of requests sets the stock.
 /// Moved by: `bench fleet`.
 const MISSES: u32 = 200;
 /// The bucket drains at this part of the pace at which the stock is refilled, as a divisor: a
 /// filler steps aside for others, and makes other sizes, too.
 /// Moved by: `bench fleet`.
 const DRAIN: u64 = 2;
-/// The bucket never holds more than was asked for in about so long: a demand that no filler keeps
+/// The bucket never holds more than was asked for in about this time, ns: a demand that no filler keeps
 /// up with would fill it without end.
 /// Moved by: `bench fleet`.
 const CROWD_NS: u64 = 30_000_000_000;
@@ -20,7 +20,7 @@ const CROWD_PARTS: usize = 6;
 /// Parts in which what was learnt is forgotten.
 /// Moved by: `bench fleet`.
 pub(super) const SLOTS: usize = 15;
-/// For so long a lease is kept that a client was told to come back for; and how many of one size.
+/// The time for which a lease is kept that a client was told to come back for; and how many of one size.
 /// Moved by: counter `waste_bytes`.
 pub(super) const OWED_NS: u64 = 60_000_000_000;
 const MOST_OWED: u64 = 8;
@@ -67,7 +67,7 @@ impl Shelf {
         }
     }
 
-    /// A request, while stock is refilled at so many bytes a second (0: not known). It pays off a
+    /// A request, while stock is refilled at `pace` bytes a second (0: not known). It pays off a
     /// debt if there is one: a client that asks again and again is one client.
     pub fn asked(&mut self, now_ns: u64, pace: u64) -> Option<Wish> {
         self.asked_at = now_ns;
@@ -117,7 +117,7 @@ impl Shelf {
         }
     }
 
-    /// So many parts of the window have passed.
+    /// `parts` of the window have passed.
     pub fn pass(&mut self, parts: u64) {
         if parts == 0 || self.lately.is_empty() {
             return;
@@ -153,7 +153,7 @@ impl Shelf {
     }
 }
 
-/// So many inodes of this size, to the nearest.
+/// The number of inodes of this size, to the nearest.
 fn whole(bytes: u64, size: u64) -> u64 {
     (bytes + size / 2) / size
 }

@@ -27,7 +27,7 @@ fn demand() -> Demand {
     Demand::new(0, WINDOW)
 }
 
-/// All targets where so many MiB fit, by MiB of one inode: wanted and allotted.
+/// All targets where `limit_mib` MiB fit, by MiB of one inode: wanted and allotted.
 fn targets(demand: &Demand, limit_mib: u64) -> Vec<(u64, u64, u64)> {
     let all = demand.targets(|_| Some((PAGES, limit_mib << 20)));
     let mut all: Vec<_> =

@@ -1,6 +1,6 @@
 //! Connections: who comes, what they say, what they are sent.
 //!
-//! A user has so many turns and so much time in each round of the loop, whatever its connections;
+//! A user has a number of turns and a time in each round of the loop, whatever its connections;
 //! nothing is read of a stranger; and what has to be closed in a client's name is closed elsewhere
 //! (`rights`).
 
@@ -34,7 +34,7 @@ const TURN_NS: u64 = 1_000_000;
 /// leases, fillers, and descriptors that clients send.
 const SPARE: u64 = 4;
 const SPARE_MOST: u64 = 512;
-/// Without descriptors nobody is accepted for so long, ns.
+/// The time for which no connection is accepted without descriptors, ns.
 const BACK_OFF_NS: u64 = 100_000_000;
 
 impl Server {
@@ -116,7 +116,7 @@ impl Server {
     }
 
     /// Hears those who said something: each user's connections in turn, another one first in each
-    /// round, and so many frames of each user.
+    /// round, and a number of frames of each user.
     pub(super) fn hear_clients(&mut self, said: Vec<ClientId>) {
         let mut users: BTreeMap<u32, VecDeque<ClientId>> = BTreeMap::new();
         for id in said {
@@ -225,7 +225,7 @@ impl Server {
     }
 
     /// Sends an answer. The inode that goes with it is closed here whatever happens: it is
-    /// the client's, or nobody's.
+    /// the client's, or stays without an owner.
     pub(super) fn deliver(&mut self, out: Out<OwnedFd>) {
         let Out { client, tag, answer, inode, name } = out;
         if let (Answer::Lease(granted), Some(inode), Some(name)) = (&answer, &inode, &name) {

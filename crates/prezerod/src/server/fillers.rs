@@ -44,7 +44,7 @@ pub struct Key {
 }
 
 impl Fillers {
-    /// None yet; each will run `program`, on a host of so many nodes.
+    /// None yet; each will run `program`, on a host of `nodes` nodes.
     pub fn new(program: PathBuf, nodes: usize) -> Fillers {
         Fillers { program, nodes, fillers: BTreeMap::new() }
     }
@@ -106,7 +106,7 @@ impl Fillers {
         }
     }
 
-    /// Somebody waits for that job by now. Said to a filler that is done with it, it is nothing.
+    /// A client waits for that job by now. Said to a filler that is done with it, it is nothing.
     pub fn hurry(&mut self, serial: u64) {
         let filler = self.fillers.values().find(|f| f.serial == serial && !f.cancelled);
         if let Some(filler) = filler {

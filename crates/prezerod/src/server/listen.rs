@@ -19,7 +19,7 @@ use super::Options;
 use crate::client::SOCKET;
 use crate::settings::Settings;
 
-/// Connections that may wait to be accepted: a client behind a crowd waits for so many others.
+/// Connections that may wait to be accepted: a client behind a crowd waits for that number of others.
 /// Moved by: `tests/system/attack.py`.
 pub const BACKLOG: i32 = 64;
 
@@ -148,7 +148,7 @@ fn open_lock(path: &Path) -> Result<File, String> {
     Ok(file)
 }
 
-/// Removes the socket that an earlier broker left; anything else at a path that somebody
+/// Removes the socket that an earlier broker left; anything else at a path that a user
 /// mistyped is not ours to remove.
 fn clear(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {

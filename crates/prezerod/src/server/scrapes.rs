@@ -18,12 +18,12 @@ const MOST: usize = 64;
 const REQUEST: usize = 4096;
 /// Longest that a scrape may take, ns.
 const PATIENCE_NS: u64 = 5_000_000_000;
-/// For so long a text is new enough, ns.
+/// The time for which a text is new enough, ns.
 /// Moved by: `ps -o cputime` of the broker while it is scraped.
 const FRESH_NS: u64 = 100_000_000;
-/// Without a descriptor left nobody is accepted for so long, ns.
+/// The time for which no connection is accepted without a descriptor left, ns.
 const BACK_OFF_NS: u64 = 100_000_000;
-/// The thread looks around this often while somebody is connected, ns.
+/// The thread looks around this often while a client is connected, ns.
 const LOOK_NS: u64 = 250_000_000;
 
 #[derive(Debug)]

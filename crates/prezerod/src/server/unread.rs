@@ -2,7 +2,7 @@
 //!
 //! The kernel counts a descriptor that nobody has received against its sender, and refuses any more
 //! to it beyond its limit of open files: then no client gets a lease. So each connection and each
-//! user may leave only so many unread, also of connections that ended.
+//! user may leave only a number of them unread, also of connections that ended.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -184,7 +184,7 @@ impl Daemon {
         ticks as f64 / rustix::param::clock_ticks_per_second() as f64
     }
 
-    /// Its fillers, of which it has so many at least.
+    /// Its fillers, at least `least` of them.
     pub fn wait_for_fillers(&self, least: usize) -> Vec<Pid> {
         until("fillers", || Some(self.fillers()).filter(|fillers| fillers.len() >= least))
     }
@@ -220,7 +220,7 @@ impl Daemon {
         until("the stock", || Some(self.stock()).filter(&is_so).ok_or_else(|| self.stock()))
     }
 
-    /// Waits until so many inodes lie ready.
+    /// Waits until `inodes` lie ready.
     pub fn wait_for_ready(&self, inodes: usize) {
         self.wait_for_stock(|stock| stock["ready"].as_array().unwrap().len() >= inodes);
     }

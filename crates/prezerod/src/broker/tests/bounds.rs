@@ -36,7 +36,7 @@ fn a_report_of_thousands_of_leases_comes_in_short_parts_that_are_one_object() {
     assert_eq!(report["hits"], 3000);
     let leases = report["leased"].as_array().unwrap().iter().map(|l| l["lease"].as_u64().unwrap());
     assert!(leases.is_sorted(), "each is there once");
-    // Another user's are passed by, so many for each part.
+    // Another user's are passed by, a number for each part.
     assert_eq!(rig.report(mine)["leased"].as_array().unwrap().len(), 30);
     let metrics = rig.parts(root, Report::Metrics).concat();
     assert!(metrics.ends_with("# EOF\n"));
@@ -234,7 +234,7 @@ fn an_order_of_many_pages_holds_up_its_own_user_and_no_other() {
     ask(&mut rig, 4, 4002, 2);
     ask(&mut rig, 5, 4002, 2);
     assert_eq!(sizes(&mut rig), [(2, 1)]);
-    // A crowd of users shares so many, and the same size is made for each of them.
+    // A crowd of users shares a number of them, and the same size is made for each of them.
     for user in 4003..4010 {
         ask(&mut rig, user, user as u32, 2);
     }

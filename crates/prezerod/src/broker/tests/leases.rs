@@ -1,4 +1,4 @@
-//! What is leased, to whom first, and what happens to who waits or vanishes.
+//! What is leased, to which client first, and what happens to a client that waits or vanishes.
 
 use super::*;
 use crate::gait::Calm;

@@ -1,4 +1,4 @@
-//! Reservations, quotas, pressure, limits; and what a report shows to whom.
+//! Reservations, quotas, pressure, limits; and what a report shows to which user.
 
 use super::*;
 

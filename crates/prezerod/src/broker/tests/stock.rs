@@ -74,7 +74,7 @@ impl Rig {
     }
 }
 
-/// Tenants `a` and `b`, users 1 and 2, below a limit of so many MiB.
+/// Tenants `a` and `b`, users 1 and 2, below a limit in MiB.
 fn two(limit: u64) -> Rig {
     let of =
         |(name, uid): (&str, u32)| Tenant { name: name.into(), uids: vec![uid], ..Tenant::only(0) };

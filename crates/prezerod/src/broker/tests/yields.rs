@@ -4,7 +4,7 @@ use super::*;
 
 const POOL: &str = "sys/devices/system/node/node0/hugepages/hugepages-2048kB";
 
-/// A pool of 16 pages, of which so many are free, and a stock of two pieces of 8 MiB that should lie ready.
+/// A pool of 16 pages, of which `free` are free, and a stock of two pieces of 8 MiB that should lie ready.
 fn rig(free: u64) -> Rig {
     let files = [
         (format!("{POOL}/nr_hugepages"), "16".into()),
