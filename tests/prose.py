@@ -2,11 +2,10 @@
 """Pages and comments: their length, their turns of phrase, their links, their commands.
 
     tests/prose.py                      lengths, turns and links, as `make lint` runs it
-    tests/prose.py --lower              writes lower ceilings of comment lines into this file
     tests/prose.py --commands DIR       each `prezero ...` of a page against the --help of the programs in DIR
     tests/prose.py --test               these checks, tried on made-up texts
 
-A page, a manual, a header or an example of a configuration has no turn of `TURNS`. A crate has at most `CEILING` comment lines with one, and the number only falls.
+A page, a manual, a header, an example of a configuration or a comment in Rust has no turn of `TURNS`.
 A link names a file of the repository, and its anchor a heading of that file.
 """
 import re
@@ -18,17 +17,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TURNS = re.compile(r"\b(so many|so long|of late|none of|for ever|whom|somebody|who asks|nobody's|nothing measured)\b", re.I)
-# Comment lines with a turn, by crate. `--lower` writes a smaller number.
-CEILING = {
-    "prezero": 1,
-    "prezero-bench": 34,
-    "prezero-cli": 19,
-    "prezero-host": 6,
-    "prezero-lease-shim": 1,
-    "prezero-numpy": 4,
-    "prezero-preload": 13,
-    "prezero-sys": 7,
-}
 # Other texts that users read.
 OTHERS = ["crates/*/man/*", "crates/*/include/*", "crates/*/*.toml", "kubernetes/manifests/**/*.*"]
 # Words of all pages together but the index of results, which `prezero bench results` bounds; lines or words of some.
@@ -55,10 +43,12 @@ def turns(text):
             for found in re.compile(TURNS.pattern.replace(" ", r"\s+"), re.I).finditer(text)]
 
 
-def comments(crate):
-    """How many comment lines of a crate's Rust sources have a turn."""
-    return sum(bool(COMMENT.search(line) and TURNS.search(line[COMMENT.search(line).start():]))
-               for path in sorted(crate.rglob("*.rs")) for line in path.read_text().splitlines())
+def comments(source):
+    """The lines of a Rust source whose comment has a turn."""
+    for number, line in enumerate(source.read_text().splitlines(), 1):
+        comment = COMMENT.search(line)
+        if turn := comment and TURNS.search(line[comment.start():]):
+            yield f"{number}: a comment with the turn '{turn[0]}'"
 
 
 @cache
@@ -101,22 +91,11 @@ def lint():
             wrong.append(f"{name} has {len(text.split())} words, of {PAGE[name]}")
     if words > WORDS:
         wrong.append(f"all pages together have {words} words, of {WORDS}")
-    count = {crate.name: comments(crate) for crate in sorted((ROOT / "crates").iterdir()) if crate.is_dir()}
-    wrong += [f"crates/{crate} has {lines} comment lines with a turn, of {CEILING.get(crate, 0)}"
-              for crate, lines in count.items() if lines > CEILING.get(crate, 0)]
+    for source in sorted((ROOT / "crates").rglob("*.rs")):
+        wrong += [f"{source.relative_to(ROOT)}:{why}" for why in comments(source)]
     print("".join(f"{line}\n" for line in wrong), end="")
-    lower = {crate: lines for crate, lines in count.items() if lines < CEILING.get(crate, 0)}
-    print(f"prose: {words} words in pages, {sum(count.values())} comment lines with a turn"
-          + (f"; tests/prose.py --lower: {' '.join(lower)}" if lower else ""))
+    print(f"prose: {words} words in pages")
     return 1 if wrong else 0
-
-
-def lower():
-    file = Path(__file__)
-    rows = {crate: min(lines, comments(ROOT / "crates" / crate)) for crate, lines in CEILING.items()}
-    text = re.sub(r"^CEILING = \{\n.*?^\}", "CEILING = {\n" + "".join(f'    "{crate}": {lines},\n' for crate, lines in rows.items() if lines)
-                  + "}", file.read_text(), count=1, flags=re.M | re.S)
-    file.write_text(text)
 
 
 def shown(page):
@@ -182,14 +161,16 @@ def try_it():
     if said != (["#b is no heading", "none.md is not there"],
                 [("prezero", ["claim", "1G", "--wait", "5"]), ("prezero", ["top"])]):
         sys.exit(f"prose: the check itself finds {said}")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "a.rs"
+        source.write_text("/// So many bytes.\nlet so_many = 1; // of late\nlet text = \"none of it\";\n")
+        assert [line.split(":")[0] for line in comments(source)] == ["1", "2"]
 
 
 def main():
     match sys.argv[1:]:
         case []:
             return lint()
-        case ["--lower"]:
-            return lower()
         case ["--commands", folder]:
             return commands(Path(folder).resolve())
         case ["--test"]:

@@ -28,7 +28,7 @@ pub fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// The backings that this host has for so many bytes; why others are left out goes to the notes.
+/// The backings that this host has for `bytes`; why others are left out goes to the notes.
 pub fn backings(bytes: u64, notes: &mut Vec<String>) -> Vec<Backing> {
     let (host, pages) = (Host::new("/"), bytes / HUGE);
     let free: u64 = host.nodes().iter().map(|&node| host.pool(node, Page::Huge).free).sum();
@@ -90,7 +90,7 @@ impl Broker {
         Ok(Client::connect(&self.scratch.file("socket"))?)
     }
 
-    /// Waits until so many leases lie ready.
+    /// Waits until a number of leases lie ready.
     pub fn wait_for(&self, leases: u64) -> Result<()> {
         let mut client = self.connect()?;
         let began = Instant::now();

@@ -17,7 +17,7 @@ use crate::peers::Field;
 
 /// Less is no change, whatever the noise.
 const LEAST: f64 = 0.01;
-/// Files have hundreds of figures, of which some lie outside any 95 %: so many times the noise
+/// Files have hundreds of figures, of which some lie outside any 95 %: this factor of the noise
 /// chance seldom makes.
 const SELDOM: f64 = 1.5;
 /// Of figures that prezero has no part in, this share has changed by less than what counts as

@@ -146,7 +146,7 @@ enum Bench {
     /// One run of what no allocator can beat, for the grid.
     #[command(hide = true)]
     Ideal(Ideal),
-    /// Write man pages and shell completions: for packages, and in none of these.
+    /// Write man pages and shell completions: for packages, which leave it out.
     #[command(skip)]
     Generate(Generate),
 }

@@ -8,7 +8,7 @@ use prezero::Size;
 /// Those of `all` that are in `only`, or all of them if it is empty.
 ///
 /// # Errors
-/// One that is asked for is none of them; `what` they are is said.
+/// One that is asked for is not among them; `what` they are is said.
 pub fn chosen<'a, T>(
     all: &'a [T],
     name: impl Fn(&'a T) -> &'a str,

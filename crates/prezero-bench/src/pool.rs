@@ -33,7 +33,7 @@ impl Pool {
         self.drawn_quantile(&vec![1; self.counts.len()], share)
     }
 
-    /// That of each slice so many times. From the upper end, where less is to be counted for the rarest.
+    /// That of each slice, times its number. From the upper end, where less is to be counted for the rarest.
     fn drawn_quantile(&self, times: &[u64], share: f64) -> Option<f64> {
         let count: u64 = self.counts.iter().zip(times).map(|(count, times)| count * times).sum();
         let mut above = (((1.0 - share) * count as f64) as u64).min(count.checked_sub(1)?);

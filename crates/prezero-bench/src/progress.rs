@@ -26,7 +26,7 @@ pub struct Interrupted;
 
 /// When that was first, ns of the monotonic clock; 0: never.
 static PRESSED_AT: AtomicU64 = AtomicU64::new(0);
-/// A signal within so long of the first is the same wish, ns: `timeout` sends its signal twice, to
+/// The time within which a second signal is the same wish, ns: `timeout` sends its signal twice, to
 /// the program and to its group.
 const SAME_NS: u64 = 300_000_000;
 /// The benchmark that runs for us, if it is a program of its own; or 0.
@@ -95,7 +95,7 @@ pub fn run(command: &mut Command) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-/// So many steps are to come.
+/// The steps to come.
 pub fn expect(steps: usize) {
     listen();
     if let Ok(mut bar) = BAR.lock() {

@@ -8,12 +8,12 @@ use anyhow::Result;
 
 use crate::progress::kept;
 
-/// So many turns of so many players, each of them first in its turn: the turn and the player.
+/// `turns` turns of `players` players, each of them first in its turn: the turn and the player.
 pub fn in_turns(turns: usize, players: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..turns).flat_map(move |turn| (0..players).map(move |place| (turn, (turn + place) % players)))
 }
 
-/// From so many pairs on their noise is believed.
+/// The pairs from which on their noise is believed.
 pub const PAIRS: usize = 10;
 
 /// Adds one of each of `those` at a time, each of them first in its turn, until all is `known`,

@@ -26,7 +26,7 @@ pub const BENCH: Companion = Companion { name: "prezero-bench", package: "prezer
 /// command, and the other way round.
 const PLACES: [&str; 3] = ["", "../lib/prezero", "../../bin"];
 
-/// The companion is in none of the places.
+/// The companion is in no such place.
 #[derive(Debug)]
 pub struct Absent(Companion);
 
@@ -46,7 +46,7 @@ impl std::error::Error for Absent {}
 /// The companion's path.
 ///
 /// # Errors
-/// It is in none of the places.
+/// It is in no such place.
 pub fn find(companion: Companion) -> Result<PathBuf, Absent> {
     let own = std::env::current_exe().unwrap_or_default();
     let folder = own.parent().unwrap_or(Path::new("/"));

@@ -27,7 +27,7 @@ impl FromArgMatches for OneScreen {
     }
 }
 
-/// A terminal that somebody works in: columns, lines.
+/// A terminal in use: columns, lines.
 const SCREEN: (usize, usize) = (80, 24);
 
 /// What tests refuse in the help of `command` and of all below it: it does not fit a screen, or it

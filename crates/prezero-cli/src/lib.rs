@@ -82,10 +82,10 @@ enum Command {
     Engines,
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
     Bench(bench::Bench),
-    /// Write man pages and shell completions: for packages, and in none of these.
+    /// Write man pages and shell completions: for packages, which leave it out.
     #[command(skip)]
     Generate(generate::Generate),
-    /// What shells complete: for completions, and in none of these.
+    /// What shells complete: for completions, which leave it out.
     #[command(skip)]
     Words(words::Words),
 }

@@ -27,7 +27,7 @@ const PLACES: [&str; 3] = ["", "../lib/prezero", "../lib"];
 /// Why the library cannot be preloaded.
 #[derive(Debug)]
 pub enum LibraryError {
-    /// It is in none of the places.
+    /// It is in no such place.
     Absent(Library),
     /// Its variable does not name a file.
     NoFile(Library, PathBuf),

@@ -69,7 +69,7 @@ fn meant(error: &clap::Error, command: &Command) -> Option<String> {
     self::similar(word, names).map(|name| format!("'{name}'"))
 }
 
-/// The word among `words` that is most like a word that is none of them, if one is like it.
+/// The word among `words` that is most like a word that is not among them, if one is like it.
 pub fn similar<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let slip = |other: &str| strsim::damerau_levenshtein(word, other) == 1;
     let likeness = |other: &str| if slip(other) { 1.0 } else { strsim::jaro(word, other) };

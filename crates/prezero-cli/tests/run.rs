@@ -359,7 +359,7 @@ fn a_program_that_changes_its_rights_runs_as_it_is_and_one_line_says_so() {
     );
     let name = program.to_str().unwrap();
     assert!(printed(&run(&["--", name]).output().unwrap()).ends_with(" with"), "as it was made");
-    // Only root gives a file to somebody else.
+    // Only root gives a file to another user.
     let nobody = 65534;
     if std::os::unix::fs::chown(&program, Some(nobody), None).is_err() {
         println!("not tried: only root can make a setuid program of somebody else's");

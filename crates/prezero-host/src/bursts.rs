@@ -1,6 +1,6 @@
-//! How large the bursts of a demand were of late.
+//! How large the recent bursts of a demand were.
 //!
-//! A stock as large as the largest burst of late serves the next one whole. The caller says what
+//! A stock as large as the largest recent burst serves the next one whole. The caller says what
 //! was asked for since the beginning, when a burst ends and when a window has passed; this
 //! module reads no clock.
 
@@ -21,7 +21,7 @@ pub struct Bursts {
     largest: u64,
     /// Whether a burst of this window was as large as the largest.
     reached: bool,
-    /// What was asked for of late, fading as the bursts do.
+    /// What was asked for recently, fading as the bursts do.
     rate: u64,
 }
 
@@ -31,12 +31,12 @@ impl Bursts {
         total.saturating_sub(self.start)
     }
 
-    /// The largest burst of late, the present one included.
+    /// The largest recent burst, the present one included.
     pub fn largest(&self, total: u64) -> u64 {
         self.largest.max(self.arrived(total))
     }
 
-    /// What was asked for of late, the present burst included.
+    /// What was asked for recently, the present burst included.
     pub fn lately(&self, total: u64) -> u64 {
         self.rate + self.arrived(total)
     }

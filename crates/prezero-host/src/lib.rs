@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`pressure`] | how short of memory and CPU the machine and a cgroup are |
 //! | [`topology`] | CPUs online and the caches between them and memory |
-//! | [`bursts`] | how large the bursts of a demand were of late |
+//! | [`bursts`] | how large the recent bursts of a demand were |
 //! | [`sizes`] | a number of bytes, as people write it |
 //! | [`samples`] | medians, their noise, and changes between pairs |
 //! | [`jvm`] | the options of a JVM, wherever they stand |

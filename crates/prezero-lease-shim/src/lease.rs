@@ -67,7 +67,7 @@ impl Lost {
     }
 }
 
-/// Whether shared memory of this length is what a lease of so many bytes was made for: more than
+/// Whether shared memory of this length is what a lease of `lease` bytes was made for: more than
 /// half of it, and not more than it.
 fn is_for(bytes: usize, len: usize) -> bool {
     len > bytes / 2 && len <= bytes

@@ -60,7 +60,7 @@ struct Front {
     serves: AtomicBool,
 }
 
-/// A handler in front of `inner`, for ever; null where `inner` is of a version that is not known.
+/// A handler in front of `inner`, which is never dropped; null where `inner` is of a version that is not known.
 ///
 /// # Safety
 /// `inner` points at NumPy's structure of a handler, which lives as long as the process.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn prezero_numpy_stats_json(buffer: *mut c_char, size: usi
     text.len() as c_int
 }
 
-/// The heap for a request of so many bytes; `None`: it is the inner handler's.
+/// The heap for a request of `bytes`; `None`: it is the inner handler's.
 #[inline]
 fn heap_for(front: &Front, bytes: usize) -> Option<&'static Heap> {
     let heap = ZONE.heap_for(bytes)?;
@@ -216,7 +216,7 @@ unsafe extern "C" fn free(ctx: *mut c_void, block: *mut c_void, size: usize) {
     match Global::<std::alloc::System>::owner(block.cast()) {
         // SAFETY: the caller's terms: the block is its own.
         Some(heap) => unsafe { release(heap, block) },
-        // SAFETY: the caller's terms; the block is none of the zone's.
+        // SAFETY: the caller's terms; the block is not the zone's.
         None => unsafe {
             let inner = inner(ctx);
             (inner.free)(inner.ctx, block, size);
@@ -228,7 +228,7 @@ unsafe extern "C" fn free(ctx: *mut c_void, block: *mut c_void, size: usize) {
 /// As for [`free`].
 unsafe extern "C" fn realloc(ctx: *mut c_void, block: *mut c_void, size: usize) -> *mut c_void {
     let Some(heap) = Global::<std::alloc::System>::owner(block.cast()) else {
-        // SAFETY: the caller's terms; the block is none of the zone's. Its length is not known here, so it stays.
+        // SAFETY: the caller's terms; the block is not the zone's. Its length is not known here, so it stays.
         return unsafe {
             let inner = inner(ctx);
             (inner.realloc)(inner.ctx, block, size)

@@ -30,7 +30,7 @@ const LEN: usize = 4096;
 #[inline]
 pub fn current() -> u32 {
     let word = NonNull::new(WORD.load(Acquire)).unwrap_or_else(make);
-    // SAFETY: one of this module's words, which stay for ever.
+    // SAFETY: one of this module's words, which stay.
     let word = unsafe { word.as_ref() };
     match word.load(Relaxed) {
         0 => new(word),

@@ -19,7 +19,7 @@
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
-//! says so; none of that belongs in an allocation path, except [`thread::current_cpu`].
+//! says so; no such call belongs in an allocation path, except [`thread::current_cpu`].
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membarrier");

@@ -42,7 +42,7 @@ pub struct Fleet {
     /// Seconds for which prezerod learns from a request, as there
     #[arg(long, value_name = "SECONDS", default_value_t = 4500)]
     forget: u32,
-    /// So many of each size are kept whoever asks, as there
+    /// The number of each size that is kept without demand, as there
     #[arg(long, value_name = "N", default_value_t = 0)]
     stocked: u32,
 }

@@ -27,7 +27,7 @@ use prezero_host::samples::{median, quantile};
 const OVER_HUGETLB: f64 = 100.0;
 const OVER_THP: f64 = 20.0;
 const MS_PER_GIB: f64 = 1.0;
-/// And of small leases: so many a second, of which 99 % within so many ms.
+/// And of small leases: how many a second, and the ms within which 99 % come.
 const A_SECOND: f64 = 1000.0;
 const P99_MS: f64 = 2.0;
 /// Fewer rounds say nothing of noise.
@@ -166,7 +166,7 @@ struct Took {
     paid: Vec<(&'static str, Vec<f64>)>,
 }
 
-/// So many rounds, or those before one that failed, and why: fewer than [`LEAST`] are none.
+/// The rounds, or those before one that failed, and why: fewer than [`LEAST`] do not count.
 fn rounds(
     runs: usize,
     mut round: impl FnMut(usize, &mut Took) -> Result<()>,

@@ -33,7 +33,7 @@ const WARM_UP: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of a block, in bytes: less is too short a time to tell a rate from.
 const MOST: u64 = BYTES as u64 / 2;
-/// No progress for so long: it rests. Longer than its naps within a block.
+/// The time without progress after which it rests. Longer than its naps within a block.
 const AT_REST: Duration = Duration::from_millis(20);
 /// How often it is looked after.
 const LOOK: Duration = Duration::from_millis(1);

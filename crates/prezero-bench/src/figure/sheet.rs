@@ -47,7 +47,7 @@ pub struct Figure {
     /// Comparisons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<Against>,
-    /// Each, in the order taken; none of a figure that was taken once.
+    /// Each, in the order taken; empty for a figure that was taken once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
 }
@@ -64,7 +64,7 @@ pub struct Against {
     /// What that may be off by, either way, with some 95 % confidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
-    /// At least so many times are wanted.
+    /// The least factor that is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<f64>,
     /// No allocator can be better here: what is missed is out of reach.

@@ -24,7 +24,7 @@ const SERIES: [Color; 8] = [
     [184, 120, 0],
     [128, 128, 128],
 ];
-/// Series beyond these are drawn hollow: so many colors are told apart.
+/// Series beyond these are drawn hollow: more colors are not told apart.
 const FILLED: usize = 4;
 const INK: &str = "currentColor";
 /// Height of text, and its width on average as a share of that.
@@ -291,7 +291,7 @@ impl Powers {
         (exponent - self.from) / (self.to - self.from)
     }
 
-    /// Exponents that have a label, at most so many: whole ones, or five where there are few of these.
+    /// Exponents that have a label, at most `most`: whole ones, or five where there are few of these.
     fn ticks(&self, most: usize) -> Vec<f64> {
         let (first, last) = (self.from.ceil() as i64, self.to.floor() as i64);
         let whole = (last - first + 1).max(0) as usize;

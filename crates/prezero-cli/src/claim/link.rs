@@ -1,7 +1,7 @@
 //! The link that `--path` makes: a name of the lease's own, by way of the process that holds it.
 //!
 //! Nothing is ever removed but a link as this file makes them, `/proc/PID/fd/N`, that leads to no
-//! lease any more: what a program that ended has left. Everything else that lies there is somebody's.
+//! lease any more: what a program that ended has left. Everything else that lies there is in use.
 
 use std::fs::{self, Metadata};
 use std::io::{Error, ErrorKind};

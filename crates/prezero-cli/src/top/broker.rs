@@ -146,12 +146,12 @@ impl Broker {
         Some(Broker { taken: Instant::now(), report, counters })
     }
 
-    /// A counter; 0 if there is none of that name.
+    /// A counter; 0 if there is no such name.
     pub fn counter(&self, name: &str) -> f64 {
         self.counters.get(name).copied().unwrap_or(0.0)
     }
 
-    /// A number of its report; 0 if there is none of that name.
+    /// A number of its report; 0 if there is no such name.
     pub fn number(&self, name: &str) -> f64 {
         self.report[name].as_f64().unwrap_or(0.0)
     }

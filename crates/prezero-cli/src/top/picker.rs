@@ -16,7 +16,7 @@ pub struct Picker<K> {
 }
 
 impl<K: Clone + PartialEq> Picker<K> {
-    /// No rows yet, of so many columns.
+    /// No rows yet, of `columns` columns.
     pub fn new(columns: usize, sort: usize) -> Picker<K> {
         Picker { order: vec![], selected: None, sort, reverse: false, columns }
     }

@@ -134,7 +134,7 @@ fn processes(watch: &Watch) -> String {
     format!("{count} process{} under prezero", if count == 1 { "" } else { "es" })
 }
 
-/// Lines of the detail, of so many that it shares with a table of so many rows: the table has what
+/// Lines of the detail, of those that it shares with a table: the table has what
 /// it needs, but leaves the detail what it has in 24 lines.
 fn detail_lines(both: u16, rows: usize) -> u16 {
     let table = u16::try_from(rows + 1).unwrap_or(u16::MAX).max(TABLE);

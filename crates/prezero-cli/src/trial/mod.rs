@@ -45,10 +45,10 @@ const FOR: Duration = Duration::from_secs(60);
 pub struct Try {
     #[command(flatten)]
     _help: OneScreen,
-    /// Take so many turns of all three
+    /// Number of turns of all three
     #[arg(long, value_name = "N", conflicts_with = "time", value_parser = turns_of)]
     pairs: Option<usize>,
-    /// Take turns for so long, at most [60s]
+    /// The most time for all turns [60s]
     #[arg(long = "for", id = "time", value_name = "TIME")]
     time: Option<Wait>,
     /// PROGRAM is a service: start it, run this load, stop it

@@ -70,7 +70,7 @@ pub fn pass_on(which: i32) {
 
 /// Signals a group, if there is one.
 fn signal(group: i32, which: i32) {
-    // SAFETY: no terms. The group is of a child of ours; if all of it has ended there is none of that number.
+    // SAFETY: no terms. The group is of a child of ours; if all of it has ended no group has that number.
     unsafe { libc::kill(-group, which) };
 }
 

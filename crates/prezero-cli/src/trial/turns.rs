@@ -16,7 +16,7 @@ use prezero_host::samples::{Change, median};
 /// When turns end.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
-    /// After so many.
+    /// After this number.
     Turns(usize),
     /// When it is over, or the difference is known.
     Time(Duration),
@@ -24,7 +24,7 @@ pub enum Bound {
 
 /// Turns that are taken whatever the time.
 const FEWEST: usize = 3;
-/// From so many turns on their noise may end them, and how small it must be.
+/// The turns from which on their noise may end them, and how small it must be.
 const MANY: usize = 10;
 const KNOWN: f64 = 0.01;
 /// Of fewer turns the spread is no measure of noise yet, so their noise counts twice.

@@ -107,7 +107,7 @@ pub struct Verdict {
 const NOTICED: f64 = 0.005;
 /// Noise above which nothing is said.
 const TOO_NOISY: f64 = 0.05;
-/// A run so short pays for the start of prezero, which takes so long at most.
+/// A run so short pays for the start of prezero, which takes at most this time.
 const SHORT_S: f64 = 0.1;
 const START_S: f64 = 0.005;
 /// More memory than that is worth a word, and than that a condition.

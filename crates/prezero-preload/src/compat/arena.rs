@@ -2,7 +2,7 @@
 //!
 //! `dlsym` may allocate while it looks up `malloc`. Those few requests get
 //! memory from a static arena that only grows; its blocks are recognised by their
-//! address for ever, and freeing one does nothing. Untouched it costs no memory.
+//! address, and freeing one does nothing. Untouched it costs no memory.
 //!
 //! Accepted: a thread that allocates while another one resolves is served from here
 //! too. When the arena is full the answer is null, as from any allocator without memory.

@@ -22,7 +22,7 @@ const LEARNS_AHEAD: usize = 8;
 /// The largest block that the next allocator was shown, bytes.
 static LEARNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The zone serves a block of so many bytes, of which the next allocator gets to know.
+/// The zone serves a block of `bytes`, of which the next allocator gets to know.
 ///
 /// glibc keeps twice the largest block that it mapped and got back for itself at the top of its heap,
 /// and gives the memory beyond that to the kernel, at each `free`. A glibc that never sees a large

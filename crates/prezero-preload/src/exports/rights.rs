@@ -1,7 +1,7 @@
 //! Changes of the process's user, groups, namespaces and root.
 //!
 //! To the kernel these belong to each thread. libc changes those that it knows of, and scrubd is
-//! none of them: it would stay root in a process that is not root any more, or outside of its root.
+//! not one of them: it would stay root in a process that is not root any more, or outside of its root.
 //! The kernel changes namespaces for a process with one thread only, or for one thread alone. So
 //! scrubd ends before such a call, and another starts when there is something to do.
 

@@ -1,6 +1,6 @@
 //! A thread that the C library does not know of.
 //!
-//! To libc a program with one `pthread` beside the first has several threads, for ever: from then
+//! To libc a program with one `pthread` beside the first has several threads. From then
 //! on `putc` locks its stream, `malloc` its arena and `std::shared_ptr` its counts; `fork` takes
 //! the locks of `malloc`; a program that ends its last own thread does not end. So scrubd is made
 //! by `clone`, and the price is paid by it alone: a bare thread must call nothing in libc that
@@ -125,7 +125,7 @@ unsafe impl Spawner for Bare {
         LATEST.store(pointer.as_ptr(), Ordering::Relaxed);
         life.begin();
         // SAFETY: stack and thread pointer are of this room alone, whose last thread is gone, and
-        // stay for good; the words of `life` live for ever; entry and arg are the caller's
+        // stay for good; the words of `life` are never dropped; entry and arg are the caller's
         // promise.
         let answer = unsafe { arch::clone(top, pointer, entry, arg, life) };
         if answer < 0 {

@@ -65,7 +65,7 @@ pub fn tree() -> Option<&'static str> {
     get("PREZERO_TREE").filter(|name| name.starts_with('/'))
 }
 
-/// So many filters of system calls were tried by `prezero run`.
+/// The number of filters of system calls that `prezero run` tried.
 pub fn tried_filters() -> Option<u32> {
     get("PREZERO_TRIED")?.parse().ok()
 }

@@ -18,7 +18,7 @@ pub(super) enum Made {
     Nothing,
 }
 
-/// The heap for a request of so many bytes, if there is to be one, in the slot where it stays.
+/// The heap for a request of `bytes`, if there is to be one, in the slot where it stays.
 #[inline(never)]
 pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made {
     // Before all that looks at the machine.

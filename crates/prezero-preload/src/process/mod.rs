@@ -179,7 +179,7 @@ pub fn serve_no_more() {
     HOT.threshold.store(usize::MAX, Ordering::Relaxed);
 }
 
-/// The zone keeps what it would have reserved under a limit of so many bytes.
+/// The zone keeps what it would have reserved under a limit of `limit` bytes.
 pub fn retreat_to_share_of(limit: usize) {
     // The child of a vfork sets its own limits.
     if let Some(process) = ready_and_own() {
@@ -214,7 +214,7 @@ pub fn stands_aside() -> Option<&'static str> {
     }
 }
 
-/// Why no zone was made, if so, though none of [these](stands_aside) is the reason.
+/// Why no zone was made, if so, though [these](stands_aside) are not the reason.
 pub fn why_not_made() -> Option<&'static str> {
     let kept = !promises::releases_to_zero();
     kept.then_some("memory that it gives back to the kernel keeps its content (an emulator?)")

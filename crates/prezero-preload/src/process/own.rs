@@ -8,7 +8,7 @@
 //! that is there from the beginning and costs nothing until it is touched. Blocks lie in it in
 //! the order of their birth, and the last is given back or grows in place.
 //!
-//! None of this is on a path of the program's. What does not fit (the scrubd of a child of a
+//! Nothing of this is on a path of the program's. What does not fit (the scrubd of a child of a
 //! child of a child..., a machine with very many CPUs) gets a mapping of its own.
 
 use std::alloc::{GlobalAlloc, Layout};

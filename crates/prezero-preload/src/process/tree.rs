@@ -16,7 +16,7 @@
 //! | has a limit of file size below that of the file | where another child made the file |
 //! | begins under a filter, or without the variable | not at all |
 //! | outlives the process that reports | as far as it has told |
-//! | is none of the first [`SLOTS`] | in the sums, at its end |
+//! | is not among the first [`SLOTS`] | in the sums, at its end |
 //!
 //! A slot is memory that was allocated when the file was made: a full `/dev/shm` costs the account, never a signal.
 //! Nothing here allocates or locks.
@@ -196,7 +196,7 @@ fn tree() -> Option<&'static Tree> {
     if mapped.is_null() {
         return map(OFlags::CREATE);
     }
-    // SAFETY: `map` stored it, and it stays mapped for ever.
+    // SAFETY: `map` stored it, and it stays mapped.
     Some(unsafe { &*mapped })
 }
 
@@ -240,7 +240,7 @@ fn map(create: OFlags) -> Option<&'static Tree> {
         unsafe { _ = rustix::mm::munmap(mapped, length) };
     }
     let mapped = if ours { MAPPED.load(Acquire) } else { ptr::null_mut() };
-    // SAFETY: null, or a tree that stays mapped for ever.
+    // SAFETY: null, or a tree that stays mapped.
     unsafe { mapped.as_ref() }
 }
 

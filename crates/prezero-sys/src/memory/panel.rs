@@ -111,7 +111,7 @@ fn fill(file: &OwnedFd) -> Result<Words, Errno> {
 /// # Safety
 /// It is not used any more.
 pub unsafe fn discard(words: Words) {
-    // SAFETY: so long a mapping, and the caller's promise.
+    // SAFETY: a mapping of that length, and the caller's promise.
     let _ = unsafe { munmap(std::ptr::from_ref(words).cast_mut().cast(), LEN) };
 }
 

@@ -152,7 +152,7 @@ pub(crate) mod x86_64 {
     /// # Safety
     /// As for [`super::blank`].
     pub(super) unsafe fn blank(area: NonNull<u8>) {
-        // SAFETY: the caller's promise; every version is at least so long.
+        // SAFETY: the caller's promise; every version is at least that long.
         unsafe {
             area.write_bytes(0, AREA_LEN);
             area.byte_add(CPU_ID).cast::<i32>().write(UNREGISTERED);

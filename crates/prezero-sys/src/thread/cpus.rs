@@ -99,7 +99,7 @@ fn affinity_of(thread: Option<rustix::process::Pid>) -> CpuMask {
 /// Keeps the calling thread on these CPUs.
 ///
 /// # Errors
-/// `INVAL` when none of them exists or may be used.
+/// `INVAL` when no such CPU exists or may be used.
 pub fn set_affinity(mask: &CpuMask) -> Result<(), Errno> {
     kernel::sched_setaffinity(None, &mask.0)
 }

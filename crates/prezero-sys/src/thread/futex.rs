@@ -19,7 +19,7 @@ pub enum Waited {
     Changed,
 }
 
-/// Sleeps until `word` is woken, at most for `timeout_ns` nanoseconds (`None`: for ever),
+/// Sleeps until `word` is woken, at most for `timeout_ns` nanoseconds (`None`: without end),
 /// if it holds `expected`. Private to the process.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Waited {
     let timeout = timeout_ns.map(|ns| Timespec {

@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 /// What [`spawn_detached`] and each [`Spawner`](super::Spawner) start.
 pub type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// Starts a detached thread with all signals blocked, so that none of the program's
-/// handlers ever runs on it. `stack` is in bytes. Goes through libc, which allocates; leaves
+/// Starts a detached thread with all signals blocked, so that no handler of the program's
+/// signals ever runs on it. `stack` is in bytes. Goes through libc, which allocates; leaves
 /// `errno` as it was, because a program that frees memory does not expect it to change.
 ///
 /// # Safety

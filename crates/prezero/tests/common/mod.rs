@@ -14,7 +14,7 @@ pub use until::until;
 /// Pages of the blocks that [`use_and_free`] takes.
 pub const BLOCK: u32 = 1024;
 
-/// A zone that lives for ever, as scrubd wants it.
+/// A zone that is never dropped, as scrubd wants it.
 pub fn zone(config: &Config) -> &'static Zone<Anonymous> {
     let zone = Zone::new(Anonymous::reserve(config.limit).unwrap(), config).unwrap();
     Box::leak(Box::new(zone))

@@ -21,7 +21,7 @@ impl Left {
     /// By their names, with `+` between those that are left out together.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no such name.
     pub fn read(names: &str) -> Result<Left> {
         let find = |name| Mechanism::ALL.iter().copied().find(|each| each.name() == name);
         let found: Option<Vec<_>> = names.split('+').map(find).collect();

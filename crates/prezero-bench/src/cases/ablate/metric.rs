@@ -11,7 +11,7 @@ pub const METRICS: [(&str, &str); 5] =
 pub const LEADING: [usize; 2] = [0, 2];
 /// The column of the runs without a mechanism.
 pub const WITHOUT: &str = "without";
-/// Less than this is next to none of a metric: a tenth of a fault for a request, and times that no
+/// Less than this is next to nothing of a metric: a tenth of a fault for a request, and times that no
 /// clock tells.
 const LITTLE: f64 = 0.1;
 /// Fewer pairs agree by chance more often than once in twenty times.
@@ -26,7 +26,7 @@ fn samples(runs: &[Figures], metric: usize) -> Option<Vec<f64>> {
     runs.iter().map(|run| run.0[metric]).collect()
 }
 
-/// Without over with, less one. `None` where there are next to none of either, whose ratio says nothing.
+/// Without over with, less one. `None` where both are next to nothing, whose ratio says nothing.
 pub fn change(with: &[Figures], without: &[Figures], metric: usize) -> Option<Change> {
     let (with, without) = (samples(with, metric)?, samples(without, metric)?);
     if with.iter().chain(&without).all(|value| *value < LITTLE) {

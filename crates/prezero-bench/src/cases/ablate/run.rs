@@ -37,7 +37,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// With inputs for programs that others wrote, where the text has so many bytes.
+    /// With inputs for programs that others wrote, where the text has that many bytes.
     pub fn set(warm: Duration, python: Option<PathBuf>, text: Option<u64>) -> Result<Stage> {
         Ok(Stage {
             program: Program::ablate()?,

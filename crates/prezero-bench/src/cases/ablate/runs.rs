@@ -13,7 +13,7 @@ use crate::progress::{self, Interrupted, step};
 
 /// Pairs of a row, at least.
 const LEAST: usize = 3;
-/// From so many pairs on their noise is believed.
+/// The pairs from which on their noise is believed.
 const BELIEVED: usize = 10;
 /// A row ends early when its times and its CPU time are known so well.
 const KNOWN: f64 = 0.005;

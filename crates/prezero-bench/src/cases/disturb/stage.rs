@@ -20,10 +20,10 @@ use crate::worker::{Program, Signal, Worker};
 
 /// No program runs beside the neighbours.
 pub const ALONE: &str = "alone";
-/// All processes are under way for so long before the count begins: a chase has been once round the
+/// The time for which all processes are under way before the count begins: a chase has been once round the
 /// shared cache, and prezero has seen what is asked for.
 const LEAD: Duration = Duration::from_millis(200);
-/// The program goes on for so long after the neighbours should have ended.
+/// The time for which the program goes on after the neighbours should have ended.
 const TAIL: Duration = Duration::from_millis(50);
 /// Of tasks that wake up.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -50,7 +50,7 @@ pub enum Scene {
 pub enum Load {
     /// Arithmetic in registers.
     Compute,
-    /// Loads in a random order over so many bytes, each waiting for the last.
+    /// Loads in a random order over a number of bytes, each waiting for the last.
     Chase(usize),
     /// The same, a few thousand at each wake-up of a periodic task.
     Doze(usize),

@@ -58,7 +58,7 @@ impl Way {
         Way { name, allocator: allocator.clone(), prezero: None, arguments: vec![], instead: None }
     }
 
-    /// Another program beside the allocators, under none of them.
+    /// Another program beside the allocators, without any of them.
     pub fn beside(name: &str, program: &Path, arguments: &[&str]) -> Way {
         let arguments = arguments.iter().map(ToString::to_string).collect();
         let instead = Some((program.into(), arguments));

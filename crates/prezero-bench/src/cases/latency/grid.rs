@@ -34,11 +34,11 @@ const MIN_RUNS: usize = 15;
 /// Fixed: what is asked of the grid.
 const KNOWN: f64 = 0.02;
 const KNOWN_IDLE: f64 = 0.05;
-/// Without a pause a sample lasts about so long, ns; beside busy loops several time slices.
+/// About how long a sample lasts without a pause, ns; beside busy loops several time slices.
 /// Fixed: far above the clock's grain.
 const SAMPLE_NS: u64 = 200_000;
 const BUSY_SAMPLE_NS: u64 = 24_000_000;
-/// The pause, ns; longer where a scrubber of so many bytes a ns needs more.
+/// The pause, ns; longer where a scrubber of that many bytes a ns needs more.
 /// Fixed: the pause of README's figure.
 const PAUSE_NS: u64 = 3_000_000;
 const SCRUB_RATE: u64 = 8;
@@ -391,7 +391,7 @@ mod tests {
         Timed { who: who.into(), ns: ns.into() }
     }
 
-    /// A cell in which the processes of allocators took so long.
+    /// A cell, by the times of the allocators' processes.
     fn cell(allocators: &[(&str, &[f64])]) -> Cell {
         let allocators = allocators.iter().map(|(who, ns)| timed(who, ns)).collect();
         let case = ["64K", "1"].map(String::from);

@@ -23,7 +23,7 @@ use prezero_sys::thread::{CpuMask, set_affinity};
 use crate::output::config_here;
 use crate::worker::{LINE, LINES, allowed_cpus};
 
-/// Caches and clocks cool at least so long between a clear and a touch.
+/// The least time for which caches and clocks cool between a clear and a touch.
 /// Fixed: a part of the shortest pause.
 const COOL: Duration = Duration::from_micros(500);
 /// What engines are chosen on, bytes.

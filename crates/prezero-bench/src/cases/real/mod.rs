@@ -368,7 +368,7 @@ mod tests {
         assert!(!is_known(&runs(&drifting), &half(&turned)), "they disagree");
     }
 
-    /// The sheets' figures of a program that took so long and so much under each.
+    /// The sheets' figures of a program: its time and memory under each.
     fn told(results: &[(&str, &[f64], f64)], hit_bytes: u64) -> [Vec<Figure>; 3] {
         let runs = |walls: &[f64], rss_mib| {
             walls.iter().map(|&wall_s| Run { wall_s, cpu_s: 1.5 * wall_s, rss_mib }).collect()

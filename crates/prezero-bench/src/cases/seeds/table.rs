@@ -67,7 +67,7 @@ pub enum Times {
 /// A level in a case.
 pub type Place<'a> = (&'a str, &'a [&'a str]);
 
-/// What a post says, as a figure that is so many times as good as another.
+/// What a post says, as a figure and how many times as good as another it is.
 #[derive(Debug)]
 pub struct Claim<'a> {
     /// It, in words.

@@ -32,7 +32,7 @@ pub struct Waste {
     /// Which patterns: never, steady, steady-mixed, bursty-1m, bursty-4m, bursty-64m, once, phases, mixed, hostile, adverse [all]
     #[arg(long, value_delimiter = ',', value_name = "PATTERN,...")]
     only: Vec<String>,
-    /// Play each so many times as long; 1 takes about a minute for all of them
+    /// Factor by which each plays longer; 1 takes about a minute for all of them
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     times: f64,
     /// Which peers are timed: glibc, glibc-keep, jemalloc, mimalloc, tcmalloc
