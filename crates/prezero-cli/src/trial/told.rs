@@ -71,7 +71,7 @@ fn as_text(taken: &Taken) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY);
     let [plain, ours, unscrubbed] = WAYS.map(Way::name);
-    table.set_header(["", plain, ours, "x plain", unscrubbed, "x plain"]);
+    table.set_header(["", plain, ours, "speed-up", unscrubbed, "speed-up"]);
     for row in rows(taken) {
         let cell = |way| {
             let samples = taken.of(way, row.of);
@@ -99,7 +99,7 @@ fn as_text(taken: &Taken) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!(
-        "{}: {} turns, medians; x plain: how many times as good as plain; CPUs idled {:.0} %\n{table}\n",
+        "{}: {} turns, medians; speed-up over plain; CPUs idled {:.0} %\n{table}\n",
         taken.program,
         taken.runs[0].len(),
         100.0 * taken.idle

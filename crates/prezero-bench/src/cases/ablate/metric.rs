@@ -39,7 +39,7 @@ pub fn change(with: &[Figures], without: &[Figures], metric: usize) -> Option<Ch
 /// An empty sheet.
 pub fn sheet() -> Sheet {
     Sheet::new("ablate: programs without a mechanism", &["mechanism", "workload"], Across::Who)
-        .note("x without: how many times as good with the mechanism; above 1 it spares something")
+        .note("speed-up with the mechanism over without it; above 1 it spares something")
 }
 
 /// Adds the pairs of a mechanism on a workload.
