@@ -36,9 +36,8 @@ enum prezero_use {
 
 /*
  * As prezero_zalloc, for a caller who knows what comes first. Memory to be filled is
- * better hot than zero, up to a size that is measured on the machine (the statistics say
- * which, hot_border_bytes): PREZERO_FILL may get a block that was in use a moment ago, and
- * is cleared now; PREZERO_SPARSE gets one that was cleared before wherever there is one.
+ * better hot than zero, up to half of a CPU's private cache: PREZERO_FILL may get a block
+ * that was in use a moment ago, and is cleared now; PREZERO_SPARSE gets one that was cleared before wherever there is one.
  * It is zero in every case.
  */
 void *prezero_zalloc_for(size_t size, enum prezero_use first_use);
@@ -46,7 +45,7 @@ void *prezero_zalloc_for(size_t size, enum prezero_use first_use);
 /*
  * At least `size` bytes that are zero already and resident, or NULL: never clears,
  * never waits, never asks the kernel. NULL is no error and leaves errno alone; it is
- * also the answer to a size below the threshold (64 KiB unless set otherwise). For
+ * also the answer to a size below the threshold (128 KiB unless set otherwise). For
  * callers with a plan B, such as a cache that may stay smaller.
  */
 void *prezero_try_zalloc(size_t size);

@@ -1,7 +1,7 @@
 //! `prezero try`: a program without and with prezero, in turns, and one verdict.
 //!
-//! Each turn runs the program as it is, under `prezero run`, and under `prezero run --scrub-start never`; each of the
-//! three is first in its turn. A first turn is not counted: it brings the program and its files into the page cache,
+//! Each turn runs the program as it is, under `prezero run`, and under `prezero run --scrub-start never`; in random
+//! order. A first turn is not counted: it brings the program and its files into the page cache,
 //! and its run under prezero writes the counters that the verdict's reason comes from.
 //!
 //! | module | holds |
@@ -83,7 +83,7 @@ pub struct Try {
 fn turns_of(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(turns) if turns > 0 => Ok(turns),
-        _ => Err("give a number from 1 up; a verdict takes 6".into()),
+        _ => Err("give a number from 1 up; a verdict takes 4".into()),
     }
 }
 

@@ -10,6 +10,9 @@ use super::verdict::Verdict;
 use super::way::{WAYS, Way};
 use prezero_host::samples::{median, noise};
 
+/// The share of all CPUs' time from which on other programs are named.
+const OTHERS: f64 = 0.1;
+
 /// A row: its name in the table and in JSON, and what of a run it shows.
 struct Row {
     name: &'static str,
@@ -99,10 +102,23 @@ fn as_text(taken: &Taken) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!(
-        "{}: {} turns, medians; speed-up over plain; CPUs idled {:.0} %\n{table}\n",
+        "{}{}: {} turns, {}; medians; speed-up over plain; CPUs idled {:.0} %\n{table}\n",
+        others(taken.others),
         taken.program,
         taken.runs[0].len(),
+        taken.ended.why(),
         100.0 * taken.idle
+    )
+}
+
+/// A line about a load that is not the program's own.
+fn others(share: f64) -> String {
+    if share < OTHERS {
+        return String::new();
+    }
+    format!(
+        "other programs had {:.0} % of the CPUs' time meanwhile: end them for figures of this one\n",
+        100.0 * share
     )
 }
 
@@ -140,6 +156,8 @@ fn as_json(taken: &Taken, verdict: &Verdict) -> Value {
         "program": taken.program,
         "turns": taken.runs[0].len(),
         "idle": taken.idle,
+        "others": taken.others,
+        "ended": format!("{:?}", taken.ended).to_lowercase(),
         "ways": Value::Object(WAYS.map(way).into_iter().collect()),
         "counters": taken.stats,
         "verdict": verdict.outcome.key(),
@@ -167,7 +185,12 @@ mod tests {
     #[test]
     fn the_table_has_medians_with_their_noise_and_what_is_better_is_higher() {
         let text = as_text(&taken());
-        assert!(text.starts_with("prog: 6 turns"), "{text}");
+        assert!(text.starts_with("prog: 6 turns, as told;"), "{text}");
+        let text_beside = as_text(&Taken { others: 0.43, ..taken() });
+        assert!(
+            text_beside.starts_with("other programs had 43 % of the CPUs' time"),
+            "{text_beside}"
+        );
         let wall = text.lines().find(|line| line.contains(" wall ")).unwrap();
         assert!(wall.contains("1.50 s ± 0 %") && wall.contains("750.0 ms ± 0 %"), "{text}");
         assert!(wall.contains("2.00 ± 0.00") && wall.contains("1.00 ± 0.00"), "{text}");

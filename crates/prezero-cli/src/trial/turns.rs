@@ -27,8 +27,11 @@ const FEWEST: usize = 3;
 /// The turns from which on their noise may end them, and how small it must be.
 const MANY: usize = 10;
 const KNOWN: f64 = 0.01;
-/// Of fewer turns the spread is no measure of noise yet, so their noise counts twice.
-const FEW: usize = 6;
+/// Noise is told with 95 % confidence. A verdict wants 99, since one trial in twenty would err otherwise, and turns may
+/// end when they look well.
+const SURE: f64 = 2.576 / 1.96;
+/// Ranks of fewer turns than this cannot be that sure, so their noise counts twice.
+const FEW: usize = 8;
 
 /// The user pressed Ctrl-C, or the command shall end.
 static STOPPED: AtomicBool = AtomicBool::new(false);
@@ -65,6 +68,35 @@ pub struct Taken {
     pub stats: Option<serde_json::Value>,
     /// Whether it is loaded and then ended.
     pub is_service: bool,
+    /// The share of all CPUs' time that other programs had meanwhile.
+    pub others: f64,
+    /// Why there are no more turns.
+    pub ended: Ended,
+}
+
+/// Why turns ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// As many were asked for.
+    Counted,
+    /// The difference is known well enough.
+    Known,
+    /// The time was over.
+    Time,
+    /// By a signal.
+    Interrupted,
+}
+
+impl Ended {
+    /// For people, behind the number of turns.
+    pub fn why(self) -> &'static str {
+        match self {
+            Ended::Counted => "as told",
+            Ended::Known => "until the difference was known",
+            Ended::Time => "until the time was over",
+            Ended::Interrupted => "until a signal came",
+        }
+    }
 }
 
 impl Taken {
@@ -78,6 +110,8 @@ impl Taken {
             idle: 0.0,
             stats: None,
             is_service: false,
+            others: 0.0,
+            ended: Ended::Counted,
         }
     }
 
@@ -100,7 +134,7 @@ impl Taken {
     pub fn times(&self, this: Way, that: Way, what: impl Fn(&Run) -> f64) -> Option<Times> {
         let change = Change::of_runs(&self.of(this, &what), &self.of(that, &what))?;
         let (times, noise) = change.times();
-        let noise = if self.runs[0].len() < FEW { 2.0 * noise } else { noise };
+        let noise = noise * if self.runs[0].len() < FEW { 2.0 } else { SURE };
         times.is_finite().then_some(Times { times, noise })
     }
 
@@ -145,13 +179,13 @@ pub fn take(measured: &Measured, program: &[OsString], bound: Bound) -> Result<T
     taken.is_service = measured.load.is_some();
     let mut plain_status = None;
     let (mut idle, mut all) = (0.0, 0.0);
+    let (mut busy, mut whole, mut own_s) = (0.0, 0.0, 0.0);
     let began = Instant::now();
     let mut turn = 0;
     loop {
         let mut order: Vec<usize> = (0..WAYS.len()).collect();
-        order.rotate_left(turn % WAYS.len());
-        if turn == 0 {
-            order.sort_unstable();
+        if turn > 0 {
+            fastrand::shuffle(&mut order);
         }
         let mut fresh: [Option<Run>; 3] = [None, None, None];
         for nth in order {
@@ -162,9 +196,14 @@ pub fn take(measured: &Measured, program: &[OsString], bound: Bound) -> Result<T
                 _ if interrupted() => break,
                 outcome => outcome.inspect_err(|_| say(""))?,
             };
+            let after = cpu_times();
+            let (idled, passed) = (after.0 - before.0, after.1 - before.1);
+            if turn > 0 {
+                (busy, whole, own_s) =
+                    (busy + passed - idled, whole + passed, own_s + run.spent.cpu_s());
+            }
             if way == Way::Prezero && turn > 0 {
-                let after = cpu_times();
-                (idle, all) = (idle + after.0 - before.0, all + after.1 - before.1);
+                (idle, all) = (idle + idled, all + passed);
             }
             // A service is ended, and says what it wants.
             let plain = *plain_status.get_or_insert(status);
@@ -178,16 +217,12 @@ pub fn take(measured: &Measured, program: &[OsString], bound: Bound) -> Result<T
             fresh[nth] = Some(run);
         }
         // A turn counts as a whole.
-        let whole = fresh.iter().all(Option::is_some);
-        if whole && turn > 0 {
+        if fresh.iter().all(Option::is_some) && turn > 0 {
             taken.runs.iter_mut().zip(fresh).for_each(|(runs, run)| runs.extend(run));
         }
         turn += 1;
-        let over = match bound {
-            Bound::Turns(turns) => turn > turns,
-            Bound::Time(time) => turn > FEWEST && (began.elapsed() >= time || taken.is_known()),
-        };
-        if over || interrupted() {
+        if let Some(ended) = ended(bound, turn, began, &taken) {
+            taken.ended = ended;
             break;
         }
     }
@@ -196,7 +231,25 @@ pub fn take(measured: &Measured, program: &[OsString], bound: Bound) -> Result<T
         bail!("interrupted before anything was measured");
     }
     taken.idle = if all > 0.0 { idle / all } else { 0.0 };
+    // What loads a service is its own load.
+    if whole > 0.0 && !taken.is_service {
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        taken.others = (busy - own_s * ticks).max(0.0) / whole;
+    }
     Ok(taken)
+}
+
+/// Why turns end after this number, if they do.
+fn ended(bound: Bound, turn: usize, began: Instant, taken: &Taken) -> Option<Ended> {
+    if interrupted() {
+        return Some(Ended::Interrupted);
+    }
+    match bound {
+        Bound::Turns(turns) => (turn > turns).then_some(Ended::Counted),
+        Bound::Time(_) if turn <= FEWEST => None,
+        Bound::Time(_) if taken.is_known() => Some(Ended::Known),
+        Bound::Time(time) => (began.elapsed() >= time).then_some(Ended::Time),
+    }
 }
 
 fn of(bound: Bound, began: Instant) -> String {
@@ -228,6 +281,7 @@ fn cpu_times() -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::verdict::{Outcome, Verdict};
 
     fn taken(walls: [&[f64]; 3]) -> Taken {
         let run = |&wall_s: &f64| Run {
@@ -258,7 +312,7 @@ mod tests {
             let plain: Vec<f64> = (0..turns).map(|n| 1.0 + 0.02 * (n % 3) as f64).collect();
             taken([&plain, &vec![1.0; turns], &plain]).seen().speed.unwrap().noise
         };
-        assert!(noise(5) > 1.5 * noise(6));
+        assert!(noise(FEW - 1) > 1.5 * noise(FEW));
         assert!(taken([&[1.0; 10], &[1.0; 10], &[1.0; 10]]).is_known());
         assert!(!taken([&[1.0; 9], &[1.0; 9], &[1.0; 9]]).is_known());
     }
@@ -271,5 +325,59 @@ mod tests {
         assert_eq!(taken.cost(&taken.runs[0][0]), 0.25);
         taken.figure = Some(Better::Less);
         assert_eq!(taken.cost(&taken.runs[0][0]), 4.0);
+    }
+
+    /// Trials of a program that prezero makes `times` as fast, with turns that differ by `spread` and are disturbed now
+    /// and then, up to `most` turns: those with a verdict for or against it.
+    fn decided(trials: u32, times: f64, spread: f64, most: usize) -> (u32, u32) {
+        let mut random = fastrand::Rng::with_seed(53);
+        let (mut good, mut bad) = (0, 0);
+        for _ in 0..trials {
+            let mut walls = [vec![], vec![], vec![]];
+            let mut sample = |mean: f64| {
+                // The sum of twelve is nearly normal.
+                let normal = (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+                let disturbed = if random.f64() < 0.05 { 1.3 } else { 1.0 };
+                mean * (spread * normal).exp() * disturbed
+            };
+            let seen = loop {
+                for (walls, mean) in walls.iter_mut().zip([1.0, 1.0 / times, 1.0 / times]) {
+                    walls.push(sample(mean));
+                }
+                let taken = taken(walls.each_ref().map(Vec::as_slice));
+                let turns = walls[0].len();
+                if turns >= most || turns >= FEWEST && taken.is_known() {
+                    break Seen {
+                        idle: 0.5,
+                        asked: Some(Asked { zeroed: 1 << 40, hit: 1 << 40, plain: 0 }),
+                        ..taken.seen()
+                    };
+                }
+            };
+            match Verdict::of(&seen).outcome {
+                Outcome::Use | Outcome::UseUnscrubbed => good += 1,
+                Outcome::Slower => bad += 1,
+                _ => {}
+            }
+        }
+        (good, bad)
+    }
+
+    #[test]
+    fn a_program_that_prezero_does_not_change_gets_a_wrong_verdict_in_two_of_a_hundred_at_most() {
+        for spread in [0.005, 0.02, 0.1] {
+            for most in [4, 6, 20] {
+                let (good, bad) = decided(1000, 1.0, spread, most);
+                assert!(good + bad <= 20, "{good} good, {bad} bad: {spread}, {most} turns");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tenth_is_found_within_a_minute() {
+        for (spread, turns) in [(0.005, 12), (0.03, 20), (0.06, 40)] {
+            let (good, bad) = decided(300, 1.1, spread, turns);
+            assert!(good >= 240 && bad == 0, "{good} good, {bad} bad: {spread}, {turns} turns");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use prezero::DEFAULT_THRESHOLD;
 use serde_json::Value;
 
 /// How many times as good, with what it may be off by either way.
@@ -103,6 +104,8 @@ pub struct Verdict {
     pub text: String,
 }
 
+/// Fewer turns have no verdict.
+const LEAST: usize = 4;
 /// Smaller differences are none that a user would notice.
 const NOTICED: f64 = 0.005;
 /// Noise above which nothing is said.
@@ -134,8 +137,18 @@ impl Verdict {
 
     /// Of a program that ran in turns.
     pub fn of(seen: &Seen) -> Verdict {
-        let Some(speed) = seen.speed else {
-            return unclear(format!("{} turns tell nothing: give --pairs 6 or more", seen.turns));
+        if seen.asked.is_some_and(|asked| asked.zeroed + asked.plain == 0) {
+            let text = format!(
+                "it asks for nothing that prezero serves, which is blocks of {} KiB and more",
+                DEFAULT_THRESHOLD >> 10
+            );
+            return Verdict { outcome: Outcome::Same, text };
+        }
+        let Some(speed) = seen.speed.filter(|_| seen.turns >= LEAST) else {
+            return unclear(format!(
+                "{} turns tell nothing: give --pairs {LEAST} or more",
+                seen.turns
+            ));
         };
         let better = |of: &Times| of.times - of.noise > 1.0 && of.times - 1.0 > NOTICED;
         let worse = |of: &Times| of.times + of.noise < 1.0 && 1.0 - of.times > NOTICED;
@@ -232,9 +245,6 @@ fn why_nothing(seen: &Seen) -> (Outcome, String) {
         return same("no counters came from it, so prezero may not have reached it".into());
     };
     let worth = |bytes: u64| bytes as f64 / PAGE * PAGE_S / seen.wall_s.max(1e-9);
-    if asked.zeroed + asked.plain == 0 {
-        return same("it asks for no block of 64 KiB or more".into());
-    }
     if asked.zeroed == 0 {
         let plain = bytes(asked.plain);
         return same(format!("it asks for no zeroed memory, only for {plain} as it is"));
@@ -350,8 +360,10 @@ mod tests {
         assert!(text.starts_with("unclear: 10 turns differ so much that less than 13 %"), "{text}");
         let wild = Seen { speed: times(2.0, 4.0), ..level() };
         assert!(told(&wild).1.starts_with("unclear: 10 turns differ too much to tell; give"));
-        let (outcome, text) = told(&Seen { speed: None, turns: 1, ..level() });
-        assert_eq!((outcome, text.contains("--pairs 6")), (Outcome::Unclear, true));
+        for turns in 1..LEAST {
+            let (outcome, text) = told(&Seen { speed: times(2.0, 0.0), turns, ..level() });
+            assert_eq!((outcome, text.contains("--pairs 4")), (Outcome::Unclear, true));
+        }
     }
 
     #[test]
@@ -361,7 +373,18 @@ mod tests {
             told(&Seen { asked, idle, ..level() })
         };
         let nothing = |why: &str| (Outcome::Same, format!("no difference beyond 1.2 %: {why}"));
-        assert_eq!(with(0, 0, 0, 0.5), nothing("it asks for no block of 64 KiB or more"));
+        let asks_nothing = (
+            Outcome::Same,
+            "it asks for nothing that prezero serves, which is blocks of 128 KiB and more".into(),
+        );
+        assert_eq!(with(0, 0, 0, 0.5), asks_nothing);
+        let threshold = format!("no block of {} KiB or more", DEFAULT_THRESHOLD >> 10);
+        assert!(include_str!("../../man/try.inc").contains(&threshold));
+        let asked = Some(Asked::default());
+        assert_eq!(
+            told(&Seen { asked, speed: times(2.3, 0.0), turns: 1, ..level() }),
+            asks_nothing
+        );
         let plain = nothing("it asks for no zeroed memory, only for 2.0 GiB as it is");
         assert_eq!(with(0, 0, 2048, 0.5), plain);
         assert_eq!(with(3, 1, 9, 0.5), nothing("it asks for 3.0 MiB of zeroed memory in all"));

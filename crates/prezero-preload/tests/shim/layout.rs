@@ -14,6 +14,20 @@ fn unoptimised() -> PathBuf {
     target.join("debug/libprezero.so")
 }
 
+/// A header says what a program may count on: the threshold as it is, and counters that there are.
+#[test]
+fn the_header_names_the_threshold_and_counters_that_exist() {
+    let header = include_str!("../../include/prezero.h");
+    let threshold = format!("({} KiB unless set otherwise)", prezero_core::DEFAULT_THRESHOLD >> 10);
+    assert!(header.contains(&threshold), "not {threshold}");
+    let words = header.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+    for word in words.filter(|word| word.ends_with("_bytes") || word.ends_with("_ns")) {
+        let known =
+            prezero_core::Counter::ALL.iter().any(|counter| counter.definition().name == word);
+        assert!(known, "{word} is no counter");
+    }
+}
+
 /// `link/hot.ld` names what a hit runs through; after a function is renamed it would say nothing of it.
 #[test]
 fn what_a_hit_runs_through_lies_together() {
