@@ -1,12 +1,13 @@
 //! `prezero try`: a program without and with prezero, in turns, and one verdict.
 //!
-//! Each turn runs the program as it is, under `prezero run`, and under `prezero run --scrub-start never`; in random
-//! order. A first turn is not counted: it brings the program and its files into the page cache,
-//! and its run under prezero writes the counters that the verdict's reason comes from.
+//! Each turn runs the program in four ways, in random order: as it is, under `prezero run`, under
+//! `prezero run --scrub-start never`, and with glibc told to keep its memory. A first turn is not counted: it brings
+//! the program and its files into the page cache, and its run under prezero writes the counters that the verdict's
+//! reason comes from.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`way`] | the three ways to run a program |
+//! | [`way`] | the ways to run a program |
 //! | [`once`] | one run: a program to its end, or a service and its load |
 //! | [`turns`] | how many turns, and what they came to |
 //! | [`verdict`] | what that means: pure |
@@ -45,7 +46,7 @@ const FOR: Duration = Duration::from_secs(60);
 pub struct Try {
     #[command(flatten)]
     _help: OneScreen,
-    /// Number of turns of all three
+    /// Number of turns of all four
     #[arg(long, value_name = "N", conflicts_with = "time", value_parser = turns_of)]
     pairs: Option<usize>,
     /// The most time for all turns [60s]

@@ -73,8 +73,8 @@ pub fn print(taken: &Taken, verdict: &Verdict, json: bool) -> Result<()> {
 fn as_text(taken: &Taken) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY);
-    let [plain, ours, unscrubbed] = WAYS.map(Way::name);
-    table.set_header(["", plain, ours, "speed-up", unscrubbed, "speed-up"]);
+    let [plain, ours, unscrubbed, keeping] = WAYS.map(Way::name);
+    table.set_header(["", plain, ours, "speed-up", unscrubbed, "speed-up", keeping, "speed-up"]);
     for row in rows(taken) {
         let cell = |way| {
             let samples = taken.of(way, row.of);
@@ -96,6 +96,8 @@ fn as_text(taken: &Taken) -> String {
             times(Way::Prezero),
             cell(Way::Unscrubbed),
             times(Way::Unscrubbed),
+            cell(Way::Keeping),
+            times(Way::Keeping),
         ]);
     }
     for column in table.column_iter_mut().skip(1) {
@@ -178,7 +180,7 @@ mod tests {
             figure: None,
             stats: None,
         };
-        let runs = [1.5, 0.75, 1.5].map(|wall| vec![run(wall); 6]);
+        let runs = [1.5, 0.75, 1.5, 1.5].map(|wall| vec![run(wall); 6]);
         Taken { runs, idle: 0.5, ..Taken::nothing(&["prog".into()]) }
     }
 

@@ -59,7 +59,7 @@ pub struct Taken {
     /// The program, as it was typed.
     pub program: String,
     /// For each of [`WAYS`] as many runs.
-    pub runs: [Vec<Run>; 3],
+    pub runs: [Vec<Run>; 4],
     /// What the figure is, and which is good; `None`: the time of a run.
     pub figure: Option<Better>,
     /// The share of all CPUs' time that was idle while the program ran under prezero.
@@ -105,7 +105,7 @@ impl Taken {
         let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
         Taken {
             program: words.join(" "),
-            runs: [vec![], vec![], vec![]],
+            runs: [const { vec![] }; 4],
             figure: None,
             idle: 0.0,
             stats: None,
@@ -153,6 +153,7 @@ impl Taken {
             speed: self.times(Way::Prezero, Way::Plain, cost),
             unscrubbed: self.times(Way::Unscrubbed, Way::Plain, cost),
             scrubbing: self.times(Way::Prezero, Way::Unscrubbed, cost),
+            keeping: self.times(Way::Keeping, Way::Plain, cost),
             faults: self.ratio(|spent| spent.faults),
             memory: self.ratio(|spent| spent.peak_mib),
             cpu: self.ratio(Spent::cpu_s),
@@ -187,7 +188,7 @@ pub fn take(measured: &Measured, program: &[OsString], bound: Bound) -> Result<T
         if turn > 0 {
             fastrand::shuffle(&mut order);
         }
-        let mut fresh: [Option<Run>; 3] = [None, None, None];
+        let mut fresh = [const { None::<Run> }; 4];
         for nth in order {
             let way = WAYS[nth];
             say(&format!("turn {turn}{}: {}", of(bound, began), way.name()));
@@ -290,7 +291,8 @@ mod tests {
             figure: None,
             stats: None,
         };
-        let runs = walls.map(|walls| walls.iter().map(run).collect());
+        let [plain, ours, unscrubbed] = walls.map(|walls| walls.iter().map(run).collect());
+        let runs = [plain, ours, unscrubbed, walls[0].iter().map(run).collect()];
         Taken { runs, ..Taken::nothing(&["a".into(), "b c".into()]) }
     }
 

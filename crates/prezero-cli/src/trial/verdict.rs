@@ -47,6 +47,8 @@ pub struct Seen {
     pub unscrubbed: Option<Times>,
     /// prezero against prezero without scrubbing.
     pub scrubbing: Option<Times>,
+    /// glibc told to keep its memory against plain.
+    pub keeping: Option<Times>,
     /// prezero's page faults over those without.
     pub faults: Option<f64>,
     /// The same of peak memory.
@@ -137,6 +139,15 @@ impl Verdict {
 
     /// Of a program that ran in turns.
     pub fn of(seen: &Seen) -> Verdict {
+        let mut verdict = Verdict::of_prezero(seen);
+        let better = seen.keeping.filter(|of| of.times - of.noise > 1.0 + NOTICED);
+        if let Some(keeping) = better.filter(|_| verdict.outcome != Outcome::Unclear) {
+            verdict.text += &format!("; glibc told to keep its memory is {}", faster(keeping));
+        }
+        verdict
+    }
+
+    fn of_prezero(seen: &Seen) -> Verdict {
         if seen.asked.is_some_and(|asked| asked.zeroed + asked.plain == 0) {
             let text = format!(
                 "it asks for nothing that prezero serves, which is blocks of {} KiB and more",
@@ -296,6 +307,7 @@ mod tests {
             speed: times(1.002, 0.01),
             unscrubbed: times(1.0, 0.01),
             scrubbing: times(1.0, 0.01),
+            keeping: times(1.0, 0.01),
             faults: Some(1.0),
             memory: Some(1.0),
             cpu: Some(1.0),
@@ -325,6 +337,9 @@ mod tests {
         seen.scrubbing = times(0.9, 0.02);
         let (outcome, text) = told(&seen);
         assert!(outcome == Outcome::UseUnscrubbed && text.ends_with("never is better still"));
+        seen.keeping = times(1.12, 0.02);
+        let (_, text) = told(&seen);
+        assert!(text.ends_with("; glibc told to keep its memory is 1.12x ± 0.02 as fast"));
     }
 
     #[test]

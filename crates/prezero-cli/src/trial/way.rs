@@ -1,4 +1,4 @@
-//! The three ways to run a program.
+//! The ways to run a program.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,10 +15,19 @@ pub enum Way {
     Prezero,
     /// The same, with `--scrub-start never`.
     Unscrubbed,
+    /// As it is, with glibc told to keep its memory ([`KEEPING`]): what three variables give without prezero.
+    Keeping,
 }
 
-/// All three, in the order of the table.
-pub const WAYS: [Way; 3] = [Way::Plain, Way::Prezero, Way::Unscrubbed];
+/// All of them, in the order of the table.
+pub const WAYS: [Way; 4] = [Way::Plain, Way::Prezero, Way::Unscrubbed, Way::Keeping];
+
+/// Has glibc serve every block from its heap, and give nothing back.
+pub const KEEPING: [(&str, &str); 3] = [
+    ("MALLOC_MMAP_MAX_", "0"),
+    ("MALLOC_MMAP_THRESHOLD_", "68719476736"),
+    ("MALLOC_TRIM_THRESHOLD_", "68719476736"),
+];
 
 impl Way {
     /// For people.
@@ -26,7 +35,8 @@ impl Way {
         match self {
             Way::Plain => "plain",
             Way::Prezero => "prezero",
-            Way::Unscrubbed => "without scrubbing",
+            Way::Unscrubbed => "unscrubbed",
+            Way::Keeping => "glibc-keep",
         }
     }
 
@@ -36,6 +46,7 @@ impl Way {
             Way::Plain => "plain",
             Way::Prezero => "prezero",
             Way::Unscrubbed => "unscrubbed",
+            Way::Keeping => "glibc_keeping",
         }
     }
 
@@ -44,9 +55,12 @@ impl Way {
     /// # Errors
     /// The command itself cannot be found.
     pub fn command(self, program: &[OsString], stats: &str) -> io::Result<Command> {
-        if self == Way::Plain {
+        if matches!(self, Way::Plain | Way::Keeping) {
             let mut command = Command::new(&program[0]);
             given::hand_on(command.args(&program[1..]));
+            if self == Way::Keeping {
+                command.envs(KEEPING);
+            }
             return Ok(command);
         }
         let mut command = Command::new(std::env::current_exe()?);
