@@ -10,6 +10,8 @@ pub const USAGE: u8 = 2;
 
 /// As clap has it: words that are more alike than that may have been meant.
 const ALIKE: f64 = 0.7;
+/// And that differ by no more letters, or a third of them.
+const SLIPS: usize = 1;
 
 /// Exit status of a command whose reader has seen enough: that of one which `SIGPIPE` ends.
 const UNREAD: u8 = 128 + 13;
@@ -74,7 +76,9 @@ pub fn similar<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
     let slip = |other: &str| strsim::damerau_levenshtein(word, other) == 1;
     let likeness = |other: &str| if slip(other) { 1.0 } else { strsim::jaro(word, other) };
     let most = words.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
-    (likeness(most) > ALIKE).then_some(most)
+    // Jaro finds short words alike that share a few letters.
+    let slips = strsim::damerau_levenshtein(word, most);
+    (likeness(most) > ALIKE && slips <= SLIPS.max(word.len() / 3)).then_some(most)
 }
 
 /// The command that was meant, as far as it can be told: the one whose help helps.
@@ -102,6 +106,10 @@ mod tests {
         let knobs = || prezero::KNOBS.iter().map(|knob| knob.name);
         assert_eq!(super::similar("scrub-rte", knobs()), Some("scrub-rate"));
         assert_eq!(super::similar("colour", knobs()), None);
+        let command = crate::command();
+        let names = || command.get_subcommands().map(clap::Command::get_name);
+        assert_eq!(super::similar("nosuch", names()), None);
+        assert_eq!(super::similar("docter", names()), Some("doctor"));
     }
 
     #[test]

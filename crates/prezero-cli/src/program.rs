@@ -37,6 +37,9 @@ impl fmt::Display for Missing {
                 "no such program: {} (not in PATH: install it or give its path)",
                 Path::new(name).display()
             ),
+            Missing::NotExecutable(path) if path.is_dir() => {
+                write!(f, "{} is a directory (name a program in it)", path.display())
+            }
             Missing::NotExecutable(path) => {
                 let path = path.display();
                 write!(f, "not executable: {path} (chmod +x it, or run its interpreter on it)")
@@ -354,7 +357,7 @@ mod tests {
         assert!(matches!(find("no-such-program".as_ref(), path()), Err(Missing::NotFound(_))));
         assert!(matches!(find("".as_ref(), path()), Err(Missing::NotFound(_))));
         let folder = find("/usr".as_ref(), path());
-        assert!(matches!(folder, Err(Missing::NotExecutable(_))));
+        assert!(folder.unwrap_err().to_string().contains("is a directory (name a program in it)"));
         let text = find("/proc/self/maps".as_ref(), path());
         assert!(matches!(text, Err(Missing::NotExecutable(_))));
     }
