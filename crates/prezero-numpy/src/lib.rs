@@ -179,13 +179,13 @@ unsafe fn inner(ctx: *mut c_void) -> &'static Allocator {
 /// # Safety
 /// NumPy calls it, with the context of its handler.
 unsafe extern "C" fn malloc(ctx: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `malloc`.
     if let Some(heap) = heap_for(unsafe { front(ctx) }, size)
         && let Some(block) = heap.plain(size, Order::MIN)
     {
         return block.as_ptr().cast();
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `malloc`.
     unsafe {
         let inner = inner(ctx);
         (inner.malloc)(inner.ctx, size)
@@ -197,13 +197,13 @@ unsafe extern "C" fn malloc(ctx: *mut c_void, size: usize) -> *mut c_void {
 unsafe extern "C" fn calloc(ctx: *mut c_void, count: usize, size: usize) -> *mut c_void {
     // A product that overflows is the inner one's to refuse.
     let bytes = count.checked_mul(size).unwrap_or(0);
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `calloc`.
     if let Some(heap) = heap_for(unsafe { front(ctx) }, bytes)
         && let Some(block) = heap.zeroed(bytes, Use::Unknown)
     {
         return block.as_ptr().cast();
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `calloc`.
     unsafe {
         let inner = inner(ctx);
         (inner.calloc)(inner.ctx, count, size)
@@ -214,9 +214,9 @@ unsafe extern "C" fn calloc(ctx: *mut c_void, count: usize, size: usize) -> *mut
 /// As for [`malloc`]; `block` is one of this handler's. The size that NumPy gives is not relied on.
 unsafe extern "C" fn free(ctx: *mut c_void, block: *mut c_void, size: usize) {
     match Global::<std::alloc::System>::owner(block.cast()) {
-        // SAFETY: the caller's terms: the block is its own.
+        // SAFETY: the caller keeps the contract of `free`: the block is its own.
         Some(heap) => unsafe { release(heap, block) },
-        // SAFETY: the caller's terms; the block is not the zone's.
+        // SAFETY: the caller keeps the contract of `free`; the block is not the zone's.
         None => unsafe {
             let inner = inner(ctx);
             (inner.free)(inner.ctx, block, size);
@@ -228,14 +228,14 @@ unsafe extern "C" fn free(ctx: *mut c_void, block: *mut c_void, size: usize) {
 /// As for [`free`].
 unsafe extern "C" fn realloc(ctx: *mut c_void, block: *mut c_void, size: usize) -> *mut c_void {
     let Some(heap) = Global::<std::alloc::System>::owner(block.cast()) else {
-        // SAFETY: the caller's terms; the block is not the zone's. Its length is not known here, so it stays.
+        // SAFETY: by the contract of `realloc`; the block is not the zone's. Its length is not known here, so it stays.
         return unsafe {
             let inner = inner(ctx);
             (inner.realloc)(inner.ctx, block, size)
         };
     };
     let usable = heap.usable(block.cast());
-    // SAFETY: the caller's terms: the block is its own.
+    // SAFETY: the caller keeps the contract of `realloc`: the block is its own.
     let Ok(taken) = (unsafe { heap.take(block.cast()) }) else { stray(block) };
     // A block that became small leaves the zone.
     let taken = match ZONE.heap_for(size.saturating_mul(2)) {

@@ -98,7 +98,7 @@ struct Opened {
 /// Opens what is opened deeply. libc's function is known after that.
 unsafe extern "C" fn open(path: *const c_char, flags: c_int, caller: *const c_void) -> Opened {
     look_up(&NEXT, c"dlopen");
-    // SAFETY: the caller's terms: a path or null, and the caller's return address.
+    // SAFETY: the caller keeps the contract of `open`: a path or null, and the caller's return address.
     unsafe { open_deeply(path, flags, caller) }
 }
 
@@ -114,7 +114,7 @@ unsafe extern "C" fn open_into(
     if namespace != BASE {
         return Opened { handle: ptr::null_mut(), way: GO_ON };
     }
-    // SAFETY: the caller's terms: a path or null, and the caller's return address.
+    // SAFETY: the caller keeps the contract of `open_into`: a path or null, and the caller's return address.
     unsafe { open_deeply(path, flags, caller) }
 }
 
@@ -133,7 +133,7 @@ unsafe fn open_deeply(path: *const c_char, flags: c_int, caller: *const c_void) 
     if flags & libc::RTLD_DEEPBIND == 0 || path.is_null() || !process::may_have_zone() {
         return go_on;
     }
-    // SAFETY: the caller's terms: a string that ends in NUL.
+    // SAFETY: the caller keeps the contract of `open_deeply`: a string that ends in NUL.
     let name = unsafe { CStr::from_ptr(path) };
     let bytes = name.to_bytes();
     // SAFETY: the caller's return address; its object stays loaded meanwhile.

@@ -12,7 +12,7 @@ use crate::process::report::at_exit;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     at_exit();
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `_exit`.
     unsafe { next::_exit(status) }
 }
 
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
     at_exit();
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `_Exit`.
     unsafe { next::_Exit(status) }
 }
 
@@ -34,6 +34,6 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quick_exit(status: c_int) -> ! {
     at_exit();
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `quick_exit`.
     unsafe { next::quick_exit(status) }
 }

@@ -20,10 +20,10 @@ use crate::process;
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     not_from_scrubd("malloc");
     if size < process::threshold() {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `malloc`.
         return unsafe { next::malloc(size) };
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `malloc`.
     large(size, move |heap| heap.plain(size, Order::MIN), move || unsafe { next::malloc(size) })
 }
 
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     not_from_scrubd("calloc");
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `calloc`.
     unsafe { calloc_for(count, size, Use::Unknown) }
 }
 
@@ -47,11 +47,11 @@ pub(super) unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *m
     // A product that overflows is the next allocator's to refuse.
     let bytes = count.checked_mul(size).unwrap_or(0);
     if bytes < process::threshold() {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `calloc_for`.
         return unsafe { next::calloc(count, size) };
     }
     let zeroed = move |heap: &Heap| heap.zeroed(bytes, first_use);
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `calloc_for`.
     large(bytes, zeroed, move || unsafe { next::calloc(count, size) })
 }
 
@@ -63,10 +63,10 @@ pub(super) unsafe fn calloc_for(count: usize, size: usize, first_use: Use) -> *m
 pub unsafe extern "C" fn free(ptr: *mut c_void) {
     not_from_scrubd("free");
     match process::owner_of(ptr) {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `free`.
         Some(heap) => unsafe { release(heap, ptr) },
         None if arena::contains(ptr) => {}
-        // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
+        // SAFETY: the caller keeps the contract of `free`; the block is neither the zone's nor the arena's.
         None => unsafe { next::free(ptr) },
     }
 }
@@ -79,10 +79,10 @@ pub unsafe extern "C" fn free(ptr: *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __libc_free(ptr: *mut c_void) {
     match process::owner_of(ptr) {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `__libc_free`.
         Some(heap) => unsafe { release(heap, ptr) },
         None if arena::contains(ptr) => {}
-        // SAFETY: the caller's terms; the block is neither the zone's nor the arena's.
+        // SAFETY: the caller keeps the contract of `__libc_free`; the block is neither the zone's nor the arena's.
         None => unsafe { next::__libc_free(ptr) },
     }
 }
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn __libc_free(ptr: *mut c_void) {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cfree(ptr: *mut c_void) {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `cfree`.
     unsafe { __libc_free(ptr) }
 }
 
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn cfree(ptr: *mut c_void) {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
-    // SAFETY: the caller's terms are those of `free`, and more.
+    // SAFETY: the caller keeps the contract of `free`, and more.
     unsafe { the_programs(free as unsafe extern "C" fn(_))(ptr) }
 }
 
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn free_sized(ptr: *mut c_void, _size: usize) {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, _align: usize, _size: usize) {
-    // SAFETY: the caller's terms are those of `free`, and more.
+    // SAFETY: the caller keeps the contract of `free`, and more.
     unsafe { the_programs(free as unsafe extern "C" fn(_))(ptr) }
 }
 
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn free_aligned_sized(ptr: *mut c_void, _align: usize, _si
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
     not_from_scrubd("aligned_alloc");
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `aligned_alloc`.
     aligned(align, size, move || unsafe { next::aligned_alloc(align, size) })
 }
 
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(align: usize, size: usize) -> *mut c_void {
     not_from_scrubd("memalign");
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `memalign`.
     aligned(align, size, move || unsafe { next::memalign(align, size) })
 }
 
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
             return 0;
         }
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `posix_memalign`.
     unsafe { next::posix_memalign(out, align, size) }
 }
 
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
     not_from_scrubd("valloc");
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `valloc`.
     aligned(PAGE, size, move || unsafe { next::valloc(size) })
 }
 
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn valloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pvalloc(size: usize) -> *mut c_void {
     not_from_scrubd("pvalloc");
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `pvalloc`.
     aligned(PAGE, size, move || unsafe { next::pvalloc(size) })
 }
 
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
         Some(heap) => heap.usable(ptr.cast()),
         // SAFETY: the arena gave it.
         None if arena::contains(ptr) => unsafe { arena::size_of(ptr) },
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `malloc_usable_size`.
         None => unsafe { next::malloc_usable_size(ptr) },
     }
 }
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn malloc_usable_size(ptr: *mut c_void) -> usize {
 pub unsafe extern "C" fn malloc_trim(pad: usize) -> c_int {
     not_from_scrubd("malloc_trim");
     let any = process::give_back();
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `malloc_trim`.
     (any | (unsafe { next::malloc_trim(pad) } != 0)).into()
 }
 
@@ -245,7 +245,7 @@ fn aligned(align: usize, size: usize, from_next: impl Fn() -> *mut c_void) -> *m
 unsafe fn release(heap: &Heap, ptr: *mut c_void) {
     // No errno is put back: what the zone does goes past libc, or puts it back itself, and to
     // ask for its place is a page of code more, which is cold after a pause.
-    // SAFETY: the caller's terms: the block is its own.
+    // SAFETY: the caller keeps the contract of `release`: the block is its own.
     match unsafe { heap.take(ptr.cast()) } {
         Ok(block) => heap.free(block),
         // SAFETY: `free`'s terms, and what the zone gave up is the next allocator's.

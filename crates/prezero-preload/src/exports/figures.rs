@@ -39,7 +39,7 @@ impl Zone {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallinfo2() -> Mallinfo<usize> {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `mallinfo2`.
     let (info, zone) = (unsafe { next::mallinfo2() }, Zone::look());
     Mallinfo {
         arena: info.arena + zone.idle,
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn mallinfo2() -> Mallinfo<usize> {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallinfo() -> Mallinfo<c_int> {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `mallinfo`.
     let (info, zone) = (unsafe { next::mallinfo() }, Zone::look());
     let add = |figure: c_int, more: usize| figure.wrapping_add(more as c_int);
     Mallinfo {
@@ -142,7 +142,7 @@ fn say_number(mut number: usize, say: &mut impl FnMut(&[u8])) {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `mallopt`.
     let done = unsafe { next::mallopt(parameter, value) };
     if done != 0 {
         process::stay::note(parameter, value);

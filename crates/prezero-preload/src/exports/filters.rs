@@ -17,7 +17,7 @@ pub unsafe extern "C" fn prctl(
     c: c_ulong,
     d: c_ulong,
 ) -> c_int {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `prctl`.
     let call = || unsafe { next::prctl(option, a, b, c, d) };
     let installs = option == libc::PR_SET_SECCOMP
         && (a == c_ulong::from(libc::SECCOMP_MODE_STRICT)
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn prctl(
 #[cold]
 pub unsafe fn seccomp(operation: *mut c_void, flags: *mut c_void, program: *mut c_void) -> c_long {
     let none = std::ptr::null_mut();
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `seccomp`.
     let call =
         || unsafe { next::syscall(libc::SYS_seccomp, operation, flags, program, none, none, none) };
     let installs = match u32::try_from(operation.addr()) {

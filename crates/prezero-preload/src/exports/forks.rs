@@ -15,7 +15,7 @@ use crate::process::report;
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> c_int {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `_Fork`.
     without_handlers(|| unsafe { next::_Fork() }.into()) as c_int
 }
 
@@ -42,12 +42,12 @@ pub unsafe extern "C" fn clone(
     child: *mut c_void,
 ) -> c_int {
     let Some(own) = entry.filter(|_| is_a_copy(flags as u64) && !stack.is_null()) else {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `clone`.
         return unsafe { next::clone(entry, stack, flags, argument, parent, tls, child) };
     };
     let mut told = Told { entry: own, argument };
     let told = (&raw mut told).cast();
-    // SAFETY: the caller's terms; `begin` reads what is told in the child's copy of this frame.
+    // SAFETY: the caller keeps the contract of `clone`; `begin` reads what is told in the child's copy of this frame.
     let call = || unsafe { next::clone(Some(begin), stack, flags, told, parent, tls, child) };
     // Its child does not come back here.
     without_handlers(|| call().into()) as c_int
@@ -78,7 +78,7 @@ pub fn is_a_copy(flags: u64) -> bool {
 /// # Safety
 /// As in the kernel.
 pub unsafe fn clone3(given: *mut c_void, len: usize, call: impl FnOnce() -> c_long) -> c_long {
-    // SAFETY: the caller's terms: the kernel reads so much of it.
+    // SAFETY: the caller keeps the contract of `clone3`: the kernel reads so much of it.
     if !given.is_null() && len >= 8 && is_a_copy(unsafe { given.cast::<u64>().read_unaligned() }) {
         without_handlers(call)
     } else {

@@ -40,7 +40,7 @@ macro_rules! limits {
             /// As in libc.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $set(which: c_uint, limit: *const rlimit) -> c_int {
-                // SAFETY: the caller's terms.
+                // SAFETY: the caller keeps the contract of `before`.
                 unsafe {
                     before(0, which, limit);
                     next::$set(which, limit)
@@ -58,7 +58,7 @@ macro_rules! limits {
                 new: *const rlimit,
                 old: *mut rlimit,
             ) -> c_int {
-                // SAFETY: the caller's terms.
+                // SAFETY: the caller keeps the contract of `before`.
                 unsafe {
                     before(process, which, new);
                     next::$pset(process, which, new, old)

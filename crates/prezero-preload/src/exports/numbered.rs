@@ -28,16 +28,16 @@ pub unsafe extern "C" fn syscall(
     e: *mut c_void,
     f: *mut c_void,
 ) -> c_long {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `syscall`.
     let call = || unsafe { next::syscall(number, a, b, c, d, e, f) };
     let int = |argument: *mut c_void| argument.addr() as c_int;
     match number {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_fork => without_handlers(call),
         libc::SYS_clone if is_a_copy(a.addr() as u64) => without_handlers(call),
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `syscall`.
         libc::SYS_clone3 => unsafe { clone3(a, b.addr(), call) },
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `syscall`.
         libc::SYS_seccomp => unsafe { seccomp(a, b, c) },
         // SAFETY: libc's functions of these names make the call and nothing else.
         libc::SYS_unshare => unsafe { unshare(int(a)) }.into(),

@@ -23,10 +23,10 @@ use crate::process;
 pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     not_from_scrubd("realloc");
     if size < process::threshold() && process::owner_of(ptr).is_none() && !arena::contains(ptr) {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `realloc`.
         return unsafe { next::realloc(ptr, size) };
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `realloc`.
     unsafe { realloc_large_or_ours(ptr, size) }
 }
 
@@ -37,10 +37,10 @@ pub unsafe extern "C" fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __libc_realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     if process::owner_of(ptr).is_none() && !arena::contains(ptr) {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `__libc_realloc`.
         return unsafe { next::__libc_realloc(ptr, size) };
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `__libc_realloc`.
     unsafe { realloc_large_or_ours(ptr, size) }
 }
 
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn __libc_realloc(ptr: *mut c_void, size: usize) -> *mut c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usize) -> *mut c_void {
     match count.checked_mul(size) {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `reallocarray`.
         Some(bytes) => unsafe {
             the_programs(realloc as unsafe extern "C" fn(_, _) -> _)(ptr, bytes)
         },
@@ -70,11 +70,11 @@ pub unsafe extern "C" fn reallocarray(ptr: *mut c_void, count: usize, size: usiz
 #[inline(never)]
 unsafe fn realloc_large_or_ours(ptr: *mut c_void, size: usize) -> *mut c_void {
     if let Some(heap) = process::owner(ptr) {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `realloc_large_or_ours`.
         return unsafe { realloc_from_zone(heap, ptr, size) };
     }
     if arena::contains(ptr) {
-        // SAFETY: the caller's terms; the arena wrote the size, and a block of it stays.
+        // SAFETY: by the contract of `realloc_large_or_ours`; the arena wrote the size, and a block of it stays.
         return unsafe {
             let to = malloc(size);
             if !to.is_null() {
@@ -86,14 +86,14 @@ unsafe fn realloc_large_or_ours(ptr: *mut c_void, size: usize) -> *mut c_void {
     }
     if size < process::threshold() {
         // What the zone gave up is the next allocator's.
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `realloc_large_or_ours`.
         return unsafe { next::realloc(ptr, size) };
     }
     if ptr.is_null() {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `realloc_large_or_ours`.
         return unsafe { malloc(size) };
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `realloc_large_or_ours`.
     unsafe { realloc_into_zone(ptr, size) }
 }
 
@@ -103,7 +103,7 @@ unsafe fn realloc_large_or_ours(ptr: *mut c_void, size: usize) -> *mut c_void {
 /// As for `realloc`.
 unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut c_void {
     let usable = heap.usable(ptr.cast());
-    // SAFETY: the caller's terms: the block is its own.
+    // SAFETY: the caller keeps the contract of `realloc_from_zone`: the block is its own.
     let block = unsafe { heap.take(ptr.cast()) };
     let block = block.unwrap_or_else(|stray| abort("realloc", ptr, stray));
     let errno = Errno::save();
@@ -162,7 +162,7 @@ unsafe fn realloc_from_zone(heap: &Heap, ptr: *mut c_void, size: usize) -> *mut 
 /// # Safety
 /// As for `realloc`; `ptr` is a block of the next allocator.
 unsafe fn realloc_into_zone(ptr: *mut c_void, size: usize) -> *mut c_void {
-    // SAFETY: the caller's terms; the zone's block is new and longer than the old one.
+    // SAFETY: by the contract of `realloc_into_zone`; the zone's block is new and longer than the old one.
     unsafe {
         let old = next::malloc_usable_size(ptr);
         let to = match process::heap_for(size) {

@@ -45,7 +45,7 @@ macro_rules! of_each_thread {
             /// As in libc.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
-                // SAFETY: the caller's terms.
+                // SAFETY: the caller keeps the contract of `alone`.
                 alone(Change::$change, || unsafe { next::$name($($arg),*) })
             }
         )*
@@ -81,7 +81,7 @@ of_each_thread! {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `chroot`.
     let answer = alone(Change::View, || unsafe { next::chroot(path) });
     if answer == 0 {
         root::has_changed();
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `setns`.
     let call = || unsafe { next::setns(file, kind) };
     // No kind: whatever the file is of.
     if kind == 0 || kind & libc::CLONE_NEWPID != 0 {
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn setns(file: c_int, kind: c_int) -> c_int {
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(what: c_int) -> c_int {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `unshare`.
     let call = || unsafe { next::unshare(what) };
     if what & libc::CLONE_NEWPID != 0 {
         confine::child_is_special();

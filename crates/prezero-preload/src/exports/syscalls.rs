@@ -55,7 +55,7 @@ macro_rules! marking {
             /// As in libc.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($at: $type, $len: $length $(, $arg: $t)*) -> $ret {
-                // SAFETY: the caller's terms.
+                // SAFETY: the caller keeps the contract of `mark`.
                 unsafe {
                     mark($at.cast(), $len as usize);
                     next::$name($at, $len $(, $arg)*)
@@ -95,7 +95,7 @@ struct Registered {
 /// As in libc, which declares it with any third argument; all are passed alike.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `ioctl`.
     let answer = unsafe { next::ioctl(file, request, argument) };
     if request == UFFDIO_REGISTER && answer == 0 {
         // SAFETY: the kernel has read it, and said that it is one. The range is the caller's.
@@ -120,10 +120,10 @@ pub unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *m
             libc::shmctl(id, libc::IPC_STAT, &raw mut segment);
             segment
         };
-        // SAFETY: the caller's terms: it gives up what lies there.
+        // SAFETY: the caller keeps the contract of `shmat`: it gives up what lies there.
         unsafe { mark(at, segment.shm_segsz) };
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `shmat`.
     unsafe { next::shmat(id, at, flags) }
 }
 
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn shmat(id: c_int, at: *const c_void, flags: c_int) -> *m
 /// As in libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shmdt(at: *const c_void) -> c_int {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `shmdt`.
     let answer = unsafe { next::shmdt(at) };
     if answer == 0
         && let Some((heap, _)) = part(at, PAGE)
@@ -157,10 +157,10 @@ pub unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     if flags & libc::MAP_FIXED != 0 {
-        // SAFETY: the caller's terms: it gives up what lies there.
+        // SAFETY: the caller keeps the contract of `mmap`: it gives up what lies there.
         unsafe { mark(at, len) };
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `mmap`.
     unsafe { next::mmap(at, len, prot, flags, fd, offset) }
 }
 
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `mmap64`.
     unsafe { mmap(at, len, prot, flags, fd, offset) }
 }
 
@@ -205,12 +205,12 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
                 if advice == libc::MADV_DONTFORK {
                     note_unforked();
                 }
-                // SAFETY: the caller's terms.
+                // SAFETY: the caller keeps the contract of `madvise`.
                 unsafe { heap.mark_remapped(&part) };
             }
         }
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `madvise`.
     unsafe { next::madvise(at, len, advice) }
 }
 
@@ -222,10 +222,10 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: usize, advice: c_int) -> 
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
     let whole_pages = at.addr().is_multiple_of(PAGE) && at.addr().checked_add(len).is_some();
     let Some((heap, part)) = part(at, len).filter(|_| whole_pages) else {
-        // SAFETY: the caller's terms; a range that the kernel refuses it refuses whole.
+        // SAFETY: the caller keeps the contract of `munmap`; a range that the kernel refuses it refuses whole.
         return unsafe { next::munmap(at, len) };
     };
-    // SAFETY: the caller's terms: it gives the range up.
+    // SAFETY: the caller keeps the contract of `munmap`: it gives the range up.
     unsafe { heap.mark_remapped(&part) };
     let (before, behind) = (part.start - at.addr(), (at.addr() + len).saturating_sub(part.end));
     // SAFETY: three parts of the range that the caller gives up.
@@ -253,15 +253,15 @@ pub unsafe extern "C" fn mremap(
     to: *mut c_void,
 ) -> *mut c_void {
     if flags & libc::MREMAP_FIXED != 0 {
-        // SAFETY: the caller's terms: it gives up what lies there.
+        // SAFETY: the caller keeps the contract of `mremap`: it gives up what lies there.
         unsafe { mark(to, new) };
     }
     let kept = flags & libc::MREMAP_DONTUNMAP != 0;
     let Some((heap, part)) = part(at, old).filter(|_| at.addr().is_multiple_of(PAGE)) else {
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `mremap`.
         return unsafe { next::mremap(at, old, new, flags, to) };
     };
-    // SAFETY: the caller's terms. What it says of a range holds for each part of it.
+    // SAFETY: the caller keeps the contract of `mremap`. What it says of a range holds for each part of it.
     unsafe {
         heap.mark_remapped(&part);
         if kept || part.len() < old {
@@ -340,6 +340,6 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
             unsafe { process.heap.zone().shrink(0) };
         }
     }
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `mlockall`.
     unsafe { next::mlockall(flags) }
 }

@@ -30,7 +30,7 @@ pub unsafe fn seal(part: &Range<usize>) -> c_int {
 unsafe fn inaccessible(at: &Range<usize>, fixed: c_int) -> *mut c_void {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
     let (start, len) = (ptr::without_provenance_mut(at.start), at.len());
-    // SAFETY: the caller's terms.
+    // SAFETY: the caller keeps the contract of `inaccessible`.
     unsafe { next::mmap(start, len, libc::PROT_NONE, flags, -1, 0) }
 }
 

@@ -102,7 +102,7 @@ unsafe impl GlobalAlloc for Own {
         {
             return block;
         }
-        // SAFETY: the caller's terms: `size` is one that the layout's alignment allows; the new
+        // SAFETY: the caller keeps the contract of `realloc`: `size` is one that the layout's alignment allows; the new
         // block does not overlap the old one, and both have the bytes that are copied.
         unsafe {
             let to = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));

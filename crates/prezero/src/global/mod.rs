@@ -126,7 +126,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Global<A> {
         {
             return block;
         }
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { self.inner.alloc(layout) }
     }
 
@@ -137,7 +137,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Global<A> {
         {
             return block;
         }
-        // SAFETY: the caller's terms.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
         unsafe { self.inner.alloc_zeroed(layout) }
     }
 
@@ -154,14 +154,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Global<A> {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         match home::owner(block) {
-            // SAFETY: the caller's terms: the block is its own.
+            // SAFETY: the caller keeps the contract of `realloc`: the block is its own.
             Some(heap) => unsafe { self.resize(heap, block, layout, size) },
             // A small block moves in; a large one of the inner allocator stays there, which may move its pages.
             None if size >= home::threshold() && layout.size() < home::threshold() => {
-                // SAFETY: the caller's terms.
+                // SAFETY: the caller keeps the contract of `realloc`.
                 unsafe { self.move_to_new(block, layout, size) }
             }
-            // SAFETY: the caller's terms; the block is not the zone's.
+            // SAFETY: the caller keeps the contract of `realloc`; the block is not the zone's.
             None => unsafe { self.inner.realloc(block, layout, size) },
         }
     }
@@ -176,7 +176,7 @@ impl<A: GlobalAlloc> Global<A> {
     unsafe fn resize(&self, heap: &Heap, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // A block that shrinks below the threshold leaves the zone only when it is well below.
         if size < home::threshold() / 2 || layout.align() > GRANULE.bytes() {
-            // SAFETY: the caller's terms.
+            // SAFETY: the caller keeps the contract of `resize`.
             return unsafe { self.move_to_new(block, layout, size) };
         }
         // SAFETY: the caller owns the block.
@@ -192,7 +192,7 @@ impl<A: GlobalAlloc> Global<A> {
             Resized::To(place) => place.as_ptr(),
             Resized::Refused(taken) => {
                 let same = no_unwind(|| heap.hand_out(taken)).as_ptr();
-                // SAFETY: the caller's terms: the block is as it was.
+                // SAFETY: the caller keeps the contract of `resize`: the block is as it was.
                 unsafe { self.move_to_new(same, layout, size) }
             }
         }
@@ -218,7 +218,7 @@ impl<A: GlobalAlloc> Global<A> {
     /// # Safety
     /// As for `realloc`.
     unsafe fn move_to_new(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller's terms: `size` is one that the layout's alignment allows. The new block does not overlap
+        // SAFETY: by the contract of `move_to_new` the layout's alignment allows `size`. The new block does not overlap
         // the old one, and both have the bytes that are copied.
         unsafe {
             let to = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));

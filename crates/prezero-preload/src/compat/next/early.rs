@@ -157,7 +157,7 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     const LEAST_ERROR: c_long = -4095;
     let answer: c_long;
-    // SAFETY: the kernel's way to be called, on the caller's terms.
+    // SAFETY: the kernel's way to be called; the arguments are the caller's.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         std::arch::asm!(
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn syscall(
 }
 
 pub unsafe extern "C" fn seteuid(user: u32) -> c_int {
-    // SAFETY: the caller's terms; `u32::MAX` leaves a number as it is.
+    // SAFETY: the caller keeps the contract of `seteuid`; `u32::MAX` leaves a number as it is.
     unsafe { setresuid(u32::MAX, user, u32::MAX) }
 }
 
