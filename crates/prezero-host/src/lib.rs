@@ -20,10 +20,10 @@
 #![warn(missing_debug_implementations)]
 
 pub mod bursts;
-#[cfg(any(test, feature = "commands"))]
+#[cfg(feature = "commands")]
 pub mod jvm;
 pub mod pressure;
-#[cfg(any(test, feature = "commands"))]
+#[cfg(feature = "commands")]
 pub mod samples;
 pub mod sizes;
 pub mod topology;
