@@ -5,16 +5,15 @@
 //! lies in memory, and its clear is the fastest. `bench grid --idle on` shows all of them, in the column `ideal
 //! by`.
 //!
-//! So a block that fits a private cache is cleared at home if home idles, and demoted elsewhere. A set that fits a
+//! So a block that fits a private cache is cleared on the CPU that will use it, if that idles, and demoted elsewhere. A set that fits a
 //! share of the shared cache is cleared through it. Beyond that share memory latency is due in any case, and clears
 //! go past the cache. A block that its owner waits for has a larger share than a set that scrubd clears.
 
 use prezero_host::topology::{SET_L2S, Topology, l2_or_guess, own_set};
 
-use crate::clear::{ClearEngine, Engines, Use};
-use crate::units::PAGE;
+use crate::clear::{ClearEngine, Engines};
 
-/// Part of a private cache that a block may fill and be worth a clear at home, or in place while hot, as a divisor.
+/// Part of a private cache that a block may fill and be worth a clear on the CPU that will use it, or in place while hot, as a divisor.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
 const SHARE_OF_L2: usize = 2;
 
@@ -52,11 +51,10 @@ impl Choice {
         Choice { engines, l2, share, own_share }
     }
 
-    /// Whether a hot block of `pages`, cleared in place, beats a zero one that is cold: it and its clear stay in the
-    /// private cache, where the owner finds the lines.
+    /// Whether a block of `bytes` and its clear stay in a private cache, of a likely size where it is not known.
     #[inline]
-    pub(crate) fn hot_wins(&self, pages: u32, first_use: Use) -> bool {
-        first_use != Use::Sparse && pages as usize * PAGE <= l2_or_guess(self.l2) / SHARE_OF_L2
+    pub(crate) fn stays_private(&self, bytes: usize) -> bool {
+        bytes <= l2_or_guess(self.l2) / SHARE_OF_L2
     }
 
     /// Whether a block of `bytes` is worth waiting for the CPU that freed it.
@@ -64,7 +62,7 @@ impl Choice {
         bytes <= self.l2 / SHARE_OF_L2
     }
 
-    /// Whether a set of `bytes` is cleared better at home than elsewhere, both being idle.
+    /// Whether a set of `bytes` is cleared better on the CPU that will use it than elsewhere, both being idle.
     pub(crate) fn prefers_one_cpu(&self, bytes: usize) -> bool {
         bytes <= self.l2 * SET_L2S
     }
@@ -130,18 +128,6 @@ mod tests {
             let own = |bytes| choice.inline(bytes).cache();
             assert_eq!((own(56 * MIB), own(57 * MIB)), (Cache::Cached, bypassing));
         }
-    }
-
-    #[test]
-    fn a_hot_block_wins_while_half_a_private_cache_holds_it_and_little_is_not_touched() {
-        let choice = choice(None);
-        let wins =
-            |kib: usize, first_use| choice.hot_wins((kib << 10) as u32 / PAGE as u32, first_use);
-        for first_use in [Use::Unknown, Use::Fill] {
-            assert!(wins(64, first_use) && wins(1024, first_use));
-            assert!(!wins(1280, first_use));
-        }
-        assert!(!wins(64, Use::Sparse));
     }
 
     #[test]

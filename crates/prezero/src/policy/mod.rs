@@ -8,6 +8,7 @@ pub(crate) mod backoff;
 pub(crate) mod cost;
 pub(crate) mod decay;
 pub(crate) mod governor;
+pub(crate) mod hot;
 pub(crate) mod pacer;
 pub(crate) mod sample;
 

@@ -14,6 +14,7 @@ use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
+use crate::policy::hot::hot_wins;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, Span};
 use crate::zone::Zone;
@@ -257,7 +258,7 @@ impl<B: Backing> Zone<B> {
         let (run, age) = match (source, want) {
             (ListedHot, Want::Zero(first_use)) => {
                 let hot = |e: Entry| fits(e) && e.age(now) <= Ticks::rounded_up(HOT_NS);
-                let class = class.filter(|_| self.choice().hot_wins(pages, first_use))?;
+                let class = class.filter(|_| hot_wins(self.choice(), pages, first_use))?;
                 listed(class, cpu.take_hottest(class, hot)?)
             }
             (Listed, _) => {

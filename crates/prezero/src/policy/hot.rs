@@ -1,0 +1,36 @@
+//! Hot or zero: whether a request gets a block that was freed a moment ago, cleared in place, or one that scrubd made
+//! zero before.
+//!
+//! A hot block and its clear stay in the private cache, where the owner finds the lines. A zero block lies where scrubd
+//! left it. So the hot one wins while half of a private cache holds it, unless the owner will touch little of it.
+
+use crate::clear::Use;
+use crate::clear::choice::Choice;
+use crate::units::PAGE;
+
+/// Whether a hot block of `pages` beats a zero one that is cold.
+#[inline]
+pub(crate) fn hot_wins(choice: &Choice, pages: u32, first_use: Use) -> bool {
+    first_use != Use::Sparse && choice.stays_private(pages as usize * PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clear::Engines;
+
+    #[test]
+    fn a_hot_block_wins_while_half_a_private_cache_holds_it_and_little_is_not_touched() {
+        for (l2, most_kib) in [(2 << 20, 1024), (512 << 10, 256)] {
+            let choice = Choice::unmeasured(Engines::uncalibrated(), l2);
+            let wins = |kib: usize, first_use| {
+                hot_wins(&choice, (kib << 10).div_ceil(PAGE) as u32, first_use)
+            };
+            for first_use in [Use::Unknown, Use::Fill] {
+                assert!(wins(64, first_use) && wins(most_kib, first_use));
+                assert!(!wins(most_kib + 4, first_use));
+            }
+            assert!(!wins(64, Use::Sparse));
+        }
+    }
+}
