@@ -39,7 +39,7 @@ impl<B: Backing> Pool<B> {
     ) -> Option<Chunk> {
         let absent_fits = fits(None);
         let look = |first: PageId, order: Order| {
-            if !fits(self.freed_at[first.huge()].get()) {
+            if !fits(self.freed.at[first.huge()].get()) {
                 return None;
             }
             let has = |state| self.states.find(Span::new(first, order.pages()), state).is_some();
@@ -57,7 +57,7 @@ impl<B: Backing> Pool<B> {
             let found = if absent_fits {
                 part.find_map(huge)
             } else {
-                self.resident.runs(part).flatten().find_map(huge)
+                self.freed.resident.runs(part).flatten().find_map(huge)
             };
             best = found.map(|chunk| (run.len, chunk)).or(best);
         }
@@ -91,7 +91,7 @@ impl<B: Backing> Pool<B> {
         let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
         let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
         let first = PageId(found.first.0 & !(order.pages() - 1));
-        fits(self.freed_at[first.huge()].get()).then_some(Chunk { block, from, first, order })
+        fits(self.freed.at[first.huge()].get()).then_some(Chunk { block, from, first, order })
     }
 
     /// Takes a chunk out of circulation; `None` if its block is no longer free.

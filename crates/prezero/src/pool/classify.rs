@@ -160,7 +160,7 @@ impl<B: Backing> Pool<B> {
             }
         });
         if is_kernels && was.absent > 0 {
-            self.thin_row.note(is_thin(touched, was.absent));
+            self.fresh.thin_row.note(is_thin(touched, was.absent));
         }
         // Last: pages that are absent by this were not left untouched by their owner.
         if self.replace_remapped(span) {
@@ -175,11 +175,11 @@ impl<B: Backing> Pool<B> {
     /// have without us.
     fn goes_back_unseen(&self, span: Span) -> bool {
         let gone = self.has(Mechanism::Thin)
-            && self.thin_row.may_be_assumed()
+            && self.fresh.thin_row.may_be_assumed()
             && !self.must_not_move()
             && self.memory.release(span).is_ok();
         if gone {
-            self.thin_row.note(true);
+            self.fresh.thin_row.note(true);
         }
         gone
     }

@@ -128,7 +128,7 @@ impl<B: Backing> Pool<B> {
     /// Pages that can be moved for a block of `pages`, about as many of each kind as it needs.
     fn movable(&self, pages: u32) -> Option<Movable> {
         let any = pages >= LEAST && self.stock.resident() >= HUGE_PAGES && self.assembles();
-        if !any || !self.assembly.may_try() {
+        if !any || !self.compaction.may_try() {
             return None;
         }
         let [zero, dirty] = [PageState::Zero, PageState::Dirty].map(|kind| {
@@ -145,8 +145,8 @@ impl<B: Backing> Pool<B> {
 
     fn assembles(&self) -> bool {
         self.has(Mechanism::Compact)
-            && self.assembly.slow.load(Relaxed) != NEVER
-            && self.assembly.count.load(Relaxed) < MOST
+            && self.compaction.slow.load(Relaxed) != NEVER
+            && self.compaction.count.load(Relaxed) < MOST
             && self.came_back.may_move()
             && !self.must_not_move()
     }
@@ -160,7 +160,7 @@ impl<B: Backing> Pool<B> {
             resident && (tally.dirty == 0) == (kind == PageState::Zero)
         };
         let free = self.buddy.runs(1).map(|run| run.huge..run.huge + run.len);
-        free.flat_map(|free| self.resident.runs(free)).flat_map(move |mut rest| {
+        free.flat_map(|free| self.freed.resident.runs(free)).flat_map(move |mut rest| {
             std::iter::from_fn(move || {
                 let first = rest.find(|&huge| fits(huge))?;
                 let end = (first + 1..rest.end).find(|&huge| !fits(huge)).unwrap_or(rest.end);
@@ -198,7 +198,7 @@ impl<B: Backing> Pool<B> {
             }
         }
         self.counters.add_exact(Counter::AssembledBytes, u64::from(moved) * PAGE as u64);
-        self.assembly.took(moved, self.clock.now_ns().saturating_sub(began));
+        self.compaction.took(moved, self.clock.now_ns().saturating_sub(began));
     }
 
     /// Moves resident pages of the buddy to an absent run of the caller's: how many, whole huge blocks
@@ -218,7 +218,7 @@ impl<B: Backing> Pool<B> {
             moved += n;
         }
         self.put_as_it_was(run);
-        let (seams, count) = (&self.assembly.seams, &self.assembly.count);
+        let (seams, count) = (&self.compaction.seams, &self.compaction.count);
         let huge = to.huge() as u32..to.plus(moved).huge() as u32;
         let new: usize = seams.gaps(huge.clone()).map(|run| run.len()).sum();
         seams.set(huge);
@@ -229,7 +229,7 @@ impl<B: Backing> Pool<B> {
     /// Moves pages from the first on that the kernel moves together, and updates their records.
     fn move_some(&self, from: PageId, to: PageId, pages: u32) -> Option<u32> {
         let Ok(n) = self.memory.move_free(from, to, pages) else {
-            self.assembly.slow.store(NEVER, Relaxed);
+            self.compaction.slow.store(NEVER, Relaxed);
             return None;
         };
         let huge = |first: PageId| first.huge() as u32..first.plus(n).huge() as u32;
@@ -237,8 +237,8 @@ impl<B: Backing> Pool<B> {
         self.states.set(Span::new(to, n), if zero { PageState::Zero } else { PageState::Dirty });
         self.note_moved(from, to, n);
         self.states.set(Span::new(from, n), PageState::Absent);
-        huge(from).for_each(|huge| self.freed_at[huge as usize].clear());
-        self.resident.clear(huge(from));
+        huge(from).for_each(|huge| self.freed.at[huge as usize].clear());
+        self.freed.resident.clear(huge(from));
         Some(n)
     }
 }

@@ -306,12 +306,12 @@ impl<B: Backing> Pool<B> {
                 let on_grid = |huge: &u32| (huge - start).is_multiple_of(step);
                 if cost.absent.is_none() {
                     // Where nothing is resident there is nothing to look at, and that is most of it.
-                    return self.resident.runs(start..end).try_for_each(|run| {
+                    return self.freed.resident.runs(start..end).try_for_each(|run| {
                         look_at(run.start)?;
                         (run.start + 1..run.end).filter(on_grid).try_for_each(&mut look_at)
                     });
                 }
-                let resident = |huge: u32| self.resident.has(huge);
+                let resident = |huge: u32| self.freed.resident.has(huge);
                 let begins =
                     |huge: &u32| resident(*huge) && (*huge == start || !resident(huge - 1));
                 (start..end).filter(|huge| on_grid(huge) || begins(huge)).try_for_each(look_at)

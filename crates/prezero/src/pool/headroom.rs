@@ -131,7 +131,7 @@ impl<B: Backing> Pool<B> {
         let mut sum = Tally { absent: order.pages(), ..Tally::default() };
         for at in (0..order.pages()).step_by(HUGE_PAGES as usize) {
             let first = block.plus(at);
-            if self.freed_at[first.huge()].get().is_some() {
+            if self.freed.at[first.huge()].get().is_some() {
                 let tally = self.states.tally(Span::new(first, pages));
                 sum.absent -= pages - tally.absent;
                 sum.zero += tally.zero;

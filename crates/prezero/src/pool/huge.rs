@@ -33,7 +33,7 @@ impl<B: Backing> Pool<B> {
         if !large && (start < FEW || !fits(pages)) {
             return;
         }
-        if !self.huge {
+        if !self.fresh.huge {
             let huge = whole(span);
             // Beyond the part that is small at first only large blocks: each may be a mapping of its own.
             self.make_small(if large { huge } else { huge.start..huge.end.min(self.small_end()) });
@@ -56,8 +56,8 @@ impl<B: Backing> Pool<B> {
     }
 
     fn make_huge(&self, huge: Range<u32>) {
-        for run in self.in_small.runs(huge) {
-            self.in_small.clear(run.clone());
+        for run in self.fresh.in_small.runs(huge) {
+            self.fresh.in_small.clear(run.clone());
             let (offset, len) = (run.start as usize * HUGE, run.len() * HUGE);
             self.memory.backing().make_huge(offset, len);
         }
@@ -65,10 +65,10 @@ impl<B: Backing> Pool<B> {
 
     /// Has the kernel fault in these huge blocks in small pages, if they are not yet.
     fn make_small(&self, huge: Range<u32>) {
-        if huge.clone().all(|at| self.in_small.has(at)) {
+        if huge.clone().all(|at| self.fresh.in_small.has(at)) {
             return;
         }
-        self.in_small.set(huge.clone());
+        self.fresh.in_small.set(huge.clone());
         self.memory.backing().make_small(huge.start as usize * HUGE, huge.len() * HUGE);
     }
 
@@ -76,10 +76,10 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn note_fresh(&self, span: Span) {
         let Span { first, pages } = span;
         let (huge, end) = (whole(span), self.small_end());
-        self.in_small.set(huge.start..huge.end.min(end));
+        self.fresh.in_small.set(huge.start..huge.end.min(end));
         let beyond = huge.start.max(end)..huge.end;
         if !beyond.is_empty() {
-            self.in_small.clear(beyond.clone());
+            self.fresh.in_small.clear(beyond.clone());
             self.memory.backing().make_huge(beyond.start as usize * HUGE, beyond.len() * HUGE);
         }
         // A part of a huge block is as the rest of it, and one mapping with that again.
@@ -87,7 +87,7 @@ impl<B: Backing> Pool<B> {
         let head = first.0..run_end.min(huge.start * HUGE_PAGES);
         let tail = (huge.end * HUGE_PAGES).max(head.end)..run_end;
         for part in [head, tail] {
-            if !part.is_empty() && !self.in_small.has(part.start / HUGE_PAGES) {
+            if !part.is_empty() && !self.fresh.in_small.has(part.start / HUGE_PAGES) {
                 self.memory.backing().make_huge(part.start as usize * PAGE, part.len() * PAGE);
             }
         }
@@ -96,9 +96,11 @@ impl<B: Backing> Pool<B> {
     /// The pages of a run were moved from `from` to `to`, and their kind with them.
     pub(crate) fn note_moved(&self, from: PageId, to: PageId, pages: u32) {
         let (from, to) = (whole(Span::new(from, pages)), whole(Span::new(to, pages)));
-        self.in_small.clear(to.clone());
-        for run in self.in_small.runs(from.clone()) {
-            self.in_small.set(run.start - from.start + to.start..run.end - from.start + to.start);
+        self.fresh.in_small.clear(to.clone());
+        for run in self.fresh.in_small.runs(from.clone()) {
+            self.fresh
+                .in_small
+                .set(run.start - from.start + to.start..run.end - from.start + to.start);
         }
     }
 
@@ -106,7 +108,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
         let huge = chunk.first.huge() as u32;
         let may = chunk.order.get() == HUGE_ORDER && huge < self.small_end();
-        may && self.in_small.has(huge) && !self.must_not_move()
+        may && self.fresh.in_small.has(huge) && !self.must_not_move()
     }
 
     /// Has the kernel back a lent huge block by one huge page: it is absent then. False if it is as it was.

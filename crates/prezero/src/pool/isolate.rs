@@ -110,7 +110,7 @@ impl<B: Backing> Pool<B> {
         });
         if populated > 0 {
             // It decays from now on, not from a free long ago.
-            self.freed_at[isolated.span.first.huge()].set(self.clock.tick());
+            self.freed.at[isolated.span.first.huge()].set(self.clock.tick());
         } else {
             self.counters.add_exact(crate::count::counters::Counter::BackingErrors, 1);
         }

@@ -33,15 +33,17 @@ impl NoMove {
 impl<B: Backing> Pool<B> {
     /// Whether pages that are out of circulation must stay where they are.
     pub(crate) fn must_not_move(&self) -> bool {
-        match self.stays.knob {
+        match self.purge.no_move.knob {
             Stay::On => true,
             Stay::Off => false,
-            Stay::Auto => self.stays.asked.load(Relaxed) != 0 || self.memory.backing().is_watched(),
+            Stay::Auto => {
+                self.purge.no_move.asked.load(Relaxed) != 0 || self.memory.backing().is_watched()
+            }
         }
     }
 
     /// The program wants pages to stay where they are from now on.
     pub(crate) fn ask_to_stay(&self) {
-        self.stays.asked.store(1, Relaxed);
+        self.purge.no_move.asked.store(1, Relaxed);
     }
 }

@@ -17,10 +17,10 @@ impl<B: Backing> Pool<B> {
             return self.abandon_foreign(run.into_span(), freed);
         }
         if tally.absent < pages {
-            self.freed_on.store(prezero_sys::cpu::current() as u32, Relaxed);
-            self.freed_last.set(freed);
+            self.freed.on.store(prezero_sys::cpu::current() as u32, Relaxed);
+            self.freed.last.set(freed);
             for huge in first.huge()..=first.plus(pages - 1).huge() {
-                self.freed_at[huge].set(freed);
+                self.freed.at[huge].set(freed);
             }
             self.note_used(span);
         }
@@ -35,7 +35,7 @@ impl<B: Backing> Pool<B> {
         let Span { first, pages } = span;
         let tally = self.states.tally(span);
         if tally.absent < pages {
-            for freed_at in &self.freed_at[first.huge()..=first.plus(pages - 1).huge()] {
+            for freed_at in &self.freed.at[first.huge()..=first.plus(pages - 1).huge()] {
                 if freed_at.get().is_none() {
                     // It comes off a quicklist that kept it for long.
                     freed_at.set(self.clock.long_ago());
@@ -50,8 +50,8 @@ impl<B: Backing> Pool<B> {
     fn note_used(&self, span: Span) {
         let Span { first, pages } = span;
         let huge = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
-        self.resident.set(huge.clone());
-        self.used.set(huge);
+        self.freed.resident.set(huge.clone());
+        self.purge.used.set(huge);
     }
 
     /// Pages whose mapping could not be mended are never used again; the rest is freed.

@@ -26,6 +26,45 @@ use crate::pool::stock::Stock;
 use crate::sync::{AtomicU32, AtomicU64, Meta};
 use crate::units::{HUGE, HUGE_PAGES};
 
+/// When memory was freed last, by huge block, and where.
+pub(crate) struct Freed {
+    /// The last free in each huge block; never: no free page of it is resident.
+    pub(crate) at: Meta<LastTick>,
+    /// The huge blocks that have a last free, and some that have none.
+    pub(crate) resident: Bits,
+    /// The CPU that last freed something, a hint where it will be used, and when that was.
+    pub(crate) on: AtomicU32,
+    pub(crate) last: LastTick,
+}
+
+/// What the kernel was told of idle memory, and how much may idle (`pool/purge`).
+pub(crate) struct Purge {
+    /// Blocks that no child of a fork gets.
+    pub(crate) wiped: WipeOnFork,
+    /// The huge blocks to which something resident came back since they were last wiped.
+    pub(crate) used: Bits,
+    /// Blocks that no core dump has.
+    pub(crate) no_dump: NoDump,
+    /// Address space that the zone has not mapped.
+    pub(crate) unmapped: Unmapped,
+    /// Pages that may idle without being offered to the kernel.
+    pub(crate) allowance: AtomicU32,
+    /// The most pages that were out of the buddy when memory was needed.
+    pub(crate) peak: AtomicU32,
+    pub(crate) no_move: NoMove,
+}
+
+/// How memory comes from the kernel.
+pub(crate) struct Fresh {
+    /// Pages handed out absent, since the zone began.
+    pub(crate) faulted: AtomicU64,
+    /// The huge blocks in small pages (see [`Backing::small`]), and whether fresh memory may come in huge ones.
+    pub(crate) in_small: Bits,
+    pub(crate) huge: bool,
+    /// Of blocks beyond [`KERNELS`](crate::pool::classify) pages.
+    pub(crate) thin_row: ThinRow,
+}
+
 /// See the module above.
 pub(crate) struct Pool<B> {
     pub(crate) memory: Memory<B>,
@@ -36,39 +75,15 @@ pub(crate) struct Pool<B> {
     pub(crate) clock: Clock,
     /// Counts of this pool; any CPU adds to them, rarely.
     pub(crate) counters: Counters,
-    /// The last free in each huge block; never: no free page of it is resident.
-    pub(crate) freed_at: Meta<LastTick>,
-    /// The huge blocks that have a last free, and some that have none.
-    pub(crate) resident: Bits,
-    /// The huge blocks to which something resident came back since they were last hidden.
-    pub(crate) used: Bits,
-    /// The CPU that last freed something, a hint where it will be used, and when that was.
-    pub(crate) freed_on: AtomicU32,
-    pub(crate) freed_last: LastTick,
-    /// Pages that may idle without being offered to the kernel.
-    pub(crate) allowance: AtomicU32,
-    /// Blocks that no child of a fork gets.
-    pub(crate) wiped: WipeOnFork,
-    /// Blocks that no core dump has.
-    pub(crate) no_dump: NoDump,
-    /// Address space that the zone has given up.
-    pub(crate) unmapped: Unmapped,
+    pub(crate) freed: Freed,
+    pub(crate) purge: Purge,
+    pub(crate) fresh: Fresh,
     /// Forks so far and those under way (see `epoch`).
     pub(crate) forks: AtomicU32,
-    /// Whether any page was ever marked foreign.
+    /// Whether any page was ever marked remapped.
     pub(crate) remapped: AtomicU32,
-    /// The most pages that were out of the buddy when memory was needed.
-    pub(crate) peak: AtomicU32,
-    /// Pages handed out absent, since the zone began.
-    pub(crate) faulted: AtomicU64,
-    /// The huge blocks in small pages (see [`Backing::small`]), and whether fresh memory may come in huge ones.
-    pub(crate) in_small: Bits,
-    pub(crate) huge: bool,
-    /// Of blocks beyond [`KERNELS`](crate::pool::classify) pages.
-    pub(crate) thin_row: ThinRow,
     pub(crate) came_back: CameBack,
-    pub(crate) assembly: Compaction,
-    pub(crate) stays: NoMove,
+    pub(crate) compaction: Compaction,
     pub(crate) without: Ablation,
 }
 
@@ -86,13 +101,31 @@ impl<B: Backing> Pool<B> {
     ) -> Result<&'a mut Pool<B>, Errno> {
         let memory = Memory::new(backing);
         let (pages, huge) = (memory.pages, memory.pages / HUGE_PAGES);
-        let (states, freed_at) = (StateMap::new(pages)?, Meta::new(huge as usize)?);
-        let [resident, used, in_small] = [Bits::new(huge)?, Bits::new(huge)?, Bits::new(huge)?];
-        let (hidden, no_dump) = (WipeOnFork::new(huge)?, NoDump::new(huge)?);
+        let (states, compaction) = (StateMap::new(pages)?, Compaction::new(huge)?);
+        let freed = Freed {
+            at: Meta::new(huge as usize)?,
+            resident: Bits::new(huge)?,
+            on: AtomicU32::new(0),
+            last: LastTick::default(),
+        };
         let mapped = ((memory.backing().mapped() / HUGE) as u32).min(huge);
-        debug_assert_eq!(no_dump.ceil(mapped).min(huge), mapped, "whole units are mapped");
-        let (unmapped, assembly) = (Unmapped::new(huge, mapped)?, Compaction::new(huge)?);
-        in_small.set(0..(memory.backing().small() / HUGE) as u32);
+        let purge = Purge {
+            wiped: WipeOnFork::new(huge)?,
+            used: Bits::new(huge)?,
+            no_dump: NoDump::new(huge)?,
+            unmapped: Unmapped::new(huge, mapped)?,
+            allowance: AtomicU32::new(u32::MAX),
+            peak: AtomicU32::new(0),
+            no_move: NoMove::new(config),
+        };
+        debug_assert_eq!(purge.no_dump.ceil(mapped).min(huge), mapped, "whole units are mapped");
+        let fresh = Fresh {
+            faulted: AtomicU64::new(0),
+            in_small: Bits::new(huge)?,
+            huge: config.huge,
+            thin_row: ThinRow::new(),
+        };
+        fresh.in_small.set(0..(memory.backing().small() / HUGE) as u32);
         // The largest part, and the last that may fail.
         field_of!(slot, buddy).write(Buddy::new(pages)?);
         let pool = build_in!(
@@ -104,25 +137,13 @@ impl<B: Backing> Pool<B> {
                 handover: Claim::new(),
                 clock: Clock::new(now_ns),
                 counters: Counters::new(),
-                freed_at: freed_at,
-                resident: resident,
-                used: used,
-                freed_on: AtomicU32::new(0),
-                freed_last: LastTick::default(),
-                allowance: AtomicU32::new(u32::MAX),
-                wiped: hidden,
-                no_dump: no_dump,
-                unmapped: unmapped,
+                freed: freed,
+                purge: purge,
+                fresh: fresh,
                 forks: AtomicU32::new(0),
                 remapped: AtomicU32::new(0),
-                peak: AtomicU32::new(0),
-                faulted: AtomicU64::new(0),
-                in_small: in_small,
-                huge: config.huge,
-                thin_row: ThinRow::new(),
                 came_back: CameBack::new(),
-                assembly: assembly,
-                stays: NoMove::new(config),
+                compaction: compaction,
                 without: config.without,
             } and built { buddy }
         );

@@ -158,8 +158,8 @@ impl World {
                 }
             }
         }
-        for (huge, freed_at) in self.zone.pool.freed_at.iter().enumerate() {
-            let known = freed_at.get().is_none() || self.zone.pool.resident.has(huge as u32);
+        for (huge, freed_at) in self.zone.pool.freed.at.iter().enumerate() {
+            let known = freed_at.get().is_none() || self.zone.pool.freed.resident.has(huge as u32);
             assert!(known, "huge block {huge} would not be looked at");
         }
         assert_eq!(

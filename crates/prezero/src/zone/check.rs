@@ -72,7 +72,7 @@ impl<B: Backing> Zone<B> {
     }
 
     fn gauges(&self) -> Gauges {
-        let zone_pages = self.pool.memory.pages - self.pool.unmapped.pages();
+        let zone_pages = self.pool.memory.pages - self.pool.purge.unmapped.pages();
         let mut gauges = Gauges { zone_bytes: zone_pages as u64 * PAGE as u64, ..self.prices() };
         gauges.never_scrubs = self.never_scrubs();
         let mut sum = Tally::default();

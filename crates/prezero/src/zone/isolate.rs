@@ -130,13 +130,13 @@ impl<B: Backing> Zone<B> {
 
     /// Pages handed out absent, since the zone began.
     pub(crate) fn faulted(&self) -> u64 {
-        self.pool.faulted.load(Relaxed)
+        self.pool.fresh.faulted.load(Relaxed)
     }
 
     /// The CPU that freed last into the pool, and how long ago; `None`: none ever did.
     pub(crate) fn freed_last(&self, now: Tick) -> (usize, Option<Ticks>) {
-        let cpu = self.pool.freed_on.load(Relaxed) as usize;
-        (cpu, self.pool.freed_last.get().map(|freed| now.since(freed)))
+        let cpu = self.pool.freed.on.load(Relaxed) as usize;
+        (cpu, self.pool.freed.last.get().map(|freed| now.since(freed)))
     }
 
     /// Where the block begins that a request for zero would get now.

@@ -251,7 +251,7 @@ impl<B: Backing> Zone<B> {
         let fits = |e: Entry| e.first.is_aligned(align);
         let listed = |class, entry: Entry| (entry.run(class), Some(entry.age(now)));
         let pooled = |run: Run| {
-            let freed = self.pool.freed_at[run.first().huge()].get();
+            let freed = self.pool.freed.at[run.first().huge()].get();
             (run, freed.map(|freed| now.since(freed)))
         };
         let pool = self.own_pool();

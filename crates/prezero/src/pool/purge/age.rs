@@ -26,7 +26,7 @@ impl<B: Backing> Pool<B> {
     #[cold]
     pub(crate) fn reclaim_before_fault(&self, span: Span, absent: u32) {
         self.fault_in_suitably(span, absent);
-        self.faulted.fetch_add(u64::from(absent), Relaxed);
+        self.fresh.faulted.fetch_add(u64::from(absent), Relaxed);
         let excess = self.stock.resident().saturating_sub(self.most_idle()).min(absent);
         if excess > 0 && self.has(Mechanism::Reclaim) {
             self.purge(excess, &RESIDENT, |_| true);
@@ -36,7 +36,7 @@ impl<B: Backing> Pool<B> {
     /// Free pages that may be resident without the zone holding more than ever was of use.
     pub(crate) fn most_idle(&self) -> u32 {
         let used = self.used();
-        let peak = self.peak.fetch_max(used, Relaxed).max(used);
+        let peak = self.purge.peak.fetch_max(used, Relaxed).max(used);
         peak.saturating_add(peak / IDLE_SHARE + IDLE_LEAST) - used
     }
 
@@ -88,8 +88,8 @@ impl<B: Backing> Pool<B> {
         self.states.set(span, PageState::Absent);
         if pages == HUGE_PAGES {
             let huge = first.huge();
-            self.freed_at[huge].clear();
-            self.resident.clear(huge as u32..huge as u32 + 1);
+            self.freed.at[huge].clear();
+            self.freed.resident.clear(huge as u32..huge as u32 + 1);
         }
         let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
         self.counters.add_exact(Counter::ReleasedBytes, bytes(resident));

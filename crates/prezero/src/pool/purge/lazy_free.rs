@@ -35,20 +35,20 @@ pub(crate) enum Allowance {
 impl<B: Backing> Pool<B> {
     /// There may be a limit, and scrubd will read it.
     pub(crate) fn expect_limit(&self) {
-        self.allowance.store(UNREAD, Relaxed);
+        self.purge.allowance.store(UNREAD, Relaxed);
     }
 
     /// The lowest limit of this process's memory, bytes.
     pub(crate) fn note_limit(&self, limit: Option<u64>) -> Allowance {
         let pages = limit.map(|bytes| bytes / SHARE / PAGE as u64);
         let pages = pages.and_then(|pages| u32::try_from(pages).ok()).unwrap_or(u32::MAX);
-        let before = self.allowance.swap(pages, Relaxed);
+        let before = self.purge.allowance.swap(pages, Relaxed);
         if pages < before { Allowance::Less } else { Allowance::AsBefore }
     }
 
     /// Pages that may idle without being offered.
     pub(crate) fn allowance(&self) -> u32 {
-        if self.has(Mechanism::LazyFree) { self.allowance.load(Relaxed) } else { u32::MAX }
+        if self.has(Mechanism::LazyFree) { self.purge.allowance.load(Relaxed) } else { u32::MAX }
     }
 
     /// These pages have come to the buddy: offers the huge blocks that they complete, if too

@@ -77,7 +77,7 @@ impl<B: Backing> Pool<B> {
     /// Leaves huge blocks out that no request has had anything of yet.
     pub(crate) fn no_dump_new(&self, huge: &Range<u32>) {
         if self.has(Mechanism::WipeOnFork) {
-            self.no_dump_taken(&self.no_dump.touched(huge));
+            self.no_dump_taken(&self.purge.no_dump.touched(huge));
         }
     }
 
@@ -86,7 +86,7 @@ impl<B: Backing> Pool<B> {
         if !self.has(Mechanism::WipeOnFork) {
             return;
         }
-        let (ended, has_much) = (self.no_dump.ended.load(Relaxed) != 0, self.has_much());
+        let (ended, has_much) = (self.purge.no_dump.ended.load(Relaxed) != 0, self.has_much());
         for run in self.buddy.runs(1) {
             let huge = run.huge..run.huge + run.len;
             if !ended {
@@ -101,8 +101,8 @@ impl<B: Backing> Pool<B> {
 
     /// The same of the whole units in a run of free huge blocks.
     fn no_dump_free(&self, huge: Range<u32>) {
-        let (out, unit) = (&self.no_dump.units, self.no_dump.unit);
-        for dumped in out.gaps(self.no_dump.whole(huge)) {
+        let (out, unit) = (&self.purge.no_dump.units, self.purge.no_dump.unit);
+        for dumped in out.gaps(self.purge.no_dump.whole(huge)) {
             let joins = out.has(dumped.end) || dumped.start > 0 && out.has(dumped.start - 1);
             if dumped.len() as u32 * unit >= LEAST || joins {
                 for units in parts(dumped, (AT_ONCE / unit).max(1)) {
@@ -118,13 +118,13 @@ impl<B: Backing> Pool<B> {
     /// Leaves these units out, of which nothing is in use.
     fn no_dump_taken(&self, units: &Range<u32>) {
         let huge = self.huge_blocks(units);
-        self.no_dump.units.set(units.clone());
+        self.purge.no_dump.units.set(units.clone());
         if self.memory.advise(pages(&huge), Advice::NoDump).is_err() {
             self.counters.add_exact(Counter::BackingErrors, 1);
             let (offset, len) = bytes(&huge);
             let dumped = self.memory.backing().unadvise(offset, len, Advice::NoDump);
             if !matches!(dumped, Err(Errno::NOMEM | Errno::AGAIN)) {
-                self.no_dump.units.clear(units.clone());
+                self.purge.no_dump.units.clear(units.clone());
             }
         }
     }
@@ -133,19 +133,19 @@ impl<B: Backing> Pool<B> {
     /// it out.
     #[inline]
     pub(crate) fn dump(&self, huge: &Range<u32>) -> bool {
-        let units = self.no_dump.touched(huge);
-        !self.no_dump.units.has_any(units.clone()) || self.dump_units(units)
+        let units = self.purge.no_dump.touched(huge);
+        !self.purge.no_dump.units.has_any(units.clone()) || self.dump_units(units)
     }
 
     #[cold]
     fn dump_units(&self, units: Range<u32>) -> bool {
-        let out = &self.no_dump.units;
+        let out = &self.purge.no_dump.units;
         out.runs(units).all(|units| {
             let (offset, len) = bytes(&self.huge_blocks(&units));
             let dump = || self.memory.backing().unadvise(offset, len, Advice::NoDump);
             let dumped = dump().or_else(|_| {
                 // One mapping need not be split. Bits stay set, since other threads may be at work on theirs.
-                self.no_dump.ended.store(1, Relaxed);
+                self.purge.no_dump.ended.store(1, Relaxed);
                 let all = self.memory.backing().len();
                 let _ = self.memory.backing().unadvise(0, all, Advice::NoDump);
                 dump()
@@ -160,12 +160,12 @@ impl<B: Backing> Pool<B> {
 
     /// The runs of pages in which anything is in use, or was so since it was last left out.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = Span> {
-        let units = self.no_dump.touched(&(0..self.memory.pages >> HUGE_ORDER));
-        self.no_dump.units.gaps(units).map(|units| pages(&self.huge_blocks(&units)))
+        let units = self.purge.no_dump.touched(&(0..self.memory.pages >> HUGE_ORDER));
+        self.purge.no_dump.units.gaps(units).map(|units| pages(&self.huge_blocks(&units)))
     }
 
     fn huge_blocks(&self, units: &Range<u32>) -> Range<u32> {
-        let (unit, end) = (self.no_dump.unit, self.memory.pages >> HUGE_ORDER);
+        let (unit, end) = (self.purge.no_dump.unit, self.memory.pages >> HUGE_ORDER);
         units.start * unit..(units.end * unit).min(end)
     }
 }

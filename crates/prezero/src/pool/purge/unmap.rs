@@ -52,7 +52,7 @@ impl<B: Backing> Pool<B> {
     /// Gives up free address space until the zone has `bytes` left, or as few as the blocks in use
     /// allow.
     pub(crate) fn shrink(&self, bytes: usize) {
-        self.unmapped.ended.store(1, Relaxed);
+        self.purge.unmapped.ended.store(1, Relaxed);
         self.beyond((bytes / HUGE) as u32).for_each(|huge| self.unmap(huge));
     }
 
@@ -60,7 +60,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn trim(&self) {
         let first = (self.memory.backing().mapped() / HUGE) as u32;
         let keeps = self.used().div_ceil(HUGE_PAGES).saturating_mul(2).max(first);
-        let may = self.unmapped.ended.load(Relaxed) == 0 && !self.must_not_move();
+        let may = self.purge.unmapped.ended.load(Relaxed) == 0 && !self.must_not_move();
         if may && self.mapped() > keeps.saturating_mul(SLACK) {
             self.trim_to(keeps);
         }
@@ -69,16 +69,17 @@ impl<B: Backing> Pool<B> {
     /// Unmaps free and absent huge blocks until that number is mapped.
     pub(crate) fn trim_to(&self, keeps: u32) {
         for huge in self.beyond(keeps) {
-            let huge = self.no_dump.ceil(huge.start)..self.no_dump.floor(huge.end);
+            let huge = self.purge.no_dump.ceil(huge.start)..self.purge.no_dump.floor(huge.end);
             if !huge.is_empty() {
-                parts(huge, self.no_dump.ceil(AT_ONCE)).for_each(|part| self.unmap_absent(part));
+                parts(huge, self.purge.no_dump.ceil(AT_ONCE))
+                    .for_each(|part| self.unmap_absent(part));
             }
         }
     }
 
     /// Huge blocks that the zone has mapped.
     fn mapped(&self) -> u32 {
-        self.memory.pages.saturating_sub(self.unmapped.pages()) / HUGE_PAGES
+        self.memory.pages.saturating_sub(self.purge.unmapped.pages()) / HUGE_PAGES
     }
 
     /// The highest free huge blocks, down to that number of mapped ones.
@@ -107,17 +108,20 @@ impl<B: Backing> Pool<B> {
 
     /// The runs of pages that are the zone's still: the first, and how many.
     pub(crate) fn mapped_runs(&self) -> impl Iterator<Item = Span> {
-        self.unmapped.bits.gaps(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
+        self.purge.unmapped.bits.gaps(0..self.memory.pages >> HUGE_ORDER).map(|huge| pages(&huge))
     }
 
     /// Whether a page belongs to others now.
     pub(crate) fn is_unmapped(&self, page: PageId) -> bool {
-        self.unmapped.bits.has(page.huge() as u32)
+        self.purge.unmapped.bits.has(page.huge() as u32)
     }
 
     /// Pages that are neither free in the buddy nor gone.
     pub(crate) fn used(&self) -> u32 {
-        self.memory.pages.saturating_sub(self.buddy.free()).saturating_sub(self.unmapped.pages())
+        self.memory
+            .pages
+            .saturating_sub(self.buddy.free())
+            .saturating_sub(self.purge.unmapped.pages())
     }
 
     /// Maps room for a block that no free memory of the zone holds. False: there is no room.
@@ -128,7 +132,7 @@ impl<B: Backing> Pool<B> {
         let aligned = (align.pages() / HUGE_PAGES).max(1);
         let length = pages.div_ceil(HUGE_PAGES);
         let had = self.mapped();
-        self.unmapped.bits.runs(0..self.memory.pages >> HUGE_ORDER).any(|run| {
+        self.purge.unmapped.bits.runs(0..self.memory.pages >> HUGE_ORDER).any(|run| {
             let least = run.start.next_multiple_of(aligned) + length;
             least <= run.end
                 && self.map_more(run.start, least, least.max(run.start.saturating_add(had)))
@@ -144,7 +148,9 @@ impl<B: Backing> Pool<B> {
             return false;
         }
         // The first of these that is not mapped.
-        let Some(unmapped) = self.unmapped.bits.runs(from..end(pages)).next() else { return false };
+        let Some(unmapped) = self.purge.unmapped.bits.runs(from..end(pages)).next() else {
+            return false;
+        };
         self.map_more(unmapped.start, end(pages), end(pages.saturating_mul(2)))
     }
 
@@ -153,16 +159,16 @@ impl<B: Backing> Pool<B> {
     fn map_more(&self, start: u32, least: u32, most: u32) -> bool {
         let all = self.memory.pages >> HUGE_ORDER;
         let (start, least, most) = (
-            self.no_dump.floor(start),
-            self.no_dump.ceil(least).min(all),
-            self.no_dump.ceil(most).min(all),
+            self.purge.no_dump.floor(start),
+            self.purge.no_dump.ceil(least).min(all),
+            self.purge.no_dump.ceil(most).min(all),
         );
         let Some(unmapped) =
-            self.unmapped.bits.runs(start..most).next().filter(|run| run.start == start)
+            self.purge.unmapped.bits.runs(start..most).next().filter(|run| run.start == start)
         else {
             return false;
         };
-        if self.unmapped.ended.load(Relaxed) != 0 {
+        if self.purge.unmapped.ended.load(Relaxed) != 0 {
             return false;
         }
         for end in [unmapped.end, unmapped.end.min(least)] {
@@ -172,14 +178,14 @@ impl<B: Backing> Pool<B> {
                 Ok(()) => {
                     self.note_fresh(pages(&huge));
                     self.no_dump_new(&huge);
-                    self.unmapped.bits.clear(huge.clone());
-                    self.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
+                    self.purge.unmapped.bits.clear(huge.clone());
+                    self.purge.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
                     self.buddy.put_run(Run::taken(pages(&huge)));
                     return true;
                 }
                 // Another mapping, or another thread was faster.
                 Err(Errno::EXIST) => {}
-                Err(_) if end == least => self.unmapped.ended.store(1, Relaxed),
+                Err(_) if end == least => self.purge.unmapped.ended.store(1, Relaxed),
                 Err(_) => {}
             }
         }
@@ -191,10 +197,10 @@ impl<B: Backing> Pool<B> {
         let span = pages(&huge);
         let Some(run) = self.buddy.take_run(span) else { return };
         let tally = self.states.tally(span);
-        self.unmapped.bits.set(huge.clone());
+        self.purge.unmapped.bits.set(huge.clone());
         if self.memory.unmap(span).is_err() {
             // Too many mappings to split one: all is as it was.
-            self.unmapped.bits.clear(huge);
+            self.purge.unmapped.bits.clear(huge);
             self.buddy.put_run(run);
             return;
         }
@@ -202,7 +208,7 @@ impl<B: Backing> Pool<B> {
         let span = run.into_span();
         self.stock.sub(tally);
         self.states.set(span, PageState::Remapped);
-        self.unmapped.huge.fetch_add(huge.end - huge.start, Relaxed);
+        self.purge.unmapped.huge.fetch_add(huge.end - huge.start, Relaxed);
     }
 
     /// Unmaps these huge blocks, if they are all free and absent. They stay absent, so that no record changes that
@@ -211,15 +217,15 @@ impl<B: Backing> Pool<B> {
         let span = pages(&huge);
         let Some(run) = self.buddy.take_run(span) else { return };
         if self.states.all(span, PageState::Absent) {
-            self.unmapped.bits.set(huge.clone());
-            self.unmapped.huge.fetch_add(huge.len() as u32, Relaxed);
+            self.purge.unmapped.bits.set(huge.clone());
+            self.purge.unmapped.huge.fetch_add(huge.len() as u32, Relaxed);
             if self.memory.unmap_absent(span).is_ok() {
                 run.into_span();
                 return;
             }
             // Too many mappings to split one.
-            self.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
-            self.unmapped.bits.clear(huge);
+            self.purge.unmapped.huge.fetch_sub(huge.len() as u32, Relaxed);
+            self.purge.unmapped.bits.clear(huge);
         }
         self.buddy.put_run(run);
     }

@@ -59,11 +59,11 @@ impl<B: Backing> Pool<B> {
     /// Hides idle memory from the child of a fork that is about to begin.
     pub(crate) fn wipe_idle_on_fork(&self) {
         let everywhere = 0..self.memory.pages >> HUGE_ORDER;
-        if !self.has_much() || self.used.runs(everywhere).next().is_none() {
+        if !self.has_much() || self.purge.used.runs(everywhere).next().is_none() {
             return;
         }
         for run in self.buddy.runs(1) {
-            for shown in self.wiped.bits.gaps(run.huge..run.huge + run.len) {
+            for shown in self.purge.wiped.bits.gaps(run.huge..run.huge + run.len) {
                 self.wipe_used_on_fork(shown, u32::MAX, |_| ());
             }
         }
@@ -77,8 +77,8 @@ impl<B: Backing> Pool<B> {
     /// Hides those runs of free huge blocks to which something came since they were hidden, and does something more
     /// with them before others may take them.
     pub(crate) fn wipe_used_on_fork(&self, range: Range<u32>, at_once: u32, more: impl Fn(Span)) {
-        for run in self.used.runs(range) {
-            let bits = &self.wiped.bits;
+        for run in self.purge.used.runs(range) {
+            let bits = &self.purge.wiped.bits;
             let joins = bits.has(run.end) || run.start > 0 && bits.has(run.start - 1);
             if run.len() >= LEAST as usize || joins {
                 parts(run, at_once).for_each(|part| self.wipe_on_fork(&part, &more));
@@ -98,18 +98,18 @@ impl<B: Backing> Pool<B> {
 
     /// Hides these huge blocks, which the caller took out of the buddy.
     fn wipe_taken_on_fork(&self, huge: &Range<u32>) {
-        self.wiped.bits.set(huge.clone());
-        self.wiped.ever.store(1, Relaxed);
+        self.purge.wiped.bits.set(huge.clone());
+        self.purge.wiped.ever.store(1, Relaxed);
         if self.memory.advise(pages(huge), Advice::WipeOnFork).is_err() {
             self.counters.add_exact(Counter::BackingErrors, 1);
             // A part may be: where the program mapped a file, unseen, the kernel goes no farther.
             let (offset, len) = bytes(huge);
             let shown = self.memory.backing().unadvise(offset, len, Advice::WipeOnFork);
             if !matches!(shown, Err(Errno::NOMEM | Errno::AGAIN)) {
-                self.wiped.bits.clear(huge.clone());
+                self.purge.wiped.bits.clear(huge.clone());
             }
         }
-        self.used.clear(huge.clone());
+        self.purge.used.clear(huge.clone());
     }
 
     /// To be called with a run that was taken out of the buddy before it is handed out. False if it
@@ -118,15 +118,15 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn keep_on_fork(&self, span: Span) -> bool {
         let Span { first, pages } = span;
         let touched = first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1;
-        self.dump(&touched) && (!self.wiped.is_used() || self.keep_wiped(touched))
+        self.dump(&touched) && (!self.purge.wiped.is_used() || self.keep_wiped(touched))
     }
 
     fn keep_wiped(&self, touched: Range<u32>) -> bool {
-        self.wiped.bits.runs(touched).all(|huge| {
+        self.purge.wiped.bits.runs(touched).all(|huge| {
             let (offset, len) = bytes(&huge);
             let shown = self.memory.backing().unadvise(offset, len, Advice::WipeOnFork);
             match shown {
-                Ok(()) => self.wiped.bits.clear(huge),
+                Ok(()) => self.purge.wiped.bits.clear(huge),
                 Err(_) => self.counters.add_exact(Counter::BackingErrors, 1),
             }
             shown.is_ok()
@@ -136,18 +136,18 @@ impl<B: Backing> Pool<B> {
     /// In the child of a fork: hidden blocks are absent. The bits stay, and so does what the
     /// kernel does with it in a child of this one.
     pub(crate) fn forget_wiped(&self) {
-        if !self.wiped.is_used() {
+        if !self.purge.wiped.is_used() {
             return;
         }
         for run in self.buddy.runs(1) {
-            for huge in self.wiped.bits.runs(run.huge..run.huge + run.len) {
+            for huge in self.purge.wiped.bits.runs(run.huge..run.huge + run.len) {
                 let span = pages(&huge);
                 let Some(run) = self.buddy.take_run(span) else { continue };
                 // A bit alone does not prove that it was; after this it does not matter.
                 if self.memory.release(span).is_ok() {
                     self.stock.sub(self.states.tally(span));
                     self.states.set(span, PageState::Absent);
-                    huge.for_each(|huge| self.freed_at[huge as usize].clear());
+                    huge.for_each(|huge| self.freed.at[huge as usize].clear());
                 }
                 self.buddy.put_run(run);
             }

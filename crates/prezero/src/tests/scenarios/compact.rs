@@ -52,7 +52,7 @@ fn zeroes_that_lie_apart_serve_a_large_request() {
         [misses, absent],
         [Counter::MissBytes, Counter::AbsentBytes].map(|c| world.count(c))
     );
-    assert_eq!(world.zone.pool.assembly.count(), 4);
+    assert_eq!(world.zone.pool.compaction.count(), 4);
     assert!(
         (0..4).all(|n| !world.fake().holds(PageId(2 * n * HUGE_PAGES))),
         "nothing stays behind"
@@ -73,7 +73,7 @@ fn places_that_took_something_before_count_once() {
     world.drain();
     let held = in_pieces(&world, 4, ZERO);
     let again = world.zero(4 * HUGE_PAGES);
-    assert_eq!((again.first(), world.zone.pool.assembly.count()), (at, 4));
+    assert_eq!((again.first(), world.zone.pool.compaction.count()), (at, 4));
     end(&world, held.into_iter().chain([again.into_dirty()]));
 }
 
@@ -156,7 +156,7 @@ fn the_kind_of_page_moves_along() {
     let held = in_pieces(&world, 2, ZERO);
     let block = world.zero(2 * HUGE_PAGES);
     assert_eq!(world.count(Counter::AssembledBytes), bytes(2 * HUGE_PAGES));
-    let small = |huge: usize| world.zone.pool.in_small.has(huge as u32);
+    let small = |huge: usize| world.zone.pool.fresh.in_small.has(huge as u32);
     let at = block.first().huge();
     assert!(at >= 4 && small(at) && small(at + 1) && !small(at + 2));
     end(&world, held.into_iter().chain([block.into_dirty()]));
@@ -233,7 +233,7 @@ fn moves_that_take_as_long_as_clears_rest_and_are_tried_again() {
     }
     assert!(!moves(false));
     // A request looks once or twice.
-    let rests = || (0..).take_while(|_| !world.zone.pool.assembly.may_try()).count();
+    let rests = || (0..).take_while(|_| !world.zone.pool.compaction.may_try()).count();
     assert!((60..64).contains(&rests()));
     // One more that is slow and they rest again, one that is not and all are made.
     assert!(moves(true) && !moves(false));

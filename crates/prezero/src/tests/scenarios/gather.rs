@@ -80,7 +80,7 @@ fn it_is_no_older_for_that() {
 
     let huge = world.plain(2 * HUGE_PAGES);
 
-    assert_eq!(world.zone.pool.freed_at[0].get(), Some(tick), "it does not look idle");
+    assert_eq!(world.zone.pool.freed.at[0].get(), Some(tick), "it does not look idle");
     world.zone.free(huge);
 }
 

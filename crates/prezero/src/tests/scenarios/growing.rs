@@ -200,12 +200,12 @@ fn moved_pages_are_of_the_kind_that_they_were() {
     let block = world.elsewhere(block, 17 * HUGE_PAGES);
     let at = block.first().huge() as u32;
     assert!(
-        (at..at + 16).all(|huge| !world.zone.pool.in_small.has(huge)),
+        (at..at + 16).all(|huge| !world.zone.pool.fresh.in_small.has(huge)),
         "huge, where small were"
     );
     world.zone.free(block);
     assert!(
-        (at..at + 16).all(|huge| world.zone.pool.in_small.has(huge)),
+        (at..at + 16).all(|huge| world.zone.pool.fresh.in_small.has(huge)),
         "a fresh mapping is small"
     );
     world.free_all([neighbour]);
@@ -218,11 +218,11 @@ fn a_fresh_mapping_is_huge_where_all_are() {
     let block = world.elsewhere(block, 4 * HUGE_PAGES);
     let at = block.first().huge();
     assert!(
-        at >= 16 && world.zone.pool.in_small.has(at as u32),
+        at >= 16 && world.zone.pool.fresh.in_small.has(at as u32),
         "small pages went where huge ones are"
     );
     world.zone.free(block);
-    assert!(!world.zone.pool.in_small.has(at as u32));
+    assert!(!world.zone.pool.fresh.in_small.has(at as u32));
     assert_eq!(world.fake().made_huge(), [(at, 2)]);
     world.free_all([neighbour]);
 }
@@ -244,7 +244,7 @@ fn a_block_that_moves_counts_once_in_the_peak_in_use() {
     let world = World::new(64);
     let (block, neighbour) = world.hemmed_in(8 * HUGE_PAGES);
     let block = world.elsewhere(block, 12 * HUGE_PAGES);
-    assert_eq!(world.zone.pool.peak.load(Relaxed), 13 * HUGE_PAGES);
+    assert_eq!(world.zone.pool.purge.peak.load(Relaxed), 13 * HUGE_PAGES);
     world.free_all([block, neighbour]);
 }
 

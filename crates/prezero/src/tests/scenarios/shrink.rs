@@ -251,11 +251,11 @@ fn a_large_block_is_assembled_where_the_zone_has_to_reach_for_room() {
             kept.push(piece);
         }
     }
-    let faulted = world.zone.pool.faulted.load(Relaxed);
+    let faulted = world.zone.pool.fresh.faulted.load(Relaxed);
     let block = world.zero(freed);
     assert!(is_zero(&world.zone, &block) && mapped(&world) > 16);
     assert_eq!(world.count(Counter::AssembledBytes), bytes(freed));
-    assert_eq!(world.zone.pool.faulted.load(Relaxed), faulted, "no page is new");
+    assert_eq!(world.zone.pool.fresh.faulted.load(Relaxed), faulted, "no page is new");
     kept.into_iter().for_each(|piece| world.zone.free(piece));
     world.zone.free(block);
     world.assert_sound();
