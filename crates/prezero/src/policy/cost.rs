@@ -159,9 +159,10 @@ impl CostModel {
         if proven { u64::MAX } else { UNPROVEN_PAGES }
     }
 
-    /// Whether zeroes are made for any band.
+    /// Whether zeroes are made for any band that was asked for lately, or none was.
     pub(crate) fn any_enabled(&self) -> bool {
-        self.accounts.iter().any(|account| account.enabled)
+        let asked = || self.accounts.iter().filter(|account| account.recent >= 1.0);
+        asked().any(|account| account.enabled) || asked().next().is_none()
     }
 
     /// Books what happened, and disables the bands that cost more than they spare.
@@ -317,6 +318,16 @@ mod tests {
         assert!(share <= 2e-3, "{share} of a CPU");
         world.windows(300, &[LARGE], 1.0);
         assert!(world.opens(LARGE), "its zeroes are used now");
+    }
+
+    #[test]
+    fn nothing_is_spent_where_all_that_was_asked_for_lately_is_disabled() {
+        let mut world = World::new(LOOKS_NS);
+        assert!(world.model.any_enabled());
+        world.windows(100, &[SMALL], 1.0);
+        assert!(!world.opens(SMALL) && !world.model.any_enabled());
+        world.windows(1, &[LARGE], 1.0);
+        assert!(world.model.any_enabled());
     }
 
     #[test]
