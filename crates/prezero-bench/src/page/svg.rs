@@ -58,6 +58,9 @@ impl Picture {
     }
 }
 
+/// About how wide a letter is, in its size.
+const GLYPH: f64 = 0.56;
+
 /// One SVG.
 struct Canvas {
     svg: String,
@@ -84,9 +87,15 @@ impl Canvas {
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
+        // A text that starts here and is longer than the room behind it is set narrower.
+        let room = self.width - x - 4.0;
+        let fitted = match text.chars().count() as f64 * GLYPH * size > room && anchor == "start" {
+            true => format!(" textLength=\"{room:.0}\" lengthAdjust=\"spacingAndGlyphs\""),
+            false => String::new(),
+        };
         self.add(format_args!(
             "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" font-family=\"sans-serif\" font-size=\"{size}\" \
-             fill=\"{ink}\">{}</text>",
+             fill=\"{ink}\"{fitted}>{}</text>",
             y + 0.35 * size,
             escaped(text)
         ));

@@ -142,7 +142,7 @@ impl Disturb {
             ))
             .plot(
                 Kind::Changes(OFF.into()),
-                ["% better than beside prezero that never scrubs", ""],
+                ["% better than without scrubbing", ""],
                 "Time of the neighbours' work, or lateness of their wake-ups. A change below its noise, which the table has, says nothing.",
             );
         for load in scene.loads(sizes) {
