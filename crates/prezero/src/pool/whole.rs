@@ -65,6 +65,54 @@ pub(crate) struct Fresh {
     pub(crate) thin_row: ThinRow,
 }
 
+impl Freed {
+    fn new(huge: u32) -> Result<Freed, Errno> {
+        Ok(Freed {
+            at: Meta::new(huge as usize)?,
+            resident: Bits::new(huge)?,
+            on: AtomicU32::new(0),
+            last: LastTick::default(),
+        })
+    }
+}
+
+impl Purge {
+    /// In its slot. Where a later part of the pool fails, some pages of records are lost.
+    #[inline(never)]
+    fn build(
+        slot: &mut MaybeUninit<Purge>,
+        huge: u32,
+        mapped: u32,
+        config: &Config,
+    ) -> Result<(), Errno> {
+        let (wiped, used) = (WipeOnFork::new(huge)?, Bits::new(huge)?);
+        let (no_dump, unmapped) = (NoDump::new(huge)?, Unmapped::new(huge, mapped)?);
+        debug_assert_eq!(no_dump.ceil(mapped).min(huge), mapped, "whole units are mapped");
+        build_in!(
+            slot,
+            Purge {
+                wiped: wiped,
+                used: used,
+                no_dump: no_dump,
+                unmapped: unmapped,
+                allowance: AtomicU32::new(u32::MAX),
+                peak: AtomicU32::new(0),
+                no_move: NoMove::new(config),
+            }
+        );
+        Ok(())
+    }
+}
+
+impl Fresh {
+    fn new(huge: u32, small: u32, config: &Config) -> Result<Fresh, Errno> {
+        let in_small = Bits::new(huge)?;
+        in_small.set(0..small);
+        let faulted = AtomicU64::new(0);
+        Ok(Fresh { faulted, in_small, huge: config.huge, thin_row: ThinRow::new() })
+    }
+}
+
 /// See the module above.
 pub(crate) struct Pool<B> {
     pub(crate) memory: Memory<B>,
@@ -102,30 +150,10 @@ impl<B: Backing> Pool<B> {
         let memory = Memory::new(backing);
         let (pages, huge) = (memory.pages, memory.pages / HUGE_PAGES);
         let (states, compaction) = (StateMap::new(pages)?, Compaction::new(huge)?);
-        let freed = Freed {
-            at: Meta::new(huge as usize)?,
-            resident: Bits::new(huge)?,
-            on: AtomicU32::new(0),
-            last: LastTick::default(),
-        };
         let mapped = ((memory.backing().mapped() / HUGE) as u32).min(huge);
-        let purge = Purge {
-            wiped: WipeOnFork::new(huge)?,
-            used: Bits::new(huge)?,
-            no_dump: NoDump::new(huge)?,
-            unmapped: Unmapped::new(huge, mapped)?,
-            allowance: AtomicU32::new(u32::MAX),
-            peak: AtomicU32::new(0),
-            no_move: NoMove::new(config),
-        };
-        debug_assert_eq!(purge.no_dump.ceil(mapped).min(huge), mapped, "whole units are mapped");
-        let fresh = Fresh {
-            faulted: AtomicU64::new(0),
-            in_small: Bits::new(huge)?,
-            huge: config.huge,
-            thin_row: ThinRow::new(),
-        };
-        fresh.in_small.set(0..(memory.backing().small() / HUGE) as u32);
+        let freed = Freed::new(huge)?;
+        let fresh = Fresh::new(huge, (memory.backing().small() / HUGE) as u32, config)?;
+        Purge::build(field_of!(slot, purge), huge, mapped, config)?;
         // The largest part, and the last that may fail.
         field_of!(slot, buddy).write(Buddy::new(pages)?);
         let pool = build_in!(
@@ -138,14 +166,13 @@ impl<B: Backing> Pool<B> {
                 clock: Clock::new(now_ns),
                 counters: Counters::new(),
                 freed: freed,
-                purge: purge,
                 fresh: fresh,
                 forks: AtomicU32::new(0),
                 remapped: AtomicU32::new(0),
                 came_back: CameBack::new(),
                 compaction: compaction,
                 without: config.without,
-            } and built { buddy }
+            } and built { buddy, purge }
         );
         pool.no_dump_new(&(0..mapped));
         pool.buddy.put_run(Run::taken(pages_of(&(0..mapped))));
