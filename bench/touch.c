@@ -30,7 +30,7 @@ enum {
 	MAX_LINES = 64,
 	/* Samples that count, of one process. */
 	SAMPLES = 5,
-	/* Rounds before them go on for so long, with pauses and without, and there are so many at least. */
+	/* Rounds before them: for how long, with pauses and without, and how many at least. */
 	WARM_NS = 100000000,
 	WARM_BUSY_NS = 20000000,
 	WARM_LEAST = 8,

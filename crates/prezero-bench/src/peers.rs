@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine;
 use prezero_cli::{companion, library};
+use prezero_host::glibc::KEEP;
 
 /// Ours, in every report.
 pub const PREZERO: &str = "prezero";
@@ -25,15 +26,6 @@ pub const BARE: &str = "bare";
 
 /// Where [`Allocator::command`] is to leave no statistics.
 pub const NOWHERE: &str = "off";
-
-/// More than any block here, so that glibc never takes a mapping of its own for one and
-/// never trims its heap. The threshold alone would do from glibc 2.35 on; before, it is
-/// capped at 32 MiB, and larger blocks stay only with no mappings allowed at all.
-const KEEP: [(&str, &str); 3] = [
-    ("MALLOC_MMAP_MAX_", "0"),
-    ("MALLOC_MMAP_THRESHOLD_", "68719476736"),
-    ("MALLOC_TRIM_THRESHOLD_", "68719476736"),
-];
 
 /// Where Debian, Fedora and Arch keep shared libraries.
 const FOLDERS: [&str; 5] = [

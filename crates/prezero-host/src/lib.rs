@@ -8,6 +8,7 @@
 //! | [`bursts`] | how large the recent bursts of a demand were |
 //! | [`sizes`] | a number of bytes, as people write it |
 //! | [`samples`] | medians, their noise, and changes between pairs |
+//! | [`glibc`] | glibc told to keep its memory |
 //! | [`jvm`] | the options of a JVM, wherever they stand |
 //!
 //! The crate reads files below `/proc` and `/sys` and writes none, by system calls alone ([`prezero_sys::file`]): scrubd
@@ -15,11 +16,13 @@
 //! information, never an error. Each reader takes the root directory from its caller, so a test
 //! brings its own.
 //!
-//! Layers: sizes, samples, bursts, topology, pressure, jvm
+//! Layers: sizes, samples, bursts, topology, pressure, glibc, jvm
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
 pub mod bursts;
+#[cfg(feature = "commands")]
+pub mod glibc;
 #[cfg(feature = "commands")]
 pub mod jvm;
 pub mod pressure;

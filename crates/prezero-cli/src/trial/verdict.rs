@@ -10,7 +10,7 @@ use serde_json::Value;
 pub struct Times {
     /// 2: twice as fast.
     pub times: f64,
-    /// With some 95 % confidence.
+    /// With some 99 % confidence.
     pub noise: f64,
 }
 

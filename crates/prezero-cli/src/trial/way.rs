@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::process::Command;
 
+use prezero_host::glibc::KEEP;
+
 use crate::given;
 
 /// A way to run a program.
@@ -15,19 +17,12 @@ pub enum Way {
     Prezero,
     /// The same, with `--scrub-start never`.
     Unscrubbed,
-    /// As it is, with glibc told to keep its memory ([`KEEPING`]): what three variables give without prezero.
+    /// As it is, with glibc told to keep its memory ([`KEEP`]): what three variables give without prezero.
     Keeping,
 }
 
 /// All of them, in the order of the table.
 pub const WAYS: [Way; 4] = [Way::Plain, Way::Prezero, Way::Unscrubbed, Way::Keeping];
-
-/// Has glibc serve every block from its heap, and give nothing back.
-pub const KEEPING: [(&str, &str); 3] = [
-    ("MALLOC_MMAP_MAX_", "0"),
-    ("MALLOC_MMAP_THRESHOLD_", "68719476736"),
-    ("MALLOC_TRIM_THRESHOLD_", "68719476736"),
-];
 
 impl Way {
     /// For people.
@@ -59,7 +54,7 @@ impl Way {
             let mut command = Command::new(&program[0]);
             given::hand_on(command.args(&program[1..]));
             if self == Way::Keeping {
-                command.envs(KEEPING);
+                command.envs(KEEP);
             }
             return Ok(command);
         }

@@ -173,9 +173,12 @@ impl CostModel {
         for (n, account) in self.accounts.iter_mut().enumerate() {
             account.recent += passed.asked[n] as f64 * clear_ns;
             account.in_window |= passed.asked[n] > 0;
-            account.proven |= passed.hit[n] > 0;
-            // A page is paid for when it is used or lost: a stock waits for its burst.
-            account.balance += passed.hit[n] as f64 * clear_ns * (IDLE_CPU - price);
+            // A disabled band that finds zeroes finds what was made for others.
+            if account.enabled {
+                account.proven |= passed.hit[n] > 0;
+                // A page is paid for when it is used or lost: a stock waits for its burst.
+                account.balance += passed.hit[n] as f64 * clear_ns * (IDLE_CPU - price);
+            }
         }
         let shared = passed.lost as f64 * clear_ns * price + passed.look_ns as f64;
         let enabled = || self.accounts.iter().filter(|account| account.enabled);
@@ -201,13 +204,13 @@ impl CostModel {
             if !std::mem::take(&mut account.in_window) {
                 continue;
             }
-            if account.balance >= FULL_NS {
-                account.retry_after = RETRY_FIRST;
-            } else if !account.enabled {
+            if !account.enabled {
                 account.retry_in -= 1;
-                account.enabled = account.retry_in == 0;
-                account.balance = TRIAL_NS;
-                trial |= account.enabled;
+                if account.retry_in == 0 {
+                    (account.enabled, account.balance, trial) = (true, TRIAL_NS, true);
+                }
+            } else if account.balance >= FULL_NS {
+                account.retry_after = RETRY_FIRST;
             }
         }
         if trial {
@@ -328,6 +331,21 @@ mod tests {
         assert!(!world.opens(SMALL) && !world.model.any_enabled());
         world.windows(1, &[LARGE], 1.0);
         assert!(world.model.any_enabled());
+    }
+
+    #[test]
+    fn a_disabled_size_that_finds_what_was_made_for_others_is_tried_again_all_the_same() {
+        let mut world = World::new(0);
+        world.windows(5, &[LARGE], 0.0);
+        assert!(!world.opens(LARGE));
+        let mut found = nothing();
+        let n = Band::of(LARGE).index();
+        (found.asked[n], found.hit[n]) = (1 << 20, 1 << 20);
+        for _ in 0..2 * RETRY_FIRST {
+            world.model.note(&found);
+            world.model.turn();
+        }
+        assert!(world.opens(LARGE));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) struct Decay {
     stays_ns: u64,
     looked_at: u64,
     /// Pages that went early since `count_began`, and pages faulted in before that.
-    unmapped: u64,
+    gone: u64,
     count_began: u64,
     faulted: u64,
     /// When the lists were looked over last.
@@ -46,7 +46,7 @@ impl Decay {
             without,
             stays_ns: FIRST_NS,
             looked_at: 0,
-            unmapped: 0,
+            gone: 0,
             count_began: 0,
             faulted: 0,
             listed_at: 0,
@@ -75,7 +75,7 @@ impl Decay {
     /// A look gave back `pages`, and there may be more.
     pub(crate) fn gave(&mut self, now: u64, idle: Idle, pages: u64, more: More) {
         if idle.dirty_ns < idle.any_ns {
-            self.unmapped += pages;
+            self.gone += pages;
         }
         if more == More::No {
             self.looked_at = now;
@@ -85,13 +85,13 @@ impl Decay {
     /// Was what went early wanted back? It is forgotten by the time that it would have gone in any case.
     fn learn(&mut self, now: u64, most_ns: u64, faulted: u64) {
         let back = self.without.has(Mechanism::Learn)
-            && self.unmapped > 0
-            && faulted - self.faulted >= self.unmapped / 2;
+            && self.gone > 0
+            && faulted - self.faulted >= self.gone / 2;
         if back {
             self.stays_ns = self.stays_ns.saturating_mul(2);
         }
-        if back || self.unmapped == 0 || now.saturating_sub(self.count_began) > most_ns {
-            (self.unmapped, self.count_began, self.faulted) = (0, now, faulted);
+        if back || self.gone == 0 || now.saturating_sub(self.count_began) > most_ns {
+            (self.gone, self.count_began, self.faulted) = (0, now, faulted);
         }
     }
 }
@@ -110,13 +110,13 @@ mod tests {
     const MOST: u64 = 10_000_000_000;
 
     /// The time that dirty memory stays after each round in which `gone` pages went and `back` came back.
-    fn stays(rounds: u64, unmapped: u64, back: u64) -> u64 {
+    fn stays(rounds: u64, gone: u64, back: u64) -> u64 {
         let mut decay = Decay::new(Ablation::default());
         let (mut now, mut faulted) = (MOST, 0);
         let mut last = 0;
         for _ in 0..rounds {
             let idle = decay.due(now, MOST, faulted).expect("a long time has passed");
-            decay.gave(now, idle, unmapped, More::No);
+            decay.gave(now, idle, gone, More::No);
             last = idle.dirty_ns;
             faulted += back;
             now += MOST / 2;

@@ -22,7 +22,8 @@ use crate::pool::purge::wipe_on_fork::{AT_ONCE, bytes, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
-/// Times what it would keep that a zone has mapped, from which on it is trimmed. A program that frees and asks again does not pay for that.
+/// A zone is trimmed from this multiple on of what it would keep mapped. A program that frees and asks again does not
+/// pay for that.
 /// Moved by: `cargo test -p prezero-preload --test shim limits`.
 const SLACK: u32 = 2;
 
