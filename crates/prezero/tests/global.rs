@@ -19,6 +19,12 @@ fn in_zone(address: *const u8) -> bool {
     Global::<System>::owner(address).is_some()
 }
 
+/// The heap, made. While one thread makes it, what the others ask for is the inner allocator's.
+fn heap() -> &'static prezero::Heap {
+    until("the heap is made", || in_zone(vec![0u8; LARGE].as_ptr()));
+    Global::<System>::owner(vec![0u8; LARGE].as_ptr()).unwrap()
+}
+
 /// Compared as a whole: a debug build looks at each byte for long.
 fn is_all(block: &[u8], byte: u8) -> bool {
     block.first() == Some(&byte) && block[1..] == block[..block.len() - 1]
@@ -26,6 +32,7 @@ fn is_all(block: &[u8], byte: u8) -> bool {
 
 #[test]
 fn large_blocks_are_the_zones_and_small_ones_are_not() {
+    heap();
     assert!(in_zone(vec![1u8; LARGE].as_ptr()));
     assert!(in_zone(vec![0u8; DEFAULT_THRESHOLD].as_ptr()));
     assert!(!in_zone(vec![0u8; 1000].as_ptr()));
@@ -51,6 +58,7 @@ fn zeroed_memory_is_zero_and_comes_from_what_was_cleared_ahead() {
 
 #[test]
 fn a_vector_that_grows_and_shrinks_keeps_its_content() {
+    heap();
     let mut numbers = vec![];
     for n in 0..4u64 << 20 {
         numbers.push(n);
@@ -196,8 +204,7 @@ unsafe impl GlobalAlloc for Elsewhere {
 /// the zone's.
 #[test]
 fn a_block_of_the_inner_allocator_where_the_zone_has_mapped_nothing_goes_back_to_it() {
-    let block = vec![1u8; LARGE];
-    let heap = Global::<System>::owner(block.as_ptr()).unwrap();
+    let heap = heap();
     let page = std::ptr::without_provenance_mut(heap.base() + heap.bytes() - 4096);
     let (rights, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
