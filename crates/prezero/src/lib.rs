@@ -164,6 +164,7 @@ pub use {
     daemon::{Change, START_BYTES},
     global::Global,
     heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
+    heap::lazy::{LazyHeap, Made},
     heap::{Heap, InvalidPointer, Live, NoHeap, Resized},
     mem::backing::{Advice, Anonymous, Backing},
     observe::panel,

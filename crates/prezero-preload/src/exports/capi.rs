@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::fmt::{self, Write};
 use std::ptr;
 
-use prezero_core::{Gauges, Snapshot, Use};
+use prezero_core::{Gauges, Heap, Snapshot, Use};
 
 use super::family::{calloc, calloc_for, free, malloc, release_zeroed};
 use crate::compat::errno::Errno;
@@ -79,9 +79,8 @@ pub unsafe extern "C" fn prezero_free_zeroed(ptr: *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prezero_stats_json(buffer: *mut c_char, size: usize) -> c_int {
     let errno = Errno::save();
-    let process = process::ready();
-    let snapshot =
-        process.map_or_else(|| Snapshot::gather([], Gauges::default()), |it| it.heap.snapshot());
+    let nothing = || Snapshot::gather([], Gauges::default());
+    let snapshot = process::ready().map_or_else(nothing, Heap::snapshot);
     let mut text = Cut { buffer: buffer.cast(), room: size.saturating_sub(1), len: 0 };
     let _ = snapshot.write_json(&mut text);
     if size > 0 {

@@ -26,9 +26,9 @@ struct Zone {
 
 impl Zone {
     fn look() -> Zone {
-        process::ready_and_own().map_or(Zone::default(), |process| {
-            let live = process.heap.live();
-            Zone { blocks: live.blocks, used: live.bytes, idle: process.heap.idle() }
+        process::ready_and_own().map_or(Zone::default(), |heap| {
+            let live = heap.live();
+            Zone { blocks: live.blocks, used: live.bytes, idle: heap.idle() }
         })
     }
 }

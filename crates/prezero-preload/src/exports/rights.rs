@@ -31,7 +31,7 @@ pub(super) fn alone<R>(change: Change, call: impl FnOnce() -> R) -> R {
     match process::ready() {
         // It has none.
         Some(_) if sandbox::is_confined() => call(),
-        Some(process) => process.heap.zone().without_scrubd(change, call),
+        Some(heap) => heap.zone().without_scrubd(change, call),
         None => call(),
     }
 }

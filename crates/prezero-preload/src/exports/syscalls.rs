@@ -31,7 +31,7 @@ use crate::process::holes::{note_unforked, seal, seal_holes};
 
 /// The heap and the whole pages of it that the range touches.
 fn part(at: *const c_void, len: usize) -> Option<(&'static Heap, Range<usize>)> {
-    let heap = process::ready()?.heap;
+    let heap = process::ready()?;
     heap.part(at.addr(), len).map(|part| (heap, part))
 }
 
@@ -330,14 +330,14 @@ unsafe fn move_out(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     process::never();
-    if let Some(process) = process::ready_and_own() {
+    if let Some(heap) = process::ready_and_own() {
         // Pages that moved would leave others that are locked no more.
-        process.heap.never_move();
+        heap.never_move();
         // With MCL_ONFAULT a program counts on no more than that what is touched stays.
         if flags & libc::MCL_ONFAULT == 0 {
             process::serve_no_more();
             // SAFETY: every export that is given an address asks `Heap::is_unmapped` first.
-            unsafe { process.heap.zone().shrink(0) };
+            unsafe { heap.zone().shrink(0) };
         }
     }
     // SAFETY: the caller keeps the contract of `mlockall`.

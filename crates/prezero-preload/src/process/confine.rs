@@ -15,7 +15,7 @@ use prezero_sys::rseq::membarrier_register;
 use prezero_sys::sandbox::{self, Trial};
 use prezero_sys::thread::vfork;
 
-use super::{HOT, env, never, report};
+use super::{HEAP, env, never, report};
 use crate::compat::company;
 use crate::compat::errno::Errno;
 
@@ -34,7 +34,7 @@ pub fn confined(call: impl FnOnce() -> c_long) -> c_long {
     }
     report::write_once();
     match super::ready() {
-        Some(process) => process.heap.zone().without_scrubd(Change::Rights, || {
+        Some(heap) => heap.zone().without_scrubd(Change::Rights, || {
             super::give_back();
             confine(call)
         }),
@@ -45,12 +45,12 @@ pub fn confined(call: impl FnOnce() -> c_long) -> c_long {
 fn confine(call: impl FnOnce() -> c_long) -> c_long {
     // Before the call: it may hold for all threads.
     sandbox::confine();
-    THRESHOLD.fetch_min(HOT.threshold.swap(usize::MAX, Ordering::SeqCst), Ordering::SeqCst);
+    THRESHOLD.fetch_min(HEAP.set_threshold(usize::MAX), Ordering::SeqCst);
     let answer = call();
     if answer >= 0 {
         never();
     } else if sandbox::is_free_again() {
-        HOT.threshold.store(THRESHOLD.load(Ordering::SeqCst), Ordering::SeqCst);
+        HEAP.set_threshold(THRESHOLD.load(Ordering::SeqCst));
         report::write_again();
     }
     answer

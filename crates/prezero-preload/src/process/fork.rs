@@ -35,24 +35,24 @@ pub fn register() {
 }
 
 unsafe extern "C" fn before() {
-    if let Some(process) = process::ready() {
+    if let Some(heap) = process::ready() {
         // SAFETY: libc calls this before it forks, and one of the two handlers below after it.
-        unsafe { process.heap.zone().before_fork() };
+        unsafe { heap.zone().before_fork() };
     }
 }
 
 unsafe extern "C" fn in_parent() {
-    if let Some(process) = process::ready() {
+    if let Some(heap) = process::ready() {
         // SAFETY: libc called `before` on this thread, and this is the parent.
-        unsafe { process.heap.zone().after_fork_in_parent() };
+        unsafe { heap.zone().after_fork_in_parent() };
     }
 }
 
 unsafe extern "C" fn in_child() {
-    if let Some(process) = process::ready() {
-        holes::seal_unforked(process.heap);
+    if let Some(heap) = process::ready() {
+        holes::seal_unforked(heap);
         // SAFETY: libc called `before` on this thread. This is the child, and its first handler.
-        unsafe { process.heap.zone().after_fork_in_child() };
+        unsafe { heap.zone().after_fork_in_child() };
     }
 }
 
@@ -69,7 +69,7 @@ pub fn without_handlers(call: impl FnOnce() -> c_long) -> c_long {
 
 /// The calling process is a child that such a call made.
 pub fn is_a_child() {
-    if let Some(process) = process::ready() {
-        process.heap.zone().begins_its_stats();
+    if let Some(heap) = process::ready() {
+        heap.zone().begins_its_stats();
     }
 }

@@ -3,24 +3,14 @@
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 
-use prezero_core::{ConfigError, Heap};
+use prezero_core::{Config, ConfigError, Heap, Made};
 
-use super::{Process, confine, env};
+use super::{allow_scrubd, confine, env};
 use crate::compat::message::Line;
-
-/// What came of making a heap.
-pub(super) enum Made {
-    /// It is there.
-    Heap(Process),
-    /// The request is below the threshold that the user set: bytes.
-    NotYet(usize),
-    /// There is to be none.
-    Nothing,
-}
 
 /// The heap for a request of `bytes`, if there is to be one, in the slot where it stays.
 #[inline(never)]
-pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made {
+pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made<Config> {
     // Before all that looks at the machine.
     if env::disabled() || !confine::may_live() || prezero_sys::process::overcommits_never() {
         return Made::Nothing;
@@ -35,10 +25,11 @@ pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made {
     if bytes < config.threshold {
         return Made::NotYet(config.threshold);
     }
-    match Heap::fitting(slot, &mut config) {
-        Some(heap) => Made::Heap(Process { heap, config }),
-        None => Made::Nothing,
-    }
+    let Some(heap) = Heap::fitting(slot, &mut config).map(|heap| &*heap) else {
+        return Made::Nothing;
+    };
+    allow_scrubd(heap.zone());
+    Made::Heap(heap, config.threshold, config)
 }
 
 /// In a frame of its own: the first large request may come on a short stack.

@@ -1,26 +1,14 @@
 //! The process's one heap, made at its first large request.
 //!
-//! Short programs pay nothing: until a request reaches the threshold there is no zone,
-//! and with a zone that cannot or must not be there is a threshold that no request
-//! reaches. The state only moves forward, and no thread waits for it for long:
-//!
-//! | state | a large request |
-//! |---|---|
-//! | untouched | reads the environment and makes the heap |
-//! | starting | waits a moment for the heap, or goes to the next allocator (blocks are told apart by address) |
-//! | ready | comes from the heap |
-//! | off | goes to the next allocator |
-//!
-//! A child forked while another thread is starting stays in that state, without a zone.
+//! [`LazyHeap`] has the states and their order. Here is what this library adds: why there is no zone, and what the
+//! process does once it has one.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use prezero_core::{ADDRESS_SPACE_SHARE, Anonymous, Config, Heap, MIN_LIMIT, MIN_THRESHOLD, Zone};
+use prezero_core::{
+    ADDRESS_SPACE_SHARE, Anonymous, Config, Heap, LazyHeap, MIN_LIMIT, MIN_THRESHOLD, Zone,
+};
 use prezero_sys::memory::promises;
-use prezero_sys::thread;
 
 use crate::compat::company;
 use crate::compat::errno::Errno;
@@ -38,163 +26,77 @@ pub mod stay;
 pub mod tree;
 
 use bare::Bare;
-use make::{Made, make};
+use make::make;
 
-/// Nanoseconds for which a thread waits for another that makes the heap, which takes 0.1 ms: what it
-/// got elsewhere meanwhile would be faulted in once more here. Threads that begin together ask
-/// together.
-const START_NS: u64 = 2_000_000;
-
-const UNTOUCHED: u8 = 0;
-const STARTING: u8 = 1;
-const READY: u8 = 2;
-const OFF: u8 = 3;
-
-/// The heap, and the knobs it was made with.
-pub struct Process {
-    /// The heap.
-    pub heap: &'static Heap,
-    /// The knobs.
-    pub config: Config,
-}
-
-struct Slot<T>(UnsafeCell<MaybeUninit<T>>);
-
-// SAFETY: written once, by the thread that moved the state to STARTING, before it is
-// READY; read only after. What is in it may be shared.
-unsafe impl<T: Sync> Sync for Slot<T> {}
-
-impl<T> Slot<T> {
-    const fn empty() -> Slot<T> {
-        Slot(UnsafeCell::new(MaybeUninit::uninit()))
-    }
-
-    /// # Safety
-    /// The slot is filled: the caller has seen READY, or a zone that is not empty.
-    unsafe fn filled(&self) -> &T {
-        // SAFETY: filled for good before either could be seen, and never written again.
-        unsafe { (*self.0.get()).assume_init_ref() }
-    }
-}
-
-/// What every call looks at, on one cache line that is not written once it is set.
-#[repr(align(64))]
-struct Hot {
-    /// Bytes. The smallest request that is looked at more closely.
-    threshold: AtomicUsize,
-    /// Bytes in the zone; 0 until there is one.
-    bytes: AtomicUsize,
-    /// Address of the zone's first byte; valid when `bytes` is not 0.
-    base: AtomicUsize,
-    state: AtomicU8,
-}
-
-static HOT: Hot = Hot {
-    threshold: AtomicUsize::new(MIN_THRESHOLD),
-    bytes: AtomicUsize::new(0),
-    base: AtomicUsize::new(0),
-    state: AtomicU8::new(UNTOUCHED),
-};
-static HEAP: Slot<Heap> = Slot::empty();
-static PROCESS: Slot<Process> = Slot::empty();
+static HEAP: LazyHeap<Config> = LazyHeap::new(MIN_THRESHOLD);
 
 /// Bytes below which a request goes straight to the next allocator.
 #[inline(always)]
 pub fn threshold() -> usize {
-    HOT.threshold.load(Ordering::Relaxed)
+    HEAP.threshold()
 }
 
 /// The heap that `ptr` points into; not where that was given up.
 #[inline]
 pub fn owner(ptr: *const c_void) -> Option<&'static Heap> {
-    // Acquire: pairs with the store in `start`, which comes after that of the base and
-    // of the heap. On x86-64 it costs nothing.
-    let bytes = HOT.bytes.load(Ordering::Acquire);
-    if ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed)) >= bytes {
-        return None;
-    }
-    // SAFETY: bytes is not 0, so the slot was filled before.
-    Some(unsafe { HEAP.filled() }).filter(|heap| !heap.is_unmapped(ptr.cast()))
+    owner_of(ptr).filter(|heap| !heap.is_unmapped(ptr.cast()))
 }
 
 /// The heap in whose range `ptr` points, also where that was given up: no block starts there, and
 /// a caller that finds none asks [`Heap::is_unmapped`].
 #[inline(always)]
 pub fn owner_of(ptr: *const c_void) -> Option<&'static Heap> {
-    let bytes = HOT.bytes.load(Ordering::Acquire);
-    let offset = ptr.addr().wrapping_sub(HOT.base.load(Ordering::Relaxed));
-    // SAFETY: as in `owner`.
-    (offset < bytes).then(|| unsafe { HEAP.filled() })
+    HEAP.owner(ptr.cast())
 }
 
 /// The heap for a request of `bytes`, made now if this is the first.
 #[inline]
 pub fn heap_for(bytes: usize) -> Option<&'static Heap> {
-    match HOT.state.load(Ordering::Acquire) {
-        // SAFETY: READY is set after the slot.
-        READY => Some(unsafe { HEAP.filled() }),
-        UNTOUCHED => start(bytes),
-        STARTING => await_start(),
-        _ => None,
-    }
+    HEAP.get().or_else(|| start(bytes))
 }
 
-/// The heap, once the thread that makes it is done. A thread that takes long was stopped, is
-/// this very thread below a signal handler, or did not come along through a fork: no call waits again.
-#[cold]
-fn await_start() -> Option<&'static Heap> {
-    static IN_VAIN: AtomicBool = AtomicBool::new(false);
-    let until = thread::monotonic_ns() + START_NS;
-    while HOT.state.load(Ordering::Acquire) == STARTING && !IN_VAIN.load(Ordering::Relaxed) {
-        if thread::monotonic_ns() > until {
-            IN_VAIN.store(true, Ordering::Relaxed);
-        }
-        std::thread::yield_now();
-    }
-    ready().map(|process| process.heap)
+/// The heap, if it is there.
+#[inline]
+pub fn ready() -> Option<&'static Heap> {
+    HEAP.ready().map(|(heap, _)| heap)
 }
 
-/// The heap and its knobs, if they are there.
-pub fn ready() -> Option<&'static Process> {
-    // SAFETY: READY is set after the slot.
-    (HOT.state.load(Ordering::SeqCst) == READY).then(|| unsafe { PROCESS.filled() })
-}
-
-/// The same, but not in the child of a vfork, for which they are its parent's.
-pub fn ready_and_own() -> Option<&'static Process> {
+/// The heap, but not in the child of a vfork, for which it is its parent's.
+pub fn ready_and_own() -> Option<&'static Heap> {
     ready().filter(|_| !prezero_sys::thread::vfork::is_under_way())
+}
+
+/// The knobs that the heap was made with, if it is there.
+pub fn config() -> Option<&'static Config> {
+    HEAP.ready().map(|(_, config)| config)
 }
 
 /// Whether there is a zone, or may be one.
 pub fn may_have_zone() -> bool {
-    match HOT.state.load(Ordering::Acquire) {
-        OFF => false,
-        READY => true,
-        _ => !env::disabled(),
-    }
+    !HEAP.is_off() && (HEAP.get().is_some() || !env::disabled())
 }
 
 /// From now on requests go to the next allocator. Blocks of the zone come back to it.
 pub fn serve_no_more() {
-    HOT.threshold.store(usize::MAX, Ordering::Relaxed);
+    HEAP.set_threshold(usize::MAX);
 }
 
 /// The zone keeps what it would have reserved under a limit of `limit` bytes.
 pub fn retreat_to_share_of(limit: usize) {
     // The child of a vfork sets its own limits.
-    if let Some(process) = ready_and_own() {
+    if let Some(heap) = ready_and_own() {
         let share = limit / ADDRESS_SPACE_SHARE;
         // SAFETY: every export that is given an address asks `Heap::is_unmapped` first.
-        unsafe { process.heap.zone().shrink(if share < MIN_LIMIT { 0 } else { share }) };
+        unsafe { heap.zone().shrink(if share < MIN_LIMIT { 0 } else { share }) };
     }
 }
 
 /// What the zone has free goes back to the kernel, zero or not; false if there was nothing.
 pub fn give_back() -> bool {
     // What the child of a vfork does not need, its parent may.
-    ready_and_own().is_some_and(|process| {
+    ready_and_own().is_some_and(|heap| {
         let errno = Errno::save();
-        let any = process.heap.zone().reclaim();
+        let any = heap.zone().reclaim();
         errno.restore();
         any
     })
@@ -222,10 +124,7 @@ pub fn why_not_made() -> Option<&'static str> {
 
 /// From now on there is no zone, unless there is one already.
 pub fn never() {
-    let off = HOT.state.compare_exchange(UNTOUCHED, OFF, Ordering::Relaxed, Ordering::Relaxed);
-    if off.is_ok() {
-        HOT.threshold.store(usize::MAX, Ordering::Relaxed);
-    }
+    HEAP.turn_off();
 }
 
 #[cold]
@@ -233,40 +132,31 @@ fn start(bytes: usize) -> Option<&'static Heap> {
     if !prezero_sys::process::has_environment() {
         return None;
     }
-    let first =
-        HOT.state.compare_exchange(UNTOUCHED, STARTING, Ordering::Relaxed, Ordering::Relaxed);
-    if first.is_err() {
-        return await_start();
-    }
     let errno = Errno::save();
-    // SAFETY: this thread alone moved the state to STARTING, and no thread reads the slots before the stores below.
-    let (heap, process) = unsafe { (&mut *HEAP.0.get(), &mut *PROCESS.0.get()) };
-    let (state, threshold) = match make(bytes, heap) {
-        Made::Heap(made) => {
-            let process = process.write(made);
-            allow_scrubd(process.heap.zone());
-            HOT.base.store(process.heap.base(), Ordering::Relaxed);
-            HOT.bytes.store(process.heap.bytes(), Ordering::Release);
-            (READY, process.config.threshold)
-        }
-        Made::NotYet(threshold) => (UNTOUCHED, threshold),
-        Made::Nothing => (OFF, usize::MAX),
-    };
-    HOT.threshold.store(threshold, Ordering::Relaxed);
-    // Before the look at what `mallopt` was told, which looks for the heap when it has written that.
-    HOT.state.store(state, Ordering::SeqCst);
-    if prezero_sys::sandbox::is_confined() {
-        HOT.threshold.store(usize::MAX, Ordering::Relaxed);
-    }
-    let heap = ready().map(|process| process.heap);
-    if let Some(heap) = heap.filter(|_| stay::is_asked()) {
-        heap.zone().stay();
-    }
-    if heap.is_some() {
-        register();
+    let mut made = false;
+    let heap = HEAP.get_or_make(bytes, |bytes, slot| {
+        made = true;
+        make(bytes, slot)
+    });
+    if made {
+        begin(heap);
     }
     errno.restore();
     heap
+}
+
+/// What this process does after it made a heap, or found that there is none.
+#[inline(never)]
+fn begin(heap: Option<&'static Heap>) {
+    if prezero_sys::sandbox::is_confined() {
+        HEAP.set_threshold(usize::MAX);
+    }
+    let Some(heap) = heap else { return };
+    // After the state: `mallopt` looks for the heap when it has written what it was told.
+    if stay::is_asked() {
+        heap.zone().stay();
+    }
+    register();
 }
 
 /// In a frame of its own: the first large request may come on a short stack.

@@ -65,8 +65,8 @@ pub fn register() {
 /// What must be done before the process ends, by whatever way: the end must not wait for scrubd.
 pub extern "C" fn at_exit() {
     write_once();
-    if let Some(process) = process::ready() {
-        process.heap.zone().before_exit();
+    if let Some(heap) = process::ready() {
+        heap.zone().before_exit();
     }
 }
 
@@ -94,7 +94,7 @@ pub fn write_again() {
 
 /// Whether each process has a file of its own to write to.
 fn each_reports() -> bool {
-    process::ready().is_some_and(|process| match &process.config.stats {
+    process::config().is_some_and(|config| match &config.stats {
         StatsSink::File(path) => path.contains(PID),
         _ => false,
     })
@@ -102,16 +102,16 @@ fn each_reports() -> bool {
 
 #[inline(never)]
 fn write(own: c_int) {
-    let process = process::ready();
-    let sink = match process {
-        Some(process) => process.config.stats,
+    let made = process::config();
+    let sink = match made {
+        Some(config) => config.stats,
         // No zone: turned off and so said before, or never needed, which is worth a line.
         None => match env::config() {
             Ok(config) if !env::disabled() => config.stats,
             _ => return,
         },
     };
-    let why = match process {
+    let why = match made {
         Some(_) => None,
         None => process::stands_aside().or_else(process::why_not_made),
     };
@@ -153,7 +153,7 @@ fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
 #[inline(never)]
 fn own_account() -> Box<Snapshot> {
     let nothing = || Snapshot::gather([], Gauges::default());
-    Box::new(process::ready().map_or_else(nothing, |process| process.heap.snapshot()))
+    Box::new(process::ready().map_or_else(nothing, |heap| heap.snapshot()))
 }
 
 /// What the account is written on, likewise.

@@ -18,9 +18,9 @@ pub fn note(parameter: c_int, value: c_int) {
         _ => return,
     }
     if is_asked()
-        && let Some(process) = super::ready_and_own()
+        && let Some(heap) = super::ready_and_own()
     {
-        process.heap.zone().stay();
+        heap.zone().stay();
     }
 }
 

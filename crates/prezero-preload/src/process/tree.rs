@@ -107,9 +107,9 @@ pub fn join() {
     if ROOT.load(Relaxed) == 0 {
         return;
     }
-    if let Some(process) = process::ready() {
+    if let Some(heap) = process::ready() {
         // SAFETY: `tell` writes to a mapping, and calls nothing.
-        unsafe { process.heap.zone().report_to(tell) };
+        unsafe { heap.zone().report_to(tell) };
     }
     if is_child() {
         own_slot();
@@ -130,7 +130,7 @@ pub fn end() {
     if ROOT.load(Relaxed) == 0 || vfork::is_under_way() || !is_child() {
         return;
     }
-    let zone = process::ready().map(|process| process.heap.zone());
+    let zone = process::ready().map(|heap| heap.zone());
     // The child of a fork that asked for nothing has nothing to say.
     if let Some(zone) = zone.filter(|zone| zone.has_own_stats()) {
         let errno = Errno::save();

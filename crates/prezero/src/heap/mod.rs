@@ -33,6 +33,7 @@ use crate::zone::Zone;
 use crate::zone::resize::Grown;
 
 pub(crate) mod fit;
+pub(crate) mod lazy;
 mod live;
 mod remapped;
 
