@@ -1,4 +1,4 @@
-//! The broker: who gets what, and why not. No clock, no sockets, no memory of its own.
+//! The broker: which client gets what, and why not. No clock, no sockets, no memory of its own.
 //!
 //! It is told the time, what clients say, what fillers made, how pressed the machine is; it
 //! answers with [`Out`]s to send and, in [`plan`](Broker::plan), with what to make. Inodes are
@@ -9,8 +9,9 @@
 
 mod choose;
 mod clients;
+pub mod counters;
+pub mod debts;
 mod grant;
-mod lack;
 mod leases;
 mod made;
 mod metrics;
@@ -20,29 +21,30 @@ mod release;
 mod report;
 mod requests;
 mod room;
-mod shed;
+mod shortage;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod yields;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use crate::audit::{self, Depth, Finding};
-use crate::cgroup::Cgroups;
-use crate::counters::Counters;
-use crate::debts::Debts;
-use crate::demand::{Demand, Keep, Party, Wish};
+use crate::demand::start::Start;
+use crate::demand::{Demand, Keep, Party, Sample};
 use crate::host::Host;
+use crate::host::accounts::Owners;
+use crate::host::cgroup::Cgroups;
+use crate::inode::audit::{self, Depth, Finding};
+use crate::inode::mounted;
 use crate::inode::{self, Kind};
-use crate::mounted;
-use crate::owners::Owners;
 use crate::protocol::{Answer, Name, Page, Reason};
 use crate::settings::Settings;
-use crate::start::Start;
-use crate::stock::{Blank, Need, Stock};
-use crate::tenant::{Payer, Peer, Purse, Rank, Tenant};
+use crate::stock::{Need, Stock, StockInode};
+use crate::tenant::{Charge, Payer, Peer, Rank, Tenant};
+use counters::Counters;
+use debts::Debts;
 
 use leases::Leases;
 pub use plan::{Job, Plan};
@@ -54,7 +56,7 @@ pub trait Inode {
     /// Reads it.
     fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding;
     /// Cuts it to `bytes`; false: it could not be.
-    fn trim(&self, bytes: u64) -> bool;
+    fn truncate(&self, bytes: u64) -> bool;
     /// Makes it a lease, and tells its number; `None`: it cannot be.
     fn seal(&self) -> Option<u64>;
 }
@@ -69,8 +71,8 @@ impl Inode for OwnedFd {
         audit::audit(inside.as_ref().unwrap_or(self).as_fd(), bytes, depth, pick)
     }
 
-    fn trim(&self, bytes: u64) -> bool {
-        inode::trim(self.as_fd(), bytes).is_ok()
+    fn truncate(&self, bytes: u64) -> bool {
+        inode::truncate(self.as_fd(), bytes).is_ok()
     }
 
     fn seal(&self) -> Option<u64> {
@@ -84,7 +86,7 @@ const LARGEST: u64 = 1 << 44;
 /// The time for which nothing is made for stock, ns, after memory was short, or after the kernel had no page
 /// left. Reclaim and compaction need seconds.
 /// Moved by: counter `pressure_bytes`.
-const HOLD_OFF_NS: u64 = 10_000_000_000;
+const PAUSE_NS: u64 = 10_000_000_000;
 
 /// A connection's number; never used again.
 pub type ClientId = u64;
@@ -100,7 +102,7 @@ pub struct Out<I> {
     pub answer: Answer,
     /// And brings this.
     pub inode: Option<I>,
-    /// Under this name it is parked, rather than sent.
+    /// Under this name it becomes a file, rather than being sent.
     pub name: Option<Name>,
 }
 
@@ -119,18 +121,18 @@ struct Wait {
     since: u64,
     until: u64,
     /// What the stock learnt of it.
-    wish: Option<Wish>,
+    sample: Option<Sample>,
 }
 
 /// An inode that is kept for a client.
 #[derive(Debug)]
-struct Held<I> {
+struct Reservation<I> {
     ticket: u64,
     client: ClientId,
     tenant: String,
     need: Need,
     until: u64,
-    blank: Blank<I>,
+    inode: StockInode<I>,
 }
 
 /// See the module.
@@ -144,7 +146,7 @@ pub struct Broker<I> {
     /// Names of tenants, in the order in which the broker learnt of them.
     names: Vec<String>,
     /// Who pays; the first is the broker's own cgroup.
-    payers: Vec<Purse>,
+    payers: Vec<Charge>,
     clients: BTreeMap<ClientId, Peer>,
     /// Who stands behind subordinate users, and connections by those.
     owners: Owners,
@@ -152,7 +154,7 @@ pub struct Broker<I> {
     stock: Stock<I>,
     demand: Demand,
     waits: Vec<Wait>,
-    held: Vec<Held<I>>,
+    reserved: Vec<Reservation<I>>,
     leases: Leases,
     /// What ended leases left in use.
     debts: Debts,
@@ -160,18 +162,18 @@ pub struct Broker<I> {
     /// What could not be made for a client that waits, and why.
     failed: Vec<(Need, Refusal)>,
     /// Kinds of which an audit found one that was not zero.
-    distrusted: BTreeSet<Kind>,
+    quarantined: BTreeSet<Kind>,
     /// Bytes a second at which a kind was made recently, rests left out.
     paces: BTreeMap<Kind, f64>,
     /// The same for stock, with all that held a filler back.
     refills: BTreeMap<Kind, f64>,
     /// Nothing is made for stock before this, ns.
-    held_off_until: u64,
+    paused_until: u64,
     start: Start,
     /// Bytes of the pools of a size that others on this host were promised and have not taken.
     promised: BTreeMap<Page, u64>,
     /// Nothing is made for this payer's stock before this, ns, and what the kernel said.
-    held_off: BTreeMap<Payer, (u64, Refusal)>,
+    paused: BTreeMap<Payer, (u64, Refusal)>,
     numbers: u64,
     /// Sums since the start.
     pub counters: Counters,
@@ -189,25 +191,25 @@ impl<I: Inode> Broker<I> {
             host,
             tenants: vec![],
             names: vec![],
-            payers: vec![Purse::default()],
+            payers: vec![Charge::default()],
             clients: BTreeMap::new(),
             owners: Owners::default(),
             users: BTreeMap::new(),
             stock: Stock::new(),
             demand: Demand::new(now_ns, forget),
             waits: vec![],
-            held: vec![],
+            reserved: vec![],
             leases: Leases::default(),
             debts: Debts::default(),
             jobs: vec![],
             failed: vec![],
-            distrusted: BTreeSet::new(),
+            quarantined: BTreeSet::new(),
             paces: BTreeMap::new(),
             refills: BTreeMap::new(),
-            held_off_until: 0,
+            paused_until: 0,
             start: Start::default(),
             promised: BTreeMap::new(),
-            held_off: BTreeMap::new(),
+            paused: BTreeMap::new(),
             numbers: 0,
             counters: Counters::default(),
             settings: settings.clone(),
@@ -233,17 +235,17 @@ impl<I: Inode> Broker<I> {
             }
         }
         for tenant in &self.tenants {
-            if !self.payers.contains(&tenant.purse) {
-                self.payers.push(tenant.purse.clone());
+            if !self.payers.contains(&tenant.charge) {
+                self.payers.push(tenant.charge.clone());
             }
         }
         self.settings = settings;
-        let wishes: Vec<Keep> = self.wishes().collect();
-        self.demand.wish(self.settings.forget.as_nanos() as u64, &wishes);
+        let keeps: Vec<Keep> = self.keeps().collect();
+        self.demand.set_keeps(self.settings.forget.as_nanos() as u64, &keeps);
     }
 
-    /// What should lie ready whoever asks.
-    fn wishes(&self) -> impl Iterator<Item = Keep> {
+    /// What operators keep ready.
+    fn keeps(&self) -> impl Iterator<Item = Keep> {
         self.settings.stock.iter().map(|stocked| {
             let of = |tenant: &&Tenant| Some(&tenant.name) == stocked.tenant.as_ref();
             let payer = self.tenants.iter().find(of).map(|tenant| self.payer(tenant));
@@ -254,7 +256,7 @@ impl<I: Inode> Broker<I> {
 
     /// Who pays for what is made for a tenant.
     fn payer(&self, tenant: &Tenant) -> Payer {
-        let at = self.payers.iter().position(|payer| *payer == tenant.purse).unwrap_or(0);
+        let at = self.payers.iter().position(|payer| *payer == tenant.charge).unwrap_or(0);
         Payer(u16::try_from(at).unwrap_or(0))
     }
 
@@ -268,17 +270,17 @@ impl<I: Inode> Broker<I> {
 
     /// The cgroup of a payer; `None`: the broker's own.
     pub fn charged(&self, payer: Payer) -> Option<&str> {
-        self.payers.get(usize::from(payer.0))?.charge.as_deref()
+        self.payers.get(usize::from(payer.0))?.cgroup.as_deref()
     }
 
     /// The directories in which a payer's memory is files; none: its leases are descriptors.
     pub fn files(&self, payer: Payer) -> &[PathBuf] {
-        self.payers.get(usize::from(payer.0)).map_or(&[], |purse| &purse.files)
+        self.payers.get(usize::from(payer.0)).map_or(&[], |charge| &charge.files)
     }
 
     /// All directories in which leases are files.
     pub fn places(&self) -> impl Iterator<Item = &PathBuf> {
-        self.payers.iter().flat_map(|purse| &purse.files)
+        self.payers.iter().flat_map(|charge| &charge.files)
     }
 
     /// The settings that hold.
@@ -318,8 +320,8 @@ impl<I: Inode> Broker<I> {
     /// Answers waiting requests that can be answered, and ends what is over.
     pub fn serve(&mut self, now: u64) -> Vec<Out<I>> {
         self.at(now);
-        while let Some(at) = self.held.iter().position(|held| held.until <= now) {
-            self.stock.put(self.held.remove(at).blank);
+        while let Some(at) = self.reserved.iter().position(|reserved| reserved.until <= now) {
+            self.stock.put(self.reserved.remove(at).inode);
         }
         let mut outs = self.failures();
         for wait in std::mem::take(&mut self.waits) {
@@ -332,9 +334,9 @@ impl<I: Inode> Broker<I> {
             out.answer = match checked {
                 Err((reason, text)) => self.no(reason, text),
                 Ok(tenant) => match self.take(&wait.need, tenant.rank) {
-                    Some(blank) => {
+                    Some(inode) => {
                         let waited = now.saturating_sub(wait.since);
-                        match self.grant(now, client, &tenant, blank, waited) {
+                        match self.grant(now, client, &tenant, inode, waited) {
                             Ok((granted, inode)) => {
                                 out.inode = Some(inode);
                                 Answer::Lease(granted)
@@ -356,32 +358,32 @@ impl<I: Inode> Broker<I> {
 
     /// Whether there is anything to look after.
     pub fn is_busy(&self) -> bool {
-        let idle = self.jobs.is_empty() && self.waits.is_empty() && self.held.is_empty();
+        let idle = self.jobs.is_empty() && self.waits.is_empty() && self.reserved.is_empty();
         !idle || self.stock.iter().next().is_some() || self.demand.is_any()
     }
 
-    /// When the broker must be asked again at the latest, ns; `None`: nobody waits.
+    /// When the broker must be asked again at the latest, ns; `None`: no client waits.
     pub fn deadline(&self) -> Option<u64> {
         let waits = self.waits.iter().map(|wait| wait.until);
-        waits.chain(self.held.iter().map(|held| held.until)).min()
+        waits.chain(self.reserved.iter().map(|reserved| reserved.until)).min()
     }
 
     /// Takes all that is ready, to keep it elsewhere or to give it back.
-    pub fn drain(&mut self) -> Vec<Blank<I>> {
-        let held = self.held.drain(..).map(|held| held.blank);
-        held.chain(self.stock.drain()).collect()
+    pub fn drain(&mut self) -> Vec<StockInode<I>> {
+        let reserved = self.reserved.drain(..).map(|reserved| reserved.inode);
+        reserved.chain(self.stock.drain()).collect()
     }
 
     /// Takes in what an earlier broker made, and `charged` to that cgroup (`None`: its own).
-    /// What is not fresh is dropped, and what nobody pays for any more.
-    pub fn adopt(&mut self, mut blank: Blank<I>, charged: Option<&str>) -> bool {
-        let of = |purse: &Purse| purse.charge.as_deref() == charged && purse.files.is_empty();
+    /// What is not fresh is dropped, and what no tenant pays for any more.
+    pub fn adopt(&mut self, mut inode: StockInode<I>, charged: Option<&str>) -> bool {
+        let of = |charge: &Charge| charge.cgroup.as_deref() == charged && charge.files.is_empty();
         let payer = self.payers.iter().position(of);
         let Some(payer) = payer.and_then(|at| u16::try_from(at).ok()) else { return false };
-        blank.kind.payer = Payer(payer);
-        let fresh = blank.inode.is_fresh(blank.bytes) && self.nodes.contains(&blank.kind.node);
+        inode.kind.payer = Payer(payer);
+        let fresh = inode.file.is_fresh(inode.bytes) && self.nodes.contains(&inode.kind.node);
         if fresh {
-            self.stock.put(blank);
+            self.stock.put(inode);
         }
         fresh
     }

@@ -10,8 +10,8 @@ use crate::tenant::Payer;
 
 /// A larger inode is cut to a request's size if at most one part in this many of it is lost. With
 /// more, clients of small leases would use up the large inodes.
-/// Moved by: counter `trimmed_bytes`.
-const TRIM: u64 = 4;
+/// Moved by: counter `truncated_bytes`.
+const CUT: u64 = 4;
 
 /// What a client wants, and which cgroup is charged: memory is charged where it is populated, so what
 /// one cgroup paid for is nobody else's.
@@ -25,9 +25,9 @@ pub struct Need {
 
 /// One ready inode.
 #[derive(Debug)]
-pub struct Blank<I> {
+pub struct StockInode<I> {
     /// The inode.
-    pub inode: I,
+    pub file: I,
     /// What it is made of.
     pub kind: Kind,
     /// Its size.
@@ -41,64 +41,64 @@ pub struct Blank<I> {
 /// All ready inodes.
 #[derive(Debug)]
 pub struct Stock<I> {
-    blanks: Vec<Blank<I>>,
+    inodes: Vec<StockInode<I>>,
 }
 
 impl<I> Stock<I> {
     /// Empty.
     pub fn new() -> Stock<I> {
-        Stock { blanks: Vec::new() }
+        Stock { inodes: Vec::new() }
     }
 
     /// Adds one, by its age: one that was reserved in vain is as old as it was.
-    pub fn put(&mut self, blank: Blank<I>) {
-        let at = self.blanks.partition_point(|other| other.made_ns <= blank.made_ns);
-        self.blanks.insert(at, blank);
+    pub fn put(&mut self, inode: StockInode<I>) {
+        let at = self.inodes.partition_point(|other| other.made_ns <= inode.made_ns);
+        self.inodes.insert(at, inode);
     }
 
-    /// Takes the blank that fits best, if that leaves `reserve` bytes of its page size, node
+    /// Takes the inode that fits best, if that leaves `reserve` bytes of its page size, node
     /// and payer. Of equals the newest: what nobody needs grows old, and shows.
-    pub fn take(&mut self, need: &Need, reserve: u64) -> Option<Blank<I>> {
+    pub fn take(&mut self, need: &Need, reserve: u64) -> Option<StockInode<I>> {
         let Need { want, payer } = need;
-        // By node, once: there may be thousands of blanks.
+        // By node, once: there may be thousands of inodes.
         let mut ready = BTreeMap::new();
-        for blank in
-            self.iter().filter(|blank| blank.kind.page == want.page && blank.kind.payer == *payer)
+        for inode in
+            self.iter().filter(|inode| inode.kind.page == want.page && inode.kind.payer == *payer)
         {
-            *ready.entry(blank.kind.node).or_insert(0) += blank.bytes;
+            *ready.entry(inode.kind.node).or_insert(0) += inode.bytes;
         }
-        let most = want.bytes.saturating_add(want.bytes / TRIM);
-        let fits = |blank: &Blank<I>| {
-            matches(&blank.kind, want.page, want.node, *payer)
-                && (want.bytes..=most).contains(&blank.bytes)
-                && ready.get(&blank.kind.node).is_some_and(|&all| all >= blank.bytes + reserve)
+        let most = want.bytes.saturating_add(want.bytes / CUT);
+        let fits = |inode: &StockInode<I>| {
+            matches(&inode.kind, want.page, want.node, *payer)
+                && (want.bytes..=most).contains(&inode.bytes)
+                && ready.get(&inode.kind.node).is_some_and(|&all| all >= inode.bytes + reserve)
         };
-        let best = self.blanks.iter().enumerate().filter(|(_, blank)| fits(blank));
+        let best = self.inodes.iter().enumerate().filter(|(_, inode)| fits(inode));
         // Of equal keys min_by_key gives the first, so the position is counted from the end.
         let (at, _) = best
-            .min_by_key(|(at, blank)| (blank.bytes, blank.kind.backing, std::cmp::Reverse(*at)))?;
-        Some(self.blanks.remove(at))
+            .min_by_key(|(at, inode)| (inode.bytes, inode.kind.backing, std::cmp::Reverse(*at)))?;
+        Some(self.inodes.remove(at))
     }
 
     /// Takes the oldest that `which` accepts.
-    pub fn take_oldest(&mut self, which: impl Fn(&Blank<I>) -> bool) -> Option<Blank<I>> {
-        let at = self.blanks.iter().position(which)?;
-        Some(self.blanks.remove(at))
+    pub fn take_oldest(&mut self, which: impl Fn(&StockInode<I>) -> bool) -> Option<StockInode<I>> {
+        let at = self.inodes.iter().position(which)?;
+        Some(self.inodes.remove(at))
     }
 
     /// Drops those that `stays` refuses, oldest first.
-    pub fn retain(&mut self, stays: impl FnMut(&Blank<I>) -> bool) {
-        self.blanks.retain(stays);
+    pub fn retain(&mut self, stays: impl FnMut(&StockInode<I>) -> bool) {
+        self.inodes.retain(stays);
     }
 
     /// Takes all.
-    pub fn drain(&mut self) -> impl Iterator<Item = Blank<I>> + '_ {
-        self.blanks.drain(..)
+    pub fn drain(&mut self) -> impl Iterator<Item = StockInode<I>> + '_ {
+        self.inodes.drain(..)
     }
 
     /// All, oldest first.
-    pub fn iter(&self) -> std::slice::Iter<'_, Blank<I>> {
-        self.blanks.iter()
+    pub fn iter(&self) -> std::slice::Iter<'_, StockInode<I>> {
+        self.inodes.iter()
     }
 
     /// Bytes ready in such pages.
@@ -140,7 +140,7 @@ mod tests {
         for (inode, size) in sizes.iter().enumerate() {
             let kind =
                 Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
-            stock.put(Blank { inode, kind, bytes: size * MIB, made_ns: 0, cost_ns: 0 });
+            stock.put(StockInode { file: inode, kind, bytes: size * MIB, made_ns: 0, cost_ns: 0 });
         }
         stock
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn taken(stock: &mut Stock<usize>, mib: u64, reserve: u64) -> Option<usize> {
-        stock.take(&need(mib), reserve * MIB).map(|blank| blank.inode)
+        stock.take(&need(mib), reserve * MIB).map(|inode| inode.file)
     }
 
     #[test]
@@ -201,16 +201,16 @@ mod tests {
         for (inode, made_ns) in [(0, 5), (1, 9), (2, 7), (3, 5)] {
             let kind =
                 Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
-            stock.put(Blank { inode, kind, bytes: MIB, made_ns, cost_ns: 0 });
+            stock.put(StockInode { file: inode, kind, bytes: MIB, made_ns, cost_ns: 0 });
         }
-        assert_eq!(stock.drain().map(|blank| blank.inode).collect::<Vec<_>>(), [0, 3, 2, 1]);
+        assert_eq!(stock.drain().map(|inode| inode.file).collect::<Vec<_>>(), [0, 3, 2, 1]);
     }
 
     #[test]
     fn the_oldest_goes_first() {
         let mut stock = stock(&[2, 4, 2]);
-        let gone = stock.take_oldest(|blank| blank.bytes == 2 * MIB).map(|blank| blank.inode);
+        let gone = stock.take_oldest(|inode| inode.bytes == 2 * MIB).map(|inode| inode.file);
         assert_eq!(gone, Some(0));
-        assert_eq!(stock.drain().map(|blank| blank.inode).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(stock.drain().map(|inode| inode.file).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use prezero_host::Size;
 
-use super::grant::distrust_text;
+use super::grant::quarantine_text;
 use super::{Broker, Inode, Refusal};
-use crate::cgroup::Room;
 use crate::demand::Keep;
-use crate::filler::Pace;
+use crate::filler::Priority;
+use crate::host::cgroup::Room;
 use crate::inode::Kind;
-use crate::parked::Place;
+use crate::inode::named::LeaseDir;
 use crate::protocol::{Backing, Page, Reason, Want};
 use crate::settings::Source;
 use crate::stock::Need;
@@ -43,8 +43,8 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Why what the configuration wants ready will not all lie there, in a line for each size of
-    /// which that is so: nobody asks for it and hears.
-    pub fn amiss(&self) -> Vec<String> {
+    /// which that is so: no request is there to be answered.
+    pub fn unmet(&self) -> Vec<String> {
         let mut kept: BTreeMap<(Backing, Page), u64> = BTreeMap::new();
         let mut line = |keep: Keep| {
             // What lies ready is no longer free to be made.
@@ -72,7 +72,7 @@ impl<I: Inode> Broker<I> {
             };
             Some(format!("stock of {} in {page} pages: {why}", Size(bytes as usize)))
         };
-        self.wishes().filter_map(&mut line).collect()
+        self.keeps().filter_map(&mut line).collect()
     }
 
     /// What such an inode would be made of now.
@@ -101,7 +101,7 @@ impl<I: Inode> Broker<I> {
     /// made of ordinary memory, as where the pool is empty.
     pub(super) fn choose_for_stock(&self, need: &Need) -> Result<Kind, Refusal> {
         let kind = self.choose(need)?;
-        if self.place_lacks(need) > 0 {
+        if self.dir_shortage(need) > 0 {
             return Err((
                 Reason::Host,
                 "the directory of leases has no more room; mount it larger".into(),
@@ -131,7 +131,7 @@ impl<I: Inode> Broker<I> {
         if files.is_empty() {
             return Ok(self.settings.backing);
         }
-        let place = Place::for_page(files, want.page).map_err(|text| (Reason::Host, text))?;
+        let place = LeaseDir::for_page(files, want.page).map_err(|text| (Reason::Host, text))?;
         let free = place.free.saturating_sub(self.spoken_for(need));
         if free < want.bytes {
             let (dir, free) = (place.dir.display(), Size(free as usize));
@@ -145,21 +145,23 @@ impl<I: Inode> Broker<I> {
     /// Bytes of a payer's place that are kept or made for a client. Stock makes way for those.
     fn spoken_for(&self, need: &Need) -> u64 {
         let Need { want: Want { page, .. }, payer } = *need;
-        let held = self.held.iter().filter(|held| held.blank.kind.payer == payer);
-        let held = held.filter(|held| held.blank.kind.page == page).map(|held| held.blank.bytes);
-        let making = self.making(page, None, payer).filter(|job| job.pace == Pace::Urgent);
-        held.sum::<u64>() + making.map(|job| job.bytes).sum::<u64>()
+        let reserved = self.reserved.iter().filter(|reserved| reserved.inode.kind.payer == payer);
+        let reserved = reserved
+            .filter(|reserved| reserved.inode.kind.page == page)
+            .map(|reserved| reserved.inode.bytes);
+        let making = self.making(page, None, payer).filter(|job| job.priority == Priority::Urgent);
+        reserved.sum::<u64>() + making.map(|job| job.bytes).sum::<u64>()
     }
 
-    /// Bytes that a payer's place lacks for one more beside the stock; 0: it has room.
-    pub(super) fn place_lacks(&self, need: &Need) -> u64 {
+    /// Bytes by which a payer's directory is too small for one more beside the stock; 0: it has room.
+    pub(super) fn dir_shortage(&self, need: &Need) -> u64 {
         let Need { want: Want { page, bytes, .. }, payer } = *need;
         let files = self.files(payer);
         if files.is_empty() {
             return 0;
         }
-        let Ok(place) = Place::for_page(files, page) else { return 0 };
-        let making = self.making(page, None, payer).filter(|job| job.pace == Pace::Idle);
+        let Ok(place) = LeaseDir::for_page(files, page) else { return 0 };
+        let making = self.making(page, None, payer).filter(|job| job.priority == Priority::Idle);
         let stock = self.stock.ready(page, None, payer) + making.map(|job| job.bytes).sum::<u64>();
         (self.spoken_for(need) + stock + bytes).saturating_sub(place.free)
     }
@@ -182,7 +184,7 @@ impl<I: Inode> Broker<I> {
     }
 
     fn is_trusted(&self, kind: &Kind) -> bool {
-        !self.distrusted.contains(&kind.unpaid())
+        !self.quarantined.contains(&kind.unpaid())
     }
 
     fn pooled(&self, need: &Need) -> Result<Kind, Refusal> {
@@ -195,7 +197,7 @@ impl<I: Inode> Broker<I> {
             return self.affordable(need, *kind);
         }
         if kinds.iter().any(|kind| !self.is_trusted(kind)) {
-            return Err(distrust_text(&need.want));
+            return Err(quarantine_text(&need.want));
         }
         let most = kinds.iter().map(|kind| free(kind.node)).max().unwrap_or(0);
         let enough = self.enough(need, (bytes - most).div_ceil(page.bytes()));
@@ -206,16 +208,16 @@ impl<I: Inode> Broker<I> {
         Err((Reason::Host, text))
     }
 
-    /// The command that gives the pool the pages that are `lacking`, there where they are.
-    pub(super) fn enough(&self, need: &Need, lacking: u64) -> String {
+    /// The command that gives the pool the pages that are `missing`, there where they are.
+    pub(super) fn enough(&self, need: &Need, missing: u64) -> String {
         let (page, nodes) = (need.want.page, self.nodes.len() as u64);
         let (dir, pages) = match need.want.node {
             Some(node) if nodes > 1 => (
                 format!("/sys/devices/system/node/node{node}/hugepages"),
-                self.host.pool(node, page).total + lacking,
+                self.host.pool(node, page).total + missing,
             ),
             // The kernel spreads what it is told evenly, and a lease lies on one node.
-            _ => ("/sys/kernel/mm/hugepages".into(), self.host.pages(page) + lacking * nodes),
+            _ => ("/sys/kernel/mm/hugepages".into(), self.host.pages(page) + missing * nodes),
         };
         format!("echo {pages} > {dir}/hugepages-{}kB/nr_hugepages", page.bytes() >> 10)
     }
@@ -228,7 +230,7 @@ impl<I: Inode> Broker<I> {
         };
         let kinds = self.kinds(need, backing);
         let Some(kind) = kinds.into_iter().find(|kind| self.is_trusted(kind)) else {
-            return Err(distrust_text(&need.want));
+            return Err(quarantine_text(&need.want));
         };
         let (total, available) = self.host.memory();
         if available >= bytes.saturating_add(total / SPARE) {
@@ -243,7 +245,7 @@ impl<I: Inode> Broker<I> {
 
     /// Whether the payer's cgroup has room for it.
     fn affordable(&self, need: &Need, kind: Kind) -> Result<Kind, Refusal> {
-        match self.room(kind).lacks(need.want.bytes) {
+        match self.room(kind).refuses(need.want.bytes) {
             None => Ok(kind),
             Some(text) => Err((Reason::Quota, text)),
         }
@@ -259,13 +261,13 @@ impl<I: Inode> Broker<I> {
         let Need { want, payer } = need;
         let stocked = || {
             let making = self.making(want.page, want.node, *payer);
-            let making = making.filter(|job| job.pace == Pace::Idle).map(|job| job.bytes);
+            let making = making.filter(|job| job.priority == Priority::Idle).map(|job| job.bytes);
             self.stock.ready(want.page, want.node, *payer) + making.sum::<u64>()
         };
         match self.choose(need) {
             Ok(_) => Ok(()),
             Err((Reason::Host | Reason::Pressure | Reason::Quota, _))
-                if self.distrusted.is_empty() && stocked() >= want.bytes =>
+                if self.quarantined.is_empty() && stocked() >= want.bytes =>
             {
                 Ok(())
             }

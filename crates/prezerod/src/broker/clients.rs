@@ -17,11 +17,11 @@ fn is_operator(uid: u32) -> bool {
 
 impl<I: Inode> Broker<I> {
     /// A process of this user wants to connect: what can be said before anything is read of it.
-    /// Strangers and a crowd cost no more than that.
+    /// A stranger, and a client above a limit, cost no more than that.
     ///
     /// # Errors
     /// There are too many already, or no tenant has such a user.
-    pub fn knock(&mut self, uid: u32) -> Result<(), Answer> {
+    pub fn may_connect(&mut self, uid: u32) -> Result<(), Answer> {
         let of_user = self.users.get(&self.owners.of(uid)).copied().unwrap_or(0);
         let places = self.settings.connections + if is_operator(uid) { OPERATORS } else { 0 };
         if self.clients.len() >= places || of_user >= self.settings.connections_per_user {
@@ -36,12 +36,12 @@ impl<I: Inode> Broker<I> {
         Ok(())
     }
 
-    /// A client connected that [knocked](Broker::knock).
+    /// A client connected that [may](Broker::may_connect).
     ///
     /// # Errors
     /// There are too many already, or it may not lease: strangers take no client's place.
     pub fn connect(&mut self, mut peer: Peer) -> Result<ClientId, Answer> {
-        self.knock(peer.uid)?;
+        self.may_connect(peer.uid)?;
         if peer.pid <= 0 {
             // Leases are told apart by processes that can be named.
             self.counters.turned_away += 1;
@@ -75,8 +75,8 @@ impl<I: Inode> Broker<I> {
             }
         }
         self.withdraw(client);
-        while let Some(at) = self.held.iter().position(|held| held.client == client) {
-            self.stock.put(self.held.remove(at).blank);
+        while let Some(at) = self.reserved.iter().position(|reserved| reserved.client == client) {
+            self.stock.put(self.reserved.remove(at).inode);
         }
     }
 
@@ -101,7 +101,7 @@ impl<I: Inode> Broker<I> {
 
     /// The directories of a client's tenant, in which its leases are files.
     pub fn files_of(&self, client: ClientId) -> Vec<PathBuf> {
-        self.tenant(client).map(|tenant| tenant.purse.files).unwrap_or_default()
+        self.tenant(client).map(|tenant| tenant.charge.files).unwrap_or_default()
     }
 
     /// The tenant of a lease that is out.
@@ -112,7 +112,7 @@ impl<I: Inode> Broker<I> {
     /// The tenant whose quota a request exceeds, by what is known: some of its leases may be over.
     pub fn exceeded(&self, client: ClientId, request: &Request) -> Option<String> {
         let (Request::Lease { want, .. }
-        | Request::Park { want, .. }
+        | Request::LeaseNamed { want, .. }
         | Request::Reserve { want, .. }) = request
         else {
             return None;
@@ -130,7 +130,7 @@ impl<I: Inode> Broker<I> {
     /// Whether this client waits for something, or keeps something.
     pub fn is_served(&self, client: ClientId) -> bool {
         self.waits.iter().any(|wait| wait.client == client)
-            || self.held.iter().any(|held| held.client == client)
+            || self.reserved.iter().any(|reserved| reserved.client == client)
     }
 
     /// The user of a client.

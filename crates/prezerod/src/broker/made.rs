@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::{Broker, HOLD_OFF_NS, Inode, Job, Out, Refusal};
-use crate::filler::{Done, Outcome, Pace, Progress};
+use super::{Broker, Inode, Job, Out, PAUSE_NS, Refusal};
+use crate::filler::{Done, Outcome, Priority, Progress};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Reason};
-use crate::stock::Blank;
+use crate::stock::StockInode;
 
 /// Weight of the last inode in the pace.
 const NEWEST: f64 = 0.25;
 
 impl<I: Inode> Broker<I> {
     /// A filler says how far its job is.
-    pub fn goes(&mut self, now: u64, progress: Progress) {
+    pub fn progress(&mut self, now: u64, progress: Progress) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.serial == progress.serial) {
             (job.heard, job.left) = (now, progress.left);
-            (job.hold, job.held_to) = (progress.hold, progress.pace);
+            (job.throttle, job.throttled_to) = (progress.throttle, progress.pace);
         }
     }
 
@@ -31,26 +31,30 @@ impl<I: Inode> Broker<I> {
                 self.counters.made_cpu_ns += cpu_ns;
                 let pace = job.bytes as f64 * 1e9 / wall_ns.max(1) as f64;
                 learn(&mut self.paces, job.kind, pace);
-                if job.pace == Pace::Idle {
+                if job.priority == Priority::Idle {
                     let took = now.saturating_sub(job.began).max(1);
                     learn(&mut self.refills, job.kind, job.bytes as f64 * 1e9 / took as f64);
                 }
                 let Job { kind, bytes, .. } = job;
-                self.stock.put(Blank { inode, kind, bytes, made_ns: now, cost_ns: cpu_ns });
+                self.stock.put(StockInode {
+                    file: inode,
+                    kind,
+                    bytes,
+                    made_ns: now,
+                    cost_ns: cpu_ns,
+                });
             }
-            (Outcome::Stopped, _) if job.pace == Pace::Urgent => {}
-            (Outcome::Stopped, _) => {
-                self.held_off_until = self.held_off_until.max(now + HOLD_OFF_NS / 10)
-            }
+            (Outcome::Stopped, _) if job.priority == Priority::Urgent => {}
+            (Outcome::Stopped, _) => self.paused_until = self.paused_until.max(now + PAUSE_NS / 10),
             (outcome, _) => {
                 self.counters.failures += 1;
                 // A filler that was killed, or that the kernel refused, lacked no room.
                 let has_room = outcome == Outcome::Exhausted && self.make_room(&job);
                 let said = self.said(&job, outcome);
                 // One cgroup's limit is not the others' business.
-                self.held_off.insert(job.kind.payer, (now + HOLD_OFF_NS, said.clone()));
-                // Whoever waits for what cannot be made waits in vain.
-                if job.pace == Pace::Urgent && !has_room {
+                self.paused.insert(job.kind.payer, (now + PAUSE_NS, said.clone()));
+                // A client waits in vain for what cannot be made.
+                if job.priority == Priority::Urgent && !has_room {
                     self.failed.push((job.need, said));
                 }
             }
@@ -67,7 +71,7 @@ impl<I: Inode> Broker<I> {
     /// The kernel had no page: what lies in the stock in other sizes may be in the way. False: nothing is.
     fn make_room(&mut self, job: &Job) -> bool {
         let kind = job.kind;
-        let in_the_way = |other: &Blank<I>| other.kind == kind && other.bytes != job.bytes;
+        let in_the_way = |other: &StockInode<I>| other.kind == kind && other.bytes != job.bytes;
         let Some(other) = self.stock.take_oldest(in_the_way) else { return false };
         self.counters.waste_bytes += other.bytes;
         true
@@ -78,7 +82,7 @@ impl<I: Inode> Broker<I> {
         let Kind { page, backing, node, .. } = job.kind;
         // A cgroup's limit may have been lowered, or its processes may have grown, meanwhile.
         if outcome == Outcome::Exhausted
-            && let Some(text) = self.room(job.kind).lacks(job.bytes)
+            && let Some(text) = self.room(job.kind).refuses(job.bytes)
         {
             return (Reason::Quota, text);
         }
@@ -86,8 +90,8 @@ impl<I: Inode> Broker<I> {
             (Outcome::Refused(text), _) => text,
             (_, Backing::Hugetlb) => {
                 let free = self.host.pool(node, page).free;
-                let lacking = (job.bytes / page.bytes()).saturating_sub(free).max(1);
-                let enough = self.enough(&job.need, lacking);
+                let missing = (job.bytes / page.bytes()).saturating_sub(free).max(1);
+                let enough = self.enough(&job.need, missing);
                 format!("the pool of node {node} ran out of {page} pages; reserve more: {enough}")
             }
             (_, Backing::Thp | Backing::Tmpfs) => format!(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::counters::{Gauge, write_prometheus};
 use super::{Broker, Inode};
-use crate::counters::{Gauge, write_prometheus};
 use crate::inode::Kind;
 use crate::protocol::{Answer, MAX_PART};
 
@@ -28,21 +28,24 @@ impl<I: Inode> Broker<I> {
     pub fn metrics(&self, now: u64) -> String {
         self.at(now);
         let mut bytes: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
-        let blanks = self.stock.iter().map(|blank| (blank.kind, "ready", blank.bytes));
-        let held = self.held.iter().map(|held| (held.blank.kind, "reserved", held.blank.bytes));
+        let inodes = self.stock.iter().map(|inode| (inode.kind, "ready", inode.bytes));
+        let reserved = self
+            .reserved
+            .iter()
+            .map(|reserved| (reserved.inode.kind, "reserved", reserved.inode.bytes));
         let jobs = self.jobs.iter().map(|job| (job.kind, "making", job.bytes));
         let leases = self.leases.kinds().map(|(kind, bytes)| (kind, "leased", bytes));
-        for (kind, state, size) in blanks.chain(held).chain(jobs).chain(leases) {
+        for (kind, state, size) in inodes.chain(reserved).chain(jobs).chain(leases) {
             *bytes.entry((kind, state)).or_default() += size;
         }
-        let mut lacking: BTreeMap<(&str, String, String, &str), u64> = BTreeMap::new();
+        let mut shortages: BTreeMap<(&str, String, String, &str), u64> = BTreeMap::new();
         for wanted in &self.wanted(now) {
-            let Some(lack) = &wanted.lack else { continue };
+            let Some(shortage) = &wanted.shortage else { continue };
             let want = wanted.need.want;
             let node = want.node.map_or("any".to_owned(), |node| node.to_string());
             let charged = self.charged(wanted.need.payer).unwrap_or("broker");
-            let key = (lack.reason, want.page.to_string(), node, charged);
-            *lacking.entry(key).or_default() += wanted.lacking() * want.bytes;
+            let key = (shortage.reason, want.page.to_string(), node, charged);
+            *shortages.entry(key).or_default() += wanted.missing() * want.bytes;
         }
         let labels = |kind: &Kind| {
             vec![
@@ -66,9 +69,9 @@ impl<I: Inode> Broker<I> {
                     .collect(),
             },
             Gauge {
-                name: "lacking_bytes",
+                name: "shortage_bytes",
                 help: "bytes that should lie ready and do not, by reason; prezero stock says more",
-                samples: lacking
+                samples: shortages
                     .iter()
                     .map(|((reason, page, node, charged), size)| {
                         let labels = vec![
@@ -102,7 +105,7 @@ impl<I: Inode> Broker<I> {
             },
             Gauge {
                 name: "pace_bytes_per_second",
-                help: "bytes zeroed and populated in a second, of late",
+                help: "bytes zeroed and populated in a second, recently",
                 samples: self
                     .paces
                     .iter()
@@ -115,9 +118,9 @@ impl<I: Inode> Broker<I> {
                 samples: vec![(vec![], self.waits.len() as u64)],
             },
             Gauge {
-                name: "distrusted_kinds",
+                name: "quarantined_kinds",
                 help: "kinds of page of which nothing is leased after a failed audit",
-                samples: vec![(vec![], self.distrusted.len() as u64)],
+                samples: vec![(vec![], self.quarantined.len() as u64)],
             },
         ];
         let mut text = String::new();

@@ -2,15 +2,15 @@
 
 use prezero_host::Size;
 
+use super::debts::{Pages, Unaccounted};
 use super::leases::Lease;
 use super::{Broker, Inode, Refusal};
-use crate::debts::{Astray, Pages};
 use crate::protocol::{Backing, Page, Reason};
 use crate::tenant::Tenant;
 
 /// The numbers are read this often while leases with a quota are out, ns, and at each end of one.
 /// Moved by: `ps -o cputime` of the broker.
-const RECKON_NS: u64 = 200_000_000;
+const RECONCILE_NS: u64 = 200_000_000;
 
 impl<I: Inode> Broker<I> {
     /// A lease is over: what it had should be free now.
@@ -22,33 +22,37 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Compares what the kernel counts with what is known, if leases ended or it is time.
-    pub fn reckon(&mut self, now: u64) {
+    pub fn reconcile(&mut self, now: u64) {
         let has_quota = self.tenants.iter().any(|tenant| tenant.quota.is_some());
-        let is_due =
-            now.saturating_sub(self.debts.reckoned_at) >= RECKON_NS || self.debts.reckoned_at == 0;
+        let is_due = now.saturating_sub(self.debts.reconciled_at) >= RECONCILE_NS
+            || self.debts.reconciled_at == 0;
         if !has_quota || !(is_due || self.debts.is_behind) {
             return;
         }
-        (self.debts.reckoned_at, self.debts.is_behind) = (now, false);
+        (self.debts.reconciled_at, self.debts.is_behind) = (now, false);
         self.changed();
-        if let Some(astray) = self.cgroups.astray() {
-            self.measured(now, Pages::Memory, Astray { least: astray, most: astray });
+        if let Some(unaccounted) = self.cgroups.unaccounted() {
+            self.measured(
+                now,
+                Pages::Memory,
+                Unaccounted { least: unaccounted, most: unaccounted },
+            );
         }
         for page in Page::ALL {
             if self.nodes.iter().any(|&node| self.host.pool(node, page).total > 0) {
-                let astray = self.astray(page);
-                self.measured(now, Pages::Pool(page), astray);
+                let unaccounted = self.unaccounted(page);
+                self.measured(now, Pages::Pool(page), unaccounted);
             }
         }
     }
 
-    fn measured(&mut self, now: u64, pages: Pages, astray: Astray) {
-        let living = self.leases.tenants().map(|(tenant, _)| tenant);
-        self.debts.measured(now, pages, astray, living);
+    fn measured(&mut self, now: u64, pages: Pages, unaccounted: Unaccounted) {
+        let holders = self.leases.tenants().map(|(tenant, _)| tenant);
+        self.debts.measured(now, pages, unaccounted, holders);
     }
 
     /// Bytes of pools' pages that are in use, and neither leased nor in stock.
-    fn astray(&self, page: Page) -> Astray {
+    fn unaccounted(&self, page: Page) -> Unaccounted {
         let own = self.cgroups.pooled(page);
         let used = own.unwrap_or_else(|| self.host.pooled(page));
         let counts = |kind: &crate::inode::Kind| {
@@ -56,11 +60,12 @@ impl<I: Inode> Broker<I> {
             pool && (own.is_none() || self.charged(kind.payer).is_none())
         };
         let leased = self.leases.kinds().filter(|(kind, _)| counts(kind)).map(|(_, bytes)| bytes);
-        let held = self.held.iter().map(|held| &held.blank).chain(self.stock.iter());
-        let held = held.filter(|blank| counts(&blank.kind)).map(|blank| blank.bytes);
+        let reserved =
+            self.reserved.iter().map(|reserved| &reserved.inode).chain(self.stock.iter());
+        let reserved = reserved.filter(|inode| counts(&inode.kind)).map(|inode| inode.bytes);
         let making = self.jobs.iter().filter(|job| counts(&job.kind)).map(|job| job.bytes);
-        let most = used.saturating_sub(leased.chain(held).sum());
-        Astray { least: most.saturating_sub(making.sum()), most }
+        let most = used.saturating_sub(leased.chain(reserved).sum());
+        Unaccounted { least: most.saturating_sub(making.sum()), most }
     }
 
     /// The pages that a lease's are counted with; `None`: another cgroup pays, and its limit holds.

@@ -4,10 +4,10 @@ use prezero_host::Size;
 use prezero_host::pressure::Memory;
 
 use super::release::alike;
-use super::{Broker, HOLD_OFF_NS, Inode, Out, Refusal};
+use super::{Broker, Inode, Out, PAUSE_NS, Refusal};
 use crate::demand::{self, Party, Rank, Target};
-use crate::filler::{LONGEST_SILENCE_NS, Pace};
-use crate::gait::{Calm, Hold};
+use crate::filler::pacer::{BusyLimit, Throttle};
+use crate::filler::{LONGEST_SILENCE_NS, Priority};
 use crate::inode::Kind;
 use crate::protocol::{Answer, Page, Reason};
 use crate::stock::{Need, matches};
@@ -32,13 +32,13 @@ pub struct Job {
     /// How large.
     pub bytes: u64,
     /// For stock or for a client that waits.
-    pub pace: Pace,
+    pub priority: Priority,
     /// Which of the fillers of its node and pace.
     pub lane: u8,
     /// The most bytes a second.
     pub rate: Option<u64>,
     /// How much of it while others work on the node; `None`: a client waits.
-    pub calm: Option<Calm>,
+    pub busy_limit: Option<BusyLimit>,
     /// What it was asked for as.
     pub(super) need: Need,
     /// Whose request it was begun for; `None`: the stock's.
@@ -49,8 +49,8 @@ pub struct Job {
     pub(super) heard: u64,
     pub(super) left: u64,
     /// What holds the filler back, and to how many bytes a second.
-    pub(super) hold: Option<Hold>,
-    pub(super) held_to: Option<u64>,
+    pub(super) throttle: Option<Throttle>,
+    pub(super) throttled_to: Option<u64>,
 }
 
 /// The filler of a job, and the user that it is for.
@@ -71,20 +71,20 @@ pub struct Plan<I> {
     /// Jobs to cancel.
     pub cancel: Vec<u64>,
     /// Jobs that a client waits for by now.
-    pub hurry: Vec<u64>,
+    pub promote: Vec<u64>,
 }
 
 impl<I: Inode> Broker<I> {
-    /// Looks at everything: lets go what nobody needs, says what to make.
+    /// Looks at everything: gives back what exceeds every target, says what to make.
     /// It is this `minute` of the day.
     pub fn plan(&mut self, now: u64, minute: u16, memory: Memory) -> Plan<I> {
         self.at(now);
         self.demand.turn(now, minute);
-        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], hurry: vec![] };
+        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], promote: vec![] };
         if memory == Memory::Tight {
-            self.held_off_until = now + HOLD_OFF_NS;
+            self.paused_until = now + PAUSE_NS;
             self.shrink();
-            let idle = self.jobs.iter().filter(|job| job.pace == Pace::Idle);
+            let idle = self.jobs.iter().filter(|job| job.priority == Priority::Idle);
             plan.cancel = idle.map(|job| job.serial).collect();
         }
         self.release_charged();
@@ -92,7 +92,7 @@ impl<I: Inode> Broker<I> {
         self.release_surplus(now, &targets);
         self.cancel_orders(&mut plan);
         self.cancel_promised(&mut plan);
-        self.hurry(&mut plan);
+        self.promote(&mut plan);
         self.plan_orders(now, &targets, &mut plan);
         self.plan_stock(now, &targets, &mut plan);
         plan
@@ -101,7 +101,7 @@ impl<I: Inode> Broker<I> {
     /// What was made for a client that gave up is not made on.
     fn cancel_orders(&self, plan: &mut Plan<I>) {
         let mut waited: Vec<Need> = self.waits.iter().map(|wait| wait.need).collect();
-        for job in self.jobs.iter().filter(|job| job.pace == Pace::Urgent) {
+        for job in self.jobs.iter().filter(|job| job.priority == Priority::Urgent) {
             match waited.iter().position(|need| *need == job.need) {
                 Some(known) => drop(waited.swap_remove(known)),
                 None => plan.cancel.push(job.serial),
@@ -110,19 +110,19 @@ impl<I: Inode> Broker<I> {
     }
 
     /// What is made for stock and wanted now is not made at the pace of what may be wanted.
-    fn hurry(&mut self, plan: &mut Plan<I>) {
-        for job in self.jobs.iter_mut().filter(|job| job.calm.is_some()) {
+    fn promote(&mut self, plan: &mut Plan<I>) {
+        for job in self.jobs.iter_mut().filter(|job| job.busy_limit.is_some()) {
             let waits = self.waits.iter().any(|wait| alike(&wait.need, &job.kind, job.bytes));
-            if waits || self.demand.is_owed(&job.need) {
-                job.calm = None;
-                plan.hurry.push(job.serial);
+            if waits || self.demand.has_backorder(&job.need) {
+                job.busy_limit = None;
+                plan.promote.push(job.serial);
             }
         }
     }
 
     /// For each request that waits one inode is made to order, or one of the stock is nearly made.
     fn plan_orders(&mut self, now: u64, targets: &[Target], plan: &mut Plan<I>) {
-        let comes = |job: &&Job| job.pace == Pace::Urgent || self.is_nearly_made(now, job);
+        let comes = |job: &&Job| job.priority == Priority::Urgent || self.is_nearly_made(now, job);
         let mut coming: Vec<Job> = self.jobs.iter().filter(comes).copied().collect();
         let (mut asked, mut at) = (vec![], 0);
         while let Some(wait) = self.waits.get(at) {
@@ -142,7 +142,7 @@ impl<I: Inode> Broker<I> {
             let mut order = self.order(&need, user);
             let displaced = match &order {
                 Err((reason, _)) if self.jobs.is_empty() => {
-                    self.displace(targets, &need, Rank::Owed, reason.name())
+                    self.displace(targets, &need, Rank::Backorder, reason.name())
                 }
                 _ => false,
             };
@@ -174,27 +174,27 @@ impl<I: Inode> Broker<I> {
     /// What lies ready in a payer's place makes way for a lease of the payer, oldest first.
     fn clear_place(&mut self, need: &Need, plan: &mut Plan<I>) {
         let Need { want, payer } = *need;
-        if self.place_lacks(need) == 0 || self.choose(need).is_err() {
+        if self.dir_shortage(need) == 0 || self.choose(need).is_err() {
             return;
         }
-        let idle = self.making(want.page, None, payer).filter(|job| job.pace == Pace::Idle);
+        let idle = self.making(want.page, None, payer).filter(|job| job.priority == Priority::Idle);
         plan.cancel.extend(idle.map(|job| job.serial));
-        while self.place_lacks(need) > 0 {
-            let own = |blank: &crate::stock::Blank<I>| {
-                blank.kind.payer == payer && blank.kind.page == want.page
+        while self.dir_shortage(need) > 0 {
+            let own = |inode: &crate::stock::StockInode<I>| {
+                inode.kind.payer == payer && inode.kind.page == want.page
             };
-            let Some(blank) = self.stock.take_oldest(own) else { return };
-            self.counters.waste_bytes += blank.bytes;
+            let Some(inode) = self.stock.take_oldest(own) else { return };
+            self.counters.waste_bytes += inode.bytes;
         }
     }
 
     /// Whether a job of the stock serves a client before one made to order would. What holds it
     /// back beside neighbours, a client that waits takes away.
     fn is_nearly_made(&self, now: u64, job: &Job) -> bool {
-        let share = match (job.hold, self.paces.get(&job.kind.unpaid())) {
-            (None | Some(Hold::Neighbours), _) => 1.0,
-            (Some(Hold::Cpu | Hold::Rate), Some(known)) => self.pace(job) / known,
-            (Some(Hold::Cpu | Hold::Rate), None) => 0.0,
+        let share = match (job.throttle, self.paces.get(&job.kind.unpaid())) {
+            (None | Some(Throttle::Neighbours), _) => 1.0,
+            (Some(Throttle::Cpu | Throttle::Rate), Some(known)) => self.pace(job) / known,
+            (Some(Throttle::Cpu | Throttle::Rate), None) => 0.0,
         };
         let heard = now.saturating_sub(job.heard) <= LONGEST_SILENCE_NS;
         heard && self.left(now, job) as f64 * NEARLY <= job.bytes as f64 * share
@@ -208,9 +208,9 @@ impl<I: Inode> Broker<I> {
                 continue;
             }
             let mut kind = self.may_stock(now, &need);
-            if let Err(lack) = &kind
-                && self.held_back(now, &need).is_none()
-                && self.displace(targets, &need, rank, lack.reason)
+            if let Err(shortage) = &kind
+                && self.paused_by(now, &need).is_none()
+                && self.displace(targets, &need, rank, shortage.reason)
             {
                 kind = self.may_stock(now, &need);
             }
@@ -237,7 +237,7 @@ impl<I: Inode> Broker<I> {
         let nodes = self.nodes.iter().copied();
         let would_do = nodes.filter(|node| need.want.node.is_none_or(|wanted| wanted == *node));
         let is_free = |node: &u16| {
-            !self.jobs.iter().any(|job| job.kind.node == *node && job.pace == Pace::Idle)
+            !self.jobs.iter().any(|job| job.kind.node == *node && job.priority == Priority::Idle)
         };
         would_do.filter(is_free).collect()
     }
@@ -251,37 +251,38 @@ impl<I: Inode> Broker<I> {
     /// The filler of a node that makes this user's next order; `None`: one has an order of its, or all
     /// have others'.
     fn lane(&self, node: u16, user: u32) -> Option<u8> {
-        let orders =
-            || self.jobs.iter().filter(|job| job.kind.node == node && job.pace == Pace::Urgent);
+        let orders = || {
+            self.jobs.iter().filter(|job| job.kind.node == node && job.priority == Priority::Urgent)
+        };
         let has_one = orders().any(|job| job.user == Some(user));
         (0..LANES).find(|lane| !has_one && orders().all(|job| job.lane != *lane))
     }
 
     fn job(&mut self, now: u64, need: Need, kind: Kind, lane: Lane) -> Job {
-        let (pace, lane, user) = match lane {
-            Lane::Stock => (Pace::Idle, 0, None),
-            Lane::Order { lane, user } => (Pace::Urgent, lane, Some(user)),
+        let (priority, lane, user) = match lane {
+            Lane::Stock => (Priority::Idle, 0, None),
+            Lane::Order { lane, user } => (Priority::Urgent, lane, Some(user)),
         };
-        let rate = self.settings.rate.filter(|_| pace == Pace::Idle);
-        let is_stock = pace == Pace::Idle && !self.demand.is_owed(&need);
-        let calm = Some(self.settings.calm).filter(|_| is_stock);
+        let rate = self.settings.rate.filter(|_| priority == Priority::Idle);
+        let is_stock = priority == Priority::Idle && !self.demand.has_backorder(&need);
+        let busy_limit = Some(self.settings.busy_limit).filter(|_| is_stock);
         let (serial, bytes) = (self.number(), need.want.bytes);
-        let (began, heard, left, hold, held_to) = (now, now, bytes, None, None);
+        let (began, heard, left, throttle, throttled_to) = (now, now, bytes, None, None);
         let job = Job {
             serial,
             kind,
             bytes,
-            pace,
+            priority,
             lane,
             rate,
-            calm,
+            busy_limit,
             need,
             user,
             began,
             heard,
             left,
-            hold,
-            held_to,
+            throttle,
+            throttled_to,
         };
         self.jobs.push(job);
         job
@@ -289,26 +290,26 @@ impl<I: Inode> Broker<I> {
 
     /// Inodes that lie ready and are just so.
     pub(super) fn have(&self, need: &Need) -> u64 {
-        self.stock.iter().filter(|blank| alike(need, &blank.kind, blank.bytes)).count() as u64
+        self.stock.iter().filter(|inode| alike(need, &inode.kind, inode.bytes)).count() as u64
     }
 
     /// Not now; when, at the current pace.
     pub(super) fn when(&mut self, now: u64, party: Party, need: &Need) -> Answer {
-        self.demand.owe(now, party, need);
+        self.demand.backorder(now, party, need);
         let (want, kind) = (need.want, self.choose(need).ok());
         let pace = kind.and_then(|kind| self.paces.get(&kind.unpaid())).copied().unwrap_or(0.0);
         let ahead: u64 = self.jobs.iter().map(|job| self.left(now, job)).sum();
         let waiting: u64 = self.waits.iter().map(|wait| wait.need.want.bytes).sum();
-        let held_off = self.hold_off(now, need.payer);
-        let held_ns = held_off.as_ref().map_or(0, |(left, _)| *left);
+        let paused = self.pause(now, need.payer);
+        let pause_ns = paused.as_ref().map_or(0, |(left, _)| *left);
         let target = self.targets().into_iter().find(|target| target.need == *need);
         let fits = target.is_none_or(|target| self.have(need) < target.allotted);
         let estimate_ns = if pace > 0.0 && fits {
-            held_ns + ((ahead + waiting + want.bytes) as f64 / pace * 1e9) as u64
+            pause_ns + ((ahead + waiting + want.bytes) as f64 / pace * 1e9) as u64
         } else {
             u64::MAX
         };
-        let (reason, text) = match held_off {
+        let (reason, text) = match paused {
             None => {
                 let size = Size(want.bytes as usize);
                 let room = match fits {
@@ -332,9 +333,9 @@ impl<I: Inode> Broker<I> {
 
     /// Bytes that are made of a job in a second; 0: not known.
     pub(super) fn pace(&self, job: &Job) -> f64 {
-        match (job.hold, job.held_to) {
+        match (job.throttle, job.throttled_to) {
             (None, _) => self.paces.get(&job.kind.unpaid()).copied().unwrap_or(0.0),
-            (Some(_), held_to) => held_to.map_or(0.0, |pace| pace as f64),
+            (Some(_), throttled_to) => throttled_to.map_or(0.0, |pace| pace as f64),
         }
     }
 

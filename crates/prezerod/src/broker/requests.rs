@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use prezero_host::Size;
 
-use super::grant::distrust_text;
-use super::{Broker, ClientId, Held, Inode, LARGEST, Out, Refusal, Wait};
-use crate::demand::{Party, Wish};
+use super::grant::quarantine_text;
+use super::{Broker, ClientId, Inode, LARGEST, Out, Refusal, Reservation, Wait};
+use crate::demand::{Party, Sample};
 use crate::inode::Kind;
 use crate::protocol::{Answer, Granted, Name, Reason, Report, Request, Want};
 use crate::stock::Need;
@@ -14,7 +14,7 @@ use crate::tenant::Tenant;
 
 /// A lease that is asked for.
 #[derive(Clone, Copy)]
-struct Asked {
+struct LeaseRequest {
     want: Want,
     wait_ms: u32,
     /// As a file under this name.
@@ -32,7 +32,7 @@ impl<I: Inode> Broker<I> {
     ) -> Option<Out<I>> {
         self.at(now);
         let name = match request {
-            Request::Park { name, .. } => Some(name),
+            Request::LeaseNamed { name, .. } => Some(name),
             _ => None,
         };
         let mut out = Out { client, tag, answer: Answer::Done, inode: None, name };
@@ -40,8 +40,14 @@ impl<I: Inode> Broker<I> {
         let answered = match tenant.and_then(|tenant| by_name(&tenant, &request).map(|()| tenant)) {
             Err(refusal) => Err(refusal),
             Ok(tenant) => match request {
-                Request::Lease { want, wait_ms } | Request::Park { want, wait_ms, .. } => {
-                    match self.lease(now, client, tag, &tenant, Asked { want, wait_ms, name }) {
+                Request::Lease { want, wait_ms } | Request::LeaseNamed { want, wait_ms, .. } => {
+                    match self.lease(
+                        now,
+                        client,
+                        tag,
+                        &tenant,
+                        LeaseRequest { want, wait_ms, name },
+                    ) {
                         Ok(Some((granted, inode))) => {
                             out.inode = Some(inode);
                             Ok(Answer::Lease(granted))
@@ -80,9 +86,9 @@ impl<I: Inode> Broker<I> {
         client: ClientId,
         tag: u32,
         tenant: &Tenant,
-        asked: Asked,
+        asked: LeaseRequest,
     ) -> Result<Option<(Granted, I)>, Answer> {
-        let Asked { want, wait_ms, name } = asked;
+        let LeaseRequest { want, wait_ms, name } = asked;
         if self.waits.iter().any(|wait| wait.client == client) {
             let text = "this connection waits for another lease; open a second one";
             return Err(self.no(Reason::Busy, text.into()));
@@ -90,14 +96,14 @@ impl<I: Inode> Broker<I> {
         self.check(&want, tenant).map_err(|(reason, text)| self.no(reason, text))?;
         let need = Need { want, payer: self.payer(tenant) };
         let party = self.party(client, tenant);
-        if let Some(blank) = self.take(&need, tenant.rank) {
+        if let Some(inode) = self.take(&need, tenant.rank) {
             self.asked(now, party, &need);
             self.counters.hits += 1;
-            return Ok(Some(self.grant(now, client, tenant, blank, 0)?));
+            return Ok(Some(self.grant(now, client, tenant, inode, 0)?));
         }
         self.can_make(&need).map_err(|(reason, text)| self.no(reason, text))?;
         self.counters.misses += 1;
-        let wish = self.asked(now, party, &need);
+        let sample = self.asked(now, party, &need);
         if wait_ms == 0 {
             return Err(self.when(now, party, &need));
         }
@@ -107,9 +113,10 @@ impl<I: Inode> Broker<I> {
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
         let turn = self.turn(client);
         let since = now;
-        let wait = Wait { client, tag, name, tenant, party, need, rank, turn, since, until, wish };
+        let wait =
+            Wait { client, tag, name, tenant, party, need, rank, turn, since, until, sample };
         self.waits.push(wait);
-        // First who is in a hurry, then whose turn it is, then who came first.
+        // First by rank, then by turn, then by age.
         self.waits.sort_by_key(|wait| (wait.rank, wait.turn, wait.since));
         Ok(None)
     }
@@ -126,17 +133,17 @@ impl<I: Inode> Broker<I> {
     }
 
     /// A request that the stock is to learn from.
-    fn asked(&mut self, now: u64, party: Party, need: &Need) -> Option<Wish> {
+    fn asked(&mut self, now: u64, party: Party, need: &Need) -> Option<Sample> {
         let pace = self.refill(need);
-        self.demand.wished(now, party, need, pace)
+        self.demand.sample(now, party, need, pace)
     }
 
-    /// A client does not wait any more: what it wished for, nobody wishes.
+    /// A client does not wait any more: its request is no demand.
     pub(super) fn withdraw(&mut self, client: ClientId) {
         while let Some(at) = self.waits.iter().position(|wait| wait.client == client) {
             let wait = self.waits.remove(at);
-            if let Some(wish) = wait.wish {
-                self.demand.withdraw(wait.party, &wait.need, wish);
+            if let Some(sample) = wait.sample {
+                self.demand.withdraw(wait.party, &wait.need, sample);
             }
         }
     }
@@ -164,12 +171,13 @@ impl<I: Inode> Broker<I> {
     ) -> Result<(Granted, I), Refusal> {
         let unknown =
             || (Reason::Ticket, format!("no ticket {ticket}; it may be over: reserve again"));
-        let mine = |held: &Held<I>| held.client == client && held.ticket == ticket;
-        let at = self.held.iter().position(mine).ok_or_else(unknown)?;
-        let Held { need, blank, .. } = self.held.remove(at);
-        let blank = self.ready(blank, &need.want).ok_or_else(|| distrust_text(&need.want))?;
+        let mine =
+            |reserved: &Reservation<I>| reserved.client == client && reserved.ticket == ticket;
+        let at = self.reserved.iter().position(mine).ok_or_else(unknown)?;
+        let Reservation { need, inode, .. } = self.reserved.remove(at);
+        let inode = self.ready(inode, &need.want).ok_or_else(|| quarantine_text(&need.want))?;
         self.counters.hits += 1;
-        self.grant(now, client, tenant, blank, 0).map_err(|_| unknown())
+        self.grant(now, client, tenant, inode, 0).map_err(|_| unknown())
     }
 
     fn reserve(
@@ -186,7 +194,7 @@ impl<I: Inode> Broker<I> {
         let reserve = self.kept_back(tenant.rank);
         let need = Need { want, payer: self.payer(tenant) };
         let party = self.party(client, tenant);
-        let Some(blank) = self.stock.take(&need, reserve) else {
+        let Some(inode) = self.stock.take(&need, reserve) else {
             if let Err((reason, text)) = self.can_make(&need) {
                 return self.no(reason, text);
             }
@@ -199,7 +207,7 @@ impl<I: Inode> Broker<I> {
         let hold_ms = u64::from(hold_ms).min(longest);
         let ticket = self.number();
         let (tenant, until) = (tenant.name.clone(), now + hold_ms * 1_000_000);
-        self.held.push(Held { ticket, client, tenant, need, until, blank });
+        self.reserved.push(Reservation { ticket, client, tenant, need, until, inode });
         Answer::Reserved { ticket, bytes: want.bytes, hold_ms: hold_ms as u32 }
     }
 
@@ -208,11 +216,12 @@ impl<I: Inode> Broker<I> {
             self.withdraw(client);
             return Ok(Answer::Done);
         }
-        let mine = |held: &Held<I>| held.client == client && held.ticket == ticket;
-        let at = self.held.iter().position(mine);
+        let mine =
+            |reserved: &Reservation<I>| reserved.client == client && reserved.ticket == ticket;
+        let at = self.reserved.iter().position(mine);
         let at =
             at.ok_or_else(|| (Reason::Ticket, format!("no ticket {ticket}; it may be over")))?;
-        self.stock.put(self.held.remove(at).blank);
+        self.stock.put(self.reserved.remove(at).inode);
         Ok(Answer::Done)
     }
 
@@ -250,11 +259,14 @@ impl<I: Inode> Broker<I> {
     pub(super) fn quota_left(&self, tenant: &Tenant) -> u64 {
         let Some(quota) = tenant.quota else { return u64::MAX };
         let leased = self.leases.of_tenant(&tenant.name) + self.debts.of(&tenant.name);
-        let held =
-            self.held.iter().filter(|held| held.tenant == tenant.name).map(|h| h.need.want.bytes);
+        let reserved = self
+            .reserved
+            .iter()
+            .filter(|reserved| reserved.tenant == tenant.name)
+            .map(|h| h.need.want.bytes);
         let waits = self.waits.iter().filter(|wait| wait.tenant == tenant.name);
         let waited = waits.map(|wait| wait.need.want.bytes);
-        quota.saturating_sub(leased + held.chain(waited).sum::<u64>())
+        quota.saturating_sub(leased + reserved.chain(waited).sum::<u64>())
     }
 }
 
@@ -262,10 +274,10 @@ impl<I: Inode> Broker<I> {
 /// descriptors without.
 fn by_name(tenant: &Tenant, request: &Request) -> Result<(), Refusal> {
     let wrong = match request {
-        Request::Park { .. } if tenant.purse.files.is_empty() => {
+        Request::LeaseNamed { .. } if tenant.charge.files.is_empty() => {
             "has no directory for files; name one in `files`"
         }
-        Request::Lease { .. } | Request::Reserve { .. } if !tenant.purse.files.is_empty() => {
+        Request::Lease { .. } | Request::Reserve { .. } if !tenant.charge.files.is_empty() => {
             "has files, which are asked for by name; let another tenant lease descriptors"
         }
         _ => return Ok(()),

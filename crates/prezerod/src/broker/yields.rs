@@ -7,7 +7,7 @@
 
 use super::plan::Plan;
 use super::{Broker, ClientId, Inode, Refusal};
-use crate::filler::Pace;
+use crate::filler::Priority;
 use crate::inode::Kind;
 use crate::protocol::{Answer, Backing, Page, Reason};
 
@@ -27,14 +27,15 @@ impl<I: Inode> Broker<I> {
         let pooled = |kind: &Kind| kind.backing == Backing::Hugetlb && kind.page == page;
         // Pages of a piece that is being made are free until its filler has them. It takes some before it
         // hears that it should stop.
-        let filling = self.jobs.iter().filter(|job| job.pace == Pace::Idle && pooled(&job.kind));
+        let filling =
+            self.jobs.iter().filter(|job| job.priority == Priority::Idle && pooled(&job.kind));
         let filling = filling.map(|job| job.left).sum();
         let free = self.free_in_pools(page).saturating_sub(filling);
-        let mut lacking = bytes.saturating_sub(free);
-        while lacking > 0 {
-            let Some(blank) = self.stock.take_oldest(|blank| pooled(&blank.kind)) else { break };
-            lacking = lacking.saturating_sub(blank.bytes);
-            self.counters.waste_bytes += blank.bytes;
+        let mut missing = bytes.saturating_sub(free);
+        while missing > 0 {
+            let Some(inode) = self.stock.take_oldest(|inode| pooled(&inode.kind)) else { break };
+            missing = missing.saturating_sub(inode.bytes);
+            self.counters.waste_bytes += inode.bytes;
             // What was read of the pool holds no longer.
             self.changed();
         }
@@ -50,7 +51,7 @@ impl<I: Inode> Broker<I> {
 
     /// What is being made for stock and would take what others were promised is not made on.
     pub(super) fn cancel_promised(&self, plan: &mut Plan<I>) {
-        let stock = self.jobs.iter().filter(|job| job.pace == Pace::Idle);
+        let stock = self.jobs.iter().filter(|job| job.priority == Priority::Idle);
         let over = stock.filter(|job| self.is_promised(job.kind, job.left));
         plan.cancel.extend(over.map(|job| job.serial));
     }

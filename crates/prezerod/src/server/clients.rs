@@ -1,4 +1,4 @@
-//! Connections: who comes, what they say, what they are sent.
+//! Connections: which come, what they say, what they are sent.
 //!
 //! A user has a number of turns and a time in each round of the loop, whatever its connections;
 //! nothing is read of a stranger; and what has to be closed in a client's name is closed elsewhere
@@ -13,13 +13,13 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, shutdown};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 
-use super::rights::{Undertaker, receive};
+use super::rights::{FdCloser, receive};
 use super::unread::{self, Unread};
-use super::{AT_ONCE, Connection, Server};
+use super::{ACCEPT_BATCH, Connection, Server};
 use crate::broker::{ClientId, Out};
 use crate::filler::send_packet;
-use crate::mounted;
-use crate::parked::{self, Place};
+use crate::inode::mounted;
+use crate::inode::named::{self, LeaseDir};
 use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
 use crate::tenant::Peer;
 
@@ -41,7 +41,7 @@ impl Server {
     /// Those that came, in this round's time.
     pub(super) fn accept(&mut self) -> Vec<ClientId> {
         let (mut came, began) = (vec![], thread::monotonic_ns());
-        for _ in 0..AT_ONCE {
+        for _ in 0..ACCEPT_BATCH {
             if is_over(began) {
                 break;
             }
@@ -49,7 +49,7 @@ impl Server {
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => break,
-                // Out of descriptors: whoever knocks is heard later.
+                // Out of descriptors: who connects is accepted later.
                 Err(_) => {
                     self.back_off();
                     break;
@@ -67,7 +67,7 @@ impl Server {
             match self.admit(&socket) {
                 Ok((id, peer, process)) => {
                     let (heard_ns, unread) = (thread::monotonic_ns(), Unread::default());
-                    // Turns are shared by those who stand behind users.
+                    // Subordinate users share the turns of their owner.
                     let (pid, uid) = (peer.pid, self.broker.owner(peer.uid));
                     let connection = Connection { socket, pid, uid, process, heard_ns, unread };
                     self.connections.insert(id, connection);
@@ -87,7 +87,7 @@ impl Server {
     ) -> Result<(ClientId, Peer, Option<OwnedFd>), Option<Answer>> {
         let credentials = peer::peer_credentials(socket.as_fd()).map_err(|_| None)?;
         let peer::Credentials { pid, uid, gid } = credentials;
-        self.broker.knock(uid)?;
+        self.broker.may_connect(uid)?;
         let process = peer::peer_pidfd(socket.as_fd()).or_else(|_| {
             let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
             pidfd_open(pid, PidfdFlags::empty())
@@ -108,14 +108,14 @@ impl Server {
     fn turn_away(&mut self, socket: OwnedFd, answer: &Answer) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = send_packet(socket.as_fd(), &answer.encode(0), None, flags);
-        farewell(&socket, &mut self.undertaker);
+        close_after_answer(&socket, &mut self.closer);
     }
 
     fn back_off(&mut self) {
-        self.deaf_until = thread::monotonic_ns() + BACK_OFF_NS;
+        self.accept_backoff_until = thread::monotonic_ns() + BACK_OFF_NS;
     }
 
-    /// Hears those who said something: each user's connections in turn, another one first in each
+    /// Reads the connections that have something to read: each user's connections in turn, another one first in each
     /// round, and a number of frames of each user.
     pub(super) fn hear_clients(&mut self, said: Vec<ClientId>) {
         let mut users: BTreeMap<u32, VecDeque<ClientId>> = BTreeMap::new();
@@ -151,8 +151,8 @@ impl Server {
         let (len, rights) = match receive(socket, &mut packet, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
             Ok((0, rights)) => {
-                self.undertaker.take(rights);
-                self.bury_client(id);
+                self.closer.take(rights);
+                self.reap_client(id);
                 return Heard::Nothing;
             }
             Err(_) => return self.drop_client(id),
@@ -165,7 +165,7 @@ impl Server {
             Ok(request) => Ok(request),
             Err(malformed) => Err(malformed.to_string()),
         };
-        self.undertaker.take(rights);
+        self.closer.take(rights);
         match request {
             Ok((tag, request)) => self.request(now, id, tag, request),
             Err(text) => {
@@ -185,34 +185,34 @@ impl Server {
             return self.deliver(Out { client: id, tag, answer, inode: None, name: None });
         }
         if matches!(request, Request::Report { from: 0, .. }) {
-            self.bury_leases(now);
+            self.reap_leases(now);
         }
-        if let Request::Park { name, .. } = &request
-            && let Some(found) = parked::find(&self.broker.files_of(id), name)
+        if let Request::LeaseNamed { name, .. } = &request
+            && let Some(found) = named::find(&self.broker.files_of(id), name)
         {
             return self.found(id, tag, &found, name);
         }
-        if let Request::Park { want, .. } = &request {
+        if let Request::LeaseNamed { want, .. } = &request {
             // What was given back a moment ago is room.
             let files = self.broker.files_of(id);
-            if Place::for_page(&files, want.page).is_ok_and(|place| place.free < want.bytes) {
-                files.iter().for_each(|dir| mounted::bury(dir));
+            if LeaseDir::for_page(&files, want.page).is_ok_and(|place| place.free < want.bytes) {
+                files.iter().for_each(|dir| mounted::reap(dir));
             }
         }
         // What it gave back a moment ago may not be known to be gone.
         if let Some(tenant) = self.broker.exceeded(id, &request) {
-            for lease in self.living.over_of(now, &tenant) {
+            for lease in self.tracker.over_of(now, &tenant) {
                 self.broker.ended(now, lease);
             }
-            self.broker.reckon(now);
+            self.broker.reconcile(now);
         }
         match self.broker.request(now, id, tag, request) {
             Some(out) => self.deliver(out),
-            None => self.unplanned = true,
+            None => self.needs_tick = true,
         }
     }
 
-    /// Whether the connection or its user has its share of leases that nobody reads.
+    /// Whether the connection or its user has its share of unread leases.
     fn is_full(&mut self, id: ClientId) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         let user = connection.uid;
@@ -229,7 +229,7 @@ impl Server {
     pub(super) fn deliver(&mut self, out: Out<OwnedFd>) {
         let Out { client, tag, answer, inode, name } = out;
         if let (Answer::Lease(granted), Some(inode), Some(name)) = (&answer, &inode, &name) {
-            return self.park(client, tag, granted, inode, name);
+            return self.name_lease(client, tag, granted, inode, name);
         }
         let lease = match (&answer, &inode) {
             (Answer::Lease(granted), Some(inode)) => Some((granted.lease, inode)),
@@ -243,7 +243,7 @@ impl Server {
         };
         // Marked before it is sent: it may be gone at once.
         let tenant = self.broker.tenant_of_lease(number).unwrap_or_default();
-        let marked = self.living.watch(tenant, number, inode.as_fd()).is_ok();
+        let marked = self.tracker.watch(tenant, number, inode.as_fd()).is_ok();
         if !self.send(client, tag, &answer, Some(inode)) {
             self.broker.undelivered(number);
             self.drop_client(client);
@@ -255,7 +255,7 @@ impl Server {
         match marked {
             true => self.broker.ends_with_memory(number),
             false => {
-                if self.living.is_first_unwatched() {
+                if self.tracker.is_first_unwatched() {
                     prezero_sys::log!(
                         "prezerod: the kernel watches no more leases: they end with the processes that got \
                          them, whoever has the memory; raise fs.fanotify.max_user_marks and \
@@ -286,10 +286,10 @@ impl Server {
     }
 
     /// Those that have gone end, the oldest first, in this round's time.
-    pub(super) fn bury_clients(&mut self, gone: Vec<ClientId>) {
+    pub(super) fn reap_clients(&mut self, gone: Vec<ClientId>) {
         let began = thread::monotonic_ns();
         for id in gone {
-            self.bury_client(id);
+            self.reap_client(id);
             if is_over(began) {
                 break;
             }
@@ -297,7 +297,7 @@ impl Server {
     }
 
     /// Ends a connection whose client is gone, and reads no answer.
-    fn bury_client(&mut self, id: ClientId) {
+    fn reap_client(&mut self, id: ClientId) {
         let last = if self.listener.refuses_rights() { Last::Nothing } else { Last::Rights };
         self.end(id, last);
     }
@@ -312,9 +312,9 @@ impl Server {
         if let Some(connection) = self.connections.remove(&id) {
             self.broker.disconnect(id);
             if last != Last::Nothing {
-                farewell(&connection.socket, &mut self.undertaker);
+                close_after_answer(&connection.socket, &mut self.closer);
             }
-            // Without a pidfd nobody will tell when the process ends.
+            // Without a pidfd the end of the process does not show.
             if !self.holders.contains_key(&connection.pid) {
                 self.broker.exited(thread::monotonic_ns(), connection.pid);
             }
@@ -359,14 +359,14 @@ fn lives(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
 }
 
-/// Ends a connection such that its last answer can be read: what a client has sent and nobody
+/// Ends a connection such that its last answer can be read: what a client has sent and was not
 /// read would make the kernel tell it of a reset instead. And what the kernel would close with it
 /// is closed elsewhere.
-fn farewell(socket: &OwnedFd, undertaker: &mut Undertaker) {
+fn close_after_answer(socket: &OwnedFd, closer: &mut FdCloser) {
     let _ = shutdown(socket, Shutdown::Both);
     while let Ok((len, rights)) = receive(socket.as_fd(), &mut [0u8; 1], RecvFlags::DONTWAIT) {
         let over = len == 0 && rights.is_empty();
-        undertaker.take(rights);
+        closer.take(rights);
         if over {
             break;
         }

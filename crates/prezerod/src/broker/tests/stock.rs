@@ -67,8 +67,8 @@ impl Rig {
     /// MiB of all that lies ready, by size.
     fn ready(&self) -> BTreeMap<u64, usize> {
         let mut sizes = BTreeMap::new();
-        for blank in self.broker.stock.iter() {
-            *sizes.entry(blank.bytes / MIB).or_insert(0) += 1;
+        for inode in self.broker.stock.iter() {
+            *sizes.entry(inode.bytes / MIB).or_insert(0) += 1;
         }
         sizes
     }
@@ -180,25 +180,26 @@ fn a_client_that_waits_orders_no_second_inode_when_one_is_nearly_made() {
         // 64 MiB a second.
         rig.broker.paces.insert(kind, (64 * MIB) as f64);
         let job = rig.plan(Memory::Fine).jobs[0];
-        let progress = |hold| crate::filler::Progress {
+        let progress = |throttle| crate::filler::Progress {
             serial: job.serial,
             left: left * MIB,
-            hold,
+            throttle,
             pace: Some(MIB),
         };
-        rig.broker.goes(rig.now, progress(Some(crate::gait::Hold::Neighbours)));
+        rig.broker.progress(rig.now, progress(Some(crate::filler::pacer::Throttle::Neighbours)));
         let client = rig.client(7, 1000);
         assert!(rig.lease(client, 64, 60_000).is_none());
         let plan = rig.plan(Memory::Fine);
-        let urgent =
-            |plan: &Plan<Fake>| plan.jobs.iter().filter(|job| job.pace == Pace::Urgent).count();
+        let urgent = |plan: &Plan<Fake>| {
+            plan.jobs.iter().filter(|job| job.priority == Priority::Urgent).count()
+        };
         assert_eq!(urgent(&plan), orders, "{left} MiB left: {plan:?}");
-        assert_eq!(plan.hurry, [job.serial], "neighbours come second now");
+        assert_eq!(plan.promote, [job.serial], "neighbours come second now");
         if orders > 0 {
             continue;
         }
         // It is kept from its CPU: one is made to order after all.
-        rig.broker.goes(rig.now, progress(Some(crate::gait::Hold::Cpu)));
+        rig.broker.progress(rig.now, progress(Some(crate::filler::pacer::Throttle::Cpu)));
         assert_eq!(urgent(&rig.plan(Memory::Fine)), 1);
     }
 }
@@ -209,9 +210,9 @@ fn a_filler_that_says_nothing_is_not_waited_for() {
     let mut rig = Rig::new(|settings| settings.stock = vec![keep]);
     let job = rig.plan(Memory::Fine).jobs[0];
     let progress =
-        crate::filler::Progress { serial: job.serial, left: 2 * MIB, hold: None, pace: None };
+        crate::filler::Progress { serial: job.serial, left: 2 * MIB, throttle: None, pace: None };
     rig.broker.paces.insert(job.kind, (64 * MIB) as f64);
-    rig.broker.goes(rig.now, progress);
+    rig.broker.progress(rig.now, progress);
     let client = rig.client(7, 1000);
     assert!(rig.lease(client, 64, 60_000).is_none());
     assert!(rig.plan(Memory::Fine).jobs.is_empty());
@@ -248,5 +249,5 @@ fn a_size_above_the_limit_takes_no_room_from_those_that_fit() {
     let report = rig.report(client);
     let rows = report["wanted"].as_array().unwrap();
     let large = rows.iter().find(|row| row["bytes"] == 128 * MIB).expect("it is told");
-    assert_eq!(large["lacks"]["reason"], "limit", "{report}");
+    assert_eq!(large["shortage"]["reason"], "limit", "{report}");
 }
