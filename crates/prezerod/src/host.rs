@@ -4,6 +4,7 @@ pub mod accounts;
 pub mod cgroup;
 pub mod file_cache;
 pub mod neighbours;
+pub mod view;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

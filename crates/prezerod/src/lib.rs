@@ -4,7 +4,7 @@
 //! time, and *leases* them: hands one to a client, once, and keeps nothing of it. A client needs
 //! [`client`] and [`protocol`] only; the rest is the daemon.
 //!
-//! Layers: escape, protocol, client, host, tenant, inode, filler, settings, stock, demand, fleet, broker, server
+//! Layers: escape, protocol, client, host, tenant, inode, filler, settings, stock, demand, fleet, ledger, planner, broker, server
 //!
 //! # Vocabulary
 //!
@@ -30,8 +30,8 @@
 //! # Who does what
 //!
 //! `server` is one thread and one `poll`: it moves packets and inodes. [`broker`] decides, and is
-//! told the time: `stock`, `demand`, `tenant` and `settings` are its nouns, `host` what the machine
-//! offers. [`filler`] is the other process. [`fleet`] plays [`demand`] in made-up time on many hosts.
+//! told the time. It has three owners: the [`ledger`] of who holds what, the [`planner`] of what is wanted and made,
+//! and the [`stock`] of what lies ready. `settings` is what operators say, `host` what the machine offers. [`filler`] is the other process. [`fleet`] plays [`demand`] in made-up time on many hosts.
 //!
 //! # What may go wrong
 //!
@@ -56,6 +56,10 @@ pub mod fleet;
 pub mod host;
 #[cfg(feature = "broker")]
 pub mod inode;
+#[cfg(feature = "broker")]
+pub mod ledger;
+#[cfg(feature = "broker")]
+pub mod planner;
 pub mod protocol;
 #[cfg(feature = "broker")]
 pub mod server;

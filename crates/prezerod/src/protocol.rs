@@ -287,6 +287,9 @@ impl Reason {
     }
 }
 
+/// A refusal: the reason for programs, and the same for people, with the mend.
+pub type Refusal = (Reason, String);
+
 /// What is told of a lease; the memory itself comes as a descriptor with the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Granted {

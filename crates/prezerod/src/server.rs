@@ -28,11 +28,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::broker::{Broker, ClientId};
+use crate::broker::Broker;
 use crate::filler::Message;
 use crate::host::Host;
 use crate::inode::mounted;
 use crate::settings::Settings;
+use crate::tenant::ClientId;
 use service::{Inherited, Service, stored};
 use tracker::LeaseTracker;
 
@@ -311,8 +312,8 @@ impl Server {
             self.fillers.promote(serial);
         }
         for job in plan.jobs {
-            let cgroup = self.broker.charged(job.kind.payer);
-            let files = self.broker.files(job.kind.payer);
+            let cgroup = self.broker.ledger.charged(job.kind.payer);
+            let files = self.broker.ledger.files(job.kind.payer);
             if let Err(error) = self.fillers.order(&job, cgroup, files) {
                 prezero_sys::log!("prezerod: filler: {error}");
                 self.broker.died(now, job.serial);
@@ -328,7 +329,7 @@ impl Server {
             self.drop_client(id);
         }
         self.reap_leases(now);
-        for dir in self.broker.places() {
+        for dir in self.broker.ledger.dirs() {
             mounted::reap(dir);
         }
         self.left.look();
@@ -393,9 +394,9 @@ impl Server {
         self.service.tell("STOPPING=1");
         if self.service.is_there() {
             for inode in self.broker.drain() {
-                let charged = self.broker.charged(inode.kind.payer).map(str::to_owned);
+                let charged = self.broker.ledger.charged(inode.kind.payer).map(str::to_owned);
                 // A file belongs to a mount, which may be another by then.
-                if !self.broker.files(inode.kind.payer).is_empty() {
+                if !self.broker.ledger.files(inode.kind.payer).is_empty() {
                     continue;
                 }
                 self.service.store(inode, charged.as_deref());

@@ -1,12 +1,13 @@
 //! The stock: inodes that were populated and never handed out, oldest first.
 //!
-//! Mechanism only; what should be in it is for `demand` to say, who may take it for `broker`.
+//! Contract: mechanism only; what should be in it is for `planner` to say, which client may take it for `broker`. An
+//! inode is in the list or in one reservation, never in both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::inode::Kind;
 use crate::protocol::{Page, Want};
-use crate::tenant::Payer;
+use crate::tenant::{ClientId, Payer};
 
 /// A larger inode is cut to a request's size if at most one part in this many of it is lost. With
 /// more, clients of small leases would use up the large inodes.
@@ -38,16 +39,37 @@ pub struct StockInode<I> {
     pub cost_ns: u64,
 }
 
+/// An inode that is kept for a client.
+#[derive(Debug)]
+pub struct Reservation<I> {
+    /// Its number.
+    pub ticket: u64,
+    /// For this client,
+    pub client: ClientId,
+    /// of this tenant.
+    pub tenant: String,
+    /// As it was asked for.
+    pub need: Need,
+    /// Until then, ns.
+    pub until: u64,
+    /// What is kept.
+    pub inode: StockInode<I>,
+}
+
 /// All ready inodes.
 #[derive(Debug)]
 pub struct Stock<I> {
     inodes: Vec<StockInode<I>>,
+    /// Those that are kept for clients.
+    pub reserved: Vec<Reservation<I>>,
+    /// Kinds of which an audit found one that was not zero.
+    pub quarantined: BTreeSet<Kind>,
 }
 
 impl<I> Stock<I> {
     /// Empty.
     pub fn new() -> Stock<I> {
-        Stock { inodes: Vec::new() }
+        Stock { inodes: vec![], reserved: vec![], quarantined: BTreeSet::new() }
     }
 
     /// Adds one, by its age: one that was reserved in vain is as old as it was.
@@ -91,9 +113,36 @@ impl<I> Stock<I> {
         self.inodes.retain(stays);
     }
 
-    /// Takes all.
+    /// Takes all, with what is reserved.
     pub fn drain(&mut self) -> impl Iterator<Item = StockInode<I>> + '_ {
-        self.inodes.drain(..)
+        let reserved = self.reserved.drain(..).map(|reserved| reserved.inode);
+        reserved.chain(self.inodes.drain(..))
+    }
+
+    /// Puts back what was reserved, and is over for this reason.
+    pub fn put_back(&mut self, is_over: impl Fn(&Reservation<I>) -> bool) {
+        while let Some(at) = self.reserved.iter().position(&is_over) {
+            let inode = self.reserved.remove(at).inode;
+            self.put(inode);
+        }
+    }
+
+    /// The reservation of this client with this ticket, which ends.
+    pub fn redeem(&mut self, client: ClientId, ticket: u64) -> Option<Reservation<I>> {
+        let own = |one: &Reservation<I>| one.client == client && one.ticket == ticket;
+        let at = self.reserved.iter().position(own)?;
+        Some(self.reserved.remove(at))
+    }
+
+    /// Bytes that are reserved for a tenant.
+    pub fn reserved_for(&self, tenant: &str) -> u64 {
+        let own = self.reserved.iter().filter(|reserved| reserved.tenant == tenant);
+        own.map(|reserved| reserved.need.want.bytes).sum()
+    }
+
+    /// Inodes that lie ready and are just so.
+    pub fn have(&self, need: &Need) -> u64 {
+        self.iter().filter(|inode| alike(need, &inode.kind, inode.bytes)).count() as u64
     }
 
     /// All, oldest first.
@@ -125,6 +174,15 @@ impl<I> Default for Stock<I> {
 /// Whether pages of this kind are such, on that node and paid for so.
 pub(crate) fn matches(kind: &Kind, page: Page, node: Option<u16>, payer: Payer) -> bool {
     kind.payer == payer && kind.page == page && node.is_none_or(|node| node == kind.node)
+}
+
+/// Whether an inode is just what is wanted.
+pub(crate) fn alike(need: &Need, kind: &Kind, bytes: u64) -> bool {
+    let Need { want, payer } = need;
+    kind.payer == *payer
+        && want.bytes == bytes
+        && want.page == kind.page
+        && want.node.is_none_or(|node| node == kind.node)
 }
 
 #[cfg(test)]

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::escape::escape;
 
+/// A connection's number; never used again.
+pub type ClientId = u64;
+
 /// The process at the other end of a connection, as the kernel knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {

@@ -25,10 +25,14 @@ impl<I: Inode> Broker<I> {
     /// Most bytes of stock of such pages.
     pub(super) fn limit(&self, kind: Kind) -> u64 {
         self.settings.limit.unwrap_or_else(|| match kind.backing {
-            Backing::Thp | Backing::Tmpfs => self.host.memory().0 / SHARE_OF_MEMORY,
+            Backing::Thp | Backing::Tmpfs => self.view.host.memory().0 / SHARE_OF_MEMORY,
             Backing::Hugetlb => {
-                let pages: u64 =
-                    self.nodes.iter().map(|&node| self.host.pool(node, kind.page).total).sum();
+                let pages: u64 = self
+                    .view
+                    .nodes
+                    .iter()
+                    .map(|&node| self.view.host.pool(node, kind.page).total)
+                    .sum();
                 pages * kind.page.bytes() / 4 * 3
             }
         })
@@ -36,8 +40,8 @@ impl<I: Inode> Broker<I> {
 
     /// Whether this host has the node.
     pub(super) fn check_node(&self, node: Option<u16>) -> Result<(), Refusal> {
-        let Some(node) = node.filter(|node| !self.nodes.contains(node)) else { return Ok(()) };
-        let nodes: Vec<_> = self.nodes.iter().map(u16::to_string).collect();
+        let Some(node) = node.filter(|node| !self.view.nodes.contains(node)) else { return Ok(()) };
+        let nodes: Vec<_> = self.view.nodes.iter().map(u16::to_string).collect();
         let nodes = nodes.join(", ");
         Err((Reason::Node, format!("no node {node} here; give {nodes}, or any")))
     }
@@ -48,7 +52,7 @@ impl<I: Inode> Broker<I> {
         let mut kept: BTreeMap<(Backing, Page), u64> = BTreeMap::new();
         let mut line = |keep: Keep| {
             // What lies ready is no longer free to be made.
-            if self.have(&keep.need) >= keep.keep {
+            if self.stock.have(&keep.need) >= keep.keep {
                 return None;
             }
             let Want { bytes, page, .. } = keep.need.want;
@@ -83,14 +87,18 @@ impl<I: Inode> Broker<I> {
             Source::Auto | Source::Hugetlb => self.pooled(need),
             Source::Thp | Source::Tmpfs => Err((Reason::Host, String::new())),
         };
-        let ordinary = source != Source::Hugetlb && need.want.page == Page::Huge && self.host.thp();
+        let ordinary =
+            source != Source::Hugetlb && need.want.page == Page::Huge && self.view.host.thp();
         match pool {
             Ok(kind) => Ok(kind),
             Err(_) if ordinary => self.paged(need, source),
             Err((_, text)) if text.is_empty() => Err((Reason::Host, self.unpaged(need.want.page))),
             Err((Reason::Host, text)) if source == Source::Auto && need.want.page == Page::Huge => {
-                let or =
-                    self.host.shmem_mend().map_or(String::new(), |mend| format!("; or {mend}"));
+                let or = self
+                    .view
+                    .host
+                    .shmem_mend()
+                    .map_or(String::new(), |mend| format!("; or {mend}"));
                 Err((Reason::Host, text + &or))
             }
             Err(refusal) => Err(refusal),
@@ -121,13 +129,13 @@ impl<I: Inode> Broker<I> {
 
     /// Whether such pages come from the pool first, and from ordinary memory where it has too few.
     pub(super) fn has_both(&self, page: Page) -> bool {
-        self.settings.backing == Source::Auto && page == Page::Huge && self.host.thp()
+        self.settings.backing == Source::Auto && page == Page::Huge && self.view.host.thp()
     }
 
     /// Where such pages come from: as the settings say, or as the payer's directory for files does.
     pub(super) fn source(&self, need: &Need) -> Result<Source, Refusal> {
         let Need { want, payer } = *need;
-        let files = self.files(payer);
+        let files = self.ledger.files(payer);
         if files.is_empty() {
             return Ok(self.settings.backing);
         }
@@ -145,30 +153,33 @@ impl<I: Inode> Broker<I> {
     /// Bytes of a payer's place that are kept or made for a client. Stock makes way for those.
     fn spoken_for(&self, need: &Need) -> u64 {
         let Need { want: Want { page, .. }, payer } = *need;
-        let reserved = self.reserved.iter().filter(|reserved| reserved.inode.kind.payer == payer);
+        let reserved =
+            self.stock.reserved.iter().filter(|reserved| reserved.inode.kind.payer == payer);
         let reserved = reserved
             .filter(|reserved| reserved.inode.kind.page == page)
             .map(|reserved| reserved.inode.bytes);
-        let making = self.making(page, None, payer).filter(|job| job.priority == Priority::Urgent);
+        let making =
+            self.planner.making(page, None, payer).filter(|job| job.priority == Priority::Urgent);
         reserved.sum::<u64>() + making.map(|job| job.bytes).sum::<u64>()
     }
 
     /// Bytes by which a payer's directory is too small for one more beside the stock; 0: it has room.
     pub(super) fn dir_shortage(&self, need: &Need) -> u64 {
         let Need { want: Want { page, bytes, .. }, payer } = *need;
-        let files = self.files(payer);
+        let files = self.ledger.files(payer);
         if files.is_empty() {
             return 0;
         }
         let Ok(place) = LeaseDir::for_page(files, page) else { return 0 };
-        let making = self.making(page, None, payer).filter(|job| job.priority == Priority::Idle);
+        let making =
+            self.planner.making(page, None, payer).filter(|job| job.priority == Priority::Idle);
         let stock = self.stock.ready(page, None, payer) + making.map(|job| job.bytes).sum::<u64>();
         (self.spoken_for(need) + stock + bytes).saturating_sub(place.free)
     }
 
     /// Why no page of ordinary memory will do, with the mend.
     fn unpaged(&self, page: Page) -> String {
-        match self.host.shmem_mend().filter(|_| page == Page::Huge) {
+        match self.view.host.shmem_mend().filter(|_| page == Page::Huge) {
             Some(mend) => format!("transparent pages of shared memory are denied here; {mend}"),
             None => {
                 format!("{page} pages come from a hugetlb pool only here; set backing = \"auto\"")
@@ -179,17 +190,17 @@ impl<I: Inode> Broker<I> {
     /// Such kinds, on the nodes that will do.
     fn kinds(&self, need: &Need, backing: Backing) -> Vec<Kind> {
         let Need { want, payer } = *need;
-        let nodes = want.node.map_or_else(|| self.nodes.clone(), |node| vec![node]);
+        let nodes = want.node.map_or_else(|| self.view.nodes.clone(), |node| vec![node]);
         nodes.into_iter().map(|node| Kind { page: want.page, backing, node, payer }).collect()
     }
 
     fn is_trusted(&self, kind: &Kind) -> bool {
-        !self.quarantined.contains(&kind.unpaid())
+        !self.stock.quarantined.contains(&kind.unpaid())
     }
 
     fn pooled(&self, need: &Need) -> Result<Kind, Refusal> {
         let (bytes, page) = (need.want.bytes, need.want.page);
-        let free = |node: u16| self.host.pool(node, page).free * page.bytes();
+        let free = |node: u16| self.view.host.pool(node, page).free * page.bytes();
         let kinds = self.kinds(need, Backing::Hugetlb);
         let trusted = kinds.iter().filter(|kind| self.is_trusted(kind));
         let best = trusted.max_by_key(|kind| free(kind.node));
@@ -210,14 +221,14 @@ impl<I: Inode> Broker<I> {
 
     /// The command that gives the pool the pages that are `missing`, there where they are.
     pub(super) fn enough(&self, need: &Need, missing: u64) -> String {
-        let (page, nodes) = (need.want.page, self.nodes.len() as u64);
+        let (page, nodes) = (need.want.page, self.view.nodes.len() as u64);
         let (dir, pages) = match need.want.node {
             Some(node) if nodes > 1 => (
                 format!("/sys/devices/system/node/node{node}/hugepages"),
-                self.host.pool(node, page).total + missing,
+                self.view.host.pool(node, page).total + missing,
             ),
             // The kernel spreads what it is told evenly, and a lease lies on one node.
-            _ => ("/sys/kernel/mm/hugepages".into(), self.host.pages(page) + missing * nodes),
+            _ => ("/sys/kernel/mm/hugepages".into(), self.view.host.pages(page) + missing * nodes),
         };
         format!("echo {pages} > {dir}/hugepages-{}kB/nr_hugepages", page.bytes() >> 10)
     }
@@ -232,7 +243,7 @@ impl<I: Inode> Broker<I> {
         let Some(kind) = kinds.into_iter().find(|kind| self.is_trusted(kind)) else {
             return Err(quarantine_text(&need.want));
         };
-        let (total, available) = self.host.memory();
+        let (total, available) = self.view.host.memory();
         if available >= bytes.saturating_add(total / SPARE) {
             return self.affordable(need, kind);
         }
@@ -253,21 +264,21 @@ impl<I: Inode> Broker<I> {
 
     /// What the payer's cgroup still takes of such pages.
     pub(super) fn room(&self, kind: Kind) -> Room {
-        self.cgroups.room(self.charged(kind.payer), kind.backing, kind.page)
+        self.view.cgroups.room(self.ledger.charged(kind.payer), kind.backing, kind.page)
     }
 
     /// Whether it can be made at all: now, or from what lies in the stock in other sizes, or is being made for it.
     pub(super) fn can_make(&self, need: &Need) -> Result<(), Refusal> {
         let Need { want, payer } = need;
         let stocked = || {
-            let making = self.making(want.page, want.node, *payer);
+            let making = self.planner.making(want.page, want.node, *payer);
             let making = making.filter(|job| job.priority == Priority::Idle).map(|job| job.bytes);
             self.stock.ready(want.page, want.node, *payer) + making.sum::<u64>()
         };
         match self.choose(need) {
             Ok(_) => Ok(()),
             Err((Reason::Host | Reason::Pressure | Reason::Quota, _))
-                if self.quarantined.is_empty() && stocked() >= want.bytes =>
+                if self.stock.quarantined.is_empty() && stocked() >= want.bytes =>
             {
                 Ok(())
             }

@@ -1,9 +1,9 @@
 //! From the stock to a client: fresh, audited, cut to size, sealed, written down.
 
-use super::leases::{Ends, Lease};
 use super::{Broker, ClientId, Inode, Refusal};
 use crate::inode::Kind;
 use crate::inode::audit::Finding;
+use crate::ledger::{Ends, Lease};
 use crate::protocol::{Answer, Charged, Granted, Reason, Want};
 use crate::stock::{Need, StockInode};
 use crate::tenant::{Payer, Peer, Rank, Tenant};
@@ -65,7 +65,7 @@ impl<I: Inode> Broker<I> {
             kind.node
         );
         let kind = kind.unpaid();
-        self.quarantined.insert(kind);
+        self.stock.quarantined.insert(kind);
         while let Some(other) = self.stock.take_oldest(|other| other.kind.unpaid() == kind) {
             self.counters.waste_bytes += other.bytes;
         }
@@ -81,16 +81,17 @@ impl<I: Inode> Broker<I> {
         waited_ns: u64,
     ) -> Result<(Granted, I), Answer> {
         let StockInode { file, kind, bytes, made_ns, cost_ns } = inode;
-        let (Some(number_in_fs), Some(peer)) = (file.seal(), self.clients.get(&client).map(holder))
+        let (Some(number_in_fs), Some(peer)) =
+            (file.seal(), self.ledger.clients.get(&client).map(holder))
         else {
             self.counters.waste_bytes += bytes;
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
         };
-        self.start.granted(now);
+        self.planner.start.granted(now);
         let number = self.number();
         self.counters.leased_bytes += bytes;
         self.counters.waits.add(waited_ns);
-        self.leases.insert(Lease {
+        self.ledger.leases.insert(Lease {
             number,
             peer,
             tenant: tenant.name.clone(),

@@ -7,7 +7,7 @@ use super::{Broker, Inode};
 use crate::demand::{Rank, SURPLUS_NS, Target};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Page, Reason};
-use crate::stock::{Need, StockInode};
+use crate::stock::{Need, StockInode, alike};
 use crate::tenant::Payer;
 
 /// Part of the reclaimable stock that goes at each look under memory pressure, as a divisor.
@@ -47,7 +47,7 @@ impl<I: Inode> Broker<I> {
     /// is above its part of it.
     pub(super) fn release_surplus(&mut self, now: u64, targets: &[Target]) {
         let mut counts: Vec<_> =
-            targets.iter().map(|target| (target, self.have(&target.need))).collect();
+            targets.iter().map(|target| (target, self.stock.have(&target.need))).collect();
         loop {
             let over = self.over_limit();
             let surplus = |inode: &StockInode<I>| {
@@ -100,7 +100,7 @@ impl<I: Inode> Broker<I> {
                 }
         };
         let mut counts: Vec<_> =
-            targets.iter().map(|target| (target, self.have(&target.need))).collect();
+            targets.iter().map(|target| (target, self.stock.have(&target.need))).collect();
         let (mut goes, mut freed) = (BTreeSet::new(), 0);
         for (at, inode) in self.stock.iter().enumerate().filter(|(_, inode)| in_the_way(inode)) {
             let alike = |target: &Target| alike(&target.need, &inode.kind, inode.bytes);
@@ -135,13 +135,4 @@ impl<I: Inode> Broker<I> {
         let over = ready.into_iter().filter(|(_, (kind, bytes))| *bytes > self.limit(*kind));
         over.map(|(pages, _)| pages).collect()
     }
-}
-
-/// Whether an inode is just what is wanted.
-pub(super) fn alike(need: &Need, kind: &Kind, bytes: u64) -> bool {
-    let Need { want, payer } = need;
-    kind.payer == *payer
-        && want.bytes == bytes
-        && want.page == kind.page
-        && want.node.is_none_or(|node| node == kind.node)
 }

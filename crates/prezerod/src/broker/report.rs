@@ -6,10 +6,10 @@
 
 use serde::Serialize;
 
-use super::leases::{Ends, Lease};
 use super::shortage::{self, Shortage};
 use super::{Broker, ClientId, Inode};
 use crate::escape::escape;
+use crate::ledger::{Ends, Lease};
 use crate::protocol::{Answer, MAX_PART};
 
 #[derive(Serialize)]
@@ -205,7 +205,7 @@ impl<I: Inode> Broker<I> {
                     bytes: inode.bytes,
                     age_seconds: seconds(now.saturating_sub(inode.made_ns)),
                     cpu_seconds: seconds(inode.cost_ns),
-                    charged: self.charged(inode.kind.payer).map(str::to_owned),
+                    charged: self.ledger.charged(inode.kind.payer).map(str::to_owned),
                 };
                 if !part.add(&row, next) {
                     return part.answer(true);
@@ -213,9 +213,9 @@ impl<I: Inode> Broker<I> {
             }
             part.open(List::Leased, BEFORE_LEASED);
         }
-        let uid = self.uid(client);
+        let uid = self.ledger.uid(client);
         let all = self.is_operator(client);
-        for (looked, lease) in self.leases.from(part.cursor.row).enumerate() {
+        for (looked, lease) in self.ledger.leases.from(part.cursor.row).enumerate() {
             if looked == LOOKED {
                 return part.answer(true);
             }
@@ -231,16 +231,16 @@ impl<I: Inode> Broker<I> {
 
     fn sums(&self) -> Sums {
         Sums {
-            making_bytes: self.jobs.iter().map(|job| job.bytes).sum(),
-            waiting: self.waits.len(),
-            reserved: self.reserved.len(),
+            making_bytes: self.planner.jobs.iter().map(|job| job.bytes).sum(),
+            waiting: self.planner.waits.len(),
+            reserved: self.stock.reserved.len(),
             hits: self.counters.hits,
             misses: self.counters.misses,
             made_bytes: self.counters.made_bytes,
             made_cpu_seconds: seconds(self.counters.made_cpu_ns),
             waste_bytes: self.counters.waste_bytes,
             audit_failures: self.counters.audit_failures,
-            owed_bytes: self.debts.all(),
+            owed_bytes: self.ledger.debts.all(),
         }
     }
 
@@ -262,7 +262,7 @@ impl<I: Inode> Broker<I> {
             inode: lease.inode,
             age_seconds: seconds(now.saturating_sub(lease.since)),
             cpu_seconds: seconds(lease.cost_ns),
-            charged: self.charged(lease.kind.payer).map(str::to_owned),
+            charged: self.ledger.charged(lease.kind.payer).map(str::to_owned),
             ends_with: match lease.ends {
                 Ends::Memory => "memory",
                 Ends::Process => "process",
@@ -274,7 +274,7 @@ impl<I: Inode> Broker<I> {
         let pieces = wanted.missing();
         let shortage::Wanted { need, target, ready, shortage } = wanted;
         Wanted {
-            charged: self.charged(need.payer).map(str::to_owned),
+            charged: self.ledger.charged(need.payer).map(str::to_owned),
             page_bytes: need.want.page.bytes(),
             node: need.want.node,
             bytes: need.want.bytes,

@@ -6,15 +6,14 @@ use std::collections::BTreeMap;
 
 use prezero_host::Size;
 
-use super::plan::Job;
-use super::release::alike;
-use super::{Broker, Inode, Refusal};
+use super::{Broker, Inode, Job, Refusal};
 use crate::demand::{self, Target};
 use crate::filler::LONGEST_SILENCE_NS;
 use crate::filler::pacer::Throttle;
 use crate::inode::Kind;
 use crate::protocol::{Page, Reason};
 use crate::stock::Need;
+use crate::stock::alike;
 use crate::tenant::Payer;
 
 /// Reason of a piece for which the stock has no room.
@@ -69,8 +68,8 @@ impl Wanted {
 impl<I: Inode> Broker<I> {
     /// For how long nothing is made for this payer's stock, ns, and why.
     pub(super) fn pause(&self, now: u64, payer: Payer) -> Option<(u64, Refusal)> {
-        let short = self.paused_until.saturating_sub(now);
-        let failed = self.paused.get(&payer);
+        let short = self.planner.paused_until.saturating_sub(now);
+        let failed = self.planner.paused.get(&payer);
         match failed.map(|(until, said)| (until.saturating_sub(now), said)) {
             Some((left, said)) if left > short => Some((left, said.clone())),
             _ if short > 0 => {
@@ -91,7 +90,7 @@ impl<I: Inode> Broker<I> {
                 format!("{text}; tried again in {seconds} s"),
             ));
         }
-        if now < self.start.until() {
+        if now < self.planner.start.until() {
             let why = "a client has just got a lease, and is left to start".into();
             return Some(Shortage::new("starting", why));
         }
@@ -119,14 +118,14 @@ impl<I: Inode> Broker<I> {
     /// Bytes of such pages that lie ready or are being made.
     pub(super) fn taken(&self, kind: Kind) -> u64 {
         let inodes = self.stock.iter().map(|inode| (inode.kind, inode.bytes));
-        let all = inodes.chain(self.jobs.iter().map(|job| (job.kind, job.bytes)));
+        let all = inodes.chain(self.planner.jobs.iter().map(|job| (job.kind, job.bytes)));
         let such =
             all.filter(|(other, _)| other.backing == kind.backing && other.page == kind.page);
         such.map(|(_, bytes)| bytes).sum()
     }
 
     fn yielded(&self, page: Page) -> Shortage {
-        let promised = Size(self.promised.get(&page).copied().unwrap_or(0) as usize);
+        let promised = Size(self.planner.promised.get(&page).copied().unwrap_or(0) as usize);
         let why = format!(
             "others were promised {promised} of the pool of {page} pages; make the pool larger"
         );
@@ -146,16 +145,16 @@ impl<I: Inode> Broker<I> {
     pub(super) fn wanted(&self, now: u64) -> Vec<Wanted> {
         // Bytes that are to be made before, by the node whose filler makes them.
         let mut ahead: BTreeMap<u16, u64> = BTreeMap::new();
-        for job in &self.jobs {
-            *ahead.entry(job.kind.node).or_default() += self.left(now, job);
+        for job in &self.planner.jobs {
+            *ahead.entry(job.kind.node).or_default() += self.planner.left(now, job);
         }
         let mut targets = self.targets();
         targets.retain(|target| target.all() > 0);
-        let order = demand::in_order(&targets, |need| self.have(need));
+        let order = demand::in_order(&targets, |need| self.stock.have(need));
         let place = |target: &Target| order.iter().position(|(other, _)| other.need == target.need);
         targets.sort_by_key(|target| place(target).unwrap_or(usize::MAX));
         let wanted = targets.into_iter().map(|target| {
-            let (need, ready) = (target.need, self.have(&target.need));
+            let (need, ready) = (target.need, self.stock.have(&target.need));
             let mut wanted = Wanted { need, target: target.all(), ready, shortage: None };
             if wanted.missing() > 0 {
                 wanted.shortage = Some(self.shortage_of(now, &target, &wanted, &mut ahead));
@@ -174,9 +173,9 @@ impl<I: Inode> Broker<I> {
     ) -> Shortage {
         let need = &wanted.need;
         let fits = self.have_or_make(need) < target.allotted;
-        let making = || self.jobs.iter().filter(|job| alike(need, &job.kind, job.bytes));
+        let making = || self.planner.jobs.iter().filter(|job| alike(need, &job.kind, job.bytes));
         let (mut shortage, kind, pace) = match making().next() {
-            Some(job) => (self.made(now, job), job.kind, self.pace(job)),
+            Some(job) => (self.made(now, job), job.kind, self.planner.pace(job)),
             None => match self.may_stock(now, need) {
                 // Others make way when its turn comes.
                 Err(shortage) if shortage.reason == LIMIT && fits => {
@@ -185,7 +184,7 @@ impl<I: Inode> Broker<I> {
                 Err(shortage) => return shortage,
                 Ok(kind) if !fits => return self.no_room(kind),
                 Ok(kind) => {
-                    let pace = self.paces.get(&kind.unpaid()).copied().unwrap_or(0.0);
+                    let pace = self.planner.paces.get(&kind.unpaid()).copied().unwrap_or(0.0);
                     (Shortage::turn(), kind, pace)
                 }
             },

@@ -7,8 +7,11 @@ use prezero_host::pressure::Memory;
 
 use super::*;
 use crate::filler::{Done, Outcome, Priority};
+use crate::inode::Kind;
+use crate::planner::Job;
 use crate::protocol::{Backing, Charged, MAX_PART, Page, Report, Request, Want};
 use crate::settings::Stocked;
+use crate::tenant::{Peer, Rank};
 
 mod any_order;
 mod bounds;

@@ -23,7 +23,7 @@ impl<I: Inode> Broker<I> {
         let mut trimmed = Trimmed::default();
         let mut pages: Vec<(Backing, Page)> =
             self.stock.iter().map(|inode| (inode.kind.backing, inode.kind.page)).collect();
-        pages.extend(self.jobs.iter().map(|job| (job.kind.backing, job.kind.page)));
+        pages.extend(self.planner.jobs.iter().map(|job| (job.kind.backing, job.kind.page)));
         pages.sort_unstable();
         pages.dedup();
         for (backing, page) in pages {
@@ -38,7 +38,7 @@ impl<I: Inode> Broker<I> {
             .stock
             .iter()
             .map(|inode| inode.kind)
-            .chain(self.jobs.iter().map(|job| job.kind))
+            .chain(self.planner.jobs.iter().map(|job| job.kind))
             .find(alike)
         else {
             return;
@@ -53,7 +53,11 @@ impl<I: Inode> Broker<I> {
             freed += inode.bytes;
         }
         // What a client waits for is made all the same: the limit is the stock's.
-        for job in self.jobs.iter().filter(|job| job.priority == Priority::Idle && alike(&job.kind))
+        for job in self
+            .planner
+            .jobs
+            .iter()
+            .filter(|job| job.priority == Priority::Idle && alike(&job.kind))
         {
             if ready + job.bytes > limit {
                 trimmed.jobs.push(job.serial);

@@ -16,12 +16,12 @@ use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 use super::rights::{FdCloser, receive};
 use super::unread::{self, Unread};
 use super::{ACCEPT_BATCH, Connection, Server};
-use crate::broker::{ClientId, Out};
+use crate::broker::Out;
 use crate::filler::send_packet;
 use crate::inode::mounted;
 use crate::inode::named::{self, LeaseDir};
 use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
-use crate::tenant::Peer;
+use crate::tenant::{ClientId, Peer};
 
 /// Turns of a user in one round: frames of all its connections together.
 /// Moved by: `tests/system/attack.py`.
@@ -68,7 +68,7 @@ impl Server {
                 Ok((id, peer, process)) => {
                     let (heard_ns, unread) = (thread::monotonic_ns(), Unread::default());
                     // Subordinate users share the turns of their owner.
-                    let (pid, uid) = (peer.pid, self.broker.owner(peer.uid));
+                    let (pid, uid) = (peer.pid, self.broker.ledger.owners.of(peer.uid));
                     let connection = Connection { socket, pid, uid, process, heard_ns, unread };
                     self.connections.insert(id, connection);
                     came.push(id);

@@ -12,9 +12,9 @@ use rustix::net::{
     recvmsg, socketpair,
 };
 
-use crate::broker::Job;
 use crate::filler::{self, MAX_PACKET, Message, Order, Priority};
 use crate::inode::Kind;
+use crate::planner::Job;
 use crate::tenant::Payer;
 
 #[derive(Debug)]

@@ -8,10 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::Server;
-use crate::broker::{ClientId, Out};
+use crate::broker::Out;
 use crate::inode::mounted;
 use crate::inode::named::{self, Found, LeaseDir};
 use crate::protocol::{Answer, Granted, Name, NamedLease, Reason, Since};
+use crate::tenant::ClientId;
 
 impl Server {
     /// Names what was granted, and says so.

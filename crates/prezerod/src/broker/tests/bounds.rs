@@ -239,7 +239,7 @@ fn an_order_of_many_pages_holds_up_its_own_user_and_no_other() {
         ask(&mut rig, user, user as u32, 2);
     }
     assert_eq!(sizes(&mut rig), [(2, 2), (2, 3)]);
-    let first = rig.broker.jobs.iter().find(|job| job.lane == 1).copied().unwrap();
+    let first = rig.broker.planner.jobs.iter().find(|job| job.lane == 1).copied().unwrap();
     rig.made(&first);
     assert_eq!(rig.broker.serve(rig.now).len(), 1);
     assert_eq!(sizes(&mut rig), [(2, 1)]);
@@ -346,8 +346,8 @@ fn groups_that_no_tenant_names_are_not_remembered() {
     let crowd = Peer { groups: (0..65_536).collect(), ..peer(7, 4001) };
     let client = rig.broker.connect(crowd).unwrap();
     leased(&mut rig, client, 2);
-    assert_eq!(rig.broker.clients[&client].groups, [77]);
-    assert!(rig.broker.leases.from(0).all(|lease| lease.peer.groups.is_empty()));
+    assert_eq!(rig.broker.ledger.clients[&client].groups, [77]);
+    assert!(rig.broker.ledger.leases.from(0).all(|lease| lease.peer.groups.is_empty()));
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn who_got_a_lease_is_left_to_start_but_a_stream_of_leases_holds_nothing_up() {
     assert_eq!(jobs.iter().map(|job| job.priority).collect::<Vec<_>>(), [Priority::Urgent]);
     rig.now += S / 5;
     assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
-    rig.broker.jobs.clear();
+    rig.broker.planner.jobs.clear();
     rig.broker.disconnect(client);
     let client = rig.client(7, 1000);
     assert!(rig.lease(client, 4, 0).unwrap().inode.is_some());

@@ -46,7 +46,7 @@ fn each_is_served_from_what_its_own_cgroup_paid_for() {
     assert_eq!(reason(rig.lease(b, 4, 0)), Reason::Empty, "the broker paid for that one");
     let jobs = rig.plan(Memory::Fine).jobs;
     let [job] = &jobs[..] else { panic!("{jobs:?}") };
-    assert_eq!(rig.broker.charged(job.kind.payer), Some("/b"));
+    assert_eq!(rig.broker.ledger.charged(job.kind.payer), Some("/b"));
     rig.made(job);
     let available = |answer| match answer {
         Answer::Available { ready, .. } => ready,

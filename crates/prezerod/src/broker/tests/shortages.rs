@@ -78,7 +78,7 @@ fn what_is_being_made_says_how_it_goes_and_when_it_will_be_there() {
 #[test]
 fn a_second_size_waits_for_its_turn_and_for_the_first() {
     let mut rig = Rig::new(|s| s.stock = vec![keep(64, 1), keep(32, 1)]);
-    rig.broker.paces.insert(
+    rig.broker.planner.paces.insert(
         Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER },
         (64 * MIB) as f64,
     );

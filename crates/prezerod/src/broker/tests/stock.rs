@@ -1,5 +1,7 @@
 //! What lies ready when it is wanted: streams of requests, what makes way for what, and whose part is whose.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 const GIB: u64 = 1 << 10;
@@ -15,7 +17,7 @@ impl Rig {
             let look = if self.now > moved + S { 10 * S } else { S / 4 };
             let plan = self.plan(Memory::Fine);
             let took = |job: &Job| job.bytes * S / (PACE * MIB);
-            let done = self.broker.jobs.iter().map(|job| (job.began + took(job), *job));
+            let done = self.broker.planner.jobs.iter().map(|job| (job.began + took(job), *job));
             let next = done.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= self.now + look);
             for serial in plan.cancel {
                 self.broker.done(self.now, Done { serial, outcome: Outcome::Stopped }, None);
@@ -178,7 +180,7 @@ fn a_client_that_waits_orders_no_second_inode_when_one_is_nearly_made() {
         let mut rig = Rig::new(|settings| settings.stock = vec![keep.clone()]);
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         // 64 MiB a second.
-        rig.broker.paces.insert(kind, (64 * MIB) as f64);
+        rig.broker.planner.paces.insert(kind, (64 * MIB) as f64);
         let job = rig.plan(Memory::Fine).jobs[0];
         let progress = |throttle| crate::filler::Progress {
             serial: job.serial,
@@ -211,7 +213,7 @@ fn a_filler_that_says_nothing_is_not_waited_for() {
     let job = rig.plan(Memory::Fine).jobs[0];
     let progress =
         crate::filler::Progress { serial: job.serial, left: 2 * MIB, throttle: None, pace: None };
-    rig.broker.paces.insert(job.kind, (64 * MIB) as f64);
+    rig.broker.planner.paces.insert(job.kind, (64 * MIB) as f64);
     rig.broker.progress(rig.now, progress);
     let client = rig.client(7, 1000);
     assert!(rig.lease(client, 64, 60_000).is_none());
