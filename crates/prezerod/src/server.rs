@@ -92,6 +92,29 @@ enum Source {
     Holder(i32),
 }
 
+/// Connections, and what keeps them apart.
+#[derive(Debug)]
+struct Clients {
+    listener: Listener,
+    all: BTreeMap<ClientId, Connection>,
+    /// Those that ended with leases unread.
+    left: Left,
+    closer: FdCloser,
+    /// How often clients were heard.
+    round: usize,
+    /// No connection is accepted before this, ns.
+    accept_backoff_until: u64,
+}
+
+/// What tells that leases are over.
+#[derive(Debug, Default)]
+struct Watch {
+    /// Leases whose memory can be watched.
+    tracker: LeaseTracker,
+    /// Processes that got others.
+    holders: BTreeMap<i32, OwnedFd>,
+}
+
 /// Everything.
 #[derive(Debug)]
 pub struct Server {
@@ -99,24 +122,13 @@ pub struct Server {
     service: Service,
     broker: Broker<OwnedFd>,
     pressure: Pressure,
-    listener: Listener,
     http: Http,
     fillers: Fillers,
-    connections: BTreeMap<ClientId, Connection>,
-    /// Those that ended with leases unread.
-    left: Left,
-    /// Leases whose memory can be watched.
-    tracker: LeaseTracker,
-    /// Processes that got others.
-    holders: BTreeMap<i32, OwnedFd>,
-    closer: FdCloser,
-    /// How often clients were heard.
-    round: usize,
+    clients: Clients,
+    watch: Watch,
     stop: UnixStream,
     reload: UnixStream,
     owner: u32,
-    /// Nobody is accepted before this, ns.
-    accept_backoff_until: u64,
     /// Something happened that may call for making, or allow to serve a request that waits.
     needs_tick: bool,
 }
@@ -150,30 +162,32 @@ impl Server {
         let host = Host::new("/");
         let advice = host.advice();
         let now = thread::monotonic_ns();
+        let closer = FdCloser::new(options.program.clone());
         let mut server = Server {
             fillers: Fillers::new(options.program.clone(), host.nodes().len()),
-            closer: FdCloser::new(options.program.clone()),
             broker: Broker::new(now, host, settings, owner),
             options,
             service,
             pressure: Pressure::new(std::path::Path::new("/")),
-            listener,
             http,
-            connections: BTreeMap::new(),
-            left: Left::default(),
-            tracker: LeaseTracker::default(),
-            holders: BTreeMap::new(),
-            round: 0,
+            clients: Clients {
+                listener,
+                all: BTreeMap::new(),
+                left: Left::default(),
+                closer,
+                round: 0,
+                accept_backoff_until: 0,
+            },
+            watch: Watch::default(),
             stop,
             reload,
             owner,
-            accept_backoff_until: 0,
             needs_tick: true,
         };
         server.adopt(now, left);
         // What is unaccounted by now is no tenant's.
         server.broker.reconcile(now);
-        prezero_sys::log!("prezerod: serving on {}", server.listener);
+        prezero_sys::log!("prezerod: serving on {}", server.clients.listener);
         if let Some(advice) = advice {
             prezero_sys::log!("prezerod: {advice}");
         }
@@ -238,7 +252,7 @@ impl Server {
                     Source::Client(id) => said.push(id),
                     Source::Gone(id) => gone.push(id),
                     Source::Holder(pid) => {
-                        self.holders.remove(&pid);
+                        self.watch.holders.remove(&pid);
                         self.broker.exited(now, pid);
                     }
                 }
@@ -256,16 +270,19 @@ impl Server {
             sources.push(source);
             fds.push(fd);
         };
-        let backs_off = now < self.accept_backoff_until;
+        let backs_off = now < self.clients.accept_backoff_until;
         if !backs_off {
-            add(Source::Listener, self.listener.as_fd());
+            add(Source::Listener, self.clients.listener.as_fd());
         }
         if let Some(wanted) = self.http.wanted() {
             add(Source::Http, wanted);
         }
         self.fillers.iter().for_each(|(key, fd)| add(Source::Filler(key), fd));
-        self.holders.iter().for_each(|(&pid, process)| add(Source::Holder(pid), process.as_fd()));
-        for (&id, connection) in &self.connections {
+        self.watch
+            .holders
+            .iter()
+            .for_each(|(&pid, process)| add(Source::Holder(pid), process.as_fd()));
+        for (&id, connection) in &self.clients.all {
             add(Source::Client(id), connection.socket.as_fd());
         }
         let mut polled: Vec<_> =
@@ -324,7 +341,7 @@ impl Server {
             let silent = now.saturating_sub(connection.heard_ns) > idle;
             (silent && !self.broker.is_served(*id)).then_some(*id)
         };
-        let silent: Vec<_> = self.connections.iter().filter_map(silent).collect();
+        let silent: Vec<_> = self.clients.all.iter().filter_map(silent).collect();
         for id in silent {
             self.drop_client(id);
         }
@@ -332,13 +349,13 @@ impl Server {
         for dir in self.broker.ledger.dirs() {
             mounted::reap(dir);
         }
-        self.left.look();
-        self.closer.work(now);
+        self.clients.left.look();
+        self.clients.closer.work(now);
     }
 
     /// Leases whose memory is gone are over.
     fn reap_leases(&mut self, now: u64) {
-        for lease in self.tracker.over(now) {
+        for lease in self.watch.tracker.over(now) {
             self.broker.ended(now, lease);
         }
         self.broker.reconcile(now);
@@ -404,7 +421,7 @@ impl Server {
             // A message of a process that has ended belongs to no service, and the manager drops it.
             let _ = self.service.barrier();
         }
-        self.listener.close();
+        self.clients.listener.close();
         self.http.close();
     }
 }

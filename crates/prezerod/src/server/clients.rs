@@ -46,7 +46,7 @@ impl Server {
                 break;
             }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = match accept_with(&self.listener, flags) {
+            let socket = match accept_with(&self.clients.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => break,
                 // Out of descriptors: who connects is accepted later.
@@ -70,7 +70,7 @@ impl Server {
                     // Subordinate users share the turns of their owner.
                     let (pid, uid) = (peer.pid, self.broker.ledger.owners.of(peer.uid));
                     let connection = Connection { socket, pid, uid, process, heard_ns, unread };
-                    self.connections.insert(id, connection);
+                    self.clients.all.insert(id, connection);
                     came.push(id);
                 }
                 Err(Some(answer)) => self.turn_away(socket, &answer),
@@ -108,11 +108,11 @@ impl Server {
     fn turn_away(&mut self, socket: OwnedFd, answer: &Answer) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = send_packet(socket.as_fd(), &answer.encode(0), None, flags);
-        close_after_answer(&socket, &mut self.closer);
+        close_after_answer(&socket, &mut self.clients.closer);
     }
 
     fn back_off(&mut self) {
-        self.accept_backoff_until = thread::monotonic_ns() + BACK_OFF_NS;
+        self.clients.accept_backoff_until = thread::monotonic_ns() + BACK_OFF_NS;
     }
 
     /// Reads the connections that have something to read: each user's connections in turn, another one first in each
@@ -120,13 +120,13 @@ impl Server {
     pub(super) fn hear_clients(&mut self, said: Vec<ClientId>) {
         let mut users: BTreeMap<u32, VecDeque<ClientId>> = BTreeMap::new();
         for id in said {
-            if let Some(connection) = self.connections.get(&id) {
+            if let Some(connection) = self.clients.all.get(&id) {
                 users.entry(connection.uid).or_default().push_back(id);
             }
         }
-        self.round += 1;
+        self.clients.round += 1;
         for mut queue in users.into_values() {
-            let first = self.round * TURNS % queue.len();
+            let first = self.clients.round * TURNS % queue.len();
             queue.rotate_left(first);
             let (mut frames, mut heard, began) = (0, 0, thread::monotonic_ns());
             // One that has gone takes no turn: its place is another's.
@@ -144,14 +144,14 @@ impl Server {
     }
 
     fn hear_client(&mut self, id: ClientId) -> Heard {
-        let Some(connection) = self.connections.get_mut(&id) else { return Heard::Nothing };
+        let Some(connection) = self.clients.all.get_mut(&id) else { return Heard::Nothing };
         // One byte more than the longest frame, to see that a packet is longer.
         let mut packet = [0u8; MAX_REQUEST + 1];
         let socket = connection.socket.as_fd();
         let (len, rights) = match receive(socket, &mut packet, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
             Ok((0, rights)) => {
-                self.closer.take(rights);
+                self.clients.closer.take(rights);
                 self.reap_client(id);
                 return Heard::Nothing;
             }
@@ -165,7 +165,7 @@ impl Server {
             Ok(request) => Ok(request),
             Err(malformed) => Err(malformed.to_string()),
         };
-        self.closer.take(rights);
+        self.clients.closer.take(rights);
         match request {
             Ok((tag, request)) => self.request(now, id, tag, request),
             Err(text) => {
@@ -201,7 +201,7 @@ impl Server {
         }
         // What it gave back a moment ago may not be known to be gone.
         if let Some(tenant) = self.broker.exceeded(id, &request) {
-            for lease in self.tracker.over_of(now, &tenant) {
+            for lease in self.watch.tracker.over_of(now, &tenant) {
                 self.broker.ended(now, lease);
             }
             self.broker.reconcile(now);
@@ -214,14 +214,14 @@ impl Server {
 
     /// Whether the connection or its user has its share of unread leases.
     fn is_full(&mut self, id: ClientId) -> bool {
-        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        let Some(connection) = self.clients.all.get_mut(&id) else { return false };
         let user = connection.uid;
         if connection.unread.is_full(&connection.socket) {
             return true;
         }
-        let open = self.connections.values_mut().filter(|connection| connection.uid == user);
+        let open = self.clients.all.values_mut().filter(|connection| connection.uid == user);
         let open = open.map(|connection| (&connection.socket, &mut connection.unread));
-        unread::is_full(user, &mut self.left, open)
+        unread::is_full(user, &mut self.clients.left, open)
     }
 
     /// Sends an answer. The inode that goes with it is closed here whatever happens: it is
@@ -243,19 +243,19 @@ impl Server {
         };
         // Marked before it is sent: it may be gone at once.
         let tenant = self.broker.tenant_of_lease(number).unwrap_or_default();
-        let marked = self.tracker.watch(tenant, number, inode.as_fd()).is_ok();
+        let marked = self.watch.tracker.watch(tenant, number, inode.as_fd()).is_ok();
         if !self.send(client, tag, &answer, Some(inode)) {
             self.broker.undelivered(number);
             self.drop_client(client);
             return;
         }
-        if let Some(connection) = self.connections.get_mut(&client) {
+        if let Some(connection) = self.clients.all.get_mut(&client) {
             connection.unread.sent();
         }
         match marked {
             true => self.broker.ends_with_memory(number),
             false => {
-                if self.tracker.is_first_unwatched() {
+                if self.watch.tracker.is_first_unwatched() {
                     prezero_sys::log!(
                         "prezerod: the kernel watches no more leases: they end with the processes that got \
                          them, whoever has the memory; raise fs.fanotify.max_user_marks and \
@@ -268,7 +268,7 @@ impl Server {
     }
 
     fn send(&self, client: ClientId, tag: u32, answer: &Answer, file: Option<&OwnedFd>) -> bool {
-        self.connections.get(&client).is_some_and(|connection| {
+        self.clients.all.get(&client).is_some_and(|connection| {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let file = file.map(AsFd::as_fd);
             send_packet(connection.socket.as_fd(), &answer.encode(tag), file, flags).is_ok()
@@ -277,11 +277,11 @@ impl Server {
 
     /// Its process is watched from now on: its leases end with it.
     fn watch_holder(&mut self, client: ClientId) {
-        let Some(connection) = self.connections.get(&client) else { return };
+        let Some(connection) = self.clients.all.get(&client) else { return };
         if let Some(process) = &connection.process
             && let Ok(process) = process.try_clone()
         {
-            self.holders.entry(connection.pid).or_insert(process);
+            self.watch.holders.entry(connection.pid).or_insert(process);
         }
     }
 
@@ -298,7 +298,8 @@ impl Server {
 
     /// Ends a connection whose client is gone, and reads no answer.
     fn reap_client(&mut self, id: ClientId) {
-        let last = if self.listener.refuses_rights() { Last::Nothing } else { Last::Rights };
+        let last =
+            if self.clients.listener.refuses_rights() { Last::Nothing } else { Last::Rights };
         self.end(id, last);
     }
 
@@ -309,16 +310,16 @@ impl Server {
     }
 
     fn end(&mut self, id: ClientId, last: Last) {
-        if let Some(connection) = self.connections.remove(&id) {
+        if let Some(connection) = self.clients.all.remove(&id) {
             self.broker.disconnect(id);
             if last != Last::Nothing {
-                close_after_answer(&connection.socket, &mut self.closer);
+                close_after_answer(&connection.socket, &mut self.clients.closer);
             }
             // Without a pidfd the end of the process does not show.
-            if !self.holders.contains_key(&connection.pid) {
+            if !self.watch.holders.contains_key(&connection.pid) {
                 self.broker.exited(thread::monotonic_ns(), connection.pid);
             }
-            self.left.add(connection.uid, connection.socket, connection.unread);
+            self.clients.left.add(connection.uid, connection.socket, connection.unread);
         }
     }
 }

@@ -28,8 +28,9 @@ impl Server {
         let named = LeaseDir::for_page(&files, granted.page).and_then(|place| {
             let tenant = self.broker.tenant_of_lease(granted.lease).unwrap_or_default();
             let file = mounted::file(inode.as_fd()).ok().flatten();
-            let watch =
-                |file: &OwnedFd| self.tracker.watch(tenant, granted.lease, file.as_fd()).is_ok();
+            let watch = |file: &OwnedFd| {
+                self.watch.tracker.watch(tenant, granted.lease, file.as_fd()).is_ok()
+            };
             let watched = file.as_ref().is_some_and(watch);
             drop(file);
             match place.attach(inode.as_fd(), name) {
