@@ -42,11 +42,11 @@ c=crates/prezero-preload
 for source in start_main family_blocks family_corners realloc_border fork_kinds threads_blocks; do
     aarch64-linux-gnu-gcc -std=gnu11 -w -O1 -fno-builtin -pthread -I$c/include -o "$dir/$source" $c/tests/c/$source.c -ldl
     for engine in dc-zva plain; do
-        run --verify full --threshold 64K --stay on --engine $engine --stats off -- "$dir/$source" >"$dir/out" 2>"$dir/err" ||
+        run --verify full --threshold 64K --no-move on --engine $engine --stats off -- "$dir/$source" >"$dir/out" 2>"$dir/err" ||
             fail "$source, $engine: $(cat "$dir/out" "$dir/err")"
     done
 done
-run --verify full --stay on -- "$dir/start_main" >"$dir/out" 2>"$dir/err" && grep -qx zone "$dir/out" ||
+run --verify full --no-move on -- "$dir/start_main" >"$dir/out" 2>"$dir/err" && grep -qx zone "$dir/out" ||
     fail "no zone: $(cat "$dir/out" "$dir/err")"
 
 if [ "${1-}" = --python ]; then
@@ -54,7 +54,7 @@ if [ "${1-}" = --python ]; then
     libraries=$dir/root
     python() {
         PYTHONHOME=$dir/root/usr PYTHONDONTWRITEBYTECODE=1 \
-            run --verify full --stay on --engine dc-zva -- "$dir/root/usr/bin/python3" -c '
+            run --verify full --no-move on --engine dc-zva -- "$dir/root/usr/bin/python3" -c '
 import platform, time, zlib
 print(platform.machine())
 for i in range(1, 13):

@@ -39,7 +39,7 @@ if [ "${1-}" = --aarch64 ]; then
     arm() {
         what=$1
         shift
-        PREZERO_STAY=on PYTHONDONTWRITEBYTECODE=1 inside sh -ec 'mount --rbind /proc "$0/proc"; mount --rbind /dev "$0/dev"
+        PREZERO_NO_MOVE=on PYTHONDONTWRITEBYTECODE=1 inside sh -ec 'mount --rbind /proc "$0/proc"; mount --rbind /dev "$0/dev"
             exec chroot "$0" "$@"' "$dir/arm" "$@" >"$dir/out" 2>"$dir/said" || fail "aarch64: $what: $(tail -n 5 "$dir/said")"
     }
     arm "a virtual environment" /usr/bin/python3 -m venv /venv

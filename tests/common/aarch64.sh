@@ -1,6 +1,6 @@
 # Programs for aarch64 under emulation, for tests of them. A script reads this file after it has defined `left_out`.
 # Needs qemu-user-static, and a kernel that lets a user namespace say who runs foreign programs (Linux 6.7).
-# QEMU takes pages that were moved away by MREMAP_DONTUNMAP for unmapped: programs need `--stay on`, or PREZERO_STAY=on.
+# QEMU takes pages that were moved away by MREMAP_DONTUNMAP for unmapped: programs need `--no-move on`, or PREZERO_NO_MOVE=on.
 qemu=$(command -v qemu-aarch64-static) || left_out "no qemu-aarch64-static (apt-get install qemu-user-static)"
 
 # inside COMMAND...: in a namespace of its own, in which the kernel hands programs for aarch64 to the emulator. The host

@@ -6,8 +6,8 @@ use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 use prezerod::client::{Client, socket_path};
+use prezerod::escape::escape;
 use prezerod::protocol::Report;
-use prezerod::shown::shown;
 use serde_json::Value;
 
 /// The command line of `prezero stock`.
@@ -48,8 +48,8 @@ fn render(report: &Value) -> String {
     let of = |row: &Value, name: &str| row[name].as_u64().unwrap_or(0);
     let bytes = |row: &Value, name: &str| Size(of(row, name) as usize).to_string();
     let seconds = |row: &Value, name: &str| format!("{:.1}", row[name].as_f64().unwrap_or(0.0));
-    let text = |row: &Value, name: &str| shown(row[name].as_str().unwrap_or("-"));
-    let payer = |row: &Value| shown(row["charged"].as_str().unwrap_or("broker"));
+    let text = |row: &Value, name: &str| escape(row[name].as_str().unwrap_or("-"));
+    let payer = |row: &Value| escape(row["charged"].as_str().unwrap_or("broker"));
     let rows = |name: &str| report[name].as_array().cloned().unwrap_or_default();
 
     let mut ready =
@@ -135,10 +135,10 @@ fn wanted(row: &Value) -> String {
         line += &format!(" on node {node}");
     }
     if let Some(payer) = row["charged"].as_str() {
-        line += &format!(" for {}", shown(payer));
+        line += &format!(" for {}", escape(payer));
     }
-    match (lack(&row["lacks"]), row["ready"].as_u64()) {
-        (Some(lack), ready) => line += &format!(", {} ready: {lack}", ready.unwrap_or(0)),
+    match (shortage(&row["shortage"]), row["ready"].as_u64()) {
+        (Some(shortage), ready) => line += &format!(", {} ready: {shortage}", ready.unwrap_or(0)),
         // Another broker than this command's does not say.
         (None, None) => {}
         (None, Some(_)) => line += ", all ready",
@@ -147,9 +147,9 @@ fn wanted(row: &Value) -> String {
 }
 
 /// Why something that is wanted does not lie ready, and when it will.
-pub fn lack(lacks: &Value) -> Option<String> {
-    let why = shown(lacks["why"].as_str()?);
-    let ready = lacks["ready_in_seconds"].as_f64();
+pub fn shortage(shortage: &Value) -> Option<String> {
+    let why = escape(shortage["why"].as_str()?);
+    let ready = shortage["ready_in_seconds"].as_f64();
     Some(ready.map_or(why.clone(), |seconds| format!("{why}; ready in about {seconds:.1} s")))
 }
 
@@ -173,12 +173,12 @@ mod tests {
                        "age_seconds": 12.34, "cpu_seconds": 0.25, "charged": "/vms"}],
             "wanted": [
                 {"page_bytes": 2 << 20, "node": null, "charged": null, "bytes": 4 << 20, "target": 8,
-                 "ready": 3, "lacks": {"pieces": 5, "reason": "limit", "why": "too many; raise limit",
+                 "ready": 3, "shortage": {"pieces": 5, "reason": "limit", "why": "too many; raise limit",
                                        "ready_in_seconds": null}},
                 {"page_bytes": 1 << 30, "node": 1, "charged": "/vms", "bytes": 1 << 30, "target": 2,
-                 "ready": 0, "lacks": {"pieces": 2, "reason": "making", "why": "it is being made",
+                 "ready": 0, "shortage": {"pieces": 2, "reason": "making", "why": "it is being made",
                                        "ready_in_seconds": 0.25}},
-                {"page_bytes": 2 << 20, "bytes": 2 << 20, "target": 1, "ready": 1, "lacks": null},
+                {"page_bytes": 2 << 20, "bytes": 2 << 20, "target": 1, "ready": 1, "shortage": null},
                 {"page_bytes": 2 << 20, "bytes": 6 << 20, "target": 1},
             ],
             "leased": [], "making_bytes": 4 << 20, "waiting": 1, "reserved": 0, "hits": 3,

@@ -1,4 +1,4 @@
-//! The broker: who gets what, and why not. No clock, no sockets, no memory of its own.
+//! The broker: which client gets what, and why not. No clock, no sockets, no memory of its own.
 //!
 //! It is told the time, what clients say, what fillers made, how pressed the machine is; it
 //! answers with [`Out`]s to send and, in [`plan`](Broker::plan), with what to make. Inodes are
@@ -9,9 +9,8 @@
 
 mod choose;
 mod clients;
+pub mod counters;
 mod grant;
-mod lack;
-mod leases;
 mod made;
 mod metrics;
 mod owing;
@@ -20,32 +19,30 @@ mod release;
 mod report;
 mod requests;
 mod room;
-mod shed;
+mod shortage;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod yields;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 
-use crate::audit::{self, Depth, Finding};
-use crate::cgroup::Cgroups;
-use crate::counters::Counters;
-use crate::debts::Debts;
-use crate::demand::{Demand, Keep, Party, Wish};
+use crate::demand::Keep;
+use crate::filler::Progress;
 use crate::host::Host;
-use crate::inode::{self, Kind};
-use crate::mounted;
-use crate::owners::Owners;
-use crate::protocol::{Answer, Name, Page, Reason};
+use crate::host::accounts::Owners;
+use crate::host::view::View;
+use crate::inode::audit::{self, Depth, Finding};
+use crate::inode::{self, mounted};
+use crate::ledger::Ledger;
+use crate::planner::{Job, Planner, Wait};
+use crate::protocol::{Answer, Name, Reason, Refusal};
 use crate::settings::Settings;
-use crate::start::Start;
-use crate::stock::{Blank, Need, Stock};
-use crate::tenant::{Payer, Peer, Purse, Rank, Tenant};
+use crate::stock::{Need, Reservation, Stock, StockInode};
+use crate::tenant::{Charge, ClientId, Payer, Tenant};
 
-use leases::Leases;
-pub use plan::{Job, Plan};
+use counters::Counters;
+pub use plan::Plan;
 
 /// What the broker needs of an inode.
 pub trait Inode {
@@ -54,7 +51,7 @@ pub trait Inode {
     /// Reads it.
     fn audit(&self, bytes: u64, depth: Depth, pick: &mut dyn FnMut(u64) -> u64) -> Finding;
     /// Cuts it to `bytes`; false: it could not be.
-    fn trim(&self, bytes: u64) -> bool;
+    fn truncate(&self, bytes: u64) -> bool;
     /// Makes it a lease, and tells its number; `None`: it cannot be.
     fn seal(&self) -> Option<u64>;
 }
@@ -69,8 +66,8 @@ impl Inode for OwnedFd {
         audit::audit(inside.as_ref().unwrap_or(self).as_fd(), bytes, depth, pick)
     }
 
-    fn trim(&self, bytes: u64) -> bool {
-        inode::trim(self.as_fd(), bytes).is_ok()
+    fn truncate(&self, bytes: u64) -> bool {
+        inode::truncate(self.as_fd(), bytes).is_ok()
     }
 
     fn seal(&self) -> Option<u64> {
@@ -84,10 +81,7 @@ const LARGEST: u64 = 1 << 44;
 /// The time for which nothing is made for stock, ns, after memory was short, or after the kernel had no page
 /// left. Reclaim and compaction need seconds.
 /// Moved by: counter `pressure_bytes`.
-const HOLD_OFF_NS: u64 = 10_000_000_000;
-
-/// A connection's number; never used again.
-pub type ClientId = u64;
+const PAUSE_NS: u64 = 10_000_000_000;
 
 /// An answer on its way.
 #[derive(Debug)]
@@ -100,114 +94,35 @@ pub struct Out<I> {
     pub answer: Answer,
     /// And brings this.
     pub inode: Option<I>,
-    /// Under this name it is parked, rather than sent.
+    /// Under this name it becomes a file, rather than being sent.
     pub name: Option<Name>,
-}
-
-/// A request that waits.
-#[derive(Debug)]
-struct Wait {
-    client: ClientId,
-    tag: u32,
-    name: Option<Name>,
-    tenant: String,
-    party: Party,
-    need: Need,
-    rank: Rank,
-    /// Users take turns: see `turn`.
-    turn: u64,
-    since: u64,
-    until: u64,
-    /// What the stock learnt of it.
-    wish: Option<Wish>,
-}
-
-/// An inode that is kept for a client.
-#[derive(Debug)]
-struct Held<I> {
-    ticket: u64,
-    client: ClientId,
-    tenant: String,
-    need: Need,
-    until: u64,
-    blank: Blank<I>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Broker<I> {
-    host: Host,
-    cgroups: Cgroups,
-    nodes: Vec<u16>,
+    view: View,
     settings: Settings,
-    tenants: Vec<Tenant>,
-    /// Names of tenants, in the order in which the broker learnt of them.
-    names: Vec<String>,
-    /// Who pays; the first is the broker's own cgroup.
-    payers: Vec<Purse>,
-    clients: BTreeMap<ClientId, Peer>,
-    /// Who stands behind subordinate users, and connections by those.
-    owners: Owners,
-    users: BTreeMap<u32, usize>,
+    /// Who holds what.
+    pub ledger: Ledger,
+    /// What is wanted and made.
+    planner: Planner,
+    /// What lies ready.
     stock: Stock<I>,
-    demand: Demand,
-    waits: Vec<Wait>,
-    held: Vec<Held<I>>,
-    leases: Leases,
-    /// What ended leases left in use.
-    debts: Debts,
-    jobs: Vec<Job>,
-    /// What could not be made for a client that waits, and why.
-    failed: Vec<(Need, Refusal)>,
-    /// Kinds of which an audit found one that was not zero.
-    distrusted: BTreeSet<Kind>,
-    /// Bytes a second at which a kind was made recently, rests left out.
-    paces: BTreeMap<Kind, f64>,
-    /// The same for stock, with all that held a filler back.
-    refills: BTreeMap<Kind, f64>,
-    /// Nothing is made for stock before this, ns.
-    held_off_until: u64,
-    start: Start,
-    /// Bytes of the pools of a size that others on this host were promised and have not taken.
-    promised: BTreeMap<Page, u64>,
-    /// Nothing is made for this payer's stock before this, ns, and what the kernel said.
-    held_off: BTreeMap<Payer, (u64, Refusal)>,
     numbers: u64,
     /// Sums since the start.
     pub counters: Counters,
 }
-
-type Refusal = (Reason, String);
 
 impl<I: Inode> Broker<I> {
     /// A broker without stock; `owner` may lease if the settings name no tenants.
     pub fn new(now_ns: u64, host: Host, settings: Settings, owner: u32) -> Broker<I> {
         let forget = settings.forget.as_nanos() as u64;
         let mut broker = Broker {
-            nodes: host.nodes(),
-            cgroups: Cgroups::new(host.as_ref()),
-            host,
-            tenants: vec![],
-            names: vec![],
-            payers: vec![Purse::default()],
-            clients: BTreeMap::new(),
-            owners: Owners::default(),
-            users: BTreeMap::new(),
+            view: View::new(host),
+            ledger: Ledger::default(),
+            planner: Planner::new(now_ns, forget),
             stock: Stock::new(),
-            demand: Demand::new(now_ns, forget),
-            waits: vec![],
-            held: vec![],
-            leases: Leases::default(),
-            debts: Debts::default(),
-            jobs: vec![],
-            failed: vec![],
-            distrusted: BTreeSet::new(),
-            paces: BTreeMap::new(),
-            refills: BTreeMap::new(),
-            held_off_until: 0,
-            start: Start::default(),
-            promised: BTreeMap::new(),
-            held_off: BTreeMap::new(),
             numbers: 0,
             counters: Counters::default(),
             settings: settings.clone(),
@@ -218,67 +133,21 @@ impl<I: Inode> Broker<I> {
 
     /// Other settings, from now on; what is there stays, and what was learnt.
     pub fn reload(&mut self, settings: Settings, owner: u32) {
-        self.tenants = settings.tenants.clone();
-        self.owners = Owners::read(self.host.as_ref());
-        self.users.clear();
-        for peer in self.clients.values() {
-            *self.users.entry(self.owners.of(peer.uid)).or_default() += 1;
-        }
-        if self.tenants.is_empty() {
-            self.tenants.push(Tenant::only(owner));
-        }
-        for tenant in &self.tenants {
-            if !self.names.contains(&tenant.name) {
-                self.names.push(tenant.name.clone());
-            }
-        }
-        for tenant in &self.tenants {
-            if !self.payers.contains(&tenant.purse) {
-                self.payers.push(tenant.purse.clone());
-            }
-        }
+        let owners = Owners::read(self.view.host.as_ref());
+        self.ledger.reload(&settings.tenants, owner, owners);
         self.settings = settings;
-        let wishes: Vec<Keep> = self.wishes().collect();
-        self.demand.wish(self.settings.forget.as_nanos() as u64, &wishes);
+        let keeps: Vec<Keep> = self.keeps().collect();
+        self.planner.demand.set_keeps(self.settings.forget.as_nanos() as u64, &keeps);
     }
 
-    /// What should lie ready whoever asks.
-    fn wishes(&self) -> impl Iterator<Item = Keep> {
+    /// What operators keep ready.
+    fn keeps(&self) -> impl Iterator<Item = Keep> {
         self.settings.stock.iter().map(|stocked| {
             let of = |tenant: &&Tenant| Some(&tenant.name) == stocked.tenant.as_ref();
-            let payer = self.tenants.iter().find(of).map(|tenant| self.payer(tenant));
+            let payer = self.ledger.tenants.iter().find(of).map(|tenant| self.ledger.payer(tenant));
             let need = Need { want: stocked.want, payer: payer.unwrap_or_default() };
             Keep { need, keep: stocked.keep, most: stocked.most }
         })
-    }
-
-    /// Who pays for what is made for a tenant.
-    fn payer(&self, tenant: &Tenant) -> Payer {
-        let at = self.payers.iter().position(|payer| *payer == tenant.purse).unwrap_or(0);
-        Payer(u16::try_from(at).unwrap_or(0))
-    }
-
-    /// Whose demand it is when this client of a tenant asks.
-    fn party(&self, client: ClientId, tenant: &Tenant) -> Party {
-        let known = self.names.iter().position(|name| *name == tenant.name);
-        let tenant = known.and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX);
-        let uid = self.clients.get(&client).map_or(u32::MAX, |peer| self.owners.of(peer.uid));
-        Party { tenant, uid }
-    }
-
-    /// The cgroup of a payer; `None`: the broker's own.
-    pub fn charged(&self, payer: Payer) -> Option<&str> {
-        self.payers.get(usize::from(payer.0))?.charge.as_deref()
-    }
-
-    /// The directories in which a payer's memory is files; none: its leases are descriptors.
-    pub fn files(&self, payer: Payer) -> &[PathBuf] {
-        self.payers.get(usize::from(payer.0)).map_or(&[], |purse| &purse.files)
-    }
-
-    /// All directories in which leases are files.
-    pub fn places(&self) -> impl Iterator<Item = &PathBuf> {
-        self.payers.iter().flat_map(|purse| &purse.files)
     }
 
     /// The settings that hold.
@@ -288,19 +157,12 @@ impl<I: Inode> Broker<I> {
 
     /// The nodes of this host.
     pub fn nodes(&self) -> &[u16] {
-        &self.nodes
+        &self.view.nodes
     }
 
-    /// It is this time: what the host said a moment ago holds.
-    pub(super) fn at(&self, now: u64) {
-        self.host.at(now);
-        self.cgroups.at(now);
-    }
-
-    /// A filler took memory, or a job is about to begin: what was read holds no longer.
-    pub(super) fn changed(&self) {
-        self.host.forget();
-        self.cgroups.forget();
+    /// A filler says how far its job is.
+    pub fn progress(&mut self, now: u64, progress: Progress) {
+        self.planner.progress(now, progress);
     }
 
     /// A number that was never given out.
@@ -317,24 +179,22 @@ impl<I: Inode> Broker<I> {
 
     /// Answers waiting requests that can be answered, and ends what is over.
     pub fn serve(&mut self, now: u64) -> Vec<Out<I>> {
-        self.at(now);
-        while let Some(at) = self.held.iter().position(|held| held.until <= now) {
-            self.stock.put(self.held.remove(at).blank);
-        }
+        self.view.at(now);
+        self.stock.put_back(|reserved| reserved.until <= now);
         let mut outs = self.failures();
-        for wait in std::mem::take(&mut self.waits) {
+        for wait in std::mem::take(&mut self.planner.waits) {
             let (client, tag) = (wait.client, wait.tag);
             let name = wait.name;
             let mut out = Out { client, tag, answer: Answer::Done, inode: None, name };
-            let tenant = self.tenant(client);
+            let tenant = self.ledger.tenant(client);
             let checked =
                 tenant.and_then(|tenant| self.check(&wait.need.want, &tenant).map(|()| tenant));
             out.answer = match checked {
                 Err((reason, text)) => self.no(reason, text),
                 Ok(tenant) => match self.take(&wait.need, tenant.rank) {
-                    Some(blank) => {
+                    Some(inode) => {
                         let waited = now.saturating_sub(wait.since);
-                        match self.grant(now, client, &tenant, blank, waited) {
+                        match self.grant(now, client, &tenant, inode, waited) {
                             Ok((granted, inode)) => {
                                 out.inode = Some(inode);
                                 Answer::Lease(granted)
@@ -344,7 +204,7 @@ impl<I: Inode> Broker<I> {
                     }
                     None if wait.until <= now => self.when(now, wait.party, &wait.need),
                     None => {
-                        self.waits.push(wait);
+                        self.planner.waits.push(wait);
                         continue;
                     }
                 },
@@ -356,32 +216,33 @@ impl<I: Inode> Broker<I> {
 
     /// Whether there is anything to look after.
     pub fn is_busy(&self) -> bool {
-        let idle = self.jobs.is_empty() && self.waits.is_empty() && self.held.is_empty();
-        !idle || self.stock.iter().next().is_some() || self.demand.is_any()
+        let idle = self.planner.jobs.is_empty()
+            && self.planner.waits.is_empty()
+            && self.stock.reserved.is_empty();
+        !idle || self.stock.iter().next().is_some() || self.planner.demand.is_any()
     }
 
-    /// When the broker must be asked again at the latest, ns; `None`: nobody waits.
+    /// When the broker must be asked again at the latest, ns; `None`: no client waits.
     pub fn deadline(&self) -> Option<u64> {
-        let waits = self.waits.iter().map(|wait| wait.until);
-        waits.chain(self.held.iter().map(|held| held.until)).min()
+        let waits = self.planner.waits.iter().map(|wait| wait.until);
+        waits.chain(self.stock.reserved.iter().map(|reserved| reserved.until)).min()
     }
 
     /// Takes all that is ready, to keep it elsewhere or to give it back.
-    pub fn drain(&mut self) -> Vec<Blank<I>> {
-        let held = self.held.drain(..).map(|held| held.blank);
-        held.chain(self.stock.drain()).collect()
+    pub fn drain(&mut self) -> Vec<StockInode<I>> {
+        self.stock.drain().collect()
     }
 
     /// Takes in what an earlier broker made, and `charged` to that cgroup (`None`: its own).
-    /// What is not fresh is dropped, and what nobody pays for any more.
-    pub fn adopt(&mut self, mut blank: Blank<I>, charged: Option<&str>) -> bool {
-        let of = |purse: &Purse| purse.charge.as_deref() == charged && purse.files.is_empty();
-        let payer = self.payers.iter().position(of);
+    /// What is not fresh is dropped, and what no tenant pays for any more.
+    pub fn adopt(&mut self, mut inode: StockInode<I>, charged: Option<&str>) -> bool {
+        let of = |charge: &Charge| charge.cgroup.as_deref() == charged && charge.files.is_empty();
+        let payer = self.ledger.charges.iter().position(of);
         let Some(payer) = payer.and_then(|at| u16::try_from(at).ok()) else { return false };
-        blank.kind.payer = Payer(payer);
-        let fresh = blank.inode.is_fresh(blank.bytes) && self.nodes.contains(&blank.kind.node);
+        inode.kind.payer = Payer(payer);
+        let fresh = inode.file.is_fresh(inode.bytes) && self.view.nodes.contains(&inode.kind.node);
         if fresh {
-            self.stock.put(blank);
+            self.stock.put(inode);
         }
         fresh
     }

@@ -28,8 +28,8 @@ use rustix::net::{
 };
 
 use crate::protocol::{
-    Answer, Backing, Granted, MAX_ANSWER, Malformed, Name, Page, Parked, Reason, Report, Request,
-    Want,
+    Answer, Backing, Granted, MAX_ANSWER, Malformed, Name, NamedLease, Page, Reason, Report,
+    Request, Want,
 };
 
 mod within;
@@ -171,15 +171,15 @@ impl Client {
     ///
     /// # Errors
     /// As for [`lease`](Client::lease).
-    pub fn park(
+    pub fn lease_named(
         &mut self,
         name: Name,
         want: Want,
         wait: Duration,
-    ) -> Result<(Parked, PathBuf), ClientError> {
+    ) -> Result<(NamedLease, PathBuf), ClientError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        match self.ask(&Request::Park { want, wait_ms, name })? {
-            (Answer::Parked { parked, path }, _) => Ok((parked, path.into())),
+        match self.ask(&Request::LeaseNamed { want, wait_ms, name })? {
+            (Answer::Named { lease, path }, _) => Ok((lease, path.into())),
             _ => Err(ClientError::OutOfTurn),
         }
     }
@@ -321,7 +321,7 @@ impl Client {
     }
 }
 
-/// To be polled, by who does other things while an answer is on its way.
+/// To be polled, while an answer is on its way.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -338,7 +338,7 @@ impl Lease {
         SharedMap::new(self.file.as_fd(), bytes, page).map_err(ClientError::Map)
     }
 
-    /// Size, number and seals are as granted: nobody can cut it short under the client. A
+    /// Size, number and seals are as granted: it cannot be cut short under the client. A
     /// tmpfs has no seals.
     fn check(&self) -> Result<(), ClientError> {
         let stat = fstat(&self.file).map_err(ClientError::Gone)?;

@@ -1,4 +1,4 @@
-//! How much of what should lie ready: what operators wish, what clients were told to come back
+//! How much of what should lie ready: what operators keep, what clients were told to come back
 //! for, and what is learnt from requests.
 //!
 //! **The rule.** Each size that a party asks for has a bucket. A request adds one, and the bucket
@@ -6,16 +6,17 @@
 //! ready for it. As much lies ready as was enough for all but one in 200 requests of the last 75
 //! minutes, or of this hour on earlier days.
 //!
-//! **Who comes first.** An operator's `keep`, then what is owed, then what is learnt. Where what
+//! **Who comes first.** An operator's `keep`, then what is backorders, then what is learnt. Where what
 //! is learnt exceeds the limit, tenants share what is left evenly, then the users of each, then
 //! the sizes of each user; what one does not need the others have.
 //!
 //! Told the time, the minute of the day (UTC), the pace and the limits; reads no clock and no
 //! file. `bench fleet` plays it for weeks.
 
+mod bucket;
 mod levels;
 mod share;
-mod shelf;
+pub mod start;
 #[cfg(test)]
 mod tests;
 
@@ -24,13 +25,13 @@ use std::collections::BTreeMap;
 
 use crate::protocol::{Backing, Page};
 use crate::stock::Need;
-use shelf::{SLOTS, Shelf};
+use bucket::{Bucket, SLOTS};
 
 /// Most sizes that are remembered. Whoever asks for all sizes must not fill the memory of the broker.
-const MOST_SHELVES: usize = 128;
+const MOST_BUCKETS: usize = 128;
 /// A user with as many sizes has few.
 /// Moved by: tests of `demand`.
-const FEW_SHELVES: usize = 4;
+const FEW_BUCKETS: usize = 4;
 /// Minutes before an hour of the day in which its usual demand is made. A host fills much memory in
 /// it.
 /// Moved by: counter `lease_hits`.
@@ -44,7 +45,7 @@ const HOURS: usize = 24;
 const DAY: u16 = 60 * HOURS as u16;
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// An operator's wish.
+/// What an operator keeps ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keep {
     /// Inodes of this size, page and node (`None`: the one that the broker chooses), for this
@@ -67,7 +68,7 @@ pub struct Party {
 
 /// What was learnt of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wish {
+pub struct Sample {
     at_ns: u64,
     inodes: u64,
 }
@@ -75,10 +76,10 @@ pub struct Wish {
 /// Why an inode should lie ready, the most pressing first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rank {
-    /// An operator wishes it.
+    /// An operator keeps it.
     Kept,
     /// A client was told to come back for it.
-    Owed,
+    Backorder,
     /// Recent requests suggest it.
     Learnt,
 }
@@ -88,10 +89,10 @@ pub enum Rank {
 pub struct Target {
     /// The size.
     pub need: Need,
-    /// Inodes that an operator wishes,
+    /// Inodes that an operator keeps,
     pub kept: u64,
-    /// besides them what is owed,
-    pub owed: u64,
+    /// besides them what is backorders,
+    pub backorders: u64,
     /// and besides both what is learnt.
     pub learnt: u64,
     /// Those of all of them that fit the limit, `kept` first.
@@ -103,15 +104,15 @@ pub struct Target {
 impl Target {
     /// All that should lie ready.
     pub fn all(&self) -> u64 {
-        self.kept.saturating_add(self.owed).saturating_add(self.learnt)
+        self.kept.saturating_add(self.backorders).saturating_add(self.learnt)
     }
 
     /// Of the next inode where there are `have`; `None`: no more should be.
-    pub fn lacks(&self, have: u64) -> Option<Rank> {
+    pub fn next_rank(&self, have: u64) -> Option<Rank> {
         match have {
             _ if have >= self.allotted => None,
             _ if have < self.kept => Some(Rank::Kept),
-            _ if have < self.kept.saturating_add(self.owed) => Some(Rank::Owed),
+            _ if have < self.kept.saturating_add(self.backorders) => Some(Rank::Backorder),
             _ => Some(Rank::Learnt),
         }
     }
@@ -120,7 +121,7 @@ impl Target {
     pub fn stays(&self, rank: Rank) -> u64 {
         let stays = match rank {
             Rank::Kept => self.kept,
-            Rank::Owed => self.kept.saturating_add(self.owed),
+            Rank::Backorder => self.kept.saturating_add(self.backorders),
             Rank::Learnt => u64::MAX,
         };
         stays.min(self.allotted)
@@ -131,20 +132,20 @@ impl Target {
 /// first of each size before the second of another, then what was asked for last.
 pub fn in_order(targets: &[Target], have: impl Fn(&Need) -> u64) -> Vec<(Target, Rank)> {
     let with = |target: &Target| (*target, have(&target.need));
-    let lacking = targets
+    let missing = targets
         .iter()
         .map(with)
-        .filter_map(|(target, have)| Some((target, have, target.lacks(have)?)));
-    let mut lacking: Vec<_> = lacking.collect();
-    lacking.sort_by_key(|(target, have, rank)| (*rank, *have, Reverse(target.asked_at)));
-    lacking.into_iter().map(|(target, _, rank)| (target, rank)).collect()
+        .filter_map(|(target, have)| Some((target, have, target.next_rank(have)?)));
+    let mut missing: Vec<_> = missing.collect();
+    missing.sort_by_key(|(target, have, rank)| (*rank, *have, Reverse(target.asked_at)));
+    missing.into_iter().map(|(target, _, rank)| (target, rank)).collect()
 }
 
-/// All sizes that are asked for or wished.
+/// All sizes that are asked for or kept.
 #[derive(Debug)]
 pub struct Demand {
-    wishes: Vec<Keep>,
-    shelves: Vec<Shelf>,
+    keeps: Vec<Keep>,
+    buckets: Vec<Bucket>,
     part_ns: u64,
     part_began: u64,
     minute: u16,
@@ -154,42 +155,42 @@ impl Demand {
     /// Nothing is known; what will be is forgotten after `forget_ns`.
     pub fn new(now_ns: u64, forget_ns: u64) -> Demand {
         let part_ns = part(forget_ns);
-        Demand { wishes: vec![], shelves: vec![], part_ns, part_began: now_ns, minute: 0 }
+        Demand { keeps: vec![], buckets: vec![], part_ns, part_began: now_ns, minute: 0 }
     }
 
-    /// The operator's wishes, in place of those before; what was learnt stays.
-    pub fn wish(&mut self, forget_ns: u64, wishes: &[Keep]) {
+    /// What operators keep ready, in place of what they did before; what was learnt stays.
+    pub fn set_keeps(&mut self, forget_ns: u64, keeps: &[Keep]) {
         self.part_ns = part(forget_ns);
-        self.wishes = wishes.to_vec();
+        self.keeps = keeps.to_vec();
     }
 
     /// A request of that party, while stock of its kind is refilled at `pace` bytes a second (0:
     /// not known).
     pub fn asked(&mut self, now_ns: u64, party: Party, need: &Need, pace: u64) {
-        self.wished(now_ns, party, need, pace);
+        self.sample(now_ns, party, need, pace);
     }
 
     /// The same, and what may be [withdrawn](Demand::withdraw); `None`: it was expected.
-    pub fn wished(&mut self, now_ns: u64, party: Party, need: &Need, pace: u64) -> Option<Wish> {
-        self.shelf(party, need).asked(now_ns, pace)
+    pub fn sample(&mut self, now_ns: u64, party: Party, need: &Need, pace: u64) -> Option<Sample> {
+        self.bucket(party, need).asked(now_ns, pace)
     }
 
     /// That party asked for this, and went before it was served.
-    pub fn withdraw(&mut self, party: Party, need: &Need, wish: Wish) {
-        let own = |shelf: &&mut Shelf| shelf.party == party && shelf.need == *need;
-        if let Some(shelf) = self.shelves.iter_mut().find(own) {
-            shelf.withdraw(wish);
+    pub fn withdraw(&mut self, party: Party, need: &Need, sample: Sample) {
+        let own = |bucket: &&mut Bucket| bucket.party == party && bucket.need == *need;
+        if let Some(bucket) = self.buckets.iter_mut().find(own) {
+            bucket.withdraw(sample);
         }
     }
 
-    /// One of that party was told to ask for this again.
-    pub fn owe(&mut self, now_ns: u64, party: Party, need: &Need) {
-        self.shelf(party, need).owe(now_ns);
+    /// A client of that party was told to ask for this again.
+    pub fn backorder(&mut self, now_ns: u64, party: Party, need: &Need) {
+        self.bucket(party, need).backorder(now_ns);
     }
 
     /// Whether a client was told so and has not come yet.
-    pub fn is_owed(&self, need: &Need) -> bool {
-        self.shelves.iter().any(|shelf| shelf.need == *need && shelf.owed > 0)
+    pub fn has_backorder(&self, need: &Need) -> bool {
+        self.buckets.iter().any(|bucket| bucket.need == *need && bucket.backorders > 0)
     }
 
     /// Ends debts, parts of the window and hours that are over. It is this `minute` of the day.
@@ -198,15 +199,15 @@ impl Demand {
         self.minute = minute;
         let parts = now_ns.saturating_sub(self.part_began) / self.part_ns;
         self.part_began += parts * self.part_ns;
-        for shelf in &mut self.shelves {
-            shelf.expire(now_ns);
-            shelf.pass(parts);
+        for bucket in &mut self.buckets {
+            bucket.expire(now_ns);
+            bucket.pass(parts);
             if before != hour(minute) {
-                shelf.end_hour(before);
+                bucket.end_hour(before);
             }
         }
         if parts > 0 {
-            self.shelves.retain(|shelf| !shelf.is_forgotten());
+            self.buckets.retain(|bucket| !bucket.is_forgotten());
         }
     }
 
@@ -224,25 +225,28 @@ impl Demand {
         &self,
         limit: impl FnMut(&Need) -> Option<((Backing, Page), u64)>,
     ) -> Vec<Target> {
-        share::share(&self.wishes, &self.shelves, self.minute, limit)
+        share::share(&self.keeps, &self.buckets, self.minute, limit)
     }
 
     /// Whether anything should lie ready.
     pub fn is_any(&self) -> bool {
-        self.wishes.iter().any(|wish| wish.keep > 0)
-            || self.shelves.iter().any(|shelf| shelf.owed > 0 || shelf.learnt(self.minute) > 0)
+        self.keeps.iter().any(|keep| keep.keep > 0)
+            || self
+                .buckets
+                .iter()
+                .any(|bucket| bucket.backorders > 0 || bucket.learnt(self.minute) > 0)
     }
 
-    fn shelf(&mut self, party: Party, need: &Need) -> &mut Shelf {
-        let own = |shelf: &Shelf| shelf.party == party && shelf.need == *need;
-        let at = self.shelves.iter().position(own).unwrap_or_else(|| {
-            if self.shelves.len() >= MOST_SHELVES {
+    fn bucket(&mut self, party: Party, need: &Need) -> &mut Bucket {
+        let own = |bucket: &Bucket| bucket.party == party && bucket.need == *need;
+        let at = self.buckets.iter().position(own).unwrap_or_else(|| {
+            if self.buckets.len() >= MOST_BUCKETS {
                 self.evict();
             }
-            self.shelves.push(Shelf::new(party, *need));
-            self.shelves.len() - 1
+            self.buckets.push(Bucket::new(party, *need));
+            self.buckets.len() - 1
         });
-        &mut self.shelves[at]
+        &mut self.buckets[at]
     }
 
     /// The tenant with the most sizes loses one, and of its users the one with the most: what was asked
@@ -250,19 +254,19 @@ impl Demand {
     /// two would lose to a crowd that has one each.
     fn evict(&mut self) {
         let (mut tenants, mut parties) = (BTreeMap::new(), BTreeMap::new());
-        for shelf in &self.shelves {
-            *tenants.entry(shelf.party.tenant).or_insert(0) += 1;
-            *parties.entry(shelf.party).or_insert(0) += 1;
+        for bucket in &self.buckets {
+            *tenants.entry(bucket.party.tenant).or_insert(0) += 1;
+            *parties.entry(bucket.party).or_insert(0) += 1;
         }
-        let sizes = |shelf: &Shelf| {
-            let of_party = parties.get(&shelf.party).copied().unwrap_or(0);
-            (tenants.get(&shelf.party.tenant).copied().unwrap_or(0), FEW_SHELVES.max(of_party))
+        let sizes = |bucket: &Bucket| {
+            let of_party = parties.get(&bucket.party).copied().unwrap_or(0);
+            (tenants.get(&bucket.party.tenant).copied().unwrap_or(0), FEW_BUCKETS.max(of_party))
         };
-        let each = self.shelves.iter().enumerate();
-        let evicted =
-            each.min_by_key(|(_, shelf)| (Reverse(sizes(shelf)), shelf.requests(), shelf.asked_at));
+        let each = self.buckets.iter().enumerate();
+        let evicted = each
+            .min_by_key(|(_, bucket)| (Reverse(sizes(bucket)), bucket.requests(), bucket.asked_at));
         if let Some((at, _)) = evicted {
-            self.shelves.swap_remove(at);
+            self.buckets.swap_remove(at);
         }
     }
 }

@@ -9,6 +9,9 @@
 //! time, says now and then how far that is and what holds it back, and keeps neither mapping
 //! nor descriptor of what it has handed over.
 
+mod backoff;
+pub mod pacer;
+
 use std::io::{self, IoSlice, Stdin};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,12 +26,12 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Cgroups;
-use crate::gait::{Calm, Gait, Hold, Step};
+use self::pacer::{BusyLimit, Pacer, Step, Throttle};
 use crate::host::Host;
+use crate::host::cgroup::Cgroups;
+use crate::host::neighbours::{Neighbours, SAMPLE_NS};
+use crate::inode::named::LeaseDir;
 use crate::inode::{Kind, Making};
-use crate::neighbours::{LOOK_NS, Neighbours};
-use crate::parked::Place;
 
 /// Bytes that are populated between two looks at everything else. Each `MADV_COLLAPSE` waits until
 /// all CPUs have drained their LRU lists, which looks like a CPU that is wanted.
@@ -43,7 +46,7 @@ pub const MAX_PACKET: usize = 1024;
 
 /// How eager a filler is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub enum Pace {
+pub enum Priority {
     /// For stock: idle class but for its part of a busy host, steps aside, keeps to the rate.
     Idle,
     /// For a client that waits: as any other process.
@@ -64,10 +67,10 @@ pub enum Order {
         /// The most bytes a second.
         rate: Option<u64>,
         /// How much of it while others work on the node; `None`: a client waits.
-        calm: Option<Calm>,
+        busy_limit: Option<BusyLimit>,
     },
     /// A client waits for the job: no regard for others.
-    Hurry,
+    Promote,
     /// Forget the job.
     Cancel,
 }
@@ -107,16 +110,16 @@ pub struct Progress {
     /// Bytes that are still to be made.
     pub left: u64,
     /// What holds it back.
-    pub hold: Option<Hold>,
+    pub throttle: Option<Throttle>,
     /// To this number of bytes a second, if it is known.
     pub pace: Option<u64>,
 }
 
 /// What a filler says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Word {
+pub enum Message {
     /// The job goes on.
-    Goes(Progress),
+    Progress(Progress),
     /// It is over.
     Done(Done),
 }
@@ -126,7 +129,7 @@ pub enum Word {
 /// # Errors
 /// What the socket answers; the process is of no use then.
 pub fn run(
-    pace: Pace,
+    priority: Priority,
     node: u16,
     bind: Binding,
     cgroup: Option<&str>,
@@ -134,12 +137,16 @@ pub fn run(
 ) -> io::Result<()> {
     let input = io::stdin();
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    thread::name_current(if pace == Pace::Idle { c"prezero-fill" } else { c"prezero-order" });
+    thread::name_current(if priority == Priority::Idle {
+        c"prezero-fill"
+    } else {
+        c"prezero-order"
+    });
     // First of all: what it touches is charged from here on.
     let cgroups = Cgroups::new(Path::new("/"));
     let entered = cgroup.map_or(Ok(()), |cgroup| cgroups.enter(cgroup));
     // A filler that may not lower itself is only less polite.
-    if pace == Pace::Idle {
+    if priority == Priority::Idle {
         let _ = thread::become_idle_class();
     }
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
@@ -153,18 +160,18 @@ pub fn run(
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let mut worker = Worker {
         input,
-        pace,
+        priority,
         pressure: Pressure::new(Path::new("/")),
         neighbours: Neighbours::new(host.cpus(node), tick_ns),
         host,
-        gait: Gait::default(),
+        pacer: Pacer::default(),
         is_normal: false,
         each_ns: 0.0,
-        told: Told::default(),
+        reported: Reported::default(),
         files,
     };
     while let Some(order) = receive(&worker.input, Patience::Forever)? {
-        let Order::Make { serial, kind, bytes, rate, calm } = order else { continue };
+        let Order::Make { serial, kind, bytes, rate, busy_limit } = order else { continue };
         let charged = match (&entered, cgroup) {
             (Ok(()), Some(cgroup)) => cgroups.charges(cgroup, kind.backing, kind.page),
             (entered, _) => entered.clone(),
@@ -172,12 +179,12 @@ pub fn run(
         let (outcome, inode) = match charged {
             Err(what) => (Outcome::Refused(what), None),
             Ok(()) => {
-                worker.told = Told::new(serial, thread::monotonic_ns());
-                worker.make(kind, bytes, rate, calm)?
+                worker.reported = Reported::new(serial, thread::monotonic_ns());
+                worker.make(kind, bytes, rate, busy_limit)?
             }
         };
         let inode = inode.as_ref().map(AsFd::as_fd);
-        send(worker.input.as_fd(), &Word::Done(Done { serial, outcome }), inode)?;
+        send(worker.input.as_fd(), &Message::Done(Done { serial, outcome }), inode)?;
     }
     Ok(())
 }
@@ -194,38 +201,38 @@ pub enum Binding {
 /// A filler and what it knows of its surroundings, from job to job.
 struct Worker {
     input: Stdin,
-    pace: Pace,
+    priority: Priority,
     pressure: Pressure,
     neighbours: Neighbours,
     host: Host,
-    gait: Gait,
+    pacer: Pacer,
     /// In the class of other processes for now.
     is_normal: bool,
     /// CPU time of the last step for each byte, ns.
     each_ns: f64,
-    told: Told,
+    reported: Reported,
     /// Directories in which inodes are files; none: inodes are memfds.
     files: Vec<PathBuf>,
 }
 
 /// What the broker was told of a job.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     serial: u64,
     at: u64,
-    hold: Option<Hold>,
+    throttle: Option<Throttle>,
 }
 
-impl Told {
-    fn new(serial: u64, now: u64) -> Told {
+impl Reported {
+    fn new(serial: u64, now: u64) -> Reported {
         // What holds it from its beginning is told at once.
-        Told { serial, at: now.saturating_sub(TELL_NS), hold: None }
+        Reported { serial, at: now.saturating_sub(TELL_NS), throttle: None }
     }
 
     /// Whether it should hear of that now.
-    fn is_due(&self, now: u64, hold: Option<Hold>) -> bool {
+    fn is_due(&self, now: u64, throttle: Option<Throttle>) -> bool {
         let since = now.saturating_sub(self.at);
-        since >= LONGEST_SILENCE_NS / 2 || (since >= TELL_NS && hold != self.hold)
+        since >= LONGEST_SILENCE_NS / 2 || (since >= TELL_NS && throttle != self.throttle)
     }
 }
 
@@ -243,12 +250,12 @@ impl Worker {
         kind: Kind,
         bytes: u64,
         rate: Option<u64>,
-        mut calm: Option<Calm>,
+        mut busy_limit: Option<BusyLimit>,
     ) -> io::Result<(Outcome, Option<OwnedFd>)> {
         let (began, cpu_began) = (thread::monotonic_ns(), thread::thread_cpu_ns());
         let place = match self.files.is_empty() {
             true => None,
-            false => match Place::for_page(&self.files, kind.page) {
+            false => match LeaseDir::for_page(&self.files, kind.page) {
                 Ok(place) => Some(place),
                 Err(text) => return Ok((Outcome::Refused(text), None)),
             },
@@ -262,9 +269,9 @@ impl Worker {
             Err(error) => return Ok((refusal(&error), None)),
         };
         let (mut left, mut held) = (bytes, 0);
-        self.rank(calm);
+        self.rank(busy_limit);
         while left > 0 {
-            match self.wait(left, rate, &mut calm)? {
+            match self.wait(left, rate, &mut busy_limit)? {
                 Wait::Over { held_ns } => held += held_ns,
                 Wait::Stopped => return Ok((Outcome::Stopped, None)),
             }
@@ -274,10 +281,10 @@ impl Worker {
                 Err(error) => return Ok((refusal(&error), None)),
             };
             let (ended, cpu_ns) = (thread::monotonic_ns(), thread::thread_cpu_ns() - cpu);
-            if self.pace == Pace::Idle {
+            if self.priority == Priority::Idle {
                 let step = Step { began, ended, cpu_ns, bytes: before - left };
-                self.gait.stepped(step, rate, calm, self.neighbours.cpus());
-                self.rank(calm);
+                self.pacer.stepped(step, rate, busy_limit, self.neighbours.cpus());
+                self.rank(busy_limit);
                 self.each_ns = cpu_ns as f64 / (before - left).max(1) as f64;
                 if left > 0 && self.pressure.sample(ended).memory == Memory::Tight {
                     return Ok((Outcome::Stopped, None));
@@ -296,58 +303,66 @@ impl Worker {
 
     /// Takes the class that its part of a busy host needs: one of the idle class would wait for a CPU even to
     /// look about. Without the right to (`RLIMIT_NICE`) it stays in the idle class.
-    fn rank(&mut self, calm: Option<Calm>) {
-        let due = self.gait.is_due(calm, self.neighbours.are_busy());
-        if self.pace == Pace::Idle && due != self.is_normal {
+    fn rank(&mut self, busy_limit: Option<BusyLimit>) {
+        let due = self.pacer.is_due(busy_limit, self.neighbours.are_busy());
+        if self.priority == Priority::Idle && due != self.is_normal {
             self.is_normal = due;
             thread::hurry(thread::current_id(), if due { Class::Normal } else { Class::Idle });
         }
     }
 
     /// Bytes a second on this node while others work there; `None`: not known.
-    fn pace(&self, calm: Option<Calm>) -> Option<u64> {
+    fn pace(&self, busy_limit: Option<BusyLimit>) -> Option<u64> {
         let cpus = self.neighbours.cpus();
-        match calm? {
-            Calm::Rate(each) => Some(each.saturating_mul(cpus)),
-            Calm::Cpu(percent) => (self.each_ns > 0.0)
+        match busy_limit? {
+            BusyLimit::Rate(each) => Some(each.saturating_mul(cpus)),
+            BusyLimit::Cpu(percent) => (self.each_ns > 0.0)
                 .then(|| (f64::from(percent) / 100.0 * cpus as f64 * 1e9 / self.each_ns) as u64)
                 .map(|pace| pace.next_multiple_of(1 << 20)),
         }
     }
 
     /// Until the next step may begin, with so much left to make.
-    fn wait(&mut self, left: u64, rate: Option<u64>, calm: &mut Option<Calm>) -> io::Result<Wait> {
+    fn wait(
+        &mut self,
+        left: u64,
+        rate: Option<u64>,
+        busy_limit: &mut Option<BusyLimit>,
+    ) -> io::Result<Wait> {
         let began = thread::monotonic_ns();
         loop {
             let now = thread::monotonic_ns();
-            if self.pace == Pace::Idle && calm.is_some() && self.neighbours.is_due(now) {
+            if self.priority == Priority::Idle
+                && busy_limit.is_some()
+                && self.neighbours.is_due(now)
+            {
                 let stat = self.host.cpu_times();
                 self.neighbours.look(now, thread::thread_cpu_ns(), &stat);
             }
-            let free_at = self.gait.free_at();
-            let beside = calm.is_some() && self.neighbours.are_busy();
-            let due = if beside { self.gait.calm_at() } else { free_at };
-            let hold = self.gait.hold(now, beside);
-            if self.told.is_due(now, hold) {
-                let pace = match hold {
-                    Some(Hold::Rate) => rate,
-                    Some(Hold::Neighbours) => self.pace(*calm),
-                    Some(Hold::Cpu) | None => None,
+            let free_at = self.pacer.free_at();
+            let beside = busy_limit.is_some() && self.neighbours.are_busy();
+            let due = if beside { self.pacer.busy_at() } else { free_at };
+            let throttle = self.pacer.throttle(now, beside);
+            if self.reported.is_due(now, throttle) {
+                let pace = match throttle {
+                    Some(Throttle::Rate) => rate,
+                    Some(Throttle::Neighbours) => self.pace(*busy_limit),
+                    Some(Throttle::Cpu) | None => None,
                 };
-                let progress = Progress { serial: self.told.serial, left, hold, pace };
-                send(self.input.as_fd(), &Word::Goes(progress), None)?;
-                (self.told.at, self.told.hold) = (now, hold);
+                let progress = Progress { serial: self.reported.serial, left, throttle, pace };
+                send(self.input.as_fd(), &Message::Progress(progress), None)?;
+                (self.reported.at, self.reported.throttle) = (now, throttle);
             }
-            let patience = Patience::Ns(due.saturating_sub(now).min(LOOK_NS));
+            let patience = Patience::Ns(due.saturating_sub(now).min(SAMPLE_NS));
             match receive(&self.input, patience) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if now >= due {
                         return Ok(Wait::Over { held_ns: now.saturating_sub(began.max(free_at)) });
                     }
                 }
-                Ok(Some(Order::Hurry)) => {
-                    *calm = None;
-                    self.gait.hurry();
+                Ok(Some(Order::Promote)) => {
+                    *busy_limit = None;
+                    self.pacer.promote();
                 }
                 // A closed socket, or any other word while a job goes on, is the end of the job.
                 Ok(_) => return Ok(Wait::Stopped),

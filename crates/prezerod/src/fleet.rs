@@ -1,11 +1,12 @@
 //! Many hosts in made-up time: what the broker's rule of stock does for their requests, beside simpler rules.
 //!
-//! No memory is made and no clock is read: each host is a [`trial`](crate::trial), played from one request to the
+//! No memory is made and no clock is read: each host is a [`simulation`], played from one request to the
 //! next. All rules see the same requests, and the sums are the same in every run. For tests, and for `bench fleet`.
 
 mod arrivals;
 mod play;
 mod rules;
+pub mod simulation;
 mod trace;
 
 pub use arrivals::{Arrivals, PATTERNS, Pattern, Request};
@@ -22,7 +23,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::trial::Machine;
+    use simulation::Machine;
 
     fn setting() -> Setting {
         let machine = Machine { pace: 8 << 30, limit: 64 << 30 };

@@ -1,16 +1,22 @@
 //! What this host can make: read from sysfs and procfs, never written.
 
+pub mod accounts;
+pub mod cgroup;
+pub mod file_cache;
+pub mod neighbours;
+pub mod view;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::files::Files;
 use crate::protocol::{Backing, Page};
+use file_cache::FileCache;
 
 /// The host's files, below a root (`/` but for tests).
 #[derive(Clone, Debug)]
 pub struct Host {
     root: PathBuf,
-    files: Files,
+    files: FileCache,
 }
 
 const SHMEM_ENABLED: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";
@@ -30,7 +36,7 @@ pub struct Pool {
 impl Host {
     /// Reads below `root`.
     pub fn new(root: impl Into<PathBuf>) -> Host {
-        Host { root: root.into(), files: Files::default() }
+        Host { root: root.into(), files: FileCache::default() }
     }
 
     /// It is this time: what was read a moment ago holds.

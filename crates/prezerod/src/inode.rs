@@ -1,7 +1,7 @@
 //! Inodes: how one is made, populated step by step, checked, cut to size and sealed.
 //!
 //! An inode is born here, empty, and the kernel zeroes every page of it. Its seals tell where
-//! it stands, and nobody can take a seal off: **with its size unsealed it never left the broker;
+//! it stands, and no process can take a seal off: **with its size unsealed it never left the broker;
 //! sealed, it was handed out** and is never taken for stock again, not even by a broker that crashed
 //! and finds it in the service manager's store.
 //!
@@ -10,6 +10,10 @@
 //! makes one huge page of it and clears the rest, whatever the system-wide settings say. On
 //! shared memory `fallocate` would allocate without clearing, and touching would give 4 KiB
 //! pages, which cost the client more than no broker at all.
+
+pub mod audit;
+pub mod mounted;
+pub mod named;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,10 +30,10 @@ use rustix::mount::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::mounted;
-use crate::parked::Place;
 use crate::protocol::{Backing, Page};
 use crate::tenant::Payer;
+
+use named::LeaseDir;
 
 /// What an inode is made of; all inodes of one kind are alike but for their size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,7 +50,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The same pages, whoever pays for them.
+    /// The same pages, whatever cgroup is charged.
     pub fn unpaid(self) -> Kind {
         Kind { payer: Payer::BROKER, ..self }
     }
@@ -74,7 +78,7 @@ impl From<(u64, u32, u16, u16)> for Kind {
 /// The name of leases in `/proc/PID/maps`.
 const NAME: &str = "prezero";
 
-/// The seals of a lease: nobody can change its size, nor the seals.
+/// The seals of a lease: its size cannot change, nor the seals.
 const LEASED: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
 /// What the kernel answers for a file of a file system, which takes no seals.
@@ -104,7 +108,7 @@ impl Making {
     /// An empty inode of `bytes`, a multiple of the kind's page.
     ///
     /// # Errors
-    /// What the kernel answers: `ENOMEM`, `EMFILE`, `EINVAL` for a page size it lacks.
+    /// What the kernel answers: `ENOMEM`, `EMFILE`, `EINVAL` for a page size it shortage.
     pub fn begin(kind: Kind, bytes: u64) -> io::Result<Making> {
         let file = match (kind.backing, kind.page) {
             (Backing::Thp, _) => memfd(NAME, MemfdFlags::empty())?,
@@ -124,7 +128,7 @@ impl Making {
     ///
     /// # Errors
     /// The same.
-    pub fn begin_in(place: &Place, kind: Kind, bytes: u64) -> io::Result<Making> {
+    pub fn begin_in(place: &LeaseDir, kind: Kind, bytes: u64) -> io::Result<Making> {
         let mount = mounted::create(place.backing, place.page, bytes)?;
         let file = mounted::begin(mount.as_fd(), FRESH)?;
         Ok(Making { mount: Some(mount), ..Making::of(file, kind, bytes)? })
@@ -216,7 +220,7 @@ pub fn is_fresh(inode: BorrowedFd<'_>, bytes: u64) -> bool {
 ///
 /// # Errors
 /// What `ftruncate` answers.
-pub fn trim(inode: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
+pub fn truncate(inode: BorrowedFd<'_>, bytes: u64) -> Result<(), Errno> {
     match mounted::file(inode)? {
         None => ftruncate(inode, bytes),
         Some(file) => {
@@ -236,7 +240,7 @@ pub fn seal(inode: BorrowedFd<'_>) -> Result<u64, Errno> {
     let stat = fstat(file)?;
     match fcntl_get_seals(file)? {
         UNSEALABLE if Mode::from_raw_mode(stat.st_mode) != FRESH => return Err(Errno::PERM),
-        // As with a memfd, whoever has the descriptor may open it again.
+        // As with a memfd, a process with the descriptor may open it again.
         UNSEALABLE => fchmod(file, HANDED_OUT)?,
         _ => fcntl_add_seals(file, LEASED)?,
     }
@@ -271,7 +275,7 @@ mod tests {
             let Some(file) = made(6 * MIB, backing) else { continue };
             let fresh = |mib: u64| is_fresh(file.as_fd(), mib * MIB);
             assert!(fresh(6));
-            trim(file.as_fd(), 4 * MIB).unwrap();
+            truncate(file.as_fd(), 4 * MIB).unwrap();
             assert!(fresh(4) && !fresh(6));
 
             assert!(seal(file.as_fd()).unwrap() > 0);
@@ -285,8 +289,8 @@ mod tests {
     fn nobody_changes_the_size_of_a_lease_that_can_be_sealed() {
         let Some(file) = made(4 * MIB, Backing::Thp) else { return };
         seal(file.as_fd()).unwrap();
-        assert_eq!(trim(file.as_fd(), 2 * MIB), Err(Errno::PERM));
-        assert_eq!(trim(file.as_fd(), 6 * MIB), Err(Errno::PERM));
+        assert_eq!(truncate(file.as_fd(), 2 * MIB), Err(Errno::PERM));
+        assert_eq!(truncate(file.as_fd(), 6 * MIB), Err(Errno::PERM));
     }
 
     #[test]

@@ -4,26 +4,34 @@
 //! time, and *leases* them: hands one to a client, once, and keeps nothing of it. A client needs
 //! [`client`] and [`protocol`] only; the rest is the daemon.
 //!
+//! Layers: escape, protocol, client, host, tenant, inode, filler, settings, stock, demand, fleet, ledger, planner, broker, server
+//!
 //! # Vocabulary
 //!
-//! | word | meaning |
-//! |---|---|
-//! | lease | a sealed, populated inode in a client's hands; its memory dies with its last user |
-//! | parked lease | one that is a file under a name instead, and dies when the file is removed |
-//! | blank | an inode that is populated and was never handed out |
-//! | stock | all blanks; a *shelf* of the demand is one size as one user asks for it |
-//! | kind | page size, backing and NUMA node: inodes of one kind differ in size only |
-//! | tenant | clients that share a quota and a rank, told by user, group and cgroup |
-//! | filler | a process that populates, *idle* for the stock or *urgent* for a client that waits |
-//! | hit, miss | a request served from stock at once; one for which nothing was ready |
-//! | waste | bytes made and given back unused |
+//! | word | meaning | known from |
+//! |---|---|---|
+//! | lease | a sealed, populated inode in a client's hands; its memory dies with its last user | |
+//! | named lease | one that is a file under a name instead, and dies when the file is removed | |
+//! | stock inode | an inode that is populated and was never handed out | inventory control |
+//! | stock | all stock inodes | inventory control |
+//! | demand bucket | the requests of one user for one size, which drain at the pace of the fillers | leaky bucket |
+//! | backorder | a lease that a client was told to come back for | inventory control |
+//! | kind | page size, backing and NUMA node: inodes of one kind differ in size only | |
+//! | tenant | clients that share a quota and a rank, told by user, group and cgroup | |
+//! | charge | the cgroup and the directories that a tenant's memory is charged to | memory cgroups |
+//! | filler | a process that populates, *idle* for the stock or *urgent* for a client that waits | |
+//! | pacer | decides when an idle filler may take its next step | BBR, writeback |
+//! | lease tracker | watches the memory of leases by inode marks | fanotify |
+//! | debt | memory of ended leases that the kernel has not got back | |
+//! | shortage | why a size that should lie ready does not | |
+//! | hit, miss | a request served from stock at once; one for which nothing was ready | caches |
+//! | waste | bytes made and given back unused | |
 //!
 //! # Who does what
 //!
 //! `server` is one thread and one `poll`: it moves packets and inodes. [`broker`] decides, and is
-//! told the time: `stock`, `demand`, `tenant` and `settings` are its nouns, `host` what the machine
-//! offers. [`filler`] is the other process. [`trial`] plays [`demand`] in made-up time, [`fleet`] on many hosts. Modules
-//! import downwards only, `server` on top.
+//! told the time. It has three owners: the [`ledger`] of who holds what, the [`planner`] of what is wanted and made,
+//! and the [`stock`] of what lies ready. `settings` is what operators say, `host` what the machine offers. [`filler`] is the other process. [`fleet`] plays [`demand`] in made-up time on many hosts.
 //!
 //! # What may go wrong
 //!
@@ -35,55 +43,29 @@
 #![warn(missing_debug_implementations)]
 
 #[cfg(feature = "broker")]
-pub mod audit;
-#[cfg(feature = "broker")]
 pub mod broker;
-#[cfg(feature = "broker")]
-pub mod cgroup;
 pub mod client;
 #[cfg(feature = "broker")]
-pub mod counters;
-#[cfg(feature = "broker")]
-pub mod debts;
-#[cfg(feature = "broker")]
 pub mod demand;
-#[cfg(feature = "broker")]
-pub mod files;
+pub mod escape;
 #[cfg(feature = "broker")]
 pub mod filler;
 #[cfg(feature = "broker")]
 pub mod fleet;
 #[cfg(feature = "broker")]
-pub mod gait;
-#[cfg(feature = "broker")]
 pub mod host;
 #[cfg(feature = "broker")]
 pub mod inode;
 #[cfg(feature = "broker")]
-pub mod living;
+pub mod ledger;
 #[cfg(feature = "broker")]
-pub mod mounted;
-#[cfg(feature = "broker")]
-pub mod neighbours;
-#[cfg(feature = "broker")]
-pub mod owners;
-#[cfg(feature = "broker")]
-pub mod parked;
+pub mod planner;
 pub mod protocol;
-#[cfg(feature = "broker")]
-pub mod rest;
 #[cfg(feature = "broker")]
 pub mod server;
 #[cfg(feature = "broker")]
-pub mod service;
-#[cfg(feature = "broker")]
 pub mod settings;
-pub mod shown;
-#[cfg(feature = "broker")]
-pub mod start;
 #[cfg(feature = "broker")]
 pub mod stock;
 #[cfg(feature = "broker")]
 pub mod tenant;
-#[cfg(feature = "broker")]
-pub mod trial;

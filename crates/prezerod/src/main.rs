@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use prezerod::filler::{self, Binding, Pace};
+use prezerod::filler::{self, Binding, Priority};
 use prezerod::server::{Options, Server, rights};
 use prezerod::settings::Settings;
 
@@ -40,9 +40,9 @@ enum Process {
     /// Writes shell completions below a folder as /usr/local/share.
     #[command(hide = true)]
     Generate { folder: PathBuf },
-    /// Closes what clients sent and nobody asked for: what comes over standard input.
+    /// Closes descriptors that clients sent: those that come over standard input.
     #[command(hide = true)]
-    Bury,
+    CloseFds,
     /// Populates inodes for the broker at standard input.
     #[command(hide = true)]
     Filler {
@@ -67,13 +67,13 @@ fn main() -> ExitCode {
     if let Some(Process::Generate { folder }) = &command.process {
         return end(completions(folder).map_err(|error| format!("generate: {error}")));
     }
-    if let Some(Process::Bury) = command.process {
-        return end(rights::bury().map_err(|error| format!("bury: {error}")));
+    if let Some(Process::CloseFds) = command.process {
+        return end(rights::close_all().map_err(|error| format!("close-fds: {error}")));
     }
     if let Some(Process::Filler { node, urgent, bind, cgroup, files }) = command.process {
-        let pace = if urgent { Pace::Urgent } else { Pace::Idle };
+        let priority = if urgent { Priority::Urgent } else { Priority::Idle };
         let binding = if bind { Binding::Node } else { Binding::None };
-        let ended = filler::run(pace, node, binding, cgroup.as_deref(), files);
+        let ended = filler::run(priority, node, binding, cgroup.as_deref(), files);
         return end(ended.map_err(|error| format!("filler: {error}")));
     }
     if let Some(path) = command.check {

@@ -17,7 +17,7 @@ pub const MAX_REQUEST: usize = 128;
 pub const MAX_ANSWER: usize = 16 << 10;
 /// Longest text within an answer that is no part of a report, bytes.
 pub const MAX_TEXT: usize = 512 - HEADER - 16;
-/// Longest name of a parked lease, bytes.
+/// Longest name of a named lease, bytes.
 pub const MAX_NAME: usize = 64;
 /// Longest text of one part of a report, bytes.
 pub const MAX_PART: usize = MAX_ANSWER - HEADER - 12;
@@ -118,7 +118,7 @@ pub struct Want {
     pub node: Option<u16>,
 }
 
-/// The name of a parked lease: 1 to [`MAX_NAME`] letters, digits, `-`, `_` and `.`, the first neither `.` nor `-`:
+/// The name of a named lease: 1 to [`MAX_NAME`] letters, digits, `-`, `_` and `.`, the first neither `.` nor `-`:
 /// commands would take it for an option.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
@@ -169,7 +169,7 @@ pub enum Request {
         wait_ms: u32,
     },
     /// Lease this as a file under a name; what lies there already is the answer.
-    Park {
+    LeaseNamed {
         /// What.
         want: Want,
         /// As for `Lease`.
@@ -287,6 +287,9 @@ impl Reason {
     }
 }
 
+/// A refusal: the reason for programs, and the same for people, with the mend.
+pub type Refusal = (Reason, String);
+
 /// What is told of a lease; the memory itself comes as a descriptor with the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Granted {
@@ -314,7 +317,7 @@ pub struct Granted {
 
 /// What is told of a lease that lies under a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Parked {
+pub struct NamedLease {
     /// Bytes, all populated.
     pub bytes: u64,
     /// Page size.
@@ -331,7 +334,7 @@ pub struct Parked {
     pub since: Since,
 }
 
-/// Since when a parked lease lies under its name.
+/// Since when a named lease lies under its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Since {
@@ -346,10 +349,10 @@ pub enum Since {
 pub enum Answer {
     /// Yes, with one descriptor.
     Lease(Granted),
-    /// It is parked.
-    Parked {
+    /// Yes, as a file under a name.
+    Named {
         /// What.
-        parked: Parked,
+        lease: NamedLease,
         /// The file, as the broker sees it.
         path: String,
     },

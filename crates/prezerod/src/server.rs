@@ -8,9 +8,11 @@ mod clients;
 mod fillers;
 mod http;
 mod listen;
-mod park;
+mod named;
 pub mod rights;
 mod scrapes;
+mod service;
+mod tracker;
 mod unread;
 
 use std::collections::BTreeMap;
@@ -26,32 +28,33 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::broker::{Broker, ClientId};
-use crate::filler::Word;
+use crate::broker::Broker;
+use crate::filler::Message;
 use crate::host::Host;
-use crate::living::Living;
-use crate::mounted;
-use crate::service::{Inherited, Service, stored};
+use crate::inode::mounted;
 use crate::settings::Settings;
+use crate::tenant::ClientId;
+use service::{Inherited, Service, stored};
+use tracker::LeaseTracker;
 
 use fillers::{Fillers, Key};
 use http::Http;
 pub use listen::Listener;
-use rights::Undertaker;
+use rights::FdCloser;
 use unread::{Left, Unread};
 
 /// The broker looks around this often while there is stock to look after.
 /// Moved by: `ps -o cputime` of the broker.
-const LOOK_NS: u64 = 250_000_000;
+const TICK_NS: u64 = 250_000_000;
 /// And while there is not.
-const IDLE_LOOK_NS: u64 = 1_000_000_000;
+const IDLE_TICK_NS: u64 = 1_000_000_000;
 /// However much happens, a look is no sooner than this after the one before: it asks the kernel about
 /// memory, pools and cgroups for each request that waits.
 /// Moved by: `tests/system/attack.py`.
-const REST_NS: u64 = 500_000;
+const MIN_TICK_NS: u64 = 500_000;
 /// Connections accepted before the others are looked at.
 /// Moved by: `tests/system/attack.py`.
-const AT_ONCE: usize = listen::BACKLOG as usize;
+const ACCEPT_BATCH: usize = listen::BACKLOG as usize;
 
 /// How the server was started.
 #[derive(Debug)]
@@ -89,6 +92,29 @@ enum Source {
     Holder(i32),
 }
 
+/// Connections, and what keeps them apart.
+#[derive(Debug)]
+struct Clients {
+    listener: Listener,
+    all: BTreeMap<ClientId, Connection>,
+    /// Those that ended with leases unread.
+    left: Left,
+    closer: FdCloser,
+    /// How often clients were heard.
+    round: usize,
+    /// No connection is accepted before this, ns.
+    accept_backoff_until: u64,
+}
+
+/// What tells that leases are over.
+#[derive(Debug, Default)]
+struct Watch {
+    /// Leases whose memory can be watched.
+    tracker: LeaseTracker,
+    /// Processes that got others.
+    holders: BTreeMap<i32, OwnedFd>,
+}
+
 /// Everything.
 #[derive(Debug)]
 pub struct Server {
@@ -96,26 +122,15 @@ pub struct Server {
     service: Service,
     broker: Broker<OwnedFd>,
     pressure: Pressure,
-    listener: Listener,
     http: Http,
     fillers: Fillers,
-    connections: BTreeMap<ClientId, Connection>,
-    /// Those that ended with leases unread.
-    left: Left,
-    /// Leases whose memory can be watched.
-    living: Living,
-    /// Processes that got others.
-    holders: BTreeMap<i32, OwnedFd>,
-    undertaker: Undertaker,
-    /// How often clients were heard.
-    round: usize,
+    clients: Clients,
+    watch: Watch,
     stop: UnixStream,
     reload: UnixStream,
     owner: u32,
-    /// Nobody is accepted before this, ns.
-    deaf_until: u64,
-    /// Something happened that may call for making, or allow to serve who waits.
-    unplanned: bool,
+    /// Something happened that may call for making, or allow to serve a request that waits.
+    needs_tick: bool,
 }
 
 impl Server {
@@ -147,34 +162,36 @@ impl Server {
         let host = Host::new("/");
         let advice = host.advice();
         let now = thread::monotonic_ns();
+        let closer = FdCloser::new(options.program.clone());
         let mut server = Server {
             fillers: Fillers::new(options.program.clone(), host.nodes().len()),
-            undertaker: Undertaker::new(options.program.clone()),
             broker: Broker::new(now, host, settings, owner),
             options,
             service,
             pressure: Pressure::new(std::path::Path::new("/")),
-            listener,
             http,
-            connections: BTreeMap::new(),
-            left: Left::default(),
-            living: Living::default(),
-            holders: BTreeMap::new(),
-            round: 0,
+            clients: Clients {
+                listener,
+                all: BTreeMap::new(),
+                left: Left::default(),
+                closer,
+                round: 0,
+                accept_backoff_until: 0,
+            },
+            watch: Watch::default(),
             stop,
             reload,
             owner,
-            deaf_until: 0,
-            unplanned: true,
+            needs_tick: true,
         };
         server.adopt(now, left);
-        // What is astray by now is no tenant's.
-        server.broker.reckon(now);
-        prezero_sys::log!("prezerod: serving on {}", server.listener);
+        // What is unaccounted by now is no tenant's.
+        server.broker.reconcile(now);
+        prezero_sys::log!("prezerod: serving on {}", server.clients.listener);
         if let Some(advice) = advice {
             prezero_sys::log!("prezerod: {advice}");
         }
-        server.tell_amiss();
+        server.log_unmet();
         server.service.tell("READY=1\nSTATUS=serving");
         Ok(server)
     }
@@ -189,7 +206,7 @@ impl Server {
         if self.service.forget(left.iter().map(|(name, _)| name.as_str())) {
             for (name, inode) in left {
                 let kept = stored(&name, inode, now)
-                    .is_some_and(|(blank, charged)| self.broker.adopt(blank, charged.as_deref()));
+                    .is_some_and(|(inode, charged)| self.broker.adopt(inode, charged.as_deref()));
                 adopted += usize::from(kept);
             }
         }
@@ -202,19 +219,19 @@ impl Server {
     /// What the kernel refuses to a loop that can do nothing else.
     pub fn run(mut self) -> io::Result<()> {
         let mut looked = 0;
-        let mut barked = 0;
+        let mut pinged = 0;
         loop {
             let now = thread::monotonic_ns();
             let since = now.saturating_sub(looked);
-            let due = self.unplanned || self.broker.deadline().is_some_and(|until| until <= now);
-            if since >= LOOK_NS || (due && since >= REST_NS) {
+            let due = self.needs_tick || self.broker.deadline().is_some_and(|until| until <= now);
+            if since >= TICK_NS || (due && since >= MIN_TICK_NS) {
                 looked = now;
-                self.look_after(now);
+                self.tick(now);
             }
             if let Some(watchdog) = self.service.watchdog
-                && now.saturating_sub(barked) >= watchdog.as_nanos() as u64
+                && now.saturating_sub(pinged) >= watchdog.as_nanos() as u64
             {
-                barked = now;
+                pinged = now;
                 self.service.tell("WATCHDOG=1");
             }
             let (mut said, mut gone) = (vec![], vec![]);
@@ -235,12 +252,12 @@ impl Server {
                     Source::Client(id) => said.push(id),
                     Source::Gone(id) => gone.push(id),
                     Source::Holder(pid) => {
-                        self.holders.remove(&pid);
+                        self.watch.holders.remove(&pid);
                         self.broker.exited(now, pid);
                     }
                 }
             }
-            self.bury_clients(gone);
+            self.reap_clients(gone);
             self.hear_clients(said);
         }
     }
@@ -253,46 +270,50 @@ impl Server {
             sources.push(source);
             fds.push(fd);
         };
-        let deaf = now < self.deaf_until;
-        if !deaf {
-            add(Source::Listener, self.listener.as_fd());
+        let backs_off = now < self.clients.accept_backoff_until;
+        if !backs_off {
+            add(Source::Listener, self.clients.listener.as_fd());
         }
         if let Some(wanted) = self.http.wanted() {
             add(Source::Http, wanted);
         }
         self.fillers.iter().for_each(|(key, fd)| add(Source::Filler(key), fd));
-        self.holders.iter().for_each(|(&pid, process)| add(Source::Holder(pid), process.as_fd()));
-        for (&id, connection) in &self.connections {
+        self.watch
+            .holders
+            .iter()
+            .for_each(|(&pid, process)| add(Source::Holder(pid), process.as_fd()));
+        for (&id, connection) in &self.clients.all {
             add(Source::Client(id), connection.socket.as_fd());
         }
         let mut polled: Vec<_> =
             fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-        let busy = deaf || self.broker.is_busy();
-        let look = now + if busy { LOOK_NS } else { IDLE_LOOK_NS };
-        let until = match self.unplanned {
-            true => looked + REST_NS,
-            false => {
-                self.broker.deadline().map_or(look, |until| until.max(looked + REST_NS).min(look))
-            }
+        let busy = backs_off || self.broker.is_busy();
+        let look = now + if busy { TICK_NS } else { IDLE_TICK_NS };
+        let until = match self.needs_tick {
+            true => looked + MIN_TICK_NS,
+            false => self
+                .broker
+                .deadline()
+                .map_or(look, |until| until.max(looked + MIN_TICK_NS).min(look)),
         };
-        let nap = Duration::from_nanos(until.saturating_sub(now));
-        match poll(&mut polled, Timespec::try_from(nap).ok().as_ref()) {
+        let timeout = Duration::from_nanos(until.saturating_sub(now));
+        match poll(&mut polled, Timespec::try_from(timeout).ok().as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(vec![]),
             Err(error) => return Err(error.into()),
         }
         let ready = polled.iter().zip(sources).filter(|(fd, _)| !fd.revents().is_empty());
         // A request of a client that has gone takes no turn.
-        let told = |(fd, source): (&PollFd<'_>, Source)| match source {
+        let source = |(fd, source): (&PollFd<'_>, Source)| match source {
             Source::Client(id) if fd.revents().contains(PollFlags::HUP) => Source::Gone(id),
             source => source,
         };
-        Ok(ready.map(told).collect())
+        Ok(ready.map(source).collect())
     }
 
-    /// Serves who waits, lets go, has made, closes who is silent.
-    fn look_after(&mut self, now: u64) {
-        self.unplanned = false;
+    /// Serves requests that wait, gives back, orders, closes silent connections.
+    fn tick(&mut self, now: u64) {
+        self.needs_tick = false;
         for out in self.broker.serve(now) {
             self.deliver(out);
         }
@@ -304,12 +325,12 @@ impl Server {
         for serial in plan.cancel {
             self.fillers.cancel(serial);
         }
-        for serial in plan.hurry {
-            self.fillers.hurry(serial);
+        for serial in plan.promote {
+            self.fillers.promote(serial);
         }
         for job in plan.jobs {
-            let cgroup = self.broker.charged(job.kind.payer);
-            let files = self.broker.files(job.kind.payer);
+            let cgroup = self.broker.ledger.charged(job.kind.payer);
+            let files = self.broker.ledger.files(job.kind.payer);
             if let Err(error) = self.fillers.order(&job, cgroup, files) {
                 prezero_sys::log!("prezerod: filler: {error}");
                 self.broker.died(now, job.serial);
@@ -320,37 +341,37 @@ impl Server {
             let silent = now.saturating_sub(connection.heard_ns) > idle;
             (silent && !self.broker.is_served(*id)).then_some(*id)
         };
-        let silent: Vec<_> = self.connections.iter().filter_map(silent).collect();
+        let silent: Vec<_> = self.clients.all.iter().filter_map(silent).collect();
         for id in silent {
             self.drop_client(id);
         }
-        self.bury_leases(now);
-        for dir in self.broker.places() {
-            mounted::bury(dir);
+        self.reap_leases(now);
+        for dir in self.broker.ledger.dirs() {
+            mounted::reap(dir);
         }
-        self.left.look();
-        self.undertaker.work(now);
+        self.clients.left.look();
+        self.clients.closer.work(now);
     }
 
     /// Leases whose memory is gone are over.
-    fn bury_leases(&mut self, now: u64) {
-        for lease in self.living.over(now) {
+    fn reap_leases(&mut self, now: u64) {
+        for lease in self.watch.tracker.over(now) {
             self.broker.ended(now, lease);
         }
-        self.broker.reckon(now);
+        self.broker.reconcile(now);
     }
 
     fn hear_filler(&mut self, key: Key) {
         let now = thread::monotonic_ns();
         match self.fillers.hear(key) {
-            Some((Word::Goes(progress), _)) => self.broker.goes(now, progress),
-            Some((Word::Done(done), inode)) => {
-                self.unplanned = true;
+            Some((Message::Progress(progress), _)) => self.broker.progress(now, progress),
+            Some((Message::Done(done), inode)) => {
+                self.needs_tick = true;
                 self.broker.done(now, done, inode);
             }
             None => {
-                self.unplanned = true;
-                if let Some(serial) = self.fillers.bury(key) {
+                self.needs_tick = true;
+                if let Some(serial) = self.fillers.reap(key) {
                     self.broker.died(now, serial);
                 }
             }
@@ -359,7 +380,7 @@ impl Server {
 
     fn reload(&mut self) {
         drain(&self.reload);
-        self.unplanned = true;
+        self.needs_tick = true;
         match read_settings(&self.options) {
             Ok(settings) => {
                 for key in settings.need_restart(self.broker.settings()) {
@@ -367,20 +388,20 @@ impl Server {
                 }
                 self.broker.reload(settings, self.owner);
                 prezero_sys::log!("prezerod: configuration read again");
-                let shed = self.broker.shed();
-                shed.jobs.into_iter().for_each(|serial| self.fillers.cancel(serial));
-                for line in shed.lines {
+                let trimmed = self.broker.trim_to_limit();
+                trimmed.jobs.into_iter().for_each(|serial| self.fillers.cancel(serial));
+                for line in trimmed.lines {
                     prezero_sys::log!("prezerod: {line}");
                 }
-                self.tell_amiss();
+                self.log_unmet();
             }
             Err(error) => prezero_sys::log!("prezerod: {error}; the configuration stays as it was"),
         }
     }
 
     /// What the configuration wants and the host has not: served all the same, for both may change.
-    fn tell_amiss(&self) {
-        for line in self.broker.amiss() {
+    fn log_unmet(&self) {
+        for line in self.broker.unmet() {
             prezero_sys::log!("prezerod: {line}");
         }
     }
@@ -389,18 +410,18 @@ impl Server {
     fn finish(mut self) {
         self.service.tell("STOPPING=1");
         if self.service.is_there() {
-            for blank in self.broker.drain() {
-                let charged = self.broker.charged(blank.kind.payer).map(str::to_owned);
+            for inode in self.broker.drain() {
+                let charged = self.broker.ledger.charged(inode.kind.payer).map(str::to_owned);
                 // A file belongs to a mount, which may be another by then.
-                if !self.broker.files(blank.kind.payer).is_empty() {
+                if !self.broker.ledger.files(inode.kind.payer).is_empty() {
                     continue;
                 }
-                self.service.store(blank, charged.as_deref());
+                self.service.store(inode, charged.as_deref());
             }
             // A message of a process that has ended belongs to no service, and the manager drops it.
             let _ = self.service.barrier();
         }
-        self.listener.close();
+        self.clients.listener.close();
         self.http.close();
     }
 }
@@ -424,7 +445,7 @@ fn drain(signals: &UnixStream) {
     while matches!(rustix::io::read(signals, &mut bytes), Ok(n) if n > 0) {}
 }
 
-/// Each blank, client and holder is an open file: as many as the administrator allows.
+/// Each inode, client and holder is an open file: as many as the administrator allows.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

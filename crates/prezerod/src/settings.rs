@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::audit::Depth;
-use crate::gait::Calm;
+use crate::filler::pacer::BusyLimit;
+use crate::inode::audit::Depth;
 use crate::protocol::Want;
 use crate::tenant::Tenant;
 
 mod file;
 
 use file::File;
-pub use file::look_up;
 
 /// Where pages may come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -30,7 +29,7 @@ pub enum Source {
     Tmpfs,
 }
 
-/// What should lie ready whoever asks.
+/// What an operator keeps ready.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stocked {
     /// Such leases.
@@ -59,7 +58,7 @@ pub struct Settings {
     /// Most bytes zeroed a second for stock; `None`: as fast as an idle CPU does it.
     pub rate: Option<u64>,
     /// How much is made for stock while others keep more than half a CPU of a node busy.
-    pub calm: Calm,
+    pub busy_limit: BusyLimit,
     /// Bytes of each page size and node that only critical tenants may have.
     pub reserve: u64,
     /// How much is read before a lease.
@@ -76,7 +75,7 @@ pub struct Settings {
     pub connections: usize,
     /// See `connections`.
     pub connections_per_user: usize,
-    /// What should lie ready whoever asks.
+    /// What an operator keeps ready.
     pub stock: Vec<Stocked>,
     /// Who may lease; empty: the broker's own user and root.
     pub tenants: Vec<Tenant>,
@@ -141,7 +140,7 @@ impl Settings {
     }
 }
 
-/// What the parser says, in the words of who wrote the file: it knows the types of our program only.
+/// What the parser says, in the words of the file: it knows the types of our program only.
 fn in_words(message: &str) -> String {
     let words = [
         (
@@ -161,7 +160,7 @@ fn in_words(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::Depth;
+    use crate::inode::audit::Depth;
     use crate::protocol::Page;
     use crate::tenant::Rank;
 
@@ -202,16 +201,16 @@ mod tests {
         let [vms] = &settings.tenants[..] else { panic!("{:?}", settings.tenants) };
         assert_eq!((&vms.uids[..], &vms.gids[..]), (&[107, 12][..], &[64][..]));
         assert_eq!((vms.quota, vms.rank), (Some(64 << 30), Rank::Critical));
-        assert_eq!(vms.purse.charge.as_deref(), Some("/vms"));
-        assert_eq!(vms.purse.files, [Path::new("/run/vms")]);
+        assert_eq!(vms.charge.cgroup.as_deref(), Some("/vms"));
+        assert_eq!(vms.charge.files, [Path::new("/run/vms")]);
     }
 
     #[test]
     fn what_is_made_beside_others_is_a_part_of_the_cpus_or_a_rate() {
-        let calm = |text| parse(text).unwrap().calm;
-        assert_eq!(calm(""), Calm::Cpu(5));
-        assert_eq!(calm("cpu-busy = 20"), Calm::Cpu(20));
-        assert_eq!(calm("rate-busy = \"175M\""), Calm::Rate(175 << 20));
+        let busy_limit = |text| parse(text).unwrap().busy_limit;
+        assert_eq!(busy_limit(""), BusyLimit::Cpu(5));
+        assert_eq!(busy_limit("cpu-busy = 20"), BusyLimit::Cpu(20));
+        assert_eq!(busy_limit("rate-busy = \"175M\""), BusyLimit::Rate(175 << 20));
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! The stock: inodes that were populated and never handed out, oldest first.
 //!
-//! Mechanism only; what should be in it is for `demand` to say, who may take it for `broker`.
+//! Contract: mechanism only; what should be in it is for `planner` to say, which client may take it for `broker`. An
+//! inode is in the list or in one reservation, never in both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::inode::Kind;
 use crate::protocol::{Page, Want};
-use crate::tenant::Payer;
+use crate::tenant::{ClientId, Payer};
 
 /// A larger inode is cut to a request's size if at most one part in this many of it is lost. With
 /// more, clients of small leases would use up the large inodes.
-/// Moved by: counter `trimmed_bytes`.
-const TRIM: u64 = 4;
+/// Moved by: counter `truncated_bytes`.
+const CUT: u64 = 4;
 
 /// What a client wants, and which cgroup is charged: memory is charged where it is populated, so what
 /// one cgroup paid for is nobody else's.
@@ -25,9 +26,9 @@ pub struct Need {
 
 /// One ready inode.
 #[derive(Debug)]
-pub struct Blank<I> {
+pub struct StockInode<I> {
     /// The inode.
-    pub inode: I,
+    pub file: I,
     /// What it is made of.
     pub kind: Kind,
     /// Its size.
@@ -38,67 +39,115 @@ pub struct Blank<I> {
     pub cost_ns: u64,
 }
 
+/// An inode that is kept for a client.
+#[derive(Debug)]
+pub struct Reservation<I> {
+    /// Its number.
+    pub ticket: u64,
+    /// For this client,
+    pub client: ClientId,
+    /// of this tenant.
+    pub tenant: String,
+    /// As it was asked for.
+    pub need: Need,
+    /// Until then, ns.
+    pub until: u64,
+    /// What is kept.
+    pub inode: StockInode<I>,
+}
+
 /// All ready inodes.
 #[derive(Debug)]
 pub struct Stock<I> {
-    blanks: Vec<Blank<I>>,
+    inodes: Vec<StockInode<I>>,
+    /// Those that are kept for clients.
+    pub reserved: Vec<Reservation<I>>,
+    /// Kinds of which an audit found one that was not zero.
+    pub quarantined: BTreeSet<Kind>,
 }
 
 impl<I> Stock<I> {
     /// Empty.
     pub fn new() -> Stock<I> {
-        Stock { blanks: Vec::new() }
+        Stock { inodes: vec![], reserved: vec![], quarantined: BTreeSet::new() }
     }
 
     /// Adds one, by its age: one that was reserved in vain is as old as it was.
-    pub fn put(&mut self, blank: Blank<I>) {
-        let at = self.blanks.partition_point(|other| other.made_ns <= blank.made_ns);
-        self.blanks.insert(at, blank);
+    pub fn put(&mut self, inode: StockInode<I>) {
+        let at = self.inodes.partition_point(|other| other.made_ns <= inode.made_ns);
+        self.inodes.insert(at, inode);
     }
 
-    /// Takes the blank that fits best, if that leaves `reserve` bytes of its page size, node
+    /// Takes the inode that fits best, if that leaves `reserve` bytes of its page size, node
     /// and payer. Of equals the newest: what nobody needs grows old, and shows.
-    pub fn take(&mut self, need: &Need, reserve: u64) -> Option<Blank<I>> {
+    pub fn take(&mut self, need: &Need, reserve: u64) -> Option<StockInode<I>> {
         let Need { want, payer } = need;
-        // By node, once: there may be thousands of blanks.
+        // By node, once: there may be thousands of inodes.
         let mut ready = BTreeMap::new();
-        for blank in
-            self.iter().filter(|blank| blank.kind.page == want.page && blank.kind.payer == *payer)
+        for inode in
+            self.iter().filter(|inode| inode.kind.page == want.page && inode.kind.payer == *payer)
         {
-            *ready.entry(blank.kind.node).or_insert(0) += blank.bytes;
+            *ready.entry(inode.kind.node).or_insert(0) += inode.bytes;
         }
-        let most = want.bytes.saturating_add(want.bytes / TRIM);
-        let fits = |blank: &Blank<I>| {
-            matches(&blank.kind, want.page, want.node, *payer)
-                && (want.bytes..=most).contains(&blank.bytes)
-                && ready.get(&blank.kind.node).is_some_and(|&all| all >= blank.bytes + reserve)
+        let most = want.bytes.saturating_add(want.bytes / CUT);
+        let fits = |inode: &StockInode<I>| {
+            matches(&inode.kind, want.page, want.node, *payer)
+                && (want.bytes..=most).contains(&inode.bytes)
+                && ready.get(&inode.kind.node).is_some_and(|&all| all >= inode.bytes + reserve)
         };
-        let best = self.blanks.iter().enumerate().filter(|(_, blank)| fits(blank));
+        let best = self.inodes.iter().enumerate().filter(|(_, inode)| fits(inode));
         // Of equal keys min_by_key gives the first, so the position is counted from the end.
         let (at, _) = best
-            .min_by_key(|(at, blank)| (blank.bytes, blank.kind.backing, std::cmp::Reverse(*at)))?;
-        Some(self.blanks.remove(at))
+            .min_by_key(|(at, inode)| (inode.bytes, inode.kind.backing, std::cmp::Reverse(*at)))?;
+        Some(self.inodes.remove(at))
     }
 
     /// Takes the oldest that `which` accepts.
-    pub fn take_oldest(&mut self, which: impl Fn(&Blank<I>) -> bool) -> Option<Blank<I>> {
-        let at = self.blanks.iter().position(which)?;
-        Some(self.blanks.remove(at))
+    pub fn take_oldest(&mut self, which: impl Fn(&StockInode<I>) -> bool) -> Option<StockInode<I>> {
+        let at = self.inodes.iter().position(which)?;
+        Some(self.inodes.remove(at))
     }
 
     /// Drops those that `stays` refuses, oldest first.
-    pub fn retain(&mut self, stays: impl FnMut(&Blank<I>) -> bool) {
-        self.blanks.retain(stays);
+    pub fn retain(&mut self, stays: impl FnMut(&StockInode<I>) -> bool) {
+        self.inodes.retain(stays);
     }
 
-    /// Takes all.
-    pub fn drain(&mut self) -> impl Iterator<Item = Blank<I>> + '_ {
-        self.blanks.drain(..)
+    /// Takes all, with what is reserved.
+    pub fn drain(&mut self) -> impl Iterator<Item = StockInode<I>> + '_ {
+        let reserved = self.reserved.drain(..).map(|reserved| reserved.inode);
+        reserved.chain(self.inodes.drain(..))
+    }
+
+    /// Puts back what was reserved, and is over for this reason.
+    pub fn put_back(&mut self, is_over: impl Fn(&Reservation<I>) -> bool) {
+        while let Some(at) = self.reserved.iter().position(&is_over) {
+            let inode = self.reserved.remove(at).inode;
+            self.put(inode);
+        }
+    }
+
+    /// The reservation of this client with this ticket, which ends.
+    pub fn redeem(&mut self, client: ClientId, ticket: u64) -> Option<Reservation<I>> {
+        let own = |one: &Reservation<I>| one.client == client && one.ticket == ticket;
+        let at = self.reserved.iter().position(own)?;
+        Some(self.reserved.remove(at))
+    }
+
+    /// Bytes that are reserved for a tenant.
+    pub fn reserved_for(&self, tenant: &str) -> u64 {
+        let own = self.reserved.iter().filter(|reserved| reserved.tenant == tenant);
+        own.map(|reserved| reserved.need.want.bytes).sum()
+    }
+
+    /// Inodes that lie ready and are just so.
+    pub fn have(&self, need: &Need) -> u64 {
+        self.iter().filter(|inode| alike(need, &inode.kind, inode.bytes)).count() as u64
     }
 
     /// All, oldest first.
-    pub fn iter(&self) -> std::slice::Iter<'_, Blank<I>> {
-        self.blanks.iter()
+    pub fn iter(&self) -> std::slice::Iter<'_, StockInode<I>> {
+        self.inodes.iter()
     }
 
     /// Bytes ready in such pages.
@@ -127,6 +176,15 @@ pub(crate) fn matches(kind: &Kind, page: Page, node: Option<u16>, payer: Payer) 
     kind.payer == payer && kind.page == page && node.is_none_or(|node| node == kind.node)
 }
 
+/// Whether an inode is just what is wanted.
+pub(crate) fn alike(need: &Need, kind: &Kind, bytes: u64) -> bool {
+    let Need { want, payer } = need;
+    kind.payer == *payer
+        && want.bytes == bytes
+        && want.page == kind.page
+        && want.node.is_none_or(|node| node == kind.node)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +198,7 @@ mod tests {
         for (inode, size) in sizes.iter().enumerate() {
             let kind =
                 Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
-            stock.put(Blank { inode, kind, bytes: size * MIB, made_ns: 0, cost_ns: 0 });
+            stock.put(StockInode { file: inode, kind, bytes: size * MIB, made_ns: 0, cost_ns: 0 });
         }
         stock
     }
@@ -151,7 +209,7 @@ mod tests {
     }
 
     fn taken(stock: &mut Stock<usize>, mib: u64, reserve: u64) -> Option<usize> {
-        stock.take(&need(mib), reserve * MIB).map(|blank| blank.inode)
+        stock.take(&need(mib), reserve * MIB).map(|inode| inode.file)
     }
 
     #[test]
@@ -201,16 +259,16 @@ mod tests {
         for (inode, made_ns) in [(0, 5), (1, 9), (2, 7), (3, 5)] {
             let kind =
                 Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
-            stock.put(Blank { inode, kind, bytes: MIB, made_ns, cost_ns: 0 });
+            stock.put(StockInode { file: inode, kind, bytes: MIB, made_ns, cost_ns: 0 });
         }
-        assert_eq!(stock.drain().map(|blank| blank.inode).collect::<Vec<_>>(), [0, 3, 2, 1]);
+        assert_eq!(stock.drain().map(|inode| inode.file).collect::<Vec<_>>(), [0, 3, 2, 1]);
     }
 
     #[test]
     fn the_oldest_goes_first() {
         let mut stock = stock(&[2, 4, 2]);
-        let gone = stock.take_oldest(|blank| blank.bytes == 2 * MIB).map(|blank| blank.inode);
+        let gone = stock.take_oldest(|inode| inode.bytes == 2 * MIB).map(|inode| inode.file);
         assert_eq!(gone, Some(0));
-        assert_eq!(stock.drain().map(|blank| blank.inode).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(stock.drain().map(|inode| inode.file).collect::<Vec<_>>(), [1, 2]);
     }
 }

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::shown::shown;
+use crate::escape::escape;
+
+/// A connection's number; never used again.
+pub type ClientId = u64;
 
 /// The process at the other end of a connection, as the kernel knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +31,7 @@ impl fmt::Display for Peer {
         write!(f, "pid {}, uid {}, gid {}", self.pid, self.uid, self.gid)?;
         match &self.cgroups[..] {
             [] => Ok(()),
-            cgroups => write!(f, ", cgroup {}", shown(&cgroups.join(" or "))),
+            cgroups => write!(f, ", cgroup {}", escape(&cgroups.join(" or "))),
         }
     }
 }
@@ -42,7 +45,7 @@ pub enum Rank {
     Normal,
 }
 
-/// Who pays for memory: 0 is the broker's own cgroup, others are those that tenants name ([`Purse`]),
+/// Who pays for memory: 0 is the broker's own cgroup, others are those that tenants name ([`Charge`]),
 /// in the order in which the broker learnt of them.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -70,21 +73,21 @@ pub struct Tenant {
     /// See there.
     pub rank: Rank,
     /// See there.
-    pub purse: Purse,
+    pub charge: Charge,
 }
 
 /// What keeps memory of one payer apart from that of others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Purse {
+pub struct Charge {
     /// The cgroup that is charged; `None`: the broker's.
-    pub charge: Option<String>,
-    /// The directories in which its memory is files, which are parked under names; none: its leases
+    pub cgroup: Option<String>,
+    /// The directories in which its memory is files, which lie under names; none: its leases
     /// are descriptors.
     pub files: Vec<PathBuf>,
 }
 
 impl Tenant {
-    /// Everybody of one user, and the superuser, who could help himself anyway.
+    /// All processes of one user, and of the superuser.
     pub fn only(uid: u32) -> Tenant {
         let uids = if uid == 0 { vec![0] } else { vec![uid, 0] };
         Tenant {
@@ -94,7 +97,7 @@ impl Tenant {
             cgroups: vec![],
             quota: None,
             rank: Rank::Normal,
-            purse: Purse::default(),
+            charge: Charge::default(),
         }
     }
 

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{Daemon, MIB, PATIENCE, Reserved, possible, until, use_up, want};
-use prezerod::cgroup::Cgroups;
 use prezerod::client::ClientError;
+use prezerod::host::cgroup::Cgroups;
 use prezerod::protocol::{Backing, Charged, Page, Reason};
 
 /// A cgroup in each hierarchy that charges memory, removed when dropped.

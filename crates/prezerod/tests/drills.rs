@@ -129,9 +129,9 @@ fn without_descriptors_it_serves_who_is_there_and_later_the_rest() {
     daemon.run(command);
     let mut first = daemon.client();
     first.available(Page::Huge, None).unwrap();
-    let crowd: Vec<OwnedFd> = (0..100).map(|_| raw(&daemon)).collect();
+    let burst: Vec<OwnedFd> = (0..100).map(|_| raw(&daemon)).collect();
     first.available(Page::Huge, None).unwrap();
-    drop(crowd);
+    drop(burst);
     // A client that connects before the crowd has gone is told to ask again.
     until("a place", || daemon.client().available(Page::Huge, None));
 }

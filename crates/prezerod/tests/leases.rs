@@ -116,11 +116,11 @@ fn what_holds_a_filler_back_is_said_in_the_report() {
     // Half a minute for each piece.
     let daemon = Daemon::start("rate = \"2M\"\n[[stock]]\nsize = \"64M\"\nkeep = 2\n");
     daemon.wait_for_ready(1);
-    let stock = daemon.wait_for_stock(|stock| stock["wanted"][0]["lacks"]["reason"] == "rate");
-    let lacks = &stock["wanted"][0]["lacks"];
-    assert_eq!(lacks["why"], "rate holds it back to 2M/s; raise rate", "{lacks}");
-    let seconds = lacks["ready_in_seconds"].as_f64().unwrap();
-    assert!((1.0..=33.0).contains(&seconds), "{lacks}");
+    let stock = daemon.wait_for_stock(|stock| stock["wanted"][0]["shortage"]["reason"] == "rate");
+    let shortage = &stock["wanted"][0]["shortage"];
+    assert_eq!(shortage["why"], "rate holds it back to 2M/s; raise rate", "{shortage}");
+    let seconds = shortage["ready_in_seconds"].as_f64().unwrap();
+    assert!((1.0..=33.0).contains(&seconds), "{shortage}");
 }
 
 #[test]

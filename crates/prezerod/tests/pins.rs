@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{Daemon, Reserved, possible};
-use prezerod::cgroup::Cgroups;
+use prezerod::host::cgroup::Cgroups;
 use prezerod::protocol::Page;
 
 /// Leases 4M each from a quota of 8M. One page of each huge page is pinned in a pipe before the lease is closed;
@@ -79,8 +79,10 @@ fn pinned_pages_of_ordinary_memory_count_until_they_are_free() {
     if !possible() {
         return;
     }
-    if Cgroups::new(Path::new("/")).astray().is_none() {
-        prezero_sys::tell!("skipped: no memory cgroup of this process's own tells what is astray");
+    if Cgroups::new(Path::new("/")).unaccounted().is_none() {
+        prezero_sys::tell!(
+            "skipped: no memory cgroup of this process's own tells what is unaccounted"
+        );
         return;
     }
     pins("thp");

@@ -66,7 +66,7 @@ func status(options driver.Options, out io.Writer) error {
 			if claim.Prepared {
 				state = "prepared"
 			}
-			if !parked(all, claim, n) {
+			if !isNamed(all, claim, n) {
 				state += ", no file"
 			}
 			fmt.Fprintf(table, "%s/%s\t%s\t%s\t%s\t%d\t%s\t%s\n", claim.Namespace, claim.Name, piece.Request, size(piece.Bytes),
@@ -89,7 +89,7 @@ func status(options driver.Options, out io.Writer) error {
 	return nil
 }
 
-func parked(all []places.Place, claim *ledger.Claim, n int) bool {
+func isNamed(all []places.Place, claim *ledger.Claim, n int) bool {
 	for _, place := range all {
 		if uint64(place.Page) == claim.Pieces[n].Page {
 			_, err := os.Lstat(ledger.File(place.Dir, ledger.Name(claim.UID, n)))

@@ -125,7 +125,7 @@ func TestRefusalsAreErrorsThatTellWhy(t *testing.T) {
 	fake := rig.NewFake(t, func(q broker.Question) ([]byte, *os.File) { return answer(q.Tag), nil })
 	conn := dial(t, fake.Socket)
 	ask := func() error {
-		_, err := conn.Park(context.Background(), "a", broker.Want{Bytes: 2 * mib, Page: broker.Huge}, time.Second)
+		_, err := conn.LeaseNamed(context.Background(), "a", broker.Want{Bytes: 2 * mib, Page: broker.Huge}, time.Second)
 		return err
 	}
 	answer = (&broker.Refused{Reason: broker.Quota, Text: "raise its quota"}).Encode
@@ -168,14 +168,14 @@ func TestWithoutABrokerTheErrorSaysWhatToLookAt(t *testing.T) {
 
 func FuzzAnswers(f *testing.F) {
 	f.Add(broker.Granted{Bytes: 7}.Encode(1))
-	f.Add(broker.Parked{Path: "/a"}.Encode(1))
+	f.Add(broker.Named{Path: "/a"}.Encode(1))
 	f.Add((&broker.NotNow{}).Encode(1))
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		fake := rig.NewFake(t, func(broker.Question) ([]byte, *os.File) { return frame, nil })
 		conn := dial(t, fake.Socket)
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		_, _ = conn.Park(ctx, "a", broker.Want{}, 0)
+		_, _ = conn.LeaseNamed(ctx, "a", broker.Want{}, 0)
 		_, _ = broker.DecodeQuestion(frame)
 	})
 }
@@ -243,38 +243,38 @@ func TestARealBrokerParksOneLeaseUnderAName(t *testing.T) {
 	b := rig.NewBroker(t, "64M", "")
 	want := broker.Want{Bytes: 4 * mib, Page: broker.Huge, Node: broker.AnyNode}
 	var all sync.WaitGroup
-	parked := make([]broker.Parked, 8)
-	for n := range parked {
+	named := make([]broker.Named, 8)
+	for n := range named {
 		conn := dial(t, b.Socket)
 		all.Go(func() {
 			var err error
-			if parked[n], err = conn.Park(context.Background(), "claim.0", want, rig.Patience); err != nil {
+			if named[n], err = conn.LeaseNamed(context.Background(), "claim.0", want, rig.Patience); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
 	fresh := 0
-	for _, one := range parked {
+	for _, one := range named {
 		if !one.Found {
 			fresh++
 		}
-		if one.Inode != parked[0].Inode || one.Bytes != 4*mib || one.Path != filepath.Join(b.Files, "claim.0", "lease") {
+		if one.Inode != named[0].Inode || one.Bytes != 4*mib || one.Path != filepath.Join(b.Files, "claim.0", "lease") {
 			t.Errorf("%+v", one)
 		}
 	}
 	if fresh != 1 {
-		t.Errorf("%d of %d were new", fresh, len(parked))
+		t.Errorf("%d of %d were new", fresh, len(named))
 	}
 
 	b.Kill()
 	b.Start()
-	again, err := dial(t, b.Socket).Park(context.Background(), "claim.0", want, 0)
-	if err != nil || !again.Found || again.Inode != parked[0].Inode {
+	again, err := dial(t, b.Socket).LeaseNamed(context.Background(), "claim.0", want, 0)
+	if err != nil || !again.Found || again.Inode != named[0].Inode {
 		t.Fatalf("%v, %+v", err, again)
 	}
 	// A name that is a path is no frame.
-	if _, err := dial(t, b.Socket).Park(context.Background(), "../claim", want, 0); err == nil {
-		t.Fatal("a path was parked")
+	if _, err := dial(t, b.Socket).LeaseNamed(context.Background(), "../claim", want, 0); err == nil {
+		t.Fatal("a path was named")
 	}
 }

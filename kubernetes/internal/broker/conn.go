@@ -125,18 +125,18 @@ func (c *Conn) Report(ctx context.Context, which Which) (string, error) {
 	}
 }
 
-// Park leases this under a name, waiting for so long if it is not ready.
+// LeaseNamed leases this under a name, waiting for so long if it is not ready.
 // A lease that lies there already is the answer, whatever its size: the broker makes no second one.
-func (c *Conn) Park(ctx context.Context, name string, want Want, wait time.Duration) (Parked, error) {
-	a, _, err := c.ask(ctx, kindParked, func(tag uint32) []byte {
-		frame := binary.LittleEndian.AppendUint32(appendWant(open(kindPark, tag), want), milliseconds(wait))
+func (c *Conn) LeaseNamed(ctx context.Context, name string, want Want, wait time.Duration) (Named, error) {
+	a, _, err := c.ask(ctx, kindNamed, func(tag uint32) []byte {
+		frame := binary.LittleEndian.AppendUint32(appendWant(open(kindLeaseNamed, tag), want), milliseconds(wait))
 		frame = binary.LittleEndian.AppendUint32(frame, uint32(len(name)))
 		return append(frame, name...)
 	})
 	if err != nil {
-		return Parked{}, err
+		return Named{}, err
 	}
-	return a.parked()
+	return a.named()
 }
 
 func (c *Conn) granted(ctx context.Context, request func(uint32) []byte) (*Lease, error) {

@@ -109,8 +109,8 @@ type Granted struct {
 	ChargedToTenant bool
 }
 
-// Parked is a lease that lies under a name.
-type Parked struct {
+// Named is a lease that lies under a name.
+type Named struct {
 	Bytes   uint64
 	Page    Page
 	Backing Backing
@@ -145,7 +145,7 @@ const (
 	Metrics Which = 2
 )
 
-// MaxName is the longest name of a parked lease, bytes.
+// MaxName is the longest name of a named lease, bytes.
 const MaxName = 64
 
 const (
@@ -154,14 +154,14 @@ const (
 	version   = 1
 	unknown   = ^uint64(0)
 
-	kindLease     = 1
-	kindReserve   = 2
-	kindRedeem    = 3
-	kindCancel    = 4
-	kindAvailable = 5
-	kindReport    = 7
-	kindPark      = 8
-	kindYield     = 9
+	kindLease      = 1
+	kindReserve    = 2
+	kindRedeem     = 3
+	kindCancel     = 4
+	kindAvailable  = 5
+	kindReport     = 7
+	kindLeaseNamed = 8
+	kindYield      = 9
 
 	kindGranted  = 129
 	kindNo       = 130
@@ -170,7 +170,7 @@ const (
 	kindStock    = 133
 	kindDone     = 135
 	kindPart     = 136
-	kindParked   = 137
+	kindNamed    = 137
 )
 
 // Refused is a NO: it stays so until something changes. The text says what would help.
@@ -307,9 +307,9 @@ func (a *answer) granted() (Granted, error) {
 	return g, r.end()
 }
 
-func (a *answer) parked() (Parked, error) {
+func (a *answer) named() (Named, error) {
 	r := &a.body
-	p := Parked{Bytes: r.u64(), Page: Page(r.u64()), Backing: Backing(r.u32()), Inode: r.u64(),
+	p := Named{Bytes: r.u64(), Page: Page(r.u64()), Backing: Backing(r.u32()), Inode: r.u64(),
 		Age: nanoseconds(r.u64()), Waited: nanoseconds(r.u64()), Found: r.u32() == 1, Path: r.text()}
 	return p, r.end()
 }

@@ -14,7 +14,7 @@ type Question struct {
 	Tag  uint32
 	Kind byte
 	Want Want
-	// Name of a lease that is to be parked.
+	// Name of a lease that is to be named.
 	Name string
 	// Ms is the wait or the hold.
 	Ms uint32
@@ -24,10 +24,10 @@ type Question struct {
 
 // Kinds of question.
 const (
-	AskLease     = kindLease
-	AskAvailable = kindAvailable
-	AskReport    = kindReport
-	AskPark      = kindPark
+	AskLease      = kindLease
+	AskAvailable  = kindAvailable
+	AskReport     = kindReport
+	AskLeaseNamed = kindLeaseNamed
 )
 
 // DecodeQuestion reads a request.
@@ -38,10 +38,10 @@ func DecodeQuestion(frame []byte) (Question, error) {
 	}
 	q, r := Question{Tag: a.tag, Kind: a.kind}, &a.body
 	switch a.kind {
-	case kindLease, kindReserve, kindPark:
+	case kindLease, kindReserve, kindLeaseNamed:
 		q.Want = Want{Bytes: r.u64(), Page: Page(r.u64()), Node: int32(r.u32())}
 		q.Ms = r.u32()
-		if a.kind == kindPark {
+		if a.kind == kindLeaseNamed {
 			q.Name = r.text()
 		}
 	case kindRedeem, kindCancel:
@@ -78,9 +78,9 @@ func (g Granted) Encode(tag uint32) []byte {
 	return binary.LittleEndian.AppendUint32(frame, charged)
 }
 
-// Encode writes a parked lease as an answer.
-func (p Parked) Encode(tag uint32) []byte {
-	frame := open(kindParked, tag)
+// Encode writes a named lease as an answer.
+func (p Named) Encode(tag uint32) []byte {
+	frame := open(kindNamed, tag)
 	for _, field := range []uint64{p.Bytes, uint64(p.Page)} {
 		frame = binary.LittleEndian.AppendUint64(frame, field)
 	}

@@ -1,4 +1,4 @@
-// Package delivery brings parked leases into containers: as a file that CDI mounts, or over a socket.
+// Package delivery brings named leases into containers: as a file that CDI mounts, or over a socket.
 package delivery
 
 import (

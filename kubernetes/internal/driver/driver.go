@@ -1,12 +1,12 @@
 // Package driver is the DRA plugin: it tells the scheduler what may be leased, and prepares claims.
 //
-//	kubelet -- gRPC --> Driver -- PARK --> prezerod        a file in a place, under the claim's UID
+//	kubelet -- gRPC --> Driver -- LEASE_NAMED --> prezerod        a file in a place, under the claim's UID
 //	                      |-- ledger                       which claims have leases here
 //	                      |-- delivery                     CDI, sockets
 //	API server <-- slices, events, conditions
 //
 // The kubelet asks again until it is answered, and another process may answer than was asked: each step finds what an
-// earlier one did, and does it once. Prepare: record, park, own, serve, describe. Unprepare: the same backwards.
+// earlier one did, and does it once. Prepare: record, name, own, serve, describe. Unprepare: the same backwards.
 package driver
 
 import (

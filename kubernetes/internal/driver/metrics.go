@@ -35,7 +35,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		unprepares: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "prezero_dra", Name: "unprepares_total",
 			Help: "claims given back, by result"}, []string{"result"}),
 		leases: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "prezero_dra", Name: "leases_total",
-			Help: "leases parked: from stock, made while the claim waited, or found"}, []string{"from"}),
+			Help: "leases named: from stock, made while the claim waited, or found"}, []string{"from"}),
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "bytes",
 			Help: "bytes of a directory: its size, used by leases, leased to claims"}, []string{"dir", "page", "state"}),
 		up: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "broker_up", Help: "1 if prezerod answered"}),
@@ -50,12 +50,12 @@ func (m *Metrics) prepared(took time.Duration, err error) {
 
 func (m *Metrics) unprepared(err error) { m.unprepares.WithLabelValues(result(err)).Inc() }
 
-func (m *Metrics) parked(parked broker.Parked) {
+func (m *Metrics) named(named broker.Named) {
 	from := "stock"
 	switch {
-	case parked.Found:
+	case named.Found:
 		from = "found"
-	case parked.Waited > 0:
+	case named.Waited > 0:
 		from = "made"
 	}
 	m.leases.WithLabelValues(from).Inc()

@@ -198,11 +198,11 @@ func (d *Driver) own(ctx context.Context, claim *resourceapi.ResourceClaim, reco
 
 // piece parks one lease and makes it the pod's. Its path is what the runtime is told.
 func (d *Driver) piece(ctx context.Context, record *ledger.Claim, n int, piece ledger.Piece) (string, error) {
-	path, err := d.park(ctx, record, n)
+	path, err := d.leaseNamed(ctx, record, n)
 	if err != nil {
 		return "", err
 	}
-	crash.At("parked")
+	crash.At("named")
 	if err := os.Chown(path, int(piece.User), int(piece.Group)); err != nil {
 		return "", err
 	}
@@ -224,8 +224,8 @@ func (d *Driver) piece(ctx context.Context, record *ledger.Claim, n int, piece l
 	return d.sockets.SocketPath(record.UID, n), nil
 }
 
-// park has the broker put a lease under the claim's name, and finds it where this driver sees it.
-func (d *Driver) park(ctx context.Context, record *ledger.Claim, n int) (string, error) {
+// leaseNamed has the broker put a lease under the claim's name, and finds it where this driver sees it.
+func (d *Driver) leaseNamed(ctx context.Context, record *ledger.Claim, n int) (string, error) {
 	uid, piece := record.UID, record.Pieces[n]
 	place, err := d.place(broker.Page(piece.Page))
 	if err != nil {
@@ -267,9 +267,9 @@ func (d *Driver) ask(ctx context.Context, name string, want broker.Want) error {
 		return err
 	}
 	defer conn.Close()
-	parked, err := conn.Park(ctx, name, want, d.Wait)
+	named, err := conn.LeaseNamed(ctx, name, want, d.Wait)
 	if err == nil {
-		d.metrics.parked(parked)
+		d.metrics.named(named)
 	}
 	return err
 }

@@ -110,7 +110,7 @@ func (d *Driver) look(ctx context.Context) (audit bool, err error) {
 	}
 	defer conn.Close()
 	text, err := conn.Report(ctx, broker.Metrics)
-	return gauge(text, "prezerod_distrusted_kinds") > 0, err
+	return gauge(text, "prezerod_quarantined_kinds") > 0, err
 }
 
 // held is what claims have, by place.

@@ -1,6 +1,6 @@
 // Package ledger keeps on disk which claims have leases here, so that a driver that starts anew knows.
 //
-// A record is written before its first lease is parked, and removed after its last one is given back. So each lease in
+// A record is written before its first lease is named, and removed after its last one is given back. So each lease in
 // a place has a record, and a record without leases is a claim that is about to be prepared or was just given back.
 // A record that cannot be read counts as lost: the claim itself says what it was.
 package ledger
@@ -48,7 +48,7 @@ type Claim struct {
 	Known string `json:"known,omitempty"`
 	// Allocated is when the scheduler allocated the claim, where the API server tells; "": it does not.
 	Allocated string `json:"allocated,omitempty"`
-	// Prepared: every lease is parked and described to the runtime.
+	// Prepared: every lease is named and described to the runtime.
 	Prepared bool `json:"prepared"`
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func TestADriverThatDiesAtAStepLosesAndDoublesNothing(t *testing.T) {
-	for _, step := range []string{"recorded", "parked", "described", "prepared", "undescribed", "given back"} {
+	for _, step := range []string{"recorded", "named", "described", "prepared", "undescribed", "given back"} {
 		t.Run(step, func(t *testing.T) {
 			n := newNode(t, "64M", "")
 			other, claim := n.claim(1, 4, ""), n.claim(2, 8, "")

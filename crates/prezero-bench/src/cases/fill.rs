@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use prezero::Size;
 use prezerod::client::ClientError;
+use prezerod::host::neighbours::SAMPLE_NS;
 use prezerod::inode::{Kind, Making};
-use prezerod::neighbours::LOOK_NS;
 use prezerod::protocol::{Backing, Page, Want};
 use prezerod::tenant::Payer;
 use rustix::process::{Pid, Signal as Kill, kill_process};
@@ -219,7 +219,7 @@ impl Fill {
         for _ in 0..TURNS {
             // The rivals were neighbours of the stopped fillers. The fillers see now that they are
             // gone.
-            std::thread::sleep(2 * Duration::from_nanos(LOOK_NS));
+            std::thread::sleep(2 * Duration::from_nanos(SAMPLE_NS));
             let (began, before) = (Instant::now(), sums()?);
             std::thread::sleep(TURN);
             let after = sums()?;

@@ -58,7 +58,7 @@ pub struct Row {
     /// CPU seconds that those ready and leased took.
     pub cost: f64,
     /// Why fewer lie ready than are wanted, if so.
-    pub lack: Option<String>,
+    pub shortage: Option<String>,
 }
 
 impl Watched {
@@ -190,7 +190,8 @@ impl Broker {
                 let row = &mut rows[at];
                 row.pieces[state] += if list == "wanted" { number("target") } else { 1 };
                 row.cost += piece["cpu_seconds"].as_f64().unwrap_or(0.0);
-                row.lack = row.lack.take().or_else(|| crate::stock::lack(&piece["lacks"]));
+                row.shortage =
+                    row.shortage.take().or_else(|| crate::stock::shortage(&piece["shortage"]));
                 if list == "ready" {
                     row.age = row.age.max(piece["age_seconds"].as_f64().unwrap_or(0.0));
                 }
@@ -249,14 +250,14 @@ mod tests {
         let report = json!({
             "ready": [piece(4 << 20, json!({})), piece(4 << 20, json!({"age_seconds": 9.0}))],
             "leased": [piece(4 << 20, json!({"pid": 12, "tenant": "uid-0"})), piece(1 << 30, json!({}))],
-            "wanted": [piece(4 << 20, json!({"target": 3, "node": null, "lacks": {"why": "busy"}}))],
+            "wanted": [piece(4 << 20, json!({"target": 3, "node": null, "shortage": {"why": "busy"}}))],
         });
         let rows = broker("", report.clone()).rows();
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[0].kind, ("2.0M".into(), 0, "broker".into(), 4 << 20));
         assert_eq!((rows[0].pieces, rows[0].age), ([2, 1, 3], 9.0));
         assert_eq!(
-            rows.iter().map(|row| row.lack.as_deref()).collect::<Vec<_>>(),
+            rows.iter().map(|row| row.shortage.as_deref()).collect::<Vec<_>>(),
             [Some("busy"), None]
         );
         assert_eq!(broker("", report).holders(&rows[0]), ["pid 12 of uid-0, for 7 s"]);

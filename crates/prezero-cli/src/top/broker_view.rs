@@ -29,7 +29,7 @@ const NAMES: [usize; 1] = [9];
 const BYTES: usize = 6;
 
 /// Lines for why the selected row is not as it should be.
-const LACK: u16 = 2;
+const SHORTAGE: u16 = 2;
 
 /// How the table is sorted and what is selected.
 #[derive(Debug)]
@@ -76,12 +76,12 @@ impl BrokerView {
         let inside = block.inner(detail);
         frame.render_widget(block, detail);
         // Of a full screen the last of the three figures makes room for it.
-        let lack = selected.and_then(|row| row.lack.as_ref());
-        let lines = if lack.is_some() { LACK } else { 0 };
+        let shortage = selected.and_then(|row| row.shortage.as_ref());
+        let lines = if shortage.is_some() { SHORTAGE } else { 0 };
         let [above, inside] =
             Layout::vertical([Constraint::Length(lines), Constraint::Fill(1)]).areas(inside);
-        if let Some(why) = lack {
-            let why = Paragraph::new(format!("lacking: {}", view::plain(why)));
+        if let Some(why) = shortage {
+            let why = Paragraph::new(format!("shortage: {}", view::plain(why)));
             frame.render_widget(why.wrap(Wrap { trim: true }), above);
         }
         let [left, right] =
@@ -173,11 +173,11 @@ fn about(watched: &Watched, broker: &Broker) -> Vec<Line<'static>> {
 }
 
 /// What is wanted and does not lie ready, a line each, for `--once`.
-pub fn lacks(watched: &Watched) -> Vec<String> {
+pub fn shortages(watched: &Watched) -> Vec<String> {
     let rows = watched.broker.as_ref().map_or_else(Vec::new, Broker::rows);
     let line = |row: &Row| {
         let ([ready, _, wanted], piece) = (row.pieces, size(row.kind.3 as f64));
-        let why = view::plain(row.lack.as_ref()?);
+        let why = view::plain(row.shortage.as_ref()?);
         Some(format!("broker: {ready} of {wanted} ready of {piece} in {} pages: {why}", row.kind.0))
     };
     rows.iter().filter_map(line).collect()
@@ -216,9 +216,12 @@ mod tests {
         let why =
             format!("1G asked, 8M free in the pool of 2M pages; reserve more: echo 520 > {file}");
         let report = serde_json::json!({"wanted": [{"page_bytes": 2 << 20, "node": null, "bytes": 1 << 30,
-            "target": 2, "ready": 0, "lacks": {"reason": "host", "why": why}}]});
+            "target": 2, "ready": 0, "shortage": {"reason": "host", "why": why}}]});
         let watched = Watched::seen(report);
-        assert_eq!(lacks(&watched), [format!("broker: 0 of 2 ready of 1.0G in 2.0M pages: {why}")]);
+        assert_eq!(
+            shortages(&watched),
+            [format!("broker: 0 of 2 ready of 1.0G in 2.0M pages: {why}")]
+        );
         let mut shown = BrokerView::default();
         shown.arrange(&watched);
         let backend = ratatui::backend::TestBackend::new(80, 21);
@@ -230,7 +233,7 @@ mod tests {
         let lines: Vec<String> = (0..21).map(line).collect();
         let all = lines.join("\n");
         assert!(
-            lines[9].starts_with("lacking: 1G asked, 8M free") && lines[10].contains(file),
+            lines[9].starts_with("shortage: 1G asked, 8M free") && lines[10].contains(file),
             "{all}"
         );
         for kept in ["held by", "failures 0", "ready ", "made/s "] {
@@ -245,7 +248,7 @@ mod tests {
             pieces: [3, 2, 5],
             age: 9.4,
             cost: 0.25,
-            lack: None,
+            shortage: None,
         };
         let shown = cells(&row);
         assert_eq!(

@@ -285,7 +285,7 @@ pub fn table(watch: &Watch) -> String {
         line(cells(process).to_vec());
     }
     let _ = writeln!(text, "{}", broker_view::line(&watch.broker));
-    for line in broker_view::lacks(&watch.broker) {
+    for line in broker_view::shortages(&watch.broker) {
         let _ = writeln!(text, "{line}");
     }
     text

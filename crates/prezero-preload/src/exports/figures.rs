@@ -145,7 +145,7 @@ pub unsafe extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
     // SAFETY: the caller keeps the contract of `mallopt`.
     let done = unsafe { next::mallopt(parameter, value) };
     if done != 0 {
-        process::stay::note(parameter, value);
+        process::no_move::note(parameter, value);
     }
     done
 }

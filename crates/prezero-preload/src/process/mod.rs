@@ -19,10 +19,10 @@ pub mod env;
 pub mod fork;
 pub mod holes;
 mod make;
+pub mod no_move;
 mod own;
 pub mod report;
 pub mod root;
-pub mod stay;
 pub mod tree;
 
 use bare::Bare;
@@ -153,8 +153,8 @@ fn begin(heap: Option<&'static Heap>) {
     }
     let Some(heap) = heap else { return };
     // After the state: `mallopt` looks for the heap when it has written what it was told.
-    if stay::is_asked() {
-        heap.zone().stay();
+    if no_move::is_asked() {
+        heap.zone().no_move();
     }
     register();
 }

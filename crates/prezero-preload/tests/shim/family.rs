@@ -70,5 +70,5 @@ fn what_libc_tells_of_its_heap_counts_the_zones_blocks() {
     let program = compile("family_figures.c", &[]);
     assert_eq!(run(&mut bare(&program)), "good\n", "without the shim");
     // What is free must not go back to the kernel meanwhile.
-    assert_eq!(run(shimmed(&program).env("PREZERO_STAY", "on")), "good\n");
+    assert_eq!(run(shimmed(&program).env("PREZERO_NO_MOVE", "on")), "good\n");
 }

@@ -34,7 +34,7 @@ fn what_a_device_was_told_of_stays_at_its_address_or_is_heard_to_leave() {
         }
         for verify in ["sample", "full"] {
             let mut watched = shimmed(&program);
-            watched.env("PREZERO_VERIFY", verify).env("PREZERO_STAY", stay);
+            watched.env("PREZERO_VERIFY", verify).env("PREZERO_NO_MOVE", stay);
             // Idle memory would be given back before it is left out of core dumps.
             let watched = watched.env("PREZERO_DECAY", "0.1").arg(how);
             assert_eq!(run(watched), "good\n", "{how}, {verify}");

@@ -10,8 +10,8 @@ use prezero_sys::meta;
 use crate::config::ablation::Ablation;
 use crate::config::value::{load, order, seconds};
 use crate::config::{
-    Config, EngineChoice, MAX_LIMIT, MAX_PATH, MIN_THRESHOLD, Machine, OnFree, StatsSink, Stay,
-    Verify,
+    Config, EngineChoice, MAX_LIMIT, MAX_PATH, MIN_THRESHOLD, Machine, NoMoveMode, OnFree,
+    StatsSink, Verify,
 };
 use crate::units::{HUGE, PAGE};
 
@@ -252,26 +252,26 @@ pub static KNOBS: [Knob; 15] = [
         show: |c, f| f.write_str(if c.huge { "on" } else { "off" }),
     },
     Knob {
-        name: "stay",
-        variable: "PREZERO_STAY",
+        name: "no-move",
+        variable: "PREZERO_NO_MOVE",
         value: "auto|on|off",
         help: "No free page leaves its address [auto]",
         detail: "on: no free page goes back to the kernel unless it lacks some, and none is moved, as caches of registered memory need it. Default auto: while UCX or Open MPI hooks libc, or once mallopt forbids glibc the same",
         turned: Turned::AtStart,
         set: |c, v, _| {
-            c.stay = match v {
-                "auto" => Stay::Auto,
-                "on" => Stay::On,
-                "off" => Stay::Off,
+            c.no_move = match v {
+                "auto" => NoMoveMode::Auto,
+                "on" => NoMoveMode::On,
+                "off" => NoMoveMode::Off,
                 _ => return Err("no such mode; give auto, on or off"),
             };
             Ok(())
         },
         show: |c, f| {
-            f.write_str(match c.stay {
-                Stay::Auto => "auto",
-                Stay::On => "on",
-                Stay::Off => "off",
+            f.write_str(match c.no_move {
+                NoMoveMode::Auto => "auto",
+                NoMoveMode::On => "on",
+                NoMoveMode::Off => "off",
             })
         },
     },

@@ -59,7 +59,7 @@ pub struct Config {
     /// Whether large blocks get fresh memory in huge pages from the kernel.
     pub huge: bool,
     /// Whether pages stay at their addresses.
-    pub stay: Stay,
+    pub no_move: NoMoveMode,
     /// What becomes of a block's content when it is freed.
     pub on_free: OnFree,
     /// Where the statistics go when the program ends.
@@ -90,7 +90,7 @@ pub enum Verify {
 
 /// Whether pages stay at their addresses: free ones are not given back, and none is moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stay {
+pub enum NoMoveMode {
     /// While others watch, or once the program asked for it.
     Auto,
     /// Always.
@@ -172,7 +172,7 @@ impl Config {
             verify: Verify::Sample,
             decay: Duration::from_secs(10),
             huge: !machine.reports_free,
-            stay: Stay::Auto,
+            no_move: NoMoveMode::Auto,
             on_free: OnFree::Keep,
             stats: StatsSink::Summary,
             without: Ablation::default(),
@@ -303,7 +303,7 @@ mod tests {
             ("PREZERO_ENGINE", "warp", "one that `prezero engines` lists"),
             ("PREZERO_VERIFY", "yes", "give off, sample or full"),
             ("PREZERO_HUGE", "always", "give on or off"),
-            ("PREZERO_STAY", "yes", "give auto, on or off"),
+            ("PREZERO_NO_MOVE", "yes", "give auto, on or off"),
             ("PREZERO_ZERO_ON_FREE", "1", "give on or off"),
             ("PREZERO_DECAY", "10s", "give seconds: 10, 0.5"),
             ("PREZERO_DECAY", "1000000001", "1000000000 seconds or less"),
@@ -363,8 +363,9 @@ mod tests {
         let size = || proptest::option::of(0usize..1 << 40);
         let limits = (proptest::option::of(HUGE..1 << 40), size(), size());
         let decay = (0u64..1_000_000_000, 0u32..1_000_000_000);
-        let stay = prop_oneof![Just(Stay::Auto), Just(Stay::On), Just(Stay::Off)];
-        let switches = (any::<bool>(), stay, on_free);
+        let no_move =
+            prop_oneof![Just(NoMoveMode::Auto), Just(NoMoveMode::On), Just(NoMoveMode::Off)];
+        let switches = (any::<bool>(), no_move, on_free);
         let sizes = (1usize..=MAX_LIMIT / HUGE, 16usize..1 << 30);
         let scrub = (proptest::option::of(order()), order(), proptest::option::of(0f32..1e9));
         (sizes, scrub, limits, engine, verify, decay, switches, stats).prop_map(
@@ -375,7 +376,7 @@ mod tests {
                 engine,
                 verify,
                 (secs, nanos),
-                (huge_pages, stay, on_free),
+                (huge_pages, no_move, on_free),
                 stats,
             )| Config {
                 limit: huge * HUGE,
@@ -390,7 +391,7 @@ mod tests {
                 verify,
                 decay: Duration::new(secs, nanos),
                 huge: huge_pages,
-                stay,
+                no_move,
                 on_free,
                 stats,
                 without: Ablation::default(),

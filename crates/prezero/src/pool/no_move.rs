@@ -12,21 +12,21 @@
 //! A page that no owner has cannot be registered. So a look when pages are out of circulation, just before
 //! they would leave their addresses, is not too early.
 
-use crate::config::{Config, Stay};
+use crate::config::{Config, NoMoveMode};
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 
 /// See the module.
 pub(crate) struct NoMove {
-    knob: Stay,
+    knob: NoMoveMode,
     /// Not 0: the program asked for it.
     asked: AtomicU32,
 }
 
 impl NoMove {
     pub(crate) fn new(config: &Config) -> NoMove {
-        NoMove { knob: config.stay, asked: AtomicU32::new(0) }
+        NoMove { knob: config.no_move, asked: AtomicU32::new(0) }
     }
 }
 
@@ -34,16 +34,16 @@ impl<B: Backing> Pool<B> {
     /// Whether pages that are out of circulation must stay where they are.
     pub(crate) fn must_not_move(&self) -> bool {
         match self.purge.no_move.knob {
-            Stay::On => true,
-            Stay::Off => false,
-            Stay::Auto => {
+            NoMoveMode::On => true,
+            NoMoveMode::Off => false,
+            NoMoveMode::Auto => {
                 self.purge.no_move.asked.load(Relaxed) != 0 || self.memory.backing().is_watched()
             }
         }
     }
 
     /// The program wants pages to stay where they are from now on.
-    pub(crate) fn ask_to_stay(&self) {
+    pub(crate) fn ask_no_move(&self) {
         self.purge.no_move.asked.store(1, Relaxed);
     }
 }

@@ -169,8 +169,8 @@ impl<B: Backing> Zone<B> {
 
     /// From now on pages keep their addresses: free ones are not given back, and no page moves. A user who wants it
     /// otherwise is heeded.
-    pub fn stay(&self) {
-        self.pool.ask_to_stay();
+    pub fn no_move(&self) {
+        self.pool.ask_no_move();
     }
 
     /// Counts pages that a plain request got.

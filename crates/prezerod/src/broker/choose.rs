@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use prezero_host::Size;
 
-use super::grant::distrust_text;
+use super::grant::quarantine_text;
 use super::{Broker, Inode, Refusal};
-use crate::cgroup::Room;
 use crate::demand::Keep;
-use crate::filler::Pace;
+use crate::filler::Priority;
+use crate::host::cgroup::Room;
 use crate::inode::Kind;
-use crate::parked::Place;
+use crate::inode::named::LeaseDir;
 use crate::protocol::{Backing, Page, Reason, Want};
 use crate::settings::Source;
 use crate::stock::Need;
@@ -25,10 +25,14 @@ impl<I: Inode> Broker<I> {
     /// Most bytes of stock of such pages.
     pub(super) fn limit(&self, kind: Kind) -> u64 {
         self.settings.limit.unwrap_or_else(|| match kind.backing {
-            Backing::Thp | Backing::Tmpfs => self.host.memory().0 / SHARE_OF_MEMORY,
+            Backing::Thp | Backing::Tmpfs => self.view.host.memory().0 / SHARE_OF_MEMORY,
             Backing::Hugetlb => {
-                let pages: u64 =
-                    self.nodes.iter().map(|&node| self.host.pool(node, kind.page).total).sum();
+                let pages: u64 = self
+                    .view
+                    .nodes
+                    .iter()
+                    .map(|&node| self.view.host.pool(node, kind.page).total)
+                    .sum();
                 pages * kind.page.bytes() / 4 * 3
             }
         })
@@ -36,19 +40,19 @@ impl<I: Inode> Broker<I> {
 
     /// Whether this host has the node.
     pub(super) fn check_node(&self, node: Option<u16>) -> Result<(), Refusal> {
-        let Some(node) = node.filter(|node| !self.nodes.contains(node)) else { return Ok(()) };
-        let nodes: Vec<_> = self.nodes.iter().map(u16::to_string).collect();
+        let Some(node) = node.filter(|node| !self.view.nodes.contains(node)) else { return Ok(()) };
+        let nodes: Vec<_> = self.view.nodes.iter().map(u16::to_string).collect();
         let nodes = nodes.join(", ");
         Err((Reason::Node, format!("no node {node} here; give {nodes}, or any")))
     }
 
     /// Why what the configuration wants ready will not all lie there, in a line for each size of
-    /// which that is so: nobody asks for it and hears.
-    pub fn amiss(&self) -> Vec<String> {
+    /// which that is so: no request is there to be answered.
+    pub fn unmet(&self) -> Vec<String> {
         let mut kept: BTreeMap<(Backing, Page), u64> = BTreeMap::new();
         let mut line = |keep: Keep| {
             // What lies ready is no longer free to be made.
-            if self.have(&keep.need) >= keep.keep {
+            if self.stock.have(&keep.need) >= keep.keep {
                 return None;
             }
             let Want { bytes, page, .. } = keep.need.want;
@@ -72,7 +76,7 @@ impl<I: Inode> Broker<I> {
             };
             Some(format!("stock of {} in {page} pages: {why}", Size(bytes as usize)))
         };
-        self.wishes().filter_map(&mut line).collect()
+        self.keeps().filter_map(&mut line).collect()
     }
 
     /// What such an inode would be made of now.
@@ -83,14 +87,18 @@ impl<I: Inode> Broker<I> {
             Source::Auto | Source::Hugetlb => self.pooled(need),
             Source::Thp | Source::Tmpfs => Err((Reason::Host, String::new())),
         };
-        let ordinary = source != Source::Hugetlb && need.want.page == Page::Huge && self.host.thp();
+        let ordinary =
+            source != Source::Hugetlb && need.want.page == Page::Huge && self.view.host.thp();
         match pool {
             Ok(kind) => Ok(kind),
             Err(_) if ordinary => self.paged(need, source),
             Err((_, text)) if text.is_empty() => Err((Reason::Host, self.unpaged(need.want.page))),
             Err((Reason::Host, text)) if source == Source::Auto && need.want.page == Page::Huge => {
-                let or =
-                    self.host.shmem_mend().map_or(String::new(), |mend| format!("; or {mend}"));
+                let or = self
+                    .view
+                    .host
+                    .shmem_mend()
+                    .map_or(String::new(), |mend| format!("; or {mend}"));
                 Err((Reason::Host, text + &or))
             }
             Err(refusal) => Err(refusal),
@@ -101,7 +109,7 @@ impl<I: Inode> Broker<I> {
     /// made of ordinary memory, as where the pool is empty.
     pub(super) fn choose_for_stock(&self, need: &Need) -> Result<Kind, Refusal> {
         let kind = self.choose(need)?;
-        if self.place_lacks(need) > 0 {
+        if self.dir_shortage(need) > 0 {
             return Err((
                 Reason::Host,
                 "the directory of leases has no more room; mount it larger".into(),
@@ -121,17 +129,17 @@ impl<I: Inode> Broker<I> {
 
     /// Whether such pages come from the pool first, and from ordinary memory where it has too few.
     pub(super) fn has_both(&self, page: Page) -> bool {
-        self.settings.backing == Source::Auto && page == Page::Huge && self.host.thp()
+        self.settings.backing == Source::Auto && page == Page::Huge && self.view.host.thp()
     }
 
     /// Where such pages come from: as the settings say, or as the payer's directory for files does.
     pub(super) fn source(&self, need: &Need) -> Result<Source, Refusal> {
         let Need { want, payer } = *need;
-        let files = self.files(payer);
+        let files = self.ledger.files(payer);
         if files.is_empty() {
             return Ok(self.settings.backing);
         }
-        let place = Place::for_page(files, want.page).map_err(|text| (Reason::Host, text))?;
+        let place = LeaseDir::for_page(files, want.page).map_err(|text| (Reason::Host, text))?;
         let free = place.free.saturating_sub(self.spoken_for(need));
         if free < want.bytes {
             let (dir, free) = (place.dir.display(), Size(free as usize));
@@ -145,28 +153,33 @@ impl<I: Inode> Broker<I> {
     /// Bytes of a payer's place that are kept or made for a client. Stock makes way for those.
     fn spoken_for(&self, need: &Need) -> u64 {
         let Need { want: Want { page, .. }, payer } = *need;
-        let held = self.held.iter().filter(|held| held.blank.kind.payer == payer);
-        let held = held.filter(|held| held.blank.kind.page == page).map(|held| held.blank.bytes);
-        let making = self.making(page, None, payer).filter(|job| job.pace == Pace::Urgent);
-        held.sum::<u64>() + making.map(|job| job.bytes).sum::<u64>()
+        let reserved =
+            self.stock.reserved.iter().filter(|reserved| reserved.inode.kind.payer == payer);
+        let reserved = reserved
+            .filter(|reserved| reserved.inode.kind.page == page)
+            .map(|reserved| reserved.inode.bytes);
+        let making =
+            self.planner.making(page, None, payer).filter(|job| job.priority == Priority::Urgent);
+        reserved.sum::<u64>() + making.map(|job| job.bytes).sum::<u64>()
     }
 
-    /// Bytes that a payer's place lacks for one more beside the stock; 0: it has room.
-    pub(super) fn place_lacks(&self, need: &Need) -> u64 {
+    /// Bytes by which a payer's directory is too small for one more beside the stock; 0: it has room.
+    pub(super) fn dir_shortage(&self, need: &Need) -> u64 {
         let Need { want: Want { page, bytes, .. }, payer } = *need;
-        let files = self.files(payer);
+        let files = self.ledger.files(payer);
         if files.is_empty() {
             return 0;
         }
-        let Ok(place) = Place::for_page(files, page) else { return 0 };
-        let making = self.making(page, None, payer).filter(|job| job.pace == Pace::Idle);
+        let Ok(place) = LeaseDir::for_page(files, page) else { return 0 };
+        let making =
+            self.planner.making(page, None, payer).filter(|job| job.priority == Priority::Idle);
         let stock = self.stock.ready(page, None, payer) + making.map(|job| job.bytes).sum::<u64>();
         (self.spoken_for(need) + stock + bytes).saturating_sub(place.free)
     }
 
     /// Why no page of ordinary memory will do, with the mend.
     fn unpaged(&self, page: Page) -> String {
-        match self.host.shmem_mend().filter(|_| page == Page::Huge) {
+        match self.view.host.shmem_mend().filter(|_| page == Page::Huge) {
             Some(mend) => format!("transparent pages of shared memory are denied here; {mend}"),
             None => {
                 format!("{page} pages come from a hugetlb pool only here; set backing = \"auto\"")
@@ -177,17 +190,17 @@ impl<I: Inode> Broker<I> {
     /// Such kinds, on the nodes that will do.
     fn kinds(&self, need: &Need, backing: Backing) -> Vec<Kind> {
         let Need { want, payer } = *need;
-        let nodes = want.node.map_or_else(|| self.nodes.clone(), |node| vec![node]);
+        let nodes = want.node.map_or_else(|| self.view.nodes.clone(), |node| vec![node]);
         nodes.into_iter().map(|node| Kind { page: want.page, backing, node, payer }).collect()
     }
 
     fn is_trusted(&self, kind: &Kind) -> bool {
-        !self.distrusted.contains(&kind.unpaid())
+        !self.stock.quarantined.contains(&kind.unpaid())
     }
 
     fn pooled(&self, need: &Need) -> Result<Kind, Refusal> {
         let (bytes, page) = (need.want.bytes, need.want.page);
-        let free = |node: u16| self.host.pool(node, page).free * page.bytes();
+        let free = |node: u16| self.view.host.pool(node, page).free * page.bytes();
         let kinds = self.kinds(need, Backing::Hugetlb);
         let trusted = kinds.iter().filter(|kind| self.is_trusted(kind));
         let best = trusted.max_by_key(|kind| free(kind.node));
@@ -195,7 +208,7 @@ impl<I: Inode> Broker<I> {
             return self.affordable(need, *kind);
         }
         if kinds.iter().any(|kind| !self.is_trusted(kind)) {
-            return Err(distrust_text(&need.want));
+            return Err(quarantine_text(&need.want));
         }
         let most = kinds.iter().map(|kind| free(kind.node)).max().unwrap_or(0);
         let enough = self.enough(need, (bytes - most).div_ceil(page.bytes()));
@@ -206,16 +219,16 @@ impl<I: Inode> Broker<I> {
         Err((Reason::Host, text))
     }
 
-    /// The command that gives the pool the pages that are `lacking`, there where they are.
-    pub(super) fn enough(&self, need: &Need, lacking: u64) -> String {
-        let (page, nodes) = (need.want.page, self.nodes.len() as u64);
+    /// The command that gives the pool the pages that are `missing`, there where they are.
+    pub(super) fn enough(&self, need: &Need, missing: u64) -> String {
+        let (page, nodes) = (need.want.page, self.view.nodes.len() as u64);
         let (dir, pages) = match need.want.node {
             Some(node) if nodes > 1 => (
                 format!("/sys/devices/system/node/node{node}/hugepages"),
-                self.host.pool(node, page).total + lacking,
+                self.view.host.pool(node, page).total + missing,
             ),
             // The kernel spreads what it is told evenly, and a lease lies on one node.
-            _ => ("/sys/kernel/mm/hugepages".into(), self.host.pages(page) + lacking * nodes),
+            _ => ("/sys/kernel/mm/hugepages".into(), self.view.host.pages(page) + missing * nodes),
         };
         format!("echo {pages} > {dir}/hugepages-{}kB/nr_hugepages", page.bytes() >> 10)
     }
@@ -228,9 +241,9 @@ impl<I: Inode> Broker<I> {
         };
         let kinds = self.kinds(need, backing);
         let Some(kind) = kinds.into_iter().find(|kind| self.is_trusted(kind)) else {
-            return Err(distrust_text(&need.want));
+            return Err(quarantine_text(&need.want));
         };
-        let (total, available) = self.host.memory();
+        let (total, available) = self.view.host.memory();
         if available >= bytes.saturating_add(total / SPARE) {
             return self.affordable(need, kind);
         }
@@ -243,7 +256,7 @@ impl<I: Inode> Broker<I> {
 
     /// Whether the payer's cgroup has room for it.
     fn affordable(&self, need: &Need, kind: Kind) -> Result<Kind, Refusal> {
-        match self.room(kind).lacks(need.want.bytes) {
+        match self.room(kind).refuses(need.want.bytes) {
             None => Ok(kind),
             Some(text) => Err((Reason::Quota, text)),
         }
@@ -251,21 +264,21 @@ impl<I: Inode> Broker<I> {
 
     /// What the payer's cgroup still takes of such pages.
     pub(super) fn room(&self, kind: Kind) -> Room {
-        self.cgroups.room(self.charged(kind.payer), kind.backing, kind.page)
+        self.view.cgroups.room(self.ledger.charged(kind.payer), kind.backing, kind.page)
     }
 
     /// Whether it can be made at all: now, or from what lies in the stock in other sizes, or is being made for it.
     pub(super) fn can_make(&self, need: &Need) -> Result<(), Refusal> {
         let Need { want, payer } = need;
         let stocked = || {
-            let making = self.making(want.page, want.node, *payer);
-            let making = making.filter(|job| job.pace == Pace::Idle).map(|job| job.bytes);
+            let making = self.planner.making(want.page, want.node, *payer);
+            let making = making.filter(|job| job.priority == Priority::Idle).map(|job| job.bytes);
             self.stock.ready(want.page, want.node, *payer) + making.sum::<u64>()
         };
         match self.choose(need) {
             Ok(_) => Ok(()),
             Err((Reason::Host | Reason::Pressure | Reason::Quota, _))
-                if self.distrusted.is_empty() && stocked() >= want.bytes =>
+                if self.stock.quarantined.is_empty() && stocked() >= want.bytes =>
             {
                 Ok(())
             }

@@ -1,11 +1,11 @@
 //! From the stock to a client: fresh, audited, cut to size, sealed, written down.
 
-use super::leases::{Ends, Lease};
 use super::{Broker, ClientId, Inode, Refusal};
-use crate::audit::Finding;
 use crate::inode::Kind;
+use crate::inode::audit::Finding;
+use crate::ledger::{Ends, Lease};
 use crate::protocol::{Answer, Charged, Granted, Reason, Want};
-use crate::stock::{Blank, Need};
+use crate::stock::{Need, StockInode};
 use crate::tenant::{Payer, Peer, Rank, Tenant};
 
 impl<I: Inode> Broker<I> {
@@ -16,45 +16,45 @@ impl<I: Inode> Broker<I> {
         }
     }
 
-    /// The blank that fits, audited and cut to size.
-    pub(super) fn take(&mut self, need: &Need, rank: Rank) -> Option<Blank<I>> {
+    /// The inode that fits, audited and cut to size.
+    pub(super) fn take(&mut self, need: &Need, rank: Rank) -> Option<StockInode<I>> {
         let reserve = self.kept_back(rank);
-        while let Some(blank) = self.stock.take(need, reserve) {
-            if let Some(ready) = self.ready(blank, &need.want) {
+        while let Some(inode) = self.stock.take(need, reserve) {
+            if let Some(ready) = self.ready(inode, &need.want) {
                 return Some(ready);
             }
         }
         None
     }
 
-    /// The blank, if it may be handed out for this; it is gone otherwise.
-    pub(super) fn ready(&mut self, mut blank: Blank<I>, want: &Want) -> Option<Blank<I>> {
+    /// The inode, if it may be handed out for this; it is gone otherwise.
+    pub(super) fn ready(&mut self, mut inode: StockInode<I>, want: &Want) -> Option<StockInode<I>> {
         let depth = self.settings.audit;
-        let finding = match blank.inode.is_fresh(blank.bytes) {
-            true => blank.inode.audit(blank.bytes, depth, &mut |below| fastrand::u64(..below)),
+        let finding = match inode.file.is_fresh(inode.bytes) {
+            true => inode.file.audit(inode.bytes, depth, &mut |below| fastrand::u64(..below)),
             false => Finding::Unreadable,
         };
         self.counters.audits += 1;
         let Finding::Clean(bytes) = finding else {
-            self.distrust(blank.kind, blank.bytes, finding);
+            self.quarantine(inode.kind, inode.bytes, finding);
             return None;
         };
         self.counters.audited_bytes += bytes;
-        let surplus = blank.bytes - want.bytes;
+        let surplus = inode.bytes - want.bytes;
         if surplus > 0 {
-            if !blank.inode.trim(want.bytes) {
-                self.counters.waste_bytes += blank.bytes;
+            if !inode.file.truncate(want.bytes) {
+                self.counters.waste_bytes += inode.bytes;
                 return None;
             }
             self.counters.waste_bytes += surplus;
-            self.counters.trimmed_bytes += surplus;
-            blank.bytes = want.bytes;
+            self.counters.truncated_bytes += surplus;
+            inode.bytes = want.bytes;
         }
-        Some(blank)
+        Some(inode)
     }
 
     /// An inode was not what it should be: nothing of its kind is leased any more.
-    fn distrust(&mut self, kind: Kind, bytes: u64, finding: Finding) {
+    fn quarantine(&mut self, kind: Kind, bytes: u64, finding: Finding) {
         self.counters.audit_failures += 1;
         self.counters.waste_bytes += bytes;
         prezero_sys::log!(
@@ -65,39 +65,39 @@ impl<I: Inode> Broker<I> {
             kind.node
         );
         let kind = kind.unpaid();
-        self.distrusted.insert(kind);
+        self.stock.quarantined.insert(kind);
         while let Some(other) = self.stock.take_oldest(|other| other.kind.unpaid() == kind) {
             self.counters.waste_bytes += other.bytes;
         }
     }
 
-    /// Seals the blank and writes the lease down.
+    /// Seals the inode and writes the lease down.
     pub(super) fn grant(
         &mut self,
         now: u64,
         client: ClientId,
         tenant: &Tenant,
-        blank: Blank<I>,
+        inode: StockInode<I>,
         waited_ns: u64,
     ) -> Result<(Granted, I), Answer> {
-        let Blank { inode, kind, bytes, made_ns, cost_ns } = blank;
-        let (Some(number_of_inode), Some(peer)) =
-            (inode.seal(), self.clients.get(&client).map(holder))
+        let StockInode { file, kind, bytes, made_ns, cost_ns } = inode;
+        let (Some(number_in_fs), Some(peer)) =
+            (file.seal(), self.ledger.clients.get(&client).map(holder))
         else {
             self.counters.waste_bytes += bytes;
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
         };
-        self.start.granted(now);
+        self.planner.start.granted(now);
         let number = self.number();
         self.counters.leased_bytes += bytes;
         self.counters.waits.add(waited_ns);
-        self.leases.insert(Lease {
+        self.ledger.leases.insert(Lease {
             number,
             peer,
             tenant: tenant.name.clone(),
             kind,
             bytes,
-            inode: number_of_inode,
+            inode: number_in_fs,
             since: now,
             cost_ns,
             ends: Ends::Process,
@@ -108,7 +108,7 @@ impl<I: Inode> Broker<I> {
             page: kind.page,
             node: kind.node,
             backing: kind.backing,
-            inode: number_of_inode,
+            inode: number_in_fs,
             age_ns: now.saturating_sub(made_ns),
             cost_ns,
             waited_ns,
@@ -117,7 +117,7 @@ impl<I: Inode> Broker<I> {
                 _ => Charged::Tenant,
             },
         };
-        Ok((granted, inode))
+        Ok((granted, file))
     }
 }
 
@@ -127,7 +127,7 @@ fn holder(peer: &Peer) -> Peer {
 }
 
 /// What a client is told of it.
-pub(super) fn distrust_text(want: &Want) -> Refusal {
+pub(super) fn quarantine_text(want: &Want) -> Refusal {
     let text = format!(
         "an audit found memory of {} pages that was not zero; tell the operator",
         want.page

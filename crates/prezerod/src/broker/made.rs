@@ -1,46 +1,36 @@
 //! What became of a job: made, stopped, or not to be had.
 
-use std::collections::BTreeMap;
-
-use super::{Broker, HOLD_OFF_NS, Inode, Job, Out, Refusal};
-use crate::filler::{Done, Outcome, Pace, Progress};
+use super::{Broker, Inode, Job, Out, PAUSE_NS, Refusal};
+use crate::filler::{Done, Outcome, Priority};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Reason};
-use crate::stock::Blank;
-
-/// Weight of the last inode in the pace.
-const NEWEST: f64 = 0.25;
+use crate::stock::StockInode;
 
 impl<I: Inode> Broker<I> {
-    /// A filler says how far its job is.
-    pub fn goes(&mut self, now: u64, progress: Progress) {
-        if let Some(job) = self.jobs.iter_mut().find(|job| job.serial == progress.serial) {
-            (job.heard, job.left) = (now, progress.left);
-            (job.hold, job.held_to) = (progress.hold, progress.pace);
-        }
-    }
-
     /// A filler is done, one way or another.
     pub fn done(&mut self, now: u64, done: Done, inode: Option<I>) {
-        let Some(at) = self.jobs.iter().position(|job| job.serial == done.serial) else { return };
-        let job = self.jobs.remove(at);
-        self.changed();
+        let Some(at) = self.planner.jobs.iter().position(|job| job.serial == done.serial) else {
+            return;
+        };
+        let job = self.planner.jobs.remove(at);
+        self.view.changed();
         match (done.outcome, inode) {
             (Outcome::Made { cpu_ns, wall_ns }, Some(inode)) => {
                 self.counters.made_bytes += job.bytes;
                 self.counters.made_cpu_ns += cpu_ns;
-                let pace = job.bytes as f64 * 1e9 / wall_ns.max(1) as f64;
-                learn(&mut self.paces, job.kind, pace);
-                if job.pace == Pace::Idle {
-                    let took = now.saturating_sub(job.began).max(1);
-                    learn(&mut self.refills, job.kind, job.bytes as f64 * 1e9 / took as f64);
-                }
+                self.planner.learn(&job, wall_ns, now.saturating_sub(job.began));
                 let Job { kind, bytes, .. } = job;
-                self.stock.put(Blank { inode, kind, bytes, made_ns: now, cost_ns: cpu_ns });
+                self.stock.put(StockInode {
+                    file: inode,
+                    kind,
+                    bytes,
+                    made_ns: now,
+                    cost_ns: cpu_ns,
+                });
             }
-            (Outcome::Stopped, _) if job.pace == Pace::Urgent => {}
+            (Outcome::Stopped, _) if job.priority == Priority::Urgent => {}
             (Outcome::Stopped, _) => {
-                self.held_off_until = self.held_off_until.max(now + HOLD_OFF_NS / 10)
+                self.planner.paused_until = self.planner.paused_until.max(now + PAUSE_NS / 10)
             }
             (outcome, _) => {
                 self.counters.failures += 1;
@@ -48,10 +38,10 @@ impl<I: Inode> Broker<I> {
                 let has_room = outcome == Outcome::Exhausted && self.make_room(&job);
                 let said = self.said(&job, outcome);
                 // One cgroup's limit is not the others' business.
-                self.held_off.insert(job.kind.payer, (now + HOLD_OFF_NS, said.clone()));
-                // Whoever waits for what cannot be made waits in vain.
-                if job.pace == Pace::Urgent && !has_room {
-                    self.failed.push((job.need, said));
+                self.planner.paused.insert(job.kind.payer, (now + PAUSE_NS, said.clone()));
+                // A client waits in vain for what cannot be made.
+                if job.priority == Priority::Urgent && !has_room {
+                    self.planner.failed.push((job.need, said));
                 }
             }
         }
@@ -67,7 +57,7 @@ impl<I: Inode> Broker<I> {
     /// The kernel had no page: what lies in the stock in other sizes may be in the way. False: nothing is.
     fn make_room(&mut self, job: &Job) -> bool {
         let kind = job.kind;
-        let in_the_way = |other: &Blank<I>| other.kind == kind && other.bytes != job.bytes;
+        let in_the_way = |other: &StockInode<I>| other.kind == kind && other.bytes != job.bytes;
         let Some(other) = self.stock.take_oldest(in_the_way) else { return false };
         self.counters.waste_bytes += other.bytes;
         true
@@ -78,16 +68,16 @@ impl<I: Inode> Broker<I> {
         let Kind { page, backing, node, .. } = job.kind;
         // A cgroup's limit may have been lowered, or its processes may have grown, meanwhile.
         if outcome == Outcome::Exhausted
-            && let Some(text) = self.room(job.kind).lacks(job.bytes)
+            && let Some(text) = self.room(job.kind).refuses(job.bytes)
         {
             return (Reason::Quota, text);
         }
         let text = match (outcome, backing) {
             (Outcome::Refused(text), _) => text,
             (_, Backing::Hugetlb) => {
-                let free = self.host.pool(node, page).free;
-                let lacking = (job.bytes / page.bytes()).saturating_sub(free).max(1);
-                let enough = self.enough(&job.need, lacking);
+                let free = self.view.host.pool(node, page).free;
+                let missing = (job.bytes / page.bytes()).saturating_sub(free).max(1);
+                let enough = self.enough(&job.need, missing);
                 format!("the pool of node {node} ran out of {page} pages; reserve more: {enough}")
             }
             (_, Backing::Thp | Backing::Tmpfs) => format!(
@@ -101,9 +91,9 @@ impl<I: Inode> Broker<I> {
     /// Ends the waits that a failed job was for.
     pub(super) fn failures(&mut self) -> Vec<Out<I>> {
         let mut outs = vec![];
-        for (need, (reason, text)) in std::mem::take(&mut self.failed) {
-            if let Some(at) = self.waits.iter().position(|wait| wait.need == need) {
-                let wait = self.waits.remove(at);
+        for (need, (reason, text)) in std::mem::take(&mut self.planner.failed) {
+            if let Some(at) = self.planner.waits.iter().position(|wait| wait.need == need) {
+                let wait = self.planner.waits.remove(at);
                 let answer = self.no(reason, text);
                 let (client, tag) = (wait.client, wait.tag);
                 outs.push(Out { client, tag, answer, inode: None, name: None });
@@ -111,9 +101,4 @@ impl<I: Inode> Broker<I> {
         }
         outs
     }
-}
-
-fn learn(paces: &mut BTreeMap<Kind, f64>, kind: Kind, pace: f64) {
-    let known = paces.entry(kind.unpaid()).or_insert(pace);
-    *known += NEWEST * (pace - *known);
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::counters::{Gauge, write_prometheus};
 use super::{Broker, Inode};
-use crate::counters::{Gauge, write_prometheus};
 use crate::inode::Kind;
 use crate::protocol::{Answer, MAX_PART};
 
@@ -26,30 +26,34 @@ impl<I: Inode> Broker<I> {
 
     /// All counters and gauges as Prometheus text.
     pub fn metrics(&self, now: u64) -> String {
-        self.at(now);
+        self.view.at(now);
         let mut bytes: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
-        let blanks = self.stock.iter().map(|blank| (blank.kind, "ready", blank.bytes));
-        let held = self.held.iter().map(|held| (held.blank.kind, "reserved", held.blank.bytes));
-        let jobs = self.jobs.iter().map(|job| (job.kind, "making", job.bytes));
-        let leases = self.leases.kinds().map(|(kind, bytes)| (kind, "leased", bytes));
-        for (kind, state, size) in blanks.chain(held).chain(jobs).chain(leases) {
+        let inodes = self.stock.iter().map(|inode| (inode.kind, "ready", inode.bytes));
+        let reserved = self
+            .stock
+            .reserved
+            .iter()
+            .map(|reserved| (reserved.inode.kind, "reserved", reserved.inode.bytes));
+        let jobs = self.planner.jobs.iter().map(|job| (job.kind, "making", job.bytes));
+        let leases = self.ledger.leases.kinds().map(|(kind, bytes)| (kind, "leased", bytes));
+        for (kind, state, size) in inodes.chain(reserved).chain(jobs).chain(leases) {
             *bytes.entry((kind, state)).or_default() += size;
         }
-        let mut lacking: BTreeMap<(&str, String, String, &str), u64> = BTreeMap::new();
+        let mut shortages: BTreeMap<(&str, String, String, &str), u64> = BTreeMap::new();
         for wanted in &self.wanted(now) {
-            let Some(lack) = &wanted.lack else { continue };
+            let Some(shortage) = &wanted.shortage else { continue };
             let want = wanted.need.want;
             let node = want.node.map_or("any".to_owned(), |node| node.to_string());
-            let charged = self.charged(wanted.need.payer).unwrap_or("broker");
-            let key = (lack.reason, want.page.to_string(), node, charged);
-            *lacking.entry(key).or_default() += wanted.lacking() * want.bytes;
+            let charged = self.ledger.charged(wanted.need.payer).unwrap_or("broker");
+            let key = (shortage.reason, want.page.to_string(), node, charged);
+            *shortages.entry(key).or_default() += wanted.missing() * want.bytes;
         }
         let labels = |kind: &Kind| {
             vec![
                 ("page", kind.page.to_string()),
                 ("backing", kind.backing.name().to_owned()),
                 ("node", kind.node.to_string()),
-                ("charged", self.charged(kind.payer).unwrap_or("broker").to_owned()),
+                ("charged", self.ledger.charged(kind.payer).unwrap_or("broker").to_owned()),
             ]
         };
         let gauges = [
@@ -66,9 +70,9 @@ impl<I: Inode> Broker<I> {
                     .collect(),
             },
             Gauge {
-                name: "lacking_bytes",
+                name: "shortage_bytes",
                 help: "bytes that should lie ready and do not, by reason; prezero stock says more",
-                samples: lacking
+                samples: shortages
                     .iter()
                     .map(|((reason, page, node, charged), size)| {
                         let labels = vec![
@@ -85,6 +89,7 @@ impl<I: Inode> Broker<I> {
                 name: "tenant_bytes",
                 help: "bytes leased and not yet back with the kernel, by tenant",
                 samples: self
+                    .ledger
                     .leases
                     .tenants()
                     .map(|(name, size)| (vec![("tenant", name.to_owned())], size))
@@ -94,6 +99,7 @@ impl<I: Inode> Broker<I> {
                 name: "tenant_owed_bytes",
                 help: "bytes of leases given back that are still in use, by each tenant that may have them",
                 samples: self
+                    .ledger
                     .debts
                     .tenants()
                     .into_iter()
@@ -102,8 +108,9 @@ impl<I: Inode> Broker<I> {
             },
             Gauge {
                 name: "pace_bytes_per_second",
-                help: "bytes zeroed and populated in a second, of late",
+                help: "bytes zeroed and populated in a second, recently",
                 samples: self
+                    .planner
                     .paces
                     .iter()
                     .map(|(kind, pace)| (labels(kind), *pace as u64))
@@ -112,12 +119,12 @@ impl<I: Inode> Broker<I> {
             Gauge {
                 name: "waiting_requests",
                 help: "requests that wait",
-                samples: vec![(vec![], self.waits.len() as u64)],
+                samples: vec![(vec![], self.planner.waits.len() as u64)],
             },
             Gauge {
-                name: "distrusted_kinds",
+                name: "quarantined_kinds",
                 help: "kinds of page of which nothing is leased after a failed audit",
-                samples: vec![(vec![], self.distrusted.len() as u64)],
+                samples: vec![(vec![], self.stock.quarantined.len() as u64)],
             },
         ];
         let mut text = String::new();

@@ -3,55 +3,19 @@
 use prezero_host::Size;
 use prezero_host::pressure::Memory;
 
-use super::release::alike;
-use super::{Broker, HOLD_OFF_NS, Inode, Out, Refusal};
+use super::{Broker, Inode, Job, Out, PAUSE_NS, Refusal};
 use crate::demand::{self, Party, Rank, Target};
-use crate::filler::{LONGEST_SILENCE_NS, Pace};
-use crate::gait::{Calm, Hold};
+use crate::filler::pacer::Throttle;
+use crate::filler::{LONGEST_SILENCE_NS, Priority};
 use crate::inode::Kind;
 use crate::protocol::{Answer, Page, Reason};
+use crate::stock::alike;
 use crate::stock::{Need, matches};
-use crate::tenant::Payer;
 
 /// A client that waits leaves an inode to the filler of the stock, which works on it, if that takes
 /// at most this part of the time that one made to order would take, as a divisor.
 /// Moved by: counter `waste_bytes`.
 const NEARLY: f64 = 2.0;
-/// Fillers of a node that make to order at a time, each for another user: a lease of many pages holds up
-/// its own user's, and no other's.
-/// Moved by: `tests/system/beside.py`.
-const LANES: u8 = 4;
-
-/// An inode that is being made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Job {
-    /// The broker's number for it.
-    pub serial: u64,
-    /// What it will be.
-    pub kind: Kind,
-    /// How large.
-    pub bytes: u64,
-    /// For stock or for a client that waits.
-    pub pace: Pace,
-    /// Which of the fillers of its node and pace.
-    pub lane: u8,
-    /// The most bytes a second.
-    pub rate: Option<u64>,
-    /// How much of it while others work on the node; `None`: a client waits.
-    pub calm: Option<Calm>,
-    /// What it was asked for as.
-    pub(super) need: Need,
-    /// Whose request it was begun for; `None`: the stock's.
-    pub(super) user: Option<u32>,
-    /// When it was begun, ns.
-    pub(super) began: u64,
-    /// When its filler was heard of last, ns, and what was left to make then.
-    pub(super) heard: u64,
-    pub(super) left: u64,
-    /// What holds the filler back, and to how many bytes a second.
-    pub(super) hold: Option<Hold>,
-    pub(super) held_to: Option<u64>,
-}
 
 /// The filler of a job, and the user that it is for.
 enum Lane {
@@ -71,61 +35,39 @@ pub struct Plan<I> {
     /// Jobs to cancel.
     pub cancel: Vec<u64>,
     /// Jobs that a client waits for by now.
-    pub hurry: Vec<u64>,
+    pub promote: Vec<u64>,
 }
 
 impl<I: Inode> Broker<I> {
-    /// Looks at everything: lets go what nobody needs, says what to make.
+    /// Looks at everything: gives back what exceeds every target, says what to make.
     /// It is this `minute` of the day.
     pub fn plan(&mut self, now: u64, minute: u16, memory: Memory) -> Plan<I> {
-        self.at(now);
-        self.demand.turn(now, minute);
-        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], hurry: vec![] };
+        self.view.at(now);
+        self.planner.demand.turn(now, minute);
+        let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], promote: vec![] };
         if memory == Memory::Tight {
-            self.held_off_until = now + HOLD_OFF_NS;
+            self.planner.paused_until = now + PAUSE_NS;
             self.shrink();
-            let idle = self.jobs.iter().filter(|job| job.pace == Pace::Idle);
+            let idle = self.planner.jobs.iter().filter(|job| job.priority == Priority::Idle);
             plan.cancel = idle.map(|job| job.serial).collect();
         }
         self.release_charged();
         let targets = self.targets();
         self.release_surplus(now, &targets);
-        self.cancel_orders(&mut plan);
+        plan.cancel.extend(self.planner.orders_in_vain());
         self.cancel_promised(&mut plan);
-        self.hurry(&mut plan);
+        plan.promote = self.planner.promote();
         self.plan_orders(now, &targets, &mut plan);
         self.plan_stock(now, &targets, &mut plan);
         plan
     }
 
-    /// What was made for a client that gave up is not made on.
-    fn cancel_orders(&self, plan: &mut Plan<I>) {
-        let mut waited: Vec<Need> = self.waits.iter().map(|wait| wait.need).collect();
-        for job in self.jobs.iter().filter(|job| job.pace == Pace::Urgent) {
-            match waited.iter().position(|need| *need == job.need) {
-                Some(known) => drop(waited.swap_remove(known)),
-                None => plan.cancel.push(job.serial),
-            }
-        }
-    }
-
-    /// What is made for stock and wanted now is not made at the pace of what may be wanted.
-    fn hurry(&mut self, plan: &mut Plan<I>) {
-        for job in self.jobs.iter_mut().filter(|job| job.calm.is_some()) {
-            let waits = self.waits.iter().any(|wait| alike(&wait.need, &job.kind, job.bytes));
-            if waits || self.demand.is_owed(&job.need) {
-                job.calm = None;
-                plan.hurry.push(job.serial);
-            }
-        }
-    }
-
     /// For each request that waits one inode is made to order, or one of the stock is nearly made.
     fn plan_orders(&mut self, now: u64, targets: &[Target], plan: &mut Plan<I>) {
-        let comes = |job: &&Job| job.pace == Pace::Urgent || self.is_nearly_made(now, job);
-        let mut coming: Vec<Job> = self.jobs.iter().filter(comes).copied().collect();
+        let comes = |job: &&Job| job.priority == Priority::Urgent || self.is_nearly_made(now, job);
+        let mut coming: Vec<Job> = self.planner.jobs.iter().filter(comes).copied().collect();
         let (mut asked, mut at) = (vec![], 0);
-        while let Some(wait) = self.waits.get(at) {
+        while let Some(wait) = self.planner.waits.get(at) {
             let need = wait.need;
             if let Some(known) = coming.iter().position(|job| serves(job, &need)) {
                 coming.swap_remove(known);
@@ -141,14 +83,14 @@ impl<I: Inode> Broker<I> {
             self.clear_place(&need, plan);
             let mut order = self.order(&need, user);
             let displaced = match &order {
-                Err((reason, _)) if self.jobs.is_empty() => {
-                    self.displace(targets, &need, Rank::Owed, reason.name())
+                Err((reason, _)) if self.planner.jobs.is_empty() => {
+                    self.displace(targets, &need, Rank::Backorder, reason.name())
                 }
                 _ => false,
             };
             if displaced || matches!(order, Ok((_, Some(_)))) {
                 // What gave way is free, and a limit may have been lowered since it was read.
-                self.changed();
+                self.view.changed();
                 order = self.order(&need, user);
             }
             match order {
@@ -157,8 +99,8 @@ impl<I: Inode> Broker<I> {
                     at += 1;
                 }
                 // A job in progress may still free what this one lacks, and what gave way comes back soon.
-                Err((reason, text)) if self.jobs.is_empty() && !displaced => {
-                    let wait = self.waits.remove(at);
+                Err((reason, text)) if self.planner.jobs.is_empty() && !displaced => {
+                    let wait = self.planner.waits.remove(at);
                     let answer = self.no(reason, text);
                     let (client, tag) = (wait.client, wait.tag);
                     plan.outs.push(Out { client, tag, answer, inode: None, name: None });
@@ -174,48 +116,51 @@ impl<I: Inode> Broker<I> {
     /// What lies ready in a payer's place makes way for a lease of the payer, oldest first.
     fn clear_place(&mut self, need: &Need, plan: &mut Plan<I>) {
         let Need { want, payer } = *need;
-        if self.place_lacks(need) == 0 || self.choose(need).is_err() {
+        if self.dir_shortage(need) == 0 || self.choose(need).is_err() {
             return;
         }
-        let idle = self.making(want.page, None, payer).filter(|job| job.pace == Pace::Idle);
+        let idle = self
+            .planner
+            .making(want.page, None, payer)
+            .filter(|job| job.priority == Priority::Idle);
         plan.cancel.extend(idle.map(|job| job.serial));
-        while self.place_lacks(need) > 0 {
-            let own = |blank: &crate::stock::Blank<I>| {
-                blank.kind.payer == payer && blank.kind.page == want.page
+        while self.dir_shortage(need) > 0 {
+            let own = |inode: &crate::stock::StockInode<I>| {
+                inode.kind.payer == payer && inode.kind.page == want.page
             };
-            let Some(blank) = self.stock.take_oldest(own) else { return };
-            self.counters.waste_bytes += blank.bytes;
+            let Some(inode) = self.stock.take_oldest(own) else { return };
+            self.counters.waste_bytes += inode.bytes;
         }
     }
 
     /// Whether a job of the stock serves a client before one made to order would. What holds it
     /// back beside neighbours, a client that waits takes away.
     fn is_nearly_made(&self, now: u64, job: &Job) -> bool {
-        let share = match (job.hold, self.paces.get(&job.kind.unpaid())) {
-            (None | Some(Hold::Neighbours), _) => 1.0,
-            (Some(Hold::Cpu | Hold::Rate), Some(known)) => self.pace(job) / known,
-            (Some(Hold::Cpu | Hold::Rate), None) => 0.0,
+        let share = match (job.throttle, self.planner.paces.get(&job.kind.unpaid())) {
+            (None | Some(Throttle::Neighbours), _) => 1.0,
+            (Some(Throttle::Cpu | Throttle::Rate), Some(known)) => self.planner.pace(job) / known,
+            (Some(Throttle::Cpu | Throttle::Rate), None) => 0.0,
         };
         let heard = now.saturating_sub(job.heard) <= LONGEST_SILENCE_NS;
-        heard && self.left(now, job) as f64 * NEARLY <= job.bytes as f64 * share
+        heard && self.planner.left(now, job) as f64 * NEARLY <= job.bytes as f64 * share
     }
 
     fn plan_stock(&mut self, now: u64, targets: &[Target], plan: &mut Plan<I>) {
         for (Target { need, .. }, rank) in demand::in_order(targets, |need| self.have_or_make(need))
         {
-            let free = self.free(&need);
+            let free = self.planner.free(&self.view.nodes, &need);
             if free.is_empty() {
                 continue;
             }
             let mut kind = self.may_stock(now, &need);
-            if let Err(lack) = &kind
-                && self.held_back(now, &need).is_none()
-                && self.displace(targets, &need, rank, lack.reason)
+            if let Err(shortage) = &kind
+                && self.paused_by(now, &need).is_none()
+                && self.displace(targets, &need, rank, shortage.reason)
             {
                 kind = self.may_stock(now, &need);
             }
             if kind.as_ref().is_ok_and(|kind| free.contains(&kind.node)) {
-                self.changed();
+                self.view.changed();
                 kind = self.may_stock(now, &need);
             }
             if let Ok(kind) = kind
@@ -228,87 +173,65 @@ impl<I: Inode> Broker<I> {
 
     /// Inodes that lie ready or are being made, and are just so.
     pub(super) fn have_or_make(&self, need: &Need) -> u64 {
-        let making = self.jobs.iter().filter(|job| alike(need, &job.kind, job.bytes)).count();
-        self.have(need) + making as u64
-    }
-
-    /// Nodes that would do, and whose filler of the stock has no job.
-    fn free(&self, need: &Need) -> Vec<u16> {
-        let nodes = self.nodes.iter().copied();
-        let would_do = nodes.filter(|node| need.want.node.is_none_or(|wanted| wanted == *node));
-        let is_free = |node: &u16| {
-            !self.jobs.iter().any(|job| job.kind.node == *node && job.pace == Pace::Idle)
-        };
-        would_do.filter(is_free).collect()
+        let making =
+            self.planner.jobs.iter().filter(|job| alike(need, &job.kind, job.bytes)).count();
+        self.stock.have(need) + making as u64
     }
 
     /// What an order is made of, and the filler of that node which makes it.
     fn order(&self, need: &Need, user: u32) -> Result<(Kind, Option<u8>), Refusal> {
         let kind = self.choose(need)?;
-        Ok((kind, self.lane(kind.node, user)))
-    }
-
-    /// The filler of a node that makes this user's next order; `None`: one has an order of its, or all
-    /// have others'.
-    fn lane(&self, node: u16, user: u32) -> Option<u8> {
-        let orders =
-            || self.jobs.iter().filter(|job| job.kind.node == node && job.pace == Pace::Urgent);
-        let has_one = orders().any(|job| job.user == Some(user));
-        (0..LANES).find(|lane| !has_one && orders().all(|job| job.lane != *lane))
+        Ok((kind, self.planner.lane(kind.node, user)))
     }
 
     fn job(&mut self, now: u64, need: Need, kind: Kind, lane: Lane) -> Job {
-        let (pace, lane, user) = match lane {
-            Lane::Stock => (Pace::Idle, 0, None),
-            Lane::Order { lane, user } => (Pace::Urgent, lane, Some(user)),
+        let (priority, lane, user) = match lane {
+            Lane::Stock => (Priority::Idle, 0, None),
+            Lane::Order { lane, user } => (Priority::Urgent, lane, Some(user)),
         };
-        let rate = self.settings.rate.filter(|_| pace == Pace::Idle);
-        let is_stock = pace == Pace::Idle && !self.demand.is_owed(&need);
-        let calm = Some(self.settings.calm).filter(|_| is_stock);
+        let rate = self.settings.rate.filter(|_| priority == Priority::Idle);
+        let is_stock = priority == Priority::Idle && !self.planner.demand.has_backorder(&need);
+        let busy_limit = Some(self.settings.busy_limit).filter(|_| is_stock);
         let (serial, bytes) = (self.number(), need.want.bytes);
-        let (began, heard, left, hold, held_to) = (now, now, bytes, None, None);
+        let (began, heard, left, throttle, throttled_to) = (now, now, bytes, None, None);
         let job = Job {
             serial,
             kind,
             bytes,
-            pace,
+            priority,
             lane,
             rate,
-            calm,
+            busy_limit,
             need,
             user,
             began,
             heard,
             left,
-            hold,
-            held_to,
+            throttle,
+            throttled_to,
         };
-        self.jobs.push(job);
+        self.planner.jobs.push(job);
         job
-    }
-
-    /// Inodes that lie ready and are just so.
-    pub(super) fn have(&self, need: &Need) -> u64 {
-        self.stock.iter().filter(|blank| alike(need, &blank.kind, blank.bytes)).count() as u64
     }
 
     /// Not now; when, at the current pace.
     pub(super) fn when(&mut self, now: u64, party: Party, need: &Need) -> Answer {
-        self.demand.owe(now, party, need);
+        self.planner.demand.backorder(now, party, need);
         let (want, kind) = (need.want, self.choose(need).ok());
-        let pace = kind.and_then(|kind| self.paces.get(&kind.unpaid())).copied().unwrap_or(0.0);
-        let ahead: u64 = self.jobs.iter().map(|job| self.left(now, job)).sum();
-        let waiting: u64 = self.waits.iter().map(|wait| wait.need.want.bytes).sum();
-        let held_off = self.hold_off(now, need.payer);
-        let held_ns = held_off.as_ref().map_or(0, |(left, _)| *left);
+        let pace =
+            kind.and_then(|kind| self.planner.paces.get(&kind.unpaid())).copied().unwrap_or(0.0);
+        let ahead: u64 = self.planner.jobs.iter().map(|job| self.planner.left(now, job)).sum();
+        let waiting: u64 = self.planner.waits.iter().map(|wait| wait.need.want.bytes).sum();
+        let paused = self.pause(now, need.payer);
+        let pause_ns = paused.as_ref().map_or(0, |(left, _)| *left);
         let target = self.targets().into_iter().find(|target| target.need == *need);
-        let fits = target.is_none_or(|target| self.have(need) < target.allotted);
+        let fits = target.is_none_or(|target| self.stock.have(need) < target.allotted);
         let estimate_ns = if pace > 0.0 && fits {
-            held_ns + ((ahead + waiting + want.bytes) as f64 / pace * 1e9) as u64
+            pause_ns + ((ahead + waiting + want.bytes) as f64 / pace * 1e9) as u64
         } else {
             u64::MAX
         };
-        let (reason, text) = match held_off {
+        let (reason, text) = match paused {
             None => {
                 let size = Size(want.bytes as usize);
                 let room = match fits {
@@ -323,44 +246,19 @@ impl<I: Inode> Broker<I> {
         Answer::When { estimate_ns, reason, text }
     }
 
-    /// Bytes that a job has still to make, at its recent rate.
-    pub(super) fn left(&self, now: u64, job: &Job) -> u64 {
-        let pace = self.pace(job);
-        let done = pace * now.saturating_sub(job.heard) as f64 / 1e9;
-        job.left.saturating_sub(done as u64)
-    }
-
-    /// Bytes that are made of a job in a second; 0: not known.
-    pub(super) fn pace(&self, job: &Job) -> f64 {
-        match (job.hold, job.held_to) {
-            (None, _) => self.paces.get(&job.kind.unpaid()).copied().unwrap_or(0.0),
-            (Some(_), held_to) => held_to.map_or(0.0, |pace| pace as f64),
-        }
-    }
-
-    /// Jobs that make such pages, on that node and paid for so.
-    pub(super) fn making(
-        &self,
-        page: Page,
-        node: Option<u16>,
-        payer: Payer,
-    ) -> impl Iterator<Item = &Job> {
-        self.jobs.iter().filter(move |job| matches(&job.kind, page, node, payer))
-    }
-
     pub(super) fn available(
         &self,
         tenant: &super::Tenant,
         page: Page,
         node: Option<u16>,
     ) -> Answer {
-        let payer = self.payer(tenant);
+        let payer = self.ledger.payer(tenant);
         let such = |kind: &Kind| matches(&Kind { payer, ..*kind }, page, node, payer);
-        let paces = self.paces.iter().filter(|(kind, _)| such(kind));
+        let paces = self.planner.paces.iter().filter(|(kind, _)| such(kind));
         Answer::Available {
             ready: self.stock.ready(page, node, payer).saturating_sub(self.kept_back(tenant.rank)),
             largest: self.stock.largest(page, node, payer),
-            making: self.making(page, node, payer).map(|job| job.bytes).sum(),
+            making: self.planner.making(page, node, payer).map(|job| job.bytes).sum(),
             pace: paces.map(|(_, pace)| *pace as u64).max().unwrap_or(0),
             quota_left: self.quota_left(tenant),
         }

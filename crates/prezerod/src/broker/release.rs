@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lack::LIMIT;
+use super::shortage::LIMIT;
 use super::{Broker, Inode};
 use crate::demand::{Rank, SURPLUS_NS, Target};
 use crate::inode::Kind;
 use crate::protocol::{Backing, Page, Reason};
-use crate::stock::{Blank, Need};
+use crate::stock::{Need, StockInode, alike};
 use crate::tenant::Payer;
 
 /// Part of the reclaimable stock that goes at each look under memory pressure, as a divisor.
@@ -16,14 +16,14 @@ const SHRINK: u64 = 4;
 
 impl<I: Inode> Broker<I> {
     /// Memory is short: a part of what the kernel can use goes back, oldest first. Pages of a
-    /// hugetlb pool would go back to the pool, which helps nobody.
+    /// hugetlb pool would go back to the pool, where no other program takes them.
     pub(super) fn shrink(&mut self) {
-        let reclaimable = |blank: &Blank<I>| blank.kind.backing != Backing::Hugetlb;
+        let reclaimable = |inode: &StockInode<I>| inode.kind.backing != Backing::Hugetlb;
         let all: u64 = self.stock.iter().filter(|b| reclaimable(b)).map(|b| b.bytes).sum();
         let mut freed = 0;
         while freed < all.div_ceil(SHRINK) {
-            let Some(blank) = self.stock.take_oldest(reclaimable) else { break };
-            freed += blank.bytes;
+            let Some(inode) = self.stock.take_oldest(reclaimable) else { break };
+            freed += inode.bytes;
         }
         self.counters.waste_bytes += freed;
         self.counters.pressure_bytes += freed;
@@ -31,14 +31,14 @@ impl<I: Inode> Broker<I> {
 
     /// A cgroup that is nearly full has a better use for what it paid for.
     pub(super) fn release_charged(&mut self) {
-        let paid: BTreeSet<Kind> = self.stock.iter().map(|blank| blank.kind).collect();
+        let paid: BTreeSet<Kind> = self.stock.iter().map(|inode| inode.kind).collect();
         for kind in paid.into_iter().filter(|kind| kind.payer != Payer::BROKER) {
             let room = self.room(kind);
             if room.left < room.spare()
-                && let Some(blank) = self.stock.take_oldest(|blank| blank.kind == kind)
+                && let Some(inode) = self.stock.take_oldest(|inode| inode.kind == kind)
             {
-                self.counters.waste_bytes += blank.bytes;
-                self.counters.pressure_bytes += blank.bytes;
+                self.counters.waste_bytes += inode.bytes;
+                self.counters.pressure_bytes += inode.bytes;
             }
         }
     }
@@ -46,23 +46,23 @@ impl<I: Inode> Broker<I> {
     /// What is above every target, after the time in which a client may come back for it; above the limit, what
     /// is above its part of it.
     pub(super) fn release_surplus(&mut self, now: u64, targets: &[Target]) {
-        let mut shelves: Vec<_> =
-            targets.iter().map(|target| (target, self.have(&target.need))).collect();
+        let mut counts: Vec<_> =
+            targets.iter().map(|target| (target, self.stock.have(&target.need))).collect();
         loop {
             let over = self.over_limit();
-            let surplus = |blank: &Blank<I>| {
-                let over = over.contains(&(blank.kind.backing, blank.kind.page));
-                let late = now.saturating_sub(blank.made_ns) > SURPLUS_NS;
+            let surplus = |inode: &StockInode<I>| {
+                let over = over.contains(&(inode.kind.backing, inode.kind.page));
+                let late = now.saturating_sub(inode.made_ns) > SURPLUS_NS;
                 (late || over)
-                    && shelves.iter().all(|(target, have)| {
+                    && counts.iter().all(|(target, have)| {
                         let stays = if over { target.allotted } else { target.all() };
-                        *have > stays || !alike(&target.need, &blank.kind, blank.bytes)
+                        *have > stays || !alike(&target.need, &inode.kind, inode.bytes)
                     })
             };
-            let Some(blank) = self.stock.take_oldest(surplus) else { return };
-            self.counters.waste_bytes += blank.bytes;
-            for (target, have) in &mut shelves {
-                *have -= u64::from(alike(&target.need, &blank.kind, blank.bytes));
+            let Some(inode) = self.stock.take_oldest(surplus) else { return };
+            self.counters.waste_bytes += inode.bytes;
+            for (target, have) in &mut counts {
+                *have -= u64::from(alike(&target.need, &inode.kind, inode.bytes));
             }
         }
     }
@@ -86,8 +86,8 @@ impl<I: Inode> Broker<I> {
             _ if rank < Rank::Learnt => need.want.bytes,
             _ => return false,
         };
-        let in_the_way = |blank: &Blank<I>| {
-            let Kind { page: other, backing, payer, .. } = blank.kind;
+        let in_the_way = |inode: &StockInode<I>| {
+            let Kind { page: other, backing, payer, .. } = inode.kind;
             let own = payer == need.payer;
             let lacks = |lack: Reason| lack.name() == reason;
             other == page
@@ -99,19 +99,19 @@ impl<I: Inode> Broker<I> {
                     _ => false,
                 }
         };
-        let mut shelves: Vec<_> =
-            targets.iter().map(|target| (target, self.have(&target.need))).collect();
+        let mut counts: Vec<_> =
+            targets.iter().map(|target| (target, self.stock.have(&target.need))).collect();
         let (mut goes, mut freed) = (BTreeSet::new(), 0);
-        for (at, blank) in self.stock.iter().enumerate().filter(|(_, blank)| in_the_way(blank)) {
-            let alike = |target: &Target| alike(&target.need, &blank.kind, blank.bytes);
+        for (at, inode) in self.stock.iter().enumerate().filter(|(_, inode)| in_the_way(inode)) {
+            let alike = |target: &Target| alike(&target.need, &inode.kind, inode.bytes);
             let stays =
                 |(target, have): &(&Target, u64)| alike(target) && *have <= target.stays(rank);
-            if freed >= bytes || shelves.iter().any(stays) {
+            if freed >= bytes || counts.iter().any(stays) {
                 continue;
             }
             goes.insert(at);
-            freed += blank.bytes;
-            for (target, have) in &mut shelves {
+            freed += inode.bytes;
+            for (target, have) in &mut counts {
                 *have -= u64::from(alike(target));
             }
         }
@@ -128,20 +128,11 @@ impl<I: Inode> Broker<I> {
     /// client is gone.
     fn over_limit(&self) -> BTreeSet<(Backing, Page)> {
         let mut ready: BTreeMap<(Backing, Page), (Kind, u64)> = BTreeMap::new();
-        for blank in self.stock.iter() {
-            let pages = (blank.kind.backing, blank.kind.page);
-            ready.entry(pages).or_insert((blank.kind, 0)).1 += blank.bytes;
+        for inode in self.stock.iter() {
+            let pages = (inode.kind.backing, inode.kind.page);
+            ready.entry(pages).or_insert((inode.kind, 0)).1 += inode.bytes;
         }
         let over = ready.into_iter().filter(|(_, (kind, bytes))| *bytes > self.limit(*kind));
         over.map(|(pages, _)| pages).collect()
     }
-}
-
-/// Whether an inode is just what is wanted.
-pub(super) fn alike(need: &Need, kind: &Kind, bytes: u64) -> bool {
-    let Need { want, payer } = need;
-    kind.payer == *payer
-        && want.bytes == bytes
-        && want.page == kind.page
-        && want.node.is_none_or(|node| node == kind.node)
 }

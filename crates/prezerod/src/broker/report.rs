@@ -1,16 +1,16 @@
 //! What people see of the broker: one JSON object, told in parts.
 //!
-//! A part is begun where the one before ended, by a [`Place`], and nothing is kept in between:
+//! A part is begun where the one before ended, by a [`Cursor`], and nothing is kept in between:
 //! a report costs its client's turns, however many leases there are. What is handed out or ends
 //! between two parts is shown once, twice or not at all.
 
 use serde::Serialize;
 
-use super::lack::{self, Lack};
-use super::leases::{Ends, Lease};
+use super::shortage::{self, Shortage};
 use super::{Broker, ClientId, Inode};
+use crate::escape::escape;
+use crate::ledger::{Ends, Lease};
 use crate::protocol::{Answer, MAX_PART};
-use crate::shown::shown;
 
 #[derive(Serialize)]
 struct Ready {
@@ -49,11 +49,11 @@ struct Wanted {
     bytes: u64,
     target: u64,
     ready: u64,
-    lacks: Option<Lacks>,
+    shortage: Option<ShortageRow>,
 }
 
 #[derive(Serialize)]
-struct Lacks {
+struct ShortageRow {
     pieces: u64,
     reason: &'static str,
     why: String,
@@ -101,15 +101,15 @@ enum List {
 
 /// Where a part begins: in which list, at which row, and whether that is the list's first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct Cursor {
     list: List,
     row: u64,
     first: bool,
 }
 
-impl Place {
-    fn start(list: List) -> Place {
-        Place { list, row: 0, first: true }
+impl Cursor {
+    fn start(list: List) -> Cursor {
+        Cursor { list, row: 0, first: true }
     }
 
     /// As the client repeats it; never 0.
@@ -122,22 +122,22 @@ impl Place {
         list << 62 | u64::from(self.first) << 61 | self.row & ((1 << 61) - 1)
     }
 
-    /// A client may repeat what it likes: any number is a place, or the beginning.
-    fn from_wire(number: u64) -> Option<Place> {
+    /// A client may repeat what it likes: any number is a cursor, or the beginning.
+    fn from_wire(number: u64) -> Option<Cursor> {
         let list = match number >> 62 {
             0 => return None,
             1 => List::Wanted,
             2 => List::Ready,
             _ => List::Leased,
         };
-        Some(Place { list, row: number & ((1 << 61) - 1), first: number >> 61 & 1 == 1 })
+        Some(Cursor { list, row: number & ((1 << 61) - 1), first: number >> 61 & 1 == 1 })
     }
 }
 
 /// A part, while it is written.
 struct Part {
     text: String,
-    place: Place,
+    cursor: Cursor,
 }
 
 impl Part {
@@ -150,24 +150,24 @@ impl Part {
             return false;
         }
         if !full {
-            if !self.place.first {
+            if !self.cursor.first {
                 self.text.push(',');
             }
             self.text += &json;
-            self.place.first = false;
+            self.cursor.first = false;
         }
-        self.place.row = next;
+        self.cursor.row = next;
         true
     }
 
     /// The next list begins.
     fn open(&mut self, list: List, between: &str) {
         self.text += between;
-        self.place = Place::start(list);
+        self.cursor = Cursor::start(list);
     }
 
     fn answer(self, more: bool) -> Answer {
-        let next = if more { self.place.to_wire() } else { 0 };
+        let next = if more { self.cursor.to_wire() } else { 0 };
         Answer::Part { next, text: self.text }
     }
 }
@@ -176,36 +176,36 @@ impl<I: Inode> Broker<I> {
     /// A part of what is there and who holds what, as JSON. A client sees the leases of its own
     /// user, root and the broker's user see all.
     pub(super) fn stock_part(&self, now: u64, client: ClientId, from: u64) -> Answer {
-        let mut part = match Place::from_wire(from) {
-            Some(place) => Part { text: String::new(), place },
+        let mut part = match Cursor::from_wire(from) {
+            Some(cursor) => Part { text: String::new(), cursor },
             None => {
                 let sums = serde_json::to_string(&self.sums()).unwrap_or_default();
                 // The object goes on: its lists follow.
                 let text = format!("{},\"wanted\":[", sums.trim_end_matches('}'));
-                Part { text, place: Place::start(List::Wanted) }
+                Part { text, cursor: Cursor::start(List::Wanted) }
             }
         };
-        let at = |part: &Part| usize::try_from(part.place.row).unwrap_or(usize::MAX);
-        if part.place.list == List::Wanted {
+        let at = |part: &Part| usize::try_from(part.cursor.row).unwrap_or(usize::MAX);
+        if part.cursor.list == List::Wanted {
             for wanted in self.wanted(now).into_iter().skip(at(&part)) {
-                let next = part.place.row + 1;
+                let next = part.cursor.row + 1;
                 if !part.add(&self.wanted_row(wanted), next) {
                     return part.answer(true);
                 }
             }
             part.open(List::Ready, BEFORE_READY);
         }
-        if part.place.list == List::Ready {
-            for blank in self.stock.iter().skip(at(&part)) {
-                let next = part.place.row + 1;
+        if part.cursor.list == List::Ready {
+            for inode in self.stock.iter().skip(at(&part)) {
+                let next = part.cursor.row + 1;
                 let row = Ready {
-                    page_bytes: blank.kind.page.bytes(),
-                    backing: blank.kind.backing.name(),
-                    node: blank.kind.node,
-                    bytes: blank.bytes,
-                    age_seconds: seconds(now.saturating_sub(blank.made_ns)),
-                    cpu_seconds: seconds(blank.cost_ns),
-                    charged: self.charged(blank.kind.payer).map(str::to_owned),
+                    page_bytes: inode.kind.page.bytes(),
+                    backing: inode.kind.backing.name(),
+                    node: inode.kind.node,
+                    bytes: inode.bytes,
+                    age_seconds: seconds(now.saturating_sub(inode.made_ns)),
+                    cpu_seconds: seconds(inode.cost_ns),
+                    charged: self.ledger.charged(inode.kind.payer).map(str::to_owned),
                 };
                 if !part.add(&row, next) {
                     return part.answer(true);
@@ -213,14 +213,14 @@ impl<I: Inode> Broker<I> {
             }
             part.open(List::Leased, BEFORE_LEASED);
         }
-        let uid = self.uid(client);
+        let uid = self.ledger.uid(client);
         let all = self.is_operator(client);
-        for (looked, lease) in self.leases.from(part.place.row).enumerate() {
+        for (looked, lease) in self.ledger.leases.from(part.cursor.row).enumerate() {
             if looked == LOOKED {
                 return part.answer(true);
             }
             if !all && lease.peer.uid != uid {
-                part.place.row = lease.number + 1;
+                part.cursor.row = lease.number + 1;
             } else if !part.add(&self.leased_row(now, lease), lease.number + 1) {
                 return part.answer(true);
             }
@@ -231,16 +231,16 @@ impl<I: Inode> Broker<I> {
 
     fn sums(&self) -> Sums {
         Sums {
-            making_bytes: self.jobs.iter().map(|job| job.bytes).sum(),
-            waiting: self.waits.len(),
-            reserved: self.held.len(),
+            making_bytes: self.planner.jobs.iter().map(|job| job.bytes).sum(),
+            waiting: self.planner.waits.len(),
+            reserved: self.stock.reserved.len(),
             hits: self.counters.hits,
             misses: self.counters.misses,
             made_bytes: self.counters.made_bytes,
             made_cpu_seconds: seconds(self.counters.made_cpu_ns),
             waste_bytes: self.counters.waste_bytes,
             audit_failures: self.counters.audit_failures,
-            owed_bytes: self.debts.all(),
+            owed_bytes: self.ledger.debts.all(),
         }
     }
 
@@ -254,7 +254,7 @@ impl<I: Inode> Broker<I> {
                 .peer
                 .cgroups
                 .first()
-                .map(|path| shown(path).chars().take(SHOWN).collect()),
+                .map(|path| escape(path).chars().take(SHOWN).collect()),
             page_bytes: lease.kind.page.bytes(),
             backing: lease.kind.backing.name(),
             node: lease.kind.node,
@@ -262,7 +262,7 @@ impl<I: Inode> Broker<I> {
             inode: lease.inode,
             age_seconds: seconds(now.saturating_sub(lease.since)),
             cpu_seconds: seconds(lease.cost_ns),
-            charged: self.charged(lease.kind.payer).map(str::to_owned),
+            charged: self.ledger.charged(lease.kind.payer).map(str::to_owned),
             ends_with: match lease.ends {
                 Ends::Memory => "memory",
                 Ends::Process => "process",
@@ -270,17 +270,17 @@ impl<I: Inode> Broker<I> {
         }
     }
 
-    fn wanted_row(&self, wanted: lack::Wanted) -> Wanted {
-        let pieces = wanted.lacking();
-        let lack::Wanted { need, target, ready, lack } = wanted;
+    fn wanted_row(&self, wanted: shortage::Wanted) -> Wanted {
+        let pieces = wanted.missing();
+        let shortage::Wanted { need, target, ready, shortage } = wanted;
         Wanted {
-            charged: self.charged(need.payer).map(str::to_owned),
+            charged: self.ledger.charged(need.payer).map(str::to_owned),
             page_bytes: need.want.page.bytes(),
             node: need.want.node,
             bytes: need.want.bytes,
             target,
             ready,
-            lacks: lack.map(|Lack { reason, why, ready_ns }| Lacks {
+            shortage: shortage.map(|Shortage { reason, why, ready_ns }| ShortageRow {
                 pieces,
                 reason,
                 why,

@@ -1,20 +1,17 @@
 //! What clients ask for, and what they are answered at once.
 
-use std::collections::BTreeMap;
-
 use prezero_host::Size;
 
-use super::grant::distrust_text;
-use super::{Broker, ClientId, Held, Inode, LARGEST, Out, Refusal, Wait};
-use crate::demand::{Party, Wish};
-use crate::inode::Kind;
+use super::grant::quarantine_text;
+use super::{Broker, ClientId, Inode, LARGEST, Out, Refusal, Reservation, Wait};
+use crate::demand::{Party, Sample};
 use crate::protocol::{Answer, Granted, Name, Reason, Report, Request, Want};
 use crate::stock::Need;
 use crate::tenant::Tenant;
 
 /// A lease that is asked for.
 #[derive(Clone, Copy)]
-struct Asked {
+struct LeaseRequest {
     want: Want,
     wait_ms: u32,
     /// As a file under this name.
@@ -30,18 +27,24 @@ impl<I: Inode> Broker<I> {
         tag: u32,
         request: Request,
     ) -> Option<Out<I>> {
-        self.at(now);
+        self.view.at(now);
         let name = match request {
-            Request::Park { name, .. } => Some(name),
+            Request::LeaseNamed { name, .. } => Some(name),
             _ => None,
         };
         let mut out = Out { client, tag, answer: Answer::Done, inode: None, name };
-        let tenant = self.tenant(client);
+        let tenant = self.ledger.tenant(client);
         let answered = match tenant.and_then(|tenant| by_name(&tenant, &request).map(|()| tenant)) {
             Err(refusal) => Err(refusal),
             Ok(tenant) => match request {
-                Request::Lease { want, wait_ms } | Request::Park { want, wait_ms, .. } => {
-                    match self.lease(now, client, tag, &tenant, Asked { want, wait_ms, name }) {
+                Request::Lease { want, wait_ms } | Request::LeaseNamed { want, wait_ms, .. } => {
+                    match self.lease(
+                        now,
+                        client,
+                        tag,
+                        &tenant,
+                        LeaseRequest { want, wait_ms, name },
+                    ) {
                         Ok(Some((granted, inode))) => {
                             out.inode = Some(inode);
                             Ok(Answer::Lease(granted))
@@ -80,24 +83,24 @@ impl<I: Inode> Broker<I> {
         client: ClientId,
         tag: u32,
         tenant: &Tenant,
-        asked: Asked,
+        asked: LeaseRequest,
     ) -> Result<Option<(Granted, I)>, Answer> {
-        let Asked { want, wait_ms, name } = asked;
-        if self.waits.iter().any(|wait| wait.client == client) {
+        let LeaseRequest { want, wait_ms, name } = asked;
+        if self.planner.waits.iter().any(|wait| wait.client == client) {
             let text = "this connection waits for another lease; open a second one";
             return Err(self.no(Reason::Busy, text.into()));
         }
         self.check(&want, tenant).map_err(|(reason, text)| self.no(reason, text))?;
-        let need = Need { want, payer: self.payer(tenant) };
-        let party = self.party(client, tenant);
-        if let Some(blank) = self.take(&need, tenant.rank) {
+        let need = Need { want, payer: self.ledger.payer(tenant) };
+        let party = self.ledger.party(client, tenant);
+        if let Some(inode) = self.take(&need, tenant.rank) {
             self.asked(now, party, &need);
             self.counters.hits += 1;
-            return Ok(Some(self.grant(now, client, tenant, blank, 0)?));
+            return Ok(Some(self.grant(now, client, tenant, inode, 0)?));
         }
         self.can_make(&need).map_err(|(reason, text)| self.no(reason, text))?;
         self.counters.misses += 1;
-        let wish = self.asked(now, party, &need);
+        let sample = self.asked(now, party, &need);
         if wait_ms == 0 {
             return Err(self.when(now, party, &need));
         }
@@ -105,54 +108,18 @@ impl<I: Inode> Broker<I> {
         let longest = self.settings.longest_wait.as_nanos() as u64;
         let until = now.saturating_add(wait.min(longest));
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
-        let turn = self.turn(client);
+        let turn = self.planner.turn(party.uid);
         let since = now;
-        let wait = Wait { client, tag, name, tenant, party, need, rank, turn, since, until, wish };
-        self.waits.push(wait);
-        // First who is in a hurry, then whose turn it is, then who came first.
-        self.waits.sort_by_key(|wait| (wait.rank, wait.turn, wait.since));
+        let wait =
+            Wait { client, tag, name, tenant, party, need, rank, turn, since, until, sample };
+        self.planner.wait(wait);
         Ok(None)
     }
 
-    /// The turn of a request that begins to wait: the present one, or the one after its user's last.
-    /// So a user that waits for much lets others pass.
-    fn turn(&self, client: ClientId) -> u64 {
-        let user = |client| self.clients.get(&client).map(|peer| self.owners.of(peer.uid));
-        let own = self.waits.iter().filter(|wait| user(wait.client) == user(client));
-        match own.map(|wait| wait.turn).max() {
-            Some(last) => last + 1,
-            None => self.waits.iter().map(|wait| wait.turn).min().unwrap_or(0),
-        }
-    }
-
     /// A request that the stock is to learn from.
-    fn asked(&mut self, now: u64, party: Party, need: &Need) -> Option<Wish> {
-        let pace = self.refill(need);
-        self.demand.wished(now, party, need, pace)
-    }
-
-    /// A client does not wait any more: what it wished for, nobody wishes.
-    pub(super) fn withdraw(&mut self, client: ClientId) {
-        while let Some(at) = self.waits.iter().position(|wait| wait.client == client) {
-            let wait = self.waits.remove(at);
-            if let Some(wish) = wait.wish {
-                self.demand.withdraw(wait.party, &wait.need, wish);
-            }
-        }
-    }
-
-    /// Bytes a second at which such stock is refilled, by the slowest kind that would do; 0: not
-    /// known.
-    fn refill(&self, need: &Need) -> u64 {
-        let Want { page, node, .. } = need.want;
-        let would_do = |kind: &Kind| kind.page == page && node.is_none_or(|node| node == kind.node);
-        let slowest = |paces: &BTreeMap<Kind, f64>| {
-            let paces =
-                paces.iter().filter(|(kind, _)| would_do(kind)).map(|(_, pace)| *pace as u64);
-            paces.min()
-        };
-        let known = slowest(&self.refills).or_else(|| slowest(&self.paces)).unwrap_or(0);
-        known.min(self.settings.rate.unwrap_or(u64::MAX))
+    fn asked(&mut self, now: u64, party: Party, need: &Need) -> Option<Sample> {
+        let pace = self.planner.refill(need, self.settings.rate);
+        self.planner.demand.sample(now, party, need, pace)
     }
 
     fn redeem(
@@ -164,12 +131,11 @@ impl<I: Inode> Broker<I> {
     ) -> Result<(Granted, I), Refusal> {
         let unknown =
             || (Reason::Ticket, format!("no ticket {ticket}; it may be over: reserve again"));
-        let mine = |held: &Held<I>| held.client == client && held.ticket == ticket;
-        let at = self.held.iter().position(mine).ok_or_else(unknown)?;
-        let Held { need, blank, .. } = self.held.remove(at);
-        let blank = self.ready(blank, &need.want).ok_or_else(|| distrust_text(&need.want))?;
+        let reserved = self.stock.redeem(client, ticket).ok_or_else(unknown)?;
+        let Reservation { need, inode, .. } = reserved;
+        let inode = self.ready(inode, &need.want).ok_or_else(|| quarantine_text(&need.want))?;
         self.counters.hits += 1;
-        self.grant(now, client, tenant, blank, 0).map_err(|_| unknown())
+        self.grant(now, client, tenant, inode, 0).map_err(|_| unknown())
     }
 
     fn reserve(
@@ -184,9 +150,9 @@ impl<I: Inode> Broker<I> {
             return self.no(reason, text);
         }
         let reserve = self.kept_back(tenant.rank);
-        let need = Need { want, payer: self.payer(tenant) };
-        let party = self.party(client, tenant);
-        let Some(blank) = self.stock.take(&need, reserve) else {
+        let need = Need { want, payer: self.ledger.payer(tenant) };
+        let party = self.ledger.party(client, tenant);
+        let Some(inode) = self.stock.take(&need, reserve) else {
             if let Err((reason, text)) = self.can_make(&need) {
                 return self.no(reason, text);
             }
@@ -199,20 +165,18 @@ impl<I: Inode> Broker<I> {
         let hold_ms = u64::from(hold_ms).min(longest);
         let ticket = self.number();
         let (tenant, until) = (tenant.name.clone(), now + hold_ms * 1_000_000);
-        self.held.push(Held { ticket, client, tenant, need, until, blank });
+        self.stock.reserved.push(Reservation { ticket, client, tenant, need, until, inode });
         Answer::Reserved { ticket, bytes: want.bytes, hold_ms: hold_ms as u32 }
     }
 
     fn cancel(&mut self, client: ClientId, ticket: u64) -> Result<Answer, Refusal> {
         if ticket == 0 {
-            self.withdraw(client);
+            self.planner.withdraw(client);
             return Ok(Answer::Done);
         }
-        let mine = |held: &Held<I>| held.client == client && held.ticket == ticket;
-        let at = self.held.iter().position(mine);
-        let at =
-            at.ok_or_else(|| (Reason::Ticket, format!("no ticket {ticket}; it may be over")))?;
-        self.stock.put(self.held.remove(at).blank);
+        let unknown = || (Reason::Ticket, format!("no ticket {ticket}; it may be over"));
+        let reserved = self.stock.redeem(client, ticket).ok_or_else(unknown)?;
+        self.stock.put(reserved.inode);
         Ok(Answer::Done)
     }
 
@@ -235,10 +199,11 @@ impl<I: Inode> Broker<I> {
             ));
         }
         self.check_node(want.node)?;
-        self.check_debt(tenant)?;
+        self.ledger.check_debt(tenant)?;
         let left = self.quota_left(tenant);
         if want.bytes > left {
-            let (name, left, owed) = (&tenant.name, Size(left as usize), self.owed_text(tenant));
+            let (name, left, owed) =
+                (&tenant.name, Size(left as usize), self.ledger.owed_text(tenant));
             let text = format!(
                 "tenant {name} has {left} left{owed}; close and unmap leases, or raise its quota"
             );
@@ -248,13 +213,8 @@ impl<I: Inode> Broker<I> {
     }
 
     pub(super) fn quota_left(&self, tenant: &Tenant) -> u64 {
-        let Some(quota) = tenant.quota else { return u64::MAX };
-        let leased = self.leases.of_tenant(&tenant.name) + self.debts.of(&tenant.name);
-        let held =
-            self.held.iter().filter(|held| held.tenant == tenant.name).map(|h| h.need.want.bytes);
-        let waits = self.waits.iter().filter(|wait| wait.tenant == tenant.name);
-        let waited = waits.map(|wait| wait.need.want.bytes);
-        quota.saturating_sub(leased + held.chain(waited).sum::<u64>())
+        let pending = self.stock.reserved_for(&tenant.name) + self.planner.waited(&tenant.name);
+        self.ledger.quota_left(tenant, pending)
     }
 }
 
@@ -262,10 +222,10 @@ impl<I: Inode> Broker<I> {
 /// descriptors without.
 fn by_name(tenant: &Tenant, request: &Request) -> Result<(), Refusal> {
     let wrong = match request {
-        Request::Park { .. } if tenant.purse.files.is_empty() => {
+        Request::LeaseNamed { .. } if tenant.charge.files.is_empty() => {
             "has no directory for files; name one in `files`"
         }
-        Request::Lease { .. } | Request::Reserve { .. } if !tenant.purse.files.is_empty() => {
+        Request::Lease { .. } | Request::Reserve { .. } if !tenant.charge.files.is_empty() => {
             "has files, which are asked for by name; let another tenant lease descriptors"
         }
         _ => return Ok(()),

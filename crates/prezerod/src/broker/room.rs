@@ -25,9 +25,9 @@ impl<I: Inode> Broker<I> {
     /// What should lie ready of each size, and how much of that fits the limits.
     pub(super) fn targets(&self) -> Vec<Target> {
         let mut read = Read::default();
-        self.demand.targets(|need| {
+        self.planner.demand.targets(|need| {
             // What lies ready may be all that there was.
-            let usual = || Some(self.usual(need)).filter(|_| self.have(need) > 0);
+            let usual = || Some(self.usual(need)).filter(|_| self.stock.have(need) > 0);
             let kind = self.affords(need, &mut read).or_else(usual)?;
             let pages = self.stands_in(kind);
             Some((pages, *read.limits.entry(pages).or_insert_with(|| self.limit_of_all(kind))))
@@ -45,7 +45,7 @@ impl<I: Inode> Broker<I> {
         if !self.has_both(kind.page) {
             return self.limit(kind);
         }
-        let pools = self.nodes.iter().map(|&node| self.host.pool(node, kind.page).total);
+        let pools = self.view.nodes.iter().map(|&node| self.view.host.pool(node, kind.page).total);
         let pools = pools.sum::<u64>() * kind.page.bytes();
         let of_pools = self.limit(Kind { backing: Backing::Hugetlb, ..kind }).min(pools);
         self.limit(Kind { backing: Backing::Thp, ..kind }).saturating_add(of_pools)
@@ -57,16 +57,17 @@ impl<I: Inode> Broker<I> {
         let (bytes, page, usual) = (need.want.bytes, need.want.page, self.usual(need));
         let pooled = matches!(self.source(need).ok()?, Source::Auto | Source::Hugetlb);
         let mut free = |node: u16| {
-            let free = || self.host.pool(node, page).free * page.bytes();
+            let free = || self.view.host.pool(node, page).free * page.bytes();
             *read.free.entry((node, page)).or_insert_with(free)
         };
         let on = |node: &u16| need.want.node.is_none_or(|wanted| wanted == *node);
-        if pooled && self.nodes.iter().filter(|node| on(node)).any(|node| free(*node) >= bytes) {
+        if pooled && self.view.nodes.iter().filter(|node| on(node)).any(|node| free(*node) >= bytes)
+        {
             return Some(Kind { backing: Backing::Hugetlb, ..usual });
         }
         let ordinary = *read.ordinary.get_or_insert_with(|| {
-            let (total, available) = self.host.memory();
-            if self.host.thp() { available.saturating_sub(total / SPARE) } else { 0 }
+            let (total, available) = self.view.host.memory();
+            if self.view.host.thp() { available.saturating_sub(total / SPARE) } else { 0 }
         });
         (usual.backing != Backing::Hugetlb && ordinary >= bytes).then_some(usual)
     }
@@ -80,7 +81,7 @@ impl<I: Inode> Broker<I> {
             Source::Tmpfs => Backing::Tmpfs,
             Source::Hugetlb => Backing::Hugetlb,
         };
-        let node = want.node.or(self.nodes.first().copied()).unwrap_or(0);
+        let node = want.node.or(self.view.nodes.first().copied()).unwrap_or(0);
         Kind { page: want.page, backing, node, payer }
     }
 }

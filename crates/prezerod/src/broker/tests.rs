@@ -6,16 +6,19 @@ use std::rc::Rc;
 use prezero_host::pressure::Memory;
 
 use super::*;
-use crate::filler::{Done, Outcome, Pace};
+use crate::filler::{Done, Outcome, Priority};
+use crate::inode::Kind;
+use crate::planner::Job;
 use crate::protocol::{Backing, Charged, MAX_PART, Page, Report, Request, Want};
 use crate::settings::Stocked;
+use crate::tenant::{Peer, Rank};
 
 mod any_order;
 mod bounds;
-mod lacks;
 mod leases;
 mod limits;
 mod payers;
+mod shortages;
 mod stock;
 mod yields;
 
@@ -41,7 +44,7 @@ impl Inode for Fake {
         if self.dirty { Finding::Dirty(7) } else { Finding::Clean(4096) }
     }
 
-    fn trim(&self, bytes: u64) -> bool {
+    fn truncate(&self, bytes: u64) -> bool {
         assert_eq!(self.sealed.get(), 0, "cut after it was sealed");
         self.bytes.borrow_mut().push(bytes);
         true
@@ -86,8 +89,9 @@ impl Rig {
 
     fn stock(&mut self, mib: u64, inode: Fake) {
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
-        let blank = Blank { inode, kind, bytes: mib * MIB, made_ns: self.now, cost_ns: 5 };
-        self.broker.stock.put(blank);
+        let inode =
+            StockInode { file: inode, kind, bytes: mib * MIB, made_ns: self.now, cost_ns: 5 };
+        self.broker.stock.put(inode);
     }
 
     fn ask(&mut self, client: ClientId, request: Request) -> Option<Out<Fake>> {

@@ -7,7 +7,7 @@
 
 use super::plan::Plan;
 use super::{Broker, ClientId, Inode, Refusal};
-use crate::filler::Pace;
+use crate::filler::Priority;
 use crate::inode::Kind;
 use crate::protocol::{Answer, Backing, Page, Reason};
 
@@ -23,41 +23,45 @@ impl<I: Inode> Broker<I> {
             let text = "stock yields to root and the broker's own user; ask as one of them";
             return Err((Reason::Denied, text.into()));
         }
-        self.promised.insert(page, bytes);
+        self.planner.promised.insert(page, bytes);
         let pooled = |kind: &Kind| kind.backing == Backing::Hugetlb && kind.page == page;
         // Pages of a piece that is being made are free until its filler has them. It takes some before it
         // hears that it should stop.
-        let filling = self.jobs.iter().filter(|job| job.pace == Pace::Idle && pooled(&job.kind));
+        let filling = self
+            .planner
+            .jobs
+            .iter()
+            .filter(|job| job.priority == Priority::Idle && pooled(&job.kind));
         let filling = filling.map(|job| job.left).sum();
         let free = self.free_in_pools(page).saturating_sub(filling);
-        let mut lacking = bytes.saturating_sub(free);
-        while lacking > 0 {
-            let Some(blank) = self.stock.take_oldest(|blank| pooled(&blank.kind)) else { break };
-            lacking = lacking.saturating_sub(blank.bytes);
-            self.counters.waste_bytes += blank.bytes;
+        let mut missing = bytes.saturating_sub(free);
+        while missing > 0 {
+            let Some(inode) = self.stock.take_oldest(|inode| pooled(&inode.kind)) else { break };
+            missing = missing.saturating_sub(inode.bytes);
+            self.counters.waste_bytes += inode.bytes;
             // What was read of the pool holds no longer.
-            self.changed();
+            self.view.changed();
         }
         Ok(Answer::Done)
     }
 
     /// Whether a piece of stock of that kind would take what others were promised.
     pub(super) fn is_promised(&self, kind: Kind, bytes: u64) -> bool {
-        let promised = self.promised.get(&kind.page).copied().unwrap_or(0);
+        let promised = self.planner.promised.get(&kind.page).copied().unwrap_or(0);
         let left = || self.free_in_pools(kind.page).saturating_sub(bytes);
         kind.backing == Backing::Hugetlb && promised > 0 && left() < promised
     }
 
     /// What is being made for stock and would take what others were promised is not made on.
     pub(super) fn cancel_promised(&self, plan: &mut Plan<I>) {
-        let stock = self.jobs.iter().filter(|job| job.pace == Pace::Idle);
+        let stock = self.planner.jobs.iter().filter(|job| job.priority == Priority::Idle);
         let over = stock.filter(|job| self.is_promised(job.kind, job.left));
         plan.cancel.extend(over.map(|job| job.serial));
     }
 
     /// Bytes of such pages that are free on all nodes.
     fn free_in_pools(&self, page: Page) -> u64 {
-        let pools = self.nodes.iter().map(|&node| self.host.pool(node, page).free);
+        let pools = self.view.nodes.iter().map(|&node| self.view.host.pool(node, page).free);
         pools.sum::<u64>() * page.bytes()
     }
 }

@@ -7,20 +7,20 @@ const STEPS: usize = 8;
 /// Larger numbers count as this one.
 /// Fixed: a layout.
 const MOST: u64 = (1 << 16) - 1;
-const BUCKETS: usize = EXACT + (16 - EXACT.ilog2() as usize) * STEPS;
+const BINS: usize = EXACT + (16 - EXACT.ilog2() as usize) * STEPS;
 
-const _: () = assert!(bucket(MOST) == BUCKETS - 1 && largest(BUCKETS - 1) == MOST);
+const _: () = assert!(bin(MOST) == BINS - 1 && largest(BINS - 1) == MOST);
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Levels {
-    counts: [u32; BUCKETS],
+    counts: [u32; BINS],
     all: u32,
 }
 
 impl Levels {
     /// Of no request.
-    pub const NONE: Levels = Levels { counts: [0; BUCKETS], all: 0 };
+    pub const NONE: Levels = Levels { counts: [0; BINS], all: 0 };
 
     /// Whether no request counts.
     pub fn is_empty(&self) -> bool {
@@ -31,7 +31,7 @@ impl Levels {
     pub fn add(&mut self, inodes: u64) {
         // A window with more requests than fit learns nothing new.
         if self.all < u32::MAX {
-            self.counts[bucket(inodes)] += 1;
+            self.counts[bin(inodes)] += 1;
             self.all += 1;
         }
     }
@@ -43,7 +43,7 @@ impl Levels {
 
     /// Takes one back; false: there is none such.
     pub fn remove(&mut self, inodes: u64) -> bool {
-        let count = &mut self.counts[bucket(inodes)];
+        let count = &mut self.counts[bin(inodes)];
         let there = *count > 0;
         *count -= u32::from(there);
         self.all = self.all.saturating_sub(u32::from(there));
@@ -61,17 +61,17 @@ impl Levels {
     /// The least number that is enough for all requests but one in `misses`.
     pub fn enough(&self, misses: u32) -> u64 {
         let mut spare = self.all / misses;
-        for (bucket, &count) in self.counts.iter().enumerate().rev() {
+        for (bin, &count) in self.counts.iter().enumerate().rev() {
             match spare.checked_sub(count) {
                 Some(left) => spare = left,
-                None => return largest(bucket),
+                None => return largest(bin),
             }
         }
         0
     }
 }
 
-const fn bucket(inodes: u64) -> usize {
+const fn bin(inodes: u64) -> usize {
     if inodes < EXACT as u64 {
         return inodes as usize;
     }
@@ -81,12 +81,12 @@ const fn bucket(inodes: u64) -> usize {
     EXACT + (octave - EXACT.ilog2()) as usize * STEPS + step
 }
 
-/// The largest number of a bucket.
-const fn largest(bucket: usize) -> u64 {
-    if bucket < EXACT {
-        return bucket as u64;
+/// The largest number of a bin.
+const fn largest(bin: usize) -> u64 {
+    if bin < EXACT {
+        return bin as u64;
     }
-    let (octave, step) = ((bucket - EXACT) / STEPS, (bucket - EXACT) % STEPS);
+    let (octave, step) = ((bin - EXACT) / STEPS, (bin - EXACT) % STEPS);
     (((STEPS + step + 1) as u64) << (octave as u32 + EXACT.ilog2() - STEPS.ilog2())) - 1
 }
 
@@ -97,11 +97,11 @@ mod tests {
     #[test]
     fn small_numbers_are_exact_and_large_ones_never_too_small_by_an_eighth_at_most() {
         for inodes in 0..=MOST {
-            let told = largest(bucket(inodes));
+            let told = largest(bin(inodes));
             assert!(told >= inodes && told - inodes <= inodes / STEPS as u64, "{inodes}: {told}");
             assert!(inodes >= EXACT as u64 || told == inodes, "{inodes}: {told}");
         }
-        assert_eq!(largest(bucket(u64::MAX)), MOST);
+        assert_eq!(largest(bin(u64::MAX)), MOST);
     }
 
     #[test]

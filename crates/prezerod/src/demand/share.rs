@@ -7,12 +7,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::shelf::Shelf;
+use super::bucket::Bucket;
 use super::{Keep, Party, Target};
 use crate::protocol::{Backing, Page};
 use crate::stock::Need;
 
-/// What one party's shelf wants beyond what operators wish.
+/// What one party's bucket wants beyond what operators keep.
 struct Piece {
     target: usize,
     party: Party,
@@ -29,12 +29,12 @@ impl Piece {
 
 /// See [`Demand::targets`](super::Demand::targets).
 pub(super) fn share(
-    wishes: &[Keep],
-    shelves: &[Shelf],
+    keeps: &[Keep],
+    buckets: &[Bucket],
     minute: u16,
     mut limit: impl FnMut(&Need) -> Option<((Backing, Page), u64)>,
 ) -> Vec<Target> {
-    let (mut targets, mut pieces) = wanted(wishes, shelves, minute);
+    let (mut targets, mut pieces) = wanted(keeps, buckets, minute);
     // By pages: their limit, and all that is wanted of them.
     let mut rooms: BTreeMap<(Backing, Page), (u64, u64)> = BTreeMap::new();
     let pages: Vec<_> = targets
@@ -68,7 +68,7 @@ pub(super) fn share(
             targets[at].allotted = fit(targets[at].kept, targets[at].need.want.bytes);
         }
         for &at in &scarce {
-            targets[at].allotted += fit(targets[at].owed, targets[at].need.want.bytes);
+            targets[at].allotted += fit(targets[at].backorders, targets[at].need.want.bytes);
         }
         let mut own: Vec<&mut Piece> =
             pieces.iter_mut().filter(|piece| is_of(piece.target)).collect();
@@ -79,40 +79,41 @@ pub(super) fn share(
     targets
 }
 
-/// All that is wanted of each size, and what each party wants of it beyond the wishes.
-fn wanted(wishes: &[Keep], shelves: &[Shelf], minute: u16) -> (Vec<Target>, Vec<Piece>) {
+/// All that is wanted of each size, and what each party wants of it beyond the keeps.
+fn wanted(keeps: &[Keep], buckets: &[Bucket], minute: u16) -> (Vec<Target>, Vec<Piece>) {
     let mut targets: Vec<(Target, u64)> = vec![];
     let mut at = |need: &Need| {
         targets.iter().position(|(target, _)| target.need == *need).unwrap_or_else(|| {
             let none =
-                Target { need: *need, kept: 0, owed: 0, learnt: 0, allotted: 0, asked_at: 0 };
+                Target { need: *need, kept: 0, backorders: 0, learnt: 0, allotted: 0, asked_at: 0 };
             targets.push((none, u64::MAX));
             targets.len() - 1
         })
     };
-    let wished: Vec<_> = wishes.iter().map(|wish| (at(&wish.need), wish)).collect();
-    let asked: Vec<_> = shelves.iter().map(|shelf| (at(&shelf.need), shelf)).collect();
-    for (at, wish) in wished {
+    let kept: Vec<_> = keeps.iter().map(|keep| (at(&keep.need), keep)).collect();
+    let asked: Vec<_> = buckets.iter().map(|bucket| (at(&bucket.need), bucket)).collect();
+    for (at, keep) in kept {
         let (target, most) = &mut targets[at];
-        target.kept = target.kept.saturating_add(wish.keep);
-        *most = (*most).min(wish.most);
+        target.kept = target.kept.saturating_add(keep.keep);
+        *most = (*most).min(keep.most);
     }
-    for (at, shelf) in &asked {
+    for (at, bucket) in &asked {
         let (target, most) = &mut targets[*at];
-        target.asked_at = target.asked_at.max(shelf.asked_at);
-        target.owed = (target.owed + shelf.owed).min(most.saturating_sub(target.kept));
+        target.asked_at = target.asked_at.max(bucket.asked_at);
+        target.backorders =
+            (target.backorders + bucket.backorders).min(most.saturating_sub(target.kept));
     }
-    // What is kept serves those who ask, too.
+    // What is kept serves requests, too.
     let mut kept: Vec<u64> = targets.iter().map(|(target, _)| target.kept).collect();
     let mut pieces = vec![];
-    for (at, shelf) in asked {
+    for (at, bucket) in asked {
         let (target, most) = &mut targets[at];
-        let learnt = shelf.learnt(minute);
+        let learnt = bucket.learnt(minute);
         let served = learnt.min(kept[at]);
         kept[at] -= served;
         let wants = (learnt - served).min(most.saturating_sub(target.all()));
         target.learnt += wants;
-        let (party, size) = (shelf.party, shelf.need.want.bytes);
+        let (party, size) = (bucket.party, bucket.need.want.bytes);
         pieces.push(Piece { target: at, party, size, wants, has: 0 });
     }
     let all = |(target, _): (Target, u64)| Target { allotted: target.all(), ..target };

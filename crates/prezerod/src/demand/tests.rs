@@ -1,9 +1,9 @@
 //! What is learnt from which requests, and who has which part of the room.
 
 use super::*;
+use crate::fleet::simulation::{Machine, Simulation};
 use crate::protocol::{Page, Want};
 use crate::tenant::Payer;
-use crate::trial::{Machine, Trial};
 
 mod patterns;
 
@@ -89,13 +89,13 @@ fn what_is_no_longer_asked_for_is_forgotten_with_its_window() {
 #[test]
 fn a_wish_is_floor_and_ceiling_and_can_be_withdrawn() {
     let mut demand = demand();
-    demand.wish(WINDOW, &[Keep { need: want(2), keep: 1, most: 2 }]);
+    demand.set_keeps(WINDOW, &[Keep { need: want(2), keep: 1, most: 2 }]);
     assert_eq!(target(&demand, 2), 1);
     (0..9).for_each(|_| demand.asked(0, A, &want(2), PACE));
     assert_eq!(target(&demand, 2), 2);
-    demand.owe(0, A, &want(2));
+    demand.backorder(0, A, &want(2));
     assert_eq!(target(&demand, 2), 2, "what is owed keeps to the ceiling, too");
-    demand.wish(WINDOW, &[]);
+    demand.set_keeps(WINDOW, &[]);
     assert_eq!(target(&demand, 2), 10);
 }
 
@@ -103,14 +103,14 @@ fn a_wish_is_floor_and_ceiling_and_can_be_withdrawn() {
 fn what_a_client_was_told_to_come_back_for_is_made_but_not_for_ever() {
     let mut demand = demand();
     demand.asked(0, A, &want(64), PACE);
-    demand.owe(0, A, &want(64));
+    demand.backorder(0, A, &want(64));
     assert_eq!(target(&demand, 64), 2, "for that client and for the next");
     demand.asked(S, A, &want(64), PACE);
     assert_eq!(target(&demand, 64), 1);
-    demand.owe(S, A, &want(64));
-    assert!(demand.is_owed(&want(64)));
-    demand.turn(2 * S + shelf::OWED_NS, 0);
-    assert!(!demand.is_owed(&want(64)));
+    demand.backorder(S, A, &want(64));
+    assert!(demand.has_backorder(&want(64)));
+    demand.turn(2 * S + bucket::BACKORDER_NS, 0);
+    assert!(!demand.has_backorder(&want(64)));
     assert_eq!(target(&demand, 64), 1);
 }
 
@@ -119,7 +119,7 @@ fn a_client_that_asks_again_and_again_is_one_client() {
     let mut demand = demand();
     for poll in 0..1000 {
         demand.asked(poll * S / 100, A, &want(64), 0);
-        demand.owe(poll * S / 100, A, &want(64));
+        demand.backorder(poll * S / 100, A, &want(64));
     }
     demand.asked(10 * S, A, &want(64), 0);
     assert_eq!(target(&demand, 64), 1);
@@ -128,12 +128,12 @@ fn a_client_that_asks_again_and_again_is_one_client() {
 #[test]
 fn all_sizes_of_one_user_drive_out_no_wish_and_no_size_of_another() {
     let mut demand = demand();
-    demand.wish(WINDOW, &[Keep { need: want(2), keep: 1, most: 2 }]);
+    demand.set_keeps(WINDOW, &[Keep { need: want(2), keep: 1, most: 2 }]);
     demand.asked(0, B, &want(4), PACE);
     for size in 3..1000 {
         demand.asked(size, A, &want(2 * size), PACE);
     }
-    assert_eq!(targets(&demand, 1 << 30).len(), MOST_SHELVES + 1);
+    assert_eq!(targets(&demand, 1 << 30).len(), MOST_BUCKETS + 1);
     assert_eq!((target(&demand, 2), target(&demand, 4)), (1, 1));
     assert_eq!(target(&demand, 1998), 1, "the last one counts");
 }
@@ -173,9 +173,9 @@ fn what_an_hour_used_to_ask_for_lies_ready_before_it_and_only_then() {
 #[test]
 fn where_not_all_fits_what_is_kept_comes_first_then_what_is_owed() {
     let mut demand = demand();
-    demand.wish(WINDOW, &[Keep { need: want(64), keep: 2, most: 9 }]);
+    demand.set_keeps(WINDOW, &[Keep { need: want(64), keep: 2, most: 9 }]);
     (0..100).for_each(|_| demand.asked(0, A, &want(2), 0));
-    demand.owe(0, B, &want(32));
+    demand.backorder(0, B, &want(32));
     assert_eq!(targets(&demand, 1024), [(2, 103, 103), (32, 1, 1), (64, 2, 2)]);
     // Of 100 at once the largest eighth is not told apart.
     assert_eq!(targets(&demand, 170), [(2, 103, 5), (32, 1, 1), (64, 2, 2)]);
@@ -197,7 +197,7 @@ fn tenants_share_what_is_left_evenly_and_what_one_does_not_need_the_other_has() 
 #[test]
 fn two_users_of_one_size_share_its_stock_and_what_is_kept() {
     let mut demand = demand();
-    demand.wish(WINDOW, &[Keep { need: want(64), keep: 3, most: 9 }]);
+    demand.set_keeps(WINDOW, &[Keep { need: want(64), keep: 3, most: 9 }]);
     (0..2).for_each(|_| demand.asked(0, A, &want(64), PACE));
     (0..2).for_each(|_| demand.asked(0, B, &want(64), PACE));
     assert_eq!(targets(&demand, 1 << 30), [(64, 4, 4)]);
@@ -220,22 +220,22 @@ fn each_size_of_a_user_comes_once_before_another_comes_twice() {
 #[test]
 fn what_cannot_be_made_takes_no_room() {
     let mut demand = demand();
-    demand.wish(WINDOW, &[64, 32].map(|mib| Keep { need: want(mib), keep: 1, most: 9 }));
+    demand.set_keeps(WINDOW, &[64, 32].map(|mib| Keep { need: want(mib), keep: 1, most: 9 }));
     let all = demand.targets(|need| (need.want.bytes < 64 << 20).then_some((PAGES, 32 << 20)));
     assert_eq!(all.iter().map(|target| target.allotted).collect::<Vec<_>>(), [1, 1]);
 }
 
 #[test]
-fn a_wish_that_is_withdrawn_leaves_nothing_of_itself() {
+fn a_request_that_is_withdrawn_leaves_nothing_of_itself() {
     let mut demand = demand();
-    let mut wishes = vec![];
+    let mut samples = vec![];
     for nth in 0..5 {
-        wishes.push(demand.wished(nth * S, A, &want(2048), 0).unwrap());
+        samples.push(demand.sample(nth * S, A, &want(2048), 0).unwrap());
     }
     assert_eq!(target(&demand, 2048), 5);
     // A part of the window passes before the client goes.
     demand.turn(WINDOW / 10, 0);
-    wishes.into_iter().rev().for_each(|wish| demand.withdraw(A, &want(2048), wish));
+    samples.into_iter().rev().for_each(|sample| demand.withdraw(A, &want(2048), sample));
     assert!(!demand.is_any(), "{:?}", targets(&demand, 1 << 30));
     demand.turn(WINDOW, 60);
     demand.turn(2 * WINDOW, 120);
@@ -246,7 +246,7 @@ fn a_wish_that_is_withdrawn_leaves_nothing_of_itself() {
 fn one_of_two_wishes_stays() {
     let mut demand = demand();
     demand.asked(0, A, &want(2048), 0);
-    let second = demand.wished(S, A, &want(2048), 0).unwrap();
+    let second = demand.sample(S, A, &want(2048), 0).unwrap();
     demand.withdraw(A, &want(2048), second);
     assert_eq!(target(&demand, 2048), 1);
     demand.withdraw(B, &want(2048), second);
@@ -278,5 +278,5 @@ fn a_crowd_of_users_drives_out_no_size_that_is_asked_for_more_often() {
         let other = Party { tenant: A.tenant, uid };
         (0..9).for_each(|_| demand.asked(600, other, &want(12), PACE));
     }
-    assert!(demand.shelves.iter().any(|shelf| shelf.party == B));
+    assert!(demand.buckets.iter().any(|bucket| bucket.party == B));
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::simulation::{Machine, Simulation, Sums};
 use crate::protocol::{Page, Want};
 use crate::stock::Need;
 use crate::tenant::Payer;
-use crate::trial::{Machine, Sums, Trial};
 
 use super::arrivals::Arrivals;
 use super::rules::Named;
@@ -133,7 +133,7 @@ fn one(arrivals: &Arrivals<'_>, host: usize, rule: &Named, setting: &Setting) ->
     sizes.sort_unstable();
     sizes.dedup();
     let sizes: Vec<Need> = sizes.into_iter().map(need).collect();
-    let mut trial = Trial::new(setting.machine, (rule.new)(setting, &sizes));
+    let mut trial = Simulation::new(setting.machine, (rule.new)(setting, &sizes));
     for (at, bytes) in requests {
         trial.ask(at, &need(bytes));
     }

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use super::simulation::{Learnt, Rule};
 use crate::demand::{Demand, Keep, Target};
 use crate::stock::Need;
-use crate::trial::{Learnt, Rule};
 
 use super::arrivals::S;
 use super::play::Setting;
@@ -38,8 +38,8 @@ fn learnt(setting: &Setting, sizes: &[Need]) -> Box<dyn Rule> {
     let forget = setting.forget.as_nanos() as u64;
     let mut demand = Demand::new(0, forget);
     let keep = |need: &Need| Keep { need: *need, keep: setting.keep, most: u64::MAX };
-    let wishes: Vec<Keep> = sizes.iter().map(keep).collect();
-    demand.wish(forget, &wishes);
+    let keeps: Vec<Keep> = sizes.iter().map(keep).collect();
+    demand.set_keeps(forget, &keeps);
     Box::new(Learnt(demand))
 }
 
@@ -121,7 +121,7 @@ impl Rule for Plain {
             let allotted = learnt.min(left / size.need.want.bytes);
             left -= allotted * size.need.want.bytes;
             let (need, asked_at) = (size.need, size.asked_at);
-            Target { need, kept: 0, owed: 0, learnt, allotted, asked_at }
+            Target { need, kept: 0, backorders: 0, learnt, allotted, asked_at }
         };
         self.sizes.iter().map(target).collect()
     }

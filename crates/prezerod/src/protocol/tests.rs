@@ -17,7 +17,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         (any_want(), any::<u32>()).prop_map(|(want, wait_ms)| Request::Lease { want, wait_ms }),
         (any_want(), any::<u32>()).prop_map(|(want, hold_ms)| Request::Reserve { want, hold_ms }),
         (any_want(), any::<u32>(), "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}").prop_map(
-            |(want, wait_ms, name)| Request::Park {
+            |(want, wait_ms, name)| Request::LeaseNamed {
                 want,
                 wait_ms,
                 name: Name::new(&name).unwrap()
@@ -62,8 +62,8 @@ fn any_answer() -> impl Strategy<Value = Answer> {
                 let backing = Backing::ALL[form % 3];
                 let since = if form < 3 { Since::Now } else { Since::Before };
                 let Want { bytes, page, .. } = want;
-                let parked = Parked { bytes, page, backing, inode, age_ns, waited_ns, since };
-                Answer::Parked { parked, path }
+                let lease = NamedLease { bytes, page, backing, inode, age_ns, waited_ns, since };
+                Answer::Named { lease, path }
             }
         ),
         (reason(), "\\PC{0,120}").prop_map(|(reason, text)| Answer::No(reason, text)),

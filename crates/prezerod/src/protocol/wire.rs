@@ -1,8 +1,8 @@
 //! Frames as bytes: what `PROTOCOL.md` says, once for writing and once for reading.
 
 use super::{
-    Answer, Backing, Charged, Granted, MAGIC, MAX_NAME, MAX_PART, MAX_TEXT, Malformed, Name, Page,
-    Parked, Reason, Report, Request, Since, VERSION, Want,
+    Answer, Backing, Charged, Granted, MAGIC, MAX_NAME, MAX_PART, MAX_TEXT, Malformed, Name,
+    NamedLease, Page, Reason, Report, Request, Since, VERSION, Want,
 };
 
 mod kind {
@@ -11,11 +11,11 @@ mod kind {
     pub const REDEEM: u8 = 3;
     pub const CANCEL: u8 = 4;
     pub const AVAILABLE: u8 = 5;
-    /// Of earlier brokers, which sent a descriptor: a descriptor that nobody reads counts against
+    /// Of earlier brokers, which sent a descriptor: an unread descriptor counts against
     /// the sender. So did its answer, 134.
     pub const REPORT_AS_FILE: u8 = 6;
     pub const REPORT: u8 = 7;
-    pub const PARK: u8 = 8;
+    pub const LEASE_NAMED: u8 = 8;
     pub const YIELD: u8 = 9;
     pub const GRANTED: u8 = 129;
     pub const NO: u8 = 130;
@@ -24,10 +24,10 @@ mod kind {
     pub const STOCK: u8 = 133;
     pub const DONE: u8 = 135;
     pub const PART: u8 = 136;
-    pub const PARKED: u8 = 137;
+    pub const NAMED: u8 = 137;
 }
 
-/// Longest path of a parked lease: longer ones are cut, and the client finds the name elsewhere.
+/// Longest path of a named lease: longer ones are cut, and the client finds the name elsewhere.
 const MAX_PATH: usize = 400;
 /// A node of -1 stands for any.
 const ANY_NODE: i32 = -1;
@@ -139,8 +139,8 @@ impl Request {
         let frame = match self {
             Request::Lease { want, wait_ms } => wanted(kind::LEASE, want, *wait_ms),
             Request::Reserve { want, hold_ms } => wanted(kind::RESERVE, want, *hold_ms),
-            Request::Park { want, wait_ms, name } => {
-                wanted(kind::PARK, want, *wait_ms).text(name.as_str(), MAX_NAME)
+            Request::LeaseNamed { want, wait_ms, name } => {
+                wanted(kind::LEASE_NAMED, want, *wait_ms).text(name.as_str(), MAX_NAME)
             }
             Request::Redeem { ticket } => Writer::new(kind::REDEEM, tag).u64(*ticket),
             Request::Cancel { ticket } => Writer::new(kind::CANCEL, tag).u64(*ticket),
@@ -172,11 +172,11 @@ impl Request {
         };
         let request = match kind {
             kind::LEASE => Request::Lease { want: want(&mut r)?, wait_ms: r.u32()? },
-            kind::PARK => {
+            kind::LEASE_NAMED => {
                 let (want, wait_ms) = (want(&mut r)?, r.u32()?);
                 let name = Name::new(&r.text(MAX_NAME)?);
                 let none = "the name is not of letters, digits, -, _ and .";
-                Request::Park { want, wait_ms, name: name.ok_or(Malformed::Field(none))? }
+                Request::LeaseNamed { want, wait_ms, name: name.ok_or(Malformed::Field(none))? }
             }
             kind::RESERVE => Request::Reserve { want: want(&mut r)?, hold_ms: r.u32()? },
             kind::REDEEM => Request::Redeem { ticket: r.u64()? },
@@ -217,7 +217,7 @@ impl Answer {
                 .u64(g.cost_ns)
                 .u64(g.waited_ns)
                 .u32(g.charged as u32),
-            Answer::Parked { parked: p, path } => Writer::new(kind::PARKED, tag)
+            Answer::Named { lease: p, path } => Writer::new(kind::NAMED, tag)
                 .u64(p.bytes)
                 .u64(p.page.bytes())
                 .u32(p.backing as u32)
@@ -274,8 +274,8 @@ impl Answer {
                     _ => return Err(Malformed::Field("charged to nobody that is known")),
                 },
             }),
-            kind::PARKED => Answer::Parked {
-                parked: Parked {
+            kind::NAMED => Answer::Named {
+                lease: NamedLease {
                     bytes: r.u64()?,
                     page: r.page()?,
                     backing: Backing::from_wire(r.u32()?)
@@ -286,7 +286,7 @@ impl Answer {
                     since: match r.u32()? {
                         0 => Since::Now,
                         1 => Since::Before,
-                        _ => return Err(Malformed::Field("parked neither now nor before")),
+                        _ => return Err(Malformed::Field("named neither now nor before")),
                     },
                 },
                 path: r.text(MAX_PATH)?,

@@ -1,4 +1,4 @@
-//! Connections: who comes, what they say, what they are sent.
+//! Connections: which come, what they say, what they are sent.
 //!
 //! A user has a number of turns and a time in each round of the loop, whatever its connections;
 //! nothing is read of a stranger; and what has to be closed in a client's name is closed elsewhere
@@ -13,15 +13,15 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, shutdown};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 
-use super::rights::{Undertaker, receive};
+use super::rights::{FdCloser, receive};
 use super::unread::{self, Unread};
-use super::{AT_ONCE, Connection, Server};
-use crate::broker::{ClientId, Out};
+use super::{ACCEPT_BATCH, Connection, Server};
+use crate::broker::Out;
 use crate::filler::send_packet;
-use crate::mounted;
-use crate::parked::{self, Place};
+use crate::inode::mounted;
+use crate::inode::named::{self, LeaseDir};
 use crate::protocol::{Answer, MAX_REQUEST, Reason, Request};
-use crate::tenant::Peer;
+use crate::tenant::{ClientId, Peer};
 
 /// Turns of a user in one round: frames of all its connections together.
 /// Moved by: `tests/system/attack.py`.
@@ -41,15 +41,15 @@ impl Server {
     /// Those that came, in this round's time.
     pub(super) fn accept(&mut self) -> Vec<ClientId> {
         let (mut came, began) = (vec![], thread::monotonic_ns());
-        for _ in 0..AT_ONCE {
+        for _ in 0..ACCEPT_BATCH {
             if is_over(began) {
                 break;
             }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = match accept_with(&self.listener, flags) {
+            let socket = match accept_with(&self.clients.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => break,
-                // Out of descriptors: whoever knocks is heard later.
+                // Out of descriptors: who connects is accepted later.
                 Err(_) => {
                     self.back_off();
                     break;
@@ -67,10 +67,10 @@ impl Server {
             match self.admit(&socket) {
                 Ok((id, peer, process)) => {
                     let (heard_ns, unread) = (thread::monotonic_ns(), Unread::default());
-                    // Turns are shared by those who stand behind users.
-                    let (pid, uid) = (peer.pid, self.broker.owner(peer.uid));
+                    // Subordinate users share the turns of their owner.
+                    let (pid, uid) = (peer.pid, self.broker.ledger.owners.of(peer.uid));
                     let connection = Connection { socket, pid, uid, process, heard_ns, unread };
-                    self.connections.insert(id, connection);
+                    self.clients.all.insert(id, connection);
                     came.push(id);
                 }
                 Err(Some(answer)) => self.turn_away(socket, &answer),
@@ -87,7 +87,7 @@ impl Server {
     ) -> Result<(ClientId, Peer, Option<OwnedFd>), Option<Answer>> {
         let credentials = peer::peer_credentials(socket.as_fd()).map_err(|_| None)?;
         let peer::Credentials { pid, uid, gid } = credentials;
-        self.broker.knock(uid)?;
+        self.broker.may_connect(uid)?;
         let process = peer::peer_pidfd(socket.as_fd()).or_else(|_| {
             let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
             pidfd_open(pid, PidfdFlags::empty())
@@ -108,25 +108,25 @@ impl Server {
     fn turn_away(&mut self, socket: OwnedFd, answer: &Answer) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = send_packet(socket.as_fd(), &answer.encode(0), None, flags);
-        farewell(&socket, &mut self.undertaker);
+        close_after_answer(&socket, &mut self.clients.closer);
     }
 
     fn back_off(&mut self) {
-        self.deaf_until = thread::monotonic_ns() + BACK_OFF_NS;
+        self.clients.accept_backoff_until = thread::monotonic_ns() + BACK_OFF_NS;
     }
 
-    /// Hears those who said something: each user's connections in turn, another one first in each
+    /// Reads the connections that have something to read: each user's connections in turn, another one first in each
     /// round, and a number of frames of each user.
     pub(super) fn hear_clients(&mut self, said: Vec<ClientId>) {
         let mut users: BTreeMap<u32, VecDeque<ClientId>> = BTreeMap::new();
         for id in said {
-            if let Some(connection) = self.connections.get(&id) {
+            if let Some(connection) = self.clients.all.get(&id) {
                 users.entry(connection.uid).or_default().push_back(id);
             }
         }
-        self.round += 1;
+        self.clients.round += 1;
         for mut queue in users.into_values() {
-            let first = self.round * TURNS % queue.len();
+            let first = self.clients.round * TURNS % queue.len();
             queue.rotate_left(first);
             let (mut frames, mut heard, began) = (0, 0, thread::monotonic_ns());
             // One that has gone takes no turn: its place is another's.
@@ -144,15 +144,15 @@ impl Server {
     }
 
     fn hear_client(&mut self, id: ClientId) -> Heard {
-        let Some(connection) = self.connections.get_mut(&id) else { return Heard::Nothing };
+        let Some(connection) = self.clients.all.get_mut(&id) else { return Heard::Nothing };
         // One byte more than the longest frame, to see that a packet is longer.
         let mut packet = [0u8; MAX_REQUEST + 1];
         let socket = connection.socket.as_fd();
         let (len, rights) = match receive(socket, &mut packet, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
             Ok((0, rights)) => {
-                self.undertaker.take(rights);
-                self.bury_client(id);
+                self.clients.closer.take(rights);
+                self.reap_client(id);
                 return Heard::Nothing;
             }
             Err(_) => return self.drop_client(id),
@@ -165,7 +165,7 @@ impl Server {
             Ok(request) => Ok(request),
             Err(malformed) => Err(malformed.to_string()),
         };
-        self.undertaker.take(rights);
+        self.clients.closer.take(rights);
         match request {
             Ok((tag, request)) => self.request(now, id, tag, request),
             Err(text) => {
@@ -185,43 +185,43 @@ impl Server {
             return self.deliver(Out { client: id, tag, answer, inode: None, name: None });
         }
         if matches!(request, Request::Report { from: 0, .. }) {
-            self.bury_leases(now);
+            self.reap_leases(now);
         }
-        if let Request::Park { name, .. } = &request
-            && let Some(found) = parked::find(&self.broker.files_of(id), name)
+        if let Request::LeaseNamed { name, .. } = &request
+            && let Some(found) = named::find(&self.broker.files_of(id), name)
         {
             return self.found(id, tag, &found, name);
         }
-        if let Request::Park { want, .. } = &request {
+        if let Request::LeaseNamed { want, .. } = &request {
             // What was given back a moment ago is room.
             let files = self.broker.files_of(id);
-            if Place::for_page(&files, want.page).is_ok_and(|place| place.free < want.bytes) {
-                files.iter().for_each(|dir| mounted::bury(dir));
+            if LeaseDir::for_page(&files, want.page).is_ok_and(|place| place.free < want.bytes) {
+                files.iter().for_each(|dir| mounted::reap(dir));
             }
         }
         // What it gave back a moment ago may not be known to be gone.
         if let Some(tenant) = self.broker.exceeded(id, &request) {
-            for lease in self.living.over_of(now, &tenant) {
+            for lease in self.watch.tracker.over_of(now, &tenant) {
                 self.broker.ended(now, lease);
             }
-            self.broker.reckon(now);
+            self.broker.reconcile(now);
         }
         match self.broker.request(now, id, tag, request) {
             Some(out) => self.deliver(out),
-            None => self.unplanned = true,
+            None => self.needs_tick = true,
         }
     }
 
-    /// Whether the connection or its user has its share of leases that nobody reads.
+    /// Whether the connection or its user has its share of unread leases.
     fn is_full(&mut self, id: ClientId) -> bool {
-        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        let Some(connection) = self.clients.all.get_mut(&id) else { return false };
         let user = connection.uid;
         if connection.unread.is_full(&connection.socket) {
             return true;
         }
-        let open = self.connections.values_mut().filter(|connection| connection.uid == user);
+        let open = self.clients.all.values_mut().filter(|connection| connection.uid == user);
         let open = open.map(|connection| (&connection.socket, &mut connection.unread));
-        unread::is_full(user, &mut self.left, open)
+        unread::is_full(user, &mut self.clients.left, open)
     }
 
     /// Sends an answer. The inode that goes with it is closed here whatever happens: it is
@@ -229,7 +229,7 @@ impl Server {
     pub(super) fn deliver(&mut self, out: Out<OwnedFd>) {
         let Out { client, tag, answer, inode, name } = out;
         if let (Answer::Lease(granted), Some(inode), Some(name)) = (&answer, &inode, &name) {
-            return self.park(client, tag, granted, inode, name);
+            return self.name_lease(client, tag, granted, inode, name);
         }
         let lease = match (&answer, &inode) {
             (Answer::Lease(granted), Some(inode)) => Some((granted.lease, inode)),
@@ -243,19 +243,19 @@ impl Server {
         };
         // Marked before it is sent: it may be gone at once.
         let tenant = self.broker.tenant_of_lease(number).unwrap_or_default();
-        let marked = self.living.watch(tenant, number, inode.as_fd()).is_ok();
+        let marked = self.watch.tracker.watch(tenant, number, inode.as_fd()).is_ok();
         if !self.send(client, tag, &answer, Some(inode)) {
             self.broker.undelivered(number);
             self.drop_client(client);
             return;
         }
-        if let Some(connection) = self.connections.get_mut(&client) {
+        if let Some(connection) = self.clients.all.get_mut(&client) {
             connection.unread.sent();
         }
         match marked {
             true => self.broker.ends_with_memory(number),
             false => {
-                if self.living.is_first_unwatched() {
+                if self.watch.tracker.is_first_unwatched() {
                     prezero_sys::log!(
                         "prezerod: the kernel watches no more leases: they end with the processes that got \
                          them, whoever has the memory; raise fs.fanotify.max_user_marks and \
@@ -268,7 +268,7 @@ impl Server {
     }
 
     fn send(&self, client: ClientId, tag: u32, answer: &Answer, file: Option<&OwnedFd>) -> bool {
-        self.connections.get(&client).is_some_and(|connection| {
+        self.clients.all.get(&client).is_some_and(|connection| {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let file = file.map(AsFd::as_fd);
             send_packet(connection.socket.as_fd(), &answer.encode(tag), file, flags).is_ok()
@@ -277,19 +277,19 @@ impl Server {
 
     /// Its process is watched from now on: its leases end with it.
     fn watch_holder(&mut self, client: ClientId) {
-        let Some(connection) = self.connections.get(&client) else { return };
+        let Some(connection) = self.clients.all.get(&client) else { return };
         if let Some(process) = &connection.process
             && let Ok(process) = process.try_clone()
         {
-            self.holders.entry(connection.pid).or_insert(process);
+            self.watch.holders.entry(connection.pid).or_insert(process);
         }
     }
 
     /// Those that have gone end, the oldest first, in this round's time.
-    pub(super) fn bury_clients(&mut self, gone: Vec<ClientId>) {
+    pub(super) fn reap_clients(&mut self, gone: Vec<ClientId>) {
         let began = thread::monotonic_ns();
         for id in gone {
-            self.bury_client(id);
+            self.reap_client(id);
             if is_over(began) {
                 break;
             }
@@ -297,8 +297,9 @@ impl Server {
     }
 
     /// Ends a connection whose client is gone, and reads no answer.
-    fn bury_client(&mut self, id: ClientId) {
-        let last = if self.listener.refuses_rights() { Last::Nothing } else { Last::Rights };
+    fn reap_client(&mut self, id: ClientId) {
+        let last =
+            if self.clients.listener.refuses_rights() { Last::Nothing } else { Last::Rights };
         self.end(id, last);
     }
 
@@ -309,16 +310,16 @@ impl Server {
     }
 
     fn end(&mut self, id: ClientId, last: Last) {
-        if let Some(connection) = self.connections.remove(&id) {
+        if let Some(connection) = self.clients.all.remove(&id) {
             self.broker.disconnect(id);
             if last != Last::Nothing {
-                farewell(&connection.socket, &mut self.undertaker);
+                close_after_answer(&connection.socket, &mut self.clients.closer);
             }
-            // Without a pidfd nobody will tell when the process ends.
-            if !self.holders.contains_key(&connection.pid) {
+            // Without a pidfd the end of the process does not show.
+            if !self.watch.holders.contains_key(&connection.pid) {
                 self.broker.exited(thread::monotonic_ns(), connection.pid);
             }
-            self.left.add(connection.uid, connection.socket, connection.unread);
+            self.clients.left.add(connection.uid, connection.socket, connection.unread);
         }
     }
 }
@@ -359,14 +360,14 @@ fn lives(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
 }
 
-/// Ends a connection such that its last answer can be read: what a client has sent and nobody
+/// Ends a connection such that its last answer can be read: what a client has sent and was not
 /// read would make the kernel tell it of a reset instead. And what the kernel would close with it
 /// is closed elsewhere.
-fn farewell(socket: &OwnedFd, undertaker: &mut Undertaker) {
+fn close_after_answer(socket: &OwnedFd, closer: &mut FdCloser) {
     let _ = shutdown(socket, Shutdown::Both);
     while let Ok((len, rights)) = receive(socket.as_fd(), &mut [0u8; 1], RecvFlags::DONTWAIT) {
         let over = len == 0 && rights.is_empty();
-        undertaker.take(rights);
+        closer.take(rights);
         if over {
             break;
         }

@@ -1,4 +1,4 @@
-//! The filler processes: one for each node, pace, lane and payer, started when first needed.
+//! The filler processes: one for each node, priority, lane and payer, started when first needed.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
@@ -12,9 +12,9 @@ use rustix::net::{
     recvmsg, socketpair,
 };
 
-use crate::broker::Job;
-use crate::filler::{self, MAX_PACKET, Order, Pace, Word};
+use crate::filler::{self, MAX_PACKET, Message, Order, Priority};
 use crate::inode::Kind;
+use crate::planner::Job;
 use crate::tenant::Payer;
 
 #[derive(Debug)]
@@ -34,11 +34,11 @@ pub struct Fillers {
     fillers: BTreeMap<Key, Filler>,
 }
 
-/// Which filler: its node, its pace, which of those, and whose cgroup it lives in.
+/// Which filler: its node, its priority, which of those, and whose cgroup it lives in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub struct Key {
     pub node: u16,
-    pub pace: Pace,
+    pub priority: Priority,
     pub lane: u8,
     pub payer: Payer,
 }
@@ -54,19 +54,19 @@ impl Fillers {
         self.fillers.iter().map(|(&key, filler)| (key, filler.socket.as_fd()))
     }
 
-    /// Hands a job to the filler of its node, pace, lane and payer, which has none; `cgroup` is the
+    /// Hands a job to the filler of its node, priority, lane and payer, which has none; `cgroup` is the
     /// payer's, `None` this one; `files` are its directories.
     pub fn order(&mut self, job: &Job, cgroup: Option<&str>, files: &[PathBuf]) -> io::Result<()> {
-        let Job { pace, lane, kind: Kind { node, payer, .. }, .. } = *job;
-        let key = Key { node, pace, lane, payer };
+        let Job { priority, lane, kind: Kind { node, payer, .. }, .. } = *job;
+        let key = Key { node, priority, lane, payer };
         if !self.fillers.contains_key(&key) {
             let filler = self.spawn(job, cgroup, files)?;
             self.fillers.insert(key, filler);
         }
         let Some(filler) = self.fillers.get_mut(&key) else { return Ok(()) };
         (filler.serial, filler.cancelled) = (job.serial, false);
-        let Job { serial, kind, bytes, rate, calm, .. } = *job;
-        let order = Order::Make { serial, kind, bytes, rate, calm };
+        let Job { serial, kind, bytes, rate, busy_limit, .. } = *job;
+        let order = Order::Make { serial, kind, bytes, rate, busy_limit };
         filler::send(filler.socket.as_fd(), &order, None)
     }
 
@@ -75,7 +75,7 @@ impl Fillers {
         let (socket, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
         let mut command = Command::new(&self.program);
         command.arg("filler").arg(job.kind.node.to_string());
-        if job.pace == Pace::Urgent {
+        if job.priority == Priority::Urgent {
             command.arg("--urgent");
         }
         if self.nodes > 1 {
@@ -107,15 +107,15 @@ impl Fillers {
     }
 
     /// A client waits for that job by now. Said to a filler that is done with it, it is nothing.
-    pub fn hurry(&mut self, serial: u64) {
+    pub fn promote(&mut self, serial: u64) {
         let filler = self.fillers.values().find(|f| f.serial == serial && !f.cancelled);
         if let Some(filler) = filler {
-            let _ = filler::send(filler.socket.as_fd(), &Order::Hurry, None);
+            let _ = filler::send(filler.socket.as_fd(), &Order::Promote, None);
         }
     }
 
     /// What it says; `None`: it is gone.
-    pub fn hear(&mut self, key: Key) -> Option<(Word, Option<OwnedFd>)> {
+    pub fn hear(&mut self, key: Key) -> Option<(Message, Option<OwnedFd>)> {
         let filler = self.fillers.get(&key)?;
         let mut packet = [0u8; MAX_PACKET];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -132,7 +132,7 @@ impl Fillers {
     }
 
     /// One is gone: its last job.
-    pub fn bury(&mut self, key: Key) -> Option<u64> {
+    pub fn reap(&mut self, key: Key) -> Option<u64> {
         let mut filler = self.fillers.remove(&key)?;
         let _ = filler.process.kill();
         let status = filler.process.wait().map_or_else(|e| e.to_string(), |s| s.to_string());

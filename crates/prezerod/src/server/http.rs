@@ -3,7 +3,7 @@
 //! Served by a thread of its own, so that no scraper, slow, silent or one of thousands, costs a
 //! client anything. The loop is asked for a text a few times a second at most, and all who
 //! scrape at that moment get the same one. Where too many are connected the oldest makes way:
-//! connections that say nothing keep nobody out.
+//! connections that say nothing keep no other out.
 
 use std::io;
 use std::net::TcpListener;

@@ -19,7 +19,7 @@ use super::Options;
 use crate::client::SOCKET;
 use crate::settings::Settings;
 
-/// Connections that may wait to be accepted: a client behind a crowd waits for that number of others.
+/// Connections that may wait to be accepted: a client waits for that number of others.
 /// Moved by: `tests/system/attack.py`.
 pub const BACKLOG: i32 = 64;
 

@@ -1,4 +1,4 @@
-//! Descriptors that clients send, which nobody asked for.
+//! Descriptors that clients send with their requests, and that the broker has no use for.
 //!
 //! Closing one may take as long as its owner likes: a TCP socket that lingers, a file of a file
 //! system that hangs. So the loop closes none. Since Linux 6.16 a socket refuses them
@@ -42,19 +42,19 @@ pub fn receive(
     Ok((received.bytes, rights.flatten().collect()))
 }
 
-/// Closes what nobody asked for, elsewhere.
+/// Closes what clients sent, in another process.
 #[derive(Debug)]
-pub struct Undertaker {
+pub struct FdCloser {
     program: PathBuf,
     waiting: Vec<OwnedFd>,
     ending: Vec<Child>,
     worked: u64,
 }
 
-impl Undertaker {
+impl FdCloser {
     /// Its processes will run `program`.
-    pub fn new(program: PathBuf) -> Undertaker {
-        Undertaker { program, waiting: vec![], ending: vec![], worked: 0 }
+    pub fn new(program: PathBuf) -> FdCloser {
+        FdCloser { program, waiting: vec![], ending: vec![], worked: 0 }
     }
 
     /// To be closed some time.
@@ -72,17 +72,17 @@ impl Undertaker {
         if self.waiting.is_empty() || self.ending.len() >= ENDING {
             return;
         }
-        match self.bury() {
+        match self.spawn() {
             Ok(process) => self.ending.push(process),
             Err(error) => prezero_sys::log!("prezerod: descriptors of clients stay open: {error}"),
         }
     }
 
-    fn bury(&mut self) -> io::Result<Child> {
+    fn spawn(&mut self) -> io::Result<Child> {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
         let mut command = Command::new(&self.program);
-        let process = command.arg("bury").stdin(Stdio::from(theirs)).spawn()?;
+        let process = command.arg("close-fds").stdin(Stdio::from(theirs)).spawn()?;
         drop(command);
         while !self.waiting.is_empty() {
             let batch = self.waiting.len().saturating_sub(MOST);
@@ -110,7 +110,7 @@ impl Undertaker {
 ///
 /// # Errors
 /// What the socket answers.
-pub fn bury() -> io::Result<()> {
+pub fn close_all() -> io::Result<()> {
     let input = io::stdin();
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     loop {

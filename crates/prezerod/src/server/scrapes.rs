@@ -47,7 +47,7 @@ enum State {
 #[derive(Debug)]
 pub struct Scrapes {
     listener: OwnedFd,
-    deaf_until: u64,
+    accept_backoff_until: u64,
     broker: UnixStream,
     texts: Receiver<String>,
     /// Whether the broker owes a text.
@@ -71,7 +71,7 @@ impl Scrapes {
     pub fn new(listener: OwnedFd, broker: UnixStream, texts: Receiver<String>) -> Scrapes {
         Scrapes {
             listener,
-            deaf_until: 0,
+            accept_backoff_until: 0,
             broker,
             texts,
             asked: false,
@@ -104,7 +104,7 @@ impl Scrapes {
     fn wait(&self, now: u64) -> Result<Vec<Source>, Errno> {
         let mut sources = vec![Source::Broker];
         let mut polled = vec![PollFd::new(&self.broker, PollFlags::IN)];
-        if now >= self.deaf_until {
+        if now >= self.accept_backoff_until {
             sources.push(Source::Listener);
             polled.push(PollFd::new(&self.listener, PollFlags::IN));
         }
@@ -117,10 +117,10 @@ impl Scrapes {
             sources.push(Source::Scrape(id));
             polled.push(PollFd::new(&scrape.socket, flags));
         }
-        let idle = self.all.is_empty() && now >= self.deaf_until;
-        let nap = (!idle).then_some(Duration::from_nanos(LOOK_NS.min(BACK_OFF_NS)));
-        let nap = nap.and_then(|nap| Timespec::try_from(nap).ok());
-        match poll(&mut polled, nap.as_ref()) {
+        let idle = self.all.is_empty() && now >= self.accept_backoff_until;
+        let timeout = (!idle).then_some(Duration::from_nanos(LOOK_NS.min(BACK_OFF_NS)));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
@@ -142,7 +142,7 @@ impl Scrapes {
                 self.serve(self.numbers);
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.deaf_until = now + BACK_OFF_NS,
+            Err(_) => self.accept_backoff_until = now + BACK_OFF_NS,
         }
     }
 
@@ -197,7 +197,7 @@ impl Scrapes {
         true
     }
 
-    /// Gives those who wait the text, or asks the broker for one; false: it is gone.
+    /// Gives the scrapes that wait the text, or asks the broker for one; false: it is gone.
     fn answer(&mut self, now: u64) -> bool {
         let mut waiting =
             self.all.values_mut().filter(|scrape| matches!(scrape.state, State::Waits)).peekable();

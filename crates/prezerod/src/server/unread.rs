@@ -1,6 +1,6 @@
 //! Leases that were sent and not read yet.
 //!
-//! The kernel counts a descriptor that nobody has received against its sender, and refuses any more
+//! The kernel counts a descriptor that was not received against its sender, and refuses any more
 //! to it beyond its limit of open files: then no client gets a lease. So each connection and each
 //! user may leave only a number of them unread, also of connections that ended.
 

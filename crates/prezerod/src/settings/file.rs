@@ -9,10 +9,11 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
 use super::{Settings, Source, Stocked};
-use crate::audit::Depth;
-use crate::gait::Calm;
+use crate::filler::pacer::BusyLimit;
+use crate::host::accounts::look_up;
+use crate::inode::audit::Depth;
 use crate::protocol::{Page, Want};
-use crate::tenant::{Purse, Rank, Tenant};
+use crate::tenant::{Charge, Rank, Tenant};
 
 /// Pieces of 4 KiB that an audit reads by default, besides the first and the last.
 /// Moved by: `bench lease`, small leases.
@@ -198,7 +199,7 @@ impl Settings {
             backing: file.backing,
             limit: file.limit.map(|Bytes(limit)| limit),
             rate: file.rate.map(|rate| pace("rate", rate)).transpose()?,
-            calm: calm(file.cpu_busy, file.rate_busy)?,
+            busy_limit: busy_limit(file.cpu_busy, file.rate_busy)?,
             reserve: file.reserve.0,
             audit: match file.audit {
                 Audit::Off => Depth::Off,
@@ -227,16 +228,16 @@ fn some(name: &str, most: usize) -> Result<usize, String> {
 }
 
 /// How much while others work.
-fn calm(percent: Option<u32>, rate: Option<Bytes>) -> Result<Calm, String> {
+fn busy_limit(percent: Option<u32>, rate: Option<Bytes>) -> Result<BusyLimit, String> {
     match (percent, rate) {
         (Some(_), Some(_)) => {
             Err("cpu-busy and rate-busy say the same of a busy host; give one of both".into())
         }
-        (None, Some(rate)) => Ok(Calm::Rate(pace("rate-busy", rate)?)),
+        (None, Some(rate)) => Ok(BusyLimit::Rate(pace("rate-busy", rate)?)),
         (Some(percent), None) if percent > 100 => {
             Err(format!("cpu-busy = {percent}: give percent of the CPUs, 0 to 100"))
         }
-        (percent, None) => Ok(Calm::Cpu(percent.unwrap_or(CPU_BUSY))),
+        (percent, None) => Ok(BusyLimit::Cpu(percent.unwrap_or(CPU_BUSY))),
     }
 }
 
@@ -314,14 +315,7 @@ fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
             Latency::Normal => Rank::Normal,
             Latency::Critical => Rank::Critical,
         },
-        purse: Purse { charge, files },
+        charge: Charge { cgroup: charge, files },
         name,
     })
-}
-
-/// The number of an account in a table such as `/etc/passwd`.
-pub fn look_up(table: &Path, name: &str) -> Option<u32> {
-    let text = std::fs::read_to_string(table).ok()?;
-    let mut rows = text.lines().map(|line| line.split(':'));
-    rows.find_map(|mut row| (row.next() == Some(name)).then(|| row.nth(1)?.parse().ok())?)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::fake::pass;
 use super::super::world::{World, holds};
 use super::ANY;
-use crate::config::Stay;
+use crate::config::NoMoveMode;
 use crate::count::counters::Counter;
 use crate::policy::Throttle;
 use crate::units::{HUGE_PAGES, PageId};
@@ -16,9 +16,9 @@ fn held(world: &World) -> u32 {
 }
 
 /// A world whose first `huge` huge blocks are resident and free.
-fn idle(stay: Stay, huge: u32) -> World {
+fn idle(no_move: NoMoveMode, huge: u32) -> World {
     let world = World::with(32, |config| {
-        config.stay = stay;
+        config.no_move = no_move;
         config.decay = Duration::from_secs(1);
     });
     world.soil(world.plain(huge * HUGE_PAGES));
@@ -37,7 +37,7 @@ fn tempt(world: &mut World) {
 
 #[test]
 fn watched_pages_are_not_given_back_and_then_they_are() {
-    let mut world = idle(Stay::Auto, 4);
+    let mut world = idle(NoMoveMode::Auto, 4);
     world.fake().watch(true);
     tempt(&mut world);
     assert_eq!((held(&world), world.count(Counter::BackingErrors)), (4 * HUGE_PAGES, 0));
@@ -56,7 +56,7 @@ fn watched_pages_are_not_given_back_and_then_they_are() {
 
 #[test]
 fn watched_blocks_are_copied_when_they_grow() {
-    let world = idle(Stay::Auto, 2);
+    let world = idle(NoMoveMode::Auto, 2);
     world.fake().watch(true);
     let block = world.plain(2 * HUGE_PAGES);
     let behind = world.plain(HUGE_PAGES);
@@ -72,7 +72,7 @@ fn watched_blocks_are_copied_when_they_grow() {
 
 #[test]
 fn watched_pages_that_lie_apart_are_not_brought_together() {
-    let world = idle(Stay::Auto, 8);
+    let world = idle(NoMoveMode::Auto, 8);
     let blocks: Vec<_> = (0..8).map(|_| world.plain(HUGE_PAGES)).collect();
     let (mut kept, mut freed) = (Vec::new(), Vec::new());
     for (n, block) in blocks.into_iter().enumerate() {
@@ -92,20 +92,20 @@ fn watched_pages_that_lie_apart_are_not_brought_together() {
 #[test]
 fn who_knows_better_is_heeded() {
     for (stay, asks, watched, stays) in [
-        (Stay::Auto, false, false, false),
-        (Stay::Auto, true, false, true),
-        (Stay::On, false, false, true),
-        (Stay::Off, true, false, false),
+        (NoMoveMode::Auto, false, false, false),
+        (NoMoveMode::Auto, true, false, true),
+        (NoMoveMode::On, false, false, true),
+        (NoMoveMode::Off, true, false, false),
     ] {
         let mut world = idle(stay, 4);
         world.fake().watch(watched);
         if asks {
-            world.zone.stay();
+            world.zone.no_move();
         }
         tempt(&mut world);
         assert_eq!(held(&world) > 0, stays, "{stay:?}, asks: {asks}");
     }
-    let world = idle(Stay::Off, 4);
+    let world = idle(NoMoveMode::Off, 4);
     assert!(!world.zone.pool.must_not_move());
     world.fake().watch(true);
     assert!(!world.zone.pool.must_not_move(), "at the user's own risk");

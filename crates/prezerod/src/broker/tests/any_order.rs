@@ -99,13 +99,13 @@ proptest! {
                     _ => {}
                 }
             }
-            let leased: u64 = rig.broker.leases.from(0).map(|lease| lease.bytes).sum();
-            let held: u64 = rig.broker.held.iter().map(|held| held.need.want.bytes).sum();
-            prop_assert!(leased + held <= QUOTA, "{leased} leased, {held} held");
+            let leased: u64 = rig.broker.ledger.leases.from(0).map(|lease| lease.bytes).sum();
+            let reserved: u64 = rig.broker.stock.reserved.iter().map(|reserved| reserved.need.want.bytes).sum();
+            prop_assert!(leased + reserved <= QUOTA, "{leased} leased, {reserved} reserved");
             // Each has one owner: this list and the stock, or this list alone.
             let kept = inodes.iter().filter(|sealed| Rc::strong_count(sealed) == 2);
             prop_assert!(kept.clone().all(|sealed| sealed.get() == 0), "a lease is kept");
-            prop_assert_eq!(kept.count(), rig.broker.stock.iter().count() + rig.broker.held.len());
+            prop_assert_eq!(kept.count(), rig.broker.stock.iter().count() + rig.broker.stock.reserved.len());
         }
     }
 }

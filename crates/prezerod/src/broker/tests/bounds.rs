@@ -112,14 +112,14 @@ fn a_lease_whose_memory_is_watched_outlives_its_process_and_ends_with_its_memory
 fn strangers_and_a_crowd_are_told_before_anything_is_read_of_them() {
     let mut rig = Rig::new(|settings| settings.connections_per_user = 2);
     assert!(
-        matches!(rig.broker.knock(7), Err(Answer::No(Reason::Denied, text)) if text.contains("uid 7"))
+        matches!(rig.broker.may_connect(7), Err(Answer::No(Reason::Denied, text)) if text.contains("uid 7"))
     );
     let first = rig.client(1, 1000);
     rig.client(2, 1000);
-    assert!(matches!(rig.broker.knock(1000), Err(Answer::No(Reason::Busy, _))));
-    rig.broker.knock(0).unwrap();
+    assert!(matches!(rig.broker.may_connect(1000), Err(Answer::No(Reason::Busy, _))));
+    rig.broker.may_connect(0).unwrap();
     rig.broker.disconnect(first);
-    rig.broker.knock(1000).unwrap();
+    rig.broker.may_connect(1000).unwrap();
     assert_eq!(rig.broker.counters.turned_away, 2);
 }
 
@@ -135,14 +135,14 @@ fn a_lower_limit_gives_back_at_once_what_lies_above_it_and_says_so() {
     settings.limit = Some(128 * MIB);
 
     rig.broker.reload(settings, 1000);
-    let shed = rig.broker.shed();
+    let trimmed = rig.broker.trim_to_limit();
 
-    assert_eq!(rig.broker.stock.iter().map(|blank| blank.bytes).sum::<u64>(), 128 * MIB);
-    assert_eq!(shed.jobs, [job.serial]);
-    let [line] = &shed.lines[..] else { panic!("{:?}", shed.lines) };
+    assert_eq!(rig.broker.stock.iter().map(|inode| inode.bytes).sum::<u64>(), 128 * MIB);
+    assert_eq!(trimmed.jobs, [job.serial]);
+    let [line] = &trimmed.lines[..] else { panic!("{:?}", trimmed.lines) };
     assert!(line.contains("is 128M now: 320M of stock went back"), "{line}");
     assert_eq!(rig.broker.counters.waste_bytes, 320 * MIB);
-    let again = rig.broker.shed();
+    let again = rig.broker.trim_to_limit();
     assert!(again.lines.is_empty(), "nothing is said of nothing");
 }
 
@@ -227,7 +227,7 @@ fn an_order_of_many_pages_holds_up_its_own_user_and_no_other() {
     }
     let sizes = |rig: &mut Rig| -> Vec<(u64, u8)> {
         let jobs = rig.plan(Memory::Fine).jobs.into_iter();
-        let orders = jobs.filter(|job| job.pace == Pace::Urgent);
+        let orders = jobs.filter(|job| job.priority == Priority::Urgent);
         orders.map(|job| (job.bytes / MIB, job.lane)).collect()
     };
     assert_eq!(sizes(&mut rig), [(64, 0)]);
@@ -239,7 +239,7 @@ fn an_order_of_many_pages_holds_up_its_own_user_and_no_other() {
         ask(&mut rig, user, user as u32, 2);
     }
     assert_eq!(sizes(&mut rig), [(2, 2), (2, 3)]);
-    let first = rig.broker.jobs.iter().find(|job| job.lane == 1).copied().unwrap();
+    let first = rig.broker.planner.jobs.iter().find(|job| job.lane == 1).copied().unwrap();
     rig.made(&first);
     assert_eq!(rig.broker.serve(rig.now).len(), 1);
     assert_eq!(sizes(&mut rig), [(2, 1)]);
@@ -346,8 +346,8 @@ fn groups_that_no_tenant_names_are_not_remembered() {
     let crowd = Peer { groups: (0..65_536).collect(), ..peer(7, 4001) };
     let client = rig.broker.connect(crowd).unwrap();
     leased(&mut rig, client, 2);
-    assert_eq!(rig.broker.clients[&client].groups, [77]);
-    assert!(rig.broker.leases.from(0).all(|lease| lease.peer.groups.is_empty()));
+    assert_eq!(rig.broker.ledger.clients[&client].groups, [77]);
+    assert!(rig.broker.ledger.leases.from(0).all(|lease| lease.peer.groups.is_empty()));
 }
 
 #[test]

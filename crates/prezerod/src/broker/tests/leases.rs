@@ -1,7 +1,7 @@
 //! What is leased, to which client first, and what happens to a client that waits or vanishes.
 
 use super::*;
-use crate::gait::Calm;
+use crate::filler::pacer::BusyLimit;
 
 #[test]
 fn what_is_ready_is_leased_at_once_cut_to_size_sealed_once_and_not_kept() {
@@ -19,7 +19,7 @@ fn what_is_ready_is_leased_at_once_cut_to_size_sealed_once_and_not_kept() {
     drop(out);
     assert_eq!(Rc::strong_count(&sealed), 1, "the broker kept the inode");
     assert_eq!(rig.broker.counters.hits, 1);
-    assert_eq!(rig.broker.counters.trimmed_bytes, 4 * MIB);
+    assert_eq!(rig.broker.counters.truncated_bytes, 4 * MIB);
 }
 
 #[test]
@@ -39,9 +39,9 @@ fn what_was_sealed_before_is_never_leased_nor_adopted() {
     let client = rig.client(7, 1000);
     assert!(rig.lease(client, 4, 0).unwrap().inode.is_none());
     let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
-    let blank = |inode| Blank { inode, kind, bytes: 4 * MIB, made_ns: 0, cost_ns: 0 };
-    assert!(!rig.broker.adopt(blank(used()), None));
-    assert!(rig.broker.adopt(blank(Fake::default()), None));
+    let inode = |inode| StockInode { file: inode, kind, bytes: 4 * MIB, made_ns: 0, cost_ns: 0 };
+    assert!(!rig.broker.adopt(inode(used()), None));
+    assert!(rig.broker.adopt(inode(Fake::default()), None));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn who_waits_is_served_when_it_is_made_and_the_hurried_before_others() {
     assert_eq!(reason(rig.lease(fast, 8, 5000)), Reason::Busy, "one wait a connection");
 
     let mut jobs = rig.plan(Memory::Fine).jobs;
-    jobs.retain(|job| job.pace == Pace::Urgent);
+    jobs.retain(|job| job.priority == Priority::Urgent);
     let [job, _] = &jobs[..] else { panic!("one for each user: {jobs:?}") };
     assert_eq!(job.bytes, 8 * MIB);
     rig.now = S;
@@ -125,8 +125,8 @@ fn who_was_told_when_finds_it_made() {
     assert_eq!(reason(rig.lease(client, 8, 0)), Reason::Empty);
     let jobs = rig.plan(Memory::Fine).jobs;
     assert_eq!(
-        jobs.iter().map(|job| (job.pace, job.bytes)).collect::<Vec<_>>(),
-        [(Pace::Idle, 8 * MIB)]
+        jobs.iter().map(|job| (job.priority, job.bytes)).collect::<Vec<_>>(),
+        [(Priority::Idle, 8 * MIB)]
     );
     rig.made(&jobs[0]);
     assert!(rig.lease(client, 8, 0).unwrap().inode.is_some());
@@ -143,10 +143,10 @@ fn who_got_a_lease_is_left_to_start_but_a_stream_of_leases_holds_nothing_up() {
     assert!(rig.plan(Memory::Fine).jobs.is_empty());
     assert!(rig.lease(client, 64, 5000).is_none());
     let jobs = rig.plan(Memory::Fine).jobs;
-    assert_eq!(jobs.iter().map(|job| job.pace).collect::<Vec<_>>(), [Pace::Urgent]);
+    assert_eq!(jobs.iter().map(|job| job.priority).collect::<Vec<_>>(), [Priority::Urgent]);
     rig.now += S / 5;
     assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
-    rig.broker.jobs.clear();
+    rig.broker.planner.jobs.clear();
     rig.broker.disconnect(client);
     let client = rig.client(7, 1000);
     assert!(rig.lease(client, 4, 0).unwrap().inode.is_some());
@@ -184,26 +184,26 @@ fn stock_is_made_with_regard_for_others_until_a_client_was_told_to_come_back() {
     let mut rig = Rig::new(|settings| settings.stock = vec![keep]);
     let plan = rig.plan(Memory::Fine);
     let [job] = plan.jobs[..] else { panic!("{plan:?}") };
-    assert_eq!((job.pace, job.calm), (Pace::Idle, Some(Calm::Cpu(5))));
-    assert!(rig.plan(Memory::Fine).hurry.is_empty());
+    assert_eq!((job.priority, job.busy_limit), (Priority::Idle, Some(BusyLimit::Cpu(5))));
+    assert!(rig.plan(Memory::Fine).promote.is_empty());
 
     let client = rig.client(7, 1000);
     assert_eq!(reason(rig.lease(client, 64, 0)), Reason::Empty);
 
-    assert_eq!(rig.plan(Memory::Fine).hurry, [job.serial]);
-    assert!(rig.plan(Memory::Fine).hurry.is_empty(), "told once");
+    assert_eq!(rig.plan(Memory::Fine).promote, [job.serial]);
+    assert!(rig.plan(Memory::Fine).promote.is_empty(), "told once");
     // What is begun now is for who was told; what comes when he has been served is stock again.
     rig.made(&job);
     let plan = rig.plan(Memory::Fine);
     let [job] = plan.jobs[..] else { panic!("{plan:?}") };
-    assert_eq!((job.pace, job.calm), (Pace::Idle, None));
+    assert_eq!((job.priority, job.busy_limit), (Priority::Idle, None));
     assert!(rig.lease(client, 64, 0).unwrap().inode.is_some());
     rig.made(&job);
     assert!(rig.lease(client, 64, 0).unwrap().inode.is_some());
     // Not while the clients start.
     rig.now = 60 * S;
     let plan = rig.plan(Memory::Fine);
-    assert_eq!(plan.jobs[0].calm, Some(Calm::Cpu(5)));
+    assert_eq!(plan.jobs[0].busy_limit, Some(BusyLimit::Cpu(5)));
 }
 
 #[test]
@@ -212,6 +212,6 @@ fn who_waits_is_served_without_regard_for_others() {
     let client = rig.client(7, 1000);
     assert!(rig.lease(client, 64, 1000).is_none());
     let plan = rig.plan(Memory::Fine);
-    let urgent = plan.jobs.iter().find(|job| job.pace == Pace::Urgent).unwrap();
-    assert_eq!((urgent.rate, urgent.calm), (None, None));
+    let urgent = plan.jobs.iter().find(|job| job.priority == Priority::Urgent).unwrap();
+    assert_eq!((urgent.rate, urgent.busy_limit), (None, None));
 }

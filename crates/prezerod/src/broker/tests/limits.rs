@@ -77,7 +77,7 @@ fn under_pressure_the_oldest_goes_first_and_nothing_is_made_for_a_while() {
     assert_eq!(jobs.len(), 1);
     let plan = rig.plan(Memory::Tight);
     assert_eq!(plan.cancel, [jobs[0].serial]);
-    let ages: Vec<u64> = rig.broker.stock.iter().map(|blank| blank.made_ns).collect();
+    let ages: Vec<u64> = rig.broker.stock.iter().map(|inode| inode.made_ns).collect();
     assert_eq!(ages, [1, 2, 3]);
     assert_eq!(rig.broker.counters.pressure_bytes, 4 * MIB);
     let stopped = Done { serial: jobs[0].serial, outcome: Outcome::Stopped };
@@ -126,7 +126,7 @@ fn stock_that_cannot_be_is_said_and_not_made() {
         ];
         s.limit = Some(16 * MIB);
     });
-    let [node, pool, limit] = &rig.broker.amiss()[..] else { panic!("{:?}", rig.broker.amiss()) };
+    let [node, pool, limit] = &rig.broker.unmet()[..] else { panic!("{:?}", rig.broker.unmet()) };
     assert_eq!(node, "stock of 2M in 2M pages: no node 7 here; give 0, 1, or any");
     assert!(
         pool.starts_with("stock of 1G in 1G pages: ") && pool.contains("nr_hugepages"),
@@ -136,7 +136,7 @@ fn stock_that_cannot_be_is_said_and_not_made() {
         limit.starts_with("stock of 16M in 2M pages: with it 24M") && limit.contains("raise limit"),
         "{limit}"
     );
-    // What can be had is made, whatever is amiss with the rest.
+    // What can be had is made, whatever is unmet with the rest.
     let mut made = vec![];
     while let Some(job) = rig.plan(Memory::Fine).jobs.first().copied() {
         made.push(job.bytes);
@@ -166,7 +166,7 @@ fn what_was_made_for_somebody_who_is_gone_does_not_stay_above_the_limit() {
         rig.broker.disconnect(client);
         rig.made(&job);
         rig.plan(Memory::Fine);
-        let ready: Vec<u64> = rig.broker.stock.iter().map(|blank| blank.bytes / MIB).collect();
+        let ready: Vec<u64> = rig.broker.stock.iter().map(|inode| inode.bytes / MIB).collect();
         assert_eq!(ready, stays, "after {mib}");
     }
     assert_eq!(rig.broker.counters.waste_bytes, 24 * MIB);
@@ -218,7 +218,7 @@ fn a_filler_that_dies_takes_nothing_of_the_stock_with_it() {
     let mut rig = Rig::new(|settings| settings.stock = vec![kept(4), kept(8)]);
     rig.stock(4, Fake::default());
     let job = rig.plan(Memory::Fine).jobs[0];
-    assert_eq!((job.bytes, job.pace), (8 * MIB, Pace::Idle));
+    assert_eq!((job.bytes, job.priority), (8 * MIB, Priority::Idle));
     // The service manager ends it beside the broker, which hears of it first.
     rig.broker.died(rig.now, job.serial);
     assert_eq!(rig.broker.drain().len(), 1);
@@ -270,7 +270,7 @@ fn what_the_pool_may_not_hold_of_the_stock_is_made_of_ordinary_memory() {
     ];
     let kept = Stocked { want: want(4), tenant: None, keep: 10, most: 10 };
     let mut rig = Rig::on(&files, |settings| settings.stock = vec![kept]);
-    assert!(rig.broker.amiss().is_empty(), "{:?}", rig.broker.amiss());
+    assert!(rig.broker.unmet().is_empty(), "{:?}", rig.broker.unmet());
     let mut made = vec![];
     while let [job] = rig.plan(Memory::Fine).jobs[..] {
         made.push(job.kind.backing);

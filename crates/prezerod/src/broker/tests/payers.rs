@@ -10,7 +10,7 @@ fn tenant(name: &str, uid: u32, charge: Option<&str>) -> Tenant {
     Tenant {
         name: name.into(),
         uids: vec![uid],
-        purse: Purse { charge, files: vec![] },
+        charge: Charge { cgroup: charge, files: vec![] },
         ..Tenant::only(0)
     }
 }
@@ -46,7 +46,7 @@ fn each_is_served_from_what_its_own_cgroup_paid_for() {
     assert_eq!(reason(rig.lease(b, 4, 0)), Reason::Empty, "the broker paid for that one");
     let jobs = rig.plan(Memory::Fine).jobs;
     let [job] = &jobs[..] else { panic!("{jobs:?}") };
-    assert_eq!(rig.broker.charged(job.kind.payer), Some("/b"));
+    assert_eq!(rig.broker.ledger.charged(job.kind.payer), Some("/b"));
     rig.made(job);
     let available = |answer| match answer {
         Answer::Available { ready, .. } => ready,
@@ -115,10 +115,10 @@ fn stock_that_a_cgroup_needs_itself_goes_back_and_is_not_made_again() {
     assert!(rig.plan(Memory::Fine).jobs.is_empty(), "a sixteenth stays free, and as much again");
     let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer(1) };
     let inode = Fake::default();
-    rig.broker.stock.put(Blank { inode, kind, bytes: 2 * MIB, made_ns: 0, cost_ns: 0 });
+    rig.broker.stock.put(StockInode { file: inode, kind, bytes: 2 * MIB, made_ns: 0, cost_ns: 0 });
     rig.stock(2, Fake::default());
     rig.plan(Memory::Fine);
-    let kept: Vec<Payer> = rig.broker.stock.iter().map(|blank| blank.kind.payer).collect();
+    let kept: Vec<Payer> = rig.broker.stock.iter().map(|inode| inode.kind.payer).collect();
     assert_eq!(kept, [Payer::BROKER]);
     assert_eq!(rig.broker.counters.pressure_bytes, 2 * MIB);
 }
@@ -140,9 +140,10 @@ fn what_cannot_be_made_for_one_payer_holds_up_no_other() {
 fn stored_inodes_come_back_to_who_paid_for_them_or_to_nobody() {
     let mut rig = rig(0);
     let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
-    let blank = || Blank { inode: Fake::default(), kind, bytes: 4 * MIB, made_ns: 0, cost_ns: 0 };
-    assert!(rig.broker.adopt(blank(), Some("/b")));
-    assert!(!rig.broker.adopt(blank(), Some("/of a tenant that is no more")));
+    let inode =
+        || StockInode { file: Fake::default(), kind, bytes: 4 * MIB, made_ns: 0, cost_ns: 0 };
+    assert!(rig.broker.adopt(inode(), Some("/b")));
+    assert!(!rig.broker.adopt(inode(), Some("/of a tenant that is no more")));
     let b = rig.client(2, 2);
     assert_eq!(charged(rig.lease(b, 4, 0)), Charged::Tenant);
 }

@@ -1,5 +1,7 @@
 //! What lies ready when it is wanted: streams of requests, what makes way for what, and whose part is whose.
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 const GIB: u64 = 1 << 10;
@@ -15,7 +17,7 @@ impl Rig {
             let look = if self.now > moved + S { 10 * S } else { S / 4 };
             let plan = self.plan(Memory::Fine);
             let took = |job: &Job| job.bytes * S / (PACE * MIB);
-            let done = self.broker.jobs.iter().map(|job| (job.began + took(job), *job));
+            let done = self.broker.planner.jobs.iter().map(|job| (job.began + took(job), *job));
             let next = done.min_by_key(|(at, _)| *at).filter(|(at, _)| *at <= self.now + look);
             for serial in plan.cancel {
                 self.broker.done(self.now, Done { serial, outcome: Outcome::Stopped }, None);
@@ -67,8 +69,8 @@ impl Rig {
     /// MiB of all that lies ready, by size.
     fn ready(&self) -> BTreeMap<u64, usize> {
         let mut sizes = BTreeMap::new();
-        for blank in self.broker.stock.iter() {
-            *sizes.entry(blank.bytes / MIB).or_insert(0) += 1;
+        for inode in self.broker.stock.iter() {
+            *sizes.entry(inode.bytes / MIB).or_insert(0) += 1;
         }
         sizes
     }
@@ -178,27 +180,28 @@ fn a_client_that_waits_orders_no_second_inode_when_one_is_nearly_made() {
         let mut rig = Rig::new(|settings| settings.stock = vec![keep.clone()]);
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         // 64 MiB a second.
-        rig.broker.paces.insert(kind, (64 * MIB) as f64);
+        rig.broker.planner.paces.insert(kind, (64 * MIB) as f64);
         let job = rig.plan(Memory::Fine).jobs[0];
-        let progress = |hold| crate::filler::Progress {
+        let progress = |throttle| crate::filler::Progress {
             serial: job.serial,
             left: left * MIB,
-            hold,
+            throttle,
             pace: Some(MIB),
         };
-        rig.broker.goes(rig.now, progress(Some(crate::gait::Hold::Neighbours)));
+        rig.broker.progress(rig.now, progress(Some(crate::filler::pacer::Throttle::Neighbours)));
         let client = rig.client(7, 1000);
         assert!(rig.lease(client, 64, 60_000).is_none());
         let plan = rig.plan(Memory::Fine);
-        let urgent =
-            |plan: &Plan<Fake>| plan.jobs.iter().filter(|job| job.pace == Pace::Urgent).count();
+        let urgent = |plan: &Plan<Fake>| {
+            plan.jobs.iter().filter(|job| job.priority == Priority::Urgent).count()
+        };
         assert_eq!(urgent(&plan), orders, "{left} MiB left: {plan:?}");
-        assert_eq!(plan.hurry, [job.serial], "neighbours come second now");
+        assert_eq!(plan.promote, [job.serial], "neighbours come second now");
         if orders > 0 {
             continue;
         }
         // It is kept from its CPU: one is made to order after all.
-        rig.broker.goes(rig.now, progress(Some(crate::gait::Hold::Cpu)));
+        rig.broker.progress(rig.now, progress(Some(crate::filler::pacer::Throttle::Cpu)));
         assert_eq!(urgent(&rig.plan(Memory::Fine)), 1);
     }
 }
@@ -209,9 +212,9 @@ fn a_filler_that_says_nothing_is_not_waited_for() {
     let mut rig = Rig::new(|settings| settings.stock = vec![keep]);
     let job = rig.plan(Memory::Fine).jobs[0];
     let progress =
-        crate::filler::Progress { serial: job.serial, left: 2 * MIB, hold: None, pace: None };
-    rig.broker.paces.insert(job.kind, (64 * MIB) as f64);
-    rig.broker.goes(rig.now, progress);
+        crate::filler::Progress { serial: job.serial, left: 2 * MIB, throttle: None, pace: None };
+    rig.broker.planner.paces.insert(job.kind, (64 * MIB) as f64);
+    rig.broker.progress(rig.now, progress);
     let client = rig.client(7, 1000);
     assert!(rig.lease(client, 64, 60_000).is_none());
     assert!(rig.plan(Memory::Fine).jobs.is_empty());
@@ -248,5 +251,5 @@ fn a_size_above_the_limit_takes_no_room_from_those_that_fit() {
     let report = rig.report(client);
     let rows = report["wanted"].as_array().unwrap();
     let large = rows.iter().find(|row| row["bytes"] == 128 * MIB).expect("it is told");
-    assert_eq!(large["lacks"]["reason"], "limit", "{report}");
+    assert_eq!(large["shortage"]["reason"], "limit", "{report}");
 }

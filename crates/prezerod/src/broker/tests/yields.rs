@@ -25,7 +25,13 @@ fn pieces(rig: &mut Rig, number: u64) {
         let kind =
             Kind { page: Page::Huge, backing: Backing::Hugetlb, node: 0, payer: Payer::BROKER };
         let inode = Fake::default();
-        rig.broker.stock.put(Blank { inode, kind, bytes: 8 * MIB, made_ns: rig.now, cost_ns: 5 });
+        rig.broker.stock.put(StockInode {
+            file: inode,
+            kind,
+            bytes: 8 * MIB,
+            made_ns: rig.now,
+            cost_ns: 5,
+        });
     }
 }
 
@@ -48,7 +54,7 @@ fn stock_goes_back_to_the_pool_as_far_as_others_lack_it_and_is_not_made_again() 
     let client = rig.client(2, 0);
     assert!(rig.plan(Memory::Fine).jobs.is_empty());
     let report = rig.report(client);
-    assert_eq!(report["wanted"][0]["lacks"]["reason"], "yielded", "{report}");
+    assert_eq!(report["wanted"][0]["shortage"]["reason"], "yielded", "{report}");
     assert_eq!(promise(&mut rig, 0, 0), Answer::Done);
     assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
 }
@@ -63,7 +69,10 @@ fn what_is_being_made_is_not_made_on_and_a_client_is_served_all_the_same() {
     let client = rig.client(9, 1000);
     assert!(rig.lease(client, 4, 1000).is_none(), "it waits");
     let jobs = rig.plan(Memory::Fine).jobs;
-    assert!(jobs.iter().any(|job| job.pace == Pace::Urgent && job.bytes == 4 * MIB), "{jobs:?}");
+    assert!(
+        jobs.iter().any(|job| job.priority == Priority::Urgent && job.bytes == 4 * MIB),
+        "{jobs:?}"
+    );
 }
 
 #[test]
@@ -71,7 +80,7 @@ fn pages_that_a_filler_is_about_to_take_are_not_counted_as_free() {
     let mut rig = rig(8);
     pieces(&mut rig, 1);
     let job = rig.plan(Memory::Fine).jobs.remove(0);
-    assert_eq!((job.pace, job.bytes), (Pace::Idle, 8 * MIB));
+    assert_eq!((job.priority, job.bytes), (Priority::Idle, 8 * MIB));
     // Eight pages are free now. The filler takes four of them, and four are left.
     promise(&mut rig, 0, 16);
     assert_eq!(rig.broker.stock.iter().count(), 0);
@@ -116,7 +125,7 @@ fn who_waits_for_pages_gets_those_of_stock_that_is_neither_kept_nor_owed() {
 fn who_asks_for_the_pages_of_which_stock_is_being_made_waits_for_them() {
     let mut rig = rig(6);
     let job = rig.plan(Memory::Fine).jobs[0];
-    assert_eq!((job.pace, job.bytes), (Pace::Idle, 8 * MIB));
+    assert_eq!((job.priority, job.bytes), (Priority::Idle, 8 * MIB));
     // The filler has most of the pages.
     std::fs::write(rig._root.path().join(format!("{POOL}/free_hugepages")), "3").unwrap();
     rig.now += S;

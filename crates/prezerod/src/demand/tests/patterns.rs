@@ -1,7 +1,7 @@
 //! Patterns of demand: how often a lease lies ready, and how much memory does.
 
 use super::*;
-use crate::trial::Learnt;
+use crate::fleet::simulation::Learnt;
 
 /// Requests: when, ns, and of how many GiB.
 type Requests = Box<dyn Iterator<Item = (u64, u64)>>;
@@ -42,7 +42,7 @@ fn a_day_of_each_pattern_hits_as_often_and_keeps_no_more_than_this() {
         ("20 min of one every 3 s, 40 min idle", first(20, every(3 * S)), 99.9, 2.0),
     ] {
         let machine = Machine { pace: 8 * GIB, limit: 1 << 44 };
-        let mut trial = Trial::new(machine, Learnt(demand()));
+        let mut trial = Simulation::new(machine, Learnt(demand()));
         requests
             .take_while(|(at, _)| *at <= 24 * HOUR)
             .for_each(|(at, gib)| trial.ask(at, &want(gib << 10)));

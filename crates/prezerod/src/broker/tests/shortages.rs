@@ -1,8 +1,8 @@
 //! What is wanted and does not lie ready has a reason, in the words in which claims are refused.
 
 use super::*;
+use crate::filler::pacer::Throttle;
 use crate::filler::{LONGEST_SILENCE_NS, Progress};
-use crate::gait::Hold;
 
 fn keep(mib: u64, keep: u64) -> Stocked {
     Stocked { want: want(mib), tenant: None, keep, most: u64::MAX }
@@ -20,7 +20,7 @@ fn wanted(rig: &mut Rig) -> Vec<serde_json::Value> {
 fn lack(rig: &mut Rig) -> (String, String) {
     let rows = wanted(rig);
     assert_eq!(rows.len(), 1, "{rows:?}");
-    let text = |name: &str| rows[0]["lacks"][name].as_str().unwrap_or("nothing").to_owned();
+    let text = |name: &str| rows[0]["shortage"][name].as_str().unwrap_or("nothing").to_owned();
     assert!(!text("why").contains('\n'));
     let (document, name) = (include_str!("../../../PROTOCOL.md"), text("reason"));
     assert!(
@@ -29,9 +29,9 @@ fn lack(rig: &mut Rig) -> (String, String) {
     (text("reason"), text("why"))
 }
 
-fn goes(rig: &mut Rig, job: &Job, left: u64, hold: Option<Hold>, pace: Option<u64>) {
-    let progress = Progress { serial: job.serial, left: left * MIB, hold, pace };
-    rig.broker.goes(rig.now, progress);
+fn progress(rig: &mut Rig, job: &Job, left: u64, throttle: Option<Throttle>, pace: Option<u64>) {
+    let progress = Progress { serial: job.serial, left: left * MIB, throttle, pace };
+    rig.broker.progress(rig.now, progress);
 }
 
 #[test]
@@ -39,26 +39,30 @@ fn what_is_being_made_says_how_it_goes_and_when_it_will_be_there() {
     let mut rig = Rig::new(|s| s.stock = vec![keep(64, 3)]);
     let first = rig.plan(Memory::Fine).jobs[0];
     let rows = wanted(&mut rig);
-    assert_eq!(rows[0]["lacks"]["ready_in_seconds"], serde_json::Value::Null, "no pace is known");
+    assert_eq!(
+        rows[0]["shortage"]["ready_in_seconds"],
+        serde_json::Value::Null,
+        "no pace is known"
+    );
     // 64 MiB a second.
     rig.made(&first);
     let job = rig.plan(Memory::Fine).jobs[0];
     let rows = wanted(&mut rig);
     assert_eq!((&rows[0]["target"], &rows[0]["ready"]), (&3.into(), &1.into()));
-    let lacks = &rows[0]["lacks"];
-    assert_eq!((&lacks["pieces"], &lacks["reason"]), (&2.into(), &"making".into()));
-    assert_eq!(lacks["ready_in_seconds"], 2.0);
-    for (hold, pace, reason, seconds) in [
-        (Some(Hold::Rate), Some(32 * MIB), "rate", Some(3.0)),
-        (Some(Hold::Neighbours), Some(16 * MIB), "neighbours", Some(6.0)),
-        (Some(Hold::Cpu), None, "cpu", None),
+    let shortage = &rows[0]["shortage"];
+    assert_eq!((&shortage["pieces"], &shortage["reason"]), (&2.into(), &"making".into()));
+    assert_eq!(shortage["ready_in_seconds"], 2.0);
+    for (throttle, pace, reason, seconds) in [
+        (Some(Throttle::Rate), Some(32 * MIB), "rate", Some(3.0)),
+        (Some(Throttle::Neighbours), Some(16 * MIB), "neighbours", Some(6.0)),
+        (Some(Throttle::Cpu), None, "cpu", None),
         (None, None, "making", Some(1.5)),
     ] {
-        goes(&mut rig, &job, 32, hold, pace);
-        let lacks = wanted(&mut rig)[0]["lacks"].clone();
-        assert_eq!(lacks["reason"], reason);
-        assert_eq!(lacks["ready_in_seconds"].as_f64(), seconds, "{lacks}");
-        let why = lacks["why"].as_str().unwrap();
+        progress(&mut rig, &job, 32, throttle, pace);
+        let shortage = wanted(&mut rig)[0]["shortage"].clone();
+        assert_eq!(shortage["reason"], reason);
+        assert_eq!(shortage["ready_in_seconds"].as_f64(), seconds, "{shortage}");
+        let why = shortage["why"].as_str().unwrap();
         assert_eq!(why.contains("raise rate"), pace.is_some(), "{why}");
     }
     rig.now += LONGEST_SILENCE_NS + S;
@@ -67,21 +71,21 @@ fn what_is_being_made_says_how_it_goes_and_when_it_will_be_there() {
     rig.made(&job);
     let job = rig.plan(Memory::Fine).jobs[0];
     rig.made(&job);
-    assert_eq!(wanted(&mut rig)[0]["lacks"], serde_json::Value::Null);
-    assert!(!rig.broker.metrics(rig.now).contains("prezerod_lacking_bytes{"));
+    assert_eq!(wanted(&mut rig)[0]["shortage"], serde_json::Value::Null);
+    assert!(!rig.broker.metrics(rig.now).contains("prezerod_shortage_bytes{"));
 }
 
 #[test]
 fn a_second_size_waits_for_its_turn_and_for_the_first() {
     let mut rig = Rig::new(|s| s.stock = vec![keep(64, 1), keep(32, 1)]);
-    rig.broker.paces.insert(
+    rig.broker.planner.paces.insert(
         Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER },
         (64 * MIB) as f64,
     );
     rig.plan(Memory::Fine);
     let rows = wanted(&mut rig);
-    let of = |row: &serde_json::Value| row["lacks"]["ready_in_seconds"].as_f64().unwrap();
-    let reasons = rows.iter().map(|row| row["lacks"]["reason"].as_str().unwrap());
+    let of = |row: &serde_json::Value| row["shortage"]["ready_in_seconds"].as_f64().unwrap();
+    let reasons = rows.iter().map(|row| row["shortage"]["reason"].as_str().unwrap());
     assert_eq!(reasons.collect::<Vec<_>>(), ["making", "turn"]);
     assert_eq!(rows.iter().map(of).collect::<Vec<_>>(), [1.0, 1.5]);
 }
@@ -95,7 +99,7 @@ fn memory_that_is_short_and_a_kernel_that_refuses_are_said_to_operators_and_clie
     assert!(reason == "pressure" && why.ends_with("tried again in 10 s"), "{reason}: {why}");
     let metrics = rig.broker.metrics(rig.now);
     let gauge =
-        "prezerod_lacking_bytes{page=\"2M\",node=\"any\",charged=\"broker\",reason=\"pressure\"}";
+        "prezerod_shortage_bytes{page=\"2M\",node=\"any\",charged=\"broker\",reason=\"pressure\"}";
     assert!(metrics.contains(&format!("{gauge} {}\n", 4 * MIB)), "{metrics}");
     let when = |rig: &mut Rig| match rig.lease(client, 4, 0).unwrap().answer {
         Answer::When { reason, text, .. } => (reason, text),
@@ -153,7 +157,7 @@ fn who_pays_and_has_no_room_left_is_told_which_limit() {
     ];
     let mut rig = Rig::on(&files, |s| {
         let tenant = Tenant {
-            purse: Purse { charge: Some("/b".into()), files: vec![] },
+            charge: Charge { cgroup: Some("/b".into()), files: vec![] },
             ..Tenant::only(1000)
         };
         s.stock = vec![Stocked { tenant: Some(tenant.name.clone()), ..keep(4, 1) }];

@@ -23,11 +23,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::inode::Kind;
 use crate::protocol::{Backing, Page};
-use crate::stock::Blank;
+use crate::stock::StockInode;
 use crate::tenant::Payer;
 
 /// What names a stored inode begin with; the rest tells its kind.
-const STORED: &str = "blank";
+const STORED: &str = "stock";
+/// What they began with in earlier versions.
+const STORED_BEFORE: &str = "blank";
 /// Longest name that systemd stores a descriptor under.
 const NAME_MAX: usize = 255;
 /// How long the service manager may take to forget what it stored.
@@ -37,7 +39,7 @@ const BARRIER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Service {
     notify: Option<(OwnedFd, SocketAddrUnix)>,
-    /// Half of the watchdog's time; `None`: nobody watches.
+    /// Half of the watchdog's time; `None`: no watchdog.
     pub watchdog: Option<Duration>,
 }
 
@@ -68,7 +70,9 @@ impl Service {
             let files = unsafe { peer::inherited(count) };
             for (file, name) in files.into_iter().zip(names) {
                 match name.as_str() {
-                    _ if name.starts_with(STORED) => inherited.stored.push((name, file)),
+                    _ if [STORED, STORED_BEFORE].iter().any(|stored| name.starts_with(stored)) => {
+                        inherited.stored.push((name, file))
+                    }
                     "metrics" => inherited.metrics = Some(file),
                     _ => inherited.listener = Some(file),
                 }
@@ -88,23 +92,22 @@ impl Service {
         self.notify.is_some()
     }
 
-    /// Tells the manager something; nobody depends on it.
+    /// Tells the manager something; nothing depends on it.
     pub fn tell(&self, message: &str) {
         let _ = self.send(message, None);
     }
 
     /// Stores an inode with the manager, and which cgroup it is charged to. It is closed here
     /// either way. What has no seals is not stored, nor what has no name that a manager takes.
-    pub fn store(&self, blank: Blank<OwnedFd>, charged: Option<&str>) {
-        let Kind { page, backing, node, .. } = blank.kind;
+    pub fn store(&self, inode: StockInode<OwnedFd>, charged: Option<&str>) {
+        let Kind { page, backing, node, .. } = inode.kind;
         let charged = charged.unwrap_or_default();
         let name = format!("{STORED}.{page}.{}.{node}.{charged}", backing.name());
         let plain = |byte: u8| byte.is_ascii_graphic() && byte != b':';
         if backing == Backing::Tmpfs || name.len() > NAME_MAX || !name.bytes().all(plain) {
             return;
         }
-        let _ =
-            self.send(&format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), Some(blank.inode.as_fd()));
+        let _ = self.send(&format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), Some(inode.file.as_fd()));
     }
 
     /// Makes the manager forget what it stored, and waits until it has. False: it may still
@@ -156,9 +159,13 @@ fn notify_socket(path: &str) -> Option<(OwnedFd, SocketAddrUnix)> {
     Some((socket.ok()?, address.ok()?))
 }
 
-/// The blank that was stored under a name, and the cgroup that it is charged to (`None`: the
-/// broker's own); `None`: it is no blank.
-pub fn stored(name: &str, inode: OwnedFd, now_ns: u64) -> Option<(Blank<OwnedFd>, Option<String>)> {
+/// The inode that was stored under a name, and the cgroup that it is charged to (`None`: the
+/// broker's own); `None`: it is no stock inode.
+pub fn stored(
+    name: &str,
+    inode: OwnedFd,
+    now_ns: u64,
+) -> Option<(StockInode<OwnedFd>, Option<String>)> {
     let mut parts = name.splitn(5, '.').skip(1);
     let page = parts.next()?;
     let page = Page::ALL.into_iter().find(|known| known.to_string() == page)?;
@@ -168,6 +175,6 @@ pub fn stored(name: &str, inode: OwnedFd, now_ns: u64) -> Option<(Blank<OwnedFd>
     let charged = parts.next().filter(|cgroup| !cgroup.is_empty()).map(str::to_owned);
     let kind = Kind { page, backing, node, payer: Payer::BROKER };
     let bytes = fstat(&inode).ok()?.st_size as u64;
-    let blank = Blank { inode, kind, bytes, made_ns: now_ns, cost_ns: 0 };
-    (bytes > 0).then_some((blank, charged))
+    let inode = StockInode { file: inode, kind, bytes, made_ns: now_ns, cost_ns: 0 };
+    (bytes > 0).then_some((inode, charged))
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use prezero_host::Size;
 
-use crate::files::Files;
+use crate::host::file_cache::FileCache;
 use crate::protocol::{Backing, Page};
 
 /// The hierarchy of one controller.
@@ -51,7 +51,7 @@ pub struct Room {
 pub struct Cgroups {
     root: PathBuf,
     hierarchies: Vec<Hierarchy>,
-    files: Files,
+    files: FileCache,
 }
 
 impl Cgroups {
@@ -80,7 +80,7 @@ impl Cgroups {
                 break;
             }
         }
-        Cgroups { root: root.to_owned(), hierarchies, files: Files::default() }
+        Cgroups { root: root.to_owned(), hierarchies, files: FileCache::default() }
     }
 
     /// It is this time: what was read a moment ago holds.
@@ -168,10 +168,10 @@ impl Cgroups {
         }
     }
 
-    /// Bytes of ordinary memory, charged to this process's cgroup, that are astray: in no file and no
+    /// Bytes of ordinary memory, charged to this process's cgroup, that are unaccounted: in no file and no
     /// mapping, and not free. Such pages stay on the kernel's lists, and in no count by use. `None`: no
-    /// cgroup tells, or it is the root, which everybody's pages are charged to.
-    pub fn astray(&self) -> Option<u64> {
+    /// cgroup tells, or it is the root, which all processes' pages are charged to.
+    pub fn unaccounted(&self) -> Option<u64> {
         let hierarchy = self.hierarchy(Backing::Thp)?;
         let own = self.own(hierarchy).filter(|own| own != "/")?;
         let dir = hierarchy.at(&own);
@@ -246,7 +246,7 @@ impl Room {
     }
 
     /// Why stock of so much is too much, with the mend; `None`: it is not.
-    pub fn crowds(&self, bytes: u64) -> Option<String> {
+    pub fn refuses_stock(&self, bytes: u64) -> Option<String> {
         // Twice of what must stay: what is made is not to be given back at the next look.
         let kept = self.spare().saturating_mul(2);
         (bytes.saturating_add(kept) > self.left).then(|| {
@@ -257,7 +257,7 @@ impl Room {
     }
 
     /// Why so much is too much, with the mend; `None`: it is not.
-    pub fn lacks(&self, bytes: u64) -> Option<String> {
+    pub fn refuses(&self, bytes: u64) -> Option<String> {
         (bytes > self.left).then(|| {
             let (size, left) = (Size(bytes as usize), Size((self.left >> 20 << 20) as usize));
             format!("{size} asked, {left} left below {}; raise that limit", self.limit.display())
@@ -360,8 +360,8 @@ mod tests {
             room,
             Room { left: 3 * MIB, all: 16 * MIB, limit: dir.path().join("cg/a/memory.max") }
         );
-        assert_eq!(room.lacks(3 * MIB), None);
-        let text = room.lacks(4 * MIB).unwrap();
+        assert_eq!(room.refuses(3 * MIB), None);
+        let text = room.refuses(4 * MIB).unwrap();
         assert!(text.starts_with("4M asked, 3M left below ") && text.contains("memory.max"));
         assert_eq!(cgroups.room(Some("/"), Backing::Thp, Page::Huge).left, u64::MAX);
         assert!(cgroups.charges("/a/b", Backing::Thp, Page::Huge).is_ok());

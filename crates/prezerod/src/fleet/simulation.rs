@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
+use crate::demand::start::Start;
 use crate::demand::{self, Demand, Party, Rank, Target};
 use crate::protocol::{Backing, Page};
-use crate::start::Start;
 use crate::stock::Need;
 
 /// What decides how much lies ready.
@@ -91,7 +91,7 @@ pub struct Sums {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Trial<R> {
+pub struct Simulation<R> {
     machine: Machine,
     rule: R,
     now: u64,
@@ -109,10 +109,10 @@ pub struct Trial<R> {
     sums: Sums,
 }
 
-impl<R: Rule> Trial<R> {
+impl<R: Rule> Simulation<R> {
     /// A host without stock, under that rule.
-    pub fn new(machine: Machine, rule: R) -> Trial<R> {
-        Trial {
+    pub fn new(machine: Machine, rule: R) -> Simulation<R> {
+        Simulation {
             machine,
             rule,
             now: 0,
@@ -133,7 +133,7 @@ impl<R: Rule> Trial<R> {
         self.pass(at);
         self.rule.asked(at, need, self.machine.pace);
         self.turn_at = self.turn_at.min(self.rule.next_turn(at));
-        match self.shelf(need).pop_back() {
+        match self.ready_of(need).pop_back() {
             Some(_) => {
                 self.sums.hits += 1;
                 self.ready -= need.want.bytes;
@@ -179,7 +179,7 @@ impl<R: Rule> Trial<R> {
         jobs.chain(start).chain([self.turn_at, self.surplus_at]).min()
     }
 
-    fn shelf(&mut self, need: &Need) -> &mut VecDeque<u64> {
+    fn ready_of(&mut self, need: &Need) -> &mut VecDeque<u64> {
         let at = self.stock.iter().position(|(own, _)| own == need).unwrap_or_else(|| {
             self.stock.push((*need, VecDeque::new()));
             self.stock.len() - 1
@@ -197,7 +197,7 @@ impl<R: Rule> Trial<R> {
             }
             None => {
                 let now = self.now;
-                self.shelf(&need).push_back(now);
+                self.ready_of(&need).push_back(now);
                 self.ready += need.want.bytes;
             }
         }

@@ -1,4 +1,4 @@
-//! Leases that are parked: what the broker grants becomes a file under a name.
+//! Named leases: what the broker grants becomes a file under a name.
 //!
 //! The name comes first, the answer after it. A client that is gone by then asks again, or another
 //! process in its place, and hears of the lease that lies there.
@@ -8,14 +8,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::Server;
-use crate::broker::{ClientId, Out};
-use crate::mounted;
-use crate::parked::{self, Found, Place};
-use crate::protocol::{Answer, Granted, Name, Parked, Reason, Since};
+use crate::broker::Out;
+use crate::inode::mounted;
+use crate::inode::named::{self, Found, LeaseDir};
+use crate::protocol::{Answer, Granted, Name, NamedLease, Reason, Since};
+use crate::tenant::ClientId;
 
 impl Server {
-    /// Parks what was granted, and says so.
-    pub(super) fn park(
+    /// Names what was granted, and says so.
+    pub(super) fn name_lease(
         &mut self,
         client: ClientId,
         tag: u32,
@@ -24,14 +25,15 @@ impl Server {
         name: &Name,
     ) {
         let files = self.broker.files_of(client);
-        let named = Place::for_page(&files, granted.page).and_then(|place| {
+        let named = LeaseDir::for_page(&files, granted.page).and_then(|place| {
             let tenant = self.broker.tenant_of_lease(granted.lease).unwrap_or_default();
             let file = mounted::file(inode.as_fd()).ok().flatten();
-            let watch =
-                |file: &OwnedFd| self.living.watch(tenant, granted.lease, file.as_fd()).is_ok();
+            let watch = |file: &OwnedFd| {
+                self.watch.tracker.watch(tenant, granted.lease, file.as_fd()).is_ok()
+            };
             let watched = file.as_ref().is_some_and(watch);
             drop(file);
-            match place.park(inode.as_fd(), name) {
+            match place.attach(inode.as_fd(), name) {
                 Ok(()) => Ok(Some((place, watched))),
                 // Another request for that name was served first.
                 Err(Errno::EXIST) => Ok(None),
@@ -45,13 +47,13 @@ impl Server {
                 }
                 let Granted { bytes, page, backing, inode, age_ns, waited_ns, .. } = *granted;
                 let since = Since::Now;
-                let parked = Parked { bytes, page, backing, inode, age_ns, waited_ns, since };
+                let lease = NamedLease { bytes, page, backing, inode, age_ns, waited_ns, since };
                 let path = place.path(name).display().to_string();
-                self.answer(client, tag, Answer::Parked { parked, path });
+                self.answer(client, tag, Answer::Named { lease, path });
             }
             Ok(None) => {
                 self.broker.undelivered(granted.lease);
-                match parked::find(&files, name) {
+                match named::find(&files, name) {
                     Some(found) => self.found(client, tag, &found, name),
                     None => self.refuse(client, tag, "the name was taken and is free again".into()),
                 }
@@ -65,12 +67,12 @@ impl Server {
 
     /// Says what lies under a name.
     pub(super) fn found(&mut self, client: ClientId, tag: u32, found: &Found, name: &Name) {
-        let Found { place, bytes, inode } = found;
+        let Found { dir: place, bytes, inode } = found;
         let (page, backing, since) = (place.page, place.backing, Since::Before);
         let (bytes, inode, age_ns, waited_ns) = (*bytes, *inode, 0, 0);
-        let parked = Parked { bytes, page, backing, inode, age_ns, waited_ns, since };
+        let lease = NamedLease { bytes, page, backing, inode, age_ns, waited_ns, since };
         let path = place.path(name).display().to_string();
-        self.answer(client, tag, Answer::Parked { parked, path });
+        self.answer(client, tag, Answer::Named { lease, path });
     }
 
     fn refuse(&mut self, client: ClientId, tag: u32, text: String) {

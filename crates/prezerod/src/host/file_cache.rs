@@ -1,9 +1,9 @@
 //! Files of the kernel, each read once in a moment.
 //!
-//! What a request is answered depends on some twenty of them. A crowd of requests would have the broker do
+//! What a request is answered depends on some twenty of them. Many requests at a time would have the broker do
 //! little else than read the same files.
 //!
-//! Told the time; reads no clock. Who never tells the time reads each file anew.
+//! Told the time; reads no clock. A reader that never tells the time reads each file anew.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ pub const FRESH_NS: u64 = 2_000_000;
 
 /// What was read, by path; `None`: it could not be.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct FileCache {
     read: RefCell<BTreeMap<PathBuf, Option<Arc<str>>>>,
-    /// When the first of these was read; `None`: nobody tells the time.
+    /// When the first of these was read; `None`: the time is not told.
     since: Cell<Option<u64>>,
 }
 
-impl Files {
+impl FileCache {
     /// It is this time.
     pub fn at(&self, now_ns: u64) {
         let fresh = |since: u64| now_ns.saturating_sub(since) < FRESH_NS;
@@ -59,7 +59,7 @@ mod tests {
     fn a_file_is_read_anew_after_a_moment_or_when_something_happened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let files = Files::default();
+        let files = FileCache::default();
         let holds = |text: &str| files.text(&path).as_deref() == Some(text);
         let write = |text: &str| fs::write(&path, text).unwrap();
         assert!(files.text(&path).is_none());

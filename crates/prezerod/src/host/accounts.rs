@@ -1,11 +1,8 @@
-//! Who stands behind a user: subordinate users (`/etc/subuid`) are their owner's.
+//! Accounts of this host: numbers by name, and owners of subordinate users (`/etc/subuid`).
 //!
-//! Such an owner may be as many users as it likes in a user namespace. What is shared by users is
-//! shared by owners.
+//! An owner may be any number of users in a user namespace. What users share is shared by owners.
 
 use std::path::Path;
-
-use crate::settings::look_up;
 
 /// Most lines that are read: an owner has one or two.
 const MOST: usize = 65_536;
@@ -41,6 +38,13 @@ impl Owners {
         let last = self.ranges[..behind].last();
         last.filter(|(_, end, _)| uid < *end).map_or(uid, |(.., owner)| *owner)
     }
+}
+
+/// The number of an account in a table such as `/etc/passwd`.
+pub fn look_up(table: &Path, name: &str) -> Option<u32> {
+    let text = std::fs::read_to_string(table).ok()?;
+    let mut rows = text.lines().map(|line| line.split(':'));
+    rows.find_map(|mut row| (row.next() == Some(name)).then(|| row.nth(1)?.parse().ok())?)
 }
 
 #[cfg(test)]

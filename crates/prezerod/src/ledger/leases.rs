@@ -10,21 +10,30 @@ use crate::tenant::Peer;
 
 /// A lease that was handed out.
 #[derive(Clone, Debug)]
-pub(super) struct Lease {
+pub struct Lease {
+    /// The broker's number.
     pub number: u64,
+    /// The process that got it.
     pub peer: Peer,
+    /// Whose quota counts it.
     pub tenant: String,
+    /// What it is made of.
     pub kind: Kind,
+    /// Its size.
     pub bytes: u64,
+    /// Its inode's number.
     pub inode: u64,
+    /// When it was granted, ns.
     pub since: u64,
+    /// CPU time that making it took, ns.
     pub cost_ns: u64,
+    /// What ends it.
     pub ends: Ends,
 }
 
 /// What ends a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ends {
+pub enum Ends {
     /// The process that got it, whoever has the memory by then.
     Process,
     /// Its memory, whoever had it.
@@ -33,7 +42,7 @@ pub(super) enum Ends {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Leases {
+pub struct Leases {
     all: BTreeMap<u64, Lease>,
     /// Of those that end with their process, by that process.
     processes: BTreeMap<i32, BTreeSet<u64>>,

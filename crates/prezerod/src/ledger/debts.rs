@@ -1,7 +1,7 @@
 //! Debts: memory of leases that were given back, and that the kernel has not got back.
 //!
 //! A page that a pipe (`vmsplice`), `io_uring` or RDMA pins outlives its inode. The lease ends with
-//! the inode; the page stays in use. Such pages are *astray*: charged, on no file, mapped nowhere.
+//! the inode; the page stays in use. Such pages are *unaccounted*: charged, on no file, mapped nowhere.
 //! The kernel tells how many there are, and not whose they were.
 //!
 //! So a rise of that number is a *claim*, which stands until the number falls. Each tenant that may have
@@ -34,9 +34,9 @@ pub enum Pages {
     Pool(crate::protocol::Page),
 }
 
-/// What the kernel counts astray, bytes: at least, and at most where inodes are being made.
+/// What the kernel counts unaccounted, bytes: at least, and at most where inodes are being made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Astray {
+pub struct Unaccounted {
     /// So much for certain.
     pub least: u64,
     /// No more than this.
@@ -71,7 +71,7 @@ struct Ended {
 /// One number of the kernel, and what explains it.
 #[derive(Clone, Debug, Default)]
 struct Book {
-    /// Astray for other reasons: before the broker came, or in its cgroup by others. `None`: never
+    /// Unaccounted for other reasons: before the broker came, or in its cgroup by others. `None`: never
     /// looked.
     foreign: Option<u64>,
     ended: Vec<Ended>,
@@ -85,7 +85,7 @@ pub struct Debts {
     /// When a number came last, ns.
     looked: u64,
     /// When the numbers were read last, ns; 0: never.
-    pub reckoned_at: u64,
+    pub reconciled_at: u64,
     /// Whether a lease ended since.
     pub is_behind: bool,
 }
@@ -108,27 +108,27 @@ impl Debts {
         }
     }
 
-    /// The kernel counts so much astray, while these tenants have leases of such pages.
+    /// The kernel counts so much unaccounted, while these tenants have leases of such pages.
     pub fn measured<'a>(
         &mut self,
         now: u64,
         pages: Pages,
-        astray: Astray,
-        living: impl Iterator<Item = &'a str>,
+        unaccounted: Unaccounted,
+        holders: impl Iterator<Item = &'a str>,
     ) {
         self.looked = now;
         let book = self.books.entry(pages).or_default();
-        let foreign = *book.foreign.get_or_insert(astray.most);
+        let foreign = *book.foreign.get_or_insert(unaccounted.most);
         let claimed: u64 = book.claims.iter().map(|claim| claim.bytes).sum();
         let known = foreign + claimed;
         // What was judged stays a suspect for as long as the kernel's number may lag.
         book.ended.retain(|ended| !ended.judged || now.saturating_sub(ended.at) < LAG_NS);
-        if astray.least >= known.saturating_add(SLACK) {
-            book.rise(now, pages, astray.least - known, living);
-        } else if astray.most < known {
-            book.fall(known - astray.most);
+        if unaccounted.least >= known.saturating_add(SLACK) {
+            book.rise(now, pages, unaccounted.least - known, holders);
+        } else if unaccounted.most < known {
+            book.fall(known - unaccounted.most);
         }
-        if pages != Pages::Memory && astray.least == astray.most {
+        if pages != Pages::Memory && unaccounted.least == unaccounted.most {
             // A pool's number is of this moment, unless inodes are being made.
             book.ended.clear();
         }
@@ -170,13 +170,13 @@ impl Book {
         now: u64,
         pages: Pages,
         rise: u64,
-        living: impl Iterator<Item = &'a str>,
+        holders: impl Iterator<Item = &'a str>,
     ) {
         let mut suspects: BTreeMap<String, u64> = BTreeMap::new();
         // A page may leave a file that lives (`FALLOC_FL_PUNCH_HOLE`), and is charged as the lease until
         // that ends. A pool's pages stay in use by then, so only an end shows there.
         if pages == Pages::Memory {
-            suspects.extend(living.map(|tenant| (tenant.to_owned(), 0)));
+            suspects.extend(holders.map(|tenant| (tenant.to_owned(), 0)));
         }
         for ended in &self.ended {
             *suspects.entry(ended.tenant.clone()).or_default() += ended.bytes;
@@ -217,8 +217,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const MS: u64 = 1_000_000;
 
-    fn exactly(mib: u64) -> Astray {
-        Astray { least: mib * MIB, most: mib * MIB }
+    fn exactly(mib: u64) -> Unaccounted {
+        Unaccounted { least: mib * MIB, most: mib * MIB }
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
         let mut debts = Debts::default();
         debts.measured(0, pool, exactly(0), [].into_iter());
         debts.ended(1, pool, "a", 32 * MIB);
-        let unsure = Astray { least: 0, most: 64 * MIB };
+        let unsure = Unaccounted { least: 0, most: 64 * MIB };
         debts.measured(1, pool, unsure, [].into_iter());
         assert_eq!(debts.of("a"), 0);
         debts.measured(9 * LAG_NS, pool, exactly(32), [].into_iter());

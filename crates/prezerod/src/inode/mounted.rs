@@ -1,4 +1,4 @@
-//! The file system of one parked lease: of its size, with its one file.
+//! The file system of one named lease: of its size, with its one file.
 //!
 //! A file of a shared file system takes no seals, so a client could grow it into the room of others. A
 //! file system of its own bounds it. **It is mounted nowhere until it is leased**: the broker and a filler
@@ -119,7 +119,7 @@ fn is_over(at: &Path) -> bool {
 }
 
 /// Unmounts what was given back in a directory.
-pub fn bury(dir: &Path) {
+pub fn reap(dir: &Path) {
     for at in all(dir) {
         if is_over(&at) && unmount(&at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).is_ok() {
             let _ = fs::remove_dir(&at);

@@ -1,4 +1,4 @@
-//! Parked leases: files under a name, which outlive their client and the broker.
+//! Named leases: files under a name, which outlive their client and the broker.
 //!
 //! A tenant with `files` has directories of its own, each of a tmpfs or a hugetlbfs that the operator
 //! mounts. It says how much may be leased. A lease is the one file of a file system of its own
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::statfs;
 use rustix::io::Errno;
 
-use crate::mounted;
+use super::mounted;
 use crate::protocol::{Backing, Name, Page};
 
 /// What `statfs` calls them.
@@ -24,7 +24,7 @@ const HUGETLBFS: u64 = 0x9584_58f6;
 
 /// A directory, and what files in it are made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct LeaseDir {
     /// The directory.
     pub dir: PathBuf,
     /// Where its pages come from.
@@ -35,23 +35,23 @@ pub struct Place {
     pub free: u64,
 }
 
-/// A lease that is parked.
+/// A lease that lies under a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
     /// Where.
-    pub place: Place,
+    pub dir: LeaseDir,
     /// Its size.
     pub bytes: u64,
     /// Its number.
     pub inode: u64,
 }
 
-impl Place {
+impl LeaseDir {
     /// What the directory is.
     ///
     /// # Errors
     /// It is not of a tmpfs or hugetlbfs, in words.
-    pub fn of(dir: &Path) -> Result<Place, String> {
+    pub fn of(dir: &Path) -> Result<LeaseDir, String> {
         let name = dir.display();
         let stat = statfs(dir).map_err(|error| format!("files = {name}: {error}; make it"))?;
         let (backing, page) = match stat.f_type as u64 & 0xffff_ffff {
@@ -71,17 +71,17 @@ impl Place {
                 stat.f_bavail.saturating_mul(stat.f_bsize as u64).saturating_sub(leased)
             }
         };
-        Ok(Place { dir: dir.to_owned(), backing, page, free })
+        Ok(LeaseDir { dir: dir.to_owned(), backing, page, free })
     }
 
     /// The first directory of `files` for such pages.
     ///
     /// # Errors
     /// There is none, with what is wrong with one of them.
-    pub fn for_page(files: &[PathBuf], page: Page) -> Result<Place, String> {
+    pub fn for_page(files: &[PathBuf], page: Page) -> Result<LeaseDir, String> {
         let mut wrong = None;
         for dir in files {
-            match Place::of(dir) {
+            match LeaseDir::of(dir) {
                 Ok(place) if place.page == page => return Ok(place),
                 Ok(_) => {}
                 Err(what) => wrong = Some(what),
@@ -100,10 +100,10 @@ impl Place {
     ///
     /// # Errors
     /// `EXIST`: another has it, or something else lies there.
-    pub fn park(&self, mount: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
+    pub fn attach(&self, mount: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
         let at = self.dir.join(name.as_str());
         // A broker that ended may have left the directory; nothing but an empty one goes.
-        mounted::bury(&self.dir);
+        mounted::reap(&self.dir);
         let _ = std::fs::remove_dir(&at);
         rustix::fs::mkdir(&at, 0o755.into())?;
         mounted::attach(mount, &at).inspect_err(|_| {
@@ -115,11 +115,11 @@ impl Place {
 /// What lies under a name in one of these directories.
 pub fn find(files: &[PathBuf], name: &Name) -> Option<Found> {
     files.iter().find_map(|dir| {
-        let place = Place::of(dir).ok()?;
         let own = dir.metadata().ok()?;
+        let dir = LeaseDir::of(dir).ok()?;
         let is_lease = |info: &std::fs::Metadata| info.is_file() && info.dev() != own.dev();
-        let info = place.path(name).symlink_metadata().ok().filter(is_lease)?;
-        Some(Found { place, bytes: info.len(), inode: info.ino() })
+        let info = dir.path(name).symlink_metadata().ok().filter(is_lease)?;
+        Some(Found { dir, bytes: info.len(), inode: info.ino() })
     })
 }
 
@@ -130,7 +130,7 @@ mod tests {
     const SHM: &str = "/dev/shm";
 
     fn dir() -> Option<tempfile::TempDir> {
-        Place::of(Path::new(SHM)).ok()?;
+        LeaseDir::of(Path::new(SHM)).ok()?;
         tempfile::tempdir_in(SHM).ok()
     }
 
@@ -138,9 +138,9 @@ mod tests {
     fn a_directory_that_will_not_do_is_said_with_the_mend() {
         let Some(dir) = dir() else { return };
         let missing = dir.path().join("missing");
-        assert!(Place::of(&missing).unwrap_err().contains("make it"));
-        assert!(Place::of(Path::new("/proc")).unwrap_err().contains("mount a tmpfs"));
-        let giant = Place::for_page(&[dir.path().to_owned()], Page::Giant);
+        assert!(LeaseDir::of(&missing).unwrap_err().contains("make it"));
+        assert!(LeaseDir::of(Path::new("/proc")).unwrap_err().contains("mount a tmpfs"));
+        let giant = LeaseDir::for_page(&[dir.path().to_owned()], Page::Giant);
         assert!(giant.unwrap_err().contains("name one of a hugetlbfs"));
     }
 }

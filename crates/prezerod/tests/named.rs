@@ -54,7 +54,7 @@ fn is_zero(path: &Path) -> bool {
 }
 
 #[test]
-fn a_parked_lease_outlives_client_and_broker_and_is_found_under_its_name() {
+fn a_named_lease_outlives_client_and_broker_and_is_found_under_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let (true, Some(mounted)) =
         (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=64M"))
@@ -64,21 +64,21 @@ fn a_parked_lease_outlives_client_and_broker_and_is_found_under_its_name() {
     let stock = "[[stock]]\nsize = \"4M\"\nkeep = 1\ntenant = \"k8s\"\n";
     let mut daemon = Daemon::start(&config(&mounted.0, stock));
     daemon.wait_for_ready(1);
-    let (parked, path) = daemon.client().park(name("a"), want(4), Duration::ZERO).unwrap();
-    assert_eq!((parked.backing, parked.page, parked.since), (Backing::Thp, Page::Huge, Since::Now));
-    assert!(parked.age_ns > 0, "from stock");
+    let (lease, path) = daemon.client().lease_named(name("a"), want(4), Duration::ZERO).unwrap();
+    assert_eq!((lease.backing, lease.page, lease.since), (Backing::Thp, Page::Huge, Since::Now));
+    assert!(lease.age_ns > 0, "from stock");
     assert_eq!(path, mounted.0.join("a/lease"));
     let info = path.metadata().unwrap();
-    assert_eq!((info.ino(), info.len(), info.blocks() * 512), (parked.inode, 4 * MIB, 4 * MIB));
+    assert_eq!((info.ino(), info.len(), info.blocks() * 512), (lease.inode, 4 * MIB, 4 * MIB));
     assert!(is_zero(&path));
 
     daemon.kill();
     daemon.again();
-    let (again, _) = daemon.client().park(name("a"), want(8), PATIENCE).unwrap();
-    assert_eq!((again.since, again.inode, again.bytes), (Since::Before, parked.inode, 4 * MIB));
+    let (again, _) = daemon.client().lease_named(name("a"), want(8), PATIENCE).unwrap();
+    assert_eq!((again.since, again.inode, again.bytes), (Since::Before, lease.inode, 4 * MIB));
 
     std::fs::remove_file(&path).unwrap();
-    let (other, _) = daemon.client().park(name("a"), want(8), PATIENCE).unwrap();
+    let (other, _) = daemon.client().lease_named(name("a"), want(8), PATIENCE).unwrap();
     assert_eq!((other.since, other.bytes), (Since::Now, 8 * MIB));
     std::fs::remove_file(&path).unwrap();
 }
@@ -92,14 +92,14 @@ fn a_name_has_one_lease_whoever_asks_at_once() {
         return;
     };
     let daemon = Daemon::start(&config(&mounted.0, ""));
-    let ask = || daemon.client().park(name("one"), want(4), PATIENCE).unwrap().0;
+    let ask = || daemon.client().lease_named(name("one"), want(4), PATIENCE).unwrap().0;
     let answers = std::thread::scope(|scope| {
         let asked: Vec<_> = (0..6).map(|_| scope.spawn(ask)).collect();
         asked.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
     });
-    let first = answers.iter().filter(|parked| parked.since == Since::Now).count();
+    let first = answers.iter().filter(|lease| lease.since == Since::Now).count();
     assert_eq!(first, 1, "{answers:?}");
-    assert!(answers.iter().all(|parked| parked.inode == answers[0].inode));
+    assert!(answers.iter().all(|lease| lease.inode == answers[0].inode));
     // The lease of the name counts, and what else was made for it does not.
     until("one lease in the report", || {
         let stock = daemon.stock();
@@ -111,18 +111,18 @@ fn a_name_has_one_lease_whoever_asks_at_once() {
 }
 
 #[test]
-fn what_cannot_be_parked_is_refused_with_the_mend() {
+fn what_cannot_be_named_is_refused_with_the_mend() {
     let dir = tempfile::tempdir().unwrap();
     let (true, Some(mounted)) =
         (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=16M"))
     else {
         return;
     };
-    let refused = |daemon: &Daemon, mib| match daemon.client().park(name("a"), want(mib), PATIENCE)
-    {
-        Err(ClientError::No(reason, text)) => (reason, text),
-        other => panic!("{other:?}"),
-    };
+    let refused =
+        |daemon: &Daemon, mib| match daemon.client().lease_named(name("a"), want(mib), PATIENCE) {
+            Err(ClientError::No(reason, text)) => (reason, text),
+            other => panic!("{other:?}"),
+        };
     let daemon = Daemon::start(&config(&mounted.0, ""));
     let (reason, text) = refused(&daemon, 32);
     assert!(reason == Reason::Host && text.contains("mount it larger"), "{text}");
@@ -139,7 +139,7 @@ fn what_cannot_be_parked_is_refused_with_the_mend() {
 }
 
 #[test]
-fn pages_of_a_pool_are_parked_and_come_back_when_the_file_is_removed() {
+fn pages_of_a_pool_are_named_and_come_back_when_the_file_is_removed() {
     const PAGES: u64 = 16;
     let dir = tempfile::tempdir().unwrap();
     let Some(_reserved) = Reserved::new(Page::Huge, PAGES) else {
@@ -151,8 +151,8 @@ fn pages_of_a_pool_are_parked_and_come_back_when_the_file_is_removed() {
     };
     let start = free_pages();
     let mut daemon = Daemon::start(&config(&mounted.0, ""));
-    let (parked, path) = daemon.client().park(name("a"), want(8), PATIENCE).unwrap();
-    assert_eq!(parked.backing, Backing::Hugetlb);
+    let (lease, path) = daemon.client().lease_named(name("a"), want(8), PATIENCE).unwrap();
+    assert_eq!(lease.backing, Backing::Hugetlb);
     assert!(is_zero(&path));
     daemon.kill();
     wait_for_free(start - 4);
@@ -175,7 +175,7 @@ fn a_lease_takes_no_more_than_its_size_and_counts_until_its_last_user_is_gone() 
             continue;
         };
         let daemon = Daemon::start(&config(&mounted.0, ""));
-        let (_, path) = daemon.client().park(name("a"), want(4), PATIENCE).unwrap();
+        let (_, path) = daemon.client().lease_named(name("a"), want(4), PATIENCE).unwrap();
         let kept = File::options().read(true).write(true).open(&path).unwrap();
         let _ = kept.set_len(16 * MIB);
         let full = vec![1; 1 << 20];
@@ -183,18 +183,18 @@ fn a_lease_takes_no_more_than_its_size_and_counts_until_its_last_user_is_gone() 
         let blocks = || kept.metadata().unwrap().blocks() * 512;
         assert!(!grown && blocks() <= 4 * MIB, "{kind}: {} bytes", blocks());
         assert!(File::create(path.with_file_name("other")).is_err(), "{kind}: a second file");
-        let (_, other) = daemon.client().park(name("b"), want(12), PATIENCE).unwrap();
+        let (_, other) = daemon.client().lease_named(name("b"), want(12), PATIENCE).unwrap();
         std::fs::remove_file(&other).unwrap();
 
         // Given back with its content, and still open: its content counts, or cannot come back.
         kept.set_len(0).unwrap();
         std::fs::remove_file(&path).unwrap();
         if kind == "tmpfs" {
-            let (_, other) = daemon.client().park(name("c"), want(16), PATIENCE).unwrap();
+            let (_, other) = daemon.client().lease_named(name("c"), want(16), PATIENCE).unwrap();
             assert!(kept.set_len(4 * MIB).is_ok() && kept.write_all_at(&full, 0).is_err());
             std::fs::remove_file(&other).unwrap();
         } else {
-            match daemon.client().park(name("c"), want(16), Duration::ZERO) {
+            match daemon.client().lease_named(name("c"), want(16), Duration::ZERO) {
                 Err(ClientError::No(Reason::Host, text)) => {
                     assert!(text.contains("12M free"), "{text}")
                 }
@@ -205,7 +205,7 @@ fn a_lease_takes_no_more_than_its_size_and_counts_until_its_last_user_is_gone() 
         until("its room is free again", || {
             daemon
                 .client()
-                .park(name("d"), want(16), PATIENCE)
+                .lease_named(name("d"), want(16), PATIENCE)
                 .map(|_| ())
                 .map_err(|e| e.to_string())
         });

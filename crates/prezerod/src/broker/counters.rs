@@ -34,7 +34,7 @@ counters! {
     failures "make_failures" "inodes that could not be made";
     filler_deaths "filler_deaths" "filler processes that died";
     waste_bytes "waste_bytes" "bytes made and given back to the kernel unused";
-    trimmed_bytes "trimmed_bytes" "of these, bytes cut off a lease that was smaller";
+    truncated_bytes "truncated_bytes" "of these, bytes cut off a lease that was smaller";
     pressure_bytes "pressure_bytes" "of these, bytes given back because memory was short";
     audits "audits" "inodes read before they were leased";
     audited_bytes "audited_bytes" "bytes read by audits";

@@ -1,4 +1,4 @@
-//! Leases whose memory lives, whoever has it: what counts against a quota.
+//! Leases whose memory lives, in whichever process: what counts against a quota.
 //!
 //! The broker keeps nothing of a lease that would keep it alive. It keeps a mark for its inode
 //! ([`Marks`]), which goes with the inode. So a lease is over when the last descriptor and mapping of
@@ -20,11 +20,11 @@ use rustix::io::Errno;
 /// Moved by: counter `lease_hits` of a tenant at its quota.
 const GROUP: usize = 512;
 /// Groups that are looked at for a tenant that has reached its quota.
-const AT_ONCE: usize = 2;
+const GROUPS_AT_QUOTA: usize = 2;
 /// A group is looked at once in this time for each of its leases, ns.
-const REST_NS: u64 = 10_000;
+const SCAN_INTERVAL_NS: u64 = 10_000;
 /// One group in this time for no tenant's sake.
-const TURN_NS: u64 = 50_000_000;
+const NEXT_GROUP_NS: u64 = 50_000_000;
 
 #[derive(Debug)]
 struct Group {
@@ -37,7 +37,7 @@ struct Group {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Living {
+pub struct LeaseTracker {
     groups: Vec<Group>,
     turn: usize,
     turned: u64,
@@ -47,7 +47,7 @@ pub struct Living {
     replaced: Vec<u64>,
 }
 
-impl Living {
+impl LeaseTracker {
     /// From now on the lease with this number is over when its memory is gone.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Living {
     /// Leases of one group that are over: of the next one, if its time has come.
     pub fn over(&mut self, now: u64) -> Vec<u64> {
         let mut over = std::mem::take(&mut self.replaced);
-        if self.groups.is_empty() || now.saturating_sub(self.turned) < TURN_NS {
+        if self.groups.is_empty() || now.saturating_sub(self.turned) < NEXT_GROUP_NS {
             return over;
         }
         self.turned = now;
@@ -101,10 +101,15 @@ impl Living {
     /// Leases of this tenant that are over, as far as can be told in a moment.
     pub fn over_of(&mut self, now: u64, tenant: &str) -> Vec<u64> {
         let due = |group: &&mut Group| {
-            let rest = REST_NS * group.leases.len() as u64;
+            let rest = SCAN_INTERVAL_NS * group.leases.len() as u64;
             group.tenants.contains(tenant) && now.saturating_sub(group.looked) >= rest
         };
-        self.groups.iter_mut().filter(due).take(AT_ONCE).flat_map(|group| group.over(now)).collect()
+        self.groups
+            .iter_mut()
+            .filter(due)
+            .take(GROUPS_AT_QUOTA)
+            .flat_map(|group| group.over(now))
+            .collect()
     }
 }
 
@@ -112,11 +117,11 @@ impl Group {
     fn over(&mut self, now: u64) -> Vec<u64> {
         self.looked = now;
         // What cannot be read is taken to live.
-        let Ok(living) = self.marks.living() else { return vec![] };
-        let living: BTreeSet<InodeId> = living.into_iter().collect();
+        let Ok(alive) = self.marks.living() else { return vec![] };
+        let alive: BTreeSet<InodeId> = alive.into_iter().collect();
         let mut over = vec![];
         self.leases.retain(|inode, lease| {
-            let lives = living.contains(inode);
+            let lives = alive.contains(inode);
             if !lives {
                 over.push(*lease);
             }
@@ -139,47 +144,47 @@ mod tests {
 
     #[test]
     fn leases_are_over_by_their_memory_each_for_its_tenant() {
-        let mut living = Living::default();
+        let mut tracker = LeaseTracker::default();
         let files: Vec<OwnedFd> = (0..2 * GROUP).map(|_| file()).collect();
         for (lease, file) in (0..).zip(&files) {
             let tenant = if lease % 2 == 0 { "even" } else { "odd" };
-            if living.watch(tenant, lease, file.as_fd()).is_err() {
+            if tracker.watch(tenant, lease, file.as_fd()).is_err() {
                 return;
             }
         }
-        assert_eq!(living.groups.len(), 2);
-        let rest = REST_NS * GROUP as u64;
-        assert!(living.over_of(rest, "even").is_empty());
+        assert_eq!(tracker.groups.len(), 2);
+        let rest = SCAN_INTERVAL_NS * GROUP as u64;
+        assert!(tracker.over_of(rest, "even").is_empty());
         let kept = files.into_iter().enumerate().filter(|(lease, _)| lease % 4 > 1);
         let kept: Vec<OwnedFd> = kept.map(|(_, file)| file).collect();
-        assert!(living.over_of(rest, "even").is_empty(), "it was just looked at");
-        let mut over = living.over_of(2 * rest, "even");
+        assert!(tracker.over_of(rest, "even").is_empty(), "it was just looked at");
+        let mut over = tracker.over_of(2 * rest, "even");
         over.sort_unstable();
         assert_eq!(over, (0..2 * GROUP as u64).step_by(4).collect::<Vec<_>>());
-        let over: Vec<u64> = (1..=2).flat_map(|turn| living.over(turn * TURN_NS)).collect();
+        let over: Vec<u64> = (1..=2).flat_map(|turn| tracker.over(turn * NEXT_GROUP_NS)).collect();
         assert_eq!(over.len(), GROUP / 2, "{over:?}");
         assert!(over.iter().all(|lease| lease % 4 == 1));
         drop(kept);
         for turn in 3..=5 {
-            living.over(turn * TURN_NS);
+            tracker.over(turn * NEXT_GROUP_NS);
         }
-        assert!(living.groups.is_empty(), "an empty group is given back");
+        assert!(tracker.groups.is_empty(), "an empty group is given back");
     }
 
     #[test]
     fn more_tenants_than_the_kernel_has_groups_are_watched_all_the_same() {
-        let mut living = Living::default();
+        let mut tracker = LeaseTracker::default();
         let files: Vec<OwnedFd> = (0..300).map(|_| file()).collect();
         for (lease, file) in (0..).zip(&files) {
-            let watched = living.watch(&format!("tenant {lease}"), lease, file.as_fd());
+            let watched = tracker.watch(&format!("tenant {lease}"), lease, file.as_fd());
             if lease == 0 && watched.is_err() {
                 return;
             }
             assert_eq!(watched, Ok(()), "{lease}");
         }
         drop(files);
-        let mut over = living.over_of(REST_NS * 300, "tenant 299");
-        over.extend((1..=300).flat_map(|turn| living.over(turn * TURN_NS)));
+        let mut over = tracker.over_of(SCAN_INTERVAL_NS * 300, "tenant 299");
+        over.extend((1..=300).flat_map(|turn| tracker.over(turn * NEXT_GROUP_NS)));
         over.sort_unstable();
         assert_eq!(over, (0..300).collect::<Vec<_>>());
     }

@@ -1,7 +1,7 @@
 //! One size as one party asks for it: what should lie ready for that party's next requests.
 
 use super::levels::Levels;
-use super::{HOURS, LEAD, Party, Wish, hour};
+use super::{HOURS, LEAD, Party, Sample, hour};
 use crate::stock::Need;
 
 /// One request in this number may find nothing. With fewer, the rarest crowd of requests sets the stock.
@@ -14,54 +14,54 @@ const DRAIN: u64 = 2;
 /// The bucket never holds more than was asked for in about this time, ns: a demand that no filler keeps
 /// up with would fill it without end.
 /// Moved by: `bench fleet`.
-const CROWD_NS: u64 = 30_000_000_000;
-/// Fixed: parts in which [`CROWD_NS`] passes.
-const CROWD_PARTS: usize = 6;
+const BURST_NS: u64 = 30_000_000_000;
+/// Fixed: parts in which [`BURST_NS`] passes.
+const BURST_PARTS: usize = 6;
 /// Parts in which what was learnt is forgotten.
 /// Moved by: `bench fleet`.
 pub(super) const SLOTS: usize = 15;
 /// The time for which a lease is kept that a client was told to come back for; and how many of one size.
 /// Moved by: counter `waste_bytes`.
-pub(super) const OWED_NS: u64 = 60_000_000_000;
-const MOST_OWED: u64 = 8;
+pub(super) const BACKORDER_NS: u64 = 60_000_000_000;
+const MOST_BACKORDERS: u64 = 8;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Shelf {
+pub(super) struct Bucket {
     pub party: Party,
     pub need: Need,
     pub asked_at: u64,
     /// What had to lie ready for the last request, bytes, and when that was.
     level: u64,
     level_at: u64,
-    crowd: Crowd,
+    burst: Burst,
     /// What had to lie ready for each request, by the part of the window it came in, and of all.
     slots: [Levels; SLOTS],
     slot: usize,
     lately: Levels,
     /// Inodes that clients were told to come back for, and until when they are expected, ns.
-    pub owed: u64,
-    owed_until: u64,
+    pub backorders: u64,
+    backorders_until: u64,
     /// What each hour of the day needed ready, bytes: halfway between what it did before and the
     /// last time.
     hours: [u64; HOURS],
     this_hour: Levels,
 }
 
-impl Shelf {
-    pub fn new(party: Party, need: Need) -> Shelf {
-        Shelf {
+impl Bucket {
+    pub fn new(party: Party, need: Need) -> Bucket {
+        Bucket {
             party,
             need,
             asked_at: 0,
             level: 0,
             level_at: 0,
-            crowd: Crowd::default(),
+            burst: Burst::default(),
             slots: [Levels::NONE; SLOTS],
             slot: 0,
             lately: Levels::NONE,
-            owed: 0,
-            owed_until: 0,
+            backorders: 0,
+            backorders_until: 0,
             hours: [0; HOURS],
             this_hour: Levels::NONE,
         }
@@ -69,34 +69,34 @@ impl Shelf {
 
     /// A request, while stock is refilled at `pace` bytes a second (0: not known). It pays off a
     /// debt if there is one: a client that asks again and again is one client.
-    pub fn asked(&mut self, now_ns: u64, pace: u64) -> Option<Wish> {
+    pub fn asked(&mut self, now_ns: u64, pace: u64) -> Option<Sample> {
         self.asked_at = now_ns;
-        if let Some(others) = self.owed.checked_sub(1) {
-            self.owed = others;
+        if let Some(others) = self.backorders.checked_sub(1) {
+            self.backorders = others;
             return None;
         }
         let size = self.need.want.bytes;
         let passed = now_ns.saturating_sub(std::mem::replace(&mut self.level_at, now_ns));
         let drained = u128::from(pace / DRAIN) * u128::from(passed) / 1_000_000_000;
         let left = u128::from(self.level).saturating_sub(drained) as u64;
-        self.level = left.saturating_add(size).min(self.crowd.add(now_ns, size));
+        self.level = left.saturating_add(size).min(self.burst.add(now_ns, size));
         let inodes = whole(self.level, size);
         self.slots[self.slot].add(inodes);
         self.lately.add(inodes);
         self.this_hour.add(inodes);
-        Some(Wish { at_ns: now_ns, inodes })
+        Some(Sample { at_ns: now_ns, inodes })
     }
 
     /// That request is none: its client went before it was served.
-    pub fn withdraw(&mut self, wish: Wish) {
+    pub fn withdraw(&mut self, sample: Sample) {
         let size = self.need.want.bytes;
         self.level = self.level.saturating_sub(size);
-        self.crowd.remove(wish.at_ns, size);
-        self.lately.remove(wish.inodes);
+        self.burst.remove(sample.at_ns, size);
+        self.lately.remove(sample.inodes);
         // Parts and hours may have passed since.
         let newest_first = (0..SLOTS).map(|back| (self.slot + SLOTS - back) % SLOTS);
-        let _ = newest_first.into_iter().any(|slot| self.slots[slot].remove(wish.inodes));
-        self.this_hour.remove(wish.inodes);
+        let _ = newest_first.into_iter().any(|slot| self.slots[slot].remove(sample.inodes));
+        self.this_hour.remove(sample.inodes);
     }
 
     /// Requests that are not forgotten yet.
@@ -105,15 +105,15 @@ impl Shelf {
     }
 
     /// A client was told to ask again.
-    pub fn owe(&mut self, now_ns: u64) {
-        self.owed = (self.owed + 1).min(MOST_OWED);
-        self.owed_until = now_ns.saturating_add(OWED_NS);
+    pub fn backorder(&mut self, now_ns: u64) {
+        self.backorders = (self.backorders + 1).min(MOST_BACKORDERS);
+        self.backorders_until = now_ns.saturating_add(BACKORDER_NS);
     }
 
     /// Drops debts that are over.
     pub fn expire(&mut self, now_ns: u64) {
-        if now_ns > self.owed_until {
-            self.owed = 0;
+        if now_ns > self.backorders_until {
+            self.backorders = 0;
         }
     }
 
@@ -133,7 +133,7 @@ impl Shelf {
     /// Whether nothing is known of it any more.
     pub fn is_forgotten(&self) -> bool {
         let little = |hour: &u64| whole(*hour, self.need.want.bytes) == 0;
-        self.owed == 0
+        self.backorders == 0
             && self.lately.is_empty()
             && self.this_hour.is_empty()
             && self.hours.iter().all(little)
@@ -146,7 +146,7 @@ impl Shelf {
         self.hours[hour] = self.hours[hour].midpoint(seen);
     }
 
-    /// How many inodes should lie ready at this minute of the day, without those that are owed.
+    /// How many inodes should lie ready at this minute of the day, without those that are backorders.
     pub fn learnt(&self, minute: u16) -> u64 {
         let soon = self.hours[hour(minute)].max(self.hours[hour(minute + LEAD)]);
         self.lately.enough(MISSES).max(whole(soon, self.need.want.bytes))
@@ -158,31 +158,31 @@ fn whole(bytes: u64, size: u64) -> u64 {
     (bytes + size / 2) / size
 }
 
-/// What was asked for in the last [`CROWD_NS`], bytes.
+/// What was asked for in the last [`BURST_NS`], bytes.
 #[derive(Clone, Copy, Default, Debug)]
-struct Crowd {
-    parts: [u64; CROWD_PARTS],
+struct Burst {
+    parts: [u64; BURST_PARTS],
     part: u64,
 }
 
-impl Crowd {
+impl Burst {
     /// What was added at that time is none.
     fn remove(&mut self, at_ns: u64, bytes: u64) {
-        let part = at_ns / (CROWD_NS / CROWD_PARTS as u64);
-        if self.part.saturating_sub(part) < CROWD_PARTS as u64 {
-            let own = &mut self.parts[part as usize % CROWD_PARTS];
+        let part = at_ns / (BURST_NS / BURST_PARTS as u64);
+        if self.part.saturating_sub(part) < BURST_PARTS as u64 {
+            let own = &mut self.parts[part as usize % BURST_PARTS];
             *own = own.saturating_sub(bytes);
         }
     }
 
     fn add(&mut self, now_ns: u64, bytes: u64) -> u64 {
-        let part = now_ns / (CROWD_NS / CROWD_PARTS as u64);
-        for _ in 0..part.saturating_sub(self.part).min(CROWD_PARTS as u64) {
+        let part = now_ns / (BURST_NS / BURST_PARTS as u64);
+        for _ in 0..part.saturating_sub(self.part).min(BURST_PARTS as u64) {
             self.part += 1;
-            self.parts[self.part as usize % CROWD_PARTS] = 0;
+            self.parts[self.part as usize % BURST_PARTS] = 0;
         }
         self.part = part;
-        let own = &mut self.parts[part as usize % CROWD_PARTS];
+        let own = &mut self.parts[part as usize % BURST_PARTS];
         *own = own.saturating_add(bytes);
         self.parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
     }

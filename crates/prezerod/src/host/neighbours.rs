@@ -6,9 +6,9 @@
 /// The time that a look covers, ns: some ticks of the kernel's accounting. A filler goes on at full pace for
 /// as long after others begin to work.
 /// Moved by: `bench fill`.
-pub const LOOK_NS: u64 = 100_000_000;
+pub const SAMPLE_NS: u64 = 100_000_000;
 /// A look that took so much longer tells of a filler that was stopped or starved, ns.
-const STALE_NS: u64 = 3 * LOOK_NS;
+const STALE_NS: u64 = 3 * SAMPLE_NS;
 /// Others are busy from one CPU in this many on. A program that works takes a whole CPU; a host's
 /// own tasks take less than half.
 /// Moved by: `bench fill`.
@@ -20,15 +20,15 @@ pub struct Neighbours {
     /// Of the node; empty: all there are.
     cpus: Vec<u16>,
     tick_ns: u64,
-    last: Option<Look>,
+    last: Option<CpuTimes>,
     busy: bool,
     /// How many CPUs the last look found.
     found: u64,
 }
 
-/// CPU time so far, ns: of all on the node, and of who looks.
+/// CPU time so far, ns: of all on the node, and of the filler.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct CpuTimes {
     at: u64,
     all: u64,
     own: u64,
@@ -52,14 +52,14 @@ impl Neighbours {
 
     /// Whether it is time to look.
     pub fn is_due(&self, now_ns: u64) -> bool {
-        self.last.is_none_or(|last| now_ns.saturating_sub(last.at) >= LOOK_NS)
+        self.last.is_none_or(|last| now_ns.saturating_sub(last.at) >= SAMPLE_NS)
     }
 
     /// Looks: `own_ns` is the CPU time of the caller, `stat` what `/proc/stat` says.
     pub fn look(&mut self, now_ns: u64, own_ns: u64, stat: &str) {
         let (found, all) = self.busy_ns(stat);
         self.found = found.max(1);
-        let now = Look { at: now_ns, all, own: own_ns };
+        let now = CpuTimes { at: now_ns, all, own: own_ns };
         if let Some(last) = self.last.replace(now) {
             let window = now.at.saturating_sub(last.at);
             if window <= STALE_NS {
@@ -114,8 +114,8 @@ mod tests {
             assert!(neighbours.is_due(now));
             sums = (sums.0 + first, sums.1 + own, sums.2 + second);
             neighbours.look(now, sums.1 * TICK, &stat(&[sums.0, sums.2]));
-            assert!(!neighbours.is_due(now + LOOK_NS - 1));
-            now += LOOK_NS;
+            assert!(!neighbours.is_due(now + SAMPLE_NS - 1));
+            now += SAMPLE_NS;
             neighbours.are_busy()
         };
         looks.iter().map(verdict).collect()
@@ -147,12 +147,12 @@ mod tests {
         let mut neighbours = Neighbours::new(vec![], TICK);
         neighbours.look(0, 0, &stat(&[1_000_000, 0]));
         assert!(!neighbours.are_busy());
-        neighbours.look(LOOK_NS, 0, &stat(&[1_000_010, 0]));
+        neighbours.look(SAMPLE_NS, 0, &stat(&[1_000_010, 0]));
         assert!(neighbours.are_busy());
-        // Stopped for a second, in which nobody worked; then a look that counts.
-        neighbours.look(11 * LOOK_NS, 0, &stat(&[1_000_010, 0]));
+        // Stopped for a second, in which no process worked; then a sample that counts.
+        neighbours.look(11 * SAMPLE_NS, 0, &stat(&[1_000_010, 0]));
         assert!(neighbours.are_busy());
-        neighbours.look(12 * LOOK_NS, 0, &stat(&[1_000_010, 0]));
+        neighbours.look(12 * SAMPLE_NS, 0, &stat(&[1_000_010, 0]));
         assert!(!neighbours.are_busy());
     }
 
@@ -160,7 +160,7 @@ mod tests {
     fn a_host_that_tells_nothing_has_no_neighbours() {
         let mut neighbours = Neighbours::new(vec![], TICK);
         for (nth, text) in ["", "cpu0\n", "cpu0 x y\n", "nonsense"].into_iter().enumerate() {
-            neighbours.look(nth as u64 * LOOK_NS, 0, text);
+            neighbours.look(nth as u64 * SAMPLE_NS, 0, text);
             assert!(!neighbours.are_busy(), "{text:?}");
         }
     }

@@ -20,7 +20,7 @@ pub fn note(parameter: c_int, value: c_int) {
     if is_asked()
         && let Some(heap) = super::ready_and_own()
     {
-        heap.zone().stay();
+        heap.zone().no_move();
     }
 }
 
