@@ -22,12 +22,6 @@ PREZERO_SCRUB_RATE=2G bench pair --runs 9 --threads 1 --peers glibc
 "$bin/prezero" bench report --from "$dir"/*.json --output "$dir/report.html" --pictures "$dir/pictures" >"$dir/written"
 [ -s "$dir/pictures/grid-idle-heat.svg" ] || fail "no picture of the grid: $(cat "$dir/written")"
 grep -q 'scrub-rate 2147483648\|scrub-rate 2G' "$dir/report.html" || fail "it does not say which knob was turned"
-for name in grid disturb; do
-    "$bin/prezero" bench compare "$dir/$name.json" "$dir/$name.json" | grep -q "^$name: 0 of [1-9]" ||
-        fail "$name: a run differs from itself"
-done
-if "$bin/prezero" bench compare "$dir/grid.json" "$dir/pair.json" 2>"$dir/no"; then fail "two of different benchmarks"; fi
-grep -q 'give two of one benchmark' "$dir/no" || fail "$(cat "$dir/no")"
 
 # On a terminal a bar says how much is done and how long the rest will take.
 if command -v script >/dev/null; then

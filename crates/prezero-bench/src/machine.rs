@@ -42,11 +42,6 @@ impl Machine {
         self.load <= QUIET
     }
 
-    /// Whether it is the same but for what else it does.
-    pub fn is_like(&self, other: &Machine) -> bool {
-        Machine { load: other.load, ..self.clone() } == *other
-    }
-
     /// All but what else it does, in words.
     pub fn named(&self) -> String {
         format!(

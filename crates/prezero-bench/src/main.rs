@@ -5,18 +5,17 @@
 //! |---|---|
 //! | figures | [`figure`] (what a case returns, how it is laid out and judged), [`pool`] (of slices); [`prezero_host::samples`] has medians and noise |
 //! | what is kept | [`results`] |
-//! | one renderer | [`text`], [`page`], [`output`] (JSON), [`compare`] |
+//! | one renderer | [`text`], [`page`], [`output`] (JSON) |
 //! | what runs | [`peers`] (the allocators), [`worker`], [`process`], [`broker`], [`neighbours`], [`cost`] |
 //! | how it runs | [`turns`], [`progress`], [`scratch`], [`parse`] |
 //! | [`cases`] | one file a case, or one folder |
 //!
-//! Layers: pool, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, page, compare, results, report, cases
+//! Layers: pool, machine, parse, scratch, progress, turns, peers, worker, process, broker, neighbours, figure, cost, text, output, page, results, report, cases
 //!
 //! A new case is a file in `cases`, a type that implements [`figure::Case`], and its lines in [`Bench`].
 
 mod broker;
 mod cases;
-mod compare;
 mod cost;
 mod figure;
 mod machine;
@@ -81,8 +80,6 @@ enum Bench {
         after_help = "Example: prezero bench steady --only steady-512K,fill-512K,handler --runs 5"
     )]
     Steady(Options),
-    /// What changed between two runs of a benchmark, beyond noise.
-    Compare(compare::Compare),
     /// What neighbours feel: speed, cache latency, wake-ups (15 min).
     Disturb(cases::disturb::Disturb),
     /// NumPy and Rust with a zone of their own, beside `prezero run`.
@@ -235,7 +232,6 @@ impl Bench {
             Bench::Results(results) => return results.run(),
             Bench::Generate(generate) => return generate.run(&command(), &prezero()),
             Bench::Ablate(case) => case,
-            Bench::Compare(case) => case,
             Bench::Disturb(case) => case,
             Bench::Doors(case) => case,
             Bench::Fill(case) => case,
@@ -253,7 +249,6 @@ impl Bench {
         progress::end();
         let taken = output.put(report?)?;
         let Some(folder) = keep else { return Ok(()) };
-        ensure!(!matches!(self, Bench::Compare(_)), "--keep: compare measures nothing to keep");
         ensure!(taken.complete, "--keep: interrupted, so nothing was kept");
         results::keep(folder, taken)
     }

@@ -16,7 +16,7 @@ const HEAD: &str = "\
 
 Made by `prezero bench results` from the files beside it; do not edit. A file holds what was measured on one
 machine, of one commit, on one day. `prezero bench BENCHMARK --keep` adds to it, or `prezero bench results FILE` what
-`--json` wrote. Of each benchmark the last report is told here. `prezero bench compare` tells two of them apart.
+`--json` wrote. Of each benchmark the last report is told here.
 
 Tables of before are in the history: `git show d85e5bb:bench/RESULTS.md`.
 ";

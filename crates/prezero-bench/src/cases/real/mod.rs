@@ -7,8 +7,7 @@
 //!
 //! A few runs do not tell a difference of 1 %, which is what is asked. So glibc and prezero go on in
 //! turns until it is known, or time is up; how well it is known stands beside it, and where that does not
-//! let it be told on which side of the 1 % a program is, the verdict says so. A later run may go on from the
-//! file of an earlier one, and their turns count together.
+//! let it be told on which side of the 1 % a program is, the verdict says so.
 //!
 //! A third is in each turn: glibc behind a library that passes each call on and does nothing else.
 //! What a program loses to that it loses to any library that is preloaded, so a program that is slower
@@ -19,12 +18,11 @@ pub mod programs;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use programs::{Inputs, PROGRAMS, Program};
 
 use crate::cost::number;
 use crate::figure::{Across, Against, Case, Figure, Report, Sheet};
-use crate::output::{Taken, settings_here};
 use crate::parse::chosen;
 use crate::peers::{Allocator, BARE, Field, GLIBC, NOWHERE, PREZERO};
 use crate::process::{Run, once};
@@ -57,7 +55,7 @@ const CPU: &str = "CPU";
 const PEAK: &str = "peak";
 /// The command line of `prezero bench real`.
 #[derive(clap::Args)]
-#[command(after_help = "Example: prezero bench real --only sqlite --onto old.json --json new.json")]
+#[command(after_help = "Example: prezero bench real --only sqlite --json real.json")]
 pub struct Real {
     /// Which programs: ndimage, sparse, pandas, node, sort, sqlite, g++, xz, ripgrep [all]
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
@@ -68,9 +66,6 @@ pub struct Real {
     /// Seconds for turns of glibc, bare and prezero, until their ratio is known to 0.5 %
     #[arg(long, value_name = "S", default_value_t = 30)]
     pairs_s: u64,
-    /// Add to the runs in what --json wrote of this build
-    #[arg(long, value_name = "FILE")]
-    onto: Option<PathBuf>,
     /// The text that sort and ripgrep read, in MiB; 1024 is the full size
     #[arg(long, value_name = "MIB", default_value_t = 96)]
     text_mib: u64,
@@ -96,7 +91,6 @@ impl Case for Real {
         let build = ours.and_then(|ours| ours.library.as_deref()).map(build_of).transpose()?;
         let facts = [("build", build.unwrap_or_default()), ("text_mib", self.text_mib.to_string())];
         report.facts = facts.map(|(name, value)| (name.into(), value)).to_vec();
-        let earlier = self.onto.as_ref().map(|file| earlier(file, &report)).transpose()?;
         let inputs = Inputs::make(self.text_mib << 20)?;
         report.field.allocators.push(Allocator::bare(inputs.passes_on()));
         let asked = |program: &Program| programs.iter().any(|each| each.name == program.name);
@@ -104,22 +98,12 @@ impl Case for Real {
         progress::expect(count * (self.runs + 1) * report.field.allocators.len());
         let mut sheets = sheets(self.runs, self.pairs_s, self.text_mib);
         for program in &PROGRAMS {
-            // Its figures of an earlier run stay as they were, unless this run adds to them.
-            if let Some(earlier) = earlier.as_ref().filter(|_| !asked(program) || interrupted()) {
-                for (sheet, earlier) in sheets.iter_mut().zip(&earlier.sheets) {
-                    let of_it = |figure: &&Figure| figure.of[0] == program.name;
-                    sheet.extend(earlier.figures.iter().filter(of_it).cloned());
-                }
-                continue;
-            }
             if !asked(program) || interrupted() {
                 continue;
             }
             match program.find(self.python.as_deref()) {
                 Ok(path) => {
-                    let before =
-                        |who: &str| earlier.as_ref().map_or(vec![], |it| runs_of(it, program, who));
-                    let figures = self.program(program, &path, &report.field, before, &inputs)?;
+                    let figures = self.program(program, &path, &report.field, &inputs)?;
                     sheets
                         .iter_mut()
                         .zip(figures)
@@ -153,42 +137,6 @@ fn sheets(runs: usize, pairs_s: u64, text_mib: u64) -> [Sheet; 3] {
     [wall, peak, account]
 }
 
-/// The report of an earlier run, which this one is added to.
-///
-/// # Errors
-/// It cannot be read, or is of something else: then its runs say nothing of these.
-fn earlier(file: &Path, now: &Report) -> Result<Report> {
-    let Taken { report, settings, .. } = Taken::read(file)?;
-    let named = || format!("--onto {}", file.display());
-    ensure!(report.benchmark == "real", "{}: of another benchmark; give one of `real`", named());
-    let peers = |report: &Report| -> Vec<(String, String)> {
-        let all = report.field.allocators.iter().filter(|each| each.name != BARE);
-        all.map(|each| (each.name.clone(), each.version.clone())).collect()
-    };
-    let [build, text_mib] = [0, 1].map(|nth| report.facts.get(nth) != now.facts.get(nth));
-    let differs = [
-        ("another machine, kernel or THP setting", !now.machine.is_like(&report.machine)),
-        ("another build of prezero", build),
-        ("other settings of prezero", settings != settings_here().0),
-        ("other peers", peers(now) != peers(&report)),
-        ("a text of another size", text_mib),
-    ];
-    if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs) {
-        bail!("{}: taken with {what}; its runs cannot count here: leave --onto out", named());
-    }
-    Ok(report)
-}
-
-/// The runs of a program under an allocator, in the order taken.
-fn runs_of(report: &Report, program: &Program, who: &str) -> Vec<Run> {
-    let of = |name| {
-        let each = report.sheets.iter().find_map(|sheet| sheet.find(who, &[program.name], name));
-        each.map_or(vec![], |figure| figure.samples.clone())
-    };
-    let run = |((&wall_s, &cpu_s), &rss_mib)| Run { wall_s, cpu_s, rss_mib };
-    of(WALL).iter().zip(&of(CPU)).zip(&of(PEAK)).map(run).collect()
-}
-
 /// A name for what is in a file, to tell it from another.
 pub fn build_of(library: &Path) -> Result<String> {
     let bytes = std::fs::read(library).with_context(|| library.display().to_string())?;
@@ -203,14 +151,13 @@ impl Real {
         program: &Program,
         path: &Path,
         field: &Field,
-        before: impl Fn(&str) -> Vec<Run>,
         inputs: &Inputs,
     ) -> Result<[Vec<Figure>; 3]> {
         let (allocators, stats) = (&field.allocators, inputs.file("stats"));
         let nowhere = Path::new(NOWHERE);
         // Left by another program; this one may end without writing any.
         let _ = std::fs::remove_file(&stats);
-        let mut runs: Vec<_> = allocators.iter().map(|each| before(&each.name)).collect();
+        let mut runs = vec![vec![]; allocators.len()];
         let once_under = |which: usize, stats: &Path| {
             let allocator: &Allocator = &allocators[which];
             step(&format!("real: {} under {}", program.name, allocator.name))?;
@@ -429,29 +376,5 @@ mod tests {
         assert_eq!(with(1.9, 2 << 30), Some(Judged::Beyond));
         assert_eq!(with(1.6, 2 << 30), Some(Judged::Within));
         assert_eq!(with(1.9, 1 << 20), Some(Judged::Within));
-    }
-
-    #[test]
-    fn an_earlier_report_counts_if_all_is_as_it_was() {
-        let mut report = Report::here("real", Field::none());
-        report.facts = vec![("build".into(), "a".into()), ("text_mib".into(), "96".into())];
-        let mut sheets = sheets(5, 0, 96);
-        let figures = told(&[(GLIBC, &[2.0, 3.0], 7.0)], 0);
-        sheets.iter_mut().zip(figures).for_each(|(sheet, figures)| sheet.extend(figures));
-        report.sheets = sheets.into();
-        let file = std::env::temp_dir().join(format!("prezero-onto-{}", std::process::id()));
-        let json = serde_json::to_string(&Taken::now(report.clone())).unwrap();
-        std::fs::write(&file, json).unwrap();
-        let runs = runs_of(&earlier(&file, &report).unwrap(), &PROGRAMS[4], GLIBC);
-        let runs: Vec<_> = runs.iter().map(|run| (run.wall_s, run.cpu_s, run.rss_mib)).collect();
-        assert_eq!(runs, [(2.0, 3.0, 7.0), (3.0, 4.5, 7.0)]);
-        let refused = |report: &Report| earlier(&file, report).unwrap_err().to_string();
-        let mut other = report.clone();
-        other.facts[0].1 = "b".into();
-        assert!(refused(&other).contains("another build of prezero"));
-        other = report.clone();
-        other.machine.cpus += 1;
-        assert!(refused(&other).contains("another machine"));
-        std::fs::remove_file(file).unwrap();
     }
 }
