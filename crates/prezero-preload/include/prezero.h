@@ -30,14 +30,13 @@ void *prezero_zalloc(size_t size);
 /* What a caller will do first with zeroed memory. */
 enum prezero_use {
 	PREZERO_UNKNOWN = 0,
-	PREZERO_SPARSE = 1, /* touch little of it */
-	PREZERO_FILL = 2    /* write all of it, at once */
+	PREZERO_SPARSE = 1 /* touch little of it */
 };
 
 /*
- * As prezero_zalloc, for a caller who knows what comes first. Memory to be filled is
- * better hot than zero, up to half of a CPU's private cache: PREZERO_FILL may get a block
- * that was in use a moment ago, and is cleared now; PREZERO_SPARSE gets one that was cleared before wherever there is one.
+ * As prezero_zalloc, for a caller who knows what comes first. Up to half of a CPU's private
+ * cache a block that was in use a moment ago, cleared now, is faster to write than one that
+ * was cleared before. PREZERO_SPARSE gets the latter wherever there is one.
  * It is zero in every case.
  */
 void *prezero_zalloc_for(size_t size, enum prezero_use first_use);

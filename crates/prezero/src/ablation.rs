@@ -72,11 +72,11 @@ impl Ablation {
 
 impl fmt::Display for Ablation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut no_dump = Mechanism::ALL.iter().filter(|mechanism| !self.has(**mechanism));
-        if let Some(first) = no_dump.next() {
+        let mut left_out = Mechanism::ALL.iter().filter(|mechanism| !self.has(**mechanism));
+        if let Some(first) = left_out.next() {
             f.write_str(first.name())?;
         }
-        no_dump.try_for_each(|mechanism| write!(f, ",{}", mechanism.name()))
+        left_out.try_for_each(|mechanism| write!(f, ",{}", mechanism.name()))
     }
 }
 

@@ -33,7 +33,7 @@ macro_rules! refused {
 refused! {
     a_block_of_another_zone_is_not_freed: zone, block => zone.free(block);
     nor_as_zero: zone, block => zone.free_zeroed(block);
-    nor_in_part: zone, block => zone.tail_to(block.into_dirty(), PAGES - 1);
+    nor_in_part: zone, block => zone.shorten_to(block.into_dirty(), PAGES - 1);
     it_does_not_grow: zone, block => zone.try_grow(&mut block.into_dirty(), 2 * PAGES);
     nor_elsewhere: zone, block => zone.grow_elsewhere(block.into_dirty(), 2 * PAGES, Order::MIN);
     it_has_no_address: zone, block => zone.address(&block);

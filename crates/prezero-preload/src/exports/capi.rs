@@ -28,11 +28,7 @@ pub extern "C" fn prezero_zalloc(size: usize) -> *mut c_void {
 /// `enum prezero_use`; any other says nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn prezero_zalloc_for(size: usize, first_use: c_int) -> *mut c_void {
-    let first_use = match first_use {
-        1 => Use::Sparse,
-        2 => Use::Fill,
-        _ => Use::Unknown,
-    };
+    let first_use = if first_use == 1 { Use::Sparse } else { Use::Unknown };
     // SAFETY: any size may be asked for.
     unsafe { calloc_for(1, size, first_use) }
 }

@@ -8,6 +8,4 @@ pub enum Use {
     /// The owner did not say.
     #[default]
     Unknown,
-    /// Write all of it: a small hot block is worth more, although it must be cleared.
-    Fill,
 }

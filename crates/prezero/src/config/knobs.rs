@@ -50,8 +50,8 @@ pub static KNOBS: [Knob; 15] = [
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
         value: "N|never",
-        help: "Order of a dirty block that wakes scrubd [4]",
-        detail: "Order, 0 to 18, of a dirty free block that wakes scrubd; never: nothing is scrubbed. Default 4, which is 64 KiB",
+        help: "Smallest order of a freed block that scrubd works for [4]",
+        detail: "Smallest order, 0 to 18, of a freed block that sets scrubd to work; never: nothing is scrubbed. Default 4, which is 64 KiB",
         turned: Turned::AnyTime,
         set: |c, v, _| {
             c.scrub_start = if v == "never" { None } else { Some(order(v)?) };
@@ -67,7 +67,7 @@ pub static KNOBS: [Knob; 15] = [
         variable: "PREZERO_SCRUB_STOP",
         value: "N",
         help: "Smallest order that scrubd clears [4]",
-        detail: "Free blocks of this order, 0 to 18, and above are to be zero. Default 4",
+        detail: "scrubd clears free blocks of this order, 0 to 18, and above. Default 4",
         turned: Turned::AnyTime,
         set: |c, v, _| order(v).map(|order| c.scrub_stop = order),
         show: |c, f| c.scrub_stop.fmt(f),

@@ -37,9 +37,9 @@ pub struct Config {
     pub limit: usize,
     /// Smallest request that the zone serves; bytes, a multiple of [`PAGE`].
     pub threshold: usize,
-    /// A dirty free block of this order or above wakes scrubd. `None`: never scrub.
+    /// Smallest order of a dirty free block that sets scrubd to work. `None`: never scrub.
     pub scrub_start: Option<Order>,
-    /// scrubd works on until every free block of this order or above is zero.
+    /// Smallest order of a free block that scrubd clears.
     pub scrub_stop: Order,
     /// One-minute load average above which scrubd rests. `None`: it never looks.
     pub scrub_load: Option<f32>,
@@ -54,7 +54,7 @@ pub struct Config {
     pub engine: EngineChoice,
     /// How many of the pages marked zero are checked before they are handed out.
     pub verify: Verify,
-    /// How long free memory above a small stock stays resident.
+    /// How long idle memory stays resident, at most.
     pub decay: Duration,
     /// Whether large blocks get fresh memory in huge pages from the kernel.
     pub huge: bool,
@@ -71,7 +71,7 @@ pub struct Config {
 /// Which clear engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EngineChoice {
-    /// The one that a calibration at the start finds best for each size.
+    /// The one that a calibration finds best for each size, once a program has requested enough zeroed memory.
     Auto,
     /// This one, by the name that the registry knows it by.
     Named(&'static str),
@@ -82,7 +82,7 @@ pub enum EngineChoice {
 pub enum Verify {
     /// None.
     Off,
-    /// A few words of a few blocks, always on.
+    /// One page of one hit in 512.
     Sample,
     /// Every byte.
     Full,

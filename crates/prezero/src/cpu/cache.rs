@@ -1,4 +1,4 @@
-//! What one CPU keeps in front of the pool: its lists, the large block freed last, its own counts.
+//! What one CPU keeps in front of the pool: its lists, its own counts.
 //!
 //! A CPU's number is a hint about locality, never a right. Any thread may take from any cache, by one atomic
 //! operation on the slot that names the block.

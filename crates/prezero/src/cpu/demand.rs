@@ -6,7 +6,7 @@
 use crate::class::{BANDS, Band};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Pages asked for on one CPU, by band. A demand whose own bytes are zero is that of no request.
+/// Pages asked for on one CPU, by band. All-zero bytes are the empty value.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct Demand {

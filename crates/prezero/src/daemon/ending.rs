@@ -41,7 +41,7 @@ pub(crate) enum Outcome {
     Ended,
     NoneThere,
     /// It did not run in time.
-    NoMove,
+    StillThere,
 }
 
 impl Daemon {
@@ -76,7 +76,7 @@ impl Daemon {
         if !self.is_absent() {
             // As soon as it runs.
             self.overdue.store(1, Relaxed);
-            return Outcome::NoMove;
+            return Outcome::StillThere;
         }
         let ends = self.ends.fetch_add(1, Relaxed);
         let bytes = START_BYTES << ends.saturating_mul(DEARER).min(DEAREST);

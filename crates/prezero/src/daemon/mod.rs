@@ -58,7 +58,7 @@ pub(crate) const PARKED: u32 = 2;
 const NOT_STARTED: u32 = 3;
 /// Could not be started.
 const FAILED: u32 = 4;
-/// Ended, or about to with nothing left to do; as unborn when its thread is gone.
+/// Ended, or about to with nothing left to do; as [`NOT_STARTED`] when its thread is gone.
 const GONE: u32 = 5;
 /// A thread waits for its end.
 const LEAVING: u32 = 6;

@@ -202,7 +202,7 @@ impl Heap {
         let (first, word) = self.unlist(ptr)?;
         // SAFETY: as in `take`.
         let block = unsafe { self.zone.adopt(first, word >> PAGES_SHIFT) };
-        let usable = self.zone.tail_to(block, usable_pages(word));
+        let usable = self.zone.shorten_to(block, usable_pages(word));
         // SAFETY: the usable pages are left of the block, and the caller vouches for their content.
         Ok(unsafe { usable.assume_zero() })
     }
@@ -262,7 +262,7 @@ impl Heap {
             return Resized::Refused(block);
         };
         if pages < block.pages() {
-            block = self.zone.tail_to(block, pages);
+            block = self.zone.shorten_to(block, pages);
         } else if pages > block.pages()
             && matches!(self.zone.try_grow(&mut block, pages), Grown::No)
         {

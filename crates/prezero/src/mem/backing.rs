@@ -144,7 +144,7 @@ pub unsafe trait Backing: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Undoes [`hide`](Backing::advise), also of what is not hidden.
+    /// Undoes [`advise`](Backing::advise), also of what is not hidden.
     ///
     /// # Errors
     /// `NOMEM`, `AGAIN`: a part may still be hidden. Any other: a kernel that hides nothing.

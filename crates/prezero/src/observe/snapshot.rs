@@ -32,7 +32,7 @@ impl FreeState {
     }
 }
 
-/// How many orders the buddy keeps.
+/// Orders of free blocks that are counted.
 pub const ORDERS: usize = MAX_ORDER.get() as usize + 1;
 
 macro_rules! gauges {
@@ -64,7 +64,7 @@ macro_rules! gauges {
 }
 
 gauges! {
-    zone_bytes: u64, Bytes, "address range of the zone, its limit";
+    zone_bytes: u64, Bytes, "address space that the zone has mapped";
     allocated_bytes: u64, Bytes, "in the program's hands";
     resident_zero_bytes: u64, Bytes, "free, resident and zero";
     resident_dirty_bytes: u64, Bytes, "free, resident, content unknown";
@@ -72,7 +72,7 @@ gauges! {
     target_zero_bytes: u64, Bytes, "that the governor wants zero, beside the quicklists";
     quicklist_zero_bytes: u64, Bytes, "of the free bytes, on the zero quicklists";
     quicklist_hot_cold_bytes: u64, Bytes, "of the free bytes, on the hot-cold quicklists";
-    clear_ns_per_page: f64, NanosecondsPerPage, "to clear inline, calibrated; 0 if not measured";
+    clear_ns_per_page: f64, NanosecondsPerPage, "to clear inline; 0 if not measured";
     fault_ns_per_page: f64, NanosecondsPerPage, "for the kernel to make a page at its first touch; 0 if not measured";
 }
 

@@ -1,8 +1,8 @@
-//! How long scrubd backoff while others need its CPU, and whether every CPU has another thread.
+//! How long scrubd backs off while others need its CPU, and whether every CPU has another thread.
 //!
 //! A scrubd that lost its CPU in a step, or that was woken late, shares the CPU with another thread. In a *crowd*
 //! every CPU has another thread. There each waking of scrubd replaces a thread, and the next thread on that CPU may
-//! wait behind the replaced one. So backoff grow as long as a crowd lasts. Told the time; reads no clock.
+//! wait behind the replaced one. So each backoff is longer than the last while a crowd lasts. Told the time; reads no clock.
 
 use super::{BACKOFF_MAX_NS, BACKOFF_MIN_NS, DISTURBED_NS, LATE_NS, WATCH_NS};
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scrubd_kept_from_its_cpu_backoff_longer_each_time_until_it_has_worked() {
+    fn a_scrubd_kept_from_its_cpu_backs_off_longer_each_time_until_it_has_worked() {
         let mut backoff = Backoff::new();
         let kept = |backoff: &mut Backoff| backoff.after(DISTURBED_NS + 2, 1);
         for n in 0..5 {

@@ -86,7 +86,7 @@ impl Decay {
     fn learn(&mut self, now: u64, most_ns: u64, faulted: u64) {
         let back = self.without.has(Mechanism::Learn)
             && self.gone > 0
-            && faulted - self.faulted >= self.gone / 2;
+            && 2 * (faulted - self.faulted) >= self.gone;
         if back {
             self.stays_ns = self.stays_ns.saturating_mul(2);
         }
@@ -133,7 +133,9 @@ mod tests {
 
     #[test]
     fn memory_that_nothing_uses_again_goes_as_soon_as_at_first() {
-        assert_eq!(stays(20, 100, 49), FIRST_NS);
+        for (gone, back) in [(100, 49), (3, 1), (1, 0)] {
+            assert_eq!(stays(20, gone, back), FIRST_NS, "{gone} {back}");
+        }
     }
 
     #[test]

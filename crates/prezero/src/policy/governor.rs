@@ -97,13 +97,14 @@ pub(crate) enum Activity {
 pub(crate) struct Governor {
     without: Ablation,
     window_began: u64,
-    /// When the present burst began and its last request was seen, ns, and what had been
-    /// given back, or served absent, before it.
+    /// When the present burst began, and its last request was seen, ns.
     burst_began: u64,
     asked_at: u64,
+    /// When blocks came back last that had been handed out zero, ns.
     returned_at: u64,
     /// When zeroes of a size that pays were asked for last, ns.
     wanted_at: u64,
+    /// Pages given back, or served absent, before the present burst.
     settled_before: u64,
     /// Pages given back before the present burst began, and between the beginnings of the
     /// last two.
@@ -169,7 +170,7 @@ impl Governor {
             returned_at: self.returned_at,
         };
         for class in Class::largest_first() {
-            plan.listed[class.index()] = self.quick_target(class);
+            plan.listed[class.index()] = self.list_target(class);
         }
         for (place, band) in plan.likeliest.iter_mut().zip(self.likeliest()) {
             *place = Some(band);
@@ -345,10 +346,10 @@ impl Governor {
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.
-    fn quick_target(&self, class: Class) -> usize {
+    fn list_target(&self, class: Class) -> usize {
         let ahead = u128::from(self.ahead(class.into()));
         if ahead == 0 {
-            return 0; // nearly all of them, at each look
+            return 0; // most classes, at each look
         }
         let (wanted, useful) = (self.wanted(), self.target());
         let pages = (ahead * u128::from(useful)).div_ceil(u128::from(wanted.max(1))) as u64;

@@ -341,7 +341,7 @@ mod tests {
         let (mut pacer, mut now) = (Pacer::new(0), 0);
         let ends_by_free =
             (0..20).any(|_| idle(&mut pacer, &mut now, 1, false) == WokenBy::AnyFree);
-        assert!(ends_by_free, "long pacer are such");
+        assert!(ends_by_free, "long intervals end so");
         idle(&mut pacer, &mut now, 1, true);
         for _ in 0..20 {
             assert_eq!(idle(&mut pacer, &mut now, 2, false), WokenBy::Nothing);
@@ -392,7 +392,7 @@ mod tests {
             looks += 1;
         }
         assert!(looks < 40, "{looks} looks in two seconds");
-        // The next request is seen, and pacer are short again.
+        // The next request is seen, and intervals are short again.
         pacer.looked(now, look(Step::Worked, 3, 0));
         assert!(pacer.next(now, || true).0 <= POLL_RESTED_NS);
     }

@@ -17,8 +17,8 @@ pub(crate) struct Chunk {
 }
 
 impl<B: Backing> Pool<B> {
-    /// The first chunk with a page in `state` whose huge block `fits`, told when memory
-    /// of it was last freed (`None`: it has no resident free page). The longest run of huge blocks
+    /// The first chunk with a page in `state` whose huge block has resident free pages and `fits`, told when memory
+    /// of it was last freed. The longest run of huge blocks
     /// first, then the highest order, so that pages that are cleared together can be used together.
     pub(crate) fn find_chunk(
         &self,
@@ -37,7 +37,6 @@ impl<B: Backing> Pool<B> {
         without: Option<PageState>,
         fits: impl Fn(Option<Tick>) -> bool,
     ) -> Option<Chunk> {
-        let absent_fits = fits(None);
         let look = |first: PageId, order: Order| {
             if !fits(self.freed.at[first.huge()].get()) {
                 return None;
@@ -52,13 +51,9 @@ impl<B: Backing> Pool<B> {
             if best.as_ref().is_some_and(|(len, _)| *len >= run.len) {
                 continue;
             }
-            let mut part = run.huge..run.huge + run.len;
             // Most of a zone was never used: a look at each huge block would take too long.
-            let found = if absent_fits {
-                part.find_map(huge)
-            } else {
-                self.freed.resident.runs(part).flatten().find_map(huge)
-            };
+            let part = run.huge..run.huge + run.len;
+            let found = self.freed.resident.runs(part).flatten().find_map(huge);
             best = found.map(|chunk| (run.len, chunk)).or(best);
         }
         let split = || {
@@ -89,7 +84,7 @@ impl<B: Backing> Pool<B> {
         let found = self.states.find(Span::new(first, pages), state)?;
         let (block, from) = self.buddy.holder(found.first)?;
         let most = Order::new((most.max(u64::from(GRANULE))).ilog2())?;
-        let order = Order::new(HUGE_ORDER)?.min(from).min(Order::holding(pages)?).min(most);
+        let order = Order::HUGE.min(from).min(Order::holding(pages)?).min(most);
         let first = PageId(found.first.0 & !(order.pages() - 1));
         fits(self.freed.at[first.huge()].get()).then_some(Chunk { block, from, first, order })
     }

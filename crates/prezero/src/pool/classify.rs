@@ -37,8 +37,8 @@ const REMEMBERED: usize = 64;
 
 /// Blocks of which the kernel was asked when they last came back, because their owner had left pages
 /// untouched. A program that takes a buffer again and again and uses its beginning would pay for
-/// that call each time. So a block that comes back so twice in a row counts as touched. One whose own bytes are
-/// zero remembers no block. Programs with more such blocks than are remembered keep an exact account.
+/// that call each time. So a block that comes back so twice in a row counts as touched. All-zero bytes are the
+/// empty value. Programs with more such blocks than are remembered keep an exact account.
 pub(crate) struct Sparse([AtomicU32; REMEMBERED]);
 
 impl Sparse {

@@ -128,8 +128,8 @@ enum Grasp {
     Held(Run),
     /// Between the look and the grasp another thread took it, used it and gave it back: not as wanted.
     Changed,
-    /// It may still be hidden from a child.
-    WipeOnFork,
+    /// The kernel did not undo what it was told of it: a child or a dump may still lack it.
+    Unshowable,
 }
 
 /// Free pages that would serve, at this moment.
@@ -161,7 +161,7 @@ impl<B: Backing> Pool<B> {
         self.best(pages, align, CLEARABLE, 0).map_or(u64::MAX, |best| best.cost)
     }
 
-    /// The block that is cheapest to make zero where pages that lie `apart` can be brought to it, if that
+    /// The block that is cheapest to make zero where the `movable` pages can be brought to it, if that
     /// costs less than `below`.
     pub(crate) fn search_to_fill_zero(
         &self,
@@ -250,7 +250,7 @@ impl<B: Backing> Pool<B> {
             match self.grasp(run, cost) {
                 Grasp::Held(run) => return Some(run),
                 Grasp::Changed => {}
-                Grasp::WipeOnFork => return None,
+                Grasp::Unshowable => return None,
             }
         }
         None
@@ -267,7 +267,7 @@ impl<B: Backing> Pool<B> {
         self.stock.sub(tally);
         let grasp = match cost.of(tally) {
             None => Grasp::Changed,
-            Some(_) if !self.keep_on_fork(run.span()) => Grasp::WipeOnFork,
+            Some(_) if !self.keep_on_fork(run.span()) => Grasp::Unshowable,
             Some(_) => return Grasp::Held(run),
         };
         self.put_as_it_was(run);

@@ -62,7 +62,7 @@ pub(crate) struct Claimed {
     pub(crate) first: PageId,
     pub(crate) pages: u32,
     pub(crate) done: u32,
-    /// What the owner of the zone gave to `begin`: says whether a fork came between.
+    /// The fork mark (`pool/epoch.rs`) when the clear began.
     pub(crate) mark: u32,
 }
 

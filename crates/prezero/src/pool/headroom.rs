@@ -61,7 +61,7 @@ impl CameBack {
 
     /// A block came back in whose place fresh memory was put.
     pub(crate) fn note(&self) {
-        // Never to NEVER, nor from there.
+        // The count stops at CAME_BACK, and NEVER stays.
         let _ = self.0.fetch_update(Relaxed, Relaxed, |n| (n < CAME_BACK).then(|| n + 1));
     }
 

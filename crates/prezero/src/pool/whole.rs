@@ -30,7 +30,7 @@ use crate::units::{HUGE, HUGE_PAGES};
 pub(crate) struct Freed {
     /// The last free in each huge block; never: no free page of it is resident.
     pub(crate) at: Meta<LastTick>,
-    /// The huge blocks that have a last free, and some that have none.
+    /// The huge blocks with a last free; some of the others, too.
     pub(crate) resident: Bits,
     /// The CPU that last freed something, a hint where it will be used, and when that was.
     pub(crate) on: AtomicU32,

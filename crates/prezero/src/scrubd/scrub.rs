@@ -1,7 +1,7 @@
 //! What scrubd does, one bounded step at a time: refile, scrub, give back.
 //!
 //! A step borrows at most one huge block, and an allocation can have it back at any moment
-//! (see [`lend`](crate::pool::isolate)). Blocks rest before they are touched: a block that was freed a moment ago is hot
+//! (see [`isolate`](crate::pool::isolate)). Blocks rest before they are touched: a block that was freed a moment ago is hot
 //! and likely to be taken again, and is better cleared by its taker (Lameter, 2004).
 //!
 //! The thread calls [`Scrubber::step`] while there is work; tests call it with a clock of their own.

@@ -1,4 +1,4 @@
-//! The thread from its start: it looks, works, pacer, rests and parks, until the process ends or a call wants no
+//! The thread from its start: it looks, works, naps, backs off and parks, until the process ends or a call wants no
 //! second thread (`daemon/ending.rs`).
 //!
 //! `policy/pacer.rs` says how long it sleeps between two looks. After a while without work it parks and costs nothing.
@@ -123,9 +123,10 @@ pub(crate) struct Scrubd<B: 'static> {
     /// for.
     limit_fell: bool,
     backoff: Backoff,
-    /// CPU time in the account, and the part of it that was no look.
+    /// CPU time in the account.
     counted: u64,
-    movable: u64,
+    /// The part of it that was no look.
+    other_ns: u64,
     /// CPU time in which the machine was measured, or looked at.
     measured: u64,
     /// When the account was told.
@@ -150,7 +151,7 @@ impl<B: Backing + 'static> Scrubd<B> {
             backoff: Backoff::new(),
             limit_fell: false,
             counted: 0,
-            movable: 0,
+            other_ns: 0,
             measured: 0,
             told: 0,
         }
@@ -345,9 +346,9 @@ impl<B: Backing + 'static> Scrubd<B> {
         let counters = &self.zone.daemon.counters;
         counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
         let work = counters.get(Counter::ScrubCpuNs);
-        let movable = work + self.scrubber.apart_ns() + self.measured;
-        let look = (cpu_ns - self.counted).saturating_sub(movable - self.movable);
-        (self.counted, self.movable) = (cpu_ns, movable);
+        let other_ns = work + self.scrubber.apart_ns() + self.measured;
+        let look = (cpu_ns - self.counted).saturating_sub(other_ns - self.other_ns);
+        (self.counted, self.other_ns) = (cpu_ns, other_ns);
         // No program pays for looks at which nothing may be done.
         let may = self.mood != Throttle::Crowded && self.zone.live.scrub_start().is_some();
         if may && self.scrubber.is_worth(Activity::Looks) {

@@ -283,7 +283,7 @@ impl Run {
             Op::TailTo(_, part) => {
                 let (block, mut holds) = owned.into_dirty();
                 let keep = u32::from(part) * pages / 256;
-                let block = self.world.zone.tail_to(block, keep);
+                let block = self.world.zone.shorten_to(block, keep);
                 if keep > 0 {
                     self.disown(first.plus(keep), pages - keep);
                     holds.truncate(keep as usize);

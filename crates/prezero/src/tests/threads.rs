@@ -66,7 +66,7 @@ fn work(zone: &Zone<Anonymous>, sizes: &[u32], requests: u32, tag: u8, seed: u32
             let block = held.swap_remove(dice.roll(HELD));
             assert!(intact(&block), "another owner wrote into {block:?}");
             let keep = block.pages() / 2;
-            zone.free(if dice.roll(4) == 0 { zone.tail_to(block, keep) } else { block });
+            zone.free(if dice.roll(4) == 0 { zone.shorten_to(block, keep) } else { block });
         }
         let pages = sizes[dice.roll(sizes.len())];
         let kind = dice.roll(8);

@@ -65,7 +65,7 @@ impl<B: Backing> Zone<B> {
     }
 
     /// This is a child that was made without [`before_fork`](Zone::before_fork), and it has requested and freed nothing
-    /// yet. What is counted so far is its parent's, and is noted if anything is told of the account.
+    /// yet. What is counted so far is its parent's, and is kept apart if a listener reports the counts.
     pub fn begins_its_stats(&self) {
         if self.daemon.listener.get().is_some() {
             self.before_fork.set(&self.counts());

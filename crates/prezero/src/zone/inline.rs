@@ -73,7 +73,7 @@ impl<B: Backing> Zone<B> {
         });
     }
 
-    /// Clears `dirty` pages, the runs that `each` yields, of the block at `first` while its owner waits.
+    /// Clears `dirty` pages, the runs that `each` yields, of a block while its owner waits.
     #[inline]
     fn clear_inline(
         &self,

@@ -245,12 +245,12 @@ impl<B: Backing> Zone<B> {
         self.pool.can_be_huge(chunk)
     }
 
-    /// Has the kernel back a lent block by one huge page: it is absent then. False if it is as it was.
+    /// Drops the small pages of an isolated block, whose next fault takes one huge page. False if it is as it was.
     pub(crate) fn make_huge(&self, isolated: &Isolated<'_>) -> bool {
         self.pool.make_huge_isolated(isolated)
     }
 
-    /// Faults in a lent block: pages.
+    /// Faults in an isolated block: pages.
     pub(crate) fn populate(&self, isolated: &Isolated<'_>) -> u32 {
         self.pool.populate_isolated(isolated)
     }

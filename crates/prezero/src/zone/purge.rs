@@ -4,6 +4,7 @@
 
 use crate::clock::{Tick, Ticks};
 use crate::mem::backing::Backing;
+use crate::mem::states::PageState;
 use crate::policy::decay::{Idle, More};
 use crate::pool::purge::age::RESIDENT;
 use crate::units::HUGE_PAGES;
@@ -37,11 +38,13 @@ impl<B: Backing> Zone<B> {
             self.drain_unused();
         }
         let before = self.pool.stock.resident();
-        let parts = [(&RESIDENT[..1], idle.dirty_ns), (&RESIDENT, idle.any_ns)];
-        let more = parts.into_iter().any(|(kinds, ns)| {
+        let older_than = |ns| {
             let stays = Ticks::rounded_down(ns);
-            self.pool.purge(MOST, kinds, |freed| now.since(freed) >= stays)
-        });
+            move |freed| now.since(freed) >= stays
+        };
+        // Dirty memory goes earlier: it costs no clear to make again.
+        let more = self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
+            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns));
         let pages = before.saturating_sub(self.pool.stock.resident());
         if self.pool.stock.resident() == 0 || idle.lists && !more {
             self.pool.trim();

@@ -43,7 +43,8 @@ enum Source {
     Resident,
     /// The pool: zero pages that are moved together, where that costs less than a clear.
     ZeroCompacted,
-    /// The pool, after all CPUs' lists were emptied into it: a resident block. Not again and again.
+    /// The pool, after all CPUs' lists were emptied into it: a resident block. At most once in [`HOT_NS`] for sizes
+    /// that lists keep.
     Drained,
     /// The pool: resident pages that are moved together.
     Compacted,
@@ -55,7 +56,8 @@ enum Source {
 
 use Source::*;
 
-/// `ZERO`, in the order of what a block costs: its clear, and its lines where another cache holds them.
+/// `ZERO`, in the order of what a block costs: its clear, and its lines where another cache holds them. A zero block on
+/// this CPU's lists was taken before ([`Zone::zero_to`]).
 const FOR_ZERO: &[Source] = &[
     ListedHot,
     Zero,

@@ -30,7 +30,7 @@ impl<B: Backing> Zone<B> {
     ///
     /// # Panics
     /// If another zone handed the block out.
-    pub fn tail_to(&self, block: Block<Dirty>, pages: u32) -> Block<Dirty> {
+    pub fn shorten_to(&self, block: Block<Dirty>, pages: u32) -> Block<Dirty> {
         block.expect_of(self.id);
         if pages == 0 || pages >= block.pages() {
             return block;
@@ -128,7 +128,7 @@ impl<B: Backing> Zone<B> {
             self.pool.states.tally(Span::new(to, old)),
             self.pool.states.tally(Span::new(rest, left)),
         );
-        // Before they move: the mapping may be one that a child does not get, and must find sealed.
+        // Before they move: the mapping may be one that a child does not get, and must be marked remapped.
         self.pool.mark_moved(Span::new(to, old));
         let moved = self.pool.memory.carry(from, to, old);
         if moved < old {

@@ -12,7 +12,7 @@ use crate::sync::Ordering::Relaxed;
 use crate::units::{HUGE_PAGES, Order, PAGE, Span};
 
 /// Free memory that may stay resident above the peak in use: a part of it, as a divisor, and some
-/// pages. A program is no larger than under the largest of its peers, and seldom faults in what it gave back.
+/// pages. Other allocators keep about as much, and a program seldom faults in what it gave back.
 /// Moved by: `prezero bench steady --only handler`, `bench real --only sparse,node`.
 pub(crate) const IDLE_SHARE: u32 = 4;
 pub(crate) const IDLE_LEAST: u32 = 1024;

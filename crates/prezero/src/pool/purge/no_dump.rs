@@ -57,11 +57,12 @@ impl NoDump {
         huge.start / self.unit..huge.end.div_ceil(self.unit)
     }
 
-    /// The huge block where the unit of one begins, and where one that ends before it ends: the zone has units whole.
+    /// The huge block where the unit of one begins: the zone has units whole.
     pub(crate) fn floor(&self, huge: u32) -> u32 {
         huge / self.unit * self.unit
     }
 
+    /// The huge block where a unit ends that has a block before this one.
     pub(crate) fn ceil(&self, huge: u32) -> u32 {
         huge.next_multiple_of(self.unit)
     }

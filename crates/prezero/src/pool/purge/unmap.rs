@@ -43,7 +43,7 @@ impl Unmapped {
         Ok(Unmapped { bits, huge: AtomicU32::new(huge - mapped), ended: AtomicU32::new(0) })
     }
 
-    /// Pages that are gone.
+    /// Pages that are unmapped.
     pub(crate) fn pages(&self) -> u32 {
         self.huge.load(Relaxed) << HUGE_ORDER
     }
@@ -117,7 +117,7 @@ impl<B: Backing> Pool<B> {
         self.purge.unmapped.bits.has(page.huge() as u32)
     }
 
-    /// Pages that are neither free in the buddy nor gone.
+    /// Pages that are neither free in the buddy nor unmapped.
     pub(crate) fn used(&self) -> u32 {
         self.memory
             .pages

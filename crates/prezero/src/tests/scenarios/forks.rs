@@ -105,7 +105,7 @@ fn idle_memory_is_kept_from_the_child_and_comes_back_to_the_parent() {
     world.before_fork();
     assert_eq!(hidden(&world), 4, "a run of no length is not worth it");
     world.after_fork_in_parent();
-    let mut large = world.zone.tail_to(large, HUGE_PAGES);
+    let mut large = world.zone.shorten_to(large, HUGE_PAGES);
     world.before_fork();
     assert_eq!(hidden(&world), 6, "the tail joins what is hidden");
     world.after_fork_in_parent();

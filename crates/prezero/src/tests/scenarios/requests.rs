@@ -20,7 +20,7 @@ fn a_half_zero_block_is_cleared_only_in_its_dirty_half() {
     let world = World::new(1);
     let block = world.zero(HUGE_PAGES);
     world.fill(block.first(), HUGE_PAGES, 7);
-    let front = world.zone.tail_to(block.into_dirty(), 200);
+    let front = world.zone.shorten_to(block.into_dirty(), 200);
     // Zero by its owner's word, dirty behind it: then both merge.
     let (first, tail) = (front.first(), PageId(200));
     world.fill(first, 200, 0);
@@ -226,7 +226,7 @@ fn a_block_grows_and_shrinks_where_it_is() {
     assert_eq!(world.zone.try_grow(&mut block, 300), Grown::Yes);
     assert_eq!(block.pages(), 300);
     let behind = world.zone.plain(1, ANY).unwrap();
-    let shorter = world.zone.tail_to(block, 20);
+    let shorter = world.zone.shorten_to(block, 20);
 
     assert!((0..10).all(|n| holds(&world.zone, shorter.first().plus(n), 9)));
     assert_eq!(world.zone.snapshot().gauges.allocated_bytes, bytes(20 + 1));

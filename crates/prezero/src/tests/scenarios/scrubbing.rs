@@ -24,7 +24,7 @@ fn the_highest_order_is_scrubbed_first() {
     for (n, block) in blocks.into_iter().enumerate() {
         if n == 0 {
             // A small dirty block at the lowest address, a huge one above.
-            let block = world.zone.tail_to(block, HUGE_PAGES - 2);
+            let block = world.zone.shorten_to(block, HUGE_PAGES - 2);
             kept.push(block);
         } else if n == 2 {
             let (first, dirty) = (block.first(), HUGE_PAGES);
