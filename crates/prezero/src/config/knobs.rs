@@ -50,7 +50,7 @@ pub static KNOBS: [Knob; 15] = [
         name: "scrub-start",
         variable: "PREZERO_SCRUB_START",
         value: "N|never",
-        help: "Smallest order of a freed block that scrubd works for [4]",
+        help: "Smallest order that sets scrubd to work [4]",
         detail: "Smallest order, 0 to 18, of a freed block that sets scrubd to work; never: nothing is scrubbed. Default 4, which is 64 KiB",
         turned: Turned::AnyTime,
         set: |c, v, _| {
