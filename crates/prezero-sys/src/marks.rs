@@ -5,7 +5,7 @@
 //! memfd can tell whether any other process does. The marks ask for an event that a memfd never has.
 
 use std::fs;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{fstat, major, minor};
 use rustix::io::Errno;
@@ -33,12 +33,30 @@ impl InodeId {
         let device = u64::from(major(stat.st_dev)) << 20 | u64::from(minor(stat.st_dev));
         Ok(InodeId { device, number: stat.st_ino })
     }
+
+    /// Its number, as `fstat` tells it.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 /// A group of marks.
 #[derive(Debug)]
 pub struct Marks {
     group: OwnedFd,
+}
+
+/// A group that another process made, or this one before it began anew: with its marks.
+impl From<OwnedFd> for Marks {
+    fn from(group: OwnedFd) -> Marks {
+        Marks { group }
+    }
+}
+
+impl AsFd for Marks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.group.as_fd()
+    }
 }
 
 impl Marks {
@@ -102,7 +120,6 @@ mod tests {
     use super::*;
     use crate::shared::{SharedMap, memfd};
     use rustix::fs::{MemfdFlags, ftruncate};
-    use std::os::fd::AsFd;
 
     const BYTES: u64 = 2 << 20;
 

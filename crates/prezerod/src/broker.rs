@@ -19,6 +19,7 @@ mod release;
 mod report;
 mod requests;
 mod room;
+pub mod saved;
 mod shortage;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ use crate::host::Host;
 use crate::host::accounts::Owners;
 use crate::host::view::View;
 use crate::inode::audit::{self, Depth, Finding};
-use crate::inode::{self, mounted};
+use crate::inode::{self, Kind, mounted};
 use crate::ledger::Ledger;
 use crate::planner::{Job, Planner, Wait};
 use crate::protocol::{Answer, Name, Reason, Refusal};
@@ -54,6 +55,8 @@ pub trait Inode {
     fn truncate(&self, bytes: u64) -> bool;
     /// Makes it a lease, and tells its number; `None`: it cannot be.
     fn seal(&self) -> Option<u64>;
+    /// It enters the stock, and is to survive the broker; `charged` is the cgroup that pays, `None` the broker's own.
+    fn keep(&self, _kind: Kind, _charged: Option<&str>) {}
 }
 
 impl Inode for OwnedFd {
@@ -242,8 +245,31 @@ impl<I: Inode> Broker<I> {
         inode.kind.payer = Payer(payer);
         let fresh = inode.file.is_fresh(inode.bytes) && self.view.nodes.contains(&inode.kind.node);
         if fresh {
-            self.stock.put(inode);
+            self.enter(inode);
         }
         fresh
+    }
+
+    /// An inode enters the stock. A file belongs to a mount, which may be another for the next broker.
+    fn enter(&mut self, inode: StockInode<I>) {
+        let payer = inode.kind.payer;
+        if self.ledger.files(payer).is_empty() {
+            inode.file.keep(inode.kind, self.ledger.charged(payer));
+        }
+        self.stock.put(inode);
+    }
+
+    /// Stock of an earlier broker is being verified until then at most: none is made meanwhile.
+    pub fn verifies(&mut self, until: u64) {
+        let why = "stock of an earlier broker is being read";
+        for payer in (0..self.ledger.charges.len()).filter_map(|at| u16::try_from(at).ok()) {
+            let paused = (until, (Reason::Busy, why.to_owned()));
+            self.planner.paused.insert(Payer(payer), paused);
+        }
+    }
+
+    /// It was verified.
+    pub fn verified(&mut self) {
+        self.planner.paused.retain(|_, (_, (reason, _))| *reason != Reason::Busy);
     }
 }

@@ -15,6 +15,7 @@
 
 mod bucket;
 mod levels;
+pub mod saved;
 mod share;
 pub mod start;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! time, and *leases* them: hands one to a client, once, and keeps nothing of it. A client needs
 //! [`client`] and [`protocol`] only; the rest is the daemon.
 //!
-//! Layers: escape, protocol, client, host, tenant, inode, filler, settings, stock, demand, fleet, ledger, planner, broker, server
+//! Layers: escape, state, protocol, client, host, tenant, inode, filler, settings, stock, demand, fleet, ledger, planner, broker, server
 //!
 //! # Vocabulary
 //!
@@ -65,6 +65,8 @@ pub mod protocol;
 pub mod server;
 #[cfg(feature = "broker")]
 pub mod settings;
+#[cfg(feature = "broker")]
+pub mod state;
 #[cfg(feature = "broker")]
 pub mod stock;
 #[cfg(feature = "broker")]

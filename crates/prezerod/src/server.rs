@@ -9,9 +9,13 @@ mod fillers;
 mod http;
 mod listen;
 mod named;
+mod returned;
 pub mod rights;
+mod saver;
 mod scrapes;
 mod service;
+mod store;
+mod survive;
 mod tracker;
 mod unread;
 
@@ -34,7 +38,10 @@ use crate::host::Host;
 use crate::inode::mounted;
 use crate::settings::Settings;
 use crate::tenant::ClientId;
-use service::{Inherited, Service, stored};
+use returned::Verifying;
+use saver::Saver;
+use service::{Inherited, Service};
+use store::Kept;
 use tracker::LeaseTracker;
 
 use fillers::{Fillers, Key};
@@ -86,6 +93,7 @@ enum Source {
     Reload,
     Listener,
     Http,
+    Verified,
     Filler(Key),
     Client(ClientId),
     Gone(ClientId),
@@ -115,19 +123,33 @@ struct Watch {
     holders: BTreeMap<i32, OwnedFd>,
 }
 
+/// What signals are written to.
+#[derive(Debug)]
+struct Signals {
+    stop: UnixStream,
+    reload: UnixStream,
+}
+
+/// What the next broker will know, and what this one gets of the one before.
+#[derive(Debug, Default)]
+struct Survival {
+    saver: Saver,
+    verifying: Verifying,
+}
+
 /// Everything.
 #[derive(Debug)]
 pub struct Server {
     options: Options,
     service: Service,
-    broker: Broker<OwnedFd>,
+    broker: Broker<Kept>,
     pressure: Pressure,
     http: Http,
     fillers: Fillers,
     clients: Clients,
     watch: Watch,
-    stop: UnixStream,
-    reload: UnixStream,
+    signals: Signals,
+    survival: Survival,
     owner: u32,
     /// Something happened that may call for making, or allow to serve a request that waits.
     needs_tick: bool,
@@ -162,6 +184,7 @@ impl Server {
         let host = Host::new("/");
         let advice = host.advice();
         let now = thread::monotonic_ns();
+        let tracker = LeaseTracker::new(service.store.clone());
         let closer = FdCloser::new(options.program.clone());
         let mut server = Server {
             fillers: Fillers::new(options.program.clone(), host.nodes().len()),
@@ -178,13 +201,13 @@ impl Server {
                 round: 0,
                 accept_backoff_until: 0,
             },
-            watch: Watch::default(),
-            stop,
-            reload,
+            watch: Watch { tracker, holders: BTreeMap::new() },
+            signals: Signals { stop, reload },
+            survival: Survival::default(),
             owner,
             needs_tick: true,
         };
-        server.adopt(now, left);
+        server.take_over(now, left);
         // What is unaccounted by now is no tenant's.
         server.broker.reconcile(now);
         prezero_sys::log!("prezerod: serving on {}", server.clients.listener);
@@ -194,23 +217,6 @@ impl Server {
         server.log_unmet();
         server.service.tell("READY=1\nSTATUS=serving");
         Ok(server)
-    }
-
-    /// Takes over the stock of the broker before.
-    fn adopt(&mut self, now: u64, left: Vec<(String, OwnedFd)>) {
-        if left.is_empty() {
-            return;
-        }
-        let all = left.len();
-        let mut adopted = 0;
-        if self.service.forget(left.iter().map(|(name, _)| name.as_str())) {
-            for (name, inode) in left {
-                let kept = stored(&name, inode, now)
-                    .is_some_and(|(inode, charged)| self.broker.adopt(inode, charged.as_deref()));
-                adopted += usize::from(kept);
-            }
-        }
-        prezero_sys::log!("prezerod: {adopted} of {all} stored inodes are fresh and kept");
     }
 
     /// Serves until told to stop.
@@ -248,6 +254,7 @@ impl Server {
                         let text = self.broker.metrics(thread::monotonic_ns());
                         self.http.answer(text);
                     }
+                    Source::Verified => self.hear_verified(),
                     Source::Filler(key) => self.hear_filler(key),
                     Source::Client(id) => said.push(id),
                     Source::Gone(id) => gone.push(id),
@@ -265,7 +272,8 @@ impl Server {
     /// Waits for something to happen.
     fn wait(&self, now: u64, looked: u64) -> io::Result<Vec<Source>> {
         let mut sources = vec![Source::Stop, Source::Reload];
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.stop.as_fd(), self.reload.as_fd()];
+        let mut fds: Vec<BorrowedFd<'_>> =
+            vec![self.signals.stop.as_fd(), self.signals.reload.as_fd()];
         let mut add = |source, fd| {
             sources.push(source);
             fds.push(fd);
@@ -276,6 +284,9 @@ impl Server {
         }
         if let Some(wanted) = self.http.wanted() {
             add(Source::Http, wanted);
+        }
+        if let Some(wanted) = self.survival.verifying.wanted() {
+            add(Source::Verified, wanted);
         }
         self.fillers.iter().for_each(|(key, fd)| add(Source::Filler(key), fd));
         self.watch
@@ -351,6 +362,8 @@ impl Server {
         }
         self.clients.left.look();
         self.clients.closer.work(now);
+        self.service.store.flush();
+        self.save(now);
     }
 
     /// Leases whose memory is gone are over.
@@ -367,6 +380,7 @@ impl Server {
             Some((Message::Progress(progress), _)) => self.broker.progress(now, progress),
             Some((Message::Done(done), inode)) => {
                 self.needs_tick = true;
+                let inode = inode.map(|inode| Kept::new(inode, &self.service.store));
                 self.broker.done(now, done, inode);
             }
             None => {
@@ -379,7 +393,7 @@ impl Server {
     }
 
     fn reload(&mut self) {
-        drain(&self.reload);
+        drain(&self.signals.reload);
         self.needs_tick = true;
         match read_settings(&self.options) {
             Ok(settings) => {
@@ -406,18 +420,12 @@ impl Server {
         }
     }
 
-    /// An orderly end: the stock goes into the service manager's store, or to the kernel.
+    /// An orderly end: the stock is in the service manager's store, or goes to the kernel.
     fn finish(mut self) {
         self.service.tell("STOPPING=1");
-        if self.service.is_there() {
-            for inode in self.broker.drain() {
-                let charged = self.broker.ledger.charged(inode.kind.payer).map(str::to_owned);
-                // A file belongs to a mount, which may be another by then.
-                if !self.broker.ledger.files(inode.kind.payer).is_empty() {
-                    continue;
-                }
-                self.service.store(inode, charged.as_deref());
-            }
+        self.save_last();
+        self.service.store.close();
+        if self.service.store.is_there() {
             // A message of a process that has ended belongs to no service, and the manager drops it.
             let _ = self.service.barrier();
         }

@@ -24,6 +24,8 @@ pub struct Peer {
     /// Its cgroups, such as `/machine.slice/a.scope`: one, or several where hierarchies of both
     /// versions tell it apart. Empty: unknown.
     pub cgroups: Vec<String>,
+    /// When the process began, in ticks since the boot: its number may come back. 0: not known.
+    pub began: u64,
 }
 
 impl fmt::Display for Peer {
@@ -130,7 +132,7 @@ mod tests {
 
     fn peer(uid: u32, cgroup: Option<&str>) -> Peer {
         let cgroups = cgroup.into_iter().map(str::to_owned).collect();
-        Peer { pid: 1, uid, gid: uid, groups: vec![], cgroups }
+        Peer { pid: 1, uid, gid: uid, groups: vec![], cgroups, began: 0 }
     }
 
     #[test]

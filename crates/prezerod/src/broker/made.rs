@@ -20,13 +20,7 @@ impl<I: Inode> Broker<I> {
                 self.counters.made_cpu_ns += cpu_ns;
                 self.planner.learn(&job, wall_ns, now.saturating_sub(job.began));
                 let Job { kind, bytes, .. } = job;
-                self.stock.put(StockInode {
-                    file: inode,
-                    kind,
-                    bytes,
-                    made_ns: now,
-                    cost_ns: cpu_ns,
-                });
+                self.enter(StockInode { file: inode, kind, bytes, made_ns: now, cost_ns: cpu_ns });
             }
             (Outcome::Stopped, _) if job.priority == Priority::Urgent => {}
             (Outcome::Stopped, _) => {

@@ -18,6 +18,7 @@ mod bounds;
 mod leases;
 mod limits;
 mod payers;
+mod saved;
 mod shortages;
 mod stock;
 mod yields;
@@ -140,7 +141,7 @@ impl Rig {
 }
 
 fn peer(pid: i32, uid: u32) -> Peer {
-    Peer { pid, uid, gid: uid, groups: vec![], cgroups: vec![] }
+    Peer { pid, uid, gid: uid, groups: vec![], cgroups: vec![], began: 0 }
 }
 
 fn want(mib: u64) -> Want {

@@ -32,20 +32,17 @@ pub(super) struct Bucket {
     pub need: Need,
     pub asked_at: u64,
     /// What had to lie ready for the last request, bytes, and when that was.
-    level: u64,
-    level_at: u64,
+    pub level: u64,
+    pub level_at: u64,
     burst: Burst,
-    /// What had to lie ready for each request, by the part of the window it came in, and of all.
-    slots: [Levels; SLOTS],
-    slot: usize,
-    lately: Levels,
+    pub window: Window,
     /// Inodes that clients were told to come back for, and until when they are expected, ns.
     pub backorders: u64,
-    backorders_until: u64,
+    pub backorders_until: u64,
     /// What each hour of the day needed ready, bytes: halfway between what it did before and the
     /// last time.
-    hours: [u64; HOURS],
-    this_hour: Levels,
+    pub hours: [u64; HOURS],
+    pub this_hour: Levels,
 }
 
 impl Bucket {
@@ -57,9 +54,7 @@ impl Bucket {
             level: 0,
             level_at: 0,
             burst: Burst::default(),
-            slots: [Levels::NONE; SLOTS],
-            slot: 0,
-            lately: Levels::NONE,
+            window: Window::NONE,
             backorders: 0,
             backorders_until: 0,
             hours: [0; HOURS],
@@ -81,8 +76,7 @@ impl Bucket {
         let left = u128::from(self.level).saturating_sub(drained) as u64;
         self.level = left.saturating_add(size).min(self.burst.add(now_ns, size));
         let inodes = whole(self.level, size);
-        self.slots[self.slot].add(inodes);
-        self.lately.add(inodes);
+        self.window.add(inodes);
         self.this_hour.add(inodes);
         Some(Sample { at_ns: now_ns, inodes })
     }
@@ -92,16 +86,13 @@ impl Bucket {
         let size = self.need.want.bytes;
         self.level = self.level.saturating_sub(size);
         self.burst.remove(sample.at_ns, size);
-        self.lately.remove(sample.inodes);
-        // Parts and hours may have passed since.
-        let newest_first = (0..SLOTS).map(|back| (self.slot + SLOTS - back) % SLOTS);
-        let _ = newest_first.into_iter().any(|slot| self.slots[slot].remove(sample.inodes));
+        self.window.remove(sample.inodes);
         self.this_hour.remove(sample.inodes);
     }
 
     /// Requests that are not forgotten yet.
     pub fn requests(&self) -> u32 {
-        self.lately.requests()
+        self.window.all.requests()
     }
 
     /// A client was told to ask again.
@@ -119,22 +110,14 @@ impl Bucket {
 
     /// `parts` of the window have passed.
     pub fn pass(&mut self, parts: u64) {
-        if parts == 0 || self.lately.is_empty() {
-            return;
-        }
-        for _ in 0..parts.min(SLOTS as u64) {
-            self.slot = (self.slot + 1) % SLOTS;
-            self.slots[self.slot] = Levels::NONE;
-        }
-        self.lately = Levels::NONE;
-        self.slots.iter().for_each(|slot| self.lately.join(slot));
+        self.window.pass(parts);
     }
 
     /// Whether nothing is known of it any more.
     pub fn is_forgotten(&self) -> bool {
         let little = |hour: &u64| whole(*hour, self.need.want.bytes) == 0;
         self.backorders == 0
-            && self.lately.is_empty()
+            && self.window.all.is_empty()
             && self.this_hour.is_empty()
             && self.hours.iter().all(little)
     }
@@ -149,7 +132,58 @@ impl Bucket {
     /// How many inodes should lie ready at this minute of the day, without those that are backorders.
     pub fn learnt(&self, minute: u16) -> u64 {
         let soon = self.hours[hour(minute)].max(self.hours[hour(minute + LEAD)]);
-        self.lately.enough(MISSES).max(whole(soon, self.need.want.bytes))
+        self.window.all.enough(MISSES).max(whole(soon, self.need.want.bytes))
+    }
+}
+
+/// What had to lie ready for each request, by the part of the window it came in, and of all.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    slots: [Levels; SLOTS],
+    slot: usize,
+    all: Levels,
+}
+
+impl Window {
+    const NONE: Window = Window { slots: [Levels::NONE; SLOTS], slot: 0, all: Levels::NONE };
+
+    /// Of these parts, the newest first.
+    pub fn of(newest_first: impl Iterator<Item = Levels>) -> Window {
+        let mut window = Window::NONE;
+        for (back, levels) in newest_first.take(SLOTS).enumerate() {
+            window.all.join(&levels);
+            window.slots[(SLOTS - back) % SLOTS] = levels;
+        }
+        window
+    }
+
+    /// The parts, the newest first.
+    pub fn newest_first(&self) -> impl Iterator<Item = &Levels> {
+        (0..SLOTS).map(|back| &self.slots[(self.slot + SLOTS - back) % SLOTS])
+    }
+
+    fn add(&mut self, inodes: u64) {
+        self.slots[self.slot].add(inodes);
+        self.all.add(inodes);
+    }
+
+    fn remove(&mut self, inodes: u64) {
+        self.all.remove(inodes);
+        // Parts and hours may have passed since.
+        let mut newest_first = (0..SLOTS).map(|back| (self.slot + SLOTS - back) % SLOTS);
+        let _ = newest_first.any(|slot| self.slots[slot].remove(inodes));
+    }
+
+    fn pass(&mut self, parts: u64) {
+        if parts == 0 || self.all.is_empty() {
+            return;
+        }
+        for _ in 0..parts.min(SLOTS as u64) {
+            self.slot = (self.slot + 1) % SLOTS;
+            self.slots[self.slot] = Levels::NONE;
+        }
+        self.all = Levels::NONE;
+        self.slots.iter().for_each(|slot| self.all.join(slot));
     }
 }
 

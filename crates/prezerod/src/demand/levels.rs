@@ -41,6 +41,22 @@ impl Levels {
         self.all
     }
 
+    /// Bins that are not empty: which, and how many requests each has.
+    pub fn counts(&self) -> Vec<(u16, u32)> {
+        let bins = (0..).zip(self.counts);
+        bins.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Of such bins; `None`: there are no such.
+    pub fn of(counts: &[(u16, u32)]) -> Option<Levels> {
+        let mut levels = Levels::NONE;
+        for &(bin, count) in counts {
+            *levels.counts.get_mut(usize::from(bin))? = count;
+            levels.all = levels.all.saturating_add(count);
+        }
+        Some(levels)
+    }
+
     /// Takes one back; false: there is none such.
     pub fn remove(&mut self, inodes: u64) -> bool {
         let count = &mut self.counts[bin(inodes)];

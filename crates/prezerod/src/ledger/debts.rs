@@ -13,6 +13,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Memory less than a huge page is nothing: counters of the kernel lag by that much.
 /// Moved by: `crates/prezerod/tests/pins.rs`.
 const SLACK: u64 = 2 << 20;
@@ -44,7 +46,7 @@ pub struct Unaccounted {
 }
 
 /// A rise that tenants may have caused.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Claim {
     since: u64,
     bytes: u64,
@@ -59,7 +61,7 @@ impl Claim {
 }
 
 /// Leases that a tenant gave back at one time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Ended {
     at: u64,
     tenant: String,
@@ -69,14 +71,17 @@ struct Ended {
 }
 
 /// One number of the kernel, and what explains it.
-#[derive(Clone, Debug, Default)]
-struct Book {
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Book {
     /// Unaccounted for other reasons: before the broker came, or in its cgroup by others. `None`: never
     /// looked.
     foreign: Option<u64>,
     ended: Vec<Ended>,
     claims: Vec<Claim>,
 }
+
+/// Debts as they are saved, for the same boot of the host: pages of this size (0: ordinary memory), and what is astray.
+pub type Saved = Vec<(u64, Book)>;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +96,28 @@ pub struct Debts {
 }
 
 impl Debts {
+    /// What is to be saved.
+    pub fn saved(&self) -> Saved {
+        let bytes = |pages: &Pages| match pages {
+            Pages::Memory => 0,
+            Pages::Pool(page) => page.bytes(),
+        };
+        self.books.iter().map(|(pages, book)| (bytes(pages), book.clone())).collect()
+    }
+
+    /// What was saved on this boot comes back.
+    pub fn restore(&mut self, saved: &Saved) {
+        for (bytes, book) in saved {
+            let pages = match bytes {
+                0 => Some(Pages::Memory),
+                bytes => crate::protocol::Page::of(*bytes).map(Pages::Pool),
+            };
+            let mut book = book.clone();
+            book.claims.truncate(MOST_CLAIMS);
+            self.books.extend(pages.map(|pages| (pages, book)));
+        }
+    }
+
     /// A lease ended.
     pub fn ended(&mut self, now: u64, pages: Pages, tenant: &str, bytes: u64) {
         let book = self.books.entry(pages).or_default();

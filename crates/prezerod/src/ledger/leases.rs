@@ -48,11 +48,14 @@ pub struct Leases {
     processes: BTreeMap<i32, BTreeSet<u64>>,
     tenants: BTreeMap<String, u64>,
     kinds: BTreeMap<Kind, u64>,
+    /// Leases that came and went.
+    changes: u64,
 }
 
 impl Leases {
     /// One more, which ends with its process until it is known better.
     pub fn insert(&mut self, lease: Lease) {
+        self.changes += 1;
         *self.tenants.entry(lease.tenant.clone()).or_default() += lease.bytes;
         *self.kinds.entry(lease.kind).or_default() += lease.bytes;
         if lease.ends == Ends::Process {
@@ -72,6 +75,7 @@ impl Leases {
     /// One is over.
     pub fn remove(&mut self, number: u64) -> Option<Lease> {
         let lease = self.all.remove(&number)?;
+        self.changes += 1;
         subtract(&mut self.tenants, &lease.tenant, lease.bytes);
         subtract(&mut self.kinds, &lease.kind, lease.bytes);
         if let Some(of_process) = self.processes.get_mut(&lease.peer.pid) {
@@ -87,6 +91,11 @@ impl Leases {
     pub fn exited(&mut self, pid: i32) -> Vec<Lease> {
         let numbers = self.processes.remove(&pid).unwrap_or_default();
         numbers.into_iter().filter_map(|number| self.remove(number)).collect()
+    }
+
+    /// Another number than before, if leases came or went.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// That one.
@@ -135,7 +144,7 @@ mod tests {
     use crate::tenant::Payer;
 
     fn lease(number: u64, pid: i32, tenant: &str) -> Lease {
-        let peer = Peer { pid, uid: 7, gid: 7, groups: vec![], cgroups: vec![] };
+        let peer = Peer { pid, uid: 7, gid: 7, groups: vec![], cgroups: vec![], began: 0 };
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         let (bytes, inode, since, cost_ns) = (number << 21, number, 0, 0);
         let tenant = tenant.to_owned();

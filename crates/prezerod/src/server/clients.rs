@@ -14,6 +14,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, shut
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 
 use super::rights::{FdCloser, receive};
+use super::store::Kept;
 use super::unread::{self, Unread};
 use super::{ACCEPT_BATCH, Connection, Server};
 use crate::broker::Out;
@@ -100,7 +101,8 @@ impl Server {
         }
         // A kernel that does not tell knows of no further groups.
         let groups = peer::peer_groups(socket.as_fd()).unwrap_or_default();
-        let peer = Peer { pid, uid, gid, groups, cgroups };
+        let began = if cgroups.is_empty() { 0 } else { began(pid) };
+        let peer = Peer { pid, uid, gid, groups, cgroups, began };
         let id = self.broker.connect(peer.clone())?;
         Ok((id, peer, process))
     }
@@ -226,8 +228,9 @@ impl Server {
 
     /// Sends an answer. The inode that goes with it is closed here whatever happens: it is
     /// the client's, or stays without an owner.
-    pub(super) fn deliver(&mut self, out: Out<OwnedFd>) {
+    pub(super) fn deliver(&mut self, out: Out<Kept>) {
         let Out { client, tag, answer, inode, name } = out;
+        let inode = inode.map(Kept::into_file);
         if let (Answer::Lease(granted), Some(inode), Some(name)) = (&answer, &inode, &name) {
             return self.name_lease(client, tag, granted, inode, name);
         }
@@ -372,4 +375,12 @@ fn close_after_answer(socket: &OwnedFd, closer: &mut FdCloser) {
             break;
         }
     }
+}
+
+/// When a process began, in ticks since the boot; 0: not known.
+pub(super) fn began(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The 22nd field. The second is a name in brackets, which may hold anything.
+    let behind = stat.rsplit_once(") ").map_or("", |(_, behind)| behind);
+    behind.split(' ').nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }

@@ -81,6 +81,11 @@ impl Listener {
         Ok(Listener { socket, refuses_rights, bound: Some((path.to_owned(), lock)) })
     }
 
+    /// Where it was bound; `None`: by the service manager.
+    pub fn path(&self) -> Option<&Path> {
+        self.bound.as_ref().map(|(path, _)| path.as_path())
+    }
+
     /// Whether no connection can have brought a descriptor.
     pub fn refuses_rights(&self) -> bool {
         self.refuses_rights

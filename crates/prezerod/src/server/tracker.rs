@@ -13,8 +13,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
+use std::os::fd::AsFd;
+
 use prezero_sys::marks::{InodeId, Marks};
 use rustix::io::Errno;
+
+use super::store::{Entry, MARKS, Store};
 
 /// Leases of one group. The kernel allows a user 128 groups.
 /// Moved by: counter `lease_hits` of a tenant at its quota.
@@ -33,11 +37,14 @@ struct Group {
     marks: Marks,
     leases: BTreeMap<InodeId, u64>,
     looked: u64,
+    /// The marks survive the broker, where a manager keeps them.
+    _entry: Option<Entry>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct LeaseTracker {
+    store: Store,
     groups: Vec<Group>,
     turn: usize,
     turned: u64,
@@ -48,6 +55,36 @@ pub struct LeaseTracker {
 }
 
 impl LeaseTracker {
+    /// Its marks lie in this store, too.
+    pub fn new(store: Store) -> LeaseTracker {
+        LeaseTracker { store, ..LeaseTracker::default() }
+    }
+
+    /// Marks that an earlier broker made. Its leases are to be [claimed](LeaseTracker::claim).
+    pub fn restore(&mut self, marks: Marks, entry: Entry) {
+        let (tenants, leases) = (BTreeSet::new(), BTreeMap::new());
+        self.groups.push(Group { tenants, marks, leases, looked: 0, _entry: Some(entry) });
+    }
+
+    /// Whether marks of an earlier broker came back.
+    pub fn is_restored(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// A lease of an earlier broker, by its inode's number: whether its memory lives, and is watched from now on.
+    pub fn claim(&mut self, tenant: &str, lease: u64, inode: u64) -> bool {
+        for group in &mut self.groups {
+            let found = group.marks.living().unwrap_or_default();
+            let is_it = |id: &&InodeId| id.number() == inode && !group.leases.contains_key(id);
+            if let Some(id) = found.iter().find(is_it) {
+                group.tenants.insert(tenant.to_owned());
+                group.leases.insert(*id, lease);
+                return true;
+            }
+        }
+        false
+    }
+
     /// From now on the lease with this number is over when its memory is gone.
     ///
     /// # Errors
@@ -58,8 +95,10 @@ impl LeaseTracker {
             Some(at) => at,
             None => match Marks::new() {
                 Ok(marks) => {
+                    let name = format!("{MARKS}.{:x}", fastrand::u64(..));
+                    let _entry = self.store.put(name, marks.as_fd());
                     let (tenants, leases) = (BTreeSet::new(), BTreeMap::new());
-                    self.groups.push(Group { tenants, marks, leases, looked: 0 });
+                    self.groups.push(Group { tenants, marks, leases, looked: 0, _entry });
                     self.groups.len() - 1
                 }
                 Err(error) => self.smallest().ok_or(error)?,

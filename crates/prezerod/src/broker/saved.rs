@@ -1,0 +1,215 @@
+//! What is leased and learned, as it survives the end of the broker.
+//!
+//! Contract: leases and debts come back only on the same boot of the host, and only where the caller vouches that the
+//! lease is still out. Demand comes back always, moved by the time that has passed. A tenant or a charge that the
+//! settings do not know any more takes what it had with it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Broker, Inode};
+use crate::demand::saved as demand;
+use crate::inode::Kind;
+use crate::ledger::{Ends, Lease, debts};
+use crate::protocol::Page;
+use crate::tenant::{Charge, Payer, Peer};
+
+/// Most leases that are saved; the newest are left out.
+/// Fixed: a bound of the state file.
+const MOST_LEASES: usize = 8192;
+
+/// The moment of saving.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// The boot of the host, as the kernel names it.
+    pub boot: String,
+    /// By the clock of that boot, ns.
+    pub monotonic_ns: u64,
+    /// Since 1970, ns.
+    pub wall_ns: u64,
+}
+
+impl Moment {
+    /// The time from that moment to this one, ns; and whether it is the same boot.
+    fn to(&self, now: &Moment) -> (u64, bool) {
+        let same = self.boot == now.boot && !self.boot.is_empty();
+        match same {
+            true => (now.monotonic_ns.saturating_sub(self.monotonic_ns), true),
+            false => (now.wall_ns.saturating_sub(self.wall_ns), false),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    moment: Moment,
+    numbers: u64,
+    /// By their numbers.
+    tenants: Vec<String>,
+    charges: Vec<(Option<String>, Vec<PathBuf>)>,
+    demand: demand::Saved,
+    leases: Vec<SavedLease>,
+    debts: debts::Saved,
+}
+
+/// A lease that was out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SavedLease {
+    /// The broker's number.
+    pub number: u64,
+    /// The process that got it.
+    pub pid: i32,
+    /// When that began, in ticks of the kernel; 0: not known.
+    pub began: u64,
+    uid: u32,
+    gid: u32,
+    cgroups: Vec<String>,
+    /// Whose quota counts it.
+    pub tenant: String,
+    /// Whether its memory was watched, rather than its process.
+    pub is_watched: bool,
+    page: u64,
+    backing: u32,
+    node: u16,
+    payer: u16,
+    bytes: u64,
+    /// Its inode's number.
+    pub inode: u64,
+    since: u64,
+    cost_ns: u64,
+}
+
+/// What came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Restored {
+    /// Leases that are still out.
+    pub leases: usize,
+    /// Leases that ended with the time between.
+    pub ended: usize,
+}
+
+impl<I: Inode> Broker<I> {
+    /// What is to be saved at that moment.
+    pub fn saved(&self, moment: Moment) -> Saved {
+        let ledger = &self.ledger;
+        Saved {
+            numbers: self.numbers,
+            tenants: ledger.names.clone(),
+            charges: ledger
+                .charges
+                .iter()
+                .map(|charge| (charge.cgroup.clone(), charge.files.clone()))
+                .collect(),
+            demand: self.planner.demand.saved(moment.monotonic_ns),
+            leases: ledger.leases.from(0).take(MOST_LEASES).map(saved).collect(),
+            debts: ledger.debts.saved(),
+            moment,
+        }
+    }
+
+    /// Whether something has changed that is saved, since this was another number.
+    pub fn changes(&self) -> u64 {
+        let counters = &self.counters;
+        self.ledger.leases.changes() + counters.hits + counters.misses
+    }
+
+    /// Takes in what was saved. `ends` says what ends a lease that is still out; `None`: it has ended.
+    pub fn restore(
+        &mut self,
+        now: &Moment,
+        saved: &Saved,
+        mut ends: impl FnMut(&SavedLease) -> Option<Ends>,
+    ) -> Restored {
+        let (passed, same_boot) = saved.moment.to(now);
+        let ledger = &self.ledger;
+        let tenant = |number: u16| {
+            let name = saved.tenants.get(usize::from(number))?;
+            let at = ledger.names.iter().position(|known| known == name)?;
+            u16::try_from(at).ok()
+        };
+        let payer = |number: u16| {
+            let (cgroup, files) = saved.charges.get(usize::from(number))?;
+            let charge = Charge { cgroup: cgroup.clone(), files: files.clone() };
+            let at = ledger.charges.iter().position(|known| *known == charge)?;
+            u16::try_from(at).ok().map(Payer)
+        };
+        self.planner.demand.restore(now.monotonic_ns, passed, &saved.demand, tenant, payer);
+        let mut restored = Restored::default();
+        if !same_boot {
+            return restored;
+        }
+        self.numbers = self.numbers.max(saved.numbers);
+        let known = |lease: &&SavedLease| ledger.names.contains(&lease.tenant);
+        let leases: Vec<(Lease, bool)> = saved
+            .leases
+            .iter()
+            .filter(known)
+            .filter_map(|saved| {
+                let ends = ends(saved);
+                let payer = payer(saved.payer).unwrap_or_default();
+                Some((saved.again(payer, ends.unwrap_or(Ends::Memory))?, ends.is_some()))
+            })
+            .collect();
+        self.ledger.debts.restore(&saved.debts);
+        for (lease, is_out) in leases {
+            if is_out {
+                restored.leases += 1;
+                self.ledger.leases.insert(lease);
+            } else {
+                // It ended while there was no broker: what it left in use shows at the next count.
+                restored.ended += 1;
+                self.ledger.gave_back(now.monotonic_ns, &lease);
+            }
+        }
+        restored
+    }
+}
+
+fn saved(lease: &Lease) -> SavedLease {
+    let Lease { peer, kind, .. } = lease;
+    SavedLease {
+        number: lease.number,
+        pid: peer.pid,
+        began: peer.began,
+        uid: peer.uid,
+        gid: peer.gid,
+        cgroups: peer.cgroups.clone(),
+        tenant: lease.tenant.clone(),
+        is_watched: lease.ends == Ends::Memory,
+        page: kind.page.bytes(),
+        backing: kind.backing as u32,
+        node: kind.node,
+        payer: kind.payer.0,
+        bytes: lease.bytes,
+        inode: lease.inode,
+        since: lease.since,
+        cost_ns: lease.cost_ns,
+    }
+}
+
+impl SavedLease {
+    fn again(&self, payer: Payer, ends: Ends) -> Option<Lease> {
+        let page = Page::of(self.page)?;
+        let kind = Kind::from((page.bytes(), self.backing, self.node, payer.0));
+        Some(Lease {
+            number: self.number,
+            peer: Peer {
+                pid: self.pid,
+                uid: self.uid,
+                gid: self.gid,
+                groups: vec![],
+                cgroups: self.cgroups.clone(),
+                began: self.began,
+            },
+            tenant: self.tenant.clone(),
+            kind,
+            bytes: self.bytes,
+            inode: self.inode,
+            since: self.since,
+            cost_ns: self.cost_ns,
+            ends,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! What a broker takes over from the one before, and leaves to the next.
+//!
+//! Contract: leases first, from the state file and the marks in the manager's store; then stock, once it was verified.
+//! What is broken costs one line, and the broker starts without it.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use prezero_sys::marks::Marks;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::returned::{self, Verifying};
+use super::saver::Saver;
+use super::store::{Kept, MARKS, STOCK_BEFORE};
+use super::{Server, clients};
+use crate::broker::saved::{Moment, Saved, SavedLease};
+use crate::ledger::Ends;
+use crate::state;
+use crate::stock::StockInode;
+
+/// Verifying takes no longer than this for each byte, ns, and for all: stock is made again by then.
+/// Moved by: `crates/prezerod/tests/survives.rs`.
+const VERIFY_NS_PER_BYTE: u64 = 4;
+const VERIFY_NS: u64 = 1_000_000_000;
+
+impl Server {
+    /// Takes over what an earlier broker left.
+    pub(super) fn take_over(&mut self, now: u64, left: Vec<(String, OwnedFd)>) {
+        let (marks, stock): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|(name, _)| name.starts_with(MARKS));
+        for (name, file) in marks {
+            self.watch.tracker.restore(Marks::from(file), self.service.store.known(name));
+        }
+        let path = self.state_path();
+        if let Some(path) = &path {
+            match state::read(path) {
+                Ok(None) => {}
+                Ok(Some(text)) => match serde_json::from_str(&text) {
+                    Ok(saved) => self.restore(now, &saved),
+                    Err(error) => prezero_sys::log!("prezerod: {}: {error}", path.display()),
+                },
+                Err(line) => prezero_sys::log!("prezerod: {line}"),
+            }
+        }
+        self.survival.saver = Saver::start(path);
+        self.verify(now, stock);
+    }
+
+    /// In the directory that the service manager gives, or beside the socket; `None`: nowhere.
+    fn state_path(&self) -> Option<PathBuf> {
+        let dir = std::env::var_os("STATE_DIRECTORY").filter(|dir| !dir.is_empty());
+        let given = dir.map(|dir| PathBuf::from(dir).join("state"));
+        given.or_else(|| self.clients.listener.path().map(|path| path.with_extension("state")))
+    }
+
+    fn restore(&mut self, now: u64, saved: &Saved) {
+        let watch = &mut self.watch;
+        let is_restored = watch.tracker.is_restored();
+        let ends = |lease: &SavedLease| {
+            if watch.tracker.claim(&lease.tenant, lease.number, lease.inode) {
+                return Some(Ends::Memory);
+            }
+            if lease.is_watched && is_restored {
+                return None;
+            }
+            // Without marks it ends with its process, whichever has the memory by then.
+            let process = pidfd_open(Pid::from_raw(lease.pid)?, PidfdFlags::empty()).ok()?;
+            let is_it = lease.began != 0 && clients::began(lease.pid) == lease.began;
+            is_it.then(|| {
+                watch.holders.insert(lease.pid, process);
+                Ends::Process
+            })
+        };
+        let restored = self.broker.restore(&moment(now), saved, ends);
+        if restored.leases > 0 {
+            prezero_sys::log!("prezerod: {} leases of an earlier broker are out", restored.leases);
+        }
+    }
+
+    /// Has stock of an earlier broker read, before it counts.
+    fn verify(&mut self, now: u64, stored: Vec<(String, OwnedFd)>) {
+        if stored.is_empty() {
+            return;
+        }
+        let (mut all, mut forgotten, mut bytes) = (vec![], vec![], 0);
+        for (name, file) in stored {
+            let is_known = returned::known(&name, &file);
+            let Some((kind, size, charged)) = is_known else {
+                forgotten.push(name);
+                self.survival.verifying.counts.1 += 1;
+                continue;
+            };
+            // Earlier names are not of one inode each: it is stored anew.
+            let file = if name.starts_with(STOCK_BEFORE) {
+                forgotten.push(name);
+                Kept::new(file, &self.service.store)
+            } else {
+                Kept::stored(file, self.service.store.known(name))
+            };
+            bytes += size;
+            all.push((StockInode { file, kind, bytes: size, made_ns: now, cost_ns: 0 }, charged));
+        }
+        if !forgotten.is_empty() {
+            self.service.forget(forgotten.iter().map(String::as_str));
+        }
+        let refused = self.survival.verifying.counts.1;
+        match Verifying::start(all) {
+            Ok(verifying) => self.survival.verifying = verifying,
+            Err(error) => prezero_sys::log!("prezerod: stored inodes cannot be read: {error}"),
+        }
+        self.survival.verifying.counts.1 = refused;
+        self.broker.verifies(now + VERIFY_NS + bytes * VERIFY_NS_PER_BYTE);
+    }
+
+    /// What was verified becomes stock.
+    pub(super) fn hear_verified(&mut self) {
+        let zero = self.survival.verifying.hear();
+        for (inode, charged) in zero {
+            if !self.broker.adopt(inode, charged.as_deref()) {
+                let counts = &mut self.survival.verifying.counts;
+                (counts.0, counts.1) = (counts.0 - 1, counts.1 + 1);
+            }
+        }
+        self.needs_tick = true;
+        if self.survival.verifying.wanted().is_none() {
+            self.broker.verified();
+            let (kept, refused) = self.survival.verifying.counts;
+            let all = kept + refused;
+            prezero_sys::log!("prezerod: {kept} of {all} stored inodes are zero and kept");
+        }
+    }
+
+    /// Saves what has changed.
+    pub(super) fn save(&mut self, now: u64) {
+        let changes = self.broker.changes();
+        if self.survival.saver.is_due(now, changes) {
+            let text = self.state(now);
+            self.survival.saver.save(now, changes, text);
+        }
+    }
+
+    /// Saves for the last time.
+    pub(super) fn save_last(&mut self) {
+        let text = self.state(prezero_sys::thread::monotonic_ns());
+        self.survival.saver.finish(&text);
+    }
+
+    fn state(&self, now: u64) -> String {
+        serde_json::to_string(&self.broker.saved(moment(now))).unwrap_or_default()
+    }
+}
+
+fn moment(now: u64) -> Moment {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Moment {
+        boot: boot.trim().to_owned(),
+        monotonic_ns: now,
+        wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
+    }
+}

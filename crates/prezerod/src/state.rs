@@ -1,0 +1,155 @@
+//! The state file: a text that survives any end of the process.
+//!
+//! Contract: the text is written to a file of its own, made durable, and renamed over the one before. So a reader
+//! finds the old text or the new one, each whole. The first line has the version, the length and a checksum. A file
+//! that is cut, longer, changed, or not this user's is refused in one line, and nothing of it is used.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// What each file begins with.
+const MAGIC: &str = "prezerod-state";
+/// The version of the text.
+/// Fixed: one more with each change that an earlier broker would misread.
+const VERSION: u32 = 1;
+/// Largest text, bytes: some ten thousand leases.
+/// Fixed: a bound of the broker's memory.
+pub const MOST: usize = 4 << 20;
+/// Longest first line, bytes.
+/// Fixed: a layout.
+const MOST_HEAD: usize = 64;
+
+/// The text of a file; `None`: there is no file.
+///
+/// # Errors
+/// The file is broken, in one line.
+pub fn read(path: &Path) -> Result<Option<String>, String> {
+    let broken = |what: &str| format!("{}: {what}; what was learnt before is lost", path.display());
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match File::options().read(true).custom_flags(flags.bits() as i32).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(broken(&error.to_string())),
+    };
+    let info = file.metadata().map_err(|error| broken(&error.to_string()))?;
+    let own = rustix::process::geteuid().as_raw();
+    if !info.is_file() || info.uid() != own || info.mode() & 0o022 != 0 {
+        return Err(broken("no file that this user alone may write"));
+    }
+    let mut bytes = vec![];
+    let most = (MOST + MOST_HEAD) as u64;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| broken(&error.to_string()))?;
+    if bytes.len() as u64 > most {
+        return Err(broken("too large a state file"));
+    }
+    let text = String::from_utf8(bytes).ok();
+    match text.as_deref().and_then(|whole| whole.split_once('\n')) {
+        Some((first, text)) if first == head(text) => Ok(Some(text.to_owned())),
+        _ => Err(broken("cut, changed, or of another version")),
+    }
+}
+
+/// Puts a text in place of the one before.
+///
+/// # Errors
+/// What the kernel answers; the file is the one before.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    if text.len() > MOST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than the state file takes"));
+    }
+    let beside = path.with_extension("new");
+    // What an earlier broker left there may be anything.
+    let _ = fs::remove_file(&beside);
+    let written = File::options().write(true).create_new(true).mode(0o600).open(&beside).and_then(
+        |mut file| {
+            file.write_all(format!("{}\n{text}", head(text)).as_bytes())?;
+            file.sync_all()
+        },
+    );
+    written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
+        let _ = fs::remove_file(&beside);
+    })?;
+    // The name is durable with its directory.
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(dir).and_then(|dir| dir.sync_all())
+}
+
+fn head(text: &str) -> String {
+    format!("{MAGIC} {VERSION} {} {:016x}", text.len(), checksum(text.as_bytes()))
+}
+
+/// FNV-1a, 64 bits.
+fn checksum(bytes: &[u8]) -> u64 {
+    // Fixed: the algorithm's.
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    bytes.iter().fold(BASIS, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_comes_back_as_it_was_and_the_newest_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        assert_eq!(read(&path), Ok(None));
+        for text in ["", "{\"a\":1}", "\n\nlines\n"] {
+            write(&path, text).unwrap();
+            assert_eq!(read(&path).unwrap().as_deref(), Some(text));
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_anywhere_or_changed_in_any_byte_is_refused_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        write(&path, "{\"leases\":[1,2,3],\"demand\":{}}").unwrap();
+        let whole = fs::read(&path).unwrap();
+        let refused = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            let line = read(&path).unwrap_err();
+            assert!(line.contains("is lost") && !line.contains('\n'), "{line}");
+        };
+        for len in 0..whole.len() {
+            refused(&whole[..len]);
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            refused(&changed);
+        }
+        refused(&[&whole[..], b"x"].concat());
+        refused(&vec![b'x'; MOST + MOST_HEAD + 1]);
+    }
+
+    #[test]
+    fn what_is_too_large_or_cannot_be_written_leaves_the_file_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        write(&path, "before").unwrap();
+        assert!(write(&path, &"x".repeat(MOST + 1)).is_err());
+        // A directory with something in it stands where the new file is to be written.
+        fs::create_dir_all(path.with_extension("new").join("full")).unwrap();
+        assert!(write(&path, "after").is_err());
+        assert_eq!(read(&path).unwrap().as_deref(), Some("before"));
+    }
+
+    #[test]
+    fn a_link_or_a_file_that_others_may_write_is_not_read() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("state"), dir.path().join("link"));
+        write(&path, "text").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(read(&link).is_err());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o622)).unwrap();
+        assert!(read(&path).is_err());
+    }
+}
