@@ -40,9 +40,12 @@ const usage = `prezero-dra: memory that is already zero for pods, through Dynami
   prezero-dra status [options]     what this node has, and which claims have it
   prezero-dra drain [options]      no new claims here; those that are here stay
   prezero-dra undrain [options]    claims again
+  prezero-dra remove [options]     takes away what driver and broker left on this node, once no lease is there
 
 Options:
 `
+
+var errNoFiles = errors.New("--files: give the directories that `files` of the broker's tenant names")
 
 // dirs is an option that may be given several times.
 type dirs []string
@@ -110,7 +113,6 @@ func main() {
 	if *json {
 		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	}
-	command.Files = command.files
 	if err := command.run(verb, flags.Args()); err != nil {
 		fmt.Fprintf(os.Stderr, "prezero-dra: %v\n", err)
 		os.Exit(1)
@@ -129,6 +131,7 @@ func (c command) run(verb string, rest []string) error {
 		return fmt.Errorf("%q: no such word; see prezero-dra --help", rest[0])
 	}
 	draining := filepath.Join(c.Data, driver.Draining)
+	c.Files = c.files
 	switch verb {
 	case "":
 		return c.serve()
@@ -136,6 +139,11 @@ func (c command) run(verb string, rest []string) error {
 		return status(c.Options, os.Stdout)
 	case "drain":
 		return os.WriteFile(draining, nil, 0o640)
+	case "remove":
+		if len(c.Files) == 0 {
+			return errNoFiles
+		}
+		return c.Remove()
 	case "undrain":
 		if err := os.Remove(draining); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -150,7 +158,7 @@ func (c command) serve() error {
 		return errors.New("--node: give the name of this node, or set NODE_NAME")
 	}
 	if len(c.Files) == 0 {
-		return errors.New("--files: give the directories that `files` of the broker's tenant names")
+		return errNoFiles
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -58,6 +58,13 @@ func NewRuntime(t testing.TB, containers ...*api.Container) *Runtime {
 	return r
 }
 
+// Plugins that came until now.
+func (r *Runtime) Plugins() int {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.plugins
+}
+
 // Plugin waits until so many plugins came.
 func (r *Runtime) Plugin(number int) {
 	r.t.Helper()
