@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use prezero::Size;
+use prezerod::fleet::Machine;
 use prezerod::fleet::{Arrivals, Busy, Cluster, Full, RULES, Setting, Time, play};
-use prezerod::trial::Machine;
 
 use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
 use crate::peers::Field;
