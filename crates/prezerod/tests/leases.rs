@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{Daemon, MIB, PATIENCE, possible, use_up, want};
 use prezerod::client::ClientError;
-use prezerod::protocol::{Backing, Page, Reason, Want};
+use prezerod::protocol::{Backing, Drain, Page, Reason, Report, Want};
 use rustix::process::Signal;
 
 #[test]
@@ -151,14 +151,20 @@ fn a_drained_broker_gives_its_memory_back_and_leases_again_when_it_is_told() {
     client.drain(Drain::On).unwrap();
     let report = || client_report(&daemon);
     let drained = report();
-    assert_eq!((drained["drained"].as_bool(), drained["leased"].as_array().unwrap().len()), (Some(true), 1));
+    assert_eq!(
+        (drained["drained"].as_bool(), drained["leased"].as_array().unwrap().len()),
+        (Some(true), 1)
+    );
     common::until("nothing is ready, and nothing is made", || {
         let now = report();
-        let left = now["ready"].as_array().unwrap().len() as u64 + now["making_bytes"].as_u64().unwrap();
+        let left =
+            now["ready"].as_array().unwrap().len() as u64 + now["making_bytes"].as_u64().unwrap();
         if left == 0 { Ok(()) } else { Err(now.to_string()) }
     });
     match daemon.client().lease(want(4), Duration::from_secs(5)) {
-        Err(ClientError::No(Reason::Drained, text)) => assert!(text.contains("--undrain"), "{text}"),
+        Err(ClientError::No(Reason::Drained, text)) => {
+            assert!(text.contains("--undrain"), "{text}")
+        }
         other => panic!("{other:?}"),
     }
     // Its owner has it still.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use prezero::Size;
-use prezerod::fleet::Machine;
+use prezerod::fleet::simulation::Machine;
 use prezerod::fleet::{Arrivals, Busy, Cluster, Full, RULES, Setting, Time, play};
 
 use crate::figure::{Across, Better, Case, Figure, Report, Sheet};
