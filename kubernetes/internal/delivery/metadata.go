@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,8 @@ import (
 const (
 	metadataPrefix = params.Driver + "_metadata_"
 	metadataFolder = "dra-device-metadata"
+	// unfinished is how a file ends that is being written, or whose writer was killed.
+	unfinished = ".tmp"
 )
 
 // Metadata of the claim's nth lease: where it is in the container, and what it is.
@@ -42,11 +45,19 @@ func Metadata(claim *ledger.Claim, n int) *kubeletplugin.DeviceMetadata {
 // outlive no restart of the machine.
 func MetadataFiles() kubeletplugin.MetadataFileOperations {
 	return kubeletplugin.MetadataFileOperations{WriteFile: func(name string, text []byte, mode os.FileMode) error {
-		fresh := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".tmp")
-		if err := os.WriteFile(fresh, text, mode); err != nil {
+		// Of a name of its own: the kubelet may ask twice at once.
+		fresh, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*"+unfinished)
+		if err != nil {
 			return err
 		}
-		return os.Rename(fresh, name)
+		_, err = fresh.Write(text)
+		if err = errors.Join(err, fresh.Chmod(mode), fresh.Close()); err == nil {
+			err = os.Rename(fresh.Name(), name)
+		}
+		if err != nil {
+			_ = os.Remove(fresh.Name())
+		}
+		return err
 	}}
 }
 
@@ -67,6 +78,11 @@ func RemoveMetadata(data, cdi string, uid types.UID) error {
 	if err != nil {
 		return err
 	}
+	left, err := filepath.Glob(filepath.Join(cdi, "."+metadataPrefix+string(uid)+"_*"+unfinished))
+	if err != nil {
+		return err
+	}
+	files = append(files, left...)
 	for _, file := range files {
 		if dir := metadataDir(data, file); dir != "" {
 			if err := os.RemoveAll(dir); err != nil {

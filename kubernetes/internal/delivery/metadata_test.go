@@ -3,8 +3,30 @@ package delivery
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 )
+
+// The kubelet asks twice where a driver was slow: both answers are whole.
+func TestMetadataThatIsWrittenTwiceAtOnceIsWhole(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "metadata.json")
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				if err := MetadataFiles().WriteFile(file, []byte("{}"), 0o644); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	text, err := os.ReadFile(file)
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*"))
+	if err != nil || string(text) != "{}" || len(left) != 1 {
+		t.Error(err, string(text), left)
+	}
+}
 
 func TestMetadataOfAClaimGoesAndThatOfOthersStays(t *testing.T) {
 	data, cdi := t.TempDir(), t.TempDir()
@@ -30,6 +52,7 @@ func TestMetadataOfAClaimGoesAndThatOfOthersStays(t *testing.T) {
 		put(filepath.Join(cdi, metadataPrefix+"u-1_disk.json"), spec(strange)),
 		put(filepath.Join(cdi, metadataPrefix+"u-1_up.json"), spec(data+"/"+metadataFolder+"/../../x/y")),
 		put(filepath.Join(cdi, metadataPrefix+"u-1_cut.json"), "{"),
+		put(filepath.Join(cdi, "."+metadataPrefix+"u-1_ram.json.17.tmp"), spec(mine)),
 		filepath.Dir(filepath.Dir(mine)),
 	}
 	stay := []string{others, strange, put(filepath.Join(cdi, metadataPrefix+"u-10_ram.json"), spec(others)), data}

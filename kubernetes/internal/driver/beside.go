@@ -116,6 +116,9 @@ func (d *Driver) serveBeside(ctx context.Context) {
 
 // clearSockets removes what drivers left that were killed: the kubelet would ask there over and over.
 func (d *Driver) clearSockets(ctx context.Context) {
+	if d.Pod == "" {
+		return
+	}
 	for _, socket := range d.stale() {
 		klog.FromContext(ctx).Info("Socket of a driver that is gone", "path", socket)
 		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -145,6 +145,7 @@ func (d *Driver) served(ctx context.Context, with func(uid types.UID, n int, pat
 // sweepUntilDone gives back what no claim has any more: at the start, and now and then.
 func (d *Driver) sweepUntilDone(ctx context.Context) {
 	for wait := time.Second; ; {
+		d.clearSockets(ctx)
 		if err := d.sweep(ctx); err != nil {
 			klog.FromContext(ctx).Info("Leases without a claim are looked for again", "in", wait, "why", err)
 			wait = min(2*wait, time.Minute)

@@ -104,9 +104,7 @@ func TestADriverThatWasKilledLeavesNoSocketForTheKubelet(t *testing.T) {
 	}
 	second := n.driver.Beside("pod-2")
 	for _, name := range left {
-		if _, err := os.Lstat(n.driver.Path(name)); err == nil {
-			t.Errorf("%s is still there", name)
-		}
+		rig.Until(t, name+" is gone", func() bool { _, err := os.Lstat(n.driver.Path(name)); return err != nil })
 	}
 	// What is served stays, however old it is.
 	hour := time.Now().Add(-time.Hour)
