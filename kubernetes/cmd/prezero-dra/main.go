@@ -86,6 +86,7 @@ func main() {
 	flags.DurationVar(&command.Absent, "absent", 30*time.Second, "`time` without the broker after which no claim comes here")
 	flags.BoolVar(&command.Allocatable, "node-allocatable", false, "have the scheduler subtract leases from the node's memory and huge pages (feature gate DRANodeAllocatableResources, Kubernetes 1.37)")
 	flags.StringVar(&command.NRI, "nri", "/var/run/nri/nri.sock", "`path` of the container runtime's NRI socket, for limits of huge pages; \"\": none")
+	flags.StringVar(&command.Library, "preload", "", "`file` of libprezero.so, which is preloaded into containers of namespaces with the label prezero.dev/preload=true; needs NRI; \"\": none")
 	flags.StringVar(&command.Cgroups, "cgroups", "/sys/fs/cgroup", "`directory` of the cgroups of version 2, where containers' huge pages are counted")
 	flags.StringVar(&command.kubeconfig, "kubeconfig", "", "`file` with the API server's address; without it that of the pod")
 	flags.StringVar(&command.metrics, "metrics", "127.0.0.1:9465", "`address` for Prometheus; \"\": none")

@@ -53,6 +53,8 @@ type Options struct {
 	Allocatable bool
 	// NRI is the socket of the runtime; "": none.
 	NRI string
+	// Library is preloaded into containers of namespaces that ask for it; "": none is.
+	Library string
 	// Pod is the UID of the driver's pod: with it another instance may run beside this one. "": no other does.
 	Pod string
 	// Cgroups is where the kernel tells what containers have.
@@ -128,7 +130,6 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 	}
 	if d.Pod != "" {
 		// Another pod may take over while this one ends.
-		d.clearSockets(ctx)
 		options = append(options, kubeletplugin.RollingUpdate(types.UID(d.Pod)))
 	}
 	helper, err := kubeletplugin.Start(ctx, d, options...)
@@ -138,8 +139,12 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 	defer helper.Stop()
 	d.helper = helper
 	if d.NRI != "" {
+		preload, err := d.preload(ctx)
+		if err != nil {
+			return err
+		}
 		d.mayYield = true
-		d.containers = &nri.Plugin{Leased: d.leased, Raised: d.Allocatable, Yield: d.yield, Cgroups: d.Cgroups}
+		d.containers = &nri.Plugin{Leased: d.leased, Raised: d.Allocatable, Yield: d.yield, Cgroups: d.Cgroups, Preload: preload}
 		go d.lead(ctx)
 	}
 	go d.watchNode(ctx)

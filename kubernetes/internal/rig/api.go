@@ -275,6 +275,9 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, prefix string) {
 		if strings.HasSuffix(prefix, "/nodes") {
 			kind, version = "Node", "v1"
 		}
+		if strings.HasSuffix(prefix, "/namespaces") {
+			kind, version = "Namespace", "v1"
+		}
 		bookmark, _ := json.Marshal(map[string]any{"type": "BOOKMARK", "object": map[string]any{"kind": kind, "apiVersion": version,
 			"metadata": map[string]any{"resourceVersion": fmt.Sprint(a.version), "annotations": map[string]any{"k8s.io/initial-events-end": "true"}}}})
 		lines <- bookmark

@@ -67,7 +67,7 @@ func files(t *testing.T, pattern string) []string {
 }
 
 func TestEveryFieldIsOneOfTheAPI(t *testing.T) {
-	for _, folder := range []string{".", "removal"} {
+	for _, folder := range []string{".", "removal", "preload"} {
 		kustomization, err := os.ReadFile(filepath.Join(dir, folder, "kustomization.yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -169,6 +169,49 @@ func TestAnUpdateOfTheDriverLeavesTheBrokerAlone(t *testing.T) {
 	if pod.HostPID || pod.SecurityContext.SeccompProfile.Type != v1.SeccompProfileTypeRuntimeDefault || container.Privileged != nil ||
 		*container.AllowPrivilegeEscalation || !slices.Equal(container.Capabilities.Drop, []v1.Capability{"ALL"}) {
 		t.Errorf("the driver: %+v %+v", pod.SecurityContext, container)
+	}
+}
+
+// The library is a component: without it no driver has a right to namespaces, and no pod a library.
+func TestTheLibraryIsOffUntilItsComponentIsNamed(t *testing.T) {
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Skip("skipped: no kubectl")
+	}
+	built := func(folder string) string {
+		t.Helper()
+		out, err := exec.Command("kubectl", "kustomize", folder).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	const option = "--preload=/usr/local/lib/prezero/libprezero.so"
+	if plain := built(dir); strings.Contains(plain, "--preload") || strings.Contains(plain, "namespaces") {
+		t.Error("the library is on without its component")
+	}
+	// As the comment in the file says.
+	copied := t.TempDir()
+	if out, err := exec.Command("cp", "-r", dir+"/.", copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	file := filepath.Join(copied, "kustomization.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "components: []", "components: [preload]", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	whole := built(copied)
+	if strings.Count(whole, option) != 1 || !strings.Contains(whole, "- namespaces\n") {
+		t.Errorf("the component lacks the library:\n%s", whole)
+	}
+	image, err := os.ReadFile("../../Containerfile")
+	if err != nil || !strings.Contains(string(image), "libprezero.so /usr/local/lib/prezero/\n") {
+		t.Error("the image has the library elsewhere")
+	}
+	if removal := built(filepath.Join(dir, "removal")); !strings.Contains(removal, "registry.example/prezero-dra") {
+		t.Error(removal)
 	}
 }
 
