@@ -40,6 +40,7 @@ for page in claim qemu; do
 done
 put 644 crates/prezerod/examples/charge.conf share/doc/prezero/charge.conf
 put 644 crates/prezerod/prezerod.toml share/doc/prezero/prezerod.toml
+for each in alerts.yaml dashboard.json; do put 644 crates/prezerod/ops/$each share/doc/prezero/$each; done
 for each in LICENSE-MIT LICENSE-APACHE; do put 644 $each share/doc/prezero/$each; done
 filled bench/probes.bt share/doc/prezero/probes.bt
 for unit in crates/prezerod/systemd/*; do filled "$unit" "lib/systemd/system/${unit##*/}"; done

@@ -23,7 +23,7 @@ HUGE = 2 << 20
 GIANT = 1 << 30
 ANY_NODE = -1
 REASONS = {1: "malformed", 2: "size", 3: "node", 4: "host", 5: "denied", 6: "quota", 7: "busy",
-           8: "empty", 9: "pressure", 10: "audit", 11: "ticket", 12: "kernel"}
+           8: "empty", 9: "pressure", 10: "audit", 11: "ticket", 12: "kernel", 13: "drained"}
 BACKINGS = {1: "hugetlb", 2: "thp", 3: "tmpfs"}
 CHARGED = {1: "broker", 2: "tenant"}
 

@@ -103,6 +103,8 @@ enum Bench {
     /// malloc and free of one block, by threads and between them.
     #[command(after_help = "Example: prezero bench pair --threads 1,2 --json pair.json")]
     Pair(Options),
+    /// How much to keep ready, and how many hosts, by made-up clusters.
+    Plan(cases::plan::Plan),
     /// What calloc, writing and free take after a pause.
     #[command(
         after_help = "Example: prezero bench parts --also old/prezero --sizes 64K,1M --lines 4"
@@ -236,6 +238,7 @@ impl Bench {
             Bench::Doors(case) => case,
             Bench::Fill(case) => case,
             Bench::Fleet(case) => case,
+            Bench::Plan(case) => case,
             Bench::Grid(case) => case,
             Bench::Lease(case) => case,
             Bench::Numpy(case) => case,

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 use prezerod::client::{Client, socket_path};
 use prezerod::escape::escape;
-use prezerod::protocol::Report;
+use prezerod::protocol::{Drain, Report};
 use serde_json::Value;
 
 /// The command line of `prezero stock`.
@@ -20,6 +20,12 @@ pub struct Stock {
     /// Print the counters as Prometheus reads them
     #[arg(long)]
     metrics: bool,
+    /// Lease no more, and give back what lies ready: for maintenance. Leases stay (root)
+    #[arg(long, conflicts_with_all = ["metrics", "undrain"])]
+    drain: bool,
+    /// Lease again (root)
+    #[arg(long, conflicts_with = "metrics")]
+    undrain: bool,
     /// Socket of prezerod [the user's own, or /run/prezero/prezerod.sock]
     #[arg(long, value_name = "PATH", env = "PREZERO_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
@@ -30,6 +36,11 @@ impl Stock {
     pub fn run(&self) -> Result<()> {
         let socket = self.socket.clone().unwrap_or_else(socket_path);
         let mut client = Client::connect(&socket)?;
+        if self.drain {
+            client.drain(Drain::On)?;
+        } else if self.undrain {
+            client.drain(Drain::Off)?;
+        }
         let report = if self.metrics { Report::Metrics } else { Report::Stock };
         let text = client.report(report)?;
         if self.metrics {
@@ -110,8 +121,12 @@ fn render(report: &Value) -> String {
             Size(owed as usize)
         ),
     };
+    let drained = match report["drained"].as_bool() {
+        Some(true) => "drained: nothing is leased; prezero stock --undrain ends that\n",
+        _ => "",
+    };
     format!(
-        "{}{wanted}{}{owed}making {}, {} waiting, {} reserved; {} hits, {} misses; made {} for {:.1} s of CPU time, \
+        "{drained}{}{wanted}{}{owed}making {}, {} waiting, {} reserved; {} hits, {} misses; made {} for {:.1} s of CPU time, \
          {} of it in vain\n",
         shown("ready", ready, "nothing"),
         shown("leased, by processes that live", leased, "nothing"),
@@ -210,6 +225,8 @@ mod tests {
             "{hostile}"
         );
         assert!(render(&serde_json::json!({})).contains("wanted: nothing\n"));
+        let drained = render(&serde_json::json!({"drained": true}));
+        assert!(drained.starts_with("drained: nothing is leased;"), "{drained}");
         assert!(text.contains("leased, by processes that live: nothing\n"), "{text}");
         assert!(text.ends_with("made 6M for 1.3 s of CPU time, 2M of it in vain\n"), "{text}");
     }

@@ -10,6 +10,7 @@
 mod choose;
 mod clients;
 pub mod counters;
+mod drain;
 mod grant;
 mod made;
 mod metrics;
@@ -113,6 +114,8 @@ pub struct Broker<I> {
     /// What lies ready.
     stock: Stock<I>,
     numbers: u64,
+    /// It leases nothing, for maintenance.
+    drained: bool,
     /// Sums since the start.
     pub counters: Counters,
 }
@@ -127,6 +130,7 @@ impl<I: Inode> Broker<I> {
             planner: Planner::new(now_ns, forget),
             stock: Stock::new(),
             numbers: 0,
+            drained: false,
             counters: Counters::default(),
             settings: settings.clone(),
         };
@@ -138,6 +142,9 @@ impl<I: Inode> Broker<I> {
     pub fn reload(&mut self, settings: Settings, owner: u32) {
         let owners = Owners::read(self.view.host.as_ref());
         self.ledger.reload(&settings.tenants, owner, owners);
+        for tenant in &self.ledger.tenants {
+            self.counters.of_tenant(&tenant.name);
+        }
         self.settings = settings;
         let keeps: Vec<Keep> = self.keeps().collect();
         self.planner.demand.set_keeps(self.settings.forget.as_nanos() as u64, &keeps);

@@ -28,7 +28,7 @@ use rustix::net::{
 };
 
 use crate::protocol::{
-    Answer, Backing, Granted, MAX_ANSWER, Malformed, Name, NamedLease, Page, Reason, Report,
+    Answer, Backing, Drain, Granted, MAX_ANSWER, Malformed, Name, NamedLease, Page, Reason, Report,
     Request, Want,
 };
 
@@ -226,6 +226,17 @@ impl Client {
             (Answer::Available { ready, largest, making, pace, quota_left }, _) => {
                 Ok(Available { ready, largest, making, pace, quota_left })
             }
+            _ => Err(ClientError::OutOfTurn),
+        }
+    }
+
+    /// Has the broker lease no more, or lease again.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] unless this is root or the broker's own user.
+    pub fn drain(&mut self, drain: Drain) -> Result<(), ClientError> {
+        match self.ask(&Request::Drain(drain))? {
+            (Answer::Done, _) => Ok(()),
             _ => Err(ClientError::OutOfTurn),
         }
     }

@@ -2,14 +2,19 @@
 //!
 //! No memory is made and no clock is read: each host is a [`simulation`], played from one request to the
 //! next. All rules see the same requests, and the sums are the same in every run. For tests, and for `bench fleet`.
+//!
+//! A [`cluster`](Cluster) has what a host alone has not: leases that live and take room, a scheduler, busy CPUs. It
+//! says how much to keep, and how many hosts. For `bench plan`.
 
 mod arrivals;
+mod cluster;
 mod play;
 mod rules;
 pub mod simulation;
 mod trace;
 
 pub use arrivals::{Arrivals, PATTERNS, Pattern, Request};
+pub use cluster::{Busy, Cluster, Found, Full, Time, least};
 pub use play::{Setting, Tally, play};
 pub use rules::{Named, RULES};
 pub use trace::Trace;

@@ -158,6 +158,16 @@ pub enum Report {
     Metrics,
 }
 
+/// Whether the broker leases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Drain {
+    /// As ever.
+    Off = 0,
+    /// It makes nothing, has nothing ready, and leases nothing.
+    On = 1,
+}
+
 /// What a client may say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
@@ -215,6 +225,8 @@ pub enum Request {
         /// Bytes that others were promised and have not taken.
         bytes: u64,
     },
+    /// For maintenance: lease no more, or lease again.
+    Drain(Drain),
 }
 
 /// Why there is no lease.
@@ -245,11 +257,13 @@ pub enum Reason {
     Ticket = 11,
     /// The kernel refused to make it.
     Kernel = 12,
+    /// The operator drains the broker.
+    Drained = 13,
 }
 
 impl Reason {
     /// All, in the order of their numbers.
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 13] = [
         Reason::Malformed,
         Reason::Size,
         Reason::Node,
@@ -262,6 +276,7 @@ impl Reason {
         Reason::Audit,
         Reason::Ticket,
         Reason::Kernel,
+        Reason::Drained,
     ];
 
     /// Its name in metrics and reports.
@@ -279,6 +294,7 @@ impl Reason {
             Reason::Audit => "audit",
             Reason::Ticket => "ticket",
             Reason::Kernel => "kernel",
+            Reason::Drained => "drained",
         }
     }
 

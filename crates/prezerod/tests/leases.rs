@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{Daemon, MIB, PATIENCE, possible, use_up, want};
 use prezerod::client::ClientError;
-use prezerod::protocol::{Backing, Page, Reason, Want};
+use prezerod::protocol::{Backing, Drain, Page, Reason, Report, Want};
 use rustix::process::Signal;
 
 #[test]
@@ -137,6 +137,46 @@ fn a_reservation_is_redeemed_or_comes_back() {
     let (ticket, _) = client.reserve(want(4), hold).unwrap();
     use_up(&client.redeem(ticket).unwrap());
     assert!(matches!(client.redeem(ticket), Err(ClientError::No(Reason::Ticket, _))));
+}
+
+#[test]
+fn a_drained_broker_gives_its_memory_back_and_leases_again_when_it_is_told() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start("[[stock]]\nsize = \"8M\"\nkeep = 2\n");
+    daemon.wait_for_ready(2);
+    let lease = daemon.client().lease(want(8), Duration::ZERO).unwrap();
+    let mut client = daemon.client();
+    client.drain(Drain::On).unwrap();
+    let report = || client_report(&daemon);
+    let drained = report();
+    assert_eq!(
+        (drained["drained"].as_bool(), drained["leased"].as_array().unwrap().len()),
+        (Some(true), 1)
+    );
+    common::until("nothing is ready, and nothing is made", || {
+        let now = report();
+        let left =
+            now["ready"].as_array().unwrap().len() as u64 + now["making_bytes"].as_u64().unwrap();
+        if left == 0 { Ok(()) } else { Err(now.to_string()) }
+    });
+    match daemon.client().lease(want(4), Duration::from_secs(5)) {
+        Err(ClientError::No(Reason::Drained, text)) => {
+            assert!(text.contains("--undrain"), "{text}")
+        }
+        other => panic!("{other:?}"),
+    }
+    // Its owner has it still.
+    use_up(&lease);
+    client.drain(Drain::Off).unwrap();
+    daemon.wait_for_ready(2);
+    use_up(&daemon.lease(8).unwrap());
+}
+
+fn client_report(daemon: &Daemon) -> serde_json::Value {
+    let text = daemon.client().report(Report::Stock).unwrap();
+    serde_json::from_str(&text).unwrap()
 }
 
 #[test]

@@ -40,9 +40,12 @@ const usage = `prezero-dra: memory that is already zero for pods, through Dynami
   prezero-dra status [options]     what this node has, and which claims have it
   prezero-dra drain [options]      no new claims here; those that are here stay
   prezero-dra undrain [options]    claims again
+  prezero-dra remove [options]     takes away what driver and broker left on this node, once no lease is there
 
 Options:
 `
+
+var errNoFiles = errors.New("--files: give the directories that `files` of the broker's tenant names")
 
 // dirs is an option that may be given several times.
 type dirs []string
@@ -83,6 +86,7 @@ func main() {
 	flags.DurationVar(&command.Absent, "absent", 30*time.Second, "`time` without the broker after which no claim comes here")
 	flags.BoolVar(&command.Allocatable, "node-allocatable", false, "have the scheduler subtract leases from the node's memory and huge pages (feature gate DRANodeAllocatableResources, Kubernetes 1.37)")
 	flags.StringVar(&command.NRI, "nri", "/var/run/nri/nri.sock", "`path` of the container runtime's NRI socket, for limits of huge pages; \"\": none")
+	flags.StringVar(&command.Library, "preload", "", "`file` of libprezero.so, which is preloaded into containers of namespaces with the label prezero.dev/preload=true; needs NRI; \"\": none")
 	flags.StringVar(&command.Cgroups, "cgroups", "/sys/fs/cgroup", "`directory` of the cgroups of version 2, where containers' huge pages are counted")
 	flags.StringVar(&command.kubeconfig, "kubeconfig", "", "`file` with the API server's address; without it that of the pod")
 	flags.StringVar(&command.metrics, "metrics", "127.0.0.1:9465", "`address` for Prometheus; \"\": none")
@@ -110,7 +114,6 @@ func main() {
 	if *json {
 		klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	}
-	command.Files = command.files
 	if err := command.run(verb, flags.Args()); err != nil {
 		fmt.Fprintf(os.Stderr, "prezero-dra: %v\n", err)
 		os.Exit(1)
@@ -129,6 +132,7 @@ func (c command) run(verb string, rest []string) error {
 		return fmt.Errorf("%q: no such word; see prezero-dra --help", rest[0])
 	}
 	draining := filepath.Join(c.Data, driver.Draining)
+	c.Files = c.files
 	switch verb {
 	case "":
 		return c.serve()
@@ -136,6 +140,11 @@ func (c command) run(verb string, rest []string) error {
 		return status(c.Options, os.Stdout)
 	case "drain":
 		return os.WriteFile(draining, nil, 0o640)
+	case "remove":
+		if len(c.Files) == 0 {
+			return errNoFiles
+		}
+		return c.Remove()
 	case "undrain":
 		if err := os.Remove(draining); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -150,7 +159,7 @@ func (c command) serve() error {
 		return errors.New("--node: give the name of this node, or set NODE_NAME")
 	}
 	if len(c.Files) == 0 {
-		return errors.New("--files: give the directories that `files` of the broker's tenant names")
+		return errNoFiles
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -83,6 +83,11 @@ func status(options driver.Options, out io.Writer) error {
 			}
 		}
 	}
+	for _, place := range all {
+		for _, lease := range options.Host.Small(place) {
+			fmt.Fprintf(out, "\n%s in %s: mapped in small pages: its first use takes a fault for each 4 KiB; see huge= in docs/kubernetes.md\n", lease.Name, place.Dir)
+		}
+	}
 	for _, what := range broken {
 		fmt.Fprintf(out, "\n%v: it is made anew when the kubelet asks for the claim\n", what)
 	}

@@ -78,10 +78,11 @@ const (
 	Audit
 	Ticket
 	Kernel
+	Drained
 )
 
 var reasons = [...]string{"malformed", "size", "node", "host", "denied", "quota", "busy", "empty",
-	"pressure", "audit", "ticket", "kernel"}
+	"pressure", "audit", "ticket", "kernel", "drained"}
 
 // String names a reason as the broker's metrics do.
 func (r Reason) String() string {

@@ -41,6 +41,9 @@ func SpecName(uid types.UID) string {
 // SpecOwner is the claim whose file has this name; "": it is none of ours.
 func SpecOwner(file string) types.UID {
 	name := strings.TrimSuffix(strings.TrimSuffix(file, ".yaml"), ".json")
+	if uid := metadataOwner(file); uid != "" {
+		return uid
+	}
 	uid, ours := strings.CutPrefix(name, SpecName(""))
 	if !ours || name == file {
 		return ""
@@ -63,19 +66,30 @@ func Owner(id string) types.UID {
 	return types.UID(name[:end])
 }
 
+// Inside is where a container finds the claim's nth lease: the path of its file, or of its socket.
+func Inside(claim *ledger.Claim, n int) string {
+	folders, _ := labels(claim.Pieces)
+	inside := filepath.Join(Folder, string(claim.UID), folders[n])
+	if claim.Pieces[n].Deliver == params.Socket {
+		return filepath.Join(inside, socketName)
+	}
+	return inside
+}
+
 // Write describes the leases of a claim. The files lie at paths, one for each piece.
 func (c *CDI) Write(claim *ledger.Claim, paths []string) error {
 	spec := &specs.Spec{Kind: params.Driver + "/" + class}
-	labels, variables := labels(claim.Pieces)
+	_, variables := labels(claim.Pieces)
 	for n, piece := range claim.Pieces {
-		inside := filepath.Join(Folder, string(claim.UID), labels[n])
-		mount := &specs.Mount{HostPath: paths[n], ContainerPath: inside, Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}}
-		variable, value := "PREZERO_LEASE", inside
+		value := Inside(claim, n)
+		mount := &specs.Mount{HostPath: paths[n], ContainerPath: value, Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}}
+		variable := "PREZERO_LEASE"
 		if piece.Deliver == params.Socket {
 			// The directory, not the socket: a driver that starts anew puts another one there. Only the driver writes to it;
 			// who may write to a socket may connect all the same.
-			mount.HostPath, mount.Options = filepath.Dir(paths[n]), []string{"bind", "ro", "nosuid", "nodev", "noexec"}
-			variable, value = "PREZERO_SOCKET", filepath.Join(inside, filepath.Base(paths[n]))
+			mount.HostPath, mount.ContainerPath = filepath.Dir(paths[n]), filepath.Dir(value)
+			mount.Options = []string{"bind", "ro", "nosuid", "nodev", "noexec"}
+			variable = "PREZERO_SOCKET"
 		}
 		// A container may have several claims, each of which has a request of that name.
 		env := []string{variable + "_" + variables[n] + "=" + value, variable + "_" + name(claim.Known) + "__" + variables[n] + "=" + value}

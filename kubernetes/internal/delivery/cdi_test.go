@@ -52,6 +52,7 @@ func TestAClaimWithSeveralLeasesTellsThemApart(t *testing.T) {
 func TestFilesTellWhoseTheyAre(t *testing.T) {
 	for file, uid := range map[string]string{
 		SpecName("a-b") + ".yaml": "a-b", SpecName("a-b"): "", "nvidia.com-gpu_a.yaml": "", "prezero.dev-lease_.yaml": "",
+		"prezero.dev_metadata_a-b_ram.json": "a-b", "prezero.dev_metadata_a-b_ram.yaml": "", "prezero.dev_metadata_a-b.json": "", "x_metadata_a_b.json": "",
 	} {
 		if owner := SpecOwner(file); string(owner) != uid {
 			t.Errorf("%s: %q", file, owner)

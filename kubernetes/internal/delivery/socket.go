@@ -34,6 +34,9 @@ const (
 // Each hands its lease out once: what the pod writes stays in it, and is not zero for the next one.
 //
 // A socket lies in a directory of its own, which only the driver writes: a pod sees the directory, and may connect.
+//
+// Two drivers may serve the same claims while one replaces the other. Each records what it bound. What is recorded and
+// takes clients is left alone; the driver that starts takes over.
 type Sockets struct {
 	ledger *ledger.Ledger
 	mutex  sync.Mutex
@@ -63,19 +66,35 @@ func (s *Sockets) SocketPath(uid types.UID, n int) string {
 	return filepath.Join(s.ledger.Dir(uid), strconv.Itoa(n), socketName)
 }
 
-// Serve hands out the claim's nth lease, which lies at path. What was bound before stays, if it is still there.
+// Serve hands out the claim's nth lease, which lies at path. What was bound before stays, if it still takes clients.
 func (s *Sockets) Serve(claim *ledger.Claim, n int, path string) error {
-	at := s.SocketPath(claim.UID, n)
-	s.mutex.Lock()
-	old := s.open[claim.UID][n]
-	s.mutex.Unlock()
-	if old != nil && old.is(at) {
+	if s.Serves(claim.UID, n) || s.another(claim.UID, n) {
 		return nil
 	}
-	fresh, err := bind(filepath.Dir(at))
+	return s.TakeOver(claim, n, path)
+}
+
+// Serves tells whether the claim's nth lease is handed out by this process.
+func (s *Sockets) Serves(uid types.UID, n int) bool {
+	s.mutex.Lock()
+	own := s.open[uid][n]
+	s.mutex.Unlock()
+	return own != nil && own.is(s.SocketPath(uid, n))
+}
+
+// TakeOver hands out the claim's nth lease here, whoever did before.
+func (s *Sockets) TakeOver(claim *ledger.Claim, n int, path string) error {
+	fresh, err := bind(filepath.Dir(s.SocketPath(claim.UID, n)))
 	if err != nil {
 		return err
 	}
+	if err := os.WriteFile(s.bound(claim.UID, n), []byte(fresh.identity()), 0o640); err != nil {
+		fresh.close()
+		return err
+	}
+	s.mutex.Lock()
+	old := s.open[claim.UID][n]
+	s.mutex.Unlock()
 	if old != nil {
 		old.close()
 	}
@@ -88,6 +107,74 @@ func (s *Sockets) Serve(claim *ledger.Claim, n int, path string) error {
 	piece, taken := claim.Pieces[n], s.taken(claim.UID, n)
 	go fresh.accept(func(client *net.UnixConn) { answer(client, piece, path, taken) })
 	return nil
+}
+
+// bound is the file that records what was bound last for the claim's nth lease.
+func (s *Sockets) bound(uid types.UID, n int) string {
+	return filepath.Join(s.ledger.Dir(uid), fmt.Sprintf("bound.%d", n))
+}
+
+func (s *socket) identity() string { return fmt.Sprintf("%d:%d", s.device, s.inode) }
+
+// another driver tells that it bound what lies there, and takes clients.
+func (s *Sockets) another(uid types.UID, n int) bool {
+	recorded, err := os.ReadFile(s.bound(uid, n))
+	if err != nil {
+		return false
+	}
+	at := s.SocketPath(uid, n)
+	var stat unix.Stat_t
+	if unix.Lstat(at, &stat) != nil {
+		return false
+	}
+	there := &socket{device: stat.Dev, inode: stat.Ino}
+	if there.identity() != string(recorded) || !there.is(at) {
+		return false
+	}
+	fd, err := unix.Open(filepath.Dir(at), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	client, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketName), Net: "unixpacket"})
+	if err != nil {
+		return false
+	}
+	_ = client.Close()
+	return true
+}
+
+// Leave closes what another driver serves by now, and what belongs to a claim that another driver gave back.
+func (s *Sockets) Leave() {
+	s.mutex.Lock()
+	all := map[types.UID][]int{}
+	for uid, sockets := range s.open {
+		for n := range sockets {
+			all[uid] = append(all[uid], n)
+		}
+	}
+	s.mutex.Unlock()
+	for uid, numbers := range all {
+		for _, n := range numbers {
+			if s.Serves(uid, n) || exists(s.ledger.Dir(uid)) && !s.another(uid, n) {
+				continue
+			}
+			s.mutex.Lock()
+			if old := s.open[uid][n]; old != nil {
+				old.close()
+				delete(s.open[uid], n)
+			}
+			if len(s.open[uid]) == 0 {
+				delete(s.open, uid)
+			}
+			s.mutex.Unlock()
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // bind a socket in a directory: made beside its place and put there whole, so nothing that lay there is followed.

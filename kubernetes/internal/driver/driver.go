@@ -13,19 +13,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
@@ -55,6 +53,8 @@ type Options struct {
 	Allocatable bool
 	// NRI is the socket of the runtime; "": none.
 	NRI string
+	// Library is preloaded into containers of namespaces that ask for it; "": none is.
+	Library string
 	// Pod is the UID of the driver's pod: with it another instance may run beside this one. "": no other does.
 	Pod string
 	// Cgroups is where the kernel tells what containers have.
@@ -81,6 +81,11 @@ type Driver struct {
 	fatal context.CancelCauseFunc
 	// turned is when the driver last looked around: it lives.
 	turned atomic.Int64
+	// drained: the node has DrainLabel. nudge has the next look come at once.
+	drained atomic.Bool
+	nudge   chan struct{}
+	// leads: of the drivers of this node, this one answers the runtime.
+	leads atomic.Bool
 
 	mutex sync.Mutex
 	// devices as they were published last.
@@ -91,9 +96,6 @@ type Driver struct {
 
 // New takes up what is on disk; nothing is served yet.
 func New(options Options, client kubernetes.Interface, events record.EventRecorder, metrics *Metrics) (*Driver, error) {
-	if _, err := places.All(options.Files); err != nil {
-		return nil, err
-	}
 	records, err := ledger.Open(filepath.Join(options.Data, "claims"))
 	if err != nil {
 		return nil, fmt.Errorf("--data: %w", err)
@@ -103,13 +105,16 @@ func New(options Options, client kubernetes.Interface, events record.EventRecord
 		return nil, err
 	}
 	return &Driver{Options: options, client: client, events: events, ledger: records, cdi: cdi,
-		sockets: delivery.NewSockets(records), metrics: metrics}, nil
+		sockets: delivery.NewSockets(records), metrics: metrics, nudge: make(chan struct{}, 1)}, nil
 }
 
 // Run serves the kubelet until the context ends, or something is wrong that no retry mends.
 func (d *Driver) Run(ctx context.Context, name string) error {
 	ctx, d.fatal = context.WithCancelCause(ctx)
 	defer d.fatal(nil)
+	if !d.mounted(ctx) {
+		return nil
+	}
 	d.resume(ctx)
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(name),
@@ -119,6 +124,9 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 		kubeletplugin.RegistrarDirectoryPath(d.Registry),
 		// Claims wait for leases, and must not wait for each other's.
 		kubeletplugin.Serialize(false),
+		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}),
+		kubeletplugin.MetadataFileOps(delivery.MetadataFiles()),
+		kubeletplugin.CDIDirectory(d.CDI),
 	}
 	if d.Pod != "" {
 		// Another pod may take over while this one ends.
@@ -131,14 +139,20 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 	defer helper.Stop()
 	d.helper = helper
 	if d.NRI != "" {
+		preload, err := d.preload(ctx)
+		if err != nil {
+			return err
+		}
 		d.mayYield = true
-		d.containers = &nri.Plugin{Leased: d.leased, Raised: d.Allocatable, Yield: d.yield, Cgroups: d.Cgroups}
-		go d.containers.Run(ctx, d.NRI)
+		d.containers = &nri.Plugin{Leased: d.leased, Raised: d.Allocatable, Yield: d.yield, Cgroups: d.Cgroups, Preload: preload}
+		go d.lead(ctx)
 	}
+	go d.watchNode(ctx)
 	go d.sweepUntilDone(ctx)
 	for look := time.NewTicker(d.Look); ; {
 		d.publish(ctx)
 		d.yieldAgain(ctx)
+		d.serveBeside(ctx)
 		d.turned.Store(time.Now().UnixNano())
 		select {
 		case <-ctx.Done():
@@ -148,29 +162,29 @@ func (d *Driver) Run(ctx context.Context, name string) error {
 			}
 			return nil
 		case <-look.C:
+		case <-d.nudge:
 		}
 	}
 }
 
-// lock has a claim for one goroutine of one process: two drivers run side by side while one replaces the other.
-// The function that comes back lets it go.
-func (d *Driver) lock(uid types.UID) (func(), error) {
-	file, err := os.OpenFile(filepath.Join(d.Data, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	// One byte of one file for each claim.
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(uid))
-	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(hash.Sum64() >> 2), Len: 1}
-	for {
-		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, &lock)
+// mounted waits until leases have their directories, which another pod mounts; false: the context ended before.
+func (d *Driver) mounted(ctx context.Context) bool {
+	for told := ""; ; {
+		_, err := places.All(d.Files)
 		if err == nil {
-			return func() { _ = file.Close() }, nil
+			return true
 		}
-		if !errors.Is(err, unix.EINTR) {
-			_ = file.Close()
-			return nil, fmt.Errorf("lock claim %s: %w", uid, err)
+		if err.Error() != told {
+			told = err.Error()
+			d.failed(ctx, err, "wait for the directories of leases")
+		}
+		d.mutex.Lock()
+		d.published.absent = err
+		d.mutex.Unlock()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(d.Look):
 		}
 	}
 }
@@ -208,10 +222,10 @@ func (d *Driver) Ready() error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	switch {
-	case !d.published.once:
-		return errors.New("no device of this node is published yet")
 	case d.published.absent != nil:
 		return d.published.absent
+	case !d.published.once:
+		return errors.New("no device of this node is published yet")
 	}
 	return nil
 }

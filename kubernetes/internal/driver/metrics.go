@@ -19,7 +19,11 @@ type Metrics struct {
 	leases     *prometheus.CounterVec
 	bytes      *prometheus.GaugeVec
 	up         prometheus.Gauge
+	taints     *prometheus.GaugeVec
 }
+
+// taints of devices, as metrics name them.
+var taints = []string{"draining", "audit", "broker"}
 
 // NewMetrics registers them.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
@@ -39,9 +43,22 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "bytes",
 			Help: "bytes of a directory: its size, used by leases, leased to claims"}, []string{"dir", "page", "state"}),
 		up: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "broker_up", Help: "1 if prezerod answered"}),
+		taints: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "prezero_dra", Name: "tainted",
+			Help: "1 if no claim comes here, by the taint of the devices"}, []string{"taint"}),
 	}
-	registry.MustRegister(m.Errors, m.Swept, m.Published, m.seconds, m.unprepares, m.leases, m.bytes, m.up)
+	registry.MustRegister(m.Errors, m.Swept, m.Published, m.seconds, m.unprepares, m.leases, m.bytes, m.up, m.taints)
 	return m
+}
+
+// tainted is the taint that the devices have now; "": none.
+func (m *Metrics) tainted(now string) {
+	for _, taint := range taints {
+		value := 0.0
+		if taint == now {
+			value = 1
+		}
+		m.taints.WithLabelValues(taint).Set(value)
+	}
 }
 
 func (m *Metrics) prepared(took time.Duration, err error) {

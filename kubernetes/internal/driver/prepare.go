@@ -107,7 +107,7 @@ func (d *Driver) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) 
 	devices := make([]kubeletplugin.Device, len(record.Pieces))
 	for n, piece := range record.Pieces {
 		devices[n] = kubeletplugin.Device{Requests: []string{piece.Request}, PoolName: piece.Pool, DeviceName: piece.Device,
-			ShareID: piece.ShareID, CDIDeviceIDs: []string{delivery.ID(claim.UID, n)}}
+			ShareID: piece.ShareID, CDIDeviceIDs: []string{delivery.ID(claim.UID, n)}, Metadata: delivery.Metadata(record, n)}
 	}
 	return devices, nil
 }

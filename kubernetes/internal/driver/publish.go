@@ -58,13 +58,14 @@ func (d *Driver) publish(ctx context.Context) {
 	}
 	offer := Offer{Places: all, Host: d.Host, Allocatable: d.Allocatable}
 	switch {
-	case exists(filepath.Join(d.Data, Draining)):
+	case d.drained.Load() || exists(filepath.Join(d.Data, Draining)):
 		offer.Taint = "draining"
 	case audit:
 		offer.Taint, offer.Why = "audit", "memory-not-zero"
 	case now.Sub(was.answered) > d.Absent:
 		offer.Taint, offer.Why = "broker", "absent"
 	}
+	d.metrics.tainted(offer.Taint)
 	devices := offer.Devices()
 	if d.taintless && offer.Taint != "" {
 		devices = nil

@@ -14,7 +14,26 @@ import (
 
 	"prezero.dev/kubernetes/internal/ledger"
 	"prezero.dev/kubernetes/internal/params"
+	"prezero.dev/kubernetes/internal/places"
 )
+
+// tellSmall tells the pods of a claim that its leases are mapped in small pages, which is slow and harms nothing.
+func (d *Driver) tellSmall(ctx context.Context, claim *resourceapi.ResourceClaim) {
+	all, err := places.All(d.Files)
+	if err != nil {
+		return
+	}
+	for _, place := range all {
+		for _, lease := range d.Host.Small(place) {
+			if ledger.Owner(lease.Name) != claim.UID {
+				continue
+			}
+			const text = "the kernel maps this lease in pages of 4 KiB: its first use is slow; see huge= in the driver's documentation"
+			klog.FromContext(ctx).Info("Small pages", "claim", klog.KObj(claim), "lease", lease.Name)
+			d.event(pods(claim), "PrezeroSmallPages", text)
+		}
+	}
+}
 
 // leaseData is what `kubectl get resourceclaim -o yaml` shows of a lease.
 type leaseData struct {
@@ -26,6 +45,7 @@ type leaseData struct {
 
 // tell writes into the claim what it has. Nothing depends on it: an API server without it says so in the log.
 func (d *Driver) tell(ctx context.Context, claim *resourceapi.ResourceClaim, record *ledger.Claim) {
+	d.tellSmall(ctx, claim)
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	status := resourceac.ResourceClaimStatus()

@@ -57,6 +57,9 @@ func (d *Driver) giveBack(uid types.UID) error {
 	if err := d.cdi.Remove(uid); err != nil {
 		return err
 	}
+	if err := delivery.RemoveMetadata(d.Data, d.CDI, uid); err != nil {
+		return err
+	}
 	crash.At("undescribed")
 	d.sockets.Close(uid)
 	for _, dir := range d.Files {
@@ -94,6 +97,22 @@ func remove(path string) error {
 
 // resume serves again what an earlier driver served, before the kubelet asks for anything.
 func (d *Driver) resume(ctx context.Context) {
+	d.served(ctx, func(uid types.UID, n int, path string) error {
+		unlock, err := d.lock(uid)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		record, err := d.ledger.Get(uid)
+		if err != nil || record == nil || n >= len(record.Pieces) {
+			return err
+		}
+		return d.sockets.TakeOver(record, n, path)
+	})
+}
+
+// served does something with each lease that a socket hands out.
+func (d *Driver) served(ctx context.Context, with func(uid types.UID, n int, path string) error) {
 	uids, err := d.ledger.UIDs()
 	if err != nil {
 		d.failed(ctx, err, "read the records of claims")
@@ -114,7 +133,7 @@ func (d *Driver) resume(ctx context.Context) {
 			}
 			place, err := d.place(pageOf(piece))
 			if err == nil {
-				err = d.sockets.Serve(record, n, ledger.File(place.Dir, ledger.Name(uid, n)))
+				err = with(uid, n, ledger.File(place.Dir, ledger.Name(uid, n)))
 			}
 			if err != nil {
 				d.failed(ctx, err, fmt.Sprintf("serve the lease of claim %s/%s again", record.Namespace, record.Name))
@@ -126,6 +145,7 @@ func (d *Driver) resume(ctx context.Context) {
 // sweepUntilDone gives back what no claim has any more: at the start, and now and then.
 func (d *Driver) sweepUntilDone(ctx context.Context) {
 	for wait := time.Second; ; {
+		d.clearSockets(ctx)
 		if err := d.sweep(ctx); err != nil {
 			klog.FromContext(ctx).Info("Leases without a claim are looked for again", "in", wait, "why", err)
 			wait = min(2*wait, time.Minute)

@@ -49,7 +49,7 @@ func (d *Driver) yield(ctx context.Context, promised nri.Promised) error {
 
 // yieldAgain tells a broker that may have started anew, and what containers have taken meanwhile.
 func (d *Driver) yieldAgain(ctx context.Context) {
-	if d.containers == nil {
+	if d.containers == nil || !d.leads.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, glance)

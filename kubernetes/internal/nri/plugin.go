@@ -1,6 +1,6 @@
 // Package nri hears of containers before they start, from a runtime that has NRI (containerd 2, CRI-O).
 //
-// Two things are done there. The kubelet adds a lease to its container's limit for huge pages where the node's
+// Three things are done there. Containers of namespaces that ask for it have the library preloaded. The kubelet adds a lease to its container's limit for huge pages where the node's
 // allocatable resources have it (`--node-allocatable`), and with that limit the container could take as much again
 // from the pool: the limit is set back. And the kubelet promises pages of the pool by limits, without knowing of
 // stock: what was promised and not taken is told, so that stock yields to it before the container starts.
@@ -50,6 +50,8 @@ type Plugin struct {
 	Yield func(context.Context, Promised) error
 	// Cgroups is where the kernel tells what a container has; a container that is not found there has nothing.
 	Cgroups string
+	// Preload has the library in containers; nil: in none.
+	Preload *Preload
 
 	// telling has one promise computed and told at a time. The event of a container and a look at all of them would
 	// otherwise tell theirs in the other order.
@@ -142,8 +144,9 @@ func (p *Plugin) Synchronize(ctx context.Context, _ []*api.PodSandbox, container
 }
 
 // CreateContainer comes before a container starts.
-func (p *Plugin) CreateContainer(ctx context.Context, _ *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	adjustment := &api.ContainerAdjustment{}
+	p.Preload.edit(pod, container, adjustment)
 	own := limits(container)
 	if p.Raised {
 		for page, bytes := range p.leased(container) {

@@ -271,7 +271,14 @@ func (a *API) watch(w http.ResponseWriter, r *http.Request, prefix string) {
 			line, _ := json.Marshal(map[string]any{"type": "ADDED", "object": object.Object})
 			lines <- line
 		}
-		bookmark, _ := json.Marshal(map[string]any{"type": "BOOKMARK", "object": map[string]any{"kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1",
+		kind, version := "ResourceSlice", "resource.k8s.io/v1"
+		if strings.HasSuffix(prefix, "/nodes") {
+			kind, version = "Node", "v1"
+		}
+		if strings.HasSuffix(prefix, "/namespaces") {
+			kind, version = "Namespace", "v1"
+		}
+		bookmark, _ := json.Marshal(map[string]any{"type": "BOOKMARK", "object": map[string]any{"kind": kind, "apiVersion": version,
 			"metadata": map[string]any{"resourceVersion": fmt.Sprint(a.version), "annotations": map[string]any{"k8s.io/initial-events-end": "true"}}}})
 		lines <- bookmark
 	}

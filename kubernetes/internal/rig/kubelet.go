@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -32,6 +34,7 @@ type Driver struct {
 	args    []string
 	// Env is added to the environment of the next start.
 	Env     []string
+	pod     types.UID
 	process *exec.Cmd
 	log     *Log
 	ended   chan error
@@ -86,6 +89,14 @@ type Server interface {
 // NewDriver starts a driver beside that broker.
 func NewDriver(t testing.TB, api Server, socket, files string, args ...string) *Driver {
 	t.Helper()
+	d := NewDriverBefore(t, api, socket, files, args...)
+	d.Registered()
+	return d
+}
+
+// NewDriverBefore starts one that need not serve the kubelet yet: see Registered.
+func NewDriverBefore(t testing.TB, api Server, socket, files string, args ...string) *Driver {
+	t.Helper()
 	// Short: the path of a socket is at most 107 bytes.
 	dir, err := os.MkdirTemp("", "dra")
 	if err != nil {
@@ -100,9 +111,29 @@ func NewDriver(t testing.TB, api Server, socket, files string, args ...string) *
 	d := &Driver{t: t, program: Program(t), Dir: dir}
 	d.args = append([]string{"--node", Node, "--socket", socket, "--files", files, "--cdi", d.Path("cdi"), "--data", d.Path("data"),
 		"--registry", d.Path("registry"), "--kubeconfig", api.Kubeconfig(t), "--metrics", "", "--nri", "", "--look", "50ms"}, args...)
-	d.Start()
+	if n := slices.Index(args, "--pod-uid"); n >= 0 {
+		d.pod = types.UID(args[n+1])
+	}
+	d.launch()
 	t.Cleanup(d.Kill)
 	return d
+}
+
+// Beside starts another instance of the same node, as a rolling update does: that of the pod with this UID.
+func (d *Driver) Beside(pod types.UID) *Driver {
+	d.t.Helper()
+	other := &Driver{t: d.t, program: d.program, Dir: d.Dir, pod: pod}
+	for n := 0; n < len(d.args); n++ {
+		if d.args[n] == "--pod-uid" {
+			n++
+			continue
+		}
+		other.args = append(other.args, d.args[n])
+	}
+	other.args = append(other.args, "--pod-uid", string(pod))
+	other.Start()
+	d.t.Cleanup(other.Kill)
+	return other
 }
 
 // Path below the driver's directory.
@@ -110,6 +141,12 @@ func (d *Driver) Path(name string) string { return filepath.Join(d.Dir, name) }
 
 // Start it, or start it again; the kubelet is registered with it when this returns.
 func (d *Driver) Start() {
+	d.t.Helper()
+	d.launch()
+	d.Registered()
+}
+
+func (d *Driver) launch() {
 	d.t.Helper()
 	d.process = exec.Command(d.program, d.args...)
 	d.process.Env = append(os.Environ(), d.Env...)
@@ -120,6 +157,11 @@ func (d *Driver) Start() {
 	}
 	d.ended = make(chan error, 1)
 	go func(process *exec.Cmd, ended chan error) { ended <- process.Wait() }(d.process, d.ended)
+}
+
+// Registered waits until the kubelet is registered with it.
+func (d *Driver) Registered() {
+	d.t.Helper()
 	Until(d.t, "the kubelet is registered with the driver", func() bool {
 		select {
 		case err := <-d.ended:
@@ -135,7 +177,11 @@ func (d *Driver) Start() {
 func (d *Driver) register() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	registrar, err := dial(d.Path("registry/prezero.dev-reg.sock"))
+	socket := "prezero.dev-reg.sock"
+	if d.pod != "" {
+		socket = kubeletplugin.RollingUpdateRegistrarSocketFile(d.Path("registry"), "prezero.dev", d.pod)
+	}
+	registrar, err := dial(d.Path("registry/" + socket))
 	if err != nil {
 		return false
 	}

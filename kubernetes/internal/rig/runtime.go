@@ -58,6 +58,13 @@ func NewRuntime(t testing.TB, containers ...*api.Container) *Runtime {
 	return r
 }
 
+// Plugins that came until now.
+func (r *Runtime) Plugins() int {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.plugins
+}
+
 // Plugin waits until so many plugins came.
 func (r *Runtime) Plugin(number int) {
 	r.t.Helper()
@@ -73,7 +80,13 @@ func (r *Runtime) Plugin(number int) {
 // Create a container; what plugins change of it comes back.
 func (r *Runtime) Create(container *api.Container) *api.ContainerAdjustment {
 	r.t.Helper()
-	pod := &api.PodSandbox{Id: "pod-" + container.Id}
+	return r.CreateIn(&api.PodSandbox{}, container)
+}
+
+// CreateIn creates it in a pod, which this gives an ID.
+func (r *Runtime) CreateIn(pod *api.PodSandbox, container *api.Container) *api.ContainerAdjustment {
+	r.t.Helper()
+	pod.Id = "pod-" + container.Id
 	container.PodSandboxId = pod.Id
 	answer, err := r.nri.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: pod, Container: container})
 	if err != nil {

@@ -88,16 +88,17 @@ func (n *node) leases() []string {
 	})
 }
 
-// books must name just these claims: one file, one record, one CDI file each, and no byte more in the file system than
-// their sizes and the broker's stock.
+// books must name just these claims: one file, one record, one CDI file for the lease and one for what is told of it
+// each, and no byte more in the file system than their sizes and the broker's stock.
 func (n *node) books(claims ...*resourceapi.ResourceClaim) {
 	n.Helper()
-	var files, records, specs []string
+	var files, records, specs, told []string
 	var bytes int64
 	for _, claim := range claims {
 		files = append(files, ledger.Name(claim.UID, 0))
 		records = append(records, string(claim.UID))
-		specs = append(specs, "prezero.dev-lease_"+string(claim.UID)+".yaml")
+		specs = append(specs, "prezero.dev-lease_"+string(claim.UID)+".yaml", "prezero.dev_metadata_"+string(claim.UID)+"_ram.json")
+		told = append(told, claim.Namespace+"_"+claim.Name)
 		size := claim.Status.Allocation.Devices.Results[0].ConsumedCapacity["size"]
 		bytes += size.Value()
 	}
@@ -105,6 +106,7 @@ func (n *node) books(claims ...*resourceapi.ResourceClaim) {
 		"files":     {files, n.leases()},
 		"records":   {records, list(n, n.driver.Path("data/claims"))},
 		"CDI files": {specs, whole(list(n, n.driver.Path("cdi")))},
+		"metadata":  {told, list(n, n.driver.Path("data/dra-device-metadata"))},
 	} {
 		sort.Strings(pair[0])
 		sort.Strings(pair[1])

@@ -18,7 +18,7 @@ func TestAClaimIsPreparedOnceAndGivenBack(t *testing.T) {
 	n := newNode(t, "64M", "")
 	claim := n.claim(1, 4, `{"mode": "0640", "user": 1000, "group": 1001}`)
 	ids := n.prepare(claim)
-	if len(ids) != 1 || ids[0] != "prezero.dev/lease="+string(claim.UID)+"-0" {
+	if len(ids) != 2 || ids[0] != "prezero.dev/lease="+string(claim.UID)+"-0" || ids[1] != "prezero.dev/metadata="+string(claim.UID)+"_ram" {
 		t.Fatal(ids)
 	}
 	info, err := os.Stat(n.file(claim))

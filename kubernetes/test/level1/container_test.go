@@ -87,6 +87,7 @@ func mapped(spec *oci.Spec) {
 type lease struct {
 	*testing.T
 	claim  *resourceapi.ResourceClaim
+	api    *rig.API
 	driver *rig.Driver
 	ids    []string
 	cache  *cdi.Cache
@@ -96,12 +97,20 @@ type lease struct {
 func prepare(t *testing.T, broker *rig.Broker, claim *resourceapi.ResourceClaim) *lease {
 	t.Helper()
 	api := rig.NewAPI(t)
-	l := &lease{T: t, claim: claim, driver: rig.NewDriver(t, api, broker.Socket, broker.Files)}
+	driver := rig.NewDriver(t, api, broker.Socket, broker.Files)
 	// A user of another namespace must reach the socket.
-	for _, dir := range []string{l.driver.Dir, l.driver.Path("data"), l.driver.Path("data/claims")} {
+	for _, dir := range []string{driver.Dir, driver.Path("data"), driver.Path("data/claims")} {
 		_ = os.Chmod(dir, 0o755)
 	}
-	api.Put(rig.ClaimPath(claim), claim)
+	return (&lease{T: t, api: api, driver: driver}).beside(claim)
+}
+
+// beside prepares a claim by the same driver.
+func (l *lease) beside(claim *resourceapi.ResourceClaim) *lease {
+	t := l.T
+	t.Helper()
+	l = &lease{T: t, claim: claim, api: l.api, driver: l.driver}
+	l.api.Put(rig.ClaimPath(claim), claim)
 	rig.Until(t, "the claim is prepared", func() bool {
 		var err error
 		l.ids, err = l.driver.Prepare(claim)

@@ -39,9 +39,11 @@ const (
 )
 
 // install applies the manifests, as `kubectl apply -k` does.
-func (c *cluster) install() {
+func (c *cluster) install() { c.kustomize(manifests) }
+
+func (c *cluster) kustomize(dir string) {
 	c.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), manifests)
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -111,7 +113,7 @@ type member struct {
 
 func (c *cluster) member(node string) member {
 	c.Helper()
-	set, err := c.AppsV1().DaemonSets("prezero").Get(ctx, "prezero", get)
+	set, err := c.AppsV1().DaemonSets("prezero").Get(ctx, "prezero-dra", get)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -176,6 +178,10 @@ func TestTheDriverMayDoWhatItDoesAndNothingElse(t *testing.T) {
 		found, err := s.ResourceV1().ResourceClaims(namespace).Get(ctx, claim.Name, get)
 		return err == nil && len(found.Status.Devices) == 1
 	})
+	s.label("true")
+	s.published(64*mib, "draining")
+	s.label("false")
+	s.published(64*mib, "")
 	if out, err := s.driver.Run("drain"); err != nil {
 		t.Fatal(err, out)
 	}
@@ -190,7 +196,7 @@ func TestTheDriverMayDoWhatItDoesAndNothingElse(t *testing.T) {
 	})
 
 	// API servers without streamed lists are asked for one.
-	used := append(s.audited(), "list resourceslices")
+	used := append(s.audited(), "list resourceslices", "list nodes")
 	role, err := s.RbacV1().ClusterRoles().Get(ctx, "prezero-dra", get)
 	if err != nil {
 		t.Fatal(err)
@@ -202,6 +208,15 @@ func TestTheDriverMayDoWhatItDoesAndNothingElse(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Logf("used: %s", strings.Join(used, ", "))
+	}
+}
+
+// label the site's node.
+func (s *site) label(drain string) {
+	s.Helper()
+	patch := fmt.Sprintf(`{"metadata": {"labels": {"prezero.dev/drain": %q}}}`, drain)
+	if _, err := s.CoreV1().Nodes().Patch(ctx, rig.Node, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		s.Fatal(err)
 	}
 }
 
@@ -257,6 +272,45 @@ func (s *site) audited() []string {
 	return all
 }
 
+// The sample of an administrator: what a namespace leases is bounded by its label, and other namespaces are not.
+func TestANamespaceLeasesNoMoreThanItsLabelSays(t *testing.T) {
+	c := newCluster(t)
+	c.install()
+	c.kustomize(manifests + "/removal")
+	text, err := os.ReadFile(manifests + "/samples/bytes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range objects(c, text) {
+		c.apply(object, metav1.PatchOptions{})
+	}
+	patch := []byte(`{"metadata": {"labels": {"prezero.dev/lease-bytes": "4Gi"}}}`)
+	if _, err := c.CoreV1().Namespaces().Patch(ctx, namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	asked := func(size string) error {
+		claim := c.claim(rig.Request("ram", "zero.prezero.dev", size))
+		_, err := c.ResourceV1().ResourceClaims(namespace).Create(ctx, claim, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	// The policy holds a moment after it was made.
+	c.until("a claim above the bound is refused", func() bool {
+		err := asked("5Gi")
+		return err != nil && strings.Contains(err.Error(), "a lease of this namespace has at most 4Gi")
+	})
+	if err := asked("4Gi"); err != nil {
+		t.Error(err)
+	}
+	if err := asked(""); err == nil || !strings.Contains(err.Error(), "give capacity.requests.size") {
+		t.Error(err)
+	}
+	other := c.claim(rig.Request("ram", "zero.prezero.dev", "5Gi"))
+	other.Namespace = "prezero"
+	if _, err := c.ResourceV1().ResourceClaims("prezero").Create(ctx, other, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheDriverOfANodeMayNotTouchAnother(t *testing.T) {
 	c := newCluster(t)
 	c.install()
@@ -279,8 +333,12 @@ func TestTheDriverOfANodeMayNotTouchAnother(t *testing.T) {
 	for what, refused := range map[string]func() error{
 		"delete another's slice": func() error { return driver.ResourceV1().ResourceSlices().Delete(ctx, "b-prezero.dev", gone) },
 		"read secrets":           func() error { _, err := driver.CoreV1().Secrets("prezero").List(ctx, list); return err },
-		"list pods":              func() error { _, err := driver.CoreV1().Pods(namespace).List(ctx, list); return err },
-		"list claims":            func() error { _, err := driver.ResourceV1().ResourceClaims(namespace).List(ctx, list); return err },
+		"label its node": func() error {
+			_, err := driver.CoreV1().Nodes().Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata": {"labels": {"x": "y"}}}`), metav1.PatchOptions{})
+			return err
+		},
+		"list pods":   func() error { _, err := driver.CoreV1().Pods(namespace).List(ctx, list); return err },
+		"list claims": func() error { _, err := driver.ResourceV1().ResourceClaims(namespace).List(ctx, list); return err },
 		"make a pod": func() error {
 			_, err := driver.CoreV1().Pods(namespace).Create(ctx, pod("p", "a", "c"), strict)
 			return err

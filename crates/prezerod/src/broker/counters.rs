@@ -5,6 +5,23 @@ use std::fmt::{self, Write};
 
 use crate::protocol::Reason;
 
+/// Tenants that are told apart: a configuration that changes names others each time. All later ones are [`OTHERS`].
+/// Fixed: each is three lines of a scrape.
+const MOST_TENANTS: usize = 128;
+/// What later tenants are counted as.
+const OTHERS: &str = "(others)";
+
+/// What the requests of one tenant came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OfTenant {
+    /// Leases served from stock at once.
+    pub hits: u64,
+    /// Requests for which nothing was ready.
+    pub misses: u64,
+    /// How long its granted requests waited, ns.
+    pub waited_ns: u64,
+}
+
 macro_rules! counters {
     ($($field:ident $name:literal $help:literal;)*) => {
         /// Sums since the start.
@@ -15,6 +32,8 @@ macro_rules! counters {
             pub refused: BTreeMap<Reason, u64>,
             /// How long granted requests waited.
             pub waits: Waits,
+            /// The same by tenant, up to [`MOST_TENANTS`].
+            pub tenants: BTreeMap<String, OfTenant>,
         }
 
         impl Counters {
@@ -46,6 +65,31 @@ counters! {
 }
 
 impl Counters {
+    /// A request of this tenant was served at once.
+    pub fn hit(&mut self, tenant: &str) {
+        self.hits += 1;
+        self.of_tenant(tenant).hits += 1;
+    }
+
+    /// Nothing was ready for one.
+    pub fn miss(&mut self, tenant: &str) {
+        self.misses += 1;
+        self.of_tenant(tenant).misses += 1;
+    }
+
+    /// One was granted after this time.
+    pub fn waited(&mut self, tenant: &str, ns: u64) {
+        self.waits.add(ns);
+        self.of_tenant(tenant).waited_ns += ns;
+    }
+
+    /// A tenant, which has its lines from now on.
+    pub fn of_tenant(&mut self, name: &str) -> &mut OfTenant {
+        let is_new = !self.tenants.contains_key(name);
+        let name = if is_new && self.tenants.len() >= MOST_TENANTS { OTHERS } else { name };
+        self.tenants.entry(name.to_owned()).or_default()
+    }
+
     /// One refusal.
     pub fn refuse(&mut self, reason: Reason) {
         *self.refused.entry(reason).or_default() += 1;
@@ -129,19 +173,41 @@ pub fn write_prometheus(
     writeln!(out, "prezerod_wait_seconds_bucket{{le=\"+Inf\"}} {}", waits.count)?;
     writeln!(out, "prezerod_wait_seconds_sum {:e}", waits.sum_ns as f64 / 1e9)?;
     writeln!(out, "prezerod_wait_seconds_count {}", waits.count)?;
+    type Value = fn(&OfTenant) -> String;
+    let seconds = |of: &OfTenant| {
+        format!("{}.{:09}", of.waited_ns / 1_000_000_000, of.waited_ns % 1_000_000_000)
+    };
+    let of_tenants: [(&str, &str, Value); 3] = [
+        ("tenant_hits", "leases served from stock at once, by tenant", |of| of.hits.to_string()),
+        ("tenant_misses", "requests for which nothing was ready, by tenant", |of| {
+            of.misses.to_string()
+        }),
+        ("tenant_wait_seconds", "time from requests to their leases, by tenant", seconds),
+    ];
+    for (name, help, value) in of_tenants {
+        head(out, name, "counter", help)?;
+        for (tenant, of) in &counters.tenants {
+            let (tenant, value) = (quoted(tenant), value(of));
+            writeln!(out, "prezerod_{name}_total{{tenant=\"{tenant}\"}} {value}")?;
+        }
+    }
     for gauge in gauges {
         head(out, gauge.name, "gauge", gauge.help)?;
         for (labels, value) in &gauge.samples {
             write!(out, "prezerod_{}", gauge.name)?;
             for (at, (key, label)) in labels.iter().enumerate() {
                 let open = if at == 0 { '{' } else { ',' };
-                let label = label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-                write!(out, "{open}{key}=\"{label}\"")?;
+                write!(out, "{open}{key}=\"{}\"", quoted(label))?;
             }
             writeln!(out, "{} {value}", if labels.is_empty() { "" } else { "}" })?;
         }
     }
     out.write_str("# EOF\n")
+}
+
+/// As the value of a label.
+fn quoted(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn head(out: &mut impl Write, name: &str, kind: &str, help: &str) -> fmt::Result {
@@ -186,6 +252,24 @@ mod tests {
         assert!(text.contains("wait_seconds_bucket{le=\"1\"} 1\n"));
         assert!(text.contains("wait_seconds_bucket{le=\"10\"} 2\n"));
         assert!(text.contains("wait_seconds_bucket{le=\"+Inf\"} 2\n"));
+    }
+
+    #[test]
+    fn tenants_are_told_apart_as_long_as_they_are_few() {
+        let mut counters = Counters::default();
+        counters.hit("a\"");
+        counters.miss("a\"");
+        counters.waited("a\"", 2_500_000_000);
+        (0..2 * MOST_TENANTS).for_each(|nth| counters.hit(&format!("t{nth}")));
+        let text = rendered(&counters, &[]);
+        assert!(text.contains("\nprezerod_tenant_hits_total{tenant=\"a\\\"\"} 1\n"), "{text}");
+        assert!(text.contains("tenant_misses_total{tenant=\"a\\\"\"} 1\n"));
+        assert!(text.contains("tenant_wait_seconds_total{tenant=\"a\\\"\"} 2.500000000\n"));
+        let others = format!("tenant_hits_total{{tenant=\"{OTHERS}\"}} {}\n", MOST_TENANTS + 1);
+        assert!(text.contains(&others), "{text}");
+        assert_eq!(text.matches("tenant_hits_total{").count(), MOST_TENANTS + 1);
+        let hits = counters.tenants.values().map(|of| of.hits).sum::<u64>();
+        assert_eq!(hits, counters.hits);
     }
 
     #[test]

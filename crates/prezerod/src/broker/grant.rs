@@ -90,7 +90,7 @@ impl<I: Inode> Broker<I> {
         self.planner.start.granted(now);
         let number = self.number();
         self.counters.leased_bytes += bytes;
-        self.counters.waits.add(waited_ns);
+        self.counters.waited(&tenant.name, waited_ns);
         self.ledger.leases.insert(Lease {
             number,
             peer,

@@ -117,6 +117,11 @@ impl<I: Inode> Broker<I> {
                     .collect(),
             },
             Gauge {
+                name: "drained",
+                help: "1 while the operator drains the broker: nothing is leased",
+                samples: vec![(vec![], u64::from(self.drained))],
+            },
+            Gauge {
                 name: "waiting_requests",
                 help: "requests that wait",
                 samples: vec![(vec![], self.planner.waits.len() as u64)],

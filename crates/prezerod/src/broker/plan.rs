@@ -45,6 +45,10 @@ impl<I: Inode> Broker<I> {
         self.view.at(now);
         self.planner.demand.turn(now, minute);
         let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], promote: vec![] };
+        if self.drained {
+            self.plan_drained(&mut plan);
+            return plan;
+        }
         if memory == Memory::Tight {
             self.planner.paused_until = now + PAUSE_NS;
             self.shrink();

@@ -73,6 +73,7 @@ struct Sums {
     waste_bytes: u64,
     audit_failures: u64,
     owed_bytes: u64,
+    drained: bool,
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -241,6 +242,7 @@ impl<I: Inode> Broker<I> {
             waste_bytes: self.counters.waste_bytes,
             audit_failures: self.counters.audit_failures,
             owed_bytes: self.ledger.debts.all(),
+            drained: self.drained,
         }
     }
 

@@ -71,6 +71,7 @@ impl<I: Inode> Broker<I> {
                     Report::Metrics => self.metrics_part(now, from),
                 }),
                 Request::Yield { page, bytes } => self.yields(client, page, bytes),
+                Request::Drain(drain) => self.drains(client, drain),
             },
         };
         out.answer = answered.unwrap_or_else(|(reason, text)| self.no(reason, text));
@@ -95,11 +96,11 @@ impl<I: Inode> Broker<I> {
         let party = self.ledger.party(client, tenant);
         if let Some(inode) = self.take(&need, tenant.rank) {
             self.asked(now, party, &need);
-            self.counters.hits += 1;
+            self.counters.hit(&tenant.name);
             return Ok(Some(self.grant(now, client, tenant, inode, 0)?));
         }
         self.can_make(&need).map_err(|(reason, text)| self.no(reason, text))?;
-        self.counters.misses += 1;
+        self.counters.miss(&tenant.name);
         let sample = self.asked(now, party, &need);
         if wait_ms == 0 {
             return Err(self.when(now, party, &need));
@@ -134,7 +135,7 @@ impl<I: Inode> Broker<I> {
         let reserved = self.stock.redeem(client, ticket).ok_or_else(unknown)?;
         let Reservation { need, inode, .. } = reserved;
         let inode = self.ready(inode, &need.want).ok_or_else(|| quarantine_text(&need.want))?;
-        self.counters.hits += 1;
+        self.counters.hit(&tenant.name);
         self.grant(now, client, tenant, inode, 0).map_err(|_| unknown())
     }
 
@@ -156,7 +157,7 @@ impl<I: Inode> Broker<I> {
             if let Err((reason, text)) = self.can_make(&need) {
                 return self.no(reason, text);
             }
-            self.counters.misses += 1;
+            self.counters.miss(&tenant.name);
             self.asked(now, party, &need);
             return self.when(now, party, &need);
         };
@@ -199,6 +200,7 @@ impl<I: Inode> Broker<I> {
             ));
         }
         self.check_node(want.node)?;
+        self.check_drain()?;
         self.ledger.check_debt(tenant)?;
         let left = self.quota_left(tenant);
         if want.bytes > left {

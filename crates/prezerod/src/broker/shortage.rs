@@ -83,6 +83,9 @@ impl<I: Inode> Broker<I> {
 
     /// Why no stock at all is made for this payer now.
     pub(super) fn paused_by(&self, now: u64, need: &Need) -> Option<Shortage> {
+        if let Err(refusal) = self.check_drain() {
+            return Some(refusal.into());
+        }
         if let Some((left, (reason, text))) = self.pause(now, need.payer) {
             let seconds = left.div_ceil(1_000_000_000);
             return Some(Shortage::new(

@@ -15,6 +15,7 @@ use crate::tenant::{Peer, Rank};
 
 mod any_order;
 mod bounds;
+mod drains;
 mod leases;
 mod limits;
 mod payers;

@@ -124,6 +124,7 @@ pub struct Arrivals<'a> {
 #[derive(Debug)]
 enum Source<'a> {
     Pattern(&'a Pattern),
+    Random { mean_ns: u64, bytes: u64 },
     Trace(Trace),
 }
 
@@ -135,6 +136,13 @@ impl Arrivals<'_> {
         Arrivals { name, about, hosts, until, source: Source::Pattern(pattern) }
     }
 
+    /// Of one size, independent of one another, at this mean distance on each host.
+    pub fn at_random(hosts: u32, days: u32, mean_ns: u64, bytes: u64) -> Arrivals<'static> {
+        let (name, about) = ("random".into(), "independent of one another".into());
+        let (hosts, until) = (hosts as usize, u64::from(days) * DAY);
+        Arrivals { name, about, hosts, until, source: Source::Random { mean_ns, bytes } }
+    }
+
     /// As they were.
     pub fn of_trace(trace: Trace) -> Arrivals<'static> {
         let (name, about) = ("trace".into(), "as they were".into());
@@ -144,9 +152,11 @@ impl Arrivals<'_> {
 
     /// Those to one host, in order.
     pub fn of_host(&self, host: usize) -> Vec<Request> {
+        let mut random = Rng::with_seed(host as u64 + 1);
         match &self.source {
-            Source::Pattern(pattern) => {
-                (pattern.make)(&mut Rng::with_seed(host as u64 + 1), self.until)
+            Source::Pattern(pattern) => (pattern.make)(&mut random, self.until),
+            Source::Random { mean_ns, bytes } => {
+                independent(&mut random, self.until, *mean_ns, &[*bytes])
             }
             Source::Trace(trace) => trace.hosts[host].clone(),
         }

@@ -31,6 +31,7 @@ fn any_request() -> impl Strategy<Value = Request> {
             Request::Report { report, from }
         }),
         any_want().prop_map(|w| Request::Yield { page: w.page, bytes: w.bytes }),
+        prop_oneof![Just(Drain::Off), Just(Drain::On)].prop_map(Request::Drain),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Frames as bytes: what `PROTOCOL.md` says, once for writing and once for reading.
 
 use super::{
-    Answer, Backing, Charged, Granted, MAGIC, MAX_NAME, MAX_PART, MAX_TEXT, Malformed, Name,
+    Answer, Backing, Charged, Drain, Granted, MAGIC, MAX_NAME, MAX_PART, MAX_TEXT, Malformed, Name,
     NamedLease, Page, Reason, Report, Request, Since, VERSION, Want,
 };
 
@@ -17,6 +17,7 @@ mod kind {
     pub const REPORT: u8 = 7;
     pub const LEASE_NAMED: u8 = 8;
     pub const YIELD: u8 = 9;
+    pub const DRAIN: u8 = 10;
     pub const GRANTED: u8 = 129;
     pub const NO: u8 = 130;
     pub const WHEN: u8 = 131;
@@ -157,6 +158,7 @@ impl Request {
             Request::Yield { page, bytes } => {
                 Writer::new(kind::YIELD, tag).u64(*bytes).u64(page.bytes())
             }
+            Request::Drain(drain) => Writer::new(kind::DRAIN, tag).u32(*drain as u32),
         };
         frame.0
     }
@@ -195,6 +197,11 @@ impl Request {
                 let bytes = r.u64()?;
                 Request::Yield { page: r.page()?, bytes }
             }
+            kind::DRAIN => Request::Drain(match r.u32()? {
+                0 => Drain::Off,
+                1 => Drain::On,
+                _ => return Err(Malformed::Field("a drain is neither on nor off")),
+            }),
             other => return Err(Malformed::Kind(other)),
         };
         r.end()?;

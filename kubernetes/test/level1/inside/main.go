@@ -1,5 +1,6 @@
 // Command inside runs in a container: it maps the lease, looks at every byte, writes to it, and tells what it found.
 // `inside wait` does nothing until it is told to end, as the first container of a pod.
+// `inside told` tells what it was told of its leases: variables, and files of device metadata.
 // `inside harm` tries what a pod must not be able to do, and tells what it could.
 // $TELL is the file that it tells; without it that is its standard output.
 package main
@@ -13,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"k8s.io/dynamic-resource-allocation/api/metadata"
 
 	"prezero.dev/kubernetes/internal/broker"
 )
@@ -33,6 +36,10 @@ func main() {
 		<-told
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "told" {
+		_ = json.NewEncoder(os.Stdout).Encode(told())
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == "harm" {
 		harm()
 		return
@@ -50,6 +57,26 @@ func main() {
 		}
 	}
 	_ = json.NewEncoder(out).Encode(found)
+}
+
+// told is variables by their name, and files by their path.
+func told() map[string]string {
+	all := map[string]string{}
+	for _, variable := range os.Environ() {
+		if name, value, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PREZERO_") {
+			all[name] = value
+		}
+	}
+	_ = filepath.WalkDir(metadata.ContainerDir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if text, err := os.ReadFile(path); err == nil {
+			all[path] = string(text)
+		}
+		return nil
+	})
+	return all
 }
 
 func look() (Found, error) {

@@ -1,0 +1,119 @@
+package delivery
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/utils/ptr"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"prezero.dev/kubernetes/internal/broker"
+	"prezero.dev/kubernetes/internal/ledger"
+	"prezero.dev/kubernetes/internal/params"
+)
+
+// Device metadata (KEP-5304): a file in the container for each request of a claim, at a path that the claim's name in the
+// pod tells. The kubelet's helper writes the file and a CDI file that mounts it, and removes both with the claim.
+// Here is what the files say, and how those are removed whose claim the kubelet did not name.
+const (
+	metadataPrefix = params.Driver + "_metadata_"
+	metadataFolder = "dra-device-metadata"
+	// unfinished is how a file ends that is being written, or whose writer was killed.
+	unfinished = ".tmp"
+)
+
+// Metadata of the claim's nth lease: where it is in the container, and what it is.
+func Metadata(claim *ledger.Claim, n int) *kubeletplugin.DeviceMetadata {
+	piece := claim.Pieces[n]
+	return &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{
+		"path":     {StringValue: ptr.To(Inside(claim, n))},
+		"deliver":  {StringValue: ptr.To(string(piece.Deliver))},
+		"bytes":    {IntValue: ptr.To(int64(piece.Bytes))},
+		"pageSize": {StringValue: ptr.To(broker.Page(piece.Page).String())},
+		string(deviceattribute.StandardDeviceAttributeNUMANode): {IntValue: ptr.To(int64(piece.Node))},
+	}}
+}
+
+// MetadataFiles has the helper write whole files, and leave when they reach a disk to the kernel: like leases they
+// outlive no restart of the machine.
+func MetadataFiles() kubeletplugin.MetadataFileOperations {
+	return kubeletplugin.MetadataFileOperations{WriteFile: func(name string, text []byte, mode os.FileMode) error {
+		// Of a name of its own: the kubelet may ask twice at once.
+		fresh, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*"+unfinished)
+		if err != nil {
+			return err
+		}
+		_, err = fresh.Write(text)
+		if err = errors.Join(err, fresh.Chmod(mode), fresh.Close()); err == nil {
+			err = os.Rename(fresh.Name(), name)
+		}
+		if err != nil {
+			_ = os.Remove(fresh.Name())
+		}
+		return err
+	}}
+}
+
+// metadataOwner is the claim whose metadata a CDI file of this name mounts; "": it is none of ours.
+func metadataOwner(file string) types.UID {
+	name, ours := strings.CutPrefix(strings.TrimSuffix(file, ".json"), metadataPrefix)
+	uid, _, whole := strings.Cut(name, "_")
+	if !ours || !whole || !strings.HasSuffix(file, ".json") {
+		return ""
+	}
+	return types.UID(uid)
+}
+
+// RemoveMetadata of a claim, with its CDI files. The directory is named by the claim and not by its UID, and may belong
+// to a later claim of that name: it goes only where a file of this claim's names it.
+func RemoveMetadata(data, cdi string, uid types.UID) error {
+	files, err := filepath.Glob(filepath.Join(cdi, metadataPrefix+string(uid)+"_*.json"))
+	if err != nil {
+		return err
+	}
+	left, err := filepath.Glob(filepath.Join(cdi, "."+metadataPrefix+string(uid)+"_*"+unfinished))
+	if err != nil {
+		return err
+	}
+	files = append(files, left...)
+	for _, file := range files {
+		if dir := metadataDir(data, file); dir != "" {
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// metadataDir is the directory of the claim whose metadata this CDI file mounts; "": none below the plugin's.
+func metadataDir(data, file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	var spec specs.Spec
+	if json.Unmarshal(text, &spec) != nil {
+		return ""
+	}
+	all := filepath.Join(data, metadataFolder)
+	for _, device := range spec.Devices {
+		for _, mount := range device.ContainerEdits.Mounts {
+			// CLAIM/REQUEST/metadata.json
+			if dir := filepath.Dir(filepath.Dir(filepath.Clean(mount.HostPath))); filepath.Dir(dir) == all {
+				return dir
+			}
+		}
+	}
+	return ""
+}
