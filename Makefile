@@ -77,6 +77,7 @@ tests/report.sh target/release
 tests/try.sh target/release
 tests/docs.sh target/release
 $(PYTHON) tests/handler.py target/release
+$(PYTHON) tests/tensors.py target/release
 tests/install.sh
 tests/wheel.sh
 tests/crate.sh

@@ -4,7 +4,8 @@
 //! (`F_OFD_SETLK`), shared, so that all processes that map a part hold it. To cut a part is to lock it exclusively first,
 //! which fails while any process holds a page of it. The kernel lets the locks go with the process, however it ends.
 
-use std::ffi::{CString, c_int, c_short};
+use std::ffi::{CStr, CString, c_int, c_short};
+use std::io::Write;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -20,7 +21,7 @@ pub struct File(AtomicI32);
 impl File {
     /// Opens what lies at this path.
     pub fn open(path: &str) -> Option<File> {
-        Some(File(AtomicI32::new(reopened(path)?)))
+        Some(File(AtomicI32::new(reopened(&CString::new(path).ok()?)?)))
     }
 
     /// Its number; -1: none.
@@ -28,9 +29,14 @@ impl File {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A second description of the same file; -1: the kernel has none.
+    /// A second description of the same file; -1: the kernel has none. Before a fork an allocator may hold its locks:
+    /// nothing here allocates.
     pub fn again(&self) -> c_int {
-        reopened(&format_path(self.number())).unwrap_or(-1)
+        let mut path = [0; 32];
+        if write!(&mut path[..31], "/proc/self/fd/{}", self.number()).is_err() {
+            return -1;
+        }
+        CStr::from_bytes_until_nul(&path).ok().and_then(reopened).unwrap_or(-1)
     }
 
     /// Goes on with another description, and closes this one.
@@ -75,13 +81,9 @@ pub fn hold(file: c_int, from: usize, len: usize) -> bool {
     lock(file, libc::F_RDLCK, from, len, Wait::No)
 }
 
-fn format_path(number: c_int) -> String {
-    format!("/proc/self/fd/{number}")
-}
-
 /// Opens a path, with a high number.
-fn reopened(path: &str) -> Option<c_int> {
-    let file = raw::open(&CString::new(path).ok()?)?;
+fn reopened(path: &CStr) -> Option<c_int> {
+    let file = raw::open(path)?;
     // SAFETY: a descriptor of this library's.
     let high = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, FIRST) };
     if high < 0 {
