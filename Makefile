@@ -16,7 +16,7 @@ FUZZ ?= 3600
 # Where cargo puts things may be set from outside; the programs are always found here.
 export CARGO_TARGET_DIR := $(CURDIR)/target
 # What runs in other people's programs is built in a profile of its own.
-LIBRARIES := prezero-preload prezero-lease-shim prezero-numpy
+LIBRARIES := prezero-preload prezero-lease-shim prezero-pinned prezero-numpy
 
 .DEFAULT_GOAL := help
 
@@ -63,6 +63,7 @@ tests/fuzz/fuzz.py --prezero $(BIN) --seconds 60
 tests/library.sh target/release
 tests/system/claim.sh target/release
 tests/system/user.sh target/release
+tests/system/pinned.py target/release
 tests/system/doors.py target/release
 tests/system/hosts.sh target/release
 tests/system/attack.py target/release
@@ -76,6 +77,7 @@ tests/report.sh target/release
 tests/try.sh target/release
 tests/docs.sh target/release
 $(PYTHON) tests/handler.py target/release
+$(PYTHON) tests/tensors.py target/release
 tests/install.sh
 tests/wheel.sh
 tests/crate.sh

@@ -70,8 +70,13 @@ macro_rules! if_x86 {
     };
 }
 
+// A library that exports a `dlsym` of its own finds glibc's by `find`.
+#[cfg(not(own_dlsym))]
 oldest! {
     "dlsym" = "GLIBC_2.2.5" | find;
+}
+
+oldest! {
     "dlerror" = "GLIBC_2.2.5" | nothing;
     "dladdr" = "GLIBC_2.2.5" | nothing;
     "dlclose" = "GLIBC_2.2.5" | nothing;
@@ -200,7 +205,10 @@ struct Sought<'a> {
 }
 
 /// `dlsym`, of `RTLD_DEFAULT` and `RTLD_NEXT`.
-unsafe extern "C" fn find(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+///
+/// # Safety
+/// The name ends in NUL.
+pub unsafe extern "C" fn find(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's terms.
     let name = unsafe { CStr::from_ptr(name) };
     let mut sought = Sought { name, behind: handle == libc::RTLD_NEXT, found: ptr::null_mut() };

@@ -24,7 +24,7 @@ filled() {
 
 for each in prezero prezero-qemu prezerod; do program $each bin; done
 program prezero-bench lib/prezero
-for each in libprezero.so libprezero_lease_shim.so libprezero_numpy.so; do library $each; done
+for each in libprezero.so libprezero_lease_shim.so libprezero_pinned.so libprezero_numpy.so; do library $each; done
 ln -s libprezero.so "$root/lib/prezero/libprezero.so.0"
 put 644 crates/prezero-preload/include/prezero.h include/prezero.h
 put 644 crates/prezero-preload/include/prezero.hpp include/prezero.hpp

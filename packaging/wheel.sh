@@ -31,7 +31,7 @@ else
     target=$machine-unknown-linux-gnu
     cargo zigbuild --release --target "$target.2.28" -p prezero-cli -p prezerod
     programs=$CARGO_TARGET_DIR/$target/release libraries=target/library
-    packages="-p prezero-preload -p prezero-lease-shim -p prezero-numpy"
+    packages="-p prezero-preload -p prezero-lease-shim -p prezero-pinned -p prezero-numpy"
     # shellcheck disable=SC2086 # words
     if [ "$machine" = "$(uname -m)" ]; then
         CARGO_TARGET_DIR=$PWD/target cargo build --profile library $packages
@@ -47,7 +47,7 @@ mkdir -p "$files/bin" "$files/lib"
 [ "$machine" = "$(uname -m)" ] && strip=strip || strip=$machine-linux-gnu-strip
 stripped() { install -s --strip-program="$strip" -m755 "$@"; }
 for each in prezero prezero-qemu prezerod; do stripped "$programs/$each" "$files/bin"; done
-for each in libprezero.so libprezero_lease_shim.so; do stripped "$libraries/$each" "$files/lib"; done
+for each in libprezero.so libprezero_lease_shim.so libprezero_pinned.so; do stripped "$libraries/$each" "$files/lib"; done
 stripped "$libraries/libprezero_numpy.so" "$files"
 # As in link/glibc/libc.so: musl's loader ends a program for which it does not find glibc's.
 [ -n "$native" ] || for each in "$files"/lib/*.so; do

@@ -23,7 +23,7 @@ find "$root/usr" "$root/etc" | sort >"$root/tmp/before"
 cp "$package" "$root/tmp/prezero.deb"
 inside() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root XDG_RUNTIME_DIR=/tmp "$@"; }
 inside dpkg --install /tmp/prezero.deb >/dev/null || fail "it cannot be installed on what Debian itself needs"
-for file in bin/prezero bin/prezerod lib/prezero/prezero-bench lib/prezero/libprezero.so lib/prezero/libprezero_lease_shim.so \
+for file in bin/prezero bin/prezerod lib/prezero/prezero-bench lib/prezero/libprezero.so lib/prezero/libprezero_lease_shim.so lib/prezero/libprezero_pinned.so \
     lib/prezero/libprezero_numpy.so; do
     if readelf -SW "$root/usr/$file" | grep -v gdb_scripts | grep -q '\.debug_\|\.symtab'; then fail "$file is not stripped"; fi
 done

@@ -110,6 +110,8 @@ enum Bench {
         after_help = "Example: prezero bench parts --also old/prezero --sizes 64K,1M --lines 4"
     )]
     Parts(Options),
+    /// Host memory for a GPU: until it is pinned, and what other processes wait.
+    Pinned(cases::pinned::Pinned),
     /// Programs of other projects: wall time, CPU time, peak size.
     Real(cases::real::Real),
     /// One page of HTML with plots: from files, or measured for it.
@@ -145,6 +147,9 @@ enum Bench {
     /// One run of what no allocator can beat, for the grid.
     #[command(hide = true)]
     Ideal(Ideal),
+    /// One process of the benchmark of pinned memory.
+    #[command(hide = true)]
+    PinnedOnce(cases::pinned::once::Once),
     /// Write man pages and shell completions: for packages, which leave it out.
     #[command(skip)]
     Generate(Generate),
@@ -230,6 +235,7 @@ impl Bench {
             | Bench::Thin(options)
             | Bench::Verify(options) => &Latency { name, options },
             Bench::Ideal(ideal) => return ideal.run(),
+            Bench::PinnedOnce(once) => return once.run(),
             Bench::Report(report) => return report.run(),
             Bench::Results(results) => return results.run(),
             Bench::Generate(generate) => return generate.run(&command(), &prezero()),
@@ -242,6 +248,7 @@ impl Bench {
             Bench::Grid(case) => case,
             Bench::Lease(case) => case,
             Bench::Numpy(case) => case,
+            Bench::Pinned(case) => case,
             Bench::Real(case) => case,
             Bench::Scrub(case) => case,
             Bench::Seeds(case) => case,

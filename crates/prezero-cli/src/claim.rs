@@ -26,11 +26,13 @@ mod handed;
 mod known;
 mod line;
 mod link;
+mod pinned;
 mod wait;
 
 use handed::Handed;
 use known::{Instead, Offer, Preloaded};
 use line::Line;
+use pinned::Pinned;
 pub use wait::Wait;
 
 /// The command line of `prezero claim`.
@@ -48,6 +50,7 @@ pub use wait::Wait;
     memcached: prezero claim 1G --preload -- memcached -m 1024 -e {lease}\n\n\
     JVM: prezero claim 4G --preload -- java -Xms4g -Xmx4g -XX:AllocateHeapAt=/tmp ...\n\n\
     PostgreSQL: prezero claim 1200M --preload -- postgres -D DIR -c shared_buffers=1GB\n\n\
+    GPU servers: prezero claim 64G --pinned --or-plain -- vllm serve MODEL ...\n\n\
     Exit status: the program's own; 125 no lease, 126 PROGRAM cannot run, 127 no such PROGRAM."
 )]
 pub struct Claim {
@@ -95,6 +98,8 @@ pub struct Claim {
                      that map {lease} anywhere, as memcached: it maps it where huge pages begin"
     )]
     preload: bool,
+    #[command(flatten)]
+    pinned: Pinned,
     /// The program; without one the lease is described
     ///
     /// The program and its arguments; without one the lease is described and given back.
@@ -170,12 +175,14 @@ impl Claim {
             link::look(path).map_err(|what| Failure::Path(path.clone(), what))?;
         }
         let program = program::find(name, std::env::var_os("PATH")).map_err(Failure::Program)?;
-        let preload = if self.preload {
-            let library = library::find(library::LEASE_SHIM)?;
-            Some(library::in_front_of(&library, std::env::var_os("LD_PRELOAD"))?)
-        } else {
-            None
+        let library = match (self.preload, self.pinned.is_on()) {
+            (true, _) => Some(library::find(library::LEASE_SHIM)?),
+            (_, true) => Some(library::find(library::PINNED)?),
+            _ => None,
         };
+        let present = || std::env::var_os("LD_PRELOAD");
+        let preload =
+            library.map(|library| library::in_front_of(&library, present())).transpose()?;
         let start = self.start(page, line, &offer, &around)?;
         let Err(failure) = self.exec(&program, start, preload);
         Err(failure)
@@ -200,6 +207,9 @@ impl Claim {
         };
         let program = line.program();
         prezero_sys::tell!("prezero: claim: {error}; {program} runs with ordinary memory");
+        if self.pinned.is_on() && !line.words().iter().any(|word| word.contains(line::PLACE)) {
+            return Ok(Start { line, handed: None, variables: vec![] });
+        }
         Ok(match known::plain(&mut line, offer, around) {
             Instead::Own(variables) => Start { line, handed: None, variables },
             Instead::File => {
@@ -219,10 +229,14 @@ impl Claim {
         let Start { line, mut handed, variables } = start;
         let mut command = Command::new(program);
         command.arg0(&line.name).envs(variables);
+        if let Some(preload) = preload.filter(|_| handed.is_some() || self.pinned.is_on()) {
+            command.env("LD_PRELOAD", preload).env(STDERR_VARIABLE, stderr::noted());
+        }
+        if self.pinned.is_on() {
+            let told = self.pinned.tell(&mut command, handed.as_ref(), self.or_plain);
+            told.map_err(|error| Failure::Ordinary(self.size, error))?;
+        }
         if let Some(handed) = &mut handed {
-            if let Some(preload) = preload {
-                command.env("LD_PRELOAD", preload).env(STDERR_VARIABLE, stderr::noted());
-            }
             if let Some(link) = &self.path {
                 handed.link(link).map_err(|what| Failure::Path(link.clone(), what))?;
             }

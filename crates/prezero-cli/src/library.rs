@@ -1,5 +1,5 @@
-//! The libraries: where `libprezero.so` and `libprezero_lease_shim.so` lie, and how they get in front
-//! of a program's own.
+//! The libraries: where `libprezero.so`, `libprezero_lease_shim.so` and `libprezero_pinned.so` lie, and how they
+//! get in front of a program's own.
 
 use std::ffi::{CStr, OsStr, OsString, c_char};
 use std::fmt;
@@ -21,6 +21,9 @@ pub const ALLOCATOR: Library = Library { name: "libprezero.so", variable: "PREZE
 /// Leases for programs that take no path to their memory.
 pub const LEASE_SHIM: Library =
     Library { name: "libprezero_lease_shim.so", variable: "PREZERO_LEASE_SHIM_LIB" };
+/// A lease as the pinned memory of an inference server.
+pub const PINNED: Library =
+    Library { name: "libprezero_pinned.so", variable: "PREZERO_PINNED_LIB" };
 /// Where it lies, seen from the directory of the command.
 const PLACES: [&str; 3] = ["", "../lib/prezero", "../lib"];
 

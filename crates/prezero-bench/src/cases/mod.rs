@@ -6,6 +6,7 @@ pub mod fill;
 pub mod fleet;
 pub mod latency;
 pub mod lease;
+pub mod pinned;
 pub mod plan;
 pub mod real;
 pub mod scrub;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::link;
 use prezerod::client::Lease;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
 /// A page of memory that was not leased.
@@ -65,6 +65,11 @@ impl Handed {
     /// The memory, as others see it.
     fn here(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+
+    /// By which processes know it again.
+    pub fn inode(&self) -> io::Result<u64> {
+        Ok(fstat(&self.file)?.st_ino)
     }
 
     /// Tells the program of its memory.

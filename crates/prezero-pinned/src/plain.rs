@@ -1,0 +1,137 @@
+//! Pinned memory without a lease (`--or-plain`): made by all CPUs of the node before it is registered.
+//!
+//! The kernel makes and clears pages on the thread that touches them; a driver that pins absent pages does so on one thread,
+//! under its lock. Here a thread for each CPU of the node populates pieces, and the caller waits. Pieces are of huge pages while
+//! the node has some free, so that no thread compacts memory for them.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use prezero_sys::thread::{CpuMask, affinity, current_cpu, set_affinity};
+
+use crate::raw;
+use crate::shim::shim;
+
+/// Bytes that one thread populates at a time.
+/// Moved by: `prezero bench pinned`, row `--or-plain`.
+const PIECE: usize = 64 << 20;
+/// The most threads: memory has no more bandwidth to give.
+/// Moved by: `prezero bench pinned`, row `--or-plain`.
+const THREADS: usize = 16;
+/// A huge page, and its order in /proc/buddyinfo.
+const HUGE: usize = 2 << 20;
+const HUGE_ORDER: usize = 9;
+
+/// Populated memory of the kernel; `None`: the driver may try.
+pub fn make(len: usize) -> Option<*mut c_void> {
+    if !shim().or_plain {
+        return None;
+    }
+    let wide = len.checked_next_multiple_of(HUGE)?.checked_add(HUGE)?;
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping wherever the kernel likes.
+    let map = unsafe { raw::mmap(null_mut(), wide, protection, flags, -1, 0)? };
+    let at = map.map_addr(|at| at.next_multiple_of(HUGE));
+    let before = at.addr() - map.addr();
+    for (at, len) in [(map, before), (at.wrapping_byte_add(wide - HUGE), HUGE - before)] {
+        if len > 0 {
+            // SAFETY: a part of the new mapping that nothing uses.
+            unsafe { raw::munmap(at, len) };
+        }
+    }
+    // SAFETY: the new mapping. A child would copy pages that a device writes to.
+    unsafe { raw::madvise(at, wide - HUGE, libc::MADV_DONTFORK) };
+    if populate(at, wide - HUGE) {
+        return Some(at);
+    }
+    give_back(at, len);
+    None
+}
+
+/// Unmaps what `make` made.
+pub fn give_back(at: *mut c_void, len: usize) {
+    // SAFETY: made by `make`; the caller gives it up.
+    unsafe { raw::munmap(at, len.next_multiple_of(HUGE)) };
+}
+
+fn populate(at: *mut c_void, len: usize) -> bool {
+    let node = node();
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let at = at.expose_provenance();
+    let work = || {
+        let _ = node.1.as_ref().map(set_affinity);
+        loop {
+            let from = next.fetch_add(PIECE, Relaxed);
+            if from >= len {
+                return;
+            }
+            let (piece, len) =
+                (std::ptr::with_exposed_provenance_mut(at + from), PIECE.min(len - from));
+            let advice = if has_huge_pages(node.0, len) {
+                libc::MADV_HUGEPAGE
+            } else {
+                libc::MADV_NOHUGEPAGE
+            };
+            // SAFETY: a part of the new mapping.
+            let done = unsafe {
+                raw::madvise(piece, len, advice);
+                raw::madvise(piece, len, libc::MADV_POPULATE_WRITE)
+            };
+            failed.fetch_add(usize::from(done != 0), Relaxed);
+        }
+    };
+    let cpus = node.1.as_ref().map_or(1, CpuMask::count).min(THREADS).min(len.div_ceil(PIECE));
+    std::thread::scope(|scope| {
+        for _ in 0..cpus {
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                failed.fetch_add(1, Relaxed);
+            }
+        }
+    });
+    failed.load(Relaxed) == 0
+}
+
+/// This thread's node, and the CPUs of it that the process may use; `None`: not known, one thread does it.
+fn node() -> (usize, Option<CpuMask>) {
+    let (mine, allowed) = (current_cpu(), affinity());
+    for node in 0.. {
+        let Ok(list) =
+            std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"))
+        else {
+            break;
+        };
+        let cpus = cpus(&list);
+        if cpus.contains(&mine) {
+            return (
+                node,
+                Some(CpuMask::of(cpus.into_iter().filter(|&cpu| allowed.contains(cpu)))),
+            );
+        }
+    }
+    (0, Some(allowed))
+}
+
+/// The CPUs of a kernel's list: `0-3,8`.
+fn cpus(list: &str) -> Vec<usize> {
+    let ranges = list.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
+/// Whether the node has that many bytes of huge pages free, and as many again: several threads ask.
+fn has_huge_pages(node: usize, len: usize) -> bool {
+    let free = std::fs::read_to_string("/proc/buddyinfo").unwrap_or_default();
+    let of_zone = |line: &str| {
+        let rest = line.strip_prefix("Node ")?;
+        let (number, rest) = rest.split_once(',')?;
+        let counts =
+            rest.split_whitespace().skip(2).map(|count| count.parse::<usize>().unwrap_or(0));
+        let bytes = counts.enumerate().skip(HUGE_ORDER).map(|(order, count)| count << order << 12);
+        (number.trim() == node.to_string()).then(|| bytes.sum::<usize>())
+    };
+    free.lines().filter_map(of_zone).sum::<usize>() >= 2 * len
+}

@@ -1,0 +1,106 @@
+//! What this process has of the lease, and the knobs: read before the program begins.
+
+use std::sync::OnceLock;
+
+use crate::arena::{Arena, is_first, number};
+use crate::said;
+
+/// See the module.
+pub struct Shim {
+    /// `None`: no lease reached this process.
+    pub arena: Option<Arena>,
+    /// Smaller requests get what they would have got.
+    pub threshold: usize,
+    /// The most that one registration has.
+    pub chunk: usize,
+    /// Whether pinned memory that is not of the lease is populated by all CPUs of the node.
+    pub or_plain: bool,
+}
+
+static SHIM: OnceLock<Shim> = OnceLock::new();
+static NOTHING: Shim = NONE;
+const NONE: Shim = Shim { arena: None, threshold: usize::MAX, chunk: usize::MAX, or_plain: false };
+
+/// This process's.
+pub fn shim() -> &'static Shim {
+    SHIM.get().unwrap_or(&NOTHING)
+}
+
+fn look() -> Shim {
+    let Some(threshold) = number("PREZERO_PINNED_THRESHOLD") else { return NONE };
+    let has_lease = number("PREZERO_PINNED_BOARD").is_some();
+    let arena = Arena::begin();
+    if has_lease && arena.is_none() {
+        said::LOST.say(format_args!(
+            "the lease does not reach this process, whose memory is the kernel's: \
+            the program that prezero claim became has ended, or closed its descriptors"
+        ));
+    }
+    if let Some(arena) = &arena
+        && !arena.has_shm()
+        && is_first()
+    {
+        said::NO_SHM.say(format_args!(
+            "no /dev/shm here: memory that is shared by name is not of the lease"
+        ));
+    }
+    Shim {
+        arena,
+        threshold,
+        chunk: number("PREZERO_PINNED_CHUNK").unwrap_or(usize::MAX),
+        or_plain: number("PREZERO_PINNED_PLAIN") == Some(1),
+    }
+}
+
+/// Before the program begins: an allocator that calls this library from inside `malloc` must not find it in the middle of that.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = {
+    extern "C" fn begin() {
+        prezero_sys::say::panics();
+        let shim = SHIM.get_or_init(look);
+        if shim.arena.is_some() {
+            // SAFETY: the three are a lock's, and its release in both processes.
+            unsafe { pthread_atfork(before_fork, after_fork, in_child) };
+        }
+    }
+    begin
+};
+
+/// Says what the lease served, at the end of the program that `prezero claim` became.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = {
+    extern "C" fn end() {
+        if let Some(arena) = shim().arena.as_ref().filter(|_| is_first()) {
+            arena.report();
+        }
+    }
+    end
+};
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        before: extern "C" fn(),
+        after: extern "C" fn(),
+        child: extern "C" fn(),
+    ) -> i32;
+}
+
+extern "C" fn before_fork() {
+    if let Some(arena) = &shim().arena {
+        arena.before_fork();
+    }
+}
+
+extern "C" fn after_fork() {
+    if let Some(arena) = &shim().arena {
+        arena.after_fork();
+    }
+}
+
+extern "C" fn in_child() {
+    if let Some(arena) = &shim().arena {
+        arena.in_child();
+    }
+}
