@@ -18,7 +18,8 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-use prezero_core::{ADDRESS_SPACE_SHARE, Anonymous, Config, Heap, MIN_LIMIT, MIN_THRESHOLD, Zone};
+use prezero_core::internal::{ADDRESS_SPACE_SHARE, MIN_LIMIT, MIN_THRESHOLD};
+use prezero_core::{Anonymous, Config, Heap, Zone};
 use prezero_sys::memory::promises;
 use prezero_sys::thread;
 
@@ -284,7 +285,7 @@ fn allow_scrubd(zone: &'static Zone<Anonymous>) {
     // SAFETY: Rust's allocator here is `own`, which never asks libc; the one zone has one scrubd
     // at a time.
     if env::wants_bare_thread() && unsafe { BARE.prepare() } {
-        prezero_core::allow_scrubd_by(zone, &BARE);
+        prezero_core::internal::allow_scrubd_by(zone, &BARE);
     } else {
         prezero_core::allow_scrubd(zone);
     }
