@@ -1,5 +1,5 @@
 # about: pgbench, a killed backend, a crash under load and the recovery from it
-# version: ls -d /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1 | xargs -I {} {} --version
+# version: $(ls -d /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1) --version
 # needs: /usr/lib/postgresql/*/bin/postgres runuser
 set -e
 fail() { echo "$1" >&2; exit 1; }
