@@ -38,13 +38,19 @@ built:
 	@[ -e target/built ] && [ -z "$$(find .cargo Cargo.toml Cargo.lock bench crates link -type f -newer target/built -print -quit)" ] || \
 	    $(MAKE) --no-print-directory build
 
-demo: needs-demo build $(READY) ## run a NumPy program without and with prezero
+# The command alone, without `top` and what packages call, beside the library: in a folder of its own, so that `make build` finds
+# no half of anything.
+demo: needs-demo $(READY) ## run a NumPy program without and with prezero
+	@[ -e target/demo/prezero ] || echo "demo: builds the command and its library first, about a minute on two cores"
+	@$(CARGO) build --profile library -p prezero-preload
+	@$(CARGO) build --profile demo -p prezero-cli --bin prezero --no-default-features
+	@install -m755 target/library/libprezero.so target/demo
 	@echo; echo "== without prezero"; $(PYTHON) bench/demo.py
-	@echo; echo "== with prezero: $(BIN) run -- $(PYTHON) bench/demo.py"
-	@$(BIN) run -- $(PYTHON) bench/demo.py
+	@echo; echo "== with prezero: prezero run -- $(PYTHON) bench/demo.py"
+	@target/demo/prezero run -- $(PYTHON) bench/demo.py
 
-# A step that fails keeps none of the others from running.
-each = @tests/each.sh "$$STEPS"
+# A step that fails keeps no other from running, and the last lines name what could not be had.
+each = @tests/each.sh "$$STEPS" $(1)
 test: export STEPS = $(TESTS)
 test-long: export STEPS = $(LONG)
 
@@ -76,6 +82,9 @@ tests/seeds.sh target/release
 tests/report.sh target/release
 tests/try.sh target/release
 tests/docs.sh target/release
+tests/examples.sh target/release
+tests/book.sh
+tests/public.py
 $(PYTHON) tests/handler.py target/release
 $(PYTHON) tests/tensors.py target/release
 tests/install.sh
@@ -84,8 +93,11 @@ tests/crate.sh
 tests/system/deb.sh
 endef
 
-test: needs-test build $(READY) ## unit, property, model and end-to-end tests
-	$(each)
+test: says-test needs-test build $(READY) ## unit, property, model and end-to-end tests (an hour on two cores)
+	$(call each,test)
+says-test:
+	@echo "test: builds everything and runs every test, about an hour on two cores; what it installs first stands in the next lines"
+	@echo "test: for a first look there is make check, which takes some minutes"
 
 define LONG
 $(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES) chdb ray
@@ -103,10 +115,14 @@ tests/image.sh
 tests/crate.sh --long
 tests/system/newcomer.sh
 tests/system/newcomer.sh --test
+tests/system/newcomer.sh --suite trixie
+tests/examples.sh target/release --long
+tests/book.sh --install
+tests/release.sh
 endef
 
 test-long: needs-long build $(READY) ## other people's programs and tests in full, an hour of fuzzing, soak, sanitizers (hours)
-	$(each)
+	$(call each,test long)
 
 matrix: needs-test build $(READY) ## other people's programs without and with prezero; writes the table into docs/guarantees.md
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check $(MODULES) chdb ray
@@ -136,7 +152,7 @@ bench: needs-bench build $(READY) ## every benchmark against five allocators (an
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check scipy pandas
 	$(BIN) bench real --python $(PYTHON)
 
-lint: ## formatting, clippy, the layers of each crate, the lists of tests and constants, the pages, as CI runs them
+lint: needs-lint ## formatting, clippy, the layers of each crate, the lists of tests and constants, the pages, as CI runs them
 	tests/layers.py --test
 	tests/layers.py
 	tests/listed.py
@@ -149,10 +165,10 @@ lint: ## formatting, clippy, the layers of each crate, the lists of tests and co
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 setup: ## everything that tests and benchmarks use, at once (Debian packages: asks for root)
-	@tests/setup.sh --strict build python deb test bench
+	@tests/setup.sh --strict build lint python deb test bench
 
 setup-long: ## and those that only test-long uses
-	@tests/setup.sh --strict build python deb test bench long
+	@tests/setup.sh --strict build lint python deb test bench long
 
 install: built ## install into PREFIX (/usr/local), stripped; builds what is not built yet
 	packaging/install.sh "$(DESTDIR)" "$(PREFIX)"
@@ -166,6 +182,12 @@ deb: needs-deb build ## a Debian package, in target/debian
 wheel: needs-build ## the Python wheel for glibc 2.28 and later, in target/wheel
 	packaging/wheel.sh
 
+book: needs-build ## the pages as a site, in target/book/html; brings mdBook by cargo
+	tests/book.sh --install
+
+release: needs-deb ## all that a release consists of, in target/release-VERSION: TAG=v0.1.0
+	packaging/release.sh $(TAG)
+
 seeds: ## the four posts' experiments as static programs, in target/seeds, for a guest
 	$(MAKE) -C bench/seeds OUT=$(CURDIR)/target/seeds
 
@@ -178,6 +200,8 @@ $(READY):
 
 needs-build:
 	@tests/setup.sh build
+needs-lint:
+	@tests/setup.sh build lint
 needs-demo:
 	@tests/setup.sh build python
 needs-test:
@@ -192,5 +216,5 @@ needs-deb:
 clean: ## remove what was built
 	rm -rf target $(VENV)
 
-.PHONY: help build built demo check test test-long matrix soak fuzz bench lint setup setup-long install uninstall deb wheel seeds clean \
-    needs-build needs-demo needs-test needs-long needs-bench needs-deb
+.PHONY: help build built demo check test test-long matrix soak fuzz bench lint setup setup-long install uninstall deb wheel book release seeds clean \
+    says-test needs-build needs-lint needs-demo needs-test needs-long needs-bench needs-deb

@@ -10,16 +10,16 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 chmod 755 "$stage"
 root=$stage$prefix
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+version=$(packaging/about.sh version) home=$(packaging/about.sh homepage)
 
 # put MODE FILE PLACE; program FILE PLACE and library FILE, without their symbols.
 put() { install -Dm"$1" "$2" "$root/$3"; }
 program() { install -Dsm755 "$bin/$1" "$root/$2/$1"; }
-library() { install -Dsm755 "$libraries/$1" "$root/lib/prezero/$1"; }
+library() { install -Dsm644 "$libraries/$1" "$root/lib/prezero/$1"; }
 # filled FILE PLACE: with the folder that everything is in, in place of the usual one.
 filled() {
     mkdir -p "$(dirname "$root/$2")"
-    sed "s|@PREFIX@|$prefix|g; s|@VERSION@|$version|g; s|/usr/local/|$prefix/|g" "$1" >"$root/$2"
+    sed "s|@PREFIX@|$prefix|g; s|@VERSION@|$version|g; s|@HOMEPAGE@|$home|g; s|/usr/local/|$prefix/|g" "$1" >"$root/$2"
 }
 
 for each in prezero prezero-qemu prezerod; do program $each bin; done
@@ -38,6 +38,7 @@ for each in prezero prezero-bench prezerod; do $bin/$each generate "$root/share"
 for page in claim qemu; do
     put 644 crates/prezero-cli/man/prezero-$page.1 share/man/man1/prezero-$page.1
 done
+find "$root/share/man" -name '*.[18]' | while IFS= read -r page; do packaging/about.sh --manual >>"$page"; done
 put 644 crates/prezerod/examples/charge.conf share/doc/prezero/charge.conf
 put 644 crates/prezerod/prezerod.toml share/doc/prezero/prezerod.toml
 for each in alerts.yaml dashboard.json; do put 644 crates/prezerod/ops/$each share/doc/prezero/$each; done

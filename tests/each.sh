@@ -1,13 +1,16 @@
 #!/bin/sh
-# Runs each line of its argument as a command, whatever became of those before it, and says at the end which failed.
+# Runs each line of its argument as a command, whatever became of those before it. Its last lines say which failed, how long all
+# took, and which packages of these groups of tests/setup.sh are missing, so that tests were left out.
 #   tests/each.sh 'COMMAND
-#   COMMAND'
+#   COMMAND' [GROUP...]
 set -u
-failed=
+failed='' began=$(date +%s)
+setup=$(dirname "$0")/setup.sh
 count=0
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
 printf '%s\n' "$1" >"$list"
+shift
 while IFS= read -r command <&3; do
     command=$(printf '%s' "$command" | sed 's/^[[:space:]]*//')
     [ -n "$command" ] || continue
@@ -20,8 +23,10 @@ while IFS= read -r command <&3; do
     failed="$failed
     $command"
 done 3<"$list"
+[ $# -eq 0 ] || SETUP=look "$setup" "$@" || true
+took="$((($(date +%s) - began) / 60)) min"
 if [ -n "$failed" ]; then
-    echo "each: of $count commands these failed:$failed" >&2
+    echo "each: of $count commands, in $took, these failed:$failed" >&2
     exit 1
 fi
-echo "each: all $count passed"
+echo "each: all $count passed, in $took"

@@ -21,6 +21,13 @@ everything "$dir/root" >"$dir/installed"
 for file in bin/prezero bin/prezerod lib/prezero/libprezero.so include/prezero.h share/man/man1/prezero.1; do
     [ -s "$dir/root/opt/zero/$file" ] || fail "no $file"
 done
+# Each command has its man page, and each of its own commands.
+pages=$dir/root/opt/zero/share/man
+for command in $("$dir/root/opt/zero/bin/prezero" --help | sed -n '/^Commands/,/^$/s/^  \([a-z]*\) .*/\1/p' | grep -vx help) \
+    qemu ctl-set place-dpdk jupyter-install bench-grid; do
+    grep -q '^\.SH SYNOPSIS' "$pages/man1/prezero-$command.1" || fail "no man page of prezero $command"
+done
+[ -s "$pages/man1/prezero.1" ] && [ -s "$pages/man8/prezerod.8" ] || fail "no man page of prezero or prezerod"
 grep -q '^ExecStart=/opt/zero/bin/prezerod ' "$dir/root/opt/zero/lib/systemd/system/prezerod.service" || fail "the unit's path"
 # A program finds it by pkg-config, and by CMake.
 . tests/common/blocks.sh

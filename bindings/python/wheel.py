@@ -1,9 +1,22 @@
-"""What makes the wheel more than its modules: the programs, the libraries, and for which machines they are."""
+"""What makes the wheel more than its modules: the programs, the libraries, for which machines they are, and where the
+project is, which Cargo.toml alone says."""
 
 import os
+import re
 from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+# The keys of Cargo.toml, by the names that PyPI shows.
+URLS = {"Homepage": "homepage", "Repository": "repository", "Issues": "issues"}
+
+
+class About(MetadataHookInterface):
+    def update(self, metadata):
+        cargo = (Path(self.root).parents[1] / "Cargo.toml").read_text()
+        found = {name: re.search(rf'(?m)^{key} = "(.+)"$', cargo) for name, key in URLS.items()}
+        metadata["urls"] = {name: value[1] for name, value in found.items() if value}
 
 
 class Built(BuildHookInterface):

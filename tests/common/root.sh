@@ -36,10 +36,10 @@ make_like_host() {
         <"$root.list" || fail "no clean root: mmdebstrap"
 }
 
-# share FOLDER: the host's own, at the same place.
+# share FOLDER [OTHER]: the host's own, at the same place; or another of the host's there.
 share() {
     mkdir -p "$root$1"
-    mount --bind "$1" "$root$1"
+    mount --bind "${2:-$1}" "$root$1"
     shared="$1 ${shared-}"
 }
 

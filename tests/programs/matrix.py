@@ -11,7 +11,7 @@ lines say what it needs:
 
     # about: what it does, for people
     # version: a command that prints the program's version
-    # needs: commands that must be on the path          (tests/setup.sh installs their packages)
+    # needs: commands on the path, or patterns of files (tests/setup.sh installs their packages)
     # python: modules; $PYTHON is then a Python that has them
     # source: Debian source packages; $SOURCE/PACKAGE is then where one is unpacked
     # release: a release of Debian and packages of it, unpacked together below $RELEASE
@@ -26,6 +26,7 @@ the peak of the largest process. With several runs the medians count, and they t
 """
 
 import argparse
+import glob
 import hashlib
 import json
 import os
@@ -68,7 +69,7 @@ class Case:
     def environment(self, args):
         """What the script finds set, or why it cannot run."""
         for command in self.words("needs"):
-            if not shutil.which(command):
+            if not shutil.which(command) and not glob.glob(command):
                 raise Missing(f"no {command} on the path: tests/setup.sh installs it")
         found = {"SCALE": args.scale, "TOP": str(TOP), "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
         if modules := self.words("python"):

@@ -1,12 +1,13 @@
 # about: pgbench, a killed backend, a crash under load and the recovery from it
-# version: /usr/lib/postgresql/15/bin/postgres --version
-# needs: /usr/lib/postgresql/15/bin/postgres runuser
+# version: $(ls -d /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1) --version
+# needs: /usr/lib/postgresql/*/bin/postgres runuser
 set -e
 fail() { echo "$1" >&2; exit 1; }
 . "$TOP/tests/common/until.sh"
 transactions=1500 scale=3
 [ "$SCALE" = short ] || transactions=100000 scale=30
-export PATH=/usr/lib/postgresql/15/bin:$PATH PGHOST=$PWD PGDATABASE=postgres PGUSER=postgres
+bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
+export PATH=$bin:$PATH PGHOST=$PWD PGDATABASE=postgres PGUSER=postgres
 as=()
 if [ "$(id -u)" = 0 ]; then
     chown postgres .

@@ -301,7 +301,7 @@ JAVA
     echo "claim: JVM: good"
 fi
 
-postgres=$(ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | tail -n 1)
+postgres=$(ls -d /usr/lib/postgresql/*/bin/postgres 2>/dev/null | sort -V | tail -n 1)
 as=
 [ "$(id -u)" -ne 0 ] || as="setpriv --reuid=postgres --regid=postgres --clear-groups"
 if [ -n "$postgres" ] && { [ -z "$as" ] || getent passwd postgres >/dev/null; }; then

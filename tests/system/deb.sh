@@ -1,5 +1,6 @@
 #!/bin/sh
-# The Debian package, installed on a root that has nothing else, used there, and removed.
+# The Debian packages, installed on a root that has nothing else, used there, and removed. lintian has nothing to say of them,
+# where it is installed.
 # Needs root and mmdebstrap, and the host's own package sources.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -8,7 +9,7 @@ if [ "$(id -u)" -ne 0 ] || ! command -v mmdebstrap >/dev/null; then
     exit 0
 fi
 make --no-print-directory deb >/dev/null
-package=$(ls target/debian/prezero_*.deb)
+packages=$(ls target/debian/*.deb)
 root=
 finish() { [ -z "$root" ] || leave_root; }
 trap finish EXIT INT TERM
@@ -16,13 +17,21 @@ fail() {
     echo "deb: $1" >&2
     exit 1
 }
+if command -v lintian >/dev/null; then
+    # shellcheck disable=SC2086 # words
+    said=$(lintian --allow-root --fail-on none --tag-display-limit 0 $packages 2>&1 | grep '^[EW]:' || true)
+    [ -z "$said" ] || fail "lintian: $said"
+else
+    echo "deb: no lintian"
+fi
 . tests/common/root.sh
 make_root apt ""
 find "$root/usr" "$root/etc" | sort >"$root/tmp/before"
 
-cp "$package" "$root/tmp/prezero.deb"
+# shellcheck disable=SC2086 # words
+cp $packages "$root/tmp/"
 inside() { chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root XDG_RUNTIME_DIR=/tmp "$@"; }
-inside dpkg --install /tmp/prezero.deb >/dev/null || fail "it cannot be installed on what Debian itself needs"
+inside sh -c 'dpkg --install /tmp/*.deb' >/dev/null || fail "it cannot be installed on what Debian itself needs"
 for file in bin/prezero bin/prezerod lib/prezero/prezero-bench lib/prezero/libprezero.so lib/prezero/libprezero_lease_shim.so lib/prezero/libprezero_pinned.so \
     lib/prezero/libprezero_numpy.so; do
     if readelf -SW "$root/usr/$file" | grep -v gdb_scripts | grep -q '\.debug_\|\.symtab'; then fail "$file is not stripped"; fi
@@ -50,14 +59,14 @@ inside sh -c '. /tmp/until.sh
     kill $process' || fail "ctl, top"
 for file in man/man1/prezero.1.gz man/man1/prezero-ctl.1.gz man/man1/prezero-bench-grid.1.gz man/man8/prezerod.8.gz bash-completion/completions/prezero \
     bash-completion/completions/prezerod zsh/site-functions/_prezerod fish/vendor_completions.d/prezerod.fish \
-    zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezero/prezerod.toml doc/prezero/docs/operator.md \
+    zsh/site-functions/_prezero fish/vendor_completions.d/prezero.fish doc/prezerod/prezerod.toml doc/prezerod/changelog.gz doc/libprezero-dev/copyright doc/prezero/docs/operator.md \
     doc/prezero/docs/pictures/grid-idle-heat.svg doc/prezero/copyright; do
     [ -s "$root/usr/share/$file" ] || fail "no /usr/share/$file"
 done
 grep -q '^ExecStart=/usr/bin/prezerod' "$root/usr/lib/systemd/system/prezerod.service" || fail "the unit"
 grep -q '^usdt:/usr/lib/prezero/libprezero.so:prezero:hit' "$root/usr/share/doc/prezero/probes.bt" || fail "the example of probes"
 if grep -q /usr/local "$root/usr/share/doc/prezero/docs/library.md"; then fail "library.md is of another prefix"; fi
-grep -q '^prefix=${pcfiledir}' "$root/usr/lib/pkgconfig/prezero.pc" || fail "prezero.pc"
+grep -q '^prefix=${pcfiledir}/../../..$' "$root"/usr/lib/*/pkgconfig/prezero.pc || fail "prezero.pc"
 # The completions answer: the commands of prezero, the knobs of run and ctl.
 inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share/bash-completion/completions/prezerod
     asked() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _prezero prezero "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"; }
@@ -67,6 +76,6 @@ inside bash -c '. /usr/share/bash-completion/completions/prezero && . /usr/share
     asked prezero run --verify f; [ "${COMPREPLY[*]}" = full ] || exit 1
     asked prezero ctl 4711 set scrub-r; [ "${COMPREPLY[*]}" = scrub-rate ]' || fail "completions"
 readelf -n "$root/usr/lib/prezero/libprezero.so" | grep -q 'Name: scrub__begin' || fail "its probes were stripped"
-inside dpkg --purge prezero >/dev/null
+inside dpkg --purge prezero libprezero-dev prezerod >/dev/null
 find "$root/usr" "$root/etc" | sort | diff "$root/tmp/before" - || fail "it leaves something behind"
-echo "deb: $package: good"
+echo "deb: $(echo "$packages" | wc -l) packages: good"

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use prezero::{Config, KNOBS};
+use prezero::Config;
+use prezero::internal::KNOBS;
 use serde::{Deserialize, Serialize};
 
 use crate::figure::Report;

@@ -40,29 +40,35 @@ struct Recipe {
     name: &'static str,
     /// What to preload, first that exists; none for glibc.
     libraries: &'static [&'static str],
-    package: &'static str,
+    /// Of Debian and Ubuntu, by release.
+    packages: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
 }
 
 const PEERS: [Recipe; 5] = [
-    Recipe { name: GLIBC, libraries: &[], package: "libc6", environment: &[] },
-    Recipe { name: "glibc-keep", libraries: &[], package: "libc6", environment: &KEEP },
+    Recipe { name: GLIBC, libraries: &[], packages: &["libc6"], environment: &[] },
+    Recipe { name: "glibc-keep", libraries: &[], packages: &["libc6"], environment: &KEEP },
     Recipe {
         name: "jemalloc",
         libraries: &["libjemalloc.so.2"],
-        package: "libjemalloc2",
+        packages: &["libjemalloc2"],
         environment: &[],
     },
     Recipe {
         name: "mimalloc",
-        libraries: &["libmimalloc.so.2", "libmimalloc.so.2.0", "libmimalloc.so"],
-        package: "libmimalloc2.0",
+        libraries: &[
+            "libmimalloc.so.2",
+            "libmimalloc.so.2.0",
+            "libmimalloc.so.3",
+            "libmimalloc.so",
+        ],
+        packages: &["libmimalloc2.0", "libmimalloc3"],
         environment: &[],
     },
     Recipe {
         name: "tcmalloc",
         libraries: &["libtcmalloc_minimal.so.4"],
-        package: "libtcmalloc-minimal4",
+        packages: &["libtcmalloc-minimal4", "libtcmalloc-minimal4t64"],
         environment: &[],
     },
 ];
@@ -156,10 +162,12 @@ impl Recipe {
             |name: &&str| FOLDERS.iter().map(|f| Path::new(f).join(name)).find(|p| p.exists());
         let library = self.libraries.iter().find_map(in_folders);
         if library.is_none() && !self.libraries.is_empty() {
-            let mend = format!("apt-get install {}", self.package);
+            let mend = format!("apt-get install {}", self.packages.join(" or "));
             return Err(Absent { name: self.name.into(), mend });
         }
-        let version = machine::output("dpkg-query", &["-W", "-f", "${Version}", self.package]);
+        let of = |package| machine::output("dpkg-query", &["-W", "-f", "${Version}", package]);
+        let version =
+            self.packages.iter().copied().find_map(|package| of(package).filter(|v| !v.is_empty()));
         let environment = self.environment.iter().map(|&(k, v)| (k.into(), v.into()));
         Ok(Allocator {
             name: self.name.into(),
@@ -231,8 +239,12 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_not_installed_comes_with_its_mend() {
-        let recipe = Recipe { libraries: &["libnowhere.so.9"], package: "libnowhere9", ..PEERS[2] };
-        assert_eq!(recipe.find().unwrap_err().mend, "apt-get install libnowhere9");
+        let recipe = Recipe {
+            libraries: &["libnowhere.so.9"],
+            packages: &["libnowhere8", "libnowhere9"],
+            ..PEERS[2]
+        };
+        assert_eq!(recipe.find().unwrap_err().mend, "apt-get install libnowhere8 or libnowhere9");
     }
 
     #[test]

@@ -125,7 +125,7 @@ pub fn open(pid: u32) -> Result<Panel> {
             bail!(
                 "{pid}: no panel: it does not run under prezero, or has not yet freed enough for scrubd \
                  to start ({} MiB)",
-                prezero::START_BYTES >> 20
+                prezero::internal::START_BYTES >> 20
             )
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {

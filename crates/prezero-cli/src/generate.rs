@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
-use prezero::{KNOBS, Knob};
+use prezero::internal::{KNOBS, Knob};
 
 /// The command line of `prezero generate`.
 #[derive(clap::Args)]

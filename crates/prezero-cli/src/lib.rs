@@ -21,6 +21,7 @@ mod ctl;
 mod doctor;
 pub mod emulator;
 mod engines;
+#[cfg(feature = "packaging")]
 pub mod generate;
 pub mod given;
 pub mod help;
@@ -34,6 +35,7 @@ mod run;
 pub mod spent;
 mod stat;
 mod stock;
+#[cfg(feature = "top")]
 mod top;
 mod tree;
 mod trial;
@@ -72,6 +74,7 @@ enum Command {
     /// Have the kernel clear a guest's free memory: its snapshot compresses.
     Wipe(wipe::Wipe),
     /// Watch who runs under prezero, and the broker, live.
+    #[cfg(feature = "top")]
     Top(top::Top),
     /// Turn the knobs of a process under prezero, or show its figures.
     Ctl(ctl::Ctl),
@@ -83,6 +86,7 @@ enum Command {
     /// Measure against glibc, jemalloc, mimalloc and tcmalloc, side by side.
     Bench(bench::Bench),
     /// Write man pages and shell completions: for packages, which leave it out.
+    #[cfg(feature = "packaging")]
     #[command(skip)]
     Generate(generate::Generate),
     /// What shells complete: for completions, which leave it out.
@@ -105,6 +109,7 @@ enum Alone {
 #[command(name = "prezero", version)]
 enum Packaging {
     /// Write man pages and shell completions
+    #[cfg(feature = "packaging")]
     Generate(generate::Generate),
     /// Print words for a shell's completions, one a line
     Words(words::Words),
@@ -125,6 +130,7 @@ fn parsed() -> Result<Command, clap::Error> {
         }
         Some(name) if name == "generate" || name == "words" => {
             Packaging::try_parse().map(|packaging| match packaging {
+                #[cfg(feature = "packaging")]
                 Packaging::Generate(generate) => Command::Generate(generate),
                 Packaging::Words(words) => Command::Words(words),
             })
@@ -170,12 +176,14 @@ pub fn main() -> ExitCode {
         Command::Jupyter(jupyter) => told("jupyter", jupyter.run()),
         Command::Stock(stock) => told("stock", stock.run()),
         Command::Wipe(wipe) => told("wipe", wipe.run()),
+        #[cfg(feature = "top")]
         Command::Top(top) => told("top", top.run()),
         Command::Ctl(ctl) => told("ctl", ctl.run()),
         Command::Doctor(doctor) => told("doctor", doctor.run()),
         Command::Engines => told("engines", engines::list().map_err(Into::into)),
         Command::Words(words) => told("words", words.run()),
         Command::Bench(bench) => told("bench", bench.exec()),
+        #[cfg(feature = "packaging")]
         Command::Generate(generate) => {
             told("generate", generate.run(&Command::command(), &Command::command()))
         }

@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(told("prezero tpo").as_deref(), Some("'top'"));
         assert_eq!(told("prezero run --scrub-rat 2G -- x").as_deref(), Some("'--scrub-rate'"));
         assert_eq!(told("prezero run --colour -- x"), None);
-        let knobs = || prezero::KNOBS.iter().map(|knob| knob.name);
+        let knobs = || prezero::internal::KNOBS.iter().map(|knob| knob.name);
         assert_eq!(super::similar("scrub-rte", knobs()), Some("scrub-rate"));
         assert_eq!(super::similar("colour", knobs()), None);
         let command = crate::command();

@@ -13,7 +13,8 @@ use std::process::Command;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
-use prezero::{Config, ConfigError, KNOBS, Knob, Machine, Origin};
+use prezero::internal::{KNOBS, Knob};
+use prezero::{Config, ConfigError, Machine, Origin};
 use prezero_sys::{birth, stderr};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 

@@ -2,6 +2,7 @@
 
 /// Fields behind the name, from the state on.
 const FLAGS: usize = 6;
+#[cfg(any(test, feature = "top"))]
 const BEGAN: usize = 19;
 /// `PF_EXITING` of the kernel's `sched.h`: its memory goes before its state says so.
 const EXITING: u32 = 4;
@@ -36,6 +37,7 @@ impl Stat {
     }
 
     /// When, in the clock's ticks since the machine began: with its number it tells it from others.
+    #[cfg(any(test, feature = "top"))]
     pub fn began(&self) -> Option<&str> {
         self.field(BEGAN)
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 
-use prezero::KNOBS;
+use prezero::internal::KNOBS;
 
 use crate::outcome;
 

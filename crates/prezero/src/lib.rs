@@ -1,5 +1,30 @@
 //! Memory that is already zero when a program asks for it.
 //!
+//! ```
+//! use prezero::Global;
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Global = Global::system();
+//!
+//! fn main() {
+//!     for _ in 0..3 {
+//!         let image = vec![0u8; 16 << 20]; // zero pages, where scrubd has cleared some
+//!         assert!(image.iter().all(|&byte| byte == 0));
+//!     } // scrubd clears them while a CPU idles
+//!     println!("{} MiB were zero already", ALLOCATOR.hit_bytes() >> 20);
+//! }
+//! ```
+//!
+//! [`Global`] serves blocks of 128 KiB and more; smaller ones stay with the system's allocator. It gains nothing
+//!
+//! - for a program that never pauses, or on a machine without an idle CPU: scrubd has no time to clear;
+//! - for a program that fills memory which it did not request as zero;
+//! - where `mlockall` keeps all memory resident, because the free memory of the zone is then resident too.
+//!
+//! A program that manages its memory itself uses a [`Zone`], by the rest of this page.
+//!
+//! # A zone
+//!
 //! A [`Zone`] hands out blocks of pages and knows, page by page, which of its free
 //! memory is zero. A thread, scrubd, makes more of it so while a CPU is idle; requests for zeroed
 //! memory then take zero pages, and clear only pages that are not zero.
@@ -155,25 +180,39 @@ pub use units::{HUGE, HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId};
 
 #[cfg(not(loom))]
 pub use {
-    ablation::{Ablation, Mechanism},
     clear::{Use, engine_named},
-    config::knobs::{KNOBS, Knob, WITHOUT},
     config::value::Text,
-    config::*,
-    count::counters::*,
-    daemon::{Change, START_BYTES},
+    config::{
+        Config, ConfigError, EngineChoice, Machine, NoMoveMode, OnFree, Origin, StatsSink, Verify,
+    },
+    count::counters::{Counter, Definition, Unit, Value},
     global::Global,
-    heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
-    heap::lazy::{LazyHeap, Made},
     heap::{Heap, InvalidPointer, Live, NoHeap, Resized},
     mem::backing::{Advice, Anonymous, Backing},
     observe::panel,
-    observe::processes::*,
-    observe::snapshot::*,
+    observe::snapshot::{FreeState, Gauges, Snapshot},
     prezero_host::{Size, Topology},
-    prezero_sys::thread::Spawner,
-    scrubd::{allow_scrubd, allow_scrubd_by},
+    scrubd::allow_scrubd,
     zone::check::Flaw,
     zone::resize::Grown,
     zone::{Zone, ZoneError},
 };
+
+/// What prezero's own commands and libraries share with it. No part of the API: it changes without notice.
+#[doc(hidden)]
+#[cfg(not(loom))]
+pub mod internal {
+    pub use crate::{
+        ablation::{Ablation, Mechanism},
+        config::knobs::{KNOBS, Knob, WITHOUT},
+        config::{DEFAULT_THRESHOLD, MAX_LIMIT, MIN_THRESHOLD},
+        count::counters::{COUNT, Counters},
+        daemon::{Change, START_BYTES},
+        heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
+        heap::lazy::{LazyHeap, Made},
+        observe::processes::{LARGEST, Member, Processes},
+        observe::snapshot::ORDERS,
+        scrubd::allow_scrubd_by,
+    };
+    pub use prezero_sys::thread::Spawner;
+}

@@ -4,8 +4,9 @@
 
 mod common;
 
+use prezero::internal::Change;
 use prezero::panel::Panel;
-use prezero::{Change, Config, Counter, Machine, Verify};
+use prezero::{Config, Counter, Machine, Verify};
 
 use common::{ask, until, use_and_free, zone};
 

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::process::Command;
 use std::time::Duration;
 
-use prezero::{Counter, DEFAULT_THRESHOLD, Global};
+use prezero::internal::DEFAULT_THRESHOLD;
+use prezero::{Counter, Global};
 
 mod common;
 use common::until;

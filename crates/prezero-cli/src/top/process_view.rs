@@ -1,7 +1,7 @@
 //! What `prezero top` draws of the selected process: what it did, how it is set, and its free
 //! blocks.
 
-use prezero::ORDERS;
+use prezero::internal::ORDERS;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Modifier;

@@ -119,7 +119,7 @@ impl View {
                 let hint = format!(
                     "no process runs under prezero, has freed {} MiB yet, and may be looked at by you;\n\
                      start one: prezero run -- PROGRAM",
-                    prezero::START_BYTES >> 20
+                    prezero::internal::START_BYTES >> 20
                 );
                 let block = Block::default().borders(Borders::TOP);
                 let hint = Paragraph::new(hint).wrap(Wrap { trim: true });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use prezero::ORDERS;
+use prezero::internal::ORDERS;
 use prezero::panel::{Panel, Reading};
 use serde_json::{Value, json};
 

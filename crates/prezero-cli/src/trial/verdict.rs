@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use prezero::DEFAULT_THRESHOLD;
+use prezero::internal::DEFAULT_THRESHOLD;
 use serde_json::Value;
 
 /// How many times as good, with what it may be off by either way.

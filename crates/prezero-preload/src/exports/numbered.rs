@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_long, c_void};
 
-use prezero_core::Change;
+use prezero_core::internal::Change;
 
 use super::filters::seccomp;
 use super::forks::{clone3, is_a_copy};

@@ -7,7 +7,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use prezero_core::Change;
+use prezero_core::internal::Change;
 use prezero_sys::sandbox;
 
 use crate::compat::next;

@@ -10,7 +10,7 @@
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use prezero_core::Change;
+use prezero_core::internal::Change;
 use prezero_sys::rseq::membarrier_register;
 use prezero_sys::sandbox::{self, Trial};
 use prezero_sys::thread::vfork;

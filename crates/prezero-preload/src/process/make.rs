@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 
-use prezero_core::{Config, ConfigError, Heap, Made};
+use prezero_core::internal::Made;
+use prezero_core::{Config, ConfigError, Heap};
 
 use super::{allow_scrubd, confine, env};
 use crate::compat::message::Line;

@@ -5,9 +5,8 @@
 
 use std::ffi::c_void;
 
-use prezero_core::{
-    ADDRESS_SPACE_SHARE, Anonymous, Config, Heap, LazyHeap, MIN_LIMIT, MIN_THRESHOLD, Zone,
-};
+use prezero_core::internal::{ADDRESS_SPACE_SHARE, LazyHeap, MIN_LIMIT, MIN_THRESHOLD};
+use prezero_core::{Anonymous, Config, Heap, Zone};
 use prezero_sys::memory::promises;
 
 use crate::compat::company;
@@ -174,7 +173,7 @@ fn allow_scrubd(zone: &'static Zone<Anonymous>) {
     // SAFETY: Rust's allocator here is `own`, which never asks libc; the one zone has one scrubd
     // at a time.
     if env::wants_bare_thread() && unsafe { BARE.prepare() } {
-        prezero_core::allow_scrubd_by(zone, &BARE);
+        prezero_core::internal::allow_scrubd_by(zone, &BARE);
     } else {
         prezero_core::allow_scrubd(zone);
     }

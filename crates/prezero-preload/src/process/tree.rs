@@ -26,7 +26,8 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
-use prezero_core::{COUNT, Gauges, LARGEST, Member, PAGE, Processes, Snapshot};
+use prezero_core::internal::{COUNT, LARGEST, Member, Processes};
+use prezero_core::{Gauges, PAGE, Snapshot};
 use prezero_sys::raw::syscall;
 use prezero_sys::thread::vfork;
 use prezero_sys::{birth, file, quiet, sandbox};

@@ -106,7 +106,9 @@ fn library_with_a_libc_of_its_own_keeps_its_allocator() {
 fn other_allocators_serve_what_the_zone_does_not() {
     let folder = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
     let mut met = 0;
-    for name in ["libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc_minimal.so.4"] {
+    for name in
+        ["libjemalloc.so.2", "libmimalloc.so.2", "libmimalloc.so.3", "libtcmalloc_minimal.so.4"]
+    {
         let other = folder.join(name);
         if !other.exists() {
             println!("{name} is not installed");

@@ -18,7 +18,8 @@ fn unoptimised() -> PathBuf {
 #[test]
 fn the_header_names_the_threshold_and_counters_that_exist() {
     let header = include_str!("../../include/prezero.h");
-    let threshold = format!("({} KiB unless set otherwise)", prezero_core::DEFAULT_THRESHOLD >> 10);
+    let threshold =
+        format!("({} KiB unless set otherwise)", prezero_core::internal::DEFAULT_THRESHOLD >> 10);
     assert!(header.contains(&threshold), "not {threshold}");
     let words = header.split(|c: char| !c.is_ascii_lowercase() && c != '_');
     for word in words.filter(|word| word.ends_with("_bytes") || word.ends_with("_ns")) {

@@ -5,7 +5,7 @@
 //! held by a thread that runs only on an idle CPU, would stop the program.
 //!
 //! A [`Spawner`] makes the thread: a `pthread` unless the program brings its own
-//! ([`allow_scrubd_by`](crate::allow_scrubd_by)).
+//! ([`allow_scrubd_by`](crate::internal::allow_scrubd_by)).
 //!
 //! A free looks at one word to see whether it must wake scrubd. It wakes scrubd only for a large block, or when
 //! scrubd is parked, so a small free never pays for a system call twice in a row. `scrubd/thread.rs` says what

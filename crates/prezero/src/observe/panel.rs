@@ -4,7 +4,7 @@
 //! around; no thread is woken for it, and no allocation knows of it. Tools of the same user find it
 //! as the descriptor `memfd:prezero-panel` of the thread `scrubd`, under `/proc/PID/task/TID/fd`
 //! ([`prezero_sys::panel::of_process`]). A process whose scrubd has not started has none: it
-//! freed less than [`START_BYTES`](crate::START_BYTES) in few blocks; nor has one whose scrubd has ended for a change of
+//! freed less than [`START_BYTES`](crate::internal::START_BYTES) in few blocks; nor has one whose scrubd has ended for a change of
 //! rights or namespaces, until the next starts.
 //!
 //! # Layout, version 1

@@ -1,7 +1,7 @@
 //! Mechanisms that are left out together.
 
 use anyhow::{Result, bail};
-use prezero::Mechanism;
+use prezero::internal::Mechanism;
 
 use super::workload::Workload;
 use crate::peers::Allocator;

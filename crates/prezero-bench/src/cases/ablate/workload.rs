@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use prezero::Mechanism;
+use prezero::internal::Mechanism;
 
 use crate::cases::real::programs::{PROGRAMS, Program};
 

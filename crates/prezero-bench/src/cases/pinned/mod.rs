@@ -76,7 +76,7 @@ impl From {
 impl Case for Pinned {
     fn measure(&self) -> Result<Report> {
         ensure!(self.runs >= 1, "--runs {}: give 1 or more", self.runs);
-        let whole = |size: &&Size| size.0 as u64 % HUGE != 0 || size.0 == 0;
+        let whole = |size: &&Size| !(size.0 as u64).is_multiple_of(HUGE) || size.0 == 0;
         if let Some(bad) = self.sizes.iter().find(whole) {
             bail!("--sizes {bad}: give multiples of 2M");
         }

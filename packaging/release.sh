@@ -1,0 +1,81 @@
+#!/bin/sh
+# Makes all that a release consists of out of a tag, in target/release-VERSION: the source archive, the Debian packages, the
+# wheel, the crates, a list of what they are built of (SPDX), the tools that built them, and the checksums of all.
+#   packaging/release.sh [--draft] [--native] TAG
+# The same tag and tools give the same bytes, whichever folder they are built in (tests/release.sh). The tag is `v` and the
+# version; Cargo.toml names a home page, a repository, a place for reports and a maintainer: --draft is content without.
+# --native takes a wheel for this machine, without zig.
+# It publishes nothing: docs/contributor.md has the commands.
+set -eu
+cd "$(dirname "$0")/.."
+draft='' native=''
+while :; do
+    case ${1-} in
+    --draft) draft=yes ;;
+    --native) native=--native ;;
+    *) break ;;
+    esac
+    shift
+done
+fail() {
+    echo "release: $1" >&2
+    exit 1
+}
+tag=${1:?usage: packaging/release.sh [--draft] [--native] TAG}
+commit=$(git rev-parse --verify --quiet "$tag^{commit}") || fail "no tag $tag"
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
+export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC0
+umask 022
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+git archive --prefix=source/ "$commit" | tar -xf - -C "$work"
+source=$work/source
+about() { "$source/packaging/about.sh" "$1"; }
+version=$(about version)
+if [ -z "$draft" ]; then
+    [ "$tag" = "v$version" ] || fail "$tag is the tag of another version than $version: --draft builds it all the same"
+    for each in homepage repository issues; do [ -n "$(about $each)" ] || fail "Cargo.toml names no $each"; done
+    case $(about maintainer) in *@example.org*) fail "Cargo.toml names no maintainer" ;; esac
+fi
+out=$PWD/target/release-$version
+rm -rf "$out"
+mkdir -p "$out"
+git archive --prefix="prezero-$version/" "$commit" | gzip -9n >"$out/prezero-$version.tar.gz"
+
+# No path of this machine stands in what is built.
+registry=${CARGO_HOME:-$HOME/.cargo}
+export CARGO_BUILD_RUSTFLAGS="--remap-path-prefix=$source=/prezero --remap-path-prefix=$registry=/cargo"
+cd "$source"
+cargo=${CARGO:-cargo}
+# `make` builds of the lock alone; nothing is there before.
+"$cargo" fetch --locked --quiet
+step() {
+    echo "release: $*" >&2
+    "$@" >"$work/log" 2>&1 || {
+        tail -n 20 "$work/log" >&2
+        fail "$* failed"
+    }
+}
+step make --no-print-directory build
+step make --no-print-directory deb
+cp target/debian/*.deb "$out/"
+# shellcheck disable=SC2086 # a word or none
+step packaging/wheel.sh $native
+cp target/wheel/*.whl "$out/"
+crates=$(sed -n 's/^prezero[a-z-]* = { path = "crates\/\([a-z-]*\)".*/-p \1/p' Cargo.toml)
+# shellcheck disable=SC2086 # words
+step "$cargo" package --no-verify --locked --target-dir target $crates
+cp target/package/*.crate "$out/"
+packaging/sbom.py >"$out/prezero-$version.spdx.json"
+{
+    echo "commit $commit"
+    rustc --version
+    cc --version | head -n 1
+    ld --version | head -n 1
+    dpkg-deb --version | head -n 1
+    [ -n "$native" ] || target/wheel/tools/bin/python3 -m pip list --format freeze --disable-pip-version-check
+} >"$out/prezero-$version.tools"
+cd "$out"
+sha256sum -- * >SHA256SUMS
+cat SHA256SUMS
