@@ -135,6 +135,8 @@ struct Signals {
 struct Survival {
     saver: Saver,
     verifying: Verifying,
+    /// It was said that not all leases are saved.
+    told_bound: bool,
 }
 
 /// Everything.
@@ -363,6 +365,7 @@ impl Server {
         self.clients.left.look();
         self.clients.closer.work(now);
         self.service.store.flush();
+        self.broker.keep();
         self.save(now);
     }
 

@@ -7,14 +7,14 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use prezero_sys::marks::Marks;
+use prezero_sys::marks::{InodeId, Marks};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::returned::{self, Verifying};
 use super::saver::Saver;
 use super::store::{Kept, MARKS, STOCK_BEFORE};
 use super::{Server, clients};
-use crate::broker::saved::{Moment, Saved, SavedLease};
+use crate::broker::saved::{MOST_LEASES, Moment, Saved, SavedLease};
 use crate::ledger::Ends;
 use crate::state;
 use crate::stock::StockInode;
@@ -58,7 +58,8 @@ impl Server {
         let watch = &mut self.watch;
         let is_restored = watch.tracker.is_restored();
         let ends = |lease: &SavedLease| {
-            if watch.tracker.claim(&lease.tenant, lease.number, lease.inode) {
+            let inode = InodeId::new(lease.device, lease.inode);
+            if watch.tracker.claim(&lease.tenant, lease.number, inode) {
                 return Some(Ends::Memory);
             }
             if lease.is_watched && is_restored {
@@ -73,8 +74,9 @@ impl Server {
             })
         };
         let restored = self.broker.restore(&moment(now), saved, ends);
+        self.watch.tracker.claimed();
         if restored.leases > 0 {
-            prezero_sys::log!("prezerod: {} leases of an earlier broker are out", restored.leases);
+            prezero_sys::log!("prezerod: {} leases of an earlier broker are still out", restored.leases);
         }
     }
 
@@ -135,6 +137,12 @@ impl Server {
     pub(super) fn save(&mut self, now: u64) {
         let changes = self.broker.changes();
         if self.survival.saver.is_due(now, changes) {
+            let all = self.broker.ledger.leases.from(0).count();
+            if all > MOST_LEASES && !std::mem::replace(&mut self.survival.told_bound, true) {
+                prezero_sys::log!(
+                    "prezerod: {all} leases are out: the newest beyond {MOST_LEASES} are not saved for a next broker"
+                );
+            }
             let text = self.state(now);
             self.survival.saver.save(now, changes, text);
         }
