@@ -366,7 +366,8 @@ impl Server {
         self.clients.closer.work(now);
         self.service.store.flush();
         self.broker.keep();
-        self.save(now);
+        self.watch.tracker.keep();
+        self.save();
     }
 
     /// Leases whose memory is gone are over.

@@ -3,7 +3,8 @@
 //! Contract: leases first, from the state file and the marks in the manager's store; then stock, once it was verified.
 //! What is broken costs one line, and the broker starts without it.
 
-use std::os::fd::OwnedFd;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -76,7 +77,10 @@ impl Server {
         let restored = self.broker.restore(&moment(now), saved, ends);
         self.watch.tracker.claimed();
         if restored.leases > 0 {
-            prezero_sys::log!("prezerod: {} leases of an earlier broker are still out", restored.leases);
+            prezero_sys::log!(
+                "prezerod: {} leases of an earlier broker are still out",
+                restored.leases
+            );
         }
     }
 
@@ -86,9 +90,12 @@ impl Server {
             return;
         }
         let (mut all, mut forgotten, mut bytes) = (vec![], vec![], 0);
+        let mut seen = BTreeSet::new();
         for (name, file) in stored {
-            let is_known = returned::known(&name, &file);
-            let Some((kind, size, charged)) = is_known else {
+            // One that came twice is one.
+            let is_new = InodeId::of(file.as_fd()).is_ok_and(|inode| seen.insert(inode));
+            let known = returned::known(&name, &file).filter(|_| is_new);
+            let Some((kind, size, charged)) = known else {
                 forgotten.push(name);
                 self.survival.verifying.counts.1 += 1;
                 continue;
@@ -134,7 +141,8 @@ impl Server {
     }
 
     /// Saves what has changed.
-    pub(super) fn save(&mut self, now: u64) {
+    pub(super) fn save(&mut self) {
+        let now = prezero_sys::thread::monotonic_ns();
         let changes = self.broker.changes();
         if self.survival.saver.is_due(now, changes) {
             let all = self.broker.ledger.leases.from(0).count();
@@ -144,7 +152,8 @@ impl Server {
                 );
             }
             let text = self.state(now);
-            self.survival.saver.save(now, changes, text);
+            let took = prezero_sys::thread::monotonic_ns().saturating_sub(now);
+            self.survival.saver.save(now, changes, text, took);
         }
     }
 

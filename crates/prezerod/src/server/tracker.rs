@@ -38,7 +38,7 @@ struct Group {
     leases: BTreeMap<InodeId, u64>,
     looked: u64,
     /// The marks survive the broker, where a manager keeps them.
-    _entry: Option<Entry>,
+    entry: Option<Entry>,
 }
 
 /// See the module.
@@ -69,7 +69,7 @@ impl LeaseTracker {
         let (tenants, leases) = (BTreeSet::new(), BTreeMap::new());
         let at = self.groups.len();
         self.unclaimed.extend(marks.living().unwrap_or_default().into_iter().map(|id| (id, at)));
-        self.groups.push(Group { tenants, marks, leases, looked: 0, _entry: Some(entry) });
+        self.groups.push(Group { tenants, marks, leases, looked: 0, entry: Some(entry) });
     }
 
     /// Whether marks of an earlier broker came back.
@@ -84,6 +84,13 @@ impl LeaseTracker {
         group.tenants.insert(tenant.to_owned());
         group.leases.insert(inode, lease);
         true
+    }
+
+    /// Has marks survive this broker, where that was not heard at first.
+    pub fn keep(&mut self) {
+        for group in self.groups.iter_mut().filter(|group| group.entry.is_none()) {
+            group.entry = stored(&self.store, &group.marks);
+        }
     }
 
     /// All leases of an earlier broker were claimed.
@@ -106,10 +113,9 @@ impl LeaseTracker {
             Some(at) => at,
             None => match Marks::new() {
                 Ok(marks) => {
-                    let name = format!("{MARKS}.{:x}", fastrand::u64(..));
-                    let _entry = self.store.put(name, marks.as_fd());
+                    let entry = stored(&self.store, &marks);
                     let (tenants, leases) = (BTreeSet::new(), BTreeMap::new());
-                    self.groups.push(Group { tenants, marks, leases, looked: 0, _entry });
+                    self.groups.push(Group { tenants, marks, leases, looked: 0, entry });
                     self.groups.len() - 1
                 }
                 Err(error) => {
@@ -171,6 +177,11 @@ impl LeaseTracker {
             .flat_map(|group| group.over(now))
             .collect()
     }
+}
+
+/// Marks in the store, under a name of their own.
+fn stored(store: &Store, marks: &Marks) -> Option<Entry> {
+    store.put(format!("{MARKS}.{:x}", fastrand::u64(..)), marks.as_fd())
 }
 
 impl Group {
