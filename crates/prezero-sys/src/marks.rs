@@ -34,9 +34,14 @@ impl InodeId {
         Ok(InodeId { device, number: stat.st_ino })
     }
 
-    /// Its number, as `fstat` tells it.
-    pub fn number(&self) -> u64 {
-        self.number
+    /// The one of this device, as [`device`](InodeId::device) tells it, with this number.
+    pub fn new(device: u64, number: u64) -> InodeId {
+        InodeId { device, number }
+    }
+
+    /// The device, as the kernel keeps it.
+    pub fn device(&self) -> u64 {
+        self.device
     }
 }
 

@@ -259,11 +259,22 @@ impl<I: Inode> Broker<I> {
 
     /// An inode enters the stock. A file belongs to a mount, which may be another for the next broker.
     fn enter(&mut self, inode: StockInode<I>) {
+        self.keep_one(&inode);
+        self.stock.put(inode);
+    }
+
+    /// Has the stock survive this broker, where that was not heard at first.
+    pub fn keep(&self) {
+        for inode in self.stock.iter() {
+            self.keep_one(inode);
+        }
+    }
+
+    fn keep_one(&self, inode: &StockInode<I>) {
         let payer = inode.kind.payer;
         if self.ledger.files(payer).is_empty() {
             inode.file.keep(inode.kind, self.ledger.charged(payer));
         }
-        self.stock.put(inode);
     }
 
     /// Stock of an earlier broker is being verified until then at most: none is made meanwhile.

@@ -37,8 +37,8 @@
 //!
 //! A client may send anything, vanish at any moment and never read: it harms its own connection
 //! only. A filler may be killed: its job fails, its client is told. The broker may be killed:
-//! leases live on, stock goes back to the kernel, the next broker starts with nothing or with what
-//! an orderly stop has stored. No inode has two owners in any of these (`inode`, on seals).
+//! leases live on, the next broker starts with the state file ([`state`]) and, under systemd, with the
+//! stock. No inode has two owners in any of these (`inode`, on seals).
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 

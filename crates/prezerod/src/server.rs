@@ -135,6 +135,8 @@ struct Signals {
 struct Survival {
     saver: Saver,
     verifying: Verifying,
+    /// It was said that not all leases are saved.
+    told_bound: bool,
 }
 
 /// Everything.
@@ -363,7 +365,9 @@ impl Server {
         self.clients.left.look();
         self.clients.closer.work(now);
         self.service.store.flush();
-        self.save(now);
+        self.broker.keep();
+        self.watch.tracker.keep();
+        self.save();
     }
 
     /// Leases whose memory is gone are over.

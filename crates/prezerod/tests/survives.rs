@@ -243,11 +243,21 @@ fn a_lease_that_the_store_still_has_is_refused() {
     let name = format!("stock.2M.thp.0.{}.", lease.granted.inode);
     let copy = lease.file.as_fd().try_clone_to_owned().unwrap();
     manager.stored.lock().unwrap().push((name.clone(), copy));
+    // And one of the stock lies there twice.
+    let twice = {
+        let mut stored = manager.stored.lock().unwrap();
+        let (_, file) =
+            stored.iter().find(|(other, _)| other.starts_with("stock.") && *other != name).unwrap();
+        let twice = (format!("stock.2M.thp.0.{}.", u64::MAX), file.try_clone().unwrap());
+        stored.push((twice.0.clone(), twice.1));
+        twice.0
+    };
     manager.start(&mut daemon);
     let said = daemon.wait_for("stored inodes are");
-    assert!(said.contains("2 of 3 stored inodes are zero and kept"), "{said}");
+    assert!(said.contains("2 of 4 stored inodes are zero and kept"), "{said}");
     assert!(!ready(&daemon).contains(&lease.granted.inode));
-    assert!(!manager.names().contains(&name));
+    let names = manager.names();
+    assert!(!names.contains(&name) && !names.contains(&twice), "{names:?}");
 }
 
 #[test]

@@ -77,8 +77,8 @@ impl<I: Inode> Broker<I> {
     }
 
     /// The memory of a lease is watched: [`ended`](Broker::ended) will tell when it is gone.
-    pub fn ends_with_memory(&mut self, number: u64) {
-        self.ledger.leases.ends_with_memory(number);
+    pub fn ends_with_memory(&mut self, number: u64, device: u64) {
+        self.ledger.leases.ends_with_memory(number, device);
     }
 
     /// The memory of a lease is gone.

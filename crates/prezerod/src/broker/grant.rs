@@ -98,6 +98,7 @@ impl<I: Inode> Broker<I> {
             kind,
             bytes,
             inode: number_in_fs,
+            device: 0,
             since: now,
             cost_ns,
             ends: Ends::Process,

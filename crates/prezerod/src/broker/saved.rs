@@ -15,9 +15,10 @@ use crate::ledger::{Ends, Lease, debts};
 use crate::protocol::Page;
 use crate::tenant::{Charge, Payer, Peer};
 
-/// Most leases that are saved; the newest are left out.
-/// Fixed: a bound of the state file.
-const MOST_LEASES: usize = 8192;
+/// Most leases that are saved, the oldest first, and most characters of a cgroup's path.
+/// Fixed: bounds of the state file.
+pub const MOST_LEASES: usize = 8192;
+const MOST_PATH: usize = 256;
 
 /// The moment of saving.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,7 +66,7 @@ pub struct SavedLease {
     pub began: u64,
     uid: u32,
     gid: u32,
-    cgroups: Vec<String>,
+    cgroup: Option<String>,
     /// Whose quota counts it.
     pub tenant: String,
     /// Whether its memory was watched, rather than its process.
@@ -75,8 +76,10 @@ pub struct SavedLease {
     node: u16,
     payer: u16,
     bytes: u64,
-    /// Its inode's number.
+    /// Its inode's number,
     pub inode: u64,
+    /// and device, if its memory was watched.
+    pub device: u64,
     since: u64,
     cost_ns: u64,
 }
@@ -112,7 +115,7 @@ impl<I: Inode> Broker<I> {
     /// Whether something has changed that is saved, since this was another number.
     pub fn changes(&self) -> u64 {
         let counters = &self.counters;
-        self.ledger.leases.changes() + counters.hits + counters.misses
+        self.ledger.leases.changes() + counters.hits + counters.misses + self.ledger.debts.all()
     }
 
     /// Takes in what was saved. `ends` says what ends a lease that is still out; `None`: it has ended.
@@ -175,7 +178,7 @@ fn saved(lease: &Lease) -> SavedLease {
         began: peer.began,
         uid: peer.uid,
         gid: peer.gid,
-        cgroups: peer.cgroups.clone(),
+        cgroup: peer.cgroups.first().map(|path| path.chars().take(MOST_PATH).collect()),
         tenant: lease.tenant.clone(),
         is_watched: lease.ends == Ends::Memory,
         page: kind.page.bytes(),
@@ -184,6 +187,7 @@ fn saved(lease: &Lease) -> SavedLease {
         payer: kind.payer.0,
         bytes: lease.bytes,
         inode: lease.inode,
+        device: lease.device,
         since: lease.since,
         cost_ns: lease.cost_ns,
     }
@@ -200,13 +204,14 @@ impl SavedLease {
                 uid: self.uid,
                 gid: self.gid,
                 groups: vec![],
-                cgroups: self.cgroups.clone(),
+                cgroups: self.cgroup.iter().cloned().collect(),
                 began: self.began,
             },
             tenant: self.tenant.clone(),
             kind,
             bytes: self.bytes,
             inode: self.inode,
+            device: self.device,
             since: self.since,
             cost_ns: self.cost_ns,
             ends,

@@ -89,7 +89,10 @@ impl<I: Inode> Broker<I> {
         if let Some((left, (reason, text))) = self.pause(now, need.payer) {
             let seconds = left.div_ceil(1_000_000_000);
             return Some(Shortage::new(
-                reason.name(),
+                match reason {
+                    Reason::Busy => "verifying",
+                    reason => reason.name(),
+                },
                 format!("{text}; tried again in {seconds} s"),
             ));
         }

@@ -21,8 +21,10 @@ pub struct Lease {
     pub kind: Kind,
     /// Its size.
     pub bytes: u64,
-    /// Its inode's number.
+    /// Its inode's number,
     pub inode: u64,
+    /// and device, once its memory is watched.
+    pub device: u64,
     /// When it was granted, ns.
     pub since: u64,
     /// CPU time that making it took, ns.
@@ -64,10 +66,10 @@ impl Leases {
         self.all.insert(lease.number, lease);
     }
 
-    /// It ends with its memory.
-    pub fn ends_with_memory(&mut self, number: u64) {
+    /// It ends with its memory, whose inode is of this device.
+    pub fn ends_with_memory(&mut self, number: u64, device: u64) {
         if let Some(mut lease) = self.remove(number) {
-            lease.ends = Ends::Memory;
+            (lease.ends, lease.device) = (Ends::Memory, device);
             self.insert(lease);
         }
     }
@@ -148,7 +150,8 @@ mod tests {
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         let (bytes, inode, since, cost_ns) = (number << 21, number, 0, 0);
         let tenant = tenant.to_owned();
-        Lease { number, peer, tenant, kind, bytes, inode, since, cost_ns, ends: Ends::Process }
+        let (device, ends) = (0, Ends::Process);
+        Lease { number, peer, tenant, kind, bytes, inode, device, since, cost_ns, ends }
     }
 
     #[test]
@@ -158,7 +161,7 @@ mod tests {
             let tenant = if number % 3 == 0 { "a" } else { "b" };
             leases.insert(lease(number, (number % 5) as i32, tenant));
             if number % 2 == 0 {
-                leases.ends_with_memory(number);
+                leases.ends_with_memory(number, 1);
             }
         }
         let sum = |leases: &Leases, tenant: &str| -> u64 {

@@ -246,7 +246,7 @@ impl Server {
         };
         // Marked before it is sent: it may be gone at once.
         let tenant = self.broker.tenant_of_lease(number).unwrap_or_default();
-        let marked = self.watch.tracker.watch(tenant, number, inode.as_fd()).is_ok();
+        let marked = self.watch.tracker.watch(tenant, number, inode.as_fd());
         if !self.send(client, tag, &answer, Some(inode)) {
             self.broker.undelivered(number);
             self.drop_client(client);
@@ -256,8 +256,8 @@ impl Server {
             connection.unread.sent();
         }
         match marked {
-            true => self.broker.ends_with_memory(number),
-            false => {
+            Ok(inode) => self.broker.ends_with_memory(number, inode.device()),
+            Err(_) => {
                 if self.watch.tracker.is_first_unwatched() {
                     prezero_sys::log!(
                         "prezerod: the kernel watches no more leases: they end with the processes that got \

@@ -28,10 +28,9 @@ impl Server {
         let named = LeaseDir::for_page(&files, granted.page).and_then(|place| {
             let tenant = self.broker.tenant_of_lease(granted.lease).unwrap_or_default();
             let file = mounted::file(inode.as_fd()).ok().flatten();
-            let watch = |file: &OwnedFd| {
-                self.watch.tracker.watch(tenant, granted.lease, file.as_fd()).is_ok()
-            };
-            let watched = file.as_ref().is_some_and(watch);
+            let watch =
+                |file: &OwnedFd| self.watch.tracker.watch(tenant, granted.lease, file.as_fd()).ok();
+            let watched = file.as_ref().and_then(watch);
             drop(file);
             match place.attach(inode.as_fd(), name) {
                 Ok(()) => Ok(Some((place, watched))),
@@ -42,8 +41,8 @@ impl Server {
         });
         match named {
             Ok(Some((place, watched))) => {
-                if watched {
-                    self.broker.ends_with_memory(granted.lease);
+                if let Some(inode) = watched {
+                    self.broker.ends_with_memory(granted.lease, inode.device());
                 }
                 let Granted { bytes, page, backing, inode, age_ns, waited_ns, .. } = *granted;
                 let since = Since::Now;

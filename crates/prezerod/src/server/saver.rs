@@ -13,6 +13,9 @@ use crate::state;
 /// broker.
 /// Moved by: `ps -o cputime` of the broker.
 const EACH_NS: u64 = 100_000_000;
+/// Nor so often that writing the text takes more than this part of the loop's time, as a divisor.
+/// Moved by: `tests/system/attack.py`.
+const SHARE: u64 = 50;
 /// And this often for what changes by itself, ns.
 const IDLE_NS: u64 = 60_000_000_000;
 
@@ -23,6 +26,8 @@ pub struct Saver {
     thread: Option<(SyncSender<String>, JoinHandle<()>)>,
     /// When, and with how many changes by then.
     saved: (u64, u64),
+    /// The next one comes no sooner after it, ns.
+    each: u64,
 }
 
 impl Saver {
@@ -39,18 +44,19 @@ impl Saver {
             let started = std::thread::Builder::new().name("state".into()).spawn(write);
             started.ok().map(|thread| (texts, thread))
         });
-        Saver { path, thread, saved: (0, 0) }
+        Saver { path, thread, saved: (0, 0), each: EACH_NS }
     }
 
     /// Whether to save, with this number of changes by now.
     pub fn is_due(&self, now: u64, changes: u64) -> bool {
         let (at, before) = self.saved;
         let passed = now.saturating_sub(at);
-        self.thread.is_some() && (passed >= IDLE_NS || (passed >= EACH_NS && changes != before))
+        self.thread.is_some() && (passed >= IDLE_NS || (passed >= self.each && changes != before))
     }
 
-    /// Saves.
-    pub fn save(&mut self, now: u64, changes: u64, text: String) {
+    /// Saves what took the loop this time to write down, ns.
+    pub fn save(&mut self, now: u64, changes: u64, text: String, took: u64) {
+        self.each = EACH_NS.max(took.saturating_mul(SHARE));
         match self.thread.as_ref().map(|(texts, _)| texts.try_send(text)) {
             Some(Err(TrySendError::Full(_))) | None => {}
             Some(Err(TrySendError::Disconnected(_))) => self.thread = None,

@@ -193,8 +193,11 @@ impl Inode for Kept {
     }
 
     fn keep(&self, kind: Kind, charged: Option<&str>) {
+        if self.entry.borrow().is_some() || !self.store.is_there() {
+            return;
+        }
         let name = fstat(&self.file).ok().and_then(|stat| name(kind, stat.st_ino, charged));
-        if let Some(name) = name.filter(|_| self.entry.borrow().is_none()) {
+        if let Some(name) = name {
             self.entry.replace(self.store.put(name, self.file.as_fd()));
         }
     }

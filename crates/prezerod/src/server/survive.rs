@@ -3,18 +3,19 @@
 //! Contract: leases first, from the state file and the marks in the manager's store; then stock, once it was verified.
 //! What is broken costs one line, and the broker starts without it.
 
-use std::os::fd::OwnedFd;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use prezero_sys::marks::Marks;
+use prezero_sys::marks::{InodeId, Marks};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::returned::{self, Verifying};
 use super::saver::Saver;
 use super::store::{Kept, MARKS, STOCK_BEFORE};
 use super::{Server, clients};
-use crate::broker::saved::{Moment, Saved, SavedLease};
+use crate::broker::saved::{MOST_LEASES, Moment, Saved, SavedLease};
 use crate::ledger::Ends;
 use crate::state;
 use crate::stock::StockInode;
@@ -58,7 +59,8 @@ impl Server {
         let watch = &mut self.watch;
         let is_restored = watch.tracker.is_restored();
         let ends = |lease: &SavedLease| {
-            if watch.tracker.claim(&lease.tenant, lease.number, lease.inode) {
+            let inode = InodeId::new(lease.device, lease.inode);
+            if watch.tracker.claim(&lease.tenant, lease.number, inode) {
                 return Some(Ends::Memory);
             }
             if lease.is_watched && is_restored {
@@ -73,8 +75,12 @@ impl Server {
             })
         };
         let restored = self.broker.restore(&moment(now), saved, ends);
+        self.watch.tracker.claimed();
         if restored.leases > 0 {
-            prezero_sys::log!("prezerod: {} leases of an earlier broker are out", restored.leases);
+            prezero_sys::log!(
+                "prezerod: {} leases of an earlier broker are still out",
+                restored.leases
+            );
         }
     }
 
@@ -84,9 +90,12 @@ impl Server {
             return;
         }
         let (mut all, mut forgotten, mut bytes) = (vec![], vec![], 0);
+        let mut seen = BTreeSet::new();
         for (name, file) in stored {
-            let is_known = returned::known(&name, &file);
-            let Some((kind, size, charged)) = is_known else {
+            // One that came twice is one.
+            let is_new = InodeId::of(file.as_fd()).is_ok_and(|inode| seen.insert(inode));
+            let known = returned::known(&name, &file).filter(|_| is_new);
+            let Some((kind, size, charged)) = known else {
                 forgotten.push(name);
                 self.survival.verifying.counts.1 += 1;
                 continue;
@@ -132,11 +141,19 @@ impl Server {
     }
 
     /// Saves what has changed.
-    pub(super) fn save(&mut self, now: u64) {
+    pub(super) fn save(&mut self) {
+        let now = prezero_sys::thread::monotonic_ns();
         let changes = self.broker.changes();
         if self.survival.saver.is_due(now, changes) {
+            let all = self.broker.ledger.leases.from(0).count();
+            if all > MOST_LEASES && !std::mem::replace(&mut self.survival.told_bound, true) {
+                prezero_sys::log!(
+                    "prezerod: {all} leases are out: the newest beyond {MOST_LEASES} are not saved for a next broker"
+                );
+            }
             let text = self.state(now);
-            self.survival.saver.save(now, changes, text);
+            let took = prezero_sys::thread::monotonic_ns().saturating_sub(now);
+            self.survival.saver.save(now, changes, text, took);
         }
     }
 

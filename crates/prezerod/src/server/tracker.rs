@@ -38,7 +38,7 @@ struct Group {
     leases: BTreeMap<InodeId, u64>,
     looked: u64,
     /// The marks survive the broker, where a manager keeps them.
-    _entry: Option<Entry>,
+    entry: Option<Entry>,
 }
 
 /// See the module.
@@ -50,8 +50,12 @@ pub struct LeaseTracker {
     turned: u64,
     /// It was said that not all can be watched.
     told: bool,
+    /// It was said that tenants share groups.
+    told_shared: bool,
     /// Over, for their number is another inode's by now.
     replaced: Vec<u64>,
+    /// What lives of an earlier broker's leases, by the group that has the mark.
+    unclaimed: BTreeMap<InodeId, usize>,
 }
 
 impl LeaseTracker {
@@ -63,7 +67,9 @@ impl LeaseTracker {
     /// Marks that an earlier broker made. Its leases are to be [claimed](LeaseTracker::claim).
     pub fn restore(&mut self, marks: Marks, entry: Entry) {
         let (tenants, leases) = (BTreeSet::new(), BTreeMap::new());
-        self.groups.push(Group { tenants, marks, leases, looked: 0, _entry: Some(entry) });
+        let at = self.groups.len();
+        self.unclaimed.extend(marks.living().unwrap_or_default().into_iter().map(|id| (id, at)));
+        self.groups.push(Group { tenants, marks, leases, looked: 0, entry: Some(entry) });
     }
 
     /// Whether marks of an earlier broker came back.
@@ -71,44 +77,65 @@ impl LeaseTracker {
         !self.groups.is_empty()
     }
 
-    /// A lease of an earlier broker, by its inode's number: whether its memory lives, and is watched from now on.
-    pub fn claim(&mut self, tenant: &str, lease: u64, inode: u64) -> bool {
-        for group in &mut self.groups {
-            let found = group.marks.living().unwrap_or_default();
-            let is_it = |id: &&InodeId| id.number() == inode && !group.leases.contains_key(id);
-            if let Some(id) = found.iter().find(is_it) {
-                group.tenants.insert(tenant.to_owned());
-                group.leases.insert(*id, lease);
-                return true;
-            }
+    /// A lease of an earlier broker, by its inode: whether its memory lives, and is watched from now on.
+    pub fn claim(&mut self, tenant: &str, lease: u64, inode: InodeId) -> bool {
+        let at = self.unclaimed.remove(&inode);
+        let Some(group) = at.and_then(|at| self.groups.get_mut(at)) else { return false };
+        group.tenants.insert(tenant.to_owned());
+        group.leases.insert(inode, lease);
+        true
+    }
+
+    /// Has marks survive this broker, where that was not heard at first.
+    pub fn keep(&mut self) {
+        for group in self.groups.iter_mut().filter(|group| group.entry.is_none()) {
+            group.entry = stored(&self.store, &group.marks);
         }
-        false
+    }
+
+    /// All leases of an earlier broker were claimed.
+    pub fn claimed(&mut self) {
+        self.unclaimed.clear();
     }
 
     /// From now on the lease with this number is over when its memory is gone.
     ///
     /// # Errors
     /// What the kernel answers where it has no such marks, or no more.
-    pub fn watch(&mut self, tenant: &str, lease: u64, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub fn watch(
+        &mut self,
+        tenant: &str,
+        lease: u64,
+        file: BorrowedFd<'_>,
+    ) -> Result<InodeId, Errno> {
         let free = |group: &Group| group.tenants.contains(tenant) && group.leases.len() < GROUP;
         let at = match self.groups.iter().position(free) {
             Some(at) => at,
             None => match Marks::new() {
                 Ok(marks) => {
-                    let name = format!("{MARKS}.{:x}", fastrand::u64(..));
-                    let _entry = self.store.put(name, marks.as_fd());
+                    let entry = stored(&self.store, &marks);
                     let (tenants, leases) = (BTreeSet::new(), BTreeMap::new());
-                    self.groups.push(Group { tenants, marks, leases, looked: 0, _entry });
+                    self.groups.push(Group { tenants, marks, leases, looked: 0, entry });
                     self.groups.len() - 1
                 }
-                Err(error) => self.smallest().ok_or(error)?,
+                Err(error) => {
+                    let smallest = self.smallest().ok_or(error)?;
+                    if !std::mem::replace(&mut self.told_shared, true) {
+                        prezero_sys::log!(
+                            "prezerod: the kernel allows no more than {} groups of marks: tenants share them; \
+                             raise fs.fanotify.max_user_groups",
+                            self.groups.len()
+                        );
+                    }
+                    smallest
+                }
             },
         };
         self.groups[at].tenants.insert(tenant.to_owned());
         let group = &mut self.groups[at];
         let inode = group.marks.add(file)?;
         self.replaced.extend(group.leases.insert(inode, lease));
-        Ok(())
+        Ok(inode)
     }
 
     /// Whether this is the first that cannot be watched: it is said once.
@@ -150,6 +177,11 @@ impl LeaseTracker {
             .flat_map(|group| group.over(now))
             .collect()
     }
+}
+
+/// Marks in the store, under a name of their own.
+fn stored(store: &Store, marks: &Marks) -> Option<Entry> {
+    store.put(format!("{MARKS}.{:x}", fastrand::u64(..)), marks.as_fd())
 }
 
 impl Group {
@@ -219,7 +251,7 @@ mod tests {
             if lease == 0 && watched.is_err() {
                 return;
             }
-            assert_eq!(watched, Ok(()), "{lease}");
+            assert!(watched.is_ok(), "{lease}");
         }
         drop(files);
         let mut over = tracker.over_of(SCAN_INTERVAL_NS * 300, "tenant 299");

@@ -87,7 +87,7 @@ fn a_lease_whose_memory_is_watched_outlives_its_process_and_ends_with_its_memory
     let mut rig = Rig::new(|settings| settings.tenants = vec![tenant]);
     let client = rig.client(7, 1000);
     let (watched, other) = (leased(&mut rig, client, 4), leased(&mut rig, client, 4));
-    rig.broker.ends_with_memory(watched);
+    rig.broker.ends_with_memory(watched, 1);
 
     rig.broker.disconnect(client);
     rig.broker.exited(0, 7);
