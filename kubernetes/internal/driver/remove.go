@@ -39,10 +39,10 @@ func (o Options) Remove() error {
 			gone = append(gone, filepath.Join(o.CDI, file))
 		}
 	}
-	// The broker's lock and its scraper's socket lie beside its socket.
+	// The broker's lock, its state and its scraper's socket lie beside its socket.
 	run := filepath.Dir(o.Socket)
 	stem := strings.TrimSuffix(o.Socket, filepath.Ext(o.Socket))
-	gone = append(gone, o.Socket, stem+".lock", filepath.Join(run, "metrics.sock"))
+	gone = append(gone, o.Socket, stem+".lock", stem+".state", stem+".new", filepath.Join(run, "metrics.sock"))
 	for _, file := range gone {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
