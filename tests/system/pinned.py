@@ -115,7 +115,7 @@ def servers(place):
 
 
 def edges(place):
-    for name in ("zero", "child", "remap", "advice", "file", "lookup"):
+    for name in ("zero", "child", "remap", "advice", "file", "lookup", "together"):
         good(name, place.run("--pinned-threshold", "16M", size=256, program=["./edges", name]))
     print("pinned: edges: good")
 
