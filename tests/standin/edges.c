@@ -3,6 +3,8 @@
  */
 #include "server.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 
@@ -235,6 +237,45 @@ static void pinned(int of_lease) {
     CHECK(cudaHostRegister(own, PART, 0) == 0 && cudaHostUnregister(own) == 0 && cudaHostUnregister(own) != 0);
 }
 
+/* Threads and processes take and give parts at once, and fork meanwhile: none finds another's bytes. */
+static void *takes_turns(void *given) {
+    char mark = (char)(intptr_t)given;
+    enum { TURNS = 100 };
+    const size_t len = PART / 4;
+    for (int turn = 0; turn < TURNS; turn++) {
+        char *at = map(len, turn % 2 ? MAP_PRIVATE : MAP_SHARED);
+        for (size_t i = 0; i < len; i += 4096) CHECK(at[i] == 0);
+        for (size_t i = 0; i < len; i += 4096) at[i] = mark;
+        sched_yield();
+        for (size_t i = 0; i < len; i += 4096) CHECK(at[i] == mark);
+        if (turn % 3) CHECK(munmap(at, len) == 0);
+        else CHECK(munmap(at + len / 2, len / 2) == 0 && munmap(at, len / 2) == 0);
+    }
+    return NULL;
+}
+
+static void together(void) {
+    enum { PROCESSES = 2, THREADS = 3, FORKS = 20 };
+    pid_t processes[PROCESSES];
+    int status;
+    for (int i = 0; i < PROCESSES; i++)
+        if ((processes[i] = fork()) == 0) {
+            pthread_t threads[THREADS];
+            for (int j = 0; j < THREADS; j++)
+                CHECK(pthread_create(&threads[j], NULL, takes_turns, (void *)(intptr_t)(1 + i * THREADS + j)) == 0);
+            for (int j = 0; j < FORKS; j++) {
+                pid_t child = fork();
+                if (child == 0) _exit(0);
+                CHECK(waitpid(child, &status, 0) == child && status == 0);
+            }
+            for (int j = 0; j < THREADS; j++) pthread_join(threads[j], NULL);
+            exit(0);
+        }
+    for (int i = 0; i < PROCESSES; i++) CHECK(waitpid(processes[i], &status, 0) == processes[i] && status == 0);
+    char *all = map(4 * PART, MAP_PRIVATE);
+    CHECK(is_lease(all) && is_zero(all, 4 * PART));
+}
+
 int main(int count, char **words) {
     CHECK(count == 2);
     const char *what = words[1];
@@ -243,6 +284,7 @@ int main(int count, char **words) {
     else if (strcmp(what, "remap") == 0) remap();
     else if (strcmp(what, "advice") == 0) advice();
     else if (strcmp(what, "file") == 0) file();
+    else if (strcmp(what, "together") == 0) together();
     else if (strcmp(what, "lookup") == 0) lookup();
     else if (strcmp(what, "lease") == 0) pinned(1);
     else if (strcmp(what, "driver") == 0) pinned(0);

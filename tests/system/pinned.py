@@ -3,7 +3,7 @@
 
     tests/system/pinned.py FOLDER
 
-FOLDER holds prezero, prezerod and libprezero_pinned.so. tests/standin has libcudart.so.12 and libcuda.so.1, which pin for
+FOLDER holds prezero, prezerod, prezero-bench and libprezero_pinned.so. tests/standin has libcudart.so.12 and libcuda.so.1, which pin for
 real, and a program for each server, by its sources. The last line says whether io_uring pinned, or mlock in its place.
 """
 import os
@@ -115,7 +115,7 @@ def servers(place):
 
 
 def edges(place):
-    for name in ("zero", "child", "remap", "advice", "file", "lookup"):
+    for name in ("zero", "child", "remap", "advice", "file", "lookup", "together"):
         good(name, place.run("--pinned-threshold", "16M", size=256, program=["./edges", name]))
     print("pinned: edges: good")
 
@@ -172,6 +172,15 @@ def python(place):
     print("pinned: Python: good")
 
 
+def bench(place):
+    line = [place.bin / "prezero", "bench", "pinned", "--sizes", "64M", "--runs", "1"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=600, env=place.environment)
+    said = good("bench", done, "a stand-in for CUDA", "until pinned")
+    for way in ("cudaHostAlloc", "register, THP", "threads, then register", "--or-plain", "a lease"):
+        assert re.search(rf"64M +{way} +\d", said), f"bench: no row {way}:\n{said}"
+    print("pinned: bench: good")
+
+
 def main():
     bin_folder = Path(sys.argv[1]).resolve()
     with tempfile.TemporaryDirectory() as folder:
@@ -188,6 +197,7 @@ def main():
             registrations(place)
             without(place)
             python(place)
+            bench(place)
             place.run(program=["./llama", "64"])
             print(f"pinned: the stand-ins pin by {'mlock' if place.called('pinned') else 'io_uring'}")
         finally:

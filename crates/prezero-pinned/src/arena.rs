@@ -72,7 +72,8 @@ impl Arena {
         let grain = (stat.st_blksize as usize).max(SMALL);
         let grain = if is_of_a_pool(file.number()) { grain } else { SMALL };
         let page = page.max(HUGE);
-        let threshold = number("PREZERO_PINNED_THRESHOLD")?.max(SMALL);
+        // A part is of whole pages: smaller requests would waste most of one.
+        let threshold = number("PREZERO_PINNED_THRESHOLD")?.max(page / 2);
         let shm = raw::stat_path(c"/dev/shm").map_or(0, |stat| stat.st_dev);
         Some(Arena {
             board: Board::of(board, bytes / page)?,
@@ -242,12 +243,13 @@ impl Arena {
 
     /// Unmaps, and gives back what was a part. `None`: the caller's addresses are not the arena's.
     pub fn unmap(&self, at: usize, len: usize) -> Option<c_int> {
+        let end = at.checked_add(len)?.checked_next_multiple_of(SMALL)?;
         if !self.touches(at, len) {
             return None;
         }
         self.with(|table| {
-            table.first_in(at, at + len)?;
-            let mut end = (at + len).next_multiple_of(SMALL);
+            table.first_in(at, end)?;
+            let mut end = end;
             if table.at(end - 1).is_some() {
                 end = end.next_multiple_of(self.grain);
             }

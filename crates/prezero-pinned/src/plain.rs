@@ -2,20 +2,21 @@
 //!
 //! The kernel makes and clears pages on the thread that touches them; a driver that pins absent pages does so on one thread,
 //! under its lock. Here a thread for each CPU of the node populates pieces, and the caller waits. Pieces are of huge pages while
-//! the node has some free, so that no thread compacts memory for them.
+//! the node has some free, so that no thread compacts memory for them, and while they come faster than small ones: a guest
+//! that reports free memory to its host waits milliseconds for each huge page.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use prezero_sys::thread::{CpuMask, affinity, current_cpu, set_affinity};
+use prezero_sys::thread::{CpuMask, affinity, current_cpu, monotonic_ns, set_affinity};
 
 use crate::raw;
 use crate::shim::shim;
 
 /// Bytes that one thread populates at a time.
 /// Moved by: `prezero bench pinned`, row `--or-plain`.
-const PIECE: usize = 64 << 20;
+const PIECE: usize = 4 << 20;
 /// The most threads: memory has no more bandwidth to give.
 /// Moved by: `prezero bench pinned`, row `--or-plain`.
 const THREADS: usize = 16;
@@ -56,41 +57,71 @@ pub fn give_back(at: *mut c_void, len: usize) {
     unsafe { raw::munmap(at, len.next_multiple_of(HUGE)) };
 }
 
+/// What a byte of each size of page took last, in picoseconds; 0: not known yet.
+#[derive(Default)]
+struct Paces {
+    huge: AtomicU64,
+    small: AtomicU64,
+}
+
+impl Paces {
+    /// Whether a piece comes in huge pages: the first one does, the second does not, and then the faster.
+    fn wants_huge(&self, piece: usize) -> bool {
+        match (piece, self.huge.load(Relaxed), self.small.load(Relaxed)) {
+            (0, ..) => true,
+            (1, ..) | (_, 0, _) | (_, _, 0) => false,
+            (_, huge, small) => huge <= small,
+        }
+    }
+
+    fn learn(&self, is_huge: bool, len: usize, ns: u64) {
+        let pace = if is_huge { &self.huge } else { &self.small };
+        pace.store((ns * 1000 / len as u64).max(1), Relaxed);
+    }
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Shared {
+    next: AtomicUsize,
+    failed: AtomicUsize,
+    paces: Paces,
+}
+
 fn populate(at: *mut c_void, len: usize) -> bool {
-    let node = node();
-    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let at = at.expose_provenance();
+    let (node, mask) = node();
+    let (shared, at) = (Shared::default(), at.expose_provenance());
     let work = || {
-        let _ = node.1.as_ref().map(set_affinity);
+        let _ = mask.as_ref().map(set_affinity);
         loop {
-            let from = next.fetch_add(PIECE, Relaxed);
+            let piece = shared.next.fetch_add(1, Relaxed);
+            let from = piece * PIECE;
             if from >= len {
                 return;
             }
-            let (piece, len) =
+            let (at, len) =
                 (std::ptr::with_exposed_provenance_mut(at + from), PIECE.min(len - from));
-            let advice = if has_huge_pages(node.0, len) {
-                libc::MADV_HUGEPAGE
-            } else {
-                libc::MADV_NOHUGEPAGE
-            };
+            let is_huge = shared.paces.wants_huge(piece) && has_huge_pages(node, len);
+            let advice = if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+            let began = monotonic_ns();
             // SAFETY: a part of the new mapping.
             let done = unsafe {
-                raw::madvise(piece, len, advice);
-                raw::madvise(piece, len, libc::MADV_POPULATE_WRITE)
+                raw::madvise(at, len, advice);
+                raw::madvise(at, len, libc::MADV_POPULATE_WRITE)
             };
-            failed.fetch_add(usize::from(done != 0), Relaxed);
+            shared.paces.learn(is_huge, len, monotonic_ns() - began);
+            shared.failed.fetch_add(usize::from(done != 0), Relaxed);
         }
     };
-    let cpus = node.1.as_ref().map_or(1, CpuMask::count).min(THREADS).min(len.div_ceil(PIECE));
+    let cpus = mask.as_ref().map_or(1, CpuMask::count).min(THREADS).min(len.div_ceil(PIECE));
     std::thread::scope(|scope| {
         for _ in 0..cpus {
             if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                failed.fetch_add(1, Relaxed);
+                shared.failed.fetch_add(1, Relaxed);
             }
         }
     });
-    failed.load(Relaxed) == 0
+    shared.failed.load(Relaxed) == 0
 }
 
 /// This thread's node, and the CPUs of it that the process may use; `None`: not known, one thread does it.

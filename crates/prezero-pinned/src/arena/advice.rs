@@ -11,7 +11,7 @@
 use std::ffi::c_int;
 
 use super::{Arena, pointer};
-use crate::table::{Segment, Table};
+use crate::table::Segment;
 use crate::{lease, raw, said};
 
 /// Since Linux 5.18 and 6.1; libc knows one of them.
@@ -21,13 +21,13 @@ const COLLAPSE: c_int = 25;
 impl Arena {
     /// `None`: the kernel's.
     pub fn advise(&self, at: usize, len: usize, advice: c_int) -> Option<c_int> {
+        let end = at.checked_add(len)?;
         if !self.touches(at, len) {
             return None;
         }
         self.with(|table| {
-            table.first_in(at, at + len)?;
-            let mut result = 0;
-            let (mut from, end) = (at, at + len);
+            table.first_in(at, end)?;
+            let (mut from, mut result) = (at, 0);
             while from < end && result == 0 {
                 let next = table.first_in(from, end);
                 let (to, inside) = match next {
@@ -35,8 +35,7 @@ impl Arena {
                     Some(part) => (part.at, None),
                     None => (end, None),
                 };
-                let own =
-                    inside.and_then(|part| self.advise_part(table, part, from, to - from, advice));
+                let own = inside.and_then(|part| self.advise_part(part, from, to - from, advice));
                 // SAFETY: the kernel is asked what the caller asked, of a part of its range.
                 result = own
                     .unwrap_or_else(|| unsafe { raw::madvise(pointer(from), to - from, advice) });
@@ -46,14 +45,7 @@ impl Arena {
         })
     }
 
-    fn advise_part(
-        &self,
-        _: &Table,
-        part: Segment,
-        from: usize,
-        len: usize,
-        advice: c_int,
-    ) -> Option<c_int> {
+    fn advise_part(&self, part: Segment, from: usize, len: usize, advice: c_int) -> Option<c_int> {
         let clear = || {
             let done = lease::clear(&self.file, self.page, part.offset + (from - part.at), len);
             if done { 0 } else { raw::fail(libc::ENOMEM) }

@@ -21,6 +21,7 @@ impl Arena {
         flags: c_int,
         to: *mut c_void,
     ) -> Option<Result<*mut c_void, c_int>> {
+        at.checked_add(len)?.checked_add(SMALL)?;
         if !self.touches(at, len.max(1)) {
             return None;
         }
