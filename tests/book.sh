@@ -8,6 +8,9 @@ fail() {
     echo "book: $1" >&2
     exit 1
 }
+for page in docs/*.md; do
+    [ "$page" = docs/SUMMARY.md ] || grep -q "(${page#docs/})" docs/SUMMARY.md || fail "$page is not in docs/SUMMARY.md"
+done
 PATH=$PWD/target/tools/bin:$PATH:$HOME/.cargo/bin
 if ! command -v mdbook >/dev/null; then
     [ "${1-}" = --install ] || { echo "book: left out: no mdbook; make book brings it"; exit 0; }
