@@ -17,7 +17,7 @@ snapshot() {
     cp "$prezero" "$(command -v busybox)" "$dir/guest/bin/"
     cat >"$dir/guest/init" <<INIT
 #!/bin/busybox sh
-busybox mount -t proc proc /proc; busybox mount -t sysfs sys /sys; busybox mount -t tmpfs tmp /tmp
+for each in proc sysfs:sys tmpfs:tmp devtmpfs:dev; do busybox mount -t \${each%:*} none /\${each#*:}; done
 busybox dd if=/dev/urandom of=/tmp/file bs=1M count=60 2>/dev/null; busybox rm /tmp/file
 $2; echo "status \$?"
 exec busybox sleep 1000
@@ -26,7 +26,7 @@ INIT
     (cd "$dir/guest" && find . | busybox cpio -o -H newc 2>/dev/null) >"$dir/initrd"
     : >"$dir/serial"
     {
-        until grep -q '^status' "$dir/serial"; do sleep 0.5; done
+        until grep -q 'status [0-9]' "$dir/serial"; do sleep 0.5; done
         printf 'dump-guest-memory %s\nquit\n' "$dir/memory"
     } | qemu-system-x86_64 -accel tcg -cpu max -m 256M -nodefaults -nographic -no-reboot -monitor stdio -serial "file:$dir/serial" \
         -kernel "$kernel" -initrd "$dir/initrd" -append 'console=ttyS0 quiet rdinit=/init' >/dev/null

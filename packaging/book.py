@@ -25,6 +25,11 @@ def about(key):
     return subprocess.run([ROOT / "packaging/about.sh", key], check=True, capture_output=True, text=True).stdout.strip()
 
 
+def indexed(place):
+    """A folder's page, by the name that it has in a site."""
+    return re.sub(r"(^|/)README[.]md(?=#|$)", r"\1index.md", place)
+
+
 def lay_out():
     summary = (ROOT / "docs/SUMMARY.md").read_text()
     pages = [(ROOT / "docs" / found["target"]).resolve() for found in LINK.finditer(summary)]
@@ -32,7 +37,7 @@ def lay_out():
     shutil.rmtree(OUT, ignore_errors=True)
 
     def put(path):
-        to = OUT / path.relative_to(ROOT)
+        to = OUT / indexed(str(path.relative_to(ROOT)))
         to.parent.mkdir(parents=True, exist_ok=True)
         return to
 
@@ -40,7 +45,9 @@ def lay_out():
         target = found["target"]
         name = target.partition("#")[0]
         path = (page.parent / name).resolve()
-        if not name or re.match("[a-z]+:", target) or path in pages:
+        if path in pages:
+            return f"{found['text']}({indexed(target)})"
+        if not name or re.match("[a-z]+:", target):
             return found[0]
         if repository and not found["text"].startswith("!"):
             return f"{found['text']}({repository}/blob/v{version}/{path.relative_to(ROOT)})"
@@ -56,7 +63,7 @@ def lay_out():
         put(page).write_text("".join(parts))
     for picture in sorted((ROOT / "docs/pictures").glob("*.svg")):
         shutil.copy(picture, put(picture))
-    placed = LINK.sub(lambda found: f"{found['text']}({(ROOT / 'docs' / found['target']).resolve().relative_to(ROOT)})", summary)
+    placed = LINK.sub(lambda found: f"{found['text']}({indexed(str((ROOT / 'docs' / found['target']).resolve().relative_to(ROOT)))})", summary)
     (OUT / "SUMMARY.md").write_text(placed)
 
 

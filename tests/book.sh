@@ -8,6 +8,9 @@ fail() {
     echo "book: $1" >&2
     exit 1
 }
+for page in docs/*.md; do
+    [ "$page" = docs/SUMMARY.md ] || grep -q "(${page#docs/})" docs/SUMMARY.md || fail "$page is not in docs/SUMMARY.md"
+done
 PATH=$PWD/target/tools/bin:$PATH:$HOME/.cargo/bin
 if ! command -v mdbook >/dev/null; then
     [ "${1-}" = --install ] || { echo "book: left out: no mdbook; make book brings it"; exit 0; }
@@ -21,7 +24,6 @@ rm -rf target/book/html
 said=$(mdbook build 2>&1) || fail "mdbook: $said"
 if echo "$said" | grep -qi 'warn\|error'; then fail "mdbook: $said"; fi
 for page in $(sed -n 's/.*](\(.*\)\.md)$/\1/p' target/book/src/SUMMARY.md); do
-    case $page in README | */README) page=${page%README}index ;; esac
     [ -s "target/book/html/$page.html" ] || fail "no $page.html"
 done
 packaging/book.py --check target/book/html || fail "its links"
