@@ -11,9 +11,9 @@ import (
 func TestMetadataThatIsWrittenTwiceAtOnceIsWhole(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "metadata.json")
 	var all sync.WaitGroup
-	for range 8 {
+	for range 4 {
 		all.Go(func() {
-			for range 50 {
+			for range 20 {
 				if err := MetadataFiles().WriteFile(file, []byte("{}"), 0o644); err != nil {
 					t.Error(err)
 				}
