@@ -117,6 +117,9 @@ def servers(place):
 def edges(place):
     for name in ("zero", "child", "remap", "advice", "file", "lookup", "together"):
         good(name, place.run("--pinned-threshold", "16M", size=256, program=["./edges", name]))
+    # A shell that ends without destructors says the last line too, and once.
+    said = good("a shell", place.run(size=64, program=["sh", "-c", "./llama 64; exit 0"]), "pinned allocations 64 MiB")
+    assert said.count("of the lease served") == 1, said
     print("pinned: edges: good")
 
 

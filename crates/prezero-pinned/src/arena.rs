@@ -5,6 +5,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::io::Write;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 
@@ -49,11 +50,6 @@ unsafe impl Sync for Arena {}
 /// A number that `prezero claim` left in the environment.
 pub fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
-}
-
-/// Whether this process is the program that `prezero claim` became.
-pub fn is_first() -> bool {
-    number("PREZERO_LEASE_PID") == usize::try_from(std::process::id()).ok()
 }
 
 impl Arena {
@@ -294,24 +290,25 @@ impl Arena {
         });
     }
 
-    /// What the process's first program says at its end.
+    /// What the first program says at its end, which a signal handler may bring about: nothing here allocates.
     pub fn report(&self) {
         let (served, missed) = self.board.counts();
         let used = self.board.handed_out() * self.page;
-        let mut parts = String::new();
-        for (name, bytes) in KINDS.iter().zip(served).filter(|(_, bytes)| *bytes > 0) {
-            parts += &format!(
-                "{}{name} {} MiB",
-                if parts.is_empty() { ": " } else { ", " },
-                bytes >> 20
-            );
+        let each = KINDS.iter().zip(served).filter(|(_, bytes)| *bytes > 0);
+        // Longer than all kinds together with their largest numbers.
+        let mut room = [0; 192];
+        let mut rest = &mut room[..];
+        for (number, (name, bytes)) in each.enumerate() {
+            let _ =
+                write!(rest, "{}{name} {} MiB", if number == 0 { ": " } else { ", " }, bytes >> 20);
         }
-        let missed = match missed {
-            0 => String::new(),
-            bytes => format!("; {} MiB did not fit", bytes >> 20),
-        };
+        if missed > 0 {
+            let _ = write!(rest, "; {} MiB did not fit", missed >> 20);
+        }
+        let left = rest.len();
+        let told = str::from_utf8(&room[..room.len() - left]).unwrap_or_default();
         prezero_sys::tell!(
-            "prezero: claim: {} of {} MiB of the lease served{parts}{missed}",
+            "prezero: claim: {} of {} MiB of the lease served{told}",
             used >> 20,
             self.bytes >> 20
         );

@@ -1,8 +1,9 @@
 //! What this process has of the lease, and the knobs: read before the program begins.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::arena::{Arena, is_first, number};
+use crate::arena::{Arena, number};
 use crate::said;
 
 /// See the module.
@@ -15,11 +16,14 @@ pub struct Shim {
     pub chunk: usize,
     /// Whether pinned memory that is not of the lease is populated by all CPUs of the node.
     pub or_plain: bool,
+    /// Of the program that `prezero claim` became.
+    first: u32,
 }
 
 static SHIM: OnceLock<Shim> = OnceLock::new();
 static NOTHING: Shim = NONE;
-const NONE: Shim = Shim { arena: None, threshold: usize::MAX, chunk: usize::MAX, or_plain: false };
+const NONE: Shim =
+    Shim { arena: None, threshold: usize::MAX, chunk: usize::MAX, or_plain: false, first: 0 };
 
 /// This process's.
 pub fn shim() -> &'static Shim {
@@ -36,9 +40,11 @@ fn look() -> Shim {
             the program that prezero claim became has ended, or closed its descriptors"
         ));
     }
+    let first =
+        number("PREZERO_LEASE_PID").and_then(|first| u32::try_from(first).ok()).unwrap_or(0);
     if let Some(arena) = &arena
         && !arena.has_shm()
-        && is_first()
+        && first == std::process::id()
     {
         said::NO_SHM.say(format_args!(
             "no /dev/shm here: memory that is shared by name is not of the lease"
@@ -49,6 +55,7 @@ fn look() -> Shim {
         threshold,
         chunk: number("PREZERO_PINNED_CHUNK").unwrap_or(usize::MAX),
         or_plain: number("PREZERO_PINNED_PLAIN") == Some(1),
+        first,
     }
 }
 
@@ -72,12 +79,20 @@ static BEGIN: extern "C" fn() = {
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = {
     extern "C" fn end() {
-        if let Some(arena) = shim().arena.as_ref().filter(|_| is_first()) {
-            arena.report();
-        }
+        told();
     }
     end
 };
+
+/// Says it once, if this is that program.
+pub fn told() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let shim = shim();
+    let is_first = || shim.first == std::process::id() && !TOLD.swap(true, Relaxed);
+    if let Some(arena) = shim.arena.as_ref().filter(|_| is_first()) {
+        arena.report();
+    }
+}
 
 unsafe extern "C" {
     fn pthread_atfork(
