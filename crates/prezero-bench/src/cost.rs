@@ -37,7 +37,7 @@ impl Costs {
         cost.spent.user_s += spent.user_s;
         cost.spent.system_s += spent.system_s;
         cost.spent.faults += spent.faults;
-        if let Some(ns) = number(stats, "daemon_cpu_ns") {
+        if let Some(ns) = number(stats, "scrubd_cpu_ns") {
             *cost.scrubd_ns.get_or_insert(0) += ns;
         }
         for (name, value) in counters(stats) {

@@ -25,7 +25,7 @@ use cgroup::Group;
 
 /// Within this time of the last sample [`Pressure::sample`] repeats its verdict without a system
 /// call. A single stall must not fill the interval, and the files must cost next to no CPU time.
-/// Moved by: counter `daemon_cpu_ns`.
+/// Moved by: counter `scrubd_cpu_ns`.
 const MIN_INTERVAL_NS: u64 = 200_000_000;
 
 /// Share of the interval in which *some* task waited for memory. Reclaim that keeps up stays well

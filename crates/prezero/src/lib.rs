@@ -122,13 +122,13 @@
 //! | `cpu` | what one CPU keeps in front of the pool |
 //! | `policy` | which size classes are scrubbed and how much (`cost`, `governor`), and when (`pacer`, `backoff`, `decay`) |
 //! | `observe` | reports, the summary, the panel |
-//! | `daemon` | scrubd as frees see it: a word to wake it by, its start and end |
+//! | `waker` | scrubd as frees see it: a word to wake it by, its start and end |
 //! | `zone` | requests and frees: composes all above |
 //! | `scrubd` | the thread and its work; what it may touch is `zone/isolate.rs` |
 //! | `heap` | blocks that are known by their addresses |
 //! | `global` | the heap of a Rust program, behind its global allocator |
 //!
-//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, pool, cpu, policy, observe, daemon, zone, scrubd, heap, global
+//! Layers: sync, inplace, units, class, clock, ablation, clear, config, block, count, mem, pool, cpu, policy, observe, waker, zone, scrubd, heap, global
 #![deny(unsafe_code)]
 #![warn(missing_debug_implementations)]
 // Loom builds what it models, without the code that uses the rest of it.
@@ -156,8 +156,6 @@ mod config;
 #[cfg(not(loom))]
 mod count;
 #[cfg(not(loom))]
-mod daemon;
-#[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod global;
 #[cfg(not(loom))]
@@ -171,6 +169,8 @@ mod policy;
 mod scrubd;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(not(loom))]
+mod waker;
 #[cfg(not(loom))]
 mod zone;
 
@@ -207,12 +207,12 @@ pub mod internal {
         config::knobs::{KNOBS, Knob, WITHOUT},
         config::{DEFAULT_THRESHOLD, MAX_LIMIT, MIN_THRESHOLD},
         count::counters::{COUNT, Counters},
-        daemon::{Change, START_BYTES},
         heap::fit::{ADDRESS_SPACE_SHARE, MIN_LIMIT},
         heap::lazy::{LazyHeap, Made},
         observe::processes::{LARGEST, Member, Processes},
         observe::snapshot::ORDERS,
         scrubd::allow_scrubd_by,
+        waker::{Change, START_BYTES},
     };
     pub use prezero_sys::thread::Spawner;
 }

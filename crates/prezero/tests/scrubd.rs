@@ -59,7 +59,7 @@ fn scrubd_starts_by_itself_and_makes_misses_into_hits() {
     });
 
     assert_eq!(zone.snapshot().get(Counter::VerifyFailures), 0);
-    assert!(zone.snapshot().get(Counter::DaemonCpuNs) > 0, "its cost is counted");
+    assert!(zone.snapshot().get(Counter::ScrubdCpuNs) > 0, "its cost is counted");
 }
 
 #[test]

@@ -171,7 +171,7 @@ impl Process {
 
     /// Of a CPU, that scrubd takes.
     pub fn cpu_share(&self) -> f64 {
-        self.rate("daemon_cpu_ns") / 1e9
+        self.rate("scrubd_cpu_ns") / 1e9
     }
 
     /// Zeroes made in vain: taken by requests that wanted none, or given back.

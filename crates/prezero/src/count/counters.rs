@@ -102,8 +102,8 @@ counters! {
         BypassedBytes "bypassed_bytes" Bytes "of these, bytes written past the cache";
         ScrubCpuNs "scrub_cpu_ns" Nanoseconds "CPU time that clearing took in scrubd";
         LookCpuNs "look_cpu_ns" Nanoseconds "CPU time that scrubd took to wake and look for what to clear";
-        DaemonCpuNs "daemon_cpu_ns" Nanoseconds "CPU time of scrubd, all of it";
-        DaemonWakeups "daemon_wakeups" Count "times scrubd woke up";
+        ScrubdCpuNs "scrubd_cpu_ns" Nanoseconds "CPU time of scrubd, all of it";
+        ScrubdWakeups "scrubd_wakeups" Count "times scrubd woke up";
         BusyLooks "busy_looks" Count "times scrubd found the CPUs busy, and did less or nothing";
         Aborts "aborts" Count "blocks that scrubd gave up to an allocation";
         Asides "asides" Count "times scrubd stepped aside because it spent more than it spared";

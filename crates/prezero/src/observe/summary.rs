@@ -141,7 +141,7 @@ impl Snapshot {
         use Counter::*;
         let (hit, miss, absent) = self.zeroed();
         let served = hit + miss + absent;
-        let looks = self.get(DaemonWakeups);
+        let looks = self.get(ScrubdWakeups);
         Some(match served {
             0 => return None,
             served if hit as f64 >= FEW_HITS * served as f64 => return None,
@@ -162,7 +162,7 @@ impl Snapshot {
         use Counter::*;
         let account = Account::of(self);
         let (scrubbed, refused) = (self.get(ScrubbedBytes), self.get(Refused));
-        if self.get(DaemonWakeups) == 0 && account.cost_ns == 0 {
+        if self.get(ScrubdWakeups) == 0 && account.cost_ns == 0 {
             out.write_str("prezero: paid: nothing, since scrubd did not run")?;
         } else {
             let cost = account.cost_ns;
@@ -219,7 +219,7 @@ impl Account {
             _ => None,
         };
         // The thread's total is read now and then; a part may be ahead of it.
-        let cost_ns = snapshot.get(ScrubCpuNs).max(snapshot.get(DaemonCpuNs));
+        let cost_ns = snapshot.get(ScrubCpuNs).max(snapshot.get(ScrubdCpuNs));
         Account { hit_pages, saved_ns, cost_ns }
     }
 }
@@ -255,8 +255,8 @@ mod tests {
             (Counter::HitBytes, MIB),
             (Counter::MissBytes, MIB),
             (Counter::ScrubbedBytes, MIB),
-            (Counter::DaemonWakeups, 1),
-            (Counter::DaemonCpuNs, 5_600),
+            (Counter::ScrubdWakeups, 1),
+            (Counter::ScrubdCpuNs, 5_600),
         ]));
         let [asked, got, paid] = told.try_into().unwrap();
         assert!(asked.contains("4,000 requests for zeroed memory, 2.0 MiB: 50.0 % was zero"));
@@ -335,7 +335,7 @@ mod tests {
             let got = lines(&counted).remove(1);
             got.split_once("; scrubbing did little: ").map(|(_, why)| why.to_string())
         };
-        let (freed, ran) = ((Counter::FreeBytes, 64 * MIB), (Counter::DaemonWakeups, 10));
+        let (freed, ran) = ((Counter::FreeBytes, 64 * MIB), (Counter::ScrubdWakeups, 10));
         assert_eq!(why(&[], true).unwrap(), "it is off (--scrub-start never)");
         assert_eq!(why(&[], false).unwrap(), "the program freed too little");
         assert_eq!(why(&[freed], false).unwrap(), "no CPU idled");

@@ -27,11 +27,11 @@ const WINDOW_NS: u64 = 100_000_000;
 const IDLE_NS: u64 = 1_000_000_000;
 /// Threshold in requests for zero, from which on scrubd measures the machine. The measurement then costs no
 /// more than the looks that these requests bring.
-/// Moved by: `prezero bench short`, counter `daemon_cpu_ns`.
+/// Moved by: `prezero bench short`, counter `scrubd_cpu_ns`.
 const MEASURED_REQUESTS: u64 = 20;
 /// Threshold in pages, as above. To find these zero spares as much as the
 /// measurement costs.
-/// Moved by: `prezero bench short`, counter `daemon_cpu_ns`.
+/// Moved by: `prezero bench short`, counter `scrubd_cpu_ns`.
 const MEASURED_PAGES: u64 = 4 << 10;
 
 /// Pages asked for, all bands together.
@@ -43,7 +43,7 @@ fn total(seen: &Sample) -> u64 {
 /// Moved by: `bench real --only sqlite,xz`, `prezero bench steady`.
 const READY_PAGES: u64 = 1024;
 /// The longest time for which scrubd trusts in what lies ready.
-/// Moved by: counter `daemon_wakeups`.
+/// Moved by: counter `scrubd_wakeups`.
 const LASTS_NS: u64 = 50_000_000;
 /// The same while it is not known how often a size is asked for.
 /// Moved by: `prezero bench short`.

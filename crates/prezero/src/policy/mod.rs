@@ -69,21 +69,21 @@ pub(crate) const POLL_RESTED_NS: u64 = 2 * REST_NS - REST_NS / 32;
 pub(crate) const POLL_MAX_NS: u64 = 500_000;
 /// Later the interval is at most one part in this many of the time since the event. scrubd finds work
 /// that comes with a period late by that part of the period.
-/// Moved by: tests of `pacer`, counter `daemon_wakeups`.
+/// Moved by: tests of `pacer`, counter `scrubd_wakeups`.
 pub(crate) const POLL_SHARE: u64 = 8;
 /// The longest interval while the program frees and scrubd finds no work.
-/// Moved by: tests of `pacer`, counter `daemon_wakeups`.
+/// Moved by: tests of `pacer`, counter `scrubd_wakeups`.
 pub(crate) const POLL_LAZY_NS: u64 = 20_000_000;
 /// The longest interval while nothing may be cleared. scrubd notices the next request for zero at most
 /// this late.
-/// Moved by: counter `daemon_wakeups` in `bench real --only sqlite,g++`.
+/// Moved by: counter `scrubd_wakeups` in `bench real --only sqlite,g++`.
 pub(crate) const POLL_BARRED_NS: u64 = 100_000_000;
 /// The time after the last free at which scrubd parks, ns. Parked it costs nothing.
-/// Moved by: counters `daemon_wakeups`, `daemon_cpu_ns`.
+/// Moved by: counters `scrubd_wakeups`, `scrubd_cpu_ns`.
 pub(crate) const PARK_NS: u64 = 100_000_000;
 /// A parked scrubd looks this often at memory pressure and at idle memory. It is also the longest
 /// rest in a crowd, and the longest time in which a tool waits for an answer.
-/// Moved by: counters `daemon_wakeups`, `daemon_cpu_ns`.
+/// Moved by: counters `scrubd_wakeups`, `scrubd_cpu_ns`.
 pub(crate) const WATCH_NS: u64 = 250_000_000;
 /// The idle time after which memory is left out of core dumps, ns. No pause at work lasts as long,
 /// since a request pays to take such memory back.

@@ -24,5 +24,5 @@ pub fn allow_scrubd_by<B: Backing + 'static>(
     zone.pool.expect_limit();
     let this = std::ptr::from_ref(zone).cast_mut().cast();
     // SAFETY: the zone is never dropped, and `run::<B>` expects a `Zone<B>`.
-    unsafe { zone.daemon.allow(this, thread::run::<B>, spawner) };
+    unsafe { zone.waker.allow(this, thread::run::<B>, spawner) };
 }

@@ -132,7 +132,7 @@ impl<H: Host> Scrubber<H> {
         let spent_before = self.may_spend();
         self.plan = self.governor.observe(now.ns, zone.seen());
         if spent_before && !self.may_spend() {
-            zone.daemon.counters.bump(Counter::Asides);
+            zone.waker.counters.bump(Counter::Asides);
         }
         zone.show_target(self.plan.target.min(zone.live.stock()));
         if mood == Throttle::Crowded {
@@ -158,13 +158,13 @@ impl<H: Host> Scrubber<H> {
                 self.focus = None; // it may be of a lower order
                 start.max(stop)
             };
-            let before = zone.daemon.counters.get(Counter::ScrubbedBytes);
+            let before = zone.waker.counters.get(Counter::ScrubbedBytes);
             let room = zone.room(asked);
             let cleared = self
                 .refile(zone, stop, now.tick, room)
                 .or_else(|| self.scrub(zone, stop, now.tick, mood, room))
                 .or_else(|| self.grow(zone, mood, room));
-            let bytes = zone.daemon.counters.get(Counter::ScrubbedBytes) - before;
+            let bytes = zone.waker.counters.get(Counter::ScrubbedBytes) - before;
             if let Some(rate) = zone.live.scrub_rate() {
                 self.paced_until = self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate;
             }
@@ -257,7 +257,7 @@ impl<H: Host> Scrubber<H> {
         let isolated = zone.isolate(&chunk, Work::Fixed)?;
         let began = self.host.cpu_ns();
         let populated = zone.populate(&isolated);
-        outcome(&isolated, &zone.daemon.counters);
+        outcome(&isolated, &zone.waker.counters);
         let _ = zone.publish(isolated, Source::Pool);
         // Paid once, for as long as it stays.
         self.apart_ns += self.host.cpu_ns().saturating_sub(began);
@@ -356,7 +356,7 @@ impl<H: Host> Scrubber<H> {
         engine: &dyn ClearEngine,
     ) -> Step {
         let began = self.host.cpu_ns();
-        let account = &zone.daemon.counters;
+        let account = &zone.waker.counters;
         zone.clear(&isolated, engine, self.host.rseq());
         let step = outcome(&isolated, account);
         if let Some(cleared) = zone.publish(isolated, source) {
@@ -377,7 +377,7 @@ impl<H: Host> Scrubber<H> {
         let Some(isolated) = zone.isolate(chunk, Work::Fixed) else { return Step::Nap };
         let began = self.host.cpu_ns();
         let populated = if zone.make_huge(&isolated) { zone.populate(&isolated) } else { 0 };
-        let account = &zone.daemon.counters;
+        let account = &zone.waker.counters;
         outcome(&isolated, account);
         if zone.publish(isolated, Source::Pool).is_some() {
             zone.lazy_free_excess(chunk);

@@ -1,5 +1,5 @@
 //! The thread from its start: it looks, works, naps, backs off and parks, until the process ends or a call wants no
-//! second thread (`daemon/ending.rs`).
+//! second thread (`waker/ending.rs`).
 //!
 //! `policy/pacer.rs` says how long it sleeps between two looks. After a while without work it parks and costs nothing.
 //! It measures the machine once, when a program has asked for enough.
@@ -21,7 +21,6 @@ use crate::config::ablation::Mechanism;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
 use crate::cpu::cache::CpuCache;
-use crate::daemon::{ASLEEP, AWAKE, DOZING, PARKED};
 use crate::mem::backing::Backing;
 use crate::policy::backoff::Backoff;
 use crate::policy::governor::Activity;
@@ -31,6 +30,7 @@ use crate::policy::{Step, Throttle};
 use crate::pool::purge::lazy_free::Allowance;
 use crate::scrubd::scrub::Scrubber;
 use crate::units::PAGE;
+use crate::waker::{ASLEEP, AWAKE, DOZING, PARKED};
 use crate::zone::Zone;
 
 /// The account is told this often at most: it costs some hundred loads.
@@ -42,13 +42,13 @@ const TELL_NS: u64 = 20_000_000;
 pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_void {
     // SAFETY: `allow_scrubd_by` was given a reference to a zone that is never dropped.
     let zone: &'static Zone<B> = unsafe { &*zone.cast::<Zone<B>>() };
-    let spawner = zone.daemon.spawner();
-    spawner.arrive(&zone.daemon.life);
+    let spawner = zone.waker.spawner();
+    spawner.arrive(&zone.waker.life);
     thread::name_current(c"scrubd");
     zone.take_over();
     prezero_sys::cpu::learn();
     let own_files = thread::own_descriptors().is_ok();
-    let left = zone.daemon.left.swap(std::ptr::null_mut(), AcqRel).cast::<Scrubd<B>>();
+    let left = zone.waker.left.swap(std::ptr::null_mut(), AcqRel).cast::<Scrubd<B>>();
     let scrubd = if left.is_null() {
         Box::leak(Box::new(Scrubd::new(zone, own_files)))
     } else {
@@ -64,13 +64,13 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     }
     scrubd.idle_class = thread::become_idle_class().is_ok();
     if scrubd.idle_class {
-        zone.daemon.idle_thread.store(thread::current_id(), Relaxed);
+        zone.waker.idle_thread.store(thread::current_id(), Relaxed);
     }
     scrubd.serve();
     scrubd.withdraw();
-    zone.daemon.left.store(std::ptr::from_mut(scrubd).cast(), Release);
-    zone.daemon.mark_ended();
-    spawner.leave(&zone.daemon.life);
+    zone.waker.left.store(std::ptr::from_mut(scrubd).cast(), Release);
+    zone.waker.mark_ended();
+    spawner.leave(&zone.waker.life);
     std::ptr::null_mut()
 }
 
@@ -138,7 +138,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let topology = Topology::read(Path::new(Topology::ROOT));
         let choice = Box::leak(Box::new(*zone.choice()));
         let host = ThisThread::new(zone.cpus.len(), own_files, zone.config.without);
-        zone.daemon.has_moved();
+        zone.waker.has_moved();
         Scrubd {
             zone,
             // The child of a fork has its parent's measurements.
@@ -162,7 +162,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.scrubber.host.renew(own_files);
         if !own_files {
             self.pressure = None;
-        } else if self.pressure.is_none() || self.zone.daemon.has_moved() {
+        } else if self.pressure.is_none() || self.zone.waker.has_moved() {
             self.pressure = Some(Pressure::new(Path::new("/")));
         }
         self.ctl.begin_again(own_files);
@@ -180,7 +180,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn serve(&mut self) {
         let mut pacer = Pacer::new(self.zone.pool.clock.now_ns());
         let mut hidden = false;
-        while !self.zone.daemon.is_called_off() {
+        while !self.zone.waker.is_called_off() {
             let began = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
             self.attend(began.0);
             let step = self.step(began.0);
@@ -244,7 +244,7 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn park(&mut self) {
         self.leave();
         self.tell(self.zone.pool.clock.now_ns());
-        self.zone.daemon.word.store(PARKED, SeqCst);
+        self.zone.waker.word.store(PARKED, SeqCst);
         // A free that saw the old word left its block before we look here; one that sees
         // the new word changes it, and then there is no sleep.
         let watch = self.zone.holds_idle_memory().then_some(WATCH_NS.min(self.scrubber.watch_ns()));
@@ -252,19 +252,19 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn sleep(&mut self, state: u32, ns: Option<u64>) -> Waited {
-        self.zone.daemon.word.store(state, SeqCst);
+        self.zone.waker.word.store(state, SeqCst);
         self.wait(state, ns)
     }
 
     fn wait(&mut self, state: u32, ns: Option<u64>) -> Waited {
         let began = self.zone.pool.clock.now_ns();
         // A thread that wants it to end changed the word before this was stored, or will.
-        if self.zone.daemon.is_called_off() {
+        if self.zone.waker.is_called_off() {
             return Waited::Changed;
         }
-        let waited = thread::futex_wait(&self.zone.daemon.word, state, ns);
-        self.zone.daemon.word.store(AWAKE, SeqCst);
-        self.zone.daemon.counters.bump(Counter::DaemonWakeups);
+        let waited = thread::futex_wait(&self.zone.waker.word, state, ns);
+        self.zone.waker.word.store(AWAKE, SeqCst);
+        self.zone.waker.counters.bump(Counter::ScrubdWakeups);
         let slept = self.zone.pool.clock.now_ns() - began;
         let (tuning, scrubber) = (&self.zone.live, &self.scrubber);
         // As far as is known without a look.
@@ -306,7 +306,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
         self.mood = mood;
         if matches!(mood, Throttle::Crowded | Throttle::Unsure) {
-            self.zone.daemon.counters.bump(Counter::BusyLooks);
+            self.zone.waker.counters.bump(Counter::BusyLooks);
         }
         self.scrubber.step(self.zone, mood)
     }
@@ -334,7 +334,7 @@ impl<B: Backing + 'static> Scrubd<B> {
 
     /// Writes the report.
     fn tell(&mut self, now: u64) {
-        if let Some(listener) = self.zone.daemon.listener.get() {
+        if let Some(listener) = self.zone.waker.listener.get() {
             self.told = now;
             listener(&self.zone.stats());
         }
@@ -343,8 +343,8 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// Writes down the CPU time until now, and what of it went into looking for something to
     /// clear: all that is nothing else.
     fn account(&mut self, cpu_ns: u64) {
-        let counters = &self.zone.daemon.counters;
-        counters.add(Counter::DaemonCpuNs, cpu_ns - self.counted);
+        let counters = &self.zone.waker.counters;
+        counters.add(Counter::ScrubdCpuNs, cpu_ns - self.counted);
         let work = counters.get(Counter::ScrubCpuNs);
         let other_ns = work + self.scrubber.apart_ns() + self.measured;
         let look = (cpu_ns - self.counted).saturating_sub(other_ns - self.other_ns);

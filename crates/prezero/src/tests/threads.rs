@@ -107,7 +107,7 @@ fn hammered(knobs: impl FnOnce(&mut Config)) -> Zone<Anonymous> {
 fn zone_of(huge: usize, clock: fn() -> u64, knobs: impl FnOnce(&mut Config)) -> Zone<Anonymous> {
     let backing = Anonymous::reserve(huge * HUGE).unwrap();
     let zone = Zone::with_clock(backing, &config(huge, knobs), clock).unwrap();
-    zone.daemon.is_the_tests();
+    zone.waker.is_the_tests();
     zone
 }
 
@@ -228,7 +228,7 @@ fn threads_whose_large_blocks_are_brought_together_find_what_they_wrote() {
 fn threads_reach_for_address_space_that_another_thread_unmaps() {
     let backing = Anonymous::growing(4 * HUGE_BLOCKS * HUGE, 2 * HUGE).unwrap();
     let zone = Zone::with_clock(backing, &config(4 * HUGE_BLOCKS, |_| {}), fast).unwrap();
-    zone.daemon.is_the_tests();
+    zone.waker.is_the_tests();
     let (stop, mapped) = (AtomicBool::new(false), || zone.snapshot().gauges.zone_bytes);
     let first = mapped();
     let (mut shrunk, zone) = (0, &zone);

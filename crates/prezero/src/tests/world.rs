@@ -52,7 +52,7 @@ impl World {
     pub(super) fn of(fake: Fake, config: &Config) -> World {
         thread::set_affinity(&CpuMask::only(thread::current_cpu())).unwrap();
         let zone = Zone::with_clock(fake, config, now).unwrap();
-        zone.daemon.is_the_tests();
+        zone.waker.is_the_tests();
         let now = zone.pool.clock.now_ns();
         let scrubber = Scrubber::new(FakeHost::with_rseq(), now, config.without);
         World { zone, scrubber }

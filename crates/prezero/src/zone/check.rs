@@ -38,7 +38,7 @@ impl<B: Backing> Zone<B> {
 
     /// The counters of all CPUs, of scrubd and of the pool.
     pub(crate) fn all_counters(&self) -> impl Iterator<Item = &Counters> {
-        let others = [&self.daemon.counters, &self.pool.counters];
+        let others = [&self.waker.counters, &self.pool.counters];
         self.cpus.iter().map(|cpu| &cpu.counters).chain(others)
     }
 
@@ -56,7 +56,7 @@ impl<B: Backing> Zone<B> {
     /// data of its own for each thread; and it does not unwind.
     #[allow(unsafe_code)]
     pub unsafe fn report_to(&self, listener: fn(&Snapshot)) {
-        let _ = self.daemon.listener.set(listener);
+        let _ = self.waker.listener.set(listener);
     }
 
     fn prices(&self) -> Gauges {
@@ -118,7 +118,7 @@ impl<B: Backing> Zone<B> {
             add(self.pool.states.tally(Span::new(claimed.first, claimed.pages)));
         }
         let bytes = |pages: u32| pages as u64 * PAGE as u64;
-        gauges.target_zero_bytes = self.daemon.target.load(Relaxed) * PAGE as u64;
+        gauges.target_zero_bytes = self.waker.target.load(Relaxed) * PAGE as u64;
         gauges.resident_zero_bytes = bytes(sum.zero);
         gauges.resident_dirty_bytes = bytes(sum.dirty);
         gauges.absent_bytes = bytes(sum.absent);
@@ -137,7 +137,7 @@ impl<B: Backing> Zone<B> {
     pub(crate) fn clear_ns_per_page(&self) -> f64 {
         let sum = |c| self.cpus.iter().map(|cpu| cpu.counters.get(c)).sum::<u64>();
         let timed = per_page(sum(Counter::TimedClearNs), sum(Counter::TimedClearBytes));
-        let own = |c| self.daemon.counters.get(c);
+        let own = |c| self.waker.counters.get(c);
         let hot = match self.choice().engines.cached_rate {
             0 => 0.0,
             rate => PAGE as f64 * 1e9 / rate as f64,

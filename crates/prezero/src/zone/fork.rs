@@ -28,7 +28,7 @@ impl<B: Backing> Zone<B> {
     pub unsafe fn before_fork(&self) {
         self.pool.fork_begins();
         self.pool.wipe_idle_on_fork();
-        self.daemon.hurry(Class::Normal);
+        self.waker.hurry(Class::Normal);
     }
 
     /// The fork is over, in the parent.
@@ -39,12 +39,12 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn after_fork_in_parent(&self) {
         self.pool.fork_is_over();
-        self.daemon.hurry(Class::Idle);
+        self.waker.hurry(Class::Idle);
     }
 
     /// The process is about to end, and its end waits for every thread's.
     pub fn before_exit(&self) {
-        self.daemon.hurry(Class::Normal);
+        self.waker.hurry(Class::Normal);
     }
 
     /// The fork is over, in the child: it has no scrubd, and the block that the parent's was
@@ -58,7 +58,7 @@ impl<B: Backing> Zone<B> {
     pub unsafe fn after_fork_in_child(&self) {
         self.pool.is_a_child();
         self.begins_its_stats();
-        self.daemon.after_fork_in_child();
+        self.waker.after_fork_in_child();
         if let Some(claimed) = self.pool.handover.inherit() {
             self.pool.put_as_it_was(claimed.run());
         }
@@ -67,7 +67,7 @@ impl<B: Backing> Zone<B> {
     /// This is a child that was made without [`before_fork`](Zone::before_fork), and it has requested and freed nothing
     /// yet. What is counted so far is its parent's, and is kept apart if a listener reports the counts.
     pub fn begins_its_stats(&self) {
-        if self.daemon.listener.get().is_some() {
+        if self.waker.listener.get().is_some() {
             self.before_fork.set(&self.counts());
         }
         self.inherited.store(1, Release);
@@ -92,7 +92,7 @@ impl<B: Backing> Zone<B> {
 
     /// Whether this process has counted anything.
     pub fn has_own_stats(&self) -> bool {
-        let noted = || self.inherited.load(Relaxed) != 0 && self.daemon.listener.get().is_some();
+        let noted = || self.inherited.load(Relaxed) != 0 && self.waker.listener.get().is_some();
         !self.has_parents_stats() || noted() && self.since_fork().iter().any(|count| *count > 0)
     }
 
@@ -120,13 +120,13 @@ impl<B: Backing> Zone<B> {
     #[cold]
     #[inline(never)]
     fn take_over_now(&self, announced: bool) {
-        let noted = announced && self.daemon.listener.get().is_some();
+        let noted = announced && self.waker.listener.get().is_some();
         let own = noted.then(|| self.since_fork());
         for cpu in self.cpus.iter() {
             cpu.counters.reset();
             cpu.demand.reset();
         }
-        self.daemon.counters.reset();
+        self.waker.counters.reset();
         self.pool.counters.reset();
         if let Some(own) = own {
             self.cpus.here().counters.set(&own);

@@ -72,7 +72,7 @@ impl<B: Backing> Zone<B> {
             hit += cpu.counters.get(Counter::HitBytes);
             wasted += cpu.counters.get(Counter::WasteBytes);
         }
-        let own = |c| self.daemon.counters.get(c);
+        let own = |c| self.waker.counters.get(c);
         let pages = |bytes: u64| bytes / PAGE as u64;
         Sample {
             demand,
@@ -125,7 +125,7 @@ impl<B: Backing> Zone<B> {
 
     /// Shows others the target, pages.
     pub(crate) fn show_target(&self, pages: u64) {
-        self.daemon.target.store(pages, Relaxed);
+        self.waker.target.store(pages, Relaxed);
     }
 
     /// Pages handed out absent, since the zone began.
@@ -226,10 +226,10 @@ impl<B: Backing> Zone<B> {
         self.pool.publish(isolated, |run| match source {
             Source::Pool => self.pool.put_as_it_was(run),
             Source::Lists(cpu, _) => {
-                self.daemon.filled.store(cpu as u32, Relaxed);
+                self.waker.filled.store(cpu as u32, Relaxed);
                 let span = run.span();
                 let held = if self.pool.states.all(span, PageState::Zero) {
-                    self.daemon.counters.bump(Counter::Refiles);
+                    self.waker.counters.bump(Counter::Refiles);
                     Held::Zero
                 } else {
                     Held::Mixed

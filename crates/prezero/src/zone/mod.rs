@@ -31,12 +31,12 @@ use crate::config::ablation::Mechanism;
 use crate::config::live::Tuning;
 use crate::count::counters::Counters;
 use crate::cpu::cache::{CpuCache, Cpus};
-use crate::daemon::Daemon;
 use crate::inplace::{build_in, field_of};
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
 use crate::sync::AtomicU32;
 use crate::units::{GRANULE, HUGE, MAX_ORDER, PAGE, PageId, Span};
+use crate::waker::Waker;
 use crate::zone::integrity::Trust;
 
 /// Why a zone could not be made.
@@ -62,7 +62,7 @@ pub struct Zone<B> {
     pub(crate) cpus: Cpus,
     pub(crate) clearing: Clearing,
     pub(crate) trust: Trust,
-    pub(crate) daemon: Daemon,
+    pub(crate) waker: Waker,
     /// The knobs as they were set at first, and those that have been turned since.
     pub(crate) config: Config,
     pub(crate) live: Tuning,
@@ -133,7 +133,7 @@ impl<B: Backing> Zone<B> {
                 cpus: cpus,
                 clearing: Clearing::new(config.engine.name()),
                 trust: Trust::new(),
-                daemon: Daemon::new(),
+                waker: Waker::new(),
                 config: *config,
                 live: Tuning::new(config),
                 inherited: AtomicU32::new(0),

@@ -272,7 +272,7 @@ impl<B: Backing> Zone<B> {
             (Zero, _) => (pool.search_zero(pages, align)?, None),
             (ZeroElsewhere, _) => {
                 let class = class.filter(|_| self.has(Mechanism::Ready))?;
-                let filled = self.cpus.get(self.daemon.filled.load(Relaxed) as usize)?;
+                let filled = self.cpus.get(self.waker.filled.load(Relaxed) as usize)?;
                 (filled.take_zero(class, fits)?.run(class), None)
             }
             (ZeroCompacted, _) => pooled(pool.compact_zero(pages, align)?),
@@ -321,7 +321,7 @@ impl<B: Backing> Zone<B> {
     /// must look neither as old as the sleep is long, nor hot for all of it.
     #[inline]
     pub(crate) fn tick_for(&self, pages: u32) -> Tick {
-        if pages >= CLOCKED_PAGES || self.daemon.clock_stands() {
+        if pages >= CLOCKED_PAGES || self.waker.clock_stands() {
             self.pool.clock.turn().tick
         } else {
             self.pool.clock.tick()

@@ -1,9 +1,9 @@
 //! What a zone tells its scrubd, and how it does without one.
 
 use crate::count::counters::Counter;
-use crate::daemon::{Change, Outcome, Woken};
 use crate::mem::backing::Backing;
 use crate::units::PAGE;
+use crate::waker::{Change, Outcome, Woken};
 use crate::zone::Zone;
 
 /// Pages that may idle where no scrubd could be started.
@@ -14,14 +14,14 @@ impl<B: Backing> Zone<B> {
     /// A block of `pages` was freed: scrubd is told if it must be.
     #[inline]
     pub(crate) fn nudge(&self, pages: u32) {
-        if self.daemon.must_wake(pages) {
+        if self.waker.must_wake(pages) {
             self.wake(pages);
         }
     }
 
     #[cold]
     fn wake(&self, pages: u32) {
-        let roused = self.daemon.wake(pages, || self.own_misses());
+        let roused = self.waker.wake(pages, || self.own_misses());
         // Without a scrubd memory goes back as the program's own allocator would have it.
         if roused == Woken::CannotStart && self.pool.stock.resident() >= IDLE_MOST {
             self.purge_all();
@@ -41,19 +41,19 @@ impl<B: Backing> Zone<B> {
     /// Makes a call that no scrubd may live through. Where none was there it costs next to nothing;
     /// in the child of a vfork it is the call alone. Leaves `errno` as the call left it.
     pub fn without_scrubd<R>(&self, change: Change, call: impl FnOnce() -> R) -> R {
-        let daemon = &self.daemon;
-        if daemon.is_of_another() {
+        let waker = &self.waker;
+        if waker.is_of_another() {
             return call();
         }
-        let over = OnDrop(|| daemon.end_is_over());
-        let outcome = daemon.end();
+        let over = OnDrop(|| waker.end_is_over());
+        let outcome = waker.end();
         if change == Change::View {
-            daemon.moves();
+            waker.moves();
         }
         let answer = call();
         drop(over);
         if outcome == Outcome::Ended {
-            daemon.idles(u64::from(self.pool.stock.resident()) * PAGE as u64);
+            waker.idles(u64::from(self.pool.stock.resident()) * PAGE as u64);
         }
         answer
     }

@@ -293,7 +293,7 @@ pub fn find(name: &str, options: &Options) -> Result<(Preset, Field)> {
                 labels: &["KiB", "pace"],
                 rows: ROUNDS.iter().map(row).collect(),
                 figures: &[("get and write", "us")],
-                counters: &["hits", "misses", "daemon_wakeups", "asides", "daemon_cpu_ns"],
+                counters: &["hits", "misses", "scrubd_wakeups", "asides", "scrubd_cpu_ns"],
                 ..carried(Program::rounds())?
             }
         }

@@ -269,7 +269,7 @@ fn account(stats: &serde_json::Value, zeroed: u64) -> Vec<Figure> {
     let counter = |name: &str| number(stats, name).unwrap_or(0);
     let wasted =
         ["waste_bytes", "unused_zero_bytes", "resident_zero_bytes"].map(counter).iter().sum();
-    let cost_ms = counter("daemon_cpu_ns") as f64 / 1e6;
+    let cost_ms = counter("scrubd_cpu_ns") as f64 / 1e6;
     let clear_ns = stats["clear_ns_per_page"].as_f64().unwrap_or(0.0);
     let saved_ms = (counter("hit_bytes") / 4096) as f64 * clear_ns / 1e6;
     let mib = |name: &str, bytes: u64| {

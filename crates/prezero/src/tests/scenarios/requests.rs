@@ -8,10 +8,10 @@ use crate::class::SLOTS;
 use crate::clear::Use;
 use crate::count::counters::Counter;
 use crate::cpu::list::BATCH;
-use crate::daemon::Change;
 use crate::mem::states::PageState;
 use crate::mem::states::Tally;
 use crate::units::{HUGE, HUGE_PAGES, PAGE, PageId, Span};
+use crate::waker::Change;
 use crate::zone::resize::Grown;
 use crate::zone::{Zone, ZoneError};
 
@@ -377,5 +377,5 @@ fn a_call_without_scrubd_that_panics_leaves_a_zone_that_may_have_one() {
     let world = World::new(1);
     let call = || world.zone.without_scrubd(Change::Rights, || panic!("the call"));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err());
-    assert!(!world.zone.daemon.is_unwanted());
+    assert!(!world.zone.waker.is_unwanted());
 }

@@ -335,7 +335,7 @@ fn a_thread_that_has_moved_finds_the_lists_that_scrubd_filled_last() {
     };
     let entry = here.take_zero(class, |_| true).unwrap();
     assert!(zone.cpus[other].put(class, entry).is_none());
-    zone.daemon.filled.store(other as u32, Relaxed);
+    zone.waker.filled.store(other as u32, Relaxed);
 
     let hits = world.count(Counter::Hits);
     let block = world.zero(SMALL);

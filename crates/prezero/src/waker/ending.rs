@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use prezero_sys::thread::{self, Class};
 
 use super::{
-    ASLEEP, AWAKE, DOZING, Daemon, FAILED, GONE, LEAVING, NOT_STARTED, PARKED, START_BYTES,
+    ASLEEP, AWAKE, DOZING, FAILED, GONE, LEAVING, NOT_STARTED, PARKED, START_BYTES, Waker,
 };
 
 /// The longest wait for scrubd's end. With all CPUs busy an idle thread takes up to that time.
@@ -44,7 +44,7 @@ pub(crate) enum Outcome {
     StillThere,
 }
 
-impl Daemon {
+impl Waker {
     /// Whether a thread makes a call that no scrubd may live through, or waits for it to end.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.enders.load(SeqCst) != 0
@@ -55,7 +55,7 @@ impl Daemon {
         self.is_unwanted() || self.overdue.load(Relaxed) != 0
     }
 
-    /// From now on until [`end_is_over`](Daemon::end_is_over) there is no scrubd, if it could be
+    /// From now on until [`end_is_over`](Waker::end_is_over) there is no scrubd, if it could be
     /// waited for.
     pub(crate) fn end(&self) -> Outcome {
         self.enders.fetch_add(1, SeqCst);

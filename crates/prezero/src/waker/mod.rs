@@ -33,7 +33,7 @@ pub(crate) use ending::Outcome;
 const STACK: usize = 128 << 10;
 /// Bytes freed, or blocks freed, before scrubd starts. A program that frees less is not worth the
 /// start of a thread.
-/// Moved by: `bench real --only ripgrep`, counter `daemon_cpu_ns`.
+/// Moved by: `bench real --only ripgrep`, counter `scrubd_cpu_ns`.
 pub const START_BYTES: u64 = 8 << 20;
 const START_FREES: u64 = 64;
 /// Requests that were cleared in line, from which on fewer freed blocks suffice: scrubd would have
@@ -49,7 +49,7 @@ const CHILD_START_BYTES: u64 = 64 << 20;
 /// milliseconds.
 /// Moved by: `bench grid --idle on`.
 const WAKE_PAGES: u32 = 16 << 10;
-/// The daemon's word: what a free must do about it.
+/// The waker's word: what a free must do about it.
 /// Fixed: states of a word.
 pub(crate) const AWAKE: u32 = 0;
 pub(crate) const DOZING: u32 = 1;
@@ -73,7 +73,7 @@ pub(crate) enum Woken {
     CannotStart,
 }
 
-pub(crate) struct Daemon {
+pub(crate) struct Waker {
     /// What a free must do about it.
     pub(crate) word: AtomicU32,
     /// The zone that it serves, which is never dropped; null until it may start.
@@ -109,9 +109,9 @@ pub(crate) struct Daemon {
     pub(crate) counters: Counters,
 }
 
-impl Daemon {
-    pub(crate) fn new() -> Daemon {
-        Daemon {
+impl Waker {
+    pub(crate) fn new() -> Waker {
+        Waker {
             word: AtomicU32::new(NOT_STARTED),
             zone: AtomicPtr::new(std::ptr::null_mut()),
             start: AtomicPtr::new(std::ptr::null_mut()),
@@ -247,7 +247,7 @@ impl Daemon {
     #[allow(unsafe_code)]
     fn life_for_ever(&self) -> &'static Life {
         // SAFETY: asked for by `begin` alone, once there is a zone that is never dropped, and this
-        // is its daemon.
+        // is its scrubd.
         unsafe { &*std::ptr::from_ref(&self.life) }
     }
 
