@@ -16,7 +16,7 @@ ALLOWED = {
     # One field for each knob, setting, line of a file, or sum that is shown.
     "Config": 16, "Settings": 17, "File": 18, "Sample": 13, "Leased": 14, "SavedLease": 17, "SavedBucket": 14,
     # To be divided.
-    "Pool": 15, "Daemon": 18, "Governor": 16, "Job": 14, "Scrubd": 13,
+    "Pool": 15, "Waker": 18, "Governor": 16, "Scrubd": 13,
 }
 STRUCT = re.compile(r"^(?:pub(?:\([^)]*\))? )?struct (\w+)[^{;(]*\{\n(.*?)^\}", re.S | re.M)
 FIELD = re.compile(r"^    (?:pub(?:\([^)]*\))? )?\w+: ", re.M)

@@ -179,8 +179,8 @@ impl Planner {
     /// A filler says how far its job is.
     pub fn progress(&mut self, now: u64, progress: Progress) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.serial == progress.serial) {
-            (job.heard, job.left) = (now, progress.left);
-            (job.throttle, job.throttled_to) = (progress.throttle, progress.pace);
+            (job.status.heard, job.status.left) = (now, progress.left);
+            (job.status.throttle, job.status.throttled_to) = (progress.throttle, progress.pace);
         }
     }
 
@@ -210,13 +210,13 @@ impl Planner {
     /// Bytes that a job has still to make, at its recent rate.
     pub fn left(&self, now: u64, job: &Job) -> u64 {
         let pace = self.pace(job);
-        let done = pace * now.saturating_sub(job.heard) as f64 / 1e9;
-        job.left.saturating_sub(done as u64)
+        let done = pace * now.saturating_sub(job.status.heard) as f64 / 1e9;
+        job.status.left.saturating_sub(done as u64)
     }
 
     /// Bytes that are made of a job in a second; 0: not known.
     pub fn pace(&self, job: &Job) -> f64 {
-        match (job.throttle, job.throttled_to) {
+        match (job.status.throttle, job.status.throttled_to) {
             (None, _) => self.paces.get(&job.kind.unpaid()).copied().unwrap_or(0.0),
             (Some(_), throttled_to) => throttled_to.map_or(0.0, |pace| pace as f64),
         }

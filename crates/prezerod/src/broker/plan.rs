@@ -8,6 +8,7 @@ use crate::demand::{self, Party, Rank, Target};
 use crate::filler::pacer::Throttle;
 use crate::filler::{LONGEST_SILENCE_NS, Priority};
 use crate::inode::Kind;
+use crate::planner::job::Status;
 use crate::protocol::{Answer, Page, Reason};
 use crate::stock::alike;
 use crate::stock::{Need, matches};
@@ -140,12 +141,12 @@ impl<I: Inode> Broker<I> {
     /// Whether a job of the stock serves a client before one made to order would. What holds it
     /// back beside neighbours, a client that waits takes away.
     fn is_nearly_made(&self, now: u64, job: &Job) -> bool {
-        let share = match (job.throttle, self.planner.paces.get(&job.kind.unpaid())) {
+        let share = match (job.status.throttle, self.planner.paces.get(&job.kind.unpaid())) {
             (None | Some(Throttle::Neighbours), _) => 1.0,
             (Some(Throttle::Cpu | Throttle::Rate), Some(known)) => self.planner.pace(job) / known,
             (Some(Throttle::Cpu | Throttle::Rate), None) => 0.0,
         };
-        let heard = now.saturating_sub(job.heard) <= LONGEST_SILENCE_NS;
+        let heard = now.saturating_sub(job.status.heard) <= LONGEST_SILENCE_NS;
         heard && self.planner.left(now, job) as f64 * NEARLY <= job.bytes as f64 * share
     }
 
@@ -197,7 +198,8 @@ impl<I: Inode> Broker<I> {
         let is_stock = priority == Priority::Idle && !self.planner.demand.has_backorder(&need);
         let busy_limit = Some(self.settings.busy_limit).filter(|_| is_stock);
         let (serial, bytes) = (self.number(), need.want.bytes);
-        let (began, heard, left, throttle, throttled_to) = (now, now, bytes, None, None);
+        let (began, left) = (now, bytes);
+        let status = Status { heard: now, left, throttle: None, throttled_to: None };
         let job = Job {
             serial,
             kind,
@@ -209,10 +211,7 @@ impl<I: Inode> Broker<I> {
             need,
             user,
             began,
-            heard,
-            left,
-            throttle,
-            throttled_to,
+            status,
         };
         self.planner.jobs.push(job);
         job

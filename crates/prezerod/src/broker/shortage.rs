@@ -204,10 +204,12 @@ impl<I: Inode> Broker<I> {
     /// How the making of a piece goes.
     fn made(&self, now: u64, job: &Job) -> Shortage {
         let node = job.kind.node;
-        let pace =
-            job.throttled_to.map_or("less".into(), |pace| format!("{}/s", Size(pace as usize)));
-        let silent = now.saturating_sub(job.heard);
-        let (reason, why) = match job.throttle {
+        let pace = job
+            .status
+            .throttled_to
+            .map_or("less".into(), |pace| format!("{}/s", Size(pace as usize)));
+        let silent = now.saturating_sub(job.status.heard);
+        let (reason, why) = match job.status.throttle {
             _ if silent > LONGEST_SILENCE_NS => (
                 "cpu",
                 format!(

@@ -32,7 +32,7 @@ impl<I: Inode> Broker<I> {
             .jobs
             .iter()
             .filter(|job| job.priority == Priority::Idle && pooled(&job.kind));
-        let filling = filling.map(|job| job.left).sum();
+        let filling = filling.map(|job| job.status.left).sum();
         let free = self.free_in_pools(page).saturating_sub(filling);
         let mut missing = bytes.saturating_sub(free);
         while missing > 0 {
@@ -55,7 +55,7 @@ impl<I: Inode> Broker<I> {
     /// What is being made for stock and would take what others were promised is not made on.
     pub(super) fn cancel_promised(&self, plan: &mut Plan<I>) {
         let stock = self.planner.jobs.iter().filter(|job| job.priority == Priority::Idle);
-        let over = stock.filter(|job| self.is_promised(job.kind, job.left));
+        let over = stock.filter(|job| self.is_promised(job.kind, job.status.left));
         plan.cancel.extend(over.map(|job| job.serial));
     }
 

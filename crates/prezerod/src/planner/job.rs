@@ -28,9 +28,16 @@ pub struct Job {
     pub user: Option<u32>,
     /// When it was begun, ns.
     pub began: u64,
-    /// When its filler was heard of last, ns,
+    /// How far it is.
+    pub status: Status,
+}
+
+/// What a filler said last of its job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// When that was, ns.
     pub heard: u64,
-    /// and what was left to make then.
+    /// What was left to make then, bytes.
     pub left: u64,
     /// What holds the filler back,
     pub throttle: Option<Throttle>,
