@@ -7,9 +7,12 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-use prezero_sys::thread::{CpuMask, affinity, current_cpu, monotonic_ns, set_affinity};
+use prezero_sys::thread::{
+    CpuMask, affinity, current_cpu, futex_wait, monotonic_ns, set_affinity, spawn_detached,
+};
 
 use crate::raw;
 use crate::shim::shim;
@@ -81,27 +84,32 @@ impl Paces {
 }
 
 /// What the threads share.
-#[derive(Default)]
 struct Shared {
+    at: usize,
+    len: usize,
+    node: usize,
+    /// `None`: where the threads run is not known.
+    cpus: Option<CpuMask>,
     next: AtomicUsize,
     failed: AtomicUsize,
     paces: Paces,
+    /// Threads that may still look at this.
+    running: AtomicU32,
 }
 
-fn populate(at: *mut c_void, len: usize) -> bool {
-    let (node, mask) = node();
-    let (shared, at) = (Shared::default(), at.expose_provenance());
-    let work = || {
-        let _ = mask.as_ref().map(set_affinity);
+impl Shared {
+    /// Populates pieces until all are.
+    fn work(&self) {
+        let _ = self.cpus.as_ref().map(set_affinity);
         loop {
-            let piece = shared.next.fetch_add(1, Relaxed);
+            let piece = self.next.fetch_add(1, Relaxed);
             let from = piece * PIECE;
-            if from >= len {
+            if from >= self.len {
                 return;
             }
             let (at, len) =
-                (std::ptr::with_exposed_provenance_mut(at + from), PIECE.min(len - from));
-            let is_huge = shared.paces.wants_huge(piece) && has_huge_pages(node, len);
+                (std::ptr::with_exposed_provenance_mut(self.at + from), PIECE.min(self.len - from));
+            let is_huge = self.paces.wants_huge(piece) && has_huge_pages(self.node, len);
             let advice = if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
             let began = monotonic_ns();
             // SAFETY: a part of the new mapping.
@@ -109,19 +117,53 @@ fn populate(at: *mut c_void, len: usize) -> bool {
                 raw::madvise(at, len, advice);
                 raw::madvise(at, len, libc::MADV_POPULATE_WRITE)
             };
-            shared.paces.learn(is_huge, len, monotonic_ns() - began);
-            shared.failed.fetch_add(usize::from(done != 0), Relaxed);
+            self.paces.learn(is_huge, len, monotonic_ns() - began);
+            self.failed.fetch_add(usize::from(done != 0), Relaxed);
         }
+    }
+}
+
+extern "C" fn run(shared: *mut c_void) -> *mut c_void {
+    // SAFETY: `populate` waits for the count below.
+    let shared = unsafe { &*shared.cast::<Shared>() };
+    shared.work();
+    shared.running.fetch_sub(1, Release);
+    null_mut()
+}
+
+/// By threads that libc starts with each glibc (`std::thread` asks for newer ones).
+fn populate(at: *mut c_void, len: usize) -> bool {
+    /// Of a thread that reads two small files.
+    const STACK: usize = 256 << 10;
+    /// Between two looks at the threads, ns.
+    const LOOK_NS: u64 = 500_000;
+    let (node, cpus) = node();
+    let count = cpus.as_ref().map_or(1, CpuMask::count).min(THREADS).min(len.div_ceil(PIECE));
+    let shared = Shared {
+        at: at.expose_provenance(),
+        len,
+        node,
+        cpus,
+        next: AtomicUsize::new(0),
+        failed: AtomicUsize::new(0),
+        paces: Paces::default(),
+        running: AtomicU32::new(0),
     };
-    let cpus = mask.as_ref().map_or(1, CpuMask::count).min(THREADS).min(len.div_ceil(PIECE));
-    std::thread::scope(|scope| {
-        for _ in 0..cpus {
-            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                shared.failed.fetch_add(1, Relaxed);
-            }
+    for _ in 0..count {
+        shared.running.fetch_add(1, Relaxed);
+        // SAFETY: `shared` lives until no thread runs any more; `run` does not unwind.
+        if unsafe { spawn_detached(STACK, run, (&raw const shared).cast_mut().cast()) }.is_err() {
+            shared.running.fetch_sub(1, Relaxed);
         }
-    });
-    shared.failed.load(Relaxed) == 0
+    }
+    loop {
+        match shared.running.load(Acquire) {
+            0 => break,
+            running => futex_wait(&shared.running, running, Some(LOOK_NS)),
+        };
+    }
+    // Without a thread nothing was populated.
+    shared.next.load(Relaxed) * PIECE >= len && shared.failed.load(Relaxed) == 0
 }
 
 /// This thread's node, and the CPUs of it that the process may use; `None`: not known, one thread does it.

@@ -63,15 +63,29 @@ impl Slot {
             if !found.is_null() {
                 break;
             }
-            // SAFETY: a name that ends in NUL; nothing is loaded.
-            let handle =
-                unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+            let handle = loaded(library);
             if !handle.is_null() {
                 found = dlsym::look_up(handle, self.symbol);
             }
         }
         self.learn(found);
         (!found.is_null()).then_some(found)
+    }
+}
+
+/// A library that is loaded; null: it is not. Each glibc has `dlopen`, of another version.
+fn loaded(library: &CStr) -> *mut c_void {
+    type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    let open = dlsym::look_up(libc::RTLD_NEXT, c"dlopen");
+    if open.is_null() {
+        return null_mut();
+    }
+    // SAFETY: glibc's function of that name has this type. A name that ends in NUL; nothing is loaded.
+    unsafe {
+        std::mem::transmute::<*mut c_void, Open>(open)(
+            library.as_ptr(),
+            libc::RTLD_LAZY | libc::RTLD_NOLOAD,
+        )
     }
 }
 
