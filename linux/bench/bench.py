@@ -11,10 +11,10 @@ Arms:
   moved   the unpatched kernel with code that nobody calls in front of mm/: what other addresses
           alone do. A difference that this arm has too says nothing about a patch.
   never-moved  the same to the patched kernel: `never` at other addresses.
-  stock   the patched kernel; before each run kscrubd cleared all that is free.
-  never   the patched kernel as it comes: nothing is tracked, nothing is scrubbed.
+  stock   the patched kernel; before each run kprezerod cleared all that is free.
+  never   the patched kernel as it comes: nothing is tracked, nothing is cleared.
   bare    the patched kernel tracks the zero state, but nothing is zero: what tracking costs.
-  scrub   the patched kernel: kscrubd's rate beside bare loops over the same memory.
+  clear   the patched kernel: kprezerod's rate beside bare loops over the same memory.
 """
 import argparse
 import fnmatch
@@ -31,7 +31,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SET_MB, EVICT_MB = 256, 640
-GUEST_MB = 1600  # working set, what is read to evict it, and room for kscrubd to leave alone
+GUEST_MB = 1600  # working set, what is read to evict it, and room for kprezerod to leave alone
 REPEATS = 3
 
 TOUCHES = ("none", "page", "line")
@@ -49,7 +49,7 @@ ARMS = {
     "never": ("um", "", "bench", COLD_NONE + PAIRS),
     "never-moved": ("um-patched-moved", "", "bench", PAIRS),
     "bare": ("um", "prezero=on", "bench", [*dict.fromkeys(COLD_NONE + PAIRS + REUSED)]),
-    "scrub": ("um", "", "scrub", []),
+    "clear": ("um", "", "clear", []),
 }
 CASES_A_BOOT = 24  # the guest's command line is bounded
 
@@ -68,7 +68,7 @@ GOALS = [
 ] + [
     (f"never, {case}", "never", case, case, 0.99) for case in PAIRS
 ]
-SCRUB_RATE = 0.9  # of the better bare loop
+CLEAR_RATE = 0.9  # of the better bare loop
 
 
 def backing():
@@ -97,12 +97,12 @@ def boot(options, arm, directory):
     """One round of an arm; yields (case, ns, blocks, hits, misses)."""
     kernel, append, test, cases = ARMS[arm]
     cases = [case for case in cases if fnmatch.fnmatch(case, options.cases)]
-    if test == "scrub":
-        steps = [str((pages - 1).bit_length()) for pages in scrub_steps(options.build)]
-        for line in guest(options.build, kernel, append, ["scrub", str(REPEATS), *steps], directory):
-            if match := re.fullmatch(r"SCRUB (\w+) (\d+) (\d+) \d+", line):
-                if match[1] == "kscrubd" and int(match[3]) << 12 < SET_MB << 18:
-                    sys.exit(f"bench.py: kscrubd cleared {match[3]} pages only, which says nothing of its rate")
+    if test == "clear":
+        steps = [str((pages - 1).bit_length()) for pages in clear_steps(options.build)]
+        for line in guest(options.build, kernel, append, ["clear", str(REPEATS), *steps], directory):
+            if match := re.fullmatch(r"CLEAR (\w+) (\d+) (\d+) \d+", line):
+                if match[1] == "kprezerod" and int(match[3]) << 12 < SET_MB << 18:
+                    sys.exit(f"bench.py: kprezerod cleared {match[3]} pages only, which says nothing of its rate")
                 yield match[1], int(match[2]) / 1000, int(match[3]), 0, 0
         return
     for start in range(0, len(cases), CASES_A_BOOT):
@@ -115,10 +115,10 @@ def boot(options, arm, directory):
                 yield case, int(ps) / 1000, int(blocks), int(hits), int(misses)
 
 
-def scrub_steps(build):
-    """The pages of kscrubd's bounded step, and between two looks within it, from the source that was built."""
-    source = (build / "patched/mm/prezero_scrub.h").read_text()
-    return [int(re.search(rf"^#define {name}\s+\(\(SZ_(\d+)K ", source, re.M)[1]) // 4 for name in ("SCRUB_STEP", "SCRUB_CHUNK")]
+def clear_steps(build):
+    """The pages of kprezerod's bounded step, and between two looks within it, from the source that was built."""
+    source = (build / "patched/mm/prezero_clear.h").read_text()
+    return [int(re.search(rf"^#define {name}\s+\(\(SZ_(\d+)K ", source, re.M)[1]) // 4 for name in ("PREZERO_STEP", "PREZERO_CHUNK")]
 
 
 def earlier(files):
@@ -156,12 +156,12 @@ def held_against(middle, steps):
     for title, arm, case, against, bound in GOALS:
         if (arm, case) in middle and ("plain", against) in middle:
             goals.append((title, middle["plain", against] / middle[arm, case], bound))
-    if ("scrub", "kscrubd") in middle:
-        best = min(middle["scrub", "bare"], middle["scrub", "cold"])
-        took = middle["scrub", "kscrubd"]
-        goals.append(("kscrubd's rate, of the bare loop's", best / took, SCRUB_RATE))
-        rate = {case: 4096 / ns for (arm, case), ns in middle.items() if arm == "scrub"}
-        print(f"kscrubd clears {rate['kscrubd']:.2f} GB/s; its bounded step of {steps[0]} pages takes {took * steps[0] / 1000:.1f} us\n"
+    if ("clear", "kprezerod") in middle:
+        best = min(middle["clear", "bare"], middle["clear", "cold"])
+        took = middle["clear", "kprezerod"]
+        goals.append(("kprezerod's rate, of the bare loop's", best / took, CLEAR_RATE))
+        rate = {case: 4096 / ns for (arm, case), ns in middle.items() if arm == "clear"}
+        print(f"kprezerod clears {rate['kprezerod']:.2f} GB/s; its bounded step of {steps[0]} pages takes {took * steps[0] / 1000:.1f} us\n"
               f"the bare loops: clear_page() {rate['bare']:.2f} GB/s; clear_pages_cold() {rate['cold']:.2f}, "
               + ", ".join(f"with a barrier each {pages * 4} KiB {rate[f'cold{(pages - 1).bit_length()}']:.2f}" for pages in steps) + "\n")
     for title, ratio, bound in goals:
@@ -201,7 +201,7 @@ def main():
         print("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))))
 
     print()
-    goals = held_against(middle, scrub_steps(options.build))
+    goals = held_against(middle, clear_steps(options.build))
     for case in PAIRS:
         if ("moved", case) in middle and ("plain", case) in middle:
             print(f"note: the unpatched kernel at other addresses, {case}: "

@@ -2,11 +2,11 @@
 """instructions.py BUILD [--json FILE]: what a whole machine executes, with and without the series.
 
 An x86-64 guest under QEMU's -icount shift=0, where a nanosecond is an instruction: what its one CPU
-ran (/proc/schedstat) while it lived through a load, kscrubd's part included. Other than CPU time it
+ran (/proc/schedstat) while it lived through a load, kprezerod's part included. Other than CPU time it
 does not depend on who else uses the host, and it knows nothing of caches.
 
 Arms: unpatched; off, the series as it comes; tracked, with the zero state and nobody who clears; on,
-with kscrubd clearing all that is free, after the load too.
+with kprezerod clearing all that is free, after the load too.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ARMS = {"unpatched": ("x86-plain", "", "never"), "off": ("x86", "", "never"),
-        "tracked": ("x86", "prezero=on", "never"), "on": ("x86", "prezero=on", "scrub")}
+        "tracked": ("x86", "prezero=on", "never"), "on": ("x86", "prezero=on", "clear")}
 ASKED = 0.01  # of what the unpatched kernel executes
 # No fast `rep stosb`, which would count one for each byte: what clears counts one for each eight.
 GUEST = dict(GUEST_CPU="max,-erms,-fsrm", GUEST_MEM="1280", GUEST_CPUS="1", GUEST_THREADS="single",
@@ -30,10 +30,10 @@ GUEST = dict(GUEST_CPU="max,-erms,-fsrm", GUEST_MEM="1280", GUEST_CPUS="1", GUES
 
 def executed(build, arm, load, argument, rounds):
     """Instructions of each round, and the guest's counters."""
-    kernel, append, scrub = ARMS[arm]
+    kernel, append, clear = ARMS[arm]
     done = subprocess.run([str(HERE.parent / "scripts/guest.sh"), "x86",
                            str(build / kernel / "arch/x86/boot/bzImage"), str(build / "whole.gz"),
-                           f"whole,{load},{scrub},{argument},{rounds}"],
+                           f"whole,{load},{clear},{argument},{rounds}"],
                           env=dict(os.environ, **GUEST, GUEST_APPEND=f"norandmaps {append}"), capture_output=True, text=True)
     found = [int(each) for each in re.findall(rf"^WHOLE {load} (\d+)$", done.stdout, re.M)]
     if done.returncode or len(found) != rounds:

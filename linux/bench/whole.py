@@ -4,7 +4,7 @@
 A user-mode Linux guest lives through a load: its CPU time, and that of all it started, from its
 start to its end, as the host accounts it. Each round runs every arm once, in shuffled order.
 
-Arms: unpatched; off, the series as it comes; on, with kscrubd clearing all that is free (its own
+Arms: unpatched; off, the series as it comes; on, with kprezerod clearing all that is free (its own
 time is in the total).
 """
 import argparse
@@ -20,17 +20,17 @@ from pathlib import Path
 
 import bench
 
-ARMS = {"unpatched": ("um-plain", "never"), "off": ("um", "never"), "on": ("um", "scrub")}
+ARMS = {"unpatched": ("um-plain", "never"), "off": ("um", "never"), "on": ("um", "clear")}
 GUEST_MB = 512
 ASKED = 0.01  # of the unpatched kernel's CPU time
 
 
 def cpu_seconds(build, arm, load, argument, directory):
-    kernel, scrub = ARMS[arm]
+    kernel, clear = ARMS[arm]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     env = dict(os.environ, TMPDIR=str(directory), GUEST_MEM=str(GUEST_MB), GUEST_CPUS="1")
     done = subprocess.run([str(bench.HERE.parent / "scripts/guest.sh"), "um", str(build / kernel / "linux"),
-                           str(build / "whole.gz"), f"whole,{load},{scrub},{argument}"],
+                           str(build / "whole.gz"), f"whole,{load},{clear},{argument}"],
                           env=env, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"whole.py: {arm}: {load}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr}")

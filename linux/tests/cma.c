@@ -4,7 +4,7 @@
  *
  * First by itself: all of the area is free and zero, is taken, written to and given back, and not a
  * page of it may count as zero from then on; and what was not zero is not when a part is taken.
- * Then for SECONDS, while kscrubd clears and others fault: half of the area is ours, every byte is
+ * Then for SECONDS, while kprezerod clears and others fault: half of the area is ours, every byte is
  * looked at after it had to move, and what was taken is ours alone as long as we have it. At the end
  * once more by itself.
  *
@@ -190,27 +190,27 @@ static void check_sums(const char *when)
 	      zeroed, available, cma, count);
 }
 
-/* What kscrubd did so far, pages. */
+/* What kprezerod did so far, pages. */
 static long cleared(void)
 {
-	return vmstat("prezero_scrubbed") + vmstat("prezero_scrubbed_cold");
+	return vmstat("prezero_cleared") + vmstat("prezero_cleared_cold");
 }
 
-static void scrub(bool on)
+static void clear_ahead(bool on)
 {
-	CHECK(!write_file("/proc/sys/vm/scrub_start", on ? "0" : "never"));
+	CHECK(!write_file("/proc/sys/vm/prezero_order", on ? "0" : "never"));
 	/* A step or two may be under way. */
 	if (!on)
 		usleep(200000);
 }
 
 /*
- * Until nearly all that is free is zero. How much kscrubd wants to be follows what zero pages were
+ * Until nearly all that is free is zero. How much kprezerod wants to be follows what zero pages were
  * used for, and we moved memory, which is no use for zeros: so fault some in between.
  */
 static void wait_for_stock(void)
 {
-	scrub(true);
+	clear_ahead(true);
 	for (int tries = 0; vmstat("nr_free_zeroed") + (long)count / 16 < vmstat("nr_free_pages"); tries++) {
 		char *at = mmap(NULL, CHUNK * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -219,10 +219,10 @@ static void wait_for_stock(void)
 		memset(at, 0x5a, CHUNK * PAGE);
 		munmap(at, CHUNK * PAGE);
 		/* It looks again at once. */
-		scrub(true);
+		clear_ahead(true);
 		usleep(100000);
 	}
-	scrub(false);
+	clear_ahead(false);
 }
 
 /* ---- our memory -------------------------------------------------------------------------------- */
@@ -324,7 +324,7 @@ static void fault(unsigned int seed)
 		}
 		CHECK_ZERO(at, size);
 		memset(at, value, size);
-		/* kscrubd works while nobody does. */
+		/* kprezerod works while nobody does. */
 		usleep(random_below(20000));
 		CHECK_BYTES(at, size, value);
 		munmap(at, size);
@@ -401,7 +401,7 @@ static void in_part(void)
 	give_all_up();
 }
 
-/* What kscrubd works on at that moment is wanted. */
+/* What kprezerod works on at that moment is wanted. */
 static void take_many(void)
 {
 	for (int i = 0; i < 20; i++) {
@@ -437,7 +437,7 @@ int main(int argc, char **argv)
 	unsigned int seconds = argc > 1 ? atoi(argv[1]) : 0, rounds = 0;
 	pid_t faulters[FAULTERS];
 	double end;
-	long scrubbed;
+	long cleared_now;
 
 	CHECK(seconds > 0, "usage: cma SECONDS");
 	find_area();
@@ -454,8 +454,8 @@ int main(int argc, char **argv)
 
 	by_itself();
 	in_part();
-	scrubbed = cleared();
-	scrub(true);
+	cleared_now = cleared();
+	clear_ahead(true);
 	for (int i = 0; i < FAULTERS; i++) {
 		faulters[i] = fork();
 		CHECK(faulters[i] >= 0);
@@ -469,10 +469,10 @@ int main(int argc, char **argv)
 		kill(faulters[i], SIGKILL);
 		CHECK(waitpid(faulters[i], NULL, 0) == faulters[i]);
 	}
-	scrubbed = cleared() - scrubbed;
-	printf("in company: %u rounds, %lu pages moved, %ld cleared, %lu times busy\n", rounds, moved_in_all, scrubbed,
+	cleared_now = cleared() - cleared_now;
+	printf("in company: %u rounds, %lu pages moved, %ld cleared, %lu times busy\n", rounds, moved_in_all, cleared_now,
 	       refused);
-	CHECK(moved_in_all > 0 && scrubbed > 0);
+	CHECK(moved_in_all > 0 && cleared_now > 0);
 	give_all_up();
 	by_itself();
 	return 0;

@@ -1,5 +1,5 @@
 /*
- * The free pool of hugetlb: kscrubd clears it, who faults finds it zero, and what was written to is
+ * The free pool of hugetlb: kprezerod clears it, who faults finds it zero, and what was written to is
  * not zero any more, whichever way it was used: shared, private, copied on write, by fallocate(), or
  * given back to the rest of the machine. Every byte is looked at.
  */
@@ -39,12 +39,12 @@ static void wait_for_zeroed(long wanted)
 
 static void never(void)
 {
-	CHECK(!write_file("/proc/sys/vm/scrub_start", "never"));
+	CHECK(!write_file("/proc/sys/vm/prezero_order", "never"));
 }
 
 static void always(void)
 {
-	CHECK(!write_file("/proc/sys/vm/scrub_start", "0"));
+	CHECK(!write_file("/proc/sys/vm/prezero_order", "0"));
 }
 
 static char *map_pool(int flags)
@@ -149,7 +149,7 @@ static void fallocate_finds_zeros(void)
 	printf("ok  fallocate: finds zeros; a hole is zero again\n");
 }
 
-/* Everything at once, while kscrubd works: the pool is always too small for all. */
+/* Everything at once, while kprezerod works: the pool is always too small for all. */
 static void storm(void)
 {
 	pid_t pids[4];
@@ -186,7 +186,7 @@ static void storm(void)
 
 		CHECK(waitpid(pids[i], &status, 0) == pids[i] && status == 0, "0x%x", status);
 	}
-	printf("ok  four processes and kscrubd at once\n");
+	printf("ok  four processes and kprezerod at once\n");
 }
 
 /* The pool shrinks and grows while it is being cleared: what leaves it is memory like any other. */
@@ -208,7 +208,7 @@ static void resized(void)
 		CHECK(pool("nr_hugepages") == PAGES);
 	}
 	wait_for_zeroed(PAGES);
-	printf("ok  the pool shrinks and grows under kscrubd\n");
+	printf("ok  the pool shrinks and grows under kprezerod\n");
 }
 
 int main(void)
@@ -216,7 +216,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IONBF, 0);
 	CHECK(pool("zeroed_hugepages") >= 0, "not a kernel with the series");
 	CHECK(!write_file("/sys/module/kernel/parameters/prezero_verify", "1"));
-	CHECK(!write_file("/proc/sys/vm/scrub_load", "1000000"));
+	CHECK(!write_file("/sys/kernel/debug/prezero/load", "1000000"));
 	CHECK(!write_file(POOL "nr_hugepages", "6"));
 	CHECK(pool("nr_hugepages") == PAGES);
 	dirty_pool();

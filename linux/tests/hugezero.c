@@ -158,7 +158,7 @@ static long zero_blocks(void)
 /* With the series, and a huge page that is zero: the write takes that. */
 static void write_takes_the_stock(void)
 {
-	static const char knob[] = "/proc/sys/vm/scrub_start";
+	static const char knob[] = "/proc/sys/vm/prezero_order";
 	char before[32] = "";
 	int fd = open(knob, O_RDONLY);
 
@@ -166,7 +166,7 @@ static void write_takes_the_stock(void)
 		return;
 	CHECK(read(fd, before, sizeof(before) - 1) > 0);
 	close(fd);
-	if (zero_blocks() < 0 || write_file(knob, "0") || write_file("/proc/sys/vm/scrub_load", "1000000"))
+	if (zero_blocks() < 0 || write_file(knob, "0") || write_file("/sys/kernel/debug/prezero/load", "1000000"))
 		return;
 	for (int tries = 0; zero_blocks() < 8; tries++) {
 		CHECK(tries < 12000, "%ld blocks are zero", zero_blocks());

@@ -104,28 +104,28 @@ mutate "merge: a block of which a part is zero counts as zero" kunit \
 mutate "write: what a page's owner left in it passes for the allocator's tag" kunit \
     mm/page_alloc.c 's/^\tpage->private = 0;$//'
 mutate "merge: a per-CPU list takes a part for the whole" kunit \
-    mm/page_alloc.c 's/^\treturn nr_zeroed == 1 << order ? FPI_ZEROED : FPI_KEEP_ZEROED;$/\treturn FPI_ZEROED;/'
+    mm/page_alloc.c 's/fpi_flags = nr_zeroed == 1 << order ? FPI_ZEROED : FPI_KEEP_ZEROED;/fpi_flags = FPI_ZEROED;/'
 mutate "free: what one vouches for is true of those who could not have the lock" kunit \
     mm/page_alloc.c '/split_large_buddy(zone, p, page_to_pfn(p), p_order,$/{n;s/ & ~FPI_ZERO_MASK//}'
 mutate "free: the tails of a block with another reference are vouched for" kunit \
     mm/page_alloc.c '/__free_frozen_pages(page + (1 << order), order,$/{n;s/ & ~FPI_ZERO_MASK//}'
-mutate "count: a block that is stolen stays counted" kunit \
-    mm/page_alloc.c '/account_freepages(zone, nr_added, start_type);$/{n;s/prezero_leave/if (0) prezero_leave/}'
+mutate "count: a block that is allocated stays counted" kunit \
+    mm/page_alloc.c 's/prezero_leave_tagged(zone, page, low);/prezero_set_tag(page, prezero_count(page, low));/'
 mutate "write: two zones that share a word lose an update" kunit \
     mm/prezero.c 's/atomic_long_or(mask, (atomic_long_t \*)word);/WRITE_ONCE(*word, READ_ONCE(*word) | mask);/'
-mutate "recall: a kscrubd that sleeps passes for interrupted" kunit \
+mutate "recall: a kprezerod that sleeps passes for interrupted" kunit \
     mm/page_alloc.c 's/if (READ_ONCE(zone->prezero_cpu) == raw_smp_processor_id())/if (READ_ONCE(zone->prezero_cpu) < 0 || READ_ONCE(zone->prezero_cpu) == raw_smp_processor_id())/'
 mutate "clearing: no barrier after non-temporal stores" barrier \
     arch/x86/lib/clear_pages_cold_64.c '/sfence/d'
 mutate "clearing: clear_pages_cold() forgets the barrier" barrier \
     include/linux/highmem.h '/^\tclear_pages_cold_done();$/d'
-mutate "clearing: a step of kscrubd forgets the barrier" kunit \
-    mm/prezero_scrub.c 's/^\t\tscrub_cold_done();$/\t\t;/'
+mutate "clearing: a step of kprezerod forgets the barrier" kunit \
+    mm/prezero_clear.c 's/^\t\tprezero_clear_cold_done();$/\t\t;/'
 mutate "clearing: a step that is cut short forgets the barrier" kunit \
-    mm/prezero_scrub.c '/^\t\tif (done && prezero_recalled(zone))$/{n;s/break/return done/}'
+    mm/prezero_clear.c '/^\t\tif (done && prezero_recalled(zone))$/{n;s/break/return done/}'
 
 mutate "count: a block that compaction captures stays counted" kunit \
-    mm/page_alloc.c '/^\t\tif (compaction_capture(capc, page, order, migratetype)) {$/{n;n;s/prezero_leave/if (0) prezero_leave/}'
+    mm/page_alloc.c '/^\t\tif (compaction_capture(capc, page, order, migratetype)) {$/{n;n;s/if (track)/if (0)/}'
 mutate "count: vmstat does not hear of the nodes' pages" kunit \
     mm/vmstat.c 's/^\tprezero_vm_events(ret);$//'
 mutate "clearing: the allocator clears a page too few" "pages small folios" \
@@ -148,30 +148,30 @@ mutate "users: shmem takes for zero what the allocator did not clear" "pages shm
     mm/shmem.c 's/folio = shmem_alloc_and_add_folio(vmf, gfp | zero_gfp, inode, index,/folio = shmem_alloc_and_add_folio(vmf, gfp, inode, index,/'
 mutate "users: shmem takes a large folio for zero that the allocator did not clear" "pages shmemfolios" \
     mm/shmem.c 's/shmem_alloc_and_add_folio(vmf, huge_gfp | zero_gfp,/shmem_alloc_and_add_folio(vmf, huge_gfp,/'
-mutate "wake: kscrubd does not hear of a block that coalesces" kunit \
-    mm/page_alloc.c '/^\t\tprezero_coalesced(zone, page, order);$/d'
-mutate "wake: a block that is zero gets kscrubd up" kunit \
-    mm/kscrubd.c 's/^\tif (READ_ONCE(node->coalesced) || prezero_full(page, order))$/\tif (READ_ONCE(node->coalesced))/'
-mutate "now: the rate holds for vm.scrub_now too" "um now" \
-    mm/prezero_scrub.c 's/if (!rate || READ_ONCE(node->now))/if (!rate)/'
+mutate "wake: kprezerod does not hear of a block that coalesces" kunit \
+    mm/page_alloc.c 's/^\t\tif (track \&\& !zeroed)$/\t\tif (0)/'
+mutate "wake: a block that is zero wakes kprezerod" kunit \
+    mm/page_alloc.c 's/^\t\tif (track \&\& !zeroed)$/\t\tif (track)/'
+mutate "now: the rate holds for vm.prezero_now too" "um now" \
+    mm/prezero_clear.c 's/if (!rate || READ_ONCE(node->now))/if (!rate)/'
 mutate "now: the write returns at once" "um now" \
-    mm/kscrubd.c 's/^\t\t\t\t\t\t       !READ_ONCE(node->now));$/\t\t\t\t\t\t       true);/'
+    mm/kprezerod.c 's/^\t\t\t\t\t\t       !READ_ONCE(node->now));$/\t\t\t\t\t\t       true);/'
 mutate "hugetlb: a folio that was used half cleared is resumed" "pages hugetlb" \
-    mm/hugetlb.c 's/if (likely(hugetlb_scrubs\[nid\].folio != folio))/if (1)/'
+    mm/hugetlb.c 's/if (likely(hugetlb_prezeros\[nid\].folio != folio))/if (1)/'
 mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlbcopy" \
     mm/hugetlb.c '/^static void hugetlb_forget_zeroed/,/^}/s/folio_clear_hugetlb_zeroed(folio);/;/'
 mutate "hugetlb: a step of 128 KiB with interrupts off" kunit_x86 \
-    mm/hugetlb.c 's/^#define HUGETLB_SCRUB_CHUNK\t((SZ_16K/#define HUGETLB_SCRUB_CHUNK\t((SZ_128K/'
+    mm/hugetlb.c 's/^#define HUGETLB_PREZERO_CHUNK\t((SZ_16K/#define HUGETLB_PREZERO_CHUNK\t((SZ_128K/'
 mutate "hugetlb: who takes a folio does not wait for the chunk" kunit_x86 \
-    mm/hugetlb.c 's/while (smp_load_acquire(&hugetlb_scrubs\[nid\].busy))/while (0)/'
+    mm/hugetlb.c 's/while (smp_load_acquire(&hugetlb_prezeros\[nid\].busy))/while (0)/'
 mutate "hugetlb: a chunk is cleared though its folio was taken" "pages hugetlb" \
-    mm/hugetlb.c 's/ours = READ_ONCE(scrub->folio) == folio \&\& !folio_test_hwpoison(folio);/ours = true;/'
+    mm/hugetlb.c 's/ours = READ_ONCE(state->folio) == folio \&\& !folio_test_hwpoison(folio);/ours = true;/'
 mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
-    mm/hugetlb.c 's/if (scrub->nr_zeroed == folio_nr_pages(folio)) {/if (scrub->nr_zeroed + HUGETLB_SCRUB_STEP >= folio_nr_pages(folio)) {/'
+    mm/hugetlb.c 's/if (state->nr_zeroed == folio_nr_pages(folio)) {/if (state->nr_zeroed + HUGETLB_PREZERO_STEP >= folio_nr_pages(folio)) {/'
 
 # What one dirty page is enough for, and who may vouch.
 mutate "state: one dirty page of a large block does not count" kunit \
-    mm/prezero.h 's/return bitmap_weight(map, nr);/return bitmap_weight(map, nr) + (bitmap_weight(map, nr) == nr - 1);/'
+    mm/prezero.c 's/return bitmap_weight(map, nr);/return bitmap_weight(map, nr) + (bitmap_weight(map, nr) == nr - 1);/'
 mutate "state: the last page does not matter" kunit \
     mm/prezero.c 's/return find_next_zero_bit(map, bit + nr, bit) == bit + nr;/return find_next_zero_bit(map, bit + nr - 1, bit) == bit + nr - 1;/'
 mutate "state: the first page does not matter" kunit \
@@ -183,7 +183,7 @@ mutate "clearing: the last page of a block that is zero in part is not" kunit \
 mutate "tag: any number passes for one" kunit \
     mm/prezero.h 's/return (tag & ~PREZERO_TAG_NR) == PREZERO_TAG ? tag & PREZERO_TAG_NR : 0;/return tag \& PREZERO_TAG_NR;/'
 mutate "tag: set before all code follows the key" kunit \
-    mm/page_alloc.c '/fpi_flags & FPI_ZEROED) &&$/{n;s/READ_ONCE(prezero_ready))/true)/}'
+    mm/page_alloc.c '/^static noinline void pcp_tag_zeroed/,/^}/s/if (!READ_ONCE(prezero_ready))/if (0)/'
 mutate "state: set before all code follows the key" kunit \
     mm/prezero.c 's/if (zeroed && READ_ONCE(prezero_ready)) {/if (zeroed) {/'
 mutate "vouched: the tails of alloc_pages_exact()" kunit \
@@ -197,47 +197,56 @@ mutate "vouched: a folio that was not asked for as zero" kunit \
 mutate "vouched: a folio to which others have a reference" kunit \
     mm/folio.c '/^void folio_put_unused/,/^}/s/if (!folio_put_testzero(folio))/if (folio_put_testzero(folio), 0)/'
 mutate "choice: a zone gives whatever is first" kunit \
-    mm/page_alloc.c '/^static noinline struct page \*page_for_zero/,/^}/s/if (prezero_full(last, order))/if (0)/'
+    mm/page_alloc.c 's/return prezero_full(last, order) ? last : first;/return first;/'
 mutate "choice: many pages at once are whatever there is" kunit \
     mm/page_alloc.c '/^unsigned long alloc_pages_bulk_noprof/,/^}/s/alloc_flags |= ALLOC_ZERO;/;/'
 mutate "choice: the generic fault does not ask" "um taken" \
     include/linux/highmem.h 's/return vma_alloc_folio(GFP_HIGHUSER_MOVABLE | __GFP_ZERO, 0,/if (0) return vma_alloc_folio(GFP_HIGHUSER_MOVABLE | __GFP_ZERO, 0,/'
 
+mutate "choice: a per-CPU list gives whatever is first" kunit \
+    mm/page_alloc.c 's/return pcp_page_zeroed(last, order) ? last : first;/return first;/'
+mutate "choice: on a per-CPU list a zero page that was freed is first" kunit \
+    mm/page_alloc.c '/^static noinline void pcp_tag_zeroed/,/^}/s/list_move_tail(&page->pcp_list, list);/;/'
+mutate "choice: on a per-CPU list zero pages from the zone are among dirty ones" kunit \
+    mm/page_alloc.c 's/^\t\tpcp_sort_zeroed(list, order);$/\t\t;/'
+mutate "choice: in the zone a zero block that was freed is first" kunit \
+    mm/page_alloc.c 's/^\tzeroed = zeroed && prezero_full(page, order);$/\tzeroed = false;/'
+
 # Each reason to rest, and each knob.
 mutate "rest: not for the load" kunit \
-    mm/prezero_scrub.c 's/^\tif (scrub_overload())$/\tif (0 \&\& scrub_overload())/'
-mutate "rest: vm.scrub_load is ignored" kunit \
-    mm/prezero_scrub.c 's/int load = READ_ONCE(scrub_load) ?: num_online_cpus();/int load = num_online_cpus();/'
+    mm/prezero_clear.c 's/^\tif (prezero_overload())$/\tif (0 \&\& prezero_overload())/'
+mutate "rest: prezero/load is ignored" kunit \
+    mm/prezero_clear.c 's/long load = READ_ONCE(prezero_load) ?: num_online_cpus();/long load = num_online_cpus();/'
 mutate "rest: not for memory pressure" kunit \
-    mm/prezero_scrub.c 's/^\tif (scrub_pressure())$/\tif (0 \&\& scrub_pressure())/'
-mutate "rest: vm.scrub_rate is ignored" kunit \
-    mm/prezero_scrub.c 's/if (!rate || READ_ONCE(node->now))/if (true)/'
+    mm/prezero_clear.c 's/^\tif (prezero_pressure())$/\tif (0 \&\& prezero_pressure())/'
+mutate "rest: prezero/rate is ignored" kunit \
+    mm/prezero_clear.c 's/if (!rate || READ_ONCE(node->now))/if (true)/'
 mutate "rest: the target is ignored" kunit \
-    mm/prezero_scrub.c 's/if (node->target == SCRUB_TARGET_MAX || READ_ONCE(node->now))/if (true)/'
+    mm/prezero_clear.c 's/if (node->target == PREZERO_TARGET_MAX || READ_ONCE(node->now))/if (true)/'
 mutate "rest: below the watermark blocks are lent" kunit \
-    mm/prezero_scrub.c 's/return zone_watermark_ok(zone, 0, high_wmark_pages(zone) +/return zone_watermark_ok(zone, 0, 0 * high_wmark_pages(zone) +/'
-mutate "rest: vm.scrub_stop is ignored" kunit \
-    mm/prezero_scrub.c 's/const int stop = now ? 0 : READ_ONCE(scrub_stop);/const int stop = 0;/'
-mutate "rest: vm.scrub_start is ignored" kunit \
-    mm/prezero_scrub.c 's/^\tfor (order = start; order < NR_PAGE_ORDERS; order++)$/\tfor (order = 0; order < NR_PAGE_ORDERS; order++)/; s/for (order = start; order < NR_PAGE_ORDERS; order++)/for (order = 0; order < NR_PAGE_ORDERS; order++)/'
+    mm/prezero_clear.c 's/return zone_watermark_ok(zone, 0, high_wmark_pages(zone) +/return zone_watermark_ok(zone, 0, 0 * high_wmark_pages(zone) +/'
+mutate "rest: prezero/stop is ignored" kunit \
+    mm/prezero_clear.c 's/const int stop = now ? 0 : min(READ_ONCE(prezero_stop), NR_PAGE_ORDERS);/const int stop = 0;/'
+mutate "rest: vm.prezero_order is ignored" kunit \
+    mm/prezero_clear.c 's/^\tfor (order = start; order < NR_PAGE_ORDERS; order++)$/\tfor (order = 0; order < NR_PAGE_ORDERS; order++)/; s/for (order = start; order < NR_PAGE_ORDERS; order++)/for (order = 0; order < NR_PAGE_ORDERS; order++)/'
 mutate "rest: never is not never" kunit \
-    mm/prezero_scrub.c '/^static enum rest scrub_look/,/^}/s/if (READ_ONCE(scrub_start) == SCRUB_NEVER)/if (0)/; /^static bool scrub_wanted/,/^}/s/return false;/return true;/'
+    mm/prezero_clear.c '/^static enum rest prezero_look/,/^}/s/if (READ_ONCE(prezero_order) == PREZERO_NEVER)/if (0)/; /^static bool prezero_wanted/,/^}/s/return false;/return true;/'
 mutate "lend: blocks that are kept for atomic allocations" kunit \
     mm/page_alloc.c 's/if (is_migrate_isolate(mt) || mt == MIGRATE_HIGHATOMIC)/if (is_migrate_isolate(mt))/'
 mutate "lend: memory that failed is written to" kunit_x86 \
-    mm/prezero_scrub.c 's/^\t       PageHWPoison(page);$/\t       0;/'
+    mm/prezero_clear.c 's/^\t       PageHWPoison(page);$/\t       0;/'
 mutate "lend: a block of which nothing can be cleared is first again" kunit_x86 \
     mm/page_alloc.c 's/(nr_pages ? FPI_NONE : FPI_TO_TAIL));/FPI_NONE);/'
 mutate "recall: no allocation asks" kunit \
-    mm/page_alloc.c 's/if (prezero_recall(zone, order) &&$/if (0 \&\&/'
+    mm/page_alloc.c 's/return prezero_recall(zone, order) &&$/return 0 \&\&/'
 mutate "recall: nobody waits" kunit \
     mm/page_alloc.c 's/^#define PREZERO_RECALL_SPINS\t200$/#define PREZERO_RECALL_SPINS\t0/'
 mutate "now: no thread is no failure" kunit \
-    mm/kscrubd.c 's/^\t\t\tret = err;$/\t\t\t;/'
+    mm/kprezerod.c 's/^\t\t\tret = err;$/\t\t\t;/'
 mutate "thread: RCU waits for it" kunit_x86 \
-    mm/prezero_scrub.c '/^\tcond_resched_tasks_rcu_qs();$/d'
+    mm/prezero_clear.c '/^\tcond_resched_tasks_rcu_qs();$/d'
 mutate "thread: any CPU will do" kunit_nodes \
-    mm/kscrubd.c 's/task = kthread_create_on_node(kscrubd, NODE_DATA(nid), nid,/task = kthread_create_on_node(kscrubd, NODE_DATA(nid), NUMA_NO_NODE,/'
+    mm/kprezerod.c 's/task = kthread_create_on_node(kprezerod, NODE_DATA(nid), nid,/task = kthread_create_on_node(kprezerod, NODE_DATA(nid), NUMA_NO_NODE,/'
 mutate "count: all pages are those of the first node" kunit_nodes \
     mm/prezero.h 's/this_cpu_add(prezero_pages\[page_to_nid(page)\]->nr/this_cpu_add(prezero_pages[first_online_node]->nr/'
 

@@ -4,7 +4,7 @@
  * A fresh guest's memory is zero and hides a page that nobody cleared. So a child writes to all that
  * is free before each way is tried, and every byte is compared with what it has to be. Where the
  * kernel has the series, all ways are tried three times: with nothing tracked, tracked while all is
- * dirty, and with a stock that is zero in part; some once more while kscrubd works. A way whose
+ * dirty, and with a stock that is zero in part; some once more while kprezerod works. A way whose
  * kernel feature is not there is skipped, and says so.
  */
 #include "check.h"
@@ -22,7 +22,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-#define START "/proc/sys/vm/scrub_start"
+#define START "/proc/sys/vm/prezero_order"
 #define THP "/sys/kernel/mm/transparent_hugepage/"
 #define KSM "/sys/kernel/mm/ksm/"
 #define POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
@@ -102,7 +102,7 @@ static void dirty_some(bool huge)
 	});
 }
 
-/* With a stock kscrubd then has some milliseconds, too few for all. */
+/* With a stock kprezerod then has some milliseconds, too few for all. */
 static void dirty_all(void)
 {
 	dirty_some(true);
@@ -355,9 +355,9 @@ static void hugetlb_of_one(void)
 		CHECK_ZERO(at, HUGE);
 		memset(at, DIRT, HUGE);
 		CHECK(!munmap(at, HUGE));
-		/* kscrubd, which any setting gets up, comes some way, and each time another one */
+		/* kprezerod, which any setting gets up, comes some way, and each time another one */
 		if (state == LIVE)
-			must_write("/proc/sys/vm/scrub_load", "1000000");
+			must_write("/sys/kernel/debug/prezero/load", "1000000");
 		usleep(rand() % 3000);
 	}
 	must_write(POOL "nr_hugepages", "0");
@@ -378,7 +378,7 @@ static void hugetlb_copied(void)
 		memset(at, DIRT, HUGE);
 		for (int i = 0; state == LIVE && number_in(POOL "zeroed_hugepages") < 1; i++) {
 			CHECK(i < 10000, "the other page was never cleared");
-			must_write("/proc/sys/vm/scrub_load", "1000000");
+			must_write("/sys/kernel/debug/prezero/load", "1000000");
 			usleep(1000);
 		}
 		pid = fork();
@@ -560,7 +560,7 @@ static void swapped(void)
 static const struct {
 	const char *name;
 	void (*body)(void);
-	bool live; /* also while kscrubd works */
+	bool live; /* also while kprezerod works */
 } ways[] = {
 	{ "small", small_pages, true },
 	{ "populate", populated, false },
@@ -592,7 +592,7 @@ static bool wanted(const char *name, char **names)
 
 static void try_all(char **names)
 {
-	static const char *const titles[] = { "nothing tracked", "all dirty", "a part is zero", "kscrubd at work" };
+	static const char *const titles[] = { "nothing tracked", "all dirty", "a part is zero", "kprezerod at work" };
 
 	/* In small pages once: what merges to no huge page is dirty as well */
 	if (state <= DIRTY)
@@ -623,8 +623,8 @@ int main(int argc, char **argv)
 		return 0;
 	/* What is wrong is to reach us: the sample would mend it, and is on in the last state alone */
 	must_write("/sys/module/kernel/parameters/prezero_verify", "0");
-	must_write("/proc/sys/vm/scrub_load", "1000000");
-	must_write("/proc/sys/vm/scrub_stop", "0");
+	must_write("/sys/kernel/debug/prezero/load", "1000000");
+	must_write("/sys/kernel/debug/prezero/stop", "0");
 	/* init_on_free and others decide about the content of what is free: no state is tracked */
 	if (write_file(START, "0") == EOPNOTSUPP)
 		return 0;

@@ -229,14 +229,14 @@ static void turn_knobs(void)
 	static const char *const stops[] = { "0", "2", "0", "9" };
 
 	for (unsigned int i = 0;; i++) {
-		write_file("/proc/sys/vm/scrub_start", starts[i % 5]);
-		write_file("/proc/sys/vm/scrub_stop", stops[i % 4]);
+		write_file("/proc/sys/vm/prezero_order", starts[i % 5]);
+		write_file("/sys/kernel/debug/prezero/stop", stops[i % 4]);
 		usleep(200000);
 	}
 }
 
-/* The workers use all CPUs: as the idle thread that it is kscrubd would clear next to nothing. */
-static void raise_kscrubd(void)
+/* The workers use all CPUs: as the idle thread that it is kprezerod would clear next to nothing. */
+static void raise_kprezerod(void)
 {
 	const struct sched_param param = {};
 	char path[64], name[16];
@@ -251,7 +251,7 @@ static void raise_kscrubd(void)
 		file = fopen(path, "r");
 		if (!file)
 			continue;
-		if (fgets(name, sizeof(name), file) && !strncmp(name, "kscrubd", 7))
+		if (fgets(name, sizeof(name), file) && !strncmp(name, "kprezerod", 9))
 			CHECK(!sched_setscheduler(atoi(entry->d_name), SCHED_OTHER, &param));
 		fclose(file);
 	}
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
 
 	CHECK(seconds > 0 && workers > 0, "usage: stress SECONDS [WORKERS]");
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	raise_kscrubd();
+	raise_kprezerod();
 	scarce = start(make_scarce);
 	knobs = start(turn_knobs);
 	for (unsigned int i = 0; i < workers; i++) {

@@ -13,11 +13,11 @@
  *	 pair	allocate and free one block again and again, cache and lists hot;
  *		nanoseconds a pair
  *	 spoil	write every byte of the working set (that is: use up what is zero)
- *	 bare	clear the working set with clear_page(), as kscrubd does small blocks
+ *	 bare	clear the working set with clear_page(), as kprezerod does small blocks
  *	 barecold	the same with clear_pages_cold(), as it does large ones, 1 << ORDER pages at
  *		once: each time has a barrier (patched kernels)
  *	 evict	read so much that what was written before has left the caches
- *	 scrub	wait until kscrubd, started before, has cleared all that is free, or clears no
+ *	 clear	wait until kprezerod, started before, has cleared all that is free, or clears no
  *		more; nanoseconds a page between the first and the last look at which it was at
  *		work (patched kernels)
  * CLEAR none	no __GFP_ZERO
@@ -53,15 +53,15 @@ MODULE_PARM_DESC(pairs, "pairs of a hot run at order 0; fewer above, in proporti
 /* Enough to see neither the clock nor the loop's start. */
 #define PAIRS_MIN 2000
 
-/* Pages that may be dirty in a full stock: what was freed while kscrubd ended. */
+/* Pages that may be dirty in a full stock: what was freed while kprezerod ended. */
 #define SLACK 16
 
-enum mode { COLD, PAIR, SPOIL, BARE, BARECOLD, EVICT, SCRUB };
+enum mode { COLD, PAIR, SPOIL, BARE, BARECOLD, EVICT, CLEAR };
 enum clear { CLEAR_NONE, CLEAR_ZERO };
 enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
 
 static const char * const modes[] = { "cold", "pair", "spoil", "bare",
-				      "barecold", "evict", "scrub", NULL };
+				      "barecold", "evict", "clear", NULL };
 static const char * const clears[] = { "none", "zero", NULL };
 static const char * const touches[] = { "none", "page", "line", NULL };
 
@@ -175,12 +175,12 @@ static int run_bare(bool cold, unsigned int order)
 }
 
 #ifdef CONFIG_PREZERO
-static unsigned long scrubbed(void)
+static unsigned long cleared(void)
 {
 	static unsigned long events[NR_VM_EVENT_ITEMS];
 
 	all_vm_events(events);
-	return events[PREZERO_SCRUBBED] + events[PREZERO_SCRUBBED_COLD];
+	return events[PREZERO_CLEARED] + events[PREZERO_CLEARED_COLD];
 }
 
 static bool all_zero(void)
@@ -194,15 +194,15 @@ static bool all_zero(void)
  * the first time that the counter was seen to move to the last time after which it moved again. So
  * it was at work from the one to the other, however late we look.
  */
-static int run_scrub(void)
+static int run_clear(void)
 {
-	unsigned long first = scrubbed(), before = first, last = first, now;
+	unsigned long first = cleared(), before = first, last = first, now;
 	u64 start = ktime_get_ns(), end = start, before_at = start, at;
 	bool moved = false;
 
 	do {
 		usleep_range(1000, 1100);
-		now = scrubbed();
+		now = cleared();
 		at = ktime_get_ns();
 		if (now != before) {
 			if (moved) {
@@ -223,7 +223,7 @@ static int run_scrub(void)
 	return 0;
 }
 #else
-static int run_scrub(void)
+static int run_clear(void)
 {
 	return -ENOSYS;
 }
@@ -286,8 +286,8 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 		err = run_bare(m == BARECOLD, order);
 	else if (m == EVICT)
 		evict();
-	else if (m == SCRUB)
-		err = run_scrub();
+	else if (m == CLEAR)
+		err = run_clear();
 	else
 		err = run_cold(order, c, t, m == SPOIL);
 	mutex_unlock(&bench_lock);

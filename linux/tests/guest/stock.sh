@@ -1,13 +1,13 @@
 # Sourced by guest scripts: the series' knobs, where the kernel has the series.
-patched() { [ -e /proc/sys/vm/scrub_start ]; }
-scrub_never() { ! patched || echo never > /proc/sys/vm/scrub_start; }
+patched() { [ -e /proc/sys/vm/prezero_order ]; }
+prezero_never() { ! patched || echo never > /proc/sys/vm/prezero_order; }
 counter() { awk -v name="$1" '$1 == name { print $2; found = 1 } END { if (!found) print 0 }' /proc/vmstat; }
-# kscrubd clears all that is free, then rests: no more of it is zero for longer than it naps (2 s).
+# kprezerod clears all that is free, then rests: no more of it is zero for longer than it naps (2 s).
 stock_fill() {
     patched || { echo "no stock: the kernel has not the series"; exit 1; }
-    echo 1000000 > /proc/sys/vm/scrub_load
-    echo 0 > /proc/sys/vm/scrub_stop
-    echo 0 > /proc/sys/vm/scrub_start
+    echo 1000000 > /sys/kernel/debug/prezero/load
+    echo 0 > /sys/kernel/debug/prezero/stop
+    echo 0 > /proc/sys/vm/prezero_order
     last=-1 same=0
     for _ in $(seq 240); do
         now=$(counter nr_free_zeroed)
@@ -16,5 +16,5 @@ stock_fill() {
         last=$now
         sleep 0.5
     done
-    scrub_never
+    prezero_never
 }
