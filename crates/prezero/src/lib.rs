@@ -47,9 +47,11 @@
 //! | classify | find what a block holds that comes back from its owner | here (`pool/classify.rs`) |
 //! | compact | move free huge blocks together for a large request | Linux, `mm/compaction.c` |
 //! | purge, decay | give idle memory back to the kernel; the time for which it stays | jemalloc, `dirty_decay_ms` |
-//! | lazy free | `MADV_FREE`: the kernel takes the page when it lacks some | Linux 4.5 |
-//! | wipe on fork | `MADV_WIPEONFORK`: a child reads zeroes | Linux 4.14 |
+//! | lazy free, wipe on fork | `MADV_FREE`, `MADV_WIPEONFORK`: the kernel may take the page; a child reads zeroes | Linux 4.5, 4.14 |
+//! | remapped | pages of a block over which its owner mapped something else | here (`heap/remapped.rs`) |
 //! | hit, miss, waste | a ZERO request served by zero pages; one cleared in line; zero pages given to a plain request | here ([`Counter`]) |
+//! | band, burst | sizes whose demand is counted together; their requests between two pauses | here (`class.rs`, `policy/governor.rs`) |
+//! | look, rest | scrubd asks what there is to do; a freed block is left alone for 100 us | here (`scrubd/thread.rs`, `clock.rs`) |
 //! | backoff, poll interval | how long scrubd waits while others need its CPU, and between two looks | here (`policy/pacer.rs`) |
 //!
 //! # Requests
@@ -106,7 +108,8 @@
 //!
 //! # Folders
 //!
-//! A folder imports only itself and those before it in the line below; `make lint` checks it.
+//! A folder imports only itself and those before it in the line below; `make lint` checks it. `docs/contributor.md` names
+//! the file that answers each question.
 //!
 //! | folder | holds |
 //! |---|---|

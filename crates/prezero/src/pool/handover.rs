@@ -62,7 +62,7 @@ pub(crate) struct Claimed {
     pub(crate) first: PageId,
     pub(crate) pages: u32,
     pub(crate) done: u32,
-    /// The fork mark (`pool/epoch.rs`) when the clear began.
+    /// The fork mark (`pool/fork_mark.rs`) when the clear began.
     pub(crate) mark: u32,
 }
 

@@ -28,7 +28,7 @@ const PIECE_DEMOTED: u32 = 8;
 pub(crate) struct Isolated<'a> {
     session: Session<'a>,
     pub(crate) span: Span,
-    /// The forks when it was lent (see `epoch`).
+    /// The forks when it was isolated (see `fork_mark`).
     mark: u32,
 }
 

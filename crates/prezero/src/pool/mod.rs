@@ -11,9 +11,9 @@ pub(crate) mod classify;
 #[cfg(not(loom))]
 pub(crate) mod compact;
 #[cfg(not(loom))]
-pub(crate) mod epoch;
-#[cfg(not(loom))]
 pub(crate) mod find;
+#[cfg(not(loom))]
+pub(crate) mod fork_mark;
 pub(crate) mod handover;
 #[cfg(not(loom))]
 pub(crate) mod headroom;

@@ -126,7 +126,7 @@ pub(crate) struct Pool<B> {
     pub(crate) freed: Freed,
     pub(crate) purge: Purge,
     pub(crate) fresh: Fresh,
-    /// Forks so far and those under way (see `epoch`).
+    /// Forks so far and those under way (see `fork_mark`).
     pub(crate) forks: AtomicU32,
     /// Whether any page was ever marked remapped.
     pub(crate) remapped: AtomicU32,
