@@ -19,8 +19,8 @@ use prezerod::protocol::Reason;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-/// Two inodes of 4 MiB lie ready; a tenant may have 8 MiB.
-const CONFIG: &str = "[[stock]]\nsize = \"4M\"\nkeep = 2\nmost = 2\n[[tenant]]\nname = \"t\"\n\
+/// Two inodes of 4 MiB lie ready, of ordinary memory: a file of a pool cannot be written by a call. A tenant may have 8 MiB.
+const CONFIG: &str = "backing = \"thp\"\n[[stock]]\nsize = \"4M\"\nkeep = 2\nmost = 2\n[[tenant]]\nname = \"t\"\n\
                       users = [\"root\", 65534]\nquota = \"8M\"\n";
 
 type Stored = Arc<Mutex<Vec<(String, OwnedFd)>>>;
