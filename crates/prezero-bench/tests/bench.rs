@@ -96,36 +96,6 @@ fn a_real_program_is_measured_from_outside() {
 }
 
 #[test]
-fn a_later_run_of_a_real_program_goes_on_from_an_earlier_one() {
-    let file = std::env::temp_dir().join(format!("prezero-onto-{}.json", std::process::id()));
-    let file = file.to_str().unwrap();
-    let run = |arguments: &[&str]| {
-        let common = ["real", "--runs", "2", "--text-mib", "1", "--pairs-s", "0", "--json", file];
-        bench(&[&common[..], arguments].concat())
-    };
-    let first = run(&["--only", "sort,ripgrep", "--peers", "glibc"]);
-    assert!(first.status.success(), "{first:?}");
-    let read = || -> Value { serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap() };
-    let before = read();
-    let second = run(&["--only", "sort", "--peers", "glibc", "--onto", file]);
-    assert!(second.status.success(), "{second:?}");
-    let after = read();
-
-    let (old, new) = (figures(&before, 0, "glibc", "wall"), figures(&after, 0, "glibc", "wall"));
-    assert_eq!((samples(old[0]).len(), samples(new[0]).len()), (2, 4));
-    assert_eq!(samples(new[0])[..2], samples(old[0]));
-    assert_eq!(new.get(1), old.get(1), "not asked for: as it was");
-
-    let others = run(&["--only", "sort", "--peers", "glibc-keep", "--onto", file]);
-    let told = String::from_utf8(others.stderr).unwrap();
-    assert_eq!(others.status.code(), Some(1), "{told}");
-    let line = format!("prezero: bench: --onto {file}: taken with other peers; ");
-    assert!(told.starts_with(&line) && told.lines().count() == 1, "{told}");
-    assert_eq!(read(), after, "and the file is as it was");
-    std::fs::remove_file(file).unwrap();
-}
-
-#[test]
 fn mistakes_are_refused_in_one_line() {
     for (arguments, status, line) in [
         (&["grid", "--runs", "3"][..], 1, "prezero: bench: --runs 3: too few; give 15 or more"),

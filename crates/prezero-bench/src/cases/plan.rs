@@ -38,29 +38,29 @@ pub struct Plan {
     /// What a start leases
     #[arg(long, value_name = "SIZE", default_value = "2G")]
     size: Size,
-    /// Starts on a host in an hour, at random
+    /// Starts on a host in an hour
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "6,60,600,3600")]
     starts: Vec<u32>,
-    /// What a filler makes in a second while CPUs idle
+    /// What a filler makes in an idle second
     #[arg(long, value_name = "SIZE", default_value = "8G")]
     pace: Size,
-    /// Part of the time for which a host's CPUs are busy, %
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "0,50,100")]
+    /// Time for which a host is busy, %
+    #[arg(long, value_delimiter = ',', value_name = "%,...", default_value = "0,50,100")]
     busy: Vec<f64>,
-    /// How long they are busy at a time, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    /// Busy time at a stretch
+    #[arg(long, value_name = "S", default_value_t = 60.0)]
     busy_for: f64,
-    /// Part of its pace that a filler keeps meanwhile, %: cpu-busy of prezerod's configuration
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    /// A busy host's pace, % (prezerod's cpu-busy)
+    #[arg(long, value_name = "%", default_value_t = 5.0)]
     cpu_busy: f64,
-    /// Part of the starts that find what they want, %
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "99,99.9")]
+    /// Starts that find memory ready, %
+    #[arg(long, value_delimiter = ',', value_name = "%,...", default_value = "99,99.9")]
     goal: Vec<f64>,
-    /// Starts in an hour in the whole cluster
+    /// Starts of the cluster in an hour
     #[arg(long, value_delimiter = ',', value_name = "N,...", default_value = "100,1000,10000")]
     all: Vec<u32>,
-    /// How long a lease lives, seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600.0)]
+    /// How long a lease lives
+    #[arg(long, value_name = "S", default_value_t = 3600.0)]
     life: f64,
     /// Memory of a host for leases
     #[arg(long, value_name = "SIZE", default_value = "64G")]
