@@ -165,11 +165,11 @@ fn a_lease_takes_no_more_than_its_size_and_counts_until_its_last_user_is_gone() 
     use std::os::unix::fs::FileExt;
     for kind in ["tmpfs", "hugetlbfs"] {
         let dir = tempfile::tempdir().unwrap();
-        let _reserved = Reserved::new(Page::Huge, 16);
+        let reserved = Reserved::new(Page::Huge, 16);
         let options = if kind == "tmpfs" { "size=16M" } else { "pagesize=2M,size=16M" };
         let (true, true, Some(mounted)) = (
             possible(),
-            kind == "tmpfs" || _reserved.is_some(),
+            kind == "tmpfs" || reserved.is_some(),
             Mounted::new(&dir.path().join("2M"), kind, options),
         ) else {
             continue;

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prezerod::client::{Client, ClientError, Lease};
 use prezerod::host::Host;
@@ -37,20 +38,26 @@ pub fn want(mib: u64) -> Want {
     Want { bytes: mib * MIB, page: Page::Huge, node: None }
 }
 
-/// Reserved pages, given back when dropped.
+/// Reserved pages, given back when dropped. A pool is the machine's: one test of a process has pages of it at a time.
 pub struct Reserved {
     file: String,
     before: String,
+    _alone: MutexGuard<'static, ()>,
 }
+
+static HUGE_POOL: Mutex<()> = Mutex::new(());
+static GIANT_POOL: Mutex<()> = Mutex::new(());
 
 impl Reserved {
     pub fn new(page: Page, more: u64) -> Option<Reserved> {
+        let pool = if page == Page::Huge { &HUGE_POOL } else { &GIANT_POOL };
+        let alone = pool.lock().unwrap_or_else(PoisonError::into_inner);
         let kib = page.bytes() >> 10;
         let file = format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages");
         let before = fs::read_to_string(&file).ok()?.trim().to_owned();
         let all = before.parse::<u64>().ok()? + more;
         fs::write(&file, all.to_string()).ok()?;
-        let reserved = Reserved { file, before };
+        let reserved = Reserved { file, before, _alone: alone };
         (fs::read_to_string(&reserved.file).ok()?.trim() == all.to_string()).then_some(reserved)
     }
 }
