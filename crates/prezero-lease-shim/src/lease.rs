@@ -4,9 +4,11 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::{raw, said};
-use rustix::fs::{SeekFrom, fstat, fstatfs, seek};
+use prezero_sys::mapping::{self, is_of_a_pool, room};
+use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
+
+use crate::said;
 
 /// Where huge pages begin, and what a lease's size is a multiple of.
 const HUGE: usize = 2 << 20;
@@ -58,7 +60,7 @@ impl Lost {
 
     /// Says that the process asks for it, and gets the kernel's memory.
     pub fn missed(&self) {
-        said::LOST.say(&format!(
+        said::LOST.say(format_args!(
             "the lease does not reach this process, whose memory is the kernel's: descriptor {0} is \
              closed here, by the parent or since another program has the lease; in Python: \
              subprocess.run(..., pass_fds=[{0}])",
@@ -128,7 +130,7 @@ impl Lease {
     pub fn end(&self) {
         let own = number("PREZERO_LEASE_PID") == usize::try_from(std::process::id()).ok();
         if own && self.is_open() && seek(self.file, SeekFrom::Current(0)) == Ok(0) {
-            said::UNUSED.say(&format!(
+            said::UNUSED.say(format_args!(
                 "the lease of {} MiB was never used: no process that this library reaches mapped it; \
                  TRAPS in prezero-claim(1) has the reasons",
                 self.bytes >> 20
@@ -179,7 +181,7 @@ impl Lease {
             return None;
         }
         if len > self.bytes {
-            said::TOO_LARGE.say(&format!(
+            said::TOO_LARGE.say(format_args!(
                 "{len} bytes of shared memory asked for, the lease has {}; lease more: \
                  prezero claim {}M",
                 self.bytes,
@@ -197,7 +199,7 @@ impl Lease {
             return None;
         }
         let whole = len.next_multiple_of(self.page);
-        let room = room(hint, whole, self.page)?;
+        let room = room(hint.addr(), whole, self.page)?;
         if !self.take() {
             unmap(room, whole);
             return None;
@@ -221,7 +223,7 @@ impl Lease {
         let (whole, used) = (len.next_multiple_of(self.page), len.next_multiple_of(self.grain));
         let flags = flags | libc::MAP_FIXED;
         // SAFETY: replaces a part of what `room` made, which no other code has seen.
-        let map = unsafe { raw::mmap(room, used, protection, flags, file, offset) };
+        let map = unsafe { mapping::mmap(room, used, protection, flags, file, offset) };
         match map {
             Some(map) => {
                 unmap(room.wrapping_byte_add(used), whole - used);
@@ -257,7 +259,7 @@ impl Lease {
             return None;
         }
         let whole = len.checked_next_multiple_of(self.page)?;
-        let room = room(std::ptr::null_mut(), whole, self.page)?;
+        let room = room(0, whole, self.page)?;
         self.map_into(room, len, protection, flags, file, offset)
     }
 
@@ -302,30 +304,8 @@ impl Lease {
     }
 }
 
-/// Whether its pages are those of a hugetlb pool.
-fn is_of_a_pool(file: BorrowedFd<'_>) -> bool {
-    /// From the kernel's `magic.h`.
-    const HUGETLBFS: u64 = 0x9584_58f6;
-    fstatfs(file).is_ok_and(|system| u64::from(system.f_type as u32) == HUGETLBFS)
-}
-
-/// Room in the address space that begins at a multiple of the page.
-fn room(hint: *mut c_void, len: usize, page: usize) -> Option<*mut c_void> {
-    let wide = len.checked_add(page)?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping wherever the kernel likes.
-    let map = unsafe { raw::mmap(hint, wide, libc::PROT_NONE, flags, -1, 0) }?;
-    let before = map.addr().next_multiple_of(page) - map.addr();
-    let first = map.wrapping_byte_add(before);
-    unmap(map, before);
-    unmap(first.wrapping_byte_add(len), page - before);
-    Some(first)
-}
-
-/// Unmaps a part of what `room` has mapped, which no other code has seen.
+/// Unmaps what `room` has mapped, which no other code has seen.
 fn unmap(at: *mut c_void, len: usize) {
-    if len > 0 {
-        // SAFETY: see above.
-        unsafe { raw::munmap(at, len) };
-    }
+    // SAFETY: see above.
+    unsafe { mapping::unmap(at, len) };
 }

@@ -30,14 +30,13 @@
 //! A process that unmaps the lease which answered it closes its descriptor too. `PostgreSQL` makes its
 //! shared memory anew after a crash: the lease would be held beside it, without use.
 //!
-//! Layers: raw, said, jvm, lease
+//! Layers: said, jvm, lease
 
 #[cfg(target_env = "gnu")]
 #[path = "../../../link/glibc.rs"]
 mod glibc;
 mod jvm;
 mod lease;
-mod raw;
 mod said;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -50,6 +49,7 @@ use libc::{
 };
 
 use lease::{Inherited, Lease, Lost};
+use prezero_sys::mapping;
 
 static INHERITED: OnceLock<Inherited> = OnceLock::new();
 
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn mmap(
         return map;
     }
     // SAFETY: the kernel is asked what the caller asked, on its terms.
-    let Some(map) = (unsafe { raw::mmap(at, len, protection, flags, file, offset) }) else {
+    let Some(map) = (unsafe { mapping::mmap(at, len, protection, flags, file, offset) }) else {
         return MAP_FAILED;
     };
     if sharing == MAP_SHARED
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     // The program does not know that its memory came in larger pages than it asked for.
     let len = all.map_or(len, |(_, whole)| whole);
     // SAFETY: as the caller was told; rounded up only where the rest is part of the same map.
-    let done = unsafe { raw::munmap(at, len) };
+    let done = unsafe { mapping::munmap(at, len) };
     if let Some((lease, _)) = all {
         lease.give_back();
     }
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) ->
         );
     }
     // SAFETY: the kernel is asked what the caller asked, on its terms.
-    unsafe { raw::madvise(at, len, advice) }
+    unsafe { mapping::madvise(at, len, advice) }
 }
 
 /// # Safety

@@ -1,29 +1,16 @@
 //! What goes wrong with a lease, said once on standard error.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use prezero_sys::say::Once;
 
-/// Something that is said at most once by a process.
-#[derive(Debug)]
-pub struct Once(AtomicBool);
-
-impl Once {
-    /// Not said yet.
-    pub const fn new() -> Once {
-        Once(AtomicBool::new(false))
-    }
-
-    /// Says it, if it was not said before. Where standard error leads nowhere nothing happens.
-    pub fn say(&self, what: &str) {
-        if !self.0.swap(true, Ordering::Relaxed) {
-            prezero_sys::tell!("prezero: claim: {what}");
-        }
-    }
+/// Of the lease.
+const fn once() -> Once {
+    Once::new("prezero: claim: ")
 }
 
-pub static PRIVATE: Once = Once::new();
-pub static DONTNEED: Once = Once::new();
-pub static TOO_LARGE: Once = Once::new();
-pub static LOST: Once = Once::new();
-pub static GIVEN_BACK: Once = Once::new();
-pub static SYSTEM_V: Once = Once::new();
-pub static UNUSED: Once = Once::new();
+pub static PRIVATE: Once = once();
+pub static DONTNEED: Once = once();
+pub static TOO_LARGE: Once = once();
+pub static LOST: Once = once();
+pub static GIVEN_BACK: Once = once();
+pub static SYSTEM_V: Once = once();
+pub static UNUSED: Once = once();

@@ -9,6 +9,8 @@ use std::io::Write;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 
+use prezero_sys::mapping::{self, room};
+
 use crate::board::{self, Board, KINDS, Kind};
 use crate::lease::{self, File};
 use crate::table::{Segment, Table};
@@ -66,7 +68,7 @@ impl Arena {
         let board = open("PREZERO_PINNED_BOARD", "PREZERO_PINNED_INODE")?;
         // A pool's pages are not cut.
         let grain = (stat.st_blksize as usize).max(SMALL);
-        let grain = if is_of_a_pool(file.number()) { grain } else { SMALL };
+        let grain = if mapping::is_of_a_pool(file.borrowed()) { grain } else { SMALL };
         let page = page.max(HUGE);
         // A part is of whole pages: smaller requests would waste most of one.
         let threshold = number("PREZERO_PINNED_THRESHOLD")?.max(page / 2);
@@ -194,7 +196,7 @@ impl Arena {
         }
         let len = len.checked_next_multiple_of(self.grain)?;
         let offset = self.cut(len, kind)?;
-        let map = room(hint, len, self.page).and_then(|room| {
+        let map = room(hint.addr(), len, self.page).and_then(|room| {
             self.with(|table| {
                 let map =
                     self.map(table, room, protection, Segment { at: 0, len, offset, kind })?;
@@ -326,37 +328,10 @@ fn populate(map: *mut c_void, len: usize) {
     unsafe { raw::madvise(map, len, libc::MADV_POPULATE_WRITE) };
 }
 
-/// Whether its pages are those of a hugetlb pool.
-fn is_of_a_pool(file: c_int) -> bool {
-    /// From the kernel's `magic.h`.
-    const HUGETLBFS: u64 = 0x9584_58f6;
-    let mut system = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: room for the answer.
-    let done = unsafe { libc::fstatfs(file, system.as_mut_ptr()) };
-    // SAFETY: filled.
-    done == 0 && unsafe { system.assume_init() }.f_type as u32 as u64 == HUGETLBFS
-}
-
-/// Room in the address space that begins at a multiple of `page`.
-fn room(hint: *mut c_void, len: usize, page: usize) -> Option<*mut c_void> {
-    let (len, page) = (len.checked_next_multiple_of(SMALL)?, page.max(SMALL));
-    let wide = len.checked_add(page)?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping wherever the kernel likes.
-    let map = unsafe { raw::mmap(hint, wide, libc::PROT_NONE, flags, -1, 0) }?;
-    let before = map.addr().next_multiple_of(page) - map.addr();
-    let first = map.wrapping_byte_add(before);
-    unmap(map, before);
-    unmap(first.wrapping_byte_add(len), page - before);
-    Some(first)
-}
-
 /// Unmaps what `room` has mapped, which no other code has seen.
 fn unmap(at: *mut c_void, len: usize) {
-    if len > 0 {
-        // SAFETY: see above.
-        unsafe { raw::munmap(at, len) };
-    }
+    // SAFETY: see above.
+    unsafe { mapping::unmap(at, len) };
 }
 
 /// An address as a pointer.

@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, CString, c_int, c_short};
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -27,6 +28,12 @@ impl File {
     /// Its number; -1: none.
     pub fn number(&self) -> c_int {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// For a question about it.
+    pub fn borrowed(&self) -> BorrowedFd<'_> {
+        // SAFETY: open for as long as this value, which names it.
+        unsafe { BorrowedFd::borrow_raw(self.number()) }
     }
 
     /// A second description of the same file; -1: the kernel has none. Before a fork an allocator may hold its locks:

@@ -5,6 +5,7 @@
 //! | [`sandbox`] | filters of system calls: what must not be called, and what may be |
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`memory`] | address ranges, and what is kept, moved and shared in them |
+//! | [`mapping`] | mappings, for libraries that stand in front of libc |
 //! | [`percpu`] | the CPU at hand, restartable sequences |
 //! | [`process`] | what a process was given: environment, limits, memory |
 //! | [`say`] | lines for people, which cannot fail |
@@ -15,7 +16,7 @@
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //! | [`marks`] | inodes that are known and not held |
 //!
-//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, say, thread, memory, percpu, guest, peer, marks
+//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, say, thread, memory, mapping, percpu, guest, peer, marks
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -28,6 +29,7 @@ pub mod birth;
 mod errno;
 pub mod file;
 pub mod guest;
+pub mod mapping;
 pub mod marks;
 pub mod memory;
 pub mod peer;

@@ -15,7 +15,7 @@
 
 use std::fmt::{self, Write};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
@@ -62,6 +62,27 @@ pub fn log(line: fmt::Arguments<'_>) {
 pub fn tell(line: fmt::Arguments<'_>) {
     if let Some(stderr) = stderr::unchanged() {
         tell_to(stderr, line);
+    }
+}
+
+/// A line that a process says at most once.
+#[derive(Debug)]
+pub struct Once {
+    before: &'static str,
+    is_said: AtomicBool,
+}
+
+impl Once {
+    /// Not said yet. The line will begin with `before`.
+    pub const fn new(before: &'static str) -> Once {
+        Once { before, is_said: AtomicBool::new(false) }
+    }
+
+    /// Says it as [`tell!`](crate::tell) does, if it was not said before.
+    pub fn say(&self, what: impl fmt::Display) {
+        if !self.is_said.swap(true, Relaxed) {
+            tell(format_args!("{}{what}", self.before));
+        }
     }
 }
 

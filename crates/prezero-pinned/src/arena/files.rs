@@ -8,7 +8,9 @@
 
 use std::ffi::{CStr, c_int, c_void};
 
-use super::{Arena, SMALL, room, unmap};
+use prezero_sys::mapping::room;
+
+use super::{Arena, SMALL, unmap};
 use crate::board::{Bound, Kind};
 use crate::raw;
 use crate::table::{Segment, Table};
@@ -100,7 +102,11 @@ impl Arena {
             // SAFETY: the caller's, to replace what is there or not.
             unsafe { raw::mmap(at, len, libc::PROT_NONE, flags, -1, 0) }
         } else {
-            room(at, len, if begin.is_multiple_of(self.page) { self.page } else { self.grain })
+            room(
+                at.addr(),
+                len,
+                if begin.is_multiple_of(self.page) { self.page } else { self.grain },
+            )
         };
         let Some(room) = room else {
             self.with(|table| self.give_back(table, &part));

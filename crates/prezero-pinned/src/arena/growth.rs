@@ -6,7 +6,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Arena, SMALL, pointer, populate, room, unmap};
+use prezero_sys::mapping::room;
+
+use super::{Arena, SMALL, pointer, populate, unmap};
 use crate::board::Kind;
 use crate::raw;
 use crate::table::{Segment, Table};
@@ -89,7 +91,7 @@ impl Arena {
         let begin = if behind == Some(end) {
             Some(pointer(at))
         } else if may_move {
-            room(std::ptr::null_mut(), new, self.page)
+            room(0, new, self.page)
         } else {
             None
         };
