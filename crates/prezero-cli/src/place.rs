@@ -43,9 +43,6 @@ pub struct Dpdk {
     prefix: String,
 }
 
-/// `f_type` of a hugetlbfs.
-const HUGETLBFS: u64 = 0x9584_58f6;
-
 impl Place {
     /// Makes the files.
     pub fn run(&self) -> Result<()> {
@@ -106,7 +103,7 @@ fn page_of(dir: &Path) -> Result<u64> {
     })?;
     let info = fstatfs(&file)?;
     ensure!(
-        info.f_type as u64 == HUGETLBFS,
+        info.f_type as u64 == prezero_sys::mapping::HUGETLBFS,
         "{}: no hugetlbfs; name a directory of one: grep hugetlbfs /proc/mounts",
         dir.display()
     );

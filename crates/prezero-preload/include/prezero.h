@@ -34,7 +34,7 @@ enum prezero_use {
 };
 
 /*
- * As prezero_zalloc, for a caller who knows what comes first. Up to half of a CPU's private
+ * As prezero_zalloc, for a caller that knows what comes first. Up to half of a CPU's private
  * cache a block that was in use a moment ago, cleared now, is faster to write than one that
  * was cleared before. PREZERO_SPARSE gets the latter wherever there is one.
  * It is zero in every case.

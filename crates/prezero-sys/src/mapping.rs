@@ -9,6 +9,11 @@ use std::os::fd::AsFd;
 /// The smallest page, which lengths of mappings are rounded up to.
 const SMALL: usize = 4096;
 
+/// A tmpfs, by the type that `statfs` tells.
+pub const TMPFS: u64 = 0x0102_1994;
+/// A hugetlbfs, likewise: files of a pool.
+pub const HUGETLBFS: u64 = 0x9584_58f6;
+
 /// `mmap`; `None`: `errno` says why not.
 ///
 /// # Safety
@@ -78,8 +83,6 @@ pub unsafe fn unmap(at: *mut c_void, len: usize) {
 
 /// Whether a file's pages are those of a hugetlb pool.
 pub fn is_of_a_pool(file: impl AsFd) -> bool {
-    /// From the kernel's `magic.h`.
-    const HUGETLBFS: u64 = 0x9584_58f6;
     rustix::fs::fstatfs(file).is_ok_and(|system| u64::from(system.f_type as u32) == HUGETLBFS)
 }
 

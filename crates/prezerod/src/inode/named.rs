@@ -12,15 +12,12 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use prezero_sys::mapping::{HUGETLBFS, TMPFS};
 use rustix::fs::statfs;
 use rustix::io::Errno;
 
 use super::mounted;
 use crate::protocol::{Backing, Name, Page};
-
-/// What `statfs` calls them.
-const TMPFS: u64 = 0x0102_1994;
-const HUGETLBFS: u64 = 0x9584_58f6;
 
 /// A directory, and what files in it are made of.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
 
+use prezero_sys::mapping::{HUGETLBFS, TMPFS};
 use prezero_sys::thread;
 use rustix::fs::{fstat, fstatfs};
 
@@ -20,11 +21,6 @@ use crate::inode::audit::{self, Depth, Finding};
 use crate::inode::{self, Kind};
 use crate::protocol::Backing;
 use crate::stock::StockInode;
-
-/// What `statfs` calls them.
-/// Fixed: the kernel's.
-const TMPFS: u64 = 0x0102_1994;
-const HUGETLBFS: u64 = 0x9584_58f6;
 
 /// An inode, and the cgroup that it is charged to.
 pub type Returned = (StockInode<Kept>, Option<String>);
