@@ -33,8 +33,14 @@ impl Arrivals {
         }
     }
 
+    /// From above it arrives at `new` exactly: a burst that was seen as two is forgotten.
     fn learn(old: u64, new: u64) -> u64 {
-        old - old / Arrivals::LEARNS + new / Arrivals::LEARNS
+        // Down to `new`, and not to a few pages more.
+        if new < old {
+            old - (old - new).div_ceil(Arrivals::LEARNS)
+        } else {
+            old + (new - old) / Arrivals::LEARNS
+        }
     }
 }
 
@@ -70,7 +76,9 @@ mod tests {
         (0..8).for_each(|_| arrivals.end_burst(64));
         let learnt = arrivals.burst;
         assert!(learnt <= 2 * 64, "{learnt} pages");
+        (0..16).for_each(|_| arrivals.end_burst(64));
+        assert_eq!(arrivals.burst, 64, "and no page of it stays");
         arrivals.end_burst(0);
-        assert_eq!(arrivals.burst, learnt);
+        assert_eq!(arrivals.burst, 64);
     }
 }

@@ -29,7 +29,7 @@ const UNPROVEN_PAGES: u64 = 16 << 10;
 /// The most that lies ready of a band however few a burst takes, pages: 2 MiB, about a private cache. Of more, what is
 /// used next was cleared long ago, and lies far away.
 /// Moved by: `prezero bench ablate --only ready`, `prezero bench steady --only fill-512K,phases,handler`.
-const BAND_READY_PAGES: u64 = 512;
+pub(crate) const BAND_READY_PAGES: u64 = 512;
 /// What a request pays to clear a page, ns, as long as no clear was timed.
 /// Moved by: `prezero bench short`.
 const CLEAR_NS: f64 = 300.0;
@@ -115,12 +115,7 @@ impl Delta {
     }
 }
 
-/// Requests that one look of scrubd serves, where blocks lie ready ahead.
-pub(crate) fn blocks_a_look(band: Band) -> u64 {
-    (ready_blocks(band) / 2).max(1)
-}
-
-/// Blocks of a band that lie ready, however few a burst takes. scrubd then sleeps until half of them were used.
+/// Blocks of a band that lie ready, however few a burst takes. scrubd then sleeps for half the time in which they are used.
 pub(crate) fn ready_blocks(band: Band) -> u64 {
     let slots = band.class().map_or(1, Class::slots) as u64;
     (BAND_READY_PAGES / u64::from(band.pages())).clamp(1, slots)

@@ -11,7 +11,7 @@ use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
 use crate::config::ablation::{Ablation, Mechanism};
 use crate::policy::arrivals::Arrivals;
-use crate::policy::cost::{CostModel, Delta, blocks_a_look, ready_blocks};
+use crate::policy::cost::{BAND_READY_PAGES, CostModel, Delta, ready_blocks};
 use crate::policy::sample::Sample;
 
 /// A burst of requests is over when its blocks came back and no request came for this time. A free
@@ -271,12 +271,13 @@ impl Governor {
         burst.max(self.ready(band)).min(self.costs.most(band))
     }
 
-    /// Whether more blocks of a band lie ready than a burst takes: scrubd then fills up at once what several bursts took.
+    /// Whether the blocks of a band lie ready, and the interval of its requests says when to look. Otherwise scrubd
+    /// follows each burst, which takes it several looks.
     fn is_ready(&self, band: Band) -> bool {
         let (n, one) = (band.index(), u64::from(band.pages()));
         let blocks = ready_blocks(band);
         let asked_at = self.arrivals[n].asked_at;
-        blocks > 1
+        one <= BAND_READY_PAGES
             && (asked_at > 0 && self.seen_at.saturating_sub(asked_at) < IDLE_NS)
             && self.without.has(Mechanism::Ready)
             && self.costs.is_enabled(band)
@@ -308,7 +309,7 @@ impl Governor {
             }
             lasts = lasts.min(match self.arrivals[band.index()].interval_ns {
                 0 => FIRST_LASTS_NS,
-                interval => blocks_a_look(band) * interval,
+                interval => ready_blocks(band) * interval / 2,
             });
             any = true;
         }

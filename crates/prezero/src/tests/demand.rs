@@ -309,31 +309,37 @@ fn of_each_size_no_more_lies_ready_than_2_mib() {
     }
 }
 
-/// Requests of one small block, looked at as rarely as the plan says.
+/// Requests of one block, looked at as rarely as the plan says: of 256 KiB, of which eight lie ready, and of 1.25 and 2
+/// MiB, of which one does.
 #[test]
-fn blocks_of_several_requests_lie_ready_and_half_of_them_are_slept_through() {
-    let (band, interval) = (Band::of(64), 3 * MS);
-    let ready = ready_blocks(band);
-    let mut governor = Governor::new(0, Ablation::default());
-    let mut seen = Sample { clear_ns: CLEAR_NS as f64, ..Sample::default() };
-    let (mut now, mut asked) = (0, 0);
-    for look in 0..200 {
+fn blocks_lie_ready_and_half_of_their_time_is_slept_through() {
+    for pages in [64, 320, 512] {
+        let (band, interval) = (Band::of(pages), 3 * MS);
+        let (pages, ready) = (u64::from(pages), ready_blocks(band));
+        let mut governor = Governor::new(0, Ablation::default());
+        let mut seen = Sample { clear_ns: CLEAR_NS as f64, ..Sample::default() };
+        let (mut now, mut asked) = (0, 0);
+        for look in 0..200 {
+            let plan = governor.plan();
+            now += if plan.lasts_ns > 0 { plan.lasts_ns } else { interval };
+            let requests = now / interval - asked;
+            asked += requests;
+            // Once scrubd slept too long
+            seen.demand[band.index()] += pages * (requests + u64::from(look == 50));
+            seen.hits[band.index()] += if look > 2 { pages * requests } else { 0 };
+            seen.returned += pages * requests;
+            seen.requests += requests;
+            (seen.free, seen.look_ns) = (ready * pages, seen.look_ns + 60 * US);
+            governor.observe(now, seen);
+        }
         let plan = governor.plan();
-        now += if plan.lasts_ns > 0 { plan.lasts_ns } else { interval };
-        let requests = now / interval - asked;
-        asked += requests;
-        seen.demand[band.index()] += 64 * requests;
-        seen.hits[band.index()] += if look > 2 { 64 * requests } else { 0 };
-        seen.returned += 64 * requests;
-        seen.requests += requests;
-        (seen.free, seen.look_ns) = (ready * 64, seen.look_ns + 60 * US);
-        governor.observe(now, seen);
+        let class = Class::of(pages as u32).unwrap();
+        assert_eq!(plan.listed[class.index()] as u64, ready);
+        let half = ready * interval / 2;
+        let told = format!("{} ns for {pages} pages", plan.lasts_ns);
+        assert!((half * 4 / 5..=half * 5 / 4).contains(&plan.lasts_ns), "{told}");
+        assert_eq!(plan.lacks, 0);
     }
-    let plan = governor.plan();
-    assert_eq!(plan.listed[Class::of(64).unwrap().index()] as u64, ready);
-    let half = ready / 2 * interval;
-    assert!((half * 4 / 5..=half * 5 / 4).contains(&plan.lasts_ns), "{} ns", plan.lasts_ns);
-    assert_eq!(plan.lacks, 0);
 }
 
 #[test]
