@@ -6,6 +6,7 @@
     tests/prose.py --test               these checks, tried on made-up texts
 
 A page, a manual, a header, an example of a configuration or a comment in Rust has no turn of `TURNS`.
+A comment in Rust speaks of named things: it has no word of `PERSONS`.
 A link names a file of the repository, and its anchor a heading of that file.
 """
 import re
@@ -17,6 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TURNS = re.compile(r"\b(so many|so long|of late|none of|for ever|whom|somebody|who asks|nobody's|nothing measured)\b", re.I)
+# Code is no person. A user, an operator or people may be one "who".
+PERSONS = re.compile(r"\b(someone|anybody|anyone|everybody|everyone|nobody|whoever|he|his|him|she|hers?)\b"
+                     r"|(?<!`)(?<!person )(?<!people )(?<!user )(?<!operator )\bwho\b", re.I)
 # Other texts that users read.
 OTHERS = ["crates/*/man/*", "crates/*/include/*", "crates/*/*.toml", "kubernetes/manifests/**/*.*"]
 # Words of all pages together but the index of results, which `prezero bench results` bounds; lines or words of some.
@@ -44,10 +48,10 @@ def turns(text):
 
 
 def comments(source):
-    """The lines of a Rust source whose comment has a turn."""
+    """The lines of a Rust source whose comment has a turn, or takes code for a person."""
     for number, line in enumerate(source.read_text().splitlines(), 1):
         comment = COMMENT.search(line)
-        if turn := comment and TURNS.search(line[comment.start():]):
+        if turn := comment and (TURNS.search(line, comment.start()) or PERSONS.search(line, comment.start())):
             yield f"{number}: a comment with the turn '{turn[0]}'"
 
 
@@ -163,8 +167,9 @@ def try_it():
         sys.exit(f"prose: the check itself finds {said}")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "a.rs"
-        source.write_text("/// So many bytes.\nlet so_many = 1; // of late\nlet text = \"none of it\";\n")
-        assert [line.split(":")[0] for line in comments(source)] == ["1", "2"]
+        source.write_text("/// So many bytes.\nlet so_many = 1; // of late\nlet text = \"none of it\";\n"
+                          "let who = 1;\n/// Nobody reads it.\n// A user who\n// `who`\n//! Who asks\n")
+        assert [line.split(":")[0] for line in comments(source)] == ["1", "2", "5", "8"]
 
 
 def main():

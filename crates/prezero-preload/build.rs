@@ -1,5 +1,5 @@
 //! Links `libprezero.so` so that `dlclose` never unmaps it: blocks, exit handlers and
-//! scrubd outlive whoever loaded it by hand. And without the shared unwinder, and glibc's
+//! scrubd outlive the code that loaded it by hand. And without the shared unwinder, and glibc's
 //! dynamic linker by name: see `link/libgcc_s.so` and `link/glibc/libc.so`.
 
 use std::path::Path;

@@ -77,7 +77,7 @@ mod tests {
         let memory = Memory::new(1 << 20);
         for engine in clear::engines() {
             assert!(rate(engine, &memory, 1 << 20) > 0.0, "{}", engine.name());
-            // SAFETY: ours, initialised, nobody writes now.
+            // SAFETY: ours, initialised, and no thread writes now.
             let bytes = unsafe { std::slice::from_raw_parts(memory.start.as_ptr(), 1 << 20) };
             assert!(bytes.iter().all(|&byte| byte == 0), "{}", engine.name());
         }

@@ -1,7 +1,7 @@
 //! `prezero ctl`: the knobs and figures of a process that runs under prezero.
 //!
 //! Through the process's panel (`prezero::panel`): shared memory that its scrubd looks at
-//! whenever it looks around. Nobody is interrupted, and what cannot be answered now is said so.
+//! whenever it looks around. No thread is interrupted, and what cannot be answered now is said so.
 
 use std::io::ErrorKind;
 use std::time::Duration;

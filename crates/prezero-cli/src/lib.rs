@@ -69,11 +69,11 @@ enum Command {
     /// Let notebooks run under prezero.
     #[command(subcommand)]
     Jupyter(jupyter::Jupyter),
-    /// Show what prezerod has ready, and who holds what.
+    /// Show what prezerod has ready, and which process holds what.
     Stock(stock::Stock),
     /// Have the kernel clear a guest's free memory: its snapshot compresses.
     Wipe(wipe::Wipe),
-    /// Watch who runs under prezero, and the broker, live.
+    /// Watch the processes under prezero, and the broker, live.
     #[cfg(feature = "top")]
     Top(top::Top),
     /// Turn the knobs of a process under prezero, or show its figures.

@@ -2,8 +2,8 @@
 //!
 //! EAL takes the pages of a run before, if it is told to (`--huge-unlink=never`), without having
 //! them cleared: files `PREFIXmap_0`, `PREFIXmap_1`, ... of one page each on a hugetlbfs. So files that
-//! are made beforehand, in idle time, spare its start the clearing. They belong to whoever runs
-//! this, are charged to his cgroup, and stay until they are removed: no lease, since a file of a
+//! are made beforehand, in idle time, spare its start the clearing. They belong to the user of
+//! this command, are charged to its cgroup, and stay until they are removed: no lease, since a file of a
 //! hugetlbfs cannot be sealed, nor linked from the broker's mounts to a client's.
 
 use std::fs::{self, File};
@@ -67,7 +67,7 @@ impl Dpdk {
             "--prefix {:?}: give a name without a slash, as to EAL's --file-prefix",
             self.prefix
         );
-        // Nobody waits for this; the program that will has not been started.
+        // No process waits for this yet.
         let _ = thread::become_idle_class();
         let mut made = Made(vec![]);
         for number in 0..bytes / page {

@@ -133,7 +133,7 @@ pub enum Why {
     OtherMachine,
     /// Its dynamic linker is not glibc's.
     OtherLibc,
-    /// It is built with a sanitizer, which must be the one who allocates.
+    /// It is built with a sanitizer, which must do the allocation.
     Sanitized,
 }
 

@@ -1,4 +1,4 @@
-//! `prezero stock`: what prezerod has ready, and who holds what.
+//! `prezero stock`: what prezerod has ready, and which process holds what.
 
 use std::path::PathBuf;
 

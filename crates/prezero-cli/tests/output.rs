@@ -13,7 +13,7 @@ fn full() -> Stdio {
     OpenOptions::new().write(true).open("/dev/full").unwrap().into()
 }
 
-/// The writing end of a pipe that nobody reads.
+/// The writing end of a pipe without a reader.
 fn unread() -> Stdio {
     std::io::pipe().unwrap().1.into()
 }

@@ -103,7 +103,7 @@ fn bare_thread_has_what_libc_gives_its_own_and_no_rights() {
         let area_at = seen.area_at.load(Ordering::Relaxed);
         assert!(area_at != 0 && area_at != own);
         assert!(seen.cpu.load(Ordering::Relaxed) < prezero_sys::thread::cpu_count());
-        // All but the two that nobody can block.
+        // All but the two that cannot be blocked.
         let unblockable = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         assert_eq!(seen.blocked.load(Ordering::Relaxed) | unblockable, u64::MAX);
         assert!(seen.is_bare.load(Ordering::Relaxed));

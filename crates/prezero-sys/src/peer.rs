@@ -106,7 +106,7 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Refuses descriptors that come over this Unix socket: who sends one is told `EPERM`. Of a socket
+/// Refuses descriptors that come over this Unix socket: a process that sends one is told `EPERM`. Of a socket
 /// that listens all that connect from then on inherit it.
 ///
 /// # Errors

@@ -89,7 +89,7 @@ impl Once {
 /// See [`print!`](crate::print).
 ///
 /// # Errors
-/// What the kernel answers: `BrokenPipe` where nobody reads, `StorageFull` where there is no room.
+/// What the kernel answers: `BrokenPipe` where no process reads, `StorageFull` where there is no room.
 pub fn print(text: fmt::Arguments<'_>) -> io::Result<()> {
     // SAFETY: descriptor 1 is borrowed for the call only; a closed one makes the write fail.
     print_to(unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) }, text)

@@ -107,7 +107,7 @@ pub struct Out<I> {
 pub struct Broker<I> {
     view: View,
     settings: Settings,
-    /// Who holds what.
+    /// Which client holds what.
     pub ledger: Ledger,
     /// What is wanted and made.
     planner: Planner,

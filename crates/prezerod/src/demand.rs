@@ -6,7 +6,7 @@
 //! ready for it. As much lies ready as was enough for all but one in 200 requests of the last 75
 //! minutes, or of this hour on earlier days.
 //!
-//! **Who comes first.** An operator's `keep`, then what is backorders, then what is learnt. Where what
+//! **The order.** An operator's `keep`, then what is backorders, then what is learnt. Where what
 //! is learnt exceeds the limit, tenants share what is left evenly, then the users of each, then
 //! the sizes of each user; what one does not need the others have.
 //!
@@ -28,7 +28,7 @@ use crate::protocol::{Backing, Page};
 use crate::stock::Need;
 use bucket::{Bucket, SLOTS};
 
-/// Most sizes that are remembered. Whoever asks for all sizes must not fill the memory of the broker.
+/// Most sizes that are remembered. A client that asks for all sizes must not fill the memory of the broker.
 const MOST_BUCKETS: usize = 128;
 /// A user with as many sizes has few.
 /// Moved by: tests of `demand`.

@@ -1,4 +1,4 @@
-//! The ledger: who holds what, and who pays for it. Tenants, connections, leases that are out, debts.
+//! The ledger: which client holds what, and which cgroup pays for it. Tenants, connections, leases that are out, debts.
 //!
 //! Contract: each sum is kept as it changes, and none is found by looking at all leases. The ledger knows no stock and
 //! no plan: what a tenant is promised besides its leases its caller says. Told the time; reads no clock and no file.

@@ -27,10 +27,10 @@
 //! | hit, miss | a request served from stock at once; one for which nothing was ready | caches |
 //! | waste | bytes made and given back unused | |
 //!
-//! # Who does what
+//! # What does what
 //!
 //! `server` is one thread and one `poll`: it moves packets and inodes. [`broker`] decides, and is
-//! told the time. It has three owners: the [`ledger`] of who holds what, the [`planner`] of what is wanted and made,
+//! told the time. It has three owners: the [`ledger`] of leases, the [`planner`] of what is wanted and made,
 //! and the [`stock`] of what lies ready. `settings` is what operators say, `host` what the machine offers. [`filler`] is the other process. [`fleet`] plays [`demand`] in made-up time on many hosts.
 //!
 //! # What may go wrong

@@ -152,7 +152,7 @@ impl fmt::Debug for Name {
 /// Which report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
-    /// What is there and who holds what, JSON.
+    /// What is there and which client holds what, JSON.
     Stock,
     /// The counters, Prometheus text.
     Metrics,
@@ -241,7 +241,7 @@ pub enum Reason {
     Node = 3,
     /// This host has no such pages.
     Host = 4,
-    /// Nobody by that uid, gid or cgroup may lease.
+    /// No peer by that uid, gid or cgroup may lease.
     Denied = 5,
     /// The tenant holds as much as it may.
     Quota = 6,

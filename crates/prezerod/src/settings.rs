@@ -77,7 +77,7 @@ pub struct Settings {
     pub connections_per_user: usize,
     /// What an operator keeps ready.
     pub stock: Vec<Stocked>,
-    /// Who may lease; empty: the broker's own user and root.
+    /// The tenants that may lease; empty: the broker's own user and root.
     pub tenants: Vec<Tenant>,
 }
 

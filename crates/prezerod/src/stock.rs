@@ -15,7 +15,7 @@ use crate::tenant::{ClientId, Payer};
 const CUT: u64 = 4;
 
 /// What a client wants, and which cgroup is charged: memory is charged where it is populated, so what
-/// one cgroup paid for is nobody else's.
+/// one cgroup paid for is no other's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Need {
     /// What.
@@ -79,7 +79,7 @@ impl<I> Stock<I> {
     }
 
     /// Takes the inode that fits best, if that leaves `reserve` bytes of its page size, node
-    /// and payer. Of equals the newest: what nobody needs grows old, and shows.
+    /// and payer. Of equals the newest: what no request needs grows old, and shows.
     pub fn take(&mut self, need: &Need, reserve: u64) -> Option<StockInode<I>> {
         let Need { want, payer } = need;
         // By node, once: there may be thousands of inodes.

@@ -1,4 +1,4 @@
-//! Who may lease, and how much: tenants, by what the kernel says of a peer.
+//! Tenants: which peers may lease, and how much, by what the kernel says of them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -38,16 +38,16 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Who may take the last of the stock.
+/// Which tenants may take the last of the stock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub enum Rank {
     /// Served before others, and from the reserve.
     Critical,
-    /// Everybody else.
+    /// All others.
     Normal,
 }
 
-/// Who pays for memory: 0 is the broker's own cgroup, others are those that tenants name ([`Charge`]),
+/// The cgroup that pays for memory: 0 is the broker's own cgroup, others are those that tenants name ([`Charge`]),
 /// in the order in which the broker learnt of them.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -55,7 +55,7 @@ pub enum Rank {
 pub struct Payer(pub u16);
 
 impl Payer {
-    /// Whoever populates.
+    /// The cgroup of the broker's fillers.
     pub const BROKER: Payer = Payer(0);
 }
 

@@ -1,4 +1,4 @@
-//! Who is charged, in real cgroups: of version 1 or 2, whichever this host has for memory and
+//! What is charged, in real cgroups: of version 1 or 2, whichever this host has for memory and
 //! for hugetlb pages. Needs root; what it makes and enables is undone.
 //!
 //! One test, because the pool and the hierarchies are the machine's.

@@ -2,7 +2,7 @@
 //! lease harmed, the next broker serves.
 //!
 //! With pages of a pool where some can be reserved: then `HugePages_Free` must be back where it
-//! was in the end. Elsewhere with transparent ones, which nobody counts. One test, because the
+//! was in the end. Elsewhere with transparent ones, which the kernel does not count. One test, because the
 //! pool is the machine's.
 
 mod common;
@@ -58,7 +58,7 @@ impl State {
     ];
 }
 
-/// Who is killed, in which order.
+/// Which processes are killed, in which order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Killed {
     Client,
@@ -128,7 +128,7 @@ fn client_process() {
         State::Connected => ask(|| client.available(Page::Huge, None).map(drop)),
         State::Waiting => {
             send(client.as_fd(), &request(LARGE, 600_000), SendFlags::NOSIGNAL).unwrap();
-            // The broker reads in order: who is answered the second has been heard with the first.
+            // The broker reads in order: a client that hears the second answer was heard with the first.
             let again = request(LARGE, 0);
             send(client.as_fd(), &again, SendFlags::NOSIGNAL).unwrap();
             let (answer, _) = receive(&client);
@@ -219,7 +219,7 @@ fn receive(client: &Client) -> (Answer, Option<OwnedFd>) {
     (Answer::decode(&packet[..len]).unwrap().1, file)
 }
 
-/// Kills those who are to be killed; says after how long the next broker has served, s.
+/// Kills those that are to be killed; says after how long the next broker has served, s.
 fn drill(state: State, killed: Killed, daemon: &mut Daemon) -> Option<(f64, f64)> {
     let mut victim = Victim::at(state, daemon);
     match killed {
@@ -271,7 +271,7 @@ fn kill_9_in_every_state_loses_no_page_and_harms_no_lease() {
                 (slowest, cpu) = (slowest.max(took.0), cpu.max(took.1));
             }
             if pool.is_some() {
-                // All who held something are gone: what is not free is the stock.
+                // All that held something are gone: what is not free is the stock.
                 daemon.wait_for_ready(2);
                 wait_for_free(start - 2 * SMALL / 2);
             }
@@ -309,6 +309,6 @@ fn vanish(daemon: &Daemon) {
         // One that was turned away, since the broker has not noticed yet how many are gone, hears it.
         let _ = send(client.as_fd(), &request.encode(1), SendFlags::NOSIGNAL);
     }
-    // Their pages are on their way back; whoever comes next is served when they are.
+    // Their pages are on their way back; the next client is served when they are.
     use_up(&until("a lease", || daemon.client().lease(want(SMALL), Duration::from_secs(5))));
 }

@@ -1,4 +1,4 @@
-//! Leases from a real broker: what they are, who gets them, how the daemon is run.
+//! Leases from a real broker: what they are, which clients get them, how the daemon is run.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Nobody who can stop it: a broker whose log cannot be written, and clients that mean harm.
+//! What cannot stop it: a broker whose log cannot be written, and clients that mean harm.
 
 mod common;
 

@@ -83,7 +83,7 @@ pub fn look(line: &Line, offer: &Offer<'_>, around: &Around<'_>) -> Result<(), S
     }
 }
 
-/// Adds what a lease needs and nobody would leave out.
+/// Adds what each lease needs.
 pub fn fit(line: &mut Line, offer: &Offer<'_>) {
     if known(line, offer) == Known::Qemu {
         qemu::fit(line, offer);

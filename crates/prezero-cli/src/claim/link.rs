@@ -60,7 +60,7 @@ fn there(path: &Path) -> Result<There, String> {
         return Err(format!("is a link to {target}, and stays; name a file that is not there"));
     };
     match fs::read_link(&target) {
-        // One of another user's may lead to a process that only he sees.
+        // One of another user's may lead to a process that only that user sees.
         Err(error) if error.kind() == ErrorKind::NotFound && is_mine(&meta) => {
             Ok(There::Left(target))
         }
@@ -73,7 +73,7 @@ fn there(path: &Path) -> Result<There, String> {
     }
 }
 
-/// Whether this user made it; root may clear up after everybody.
+/// Whether this user made it; root may clear up after all users.
 fn is_mine(meta: &Metadata) -> bool {
     let me = rustix::process::geteuid();
     me.is_root() || meta.uid() == me.as_raw()

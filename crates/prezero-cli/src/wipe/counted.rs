@@ -45,7 +45,7 @@ impl Counted {
     /// Reads all free pages.
     ///
     /// # Errors
-    /// The kernel shows no content or no flags of pages: to nobody, or to root alone.
+    /// The kernel shows no content or no flags of pages, or shows them to root alone.
     pub fn of(root: &Path) -> Result<Counted> {
         let open = |file: &str| {
             let path = root.join(file);

@@ -1,4 +1,4 @@
-//! How much of the free memory may be taken such that nobody is disturbed.
+//! How much of the free memory may be taken such that no process is disturbed.
 
 use std::path::Path;
 

@@ -18,7 +18,7 @@ pub(super) struct Caller {
 
 type Info = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
 
-/// What glibc tells everyone of an object.
+/// What glibc tells of an object.
 #[repr(C)]
 struct LinkMap {
     base: usize,

@@ -1,7 +1,7 @@
 //! Whether the program forbade its allocator to give memory back.
 //!
 //! Before there were hooks, registration caches told glibc to map no blocks and to trim no heap (`mallopt`): then what
-//! is free stays where it is. Whoever does so means the zone's memory as well.
+//! is free stays where it is. A program that does so means the zone's memory as well.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -137,7 +137,7 @@ fn filter_of_many_units_leaves_the_program_to_the_next_allocator() {
 #[test]
 fn only_filters_that_were_tried_before_are_not_tried_again() {
     let filtered = Filtered::compiled();
-    // That they were tried is a lie here: the filter ends who believes it.
+    // That they were tried is a lie here: the filter ends a process that believes it.
     for (tried, lives) in [("0", true), ("1", false), ("2", true)] {
         let mut program = shimmed(&filtered.filter);
         program.args(["kill", &list(&RESOURCES[..11])]).arg(&filtered.program);

@@ -113,7 +113,7 @@ fn programs_in_a_root_without_the_shim_start_without_a_line_about_it() {
     assert_eq!((text(&ended.stdout).as_str(), said.as_str()), ("one\nnone\n", ""));
 }
 
-/// A library in `/etc/ld.so.preload` is in setuid programs, too, and their environment is anybody's.
+/// A library in `/etc/ld.so.preload` is in setuid programs, too, and their environment is any user's.
 #[test]
 fn a_setuid_program_takes_no_knob_of_its_callers() {
     const ANYBODY: &str = "--userspec=65534:65534";

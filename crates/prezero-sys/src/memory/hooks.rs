@@ -46,7 +46,7 @@ pub fn are_there() -> bool {
     })
 }
 
-/// Lets those who hook these functions hear that a range holds other pages from now on.
+/// Lets the code that hooks these functions hear that a range holds other pages from now on.
 ///
 /// # Safety
 /// The caller owns the pages of the range and needs nothing of what they hold. It is a thread that libc knows of.
@@ -87,7 +87,7 @@ fn is_jump(code: [u8; JUMP]) -> bool {
         || words.any(|word| word & 0xffff_fc1f == 0xd61f_0000)
 }
 
-/// Nobody is known to hook functions elsewhere.
+/// No library is known to hook functions elsewhere.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn is_jump(_: [u8; JUMP]) -> bool {
     false

@@ -88,7 +88,7 @@ unsafe fn try_all() {
         call!(SYS_rt_sigpending, some, size_of::<u64>());
         call!(SYS_rt_sigtimedwait, every.as_ptr(), none, [0i64; 2].as_ptr(), size_of::<u64>());
         call!(SYS_prctl, libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
-        // The kernel's log names who was ended.
+        // The kernel's log names the process that was ended.
         call!(SYS_prctl, libc::PR_SET_NAME, name(c"prezero-trial"), 0, 0, 0);
         call!(SYS_prctl, libc::PR_SET_TIMERSLACK, 0, 0, 0, 0);
         call!(SYS_prctl, libc::PR_GET_SECCOMP, 0, 0, 0, 0);

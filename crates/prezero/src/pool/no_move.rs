@@ -7,7 +7,7 @@
 //! device was told of, which are pinned.
 //!
 //! Fresh memory replaces pages whose mapping the owner changed, and address space is given up, all the same. Both happen
-//! in the program's own threads, and those who hook hear of them.
+//! in the program's own threads, and the hooks hear of them.
 //!
 //! A page that no owner has cannot be registered. So a look when pages are out of circulation, just before
 //! they would leave their addresses, is not too early.

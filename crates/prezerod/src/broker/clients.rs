@@ -1,4 +1,4 @@
-//! Who is connected, and for which tenant.
+//! The clients that are connected, and their tenants.
 
 use std::path::PathBuf;
 

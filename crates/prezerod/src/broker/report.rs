@@ -174,7 +174,7 @@ impl Part {
 }
 
 impl<I: Inode> Broker<I> {
-    /// A part of what is there and who holds what, as JSON. A client sees the leases of its own
+    /// A part of what is there and which client holds what, as JSON. A client sees the leases of its own
     /// user, root and the broker's user see all.
     pub(super) fn stock_part(&self, now: u64, client: ClientId, from: u64) -> Answer {
         let mut part = match Cursor::from_wire(from) {

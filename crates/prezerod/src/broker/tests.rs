@@ -1,4 +1,4 @@
-//! The broker on a made-up host, with made-up inodes and time: who gets what, and why not.
+//! The broker on a made-up host, with made-up inodes and time: which client gets what, and why not.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

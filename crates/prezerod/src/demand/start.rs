@@ -1,4 +1,4 @@
-//! Who has just got a lease is left to start: the making of the next one is put off.
+//! A client that has just got a lease is left to start: the making of the next one is put off.
 //!
 //! Told the time; reads no clock.
 

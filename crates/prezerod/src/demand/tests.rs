@@ -1,4 +1,4 @@
-//! What is learnt from which requests, and who has which part of the room.
+//! What is learnt from which requests, and which tenant has which part of the room.
 
 use super::*;
 use crate::fleet::simulation::{Machine, Simulation};

@@ -35,7 +35,7 @@ struct CpuTimes {
 }
 
 impl Neighbours {
-    /// Nobody, as far as is known, on these CPUs (none: on all); the kernel counts in ticks.
+    /// No neighbour, as far as is known, on these CPUs (none: on all); the kernel counts in ticks.
     pub fn new(cpus: Vec<u16>, tick_ns: u64) -> Neighbours {
         Neighbours { cpus, tick_ns, last: None, busy: false, found: 1 }
     }

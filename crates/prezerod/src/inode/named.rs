@@ -6,7 +6,7 @@
 //!
 //! **The mount is the hand-over.** The kernel mounts it under the lease's name, at once or not at all. A
 //! broker that ends before has handed out nothing, and one that ends after owes nothing. Removing the
-//! file gives the lease back. The kernel seals no such file: its directory says who may open it.
+//! file gives the lease back. The kernel seals no such file: its directory says which users may open it.
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;

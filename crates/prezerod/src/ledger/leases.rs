@@ -36,9 +36,9 @@ pub struct Lease {
 /// What ends a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// The process that got it, whoever has the memory by then.
+    /// The process that got it, whichever process has the memory by then.
     Process,
-    /// Its memory, whoever had it.
+    /// Its memory, whichever process had it.
     Memory,
 }
 

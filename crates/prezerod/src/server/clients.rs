@@ -50,7 +50,7 @@ impl Server {
             let socket = match accept_with(&self.clients.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN) => break,
-                // Out of descriptors: who connects is accepted later.
+                // Out of descriptors: a client that connects now is accepted later.
                 Err(_) => {
                     self.back_off();
                     break;
@@ -81,7 +81,7 @@ impl Server {
         came
     }
 
-    /// Who it is, if it may stay; nothing is read of a stranger, or of one of too many.
+    /// What the kernel says of a client, if it may stay; nothing is read of a stranger, or of one of too many.
     fn admit(
         &mut self,
         socket: &OwnedFd,

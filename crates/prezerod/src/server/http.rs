@@ -1,8 +1,8 @@
 //! Metrics for Prometheus: one small HTTP answer, on a Unix socket or loopback.
 //!
 //! Served by a thread of its own, so that no scraper, slow, silent or one of thousands, costs a
-//! client anything. The loop is asked for a text a few times a second at most, and all who
-//! scrape at that moment get the same one. Where too many are connected the oldest makes way:
+//! client anything. The loop is asked for a text a few times a second at most, and all
+//! scrapers of that moment get the same one. Where too many are connected the oldest makes way:
 //! connections that say nothing keep no other out.
 
 use std::io;

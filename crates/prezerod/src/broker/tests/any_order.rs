@@ -34,8 +34,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens: what is leased was sealed once and is kept nowhere else, nobody gets
-    /// less than he asked for, a quota holds, and no inode is lost.
+    /// Whatever happens: what is leased was sealed once and is kept nowhere else, no client gets
+    /// less than it asked for, a quota holds, and no inode is lost.
     #[test]
     fn whatever_happens_each_inode_has_one_owner(events in prop::collection::vec(any_event(), 1..120)) {
         const QUOTA: u64 = 24 * MIB;

@@ -192,7 +192,7 @@ fn stock_is_made_with_regard_for_others_until_a_client_was_told_to_come_back() {
 
     assert_eq!(rig.plan(Memory::Fine).promote, [job.serial]);
     assert!(rig.plan(Memory::Fine).promote.is_empty(), "told once");
-    // What is begun now is for who was told; what comes when he has been served is stock again.
+    // What is begun now is for the client that was told; what comes after that client's lease is stock again.
     rig.made(&job);
     let plan = rig.plan(Memory::Fine);
     let [job] = plan.jobs[..] else { panic!("{plan:?}") };

@@ -156,9 +156,9 @@ fn a_node_that_is_not_there_has_nothing_to_ask_for() {
 }
 
 #[test]
-fn what_was_made_for_somebody_who_is_gone_does_not_stay_above_the_limit() {
+fn what_was_made_for_a_client_that_is_gone_does_not_stay_above_the_limit() {
     let mut rig = Rig::new(|s| s.limit = Some(9 * MIB));
-    // Nobody wishes for either any more: above the limit the oldest goes first.
+    // No client wishes for either any more: above the limit the oldest goes first.
     for (mib, stays) in [(8, &[8][..]), (16, &[])] {
         let client = rig.client(7, 1000);
         assert!(rig.lease(client, mib, 60_000).is_none());

@@ -1,4 +1,4 @@
-//! Memory is charged where it was populated: what one cgroup paid for is nobody else's.
+//! Memory is charged where it was populated: what one cgroup paid for is no other's.
 
 use super::*;
 
