@@ -7,7 +7,8 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use prezero::panel::{Number, Panel, Reading, Refusal};
+use prezero::Value;
+use prezero::panel::{Panel, Reading, Refusal};
 
 use crate::outcome;
 use crate::stat::Stat;
@@ -175,16 +176,16 @@ fn found(reading: &Reading, key: &str) -> Result<String> {
         format!("{key}: no such knob, counter or fact{meant}; prezero ctl {pid} get lists knobs")
     })?;
     Ok(match number {
-        Number::Int(n) => n.to_string(),
-        Number::Float(x) => x.to_string(),
+        Value::Int(n) => n.to_string(),
+        Value::Float(x) => x.to_string(),
     })
 }
 
 /// Everything, names as on the panel.
 pub fn as_json(reading: &Reading) -> serde_json::Value {
-    let number = |number: &Number| match number {
-        Number::Int(n) => serde_json::Value::from(*n),
-        Number::Float(x) => serde_json::Value::from(*x),
+    let number = |number: &Value| match number {
+        Value::Int(n) => serde_json::Value::from(*n),
+        Value::Float(x) => serde_json::Value::from(*x),
     };
     let values = reading.values.iter().map(|(name, _, value)| (name.clone(), number(value)));
     let texts = |texts: &[(String, String)]| -> serde_json::Map<String, serde_json::Value> {
@@ -209,8 +210,8 @@ fn as_text(reading: &Reading) -> String {
             continue;
         }
         let number = match number {
-            Number::Int(n) => n.to_string(),
-            Number::Float(x) => format!("{x:.2}"),
+            Value::Int(n) => n.to_string(),
+            Value::Float(x) => format!("{x:.2}"),
         };
         let _ = writeln!(text, "{name:<28} {number:>18} {unit}");
     }
@@ -230,9 +231,9 @@ mod tests {
             age: Duration::from_millis(1500),
             consistent: true,
             values: vec![
-                ("hits".into(), "count".into(), Number::Int(u64::MAX)),
-                ("free_blocks_zero_3".into(), "count".into(), Number::Int(0)),
-                ("clear_ns_per_page".into(), "ns/page".into(), Number::Float(40.5)),
+                ("hits".into(), "count".into(), Value::Int(u64::MAX)),
+                ("free_blocks_zero_3".into(), "count".into(), Value::Int(0)),
+                ("clear_ns_per_page".into(), "ns/page".into(), Value::Float(40.5)),
             ],
             knobs: vec![("scrub-start".into(), "4".into())],
             facts: vec![("trust".into(), "whole".into())],

@@ -84,7 +84,7 @@ pub(crate) struct LastTick(AtomicU32);
 // SAFETY: one atomic for which all-zero bytes are a valid value, and which has no destructor.
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
-unsafe impl prezero_sys::meta::Plain for LastTick {}
+unsafe impl prezero_sys::meta::Zeroable for LastTick {}
 
 impl LastTick {
     #[inline]

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prezero_host::pressure::{Memory, Pressure};
-use prezero_sys::thread::Class;
+use prezero_sys::thread::SchedClass;
 use prezero_sys::{shared, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -307,7 +307,10 @@ impl Worker {
         let due = self.pacer.is_due(busy_limit, self.neighbours.are_busy());
         if self.priority == Priority::Idle && due != self.is_normal {
             self.is_normal = due;
-            thread::hurry(thread::current_id(), if due { Class::Normal } else { Class::Idle });
+            thread::hurry(
+                thread::current_id(),
+                if due { SchedClass::Normal } else { SchedClass::Idle },
+            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! Children that no handler of a fork hears of: `_Fork`, `clone`, and by their numbers ([`numbered`](super::numbered)).
 //!
-//! They are copies of the process. What the account of one begins with is noted, and nothing else is done: the zone
+//! They are copies of the process. What the counters of one begin with is noted, and nothing else is done: the zone
 //! sees for itself that it is a child's.
 
 use std::ffi::{c_int, c_long, c_void};

@@ -1,8 +1,8 @@
 //! Filters of system calls (seccomp): those that the process installs, and those that it began with.
 //!
 //! **Installed by the process.** From then on requests go to the next allocator, scrubd is gone, and the zone makes no
-//! call for its live blocks that glibc's `malloc` would not make. A process that never had a zone gets none. What
-//! the account has to say is complete then, and written before the filter may forbid it.
+//! call for its live blocks that glibc's `malloc` would not make. A process that never had a zone gets none. The
+//! report is complete then, and written before the filter may forbid it.
 //!
 //! **There from the beginning.** A child tries what a zone and scrubd call; where the filter ends it there is no
 //! zone. `prezero run` does so for its program, says it, and spares programs under the same filters the trial.

@@ -1,4 +1,4 @@
-//! The account at the end: written once, by the process that `prezero run` started, for itself and for what its
+//! The report at the end: written once, by the process that `prezero run` started, for itself and for what its
 //! children told it ([`tree`]); or by
 //! every process that has a zone, if `%p` (its number) in the file's name tells them apart.
 //!
@@ -134,7 +134,7 @@ fn write(own: c_int) {
 #[inline(never)]
 fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
     let mut line = paper(file);
-    tree::with_all(own_account(), |all, processes| {
+    tree::with_all(own_snapshot(), |all, processes| {
         let _ = match (sink, why) {
             (StatsSink::Summary, Some(why)) => {
                 writeln!(line, "prezero: could not help the program: {why}")
@@ -151,12 +151,12 @@ fn write_to(file: Option<c_int>, sink: StatsSink, why: Option<&str>) {
 
 /// What this process did. In memory of its own, and made in a frame of its own: the end may come on a short stack.
 #[inline(never)]
-fn own_account() -> Box<Snapshot> {
+fn own_snapshot() -> Box<Snapshot> {
     let nothing = || Snapshot::gather([], Gauges::default());
     Box::new(process::ready().map_or_else(nothing, |heap| heap.snapshot()))
 }
 
-/// What the account is written on, likewise.
+/// What the report is written on, likewise.
 #[inline(never)]
 fn paper(file: Option<c_int>) -> Box<Line> {
     Box::new(Line::to(file))

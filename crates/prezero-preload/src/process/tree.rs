@@ -1,4 +1,4 @@
-//! The account of a whole tree of processes: what children tell the process that reports.
+//! The report on a whole tree of processes: what children tell the process that reports.
 //!
 //! `prezero run` becomes the program, so no process of ours watches. Instead `PREZERO_TREE` names a file that does not
 //! exist yet, in memory (`/dev/shm`). The first child that has a zone makes it; each child has a slot of it and writes
@@ -18,7 +18,7 @@
 //! | outlives the process that reports | as far as it has told |
 //! | is not among the first [`SLOTS`] | in the sums, at its end |
 //!
-//! A slot is memory that was allocated when the file was made: a full `/dev/shm` costs the account, never a signal.
+//! A slot is memory that was allocated when the file was made: a full `/dev/shm` costs the report, never a signal.
 //! Nothing here allocates or locks.
 
 use std::ffi::CStr;
@@ -56,7 +56,7 @@ const TELLS: u32 = 1;
 /// A process that has told all.
 const ENDED: u32 = 2;
 
-/// A process's account.
+/// A process's counters.
 #[repr(C, align(64))]
 struct Slot {
     state: AtomicU32,
@@ -68,7 +68,7 @@ struct Slot {
     counters: [AtomicU64; COUNT],
 }
 
-/// The file. All-zero bytes are one without an account.
+/// The file. All-zero bytes are one without counters.
 #[repr(C)]
 struct Tree {
     layout: AtomicU64,
@@ -80,7 +80,7 @@ struct Tree {
     slots: [Slot; SLOTS],
 }
 
-/// The name of the file, from the environment as it was given; empty: no account of the tree is wanted.
+/// The name of the file, from the environment as it was given; empty: no report on the tree is wanted.
 static NAME_OF: [AtomicU64; MOST_NAME / 8] = [const { AtomicU64::new(0) }; MOST_NAME / 8];
 /// The file, once it is mapped. The child of a fork has it, too.
 static MAPPED: AtomicPtr<Tree> = AtomicPtr::new(ptr::null_mut());
@@ -94,7 +94,7 @@ static ROOT: AtomicI32 = AtomicI32::new(0);
 /// Its namespace of processes; 0: not known.
 static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 
-/// Notes where the account goes, while the environment is as it was given.
+/// Notes where the counters go, while the environment is as it was given.
 pub fn remember(root: &env::Reporter) {
     let fits = |name: &&str| name.len() < MOST_NAME && root.number != 0;
     let Some(name) = env::tree().filter(fits) else { return };
@@ -117,10 +117,10 @@ pub fn join() {
     }
 }
 
-/// scrubd tells the account of this process.
-fn tell(account: &Snapshot) {
+/// scrubd tells the counters of this process.
+fn tell(snapshot: &Snapshot) {
     if is_child() && !sandbox::is_confined() {
-        write(account, TELLS);
+        write(snapshot, TELLS);
     }
 }
 
@@ -148,21 +148,21 @@ fn is_child() -> bool {
     !report::is_reporter()
 }
 
-fn write(account: &Snapshot, state: u32) {
+fn write(snapshot: &Snapshot, state: u32) {
     let Some(slot) = own_slot() else {
         if state == ENDED
             && let Some(tree) = tree()
         {
             tree.others.fetch_add(1, Relaxed);
-            let counters = tree.sum.iter().zip(account.counters());
+            let counters = tree.sum.iter().zip(snapshot.counters());
             counters.for_each(|(sum, n)| _ = sum.fetch_add(*n, Relaxed));
         }
         return;
     };
-    let counters = slot.counters.iter().zip(account.counters());
+    let counters = slot.counters.iter().zip(snapshot.counters());
     counters.for_each(|(cell, n)| cell.store(*n, Relaxed));
-    slot.clear_ns.store(account.gauges.clear_ns_per_page.to_bits(), Relaxed);
-    slot.fault_ns.store(account.gauges.fault_ns_per_page.to_bits(), Relaxed);
+    slot.clear_ns.store(snapshot.gauges.clear_ns_per_page.to_bits(), Relaxed);
+    slot.fault_ns.store(snapshot.gauges.fault_ns_per_page.to_bits(), Relaxed);
     slot.state.fetch_max(state, Release);
 }
 
@@ -294,7 +294,7 @@ fn lives(pid: i32) -> bool {
     unsafe { syscall(libc::SYS_kill, [pid as usize, 0]) == 0 }
 }
 
-/// Calls `write` with the account of all processes: to begin with, `sum` is that of the one that reports.
+/// Calls `write` with the counters of all processes: to begin with, `sum` is that of the one that reports.
 pub fn with_all(mut sum: Box<Snapshot>, write: impl FnOnce(&Snapshot, &Processes<'_>)) {
     let tree = if ROOT.load(Relaxed) == 0 { None } else { map(OFlags::empty()) };
     let Some(tree) = tree else { return write(&sum, &Processes::default()) };
@@ -358,12 +358,12 @@ impl Slot {
     /// Adds what the process did to a sum: the bytes that it asked for. In a frame of its own, as it may be short.
     #[inline(never)]
     fn add_to(&self, sum: &mut Snapshot) -> u64 {
-        let account = self.account();
-        sum.add(&account);
-        account.requested_bytes()
+        let snapshot = self.snapshot();
+        sum.add(&snapshot);
+        snapshot.requested_bytes()
     }
 
-    fn account(&self) -> Snapshot {
+    fn snapshot(&self) -> Snapshot {
         let [clear, fault] =
             [&self.clear_ns, &self.fault_ns].map(|ns| f64::from_bits(ns.load(Relaxed)));
         let prices =

@@ -13,26 +13,26 @@ use super::reservation::{Errno, GRAIN, Reservation};
 /// # Safety
 /// A value of all-zero bytes is valid, and dropping one does nothing. Anything that is
 /// shared through `Meta` must also be `Sync`; atomics are, and structs of them.
-pub unsafe trait Plain: Sync {}
+pub unsafe trait Zeroable: Sync {}
 
 // SAFETY: zero is a valid integer, and integers have no drop.
-unsafe impl Plain for AtomicU8 {}
+unsafe impl Zeroable for AtomicU8 {}
 // SAFETY: as above.
-unsafe impl Plain for AtomicU16 {}
+unsafe impl Zeroable for AtomicU16 {}
 // SAFETY: as above.
-unsafe impl Plain for AtomicU32 {}
+unsafe impl Zeroable for AtomicU32 {}
 // SAFETY: as above.
-unsafe impl Plain for AtomicU64 {}
+unsafe impl Zeroable for AtomicU64 {}
 
 /// A zero-filled array in an anonymous mapping of its own; untouched pages cost nothing.
 #[derive(Debug)]
-pub struct Meta<T: Plain> {
+pub struct Meta<T: Zeroable> {
     memory: Reservation,
     n: usize,
     holds: PhantomData<[T]>,
 }
 
-impl<T: Plain> Meta<T> {
+impl<T: Zeroable> Meta<T> {
     const FITS: () = assert!(size_of::<T>() > 0 && align_of::<T>() <= GRAIN);
 
     /// `n` elements, all zero bytes; the first is page aligned.
@@ -50,13 +50,13 @@ impl<T: Plain> Meta<T> {
     }
 }
 
-impl<T: Plain> Deref for Meta<T> {
+impl<T: Zeroable> Deref for Meta<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         // SAFETY: the mapping holds n elements, is aligned (`FITS`), readable and
         // writable for as long as `self` lives, and is never released or replaced; its
-        // zero bytes are valid elements (`Plain`), which only T's own methods change.
+        // zero bytes are valid elements (`Zeroable`), which only T's own methods change.
         unsafe { std::slice::from_raw_parts(self.memory.base().cast().as_ptr(), self.n) }
     }
 }

@@ -33,11 +33,11 @@ pub fn current_id() -> i32 {
 /// Has a thread of this process run as any other, or in the idle class again. The kernel
 /// lets a thread out of the idle class only where the caller may raise priorities
 /// (`CAP_SYS_NICE`, `RLIMIT_NICE`); without that right nothing happens.
-pub fn hurry(thread: i32, class: Class) {
+pub fn hurry(thread: i32, class: SchedClass) {
     let priority = libc::sched_param { sched_priority: 0 };
     let policy = match class {
-        Class::Normal => libc::SCHED_OTHER,
-        Class::Idle => libc::SCHED_IDLE,
+        SchedClass::Normal => libc::SCHED_OTHER,
+        SchedClass::Idle => libc::SCHED_IDLE,
     };
     let at = (&raw const priority).addr();
     // SAFETY: the kernel reads one sched_param; a thread that is gone is an error, no more.
@@ -48,7 +48,7 @@ pub fn hurry(thread: i32, class: Class) {
 
 /// A scheduling class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Class {
+pub enum SchedClass {
     /// What threads are born in.
     Normal,
     /// Runs on CPUs that no other task wants.

@@ -22,7 +22,9 @@ pub mod vfork;
 
 pub use clock::{monotonic_ns, thread_cpu_ns};
 pub use cpus::{CpuMask, affinity, cpu_count, current_cpu, process_affinity, set_affinity};
-pub use current::{Class, become_idle_class, current_id, hurry, name_current, own_descriptors};
+pub use current::{
+    SchedClass, become_idle_class, current_id, hurry, name_current, own_descriptors,
+};
 pub use futex::{Waited, futex_wait, futex_wake_one};
 pub use life::Life;
 pub use spawn::{Entry, spawn_detached};

@@ -22,7 +22,7 @@ mod calibrate;
 pub(crate) mod choice;
 pub(crate) mod clearing;
 mod first_use;
-mod plain;
+mod memset;
 mod registry;
 mod select;
 

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::{ClearEngine, plain::Plain};
+use super::{ClearEngine, memset::Memset};
 
 #[cfg(target_arch = "aarch64")]
 use super::aarch64::{DC_ZVA, has_dc_zva};
@@ -43,7 +43,7 @@ static BUILT_IN: &[BuiltIn] = &[
     BuiltIn { engine: &Demote, supported: has_cldemote },
     #[cfg(target_arch = "aarch64")]
     BuiltIn { engine: &DC_ZVA, supported: has_dc_zva },
-    BuiltIn { engine: &Plain, supported: everywhere },
+    BuiltIn { engine: &Memset, supported: everywhere },
 ];
 
 static REGISTERED: Registry<MAX_REGISTERED> = Registry::new();
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn built_in_name_stays_with_the_built_in() {
         // SAFETY: any CPU writes bytes.
-        unsafe { register(&Fake("plain")) }.unwrap();
-        assert_eq!(by_name("plain").unwrap().cache(), Cache::Cached);
+        unsafe { register(&Fake("memset")) }.unwrap();
+        assert_eq!(by_name("memset").unwrap().cache(), Cache::Cached);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which engine scrubd uses for which purpose.
 
-use super::{Cache, ClearEngine, engines, plain::Plain};
+use super::{Cache, ClearEngine, engines, memset::Memset};
 
 /// The chosen engines, and how fast they are.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ impl Engines {
     /// first allocation on.
     pub fn uncalibrated() -> Engines {
         let first = |cache| engines().find(|engine| engine.cache() == cache);
-        let cached = first(Cache::Cached).unwrap_or(&Plain);
+        let cached = first(Cache::Cached).unwrap_or(&Memset);
         Engines {
             bypassing: first(Cache::Bypassing).unwrap_or(cached),
             demoting: first(Cache::Demoted),
@@ -60,8 +60,8 @@ mod tests {
 
     #[test]
     fn only_uses_one_engine_for_everything() {
-        let chosen = Engines::only(&Plain);
-        assert_eq!((chosen.cached.name(), chosen.bypassing.name()), ("plain", "plain"));
+        let chosen = Engines::only(&Memset);
+        assert_eq!((chosen.cached.name(), chosen.bypassing.name()), ("memset", "memset"));
         assert!(chosen.demoting.is_none());
     }
 }

@@ -38,7 +38,7 @@ pub struct Knob {
 /// When a knob may be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turned {
-    /// At any time: [`Tuning`](crate::config::live::Tuning) or the choice of engines carries it to a zone in use.
+    /// At any time: [`Tuning`](crate::config::tuning::Tuning) or the choice of engines carries it to a zone in use.
     AnyTime,
     /// Before the zone is made, and never after.
     AtStart,
@@ -53,14 +53,8 @@ pub static KNOBS: [Knob; 15] = [
         help: "Smallest order that sets scrubd to work [4]",
         detail: "Smallest order, 0 to 18, of a freed block that sets scrubd to work; never: nothing is scrubbed. Default 4, which is 64 KiB",
         turned: Turned::AnyTime,
-        set: |c, v, _| {
-            c.scrub_start = if v == "never" { None } else { Some(order(v)?) };
-            Ok(())
-        },
-        show: |c, f| match c.scrub_start {
-            Some(order) => order.fmt(f),
-            None => f.write_str("never"),
-        },
+        set: |c, v, _| unless("never", v, order).map(|order| c.scrub_start = order),
+        show: |c, f| show_unless("never", c.scrub_start, f),
     },
     Knob {
         name: "scrub-stop",
@@ -79,14 +73,8 @@ pub static KNOBS: [Knob; 15] = [
         help: "1-minute load above which scrubd rests [off]",
         detail: "One-minute load average above which scrubd rests. Default off",
         turned: Turned::AnyTime,
-        set: |c, v, _| {
-            c.scrub_load = if v == "off" { None } else { Some(load(v)?) };
-            Ok(())
-        },
-        show: |c, f| match c.scrub_load {
-            Some(load) => load.fmt(f),
-            None => f.write_str("off"),
-        },
+        set: |c, v, _| unless("off", v, load).map(|load| c.scrub_load = load),
+        show: |c, f| show_unless("off", c.scrub_load, f),
     },
     Knob {
         name: "scrub-rate",
@@ -96,16 +84,13 @@ pub static KNOBS: [Knob; 15] = [
         detail: "Most bytes that scrubd clears in a second, 2M or more. Default off: as fast as it can",
         turned: Turned::AnyTime,
         set: |c, v, _| {
-            c.scrub_rate = if v == "off" { None } else { Some(size(v)?) };
+            c.scrub_rate = unless("off", v, size)?;
             match c.scrub_rate {
                 Some(0..HUGE) => Err("less than scrubd clears at a time; give 2M or more, or off"),
                 _ => Ok(()),
             }
         },
-        show: |c, f| match c.scrub_rate {
-            Some(bytes) => Size(bytes).fmt(f),
-            None => f.write_str("off"),
-        },
+        show: |c, f| show_unless("off", c.scrub_rate.map(Size), f),
     },
     Knob {
         name: "scrub-cache",
@@ -114,14 +99,8 @@ pub static KNOBS: [Knob; 15] = [
         help: "Zeroes in the shared cache [auto: 20 L2s]",
         detail: "Zeroes that may lie in the shared cache; more are cleared past it. Default auto: twenty private caches' worth, at most three quarters of it",
         turned: Turned::AnyTime,
-        set: |c, v, _| {
-            c.scrub_cache = if v == "auto" { None } else { Some(size(v)?) };
-            Ok(())
-        },
-        show: |c, f| match c.scrub_cache {
-            Some(bytes) => Size(bytes).fmt(f),
-            None => f.write_str("auto"),
-        },
+        set: |c, v, _| unless("auto", v, size).map(|bytes| c.scrub_cache = bytes),
+        show: |c, f| show_unless("auto", c.scrub_cache.map(Size), f),
     },
     Knob {
         name: "stock",
@@ -130,14 +109,8 @@ pub static KNOBS: [Knob; 15] = [
         help: "Most bytes ready ahead of requests [off]",
         detail: "Most memory that scrubd makes zero ahead of requests. Default off: as demand has it",
         turned: Turned::AnyTime,
-        set: |c, v, _| {
-            c.stock = if v == "off" { None } else { Some(size(v)?) };
-            Ok(())
-        },
-        show: |c, f| match c.stock {
-            Some(bytes) => Size(bytes).fmt(f),
-            None => f.write_str("off"),
-        },
+        set: |c, v, _| unless("off", v, size).map(|bytes| c.stock = bytes),
+        show: |c, f| show_unless("off", c.stock.map(Size), f),
     },
     Knob {
         name: "engine",
@@ -205,21 +178,10 @@ pub static KNOBS: [Knob; 15] = [
         detail: "Zero memory that is read before it is handed out: off; sample, random pages; full, all of it. Default sample",
         turned: Turned::AnyTime,
         set: |c, v, _| {
-            c.verify = match v {
-                "off" => Verify::Off,
-                "sample" => Verify::Sample,
-                "full" => Verify::Full,
-                _ => return Err("no such mode; give off, sample or full"),
-            };
+            c.verify = named(&VERIFY, v).ok_or("no such mode; give off, sample or full")?;
             Ok(())
         },
-        show: |c, f| {
-            f.write_str(match c.verify {
-                Verify::Off => "off",
-                Verify::Sample => "sample",
-                Verify::Full => "full",
-            })
-        },
+        show: |c, f| f.write_str(name(&VERIFY, c.verify)),
     },
     Knob {
         name: "decay",
@@ -248,8 +210,8 @@ pub static KNOBS: [Knob; 15] = [
         help: "Fresh memory in huge pages [on, see manual]",
         detail: "Whether what large blocks take fresh from the kernel comes in huge pages. Default on; off in a guest that reports free memory to its hypervisor",
         turned: Turned::AtStart,
-        set: |c, v, _| switch(v).map(|on| c.huge = on),
-        show: |c, f| f.write_str(if c.huge { "on" } else { "off" }),
+        set: |c, v, _| named(&SWITCH, v).ok_or(NO_SWITCH).map(|on| c.huge = on),
+        show: |c, f| f.write_str(name(&SWITCH, c.huge)),
     },
     Knob {
         name: "no-move",
@@ -259,21 +221,10 @@ pub static KNOBS: [Knob; 15] = [
         detail: "on: no free page goes back to the kernel unless it lacks some, and none is moved, as caches of registered memory need it. Default auto: while UCX or Open MPI hooks libc, or once mallopt forbids glibc the same",
         turned: Turned::AtStart,
         set: |c, v, _| {
-            c.no_move = match v {
-                "auto" => NoMoveMode::Auto,
-                "on" => NoMoveMode::On,
-                "off" => NoMoveMode::Off,
-                _ => return Err("no such mode; give auto, on or off"),
-            };
+            c.no_move = named(&NO_MOVE, v).ok_or("no such mode; give auto, on or off")?;
             Ok(())
         },
-        show: |c, f| {
-            f.write_str(match c.no_move {
-                NoMoveMode::Auto => "auto",
-                NoMoveMode::On => "on",
-                NoMoveMode::Off => "off",
-            })
-        },
+        show: |c, f| f.write_str(name(&NO_MOVE, c.no_move)),
     },
     Knob {
         name: "zero-on-free",
@@ -282,16 +233,8 @@ pub static KNOBS: [Knob; 15] = [
         help: "Clear a block before free returns [off]",
         detail: "on: blocks are cleared before free returns. Default off",
         turned: Turned::AtStart,
-        set: |c, v, _| {
-            c.on_free = if switch(v)? { OnFree::Clear } else { OnFree::Keep };
-            Ok(())
-        },
-        show: |c, f| {
-            f.write_str(match c.on_free {
-                OnFree::Clear => "on",
-                OnFree::Keep => "off",
-            })
-        },
+        set: |c, v, _| named(&ON_FREE, v).ok_or(NO_SWITCH).map(|on_free| c.on_free = on_free),
+        show: |c, f| f.write_str(name(&ON_FREE, c.on_free)),
     },
     Knob {
         name: "stats",
@@ -335,11 +278,36 @@ pub static WITHOUT: Knob = Knob {
     show: |c, f| c.without.fmt(f),
 };
 
-fn switch(text: &str) -> Result<bool, &'static str> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("neither; give on or off"),
+/// Values that are words.
+const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
+const ON_FREE: [(&str, OnFree); 2] = [("on", OnFree::Clear), ("off", OnFree::Keep)];
+const NO_SWITCH: &str = "neither; give on or off";
+const VERIFY: [(&str, Verify); 3] =
+    [("off", Verify::Off), ("sample", Verify::Sample), ("full", Verify::Full)];
+const NO_MOVE: [(&str, NoMoveMode); 3] =
+    [("auto", NoMoveMode::Auto), ("on", NoMoveMode::On), ("off", NoMoveMode::Off)];
+
+fn named<T: Copy>(words: &[(&str, T)], text: &str) -> Option<T> {
+    words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value)
+}
+
+fn name<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+    words.iter().find(|(_, each)| *each == value).map_or("", |(word, _)| *word)
+}
+
+/// A value, or the word for its absence.
+fn unless<T>(
+    none: &str,
+    text: &str,
+    read: impl FnOnce(&str) -> Result<T, &'static str>,
+) -> Result<Option<T>, &'static str> {
+    if text == none { Ok(None) } else { read(text).map(Some) }
+}
+
+fn show_unless(none: &str, value: Option<impl Display>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match value {
+        Some(value) => value.fmt(f),
+        None => f.write_str(none),
     }
 }
 

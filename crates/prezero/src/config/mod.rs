@@ -5,7 +5,7 @@
 //! [`Config::show`] prints is one that the parser accepts and reads back the same.
 
 pub(crate) mod knobs;
-pub(crate) mod live;
+pub(crate) mod tuning;
 pub(crate) mod value;
 
 pub(crate) use crate::ablation;
@@ -207,13 +207,14 @@ impl Config {
                 ));
             }
         }
-        if let Some(start) = config.scrub_start.filter(|&start| start < config.scrub_stop) {
-            match stop {
-                Some(error) => return Err(error),
-                None => config.scrub_stop = start,
-            }
-        }
-        Ok(config)
+        let was_above = config.lower_stop();
+        stop.filter(|_| was_above).map_or(Ok(config), Err)
+    }
+
+    /// Lowers `scrub_stop` to `scrub_start`: scrubd clears what sets it to work. Whether it was above.
+    pub(crate) fn lower_stop(&mut self) -> bool {
+        let stop = self.scrub_start.map_or(self.scrub_stop, |start| start.min(self.scrub_stop));
+        std::mem::replace(&mut self.scrub_stop, stop) != stop
     }
 
     /// A knob's value as the parser reads it.

@@ -156,12 +156,23 @@ impl Counters {
         self.0.iter().map(|cell| cell.load(Relaxed))
     }
 
+    /// The sums of several, in the order of definition.
+    pub fn sums<'a>(all: impl IntoIterator<Item = &'a Counters>) -> [u64; COUNT] {
+        let mut sums = [0u64; COUNT];
+        for counters in all {
+            for (sum, n) in sums.iter_mut().zip(counters.all()) {
+                *sum = sum.wrapping_add(n);
+            }
+        }
+        sums
+    }
+
     /// The value now.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize].load(Relaxed)
     }
 
-    /// Back to zero: a forked child starts its own account. What is zero is not written: the page may be the parent's.
+    /// Back to zero: a forked child counts from zero. What is zero is not written: the page may be the parent's.
     pub fn reset(&self) {
         self.set(&[0; COUNT]);
     }
@@ -182,13 +193,23 @@ impl Default for Counters {
     }
 }
 
-/// A gauge's value.
+/// The value of a counter or a gauge.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Value {
     /// A whole number.
     Int(u64),
     /// A measured rate.
     Float(f64),
+}
+
+impl Value {
+    /// As a float, for arithmetic.
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Value::Int(n) => n as f64,
+            Value::Float(x) => x,
+        }
+    }
 }
 
 impl From<u64> for Value {

@@ -31,7 +31,7 @@ pub(crate) struct CpuCache {
 
 // SAFETY: every field is atomics for which all-zero bytes are the empty value, and none has a destructor.
 #[allow(unsafe_code)]
-unsafe impl prezero_sys::meta::Plain for CpuCache {}
+unsafe impl prezero_sys::meta::Zeroable for CpuCache {}
 
 impl CpuCache {
     /// Whether anything was ever asked for or freed here. For the looks of scrubd: a machine

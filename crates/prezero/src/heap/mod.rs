@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use prezero_sys::meta::{Meta, Plain};
+use prezero_sys::meta::{Meta, Zeroable};
 use prezero_sys::thread;
 
 use crate::block::{Block, Content, Dirty, Zero};
@@ -91,7 +91,7 @@ const MOST_PAGES: u32 = u32::MAX >> PAGES_SHIFT;
 const ADDED: u32 = (1 << PAGES_SHIFT) - 1;
 
 // SAFETY: an atomic, for which zero bytes are a valid value, without a destructor.
-unsafe impl Plain for Granule {}
+unsafe impl Zeroable for Granule {}
 
 /// Bytes that a heap maps at first, about: room for a few blocks of some megabytes. Limits of address space, and tools
 /// that watch it, count them.

@@ -9,6 +9,8 @@
 //! A word is shared by the owners of sixteen pages; partial words change by
 //! compare-and-swap.
 
+use std::ops::Add;
+
 use prezero_sys::memory::Errno;
 
 use crate::sync::{AtomicU32, Meta, Ordering::Relaxed};
@@ -55,6 +57,19 @@ pub struct Tally {
     pub dirty: u32,
     /// Pages to be replaced.
     pub remapped: u32,
+}
+
+impl Add for Tally {
+    type Output = Tally;
+
+    fn add(self, other: Tally) -> Tally {
+        Tally {
+            absent: self.absent + other.absent,
+            zero: self.zero + other.zero,
+            dirty: self.dirty + other.dirty,
+            remapped: self.remapped + other.remapped,
+        }
+    }
 }
 
 /// Words that are looked at without a branch between them: a cache line of them.

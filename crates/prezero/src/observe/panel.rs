@@ -41,6 +41,8 @@ use std::time::{Duration, Instant};
 use prezero_sys::panel::{Mapped, WORDS};
 use prezero_sys::thread;
 
+use crate::count::counters::Value;
+
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"PREZERO\0");
 pub(crate) const VERSION: u64 = 1;
 pub(crate) const MAGIC_AT: usize = 0;
@@ -64,7 +66,7 @@ pub(crate) const VALUE_NAME: usize = 5;
 pub(crate) const TEXT_NAME: usize = 4;
 
 /// How long a look at the values keeps them fresh, ns. scrubd believes no more.
-pub(crate) const WATCH_NS: u64 = 5_000_000_000;
+pub(crate) const READER_NS: u64 = 5_000_000_000;
 /// How long a reader waits for scrubd to be done writing: it may have lost its CPU.
 const PATIENCE: Duration = Duration::from_millis(50);
 const POLL: Duration = Duration::from_millis(2);
@@ -72,25 +74,6 @@ const POLL: Duration = Duration::from_millis(2);
 const TOOLS: u32 = 4;
 /// Ends a request where there are several.
 pub(crate) const END: char = ';';
-
-/// A number on a panel.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Number {
-    /// A whole one.
-    Int(u64),
-    /// A measured one.
-    Float(f64),
-}
-
-impl Number {
-    /// As a float, for arithmetic.
-    pub fn as_f64(self) -> f64 {
-        match self {
-            Number::Int(n) => n as f64,
-            Number::Float(x) => x,
-        }
-    }
-}
 
 /// What a panel showed.
 #[derive(Clone, PartialEq, Debug)]
@@ -103,7 +86,7 @@ pub struct Reading {
     /// wrote them.
     pub consistent: bool,
     /// Counters and gauges: name, unit, number.
-    pub values: Vec<(String, String, Number)>,
+    pub values: Vec<(String, String, Value)>,
     /// The knobs as they are set.
     pub knobs: Vec<(String, String)>,
     /// What else is known: engines, what scrubd is about.
@@ -170,7 +153,7 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
     pub fn read(&self) -> Reading {
         let words = &*self.0;
         let now = thread::monotonic_ns();
-        words[WATCHED].fetch_max(now + WATCH_NS, Relaxed);
+        words[WATCHED].fetch_max(now + READER_NS, Relaxed);
         let since = Instant::now();
         loop {
             let before = words[SEQUENCE].load(Acquire);
@@ -198,7 +181,7 @@ impl<W: Deref<Target = [AtomicU64; WORDS]>> Panel<W> {
             let unit = text(&words[at + VALUE_NAME..at + VALUE_NAME + 1]);
             let bits = number(at + VALUE_NAME + 1);
             let whole = number(at + VALUE_NAME + 2) == 0;
-            let value = if whole { Number::Int(bits) } else { Number::Float(f64::from_bits(bits)) };
+            let value = if whole { Value::Int(bits) } else { Value::Float(f64::from_bits(bits)) };
             values.push((name, unit, value));
         }
         for at in (0..texts).map(|nth| texts_at + nth * TEXT_WORDS) {

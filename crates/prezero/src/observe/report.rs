@@ -5,6 +5,7 @@
 //! here by itself. Each `write_*` writes into any [`fmt::Write`] and allocates nothing, for
 //! a caller that must not; the `to_*` do the same into a `String`.
 
+use crate::config::value::Text;
 use crate::count::counters::{Counter, Definition, Unit, Value};
 use crate::observe::processes::Processes;
 use crate::observe::snapshot::{FreeState, Snapshot};
@@ -19,7 +20,7 @@ impl Snapshot {
                 group = d.group;
                 writeln!(out, "{group}")?;
             }
-            writeln!(out, "  {:<24} {:>14}  {}", d.name, human(d.unit, value), d.help)?;
+            writeln!(out, "  {:<24} {:>14}  {}", d.name, human(d.unit, value).as_str(), d.help)?;
         }
         let (cached, bypassing) = (self.gauges.engine_cached, self.gauges.engine_bypassing);
         writeln!(out, "  {:<24} {cached:>14}  clears through the cache", "engine_cached")?;
@@ -197,34 +198,14 @@ impl Display for Quoted<'_> {
     }
 }
 
-/// A short rendered value that can be padded. A longer one is cut.
-pub(crate) struct Short {
-    bytes: [u8; 32],
-    len: usize,
-}
+/// A short rendered value. A longer one is cut.
+type Short = Text<32>;
 
-impl Short {
-    fn new(text: fmt::Arguments<'_>) -> Short {
-        let mut short = Short { bytes: [0; 32], len: 0 };
-        // An error says that it was cut, which is the documented behaviour.
-        let _ = short.write_fmt(text);
-        short
-    }
-}
-
-impl Write for Short {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        let room = self.bytes.get_mut(self.len..self.len + s.len()).ok_or(fmt::Error)?;
-        room.copy_from_slice(s.as_bytes());
-        self.len += s.len();
-        Ok(())
-    }
-}
-
-impl Display for Short {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default())
-    }
+fn short(text: fmt::Arguments<'_>) -> Short {
+    let mut short = Text::empty();
+    // An error says that it was cut, which is the documented behaviour.
+    let _ = short.write_fmt(text);
+    short
 }
 
 fn human(unit: Unit, value: Value) -> Short {
@@ -233,21 +214,20 @@ fn human(unit: Unit, value: Value) -> Short {
         (Unit::Nanoseconds | Unit::NanosecondsPerPage, Value::Int(n)) => time(n as f64),
         (Unit::Nanoseconds | Unit::NanosecondsPerPage, Value::Float(ns)) => time(ns),
         (_, Value::Int(n)) => grouped(n),
-        (_, Value::Float(x)) => Short::new(format_args!("{x:.2}")),
+        (_, Value::Float(x)) => short(format_args!("{x:.2}")),
     }
 }
 
 /// `1,234,567`.
 pub(crate) fn grouped(n: u64) -> Short {
-    let mut short = Short::new(format_args!(""));
-    let digits = Short::new(format_args!("{n}"));
-    for (i, &digit) in digits.bytes[..digits.len].iter().enumerate() {
-        if i > 0 && (digits.len - i).is_multiple_of(3) {
-            let _ = short.write_char(',');
+    let (mut grouped, digits) = (Short::empty(), short(format_args!("{n}")));
+    for (at, digit) in digits.as_str().char_indices() {
+        if at > 0 && (digits.as_str().len() - at).is_multiple_of(3) {
+            let _ = grouped.write_char(',');
         }
-        let _ = short.write_char(digit as char);
+        let _ = grouped.write_char(digit);
     }
-    short
+    grouped
 }
 
 /// `512 B`, `1.5 GiB`.
@@ -260,18 +240,18 @@ pub(crate) fn bytes(n: u64) -> Short {
         (value, unit) = (value / 1024.0, larger);
     }
     match unit {
-        "B" => Short::new(format_args!("{n} B")),
-        _ => Short::new(format_args!("{value:.1} {unit}")),
+        "B" => short(format_args!("{n} B")),
+        _ => short(format_args!("{value:.1} {unit}")),
     }
 }
 
 /// `36 ns`, `1.4 us`, `2.3 ms`, `1.24 s`.
 pub(crate) fn time(ns: f64) -> Short {
     match ns {
-        ns if ns < 1e3 => Short::new(format_args!("{ns:.0} ns")),
-        ns if ns < 1e6 => Short::new(format_args!("{:.1} us", ns / 1e3)),
-        ns if ns < 1e9 => Short::new(format_args!("{:.1} ms", ns / 1e6)),
-        ns => Short::new(format_args!("{:.2} s", ns / 1e9)),
+        ns if ns < 1e3 => short(format_args!("{ns:.0} ns")),
+        ns if ns < 1e6 => short(format_args!("{:.1} us", ns / 1e3)),
+        ns if ns < 1e9 => short(format_args!("{:.1} ms", ns / 1e6)),
+        ns => short(format_args!("{:.2} s", ns / 1e9)),
     }
 }
 

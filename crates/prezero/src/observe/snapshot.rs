@@ -97,13 +97,7 @@ impl Snapshot {
         counters: impl IntoIterator<Item = &'a Counters>,
         gauges: Gauges,
     ) -> Snapshot {
-        let mut sums = [0u64; COUNT];
-        for cpu in counters {
-            for (sum, cell) in sums.iter_mut().zip(cpu.all()) {
-                *sum = sum.wrapping_add(cell);
-            }
-        }
-        Snapshot { counters: sums, gauges }
+        Snapshot { counters: Counters::sums(counters), gauges }
     }
 
     /// A counter's sum, in its unit.

@@ -92,7 +92,7 @@ impl Snapshot {
 
     /// What the program got, priced; why, where that is nothing.
     fn write_got(&self, out: &mut impl Write) -> fmt::Result {
-        let account = Account::of(self);
+        let trade = Trade::of(self);
         let reused = self.reused_bytes();
         let moved = self.get(Counter::MovedBytes);
         out.write_str("prezero: got")?;
@@ -102,14 +102,14 @@ impl Snapshot {
             mark = ';';
             written
         };
-        if account.hit_pages > 0 {
+        if trade.hit_pages > 0 {
             next(out)?;
-            match account.saved_ns {
+            match trade.saved_ns {
                 Some(saved) => write!(out, "{} of clears spared (", time(saved))?,
                 None => out.write_str("clears spared (")?,
             }
-            write_counted(account.hit_pages, "page", out)?;
-            if account.saved_ns.is_some() {
+            write_counted(trade.hit_pages, "page", out)?;
+            if trade.saved_ns.is_some() {
                 write!(out, " x {}", time(self.gauges.clear_ns_per_page))?;
             }
             out.write_char(')')?;
@@ -127,17 +127,17 @@ impl Snapshot {
             next(out)?;
             write!(out, "{} of growing blocks moved and not copied", bytes(moved))?;
         }
-        if account.hit_pages == 0 && reused == 0 && moved == 0 {
+        if trade.hit_pages == 0 && reused == 0 && moved == 0 {
             out.write_str(" nothing")?;
         }
-        if let Some(why) = self.why_not_more(&account) {
+        if let Some(why) = self.why_not_more(&trade) {
             write!(out, "; scrubbing did little: {why}")?;
         }
         out.write_char('\n')
     }
 
     /// Why little of the zeroed memory was zero already, where that is so.
-    fn why_not_more(&self, account: &Account) -> Option<&'static str> {
+    fn why_not_more(&self, trade: &Trade) -> Option<&'static str> {
         use Counter::*;
         let (hit, miss, absent) = self.zeroed();
         let served = hit + miss + absent;
@@ -147,10 +147,10 @@ impl Snapshot {
             served if hit as f64 >= FEW_HITS * served as f64 => return None,
             _ if self.gauges.never_scrubs => "it is off (--scrub-start never)",
             served if served < LITTLE => "the program asks for too little",
-            _ if looks == 0 && account.cost_ns == 0 && self.get(FreeBytes) < LITTLE => {
+            _ if looks == 0 && trade.cost_ns == 0 && self.get(FreeBytes) < LITTLE => {
                 "the program freed too little"
             }
-            _ if looks == 0 && account.cost_ns == 0 => "no CPU idled",
+            _ if looks == 0 && trade.cost_ns == 0 => "no CPU idled",
             _ if 2 * self.get(BusyLooks) > looks => "no CPU idled",
             served if self.get(FreeBytes) < served / 2 => "the program keeps what it asks for",
             _ => "the program asks again too soon after it frees",
@@ -160,12 +160,12 @@ impl Snapshot {
     /// What that cost, and what to change.
     fn write_paid(&self, out: &mut impl Write) -> fmt::Result {
         use Counter::*;
-        let account = Account::of(self);
+        let trade = Trade::of(self);
         let (scrubbed, refused) = (self.get(ScrubbedBytes), self.get(Refused));
-        if self.get(ScrubdWakeups) == 0 && account.cost_ns == 0 {
+        if self.get(ScrubdWakeups) == 0 && trade.cost_ns == 0 {
             out.write_str("prezero: paid: nothing, since scrubd did not run")?;
         } else {
-            let cost = account.cost_ns;
+            let cost = trade.cost_ns;
             write!(out, "prezero: paid: {} of CPU time that idled, by scrubd", time(cost as f64))?;
             if scrubbed == 0 {
                 let off = if self.gauges.never_scrubs { "; scrubbing is off" } else { "" };
@@ -175,7 +175,7 @@ impl Snapshot {
                 write!(out, ", for {} scrubbed", bytes(scrubbed))?;
                 write!(out, ", of which {} in vain", bytes(waste.min(scrubbed)))?;
             }
-            let poor = account.saved_ns.is_some_and(|saved| cost as f64 > POOR_TRADE * saved);
+            let poor = trade.saved_ns.is_some_and(|saved| cost as f64 > POOR_TRADE * saved);
             if poor && scrubbed > 0 && cost >= NOT_WORTH_A_WORD_NS {
                 out.write_str("; `prezero try` says whether --scrub-start never is better")?;
             }
@@ -201,15 +201,15 @@ pub(crate) fn write_counted(n: u64, what: &str, out: &mut impl Write) -> fmt::Re
 
 /// Time that clears would have taken on the program's path, and what scrubd took.
 /// An estimate: it takes every clear to cost what was measured of some.
-struct Account {
+struct Trade {
     hit_pages: u64,
     /// `None` if a term was not measured.
     saved_ns: Option<f64>,
     cost_ns: u64,
 }
 
-impl Account {
-    fn of(snapshot: &Snapshot) -> Account {
+impl Trade {
+    fn of(snapshot: &Snapshot) -> Trade {
         use Counter::*;
         let g = &snapshot.gauges;
         let hit_pages = snapshot.get(HitBytes) / PAGE as u64;
@@ -220,7 +220,7 @@ impl Account {
         };
         // The thread's total is read now and then; a part may be ahead of it.
         let cost_ns = snapshot.get(ScrubCpuNs).max(snapshot.get(ScrubdCpuNs));
-        Account { hit_pages, saved_ns, cost_ns }
+        Trade { hit_pages, saved_ns, cost_ns }
     }
 }
 

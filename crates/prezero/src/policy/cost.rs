@@ -51,27 +51,27 @@ struct Account {
 
 /// What was made zero lately: sums, since a single page may bear the cost of a whole step.
 #[derive(Clone, Copy, Debug)]
-struct Made {
+struct ClearCost {
     /// A clear in line of it, and the CPU time that it took, ns.
     inline_ns: f64,
     spent_ns: f64,
 }
 
-impl Made {
+impl ClearCost {
     /// What is remembered of the past, ns.
     /// Moved by: tests of `cost`.
     const MOST_NS: f64 = 2e7;
 
     /// As if some clears had cost what clears in line do.
-    fn new() -> Made {
-        Made { inline_ns: TRIAL_NS, spent_ns: TRIAL_NS }
+    fn new() -> ClearCost {
+        ClearCost { inline_ns: TRIAL_NS, spent_ns: TRIAL_NS }
     }
 
     fn note(&mut self, inline_ns: f64, spent_ns: f64) {
         self.inline_ns += inline_ns;
         self.spent_ns += spent_ns;
-        if self.inline_ns > Made::MOST_NS {
-            let kept = Made::MOST_NS / self.inline_ns;
+        if self.inline_ns > ClearCost::MOST_NS {
+            let kept = ClearCost::MOST_NS / self.inline_ns;
             (self.inline_ns, self.spent_ns) = (self.inline_ns * kept, self.spent_ns * kept);
         }
     }
@@ -126,7 +126,7 @@ pub(crate) fn ready_blocks(band: Band) -> u64 {
 pub(crate) struct CostModel {
     without: Ablation,
     accounts: [Account; BANDS],
-    made: Made,
+    clears: ClearCost,
 }
 
 impl CostModel {
@@ -140,7 +140,7 @@ impl CostModel {
             retry_after: RETRY_FIRST,
             in_window: false,
         };
-        CostModel { without, accounts: [account; BANDS], made: Made::new() }
+        CostModel { without, accounts: [account; BANDS], clears: ClearCost::new() }
     }
 
     /// Whether zeroes are made for this band.
@@ -163,8 +163,8 @@ impl CostModel {
     /// Books what happened, and disables the bands that cost more than they spare.
     pub(crate) fn note(&mut self, passed: &Delta) {
         let clear_ns = if passed.clear_ns > 0.0 { passed.clear_ns } else { CLEAR_NS };
-        self.made.note(passed.scrubbed as f64 * clear_ns, passed.spent_ns as f64);
-        let price = self.made.price();
+        self.clears.note(passed.scrubbed as f64 * clear_ns, passed.spent_ns as f64);
+        let price = self.clears.price();
         for (n, account) in self.accounts.iter_mut().enumerate() {
             account.recent += passed.asked[n] as f64 * clear_ns;
             account.in_window |= passed.asked[n] > 0;
@@ -210,7 +210,7 @@ impl CostModel {
         }
         if trial {
             // The price was measured on a machine that may have been disturbed.
-            self.made = Made::new();
+            self.clears = ClearCost::new();
         }
     }
 }

@@ -10,21 +10,15 @@ use prezero_host::bursts::{Bursts, FADE};
 use crate::class::{BANDS, Band, CLASSES, Class};
 use crate::clock::REST_NS;
 use crate::config::ablation::{Ablation, Mechanism};
+use crate::policy::IDLE_NS;
 use crate::policy::arrivals::Arrivals;
 use crate::policy::cost::{BAND_READY_PAGES, CostModel, Delta, ready_blocks};
 use crate::policy::sample::Sample;
 
-/// A burst of requests is over when its blocks came back and no request came for this time. A free
-/// block rests as long.
-/// Moved by: tests of `governor`.
-const QUIET_NS: u64 = REST_NS;
 /// A window, ns: bursts fade by one step in it, and the longest burst ends with it. It is long beside a busy
 /// program's pauses, and short beside what a person notices.
 /// Moved by: tests of `governor`, `bench waste`.
 const WINDOW_NS: u64 = 100_000_000;
-/// The time after the last request for zero at which scrubd stops waiting, ns.
-/// Moved by: `bench waste --only once`.
-const IDLE_NS: u64 = 1_000_000_000;
 /// Threshold in requests for zero, from which on scrubd measures the machine. The measurement then costs no
 /// more than the looks that these requests bring.
 /// Moved by: `prezero bench short`, counter `scrubd_cpu_ns`.
@@ -210,7 +204,8 @@ impl Governor {
         self.live_peak = self.live_peak.max(seen.live);
         self.seen = seen;
         self.seen_at = now_ns;
-        let quiet = now_ns.saturating_sub(self.asked_at) > QUIET_NS;
+        // A burst is over when its blocks came back and no request came for as long as a free block rests.
+        let quiet = now_ns.saturating_sub(self.asked_at) > REST_NS;
         let long = now_ns.saturating_sub(self.burst_began) > WINDOW_NS;
         // A block that was absent does not tell for which request it was when it comes back.
         let settled = self.settled().saturating_sub(self.settled_before);

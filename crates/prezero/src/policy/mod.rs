@@ -19,7 +19,7 @@ use crate::clock::REST_NS;
 pub(crate) enum Step {
     /// Something was done: there may be more.
     Worked,
-    /// Something was done, and a nap comes before the next step. An allocation wanted the lent
+    /// Something was done, and a nap comes before the next step. An allocation wanted the isolated
     /// block and needs a moment to take it; or the kernel was asked for something, which is done
     /// only while a CPU is idle, as a nap that ends in time shows.
     Nap,
@@ -61,7 +61,8 @@ pub(crate) enum WokenBy {
 /// The shortest poll interval. A block that was freed just before has rested at its end.
 /// Moved by: `bench grid --idle on`.
 pub(crate) const POLL_MIN_NS: u64 = REST_NS + REST_NS / 8;
-/// After this interval a block that was freed before it has rested, however ticks were rounded.
+/// After this interval a block that was freed before it has rested, however ticks were rounded. It ends sooner than a
+/// wake-up call of a large free pays.
 /// Moved by: `bench grid --idle on`.
 pub(crate) const POLL_RESTED_NS: u64 = 2 * REST_NS - REST_NS / 32;
 /// The longest interval right after an event.
@@ -74,21 +75,19 @@ pub(crate) const POLL_SHARE: u64 = 8;
 /// The longest interval while the program frees and scrubd finds no work.
 /// Moved by: tests of `pacer`, counter `scrubd_wakeups`.
 pub(crate) const POLL_LAZY_NS: u64 = 20_000_000;
-/// The longest interval while nothing may be cleared. scrubd notices the next request for zero at most
-/// this late.
-/// Moved by: counter `scrubd_wakeups` in `bench real --only sqlite,g++`.
-pub(crate) const POLL_BARRED_NS: u64 = 100_000_000;
-/// The time after the last free at which scrubd parks, ns. Parked it costs nothing.
-/// Moved by: counters `scrubd_wakeups`, `scrubd_cpu_ns`.
+/// The time after the last free at which scrubd parks, ns. Parked it costs nothing. It is also the longest interval
+/// while nothing may be cleared: scrubd notices the next request for zero at most this late.
+/// Moved by: counters `scrubd_wakeups`, `scrubd_cpu_ns` in `bench real --only sqlite,g++`.
 pub(crate) const PARK_NS: u64 = 100_000_000;
 /// A parked scrubd looks this often at memory pressure and at idle memory. It is also the longest
 /// rest in a crowd, and the longest time in which a tool waits for an answer.
 /// Moved by: counters `scrubd_wakeups`, `scrubd_cpu_ns`.
 pub(crate) const WATCH_NS: u64 = 250_000_000;
-/// The idle time after which memory is left out of core dumps, ns. No pause at work lasts as long,
-/// since a request pays to take such memory back.
-/// Moved by: `cargo test -p prezero-preload --test shim mappings`.
-pub(crate) const HIDE_NS: u64 = 1_000_000_000;
+/// The time without a request or a free after which a program idles, ns. scrubd stops waiting for its next request,
+/// and its free memory is left out of core dumps. A request pays to take such memory back, so no pause at work lasts as
+/// long.
+/// Moved by: `bench waste --only once`, `cargo test -p prezero-preload --test shim mappings`.
+pub(crate) const IDLE_NS: u64 = 1_000_000_000;
 /// Another thread took scrubd's CPU if a step took this much longer than its CPU time.
 /// Moved by: `bench grid --idle busy`.
 pub(crate) const DISTURBED_NS: u64 = 200_000;
@@ -100,6 +99,3 @@ pub(crate) const LATE_NS: u64 = 1_000_000;
 /// Moved by: `bench disturb --scenes ticks-busy`.
 pub(crate) const BACKOFF_MIN_NS: u64 = 4_000_000;
 pub(crate) const BACKOFF_MAX_NS: u64 = 128_000_000;
-/// From this interval on a large free wakes scrubd. A shorter one ends sooner than a wake-up call pays.
-/// Moved by: `bench grid --idle on`.
-pub(crate) const DOZE_NS: u64 = 200_000;

@@ -15,8 +15,7 @@
 //! [`Backoff`]: super::backoff::Backoff
 
 use super::{
-    DOZE_NS, POLL_BARRED_NS, POLL_LAZY_NS, POLL_MAX_NS, POLL_MIN_NS, POLL_RESTED_NS, POLL_SHARE,
-    Step, WokenBy,
+    PARK_NS, POLL_LAZY_NS, POLL_MAX_NS, POLL_MIN_NS, POLL_RESTED_NS, POLL_SHARE, Step, WokenBy,
 };
 
 /// What a look came to.
@@ -99,7 +98,7 @@ impl Pacer {
             self.interval = POLL_MIN_NS;
         } else if !look.may_clear {
             let late = (now - self.barred_since) / POLL_SHARE;
-            self.interval = late.clamp(POLL_LAZY_NS, POLL_BARRED_NS);
+            self.interval = late.clamp(POLL_LAZY_NS, PARK_NS);
         }
         if worked {
             self.wakes_pay = true;
@@ -130,7 +129,7 @@ impl Pacer {
         }
         let woken_by = match self.interval {
             _ if !self.wakes_pay || !may_clear => WokenBy::Nothing,
-            ..DOZE_NS => WokenBy::Nothing,
+            ..=POLL_RESTED_NS => WokenBy::Nothing,
             ns if ns <= POLL_MAX_NS || in_burst => WokenBy::LargeFrees,
             _ => WokenBy::AnyFree,
         };
@@ -385,7 +384,7 @@ mod tests {
             let (ns, state) = pacer.next(now, || false);
             assert_eq!(
                 (ns, state),
-                ((now / POLL_SHARE).clamp(POLL_LAZY_NS, POLL_BARRED_NS), WokenBy::Nothing)
+                ((now / POLL_SHARE).clamp(POLL_LAZY_NS, PARK_NS), WokenBy::Nothing)
             );
             now += ns;
             pacer.woke(now, false);

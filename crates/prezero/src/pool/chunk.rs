@@ -92,7 +92,7 @@ impl<B: Backing> Pool<B> {
     /// Takes a chunk out of circulation; `None` if its block is no longer free.
     pub(crate) fn borrow(&self, chunk: &Chunk) -> Option<Run> {
         let run = self.buddy.carve(chunk.block, chunk.from, chunk.first, chunk.order)?;
-        self.stock.sub(self.states.tally(run.span()));
+        self.resident.sub(self.states.tally(run.span()));
         Some(run)
     }
 }

@@ -38,7 +38,7 @@ const REMEMBERED: usize = 64;
 /// Blocks of which the kernel was asked when they last came back, because their owner had left pages
 /// untouched. A program that takes a buffer again and again and uses its beginning would pay for
 /// that call each time. So a block that comes back so twice in a row counts as touched. All-zero bytes are the
-/// empty value. Programs with more such blocks than are remembered keep an exact account.
+/// empty value. Programs with more such blocks than are remembered have each classified exactly.
 pub(crate) struct Sparse([AtomicU32; REMEMBERED]);
 
 impl Sparse {

@@ -95,7 +95,7 @@ impl<B: Backing> Pool<B> {
     /// A block for a `ZERO` request, to which zero blocks were brought, if that costs less than to clear
     /// one that lies in a row.
     pub(crate) fn compact_zero(&self, pages: u32, align: Order) -> Option<Run> {
-        if pages < LEAST || self.stock.zero() < HUGE_PAGES {
+        if pages < LEAST || self.resident.zero() < HUGE_PAGES {
             return None;
         }
         let below = self.cost_to_clear(pages, align);
@@ -127,7 +127,7 @@ impl<B: Backing> Pool<B> {
 
     /// Pages that can be moved for a block of `pages`, about as many of each kind as it needs.
     fn movable(&self, pages: u32) -> Option<Movable> {
-        let any = pages >= LEAST && self.stock.resident() >= HUGE_PAGES && self.assembles();
+        let any = pages >= LEAST && self.resident.pages() >= HUGE_PAGES && self.assembles();
         if !any || !self.compaction.may_try() {
             return None;
         }
@@ -209,7 +209,7 @@ impl<B: Backing> Pool<B> {
         let tally = self.states.tally(run.span());
         let is_resident = tally.absent + tally.remapped == 0;
         let may = is_resident && !self.must_not_move() && self.keep_on_fork(run.span());
-        self.stock.sub(tally);
+        self.resident.sub(tally);
         let mut moved = 0;
         while may && moved < pages {
             let Some(n) = self.move_some(from.plus(moved), to.plus(moved), pages - moved) else {

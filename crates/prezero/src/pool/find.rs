@@ -54,9 +54,9 @@ const CLEARABLE: Cost = Cost::each(Some(0), Some(CLEAR), None);
 /// `ONLY_ZERO`, and the first look of `ZERO`.
 const ALL_ZERO: Cost = Cost::each(Some(0), None, None);
 /// Plain, while anything resident will do: a zero page would waste its clearing.
-const RESIDENT: Cost = Cost::each(Some(CLEAR), Some(0), None);
+const PLAIN_RESIDENT: Cost = Cost::each(Some(CLEAR), Some(0), None);
 /// Plain, whatever there is.
-const ANY: Cost = Cost::each(Some(CLEAR), Some(0), Some(FAULT * CLEAR));
+const PLAIN_ANY: Cost = Cost::each(Some(CLEAR), Some(0), Some(FAULT * CLEAR));
 /// To move pages to: resident pages there are lost.
 const BENEATH: Cost = Cost::each(Some(2 * CLEAR), Some(CLEAR), Some(0));
 
@@ -143,12 +143,12 @@ struct Candidate {
 impl<B: Backing> Pool<B> {
     /// A block of resident zero pages, or none.
     pub(crate) fn search_zero(&self, pages: u32, align: Order) -> Option<Run> {
-        if self.stock.zero() < pages { None } else { self.search(pages, align, ALL_ZERO) }
+        if self.resident.zero() < pages { None } else { self.search(pages, align, ALL_ZERO) }
     }
 
     /// The resident block that is cheapest to make zero.
     pub(crate) fn search_clearable(&self, pages: u32, align: Order) -> Option<Run> {
-        if self.stock.resident() < pages { None } else { self.search(pages, align, CLEARABLE) }
+        if self.resident.pages() < pages { None } else { self.search(pages, align, CLEARABLE) }
     }
 
     /// The block that is cheapest to make zero.
@@ -180,7 +180,7 @@ impl<B: Backing> Pool<B> {
         align: Order,
         movable: Movable,
     ) -> Option<Run> {
-        self.search(pages, align, Cost { movable, ..ANY })
+        self.search(pages, align, Cost { movable, ..PLAIN_ANY })
     }
 
     /// Where the run begins that `search_for_zero` would take now.
@@ -195,12 +195,12 @@ impl<B: Backing> Pool<B> {
 
     /// A resident block, dirty rather than zero.
     pub(crate) fn search_resident(&self, pages: u32, align: Order) -> Option<Run> {
-        if self.stock.resident() < pages { None } else { self.search(pages, align, RESIDENT) }
+        if self.resident.pages() < pages { None } else { self.search(pages, align, PLAIN_RESIDENT) }
     }
 
     /// Any block, resident rather than absent.
     pub(crate) fn search_any(&self, pages: u32, align: Order) -> Option<Run> {
-        self.search(pages, align, ANY)
+        self.search(pages, align, PLAIN_ANY)
     }
 
     /// The block with the least that is resident.
@@ -218,7 +218,7 @@ impl<B: Backing> Pool<B> {
         let order = Order::holding(pages).unwrap_or(MAX_ORDER).max(align);
         for attempt in 0..ATTEMPTS {
             let moment = self.handover.moment();
-            let goal = cost.goal(pages, self.stock.zero(), self.stock.dirty());
+            let goal = cost.goal(pages, self.resident.zero(), self.resident.dirty());
             let best = self.best(pages, align, cost, goal);
             // The piece that scrubd holds may be all that keeps a large block from being
             // whole, and asking for it costs little beside the use of such a block.
@@ -238,15 +238,7 @@ impl<B: Backing> Pool<B> {
                 }
                 return None;
             };
-            let taken = match best.within {
-                Some((block, from)) => self.buddy.carve(block, from, best.first, order),
-                None => self.buddy.take_run(Span::new(best.first, pages)),
-            };
-            let Some(taken) = taken else { continue };
-            let (run, rest) = taken.split(pages);
-            if let Some(rest) = rest {
-                self.buddy.put_run(rest);
-            }
+            let Some(run) = self.take(&best, pages, order) else { continue };
             match self.grasp(run, cost) {
                 Grasp::Held(run) => return Some(run),
                 Grasp::Changed => {}
@@ -261,10 +253,23 @@ impl<B: Backing> Pool<B> {
         self.best(pages, align, BENEATH, u64::MAX).is_some()
     }
 
-    /// A run that is out of the buddy leaves the stock, or goes back.
+    /// Takes the pages of a candidate out of the buddy. `None`: another thread was faster.
+    fn take(&self, best: &Candidate, pages: u32, order: Order) -> Option<Run> {
+        let taken = match best.within {
+            Some((block, from)) => self.buddy.carve(block, from, best.first, order),
+            None => self.buddy.take_run(Span::new(best.first, pages)),
+        };
+        let (run, rest) = taken?.split(pages);
+        if let Some(rest) = rest {
+            self.buddy.put_run(rest);
+        }
+        Some(run)
+    }
+
+    /// A run that is out of the buddy leaves the sums of free pages, or goes back.
     fn grasp(&self, run: Run, cost: Cost) -> Grasp {
         let tally = self.states.tally(run.span());
-        self.stock.sub(tally);
+        self.resident.sub(tally);
         let grasp = match cost.of(tally) {
             None => Grasp::Changed,
             Some(_) if !self.keep_on_fork(run.span()) => Grasp::Unshowable,
@@ -276,76 +281,15 @@ impl<B: Backing> Pool<B> {
 
     /// The cheapest of the first [`CANDIDATES`], or the first that costs no more than `goal`.
     fn best(&self, pages: u32, align: Order, cost: Cost, goal: u64) -> Option<Candidate> {
-        let mut best: Option<Candidate> = None;
-        let mut looks = CANDIDATES.min(LOOKED_AT / pages).max(1);
-        let mut look = |first: PageId, within| {
-            if looks == 0 {
-                return ControlFlow::Break(());
-            }
-            looks -= 1;
-            let Some(cost) = cost.of(self.states.tally(Span::new(first, pages))) else {
-                return ControlFlow::Continue(());
-            };
-            if best.as_ref().is_none_or(|b| cost < b.cost) {
-                best = Some(Candidate { cost, first, within });
-            }
-            if cost <= goal { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
+        let left = CANDIDATES.min(LOOKED_AT / pages).max(1);
+        let mut search = Search { pool: self, pages, cost, goal, left, best: None };
         // How it ends does not matter: `best` has the result.
-        if pages >= HUGE_PAGES || align > Order::HUGE {
-            let length = pages.div_ceil(HUGE_PAGES);
-            let aligned = (align.pages() / HUGE_PAGES).max(1);
-            let step = (length / STEPS).max(1).next_multiple_of(aligned);
-            let _ = self.buddy.runs(length).try_for_each(|run| {
-                let start = run.huge.next_multiple_of(aligned);
-                let end = (run.huge + run.len + 1).saturating_sub(length);
-                let mut look_at = |huge: u32| {
-                    let fits = huge.is_multiple_of(aligned);
-                    if fits { look(PageId(huge << HUGE_ORDER), None) } else { Continue(()) }
-                };
-                let on_grid = |huge: &u32| (huge - start).is_multiple_of(step);
-                if cost.absent.is_none() {
-                    // Where nothing is resident there is nothing to look at, and that is most of it.
-                    return self.freed.resident.runs(start..end).try_for_each(|run| {
-                        look_at(run.start)?;
-                        (run.start + 1..run.end).filter(on_grid).try_for_each(&mut look_at)
-                    });
-                }
-                let resident = |huge: u32| self.freed.resident.has(huge);
-                let begins =
-                    |huge: &u32| resident(*huge) && (*huge == start || !resident(huge - 1));
-                (start..end).filter(|huge| on_grid(huge) || begins(huge)).try_for_each(look_at)
-            });
+        let _ = if pages >= HUGE_PAGES || align > Order::HUGE {
+            search.in_huge_runs(align)
         } else {
-            let order = Order::holding(pages)?.max(align);
-            let mut look_in = |(block, length, within): (PageId, u32, _)| {
-                (0..length / order.pages())
-                    .try_for_each(|n| look(block.plus(n * order.pages()), within))
-            };
-            // Split blocks first; then the lowest huge block. At last the split blocks
-            // behind blocks that grow.
-            let places = self.places();
-            let split = |near: bool| {
-                let orders = order
-                    .to_huge()
-                    .filter(move |&from| from < Order::HUGE && self.buddy.count(from) > 0);
-                orders.flat_map(move |from| {
-                    let blocks = self.buddy.blocks(from).filter(move |&at| (at < places) == near);
-                    blocks.map(move |block| (block, from.pages(), Some((block, from))))
-                })
-            };
-            let mut found = split(true).try_for_each(&mut look_in);
-            if found.is_continue() {
-                let mut runs = self.buddy.runs(1);
-                found = runs.try_for_each(|run| {
-                    look_in((PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER, None))
-                });
-            }
-            if found.is_continue() {
-                let _ = split(false).try_for_each(&mut look_in);
-            }
-        }
-        best
+            search.in_blocks(Order::holding(pages)?.max(align))
+        };
+        search.best
     }
 
     /// Takes the block that scrubd works on, if it can be had, and frees it. True if a
@@ -365,5 +309,88 @@ impl<B: Backing> Pool<B> {
         seized.release();
         self.counters.add_exact(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
         true
+    }
+}
+
+/// One search under way: what is searched for, and the best that it has seen.
+struct Search<'a, B> {
+    pool: &'a Pool<B>,
+    pages: u32,
+    cost: Cost,
+    /// The first candidate that costs no more ends the search.
+    goal: u64,
+    /// Candidates that may yet be looked at.
+    left: u32,
+    best: Option<Candidate>,
+}
+
+impl<B: Backing> Search<'_, B> {
+    /// Looks at one candidate; breaks off where no further one is to be looked at. Out of line: a copy in each of its
+    /// callers would make the search half as long again.
+    #[inline(never)]
+    fn look(&mut self, first: PageId, within: Option<(PageId, Order)>) -> ControlFlow<()> {
+        if self.left == 0 {
+            return ControlFlow::Break(());
+        }
+        self.left -= 1;
+        let tally = self.pool.states.tally(Span::new(first, self.pages));
+        let Some(cost) = self.cost.of(tally) else {
+            return ControlFlow::Continue(());
+        };
+        if self.best.as_ref().is_none_or(|best| cost < best.cost) {
+            self.best = Some(Candidate { cost, first, within });
+        }
+        if cost <= self.goal { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Looks into runs of free huge blocks, by address.
+    fn in_huge_runs(&mut self, align: Order) -> ControlFlow<()> {
+        let Pool { buddy, freed, .. } = self.pool;
+        let length = self.pages.div_ceil(HUGE_PAGES);
+        let aligned = (align.pages() / HUGE_PAGES).max(1);
+        let step = (length / STEPS).max(1).next_multiple_of(aligned);
+        buddy.runs(length).try_for_each(|run| {
+            let start = run.huge.next_multiple_of(aligned);
+            let end = (run.huge + run.len + 1).saturating_sub(length);
+            let only_resident = self.cost.absent.is_none();
+            let mut look_at = |huge: u32| {
+                let fits = huge.is_multiple_of(aligned);
+                if fits { self.look(PageId(huge << HUGE_ORDER), None) } else { Continue(()) }
+            };
+            let on_grid = |huge: &u32| (huge - start).is_multiple_of(step);
+            if only_resident {
+                // Where nothing is resident there is nothing to look at, and that is most of it.
+                return freed.resident.runs(start..end).try_for_each(|run| {
+                    look_at(run.start)?;
+                    (run.start + 1..run.end).filter(on_grid).try_for_each(&mut look_at)
+                });
+            }
+            let resident = |huge: u32| freed.resident.has(huge);
+            let begins = |huge: &u32| resident(*huge) && (*huge == start || !resident(huge - 1));
+            (start..end).filter(|huge| on_grid(huge) || begins(huge)).try_for_each(look_at)
+        })
+    }
+
+    /// Looks into split blocks first, then into the lowest huge blocks, and at last into the split blocks behind blocks
+    /// that grow.
+    fn in_blocks(&mut self, order: Order) -> ControlFlow<()> {
+        let (buddy, places) = (&self.pool.buddy, self.pool.places());
+        let mut look_in = |(block, length, within): (PageId, u32, _)| {
+            (0..length / order.pages())
+                .try_for_each(|n| self.look(block.plus(n * order.pages()), within))
+        };
+        let split = |near: bool| {
+            let orders =
+                order.to_huge().filter(move |&from| from < Order::HUGE && buddy.count(from) > 0);
+            orders.flat_map(move |from| {
+                let blocks = buddy.blocks(from).filter(move |&at| (at < places) == near);
+                blocks.map(move |block| (block, from.pages(), Some((block, from))))
+            })
+        };
+        split(true).try_for_each(&mut look_in)?;
+        buddy.runs(1).try_for_each(|run| {
+            look_in((PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER, None))
+        })?;
+        split(false).try_for_each(&mut look_in)
     }
 }

@@ -3,6 +3,8 @@
 //! A block that has outgrown its place once will again. It moves to where it has room: in the upper half of the
 //! zone, of which the rest is address space that nothing uses.
 
+use std::ops::Add;
+
 use crate::block::Run;
 use crate::config::ablation::Mechanism;
 use crate::mem::backing::Backing;
@@ -102,11 +104,11 @@ impl<B: Backing> Pool<B> {
         take().or_else(|| self.map_behind(first, old, pages).then(take)?)
     }
 
-    /// The content of a run that came out of the buddy, and leaves the stock. `None`: it went back,
+    /// The content of a run that came out of the buddy, and leaves the sums. `None`: it went back,
     /// as it cannot be shown.
     pub(crate) fn taken(&self, run: Run) -> Option<(Run, Tally)> {
         let tally = self.states.tally(run.span());
-        self.stock.sub(tally);
+        self.resident.sub(tally);
         if !self.keep_on_fork(run.span()) {
             self.put_as_it_was(run);
             return None;
@@ -128,16 +130,12 @@ impl<B: Backing> Pool<B> {
     /// are not read: a read would fault them in.
     pub(crate) fn tally_free(&self, block: PageId, order: Order) -> Tally {
         let pages = order.pages().min(HUGE_PAGES);
-        let mut sum = Tally { absent: order.pages(), ..Tally::default() };
-        for at in (0..order.pages()).step_by(HUGE_PAGES as usize) {
-            let first = block.plus(at);
-            if self.freed.at[first.huge()].get().is_some() {
-                let tally = self.states.tally(Span::new(first, pages));
-                sum.absent -= pages - tally.absent;
-                sum.zero += tally.zero;
-                sum.dirty += tally.dirty;
-            }
-        }
-        sum
+        let firsts = (0..order.pages()).step_by(HUGE_PAGES as usize).map(|at| block.plus(at));
+        let known = |first: PageId| self.freed.at[first.huge()].get().is_some();
+        let tally = |first| match known(first) {
+            true => self.states.tally(Span::new(first, pages)),
+            false => Tally { absent: pages, ..Tally::default() },
+        };
+        firsts.map(tally).fold(Tally::default(), Tally::add)
     }
 }

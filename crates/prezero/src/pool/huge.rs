@@ -111,7 +111,7 @@ impl<B: Backing> Pool<B> {
         may && self.fresh.in_small.has(huge) && !self.must_not_move()
     }
 
-    /// Has the kernel back a lent huge block by one huge page: it is absent then. False if it is as it was.
+    /// Has the kernel back an isolated huge block by one huge page: it is absent then. False if it is as it was.
     pub(crate) fn make_huge_isolated(&self, isolated: &Isolated<'_>) -> bool {
         let huge = isolated.span.first.huge() as u32;
         self.make_huge(huge..huge + 1);

@@ -40,7 +40,7 @@ impl Isolated<'_> {
 }
 
 impl<B: Backing> Pool<B> {
-    /// Lends a chunk of a free block. `None`: an allocation was faster.
+    /// Isolates a chunk of a free block. `None`: an allocation was faster.
     pub(crate) fn isolate(&self, chunk: &Chunk, work: Work) -> Option<Isolated<'_>> {
         self.handover.announce();
         let Some(run) = self.borrow(chunk) else {
@@ -50,7 +50,7 @@ impl<B: Backing> Pool<B> {
         Some(self.isolate_taken(run, work))
     }
 
-    /// Lends a block that the caller has taken out of circulation.
+    /// Isolates a block that the caller has taken out of circulation.
     pub(crate) fn isolate_taken(&self, run: Run, work: Work) -> Isolated<'_> {
         // From here on the claim has it.
         let span = run.into_span();
@@ -60,7 +60,7 @@ impl<B: Backing> Pool<B> {
         Isolated { session, span, mark }
     }
 
-    /// Clears the dirty pages of a lent block, piece by piece, until an allocation wants it.
+    /// Clears the dirty pages of an isolated block, piece by piece, until an allocation wants it.
     pub(crate) fn clear_isolated(
         &self,
         isolated: &Isolated<'_>,
@@ -93,7 +93,7 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// Faults in the absent pages of a lent block, page by page, until an allocation wants it or the kernel refuses:
+    /// Faults in the absent pages of an isolated block, page by page, until an allocation wants it or the kernel refuses:
     /// how many.
     pub(crate) fn populate_isolated(&self, isolated: &Isolated<'_>) -> u32 {
         let backing = self.memory.backing();
@@ -117,8 +117,8 @@ impl<B: Backing> Pool<B> {
         populated
     }
 
-    /// Ends a loan: records the cleared pages as zero, and puts the block back by `back`. How many pages that were;
-    /// `None`: an allocation has the block.
+    /// Records the cleared pages as zero, and puts the block back by `back`. How many pages that were; `None`: an
+    /// allocation has the block.
     pub(crate) fn publish(&self, isolated: Isolated<'_>, back: impl FnOnce(Run)) -> Option<u32> {
         if !isolated.is_undisturbed() {
             probes::abort(isolated.span.first);

@@ -28,9 +28,9 @@ pub(crate) mod purge;
 #[cfg(not(loom))]
 pub(crate) mod put;
 #[cfg(not(loom))]
-pub(crate) mod runs;
+pub(crate) mod resident;
 #[cfg(not(loom))]
-pub(crate) mod stock;
+pub(crate) mod runs;
 #[cfg(not(loom))]
 mod whole;
 

@@ -24,7 +24,7 @@ impl<B: Backing> Pool<B> {
             }
             self.note_used(span);
         }
-        self.stock.add(tally);
+        self.resident.add(tally);
         self.buddy.put_run(run);
         self.lazy_free_excess(span);
     }
@@ -43,7 +43,7 @@ impl<B: Backing> Pool<B> {
             }
             self.note_used(span);
         }
-        self.stock.add(tally);
+        self.resident.add(tally);
         self.buddy.put_run(run);
     }
 

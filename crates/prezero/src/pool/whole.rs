@@ -20,9 +20,10 @@ use crate::pool::handover::Claim;
 use crate::pool::headroom::CameBack;
 use crate::pool::no_move::NoMove;
 use crate::pool::purge::no_dump::NoDump;
+use crate::pool::purge::pages as pages_of;
 use crate::pool::purge::unmap::Unmapped;
-use crate::pool::purge::wipe_on_fork::{WipeOnFork, pages as pages_of};
-use crate::pool::stock::Stock;
+use crate::pool::purge::wipe_on_fork::WipeOnFork;
+use crate::pool::resident::Resident;
 use crate::sync::{AtomicU32, AtomicU64, Meta};
 use crate::units::{HUGE, HUGE_PAGES};
 
@@ -118,7 +119,7 @@ pub(crate) struct Pool<B> {
     pub(crate) memory: Memory<B>,
     pub(crate) states: StateMap,
     pub(crate) buddy: Buddy,
-    pub(crate) stock: Stock,
+    pub(crate) resident: Resident,
     pub(crate) handover: Claim,
     pub(crate) clock: Clock,
     /// Counts of this pool; any CPU adds to them, rarely.
@@ -161,7 +162,7 @@ impl<B: Backing> Pool<B> {
             Pool {
                 memory: memory,
                 states: states,
-                stock: Stock::new(),
+                resident: Resident::new(),
                 handover: Claim::new(),
                 clock: Clock::new(now_ns),
                 counters: Counters::new(),

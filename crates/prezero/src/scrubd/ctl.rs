@@ -36,16 +36,16 @@ pub(crate) struct Ctl {
     /// The knobs as they are now.
     config: Config,
     topology: Topology,
-    /// Places for choices, and the choices made.
+    /// Places for choices, and the choices that were made.
     spare: std::slice::IterMut<'static, Choice>,
-    made: [Option<Made>; CHOICES],
+    chosen: [Option<Chosen>; CHOICES],
     answered: u64,
     published: u64,
 }
 
 /// Knobs that were set, and the choice made for them.
 #[derive(Clone, Copy)]
-struct Made {
+struct Chosen {
     engine: EngineChoice,
     cache: Option<usize>,
     choice: &'static Choice,
@@ -62,8 +62,8 @@ impl Ctl {
     ) -> Ctl {
         let words = open(own_files);
         let spare = Box::leak(vec![*choice; CHOICES].into_boxed_slice()).iter_mut();
-        let made = [None; CHOICES];
-        Ctl { words, config: *config, topology, spare, made, answered: 0, published: 0 }
+        let chosen = [None; CHOICES];
+        Ctl { words, config: *config, topology, spare, chosen, answered: 0, published: 0 }
     }
 
     /// The panel can be found by the thread's descriptor alone: it goes with the thread. A tool
@@ -109,9 +109,9 @@ impl<B: Backing + 'static> Scrubd<B> {
             return;
         }
         let watched = words[WATCHED].load(Ordering::Relaxed);
-        if watched > now + WATCH_NS {
+        if watched > now + READER_NS {
             // No tool can know that it still looks then.
-            words[WATCHED].store(now + WATCH_NS, Ordering::Relaxed);
+            words[WATCHED].store(now + READER_NS, Ordering::Relaxed);
         }
         let every = if watched > now { WATCHED_NS } else { ALONE_NS };
         if now.saturating_sub(self.ctl.published) >= every {
@@ -174,27 +174,25 @@ impl<B: Backing + 'static> Scrubd<B> {
             reports_free: false,
         };
         (knob.set)(&mut config, value, &machine)?;
-        if let Some(start) = config.scrub_start.filter(|start| *start < config.scrub_stop) {
-            if knob.name == "scrub-stop" {
-                return Err("above scrub-start; give scrub-start or less");
-            }
-            config.scrub_stop = start;
+        if config.lower_stop() && knob.name == "scrub-stop" {
+            return Err("above scrub-start; give scrub-start or less");
         }
         if (config.engine, config.scrub_cache)
             != (self.ctl.config.engine, self.ctl.config.scrub_cache)
         {
             self.choose(&config)?;
         }
-        self.zone.live.set(&config);
+        self.zone.tuning.set(&config);
         self.ctl.config = config;
         Ok(())
     }
 
     /// Puts other engines in use, or another share of the cache.
     fn choose(&mut self, config: &Config) -> Result<(), &'static str> {
-        let same = |made: &&Made| (made.engine, made.cache) == (config.engine, config.scrub_cache);
-        if let Some(made) = self.ctl.made.iter().flatten().find(same) {
-            self.zone.clearing.use_choice(made.choice);
+        let same =
+            |chosen: &&Chosen| (chosen.engine, chosen.cache) == (config.engine, config.scrub_cache);
+        if let Some(chosen) = self.ctl.chosen.iter().flatten().find(same) {
+            self.zone.clearing.use_choice(chosen.choice);
             return Ok(());
         }
         let choice = self.ctl.spare.next().ok_or(
@@ -203,9 +201,9 @@ impl<B: Backing + 'static> Scrubd<B> {
         // The first choice need not be measured any more.
         self.unmeasured = None;
         let choice = measure(self.zone, config, &self.ctl.topology, choice);
-        let made = Made { engine: config.engine, cache: config.scrub_cache, choice };
-        if let Some(place) = self.ctl.made.iter_mut().find(|place| place.is_none()) {
-            *place = Some(made);
+        let chosen = Chosen { engine: config.engine, cache: config.scrub_cache, choice };
+        if let Some(place) = self.ctl.chosen.iter_mut().find(|place| place.is_none()) {
+            *place = Some(chosen);
         }
         Ok(())
     }

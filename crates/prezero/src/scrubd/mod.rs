@@ -5,8 +5,8 @@ use crate::zone::Zone;
 use prezero_sys::thread::{Pthread, Spawner};
 
 pub(crate) mod ctl;
-pub(crate) mod host;
 pub(crate) mod scrub;
+pub(crate) mod this_thread;
 pub(crate) mod thread;
 
 /// Lets a zone start its scrubd, a `pthread`, when there is something to do. Without it the

@@ -20,7 +20,7 @@ use crate::policy::governor::{Activity, Governor, Plan, Spending};
 use crate::policy::{Step, Throttle};
 use crate::units::{Order, PAGE, PageId};
 use crate::zone::Zone;
-use crate::zone::isolate::{Asked, Chunk, Isolated, Look, Ready, Source, Work};
+use crate::zone::isolate::{Chunk, FreeList, Isolated, KernelCalls, Ready, Work};
 use crate::zone::request::HOT_NS;
 
 /// scrubd does not stop for less than this to keep to its rate.
@@ -36,7 +36,7 @@ const AWAY_NS: u64 = 20_000_000;
 const STEP_BYTES: usize = 1 << 20;
 
 /// What the scrubber must be told about the thread it runs on.
-pub(crate) trait Host {
+pub(crate) trait Thread {
     /// This thread's restartable-sequence area.
     fn rseq(&self) -> Option<&Rseq>;
     /// Moves to the CPU on which a block will be used, if that CPU is idle.
@@ -46,8 +46,8 @@ pub(crate) trait Host {
 }
 
 /// scrubd's own state.
-pub(crate) struct Scrubber<H> {
-    pub(crate) host: H,
+pub(crate) struct Scrubber<T> {
+    pub(crate) thread: T,
     governor: Governor,
     plan: Plan,
     /// The run that is being cleared piece by piece: its first page and length.
@@ -62,12 +62,12 @@ pub(crate) struct Scrubber<H> {
     apart_ns: u64,
 }
 
-impl<H: Host> Scrubber<H> {
+impl<T: Thread> Scrubber<T> {
     /// Allocates all that scrubd will ever need.
-    pub(crate) fn new(host: H, now_ns: u64, without: Ablation) -> Scrubber<H> {
+    pub(crate) fn new(thread: T, now_ns: u64, without: Ablation) -> Scrubber<T> {
         let governor = Governor::new(now_ns, without);
         Scrubber {
-            host,
+            thread,
             plan: governor.plan(),
             governor,
             focus: None,
@@ -126,64 +126,80 @@ impl<H: Host> Scrubber<H> {
             return Step::Nothing;
         }
         if mood == Throttle::Pressed {
-            let gave = self.purging(|_| zone.purge_every());
+            let gave = self.purging(|_| zone.purge_all());
             return if gave { Step::Worked } else { Step::Nothing };
         }
+        self.plan_anew(zone, now);
+        if mood == Throttle::Crowded {
+            return Step::Nothing;
+        }
+        let unsure = mood == Throttle::Unsure;
+        let calls = if unsure { KernelCalls::Avoided } else { KernelCalls::Allowed };
+        let may = mood != Throttle::Resting && self.may_spend() && zone.is_trusted();
+        let start = zone.tuning.scrub_start().filter(|_| may);
+        match start.and_then(|start| self.make_zero(zone, start, now, mood, calls)) {
+            None | Some(Step::Paced(_))
+                if calls == KernelCalls::Allowed && self.purge(zone, now) =>
+            {
+                Step::Nap
+            }
+            made => made.unwrap_or(Step::Nothing),
+        }
+    }
+
+    /// Plans by what was counted since the last step.
+    fn plan_anew(&mut self, zone: &Zone<impl Backing>, now: Now) {
         let spent_before = self.may_spend();
         self.plan = self.governor.observe(now.ns, zone.seen());
         if spent_before && !self.may_spend() {
             zone.waker.counters.bump(Counter::Asides);
         }
-        zone.show_target(self.plan.target.min(zone.live.stock()));
-        if mood == Throttle::Crowded {
-            return Step::Nothing;
+        zone.show_target(self.plan.target.min(zone.tuning.stock()));
+    }
+
+    /// Makes something zero, and keeps to the rate that the user set. `None`: there is nothing to make.
+    fn make_zero(
+        &mut self,
+        zone: &Zone<impl Backing>,
+        start: Order,
+        now: Now,
+        mood: Throttle,
+        calls: KernelCalls,
+    ) -> Option<Step> {
+        let wait = self.paced_until.saturating_sub(now.ns);
+        if wait > PACE_GRAIN_NS {
+            return Some(Step::Paced(wait));
         }
-        let asked = if mood == Throttle::Unsure { Asked::No } else { Asked::Yes };
-        if let Some(start) = zone.live.scrub_start()
-            && mood != Throttle::Resting
-            && self.may_spend()
-            && zone.is_trusted()
-        {
-            if let Some(wait) =
-                self.paced_until.checked_sub(now.ns).filter(|&ns| ns > PACE_GRAIN_NS)
-            {
-                let more = asked == Asked::Yes && self.purge(zone, now);
-                return if more { Step::Nap } else { Step::Paced(wait) };
-            }
-            // A block of order `start` sets scrubd to work, and it works down to `stop`.
-            let stop = zone.live.scrub_stop();
-            let stop = if self.working == Some(start) {
-                stop
-            } else {
-                self.focus = None; // it may be of a lower order
-                start.max(stop)
-            };
-            let before = zone.waker.counters.get(Counter::ScrubbedBytes);
-            let room = zone.room(asked);
-            let cleared = self
-                .refile(zone, stop, now.tick, room)
-                .or_else(|| self.scrub(zone, stop, now.tick, mood, room))
-                .or_else(|| self.grow(zone, mood, room));
-            let bytes = zone.waker.counters.get(Counter::ScrubbedBytes) - before;
-            if let Some(rate) = zone.live.scrub_rate() {
-                self.paced_until = self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate;
-            }
-            self.working = cleared.is_some().then_some(start);
-            if let Some(step) = cleared {
-                return step;
-            }
+        // A block of order `start` sets scrubd to work, and it works down to `stop`.
+        let stop = zone.tuning.scrub_stop();
+        let stop = if self.working == Some(start) {
+            stop
+        } else {
+            self.focus = None; // it may be of a lower order
+            start.max(stop)
+        };
+        let counters = &zone.waker.counters;
+        let before = counters.get(Counter::ScrubbedBytes);
+        let room = zone.room(calls);
+        let made = self
+            .refile(zone, stop, now.tick, room)
+            .or_else(|| self.scrub(zone, stop, now.tick, mood, room))
+            .or_else(|| self.grow(zone, mood, room));
+        let bytes = counters.get(Counter::ScrubbedBytes) - before;
+        if let Some(rate) = zone.tuning.scrub_rate() {
+            self.paced_until = self.paced_until.max(now.ns) + bytes * 1_000_000_000 / rate;
         }
-        let gave = asked == Asked::Yes && self.purge(zone, now);
-        if gave { Step::Nap } else { Step::Nothing }
+        self.working = made.is_some().then_some(start);
+        made
     }
 
     /// Some of the memory that has idled for its time goes back to the kernel. True if there may be
     /// more.
     fn purge(&mut self, zone: &Zone<impl Backing>, now: Now) -> bool {
-        let due = self.decay.due(now.ns, zone.live.decay_ns(), zone.faulted());
+        let due = self.decay.due(now.ns, zone.tuning.decay_ns(), zone.faulted());
         due.is_some_and(|idle| {
             self.purging(|decay| {
-                let (pages, more) = zone.purge_old(idle, now.tick);
+                let (pages, more) = zone.purge_idle(idle, now.tick);
                 decay.gave(now.ns, idle, u64::from(pages), more);
                 more == More::Maybe
             })
@@ -192,9 +208,9 @@ impl<H: Host> Scrubber<H> {
 
     /// Counts the CPU time of what gives memory back.
     fn purging(&mut self, give: impl FnOnce(&mut Decay) -> bool) -> bool {
-        let began = self.host.cpu_ns();
+        let began = self.thread.cpu_ns();
         let outcome = give(&mut self.decay);
-        self.apart_ns += self.host.cpu_ns().saturating_sub(began);
+        self.apart_ns += self.thread.cpu_ns().saturating_sub(began);
         outcome
     }
 
@@ -234,7 +250,7 @@ impl<H: Host> Scrubber<H> {
                 let Some(isolated) = zone.isolate_coldest((cpu, class), tick, rest, work) else {
                     break;
                 };
-                let step = self.clear(zone, isolated, Source::Lists(cpu, class), engine);
+                let step = self.clear(zone, isolated, FreeList::Quick(cpu), engine);
                 done = Some(step);
                 if step != Step::Worked {
                     break;
@@ -253,14 +269,14 @@ impl<H: Host> Scrubber<H> {
         if lacks == 0 || mood != Throttle::Normal {
             return None;
         }
-        let chunk = zone.look_absent(lacks)?;
+        let chunk = zone.absent_chunk(lacks)?;
         let isolated = zone.isolate(&chunk, Work::Fixed)?;
-        let began = self.host.cpu_ns();
+        let began = self.thread.cpu_ns();
         let populated = zone.populate(&isolated);
         outcome(&isolated, &zone.waker.counters);
-        let _ = zone.publish(isolated, Source::Pool);
+        let _ = zone.publish(isolated, FreeList::Buddy);
         // Paid once, for as long as it stays.
-        self.apart_ns += self.host.cpu_ns().saturating_sub(began);
+        self.apart_ns += self.thread.cpu_ns().saturating_sub(began);
         (populated > 0).then_some(Step::Nap)
     }
 
@@ -287,14 +303,14 @@ impl<H: Host> Scrubber<H> {
         let lack = target.checked_sub(zero).filter(|&lack| lack > 0)?;
         let chunk = self
             .focus
-            .and_then(|(first, pages)| zone.look(Look::Within(first, pages, lack), tick, rest))
+            .and_then(|run| zone.dirty_within(run, lack, tick, rest))
             .or_else(|| self.next_chunk(zone, stop, lack, tick, rest))
-            .or_else(|| zone.look(Look::Largest(stop), tick, rest));
+            .or_else(|| zone.largest_dirty(stop, tick, rest));
         let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
         let on = self.go_where_wanted(zone, set, freed_on);
-        // Lent only now: the move may have waited behind another thread on a busy CPU.
+        // Isolated only now: the move may have waited behind another thread on a busy CPU.
         if mood == Throttle::Normal && zone.can_be_huge(&chunk) {
             return Some(self.make_huge(zone, &chunk));
         }
@@ -302,7 +318,7 @@ impl<H: Host> Scrubber<H> {
         let Some(isolated) = zone.isolate(&chunk, self.work(engine)) else {
             return Some(Step::Nap); // an allocation was faster
         };
-        let step = self.clear(zone, isolated, Source::Pool, engine);
+        let step = self.clear(zone, isolated, FreeList::Buddy, engine);
         if mood == Throttle::Normal {
             zone.lazy_free_excess(&chunk);
         }
@@ -324,7 +340,7 @@ impl<H: Host> Scrubber<H> {
         let (focus, chunk) = bands.into_iter().find_map(|&(band, ahead)| {
             let pages = u64::from(band.pages()).min(ahead) as u32;
             let first = zone.next_for_zero(pages)?;
-            let chunk = zone.look(Look::Within(first, pages, most), tick, rest)?;
+            let chunk = zone.dirty_within((first, pages), most, tick, rest)?;
             Some(((first, pages), chunk))
         })?;
         self.focus = Some(focus);
@@ -338,61 +354,61 @@ impl<H: Host> Scrubber<H> {
         bytes: usize,
         cpu: usize,
     ) -> ClearedOn {
-        if zone.choice().prefers_one_cpu(bytes) { self.host.go_to(cpu) } else { ClearedOn::Other }
+        if zone.choice().prefers_one_cpu(bytes) { self.thread.go_to(cpu) } else { ClearedOn::Other }
     }
 
     /// How an allocation may take a block that is cleared by this engine.
     fn work(&self, engine: &dyn ClearEngine) -> Work {
-        let revocable = self.host.rseq().is_some() && engine.revocable();
+        let revocable = self.thread.rseq().is_some() && engine.revocable();
         if revocable { Work::Scrub } else { Work::Fixed }
     }
 
-    /// Clears the dirty pages of a lent block and ends the loan.
+    /// Clears the dirty pages of an isolated block and puts it back.
     fn clear(
         &mut self,
         zone: &Zone<impl Backing>,
         isolated: Isolated<'_>,
-        source: Source,
+        to: FreeList,
         engine: &dyn ClearEngine,
     ) -> Step {
-        let began = self.host.cpu_ns();
-        let account = &zone.waker.counters;
-        zone.clear(&isolated, engine, self.host.rseq());
-        let step = outcome(&isolated, account);
-        if let Some(cleared) = zone.publish(isolated, source) {
+        let began = self.thread.cpu_ns();
+        let counters = &zone.waker.counters;
+        zone.clear(&isolated, engine, self.thread.rseq());
+        let step = outcome(&isolated, counters);
+        if let Some(cleared) = zone.publish(isolated, to) {
             let bytes = u64::from(cleared) * PAGE as u64;
-            account.add(Counter::ScrubbedBytes, bytes);
+            counters.add(Counter::ScrubbedBytes, bytes);
             if engine.cache() == Cache::Bypassing {
-                account.add(Counter::BypassedBytes, bytes);
+                counters.add(Counter::BypassedBytes, bytes);
             }
         }
         // A page that its owner only read is the kernel's one page of zeroes, and is faulted in
         // here.
-        account.add(Counter::ScrubCpuNs, self.host.cpu_ns().saturating_sub(began));
+        counters.add(Counter::ScrubCpuNs, self.thread.cpu_ns().saturating_sub(began));
         step
     }
 
     /// For the price of a clear the kernel makes a huge page of small ones, zero as well.
     fn make_huge(&mut self, zone: &Zone<impl Backing>, chunk: &Chunk) -> Step {
         let Some(isolated) = zone.isolate(chunk, Work::Fixed) else { return Step::Nap };
-        let began = self.host.cpu_ns();
+        let began = self.thread.cpu_ns();
         let populated = if zone.make_huge(&isolated) { zone.populate(&isolated) } else { 0 };
-        let account = &zone.waker.counters;
-        outcome(&isolated, account);
-        if zone.publish(isolated, Source::Pool).is_some() {
+        let counters = &zone.waker.counters;
+        outcome(&isolated, counters);
+        if zone.publish(isolated, FreeList::Buddy).is_some() {
             zone.lazy_free_excess(chunk);
         }
-        account.add(Counter::ScrubbedBytes, u64::from(populated) * PAGE as u64);
-        account.add(Counter::ScrubCpuNs, self.host.cpu_ns().saturating_sub(began));
+        counters.add(Counter::ScrubbedBytes, u64::from(populated) * PAGE as u64);
+        counters.add(Counter::ScrubCpuNs, self.thread.cpu_ns().saturating_sub(began));
         Step::Nap
     }
 }
 
 /// Whether scrubd could do what it wanted with its block.
-fn outcome(isolated: &Isolated<'_>, account: &Counters) -> Step {
+fn outcome(isolated: &Isolated<'_>, counters: &Counters) -> Step {
     if isolated.is_undisturbed() {
         return Step::Worked;
     }
-    account.bump(Counter::Aborts);
+    counters.bump(Counter::Aborts);
     Step::Nap
 }

@@ -14,18 +14,17 @@ use prezero_sys::memory::Reservation;
 use prezero_sys::thread::{self, Waited};
 
 use super::ctl::Ctl;
-use super::host::ThisThread;
+use super::this_thread::ThisThread;
 use crate::clear;
 use crate::clear::choice::Choice;
 use crate::config::ablation::Mechanism;
 use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
-use crate::cpu::cache::CpuCache;
 use crate::mem::backing::Backing;
 use crate::policy::backoff::Backoff;
 use crate::policy::governor::Activity;
 use crate::policy::pacer::{Look, Pacer};
-use crate::policy::{HIDE_NS, PARK_NS, POLL_LAZY_NS, POLL_MAX_NS, WATCH_NS, WokenBy};
+use crate::policy::{IDLE_NS, PARK_NS, POLL_LAZY_NS, POLL_MAX_NS, WATCH_NS, WokenBy};
 use crate::policy::{Step, Throttle};
 use crate::pool::purge::lazy_free::Allowance;
 use crate::scrubd::scrub::Scrubber;
@@ -33,7 +32,7 @@ use crate::units::PAGE;
 use crate::waker::{ASLEEP, AWAKE, DOZING, PARKED};
 use crate::zone::Zone;
 
-/// The account is told this often at most: it costs some hundred loads.
+/// The listener hears the counters this often at most: they cost some hundred loads.
 /// Fixed: what a person who watches can read.
 const TELL_NS: u64 = 20_000_000;
 
@@ -107,6 +106,13 @@ pub(crate) fn measure<B: Backing>(
     choice
 }
 
+/// Whether the kernel was told that the memory idles (`pool/purge`), since the program was quiet for long.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Advised {
+    Yes,
+    No,
+}
+
 pub(crate) struct Scrubd<B: 'static> {
     pub(crate) zone: &'static Zone<B>,
     pub(crate) scrubber: Scrubber<ThisThread>,
@@ -123,13 +129,13 @@ pub(crate) struct Scrubd<B: 'static> {
     /// for.
     limit_fell: bool,
     backoff: Backoff,
-    /// CPU time in the account.
+    /// CPU time that is in the counters.
     counted: u64,
     /// The part of it that was no look.
     other_ns: u64,
     /// CPU time in which the machine was measured, or looked at.
     measured: u64,
-    /// When the account was told.
+    /// When the listener heard the counters.
     told: u64,
 }
 
@@ -137,13 +143,13 @@ impl<B: Backing + 'static> Scrubd<B> {
     fn new(zone: &'static Zone<B>, own_files: bool) -> Scrubd<B> {
         let topology = Topology::read(Path::new(Topology::ROOT));
         let choice = Box::leak(Box::new(*zone.choice()));
-        let host = ThisThread::new(zone.cpus.len(), own_files, zone.config.without);
+        let this = ThisThread::new(zone.cpus.len(), own_files, zone.config.without);
         zone.waker.has_moved();
         Scrubd {
             zone,
             // The child of a fork has its parent's measurements.
             unmeasured: (!zone.clearing.is_measured()).then_some((topology, choice)),
-            scrubber: Scrubber::new(host, zone.pool.clock.now_ns(), zone.config.without),
+            scrubber: Scrubber::new(this, zone.pool.clock.now_ns(), zone.config.without),
             pressure: own_files.then(|| Pressure::new(Path::new("/"))),
             ctl: Ctl::new(&zone.config, topology, zone.choice(), own_files),
             mood: Throttle::Normal,
@@ -159,7 +165,7 @@ impl<B: Backing + 'static> Scrubd<B> {
 
     /// The last thread's state becomes this one's, with all that was learnt.
     fn begin_again(&mut self, own_files: bool) {
-        self.scrubber.host.renew(own_files);
+        self.scrubber.thread.renew(own_files);
         if !own_files {
             self.pressure = None;
         } else if self.pressure.is_none() || self.zone.waker.has_moved() {
@@ -174,64 +180,76 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// last written: a thread waits for this one's end.
     fn withdraw(&mut self) {
         self.ctl.close();
-        self.scrubber.host.leave();
+        self.scrubber.thread.leave();
     }
 
+    /// Looks, works and sleeps, until the thread is called off.
     fn serve(&mut self) {
         let mut pacer = Pacer::new(self.zone.pool.clock.now_ns());
-        let mut hidden = false;
+        let mut advised = Advised::No;
         while !self.zone.waker.is_called_off() {
-            let began = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
-            self.attend(began.0);
-            let step = self.step(began.0);
-            let ended = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
-            self.account(ended.1);
-            if ended.0.saturating_sub(self.told) >= TELL_NS {
-                self.tell(ended.0);
-            }
-            if self.zone.has(Mechanism::Backoff)
-                && let Some(rest) = self.backoff.after(ended.0 - began.0, ended.1 - began.1)
-            {
-                self.sleep(AWAKE, Some(rest));
+            let (step, ended, backoff) = self.look();
+            if backoff.is_some() {
+                self.sleep(AWAKE, backoff);
                 continue;
             }
-            pacer.looked(ended.0, self.look(step));
-            if step == Step::Worked {
-                self.backoff.worked();
-                continue;
-            }
-            if let Step::Paced(wait) = step {
-                self.sleep(AWAKE, Some(wait.min(POLL_LAZY_NS)));
-                continue;
-            }
-            let quiet = pacer.quiet(ended.0);
-            hidden &= quiet >= HIDE_NS;
-            if quiet >= HIDE_NS && !hidden && self.mood == Throttle::Normal {
-                self.zone.pool.advise_idle();
-                hidden = true;
-            }
-            if quiet >= PARK_NS {
-                self.park();
-                pacer.begin_again();
-            } else {
-                let (ns, state) = pacer.next(ended.0, || self.scrubber.lacks(self.zone));
-                let state = match state {
-                    WokenBy::Nothing if ns > POLL_MAX_NS => ASLEEP,
-                    WokenBy::Nothing => AWAKE,
-                    WokenBy::LargeFrees => DOZING,
-                    WokenBy::AnyFree => PARKED,
-                };
-                let by_free = self.sleep(state, Some(ns)) != Waited::TimedOut;
-                pacer.woke(self.zone.pool.clock.now_ns(), by_free);
+            pacer.looked(ended, self.seen(step));
+            match step {
+                Step::Worked => self.backoff.worked(),
+                Step::Paced(wait) => {
+                    self.sleep(AWAKE, Some(wait.min(POLL_LAZY_NS)));
+                }
+                Step::Nap | Step::Nothing => advised = self.pause(&mut pacer, ended, advised),
             }
         }
     }
 
-    fn look(&self, step: Step) -> Look {
-        let scrubs = self.zone.live.scrub_start().is_some();
+    /// One look: requests of tools, one step, and the counters. The step, the time at its end, and the backoff that is
+    /// due, ns.
+    fn look(&mut self) -> (Step, u64, Option<u64>) {
+        let began = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
+        self.attend(began.0);
+        let step = self.step(began.0);
+        let ended = (self.zone.pool.clock.now_ns(), thread::thread_cpu_ns());
+        self.count_cpu_ns(ended.1);
+        if ended.0.saturating_sub(self.told) >= TELL_NS {
+            self.tell(ended.0);
+        }
+        let backs_off = self.zone.has(Mechanism::Backoff);
+        let backoff = || self.backoff.after(ended.0 - began.0, ended.1 - began.1);
+        (step, ended.0, backs_off.then(backoff).flatten())
+    }
+
+    /// Sleeps as long as the pacer says, or parks. What was quiet for long is advised once.
+    fn pause(&mut self, pacer: &mut Pacer, now: u64, advised: Advised) -> Advised {
+        let quiet = pacer.quiet(now);
+        let mut advised = if quiet >= IDLE_NS { advised } else { Advised::No };
+        if quiet >= IDLE_NS && advised == Advised::No && self.mood == Throttle::Normal {
+            self.zone.pool.advise_idle();
+            advised = Advised::Yes;
+        }
+        if quiet >= PARK_NS {
+            self.park();
+            pacer.begin_again();
+            return advised;
+        }
+        let (ns, state) = pacer.next(now, || self.scrubber.lacks(self.zone));
+        let state = match state {
+            WokenBy::Nothing if ns > POLL_MAX_NS => ASLEEP,
+            WokenBy::Nothing => AWAKE,
+            WokenBy::LargeFrees => DOZING,
+            WokenBy::AnyFree => PARKED,
+        };
+        let by_free = self.sleep(state, Some(ns)) != Waited::TimedOut;
+        pacer.woke(self.zone.pool.clock.now_ns(), by_free);
+        advised
+    }
+
+    fn seen(&self, step: Step) -> Look {
+        let scrubs = self.zone.tuning.scrub_start().is_some();
         Look {
             step,
-            frees: self.frees(),
+            frees: self.zone.counted(Counter::Frees),
             asked_at: self.scrubber.plan().asked_at,
             returned_at: self.scrubber.plan().returned_at,
             lasts_ns: self.scrubber.plan().lasts_ns,
@@ -266,11 +284,11 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.waker.word.store(AWAKE, SeqCst);
         self.zone.waker.counters.bump(Counter::ScrubdWakeups);
         let slept = self.zone.pool.clock.now_ns() - began;
-        let (tuning, scrubber) = (&self.zone.live, &self.scrubber);
+        let (tuning, scrubber) = (&self.zone.tuning, &self.scrubber);
         // As far as is known without a look.
         let would_clear = || tuning.scrub_start().is_some() && scrubber.is_worth(Activity::Wanted);
         let crowds = self.zone.has(Mechanism::Backoff);
-        self.backoff.slept(ns, slept, would_clear, || crowds && scrubber.host.is_in_a_crowd());
+        self.backoff.slept(ns, slept, would_clear, || crowds && scrubber.thread.is_in_a_crowd());
         waited
     }
 
@@ -324,15 +342,10 @@ impl<B: Backing + 'static> Scrubd<B> {
     }
 
     fn overloaded(&self, load: Option<f32>) -> bool {
-        matches!((load, self.zone.live.scrub_load()), (Some(load), Some(most)) if load > most)
+        matches!((load, self.zone.tuning.scrub_load()), (Some(load), Some(most)) if load > most)
     }
 
-    fn frees(&self) -> u64 {
-        let frees = |cpu: &CpuCache| cpu.counters.get(Counter::Frees);
-        self.zone.cpus.iter().map(frees).sum()
-    }
-
-    /// Writes the report.
+    /// Shows the listener the counters.
     fn tell(&mut self, now: u64) {
         if let Some(listener) = self.zone.waker.listener.get() {
             self.told = now;
@@ -340,9 +353,9 @@ impl<B: Backing + 'static> Scrubd<B> {
         }
     }
 
-    /// Writes down the CPU time until now, and what of it went into looking for something to
-    /// clear: all that is nothing else.
-    fn account(&mut self, cpu_ns: u64) {
+    /// Counts the CPU time until now, and what of it went into looking for something to clear: all that is nothing
+    /// else.
+    fn count_cpu_ns(&mut self, cpu_ns: u64) {
         let counters = &self.zone.waker.counters;
         counters.add(Counter::ScrubdCpuNs, cpu_ns - self.counted);
         let work = counters.get(Counter::ScrubCpuNs);
@@ -350,7 +363,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         let look = (cpu_ns - self.counted).saturating_sub(other_ns - self.other_ns);
         (self.counted, self.other_ns) = (cpu_ns, other_ns);
         // No program pays for looks at which nothing may be done.
-        let may = self.mood != Throttle::Crowded && self.zone.live.scrub_start().is_some();
+        let may = self.mood != Throttle::Crowded && self.zone.tuning.scrub_start().is_some();
         if may && self.scrubber.is_worth(Activity::Looks) {
             counters.add(Counter::LookCpuNs, look);
         }

@@ -18,7 +18,7 @@ use prezero_sys::thread;
 
 use crate::clear::choice::ClearedOn;
 use crate::mem::backing::{Advice, Backing};
-use crate::scrubd::scrub::Host;
+use crate::scrubd::scrub::Thread;
 use crate::units::{HUGE, MAX_ORDER, PAGE, PageId};
 
 thread_local! {
@@ -470,19 +470,19 @@ unsafe impl Backing for Fake {
 
 /// The thread of the test, as a place for scrubd to run on.
 #[derive(Default)]
-pub(super) struct FakeHost {
+pub(super) struct FakeThread {
     rseq: Option<Rseq>,
 }
 
-impl FakeHost {
+impl FakeThread {
     /// With this thread's restartable sequences: pieces can be revoked.
-    pub(super) fn with_rseq() -> FakeHost {
+    pub(super) fn with_rseq() -> FakeThread {
         assert!(prezero_sys::rseq::membarrier_register());
-        FakeHost { rseq: Rseq::of_current_thread() }
+        FakeThread { rseq: Rseq::of_current_thread() }
     }
 }
 
-impl Host for FakeHost {
+impl Thread for FakeThread {
     fn rseq(&self) -> Option<&Rseq> {
         self.rseq.as_ref()
     }

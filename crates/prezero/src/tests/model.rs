@@ -75,7 +75,7 @@ impl Owned {
 
 /// Pages, or calls, that the counters must agree with.
 #[derive(Default)]
-struct Account {
+struct Expected {
     zero: u64,
     only_zero: u64,
     plain: u64,
@@ -89,7 +89,7 @@ struct Run {
     owned: Vec<Owned>,
     /// The owner of each page, by the first page of its block.
     owner: Vec<Option<PageId>>,
-    account: Account,
+    expected: Expected,
     /// While a fork is under way: the pages that were free and zero when it began.
     fork: Option<Vec<bool>>,
     refused: Refused,
@@ -123,7 +123,7 @@ impl Run {
             world,
             owned: Vec::new(),
             owner,
-            account: Account::default(),
+            expected: Expected::default(),
             fork: None,
             refused: Refused::Nothing,
             refusals: 0,
@@ -194,26 +194,26 @@ impl Run {
         let populates = self.world.fake().populates.made();
         let grip = match request {
             Request::Zero => {
-                self.account.zero += 1;
+                self.expected.zero += 1;
                 zone.zero(pages, align).map(Grip::Zero)
             }
             Request::ZeroFront => {
-                self.account.zero += 1;
+                self.expected.zero += 1;
                 let block = zone.zero_front(front(pages), pages, align, Use::Unknown);
                 block.map(|block| Grip::Dirty(block.into_dirty()))
             }
             Request::OnlyZero => {
-                self.account.only_zero += 1;
+                self.expected.only_zero += 1;
                 zone.only_zero(pages, align).map(Grip::Zero)
             }
             Request::Plain => {
-                self.account.plain += 1;
+                self.expected.plain += 1;
                 zone.plain(pages, align).map(Grip::Dirty)
             }
         };
         assert_eq!(self.world.fake().populates.made(), populates, "a request never populates");
         let Some(grip) = grip else {
-            self.account.refused += u64::from(!matches!(request, Request::OnlyZero));
+            self.expected.refused += u64::from(!matches!(request, Request::OnlyZero));
             return;
         };
         let zero = match request {
@@ -221,7 +221,7 @@ impl Run {
             Request::ZeroFront => front(pages),
             Request::Zero | Request::OnlyZero => pages,
         };
-        self.account.zeroed_pages += u64::from(zero);
+        self.expected.zeroed_pages += u64::from(zero);
         let mut holds = vec![Holds::Unknown; pages as usize];
         holds[..zero as usize].fill(Holds::Byte(0));
         let owned = Owned { grip, holds };
@@ -245,7 +245,7 @@ impl Run {
 
     fn disown(&mut self, first: PageId, pages: u32) {
         self.owner[first.index()..(first.0 + pages) as usize].fill(None);
-        self.account.freed_pages += u64::from(pages);
+        self.expected.freed_pages += u64::from(pages);
     }
 
     fn apply_to_block(&mut self, which: usize, op: Op) {
@@ -312,11 +312,11 @@ impl Run {
     fn grow_elsewhere(&mut self, block: Block<Dirty>, to: u32) -> Block<Dirty> {
         let (first, pages) = (block.first(), block.pages());
         let moved_before = self.world.count(Counter::MovedBytes);
-        self.account.plain += 1;
+        self.expected.plain += 1;
         let grown = match self.world.zone.grow_elsewhere(block, to, Order::MIN) {
             Ok(grown) => grown,
             Err(block) => {
-                self.account.refused += 1;
+                self.expected.refused += 1;
                 return block;
             }
         };
@@ -324,7 +324,7 @@ impl Run {
         // Copied pages were written to.
         (moved..pages).for_each(|n| self.world.fake().touch(grown.first().plus(n)));
         self.disown(first, pages);
-        self.account.freed_pages -= u64::from(moved);
+        self.expected.freed_pages -= u64::from(moved);
         self.own(grown.first(), grown.pages());
         assert_eq!(grown.pages(), to);
         grown
@@ -345,7 +345,7 @@ impl Run {
         self.world.before_fork();
     }
 
-    /// Goes on in the child of a fork, which begins an account of its own.
+    /// Goes on in the child of a fork, which counts from zero.
     fn become_child(&mut self) {
         if self.fork.is_some() {
             return;
@@ -355,7 +355,7 @@ impl Run {
         self.world.fake().fork();
         self.world.after_fork_in_child();
         self.world.zone.take_over();
-        self.account = Account::default();
+        self.expected = Expected::default();
     }
 
     /// What counts as touched, although its owner left it alone, is cleared before a request gets
@@ -411,16 +411,16 @@ impl Run {
     fn assert_counters(&self) {
         let now = self.world.zone.snapshot();
         let bytes = |pages: u64| pages * PAGE as u64;
-        assert_eq!(now.get(Counter::ZeroRequests), self.account.zero);
-        assert_eq!(now.get(Counter::OnlyZeroRequests), self.account.only_zero);
-        assert_eq!(now.get(Counter::PlainRequests), self.account.plain);
-        assert_eq!(now.get(Counter::Refused), self.account.refused);
-        assert_eq!(now.get(Counter::FreeBytes), bytes(self.account.freed_pages));
+        assert_eq!(now.get(Counter::ZeroRequests), self.expected.zero);
+        assert_eq!(now.get(Counter::OnlyZeroRequests), self.expected.only_zero);
+        assert_eq!(now.get(Counter::PlainRequests), self.expected.plain);
+        assert_eq!(now.get(Counter::Refused), self.expected.refused);
+        assert_eq!(now.get(Counter::FreeBytes), bytes(self.expected.freed_pages));
         assert_eq!(
             now.get(Counter::HitBytes)
                 + now.get(Counter::MissBytes)
                 + now.get(Counter::AbsentBytes),
-            bytes(self.account.zeroed_pages),
+            bytes(self.expected.zeroed_pages),
             "every page of zeroed memory was hit, missed or absent"
         );
         assert_eq!(now.get(Counter::VerifyFailures), 0);

@@ -60,7 +60,7 @@ impl World {
         self.soil(self.zero(pages));
         self.scrub();
         self.drain();
-        assert_eq!(self.zone.pool.stock.zero(), pages);
+        assert_eq!(self.zone.pool.resident.zero(), pages);
     }
 
     /// Empties all lists into the buddy.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use prezero_sys::thread::{self, CpuMask, affinity, set_affinity};
 
-use super::fake::FakeHost;
+use super::fake::FakeThread;
 use super::world::{config, fill, holds, is_zero};
 use crate::block::{Block, Dirty};
 use crate::config::ablation::Ablation;
@@ -136,7 +136,7 @@ fn hammer_with(
                     thread::become_idle_class().unwrap();
                 }
                 let mut scrubd = Scrubber::new(
-                    FakeHost::with_rseq(),
+                    FakeThread::with_rseq(),
                     zone.pool.clock.now_ns(),
                     Ablation::default(),
                 );
@@ -197,7 +197,7 @@ fn a_scrubber_on_the_same_cpu_never_writes_into_what_was_handed_out() {
 #[test]
 fn a_scrubber_on_another_cpu_never_writes_into_what_was_handed_out() {
     let (one, other) = two_cpus();
-    let zone = hammered(|config| config.engine = EngineChoice::Named("plain"));
+    let zone = hammered(|config| config.engine = EngineChoice::Named("memset"));
     hammer(&zone, &one, &other, Throttle::Normal);
     let zone = hammered(|_| {});
     hammer(&zone, &one, &other, Throttle::Normal);

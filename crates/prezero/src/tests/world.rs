@@ -3,7 +3,7 @@
 
 use prezero_sys::thread::{self, CpuMask};
 
-use super::fake::{Fake, FakeHost, now, pass};
+use super::fake::{Fake, FakeThread, now, pass};
 use crate::block::{Block, Content};
 use crate::config::ablation::Ablation;
 use crate::config::{Config, Machine};
@@ -22,7 +22,7 @@ pub(super) const WINDOW_NS: u64 = 110_000_000;
 
 pub(super) struct World {
     pub(super) zone: Zone<Fake>,
-    pub(super) scrubber: Scrubber<FakeHost>,
+    pub(super) scrubber: Scrubber<FakeThread>,
 }
 
 impl World {
@@ -54,7 +54,7 @@ impl World {
         let zone = Zone::with_clock(fake, config, now).unwrap();
         zone.waker.is_the_tests();
         let now = zone.pool.clock.now_ns();
-        let scrubber = Scrubber::new(FakeHost::with_rseq(), now, config.without);
+        let scrubber = Scrubber::new(FakeThread::with_rseq(), now, config.without);
         World { zone, scrubber }
     }
 
@@ -149,8 +149,7 @@ impl World {
                     tally,
                     "what was used is known"
                 );
-                buddy.zero += tally.zero;
-                buddy.dirty += tally.dirty;
+                buddy = buddy + tally;
                 for page in (block.0..block.0 + order.pages()).map(PageId) {
                     if self.zone.pool.states.get(page) == PageState::Absent {
                         assert!(holds(&self.zone, page, 0), "absent page {page:?} is not zero");
@@ -163,9 +162,9 @@ impl World {
             assert!(known, "huge block {huge} would not be looked at");
         }
         assert_eq!(
-            (self.zone.pool.stock.zero(), self.zone.pool.stock.dirty()),
+            (self.zone.pool.resident.zero(), self.zone.pool.resident.dirty()),
             (buddy.zero, buddy.dirty),
-            "the stock is what lies in the buddy"
+            "the sums are of what lies in the buddy"
         );
     }
 }

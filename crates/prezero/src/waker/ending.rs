@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-use prezero_sys::thread::{self, Class};
+use prezero_sys::thread::{self, SchedClass};
 
 use super::{
     ASLEEP, AWAKE, DOZING, FAILED, GONE, LEAVING, NOT_STARTED, PARKED, START_BYTES, Waker,
@@ -62,7 +62,7 @@ impl Waker {
         if self.is_absent() {
             return Outcome::NoneThere;
         }
-        self.hurry(Class::Normal);
+        self.hurry(SchedClass::Normal);
         let until = thread::monotonic_ns() + PATIENCE_NS;
         while !self.is_absent() && thread::monotonic_ns() < until {
             let word = self.word.load(SeqCst);

@@ -105,7 +105,7 @@ pub(crate) struct Waker {
     pub(crate) target: AtomicU64,
     /// The CPU whose zero lists it filled last.
     pub(crate) filled: AtomicU32,
-    /// scrubd's own account; no other thread writes it.
+    /// scrubd's own counters; no other thread writes them.
     pub(crate) counters: Counters,
 }
 
@@ -253,7 +253,7 @@ impl Waker {
 
     /// The calling thread is about to wait for scrubd: a fork waits until scrubd is out of the kernel,
     /// the end of the process until it has ended. An idle thread may not run for long.
-    pub(crate) fn hurry(&self, class: thread::Class) {
+    pub(crate) fn hurry(&self, class: thread::SchedClass) {
         let scrubd = self.idle_thread.load(Relaxed);
         // The children of vfork and of a bare clone find their parent's written down here.
         if scrubd != 0 && self.process.load(Relaxed) == prezero_sys::process::id() {

@@ -2,7 +2,7 @@
 
 use crate::class::Class;
 use crate::count::counters::{Counter, Counters};
-use crate::cpu::list::Held;
+use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::{PageState, Tally};
 use crate::observe::snapshot::{FreeState, Gauges, Snapshot};
@@ -42,14 +42,14 @@ impl<B: Backing> Zone<B> {
         self.cpus.iter().map(|cpu| &cpu.counters).chain(others)
     }
 
-    /// The counters, and what a clear and a fault cost: all that an account needs, without a look at free memory.
+    /// The counters, and what a clear and a fault cost: all that a report needs, without a walk of free memory.
     pub fn stats(&self) -> Snapshot {
         self.take_over();
         let gauges = Gauges { never_scrubs: self.never_scrubs(), ..self.prices() };
         Snapshot::gather(self.all_counters(), gauges)
     }
 
-    /// scrubd calls `listener` with the account now and then, and before it sleeps for long. The first one stays.
+    /// scrubd calls `listener` with the counters now and then, and before it sleeps for long. The first one stays.
     ///
     /// # Safety
     /// `listener` runs on a thread that libc may not know: it calls nothing of libc that takes a lock, allocates, or has
@@ -68,75 +68,76 @@ impl<B: Backing> Zone<B> {
     }
 
     fn never_scrubs(&self) -> bool {
-        self.live.scrub_start().is_none()
+        self.tuning.scrub_start().is_none()
     }
 
     fn gauges(&self) -> Gauges {
         let zone_pages = self.pool.memory.pages - self.pool.purge.unmapped.pages();
-        let mut gauges = Gauges { zone_bytes: zone_pages as u64 * PAGE as u64, ..self.prices() };
+        let bytes = |pages: u32| u64::from(pages) * PAGE as u64;
+        let mut gauges = Gauges { zone_bytes: bytes(zone_pages), ..self.prices() };
         gauges.never_scrubs = self.never_scrubs();
-        let mut sum = Tally::default();
-        let mut add = |tally: Tally| {
-            sum.zero += tally.zero;
-            sum.dirty += tally.dirty;
-            sum.absent += tally.absent;
-        };
-        let mut free = |block: PageId, order: Order| {
-            let tally = self.pool.tally_free(block, order);
-            *gauges.free_mut(order, uniform(tally)) += 1;
-            add(tally);
-        };
-        for order in (0..HUGE_ORDER).filter_map(Order::new) {
-            self.pool.buddy.blocks(order).for_each(|block| free(block, order));
-        }
-        for run in self.pool.buddy.whole_runs() {
-            // As the kernel's buddyinfo would show them.
-            let (mut at, mut left) = (PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER);
-            while left > 0 {
-                let order = Order::fitting(at, left);
-                free(at, order);
-                (at, left) = (at.plus(order.pages()), left - order.pages());
-            }
-        }
-        for cpu in self.cpus.iter() {
-            for class in Class::largest_first() {
-                let lists = &cpu.lists(class);
-                let bytes = class.pages() as u64 * PAGE as u64;
-                let on_zero = lists.zero.entries();
-                let on_hot_cold = lists.hot_cold.entries();
-                for entry in on_zero {
-                    gauges.quicklist_zero_bytes += bytes;
-                    add(self.pool.states.tally(Span::new(entry.first, class.pages())));
-                }
-                for entry in on_hot_cold {
-                    gauges.quicklist_hot_cold_bytes += bytes;
-                    add(self.pool.states.tally(Span::new(entry.first, class.pages())));
-                }
-            }
-        }
+        let mut free = self.count_buddy(&mut gauges) + self.count_listed(&mut gauges);
         if let Some(claimed) = self.pool.handover.held() {
-            add(self.pool.states.tally(Span::new(claimed.first, claimed.pages)));
+            free = free + self.pool.states.tally(Span::new(claimed.first, claimed.pages));
         }
-        let bytes = |pages: u32| pages as u64 * PAGE as u64;
         gauges.target_zero_bytes = self.waker.target.load(Relaxed) * PAGE as u64;
-        gauges.resident_zero_bytes = bytes(sum.zero);
-        gauges.resident_dirty_bytes = bytes(sum.dirty);
-        gauges.absent_bytes = bytes(sum.absent);
-        gauges.allocated_bytes = gauges
-            .zone_bytes
-            .saturating_sub(bytes(sum.zero) + bytes(sum.dirty) + bytes(sum.absent));
+        gauges.resident_zero_bytes = bytes(free.zero);
+        gauges.resident_dirty_bytes = bytes(free.dirty);
+        gauges.absent_bytes = bytes(free.absent);
+        let all_free = bytes(free.zero) + bytes(free.dirty) + bytes(free.absent);
+        gauges.allocated_bytes = gauges.zone_bytes.saturating_sub(all_free);
         let engines = &self.choice().engines;
         gauges.engine_cached = engines.cached.name();
         gauges.engine_bypassing = engines.bypassing.name();
         gauges
     }
 
+    /// Counts the free blocks of the buddy, as the kernel's buddyinfo would show them: their pages.
+    fn count_buddy(&self, gauges: &mut Gauges) -> Tally {
+        let mut sum = Tally::default();
+        let mut count = |block: PageId, order: Order| {
+            let tally = self.pool.tally_free(block, order);
+            *gauges.free_mut(order, uniform(tally)) += 1;
+            sum = sum + tally;
+        };
+        for order in (0..HUGE_ORDER).filter_map(Order::new) {
+            self.pool.buddy.blocks(order).for_each(|block| count(block, order));
+        }
+        for run in self.pool.buddy.whole_runs() {
+            let (mut at, mut left) = (PageId(run.huge << HUGE_ORDER), run.len << HUGE_ORDER);
+            while left > 0 {
+                let order = Order::fitting(at, left);
+                count(at, order);
+                (at, left) = (at.plus(order.pages()), left - order.pages());
+            }
+        }
+        sum
+    }
+
+    /// Counts the blocks on the quicklists: their pages.
+    fn count_listed(&self, gauges: &mut Gauges) -> Tally {
+        let mut sum = Tally::default();
+        for cpu in self.cpus.iter() {
+            for class in Class::largest_first() {
+                let lists = &cpu.lists(class);
+                let mut count = |entry: Entry| {
+                    sum = sum + self.pool.states.tally(Span::new(entry.first, class.pages()));
+                    u64::from(class.pages()) * PAGE as u64
+                };
+                gauges.quicklist_zero_bytes += lists.zero.entries().map(&mut count).sum::<u64>();
+                gauges.quicklist_hot_cold_bytes +=
+                    lists.hot_cold.entries().map(&mut count).sum::<u64>();
+            }
+        }
+        sum
+    }
+
     /// What clearing on the critical path took for each page where it was timed. Else what
     /// scrubd's own clears took, whose memory is as cold; at least what the calibration
     /// says, which is for memory that is hot.
     pub(crate) fn clear_ns_per_page(&self) -> f64 {
-        let sum = |c| self.cpus.iter().map(|cpu| cpu.counters.get(c)).sum::<u64>();
-        let timed = per_page(sum(Counter::TimedClearNs), sum(Counter::TimedClearBytes));
+        let timed =
+            per_page(self.counted(Counter::TimedClearNs), self.counted(Counter::TimedClearBytes));
         let own = |c| self.waker.counters.get(c);
         let hot = match self.choice().engines.cached_rate {
             0 => 0.0,
@@ -189,12 +190,8 @@ impl<B: Backing> Zone<B> {
                 let lists = &cpu.lists(class);
                 for entry in lists.zero.entries().chain(lists.hot_cold.entries()) {
                     visit(entry.first, class.pages())?;
-                    if entry.held == Held::Zero
-                        && !self
-                            .pool
-                            .states
-                            .all(Span::new(entry.first, class.pages()), PageState::Zero)
-                    {
+                    let span = Span::new(entry.first, class.pages());
+                    if entry.held == Held::Zero && !self.pool.states.all(span, PageState::Zero) {
                         return Err(Flaw::NotAllZero(entry.first.index()));
                     }
                 }

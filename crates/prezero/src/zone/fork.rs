@@ -5,9 +5,9 @@
 //! pages as zero looks whether a fork began since the clear, and if so leaves them dirty.
 
 use prezero_sys::birth;
-use prezero_sys::thread::Class;
+use prezero_sys::thread::SchedClass;
 
-use crate::count::counters::COUNT;
+use crate::count::counters::{COUNT, Counters};
 use crate::mem::backing::Backing;
 use crate::sync::Ordering::{AcqRel, Relaxed, Release};
 use crate::zone::Zone;
@@ -28,7 +28,7 @@ impl<B: Backing> Zone<B> {
     pub unsafe fn before_fork(&self) {
         self.pool.fork_begins();
         self.pool.wipe_idle_on_fork();
-        self.waker.hurry(Class::Normal);
+        self.waker.hurry(SchedClass::Normal);
     }
 
     /// The fork is over, in the parent.
@@ -39,12 +39,12 @@ impl<B: Backing> Zone<B> {
     #[allow(unsafe_code)]
     pub unsafe fn after_fork_in_parent(&self) {
         self.pool.fork_is_over();
-        self.waker.hurry(Class::Idle);
+        self.waker.hurry(SchedClass::Idle);
     }
 
     /// The process is about to end, and its end waits for every thread's.
     pub fn before_exit(&self) {
-        self.waker.hurry(Class::Normal);
+        self.waker.hurry(SchedClass::Normal);
     }
 
     /// The fork is over, in the child: it has no scrubd, and the block that the parent's was
@@ -73,13 +73,13 @@ impl<B: Backing> Zone<B> {
         self.inherited.store(1, Release);
     }
 
-    /// Once in the child of a fork, when it first needs more than its lists hold: its own
-    /// account, and what its parent kept from it.
+    /// Once in the child of a fork, when it first needs more than its lists hold: counters of its own, and what its
+    /// parent kept from it.
     #[inline]
     pub(crate) fn take_over(&self) {
         if self.has_parents_stats() {
             let (announced, birth) = (self.inherited.swap(0, AcqRel) != 0, birth::current());
-            if self.account_of.swap(birth, AcqRel) != birth || announced {
+            if self.counts_of.swap(birth, AcqRel) != birth || announced {
                 self.take_over_now(announced);
             }
         }
@@ -87,7 +87,7 @@ impl<B: Backing> Zone<B> {
 
     /// Whether this is a child before it took over. A fork that was not announced is seen by the birth.
     pub(crate) fn has_parents_stats(&self) -> bool {
-        self.inherited.load(Relaxed) != 0 || self.account_of.load(Relaxed) != birth::current()
+        self.inherited.load(Relaxed) != 0 || self.counts_of.load(Relaxed) != birth::current()
     }
 
     /// Whether this process has counted anything.
@@ -108,12 +108,7 @@ impl<B: Backing> Zone<B> {
 
     #[inline(never)]
     fn counts(&self) -> [u64; COUNT] {
-        let mut sums = [0; COUNT];
-        for counters in self.all_counters() {
-            let each = sums.iter_mut().zip(counters.all());
-            each.for_each(|(sum, count): (&mut u64, u64)| *sum = sum.wrapping_add(count));
-        }
-        sums
+        Counters::sums(self.all_counters())
     }
 
     /// Without an announcement, what this process counted before cannot be told from its parent's.

@@ -43,7 +43,7 @@ impl Trust {
         if !self.is_whole() {
             return false;
         }
-        match zone.live.verify() {
+        match zone.tuning.verify() {
             Verify::Off => true,
             Verify::Sample => {
                 // The CPU's own; a lost decrement moves the sample, no more.

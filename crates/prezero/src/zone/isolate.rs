@@ -1,4 +1,4 @@
-//! What scrubd reads of a zone and does to it: it lends itself free memory, clears it, and gives memory back.
+//! What scrubd reads of a zone and does to it: it isolates free memory, clears it, and gives memory back.
 
 use prezero_sys::rseq::Rseq;
 
@@ -10,7 +10,6 @@ use crate::cpu::cache::CpuCache;
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
-use crate::policy::decay::{Idle, More};
 use crate::policy::sample::Sample;
 use crate::sync::Ordering::Relaxed;
 use crate::units::{Order, PAGE, PageId, Span};
@@ -20,21 +19,12 @@ pub(crate) use crate::pool::chunk::Chunk;
 pub(crate) use crate::pool::handover::Work;
 pub(crate) use crate::pool::isolate::Isolated;
 
-/// Which free memory is looked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Look {
-    /// A dirty part of a run that a request would get: where it begins, its length, and the most pages.
-    Within(PageId, u32, u64),
-    /// The largest dirty block of this order or above.
-    Largest(Order),
-}
-
-/// Where a loan comes from, and goes back to.
+/// The free list that an isolated block comes from, and goes back to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
-    Pool,
-    /// The lists of the CPU with this number.
-    Lists(usize, Class),
+pub(crate) enum FreeList {
+    Buddy,
+    /// The quicklists of the CPU with this number.
+    Quick(usize),
 }
 
 /// Free memory in the pool, pages.
@@ -44,11 +34,11 @@ pub(crate) struct Ready {
     pub(crate) dirty: u64,
 }
 
-/// Whether the kernel may be asked for something: a thread that is kept from its CPU in the middle keeps its locks.
+/// Whether scrubd may make slow calls to the kernel: a thread that loses its CPU in the middle keeps the kernel's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
-    Yes,
-    No,
+pub(crate) enum KernelCalls {
+    Allowed,
+    Avoided,
 }
 
 impl<B: Backing> Zone<B> {
@@ -62,15 +52,14 @@ impl<B: Backing> Zone<B> {
             cpu.demand.add_to(&mut demand, &mut hits);
             returned += cpu.demand.returned();
             listed += cpu.blocks().map(|(class, _)| u64::from(class.pages())).sum::<u64>();
-            let sum = |c| cpu.counters.get(c);
-            requests += cpu.counters.get(Counter::ZeroRequests);
-            requests += cpu.counters.get(Counter::OnlyZeroRequests);
-            plain += sum(Counter::PlainBytes);
-            missed += sum(Counter::MissBytes);
-            freed += sum(Counter::FreeBytes);
-            absent += cpu.counters.get(Counter::AbsentBytes);
-            hit += cpu.counters.get(Counter::HitBytes);
-            wasted += cpu.counters.get(Counter::WasteBytes);
+            let count = |c| cpu.counters.get(c);
+            requests += count(Counter::ZeroRequests) + count(Counter::OnlyZeroRequests);
+            plain += count(Counter::PlainBytes);
+            missed += count(Counter::MissBytes);
+            freed += count(Counter::FreeBytes);
+            absent += count(Counter::AbsentBytes);
+            hit += count(Counter::HitBytes);
+            wasted += count(Counter::WasteBytes);
         }
         let own = |c| self.waker.counters.get(c);
         let pages = |bytes: u64| bytes / PAGE as u64;
@@ -79,7 +68,7 @@ impl<B: Backing> Zone<B> {
             hits,
             requests,
             live: pages((plain + missed + hit + absent).saturating_sub(freed)),
-            free: u64::from(self.pool.stock.resident()) + listed,
+            free: u64::from(self.pool.resident.pages()) + listed,
             freed: pages(freed),
             returned,
             absent: pages(absent),
@@ -93,26 +82,28 @@ impl<B: Backing> Zone<B> {
 
     /// Free pages in the pool.
     pub(crate) fn ready(&self) -> Ready {
-        let stock = &self.pool.stock;
-        Ready { zero: u64::from(stock.zero()), dirty: u64::from(stock.dirty()) }
+        let resident = &self.pool.resident;
+        Ready { zero: u64::from(resident.zero()), dirty: u64::from(resident.dirty()) }
     }
 
     /// Pages that may yet be made zero, as the user bounds it. Pages that must be offered to the
-    /// kernel count only where it may be `asked`.
-    pub(crate) fn room(&self, asked: Asked) -> u64 {
-        let zero = u64::from(self.pool.stock.zero());
-        let bounded = match self.live.stock() {
+    /// kernel count only where such a call may be made.
+    pub(crate) fn room(&self, calls: KernelCalls) -> u64 {
+        let zero = u64::from(self.pool.resident.zero());
+        let bounded = match self.tuning.stock() {
             u64::MAX => u64::MAX,
             // The lists are walked only where there is a bound.
             most => most.saturating_sub(zero + self.zero_on_lists()),
         };
-        match asked {
-            Asked::Yes => bounded,
-            Asked::No => bounded.min(u64::from(self.pool.allowance()).saturating_sub(zero)),
+        match calls {
+            KernelCalls::Allowed => bounded,
+            KernelCalls::Avoided => {
+                bounded.min(u64::from(self.pool.allowance()).saturating_sub(zero))
+            }
         }
     }
 
-    /// Whether a block may be lent: no allocation still puts back the last one, and no fork is under way, whose child
+    /// Whether a block may be isolated: no allocation still puts back the last one, and no fork is under way, whose child
     /// would believe what is recorded as zero now.
     pub(crate) fn may_isolate(&self) -> bool {
         self.pool.handover.is_free() && !self.pool.fork_is_under_way()
@@ -144,19 +135,25 @@ impl<B: Backing> Zone<B> {
         self.pool.next_for_zero(pages)
     }
 
-    /// A chunk to clear, of memory that was freed longer than `rest` before `now`.
-    pub(crate) fn look(&self, look: Look, now: Tick, rest: Ticks) -> Option<Chunk> {
-        let rested = |freed: Option<Tick>| freed.is_some_and(|freed| now.since(freed) > rest);
-        match look {
-            Look::Within(first, pages, most) => {
-                self.pool.chunk_within((first, pages), PageState::Dirty, most, rested)
-            }
-            Look::Largest(stop) => self.pool.find_chunk(stop, PageState::Dirty, rested),
-        }
+    /// A dirty chunk of at most `most` pages in a run, given by its first page and length, that was freed longer than
+    /// `rest` before `now`.
+    pub(crate) fn dirty_within(
+        &self,
+        run: (PageId, u32),
+        most: u64,
+        now: Tick,
+        rest: Ticks,
+    ) -> Option<Chunk> {
+        self.pool.chunk_within(run, PageState::Dirty, most, rested(now, rest))
+    }
+
+    /// The largest such chunk of order `stop` or above.
+    pub(crate) fn largest_dirty(&self, stop: Order, now: Tick, rest: Ticks) -> Option<Chunk> {
+        self.pool.find_chunk(stop, PageState::Dirty, rested(now, rest))
     }
 
     /// An absent chunk of at most `most` pages, near memory in use.
-    pub(crate) fn look_absent(&self, most: u64) -> Option<Chunk> {
+    pub(crate) fn absent_chunk(&self, most: u64) -> Option<Chunk> {
         self.pool.find_absent(most)
     }
 
@@ -193,12 +190,12 @@ impl<B: Backing> Zone<B> {
         })
     }
 
-    /// Lends a chunk. `None`: an allocation was faster.
+    /// Isolates a chunk. `None`: an allocation was faster.
     pub(crate) fn isolate(&self, chunk: &Chunk, work: Work) -> Option<Isolated<'_>> {
         self.pool.isolate(chunk, work)
     }
 
-    /// Lends the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
+    /// Isolates the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
     pub(crate) fn isolate_coldest(
         &self,
         (cpu, class): (usize, Class),
@@ -211,7 +208,7 @@ impl<B: Backing> Zone<B> {
         Some(self.pool.isolate_taken(entry.run(class), work))
     }
 
-    /// Clears a lent block until an allocation wants it.
+    /// Clears an isolated block until an allocation wants it.
     pub(crate) fn clear(
         &self,
         isolated: &Isolated<'_>,
@@ -221,11 +218,11 @@ impl<B: Backing> Zone<B> {
         self.pool.clear_isolated(isolated, engine, rseq);
     }
 
-    /// Ends a loan; pages that were cleared, `None` where an allocation has the block.
-    pub(crate) fn publish(&self, isolated: Isolated<'_>, source: Source) -> Option<u32> {
-        self.pool.publish(isolated, |run| match source {
-            Source::Pool => self.pool.put_as_it_was(run),
-            Source::Lists(cpu, _) => {
+    /// Puts an isolated block back: pages that were cleared, `None` where an allocation has the block.
+    pub(crate) fn publish(&self, isolated: Isolated<'_>, to: FreeList) -> Option<u32> {
+        self.pool.publish(isolated, |run| match to {
+            FreeList::Buddy => self.pool.put_as_it_was(run),
+            FreeList::Quick(cpu) => {
                 self.waker.filled.store(cpu as u32, Relaxed);
                 let span = run.span();
                 let held = if self.pool.states.all(span, PageState::Zero) {
@@ -260,21 +257,14 @@ impl<B: Backing> Zone<B> {
         self.pool.lazy_free_excess(Span::new(chunk.first, chunk.order.pages()));
     }
 
-    /// Gives back idle memory that is old enough: pages, and whether there may be more.
-    pub(crate) fn purge_old(&self, idle: Idle, now: Tick) -> (u32, More) {
-        self.purge_idle(idle, now)
-    }
-
-    /// Gives back all idle memory; false if there was none.
-    pub(crate) fn purge_every(&self) -> bool {
-        self.purge_all()
-    }
-}
-
-impl<B: Backing> Zone<B> {
     fn zero_on_lists(&self) -> u64 {
         let listed = self.cpus.iter().flat_map(CpuCache::blocks);
         let zero = listed.filter(|(_, entry)| entry.held == Held::Zero);
         zero.map(|(class, _)| u64::from(class.pages())).sum()
     }
+}
+
+/// Whether memory whose last free is known has rested.
+fn rested(now: Tick, rest: Ticks) -> impl Fn(Option<Tick>) -> bool {
+    move |freed| freed.is_some_and(|freed| now.since(freed) > rest)
 }

@@ -28,7 +28,7 @@ use crate::clear::choice::Choice;
 use crate::clear::clearing::Clearing;
 use crate::config::Config;
 use crate::config::ablation::Mechanism;
-use crate::config::live::Tuning;
+use crate::config::tuning::Tuning;
 use crate::count::counters::Counters;
 use crate::cpu::cache::{CpuCache, Cpus};
 use crate::inplace::{build_in, field_of};
@@ -65,11 +65,11 @@ pub struct Zone<B> {
     pub(crate) waker: Waker,
     /// The knobs as they were set at first, and those that have been turned since.
     pub(crate) config: Config,
-    pub(crate) live: Tuning,
+    pub(crate) tuning: Tuning,
     /// Not 0 in the child of a fork that has not looked at what it inherited.
     pub(crate) inherited: AtomicU32,
-    /// The process whose account it is; its birth.
-    pub(crate) account_of: AtomicU32,
+    /// The birth of the process that the counters are of.
+    pub(crate) counts_of: AtomicU32,
     /// What was counted before the latest fork that this process is the child of, and heard of.
     pub(crate) before_fork: Counters,
 }
@@ -135,9 +135,9 @@ impl<B: Backing> Zone<B> {
                 trust: Trust::new(),
                 waker: Waker::new(),
                 config: *config,
-                live: Tuning::new(config),
+                tuning: Tuning::new(config),
                 inherited: AtomicU32::new(0),
-                account_of: AtomicU32::new(birth::current()),
+                counts_of: AtomicU32::new(birth::current()),
             } and built { pool, before_fork }
         ))
     }

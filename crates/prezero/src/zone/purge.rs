@@ -22,7 +22,7 @@ impl<B: Backing> Zone<B> {
 
     /// Whether the zone holds resident free memory, at a glance.
     pub(crate) fn holds_idle_memory(&self) -> bool {
-        self.pool.stock.resident() > 0 || self.cpus.iter().any(|cpu| cpu.blocks().next().is_some())
+        self.pool.resident.pages() > 0 || self.cpus.iter().any(|cpu| cpu.blocks().next().is_some())
     }
 
     /// Gives every idle free page back to the kernel; false if there was none.
@@ -37,7 +37,7 @@ impl<B: Backing> Zone<B> {
         if idle.lists {
             self.drain_unused();
         }
-        let before = self.pool.stock.resident();
+        let before = self.pool.resident.pages();
         let older_than = |ns| {
             let stays = Ticks::rounded_down(ns);
             move |freed| now.since(freed) >= stays
@@ -45,8 +45,8 @@ impl<B: Backing> Zone<B> {
         // Dirty memory goes earlier: it costs no clear to make again.
         let more = self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
             || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns));
-        let pages = before.saturating_sub(self.pool.stock.resident());
-        if self.pool.stock.resident() == 0 || idle.lists && !more {
+        let pages = before.saturating_sub(self.pool.resident.pages());
+        if self.pool.resident.pages() == 0 || idle.lists && !more {
             self.pool.trim();
         }
         (pages, if more { More::Maybe } else { More::No })

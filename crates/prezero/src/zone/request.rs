@@ -58,7 +58,7 @@ use Source::*;
 
 /// `ZERO`, in the order of what a block costs: its clear, and its lines where another cache holds them. A zero block on
 /// this CPU's lists was taken before ([`Zone::zero_to`]).
-const FOR_ZERO: &[Source] = &[
+const ZERO_SOURCES: &[Source] = &[
     ListedHot,
     Zero,
     ZeroElsewhere,
@@ -71,7 +71,7 @@ const FOR_ZERO: &[Source] = &[
     DrainedAny,
 ];
 /// Plain: dirty and hot first; zero pages last of those that are resident, since they were made for others.
-const FOR_PLAIN: &[Source] = &[Resident, Listed, Drained, Compacted, Any, DrainedAny];
+const PLAIN_SOURCES: &[Source] = &[Resident, Listed, Drained, Compacted, Any, DrainedAny];
 
 /// A request on its way through the table.
 #[derive(Clone, Copy)]
@@ -142,7 +142,7 @@ impl<B: Backing> Zone<B> {
             self.hand_out_zero(cpu, run.span(), front);
             return Some(run);
         }
-        let found = self.search(cpu, pages, align, Want::Zero(first_use), FOR_ZERO)?;
+        let found = self.search(cpu, pages, align, Want::Zero(first_use), ZERO_SOURCES)?;
         let fresh = if pages < CLOCKED_PAGES { HOT_NS } else { REST_NS };
         // A block freed a moment before is no demand: scrubd could not have cleared it in time.
         let rest = match found.age {
@@ -206,7 +206,7 @@ impl<B: Backing> Zone<B> {
     /// No dirty block on this CPU's list.
     #[cold]
     fn plain_from_afar(&self, cpu: &CpuCache, pages: u32, align: Order) -> Option<Run> {
-        let run = self.search(cpu, pages, align, Want::Plain, FOR_PLAIN)?.run;
+        let run = self.search(cpu, pages, align, Want::Plain, PLAIN_SOURCES)?.run;
         let tally = self.pool.states.tally(run.span());
         if tally.zero > 0 {
             cpu.counters.bump(Counter::Wastes);

@@ -23,7 +23,7 @@ impl<B: Backing> Zone<B> {
     fn wake(&self, pages: u32) {
         let roused = self.waker.wake(pages, || self.own_misses());
         // Without a scrubd memory goes back as the program's own allocator would have it.
-        if roused == Woken::CannotStart && self.pool.stock.resident() >= IDLE_MOST {
+        if roused == Woken::CannotStart && self.pool.resident.pages() >= IDLE_MOST {
             self.purge_all();
         }
     }
@@ -33,7 +33,7 @@ impl<B: Backing> Zone<B> {
         self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
     }
 
-    /// ZERO requests that this process had cleared in line; none while the account is its parent's.
+    /// ZERO requests that this process had cleared in line; none while the counters are its parent's.
     pub(crate) fn own_misses(&self) -> u64 {
         if self.has_parents_stats() { 0 } else { self.counted(Counter::Misses) }
     }
@@ -53,7 +53,7 @@ impl<B: Backing> Zone<B> {
         let answer = call();
         drop(over);
         if outcome == Outcome::Ended {
-            waker.idles(u64::from(self.pool.stock.resident()) * PAGE as u64);
+            waker.idles(u64::from(self.pool.resident.pages()) * PAGE as u64);
         }
         answer
     }

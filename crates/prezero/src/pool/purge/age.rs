@@ -27,7 +27,7 @@ impl<B: Backing> Pool<B> {
     pub(crate) fn reclaim_before_fault(&self, span: Span, absent: u32) {
         self.fault_in_suitably(span, absent);
         self.fresh.faulted.fetch_add(u64::from(absent), Relaxed);
-        let excess = self.stock.resident().saturating_sub(self.most_idle()).min(absent);
+        let excess = self.resident.pages().saturating_sub(self.most_idle()).min(absent);
         if excess > 0 && self.has(Mechanism::Reclaim) {
             self.purge(excess, &RESIDENT, |_| true);
         }
@@ -43,7 +43,7 @@ impl<B: Backing> Pool<B> {
     /// Gives back the resident free pages of huge blocks of which all resident pages are of these
     /// `kinds` and the last free is `old`, until `most` are given back. True if there were any.
     pub(crate) fn purge(&self, most: u32, kinds: &[PageState], old: impl Fn(Tick) -> bool) -> bool {
-        if self.stock.resident() == 0 || self.must_not_move() {
+        if self.resident.pages() == 0 || self.must_not_move() {
             return false;
         }
         let mut done = 0u32;

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::config::ablation::Mechanism;
 use crate::mem::backing::Backing;
 use crate::pool::Pool;
-use crate::pool::purge::wipe_on_fork::{AT_ONCE, pages, parts};
+use crate::pool::purge::{AT_ONCE, pages, parts};
 use crate::sync::Ordering::Relaxed;
 use crate::units::{PAGE, Span};
 
@@ -56,14 +56,14 @@ impl<B: Backing> Pool<B> {
     #[inline]
     pub(crate) fn lazy_free_excess(&self, span: Span) {
         let Span { first, pages } = span;
-        if self.stock.resident() > self.allowance() {
+        if self.resident.pages() > self.allowance() {
             self.lazy_free(first.huge() as u32..first.plus(pages - 1).huge() as u32 + 1);
         }
     }
 
     /// Offers all that the buddy has, if it is too much.
     pub(crate) fn lazy_free_all(&self) {
-        if self.stock.resident() > self.allowance() {
+        if self.resident.pages() > self.allowance() {
             self.buddy.runs(1).for_each(|run| self.lazy_free(run.huge..run.huge + run.len));
         }
     }

@@ -16,11 +16,10 @@ use std::ops::Range;
 use prezero_sys::memory::Errno;
 
 use crate::config::ablation::Mechanism;
-use crate::count::counters::Counter;
 use crate::mem::backing::{Advice, Backing};
 use crate::mem::bits::Bits;
 use crate::pool::Pool;
-use crate::pool::purge::wipe_on_fork::{AT_ONCE, LEAST, bytes, pages, parts};
+use crate::pool::purge::{AT_ONCE, LEAST, joins, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE_ORDER, Span};
 
@@ -104,8 +103,7 @@ impl<B: Backing> Pool<B> {
     fn no_dump_free(&self, huge: Range<u32>) {
         let (out, unit) = (&self.purge.no_dump.units, self.purge.no_dump.unit);
         for dumped in out.gaps(self.purge.no_dump.whole(huge)) {
-            let joins = out.has(dumped.end) || dumped.start > 0 && out.has(dumped.start - 1);
-            if dumped.len() as u32 * unit >= LEAST || joins {
+            if dumped.len() as u32 * unit >= LEAST || joins(out, &dumped) {
                 for units in parts(dumped, (AT_ONCE / unit).max(1)) {
                     self.wipe_on_fork(&self.huge_blocks(&units), |span| {
                         self.no_dump_taken(&units);
@@ -119,15 +117,7 @@ impl<B: Backing> Pool<B> {
     /// Leaves these units out, of which nothing is in use.
     fn no_dump_taken(&self, units: &Range<u32>) {
         let huge = self.huge_blocks(units);
-        self.purge.no_dump.units.set(units.clone());
-        if self.memory.advise(pages(&huge), Advice::NoDump).is_err() {
-            self.counters.add_exact(Counter::BackingErrors, 1);
-            let (offset, len) = bytes(&huge);
-            let dumped = self.memory.backing().unadvise(offset, len, Advice::NoDump);
-            if !matches!(dumped, Err(Errno::NOMEM | Errno::AGAIN)) {
-                self.purge.no_dump.units.clear(units.clone());
-            }
-        }
+        self.advise_taken(&huge, Advice::NoDump, &self.purge.no_dump.units, units);
     }
 
     /// To be called before a part of these huge blocks is handed out. False if it must not be: the kernel would leave
@@ -140,22 +130,15 @@ impl<B: Backing> Pool<B> {
 
     #[cold]
     fn dump_units(&self, units: Range<u32>) -> bool {
-        let out = &self.purge.no_dump.units;
-        out.runs(units).all(|units| {
-            let (offset, len) = bytes(&self.huge_blocks(&units));
-            let dump = || self.memory.backing().unadvise(offset, len, Advice::NoDump);
-            let dumped = dump().or_else(|_| {
+        self.undo_marked(&self.purge.no_dump.units, units, |units| {
+            let huge = self.huge_blocks(units);
+            self.unadvise(&huge, Advice::NoDump).or_else(|_| {
                 // One mapping need not be split. Bits stay set, since other threads may be at work on theirs.
                 self.purge.no_dump.ended.store(1, Relaxed);
                 let all = self.memory.backing().len();
                 let _ = self.memory.backing().unadvise(0, all, Advice::NoDump);
-                dump()
-            });
-            match dumped {
-                Ok(()) => out.clear(units),
-                Err(_) => self.counters.add_exact(Counter::BackingErrors, 1),
-            }
-            dumped.is_ok()
+                self.unadvise(&huge, Advice::NoDump)
+            })
         })
     }
 

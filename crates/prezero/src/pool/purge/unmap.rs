@@ -18,7 +18,7 @@ use crate::mem::backing::Backing;
 use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
-use crate::pool::purge::wipe_on_fork::{AT_ONCE, bytes, pages, parts};
+use crate::pool::purge::{AT_ONCE, bytes, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::units::{HUGE, HUGE_ORDER, HUGE_PAGES, Order, PageId, Span};
 
@@ -207,7 +207,7 @@ impl<B: Backing> Pool<B> {
         }
         // Nothing puts it back.
         let span = run.into_span();
-        self.stock.sub(tally);
+        self.resident.sub(tally);
         self.states.set(span, PageState::Remapped);
         self.purge.unmapped.huge.fetch_add(huge.end - huge.start, Relaxed);
     }

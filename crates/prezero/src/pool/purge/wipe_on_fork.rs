@@ -20,22 +20,13 @@ use std::ops::Range;
 use prezero_sys::memory::Errno;
 
 use crate::config::ablation::Mechanism;
-use crate::count::counters::Counter;
 use crate::mem::backing::{Advice, Backing};
 use crate::mem::bits::Bits;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
+use crate::pool::purge::{LEAST, joins, pages, parts};
 use crate::sync::{AtomicU32, Ordering::Relaxed};
-use crate::units::{HUGE, HUGE_ORDER, PageId, Span};
-
-/// Huge blocks of the shortest run that is hidden. A fork copies a shorter one in the time that the
-/// call takes.
-/// Moved by: `prezero bench fork`.
-pub(crate) const LEAST: u32 = 4;
-/// Huge blocks that are out of circulation at once while a thread hides or offers them. The thread
-/// may lose its CPU in the middle.
-/// Moved by: `prezero bench fork`.
-pub(crate) const AT_ONCE: u32 = 32;
+use crate::units::{HUGE_ORDER, Span};
 
 /// See the module.
 pub(crate) struct WipeOnFork {
@@ -71,16 +62,14 @@ impl<B: Backing> Pool<B> {
 
     /// Whether there is memory worth hiding.
     pub(crate) fn has_much(&self) -> bool {
-        self.has(Mechanism::WipeOnFork) && self.stock.resident() >= LEAST << HUGE_ORDER
+        self.has(Mechanism::WipeOnFork) && self.resident.pages() >= LEAST << HUGE_ORDER
     }
 
     /// Hides those runs of free huge blocks to which something came since they were hidden, and does something more
     /// with them before others may take them.
     pub(crate) fn wipe_used_on_fork(&self, range: Range<u32>, at_once: u32, more: impl Fn(Span)) {
         for run in self.purge.used.runs(range) {
-            let bits = &self.purge.wiped.bits;
-            let joins = bits.has(run.end) || run.start > 0 && bits.has(run.start - 1);
-            if run.len() >= LEAST as usize || joins {
+            if run.len() >= LEAST as usize || joins(&self.purge.wiped.bits, &run) {
                 parts(run, at_once).for_each(|part| self.wipe_on_fork(&part, &more));
             }
         }
@@ -98,17 +87,8 @@ impl<B: Backing> Pool<B> {
 
     /// Hides these huge blocks, which the caller took out of the buddy.
     fn wipe_taken_on_fork(&self, huge: &Range<u32>) {
-        self.purge.wiped.bits.set(huge.clone());
         self.purge.wiped.ever.store(1, Relaxed);
-        if self.memory.advise(pages(huge), Advice::WipeOnFork).is_err() {
-            self.counters.add_exact(Counter::BackingErrors, 1);
-            // A part may be: where the program mapped a file, unseen, the kernel goes no farther.
-            let (offset, len) = bytes(huge);
-            let shown = self.memory.backing().unadvise(offset, len, Advice::WipeOnFork);
-            if !matches!(shown, Err(Errno::NOMEM | Errno::AGAIN)) {
-                self.purge.wiped.bits.clear(huge.clone());
-            }
-        }
+        self.advise_taken(huge, Advice::WipeOnFork, &self.purge.wiped.bits, huge);
         self.purge.used.clear(huge.clone());
     }
 
@@ -122,15 +102,8 @@ impl<B: Backing> Pool<B> {
     }
 
     fn keep_wiped(&self, touched: Range<u32>) -> bool {
-        self.purge.wiped.bits.runs(touched).all(|huge| {
-            let (offset, len) = bytes(&huge);
-            let shown = self.memory.backing().unadvise(offset, len, Advice::WipeOnFork);
-            match shown {
-                Ok(()) => self.purge.wiped.bits.clear(huge),
-                Err(_) => self.counters.add_exact(Counter::BackingErrors, 1),
-            }
-            shown.is_ok()
-        })
+        let undo = |huge: &Range<u32>| self.unadvise(huge, Advice::WipeOnFork);
+        self.undo_marked(&self.purge.wiped.bits, touched, undo)
     }
 
     /// In the child of a fork: hidden blocks are absent. The bits stay, and so does what the
@@ -145,7 +118,7 @@ impl<B: Backing> Pool<B> {
                 let Some(run) = self.buddy.take_run(span) else { continue };
                 // A bit alone does not prove that it was; after this it does not matter.
                 if self.memory.release(span).is_ok() {
-                    self.stock.sub(self.states.tally(span));
+                    self.resident.sub(self.states.tally(span));
                     self.states.set(span, PageState::Absent);
                     huge.for_each(|huge| self.freed.at[huge as usize].clear());
                 }
@@ -153,19 +126,4 @@ impl<B: Backing> Pool<B> {
             }
         }
     }
-}
-
-/// A range in parts of at most `most`.
-pub(crate) fn parts(range: Range<u32>, most: u32) -> impl Iterator<Item = Range<u32>> {
-    let end = range.end;
-    range.step_by(most as usize).map(move |from| from..end.min(from.saturating_add(most)))
-}
-
-/// The pages of huge blocks.
-pub(crate) fn pages(huge: &Range<u32>) -> Span {
-    Span::new(PageId(huge.start << HUGE_ORDER), (huge.end - huge.start) << HUGE_ORDER)
-}
-
-pub(crate) fn bytes(huge: &Range<u32>) -> (usize, usize) {
-    (huge.start as usize * HUGE, (huge.end - huge.start) as usize * HUGE)
 }

@@ -223,7 +223,7 @@ fn a_program_that_saves_less_than_the_looks_cost_is_left_alone() {
     assert!(large.hit_share() > 0.9, "{large:?}");
 }
 
-/// Scrubbed memory goes back to the kernel before a request comes. It is lost, and only the account
+/// Scrubbed memory goes back to the kernel before a request comes. It is lost, and only the cost model
 /// tells.
 #[test]
 fn a_net_loss_makes_scrubd_step_aside_within_a_second() {

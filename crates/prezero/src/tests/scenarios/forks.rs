@@ -129,7 +129,7 @@ fn the_child_finds_absent_what_was_hidden() {
     world.zone.take_over();
 
     assert!((0..SMALL).all(|n| holds(&world.zone, small.first().plus(n), 0x77)));
-    assert_eq!(world.zone.pool.stock.resident(), HUGE_PAGES - SMALL, "what was split is copied");
+    assert_eq!(world.zone.pool.resident.pages(), HUGE_PAGES - SMALL, "what was split is copied");
     let block = world.zero(2 * HUGE_PAGES);
     assert!(is_zero(&world.zone, &block) && hidden(&world) == 5, "and its children get it");
     world.assert_sound();
@@ -211,7 +211,7 @@ fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
     assert_eq!(world.tally().dirty, HUGE_PAGES);
     let block = world.zero(HUGE_PAGES);
     assert!(is_zero(&world.zone, &block));
-    assert_eq!(world.count(Counter::ZeroRequests), 1, "its account is its own");
+    assert_eq!(world.count(Counter::ZeroRequests), 1, "its counters are its own");
     world.zone.free(block);
 }
 

@@ -129,7 +129,7 @@ fn zeroes_stay_their_whole_time() {
     assert_eq!(world.tally().zero, 0);
 }
 
-/// A stock that is no longer wanted whole has dirty pages among the zero ones.
+/// A stock of zeroes that is no longer wanted whole has dirty pages among the zero ones.
 #[test]
 fn a_dirty_page_does_not_take_the_zero_ones_with_it() {
     let mut world = World::new(4);
@@ -173,12 +173,12 @@ fn as_much_makes_way_where_it_lies_in_pieces() {
         halves.into_iter().partition(|half| half.first().0.is_multiple_of(HUGE_PAGES));
     idle.into_iter().for_each(|half| world.soil(half));
     world.drain();
-    assert_eq!((held.len(), world.zone.pool.stock.dirty()), (16, 8 * HUGE_PAGES));
+    assert_eq!((held.len(), world.zone.pool.resident.dirty()), (16, 8 * HUGE_PAGES));
 
     let larger = world.plain(24 * HUGE_PAGES);
 
     let most = 32 * HUGE_PAGES / IDLE_SHARE + IDLE_LEAST;
-    let resident = world.zone.pool.stock.dirty();
+    let resident = world.zone.pool.resident.dirty();
     assert!(resident <= most, "{resident} pages, where {most} may be");
     held.into_iter().chain([larger]).for_each(|block| world.zone.free(block));
     world.assert_sound();

@@ -87,7 +87,7 @@ fn a_new_scrub_start_is_heeded_by_a_scrubd_at_work() {
 
     // As large as no block of this zone.
     let config = config(8, |config| config.scrub_start = Some(MAX_ORDER));
-    world.zone.live.set(&config);
+    world.zone.tuning.set(&config);
     world.scrub();
 
     assert_eq!(world.count(Counter::ScrubbedBytes), scrubbed);
@@ -165,7 +165,7 @@ fn a_program_that_frees_all_the_time_is_waited_for_until_what_it_left_is_hot_no_
         pass(50_000);
         world.soil(world.zero(2 * HUGE_PAGES));
     }
-    assert_eq!(world.zone.pool.stock.zero(), 2 * HUGE_PAGES, "it did not come back to that");
+    assert_eq!(world.zone.pool.resident.zero(), 2 * HUGE_PAGES, "it did not come back to that");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn in_a_pause_what_was_freed_is_not_waited_for_longer_than_a_rest() {
     world.soil(block);
     pass(3 * REST_NS);
     world.work(Throttle::Normal);
-    assert_eq!(world.zone.pool.stock.zero(), 2 * HUGE_PAGES);
+    assert_eq!(world.zone.pool.resident.zero(), 2 * HUGE_PAGES);
 }
 
 #[test]

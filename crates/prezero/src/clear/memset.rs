@@ -4,12 +4,12 @@ use std::ptr::NonNull;
 
 use super::{Cache, ClearEngine};
 
-pub(super) struct Plain;
+pub(super) struct Memset;
 
 // SAFETY: writes zeroes to exactly the range, with stores that any release orders.
-unsafe impl ClearEngine for Plain {
+unsafe impl ClearEngine for Memset {
     fn name(&self) -> &'static str {
-        "plain"
+        "memset"
     }
 
     fn cache(&self) -> Cache {

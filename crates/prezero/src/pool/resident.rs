@@ -6,14 +6,14 @@
 use crate::mem::states::Tally;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-pub(crate) struct Stock {
+pub(crate) struct Resident {
     zero: AtomicI64,
     dirty: AtomicI64,
 }
 
-impl Stock {
-    pub(crate) fn new() -> Stock {
-        Stock { zero: AtomicI64::new(0), dirty: AtomicI64::new(0) }
+impl Resident {
+    pub(crate) fn new() -> Resident {
+        Resident { zero: AtomicI64::new(0), dirty: AtomicI64::new(0) }
     }
 
     pub(crate) fn add(&self, tally: Tally) {
@@ -37,7 +37,7 @@ impl Stock {
     }
 
     /// Pages that are resident.
-    pub(crate) fn resident(&self) -> u32 {
+    pub(crate) fn pages(&self) -> u32 {
         self.zero().saturating_add(self.dirty())
     }
 }

@@ -9,7 +9,7 @@ use prezero_sys::thread::{self, CpuMask};
 
 use crate::clear::choice::ClearedOn;
 use crate::config::ablation::{Ablation, Mechanism};
-use crate::scrubd::scrub::Host;
+use crate::scrubd::scrub::Thread;
 
 /// A move to a CPU that took longer waited behind another thread.
 /// Moved by: `bench grid --sizes 64K,256K,1M`.
@@ -81,7 +81,7 @@ impl ThisThread {
     }
 }
 
-impl Host for ThisThread {
+impl Thread for ThisThread {
     fn rseq(&self) -> Option<&Rseq> {
         self.rseq.as_ref()
     }
@@ -135,17 +135,17 @@ mod tests {
         let all = thread::affinity();
         let cpus: Vec<usize> = (0..thread::cpu_count()).filter(|&cpu| all.contains(cpu)).collect();
         // Without files of its own it does not look whether a CPU idles.
-        let mut host = ThisThread::new(thread::cpu_count(), false, Ablation::default());
+        let mut this = ThisThread::new(thread::cpu_count(), false, Ablation::default());
         for &cpu in &cpus {
             thread::set_affinity(&CpuMask::only(cpu)).unwrap();
             for &other in &cpus {
-                host.go_to(other);
+                this.go_to(other);
                 assert_eq!(thread::affinity(), CpuMask::only(cpu));
             }
         }
         thread::set_affinity(&all).unwrap();
         for &cpu in &cpus {
-            host.go_to(cpu);
+            this.go_to(cpu);
             assert_eq!(thread::affinity(), all);
         }
     }
