@@ -33,7 +33,7 @@ pub enum Unit {
 /// A value's name, unit and meaning: all that a rendering needs.
 #[derive(Debug)]
 pub struct Definition {
-    /// Stable `snake_case` name: the JSON key, and the stem of the Prometheus name.
+    /// Stable `snake_case` name, which is the JSON key.
     pub name: &'static str,
     /// What it counts.
     pub unit: Unit,

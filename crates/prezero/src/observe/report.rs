@@ -1,5 +1,4 @@
-//! A [`Snapshot`] for people and for machines: text, JSON, `OpenMetrics`, and the few lines
-//! that end `prezero run`.
+//! A [`Snapshot`] for people and for machines: text, JSON, and the few lines that end `prezero run`.
 //!
 //! Names, units and meanings come from `stats`, in its order; a counter added there appears
 //! here by itself. Each `write_*` writes into any [`fmt::Write`] and allocates nothing, for
@@ -70,35 +69,6 @@ impl Snapshot {
         out.write_str("}}")
     }
 
-    /// `OpenMetrics` text, which Prometheus reads: base units (bytes, seconds), `# EOF` last.
-    pub fn write_prometheus(&self, out: &mut impl Write) -> fmt::Result {
-        for &counter in Counter::ALL {
-            let d = counter.definition();
-            let family = Family::of(d);
-            family.write_head(out, "counter", d.help)?;
-            writeln!(out, "{family}_total {}", BaseUnit(d.unit, Value::Int(self.get(counter))))?;
-        }
-        for (d, value) in self.gauges.scalars() {
-            let family = Family::of(d);
-            family.write_head(out, "gauge", d.help)?;
-            writeln!(out, "{family} {}", BaseUnit(d.unit, value))?;
-        }
-        let blocks = Family { stem: "free_blocks", unit: "" };
-        blocks.write_head(out, "gauge", "free blocks in the buddy")?;
-        for (order, counts) in self.gauges.free.iter().enumerate() {
-            for state in FreeState::ALL {
-                let (name, count) = (state.name(), counts[state as usize]);
-                writeln!(out, "{blocks}{{order=\"{order}\",state=\"{name}\"}} {count}")?;
-            }
-        }
-        let engine = Family { stem: "engine", unit: "" };
-        engine.write_head(out, "info", "clear engines in use")?;
-        let cached = Quoted(self.gauges.engine_cached);
-        let bypassing = Quoted(self.gauges.engine_bypassing);
-        writeln!(out, "{engine}_info{{cached=\"{cached}\",bypassing=\"{bypassing}\"}} 1")?;
-        out.write_str("# EOF\n")
-    }
-
     /// [`Snapshot::write_text`] as a string.
     pub fn to_text(&self) -> String {
         rendered(|out| self.write_text(out))
@@ -107,11 +77,6 @@ impl Snapshot {
     /// [`Snapshot::write_json`] as a string.
     pub fn to_json(&self) -> String {
         rendered(|out| self.write_json(out))
-    }
-
-    /// [`Snapshot::write_prometheus`] as a string.
-    pub fn to_prometheus(&self) -> String {
-        rendered(|out| self.write_prometheus(out))
     }
 
     fn values(&self) -> impl Iterator<Item = (&'static Definition, Value)> {
@@ -131,59 +96,7 @@ pub(crate) fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { (part / whole).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// A metric family's name: `prezero_<stem>`, ending in its unit where it has one.
-struct Family {
-    stem: &'static str,
-    unit: &'static str,
-}
-
-impl Family {
-    fn of(d: &Definition) -> Family {
-        let (ours, unit) = match d.unit {
-            Unit::Count | Unit::Pages => return Family { stem: d.name, unit: "" },
-            Unit::Bytes => ("_bytes", "bytes"),
-            Unit::Nanoseconds => ("_ns", "seconds"),
-            Unit::NanosecondsPerPage => ("_ns_per_page", "seconds_per_page"),
-        };
-        Family { stem: d.name.strip_suffix(ours).unwrap_or(d.name), unit }
-    }
-
-    fn write_head(&self, out: &mut impl Write, kind: &str, help: &str) -> fmt::Result {
-        writeln!(out, "# TYPE {self} {kind}")?;
-        if !self.unit.is_empty() {
-            writeln!(out, "# UNIT {self} {}", self.unit)?;
-        }
-        writeln!(out, "# HELP {self} {help}")
-    }
-}
-
-impl Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let joint = if self.unit.is_empty() { "" } else { "_" };
-        write!(f, "prezero_{}{joint}{}", self.stem, self.unit)
-    }
-}
-
-/// A value in the unit that its metric family is named for.
-struct BaseUnit(Unit, Value);
-
-impl Display for BaseUnit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SECOND_NS: u64 = 1_000_000_000;
-        match (self.0, self.1) {
-            (Unit::Nanoseconds | Unit::NanosecondsPerPage, Value::Int(ns)) => {
-                write!(f, "{}.{:09}", ns / SECOND_NS, ns % SECOND_NS)
-            }
-            (Unit::Nanoseconds | Unit::NanosecondsPerPage, Value::Float(ns)) => {
-                write!(f, "{:e}", ns / SECOND_NS as f64)
-            }
-            (_, Value::Int(n)) => n.fmt(f),
-            (_, Value::Float(x)) => x.fmt(f),
-        }
-    }
-}
-
-/// A string as both JSON and `OpenMetrics` want it between quotes.
+/// A string as JSON wants it between quotes.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl Display for Quoted<'_> {
@@ -191,7 +104,7 @@ impl Display for Quoted<'_> {
         self.0.chars().try_for_each(|c| match c {
             '"' | '\\' => write!(f, "\\{c}"),
             '\n' => f.write_str("\\n"),
-            // Neither format agrees with the other on these, and no engine is named so.
+            // No engine is named so.
             c if c.is_control() => f.write_char(' '),
             c => f.write_char(c),
         })
@@ -319,38 +232,6 @@ mod tests {
         let parsed: serde_json::Value = serde_json::from_str(&snapshot.to_json()).unwrap();
 
         assert!(parsed["clear_ns_per_page"].is_null());
-    }
-
-    #[test]
-    fn prometheus_has_each_family_once_with_type_unit_and_help() {
-        let text = busy().to_prometheus();
-
-        for &counter in Counter::ALL {
-            let family = Family::of(counter.definition()).to_string();
-            let samples = text.lines().filter(|l| l.starts_with(&format!("{family}_total ")));
-            assert_eq!(samples.count(), 1, "{family}");
-            for head in ["TYPE", "HELP"] {
-                let head = format!("# {head} {family} ");
-                assert_eq!(text.matches(&head).count(), 1, "{head}");
-            }
-        }
-        assert!(text.contains("# TYPE prezero_scrub_cpu_seconds counter\n"));
-        assert!(text.contains("# UNIT prezero_scrub_cpu_seconds seconds\n"));
-        assert!(text.contains("\nprezero_scrub_cpu_seconds_total 1.234"));
-        assert!(text.contains("\nprezero_clear_seconds_per_page 3.65e-8\n"));
-        assert!(text.ends_with("\n# EOF\n"));
-    }
-
-    #[test]
-    fn prometheus_samples_are_well_formed() {
-        for line in busy().to_prometheus().lines().filter(|l| !l.starts_with('#')) {
-            let (series, value) = line.rsplit_once(' ').unwrap();
-            let name = series.split('{').next().unwrap();
-            assert!(name.starts_with("prezero_"), "{line}");
-            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{line}");
-            assert_eq!(series.contains('{'), series.ends_with('}'), "{line}");
-            assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
-        }
     }
 
     #[test]
