@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each is a program: `bench/NAME.c` and what it shares with others.
-const WORKERS: [(&str, &[&str]); 18] = [
+const WORKERS: [(&str, &[&str]); 17] = [
     ("ablate", &["programs/ablate.c"]),
     ("busy", &["programs/busy.c", "loop.c"]),
     ("fork", &["programs/fork.c"]),
     ("grow", &["programs/grow.c"]),
     ("parts", &["programs/parts.c", "loop.c"]),
-    ("rounds", &["programs/rounds.c"]),
     ("single", &["programs/single.c"]),
     ("small", &["programs/small.c"]),
     ("thin", &["programs/thin.c"]),

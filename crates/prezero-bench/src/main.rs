@@ -118,9 +118,6 @@ enum Bench {
     Report(report::Report),
     /// Keep what --json wrote, and make the index of all that is kept.
     Results(results::Results),
-    /// Programs that pause, hold their block, change their pace.
-    #[command(after_help = "Example: prezero bench rounds --runs 3")]
-    Rounds(Options),
     /// How fast scrubd clears, against the same engine in a bare loop.
     Scrub(cases::scrub::Scrub),
     /// The experiments of the four posts, beside their own figures.
@@ -227,7 +224,6 @@ impl Bench {
             | Bench::Grow(options)
             | Bench::Pair(options)
             | Bench::Parts(options)
-            | Bench::Rounds(options)
             | Bench::Short(options)
             | Bench::Single(options)
             | Bench::Small(options)

@@ -45,7 +45,6 @@ programs! {
     fork: "programs/fork.c",
     grow: "programs/grow.c",
     parts: "programs/parts.c",
-    rounds: "programs/rounds.c",
     single: "programs/single.c",
     small: "programs/small.c",
     thin: "programs/thin.c",

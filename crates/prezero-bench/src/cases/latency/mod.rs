@@ -133,7 +133,7 @@ fn measure(name: &str, options: &Options) -> Result<Report> {
         name,
         program: &program,
         ways: &preset.ways,
-        stats: preset.manner.costs.is_some() || !preset.counters.is_empty(),
+        stats: preset.manner.costs.is_some(),
         scratch: &scratch,
     };
     progress::expect(preset.rows.len() * preset.ways.len() * runs);
@@ -164,9 +164,8 @@ impl Preset {
     fn figures(&self, row: &Row, taken: &[Vec<Run>]) -> Result<Vec<Figure>> {
         let read = |runs: &Vec<Run>| runs.iter().map(|run| self.read(run)).collect();
         let taken: Vec<Vec<Vec<f64>>> = taken.iter().map(read).collect::<Result<_>>()?;
-        let counted = self.counters.iter().map(|&name| (name, ""));
         let (first, mut figures) = (&self.ways[0].name, vec![]);
-        for (nth, (name, unit)) in self.figures.iter().copied().chain(counted).enumerate() {
+        for (nth, (name, unit)) in self.figures.iter().copied().enumerate() {
             let samples = |runs: &[Vec<f64>]| -> Vec<f64> {
                 runs.iter().filter_map(|run| run.get(nth).copied()).collect()
             };
@@ -186,18 +185,14 @@ impl Preset {
         Ok(figures)
     }
 
-    /// A run's figures, and then its counters.
+    /// A run's figures.
     fn read(&self, run: &Run) -> Result<Vec<f64>> {
-        let mut figures = match self.reads {
+        let figures = match self.reads {
             Reads::Numbers => run.numbers()?,
             Reads::Requests => requests(&run.numbers()?)?.to_vec(),
             Reads::Spent => vec![run.spent.wall_s * 1e3, run.spent.cpu_s() * 1e3],
         };
         ensure!(figures.len() == self.figures.len(), "{} said {}", self.name, run.said);
-        if !run.stats.is_null() {
-            let counter = |name: &&str| run.stats[*name].as_f64().unwrap_or(0.0);
-            figures.extend(self.counters.iter().map(counter));
-        }
         Ok(figures)
     }
 }

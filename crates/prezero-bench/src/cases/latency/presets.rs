@@ -40,8 +40,6 @@ pub struct Preset {
     pub ways: Vec<Way>,
     pub reads: Reads,
     pub figures: &'static [Named],
-    /// Counters of prezero that are figures, too.
-    pub counters: &'static [&'static str],
     /// Options that it has a use for, beside those that all have.
     pub takes: &'static [&'static str],
     pub manner: Manner,
@@ -92,16 +90,6 @@ const GROWN: [&str; 6] = [
     "2 128 256 50 5 0",
     "8 16 48 50 5 0",
     "4 4 16 50 9 0",
-];
-/// Of `rounds`: KiB; rounds, us from one to the next, us held; and the same again for another pace.
-const ROUNDS: [&str; 7] = [
-    "64 250 3000 3",
-    "1024 250 3000 1000",
-    "4096 250 3000 100",
-    "4096 250 3000 2000",
-    "4096 50 16000 100",
-    "4096 50 16000 8000",
-    "4096 20 16000 100 60 3000 100",
 ];
 /// Of `thin`: MiB, pages touched of 1000, and the pause after, ms.
 const THIN: [&str; 8] = [
@@ -167,7 +155,6 @@ pub fn find(name: &str, options: &Options) -> Result<(Preset, Field)> {
         ways: all.clone(),
         reads: Reads::Numbers,
         figures: &[],
-        counters: &[],
         takes: &[],
         manner: PLAIN,
     };
@@ -279,22 +266,6 @@ pub fn find(name: &str, options: &Options) -> Result<(Preset, Field)> {
                 figures: &[("calloc", "ns"), ("write", "ns"), ("free", "ns"), ("all", "ns")],
                 takes: &["sizes", "lines"],
                 ..carried(Program::parts())?
-            }
-        }
-        "rounds" => {
-            let row = |line: &&str| {
-                let (kib, pace) = line.split_once(' ').unwrap_or((line, ""));
-                (0, Row::new(&[kib, pace], &words(line)))
-            };
-            Preset {
-                name: "rounds",
-                titles: &["rounds: programs that pause and hold their block"],
-                note: "calloc and writing; pace: rounds, us from one to the next, us held".into(),
-                labels: &["KiB", "pace"],
-                rows: ROUNDS.iter().map(row).collect(),
-                figures: &[("get and write", "us")],
-                counters: &["hits", "misses", "scrubd_wakeups", "asides", "scrubd_cpu_ns"],
-                ..carried(Program::rounds())?
             }
         }
         "fork" => Preset {
