@@ -8,6 +8,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Exit status of a mistake in the command line, as most commands have it.
 pub const USAGE: u8 = 2;
 
+/// Exit status of everything else.
+const FAILURE: u8 = 1;
+
 /// As clap has it: words that are more alike than that may have been meant.
 const ALIKE: f64 = 0.7;
 /// And that differ by no more letters, or a third of them.
@@ -17,15 +20,22 @@ const SLIPS: usize = 1;
 const UNREAD: u8 = 128 + 13;
 
 /// The exit status of `command`; its error is told in one line, but for a reader that is gone.
+/// An error that begins with an option is that option's, and ends as every mistake in the command line.
 pub fn told(command: &str, outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_unread(&error) => ExitCode::from(UNREAD),
         Err(error) => {
-            prezero_sys::tell!("prezero: {command}: {error:#}");
-            ExitCode::FAILURE
+            let line = format!("{error:#}");
+            prezero_sys::tell!("prezero: {command}: {line}");
+            ExitCode::from(status(&line))
         }
     }
+}
+
+/// Of a command that ended with this line.
+fn status(line: &str) -> u8 {
+    if line.starts_with("--") { USAGE } else { FAILURE }
 }
 
 fn is_unread(error: &anyhow::Error) -> bool {
@@ -110,6 +120,12 @@ mod tests {
         let names = || command.get_subcommands().map(clap::Command::get_name);
         assert_eq!(super::similar("nosuch", names()), None);
         assert_eq!(super::similar("docter", names()), Some("doctor"));
+    }
+
+    #[test]
+    fn a_value_that_turns_out_wrong_is_a_mistake_in_the_command_line() {
+        assert_eq!(super::status("--figure (: found open group without closing ')'"), 2);
+        assert_eq!(super::status("4711: no such process"), 1);
     }
 
     #[test]
