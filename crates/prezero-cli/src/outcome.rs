@@ -66,19 +66,21 @@ pub fn refuse(error: &clap::Error, command: Command, status: impl Fn(&str) -> u8
 }
 
 /// What clap takes for what was meant: `tip: a similar argument exists: '--scrub-rate'`.
-/// Of commands, which are short, a letter out of place is enough.
+/// Of commands, which are short, a letter out of place is enough, and clap alone would take too much for alike.
 fn meant(error: &clap::Error, command: &Command) -> Option<String> {
-    let text = error.to_string();
-    let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
-    let similar = tips.filter(|tip| tip.contains(" similar ")).find_map(|tip| tip.split_once(": "));
-    if let Some((_, words)) = similar {
-        return Some(words.replace(", ", " or "));
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
+        let theirs = match error.get(ContextKind::SuggestedSubcommand) {
+            Some(ContextValue::Strings(all)) => all.as_slice(),
+            _ => &[],
+        };
+        let names = command.get_subcommands().map(Command::get_name);
+        let names = names.chain(theirs.iter().map(String::as_str));
+        return similar(word, names).map(|name| format!("'{name}'"));
     }
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
-        return None;
-    };
-    let names = command.get_subcommands().map(Command::get_name);
-    self::similar(word, names).map(|name| format!("'{name}'"))
+    let text = error.to_string();
+    let mut tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    let similar = tips.find(|tip| tip.contains(" similar ")).and_then(|tip| tip.split_once(": "));
+    similar.map(|(_, words)| words.replace(", ", " or "))
 }
 
 /// The word among `words` that is most like a word that is not among them, if one is like it.
@@ -113,6 +115,8 @@ mod tests {
         assert_eq!(told("prezero tpo").as_deref(), Some("'top'"));
         assert_eq!(told("prezero run --scrub-rat 2G -- x").as_deref(), Some("'--scrub-rate'"));
         assert_eq!(told("prezero run --colour -- x"), None);
+        assert_eq!((told("prezero nosuch"), told("prezero help nosuch")), (None, None));
+        assert_eq!(told("prezero place spdk 2M").as_deref(), Some("'dpdk'"));
         let knobs = || prezero::internal::KNOBS.iter().map(|knob| knob.name);
         assert_eq!(super::similar("scrub-rte", knobs()), Some("scrub-rate"));
         assert_eq!(super::similar("colour", knobs()), None);
