@@ -80,6 +80,12 @@ cd "$dir"
 unset PREZERO_LIB
 "$dir/venv/bin/prezero" --version | grep -q '^prezero ' || fail "prezero --version"
 "$dir/venv/bin/prezerod" --version | grep -q '^prezerod ' || fail "prezerod --version"
+# By Python, where PATH lacks the wheel's folder; exit status and mistakes are the command's.
+"$python" -m prezero --version | grep -q '^prezero ' || fail "python3 -m prezero"
+"$python" -m prezero run -- sh -c 'exit 7' 2>"$dir/said" && status=0 || status=$?
+[ $status -eq 7 ] || fail "python3 -m prezero run ends with $status: $(cat "$dir/said")"
+"$python" -m prezero nosuch 2>"$dir/said" && status=0 || status=$?
+[ $status -eq 2 ] && grep -q nosuch "$dir/said" || fail "python3 -m prezero nosuch ends with $status: $(cat "$dir/said")"
 "$dir/venv/bin/prezero" run -- "$python" -c '
 for _ in range(50):
     blocks = [bytearray(4 << 20) for _ in range(4)]

@@ -177,7 +177,7 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     if setpriv --reuid 65534 --regid 65534 --clear-groups "$dir/prezero" ctl "$program" get 2>"$dir/no"; then
         fail "anybody may turn the knobs"
     fi
-    grep -q "somebody else's" "$dir/no" || fail "$(cat "$dir/no")"
+    grep -q "another user's" "$dir/no" || fail "$(cat "$dir/no")"
     setpriv --reuid 65534 --regid 65534 --clear-groups "$dir/prezero" top --once -d 0.1 >"$dir/others"
     if grep -q churn "$dir/others"; then fail "anybody may look"; fi
 fi

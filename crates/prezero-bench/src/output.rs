@@ -84,7 +84,8 @@ impl Taken {
     pub fn read(file: &Path) -> Result<Taken> {
         let named = || file.display().to_string();
         let text = std::fs::read_to_string(file).with_context(named)?;
-        let json: serde_json::Value = serde_json::from_str(&text).with_context(named)?;
+        let json: serde_json::Value = serde_json::from_str(&text)
+            .with_context(|| format!("{}: give a file that bench --json wrote", named()))?;
         ensure!(
             json["format"] == FORMAT,
             "{}: not what this version's bench --json writes; measure again",

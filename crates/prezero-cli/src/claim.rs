@@ -154,6 +154,7 @@ impl Claim {
     /// Becomes the program; without one describes the lease.
     pub fn run(&self) -> Result<(), Failure> {
         let page = self.page()?;
+        self.whole(page)?;
         let Some((name, arguments)) = self.command.split_first() else {
             if let Some(path) = &self.path {
                 let what = "a link for a program, and there is none; add -- PROGRAM";
@@ -264,6 +265,17 @@ impl Claim {
             };
             Failure::Option(format!("--page-size {}: give 2M or 1G{small}", self.page_size))
         })
+    }
+
+    /// What a broker would refuse, refused where there is no broker too.
+    fn whole(&self, page: Page) -> Result<(), Failure> {
+        let (size, bytes, each) = (self.size, self.size.0, page.bytes() as usize);
+        if bytes == 0 || bytes % each != 0 {
+            let next = Size((bytes / each).saturating_add(1).saturating_mul(each));
+            let what = format!("{size} is no multiple of the page, {page}; round up to {next}");
+            return Err(Failure::Option(what));
+        }
+        Ok(())
     }
 
     fn lease(&self, page: Page) -> Result<Lease, Failure> {

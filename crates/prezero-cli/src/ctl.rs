@@ -130,7 +130,7 @@ pub fn open(pid: u32) -> Result<Panel> {
             )
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            bail!("{pid}: somebody else's; ask as its owner or as root")
+            bail!("{pid}: another user's process; ask as its owner or as root")
         }
         Err(error) => return Err(error).context(pid.to_string()),
     };

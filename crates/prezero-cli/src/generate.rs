@@ -181,11 +181,13 @@ fn page(command: &Command, folder: &Path) -> Result<()> {
     let page = clap_mangen::Man::new(command.clone())
         .title(name.to_uppercase())
         .source(concat!("prezero ", env!("CARGO_PKG_VERSION")))
-        .manual("prezero");
+        .manual("User commands");
     let file = folder.join(format!("{name}.1"));
     let mut text = vec![];
     page.render(&mut text)?;
-    let text = in_lines(&String::from_utf8(text)?) + sections(&name);
+    // The empty date needs its quotes: without them what follows it moves into its place.
+    let text = String::from_utf8(text)?.replacen(" 1  \"", " 1 \"\" \"", 1);
+    let text = in_lines(&text) + sections(&name);
     std::fs::write(&file, text).with_context(|| format!("{}", file.display()))?;
     let mut shown = command.get_subcommands().filter(|each| !each.is_hide_set());
     shown.try_for_each(|each| self::page(each, folder))
@@ -223,6 +225,12 @@ mod tests {
         }
         assert!(!folder.join("man/man1/prezero-generate.1").exists());
         assert!(read("man/man1/prezero-run.1").contains("scrub\\-rate"));
+        let title = concat!(
+            "\n.TH PREZERO-RUN 1 \"\" \"prezero ",
+            env!("CARGO_PKG_VERSION"),
+            "\" \"User commands\"\n"
+        );
+        assert!(read("man/man1/prezero-run.1").contains(title), "a page without a date");
         assert!(read("man/man1/prezero-ctl.1").contains(".SH EXAMPLES"), "its examples");
         for file in [
             "bash-completion/completions/prezero",

@@ -8,6 +8,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Exit status of a mistake in the command line, as most commands have it.
 pub const USAGE: u8 = 2;
 
+/// Exit status of everything else.
+const FAILURE: u8 = 1;
+
 /// As clap has it: words that are more alike than that may have been meant.
 const ALIKE: f64 = 0.7;
 /// And that differ by no more letters, or a third of them.
@@ -17,15 +20,22 @@ const SLIPS: usize = 1;
 const UNREAD: u8 = 128 + 13;
 
 /// The exit status of `command`; its error is told in one line, but for a reader that is gone.
+/// An error that begins with an option is that option's, and ends as every mistake in the command line.
 pub fn told(command: &str, outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_unread(&error) => ExitCode::from(UNREAD),
         Err(error) => {
-            prezero_sys::tell!("prezero: {command}: {error:#}");
-            ExitCode::FAILURE
+            let line = format!("{error:#}");
+            prezero_sys::tell!("prezero: {command}: {line}");
+            ExitCode::from(status(&line))
         }
     }
+}
+
+/// Of a command that ended with this line.
+fn status(line: &str) -> u8 {
+    if line.starts_with("--") { USAGE } else { FAILURE }
 }
 
 fn is_unread(error: &anyhow::Error) -> bool {
@@ -56,19 +66,21 @@ pub fn refuse(error: &clap::Error, command: Command, status: impl Fn(&str) -> u8
 }
 
 /// What clap takes for what was meant: `tip: a similar argument exists: '--scrub-rate'`.
-/// Of commands, which are short, a letter out of place is enough.
+/// Of commands, which are short, a letter out of place is enough, and clap alone would take too much for alike.
 fn meant(error: &clap::Error, command: &Command) -> Option<String> {
-    let text = error.to_string();
-    let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
-    let similar = tips.filter(|tip| tip.contains(" similar ")).find_map(|tip| tip.split_once(": "));
-    if let Some((_, words)) = similar {
-        return Some(words.replace(", ", " or "));
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
+        let theirs = match error.get(ContextKind::SuggestedSubcommand) {
+            Some(ContextValue::Strings(all)) => all.as_slice(),
+            _ => &[],
+        };
+        let names = command.get_subcommands().map(Command::get_name);
+        let names = names.chain(theirs.iter().map(String::as_str));
+        return similar(word, names).map(|name| format!("'{name}'"));
     }
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
-        return None;
-    };
-    let names = command.get_subcommands().map(Command::get_name);
-    self::similar(word, names).map(|name| format!("'{name}'"))
+    let text = error.to_string();
+    let mut tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    let similar = tips.find(|tip| tip.contains(" similar ")).and_then(|tip| tip.split_once(": "));
+    similar.map(|(_, words)| words.replace(", ", " or "))
 }
 
 /// The word among `words` that is most like a word that is not among them, if one is like it.
@@ -103,6 +115,8 @@ mod tests {
         assert_eq!(told("prezero tpo").as_deref(), Some("'top'"));
         assert_eq!(told("prezero run --scrub-rat 2G -- x").as_deref(), Some("'--scrub-rate'"));
         assert_eq!(told("prezero run --colour -- x"), None);
+        assert_eq!((told("prezero nosuch"), told("prezero help nosuch")), (None, None));
+        assert_eq!(told("prezero place spdk 2M").as_deref(), Some("'dpdk'"));
         let knobs = || prezero::internal::KNOBS.iter().map(|knob| knob.name);
         assert_eq!(super::similar("scrub-rte", knobs()), Some("scrub-rate"));
         assert_eq!(super::similar("colour", knobs()), None);
@@ -110,6 +124,12 @@ mod tests {
         let names = || command.get_subcommands().map(clap::Command::get_name);
         assert_eq!(super::similar("nosuch", names()), None);
         assert_eq!(super::similar("docter", names()), Some("doctor"));
+    }
+
+    #[test]
+    fn a_value_that_turns_out_wrong_is_a_mistake_in_the_command_line() {
+        assert_eq!(super::status("--figure (: found open group without closing ')'"), 2);
+        assert_eq!(super::status("4711: no such process"), 1);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Missing::NotFound(name) if name.is_empty() => {
+                f.write_str("no such program: \"\" (its name is empty)")
+            }
             Missing::NotFound(name) if name.as_bytes().contains(&b'/') => {
                 write!(f, "no such program: {} (check the path)", Path::new(name).display())
             }

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 const PREZERO: &str = env!("CARGO_BIN_EXE_prezero");
+const EMULATOR: &str = env!("CARGO_BIN_EXE_prezero-qemu");
 const PREZERO_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
 /// A place for what the tests make.
@@ -201,6 +202,35 @@ fn bad_values_are_refused_in_one_line_before_the_program_starts() {
         let line = told(&output);
         assert!(line.starts_with(start), "{line}");
     }
+}
+
+#[test]
+fn what_would_never_begin_or_end_is_refused_at_once() {
+    let told_by = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).env_remove("PREZERO_SOCKET").env("PREZERO_QEMU", EMULATOR);
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), told(&output))
+    };
+    for (arguments, status, said) in [
+        (
+            &["claim", "3M", "--", "true"][..],
+            125,
+            "claim: 3M is no multiple of the page, 2M; round up to 4M",
+        ),
+        (&["claim", "0"], 125, "the page, 2M; round up to 2M"),
+        (&["claim", "2M", "--pinned", "--pinned-chunk", "1", "true"], 125, "give 2M or more"),
+        (&["try", "--for", "0", "--", "true"], 2, "give 10s or more"),
+        (&["try", "--measure", "", "--", "true"], 2, "give the command of the load"),
+        (&["try", "--figure", "(", "--", "true"], 2, "--figure (: "),
+        (&["top", "--delay", "0"], 2, "give seconds, 0.05 to 3600"),
+        (&["run", "--", ""], 127, "no such program: \"\" (its name is empty)"),
+    ] {
+        let (ended, text) = told_by(PREZERO, arguments);
+        assert!(ended == status && text.contains(said), "{arguments:?}: {ended}: {text}");
+    }
+    let (ended, text) = told_by(EMULATOR, &["-m", "1G"]);
+    assert!(ended == 127 && text.ends_with("is prezero-qemu itself; name a QEMU"), "{text}");
 }
 
 #[test]

@@ -153,6 +153,9 @@ fn in_words(message: &str) -> String {
         ("expected u16", "expected a number from 0 up"),
         ("expected f64", "expected seconds, a number"),
         ("wanted string or table", "expected a word in quotes"),
+        ("invalid boolean, expected `false`", "not a number; give words in quotes"),
+        ("invalid boolean, expected `true`", "not a number; give words in quotes"),
+        ("expected a string", "expected words in quotes"),
     ];
     words.iter().fold(message.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
 }
@@ -230,6 +233,8 @@ mod tests {
             ("socket = \"a.sock\"", &["absolute path"]),
             ("connections = 0", &["give 1 or more"]),
             ("connections = -1", &["f.toml:1: ", "`-1`, expected a number from 0 up"]),
+            ("audit = full", &["f.toml:1: ", "give words in quotes"]),
+            ("socket-mode = 666", &["expected words in quotes"]),
             ("idle = \"5m\"", &["expected seconds"]),
             ("audit = true", &["a word in quotes"]),
             ("[tenant]\nname = \"a\"", &["f.toml:1: ", "[[...]]"]),

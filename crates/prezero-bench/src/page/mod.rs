@@ -4,6 +4,7 @@
 //! printed. Each number names where in the embedded JSON it stands (`data-at`, a JSON pointer behind
 //! the document's name), so that a test, or a reader, can look it up.
 
+mod axis;
 mod picture;
 mod svg;
 
@@ -94,7 +95,7 @@ fn head(documents: &[Document]) -> String {
         html +=
             &format!("<p><strong>Interrupted: incomplete.</strong> ({})</p>\n", partial.join(", "));
     }
-    html += "<p>Below, x is how many times as good prezero is as the named other: above 1 is better.</p>\n";
+    html += "<p>Below, x is prezero's speed-up over the named other: above 1 is better.</p>\n";
     html +=
         &format!("<ul class=\"says\">\n{}</ul>\n", documents.iter().map(says).collect::<String>());
     let mut machines: Vec<(String, Vec<&str>)> = vec![];

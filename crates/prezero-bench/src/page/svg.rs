@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
+use super::axis::{Powers, short};
 use super::escaped;
-use crate::figure::shown;
 
 /// A color, as red, green and blue.
 type Color = [u8; 3];
@@ -190,10 +190,11 @@ impl Bars {
             let mut y = canvas.legend(&names);
             let left = if low < 0.0 { NUMBER } else { 4.0 };
             let room = canvas.width - left - NUMBER - 4.0;
-            let (zero, began) = (left + -low / span * room, y);
+            let zero = left + -low / span * room;
             for (name, bars) in &self.groups {
                 canvas.label((4.0, y + 11.0), Anchor::Start, name);
                 y += 22.0;
+                let began = y;
                 for (nth, value) in bars.iter().enumerate() {
                     let Some(value) = value else { continue };
                     let length = (value / span * room).abs().max(1.0);
@@ -206,12 +207,13 @@ impl Bars {
                     canvas.text((x, y + BAR / 2.0 - 1.0), anchor, INK, TEXT - 2.0, &short(*value));
                     y += BAR;
                 }
+                // Beside the bars alone: it would cross the names.
+                canvas.line(
+                    &[(zero, began), (zero, y)],
+                    "stroke=\"currentColor\" stroke-opacity=\"0.6\"",
+                );
                 y += 2.0;
             }
-            canvas.line(
-                &[(zero, began), (zero, y)],
-                "stroke=\"currentColor\" stroke-opacity=\"0.6\"",
-            );
             canvas.label((4.0, y + 12.0), Anchor::Start, &self.x);
             y + TEXT + 10.0
         })
@@ -226,6 +228,10 @@ pub struct Heat {
     pub x: String,
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
+
+/// Speed-ups whose colors stand below a heat map.
+/// Fixed: slower, the same, and two that are faster.
+const KEY: [f64; 4] = [0.5, 1.0, 2.0, 10.0];
 
 impl Heat {
     pub fn draw(&self) -> Picture {
@@ -255,7 +261,20 @@ impl Heat {
                 top += ROW;
             }
             canvas.label((4.0, top + 14.0), Anchor::Start, &self.x);
-            top + TEXT + 12.0
+            top += TEXT + 12.0;
+            // What the colors mean.
+            canvas.label((4.0, top + 8.0), Anchor::Start, "speed-up:");
+            let mut x = 4.0 + width_of("speed-up: ");
+            for ratio in KEY {
+                canvas.rect(
+                    (x, top + 3.0),
+                    [14.0, 10.0],
+                    &format!("fill=\"{}\"", hex(shade(ratio).0)),
+                );
+                canvas.label((x + 19.0, top + 8.0), Anchor::Start, &short(ratio));
+                x += width_of(&short(ratio)) + 34.0;
+            }
+            top + TEXT + 10.0
         })
     }
 }
@@ -268,53 +287,6 @@ pub struct Lines {
     pub y: String,
     /// Name and points.
     pub series: Vec<(String, Vec<(f64, f64)>)>,
-}
-
-/// An axis in powers of a base, from one exponent to another.
-struct Powers {
-    base: f64,
-    /// What the powers are of: one, a thousand, a million.
-    unit: f64,
-    from: f64,
-    to: f64,
-}
-
-impl Powers {
-    /// Of all these, with a margin; of two where they are not far apart, else of ten.
-    fn over(values: impl Iterator<Item = f64> + Clone, margin: f64) -> Powers {
-        let low = values.clone().fold(f64::MAX, f64::min);
-        let high = values.fold(f64::MIN, f64::max).max(low * 1.01);
-        let base = if margin > 0.0 && high / low > 100.0 { 10.0f64 } else { 2.0 };
-        let unit = if margin > 0.0 { 1000f64.powf(high.max(1.0).log(1000.0).floor()) } else { 1.0 };
-        let margin = (high / low).powf(margin);
-        let at = |value: f64| (value / unit).log2() / base.log2();
-        Powers { base, unit, from: at(low / margin), to: at(high * margin) }
-    }
-
-    fn at(&self, value: f64) -> f64 {
-        (value / self.unit).log2() / self.base.log2()
-    }
-
-    /// As a share of the axis.
-    fn share(&self, exponent: f64) -> f64 {
-        (exponent - self.from) / (self.to - self.from)
-    }
-
-    /// Exponents that have a label, at most `most`: whole ones, or five where there are few of these.
-    fn ticks(&self, most: usize) -> Vec<f64> {
-        let (first, last) = (self.from.ceil() as i64, self.to.floor() as i64);
-        let whole = (last - first + 1).max(0) as usize;
-        if whole < 3 {
-            return (0..5)
-                .map(|nth| self.from + (self.to - self.from) * f64::from(nth) / 4.0)
-                .collect();
-        }
-        (first..=last).step_by(whole.div_ceil(most)).map(|exponent| exponent as f64).collect()
-    }
-
-    fn label(&self, exponent: f64) -> String {
-        short(self.unit * self.base.powf(exponent))
-    }
 }
 
 impl Lines {
@@ -390,16 +362,6 @@ fn shade(ratio: f64) -> (Color, Color) {
     (paint, if contrast(white, paint) > contrast(black, paint) { white } else { black })
 }
 
-/// As a table shows it, without zeroes that say nothing.
-fn short(value: f64) -> String {
-    let text = shown(value);
-    let (number, unit) = text.split_at(text.len() - text.ends_with(['k', 'M', 'G']) as usize);
-    match number.contains('.') && !number.contains('e') {
-        true => format!("{}{unit}", number.trim_end_matches('0').trim_end_matches('.')),
-        false => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -421,7 +383,9 @@ mod tests {
             assert!(alone.starts_with(&head) && alone.ends_with("</svg>\n"), "{alone}");
             assert_eq!((alone.matches("<svg").count(), alone.matches("<style>").count()), (1, 1));
         }
-        for number in ["2.35", "0.50", "12.3"] {
+        // A cell for each value, and the key: slower, the same, faster.
+        assert_eq!(svg.matches("<rect").count(), 2 * (3 + KEY.len()));
+        for number in ["2.35", "0.50", "12.3", "0.5", "2", "10"] {
             assert_eq!(svg.matches(&format!(">{number}<")).count(), 2, "{number}: {svg}");
         }
         assert!(svg.contains("currentColor"));
@@ -432,8 +396,9 @@ mod tests {
         let groups =
             vec![("g".into(), vec![Some(-1.5), Some(3.0)]), ("h".into(), vec![None, Some(2.0)])];
         let bars = Bars { x: "s".into(), series: vec!["p".into(), "q".into()], groups };
-        // Two marks in the legend, three bars.
+        // Two marks in the legend, three bars; an axis for each group.
         assert_eq!(bars.draw().html().matches("<rect").count(), 2 * 5);
+        assert_eq!(bars.draw().html().matches("<polyline").count(), 2 * 2);
         let many = (0..6).map(|nth| (nth.to_string(), vec![(1.0, 1.0 + f64::from(nth))])).collect();
         let lines = Lines { x: "x".into(), y: "y".into(), series: many }.draw().html();
         assert_eq!(lines.matches("<circle").count(), 2 * 6);
@@ -441,24 +406,6 @@ mod tests {
         let is_mark = |line: &&str| line.starts_with("<circle") || line.starts_with("<rect");
         let hollow = lines.lines().filter(is_mark).filter(|mark| mark.contains("fill=\"none\""));
         assert_eq!(hollow.count(), 2 * 2 * 2, "{lines}");
-    }
-
-    #[test]
-    fn an_axis_is_labelled_at_powers_or_has_five_labels() {
-        let axis = |values: [f64; 2]| Powers::over(values.into_iter(), 0.08);
-        let bases = [[1.0, 16.0], [1e5, 9e6], [1e4, 9e6]].map(|values| axis(values).base);
-        assert_eq!(bases, [2.0, 2.0, 10.0]);
-        assert_eq!(axis([0.93, 1.12]).ticks(6).len(), 5);
-        let lines = Powers::over([1.0, 128.0].into_iter(), 0.0);
-        assert_eq!((lines.from, lines.to, lines.at(128.0)), (0.0, 7.0, 7.0), "the last label too");
-        assert_eq!(
-            (axis([1.0, 16.0]).ticks(6).len(), axis([1.0, 16.0]).label(4.0)),
-            (5, "16".into())
-        );
-        let rates = axis([3e5, 5e6]);
-        assert_eq!((rates.at(4e6), rates.label(2.0)), (2.0, "4M".into()));
-        assert_eq!((rates.label(-1.0), rates.label(-2.0)), ("500k".into(), "250k".into()));
-        assert!(axis([1e3, 1e7]).ticks(4).len() <= 4, "no more than there is room for");
     }
 
     #[test]
@@ -474,11 +421,5 @@ mod tests {
                 assert!(contrast(color, paper) >= 3.0, "{color:?} on {paper:?}");
             }
         }
-    }
-
-    #[test]
-    fn labels_are_short() {
-        let values = [0.0, 1.0, 1.5, 12.0, 500_000.0, 4e7, -3.25];
-        assert_eq!(values.map(short), ["0", "1", "1.5", "12", "500k", "40M", "-3.25"]);
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::process::Command;
 
-use prezero::Size;
+use prezero::{HUGE, Size};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
 use super::handed::Handed;
@@ -15,8 +15,8 @@ pub struct Pinned {
     /// For inference servers: pinned and shared memory
     ///
     /// Preload a library that cuts requests for host memory out of the lease: cudaHostAlloc and its kin, which are registered
-    /// with the GPU's driver, large anonymous mappings, and files in /dev/shm. What does not fit gets what it would have
-    /// got. A last line says how much of the lease served what.
+    /// with the GPU's driver, large anonymous mappings, and files in /dev/shm. Requests that do not
+    /// fit go to the driver or the kernel as before. A last line says how much of the lease served what.
     #[arg(long, conflicts_with = "preload")]
     pinned: bool,
     /// Smallest request that --pinned serves
@@ -25,6 +25,7 @@ pub struct Pinned {
         value_name = "SIZE",
         default_value = "64M",
         hide_short_help = true,
+        value_parser = pages,
         requires = "pinned"
     )]
     pinned_threshold: Size,
@@ -37,9 +38,18 @@ pub struct Pinned {
         value_name = "SIZE",
         default_value = "64G",
         hide_short_help = true,
+        value_parser = pages,
         requires = "pinned"
     )]
     pinned_chunk: Size,
+}
+
+/// A size of one huge page or more: no part of a lease is smaller.
+fn pages(text: &str) -> Result<Size, String> {
+    match text.parse()? {
+        Size(..HUGE) => Err("less than a part of a lease; give 2M or more".into()),
+        size => Ok(size),
+    }
 }
 
 impl Pinned {

@@ -14,11 +14,19 @@ const PLACES: &str = "/usr/local/bin:/usr/bin:/usr/libexec";
 
 /// The program, for a process that was started by this name.
 pub fn find(name: &OsStr) -> Result<PathBuf, String> {
-    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-        return program::find(&path, std::env::var_os("PATH"))
-            .map_err(|missing| format!("{VARIABLE}: {missing}"));
-    }
     let own = std::env::current_exe().and_then(|path| path.canonicalize()).ok();
+    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        let named = program::find(&path, std::env::var_os("PATH"))
+            .map_err(|missing| format!("{VARIABLE}: {missing}"))?;
+        // It would become itself without end.
+        if own.is_some() && named.canonicalize().ok() == own {
+            return Err(format!(
+                "{VARIABLE}: {} is prezero-qemu itself; name a QEMU",
+                named.display()
+            ));
+        }
+        return Ok(named);
+    }
     let path = std::env::var_os("PATH").filter(|path| !path.is_empty());
     let found = names(name).into_iter().find_map(|name| {
         let mut places = path.clone().unwrap_or_default();

@@ -28,7 +28,7 @@ use watch::Watch;
 )]
 pub struct Top {
     /// Seconds between two looks
-    #[arg(long, short = 'd', value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, short = 'd', value_name = "SECONDS", default_value = "1", value_parser = delay_of)]
     delay: f64,
     /// Look twice, print, and end
     #[arg(long)]
@@ -41,12 +41,15 @@ pub struct Top {
     socket: Option<PathBuf>,
 }
 
+fn delay_of(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.05..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "give seconds, 0.05 to 3600".into())
+}
+
 impl Top {
     /// Shows until the user ends it.
     pub fn run(&self) -> Result<()> {
-        let delay = self.delay;
-        ensure!((0.05..=3600.0).contains(&delay), "--delay {delay}: give 0.05 to 3600");
-        let delay = Duration::from_secs_f64(delay);
+        let delay = Duration::from_secs_f64(self.delay);
         let socket = self.socket.clone().unwrap_or_else(prezerod::client::socket_path);
         let mut watch = Watch::new(socket);
         if self.once || self.json {

@@ -50,10 +50,10 @@ pub struct Try {
     #[arg(long, value_name = "N", conflicts_with = "time", value_parser = turns_of)]
     pairs: Option<usize>,
     /// The most time for all turns [60s]
-    #[arg(long = "for", id = "time", value_name = "TIME")]
+    #[arg(long = "for", id = "time", value_name = "TIME", value_parser = time_of)]
     time: Option<Wait>,
     /// PROGRAM is a service: start it, run this load, stop it
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "CMD", value_parser = load_of)]
     measure: Option<String>,
     /// Judge by a figure that CMD, or PROGRAM, prints
     #[arg(long, value_name = "REGEX")]
@@ -88,12 +88,27 @@ fn turns_of(text: &str) -> Result<usize, String> {
     }
 }
 
+fn time_of(text: &str) -> Result<Wait, String> {
+    match text.parse()? {
+        Wait(Duration::ZERO) => Err("nothing would be measured; give 10s or more".into()),
+        time => Ok(time),
+    }
+}
+
+fn load_of(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("give the command of the load".into());
+    }
+    Ok(text.to_owned())
+}
+
 impl Try {
     /// Measures and prints.
     ///
     /// # Errors
     /// The program does not run, or not as it does without prezero.
     pub fn run(&self) -> Result<()> {
+        let measured = self.measured()?;
         let path = match program::find(&self.command[0], std::env::var_os("PATH")) {
             Ok(path) => path,
             Err(missing) => bail!("{missing}"),
@@ -111,7 +126,7 @@ impl Try {
         }
         // A run under prezero would be a plain one.
         library::in_front_of(&library::find(library::ALLOCATOR)?, None)?;
-        let taken = turns::take(&self.measured()?, &self.command, self.bound()?)?;
+        let taken = turns::take(&measured, &self.command, self.bound()?)?;
         let verdict = Verdict::of(&taken.seen());
         told::print(&taken, &verdict, self.json)
     }
@@ -132,5 +147,19 @@ impl Try {
             Ok((regex, self.better))
         });
         Ok(Measured { load: self.measure.clone(), figure: figure.transpose()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_measure_nothing_is_refused() {
+        assert_eq!(time_of("500ms"), Ok(Wait(Duration::from_millis(500))));
+        assert!(time_of("0s").unwrap_err().contains("give 10s or more"));
+        assert!(time_of("never").is_err() && turns_of("0").is_err());
+        assert_eq!(load_of("true").as_deref(), Ok("true"));
+        assert_eq!(load_of(" ").unwrap_err(), "give the command of the load");
     }
 }

@@ -103,11 +103,12 @@ fn as_text(taken: &Taken) -> String {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    let turns = taken.runs[0].len();
     format!(
-        "{}{}: {} turns, {}; medians; speed-up over plain; CPUs idled {:.0} %\n{table}\n",
+        "{}{}: {turns} turn{}, {}; medians; speed-up over plain; CPUs idled {:.0} %\n{table}\n",
         others(taken.others),
         taken.program,
-        taken.runs[0].len(),
+        if turns == 1 { "" } else { "s" },
         taken.ended.why(),
         100.0 * taken.idle
     )
@@ -188,6 +189,9 @@ mod tests {
     fn the_table_has_medians_with_their_noise_and_what_is_better_is_higher() {
         let text = as_text(&taken());
         assert!(text.starts_with("prog: 6 turns, as told;"), "{text}");
+        let mut one = taken();
+        one.runs.iter_mut().for_each(|runs| runs.truncate(1));
+        assert!(as_text(&one).starts_with("prog: 1 turn, as told;"));
         let text_beside = as_text(&Taken { others: 0.43, ..taken() });
         assert!(
             text_beside.starts_with("other programs had 43 % of the CPUs' time"),

@@ -107,7 +107,7 @@ pub static KNOBS: [Knob; 15] = [
         variable: "PREZERO_STOCK",
         value: "SIZE|off",
         help: "Most bytes ready ahead of requests [off]",
-        detail: "Most memory that scrubd makes zero ahead of requests. Default off: as demand has it",
+        detail: "Most memory that scrubd makes zero ahead of requests. Default off: as much as demand calls for",
         turned: Turned::AnyTime,
         set: |c, v, _| unless("off", v, size).map(|bytes| c.stock = bytes),
         show: |c, f| show_unless("off", c.stock.map(Size), f),
@@ -157,8 +157,8 @@ pub static KNOBS: [Knob; 15] = [
         name: "threshold",
         variable: "PREZERO_THRESHOLD",
         value: "SIZE",
-        help: "Smallest request that it serves [128K]",
-        detail: "Smallest request that it serves, 64K or more; smaller ones are the C library's. Default 128K",
+        help: "Smallest request that prezero serves [128K]",
+        detail: "Smallest request that prezero serves, 64K or more; smaller ones go to the C library. Default 128K",
         turned: Turned::AtStart,
         set: |c, v, _| {
             c.threshold = size(v)?;
@@ -208,7 +208,7 @@ pub static KNOBS: [Knob; 15] = [
         variable: "PREZERO_HUGE",
         value: "on|off",
         help: "Fresh memory in huge pages [on, see manual]",
-        detail: "Whether what large blocks take fresh from the kernel comes in huge pages. Default on; off in a guest that reports free memory to its hypervisor",
+        detail: "Whether fresh memory of large blocks comes in huge pages. Default on; off in a guest that reports free memory to its hypervisor",
         turned: Turned::AtStart,
         set: |c, v, _| named(&SWITCH, v).ok_or(NO_SWITCH).map(|on| c.huge = on),
         show: |c, f| f.write_str(name(&SWITCH, c.huge)),
@@ -218,7 +218,7 @@ pub static KNOBS: [Knob; 15] = [
         variable: "PREZERO_NO_MOVE",
         value: "auto|on|off",
         help: "No free page leaves its address [auto]",
-        detail: "on: no free page goes back to the kernel unless it lacks some, and none is moved, as caches of registered memory need it. Default auto: while UCX or Open MPI hooks libc, or once mallopt forbids glibc the same",
+        detail: "on: free pages keep their addresses, as caches of registered memory need it, and the kernel takes them only when memory is short. Default auto: while UCX or Open MPI hooks libc, or after mallopt told glibc to keep its memory",
         turned: Turned::AtStart,
         set: |c, v, _| {
             c.no_move = named(&NO_MOVE, v).ok_or("no such mode; give auto, on or off")?;

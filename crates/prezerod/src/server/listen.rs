@@ -118,7 +118,11 @@ impl fmt::Display for Listener {
 fn reserve(path: &Path) -> Result<File, String> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mode = if rustix::process::getuid().is_root() { 0o755 } else { 0o700 };
-    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(dir);
+    // One folder, as below a run-time directory. A path with more that are missing is mistyped.
+    let made = match fs::DirBuilder::new().mode(mode).create(dir) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
     made.map_err(|error| format!("{}: {error}; give --socket PATH", dir.display()))?;
     let lock_path = path.with_extension("lock");
     let lock = open_lock(&lock_path)
@@ -148,7 +152,7 @@ fn open_lock(path: &Path) -> Result<File, String> {
     })?;
     let info = file.metadata().map_err(|error| error.to_string())?;
     if !info.is_file() || info.uid() != rustix::process::geteuid().as_raw() {
-        return Err("it is somebody else's, or no file; remove it".into());
+        return Err("it is another user's, or no file; remove it".into());
     }
     Ok(file)
 }
@@ -172,7 +176,7 @@ fn clear(path: &Path) -> Result<(), String> {
 /// A stream socket at a path; one that an earlier broker left there is removed.
 pub fn bind_stream(path: &Path) -> Result<OwnedFd, String> {
     if let Some(dir) = path.parent() {
-        let _ = fs::create_dir_all(dir);
+        let _ = fs::create_dir(dir);
     }
     clear(path).map_err(|error| format!("metrics: {}: {error}; give another", path.display()))?;
     let socket = UnixListener::bind(path);
@@ -214,7 +218,7 @@ mod tests {
             fs::write(&lock, "").unwrap();
             std::os::unix::fs::chown(&lock, Some(65534), None).unwrap();
             let refused = Listener::bind(&path, 0o600).unwrap_err();
-            assert!(refused.contains("somebody else's"), "{refused}");
+            assert!(refused.contains("another user's"), "{refused}");
         }
     }
 
@@ -224,6 +228,14 @@ mod tests {
         let path = dir.path().join("a");
         drop(UnixListener::bind(&path).unwrap());
         drop(Listener::bind(&path, 0o600).unwrap());
+        drop(Listener::bind(&dir.path().join("one/a"), 0o600).unwrap());
+        let far = dir.path().join("mistyped/two/a");
+        let refused = Listener::bind(&far, 0o600).unwrap_err();
+        assert!(
+            refused.contains("mistyped/two: No such file")
+                && refused.ends_with("give --socket PATH")
+        );
+        assert!(!dir.path().join("mistyped").exists(), "a folder of a mistyped path");
         assert!(bind_stream(&path).is_ok());
         let kept = dir.path().join("passwd");
         fs::write(&kept, "root").unwrap();

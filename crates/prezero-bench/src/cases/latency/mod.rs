@@ -7,6 +7,7 @@ mod contest;
 pub mod doors;
 pub mod grid;
 mod ideal;
+mod named;
 mod presets;
 
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use prezero::Size;
 
-use super::{Options, Row, Runs, Way};
+use super::{Options, Row, Runs, Way, named};
 use crate::machine;
 use crate::peers::{Allocator, Field, GLIBC, PREZERO};
 use crate::scratch::Scratch;
@@ -188,6 +188,7 @@ pub fn find(name: &str, options: &Options) -> Result<(Preset, Field)> {
             };
             let others = words(OTHERS).into_iter().map(String::from).collect();
             let all_rows = [sized("steady"), sized("fill"), others].concat();
+            named::check(&options.only)?;
             let asked = if options.only.is_empty() { &all_rows } else { &options.only };
             let ms = |seconds: f64| format!("{:.0}", seconds * 1e3);
             let warm = options.warm.unwrap_or(3.0);
