@@ -47,7 +47,7 @@ dir, command = sys.argv[1:]
 env = ["PATH=/bin", "PREZERO_LEASE_FD=3", "PREZERO_SOCKET=/run/prezero/s"]
 mounts = [{"destination": "/proc", "type": "proc", "source": "proc"},
           {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
-          {"destination": "/run/prezero", "type": "bind", "source": f"{dir}/run", "options": ["bind", "rw"]}]
+          {"destination": "/run/prezero", "type": "bind", "source": f"{dir}/run", "options": ["bind", "ro"]}]
 process = {"terminal": False, "user": {"uid": 0, "gid": 0}, "args": ["sh", "-c", command], "env": env, "cwd": "/"}
 namespaces = [{"type": kind} for kind in ("mount", "ipc", "uts")]
 print(json.dumps({"ociVersion": "1.0.2", "process": process, "root": {"path": "rootfs"}, "hostname": "container",

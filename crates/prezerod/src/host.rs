@@ -190,6 +190,15 @@ impl Host {
         paths.retain(|path| seen.insert(path.clone()));
         paths
     }
+
+    /// Whether a process lives in a PID namespace below the one that `/proc` shows: the kernel then lists a number
+    /// for each. What cannot be read counts as such.
+    pub fn is_contained(&self, pid: i32) -> bool {
+        let status = std::fs::read_to_string(self.root.join(format!("proc/{pid}/status")));
+        let status = status.unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        numbers.is_none_or(|numbers| numbers.split_whitespace().count() != 1)
+    }
 }
 
 impl AsRef<Path> for Host {
@@ -222,6 +231,19 @@ mod tests {
         }
         let host = Host::new(dir.path());
         (dir, host)
+    }
+
+    #[test]
+    fn a_process_of_a_namespace_below_is_contained_and_so_is_one_that_cannot_be_read() {
+        let (_dir, host) = host(&[
+            ("proc/7/status", "Name:\tx\nNSpid:\t7\n"),
+            ("proc/8/status", "Name:\tNSpid:\\n\nNSpid:\t8\t1\n"),
+            ("proc/9/status", "Name:\tx\n"),
+        ]);
+        assert!(!host.is_contained(7));
+        assert!([8, 9, 10].into_iter().all(|pid| host.is_contained(pid)));
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(!Host::new("/").is_contained(own));
     }
 
     const SHMEM: &str = "sys/kernel/mm/transparent_hugepage/shmem_enabled";

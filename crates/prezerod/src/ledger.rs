@@ -18,6 +18,10 @@ use crate::tenant::{self, Charge, ClientId, Payer, Peer, Tenant};
 use debts::{Debts, Pages};
 pub use leases::{Ends, Lease, Leases};
 
+/// Stands for the user of a container whose user outside would be the operator: they share nothing.
+/// Fixed: no user has that number.
+const CONTAINED_OPERATOR: u32 = u32::MAX - 1;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -31,8 +35,8 @@ pub struct Ledger {
     pub clients: BTreeMap<ClientId, Peer>,
     /// Owners of subordinate users.
     pub owners: Owners,
-    /// Connections by the user that owns theirs.
-    pub users: BTreeMap<u32, usize>,
+    /// Connections of each party.
+    pub parties: BTreeMap<Party, usize>,
     /// Leases that are out.
     pub leases: Leases,
     /// What ended leases left in use.
@@ -47,10 +51,6 @@ impl Ledger {
             self.tenants.push(Tenant::only(owner));
         }
         self.owners = owners;
-        self.users.clear();
-        for peer in self.clients.values() {
-            *self.users.entry(self.owners.of(peer.uid)).or_default() += 1;
-        }
         if self.charges.is_empty() {
             self.charges.push(Charge::default());
         }
@@ -62,6 +62,10 @@ impl Ledger {
                 self.charges.push(tenant.charge.clone());
             }
         }
+        self.parties.clear();
+        for peer in self.clients.values() {
+            *self.parties.entry(self.party_of(peer)).or_default() += 1;
+        }
     }
 
     /// What a tenant's memory is charged to.
@@ -70,12 +74,34 @@ impl Ledger {
         Payer(u16::try_from(at).unwrap_or(0))
     }
 
-    /// Whose demand a request of this client is.
-    pub fn party(&self, client: ClientId, tenant: &Tenant) -> Party {
-        let known = self.names.iter().position(|name| *name == tenant.name);
+    /// Whose places, turns and demand a client's are. Users that two tenants share are two parties: containers of
+    /// both may run as root.
+    pub fn party(&self, client: ClientId) -> Party {
+        let none = Party { tenant: u16::MAX, uid: u32::MAX };
+        self.clients.get(&client).map_or(none, |peer| self.party_of(peer))
+    }
+
+    /// The same of a process.
+    pub fn party_of(&self, peer: &Peer) -> Party {
+        let tenant = tenant::of(&self.tenants, peer);
+        let known =
+            tenant.and_then(|tenant| self.names.iter().position(|name| *name == tenant.name));
         let tenant = known.and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX);
-        let uid = self.clients.get(&client).map_or(u32::MAX, |peer| self.owners.of(peer.uid));
+        let uid = match tenant::may_operate(peer.uid) && peer.contained {
+            true => CONTAINED_OPERATOR,
+            false => self.owners.of(peer.uid),
+        };
         Party { tenant, uid }
+    }
+
+    /// Connections of processes of this user, as far as the user alone tells; and the parties that these may be.
+    pub fn connections(&self, uid: u32) -> (usize, usize) {
+        let (owner, may_operate) = (self.owners.of(uid), tenant::may_operate(uid));
+        let is_of =
+            |party: &Party| party.uid == owner || (may_operate && party.uid == CONTAINED_OPERATOR);
+        let of_user = self.parties.iter().filter(|(party, _)| is_of(party));
+        let tenants = tenant::may_be(&self.tenants, uid);
+        (of_user.map(|(_, count)| count).sum(), tenants * (1 + usize::from(may_operate)))
     }
 
     /// The cgroup of a payer; `None`: the broker's own.
@@ -95,25 +121,20 @@ impl Ledger {
 
     /// A connection is there.
     pub fn connect(&mut self, id: ClientId, peer: Peer) {
-        *self.users.entry(self.owners.of(peer.uid)).or_default() += 1;
+        *self.parties.entry(self.party_of(&peer)).or_default() += 1;
         self.clients.insert(id, peer);
     }
 
     /// A connection is gone.
     pub fn disconnect(&mut self, client: ClientId) {
         let Some(peer) = self.clients.remove(&client) else { return };
-        let owner = self.owners.of(peer.uid);
-        if let Some(count) = self.users.get_mut(&owner) {
+        let party = self.party_of(&peer);
+        if let Some(count) = self.parties.get_mut(&party) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.users.remove(&owner);
+                self.parties.remove(&party);
             }
         }
-    }
-
-    /// The user of a client.
-    pub fn uid(&self, client: ClientId) -> u32 {
-        self.clients.get(&client).map_or(u32::MAX, |peer| peer.uid)
     }
 
     /// The tenant of a client.

@@ -105,10 +105,10 @@ impl Planner {
         self.waits.sort_by_key(|wait| (wait.rank, wait.turn, wait.since));
     }
 
-    /// The turn of a request that begins to wait: the present one, or the one after its user's last.
-    /// So a user that waits for much lets others pass.
-    pub fn turn(&self, user: u32) -> u64 {
-        let own = self.waits.iter().filter(|wait| wait.party.uid == user);
+    /// The turn of a request that begins to wait: the present one, or the one after its party's last.
+    /// So a party that waits for much lets others pass.
+    pub fn turn(&self, party: Party) -> u64 {
+        let own = self.waits.iter().filter(|wait| wait.party == party);
         match own.map(|wait| wait.turn).max() {
             Some(last) => last + 1,
             None => self.waits.iter().map(|wait| wait.turn).min().unwrap_or(0),
@@ -165,14 +165,14 @@ impl Planner {
         would_do.filter(is_free).copied().collect()
     }
 
-    /// The filler of a node that makes this user's next order; `None`: one has an order of its, or all
+    /// The filler of a node that makes this party's next order; `None`: one has an order of its, or all
     /// have others'.
-    pub fn lane(&self, node: u16, user: u32) -> Option<u8> {
+    pub fn lane(&self, node: u16, party: Party) -> Option<u8> {
         let orders = || {
             let orders = self.jobs.iter().filter(|job| job.priority == Priority::Urgent);
             orders.filter(|job| job.kind.node == node)
         };
-        let has_one = orders().any(|job| job.user == Some(user));
+        let has_one = orders().any(|job| job.party == Some(party));
         (0..LANES).find(|lane| !has_one && orders().all(|job| job.lane != *lane))
     }
 

@@ -33,6 +33,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::broker::Broker;
+use crate::demand::Party;
 use crate::filler::Message;
 use crate::host::Host;
 use crate::inode::mounted;
@@ -79,7 +80,7 @@ pub struct Options {
 struct Connection {
     socket: OwnedFd,
     pid: i32,
-    uid: u32,
+    party: Party,
     /// The process, exactly that one; `None` on old kernels where it was gone already.
     process: Option<OwnedFd>,
     heard_ns: u64,

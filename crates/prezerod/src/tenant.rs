@@ -26,6 +26,20 @@ pub struct Peer {
     pub cgroups: Vec<String>,
     /// When the process began, in ticks since the boot: its number may come back. 0: not known.
     pub began: u64,
+    /// It lives in a PID namespace below the broker's: a container, whose root is no operator.
+    pub contained: bool,
+}
+
+impl Peer {
+    /// Whether the process is of the operator: of a user that [may operate](may_operate), and in no container.
+    pub fn is_operator(&self) -> bool {
+        may_operate(self.uid) && !self.contained
+    }
+}
+
+/// Whether processes of this user are the operator's: root's, or the broker's own user's.
+pub fn may_operate(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::getuid().as_raw()
 }
 
 impl fmt::Display for Peer {
@@ -116,9 +130,10 @@ impl Tenant {
     }
 }
 
-/// Whether a process of this user may belong to a tenant, by its user alone.
-pub fn may_be(tenants: &[Tenant], uid: u32) -> bool {
-    tenants.iter().any(|tenant| tenant.uids.is_empty() || tenant.uids.contains(&uid))
+/// To how many tenants a process of this user may belong, by its user alone.
+pub fn may_be(tenants: &[Tenant], uid: u32) -> usize {
+    let may = |tenant: &&Tenant| tenant.uids.is_empty() || tenant.uids.contains(&uid);
+    tenants.iter().filter(may).count()
 }
 
 /// The first tenant that the peer belongs to.
@@ -132,7 +147,7 @@ mod tests {
 
     fn peer(uid: u32, cgroup: Option<&str>) -> Peer {
         let cgroups = cgroup.into_iter().map(str::to_owned).collect();
-        Peer { pid: 1, uid, gid: uid, groups: vec![], cgroups, began: 0 }
+        Peer { pid: 1, uid, gid: uid, groups: vec![], cgroups, began: 0, contained: false }
     }
 
     #[test]
@@ -150,9 +165,10 @@ mod tests {
     fn a_user_that_no_tenant_names_is_known_before_anything_else_is() {
         let named = Tenant { uids: vec![5], ..Tenant::only(0) };
         let any = Tenant { uids: vec![], gids: vec![9], ..Tenant::only(0) };
-        assert!(may_be(std::slice::from_ref(&named), 5));
-        assert!(!may_be(std::slice::from_ref(&named), 6));
-        assert!(may_be(&[named, any], 6), "by its group, perhaps");
+        assert_eq!(may_be(std::slice::from_ref(&named), 5), 1);
+        assert_eq!(may_be(std::slice::from_ref(&named), 6), 0);
+        assert_eq!(may_be(&[named.clone(), any.clone()], 6), 1, "by its group, perhaps");
+        assert_eq!(may_be(&[named, any], 5), 2);
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn is_zero(path: &Path) -> bool {
 fn a_named_lease_outlives_client_and_broker_and_is_found_under_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let (true, Some(mounted)) =
-        (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=64M"))
+        (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=64M,mode=0755"))
     else {
         return;
     };
@@ -84,10 +84,29 @@ fn a_named_lease_outlives_client_and_broker_and_is_found_under_its_name() {
 }
 
 #[test]
+fn a_directory_in_which_others_may_write_hands_out_no_strangers_file() {
+    let (dir, strangers) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+    // As tmpfs are mounted without a mode.
+    let (true, Some(mounted)) =
+        (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=64M,mode=1777"))
+    else {
+        return;
+    };
+    std::fs::write(strangers.path().join("lease"), [1; 4096]).unwrap();
+    std::os::unix::fs::symlink(strangers.path(), mounted.0.join("guest")).unwrap();
+    let daemon = Daemon::start(&config(&mounted.0, ""));
+    match daemon.client().lease_named(name("guest"), want(4), PATIENCE) {
+        Err(ClientError::No(Reason::Host, text)) => assert!(text.contains("mode=0755"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_name_has_one_lease_whoever_asks_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let (true, Some(mounted)) =
-        (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=64M"))
+        (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=64M,mode=0755"))
     else {
         return;
     };
@@ -114,7 +133,7 @@ fn a_name_has_one_lease_whoever_asks_at_once() {
 fn what_cannot_be_named_is_refused_with_the_mend() {
     let dir = tempfile::tempdir().unwrap();
     let (true, Some(mounted)) =
-        (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=16M"))
+        (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=16M,mode=0755"))
     else {
         return;
     };
@@ -166,7 +185,7 @@ fn a_lease_takes_no_more_than_its_size_and_counts_until_its_last_user_is_gone() 
     for kind in ["tmpfs", "hugetlbfs"] {
         let dir = tempfile::tempdir().unwrap();
         let reserved = Reserved::new(Page::Huge, 16);
-        let options = if kind == "tmpfs" { "size=16M" } else { "pagesize=2M,size=16M" };
+        let options = if kind == "tmpfs" { "size=16M,mode=0755" } else { "pagesize=2M,size=16M" };
         let (true, true, Some(mounted)) = (
             possible(),
             kind == "tmpfs" || reserved.is_some(),

@@ -70,7 +70,10 @@ fn pins(backing: &str) {
     let [count, why, later, again] = parts[..] else { panic!("{said}{failed}") };
     assert_eq!(count, "2", "{said}");
     assert!(why.contains("quota") || why.contains("left"), "{said}");
-    assert!(later.contains("are still in use: pages are pinned"), "{said}");
+    // Without a cgroup that counts pages of pools, another program may have them.
+    let pinned = later.contains("are still in use: pages are pinned");
+    let charged = backing == "hugetlb" && later.contains("may still be pinned");
+    assert!(pinned || charged, "{said}");
     assert_eq!(again, "True", "{said}");
 }
 

@@ -214,6 +214,36 @@ fn descriptors_that_were_sent_before_it_came_hold_nothing_up() {
     });
 }
 
+/// Asks for all that the operator may, and prints the kinds of the answers.
+const OPERATES: &str = r#"
+import socket, struct, sys
+for kind, body in ((10, struct.pack("<I", 1)), (9, struct.pack("<QQ", 1 << 40, 2 << 20))):
+    broker = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    broker.connect(sys.argv[1])
+    broker.send(struct.pack("<2sBBI", b"PZ", 1, kind, 1) + body)
+    print(broker.recv(512)[3])
+"#;
+
+#[test]
+fn root_of_a_container_drains_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        prezero_sys::tell!("skipped: a PID namespace needs root");
+        return;
+    }
+    const NO: &str = "130\n130\n";
+    const DONE: &str = "135\n135\n";
+    let daemon = Daemon::start("");
+    let said = |command: &mut Command| {
+        String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned()
+    };
+    let plain = daemon.python(OPERATES);
+    let mut contained = Command::new("unshare");
+    contained.args(["--pid", "--fork"]).arg(plain.get_program()).args(plain.get_args());
+    assert_eq!(said(&mut contained), NO);
+    daemon.client().available(Page::Huge, None).unwrap();
+    assert_eq!(said(&mut daemon.python(OPERATES)), DONE, "outside it is the operator");
+}
+
 #[test]
 fn leases_that_nobody_reads_are_bounded() {
     if !possible() {

@@ -195,7 +195,7 @@ func (c command) serve() error {
 		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 		mux.HandleFunc("/healthz", probe(func() error { return plugin.Live(time.Now()) }))
 		mux.HandleFunc("/readyz", probe(plugin.Ready))
-		server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+		server := served(mux)
 		go func() { _ = server.Serve(listener) }()
 		defer server.Close()
 	}

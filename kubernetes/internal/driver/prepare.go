@@ -14,6 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -128,6 +129,10 @@ func (d *Driver) wanted(claim *resourceapi.ResourceClaim) (*ledger.Claim, error)
 	record := &ledger.Claim{UID: claim.UID, Namespace: claim.Namespace, Name: claim.Name, Known: claim.Name}
 	// A claim that was made of a template has a generated name.
 	if known := claim.Annotations[resourceapi.PodResourceClaimAnnotation]; known != "" {
+		// Who made the claim may have written it: it names variables and a path in the container.
+		if wrong := validation.IsDNS1123Label(known); len(wrong) > 0 {
+			return nil, fmt.Errorf("metadata.annotations[%s]: %s", resourceapi.PodResourceClaimAnnotation, wrong[0])
+		}
 		record.Known = known
 	}
 	if claim.Status.Allocation == nil {

@@ -10,11 +10,6 @@ use crate::tenant::{self, Peer};
 /// Moved by: `broker/tests/bounds.rs`.
 const OPERATORS: usize = 16;
 
-/// Root, or the broker's own user.
-fn is_operator(uid: u32) -> bool {
-    uid == 0 || uid == rustix::process::getuid().as_raw()
-}
-
 impl<I: Inode> Broker<I> {
     /// A process of this user wants to connect: what can be said before anything is read of it.
     /// A stranger, and a client above a limit, cost no more than that.
@@ -22,13 +17,12 @@ impl<I: Inode> Broker<I> {
     /// # Errors
     /// There are too many already, or no tenant has such a user.
     pub fn may_connect(&mut self, uid: u32) -> Result<(), Answer> {
-        let of_user = self.ledger.users.get(&self.ledger.owners.of(uid)).copied().unwrap_or(0);
-        let places = self.settings.connections + if is_operator(uid) { OPERATORS } else { 0 };
-        if self.ledger.clients.len() >= places || of_user >= self.settings.connections_per_user {
-            self.counters.turned_away += 1;
-            return Err(self.no(Reason::Busy, "too many connections; close some".into()));
+        let (of_user, parties) = self.ledger.connections(uid);
+        let most = self.settings.connections_per_user.saturating_mul(parties.max(1));
+        if self.is_full(tenant::may_operate(uid)) || of_user >= most {
+            return Err(self.crowded());
         }
-        if !tenant::may_be(&self.ledger.tenants, uid) {
+        if parties == 0 {
             self.counters.turned_away += 1;
             let text = format!("no tenant for uid {uid}; name it in [[tenant]]");
             return Err(self.no(Reason::Denied, text));
@@ -42,6 +36,13 @@ impl<I: Inode> Broker<I> {
     /// There are too many already, or it may not lease: strangers take no client's place.
     pub fn connect(&mut self, mut peer: Peer) -> Result<ClientId, Answer> {
         self.may_connect(peer.uid)?;
+        // What its user alone did not tell.
+        let of_party = self.ledger.parties.get(&self.ledger.party_of(&peer)).copied();
+        if self.is_full(peer.is_operator())
+            || of_party.unwrap_or(0) >= self.settings.connections_per_user
+        {
+            return Err(self.crowded());
+        }
         if peer.pid <= 0 {
             // Leases are told apart by processes that can be named.
             self.counters.turned_away += 1;
@@ -60,6 +61,17 @@ impl<I: Inode> Broker<I> {
         let id = self.number();
         self.ledger.connect(id, peer);
         Ok(id)
+    }
+
+    /// Whether all places are taken, the operator's own included.
+    fn is_full(&self, is_operator: bool) -> bool {
+        let places = self.settings.connections + if is_operator { OPERATORS } else { 0 };
+        self.ledger.clients.len() >= places
+    }
+
+    fn crowded(&mut self) -> Answer {
+        self.counters.turned_away += 1;
+        self.no(Reason::Busy, "too many connections; close some".into())
     }
 
     /// A connection is gone, and what it waited for.
@@ -122,13 +134,13 @@ impl<I: Inode> Broker<I> {
             || self.stock.reserved.iter().any(|reserved| reserved.client == client)
     }
 
-    /// Whether a client is of the operator: root, or the broker's own user.
+    /// Whether a client is of the operator: root or the broker's own user, in no container.
     pub(super) fn is_operator(&self, client: ClientId) -> bool {
-        is_operator(self.ledger.uid(client))
+        self.ledger.clients.get(&client).is_some_and(Peer::is_operator)
     }
 
-    /// The cgroups of a process.
-    pub fn cgroups(&self, pid: i32) -> Vec<String> {
-        self.view.host.cgroups(pid)
+    /// The cgroups of a process, and whether it lives in a container.
+    pub fn whereabouts(&self, pid: i32) -> (Vec<String>, bool) {
+        (self.view.host.cgroups(pid), self.view.host.is_contained(pid))
     }
 }

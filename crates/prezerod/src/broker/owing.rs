@@ -1,7 +1,7 @@
 //! What tenants owe: the kernel's numbers against what the broker knows to be in use.
 
 use super::{Broker, Inode};
-use crate::ledger::debts::{Pages, Unaccounted};
+use crate::ledger::debts::{OTHERS, Pages, Unaccounted};
 use crate::protocol::{Backing, Page};
 
 /// The numbers are read this often while leases with a quota are out, ns, and at each end of one.
@@ -35,8 +35,13 @@ impl<I: Inode> Broker<I> {
     }
 
     fn measured(&mut self, now: u64, pages: Pages, unaccounted: Unaccounted) {
-        let holders = self.ledger.leases.tenants().map(|(tenant, _)| tenant);
-        self.ledger.debts.measured(now, pages, unaccounted, holders);
+        let holders: Vec<&str> = match pages {
+            Pages::Memory => self.ledger.leases.tenants().map(|(tenant, _)| tenant).collect(),
+            // Without a count of the broker's cgroup the number is the host's.
+            Pages::Pool(page) if self.view.cgroups.pooled(page).is_none() => vec![OTHERS],
+            Pages::Pool(_) => vec![],
+        };
+        self.ledger.debts.measured(now, pages, unaccounted, holders.into_iter());
     }
 
     /// Bytes of pools' pages that are in use, and neither leased nor in stock.

@@ -23,7 +23,7 @@ enum Lane {
     /// The filler of the stock.
     Stock,
     /// That one of those that make to order, for this user.
-    Order { lane: u8, user: u32 },
+    Order { lane: u8, party: Party },
 }
 
 /// What should happen now.
@@ -79,14 +79,14 @@ impl<I: Inode> Broker<I> {
                 at += 1;
                 continue;
             }
-            // The host is asked once for each size and user: many may wait.
-            let user = wait.party.uid;
-            if asked.contains(&(user, need)) {
+            // The host is asked once for each size and party: many may wait.
+            let party = wait.party;
+            if asked.contains(&(party, need)) {
                 at += 1;
                 continue;
             }
             self.clear_place(&need, plan);
-            let mut order = self.order(&need, user);
+            let mut order = self.order(&need, party);
             let displaced = match &order {
                 Err((reason, _)) if self.planner.jobs.is_empty() => {
                     self.displace(targets, &need, Rank::Backorder, reason.name())
@@ -96,11 +96,11 @@ impl<I: Inode> Broker<I> {
             if displaced || matches!(order, Ok((_, Some(_)))) {
                 // What gave way is free, and a limit may have been lowered since it was read.
                 self.view.changed();
-                order = self.order(&need, user);
+                order = self.order(&need, party);
             }
             match order {
                 Ok((kind, Some(lane))) => {
-                    plan.jobs.push(self.job(now, need, kind, Lane::Order { lane, user }));
+                    plan.jobs.push(self.job(now, need, kind, Lane::Order { lane, party }));
                     at += 1;
                 }
                 // A job in progress may still free what this one lacks, and what gave way comes back soon.
@@ -111,7 +111,7 @@ impl<I: Inode> Broker<I> {
                     plan.outs.push(Out { client, tag, answer, inode: None, name: None });
                 }
                 _ => {
-                    asked.push((user, need));
+                    asked.push((party, need));
                     at += 1;
                 }
             }
@@ -184,15 +184,15 @@ impl<I: Inode> Broker<I> {
     }
 
     /// What an order is made of, and the filler of that node which makes it.
-    fn order(&self, need: &Need, user: u32) -> Result<(Kind, Option<u8>), Refusal> {
+    fn order(&self, need: &Need, party: Party) -> Result<(Kind, Option<u8>), Refusal> {
         let kind = self.choose(need)?;
-        Ok((kind, self.planner.lane(kind.node, user)))
+        Ok((kind, self.planner.lane(kind.node, party)))
     }
 
     fn job(&mut self, now: u64, need: Need, kind: Kind, lane: Lane) -> Job {
-        let (priority, lane, user) = match lane {
+        let (priority, lane, party) = match lane {
             Lane::Stock => (Priority::Idle, 0, None),
-            Lane::Order { lane, user } => (Priority::Urgent, lane, Some(user)),
+            Lane::Order { lane, party } => (Priority::Urgent, lane, Some(party)),
         };
         let rate = self.settings.rate.filter(|_| priority == Priority::Idle);
         let is_stock = priority == Priority::Idle && !self.planner.demand.has_backorder(&need);
@@ -209,7 +209,7 @@ impl<I: Inode> Broker<I> {
             rate,
             busy_limit,
             need,
-            user,
+            party,
             began,
             status,
         };

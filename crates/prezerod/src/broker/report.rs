@@ -175,7 +175,7 @@ impl Part {
 
 impl<I: Inode> Broker<I> {
     /// A part of what is there and which client holds what, as JSON. A client sees the leases of its own
-    /// user, root and the broker's user see all.
+    /// party, the operator sees all.
     pub(super) fn stock_part(&self, now: u64, client: ClientId, from: u64) -> Answer {
         let mut part = match Cursor::from_wire(from) {
             Some(cursor) => Part { text: String::new(), cursor },
@@ -214,13 +214,17 @@ impl<I: Inode> Broker<I> {
             }
             part.open(List::Leased, BEFORE_LEASED);
         }
-        let uid = self.ledger.uid(client);
+        let own = self.ledger.clients.get(&client).map(|peer| (peer.uid, peer.contained));
+        let tenant = self.ledger.tenant(client).map(|tenant| tenant.name).unwrap_or_default();
+        let is_own = |lease: &Lease| {
+            Some((lease.peer.uid, lease.peer.contained)) == own && lease.tenant == tenant
+        };
         let all = self.is_operator(client);
         for (looked, lease) in self.ledger.leases.from(part.cursor.row).enumerate() {
             if looked == LOOKED {
                 return part.answer(true);
             }
-            if !all && lease.peer.uid != uid {
+            if !all && !is_own(lease) {
                 part.cursor.row = lease.number + 1;
             } else if !part.add(&self.leased_row(now, lease), lease.number + 1) {
                 return part.answer(true);

@@ -93,7 +93,7 @@ impl<I: Inode> Broker<I> {
         }
         self.check(&want, tenant).map_err(|(reason, text)| self.no(reason, text))?;
         let need = Need { want, payer: self.ledger.payer(tenant) };
-        let party = self.ledger.party(client, tenant);
+        let party = self.ledger.party(client);
         if let Some(inode) = self.take(&need, tenant.rank) {
             self.asked(now, party, &need);
             self.counters.hit(&tenant.name);
@@ -109,7 +109,7 @@ impl<I: Inode> Broker<I> {
         let longest = self.settings.longest_wait.as_nanos() as u64;
         let until = now.saturating_add(wait.min(longest));
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
-        let turn = self.planner.turn(party.uid);
+        let turn = self.planner.turn(party);
         let since = now;
         let wait =
             Wait { client, tag, name, tenant, party, need, rank, turn, since, until, sample };
@@ -152,7 +152,7 @@ impl<I: Inode> Broker<I> {
         }
         let reserve = self.kept_back(tenant.rank);
         let need = Need { want, payer: self.ledger.payer(tenant) };
-        let party = self.ledger.party(client, tenant);
+        let party = self.ledger.party(client);
         let Some(inode) = self.stock.take(&need, reserve) else {
             if let Err((reason, text)) = self.can_make(&need) {
                 return self.no(reason, text);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Broker, Inode};
+use super::{Broker, Inode, LARGEST};
 use crate::demand::saved as demand;
 use crate::inode::Kind;
 use crate::ledger::{Ends, Lease, debts};
@@ -19,6 +19,9 @@ use crate::tenant::{Charge, Payer, Peer};
 /// Fixed: bounds of the state file.
 pub const MOST_LEASES: usize = 8192;
 const MOST_PATH: usize = 256;
+/// Largest number of a lease.
+/// Fixed: no broker comes so far, and a report's cursor has room for it.
+const MOST_NUMBER: u64 = 1 << 60;
 
 /// The moment of saving.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +67,8 @@ pub struct SavedLease {
     pub pid: i32,
     /// When that began, in ticks of the kernel; 0: not known.
     pub began: u64,
+    #[serde(default)]
+    contained: bool,
     uid: u32,
     gid: u32,
     cgroup: Option<String>,
@@ -143,8 +148,8 @@ impl<I: Inode> Broker<I> {
         if !same_boot {
             return restored;
         }
-        self.numbers = self.numbers.max(saved.numbers);
-        let known = |lease: &&SavedLease| ledger.names.contains(&lease.tenant);
+        self.numbers = self.numbers.max(saved.numbers.min(MOST_NUMBER));
+        let known = |lease: &&SavedLease| lease.is_one() && ledger.names.contains(&lease.tenant);
         let leases: Vec<(Lease, bool)> = saved
             .leases
             .iter()
@@ -176,6 +181,7 @@ fn saved(lease: &Lease) -> SavedLease {
         number: lease.number,
         pid: peer.pid,
         began: peer.began,
+        contained: peer.contained,
         uid: peer.uid,
         gid: peer.gid,
         cgroup: peer.cgroups.first().map(|path| path.chars().take(MOST_PATH).collect()),
@@ -194,6 +200,12 @@ fn saved(lease: &Lease) -> SavedLease {
 }
 
 impl SavedLease {
+    /// Whether a broker may have written it.
+    fn is_one(&self) -> bool {
+        let bounded = self.number <= MOST_NUMBER && self.bytes <= LARGEST;
+        bounded && self.pid > 0 && self.bytes.is_multiple_of(self.page.max(1))
+    }
+
     fn again(&self, payer: Payer, ends: Ends) -> Option<Lease> {
         let page = Page::of(self.page)?;
         let kind = Kind::from((page.bytes(), self.backing, self.node, payer.0));
@@ -206,6 +218,7 @@ impl SavedLease {
                 groups: vec![],
                 cgroups: self.cgroup.iter().cloned().collect(),
                 began: self.began,
+                contained: self.contained,
             },
             tenant: self.tenant.clone(),
             kind,

@@ -18,6 +18,7 @@ mod bounds;
 mod drains;
 mod leases;
 mod limits;
+mod parties;
 mod payers;
 mod saved;
 mod shortages;
@@ -142,7 +143,7 @@ impl Rig {
 }
 
 fn peer(pid: i32, uid: u32) -> Peer {
-    Peer { pid, uid, gid: uid, groups: vec![], cgroups: vec![], began: 0 }
+    Peer { pid, uid, gid: uid, groups: vec![], cgroups: vec![], began: 0, contained: false }
 }
 
 fn want(mib: u64) -> Want {

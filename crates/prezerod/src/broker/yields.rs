@@ -10,6 +10,7 @@ use super::{Broker, ClientId, Inode, Refusal};
 use crate::filler::Priority;
 use crate::inode::Kind;
 use crate::protocol::{Answer, Backing, Page, Reason};
+use crate::tenant::may_operate;
 
 impl<I: Inode> Broker<I> {
     /// Others were promised so much, from now on.
@@ -19,7 +20,7 @@ impl<I: Inode> Broker<I> {
         page: Page,
         bytes: u64,
     ) -> Result<Answer, Refusal> {
-        if !self.is_operator(client) {
+        if !self.is_manager(client) {
             let text = "stock yields to root and the broker's own user; ask as one of them";
             return Err((Reason::Denied, text.into()));
         }
@@ -43,6 +44,15 @@ impl<I: Inode> Broker<I> {
             self.view.changed();
         }
         Ok(Answer::Done)
+    }
+
+    /// Whether a client may promise others pages: the operator, or its manager of containers, which may run in one
+    /// and leases under names.
+    fn is_manager(&self, client: ClientId) -> bool {
+        let peer = self.ledger.clients.get(&client);
+        let names =
+            || self.ledger.tenant(client).is_ok_and(|tenant| !tenant.charge.files.is_empty());
+        self.is_operator(client) || (peer.is_some_and(|peer| may_operate(peer.uid)) && names())
     }
 
     /// Whether a piece of stock of that kind would take what others were promised.

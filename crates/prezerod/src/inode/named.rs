@@ -50,6 +50,13 @@ impl LeaseDir {
     /// It is not of a tmpfs or hugetlbfs, in words.
     pub fn of(dir: &Path) -> Result<LeaseDir, String> {
         let name = dir.display();
+        let info = dir.metadata().map_err(|error| format!("files = {name}: {error}; make it"))?;
+        // Another user could put a file of its own under a lease's name, which a client would take for the lease.
+        let own = rustix::process::geteuid().as_raw();
+        if (info.uid() != own && info.uid() != 0) || info.mode() & 0o022 != 0 {
+            let mend = "chmod it, or mount it with mode=0755";
+            return Err(format!("files = {name}: others than its owner may write there; {mend}"));
+        }
         let stat = statfs(dir).map_err(|error| format!("files = {name}: {error}; make it"))?;
         let (backing, page) = match stat.f_type as u64 & 0xffff_ffff {
             TMPFS => (Backing::Thp, Some(Page::Huge)),
@@ -129,6 +136,22 @@ mod tests {
     fn dir() -> Option<tempfile::TempDir> {
         LeaseDir::of(Path::new(SHM)).ok()?;
         tempfile::tempdir_in(SHM).ok()
+    }
+
+    #[test]
+    fn a_directory_in_which_others_may_write_has_no_lease() {
+        use std::os::unix::fs::PermissionsExt;
+        let Some(dir) = dir() else { return };
+        let set = |mode| {
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap()
+        };
+        for mode in [0o777, 0o1777, 0o770, 0o702] {
+            set(mode);
+            let refused = LeaseDir::of(dir.path()).unwrap_err();
+            assert!(refused.contains("others than its owner may write"), "{mode:o}: {refused}");
+        }
+        set(0o755);
+        assert!(LeaseDir::of(dir.path()).is_ok());
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub struct Leases {
 impl Leases {
     /// One more, which ends with its process until it is known better.
     pub fn insert(&mut self, lease: Lease) {
+        self.remove(lease.number);
         self.changes += 1;
         *self.tenants.entry(lease.tenant.clone()).or_default() += lease.bytes;
         *self.kinds.entry(lease.kind).or_default() += lease.bytes;
@@ -146,7 +147,15 @@ mod tests {
     use crate::tenant::Payer;
 
     fn lease(number: u64, pid: i32, tenant: &str) -> Lease {
-        let peer = Peer { pid, uid: 7, gid: 7, groups: vec![], cgroups: vec![], began: 0 };
+        let peer = Peer {
+            pid,
+            uid: 7,
+            gid: 7,
+            groups: vec![],
+            cgroups: vec![],
+            began: 0,
+            contained: false,
+        };
         let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer::BROKER };
         let (bytes, inode, since, cost_ns) = (number << 21, number, 0, 0);
         let tenant = tenant.to_owned();

@@ -1,5 +1,6 @@
 //! One inode that is being made: what it will be, for which demand, and how far it is.
 
+use crate::demand::Party;
 use crate::filler::Priority;
 use crate::filler::pacer::{BusyLimit, Throttle};
 use crate::inode::Kind;
@@ -25,7 +26,7 @@ pub struct Job {
     /// What it was asked for as.
     pub need: Need,
     /// Whose request it was begun for; `None`: the stock's.
-    pub user: Option<u32>,
+    pub party: Option<Party>,
     /// When it was begun, ns.
     pub began: u64,
     /// How far it is.

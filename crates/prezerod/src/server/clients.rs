@@ -18,6 +18,7 @@ use super::store::Kept;
 use super::unread::{self, Unread};
 use super::{ACCEPT_BATCH, Connection, Server};
 use crate::broker::Out;
+use crate::demand::Party;
 use crate::filler::send_packet;
 use crate::inode::mounted;
 use crate::inode::named::{self, LeaseDir};
@@ -69,8 +70,8 @@ impl Server {
                 Ok((id, peer, process)) => {
                     let (heard_ns, unread) = (thread::monotonic_ns(), Unread::default());
                     // Subordinate users share the turns of their owner.
-                    let (pid, uid) = (peer.pid, self.broker.ledger.owners.of(peer.uid));
-                    let connection = Connection { socket, pid, uid, process, heard_ns, unread };
+                    let (pid, party) = (peer.pid, self.broker.ledger.party_of(&peer));
+                    let connection = Connection { socket, pid, party, process, heard_ns, unread };
                     self.clients.all.insert(id, connection);
                     came.push(id);
                 }
@@ -95,14 +96,14 @@ impl Server {
         });
         let process = process.ok();
         // Read first, looked after whether it was still that process: a number is used again.
-        let mut cgroups = self.broker.cgroups(pid);
+        let (mut cgroups, mut contained) = self.broker.whereabouts(pid);
         if !process.as_ref().is_some_and(lives) {
-            cgroups.clear();
+            (cgroups, contained) = (vec![], true);
         }
         // A kernel that does not tell knows of no further groups.
         let groups = peer::peer_groups(socket.as_fd()).unwrap_or_default();
         let began = if cgroups.is_empty() { 0 } else { began(pid) };
-        let peer = Peer { pid, uid, gid, groups, cgroups, began };
+        let peer = Peer { pid, uid, gid, groups, cgroups, began, contained };
         let id = self.broker.connect(peer.clone())?;
         Ok((id, peer, process))
     }
@@ -120,10 +121,10 @@ impl Server {
     /// Reads the connections that have something to read: each user's connections in turn, another one first in each
     /// round, and a number of frames of each user.
     pub(super) fn hear_clients(&mut self, said: Vec<ClientId>) {
-        let mut users: BTreeMap<u32, VecDeque<ClientId>> = BTreeMap::new();
+        let mut users: BTreeMap<Party, VecDeque<ClientId>> = BTreeMap::new();
         for id in said {
             if let Some(connection) = self.clients.all.get(&id) {
-                users.entry(connection.uid).or_default().push_back(id);
+                users.entry(connection.party).or_default().push_back(id);
             }
         }
         self.clients.round += 1;
@@ -217,13 +218,13 @@ impl Server {
     /// Whether the connection or its user has its share of unread leases.
     fn is_full(&mut self, id: ClientId) -> bool {
         let Some(connection) = self.clients.all.get_mut(&id) else { return false };
-        let user = connection.uid;
+        let party = connection.party;
         if connection.unread.is_full(&connection.socket) {
             return true;
         }
-        let open = self.clients.all.values_mut().filter(|connection| connection.uid == user);
+        let open = self.clients.all.values_mut().filter(|connection| connection.party == party);
         let open = open.map(|connection| (&connection.socket, &mut connection.unread));
-        unread::is_full(user, &mut self.clients.left, open)
+        unread::is_full(party, &mut self.clients.left, open)
     }
 
     /// Sends an answer. The inode that goes with it is closed here whatever happens: it is
@@ -322,7 +323,7 @@ impl Server {
             if !self.watch.holders.contains_key(&connection.pid) {
                 self.broker.exited(thread::monotonic_ns(), connection.pid);
             }
-            self.clients.left.add(connection.uid, connection.socket, connection.unread);
+            self.clients.left.add(connection.party, connection.socket, connection.unread);
         }
     }
 }

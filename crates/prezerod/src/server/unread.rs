@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use prezero_sys::peer;
 
+use crate::demand::Party;
+
 /// Leases that a connection may leave unread.
 const OF_CONNECTION: u32 = 16;
 /// And all connections of a user together.
@@ -42,14 +44,14 @@ impl Unread {
 /// Connections that ended with leases unread: the client may keep them so.
 #[derive(Debug, Default)]
 pub struct Left {
-    all: Vec<(u32, OwnedFd, Unread)>,
+    all: Vec<(Party, OwnedFd, Unread)>,
 }
 
 impl Left {
-    /// This user's connection ended.
-    pub fn add(&mut self, user: u32, socket: OwnedFd, mut unread: Unread) {
+    /// This party's connection ended.
+    pub fn add(&mut self, party: Party, socket: OwnedFd, mut unread: Unread) {
         if unread.look(&socket) > 0 {
-            self.all.push((user, socket, unread));
+            self.all.push((party, socket, unread));
         }
     }
 
@@ -58,14 +60,14 @@ impl Left {
         self.all.retain_mut(|(_, socket, unread)| unread.look(socket) > 0);
     }
 
-    fn of(&self, user: u32) -> u32 {
-        self.all.iter().filter(|(uid, ..)| *uid == user).map(|(.., unread)| unread.count).sum()
+    fn of(&self, party: Party) -> u32 {
+        self.all.iter().filter(|(other, ..)| *other == party).map(|(.., unread)| unread.count).sum()
     }
 }
 
-/// Whether a user has its share, with these connections and those that it left.
+/// Whether a party has its share, with these connections and those that it left.
 pub fn is_full<'a>(
-    user: u32,
+    party: Party,
     left: &mut Left,
     open: impl Iterator<Item = (&'a OwnedFd, &'a mut Unread)>,
 ) -> bool {
@@ -73,14 +75,14 @@ pub fn is_full<'a>(
     let count = |open: &[(&OwnedFd, &mut Unread)]| -> u32 {
         open.iter().map(|(_, unread)| unread.count).sum()
     };
-    if count(&open) + left.of(user) < OF_USER {
+    if count(&open) + left.of(party) < OF_USER {
         return false;
     }
     for (socket, unread) in &mut open {
         unread.look(*socket);
     }
     left.look();
-    count(&open) + left.of(user) >= OF_USER
+    count(&open) + left.of(party) >= OF_USER
 }
 
 #[cfg(test)]
@@ -88,6 +90,10 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
+
+    fn of(uid: u32) -> Party {
+        Party { tenant: 0, uid }
+    }
 
     fn sent(times: u32) -> (UnixStream, UnixStream, Unread) {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
@@ -113,15 +119,15 @@ mod tests {
         let mut theirs = vec![];
         for _ in 0..OF_USER / OF_CONNECTION {
             let (ours, their, unread) = sent(OF_CONNECTION);
-            left.add(7, ours.into(), unread);
+            left.add(of(7), ours.into(), unread);
             theirs.push(their);
         }
-        assert!(is_full(7, &mut left, [].into_iter()));
-        assert!(!is_full(8, &mut left, [].into_iter()), "another user");
+        assert!(is_full(of(7), &mut left, [].into_iter()));
+        assert!(!is_full(of(8), &mut left, [].into_iter()), "another user");
         theirs.pop();
-        assert!(!is_full(7, &mut left, [].into_iter()));
+        assert!(!is_full(of(7), &mut left, [].into_iter()));
         let (ours, _theirs, mut unread) = sent(OF_CONNECTION);
         let ours = OwnedFd::from(ours);
-        assert!(is_full(7, &mut left, [(&ours, &mut unread)].into_iter()));
+        assert!(is_full(of(7), &mut left, [(&ours, &mut unread)].into_iter()));
     }
 }

@@ -65,8 +65,11 @@ fn only_the_operator_drains() {
     });
     rig.stock(8, Fake::default());
     let client = rig.client(1, other);
+    let container = crate::tenant::Peer { contained: true, ..peer(2, 0) };
+    let root = rig.broker.connect(container).unwrap();
     for drain in [Drain::On, Drain::Off] {
         assert_eq!(reason(rig.ask(client, Request::Drain(drain))), Reason::Denied);
+        assert_eq!(reason(rig.ask(root, Request::Drain(drain))), Reason::Denied);
     }
     assert!(matches!(rig.lease(client, 8, 0).unwrap().answer, Answer::Lease(_)));
 }

@@ -101,6 +101,26 @@ fn what_was_learnt_comes_back_by_names_on_any_boot_and_is_forgotten_in_its_time(
     }
 }
 
+/// Debts of all bytes that there can be, many times.
+const DEBTS: &str = concat!(
+    r#""debts":[[0,{"foreign":18446744073709551615,"ended":[{"at":18446744073709551615,"tenant":"t","#,
+    r#""bytes":18446744073709551615,"judged":false}],"claims":[{"since":0,"bytes":18446744073709551615,"#,
+    r#""suspects":{"t":18446744073709551615}},{"since":0,"bytes":18446744073709551615,"suspects":{}}]}]"#
+);
+
+#[test]
+fn a_lease_that_is_saved_twice_counts_once() {
+    let mut text = serde_json::to_value(saved()).unwrap();
+    let lease = text["leases"][0].clone();
+    text["leases"] = vec![lease.clone(); 3].into();
+    let mut rig = next(&["t"]);
+    let saved = serde_json::from_value(text).unwrap();
+    rig.broker.restore(&moment("boot", 21), &saved, |_| Some(Ends::Memory));
+    assert_eq!(rig.broker.ledger.leases.of_tenant("t"), 4 * MIB);
+    rig.broker.ended(22 * S, lease["number"].as_u64().unwrap());
+    assert_eq!(rig.broker.ledger.leases.of_tenant("t"), 0);
+}
+
 #[test]
 fn numbers_that_no_broker_wrote_do_no_harm() {
     let text = serde_json::to_string(&saved()).unwrap();
@@ -113,6 +133,10 @@ fn numbers_that_no_broker_wrote_do_no_harm() {
         ("\"level\":", "\"level\":9"),
         ("\"payer\":0", "\"payer\":77"),
         ("\"hours\":[0", "\"hours\":[18446744073709551615"),
+        ("\"numbers\":", "\"numbers\":18446744073709551615,\"was\":"),
+        ("\"bytes\":4194304", "\"bytes\":18446744073709551615"),
+        ("\"pid\":", "\"pid\":-"),
+        ("\"debts\":[", DEBTS),
     ] {
         assert!(text.contains(part), "{part} in {text}");
         let saved: Saved = serde_json::from_str(&text.replace(part, other)).unwrap();

@@ -95,7 +95,20 @@ fn only_the_operator_has_stock_yielded() {
     let client = rig.client(1, other);
     let request = Request::Yield { page: Page::Huge, bytes: 32 * MIB };
     assert_eq!(reason(rig.ask(client, request)), Reason::Denied);
+    let container = Peer { contained: true, ..peer(2, 0) };
+    let root = rig.broker.connect(container.clone()).unwrap();
+    let request = Request::Yield { page: Page::Huge, bytes: 32 * MIB };
+    assert_eq!(reason(rig.ask(root, request)), Reason::Denied, "root of a container");
     assert_eq!(rig.broker.stock.iter().count(), 2);
+
+    // A manager of containers runs in one, too, and is known by its leases, which have names.
+    let mut settings = rig.broker.settings().clone();
+    let charge = Charge { files: vec!["/nowhere".into()], ..Charge::default() };
+    settings.tenants = vec![Tenant { charge, ..Tenant::only(0) }];
+    rig.broker.reload(settings, 1000);
+    let manager = rig.broker.connect(container).unwrap();
+    let request = Request::Yield { page: Page::Huge, bytes: 32 * MIB };
+    assert_eq!(rig.answer(manager, request), Answer::Done);
 }
 
 #[test]
