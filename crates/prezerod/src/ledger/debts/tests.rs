@@ -1,4 +1,4 @@
-//! Debts on made-up numbers: who is charged for what.
+//! Debts on made-up numbers: which tenant is charged for what.
 
 use super::*;
 use crate::protocol::Page;
