@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
+use prezero_sys::escape::{self, escape};
 use prezerod::client::{Client, socket_path};
-use prezerod::escape::escape;
 use prezerod::protocol::{Drain, Report};
 use serde_json::Value;
 
@@ -44,9 +44,9 @@ impl Stock {
         let report = if self.metrics { Report::Metrics } else { Report::Stock };
         let text = client.report(report)?;
         if self.metrics {
-            prezero_sys::print!("{text}")?;
+            prezero_sys::print!("{}", escape::lines(&text))?;
         } else if self.json {
-            prezero_sys::print!("{text}\n")?;
+            prezero_sys::print!("{}\n", escape::json(&text))?;
         } else {
             prezero_sys::print!("{}", render(&serde_json::from_str(&text)?))?;
         }

@@ -8,7 +8,7 @@
 //! | [`mapping`] | mappings, for libraries that stand in front of libc |
 //! | [`percpu`] | the CPU at hand, restartable sequences |
 //! | [`process`] | what a process was given: environment, limits, memory |
-//! | [`say`] | lines for people, which cannot fail |
+//! | [`say`], [`escape`] | lines for people, which cannot fail; what others wrote, for a terminal |
 //! | [`stderr`], [`quiet`] | standard error while it is what it was; writes that raise no signal |
 //! | [`birth`] | which process this is |
 //! | [`file`] | what small files of the kernel say |
@@ -16,7 +16,7 @@
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //! | [`marks`] | inodes that are known and not held |
 //!
-//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, say, thread, memory, mapping, percpu, guest, peer, marks
+//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, escape, say, thread, memory, mapping, percpu, guest, peer, marks
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
@@ -27,6 +27,7 @@ compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membar
 
 pub mod birth;
 mod errno;
+pub mod escape;
 pub mod file;
 pub mod guest;
 pub mod mapping;

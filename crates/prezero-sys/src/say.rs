@@ -3,6 +3,7 @@
 //! `println!` and `eprintln!` panic when their reader is gone or its disk is full: a broker, or a
 //! command in a pipe, must not end of that. Nothing here allocates, takes a lock, or raises a signal
 //! ([`quiet`]). Standard error is written to while it is the file that it was at the start ([`stderr`]).
+//! A line on standard error may have words of others: what commands a terminal is escaped in it ([`escape`]).
 //!
 //! | call | for | reader is slow | reader is gone, disk is full |
 //! |---|---|---|---|
@@ -21,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
-use crate::{quiet, stderr};
+use crate::{escape, quiet, stderr};
 
 /// What one `write` to a pipe takes without waiting once `poll` says that there is room: `PIPE_BUF`.
 const AT_ONCE: usize = 4096;
@@ -156,7 +157,7 @@ fn log_to(file: BorrowedFd<'_>, line: fmt::Arguments<'_>, dropped: &AtomicU64) {
     if lost > 0 {
         let _ = writeln!(text, "{lost} lines were lost before this one: nobody read them");
     }
-    let _ = text.write_fmt(line);
+    let _ = Escaped { out: &mut text, stays: &[] }.write_fmt(line);
     // One write, which does not wait: what is longer is cut.
     text.used = text.used.min(AT_ONCE - 1);
     let _ = text.write_str("\n");
@@ -167,7 +168,8 @@ fn tell_to(file: BorrowedFd<'_>, line: fmt::Arguments<'_>) {
     let mut buffer = [0; SHORT];
     let mut text = Line::to(file, &mut buffer);
     text.kind = Kind::Patient;
-    let _ = writeln!(text, "{line}");
+    let _ = Escaped { out: &mut text, stays: &['\n', '\t'] }.write_fmt(line);
+    let _ = text.write_str("\n");
     text.flush();
 }
 
@@ -239,6 +241,25 @@ impl Write for Line<'_> {
     }
 }
 
+/// Writes all but plain characters and those that stay as escapes.
+struct Escaped<'a, W> {
+    out: &'a mut W,
+    stays: &'static [char],
+}
+
+impl<W: Write> Write for Escaped<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let stays = |letter: char| escape::is_plain(letter) || self.stays.contains(&letter);
+        let mut written = 0;
+        for (at, letter) in text.char_indices().filter(|(_, letter)| !stays(*letter)) {
+            self.out.write_str(&text[written..at])?;
+            escape::put(self.out, letter)?;
+            written = at + letter.len_utf8();
+        }
+        self.out.write_str(&text[written..])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,6 +293,18 @@ mod tests {
         drop(writer);
         let text = read(reader);
         assert!(text.ends_with("x\nnext\n") && text.len() == AT_ONCE + 5, "{}", text.len());
+    }
+
+    #[test]
+    fn words_of_others_command_no_terminal() {
+        let hostile = "a\u{1b}[2J\nb\u{202e}\u{9b}\tc\u{e9}";
+        let (reader, writer) = std::io::pipe().unwrap();
+        log_to(writer.as_fd(), format_args!("log: {hostile}"), &AtomicU64::new(0));
+        tell_to(writer.as_fd(), format_args!("tell: {hostile}"));
+        drop(writer);
+        let logged = "log: a\\u{1b}[2J\\nb\\u{202e}\\u{9b}\\tc\u{e9}\n";
+        let told = "tell: a\\u{1b}[2J\nb\\u{202e}\\u{9b}\tc\u{e9}\n";
+        assert_eq!(read(reader), format!("{logged}{told}"));
     }
 
     /// Where the stack was when it was written.

@@ -4,7 +4,7 @@
 //! time, and *leases* them: hands one to a client, once, and keeps nothing of it. A client needs
 //! [`client`] and [`protocol`] only; the rest is the daemon.
 //!
-//! Layers: escape, state, protocol, client, host, tenant, inode, filler, settings, stock, demand, fleet, ledger, planner, broker, server
+//! Layers: state, protocol, client, host, tenant, inode, filler, settings, stock, demand, fleet, ledger, planner, broker, server
 //!
 //! # Vocabulary
 //!
@@ -47,7 +47,6 @@ pub mod broker;
 pub mod client;
 #[cfg(feature = "broker")]
 pub mod demand;
-pub mod escape;
 #[cfg(feature = "broker")]
 pub mod filler;
 #[cfg(feature = "broker")]

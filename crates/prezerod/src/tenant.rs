@@ -3,9 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use prezero_sys::escape::escape;
 use serde::{Deserialize, Serialize};
-
-use crate::escape::escape;
 
 /// A connection's number; never used again.
 pub type ClientId = u64;

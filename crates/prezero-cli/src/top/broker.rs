@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
+use prezero_sys::escape::escape;
 use prezerod::client::Client;
 use prezerod::protocol::Report;
 use serde_json::{Value, json};
@@ -213,7 +214,7 @@ impl Broker {
             format!(
                 "pid {} of {}, for {:.0} s",
                 lease["pid"],
-                lease["tenant"].as_str().unwrap_or("-"),
+                escape(lease["tenant"].as_str().unwrap_or("-")),
                 lease["age_seconds"].as_f64().unwrap_or(0.0)
             )
         };
@@ -249,7 +250,7 @@ mod tests {
         };
         let report = json!({
             "ready": [piece(4 << 20, json!({})), piece(4 << 20, json!({"age_seconds": 9.0}))],
-            "leased": [piece(4 << 20, json!({"pid": 12, "tenant": "uid-0"})), piece(1 << 30, json!({}))],
+            "leased": [piece(4 << 20, json!({"pid": 12, "tenant": "uid-0\u{1b}"})), piece(1 << 30, json!({}))],
             "wanted": [piece(4 << 20, json!({"target": 3, "node": null, "shortage": {"why": "busy"}}))],
         });
         let rows = broker("", report.clone()).rows();
@@ -260,7 +261,7 @@ mod tests {
             rows.iter().map(|row| row.shortage.as_deref()).collect::<Vec<_>>(),
             [Some("busy"), None]
         );
-        assert_eq!(broker("", report).holders(&rows[0]), ["pid 12 of uid-0, for 7 s"]);
+        assert_eq!(broker("", report).holders(&rows[0]), ["pid 12 of uid-0\\u{1b}, for 7 s"]);
     }
 
     #[test]

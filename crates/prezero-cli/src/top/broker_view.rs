@@ -1,6 +1,7 @@
 //! What `prezero top` draws of the broker: a table of its memory, the selected row's holders,
 //! what it did.
 
+use prezero_sys::escape::escape;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
@@ -81,7 +82,7 @@ impl BrokerView {
         let [above, inside] =
             Layout::vertical([Constraint::Length(lines), Constraint::Fill(1)]).areas(inside);
         if let Some(why) = shortage {
-            let why = Paragraph::new(format!("shortage: {}", view::plain(why)));
+            let why = Paragraph::new(format!("shortage: {}", escape(why)));
             frame.render_widget(why.wrap(Wrap { trim: true }), above);
         }
         let [left, right] =
@@ -135,7 +136,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
         size(key(row, BYTES)),
         format!("{:.0}", row.age),
         format!("{:.2}", row.cost),
-        view::plain(payer),
+        escape(payer),
     ]
 }
 
@@ -177,7 +178,7 @@ pub fn shortages(watched: &Watched) -> Vec<String> {
     let rows = watched.broker.as_ref().map_or_else(Vec::new, Broker::rows);
     let line = |row: &Row| {
         let ([ready, _, wanted], piece) = (row.pieces, size(row.kind.3 as f64));
-        let why = view::plain(row.shortage.as_ref()?);
+        let why = escape(row.shortage.as_ref()?);
         Some(format!("broker: {ready} of {wanted} ready of {piece} in {} pages: {why}", row.kind.0))
     };
     rows.iter().filter_map(line).collect()
@@ -244,7 +245,7 @@ mod tests {
     #[test]
     fn every_column_has_its_figure() {
         let row = Row {
-            kind: ("2.0M".into(), 1, "/vms\x1b".into(), 4 << 20),
+            kind: ("2.0M".into(), 1, "/vms\x1b\u{202e}".into(), 4 << 20),
             pieces: [3, 2, 5],
             age: 9.4,
             cost: 0.25,
@@ -253,7 +254,7 @@ mod tests {
         let shown = cells(&row);
         assert_eq!(
             shown.each_ref().map(String::as_str),
-            ["2.0M", "1", "4.0M", "3", "2", "5", "12M", "9", "0.25", "/vms\u{fffd}"]
+            ["2.0M", "1", "4.0M", "3", "2", "5", "12M", "9", "0.25", "/vms\\u{1b}\\u{202e}"]
         );
         assert_eq!([3, 4, 5, 7].map(|column| key(&row, column)), [3.0, 2.0, 5.0, 9.4]);
     }

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use prezero_sys::escape;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use view::View;
 use watch::Watch;
@@ -70,7 +71,11 @@ impl Top {
         loop {
             std::thread::sleep(delay);
             watch.look();
-            let text = if self.json { format!("{}\n", watch.json()) } else { view::table(watch) };
+            let text = if self.json {
+                escape::json(&format!("{}\n", watch.json()))
+            } else {
+                view::table(watch)
+            };
             let mut out = std::io::stdout();
             // The reader may have closed the pipe.
             let told = out.write_all(text.as_bytes()).and_then(|()| out.flush());

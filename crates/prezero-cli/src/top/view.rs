@@ -291,11 +291,6 @@ pub fn table(watch: &Watch) -> String {
     text
 }
 
-/// Text that another process wrote, without characters that command a terminal.
-pub fn plain(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
-}
-
 /// Bytes in at most six characters.
 pub fn size(bytes: f64) -> String {
     scaled(bytes, 1024.0, &["", "K", "M", "G", "T"])

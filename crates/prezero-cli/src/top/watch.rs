@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use prezero::internal::ORDERS;
 use prezero::panel::{Panel, Reading};
+use prezero_sys::escape::escape;
 use serde_json::{Value, json};
 
 use super::broker::Watched;
@@ -119,7 +120,7 @@ impl Process {
         let command =
             std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("comm"));
         let now = panel.read();
-        let command = super::view::plain(command.unwrap_or_default().trim_end());
+        let command = escape(command.unwrap_or_default().trim_end());
         let (scrubbed, hits, zero) = (vec![], vec![], vec![]);
         let taken = Instant::now();
         let mut process =

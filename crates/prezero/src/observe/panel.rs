@@ -38,6 +38,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::{Duration, Instant};
 
+use prezero_sys::escape::escape;
 use prezero_sys::panel::{Mapped, WORDS};
 use prezero_sys::thread;
 
@@ -257,12 +258,11 @@ impl Panel<Mapped> {
 }
 
 /// The text in some words, up to its NUL. The process may write anything there, and a tool may show
-/// it on root's terminal. So no character that commands a terminal is left in it.
+/// it on root's terminal. So what commands a terminal is escaped in it.
 pub(crate) fn text(words: &[AtomicU64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    let text = String::from_utf8_lossy(&bytes[..end]);
-    text.replace(char::is_control, "\u{fffd}")
+    escape(&String::from_utf8_lossy(&bytes[..end]))
 }
 
 /// Writes a text, cut to what fits and padded.
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn a_text_that_is_read_commands_no_terminal() {
         let words = [const { AtomicU64::new(0) }; 4];
-        put(&words, "a\x1b]0;b\x07\r\n\u{9b}c");
-        assert_eq!(text(&words), "a\u{fffd}]0;b\u{fffd}\u{fffd}\u{fffd}\u{fffd}c");
+        put(&words, "a\x1b]0;b\x07\r\n\u{9b}\u{202e}c");
+        assert_eq!(text(&words), "a\\u{1b}]0;b\\u{7}\\r\\n\\u{9b}\\u{202e}c");
     }
 }

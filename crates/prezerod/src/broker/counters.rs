@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+use prezero_sys::escape;
+
 use crate::protocol::Reason;
 
 /// Tenants that are told apart: a configuration that changes names others each time. All later ones are [`OTHERS`].
@@ -207,7 +209,7 @@ pub fn write_prometheus(
 
 /// As the value of a label.
 fn quoted(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    escape::lines(label).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn head(out: &mut impl Write, name: &str, kind: &str, help: &str) -> fmt::Result {
@@ -274,9 +276,13 @@ mod tests {
 
     #[test]
     fn labels_are_quoted() {
-        let samples = vec![(vec![("tenant", "a\"\\\n".into()), ("node", "0".into())], 7)];
+        let samples = vec![(vec![("tenant", "a\"\\\n\u{202e}".into()), ("node", "0".into())], 7)];
         let text =
             rendered(&Counters::default(), &[Gauge { name: "held_bytes", help: "h", samples }]);
-        assert!(text.contains("\nprezerod_held_bytes{tenant=\"a\\\"\\\\\\n\",node=\"0\"} 7\n"));
+        assert!(
+            text.contains(
+                "\nprezerod_held_bytes{tenant=\"a\\\"\\\\\\n\\\\u{202e}\",node=\"0\"} 7\n"
+            )
+        );
     }
 }

@@ -4,11 +4,11 @@
 //! a report costs its client's turns, however many leases there are. What is handed out or ends
 //! between two parts is shown once, twice or not at all.
 
+use prezero_sys::escape::{self, escape};
 use serde::Serialize;
 
 use super::shortage::{self, Shortage};
 use super::{Broker, ClientId, Inode};
-use crate::escape::escape;
 use crate::ledger::{Ends, Lease};
 use crate::protocol::{Answer, MAX_PART};
 
@@ -144,7 +144,7 @@ struct Part {
 impl Part {
     /// Adds a row, and goes on at `next`; false: it is for the next part.
     fn add(&mut self, row: &impl Serialize, next: u64) -> bool {
-        let json = serde_json::to_string(row).unwrap_or_default();
+        let json = escape::json(&serde_json::to_string(row).unwrap_or_default());
         // A comma, and all that may follow the row without another.
         let full = self.text.len() + json.len() + 1 + SEAMS > MAX_PART;
         if full && !self.text.is_empty() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prezero_host::Size;
+use prezero_sys::escape::is_plain;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -277,7 +278,7 @@ fn stocked(stock: FileStock, tenants: &[Tenant]) -> Result<Stocked, String> {
 fn tenant_of(tenant: FileTenant, root: &Path) -> Result<Tenant, String> {
     let FileTenant { name, users, groups, cgroups, quota, charge, files, latency } = tenant;
     // It stands in tables and answers of one line.
-    if name.is_empty() || name.chars().any(char::is_control) {
+    if name.is_empty() || !name.chars().all(is_plain) {
         return Err(format!("tenant {name:?}: give a name of letters, digits and the like"));
     }
     if users.is_empty() && groups.is_empty() && cgroups.is_empty() {
