@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """A broker under attack: an unprivileged user does all at once that has ever stopped it, another user claims.
 
-    tests/system/attack.py FOLDER [--seconds N] [--p99 MS]
+    tests/system/attack.py FOLDER [--seconds N] [--p99 MS] [--load N] [--times N]
 
 FOLDER holds prezerod. Without --p99 it asserts what never depends on the clock: every claim is served and zero,
 the broker lives, keeps no descriptor and no memory of the attackers, and tells them why. It prints how long claims
 took, for how long of that the broker's thread waited for a CPU, and beside each claim a frame to a process that does
 nothing but answer it: what this machine allows.
 With --p99 it fails where the 99th percentile is above so many milliseconds, and above 1.2 times that of such frames.
+With --load N processes of other users spin all the while; with --times it fails where the attacked 99th percentile is above
+so many times the one before the attack. Claims and an operator's reports are timed.
 Needs root, to become three other users. Where it can, it puts the broker and those that it serves into one cgroup for
 CPU time and the attackers into another, as services and the sessions of users are on a host.
 """
@@ -18,6 +20,7 @@ import json
 import mmap
 import os
 import random
+import select
 import signal
 import socket
 import struct
@@ -276,10 +279,17 @@ def victim(path, seconds, groups, pid_of_broker):
             os.write(writer, json.dumps(f"{type(error).__name__}: {error}").encode())
         os._exit(0)
     os.close(writer)
+    reports = []
+    while not select.select([reader], [], [], 0.05)[0]:
+        asked = time.monotonic()
+        with Client(path) as operator:
+            operator.stock()
+        reports.append((time.monotonic() - asked) * 1e3)
     with open(reader, "rb") as pipe:
         took = json.loads(pipe.read())
     os.waitpid(pid, 0)
     assert isinstance(took, dict), f"a claim was not served: {took}"
+    took["reports to the operator"] = reports
     return {name: sorted(ms) for name, ms in took.items()}
 
 
@@ -297,6 +307,8 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--p99", type=float)
+    parser.add_argument("--load", type=int, default=0)
+    parser.add_argument("--times", type=float)
     options = parser.parse_args()
     if os.geteuid() != 0:
         return print("not tried: only root becomes another user")
@@ -312,7 +324,7 @@ def main():
             broker = subprocess.Popen(command, stderr=log)
         groups = Groups()
         groups.put(SERVICES, broker.pid)
-        attackers = []
+        attackers, spinning = [], []
         echoing = echo(f"{path}.echo", groups)
         try:
             until("the socket", lambda: os.path.exists(path))
@@ -320,7 +332,10 @@ def main():
                 return len(os.listdir(f"/proc/{broker.pid}/fd"))
             with Client(path) as root:
                 until("the stock", lambda: len(root.stock()["ready"]) >= 16)
-            calm = victim(path, options.seconds / 2, groups, broker.pid)
+            for _ in range(options.load):
+                spinning.append(subprocess.Popen([sys.executable, "-c", "while True: pass"], user=STRANGER))
+                groups.put(USERS, spinning[-1].pid)
+            calm = victim(path, options.seconds * (1 if options.times else 0.5), groups, broker.pid)
             before = open_files()
             attackers = [attacker(attack, uid, path, port) for attack, uid in ATTACKS]
             for pid in attackers:
@@ -351,6 +366,9 @@ def main():
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
+            for process in spinning:
+                process.kill()
+                process.wait()
             broker.kill()
             broker.wait()
             os.kill(echoing, signal.SIGKILL)
@@ -365,6 +383,10 @@ def main():
     claims, echoes = (at(took[name], 0.99) for name in ("claims", "echoes"))
     if options.p99 is not None and claims > max(options.p99, 1.2 * echoes):
         sys.exit(f"the 99th percentile is above {options.p99:g} ms, and above 1.2 times that of the echoes")
+    times = {what: at(took[what], 0.99) / at(calm[what], 0.99) for what in calm if what in took}
+    print("99th percentile, attacked over alone: " + ", ".join(f"{what} {value:.1f}" for what, value in times.items()))
+    if options.times is not None and times["claims"] > options.times:
+        sys.exit(f"the 99th percentile of claims is above {options.times:g} times that without an attack")
 
 
 main()

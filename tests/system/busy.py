@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Stock on a host that is never idle: a stream of large leases beside processes that keep all CPUs busy.
 
-    tests/system/busy.py FOLDER [--load N] [--leases N] [--size BYTES] [--every SECONDS] [--set LINE]...
+    tests/system/busy.py FOLDER [--load N] [--leases N] [--size BYTES] [--every SECONDS] [--set LINE]... [--plain]
 
 FOLDER holds prezerod. N processes spin; each lease is asked for SECONDS after the one before, written to, and closed. Prints
 how many were hits, how long they took, and what of the host's CPU time fillers had. `--set` adds a line to the
 configuration. At least one in four must be a hit. Exits 0 without a check where the host has too little memory.
+
+--plain starts QEMU each time, by `prezero claim --or-plain`, and times it until its monitor greets. Afterwards as many guests
+start with memory of their own, populated and not: what a miss and a hit are held against.
 """
 import argparse
 import os
@@ -22,11 +25,46 @@ from prezero_lease import Client  # noqa: E402
 from until import until  # noqa: E402
 
 
+POPULATED = "prealloc=on"
+
+
 def cpu_seconds(pid):
     """CPU time of a process and its living children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     fields = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in [str(pid), *children]]
     return sum(int(field[11]) + int(field[12]) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def guest(words, memory, size):
+    """Starts a guest until its monitor greets; what it said besides."""
+    place = f"{memory},id=m,size={size}"
+    line = [*words, "qemu-system-x86_64", "-nodefaults", "-display", "none", "-S", "-qmp", "stdio", "-m", f"{size >> 20}M",
+            "-machine", "q35,accel=tcg,memory-backend=m", "-object", place]
+    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    greeting = process.stdout.readline()
+    process.kill()
+    said = process.communicate()[1]
+    assert "QMP" in greeting, said
+    return said
+
+
+def plain(took, said, size):
+    """Times of hits and misses, and of guests with memory of their own, by name."""
+    all_of_it = {"hits": [], "misses, plain memory": [], "own memory, populated": [], "own memory": []}
+    for seconds, words in zip(took, said):
+        all_of_it["misses, plain memory" if "runs with ordinary memory" in words else "hits"].append(seconds)
+    for _ in took:
+        for name, memory in ("own memory, populated", f"memory-backend-ram,{POPULATED}"), ("own memory", "memory-backend-ram"):
+            asked = time.monotonic()
+            guest([], memory, size)
+            all_of_it[name].append(time.monotonic() - asked)
+    return {name: row(sorted(times)) for name, times in all_of_it.items()}
+
+
+def row(times):
+    def at(part):
+        return f"{times[min(len(times) - 1, int(len(times) * part))] * 1e3:.0f}"
+    return f"{len(times)} starts, median {at(0.5)} ms, 99th percentile {at(0.99)} ms" if times else "none"
 
 
 def main():
@@ -37,6 +75,7 @@ def main():
     parser.add_argument("--size", type=int, default=128 << 20)
     parser.add_argument("--every", type=float, default=2)
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--plain", action="store_true")
     options = parser.parse_args()
     memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     if int(memory["MemAvailable"].split()[0]) << 10 < 6 * options.size:
@@ -53,17 +92,25 @@ def main():
             until("the socket", lambda: os.path.exists(path))
             client, took = Client(path), []
             began, used = time.monotonic(), cpu_seconds(broker.pid)
+            said = []
             for _ in range(options.leases):
                 time.sleep(options.every)
                 asked = time.monotonic()
-                client.lease(options.size, wait=60).close()
+                if options.plain:
+                    claim = [f"{options.folder}/prezero", "claim", f"{options.size >> 20}M", "--socket", path, "--or-plain", "--"]
+                    said.append(guest(claim, f"memory-backend-file,mem-path={{lease}},share=on,{POPULATED}", options.size))
+                else:
+                    client.lease(options.size, wait=60).close()
                 took.append(time.monotonic() - asked)
             used, passed = cpu_seconds(broker.pid) - used, time.monotonic() - began
             stock = client.stock()
+            starts = plain(took, said, options.size) if options.plain else {}
         finally:
             for process in [broker, *load]:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
+    for name, times in starts.items():
+        print(f"busy: {name}: {times}")
     took.sort()
     share = 100 * used / passed / os.cpu_count()
     print(f"busy: {stock['hits']} of {options.leases} leases of {options.size >> 20}M are hits beside {options.load} spinning "

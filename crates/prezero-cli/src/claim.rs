@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::given;
 use crate::help::OneScreen;
@@ -19,8 +20,8 @@ use crate::run::STDERR_VARIABLE;
 use prezero::Size;
 use prezero_host::jvm::Around;
 use prezero_sys::stderr;
-use prezerod::client::{ClientError, Lease, lease_within, socket_path};
-use prezerod::protocol::{Charged, Page, Want};
+use prezerod::client::{ClientError, Lease, PLAIN_WAIT, lease_within, socket_path};
+use prezerod::protocol::{Charged, Otherwise, Page, Want};
 
 mod handed;
 mod known;
@@ -34,6 +35,10 @@ use known::{Instead, Offer, Preloaded};
 use line::Line;
 use pinned::Pinned;
 pub use wait::Wait;
+
+/// The wait unless told otherwise.
+/// Fixed: a person who waits at a terminal.
+const WAIT: Duration = Duration::from_secs(30);
 
 /// The command line of `prezero claim`.
 #[derive(clap::Args)]
@@ -65,16 +70,17 @@ pub struct Claim {
     /// NUMA node [any]
     #[arg(long, value_name = "N")]
     node: Option<u16>,
-    /// Longest wait: 30, 500ms, 2m
+    /// Longest wait: 30, 500ms, 2m [30s; see --or-plain]
     ///
     /// How long to wait if it is not ready, in seconds or with a unit: for a broker that is stopped or
-    /// has too many connections as well, and a second for its answer.
-    #[arg(long, value_name = "TIME", default_value = "30s")]
-    wait: Wait,
+    /// has too many connections as well, and a second for its answer. [30s; see --or-plain]
+    #[arg(long, value_name = "TIME")]
+    wait: Option<Wait>,
     /// Without a lease run PROGRAM with ordinary memory
     ///
     /// Where there is no broker, or no lease in time, one line says so, and PROGRAM runs with the memory
-    /// that it has by itself. {lease} is a file of ordinary memory for programs that need one.
+    /// that it has by itself. {lease} is a file of ordinary memory for programs that need one. Without
+    /// --wait no lease is made to order: one that is nearly made is waited for, a second at most.
     #[arg(long)]
     or_plain: bool,
     /// Socket of prezerod
@@ -281,7 +287,18 @@ impl Claim {
     fn lease(&self, page: Page) -> Result<Lease, Failure> {
         let socket = self.socket.clone().unwrap_or_else(socket_path);
         let want = Want { bytes: self.size.0 as u64, page, node: self.node };
-        Ok(lease_within(&socket, want, self.wait.0)?)
+        let (wait, otherwise) = self.patience();
+        Ok(lease_within(&socket, want, wait, otherwise)?)
+    }
+
+    /// How long it waits for a lease, and what it has otherwise. An explicit wait is for one made to order, too.
+    fn patience(&self) -> (Duration, Otherwise) {
+        match self.wait {
+            None if self.or_plain => (PLAIN_WAIT, Otherwise::Plain),
+            None => (WAIT, Otherwise::ComesBack),
+            Some(Wait(Duration::ZERO)) if self.or_plain => (Duration::ZERO, Otherwise::Plain),
+            Some(Wait(wait)) => (wait, Otherwise::ComesBack),
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //!
 //! `PREZERO_QEMU` is the QEMU to become; without it the name tells: `prezero-qemu-system-aarch64` becomes
 //! `qemu-system-aarch64`, `prezero-qemu` that of this machine. `PREZERO_QEMU_WAIT` is how long all
-//! leases may take together: by default only what lies ready is taken.
+//! leases may take together, made to order as well: by default a lease is taken that lies ready or nearly does.
 
 mod memory;
 mod real;
@@ -19,8 +19,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use prezerod::client::{ClientError, Lease, lease_within, socket_path};
-use prezerod::protocol::{Backing, Want};
+use prezerod::client::{ClientError, Lease, PLAIN_WAIT, lease_within, socket_path};
+use prezerod::protocol::{Backing, Otherwise, Want};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::claim::Wait;
@@ -42,7 +42,8 @@ pub fn main() -> ExitCode {
     };
     let (began, wait) = (Instant::now(), wait());
     let (arguments, _leases) = with_leases(arguments, |want| {
-        lease_within(&socket_path(), want, wait.saturating_sub(began.elapsed()))
+        let left = wait.0.saturating_sub(began.elapsed());
+        lease_within(&socket_path(), want, left, wait.1)
     });
     let error = given::hand_on(Command::new(&program).args(arguments)).exec();
     say(&format!("{}: {error}", program.display()));
@@ -54,16 +55,19 @@ fn say(what: &str) {
     prezero_sys::tell!("prezero-qemu: {what}");
 }
 
-/// How long all leases may take.
-fn wait() -> Duration {
-    let Some(given) = std::env::var_os("PREZERO_QEMU_WAIT") else { return Duration::ZERO };
-    given.to_str().unwrap_or_default().parse().map_or_else(
-        |error| {
+/// How long all leases may take, and whether one is made to order: the guest has memory of its own.
+fn wait() -> (Duration, Otherwise) {
+    let Some(given) = std::env::var_os("PREZERO_QEMU_WAIT") else {
+        return (PLAIN_WAIT, Otherwise::Plain);
+    };
+    match given.to_str().unwrap_or_default().parse() {
+        Ok(Wait(Duration::ZERO)) => (Duration::ZERO, Otherwise::Plain),
+        Ok(Wait(wait)) => (wait, Otherwise::ComesBack),
+        Err(error) => {
             say(&format!("PREZERO_QEMU_WAIT: {error}; takes only what lies ready"));
-            Duration::ZERO
-        },
-        |Wait(wait)| wait,
-    )
+            (Duration::ZERO, Otherwise::Plain)
+        }
+    }
 }
 
 /// The arguments with a lease under each memory that gets one, and those leases, which QEMU inherits.

@@ -15,6 +15,7 @@ mod grant;
 mod made;
 mod metrics;
 mod owing;
+mod plain;
 mod plan;
 mod release;
 mod report;
@@ -58,6 +59,12 @@ pub trait Inode {
     fn seal(&self) -> Option<u64>;
     /// It enters the stock, and is to survive the broker; `charged` is the cgroup that pays, `None` the broker's own.
     fn keep(&self, _kind: Kind, _charged: Option<&str>) {}
+    /// It goes, and nothing waits for its memory.
+    fn discard(self)
+    where
+        Self: Sized,
+    {
+    }
 }
 
 impl Inode for OwnedFd {
@@ -212,7 +219,9 @@ impl<I: Inode> Broker<I> {
                             Err(answer) => answer,
                         }
                     }
-                    None if wait.until <= now => self.when(now, wait.party, &wait.need),
+                    None if wait.until <= now => {
+                        self.when(now, wait.party, &wait.need, wait.otherwise)
+                    }
                     None => {
                         self.planner.waits.push(wait);
                         continue;

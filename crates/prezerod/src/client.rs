@@ -34,7 +34,7 @@ use crate::protocol::{
 
 mod within;
 
-pub use within::lease_within;
+pub use within::{PLAIN_WAIT, lease_within};
 
 /// The socket's name below the run-time directory.
 pub const SOCKET: &str = "prezero/prezerod.sock";
@@ -164,6 +164,16 @@ impl Client {
     pub fn lease(&mut self, want: Want, wait: Duration) -> Result<Lease, ClientError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         self.granted(&Request::Lease { want, wait_ms })
+    }
+
+    /// The same for a client that starts with memory of its own otherwise: it waits, for `wait` at most, while
+    /// that is the faster way.
+    ///
+    /// # Errors
+    /// As for [`lease`](Client::lease).
+    pub fn lease_or_plain(&mut self, want: Want, wait: Duration) -> Result<Lease, ClientError> {
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        self.granted(&Request::LeaseOrPlain { want, wait_ms })
     }
 
     /// Leases this as a file under a name, or finds what lies there; returns the file's path, as the

@@ -11,7 +11,7 @@ use crate::demand::start::Start;
 use crate::demand::{Demand, Party, Sample};
 use crate::filler::{Priority, Progress};
 use crate::inode::Kind;
-use crate::protocol::{Name, Page, Refusal, Want};
+use crate::protocol::{Name, Otherwise, Page, Refusal, Want};
 use crate::stock::{Need, alike, matches};
 use crate::tenant::{ClientId, Payer, Rank};
 pub use job::Job;
@@ -38,6 +38,8 @@ pub struct Wait {
     pub party: Party,
     /// What is wanted.
     pub need: Need,
+    /// What its client has without it.
+    pub otherwise: Otherwise,
     /// Before or behind others.
     pub rank: Rank,
     /// Users take turns: see [`Planner::turn`].

@@ -158,6 +158,15 @@ pub enum Report {
     Metrics,
 }
 
+/// What a client has without a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Otherwise {
+    /// Nothing: it comes back for one.
+    ComesBack,
+    /// Memory of its own, with which it starts.
+    Plain,
+}
+
 /// Whether the broker leases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -176,6 +185,14 @@ pub enum Request {
         /// What.
         want: Want,
         /// How long the client would wait, ms; 0: not at all.
+        wait_ms: u32,
+    },
+    /// Lease this, now or within the part of `wait_ms` in which waiting beats memory of the client's own:
+    /// it starts with that otherwise, and does not come back.
+    LeaseOrPlain {
+        /// What.
+        want: Want,
+        /// The longest wait, ms.
         wait_ms: u32,
     },
     /// Lease this as a file under a name; what lies there already is the answer.

@@ -5,6 +5,7 @@
 //! and what clients send besides frames is closed by another process.
 
 mod clients;
+mod closing;
 mod fillers;
 mod http;
 mod listen;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Daemon, MIB, PATIENCE, ended, possible, python, until, use_up, want, watch};
 use prezerod::client::{Client, ClientError};
-use prezerod::protocol::{Answer, Page, Reason, Report, Request};
+use prezerod::protocol::{Answer, Drain, Page, Reason, Report, Request};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -29,6 +29,7 @@ fn raw(daemon: &Daemon) -> OwnedFd {
 fn good_frames() -> Vec<Vec<u8>> {
     let requests = [
         Request::Lease { want: want(2), wait_ms: 0 },
+        Request::LeaseOrPlain { want: want(2), wait_ms: 0 },
         Request::Reserve { want: want(2), hold_ms: 10 },
         Request::Redeem { ticket: 7 },
         Request::Cancel { ticket: 7 },
@@ -103,6 +104,34 @@ fn a_thousand_clients_vanish_and_the_next_is_served() {
         (Some(0), Some(0)),
         "{stock}"
     );
+}
+
+/// CPU time of a thread of the broker, ns; `None`: it has no such thread.
+fn thread_ns(daemon: &Daemon, name: &str) -> Option<u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.pid().as_raw_nonzero())).unwrap();
+    let is_it = |task: &std::path::PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    let task = tasks.flatten().map(|task| task.path()).find(is_it)?;
+    let stat = std::fs::read_to_string(task.join("schedstat")).ok()?;
+    stat.split(' ').next()?.parse().ok()
+}
+
+#[test]
+fn memory_that_goes_back_is_freed_beside_the_loop() {
+    if !possible() {
+        return;
+    }
+    let daemon = Daemon::start(STOCK);
+    daemon.wait_for_ready(4);
+    assert_eq!(thread_ns(&daemon, "close"), None, "there was nothing to close");
+    daemon.client().drain(Drain::On).unwrap();
+    assert_eq!(daemon.stock()["ready"].as_array().unwrap().len(), 0);
+    // The kernel frees 16 MiB in some 50 us.
+    const LEAST_NS: u64 = 10_000;
+    until("what the thread has closed", || {
+        thread_ns(&daemon, "close").filter(|spent| *spent > LEAST_NS)
+    });
 }
 
 #[test]

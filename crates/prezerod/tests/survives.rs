@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::{Daemon, MIB, PATIENCE, possible, until, use_up, want};
 use prezerod::client::{Client, ClientError, Lease};
-use prezerod::protocol::Reason;
+use prezerod::protocol::{Drain, Reason};
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -294,4 +294,23 @@ fn demand_survives_kill_9_and_a_broken_state_costs_one_line() {
         assert_eq!(target(&daemon), None, "of {len} bytes");
         daemon.kill();
     }
+}
+
+#[test]
+fn a_drain_survives_kill_9_from_its_answer_on_and_its_end_does_too() {
+    let mut daemon = Daemon::start("");
+    for (drain, expected) in [(Drain::On, true), (Drain::Off, false), (Drain::On, true)] {
+        daemon.client().drain(drain).unwrap();
+        daemon.kill();
+        daemon.again();
+        assert_eq!(daemon.stock()["drained"], expected, "after {drain:?} and a kill");
+        let answer = daemon.client().lease(want(2), Duration::ZERO);
+        let is_refused = matches!(answer, Err(ClientError::No(Reason::Drained, _)));
+        assert_eq!(is_refused, expected, "{answer:?}");
+    }
+    daemon.kill();
+    let mut command = daemon.command();
+    daemon.attach(command.spawn().unwrap());
+    let said = daemon.wait_for("serving on");
+    assert!(said.contains("prezero stock --undrain ends it"), "{said}");
 }

@@ -113,6 +113,7 @@ impl<I: Inode> Broker<I> {
     /// The tenant whose quota a request exceeds, by what is known: some of its leases may be over.
     pub fn exceeded(&self, client: ClientId, request: &Request) -> Option<String> {
         let (Request::Lease { want, .. }
+        | Request::LeaseOrPlain { want, .. }
         | Request::LeaseNamed { want, .. }
         | Request::Reserve { want, .. }) = request
         else {

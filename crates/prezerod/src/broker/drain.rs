@@ -1,4 +1,6 @@
 //! A broker that is drained for maintenance: nothing is ready, made or leased. What is leased stays.
+//!
+//! Contract: the operator begins and ends it, no restart of the broker or of the host does ([`saved`](super::saved)).
 
 use super::plan::Plan;
 use super::{Broker, ClientId, Inode, Refusal};
@@ -20,6 +22,11 @@ impl<I: Inode> Broker<I> {
         Ok(Answer::Done)
     }
 
+    /// Whether it leases nothing.
+    pub fn is_drained(&self) -> bool {
+        self.drained
+    }
+
     /// What a client is told meanwhile.
     pub(super) fn check_drain(&self) -> Result<(), Refusal> {
         if !self.drained {
@@ -39,6 +46,7 @@ impl<I: Inode> Broker<I> {
     fn give_all_back(&mut self) {
         while let Some(inode) = self.stock.take_oldest(|_| true) {
             self.counters.waste_bytes += inode.bytes;
+            inode.file.discard();
         }
         // What was read of pools holds no longer.
         self.view.changed();

@@ -87,7 +87,7 @@ impl<I: Inode> Broker<I> {
             self.counters.waste_bytes += bytes;
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
         };
-        self.planner.start.granted(now);
+        self.planner.start.begins(now);
         let number = self.number();
         self.counters.leased_bytes += bytes;
         self.counters.waited(&tenant.name, waited_ns);

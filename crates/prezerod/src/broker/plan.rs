@@ -9,7 +9,7 @@ use crate::filler::pacer::Throttle;
 use crate::filler::{LONGEST_SILENCE_NS, Priority};
 use crate::inode::Kind;
 use crate::planner::job::Status;
-use crate::protocol::{Answer, Page, Reason};
+use crate::protocol::{Answer, Otherwise, Page, Reason};
 use crate::stock::alike;
 use crate::stock::{Need, matches};
 
@@ -79,6 +79,11 @@ impl<I: Inode> Broker<I> {
                 at += 1;
                 continue;
             }
+            // A client with memory of its own has nothing made for it.
+            if wait.otherwise == Otherwise::Plain {
+                at += 1;
+                continue;
+            }
             // The host is asked once for each size and party: many may wait.
             let party = wait.party;
             if asked.contains(&(party, need)) {
@@ -141,13 +146,32 @@ impl<I: Inode> Broker<I> {
     /// Whether a job of the stock serves a client before one made to order would. What holds it
     /// back beside neighbours, a client that waits takes away.
     fn is_nearly_made(&self, now: u64, job: &Job) -> bool {
-        let share = match (job.status.throttle, self.planner.paces.get(&job.kind.unpaid())) {
+        let share = match (job.status.throttle, self.full_pace(job)) {
             (None | Some(Throttle::Neighbours), _) => 1.0,
             (Some(Throttle::Cpu | Throttle::Rate), Some(known)) => self.planner.pace(job) / known,
             (Some(Throttle::Cpu | Throttle::Rate), None) => 0.0,
         };
-        let heard = now.saturating_sub(job.status.heard) <= LONGEST_SILENCE_NS;
-        heard && self.planner.left(now, job) as f64 * NEARLY <= job.bytes as f64 * share
+        self.is_heard(now, job)
+            && self.planner.left(now, job) as f64 * NEARLY <= job.bytes as f64 * share
+    }
+
+    /// Seconds in which a job of the stock is done once a client waits for it; `None`: not known.
+    pub(super) fn left_for_a_client(&self, now: u64, job: &Job) -> Option<f64> {
+        let pace = match job.status.throttle {
+            None | Some(Throttle::Neighbours) => self.full_pace(job)?,
+            Some(Throttle::Cpu | Throttle::Rate) => self.planner.pace(job),
+        };
+        let is_known = self.is_heard(now, job) && pace > 0.0;
+        is_known.then(|| self.planner.left(now, job) as f64 / pace)
+    }
+
+    /// Bytes of a job's kind that are made in a second where nothing holds a filler back; `None`: not known.
+    pub(super) fn full_pace(&self, job: &Job) -> Option<f64> {
+        self.planner.paces.get(&job.kind.unpaid()).copied().filter(|pace| *pace > 0.0)
+    }
+
+    fn is_heard(&self, now: u64, job: &Job) -> bool {
+        now.saturating_sub(job.status.heard) <= LONGEST_SILENCE_NS
     }
 
     fn plan_stock(&mut self, now: u64, targets: &[Target], plan: &mut Plan<I>) {
@@ -218,8 +242,23 @@ impl<I: Inode> Broker<I> {
     }
 
     /// Not now; when, at the current pace.
-    pub(super) fn when(&mut self, now: u64, party: Party, need: &Need) -> Answer {
-        self.planner.demand.backorder(now, party, need);
+    pub(super) fn when(
+        &mut self,
+        now: u64,
+        party: Party,
+        need: &Need,
+        otherwise: Otherwise,
+    ) -> Answer {
+        let mend = match otherwise {
+            Otherwise::ComesBack => {
+                self.planner.demand.backorder(now, party, need);
+                "ask with a wait"
+            }
+            Otherwise::Plain => {
+                self.planner.start.begins(now);
+                "one made to order comes no sooner than plain memory"
+            }
+        };
         let (want, kind) = (need.want, self.choose(need).ok());
         let pace =
             kind.and_then(|kind| self.planner.paces.get(&kind.unpaid())).copied().unwrap_or(0.0);
@@ -241,7 +280,7 @@ impl<I: Inode> Broker<I> {
                     true => "",
                     false => ", and the stock's limit leaves no room for it",
                 };
-                (Reason::Empty, format!("no lease of {size} ready{room}; ask with a wait"))
+                (Reason::Empty, format!("no lease of {size} ready{room}; {mend}"))
             }
             Some((_, (reason, text))) => (reason, format!("none ready: {text}")),
         };
@@ -269,6 +308,6 @@ impl<I: Inode> Broker<I> {
 }
 
 /// Whether a job makes what is wanted: to order, or just so.
-fn serves(job: &Job, need: &Need) -> bool {
+pub(super) fn serves(job: &Job, need: &Need) -> bool {
     job.need == *need || alike(need, &job.kind, job.bytes)
 }

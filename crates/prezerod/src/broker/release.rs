@@ -64,6 +64,7 @@ impl<I: Inode> Broker<I> {
             for (target, have) in &mut counts {
                 *have -= u64::from(alike(&target.need, &inode.kind, inode.bytes));
             }
+            inode.file.discard();
         }
     }
 

@@ -5,7 +5,7 @@ use prezero_host::Size;
 use super::grant::quarantine_text;
 use super::{Broker, ClientId, Inode, LARGEST, Out, Refusal, Reservation, Wait};
 use crate::demand::{Party, Sample};
-use crate::protocol::{Answer, Granted, Name, Reason, Report, Request, Want};
+use crate::protocol::{Answer, Granted, Name, Otherwise, Reason, Report, Request, Want};
 use crate::stock::Need;
 use crate::tenant::Tenant;
 
@@ -14,6 +14,7 @@ use crate::tenant::Tenant;
 struct LeaseRequest {
     want: Want,
     wait_ms: u32,
+    otherwise: Otherwise,
     /// As a file under this name.
     name: Option<Name>,
 }
@@ -37,14 +38,15 @@ impl<I: Inode> Broker<I> {
         let answered = match tenant.and_then(|tenant| by_name(&tenant, &request).map(|()| tenant)) {
             Err(refusal) => Err(refusal),
             Ok(tenant) => match request {
-                Request::Lease { want, wait_ms } | Request::LeaseNamed { want, wait_ms, .. } => {
-                    match self.lease(
-                        now,
-                        client,
-                        tag,
-                        &tenant,
-                        LeaseRequest { want, wait_ms, name },
-                    ) {
+                Request::Lease { want, wait_ms }
+                | Request::LeaseOrPlain { want, wait_ms }
+                | Request::LeaseNamed { want, wait_ms, .. } => {
+                    let otherwise = match request {
+                        Request::LeaseOrPlain { .. } => Otherwise::Plain,
+                        _ => Otherwise::ComesBack,
+                    };
+                    let asked = LeaseRequest { want, wait_ms, otherwise, name };
+                    match self.lease(now, client, tag, &tenant, asked) {
                         Ok(Some((granted, inode))) => {
                             out.inode = Some(inode);
                             Ok(Answer::Lease(granted))
@@ -86,7 +88,7 @@ impl<I: Inode> Broker<I> {
         tenant: &Tenant,
         asked: LeaseRequest,
     ) -> Result<Option<(Granted, I)>, Answer> {
-        let LeaseRequest { want, wait_ms, name } = asked;
+        let LeaseRequest { want, wait_ms, otherwise, name } = asked;
         if self.planner.waits.iter().any(|wait| wait.client == client) {
             let text = "this connection waits for another lease; open a second one";
             return Err(self.no(Reason::Busy, text.into()));
@@ -102,18 +104,32 @@ impl<I: Inode> Broker<I> {
         self.can_make(&need).map_err(|(reason, text)| self.no(reason, text))?;
         self.counters.miss(&tenant.name);
         let sample = self.asked(now, party, &need);
-        if wait_ms == 0 {
-            return Err(self.when(now, party, &need));
+        let longest = match otherwise {
+            Otherwise::ComesBack => self.settings.longest_wait.as_nanos() as u64,
+            Otherwise::Plain => self.patience(now, &need),
+        };
+        let wait = u64::from(wait_ms).saturating_mul(1_000_000).min(longest);
+        if wait == 0 {
+            return Err(self.when(now, party, &need, otherwise));
         }
-        let wait = u64::from(wait_ms).saturating_mul(1_000_000);
-        let longest = self.settings.longest_wait.as_nanos() as u64;
-        let until = now.saturating_add(wait.min(longest));
+        let until = now.saturating_add(wait);
         let (tenant, rank) = (tenant.name.clone(), tenant.rank);
         let turn = self.planner.turn(party);
         let since = now;
-        let wait =
-            Wait { client, tag, name, tenant, party, need, rank, turn, since, until, sample };
-        self.planner.wait(wait);
+        self.planner.wait(Wait {
+            client,
+            tag,
+            name,
+            tenant,
+            party,
+            need,
+            otherwise,
+            rank,
+            turn,
+            since,
+            until,
+            sample,
+        });
         Ok(None)
     }
 
@@ -159,7 +175,7 @@ impl<I: Inode> Broker<I> {
             }
             self.counters.miss(&tenant.name);
             self.asked(now, party, &need);
-            return self.when(now, party, &need);
+            return self.when(now, party, &need, Otherwise::ComesBack);
         };
         self.asked(now, party, &need);
         let longest = self.settings.longest_hold.as_millis() as u64;
@@ -227,7 +243,9 @@ fn by_name(tenant: &Tenant, request: &Request) -> Result<(), Refusal> {
         Request::LeaseNamed { .. } if tenant.charge.files.is_empty() => {
             "has no directory for files; name one in `files`"
         }
-        Request::Lease { .. } | Request::Reserve { .. } if !tenant.charge.files.is_empty() => {
+        Request::Lease { .. } | Request::LeaseOrPlain { .. } | Request::Reserve { .. }
+            if !tenant.charge.files.is_empty() =>
+        {
             "has files, which are asked for by name; let another tenant lease descriptors"
         }
         _ => return Ok(()),

@@ -1,8 +1,8 @@
 //! What is leased and learned, as it survives the end of the broker.
 //!
 //! Contract: leases and debts come back only on the same boot of the host, and only where the caller vouches that the
-//! lease is still out. Demand comes back always, moved by the time that has passed. A tenant or a charge that the
-//! settings do not know any more takes what it had with it.
+//! lease is still out. Demand comes back always, moved by the time that has passed, and so does a drain. A tenant or a charge that
+//! the settings do not know any more takes what it had with it.
 
 use std::path::PathBuf;
 
@@ -56,6 +56,16 @@ pub struct Saved {
     demand: demand::Saved,
     leases: Vec<SavedLease>,
     debts: debts::Saved,
+    /// Not known to earlier brokers.
+    #[serde(default)]
+    drained: bool,
+}
+
+impl Saved {
+    /// Whether the broker was drained.
+    pub fn is_drained(&self) -> bool {
+        self.drained
+    }
 }
 
 /// A lease that was out.
@@ -113,6 +123,7 @@ impl<I: Inode> Broker<I> {
             demand: self.planner.demand.saved(moment.monotonic_ns),
             leases: ledger.leases.from(0).take(MOST_LEASES).map(saved).collect(),
             debts: ledger.debts.saved(),
+            drained: self.drained,
             moment,
         }
     }
@@ -131,6 +142,7 @@ impl<I: Inode> Broker<I> {
         mut ends: impl FnMut(&SavedLease) -> Option<Ends>,
     ) -> Restored {
         let (passed, same_boot) = saved.moment.to(now);
+        self.drained = saved.drained;
         let ledger = &self.ledger;
         let tenant = |number: u16| {
             let name = saved.tenants.get(usize::from(number))?;

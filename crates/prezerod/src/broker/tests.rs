@@ -20,6 +20,7 @@ mod leases;
 mod limits;
 mod parties;
 mod payers;
+mod plain;
 mod saved;
 mod shortages;
 mod stock;

@@ -51,6 +51,7 @@ impl<I: Inode> Broker<I> {
             let Some(inode) = self.stock.take_oldest(|inode| alike(&inode.kind)) else { break };
             ready -= inode.bytes;
             freed += inode.bytes;
+            inode.file.discard();
         }
         // What a client waits for is made all the same: the limit is the stock's.
         for job in self

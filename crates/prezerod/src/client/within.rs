@@ -5,10 +5,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::{Client, ClientError, Lease};
-use crate::protocol::{Reason, Want};
+use crate::protocol::{Otherwise, Reason, Want};
 
 /// How long a broker may take to say that there is no lease, beyond the time that its client waits.
 const ANSWER: Duration = Duration::from_secs(1);
+/// The longest wait of a client that has memory of its own.
+/// Moved by: `tests/system/busy.py --plain`.
+pub const PLAIN_WAIT: Duration = Duration::from_secs(1);
 /// Between two attempts to be accepted.
 const ATTEMPT: Duration = Duration::from_millis(20);
 
@@ -19,14 +22,22 @@ const ATTEMPT: Duration = Duration::from_millis(20);
 /// # Errors
 /// As for [`Client::connect`] and [`Client::lease`]; [`ClientError::Silent`] for a broker that is
 /// stopped.
-pub fn lease_within(path: &Path, want: Want, wait: Duration) -> Result<Lease, ClientError> {
+pub fn lease_within(
+    path: &Path,
+    want: Want,
+    wait: Duration,
+    otherwise: Otherwise,
+) -> Result<Lease, ClientError> {
     let began = Instant::now();
     // A time that no clock reaches is none.
     let until = began.checked_add(wait.saturating_add(ANSWER));
     loop {
         let left = || wait.saturating_sub(began.elapsed());
-        let answer =
-            Client::connect_until(path, until).and_then(|mut client| client.lease(want, left()));
+        let ask = |mut client: Client| match otherwise {
+            Otherwise::ComesBack => client.lease(want, left()),
+            Otherwise::Plain => client.lease_or_plain(want, left()),
+        };
+        let answer = Client::connect_until(path, until).and_then(ask);
         match answer {
             Err(ClientError::No(Reason::Busy, _)) if !left().is_zero() => {
                 sleep(ATTEMPT.min(left()));
@@ -76,7 +87,9 @@ mod tests {
     fn a_broker_with_too_many_connections_is_asked_again() {
         let door = Door::new("busy", 4);
         let path = door.0.clone();
-        let client = std::thread::spawn(move || lease_within(&path, WANT, ANSWER * 60));
+        let client = std::thread::spawn(move || {
+            lease_within(&path, WANT, ANSWER * 60, Otherwise::ComesBack)
+        });
         let answer = |reason, reads| {
             let peer = accept(&door.1).unwrap();
             let mut tag = 0;
@@ -103,7 +116,9 @@ mod tests {
         let clients: Vec<_> = (0..3)
             .map(|_| {
                 let path = door.0.clone();
-                std::thread::spawn(move || lease_within(&path, WANT, Duration::ZERO))
+                std::thread::spawn(move || {
+                    lease_within(&path, WANT, Duration::ZERO, Otherwise::Plain)
+                })
             })
             .collect();
         for client in clients {
@@ -115,7 +130,7 @@ mod tests {
     #[test]
     fn without_a_broker_there_is_no_wait() {
         let path = Path::new("/nonexistent/prezerod.sock");
-        let answer = lease_within(path, WANT, Duration::MAX);
+        let answer = lease_within(path, WANT, Duration::MAX, Otherwise::ComesBack);
         assert!(matches!(answer, Err(ClientError::Unreachable(..))));
     }
 }

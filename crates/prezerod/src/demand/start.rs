@@ -1,4 +1,4 @@
-//! A client that has just got a lease is left to start: the making of the next one is put off.
+//! A client starts undisturbed, with a lease or without: the making of the next one is put off.
 //!
 //! Told the time; reads no clock.
 
@@ -16,8 +16,8 @@ pub struct Start {
 }
 
 impl Start {
-    /// A lease was granted.
-    pub fn granted(&mut self, now_ns: u64) {
+    /// A client got a lease, or goes without.
+    pub fn begins(&mut self, now_ns: u64) {
         if self.granted_at.is_none_or(|at| now_ns.saturating_sub(at) > ALONE_NS) {
             self.until = now_ns + START_NS;
         }
@@ -38,11 +38,11 @@ mod tests {
     fn one_client_is_left_to_start_and_a_stream_of_them_holds_nothing_up() {
         let mut start = Start::default();
         assert_eq!(start.until(), 0);
-        start.granted(5);
+        start.begins(5);
         assert_eq!(start.until(), 5 + START_NS);
-        start.granted(5 + ALONE_NS);
+        start.begins(5 + ALONE_NS);
         assert_eq!(start.until(), 5 + START_NS, "beside others");
-        start.granted(6 + 2 * ALONE_NS);
+        start.begins(6 + 2 * ALONE_NS);
         assert_eq!(start.until(), 6 + 2 * ALONE_NS + START_NS);
     }
 }

@@ -137,7 +137,7 @@ impl<R: Rule> Simulation<R> {
             Some(_) => {
                 self.sums.hits += 1;
                 self.ready -= need.want.bytes;
-                self.start.granted(at);
+                self.start.begins(at);
             }
             None => self.waits.push_back((*need, at)),
         }
@@ -193,7 +193,7 @@ impl<R: Rule> Simulation<R> {
             Some(at) => {
                 let since = self.waits.remove(at).map_or(self.now, |(_, since)| since);
                 self.sums.waits.push(self.now - since);
-                self.start.granted(self.now);
+                self.start.begins(self.now);
             }
             None => {
                 let now = self.now;

@@ -15,6 +15,8 @@ fn any_want() -> impl Strategy<Value = Want> {
 fn any_request() -> impl Strategy<Value = Request> {
     prop_oneof![
         (any_want(), any::<u32>()).prop_map(|(want, wait_ms)| Request::Lease { want, wait_ms }),
+        (any_want(), any::<u32>())
+            .prop_map(|(want, wait_ms)| Request::LeaseOrPlain { want, wait_ms }),
         (any_want(), any::<u32>()).prop_map(|(want, hold_ms)| Request::Reserve { want, hold_ms }),
         (any_want(), any::<u32>(), "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}").prop_map(
             |(want, wait_ms, name)| Request::LeaseNamed {

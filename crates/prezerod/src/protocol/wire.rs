@@ -18,6 +18,7 @@ mod kind {
     pub const LEASE_NAMED: u8 = 8;
     pub const YIELD: u8 = 9;
     pub const DRAIN: u8 = 10;
+    pub const LEASE_OR_PLAIN: u8 = 11;
     pub const GRANTED: u8 = 129;
     pub const NO: u8 = 130;
     pub const WHEN: u8 = 131;
@@ -139,6 +140,7 @@ impl Request {
         };
         let frame = match self {
             Request::Lease { want, wait_ms } => wanted(kind::LEASE, want, *wait_ms),
+            Request::LeaseOrPlain { want, wait_ms } => wanted(kind::LEASE_OR_PLAIN, want, *wait_ms),
             Request::Reserve { want, hold_ms } => wanted(kind::RESERVE, want, *hold_ms),
             Request::LeaseNamed { want, wait_ms, name } => {
                 wanted(kind::LEASE_NAMED, want, *wait_ms).text(name.as_str(), MAX_NAME)
@@ -174,6 +176,9 @@ impl Request {
         };
         let request = match kind {
             kind::LEASE => Request::Lease { want: want(&mut r)?, wait_ms: r.u32()? },
+            kind::LEASE_OR_PLAIN => {
+                Request::LeaseOrPlain { want: want(&mut r)?, wait_ms: r.u32()? }
+            }
             kind::LEASE_NAMED => {
                 let (want, wait_ms) = (want(&mut r)?, r.u32()?);
                 let name = Name::new(&r.text(MAX_NAME)?);

@@ -182,7 +182,11 @@ impl Server {
     }
 
     fn request(&mut self, now: u64, id: ClientId, tag: u32, request: Request) {
-        if matches!(request, Request::Lease { .. } | Request::Redeem { .. }) && self.is_full(id) {
+        let sends_one = matches!(
+            request,
+            Request::Lease { .. } | Request::LeaseOrPlain { .. } | Request::Redeem { .. }
+        );
+        if sends_one && self.is_full(id) {
             let text = "leases of this connection or user lie unread; receive them".into();
             let answer = self.broker.no(Reason::Busy, text);
             return self.deliver(Out { client: id, tag, answer, inode: None, name: None });
@@ -209,7 +213,12 @@ impl Server {
             }
             self.broker.reconcile(now);
         }
-        match self.broker.request(now, id, tag, request) {
+        let drained = self.broker.is_drained();
+        let answered = self.broker.request(now, id, tag, request);
+        if self.broker.is_drained() != drained {
+            self.save_drain();
+        }
+        match answered {
             Some(out) => self.deliver(out),
             None => self.needs_tick = true,
         }
@@ -231,11 +240,11 @@ impl Server {
     /// the client's, or stays without an owner.
     pub(super) fn deliver(&mut self, out: Out<Kept>) {
         let Out { client, tag, answer, inode, name } = out;
-        let inode = inode.map(Kept::into_file);
-        if let (Answer::Lease(granted), Some(inode), Some(name)) = (&answer, &inode, &name) {
+        let file = inode.map(Kept::into_file);
+        if let (Answer::Lease(granted), Some(inode), Some(name)) = (&answer, &file, &name) {
             return self.name_lease(client, tag, granted, inode, name);
         }
-        let lease = match (&answer, &inode) {
+        let lease = match (&answer, &file) {
             (Answer::Lease(granted), Some(inode)) => Some((granted.lease, inode)),
             _ => None,
         };
@@ -251,6 +260,9 @@ impl Server {
         if !self.send(client, tag, &answer, Some(inode)) {
             self.broker.undelivered(number);
             self.drop_client(client);
+            if let Some(file) = file {
+                self.service.store.discard(file);
+            }
             return;
         }
         if let Some(connection) = self.clients.all.get_mut(&client) {

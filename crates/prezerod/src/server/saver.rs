@@ -64,6 +64,13 @@ impl Saver {
         }
     }
 
+    /// Saves before it returns: what an operator was told holds after any end.
+    pub fn save_now(&mut self, text: &str) {
+        let path = self.path.clone();
+        self.finish(text);
+        *self = Saver::start(path);
+    }
+
     /// Saves for the last time, before it returns.
     pub fn finish(&mut self, text: &str) {
         // The thread may be writing: what it has is older.

@@ -17,6 +17,7 @@ use rustix::net::{
     SocketFlags, SocketType, sendmsg_addr, socket_with,
 };
 
+use super::closing::Closing;
 use crate::broker::Inode;
 use crate::inode::Kind;
 use crate::inode::audit::{Depth, Finding};
@@ -46,6 +47,7 @@ struct Inner {
     unsent: RefCell<Vec<String>>,
     /// This process ends: what is stored stays.
     closed: Cell<bool>,
+    closing: Closing,
 }
 
 impl Store {
@@ -112,6 +114,11 @@ impl Store {
             }
         }
         true
+    }
+
+    /// Closes an inode that nothing waits for.
+    pub fn discard(&self, file: OwnedFd) {
+        self.inner.closing.close(file);
     }
 
     /// The process ends: what is stored is the next broker's.
@@ -190,6 +197,11 @@ impl Inode for Kept {
 
     fn seal(&self) -> Option<u64> {
         self.file.seal()
+    }
+
+    fn discard(self) {
+        self.entry.replace(None);
+        self.store.discard(self.file);
     }
 
     fn keep(&self, kind: Kind, charged: Option<&str>) {

@@ -75,6 +75,11 @@ impl Server {
             })
         };
         let restored = self.broker.restore(&moment(now), saved, ends);
+        if self.broker.is_drained() {
+            prezero_sys::log!(
+                "prezerod: drained before this start, and still: prezero stock --undrain ends it"
+            );
+        }
         self.watch.tracker.claimed();
         if restored.leases > 0 {
             prezero_sys::log!(
@@ -155,6 +160,12 @@ impl Server {
             let took = prezero_sys::thread::monotonic_ns().saturating_sub(now);
             self.survival.saver.save(now, changes, text, took);
         }
+    }
+
+    /// Saves at once: an operator drained the broker, or ended that.
+    pub(super) fn save_drain(&mut self) {
+        let text = self.state(prezero_sys::thread::monotonic_ns());
+        self.survival.saver.save_now(&text);
     }
 
     /// Saves for the last time.

@@ -8,10 +8,23 @@ use super::{Line, Offer};
 const VALUES: &str = "abBcDefIlmnNoPpRstuUY";
 const FILE: Name = Name { letter: 'e', long: "memory-file" };
 const LIMIT: Name = Name { letter: 'm', long: "memory-limit" };
+const USER: Name = Name { letter: 'u', long: "user" };
 
 /// memcached without a path leaves the lease alone; with one it makes the file as large as its
 /// limit, which a lease refuses, and dies of that.
 pub fn look(line: &Line, offer: &Offer<'_>) -> Result<(), String> {
+    fits(line, offer)?;
+    match is_root() && given(&line.words(), USER).is_empty() {
+        true => Err("memcached: it refuses to run as root; add -u USER".into()),
+        false => Ok(()),
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn fits(line: &Line, offer: &Offer<'_>) -> Result<(), String> {
     let words = line.words();
     let value = |name| given(&words, name).pop().and_then(|option| option.value);
     if !value(FILE).is_some_and(|file| offer.is_lease(file)) {
@@ -137,13 +150,29 @@ mod tests {
         ] {
             let list: Vec<_> = ["/usr/bin/memcached"].into_iter().chain(words.split(' ')).collect();
             let offer = Offer { path: Some(Path::new("/run/lease")), ..OFFER };
-            let refusal = look(&line(&list), &offer).err();
+            let refusal = fits(&line(&list), &offer).err();
             match mend {
                 None => assert_eq!(refusal, None, "{words}"),
                 Some(mend) => {
                     assert!(refusal.as_ref().unwrap().contains(mend), "{words}: {refusal:?}")
                 }
             }
+        }
+    }
+
+    #[test]
+    fn root_gives_it_a_user() {
+        for (words, has_user) in [
+            ("-e {lease} -m 1024", false),
+            ("-e {lease} -m 1024 -o u", false),
+            ("-e {lease} -m 1024 -u nobody", true),
+            ("-vunobody -e {lease} -m 1024", true),
+            ("--user=root -e {lease} -m 1024", true),
+        ] {
+            let list: Vec<_> = ["memcached"].into_iter().chain(words.split(' ')).collect();
+            let refusal = look(&line(&list), &OFFER).err();
+            let refused = refusal.is_some_and(|text| text.ends_with("add -u USER"));
+            assert_eq!(refused, is_root() && !has_user, "{words}");
         }
     }
 

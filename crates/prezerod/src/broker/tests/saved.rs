@@ -3,6 +3,7 @@
 use super::*;
 use crate::broker::saved::{Moment, Restored, Saved};
 use crate::ledger::Ends;
+use crate::protocol::Drain;
 
 fn moment(boot: &str, s: u64) -> Moment {
     Moment { boot: boot.into(), monotonic_ns: s * S, wall_ns: 1000 * S + s * S }
@@ -119,6 +120,30 @@ fn a_lease_that_is_saved_twice_counts_once() {
     assert_eq!(rig.broker.ledger.leases.of_tenant("t"), 4 * MIB);
     rig.broker.ended(22 * S, lease["number"].as_u64().unwrap());
     assert_eq!(rig.broker.ledger.leases.of_tenant("t"), 0);
+}
+
+#[test]
+fn a_drain_holds_on_any_boot_until_the_operator_ends_it() {
+    let mut before = next(&["t"]);
+    let root = before.client(1, 0);
+    for (drain, is_drained) in [(Drain::On, true), (Drain::Off, false)] {
+        assert_eq!(before.answer(root, Request::Drain(drain)), Answer::Done);
+        let saved = before.broker.saved(moment("boot", 20));
+        for boot in ["boot", "another", ""] {
+            let mut rig = next(&["t"]);
+            rig.broker.restore(&moment(boot, 21), &saved, |_| None);
+            let client = rig.client(7, 1000);
+            let refused = rig
+                .lease(client, 4, 0)
+                .is_some_and(|out| matches!(out.answer, Answer::No(Reason::Drained, _)));
+            assert_eq!(refused, is_drained, "{boot}");
+        }
+    }
+    // What an earlier broker wrote.
+    let text = serde_json::to_string(&saved()).unwrap();
+    let earlier = text.replace(",\"drained\":false", "");
+    assert!(earlier.len() < text.len(), "{text}");
+    assert!(!serde_json::from_str::<Saved>(&earlier).unwrap().is_drained());
 }
 
 #[test]
