@@ -8,7 +8,7 @@ the broker lives, keeps no descriptor and no memory of the attackers, and tells 
 took, for how long of that the broker's thread waited for a CPU, and beside each claim a frame to a process that does
 nothing but answer it: what this machine allows.
 With --p99 it fails where the 99th percentile is above so many milliseconds, and above 1.2 times that of such frames.
-With --load N processes of other users spin all the while; with --times it fails where the attacked 99th percentile is above
+With --load N processes spin all the while; with --times it fails where the attacked 99th percentile is above
 so many times the one before the attack. Claims and an operator's reports are timed.
 Needs root, to become three other users. Where it can, it puts the broker and those that it serves into one cgroup for
 CPU time and the attackers into another, as services and the sessions of users are on a host.
@@ -333,7 +333,7 @@ def main():
             with Client(path) as root:
                 until("the stock", lambda: len(root.stock()["ready"]) >= 16)
             for _ in range(options.load):
-                spinning.append(subprocess.Popen([sys.executable, "-c", "while True: pass"], user=STRANGER))
+                spinning.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
                 groups.put(USERS, spinning[-1].pid)
             calm = victim(path, options.seconds * (1 if options.times else 0.5), groups, broker.pid)
             before = open_files()
