@@ -72,10 +72,14 @@ test-upgrade: $(PRISTINE)/Makefile
 
 # PREZERO: the folder of prezero, prezerod and libprezero.so. Without them only the kernel is tried.
 PREZERO ?= ../target/release
-test-installed: $(SMALL)
+test-measure: x86 initramfs
+	packaging/tests/measure.sh $(BUILD)/x86/$(BZIMAGE) $(BUILD)/gen_init_cpio $(BUILD)/initramfs.gz $(PREZERO)
+
+test-installed: deb-packages $(SMALL)
 	packaging/tests/installed.sh $(BUILD) $(PREZERO)
 
-test-deb: test-apt test-upgrade test-deb-config test-installed ## the packages: configuration, apt repository, upgrade, and a Debian guest that installs and boots them
+test-deb: test-apt test-upgrade test-deb-config test-measure test-installed ## the packages: configuration, apt repository, upgrade, and a Debian guest that installs and boots them
+	$(MAKE) test-deb-config FLAVOUR=amd64
 
 .PHONY: setup-deb deb-packages has-key deb-config deb apt upgrade
-.PHONY: test-deb test-deb-config test-apt test-upgrade test-installed
+.PHONY: test-deb test-deb-config test-apt test-upgrade test-measure test-installed

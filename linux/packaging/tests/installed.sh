@@ -15,12 +15,15 @@ rm -rf "$dir"
 mkdir -p "$dir"
 
 # The builder's part: one command, with a key of this test.
+for each in populate activate; do
+    gcc -O2 -Wall -Wextra -Werror -Wno-format-zero-length -o "$dir/$each" "$here/guest/$each.c"
+done
 export GNUPGHOME=$dir/gnupg
 root=
 finish() {
     gpgconf --kill gpg-agent
     [ -z "$root" ] || leave_root
-    rm -f "$dir/disk"
+    rm -rf "$dir/disk" "$dir/root"
 }
 trap finish EXIT
 mkdir -m 700 "$GNUPGHOME"
@@ -28,43 +31,53 @@ gpg --batch --quiet --passphrase '' --quick-generate-key builder@example.org ed2
 make -s -C "$linux" apt BUILD="$build" KEY=builder@example.org APT="$dir/apt" URL=file:/srv/apt \
     FLAVOUR=small DEB_CONFIG="$build/deb/small.config" DIFFERENT=
 
-cd "$linux/.."
-# shellcheck source=../../../tests/common/root.sh
-. tests/common/root.sh
-make_root minbase systemd-sysv,udev,procps,kmod,initramfs-tools,zstd,grub-pc,linux-image-cloud-amd64
-umount "$root/dev/shm" "$root/sys" "$root/proc"
-rm -rf "$root"/etc/apt/sources.list "$root"/etc/apt/sources.list.d/* "$root"/var/cache/apt/archives/*.deb
-mkdir -p "$root/srv" "$root/try/prezero"
-cp -a "$dir/apt" "$root/srv/apt"
-cp "$here/guest/install" "$here/guest/check" "$root/try/"
-gcc -O2 -Wall -Wextra -Werror -o "$root/try/populate" "$here/guest/populate.c"
-if [ -n "$prezero" ] && [ -x "$prezero/prezero" ] && [ -x "$prezero/prezerod" ]; then
-    cp -L "$prezero"/prezero "$prezero"/prezerod "$prezero"/libprezero*.so "$root/try/prezero/"
+# Kept: `rm` renews it.
+debian=$build/deb/debian.tar
+if [ ! -e "$debian" ]; then
+    cd "$linux/.."
+    # shellcheck source=../../../tests/common/root.sh
+    . tests/common/root.sh
+    make_root minbase systemd-sysv,udev,procps,kmod,initramfs-tools,zstd,grub-pc,linux-image-cloud-amd64
+    rm -rf "$root"/etc/apt/sources.list "$root"/etc/apt/sources.list.d/* "$root"/var/cache/apt/archives/*.deb
+    tar -C "$root" --one-file-system -c . > "$debian.part"
+    leave_root
+    root=
+    mv "$debian.part" "$debian"
 fi
-cat > "$root/etc/default/grub" <<'GRUB'
+tree=$dir/root
+mkdir "$tree"
+tar -C "$tree" -xpf "$debian" --numeric-owner
+mkdir -p "$tree/srv" "$tree/try/prezero"
+cp -a "$dir/apt" "$tree/srv/apt"
+cp "$here/guest/install" "$here/guest/check" "$here/guest/measure" "$dir/populate" "$dir/activate" \
+    "$tree/try/"
+if [ -n "$prezero" ] && [ -x "$prezero/prezero" ] && [ -x "$prezero/prezerod" ]; then
+    cp -L "$prezero"/prezero "$prezero"/prezerod "$prezero"/libprezero*.so "$tree/try/prezero/"
+fi
+cat > "$tree/etc/default/grub" <<'GRUB'
 GRUB_TIMEOUT=0
 GRUB_TERMINAL=serial
 GRUB_CMDLINE_LINUX="console=ttyS0 quiet no_timer_check panic=-1"
 GRUB_DISABLE_OS_PROBER=true
 GRUB
-echo "/dev/vda1 / ext4 defaults 0 1" > "$root/etc/fstab"
-ln -sf /dev/null "$root/etc/systemd/system/serial-getty@ttyS0.service"
-mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
-cat > "$root/etc/systemd/system/check.service" <<'UNIT'
+echo "/dev/vda1 / ext4 defaults 0 1" > "$tree/etc/fstab"
+ln -sf /dev/null "$tree/etc/systemd/system/serial-getty@ttyS0.service"
+mkdir -p "$tree/etc/systemd/system/multi-user.target.wants"
+cat > "$tree/etc/systemd/system/check.service" <<'UNIT'
 [Unit]
 After=multi-user.target
 [Service]
 Type=idle
 ExecStart=/try/check
 UNIT
-ln -s ../check.service "$root/etc/systemd/system/multi-user.target.wants/check.service"
-cp "$root"/boot/vmlinuz-* "$dir/vmlinuz"
-cp "$root"/boot/initrd.img-* "$dir/initrd"
+ln -s ../check.service "$tree/etc/systemd/system/multi-user.target.wants/check.service"
+cp "$tree"/boot/vmlinuz-* "$dir/vmlinuz"
+cp "$tree"/boot/initrd.img-* "$dir/initrd"
 
 # A disk with one partition behind the first MiB, where GRUB puts itself.
 size=3072
 truncate -s ${size}M "$dir/disk"
-/sbin/mke2fs -q -t ext4 -d "$root" -E offset=1048576 "$dir/disk" $((size - 1))m
+/sbin/mke2fs -q -t ext4 -d "$tree" -E offset=1048576 "$dir/disk" $((size - 1))m
 python3 - "$dir/disk" $((size - 1)) <<'MBR'
 import struct
 import sys
@@ -72,8 +85,7 @@ entry = struct.pack("<B3sB3sII", 0x80, b"\xfe\xff\xff", 0x83, b"\xfe\xff\xff", 2
 with open(sys.argv[1], "r+b") as disk:
     disk.write(bytes(440) + b"try!" + bytes(2) + entry + bytes(48) + b"\x55\xaa")
 MBR
-leave_root
-root=
+rm -rf "$tree"
 
 # boot NAME ARGUMENTS...: to its end; its own exit status.
 boot() {
