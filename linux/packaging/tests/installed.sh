@@ -14,10 +14,10 @@ dir=$build/deb/installed
 rm -rf "$dir"
 mkdir -p "$dir"
 
-# The builder's part: one command, with a key of this test.
 for each in populate activate; do
     gcc -O2 -Wall -Wextra -Werror -Wno-format-zero-length -o "$dir/$each" "$here/guest/$each.c"
 done
+# The builder's part: one command, with a key of this test.
 export GNUPGHOME=$dir/gnupg
 root=
 finish() {
@@ -49,8 +49,7 @@ mkdir "$tree"
 tar -C "$tree" -xpf "$debian" --numeric-owner
 mkdir -p "$tree/srv" "$tree/try/prezero"
 cp -a "$dir/apt" "$tree/srv/apt"
-cp "$here/guest/install" "$here/guest/check" "$here/guest/measure" "$dir/populate" "$dir/activate" \
-    "$tree/try/"
+cp "$here/guest/install" "$here/guest/check" "$here/guest/measure" "$dir/populate" "$dir/activate" "$tree/try/"
 if [ -n "$prezero" ] && [ -x "$prezero/prezero" ] && [ -x "$prezero/prezerod" ]; then
     cp -L "$prezero"/prezero "$prezero"/prezerod "$prezero"/libprezero*.so "$tree/try/prezero/"
 fi
