@@ -9,7 +9,7 @@ DEB := $(BUILD)/deb/$(FLAVOUR)
 DIFFERENT := packaging/debian.config
 APT ?= $(BUILD)/apt
 KEY ?=
-# What the kernel calls itself, and what apt compares: a rebuild from nothing is newer too.
+# What `uname -r` says.
 RELEASE = $$($(MAKE) -s --no-print-directory -C $(PRISTINE) kernelversion)-prezero-$(FLAVOUR)
 
 setup-deb: ## install the Debian packages that packages of the kernel take (asks for root)
@@ -27,6 +27,7 @@ deb-config: $(PATCHED_TREE) $(DEB_CONFIG) $(DIFFERENT)
 
 # MODULES=FILE, as lsmod writes it: no others are built, which makes an hour of it minutes.
 # Debug symbols are not packaged (gigabytes; BTF stays), nor are the C library's headers, which Debian has.
+# The version has the minute: what is built again, be it from nothing, is newer to apt.
 deb: deb-packages deb-config ## installable packages, from Debian's cloud configuration: over an hour (FLAVOUR=amd64: all hardware)
 	$(if $(MODULES),{ yes "" || true; } | $(MAKE) -s -C $(PATCHED) O=$(DEB)/linux ARCH=x86_64 LSMOD=$(abspath $(MODULES)) localmodconfig > /dev/null)
 	rm -f $(DEB)/*.deb
