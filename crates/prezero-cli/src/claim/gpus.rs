@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Who makes GPUs, as the kernel writes it.
+/// Makers of GPUs, as the kernel writes them.
 const NVIDIA: &str = "0x10de";
 const AMD: &str = "0x1002";
 /// Classes of PCI devices: displays, and accelerators that drive none.
