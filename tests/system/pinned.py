@@ -278,6 +278,20 @@ def python(place):
     print("pinned: Python: good")
 
 
+def packages(place):
+    """What vLLM's and SGLang's own files do, where PREZERO_PACKAGES is a folder with both: see standin/packages.py."""
+    folder = os.environ.get("PREZERO_PACKAGES")
+    if not folder:
+        print("pinned: left out: packages: no PREZERO_PACKAGES")
+        return
+    for server, served in (("sglang", "private memory 256 MiB, shared memory 256 MiB"), ("vllm", "/dev/shm 512 MiB")):
+        program = [sys.executable, str(STANDIN / "packages.py"), str(Path(folder).resolve()), server, "256"]
+        said = good(f"the package of {server}", place.run(program=program), served)
+        for own in re.findall(r"(\d+) after mmap", said):
+            assert int(own) < OWN_FAULTS, said
+    print("pinned: packages: good")
+
+
 def bench(place):
     line = [place.bin / "prezero", "bench", "pinned", "--sizes", "64M", "--runs", "1"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=600, env=place.environment)
@@ -303,7 +317,7 @@ def main():
             if done.returncode != 0:
                 print(f"pinned: left out: no lease here: {done.stderr.strip()}")
                 return
-            for part in (servers, edges, registrations, without, ranks, poor_hosts, python, bench):
+            for part in (servers, edges, registrations, without, ranks, poor_hosts, python, packages, bench):
                 if part.__name__ in sys.argv[2:] or len(sys.argv) == 2:
                     part(place)
             place.run(program=["./llama", "64"])
