@@ -14,6 +14,21 @@ CUresult cuMemGetInfo_v2(size_t *left, size_t *total) {
     return GOOD;
 }
 
+/* GPUs: one at each bus, from the first on; a thread has the first until it says otherwise. */
+static __thread int device;
+CUresult standin_set_device(int number) {
+    device = number;
+    return GOOD;
+}
+CUresult cuCtxGetDevice(int *out) {
+    *out = device;
+    return GOOD;
+}
+CUresult cuDeviceGetPCIBusId(char *out, int len, int number) {
+    snprintf(out, (size_t)len, "00000000:%02X:00.0", number + 0xc1);
+    return GOOD;
+}
+
 CUresult cuMemHostRegister_v2(void *at, size_t len, unsigned flags) {
     static int calls;
     record("cuMemHostRegister %zu flags %u", len, flags);
@@ -84,6 +99,8 @@ CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t
         {"cuMemAllocHost", cuMemAllocHost_v2}, {"cuMemFreeHost", cuMemFreeHost},
         {"cuMemHostGetDevicePointer", cuMemHostGetDevicePointer_v2}, {"cuGetProcAddress", cuGetProcAddress_v2},
         {"standin_copy", standin_copy}, {"standin_pinned", standin_pinned},
+        {"standin_set_device", standin_set_device}, {"cuCtxGetDevice", cuCtxGetDevice},
+        {"cuDeviceGetPCIBusId", cuDeviceGetPCIBusId},
     };
     (void)version, (void)flags;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -237,6 +237,33 @@ static void pinned(int of_lease) {
     CHECK(cudaHostRegister(own, PART, 0) == 0 && cudaHostUnregister(own) == 0 && cudaHostUnregister(own) != 0);
 }
 
+/* A fork while memory is registered: the parent's stays its own and pinned, the child's calls harm nothing. */
+static void forks(void) {
+    void *at = NULL;
+    char *own = map(PART, MAP_PRIVATE), *shared = map(PART, MAP_SHARED);
+    CHECK(cudaHostAlloc(&at, PART, 0) == 0 && is_lease(at) && is_lease(own) && is_lease(shared));
+    CHECK(cudaHostRegister(own, PART, 0) == 0 && cudaHostRegister(shared, PART, 0) == 0);
+    memset(at, 'a', PART), memset(own, 'o', PART), memset(shared, 's', PART);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(is_full_of(shared, PART, 's'));
+        shared[0] = 'c';
+        /* What is left of the lease: the parent's parts are not cut. */
+        char *mine = map(PART, MAP_PRIVATE);
+        CHECK(is_zero(mine, PART));
+        memset(mine, 'x', PART);
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && shared[0] == 'c');
+    memset(shared, 's', PART);
+    struct cudaPointerAttributes attributes;
+    CHECK(cudaPointerGetAttributes(&attributes, at) == 0 && attributes.type == 1);
+    CHECK(is_full_of(at, PART, 'a') && is_full_of(own, PART, 'o') && is_full_of(shared, PART, 's'));
+    CHECK(cudaHostUnregister(own) == 0 && cudaHostUnregister(shared) == 0 && cudaFreeHost(at) == 0);
+    CHECK(cudaPeekAtLastError() == 0);
+}
+
 /* Threads and processes take and give parts at once, and fork meanwhile: none finds another's bytes. */
 static void *takes_turns(void *given) {
     char mark = (char)(intptr_t)given;
@@ -286,6 +313,7 @@ int main(int count, char **words) {
     else if (strcmp(what, "file") == 0) file();
     else if (strcmp(what, "together") == 0) together();
     else if (strcmp(what, "lookup") == 0) lookup();
+    else if (strcmp(what, "forks") == 0) forks();
     else if (strcmp(what, "lease") == 0) pinned(1);
     else if (strcmp(what, "driver") == 0) pinned(0);
     else CHECK(!"a case of that name");

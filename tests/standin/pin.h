@@ -6,6 +6,7 @@
  *
  * STANDIN_DIR      a folder for `lock` and `calls`; without it neither is written
  * STANDIN_FAIL     a name and a number: from its Nth call of a process on that function fails
+ * STANDIN_OLD      a driver that pins no pages of a hugetlb pool
  * STANDIN_ELSEWHERE  a device sees registered memory at another address, as with ROCm
  */
 #ifndef PIN_H
@@ -76,6 +77,21 @@ static int told_to_fail(const char *name, int *calls) {
     return told && strncmp(told, name, len) == 0 && told[len] == ' ' && call >= atoi(told + len + 1);
 }
 
+/* Whether this address has pages of a pool. */
+static int is_of_a_pool(const char *at) {
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    int inside = 0, found = 0;
+    if (!maps) abort();
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to, kb;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) inside = from <= (unsigned long)at && (unsigned long)at < to;
+        else if (inside && sscanf(line, "KernelPageSize: %lu kB", &kb) == 1) found = kb > 4;
+    }
+    fclose(maps);
+    return found;
+}
+
 static int ring_pin(char *at, size_t len) {
     struct io_uring_params params = {0};
     int ring = (int)syscall(SYS_io_uring_setup, 1, &params);
@@ -97,6 +113,7 @@ static int ring_pin(char *at, size_t len) {
 enum pinned { PINNED, PINNED_ALREADY, PINNED_NOT };
 static enum pinned pin(void *where, size_t len, int alloc) {
     char *at = where;
+    if (getenv("STANDIN_OLD") && is_of_a_pool(at)) return PINNED_NOT;
     pthread_mutex_lock(&ranges_lock);
     struct range *room = NULL;
     for (int i = 0; i < RANGES; i++) {

@@ -22,7 +22,8 @@
 
 /* libcudart's, as cuda_runtime_api.h has them. */
 int cudaHostAlloc(void **, size_t, unsigned), cudaMallocHost(void **, size_t), cudaFreeHost(void *);
-int cudaHostRegister(void *, size_t, unsigned), cudaHostUnregister(void *), cudaPeekAtLastError(void);
+int cudaHostRegister(void *, size_t, unsigned), cudaHostUnregister(void *), cudaPeekAtLastError(void), cudaGetLastError(void);
+int cudaSetDevice(int);
 int cudaMalloc(void **, size_t), cudaFree(void *), cudaMemcpy(void *, const void *, size_t, int);
 struct cudaPointerAttributes {
     int type, device;

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Inference servers under `prezero claim --pinned`, without a GPU: programs that make their calls, on a real lease.
 
-    tests/system/pinned.py FOLDER
+    tests/system/pinned.py FOLDER [PART...]      all parts, or those: servers, edges, registrations, without, ranks, ...
 
 FOLDER holds prezero, prezerod, prezero-bench and libprezero_pinned.so. tests/standin has libcudart.so.12 and libcuda.so.1, which pin for
 real, and a program for each server, by its sources. The last line says whether io_uring pinned, or mlock in its place.
 """
+import ctypes
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -61,19 +63,22 @@ def built(folder):
         subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Wno-unused-function", *map(str, words)], check=True)
     for library, source in (("libcuda.so.1", "cuda.c"), ("libcudart.so.12", "cudart.c")):
         gcc("-shared", "-fPIC", f"-Wl,-soname,{library}", "-o", folder / library, STANDIN / source, "-ldl", "-lpthread")
-    for program in [*SERVERS, "edges"]:
+    for program in [*SERVERS, "edges", "ranks"]:
         gcc("-o", folder / program, STANDIN / f"{program}.c", folder / "libcudart.so.12", "-ldl", "-lpthread")
 
 
 class Place:
     """A folder with the stand-ins, and a broker."""
 
-    def __init__(self, bin_folder, folder):
-        self.bin, self.folder, self.calls = bin_folder, folder, folder / "calls"
-        self.environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "STANDIN_DIR": str(folder),
+    def __init__(self, bin_folder, folder, config="", library=None):
+        self.bin, self.calls = bin_folder, folder / "calls"
+        self.folder = library or folder
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "STANDIN_DIR": str(folder),
                             "PREZERO_SOCKET": str(folder / "socket"), "PYTHONDONTWRITEBYTECODE": "1"}
         self.log = open(folder / "log", "w")
-        self.broker = subprocess.Popen([bin_folder / "prezerod", "--socket", folder / "socket"], stderr=self.log)
+        (folder / "config").write_text(config)
+        line = [bin_folder / "prezerod", "--config", folder / "config", "--socket", folder / "socket"]
+        self.broker = subprocess.Popen(line, stderr=self.log)
         until("prezerod", lambda: "serving on" in (folder / "log").read_text())
 
     def close(self):
@@ -81,12 +86,12 @@ class Place:
         self.broker.wait()
         self.log.close()
 
-    def run(self, *words, size=LEASE_MIB, program=None, **variables):
+    def run(self, *words, size=LEASE_MIB, program=None, before=None, inside=(), **variables):
         """A program with a lease; what the stand-ins were called for is in `calls` afterwards."""
         self.calls.unlink(missing_ok=True)
-        line = [self.bin / "prezero", "claim", f"{size}M", "--pinned", *words, "--", *(program or ["true"])]
+        line = [*inside, self.bin / "prezero", "claim", f"{size}M", "--pinned", *words, "--", *(program or ["true"])]
         environment = {**self.environment, **variables}
-        return subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment, cwd=self.folder)
+        return subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment, cwd=self.folder, preexec_fn=before)
 
     def called(self, name):
         lines = self.calls.read_text().splitlines() if self.calls.exists() else []
@@ -110,12 +115,14 @@ def servers(place):
         for size, faults in steps:
             if int(faults) > int(size) / 2 + OWN_FAULTS:
                 sys.exit(f"pinned: {name}: {faults} faults for {size} MiB: they are the kernel's:\n{said}")
+        for own in re.findall(r"(\d+) after mmap", said):
+            assert int(own) == 0, f"{name}: the program's own faults in the lease:\n{said}"
         assert not place.called("cuMemHostAlloc"), f"{name}: the driver made memory:\n{said}"
         print(f"pinned: {name}: good, {' '.join(f'{size} MiB in {faults} faults' for size, faults in steps)}")
 
 
 def edges(place):
-    for name in ("zero", "child", "remap", "advice", "file", "lookup", "together"):
+    for name in ("zero", "child", "remap", "advice", "file", "lookup", "forks", "together"):
         good(name, place.run("--pinned-threshold", "16M", size=256, program=["./edges", name]))
     # A shell that ends without destructors says the last line too, and once.
     said = good("a shell", place.run(size=64, program=["sh", "-c", "./llama 64; exit 0"]), "pinned allocations 64 MiB")
@@ -168,6 +175,102 @@ def without(place):
     print("pinned: without a lease: good")
 
 
+def gpus(folder, nodes):
+    """A machine's GPUs, as sysfs shows them: the stand-in's are at 0000:c1:00.0 and on."""
+    for number, node in enumerate(nodes):
+        device = folder / "sys/bus/pci/devices" / f"0000:{0xc1 + number:02x}:00.0"
+        device.mkdir(parents=True, exist_ok=True)
+        for name, text in (("vendor", "0x10de"), ("class", "0x030200"), ("device", "0x2335"), ("numa_node", node)):
+            (device / name).write_text(f"{text}\n")
+    return folder / "sys"
+
+
+def ranks(place):
+    """A lease for each rank: pinned memory by its GPU, other memory by its number, and what is larger out of all."""
+    def inodes(said):
+        return [tuple(found) for found in re.findall(r"rank \d: pinned (\d+) own (\d+)", said)]
+    sysfs = gpus(place.folder, [0, -1])
+    each = {"size": 128, "program": ["./ranks", "64", "2"]}
+    said = good("ranks", place.run("--each", "2", "--sysfs", str(sysfs), **each), "of 256 MiB of the lease served",
+                "pinned allocations 128 MiB, private memory 128 MiB")
+    first, second = inodes(said)
+    assert first[0] == first[1] != second[0] == second[1], said
+    # The second GPU is the first that is visible to CUDA: ranks go by the GPU that they have, not by their number.
+    said = good("ranks, other GPUs", place.run("--each", "2", "--sysfs", str(sysfs), **each, CUDA_VISIBLE_DEVICES="1,0"))
+    swapped = inodes(said)
+    assert swapped[0][0] == swapped[1][1] and swapped[0][1] == swapped[1][0] != swapped[0][0], said
+    for told, why in (({"CUDA_VISIBLE_DEVICES": "GPU-1f2e"}, "only the driver knows UUIDs"),
+                      ({"CUDA_VISIBLE_DEVICES": "0"}, "2 ranks, and 1 GPUs")):
+        done = place.run("--each", "2", "--sysfs", str(sysfs), **each, **told)
+        assert len(set(inodes(good(f"ranks, {told}", done, why)))) == 2, done.stdout
+        assert done.stderr.count(" --each: ") == 1, done.stderr
+    # A node that the machine does not have, by its GPU, is refused like one that was asked for.
+    done = place.run("--each", "2", "--sysfs", str(gpus(place.folder, [0, 77])), **each)
+    assert done.returncode == 125 and "no node 77 here" in done.stderr, done.stderr
+    good("ranks, one node for all", place.run("--each", "2", "--node", "0", "--sysfs", str(sysfs), **each))
+    # vLLM's region is larger than each of the leases: it spans both, and all ranks map all of it.
+    gpus(place.folder, [0, 0])
+    two = ("--each", "2", "--sysfs", str(sysfs))
+    program = ["./vllm", f"prezero-each-{os.getpid()}", "256", "2"]
+    said = good("a region of all ranks", place.run(*two, size=128, program=program), "/dev/shm 256 MiB")
+    assert re.findall(r"(\d+) after mmap", said) == ["0", "0"], said
+    for case in ("zero", "child", "remap", "advice", "file", "forks", "together"):
+        done = place.run(*two, "--pinned-threshold", "16M", size=128, program=["./edges", case])
+        good(f"{case} of two leases", done)
+    for words, program, why in ((["--each", "2"], ["cat", "{lease}"], "--each: {lease} is one file"),
+                                (["--each", "0"], ["true"], "--each"), (["--each", "2", "--path", "x"], ["true"], "--path")):
+        done = place.run(*words, program=program)
+        assert done.returncode == 125 and why in done.stderr, done.stderr
+    print("pinned: ranks: good")
+
+
+def limited():
+    """Before a program: it may lock 64 KiB, as a user may, also as root."""
+    PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
+
+
+def poor_hosts(place):
+    """What a host may lack: one line, and the server runs as it would have."""
+    done = place.run(size=256, program=["./llama", "128"], before=limited)
+    said = good("a limit of locked memory", done, "failed to allocate 128 MiB of pinned memory",
+                "128 MiB cannot be registered (error 2, the limit is 64 KiB: ulimit -l)")
+    assert said.count("prezero: claim: 128 MiB") == 1, said
+    if os.geteuid() != 0:
+        print("pinned: left out: a container without /dev/shm, a pool: not root")
+        return
+    region = ["./vllm", f"prezero-none-{os.getpid()}", "64", "2"]
+    disk = place.folder / "disk"
+    disk.mkdir(exist_ok=True)
+    for what, make in (("no /dev/shm", "while umount -l /dev/shm 2>&-; do :; done"), ("/dev/shm on a disk", f"mount --bind {disk} /dev/shm")):
+        inside = ["unshare", "-m", "sh", "-c", f'{make}; exec "$0" "$@"']
+        done = place.run(size=64, program=region, inside=inside)
+        good(what, done, "memory that is shared by name is not of the lease", "0 of 64 MiB of the lease served")
+        assert done.stderr.count("prezero: ") == 2, done.stderr
+    pool = Path("/proc/sys/vm/nr_hugepages")
+    if pool.read_text().strip() != "0":
+        print("pinned: left out: leases of a pool: another test has one")
+        return
+    pool.write_text("96")
+    try:
+        if int(pool.read_text()) < 96:
+            print("pinned: left out: leases of a pool: no memory for one")
+            return
+        (place.folder / "pool").mkdir(exist_ok=True)
+        other = Place(place.bin, place.folder / "pool", config='backing = "hugetlb"\n', library=place.folder)
+        try:
+            good("a lease of a pool", other.run(size=128, program=["./llama", "128"]), "pinned allocations 128 MiB")
+            done = other.run(size=128, program=["./llama", "128"], STANDIN_OLD="1")
+            good("an old driver", done, "cannot be registered (error 2): the driver allocates by itself")
+            assert len(other.called("cuMemHostAlloc")) == 1 and done.stderr.count("\n") == 2, done.stderr
+        finally:
+            other.close()
+    finally:
+        pool.write_text("0")
+    print("pinned: poor hosts: good")
+
+
 def python(place):
     script = place.folder / "shared.py"
     script.write_text(SHARED)
@@ -175,11 +278,30 @@ def python(place):
     print("pinned: Python: good")
 
 
+def packages(place):
+    """What vLLM's and SGLang's own files do, where PREZERO_PACKAGES is a folder with both: see standin/packages.py."""
+    folder = os.environ.get("PREZERO_PACKAGES")
+    if not folder:
+        print("pinned: left out: packages: no PREZERO_PACKAGES")
+        return
+    for server, served in (("sglang", "private memory 256 MiB, shared memory 256 MiB"), ("vllm", "/dev/shm 512 MiB")):
+        program = [sys.executable, str(STANDIN / "packages.py"), str(Path(folder).resolve()), server, "256"]
+        said = good(f"the package of {server}", place.run(program=program), served)
+        for own in re.findall(r"(\d+) after mmap", said):
+            assert int(own) < OWN_FAULTS, said
+    print("pinned: packages: good")
+
+
 def bench(place):
     line = [place.bin / "prezero", "bench", "pinned", "--sizes", "64M", "--runs", "1"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=600, env=place.environment)
     said = good("bench", done, "a stand-in for CUDA", "until pinned")
     for way in ("cudaHostAlloc", "register, THP", "threads, then register", "--or-plain", "a lease"):
+        assert re.search(rf"64M +{way} +\d", said), f"bench: no row {way}:\n{said}"
+    done = subprocess.run([*line, "--knobs"], capture_output=True, text=True, timeout=600, env=place.environment)
+    said = good("bench of knobs", done, "until pinned")
+    for way in ("a lease", "a lease, --pinned-chunk 256M", "--or-plain, --pinned-chunk 256M",
+                "a lease, 16 MiB each, --pinned-threshold 16M"):
         assert re.search(rf"64M +{way} +\d", said), f"bench: no row {way}:\n{said}"
     print("pinned: bench: good")
 
@@ -195,12 +317,9 @@ def main():
             if done.returncode != 0:
                 print(f"pinned: left out: no lease here: {done.stderr.strip()}")
                 return
-            servers(place)
-            edges(place)
-            registrations(place)
-            without(place)
-            python(place)
-            bench(place)
+            for part in (servers, edges, registrations, without, ranks, poor_hosts, python, packages, bench):
+                if part.__name__ in sys.argv[2:] or len(sys.argv) == 2:
+                    part(place)
             place.run(program=["./llama", "64"])
             print(f"pinned: the stand-ins pin by {'mlock' if place.called('pinned') else 'io_uring'}")
         finally:

@@ -23,6 +23,7 @@ use prezero_sys::stderr;
 use prezerod::client::{ClientError, Lease, PLAIN_WAIT, lease_within, socket_path};
 use prezerod::protocol::{Charged, Otherwise, Page, Want};
 
+mod gpus;
 mod handed;
 mod known;
 mod line;
@@ -33,7 +34,7 @@ mod wait;
 use handed::Handed;
 use known::{Instead, Offer, Preloaded};
 use line::Line;
-use pinned::Pinned;
+use pinned::{Pinned, Ranks};
 pub use wait::Wait;
 
 /// The wait unless told otherwise.
@@ -55,7 +56,7 @@ const WAIT: Duration = Duration::from_secs(30);
     memcached: prezero claim 1G --preload -- memcached -m 1024 -e {lease}\n\n\
     JVM: prezero claim 4G --preload -- java -Xms4g -Xmx4g -XX:AllocateHeapAt=/tmp ...\n\n\
     PostgreSQL: prezero claim 1200M --preload -- postgres -D DIR -c shared_buffers=1GB\n\n\
-    GPU servers: prezero claim 64G --pinned --or-plain -- vllm serve MODEL ...\n\n\
+    GPU servers: prezero claim 64G --pinned --or-plain -- vllm serve MODEL ...; or 16G --each 4 for four ranks\n\n\
     Exit status: the program's own; 125 no lease, 126 PROGRAM cannot run, 127 no such PROGRAM."
 )]
 pub struct Claim {
@@ -166,7 +167,7 @@ impl Claim {
                 let what = "a link for a program, and there is none; add -- PROGRAM";
                 return Err(Failure::Path(path.clone(), what.into()));
             }
-            let lease = self.lease(page)?;
+            let lease = self.lease(page, self.node)?;
             return prezero_sys::print!("{}\n", described(&lease)).map_err(Failure::Output);
         };
         let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
@@ -177,6 +178,7 @@ impl Claim {
             variable: &|name| std::env::var(name).ok(),
             file: &|path| std::fs::read_to_string(path).ok(),
         };
+        self.pinned.look(&line).map_err(Failure::Trap)?;
         known::look(&line, &offer, &around).map_err(Failure::Trap)?;
         if let Some(path) = &self.path {
             link::look(path).map_err(|what| Failure::Path(path.clone(), what))?;
@@ -204,10 +206,12 @@ impl Claim {
         around: &Around<'_>,
     ) -> Result<Start, Failure> {
         let refused = |error| Failure::Ordinary(self.size, error);
-        let error = match self.lease(page) {
-            Ok(lease) => {
+        let gpus = self.pinned.gpus();
+        let error = match self.leases(page, &gpus) {
+            Ok(leases) => {
                 known::fit(&mut line, offer);
-                return Ok(Start::with(line, Handed::over(lease).map_err(refused)?));
+                let handed: Result<Vec<_>, _> = leases.into_iter().map(Handed::over).collect();
+                return Ok(Start { gpus, ..Start::with(line, handed.map_err(refused)?) });
             }
             Err(Failure::Client(error)) if self.or_plain => error,
             Err(failure) => return Err(failure),
@@ -215,14 +219,14 @@ impl Claim {
         let program = line.program();
         prezero_sys::tell!("prezero: claim: {error}; {program} runs with ordinary memory");
         if self.pinned.is_on() && !line.words().iter().any(|word| word.contains(line::PLACE)) {
-            return Ok(Start { line, handed: None, variables: vec![] });
+            return Ok(Start::with(line, vec![]));
         }
         Ok(match known::plain(&mut line, offer, around) {
-            Instead::Own(variables) => Start { line, handed: None, variables },
+            Instead::Own(variables) => Start { variables, ..Start::with(line, vec![]) },
             Instead::File => {
                 let file = Handed::ordinary(self.size.0 as u64).map_err(refused)?;
                 known::fit(&mut line, offer);
-                Start::with(line, file)
+                Start::with(line, vec![file])
             }
         })
     }
@@ -233,25 +237,25 @@ impl Claim {
         start: Start,
         preload: Option<OsString>,
     ) -> Result<Infallible, Failure> {
-        let Start { line, mut handed, variables } = start;
+        let Start { line, mut handed, gpus, variables } = start;
         let mut command = Command::new(program);
         command.arg0(&line.name).envs(variables);
-        if let Some(preload) = preload.filter(|_| handed.is_some() || self.pinned.is_on()) {
+        if let Some(preload) = preload.filter(|_| !handed.is_empty() || self.pinned.is_on()) {
             command.env("LD_PRELOAD", preload).env(STDERR_VARIABLE, stderr::noted());
         }
         if self.pinned.is_on() {
-            let told = self.pinned.tell(&mut command, handed.as_ref(), self.or_plain);
+            let told = self.pinned.tell(&mut command, &handed, &gpus, self.or_plain);
             told.map_err(|error| Failure::Ordinary(self.size, error))?;
         }
-        if let Some(handed) = &mut handed {
+        if let Some(handed) = handed.first_mut() {
             if let Some(link) = &self.path {
                 handed.link(link).map_err(|what| Failure::Path(link.clone(), what))?;
             }
             handed.tell(&mut command);
         }
-        let place = handed.as_ref().map_or(OsStr::new(""), |handed| &handed.place);
+        let place = handed.first().map_or(OsStr::new(""), |handed| &handed.place);
         let error = given::hand_on(command.args(line.placed(place))).exec();
-        if let Some(handed) = handed.filter(|_| self.path.is_some()) {
+        if let Some(handed) = handed.first().filter(|_| self.path.is_some()) {
             handed.unlink();
         }
         match program::without_interpreter(program) {
@@ -284,9 +288,15 @@ impl Claim {
         Ok(())
     }
 
-    fn lease(&self, page: Page) -> Result<Lease, Failure> {
+    /// One lease, or one for each rank, on its GPU's node unless `--node` says another: all or none.
+    fn leases(&self, page: Page, ranks: &Ranks) -> Result<Vec<Lease>, Failure> {
+        let nodes = ranks.iter().map(|gpu| gpu.as_ref().and_then(|gpu| gpu.node));
+        nodes.map(|node| self.lease(page, self.node.or(node))).collect()
+    }
+
+    fn lease(&self, page: Page, node: Option<u16>) -> Result<Lease, Failure> {
         let socket = self.socket.clone().unwrap_or_else(socket_path);
-        let want = Want { bytes: self.size.0 as u64, page, node: self.node };
+        let want = Want { bytes: self.size.0 as u64, page, node };
         let (wait, otherwise) = self.patience();
         Ok(lease_within(&socket, want, wait, otherwise)?)
     }
@@ -305,14 +315,15 @@ impl Claim {
 /// What the program starts with.
 struct Start {
     line: Line,
-    /// `None`: memory of its own.
-    handed: Option<Handed>,
+    /// Empty: memory of its own. More than one: with `--each`.
+    handed: Vec<Handed>,
+    gpus: Ranks,
     variables: Vec<(&'static str, String)>,
 }
 
 impl Start {
-    fn with(line: Line, handed: Handed) -> Start {
-        Start { line, handed: Some(handed), variables: vec![] }
+    fn with(line: Line, handed: Vec<Handed>) -> Start {
+        Start { line, handed, gpus: vec![], variables: vec![] }
     }
 }
 

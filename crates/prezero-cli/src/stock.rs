@@ -1,14 +1,17 @@
 //! `prezero stock`: what prezerod has ready, and which process holds what.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use prezero::Size;
 use prezero_sys::escape::{self, escape};
 use prezerod::client::{Client, socket_path};
-use prezerod::protocol::{Drain, Report};
+use prezerod::protocol::{Drain, Page, Report, Want};
 use serde_json::Value;
+
+use crate::claim::Wait;
 
 /// The command line of `prezero stock`.
 #[derive(clap::Args)]
@@ -26,20 +29,57 @@ pub struct Stock {
     /// Lease again (root)
     #[arg(long, conflicts_with = "metrics")]
     undrain: bool,
+    #[command(flatten)]
+    expect: Expect,
     /// Socket of prezerod [the user's own, or /run/prezero/prezerod.sock]
     #[arg(long, value_name = "PATH", env = "PREZERO_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
 }
 
+/// What is expected back.
+#[derive(clap::Args)]
+struct Expect {
+    /// Keep SIZE ready until it is leased: a server starts again (root)
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["metrics", "drain"])]
+    expect: Option<Size>,
+    /// As many pieces of that size; 0: expect no more
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "expect")]
+    each: u32,
+    /// Size of the pages of --expect
+    #[arg(long, value_name = "2M|1G", default_value = "2M", requires = "expect")]
+    page_size: Size,
+    /// NUMA node of --expect [any]
+    #[arg(long, value_name = "N", requires = "expect")]
+    node: Option<u16>,
+    /// How long to expect it: 10m, 2h
+    #[arg(long = "for", value_name = "TIME", default_value = "1h", requires = "expect")]
+    time: Wait,
+}
+
+impl Expect {
+    /// What is asked for; `None`: nothing is.
+    fn asked(&self) -> Result<Option<(Want, u32, Duration)>> {
+        let Some(size) = self.expect else { return Ok(None) };
+        let page = Page::of(self.page_size.0 as u64);
+        ensure!(page.is_some(), "--page-size {}: give 2M or 1G", self.page_size);
+        let want = |page| Want { bytes: size.0 as u64, page, node: self.node };
+        Ok(page.map(|page| (want(page), self.each, self.time.0)))
+    }
+}
+
 impl Stock {
     /// Asks and prints.
     pub fn run(&self) -> Result<()> {
+        let expected = self.expect.asked()?;
         let socket = self.socket.clone().unwrap_or_else(socket_path);
         let mut client = Client::connect(&socket)?;
         if self.drain {
             client.drain(Drain::On)?;
         } else if self.undrain {
             client.drain(Drain::Off)?;
+        }
+        if let Some((want, pieces, time)) = expected {
+            client.expect(want, pieces, time)?;
         }
         let report = if self.metrics { Report::Metrics } else { Report::Stock };
         let text = client.report(report)?;

@@ -7,12 +7,13 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::io::Write;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use prezero_sys::mapping::{self, room};
 
 use crate::board::{self, Board, KINDS, Kind};
-use crate::lease::{self, File};
+use crate::lease::Lease;
+use crate::ranks::Ranks;
 use crate::table::{Segment, Table};
 use crate::{raw, said};
 
@@ -25,9 +26,9 @@ const PIECES: usize = 1024;
 
 /// See the module.
 pub struct Arena {
-    file: File,
+    lease: Lease,
+    pub ranks: Ranks,
     pub board: Board,
-    bytes: usize,
     /// What a part is a multiple of.
     page: usize,
     /// What the kernel rounds the length of a mapping up to.
@@ -40,8 +41,6 @@ pub struct Arena {
     /// No part was ever mapped outside these addresses.
     low: AtomicUsize,
     high: AtomicUsize,
-    /// The descriptions that a child of fork goes on with.
-    child: [AtomicI32; 2],
 }
 
 // SAFETY: the table is behind the mutex, the rest atomic or never changed.
@@ -57,35 +56,45 @@ pub fn number(name: &str) -> Option<usize> {
 impl Arena {
     /// Finds the lease of this process.
     pub fn begin() -> Option<Arena> {
-        let (bytes, page) = (number("PREZERO_LEASE_BYTES")?, number("PREZERO_LEASE_PAGE")?);
+        let (each, page) = (number("PREZERO_LEASE_BYTES")?, number("PREZERO_LEASE_PAGE")?);
         let process = number("PREZERO_LEASE_PID")?;
-        let open = |file: &str, inode: &str| {
+        let open = |file, inode| board::inherited(file, process, inode);
+        let named = |file: &str, inode: &str| {
             let (file, inode) = (c_int::try_from(number(file)?).ok()?, number(inode)? as u64);
-            board::inherited(file, process, inode)
+            open(file, inode)
         };
-        let file = open("PREZERO_LEASE_FD", "PREZERO_LEASE_INODE")?;
-        let stat = raw::stat(file.number()).filter(|stat| stat.st_size as usize == bytes)?;
-        let board = open("PREZERO_PINNED_BOARD", "PREZERO_PINNED_INODE")?;
+        let (ranks, files) = match Ranks::of_this_process() {
+            Some((ranks, files)) => {
+                let files: Option<Vec<_>> =
+                    files.into_iter().map(|(file, inode)| open(file, inode)).collect();
+                (ranks, files?)
+            }
+            None => (Ranks::default(), vec![named("PREZERO_LEASE_FD", "PREZERO_LEASE_INODE")?]),
+        };
+        let lease = Lease::of(files, each)?;
+        let first = &lease.files()[0];
+        let stat = raw::stat(first.number())?;
+        let board = named("PREZERO_PINNED_BOARD", "PREZERO_PINNED_INODE")?;
         // A pool's pages are not cut.
         let grain = (stat.st_blksize as usize).max(SMALL);
-        let grain = if mapping::is_of_a_pool(file.borrowed()) { grain } else { SMALL };
+        let grain = if mapping::is_of_a_pool(first.borrowed()) { grain } else { SMALL };
         let page = page.max(HUGE);
         // A part is of whole pages: smaller requests would waste most of one.
         let threshold = number("PREZERO_PINNED_THRESHOLD")?.max(page / 2);
-        let shm = raw::stat_path(c"/dev/shm").map_or(0, |stat| stat.st_dev);
+        let shm = files::shm();
+        let room = lease.bytes() / threshold + lease.files().len() + PIECES;
         Some(Arena {
-            board: Board::of(board, bytes / page)?,
-            file,
-            bytes,
+            board: Board::of(board, lease.bytes() / page)?,
+            lease,
+            ranks,
             page,
             grain,
             threshold,
             shm,
             mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-            table: UnsafeCell::new(Table::with_room(bytes / threshold + PIECES)?),
+            table: UnsafeCell::new(Table::with_room(room)?),
             low: AtomicUsize::new(usize::MAX),
             high: AtomicUsize::new(0),
-            child: [AtomicI32::new(-1), AtomicI32::new(-1)],
         })
     }
 
@@ -115,24 +124,38 @@ impl Arena {
     }
 
     /// Cuts a part, which is held from now on, and not cleared yet.
-    fn take(&self, table: &mut Table, len: usize, kind: Kind) -> Option<usize> {
-        let held = len.checked_next_multiple_of(self.page).filter(|_| table.has_room())?;
-        for wants_zero in [true, false] {
-            let mut from = 0;
-            while from + held <= self.bytes {
-                let page = from / self.page;
-                let used = || self.board.first_used(page, (from + held) / self.page);
-                if let Some(end) = table.covered(from, from + held) {
-                    from = end.next_multiple_of(self.page);
-                } else if let Some(used) = used().filter(|_| wants_zero) {
-                    from = (used + 1) * self.page;
-                } else if let Err(end) = self.file.cut(from, held) {
-                    from = end.max(from + 1).next_multiple_of(self.page);
-                } else {
-                    self.board.recut(from, held);
-                    table.add(Segment { at: 0, len, offset: from, kind });
-                    return Some(from);
-                }
+    fn take(&self, table: &mut Table, len: usize, kind: Kind, rank: usize) -> Option<usize> {
+        let files = self.lease.files().len();
+        let held = len.checked_next_multiple_of(self.page).filter(|_| table.has_room(files))?;
+        let mut found = self.lease.places(rank).flat_map(|place| [(place, true), (place, false)]);
+        let offset = found.find_map(|(place, wants_zero)| {
+            self.take_in(table, place.0, place.1, held, wants_zero)
+        })?;
+        self.board.recut(offset, held);
+        table.add(Segment { at: 0, len, offset, kind });
+        Some(offset)
+    }
+
+    /// Cuts a part between two offsets.
+    fn take_in(
+        &self,
+        table: &Table,
+        mut from: usize,
+        end: usize,
+        held: usize,
+        wants_zero: bool,
+    ) -> Option<usize> {
+        while from + held <= end {
+            let page = from / self.page;
+            let used = || self.board.first_used(page, (from + held) / self.page);
+            if let Some(end) = table.covered(from, from + held) {
+                from = end.next_multiple_of(self.page);
+            } else if let Some(used) = used().filter(|_| wants_zero) {
+                from = (used + 1) * self.page;
+            } else if let Err(end) = self.lease.cut(from, held) {
+                from = end.max(from + 1).next_multiple_of(self.page);
+            } else {
+                return Some(from);
             }
         }
         None
@@ -142,7 +165,7 @@ impl Arena {
     fn ready(&self, offset: usize, len: usize) -> bool {
         let (mut page, end) = (offset / self.page, (offset + len).div_ceil(self.page));
         while let Some(first) = self.board.first_used(page, end) {
-            if !lease::clear(&self.file, self.page, first * self.page, self.page) {
+            if !self.lease.clear(self.page, first * self.page, self.page) {
                 return false;
             }
             self.board.cleared(first, first + 1);
@@ -153,8 +176,8 @@ impl Arena {
     }
 
     /// Cuts a part that is zero; `None`: there is no room for it.
-    fn cut(&self, len: usize, kind: Kind) -> Option<usize> {
-        let Some(offset) = self.with(|table| self.take(table, len, kind)) else {
+    fn cut(&self, len: usize, kind: Kind, rank: usize) -> Option<usize> {
+        let Some(offset) = self.with(|table| self.take(table, len, kind, rank)) else {
             self.board.count_missed(len);
             said::FULL.say(format_args!(
                 "{} MiB asked for do not fit into what is left of the lease, and are the kernel's",
@@ -179,23 +202,24 @@ impl Arena {
     }
 
     fn give_back(&self, table: &Table, gone: &Segment) {
-        let mut release = |from, to| self.file.release(from, to - from);
+        let mut release = |from, to| self.lease.release(from, to - from);
         table.released(self.page, gone.offset, gone.offset + gone.len, &mut release);
     }
 
-    /// Memory for a request; `None`: it gets what it would have got.
+    /// Memory for a request of that rank; `None`: it gets what it would have got.
     pub fn serve(
         &self,
         hint: *mut c_void,
         len: usize,
         protection: c_int,
         kind: Kind,
+        rank: usize,
     ) -> Option<*mut c_void> {
         if !self.is_for(len) {
             return None;
         }
         let len = len.checked_next_multiple_of(self.grain)?;
-        let offset = self.cut(len, kind)?;
+        let offset = self.cut(len, kind, rank)?;
         let map = room(hint.addr(), len, self.page).and_then(|room| {
             self.with(|table| {
                 let map =
@@ -221,9 +245,7 @@ impl Arena {
     ) -> Option<*mut c_void> {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: replaces what `room` made, which no other code has seen.
-        let map = unsafe {
-            raw::mmap(room, part.len, protection, flags, self.file.number(), part.offset as i64)
-        };
+        let map = unsafe { self.lease.map(room, part.len, protection, flags, part.offset) };
         // SAFETY: the new mapping.
         let is_hidden = |map| unsafe { raw::madvise(map, part.len, libc::MADV_DONTFORK) } == 0;
         match map.filter(|&map| !part.kind.is_private() || is_hidden(map)) {
@@ -233,10 +255,16 @@ impl Arena {
         map
     }
 
+    /// Notes what is mapped, each file's piece by itself: `mremap` moves no two mappings at once.
     fn note(&self, table: &mut Table, segment: Segment) {
         self.low.fetch_min(segment.at, Relaxed);
         self.high.fetch_max(segment.end(), Relaxed);
-        table.add(segment);
+        let mut done = 0;
+        for (_, _, len) in self.lease.pieces(segment.offset, segment.len) {
+            let (at, offset) = (segment.at + done, segment.offset + done);
+            table.add(Segment { at, len, offset, ..segment });
+            done += len;
+        }
     }
 
     /// Unmaps, and gives back what was a part. `None`: the caller's addresses are not the arena's.
@@ -312,7 +340,7 @@ impl Arena {
         prezero_sys::tell!(
             "prezero: claim: {} of {} MiB of the lease served{told}",
             used >> 20,
-            self.bytes >> 20
+            self.lease.bytes() >> 20
         );
     }
 }

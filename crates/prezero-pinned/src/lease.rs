@@ -1,10 +1,10 @@
-//! The file of the lease, as one process holds parts of it.
+//! The lease, as one process holds parts of it: one file, or with `--each` a file for each rank, one behind the other.
 //!
-//! A process opens the lease anew: an open file description of its own. A part that it uses is locked there
+//! A process opens each file anew: an open file description of its own. A part that it uses is locked there
 //! (`F_OFD_SETLK`), shared, so that all processes that map a part hold it. To cut a part is to lock it exclusively first,
 //! which fails while any process holds a page of it. The kernel lets the locks go with the process, however it ends.
 
-use std::ffi::{CStr, CString, c_int, c_short};
+use std::ffi::{CStr, CString, c_int, c_short, c_void};
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
@@ -15,19 +15,125 @@ use crate::raw;
 /// Where descriptors of this library begin: beyond the numbers that programs choose.
 const FIRST: c_int = 500;
 
+/// All files as one range of bytes. A part may span files; no page does.
+#[derive(Debug)]
+pub struct Lease {
+    files: Vec<File>,
+    /// Bytes of each.
+    each: usize,
+}
+
+impl Lease {
+    /// Of files of that many bytes.
+    pub fn of(files: Vec<File>, each: usize) -> Option<Lease> {
+        let fits = |file: &File| {
+            raw::stat(file.number()).is_some_and(|stat| stat.st_size as usize == each)
+        };
+        (!files.is_empty() && each > 0 && files.iter().all(fits)).then_some(Lease { files, each })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.each * self.files.len()
+    }
+
+    pub fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// Where a part is looked for: in the rank's own file, in the others, and across all.
+    pub fn places(&self, rank: usize) -> impl Iterator<Item = (usize, usize)> {
+        let count = self.files.len();
+        let of = move |at: usize| {
+            let number = (rank + at) % count;
+            (number * self.each, (number + 1) * self.each)
+        };
+        (0..count).map(of).chain((count > 1).then_some((0, self.bytes())))
+    }
+
+    /// The pieces of a range: a file, an offset in it, and bytes.
+    pub fn pieces(&self, from: usize, len: usize) -> impl Iterator<Item = (&File, usize, usize)> {
+        let (mut at, end) = (from, (from + len).min(self.bytes()));
+        std::iter::from_fn(move || {
+            (at < end).then(|| {
+                let (file, begin) = (&self.files[at / self.each], at % self.each);
+                let len = (self.each - begin).min(end - at);
+                at += len;
+                (file, begin, len)
+            })
+        })
+    }
+
+    /// Locks a part. `Err`: where the part of another process ends that is in the way.
+    pub fn cut(&self, from: usize, len: usize) -> Result<(), usize> {
+        let mut done = 0;
+        for (file, begin, piece) in self.pieces(from, len) {
+            if let Err(end) = file.cut(begin, piece) {
+                self.release(from, done);
+                return Err(from + done - begin + end);
+            }
+            done += piece;
+        }
+        Ok(())
+    }
+
+    /// Holds a part that another process holds.
+    pub fn hold(&self, from: usize, len: usize) -> bool {
+        let mut pieces = self.pieces(from, len);
+        pieces.all(|(file, begin, len)| hold(file.number(), begin, len))
+    }
+
+    /// Lets a part go.
+    pub fn release(&self, from: usize, len: usize) {
+        self.pieces(from, len).for_each(|(file, begin, len)| file.release(begin, len));
+    }
+
+    /// Maps a part at an address. `None`: some of it may be mapped.
+    ///
+    /// # Safety
+    /// As for `mmap(2)` with `MAP_FIXED`, which `flags` have.
+    pub unsafe fn map(
+        &self,
+        at: *mut c_void,
+        len: usize,
+        protection: c_int,
+        flags: c_int,
+        offset: usize,
+    ) -> Option<*mut c_void> {
+        let mut done = 0;
+        for (file, begin, piece) in self.pieces(offset, len) {
+            let to = at.wrapping_byte_add(done);
+            // SAFETY: the caller's.
+            unsafe { raw::mmap(to, piece, protection, flags, file.number(), begin as i64)? };
+            done += piece;
+        }
+        Some(at)
+    }
+
+    /// Clears bytes by mappings of their own, in whole pages: the program's may be read only.
+    pub fn clear(&self, page: usize, from: usize, len: usize) -> bool {
+        let mut pieces = self.pieces(from, len);
+        pieces.all(|(file, begin, len)| clear(file, page, begin, len))
+    }
+}
+
 /// An open file description of this process.
 #[derive(Debug)]
-pub struct File(AtomicI32);
+pub struct File {
+    number: AtomicI32,
+    /// The description that a child of fork goes on with; -1: no fork is on its way.
+    child: AtomicI32,
+}
 
 impl File {
     /// Opens what lies at this path.
     pub fn open(path: &str) -> Option<File> {
-        Some(File(AtomicI32::new(reopened(&CString::new(path).ok()?)?)))
+        let number = reopened(&CString::new(path).ok()?)?;
+        Some(File { number: AtomicI32::new(number), child: AtomicI32::new(-1) })
     }
 
     /// Its number; -1: none.
     pub fn number(&self) -> c_int {
-        self.0.load(Ordering::Relaxed)
+        self.number.load(Ordering::Relaxed)
     }
 
     /// For a question about it.
@@ -36,19 +142,32 @@ impl File {
         unsafe { BorrowedFd::borrow_raw(self.number()) }
     }
 
-    /// A second description of the same file; -1: the kernel has none. Before a fork an allocator may hold its locks:
+    /// Before a fork: a second description of the same file, for the child. An allocator may hold its locks:
     /// nothing here allocates.
-    pub fn again(&self) -> c_int {
+    pub fn before_fork(&self) {
         let mut path = [0; 32];
-        if write!(&mut path[..31], "/proc/self/fd/{}", self.number()).is_err() {
-            return -1;
-        }
-        CStr::from_bytes_until_nul(&path).ok().and_then(reopened).unwrap_or(-1)
+        let written = write!(&mut path[..31], "/proc/self/fd/{}", self.number()).is_ok();
+        let path = CStr::from_bytes_until_nul(&path).ok().filter(|_| written);
+        self.child.store(path.and_then(reopened).unwrap_or(-1), Ordering::Relaxed);
     }
 
-    /// Goes on with another description, and closes this one.
-    pub fn become_other(&self, other: c_int) {
-        let before = self.0.swap(other, Ordering::Relaxed);
+    /// Has the child hold a part from its beginning.
+    pub fn hold_for_child(&self, from: usize, len: usize) {
+        hold(self.child.load(Ordering::Relaxed), from, len);
+    }
+
+    /// After a fork, in the process that forked.
+    pub fn after_fork(&self) {
+        let child = self.child.swap(-1, Ordering::Relaxed);
+        if child >= 0 {
+            raw::close(child);
+        }
+    }
+
+    /// After a fork, in the child: goes on with its own description.
+    pub fn in_child(&self) {
+        let own = self.child.swap(-1, Ordering::Relaxed);
+        let before = self.number.swap(own, Ordering::Relaxed);
         if before >= 0 {
             raw::close(before);
         }
@@ -62,11 +181,6 @@ impl File {
             return Ok(());
         }
         Err(in_the_way(self.number(), from, len).unwrap_or(from))
-    }
-
-    /// Holds a part that another process holds.
-    pub fn hold(&self, from: usize, len: usize) -> bool {
-        hold(self.number(), from, len)
     }
 
     /// Lets a part go.
@@ -84,7 +198,7 @@ impl File {
 }
 
 /// Holds a part by a description.
-pub fn hold(file: c_int, from: usize, len: usize) -> bool {
+fn hold(file: c_int, from: usize, len: usize) -> bool {
     lock(file, libc::F_RDLCK, from, len, Wait::No)
 }
 
@@ -139,7 +253,7 @@ fn in_the_way(file: c_int, from: usize, len: usize) -> Option<usize> {
 }
 
 /// Clears bytes of a file by a mapping of its own, in whole pages: the program's may be read only.
-pub fn clear(file: &File, page: usize, from: usize, len: usize) -> bool {
+fn clear(file: &File, page: usize, from: usize, len: usize) -> bool {
     let first = from - from % page;
     let whole = (from + len).next_multiple_of(page) - first;
     let protection = libc::PROT_READ | libc::PROT_WRITE;

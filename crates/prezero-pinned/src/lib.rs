@@ -17,13 +17,14 @@
 //! Private memory of the lease is hidden from children, which fault there: a lease cannot be copied on write.
 //! A process that closes the descriptors of this library gives its parts to others, which the kernel's locks decide.
 //!
-//! Layers: raw, said, lease, board, table, arena, shim, plain, cuda
+//! Layers: raw, said, lease, ranks, board, table, arena, shim, plain, cuda
 
 mod arena;
 mod board;
 mod cuda;
 mod lease;
 mod plain;
+mod ranks;
 mod raw;
 mod said;
 mod shim;
@@ -72,8 +73,9 @@ pub unsafe extern "C" fn mmap(
             MAP_SHARED => Some(Kind::Shared),
             _ => None,
         };
-        let part =
-            kind.filter(|_| is_request).and_then(|kind| arena.serve(at, len, protection, kind));
+        let part = kind
+            .filter(|_| is_request)
+            .and_then(|kind| arena.serve(at, len, protection, kind, arena.ranks.mine()));
         if let Some(part) = part {
             return part;
         }

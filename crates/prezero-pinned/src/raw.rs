@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, c_int, c_long, c_void};
 
+use prezero_sys::mapping::TMPFS;
 pub use prezero_sys::mapping::{madvise, mmap, munmap};
 
 /// `mremap`; `None`: `errno` says why not.
@@ -63,6 +64,15 @@ pub fn stat_path(path: &CStr) -> Option<libc::stat> {
     };
     // SAFETY: the kernel filled it.
     (done == 0).then(|| unsafe { stat.assume_init() })
+}
+
+/// Whether a path lies on a tmpfs.
+pub fn is_tmpfs(path: &CStr) -> bool {
+    let mut system = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a path that ends in NUL, and room for the answer.
+    let done = unsafe { libc::syscall(libc::SYS_statfs, path.as_ptr(), system.as_mut_ptr()) };
+    // SAFETY: the kernel filled it.
+    done == 0 && unsafe { system.assume_init() }.f_type as u64 == TMPFS
 }
 
 /// Sets `errno`, and returns what a system call returns with it.

@@ -1,7 +1,7 @@
 //! What this process has of the lease, and the knobs: read before the program begins.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use crate::arena::{Arena, number};
 use crate::said;
@@ -25,9 +25,28 @@ static NOTHING: Shim = NONE;
 const NONE: Shim =
     Shim { arena: None, threshold: usize::MAX, chunk: usize::MAX, or_plain: false, first: 0 };
 
+/// What is to be said with the first request: standard error may not be noted yet when this is read.
+static UNSAID: AtomicU8 = AtomicU8::new(SAID);
+const SAID: u8 = 0;
+const LOST: u8 = 1;
+const NO_SHM: u8 = 2;
+
 /// This process's.
 pub fn shim() -> &'static Shim {
-    SHIM.get().unwrap_or(&NOTHING)
+    let Some(shim) = SHIM.get() else { return &NOTHING };
+    if UNSAID.load(Relaxed) != SAID {
+        match UNSAID.swap(SAID, Relaxed) {
+            LOST => said::LOST.say(format_args!(
+                "the lease does not reach this process, whose memory is the kernel's: \
+                the program that prezero claim became has ended, or closed its descriptors"
+            )),
+            NO_SHM => said::NO_SHM.say(format_args!(
+                "no tmpfs of its own at /dev/shm: memory that is shared by name is not of the lease"
+            )),
+            _ => {}
+        }
+    }
+    shim
 }
 
 fn look() -> Shim {
@@ -35,10 +54,7 @@ fn look() -> Shim {
     let has_lease = number("PREZERO_PINNED_BOARD").is_some();
     let arena = Arena::begin();
     if has_lease && arena.is_none() {
-        said::LOST.say(format_args!(
-            "the lease does not reach this process, whose memory is the kernel's: \
-            the program that prezero claim became has ended, or closed its descriptors"
-        ));
+        UNSAID.store(LOST, Relaxed);
     }
     let first =
         number("PREZERO_LEASE_PID").and_then(|first| u32::try_from(first).ok()).unwrap_or(0);
@@ -46,9 +62,7 @@ fn look() -> Shim {
         && !arena.has_shm()
         && first == std::process::id()
     {
-        said::NO_SHM.say(format_args!(
-            "no /dev/shm here: memory that is shared by name is not of the lease"
-        ));
+        UNSAID.store(NO_SHM, Relaxed);
     }
     Shim {
         arena,

@@ -56,9 +56,9 @@ impl Table {
         unsafe { std::slice::from_raw_parts_mut(self.first, self.count) }
     }
 
-    /// Whether another few fit.
-    pub fn has_room(&self) -> bool {
-        self.count + 4 < self.room
+    /// Whether another few fit, beside a piece in each file.
+    pub fn has_room(&self, files: usize) -> bool {
+        self.count + 4 + files < self.room
     }
 
     /// Adds one.

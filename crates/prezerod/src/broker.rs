@@ -11,6 +11,7 @@ mod choose;
 mod clients;
 pub mod counters;
 mod drain;
+mod expect;
 mod grant;
 mod made;
 mod metrics;
@@ -121,6 +122,8 @@ pub struct Broker<I> {
     /// What lies ready.
     stock: Stock<I>,
     numbers: u64,
+    /// What an operator expects back.
+    expected: expect::Expectations,
     /// It leases nothing, for maintenance.
     drained: bool,
     /// Sums since the start.
@@ -137,6 +140,7 @@ impl<I: Inode> Broker<I> {
             planner: Planner::new(now_ns, forget),
             stock: Stock::new(),
             numbers: 0,
+            expected: expect::Expectations::default(),
             drained: false,
             counters: Counters::default(),
             settings: settings.clone(),
@@ -153,7 +157,12 @@ impl<I: Inode> Broker<I> {
             self.counters.of_tenant(&tenant.name);
         }
         self.settings = settings;
-        let keeps: Vec<Keep> = self.keeps().collect();
+        self.set_keeps();
+    }
+
+    /// What operators keep ready or expect has changed.
+    fn set_keeps(&mut self) {
+        let keeps: Vec<Keep> = self.keeps().chain(self.expected.keeps(self.keeps())).collect();
         self.planner.demand.set_keeps(self.settings.forget.as_nanos() as u64, &keeps);
     }
 

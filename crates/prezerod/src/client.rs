@@ -251,6 +251,18 @@ impl Client {
         }
     }
 
+    /// Has the broker keep pieces ready until they are leased, or for a time; 0: no more.
+    ///
+    /// # Errors
+    /// [`ClientError::No`] unless this is root or the broker's own user.
+    pub fn expect(&mut self, want: Want, pieces: u32, time: Duration) -> Result<(), ClientError> {
+        let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+        match self.ask(&Request::Expect { want, seconds, pieces })? {
+            (Answer::Done, _) => Ok(()),
+            _ => Err(ClientError::OutOfTurn),
+        }
+    }
+
     /// A report, as text.
     ///
     /// # Errors

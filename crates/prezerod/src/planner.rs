@@ -216,10 +216,17 @@ impl Planner {
         job.status.left.saturating_sub(done as u64)
     }
 
-    /// Bytes that are made of a job in a second; 0: not known.
+    /// Bytes that are made of a job in a second; 0: not known. What no job made before has the pace of this one so far.
     pub fn pace(&self, job: &Job) -> f64 {
+        let so_far = || {
+            let (done, ns) = (
+                job.bytes.saturating_sub(job.status.left),
+                job.status.heard.saturating_sub(job.began),
+            );
+            if ns == 0 { 0.0 } else { done as f64 * 1e9 / ns as f64 }
+        };
         match (job.status.throttle, job.status.throttled_to) {
-            (None, _) => self.paces.get(&job.kind.unpaid()).copied().unwrap_or(0.0),
+            (None, _) => self.paces.get(&job.kind.unpaid()).copied().unwrap_or_else(so_far),
             (Some(_), throttled_to) => throttled_to.map_or(0.0, |pace| pace as f64),
         }
     }

@@ -244,6 +244,15 @@ pub enum Request {
     },
     /// For maintenance: lease no more, or lease again.
     Drain(Drain),
+    /// Keep as many pieces ready until they are leased, or for a time: a server ends, and starts again.
+    Expect {
+        /// A piece.
+        want: Want,
+        /// For how long, seconds.
+        seconds: u32,
+        /// How many; 0: such are expected no more.
+        pieces: u32,
+    },
 }
 
 /// Why there is no lease.

@@ -67,6 +67,11 @@ impl Handed {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
 
+    /// Its number in the program.
+    pub fn number(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
     /// By which processes know it again.
     pub fn inode(&self) -> io::Result<u64> {
         Ok(fstat(&self.file)?.st_ino)

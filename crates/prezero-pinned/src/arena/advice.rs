@@ -12,7 +12,7 @@ use std::ffi::c_int;
 
 use super::{Arena, pointer};
 use crate::table::Segment;
-use crate::{lease, raw, said};
+use crate::{raw, said};
 
 /// Since Linux 5.18 and 6.1; libc knows one of them.
 const DONTNEED_LOCKED: c_int = 24;
@@ -47,7 +47,7 @@ impl Arena {
 
     fn advise_part(&self, part: Segment, from: usize, len: usize, advice: c_int) -> Option<c_int> {
         let clear = || {
-            let done = lease::clear(&self.file, self.page, part.offset + (from - part.at), len);
+            let done = self.lease.clear(self.page, part.offset + (from - part.at), len);
             if done { 0 } else { raw::fail(libc::ENOMEM) }
         };
         match (advice, part.kind.is_private()) {

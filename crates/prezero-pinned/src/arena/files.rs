@@ -10,10 +10,19 @@ use std::ffi::{CStr, c_int, c_void};
 
 use prezero_sys::mapping::room;
 
-use super::{Arena, SMALL, unmap};
+use super::{Arena, SMALL, populate, unmap};
 use crate::board::{Bound, Kind};
 use crate::raw;
 use crate::table::{Segment, Table};
+
+/// The device of `/dev/shm`, if it is a tmpfs of its own; 0: it is not. On a disk, or as a folder of another file system,
+/// it shares its device with files that programs read and write.
+pub fn shm() -> u64 {
+    let device = |path: &CStr| raw::stat_path(path).map_or(0, |stat| stat.st_dev);
+    // A link is followed.
+    let (own, around) = (device(c"/dev/shm/."), device(c"/dev/shm/.."));
+    if own == around || !raw::is_tmpfs(c"/dev/shm") { 0 } else { own }
+}
 
 impl Arena {
     /// The part that this descriptor's file is.
@@ -29,7 +38,7 @@ impl Arena {
     pub fn sized(&self, file: c_int, len: usize) {
         if let Some(bound) = self.bound(file) {
             if len < bound.len {
-                crate::lease::clear(&self.file, self.page, bound.offset + len, bound.len - len);
+                self.lease.clear(self.page, bound.offset + len, bound.len - len);
             }
             return;
         }
@@ -42,7 +51,7 @@ impl Arena {
                 && stat.st_blocks == 0
         };
         let Some(stat) = raw::stat(file).filter(is_new) else { return };
-        let Some(offset) = self.cut(len, Kind::File) else { return };
+        let Some(offset) = self.cut(len, Kind::File, self.ranks.mine()) else { return };
         self.with(|table| {
             let (device, inode) = (stat.st_dev, stat.st_ino);
             if !self.board.bind(Bound { device, inode, offset, len, unlinked: 0 }) {
@@ -117,10 +126,8 @@ impl Arena {
             if fixed {
                 self.forget(table, room.addr(), room.addr() + len);
             }
-            let number = self.file.number();
             // SAFETY: into the room of this call, or where the caller has it.
-            let map =
-                unsafe { raw::mmap(room, part.len, protection, flags, number, part.offset as i64) };
+            let map = unsafe { self.lease.map(room, part.len, protection, flags, part.offset) };
             match map {
                 Some(map) => self.note(table, Segment { at: map.addr(), ..part }),
                 None => self.give_back(table, &part),
@@ -133,8 +140,13 @@ impl Arena {
         // SAFETY: behind the part, in the same room.
         let is_whole = rest == 0
             || unsafe { raw::mmap(behind, rest, protection, flags, file, beyond) }.is_some();
-        if map.is_none() {
-            unmap(room, len);
+        match map {
+            // What another process populated is mapped here now, and not by a fault for each page in the program's loop.
+            Some(map) if protection & libc::PROT_WRITE != 0 && flags & libc::MAP_SHARED != 0 => {
+                populate(map, part.len);
+            }
+            Some(_) => {}
+            None => unmap(room, len),
         }
         Some(map.filter(|_| is_whole).ok_or(libc::ENOMEM))
     }
@@ -144,7 +156,8 @@ impl Arena {
         self.with(|table: &mut Table| {
             let from = part.offset - part.offset % self.page;
             let to = (part.offset + part.len).next_multiple_of(self.page);
-            if !table.has_room() || !self.file.hold(from, to - from) {
+            let files = self.lease.files().len();
+            if !table.has_room(files) || !self.lease.hold(from, to - from) {
                 return false;
             }
             let same = self

@@ -3,10 +3,8 @@
 //! Private parts are not mapped in the child (`MADV_DONTFORK`). The child's locks are taken before the fork: the parent
 //! may give a part back while the child still comes into being.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use super::Arena;
-use crate::{lease, raw};
+use crate::lease::File;
 
 impl Arena {
     /// Before a fork: the child's descriptions hold what it will have mapped.
@@ -15,29 +13,29 @@ impl Arena {
         unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
         // SAFETY: behind the mutex.
         let table = unsafe { &*self.table.get() };
-        let file = self.file.again();
+        self.lease.files().iter().for_each(File::before_fork);
         for each in table.all().iter().filter(|each| each.at != 0 && !each.kind.is_private()) {
             let from = each.offset - each.offset % self.page;
             let to = (each.offset + each.len).next_multiple_of(self.page);
-            lease::hold(file, from, to - from);
+            for (file, begin, len) in self.lease.pieces(from, to - from) {
+                file.hold_for_child(begin, len);
+            }
         }
-        self.child[0].store(file, Relaxed);
-        self.child[1].store(self.board.file.again(), Relaxed);
+        self.board.file.before_fork();
     }
 
     /// After it, in the process that forked.
     pub fn after_fork(&self) {
-        for file in self.child.iter().map(|each| each.swap(-1, Relaxed)).filter(|&file| file >= 0) {
-            raw::close(file);
-        }
+        self.lease.files().iter().for_each(File::after_fork);
+        self.board.file.after_fork();
         // SAFETY: locked by `before_fork`.
         unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
     }
 
     /// After it, in the child: what is private is not here.
     pub fn in_child(&self) {
-        self.file.become_other(self.child[0].swap(-1, Relaxed));
-        self.board.file.become_other(self.child[1].swap(-1, Relaxed));
+        self.lease.files().iter().for_each(File::in_child);
+        self.board.file.in_child();
         // SAFETY: behind the mutex, which this thread's copy holds.
         let table = unsafe { &mut *self.table.get() };
         table.keep(|each| each.at != 0 && !each.kind.is_private());

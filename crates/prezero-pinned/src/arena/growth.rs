@@ -75,8 +75,8 @@ impl Arena {
         may_move: bool,
     ) -> Result<*mut c_void, c_int> {
         let more = new - len;
-        let offset =
-            self.take(table, more, Kind::Private).filter(|&offset| self.ready(offset, more));
+        let offset = self.take(table, more, Kind::Private, self.ranks.mine());
+        let offset = offset.filter(|&offset| self.ready(offset, more));
         let Some(offset) = offset else {
             return if may_move { self.leave(table, at, len, new) } else { Err(libc::ENOMEM) };
         };

@@ -100,6 +100,8 @@ unsafe impl Sync for Known {}
 
 /// What CUDA answers where a function is missing: `cudaErrorInitializationError`, `CUDA_ERROR_NOT_INITIALIZED`.
 const NOT_INITIALIZED: c_int = 3;
+/// Room for a PCI address, with a domain of eight digits.
+const ADDRESS: usize = 32;
 
 macro_rules! call {
     ($slot:expr, ($($type:ty),*), $($value:expr),*) => {
@@ -257,6 +259,9 @@ pub struct Own {
     register: &'static Slot,
     unregister: &'static Slot,
     device_pointer: Slot,
+    /// Of the calling thread, and where it is plugged in.
+    device: Slot,
+    bus_address: Slot,
     last_error: Option<Slot>,
 }
 
@@ -265,18 +270,24 @@ static OWN: [Own; 3] = [
         register: &slots::cudaHostRegister,
         unregister: &slots::cudaHostUnregister,
         device_pointer: Slot::new(c"cudaHostGetDevicePointer", Api::Runtime),
+        device: Slot::new(c"cudaGetDevice", Api::Runtime),
+        bus_address: Slot::new(c"cudaDeviceGetPCIBusId", Api::Runtime),
         last_error: Some(Slot::new(c"cudaGetLastError", Api::Runtime)),
     },
     Own {
         register: &slots::cuMemHostRegister_v2,
         unregister: &slots::cuMemHostUnregister,
         device_pointer: Slot::new(c"cuMemHostGetDevicePointer_v2", Api::Driver),
+        device: Slot::new(c"cuCtxGetDevice", Api::Driver),
+        bus_address: Slot::new(c"cuDeviceGetPCIBusId", Api::Driver),
         last_error: None,
     },
     Own {
         register: &slots::hipHostRegister,
         unregister: &slots::hipHostUnregister,
         device_pointer: Slot::new(c"hipHostGetDevicePointer", Api::Hip),
+        device: Slot::new(c"hipGetDevice", Api::Hip),
+        bus_address: Slot::new(c"hipDeviceGetPCIBusId", Api::Hip),
         last_error: Some(Slot::new(c"hipGetLastError", Api::Hip)),
     },
 ];
@@ -295,6 +306,21 @@ impl Own {
     /// Ends that.
     pub fn unregister(&self, at: *mut c_void) -> c_int {
         call!(self.unregister, (*mut c_void), at)
+    }
+
+    /// The PCI address of this thread's GPU, which ends in NUL; `None`: it has none.
+    pub fn gpu(&self) -> Option<[u8; ADDRESS]> {
+        let (mut device, mut address): (c_int, _) = (0, [0; ADDRESS]);
+        let mut code = call!(self.device, (*mut c_int), &raw mut device);
+        if code == 0 {
+            let out = address.as_mut_ptr().cast();
+            code =
+                call!(self.bus_address, (*mut c_char, c_int, c_int), out, ADDRESS as c_int, device);
+        }
+        if code != 0 {
+            self.clear_error();
+        }
+        (code == 0).then_some(address)
     }
 
     /// Whether a device sees this memory at another address than the host.

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::fmt;
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -105,12 +106,13 @@ fn unpin(each: &Registered, at: *mut c_void, unregister: impl Fn(*mut c_void) ->
 }
 
 /// Memory for an allocation, and where it is from.
-fn made(len: usize) -> Option<(*mut c_void, From)> {
+fn made(own: &Own, len: usize) -> Option<(*mut c_void, From)> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let part = shim()
-        .arena
-        .as_ref()
-        .and_then(|arena| arena.serve(null_mut(), len, protection, Kind::Alloc));
+    let part = shim().arena.as_ref().and_then(|arena| {
+        let gpu = if arena.ranks.have_gpus() { inside(|| own.gpu()) } else { None };
+        let rank = arena.ranks.of(gpu.as_ref().map(|address| &address[..]));
+        arena.serve(null_mut(), len, protection, Kind::Alloc, rank)
+    });
     part.map(|at| (at, From::Lease)).or_else(|| Some((plain::make(len)?, From::Plain)))
 }
 
@@ -137,8 +139,8 @@ pub unsafe fn allocate(
     if is_inside() || len < shim().threshold || flags & !COMMON_FLAGS != 0 || out.is_null() {
         return inside(real);
     }
-    let Some((at, from)) = made(len) else { return inside(real) };
     let own = Own::of(api);
+    let Some((at, from)) = made(own, len) else { return inside(real) };
     let code = inside(|| in_pieces(own, at, len, |at, len| own.register(at, len, flags)));
     let is_elsewhere = code == 0 && inside(|| own.is_elsewhere(at));
     if code == 0 && !is_elsewhere {
@@ -154,12 +156,40 @@ pub unsafe fn allocate(
         inside(|| unpin(&Registered { at: at.addr(), len, from }, at, |at| own.unregister(at)));
     } else {
         said::REGISTER.say(format_args!(
-            "{} MiB cannot be registered (error {code}): the driver allocates by itself",
-            len >> 20
+            "{} MiB cannot be registered (error {code}{}): the driver allocates by itself",
+            len >> 20,
+            Memlock { len }
         ));
     }
     give_back(at, len, from);
     inside(real)
+}
+
+/// Says that the limit of locked memory is smaller, if it is and holds for this process.
+struct Memlock {
+    len: usize,
+}
+
+impl fmt::Display for Memlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
+        // SAFETY: room for the kernel's answer.
+        unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+        if limit.rlim_cur >= self.len as u64 || may_lock_all() {
+            return Ok(());
+        }
+        write!(f, ", the limit is {} KiB: ulimit -l", limit.rlim_cur >> 10)
+    }
+}
+
+/// Whether the process has `CAP_IPC_LOCK`.
+fn may_lock_all() -> bool {
+    // Fixed: the capability's number.
+    const IPC_LOCK: u64 = 1 << 14;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    bits.is_some_and(|bits| bits & IPC_LOCK != 0)
 }
 
 /// Frees what was allocated.

@@ -88,6 +88,7 @@ impl<I: Inode> Broker<I> {
             return Err(self.no(Reason::Kernel, "the kernel would not seal it; ask again".into()));
         };
         self.planner.start.begins(now);
+        self.arrived(&kind, bytes);
         let number = self.number();
         self.counters.leased_bytes += bytes;
         self.counters.waited(&tenant.name, waited_ns);

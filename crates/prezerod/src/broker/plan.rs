@@ -45,6 +45,7 @@ impl<I: Inode> Broker<I> {
     pub fn plan(&mut self, now: u64, minute: u16, memory: Memory) -> Plan<I> {
         self.view.at(now);
         self.planner.demand.turn(now, minute);
+        self.expect_no_more(now);
         let mut plan = Plan { jobs: vec![], outs: vec![], cancel: vec![], promote: vec![] };
         if self.drained {
             self.plan_drained(&mut plan);
@@ -260,16 +261,29 @@ impl<I: Inode> Broker<I> {
             }
         };
         let (want, kind) = (need.want, self.choose(need).ok());
-        let pace =
+        let mut pace =
             kind.and_then(|kind| self.planner.paces.get(&kind.unpaid())).copied().unwrap_or(0.0);
+        // A piece of stock that is being made, and that no client waits for, is this client's when it asks again.
+        let is_stock = |job: &&Job| job.priority == Priority::Idle && serves(job, need);
+        let such = self.planner.jobs.iter().filter(is_stock);
+        let such = such.filter(|job| self.planner.left(now, job) > 0);
+        let waited = self.planner.waits.iter().filter(|wait| wait.need == *need).count();
+        let coming = such.clone().nth(waited).and(such.min_by_key(|job| job.status.left));
+        if let Some(job) = coming {
+            pace = self.planner.pace(job);
+        }
         let ahead: u64 = self.planner.jobs.iter().map(|job| self.planner.left(now, job)).sum();
         let waiting: u64 = self.planner.waits.iter().map(|wait| wait.need.want.bytes).sum();
         let paused = self.pause(now, need.payer);
         let pause_ns = paused.as_ref().map_or(0, |(left, _)| *left);
         let target = self.targets().into_iter().find(|target| target.need == *need);
         let fits = target.is_none_or(|target| self.stock.have(need) < target.allotted);
+        let bytes = match coming {
+            Some(job) => self.planner.left(now, job),
+            None => ahead + waiting + want.bytes,
+        };
         let estimate_ns = if pace > 0.0 && fits {
-            pause_ns + ((ahead + waiting + want.bytes) as f64 / pace * 1e9) as u64
+            pause_ns + (bytes as f64 / pace * 1e9) as u64
         } else {
             u64::MAX
         };

@@ -74,6 +74,9 @@ impl<I: Inode> Broker<I> {
                 }),
                 Request::Yield { page, bytes } => self.yields(client, page, bytes),
                 Request::Drain(drain) => self.drains(client, drain),
+                Request::Expect { want, seconds, pieces } => {
+                    self.expects(now, client, &tenant, want, (seconds, pieces))
+                }
             },
         };
         out.answer = answered.unwrap_or_else(|(reason, text)| self.no(reason, text));
@@ -197,8 +200,8 @@ impl<I: Inode> Broker<I> {
         Ok(Answer::Done)
     }
 
-    /// What can be said of a request without looking into the stock.
-    pub(super) fn check(&self, want: &Want, tenant: &Tenant) -> Result<(), Refusal> {
+    /// Whether such a lease can be at all.
+    pub(super) fn check_size(&self, want: &Want) -> Result<(), Refusal> {
         if want.bytes == 0 || !want.bytes.is_multiple_of(want.page.bytes()) {
             let (size, page) = (Size(want.bytes as usize), want.page);
             let next = want.bytes.max(1).checked_next_multiple_of(page.bytes());
@@ -215,6 +218,12 @@ impl<I: Inode> Broker<I> {
                 format!("{size} is too large a lease; give {most} or less"),
             ));
         }
+        Ok(())
+    }
+
+    /// What can be said of a request without looking into the stock.
+    pub(super) fn check(&self, want: &Want, tenant: &Tenant) -> Result<(), Refusal> {
+        self.check_size(want)?;
         self.check_node(want.node)?;
         self.check_drain()?;
         self.ledger.check_debt(tenant)?;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::expect::SavedExpected;
 use super::{Broker, Inode, LARGEST};
 use crate::demand::saved as demand;
 use crate::inode::Kind;
@@ -59,6 +60,9 @@ pub struct Saved {
     /// Not known to earlier brokers.
     #[serde(default)]
     drained: bool,
+    /// Earlier brokers saved none.
+    #[serde(default)]
+    expected: Vec<SavedExpected>,
 }
 
 impl Saved {
@@ -124,6 +128,7 @@ impl<I: Inode> Broker<I> {
             leases: ledger.leases.from(0).take(MOST_LEASES).map(saved).collect(),
             debts: ledger.debts.saved(),
             drained: self.drained,
+            expected: self.saved_expected(moment.monotonic_ns),
             moment,
         }
     }
@@ -131,7 +136,8 @@ impl<I: Inode> Broker<I> {
     /// Whether something has changed that is saved, since this was another number.
     pub fn changes(&self) -> u64 {
         let counters = &self.counters;
-        self.ledger.leases.changes() + counters.hits + counters.misses + self.ledger.debts.all()
+        let asked = counters.hits + counters.misses + self.expected.changes;
+        self.ledger.leases.changes() + asked + self.ledger.debts.all()
     }
 
     /// Takes in what was saved. `ends` says what ends a lease that is still out; `None`: it has ended.
@@ -143,17 +149,23 @@ impl<I: Inode> Broker<I> {
     ) -> Restored {
         let (passed, same_boot) = saved.moment.to(now);
         self.drained = saved.drained;
+        let charges = &self.ledger.charges;
+        let payers: Vec<Option<Payer>> = saved
+            .charges
+            .iter()
+            .map(|(cgroup, files)| {
+                let charge = Charge { cgroup: cgroup.clone(), files: files.clone() };
+                let at = charges.iter().position(|known| *known == charge)?;
+                u16::try_from(at).ok().map(Payer)
+            })
+            .collect();
+        let payer = |number: u16| payers.get(usize::from(number)).copied().flatten();
+        self.restore_expected(now.monotonic_ns, passed, &saved.expected, payer);
         let ledger = &self.ledger;
         let tenant = |number: u16| {
             let name = saved.tenants.get(usize::from(number))?;
             let at = ledger.names.iter().position(|known| known == name)?;
             u16::try_from(at).ok()
-        };
-        let payer = |number: u16| {
-            let (cgroup, files) = saved.charges.get(usize::from(number))?;
-            let charge = Charge { cgroup: cgroup.clone(), files: files.clone() };
-            let at = ledger.charges.iter().position(|known| *known == charge)?;
-            u16::try_from(at).ok().map(Payer)
         };
         self.planner.demand.restore(now.monotonic_ns, passed, &saved.demand, tenant, payer);
         let mut restored = Restored::default();

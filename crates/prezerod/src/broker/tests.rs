@@ -16,6 +16,7 @@ use crate::tenant::{Peer, Rank};
 mod any_order;
 mod bounds;
 mod drains;
+mod expected;
 mod leases;
 mod limits;
 mod parties;

@@ -34,6 +34,8 @@ fn any_request() -> impl Strategy<Value = Request> {
         }),
         any_want().prop_map(|w| Request::Yield { page: w.page, bytes: w.bytes }),
         prop_oneof![Just(Drain::Off), Just(Drain::On)].prop_map(Request::Drain),
+        (any_want(), any::<u32>(), any::<u32>())
+            .prop_map(|(want, seconds, pieces)| Request::Expect { want, seconds, pieces }),
     ]
 }
 

@@ -19,6 +19,7 @@ mod kind {
     pub const YIELD: u8 = 9;
     pub const DRAIN: u8 = 10;
     pub const LEASE_OR_PLAIN: u8 = 11;
+    pub const EXPECT: u8 = 12;
     pub const GRANTED: u8 = 129;
     pub const NO: u8 = 130;
     pub const WHEN: u8 = 131;
@@ -160,6 +161,9 @@ impl Request {
             Request::Yield { page, bytes } => {
                 Writer::new(kind::YIELD, tag).u64(*bytes).u64(page.bytes())
             }
+            Request::Expect { want, seconds, pieces } => {
+                wanted(kind::EXPECT, want, *seconds).u32(*pieces)
+            }
             Request::Drain(drain) => Writer::new(kind::DRAIN, tag).u32(*drain as u32),
         };
         frame.0
@@ -201,6 +205,9 @@ impl Request {
             kind::YIELD => {
                 let bytes = r.u64()?;
                 Request::Yield { page: r.page()?, bytes }
+            }
+            kind::EXPECT => {
+                Request::Expect { want: want(&mut r)?, seconds: r.u32()?, pieces: r.u32()? }
             }
             kind::DRAIN => Request::Drain(match r.u32()? {
                 0 => Drain::Off,

@@ -5,6 +5,8 @@
 //! is the driver's lock. A lease is one that lies ready, taken by `prezero claim --pinned`, whose library answers `cudaHostAlloc`;
 //! `--or-plain` is that library without a lease.
 //!
+//! `--knobs` measures what the knobs of `prezero claim --pinned` are worth: each with and without.
+//!
 //! A machine without a GPU has a stand-in for CUDA (tests/standin), by `LD_LIBRARY_PATH`: its pins are real, its device is
 //! the host. The report says so.
 
@@ -43,6 +45,9 @@ pub struct Pinned {
     /// Sizes
     #[arg(long, value_delimiter = ',', value_name = "SIZE,...", default_value = "1G,4G,16G")]
     sizes: Vec<Size>,
+    /// The knobs of `prezero claim --pinned` instead, each with and without
+    #[arg(long)]
+    knobs: bool,
 }
 
 /// Where a process gets its memory from.
@@ -51,7 +56,19 @@ enum From {
     Own(Way),
     Lease,
     Plain,
+    /// A lease with `--pinned-chunk`, and memory without one.
+    Chunks,
+    PlainChunks,
+    /// Pieces below the default threshold, without `--pinned-threshold` and with it.
+    Pieces,
+    PiecesServed,
 }
+
+/// A registration's bytes with the first knob: small beside a lease, large beside a copy.
+const CHUNK: &str = "256M";
+
+const KNOBS: [From; 6] =
+    [From::Lease, From::Chunks, From::Plain, From::PlainChunks, From::Pieces, From::PiecesServed];
 
 const ALL: [From; 7] = [
     From::Own(Way::Alloc),
@@ -64,11 +81,30 @@ const ALL: [From; 7] = [
 ];
 
 impl From {
+    /// Whether the broker has its memory.
+    fn is_leased(self) -> bool {
+        !matches!(self, From::Own(_) | From::Plain | From::PlainChunks)
+    }
+
+    /// Its knob of `prezero claim`.
+    fn knob(self) -> Option<[String; 2]> {
+        let knob = |name: &str, value: String| Some([name.into(), value]);
+        match self {
+            From::Chunks | From::PlainChunks => knob("--pinned-chunk", CHUNK.into()),
+            From::PiecesServed => knob("--pinned-threshold", Size(once::PIECE).to_string()),
+            _ => None,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             From::Own(way) => way.told(),
             From::Lease => "a lease",
             From::Plain => "--or-plain",
+            From::Chunks => "a lease, --pinned-chunk 256M",
+            From::PlainChunks => "--or-plain, --pinned-chunk 256M",
+            From::Pieces => "a lease, 16 MiB each",
+            From::PiecesServed => "a lease, 16 MiB each, --pinned-threshold 16M",
         }
     }
 }
@@ -88,9 +124,10 @@ impl Case for Pinned {
             );
         }
         let room = report.machine.memory_bytes as u64 / 5 * 2;
-        progress::expect(self.sizes.len() * self.runs * ALL.len());
+        progress::expect(self.sizes.len() * self.runs * self.ways().len());
         let mut sheet = Sheet::new("Pinned memory", &["size"], Across::Name).note(format!(
-            "medians of {} rounds, in turn; stall: the longest cudaMemGetInfo of a second process",
+            "medians of {} rounds, in turn; first touch by the thread's CPU time; \
+             stall: the longest cudaMemGetInfo of a second process",
             self.runs
         ));
         for size in &self.sizes {
@@ -114,6 +151,10 @@ impl Case for Pinned {
 }
 
 impl Pinned {
+    fn ways(&self) -> &'static [From] {
+        if self.knobs { &KNOBS } else { &ALL }
+    }
+
     fn size(&self, bytes: u64, notes: &mut Vec<String>) -> Result<Vec<Figure>> {
         let scratch = Scratch::new()?;
         let size = Size(bytes as usize);
@@ -122,7 +163,8 @@ impl Pinned {
         let backing = if there.contains(&Backing::Thp) { Backing::Thp } else { Backing::Hugetlb };
         let broker = Broker::start(backing, bytes, 1)?;
         let mut watcher = Watcher::start(&scratch)?;
-        let mut all: Vec<(From, Vec<Taken>)> = ALL.iter().map(|&from| (from, vec![])).collect();
+        let mut all: Vec<(From, Vec<Taken>)> =
+            self.ways().iter().map(|&from| (from, vec![])).collect();
         for round in 0..self.runs {
             for (from, samples) in &mut all {
                 step(&format!("pinned: {size}, {}, round {}", from.name(), round + 1))?;
@@ -161,18 +203,23 @@ fn one(
     watcher: &mut Watcher,
 ) -> Result<Taken> {
     let own = std::env::current_exe().context("this program is gone")?;
-    let way = if let From::Own(way) = from { way } else { Way::Alloc };
+    let way = match from {
+        From::Own(way) => way,
+        From::Pieces | From::PiecesServed => Way::Pieces,
+        _ => Way::Alloc,
+    };
     let size = Size(bytes as usize).to_string();
     let mut command = match from {
         From::Own(_) => Command::new(&own),
-        From::Lease | From::Plain => {
+        _ => {
             let mut command = Command::new(companion::find(companion::PREZERO)?);
             let nowhere = scratch.file("no-broker");
-            let socket = if from == From::Lease { broker.socket() } else { nowhere };
+            let socket = if from.is_leased() { broker.socket() } else { nowhere };
             command.args(["claim", &size, "--pinned", "--wait", "30", "--socket"]).arg(socket);
-            if from == From::Plain {
+            if !from.is_leased() {
                 command.arg("--or-plain");
             }
+            command.args(from.knob().into_iter().flatten());
             command.arg("--").arg(&own);
             command
         }

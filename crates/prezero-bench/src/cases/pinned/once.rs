@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use prezero::Size;
+use prezero_sys::thread::thread_cpu_ns;
 
 use super::cuda::Cuda;
 use crate::broker::ms;
@@ -17,6 +18,8 @@ use crate::worker::allowed_cpus;
 
 /// What is copied at most: the pace is known by then.
 const COPIED: usize = 1 << 30;
+/// What a server with many buffers asks for at a time.
+pub const PIECE: usize = 16 << 20;
 /// What a thread populates.
 const HUGE: usize = 2 << 20;
 
@@ -33,6 +36,8 @@ pub enum Way {
     Threads,
     /// Pages of the pool.
     Hugetlb,
+    /// The driver makes and pins it, a piece at a time.
+    Pieces,
     /// No memory: looks on.
     Watch,
 }
@@ -46,6 +51,7 @@ impl Way {
             Way::Thp => "thp",
             Way::Threads => "threads",
             Way::Hugetlb => "hugetlb",
+            Way::Pieces => "pieces",
             Way::Watch => "watch",
         }
     }
@@ -58,6 +64,7 @@ impl Way {
             Way::Thp => "register, THP",
             Way::Threads => "threads, then register",
             Way::Hugetlb => "MAP_HUGETLB, register",
+            Way::Pieces => "cudaHostAlloc of 16 MiB each",
             Way::Watch => "",
         }
     }
@@ -86,21 +93,29 @@ impl Once {
         std::io::stdin().lock().read_line(&mut String::new())?;
         let len = self.size.0;
         let began = Instant::now();
-        let at = match self.way {
-            Way::Alloc => cuda.host_alloc(len)?,
+        let parts: Vec<(*mut c_void, usize)> = match self.way {
+            Way::Alloc => vec![(cuda.host_alloc(len)?, len)],
+            Way::Pieces => {
+                let piece = |_| Ok((cuda.host_alloc(PIECE)?, PIECE));
+                (0..len / PIECE).map(piece).collect::<Result<_>>()?
+            }
             way => {
                 let at = made(way, len)?;
                 cuda.register(at, len)?;
-                at
+                vec![(at, len)]
             }
         };
         let pinned = ms(began);
-        let began = Instant::now();
-        for offset in (0..len).step_by(4096) {
-            // SAFETY: within memory that was just made.
-            unsafe { at.byte_add(offset).cast::<u8>().write_volatile(1) };
+        // By the thread's time: a busy machine takes its CPU away, and pinned memory has nothing to wait for.
+        let began = thread_cpu_ns();
+        for (at, len) in &parts {
+            for offset in (0..*len).step_by(4096) {
+                // SAFETY: within memory that was just made.
+                unsafe { at.byte_add(offset).cast::<u8>().write_volatile(1) };
+            }
         }
-        let touched = ms(began);
+        let touched = (thread_cpu_ns() - began) as f64 / 1e6;
+        let Some(&(at, len)) = parts.first() else { bail!("a size below {PIECE} bytes") };
         let part = len.min(COPIED);
         let device = cuda.device(part)?;
         // Once for the device's own memory.
