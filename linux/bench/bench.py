@@ -8,13 +8,16 @@ kernels in, where a machine is not quiet for long: `--boots 0 --add FILE...` onl
 
 Arms:
   plain   the unpatched kernel, which clears a block with clear_pages(), as its huge-page fault does.
-  moved   the unpatched kernel with code that nobody calls in front of mm/: what other addresses
+  moved   the unpatched kernel with code that is never called in front of mm/: what other addresses
           alone do. A difference that this arm has too says nothing about a patch.
   never-moved  the same to the patched kernel: `never` at other addresses.
   stock   the patched kernel; before each run kprezerod cleared all that is free.
   never   the patched kernel as it comes: nothing is tracked, nothing is cleared.
   bare    the patched kernel tracks the zero state, but nothing is zero: what tracking costs.
   clear   the patched kernel: kprezerod's rate beside bare loops over the same memory.
+  idle    the patched kernel as it comes: the first pages after a pause, when --arms names it, for it takes
+          minutes. idle:0:none is the bound of a per-CPU list that is cleared while the CPU is idle: its pages
+          are cleared at the last moment, and are in the cache.
 """
 import argparse
 import fnmatch
@@ -41,6 +44,9 @@ PAIRS = [f"pair:{order}:{clear}:none" for order in (0, 4, 9) for clear in ("none
 REUSED = ["pair:0:zero:none", "pair:0:zero:line"]
 COLD_NONE = [f"cold:{order}:{clear}:none" for order in (0, 4, 9, 10) for clear in ("none", "zero")]
 
+# The first pages after idle time: eight pauses of 4.5 s a case, which is enough without REPEATS.
+IDLE = [f"idle:0:{clear}:{touch}" for clear in ("zero", "none") for touch in TOUCHES]
+
 # Name: kernel, its arguments, the guest's test, cases.
 ARMS = {
     "plain": ("um-plain", "", "bench", [*dict.fromkeys(COLD + COLD_NONE + PAIRS + REUSED)]),
@@ -50,6 +56,7 @@ ARMS = {
     "never-moved": ("um-patched-moved", "", "bench", PAIRS),
     "bare": ("um", "prezero=on", "bench", [*dict.fromkeys(COLD_NONE + PAIRS + REUSED)]),
     "clear": ("um", "", "clear", []),
+    "idle": ("um", "", "bench", IDLE),
 }
 CASES_A_BOOT = 24  # the guest's command line is bounded
 
@@ -107,8 +114,8 @@ def boot(options, arm, directory):
         return
     for start in range(0, len(cases), CASES_A_BOOT):
         group = cases[start:start + CASES_A_BOOT]
-        for line in guest(options.build, kernel, append, ["bench", arm, str(REPEATS), *group], directory):
-            if match := re.fullmatch(r"BENCH \w+ (\S+) (\d+) (\d+) (\d+) (-?\d+) (-?\d+)", line):
+        for line in guest(options.build, kernel, append, ["bench", arm, "1" if ARMS[arm][3] == IDLE else str(REPEATS), *group], directory):
+            if match := re.fullmatch(r"BENCH \S+ (\S+) (\d+) (\d+) (\d+) (-?\d+) (-?\d+)", line):
                 case, ps, blocks, bad, hits, misses = match.groups()
                 if int(bad):
                     sys.exit(f"bench.py: {kernel} {arm} {case}: {bad} blocks of {blocks} NOT ZERO")
@@ -175,7 +182,7 @@ def main():
     parser.add_argument("--boots", type=int, default=7, help="boots of each arm")
     parser.add_argument("--add", type=Path, nargs="+", default=[], help="what --json wrote before")
     parser.add_argument("--json", type=Path, help="where all figures go")
-    parser.add_argument("--arms", default=",".join(ARMS), help="which of them")
+    parser.add_argument("--arms", default=",".join(arm for arm in ARMS if ARMS[arm][3] != IDLE), help="which of them")
     parser.add_argument("--cases", default="*", help="a glob: which cases")
     options = parser.parse_args()
     arms = options.arms.split(",")

@@ -3,9 +3,9 @@
 
 An x86-64 guest under QEMU's -icount shift=0, where a nanosecond is an instruction: what its one CPU
 ran (/proc/schedstat) while it lived through a load, kprezerod's part included. Other than CPU time it
-does not depend on who else uses the host, and it knows nothing of caches.
+does not depend on what else the host runs, and it knows nothing of caches.
 
-Arms: unpatched; off, the series as it comes; tracked, with the zero state and nobody who clears; on,
+Arms: unpatched; off, the series as it comes; tracked, with the zero state and without kprezerod; on,
 with kprezerod clearing all that is free, after the load too.
 """
 import argparse

@@ -15,7 +15,7 @@ append="${GUEST_APPEND:-}${run:+ run=$run}"
 case $kind in
 um)
     # Its memory is a file in TMPDIR, or else in /dev/shm, which in a container may be too small or
-    # not let anybody execute what is there.
+    # not let programs there be executed.
     if [ -z "${TMPDIR:-}" ] && { grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts ||
         [ "$(df -Pm /dev/shm | awk 'END { print $4 }')" -lt "${GUEST_MEM:-512}" ]; }; then
         export TMPDIR=/tmp

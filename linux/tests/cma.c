@@ -1,6 +1,6 @@
 /*
  * cma SECONDS: contiguous memory, which isolates free pages that are known to be zero, moves pages
- * that are in use, and comes back as somebody left it.
+ * that are in use, and comes back as it was left.
  *
  * First by itself: all of the area is free and zero, is taken, written to and given back, and not a
  * page of it may count as zero from then on; and what was not zero is not when a part is taken.
@@ -125,7 +125,7 @@ static void each_taken(bool write)
 	}
 }
 
-/* A page in somebody's hand for a moment makes the range busy: not for long. */
+/* A page that is in use for a moment makes the range busy: not for long. */
 static void take(unsigned long pages)
 {
 	for (int err, tries = 0; (err = area_write("alloc", pages)); tries++) {
@@ -135,7 +135,7 @@ static void take(unsigned long pages)
 	}
 }
 
-/* In parts of any size; nobody wrote to them but us. */
+/* In parts of any size; only we wrote to them. */
 static void give_back(unsigned long pages)
 {
 	each_taken(false);
@@ -324,7 +324,7 @@ static void fault(unsigned int seed)
 		}
 		CHECK_ZERO(at, size);
 		memset(at, value, size);
-		/* kprezerod works while nobody does. */
+		/* kprezerod works while no task does. */
 		usleep(random_below(20000));
 		CHECK_BYTES(at, size, value);
 		munmap(at, size);
@@ -355,7 +355,7 @@ static void by_itself(void)
 	CHECK(after <= taken + NOISE, "%ld zero, and %ld when the area is back", taken, after);
 	check_sums("given back");
 
-	/* Who gets it reads zeros all the same. */
+	/* Its next owner reads zeros all the same. */
 	hits = vmstat("prezero_hit");
 	there = occupy();
 	hits = vmstat("prezero_hit") - hits;
@@ -375,7 +375,7 @@ static void in_part(void)
 	unsigned long first = -base % BLOCK, block;
 	long before, after;
 
-	/* Nobody else has a page in there. */
+	/* No other code has a page in there. */
 	take(count);
 	each_taken(true);
 	give_back(count);
@@ -465,7 +465,7 @@ int main(int argc, char **argv)
 	for (end = now() + seconds; now() < end; rounds++)
 		round_in_company(rounds);
 	for (int i = 0; i < FAULTERS; i++) {
-		CHECK(waitpid(faulters[i], NULL, WNOHANG) == 0, "who faults found something");
+		CHECK(waitpid(faulters[i], NULL, WNOHANG) == 0, "a fault found something");
 		kill(faulters[i], SIGKILL);
 		CHECK(waitpid(faulters[i], NULL, 0) == faulters[i]);
 	}

@@ -2,7 +2,7 @@
 # each.sh BUILD PRISTINE SERIES: does each patch of the series build by itself?
 #
 # After each patch what it and those before it touch is compiled: for x86-64 with all that the
-# series has, and for user-mode Linux with none of it configured. A warning counts as an error.
+# series has, and for user-mode Linux without any of it configured. A warning counts as an error.
 # What compiled is remembered: called again, it goes on behind the last patch that did.
 set -euo pipefail
 build=$1 pristine=$2 series=$3

@@ -2,7 +2,7 @@
  * failures COUNT: memory is used while its allocations fail, until COUNT of them did, and every byte
  * of it is what it has to be.
  *
- * The kernel's fault injection, set up by whoever runs this, fails allocations of this process and
+ * The kernel's fault injection, which the caller sets up, fails allocations of this process and
  * its children, and counts down in its file "times". What may fail does, or falls back to smaller
  * pages: faults on huge and small pages, the first write to the huge zero page, shared memory, fork,
  * mremap. Nothing is killed for it, and nothing is handed out that is not zero.
@@ -10,7 +10,7 @@
 #include "check.h"
 
 #define TIMES "/sys/kernel/debug/fail_page_alloc/times"
-/* A round in which nothing is allocated afresh is rare; so many of them are a mistake. */
+/* A round in which nothing is allocated afresh is rare; this number of them is a mistake. */
 #define ROUNDS_PER_FAILURE 50
 
 static unsigned long refused;
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
 	long count = argc > 1 ? atol(argv[1]) : 0, left = 0, rounds, lowest = -1;
 
 	CHECK(count > 0, "usage: failures COUNT");
-	CHECK(to_come() >= count, "who runs this sets up fault injection");
+	CHECK(to_come() >= count, "the caller has to set up fault injection");
 	printf("failures: %ld to come\n", count);
 	fflush(stdout);
 	/* From here on nothing but what has to bear it. */

@@ -1,6 +1,6 @@
 /*
  * fragment DIRECTORY: writes to a quarter of what is free, in files of four pages, and removes every other one: memory
- * for compaction to move, none of it zero.
+ * for compaction to move, without a zero page.
  */
 #include "check.h"
 

@@ -1,5 +1,5 @@
 /*
- * The free pool of hugetlb: kprezerod clears it, who faults finds it zero, and what was written to is
+ * The free pool of hugetlb: kprezerod clears it, a fault finds it zero, and what was written to is
  * not zero any more, whichever way it was used: shared, private, copied on write, by fallocate(), or
  * given back to the rest of the machine. Every byte is looked at.
  */
@@ -87,7 +87,7 @@ static void faults_find_zeros(int flags, const char *kind)
 	CHECK(hits() - before >= (long)(PAGES * HUGE / PAGE));
 	check_served(at);
 
-	/* Written, given back, and taken again before anybody cleared it */
+	/* Written, given back, and taken again before it is cleared */
 	memset(at, 0xa5, PAGES * HUGE);
 	CHECK(!munmap(at, PAGES * HUGE));
 	CHECK(pool("zeroed_hugepages") == 0 && pool("free_hugepages") == PAGES);

@@ -1,5 +1,5 @@
 /*
- * The huge zero page (Shutemov, 2012; in mainline since 3.8): every point of his series, on this
+ * The huge zero page (Shutemov, 2012; in mainline since 3.8): every point of that series, on this
  * kernel. Reading huge memory that was never written costs no memory; writing it gives a page of
  * one's own; the page appears with the first reader and goes with the last.
  */
@@ -81,7 +81,7 @@ static void lazy(void)
 	point("lazy: allocated by the first read, not before");
 }
 
-/* His program: 200 MiB read, a byte a page. */
+/* Shutemov's program: 200 MiB read, a byte a page. */
 static void read_is_free(void)
 {
 	IN_CHILD({
@@ -267,7 +267,7 @@ static void splits(void)
 	point("split by munmap, mprotect, mremap and madvise: 4 KiB zero pages, no memory");
 }
 
-/* The page is counted, and freed by a shrinker when nobody has it. */
+/* The page is counted, and freed by a shrinker when it has no user. */
 static void refcounted_and_shrunk(void)
 {
 	long before;
@@ -297,14 +297,14 @@ static void refcounted_and_shrunk(void)
 
 	CHECK(write(done[1], &byte, 1) == 1);
 	CHECK(waitpid(holder, &(int){ 0 }, 0) == holder);
-	/* Nobody has it, but there is no need for its memory yet. */
+	/* It has no user, but there is no need for its memory yet. */
 	IN_CHILD({ CHECK(read_byte(map_huge(HUGE)) == 0); });
 	CHECK(allocated() == before + 1, "freed without need");
 
 	CHECK(!write_file("/proc/sys/vm/drop_caches", "2"));
 	IN_CHILD({ CHECK(read_byte(map_huge(HUGE)) == 0); });
 	CHECK(allocated() == before + 2, "not freed by the shrinker");
-	point("refcounted: stays while somebody has it; the shrinker frees it; the next reader makes it again");
+	point("refcounted: stays while it has a user; the shrinker frees it; the next reader makes it again");
 }
 
 static void many_at_once(void)

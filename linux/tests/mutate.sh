@@ -26,7 +26,7 @@ build() {
 
 kunit() {
     build um || return
-    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero*" GUEST_TIMEOUT=60 \
+    GUEST_APPEND="kunit.enable=1 kunit.filter_glob=prezero*" GUEST_TIMEOUT=240 \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" kunit,prezero 2>&1
 }
 
@@ -53,17 +53,24 @@ pages() {
 # um TEST: of the guest's, in user-mode Linux
 um() {
     build um || return
-    GUEST_TIMEOUT=120 "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "$1" 2>&1
+    GUEST_TIMEOUT=240 "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" "$1" 2>&1
 }
 
 vouched() {
     build um || return
-    GUEST_APPEND=prezero=on GUEST_MEM=192 GUEST_TIMEOUT=60 \
+    GUEST_APPEND=prezero=on GUEST_MEM=192 GUEST_TIMEOUT=240 \
         "$here/../scripts/guest.sh" um "$build/um/linux" "$build/initramfs.gz" vouched 2>&1
 }
 
 barrier() {
     "$here/barrier/run.sh" "$patched" 10 2>&1
+}
+
+# noticed OUTPUT: the tests of KUnit that failed, or the test; and how the guest ended, if not by itself.
+noticed() {
+    local names
+    names=$(sed -n 's/^ *not ok [0-9]* \([a-z_0-9]*\).*/\1/p' <<< "$1" | grep -vx 'prezero' | sort -u | paste -sd' ')
+    echo "${names:-$test}" "$(sed -n 's/^guest.sh: \(.*\)/(\1)/p' <<< "$1")"
 }
 
 # mutate TITLE TEST FILE SED: TEST is one of the functions above and its arguments
@@ -87,8 +94,7 @@ mutate() {
         echo "SURVIVED  $1"
         survivors=$((survivors + 1))
     else
-        echo "caught    $1"
-        grep -E 'not ok|EXPECTATION|times not zero|^FAIL|guest.sh' <<< "$output" | sed 's/^ */          /' | head -4
+        echo "caught    $1    by $(noticed "$output")"
     fi
     restore
 }
@@ -105,7 +111,7 @@ mutate "write: what a page's owner left in it passes for the allocator's tag" ku
     mm/page_alloc.c 's/^\tpage->private = 0;$//'
 mutate "merge: a per-CPU list takes a part for the whole" kunit \
     mm/page_alloc.c 's/fpi_flags = nr_zeroed == 1 << order ? FPI_ZEROED : FPI_KEEP_ZEROED;/fpi_flags = FPI_ZEROED;/'
-mutate "free: what one vouches for is true of those who could not have the lock" kunit \
+mutate "free: what one vouches for is true of blocks that could not be freed before" kunit \
     mm/page_alloc.c '/split_large_buddy(zone, p, page_to_pfn(p), p_order,$/{n;s/ & ~FPI_ZERO_MASK//}'
 mutate "free: the tails of a block with another reference are vouched for" kunit \
     mm/page_alloc.c '/__free_frozen_pages(page + (1 << order), order,$/{n;s/ & ~FPI_ZERO_MASK//}'
@@ -162,14 +168,14 @@ mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlb
     mm/hugetlb.c '/^static void hugetlb_forget_zeroed/,/^}/s/folio_clear_hugetlb_zeroed(folio);/;/'
 mutate "hugetlb: a step of 128 KiB with interrupts off" kunit_x86 \
     mm/hugetlb.c 's/^#define HUGETLB_PREZERO_CHUNK\t((SZ_16K/#define HUGETLB_PREZERO_CHUNK\t((SZ_128K/'
-mutate "hugetlb: who takes a folio does not wait for the chunk" kunit_x86 \
+mutate "hugetlb: a folio is taken before the chunk is done" kunit_x86 \
     mm/hugetlb.c 's/while (smp_load_acquire(&hugetlb_prezeros\[nid\].busy))/while (0)/'
 mutate "hugetlb: a chunk is cleared though its folio was taken" "pages hugetlb" \
     mm/hugetlb.c 's/ours = READ_ONCE(state->folio) == folio \&\& !folio_test_hwpoison(folio);/ours = true;/'
 mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
     mm/hugetlb.c 's/if (state->nr_zeroed == folio_nr_pages(folio)) {/if (state->nr_zeroed + HUGETLB_PREZERO_STEP >= folio_nr_pages(folio)) {/'
 
-# What one dirty page is enough for, and who may vouch.
+# What one dirty page is enough for, and what may vouch.
 mutate "state: one dirty page of a large block does not count" kunit \
     mm/prezero.c 's/return bitmap_weight(map, nr);/return bitmap_weight(map, nr) + (bitmap_weight(map, nr) == nr - 1);/'
 mutate "state: the last page does not matter" kunit \
@@ -227,6 +233,8 @@ mutate "rest: below the watermark blocks are lent" kunit \
     mm/prezero_clear.c 's/return zone_watermark_ok(zone, 0, high_wmark_pages(zone) +/return zone_watermark_ok(zone, 0, 0 * high_wmark_pages(zone) +/'
 mutate "rest: prezero/stop is ignored" kunit \
     mm/prezero_clear.c 's/const int stop = now ? 0 : min(READ_ONCE(prezero_stop), NR_PAGE_ORDERS);/const int stop = 0;/'
+mutate "rest: the smallest blocks are cleared first" kunit \
+    mm/prezero_clear.c 's/for (order = MAX_PAGE_ORDER; order >= stop; order--) {/for (order = stop; order <= MAX_PAGE_ORDER; order++) {/'
 mutate "rest: vm.prezero_order is ignored" kunit \
     mm/prezero_clear.c 's/^\tfor (order = start; order < NR_PAGE_ORDERS; order++)$/\tfor (order = 0; order < NR_PAGE_ORDERS; order++)/; s/for (order = start; order < NR_PAGE_ORDERS; order++)/for (order = 0; order < NR_PAGE_ORDERS; order++)/'
 mutate "rest: never is not never" kunit \
@@ -239,7 +247,7 @@ mutate "lend: a block of which nothing can be cleared is first again" kunit_x86 
     mm/page_alloc.c 's/(nr_pages ? FPI_NONE : FPI_TO_TAIL));/FPI_NONE);/'
 mutate "recall: no allocation asks" kunit \
     mm/page_alloc.c 's/return prezero_recall(zone, order) &&$/return 0 \&\&/'
-mutate "recall: nobody waits" kunit \
+mutate "recall: no request waits" kunit \
     mm/page_alloc.c 's/^#define PREZERO_RECALL_SPINS\t200$/#define PREZERO_RECALL_SPINS\t0/'
 mutate "now: no thread is no failure" kunit \
     mm/kprezerod.c 's/^\t\t\tret = err;$/\t\t\t;/'
@@ -249,5 +257,4 @@ mutate "thread: any CPU will do" kunit_nodes \
     mm/kprezerod.c 's/task = kthread_create_on_node(kprezerod, NODE_DATA(nid), nid,/task = kthread_create_on_node(kprezerod, NODE_DATA(nid), NUMA_NO_NODE,/'
 mutate "count: all pages are those of the first node" kunit_nodes \
     mm/prezero.h 's/this_cpu_add(prezero_pages\[page_to_nid(page)\]->nr/this_cpu_add(prezero_pages[first_online_node]->nr/'
-
 [ "$survivors" -eq 0 ] || { echo "mutate.sh: $survivors mutations survived" >&2; exit 1; }

@@ -2,7 +2,7 @@
  * oom: a stock of zero memory is no reserve that the rest of the system starves for.
  *
  * A child takes memory, a byte a page and every byte checked, until the kernel kills it. By then it
- * must have had nearly all that was available: what was free and zero was his like the rest.
+ * must have had nearly all that was available: what was free and zero was to be had like the rest.
  */
 #include "check.h"
 #include <signal.h>

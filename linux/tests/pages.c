@@ -1,7 +1,7 @@
 /*
  * pages [WAY...]: every way by which memory reaches a user, with all of the guest's memory dirty.
  *
- * A fresh guest's memory is zero and hides a page that nobody cleared. So a child writes to all that
+ * A fresh guest's memory is zero and hides a page that was not cleared. So a child writes to all that
  * is free before each way is tried, and every byte is compared with what it has to be. Where the
  * kernel has the series, all ways are tried three times: with nothing tracked, tracked while all is
  * dirty, and with a stock that is zero in part; some once more while kprezerod works. A way whose
@@ -255,7 +255,7 @@ static void use_file(int fd)
 	memset(at, DIRT, SIZE);
 	CHECK(!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE));
 
-	/* Fallocated again, and mapped before anybody reads */
+	/* Fallocated again, and mapped before it is read */
 	dirty_all();
 	CHECK(!fallocate(fd, 0, 0, SIZE));
 	check_fresh(at, SIZE, PAGE, 2049);
@@ -337,7 +337,7 @@ static void huge_tmpfs(void)
 	CHECK(!close(fd) && !umount("/tmp/pages"));
 }
 
-/* A pool of one page: whoever takes it has it as it was left, or half cleared. */
+/* A pool of one page: it is taken as it was left, or half cleared. */
 static void hugetlb_of_one(void)
 {
 	unsigned int rounds = state == LIVE ? 120 : 4;
@@ -355,7 +355,7 @@ static void hugetlb_of_one(void)
 		CHECK_ZERO(at, HUGE);
 		memset(at, DIRT, HUGE);
 		CHECK(!munmap(at, HUGE));
-		/* kprezerod, which any setting gets up, comes some way, and each time another one */
+		/* kprezerod, which any setting wakes up, comes some way, and each time another one */
 		if (state == LIVE)
 			must_write("/sys/kernel/debug/prezero/load", "1000000");
 		usleep(rand() % 3000);

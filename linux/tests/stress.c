@@ -145,7 +145,7 @@ static void punch(struct region *r)
 	memset(r->expect + from, 0, count);
 }
 
-/* The child sees what we have, writes all of its private memory over, and we see none of it. */
+/* The child sees what we have, writes all of its private memory over, and we see nothing of that. */
 static void fork_and_check(void)
 {
 	pid_t child = fork();

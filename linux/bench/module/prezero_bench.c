@@ -12,6 +12,10 @@
  *		touch only
  *	 pair	allocate and free one block again and again, cache and lists hot;
  *		nanoseconds a pair
+ *	 idle	single pages that were written to and freed, after a pause in which kprezerod may
+ *		clear them where they are; they left the caches before it; nanoseconds a page.
+ *		With CLEAR none the bound of that: the pages are cleared after the pause, before the
+ *		clock starts, and are in the cache
  *	 spoil	write every byte of the working set (that is: use up what is zero)
  *	 bare	clear the working set with clear_page(), as kprezerod does small blocks
  *	 barecold	the same with clear_pages_cold(), as it does large ones, 1 << ORDER pages at
@@ -36,6 +40,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
+#include <linux/sort.h>
 #include <linux/vmalloc.h>
 
 static unsigned int set_mb = 256;
@@ -53,14 +58,19 @@ MODULE_PARM_DESC(pairs, "pairs of a hot run at order 0; fewer above, in proporti
 /* Enough to see neither the clock nor the loop's start. */
 #define PAIRS_MIN 2000
 
+/* Pages that a CPU wants at once after idle time, how often, and how long kprezerod may take: two looks. */
+#define IDLE_PAGES 32
+#define IDLE_TIMES 8
+#define IDLE_MS 4500
+
 /* Pages that may be dirty in a full stock: what was freed while kprezerod ended. */
 #define SLACK 16
 
-enum mode { COLD, PAIR, SPOIL, BARE, BARECOLD, EVICT, CLEAR };
+enum mode { COLD, PAIR, IDLE, SPOIL, BARE, BARECOLD, EVICT, CLEAR };
 enum clear { CLEAR_NONE, CLEAR_ZERO };
 enum touch { TOUCH_NONE, TOUCH_PAGE, TOUCH_LINE };
 
-static const char * const modes[] = { "cold", "pair", "spoil", "bare",
+static const char * const modes[] = { "cold", "pair", "idle", "spoil", "bare",
 				      "barecold", "evict", "clear", NULL };
 static const char * const clears[] = { "none", "zero", NULL };
 static const char * const touches[] = { "none", "page", "line", NULL };
@@ -260,6 +270,55 @@ static int run_pair(unsigned int order, enum clear clear, enum touch touch)
 	return 0;
 }
 
+static int ascending(const void *a, const void *b)
+{
+	return *(const u64 *)a < *(const u64 *)b ? -1 : *(const u64 *)a > *(const u64 *)b;
+}
+
+/* The median of some pauses. */
+static int run_idle(enum clear clear, enum touch touch)
+{
+	u64 took[IDLE_TIMES];
+	unsigned int i, j;
+
+	last_bad = 0;
+	for (i = 0; i < IDLE_TIMES; i++) {
+		u64 start;
+
+		for (j = 0; j < IDLE_PAGES; j++) {
+			blocks[j] = alloc_page(GFP_HIGHUSER_MOVABLE);
+			if (!blocks[j])
+				return -ENOMEM;
+			memset(page_address(blocks[j]), 0xa5, PAGE_SIZE);
+		}
+		for (j = 0; clear == CLEAR_ZERO && j < IDLE_PAGES; j++)
+			__free_page(blocks[j]);
+		evict();
+		msleep(IDLE_MS);
+		for (j = 0; clear == CLEAR_NONE && j < IDLE_PAGES; j++) {
+			clear_page(page_address(blocks[j]));
+			__free_page(blocks[j]);
+		}
+		start = ktime_get_ns();
+		for (j = 0; j < IDLE_PAGES; j++) {
+			blocks[j] = alloc_page(clear == CLEAR_ZERO ? GFP_HIGHUSER_MOVABLE | __GFP_ZERO :
+								     GFP_HIGHUSER_MOVABLE);
+			if (!blocks[j])
+				return -ENOMEM;
+			consume(page_address(blocks[j]), PAGE_SIZE, touch);
+		}
+		took[i] = ktime_get_ns() - start;
+		for (j = 0; j < IDLE_PAGES; j++) {
+			last_bad += bad(blocks[j], 0, clear, touch);
+			__free_page(blocks[j]);
+		}
+	}
+	sort(took, IDLE_TIMES, sizeof(*took), ascending, NULL);
+	last_ns = took[IDLE_TIMES / 2] * 1000 / IDLE_PAGES;
+	last_blocks = IDLE_TIMES * IDLE_PAGES;
+	return 0;
+}
+
 static ssize_t run_write(struct file *file, const char __user *from, size_t count, loff_t *pos)
 {
 	char line[64], mode[16], clear[8], touch[8];
@@ -282,6 +341,8 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t coun
 	mutex_lock(&bench_lock);
 	if (m == PAIR)
 		err = run_pair(order, c, t);
+	else if (m == IDLE)
+		err = run_idle(c, t);
 	else if (m == BARE || m == BARECOLD)
 		err = run_bare(m == BARECOLD, order);
 	else if (m == EVICT)
