@@ -168,6 +168,20 @@ func TestAnotherAllocationOfAClaimIsAnotherLease(t *testing.T) {
 	}
 }
 
+func TestAnAnnotationThatIsNoNameNamesNothing(t *testing.T) {
+	n := newNode(t, "64M", "")
+	for _, known := range []string{strings.Repeat("x", 200_000), "../../../../etc", "a b", "\x1b[2J", "-"} {
+		claim := n.claim(1, 4, "")
+		claim.Annotations = map[string]string{"resource.kubernetes.io/pod-claim-name": known}
+		n.api.Put(rig.ClaimPath(claim), claim)
+		if _, err := n.driver.Prepare(claim); err == nil || !strings.Contains(err.Error(), "pod-claim-name") || len(err.Error()) > 1000 {
+			t.Errorf("%.20q: %.200v", known, err)
+		}
+		n.unprepare(claim)
+	}
+	n.nothingIsLeft()
+}
+
 func TestASweepLeavesFilesOfOthersAlone(t *testing.T) {
 	n := newNode(t, "64M", "")
 	gone := n.claim(1, 4, "")
