@@ -64,7 +64,8 @@ impl Finding {
 
 /// All of them.
 pub fn all(host: &Host) -> Vec<Finding> {
-    let always = [cpus(host), overcommit(host), thp(host), shmem(host), reporting(host)];
+    let always =
+        [cpus(host), overcommit(host), thp(host), shmem(host), prezeroing(host), reporting(host)];
     let rest = [rseq(host), memory_limit(host), cpu_limit(host), address_space(host)];
     let last = [seccomp(host), pools(host), swap(host), pressure(host)];
     always.into_iter().chain(rest).chain(last).collect()
@@ -121,6 +122,29 @@ fn shmem(host: &Host) -> Finding {
             Finding::note(what, "never", means, Some(&mend))
         }
         Some(is) => Finding::good(what, is, "prezerod makes leases of them"),
+    }
+}
+
+/// The patch series in `linux/` of this repository.
+fn prezeroing(host: &Host) -> Finding {
+    const ORDER: &str = "proc/sys/vm/prezero_order";
+    let what = "prezeroing by the kernel";
+    match host.text(ORDER).as_str() {
+        "" => Finding::good(what, "not in this kernel", "it clears a page at the first touch"),
+        "never" => {
+            let means = "the kernel clears a page at the first touch";
+            Finding::note(what, "off", means, Some("sysctl vm.prezero_order=9"))
+        }
+        order => {
+            let mib = |name: &str| {
+                let text = host.field("proc/meminfo", name).unwrap_or_default();
+                let kib = text.split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
+                kib.unwrap_or(0) >> 10
+            };
+            let (zero, free) = (mib("MemZero"), mib("MemFree"));
+            let is = format!("from order {order}, {zero} of {free} MiB free are zero");
+            Finding::good(what, is, "a first touch of those costs no clear")
+        }
     }
 }
 
@@ -380,6 +404,24 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_that_prezeroes_says_how_much_is_zero() {
+        let of = |order| {
+            let meminfo = "MemTotal: 4194304 kB\nMemFree:  2097152 kB\nMemZero:  1048576 kB\n";
+            let files = [("proc/sys/vm/prezero_order", order), ("proc/meminfo", meminfo)];
+            changed(order, &files).found("prezeroing by the kernel")
+        };
+        assert_eq!(of("9").is, "from order 9, 1024 of 2048 MiB free are zero");
+        assert_eq!(of("9").mark, Mark::Good);
+        let off = of("never");
+        assert_eq!(
+            (off.mark, off.mend.as_deref()),
+            (Mark::Note, Some("sysctl vm.prezero_order=9"))
+        );
+        let machine = Machine::with("plain", &GOOD);
+        assert_eq!(machine.found("prezeroing by the kernel").is, "not in this kernel");
+    }
+
+    #[test]
     fn pools_are_told_by_size() {
         let pool = "sys/kernel/mm/hugepages/hugepages-2048kB";
         let files =
@@ -391,6 +433,6 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_looked_at() {
-        assert_eq!(all(&Host::here()).len(), 13);
+        assert_eq!(all(&Host::here()).len(), 14);
     }
 }
