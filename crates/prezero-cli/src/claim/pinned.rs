@@ -49,6 +49,7 @@ pub struct Pinned {
         requires = "pinned"
     )]
     pinned_chunk: Size,
+    #[allow(clippy::doc_markdown, reason = "the comment is the help")]
     /// A lease of SIZE for each of N ranks, by its GPU's node
     ///
     /// Rank I has the GPU that CUDA_VISIBLE_DEVICES names at place I, and its lease is on that GPU's NUMA node unless
