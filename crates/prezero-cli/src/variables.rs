@@ -11,7 +11,7 @@ use crate::outcome;
 const OURS: &str = "PREZERO_";
 
 /// Those that are no knobs.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 23] = [
     "PREZERO_BARE_THREAD",
     "PREZERO_DISABLE",
     "PREZERO_LEASE_BYTES",
@@ -19,6 +19,7 @@ const OTHERS: [&str; 22] = [
     "PREZERO_LEASE_INODE",
     "PREZERO_LEASE_PAGE",
     "PREZERO_LEASE_PID",
+    "PREZERO_LEASE_RANKS",
     "PREZERO_LEASE_SHIM_LIB",
     "PREZERO_LIB",
     "PREZERO_PID",
