@@ -122,8 +122,8 @@ scrubs_not "no stock is no stock"
 set_to stock off
 scrubs "stock off"
 
-set_to engine plain
-[ "$(get engine) $(get engine_cached)" = "plain plain" ] || fail "engine plain: $(get engine_cached)"
+set_to engine memset
+[ "$(get engine) $(get engine_cached)" = "memset memset" ] || fail "engine memset: $(get engine_cached)"
 set_to engine auto
 if [ "$(get engine_cached)" != "$(get engine_bypassing)" ]; then
     set_to scrub-cache 1T
