@@ -241,6 +241,10 @@ def check_bars(figure, shown):
         assert abs(width - wanted) <= 1.6, f"a bar is {width} long, not {wanted}"
 
 
+# A square of the key to a heat map's colours: width and height.
+KEY = (14.0, 10.0)
+
+
 def check_plots(section, sheet):
     """Every picture has all the figures that it is of, at their places."""
     drawn = iter(section["figures"])
@@ -251,7 +255,9 @@ def check_plots(section, sheet):
         compared = [(each, against(each, what)) for each in sheet["figures"]] if isinstance(what, str) else []
         compared = [(each, times) for each, times in compared if times is not None]
         if kind == "heat":
-            assert len(figure["rects"]) == len(compared) > 0, "a cell of the heat map is missing"
+            cells = [size for size in figure["rects"] if size != KEY]
+            assert len(cells) == len(compared) > 0, "a cell of the heat map is missing"
+            assert len(cells) < len(figure["rects"]), "the heat map has no key to its colours"
         elif kind == "curves":
             points = groups((each["of"][0], times) for each, times in compared)
             check_heights(figure["circles"], points, "speed-up")
