@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+# A square of the key to a heat map's colours: width and height.
+KEY = (14.0, 10.0)
 PROBE = """
 <!doctype html><body><script>
 const widths = [400, 1400], told = [];
@@ -239,10 +241,6 @@ def check_bars(figure, shown):
     by_length = sorted(bars), sorted(max(abs(value / longest) * max(bars), 1) if longest else 1 for value in shown)
     for width, wanted in zip(*by_length):
         assert abs(width - wanted) <= 1.6, f"a bar is {width} long, not {wanted}"
-
-
-# A square of the key to a heat map's colours: width and height.
-KEY = (14.0, 10.0)
 
 
 def check_plots(section, sheet):
