@@ -7,6 +7,7 @@ FOLDER holds prezero, prezerod, prezero-bench and libprezero_pinned.so. tests/st
 real, and a program for each server, by its sources. The last line says whether io_uring pinned, or mlock in its place.
 """
 import ctypes
+import json
 import os
 import re
 import resource
@@ -93,6 +94,16 @@ class Place:
         environment = {**self.environment, **variables}
         return subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment, cwd=self.folder, preexec_fn=before)
 
+    def stocked(self, size):
+        """Waits until a lease of so many MiB is ready: --or-plain makes none to order."""
+        self.run(size=size)
+        line = [self.bin / "prezero", "stock", "--json"]
+
+        def ready():
+            said = subprocess.run(line, capture_output=True, text=True, check=True, env=self.environment).stdout
+            return any(part["bytes"] == size << 20 for part in json.loads(said)["ready"])
+        until(f"a lease of {size} MiB", ready)
+
     def called(self, name):
         lines = self.calls.read_text().splitlines() if self.calls.exists() else []
         return [line.split(" ", 1)[1] for line in lines if line.split(" ")[1] == name]
@@ -166,6 +177,7 @@ def without(place):
     done = place.run("--or-plain", program=["./tensorrt", "128", "64"], **nowhere)
     good("no broker, own memory", done, "tensorrt runs with ordinary memory")
     # What does not fit into the lease is populated and registered too.
+    place.stocked(64)
     done = place.run("--or-plain", size=64, program=["./llama", "128", "64"])
     good("a lease that is too small, or plain", done, "128 MiB did not fit")
     assert not place.called("cuMemHostAlloc")
