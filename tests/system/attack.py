@@ -168,9 +168,9 @@ ATTACKS = [(linger, TENANT), (unread, TENANT), (reports, TENANT), (churn, TENANT
 
 
 class Groups:
-    """Two cgroups of one weight, of version 1 or 2; or none."""
+    """A cgroup for services, of that weight, and one for users, of 100; of version 1 or 2, or none."""
 
-    def __init__(self):
+    def __init__(self, weight):
         name = f"prezero-attack-{os.getpid()}"
         self.dirs = []
         for root in ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup"):
@@ -179,8 +179,10 @@ class Groups:
                 for made in dirs:
                     made.mkdir()
                     self.dirs.append(made)
-                if any((dirs[0] / weight).exists() for weight in ("cpu.shares", "cpu.weight")):
-                    return
+                for name_of_weight, value in ("cpu.shares", 1024 * weight // 100), ("cpu.weight", weight):
+                    if (dirs[0] / name_of_weight).exists():
+                        (dirs[0] / name_of_weight).write_text(str(value))
+                        return
             except OSError:
                 pass
             self.close()
@@ -294,12 +296,14 @@ def victim(path, seconds, groups, pid_of_broker):
 
 
 def scrape(port):
+    """The counters; None: this scrape made way for later ones, as a collector's next one will not."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as scraper:
         scraper.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         text = b""
         while part := scraper.recv(65536):
             text += part
-    return text.decode()
+    whole = text.startswith(b"HTTP/1.1 200") and text.endswith(b"# EOF\n")
+    return text.decode() if whole else None
 
 
 def main():
@@ -309,6 +313,7 @@ def main():
     parser.add_argument("--p99", type=float)
     parser.add_argument("--load", type=int, default=0)
     parser.add_argument("--times", type=float)
+    parser.add_argument("--weight", type=int, default=100)
     options = parser.parse_args()
     if os.geteuid() != 0:
         return print("not tried: only root becomes another user")
@@ -322,7 +327,7 @@ def main():
         command = [f"{options.folder}/prezerod", "--config", config, "--socket", path]
         with open(f"{place}/log", "w") as log:
             broker = subprocess.Popen(command, stderr=log)
-        groups = Groups()
+        groups = Groups(options.weight)
         groups.put(SERVICES, broker.pid)
         attackers, spinning = [], []
         echoing = echo(f"{path}.echo", groups)
@@ -341,8 +346,7 @@ def main():
             for pid in attackers:
                 groups.put(USERS, pid)
             took = victim(path, options.seconds, groups, broker.pid)
-            text = scrape(port)
-            assert text.startswith("HTTP/1.1 200") and text.endswith("# EOF\n"), text
+            text = until("a scrape", lambda: scrape(port))
             ended = [attack.__name__ for pid, (attack, _) in zip(attackers, ATTACKS) if os.waitpid(pid, os.WNOHANG)[0]]
             assert not ended, f"these attacks did not last: {ended}"
             for pid in attackers:

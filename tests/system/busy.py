@@ -7,7 +7,7 @@ FOLDER holds prezerod. N processes spin; each lease is asked for SECONDS after t
 how many were hits, how long they took, and what of the host's CPU time fillers had. `--set` adds a line to the
 configuration. At least one in four must be a hit. Exits 0 without a check where the host has too little memory.
 
---plain starts QEMU each time, by `prezero claim --or-plain`, and times it until its monitor greets. Afterwards as many guests
+--plain starts QEMU each time, by `prezero claim --or-plain`, and times it until its monitor greets. In turns with it guests
 start with memory of their own, populated and not: what a miss and a hit are held against.
 """
 import argparse
@@ -26,6 +26,7 @@ from until import until  # noqa: E402
 
 
 POPULATED = "prealloc=on"
+STARTS = ("hits", "misses, plain memory", "own memory, populated", "own memory")
 
 
 def cpu_seconds(pid):
@@ -48,17 +49,14 @@ def guest(words, memory, size):
     return said
 
 
-def plain(took, said, size):
-    """Times of hits and misses, and of guests with memory of their own, by name."""
-    all_of_it = {"hits": [], "misses, plain memory": [], "own memory, populated": [], "own memory": []}
-    for seconds, words in zip(took, said):
-        all_of_it["misses, plain memory" if "runs with ordinary memory" in words else "hits"].append(seconds)
-    for _ in took:
-        for name, memory in ("own memory, populated", f"memory-backend-ram,{POPULATED}"), ("own memory", "memory-backend-ram"):
-            asked = time.monotonic()
-            guest([], memory, size)
-            all_of_it[name].append(time.monotonic() - asked)
-    return {name: row(sorted(times)) for name, times in all_of_it.items()}
+def beside(size):
+    """Times of guests with memory of their own, by name: in turns with those that have a lease, on the same host."""
+    times = {}
+    for name, memory in ("own memory, populated", f"memory-backend-ram,{POPULATED}"), ("own memory", "memory-backend-ram"):
+        asked = time.monotonic()
+        guest([], memory, size)
+        times[name] = time.monotonic() - asked
+    return times
 
 
 def row(times):
@@ -91,26 +89,32 @@ def main():
         try:
             until("the socket", lambda: os.path.exists(path))
             client, took = Client(path), []
+            if options.plain:
+                # Memory that this host has not touched yet is slow for everybody.
+                beside(options.size)
             began, used = time.monotonic(), cpu_seconds(broker.pid)
-            said = []
+            starts = {name: [] for name in STARTS}
             for _ in range(options.leases):
                 time.sleep(options.every)
                 asked = time.monotonic()
                 if options.plain:
                     claim = [f"{options.folder}/prezero", "claim", f"{options.size >> 20}M", "--socket", path, "--or-plain", "--"]
-                    said.append(guest(claim, f"memory-backend-file,mem-path={{lease}},share=on,{POPULATED}", options.size))
+                    said = guest(claim, f"memory-backend-file,mem-path={{lease}},share=on,{POPULATED}", options.size)
                 else:
-                    client.lease(options.size, wait=60).close()
+                    said = client.lease(options.size, wait=60).close()
                 took.append(time.monotonic() - asked)
+                if options.plain:
+                    starts["misses, plain memory" if "runs with ordinary memory" in said else "hits"].append(took[-1])
+                    for name, seconds in beside(options.size).items():
+                        starts[name].append(seconds)
             used, passed = cpu_seconds(broker.pid) - used, time.monotonic() - began
             stock = client.stock()
-            starts = plain(took, said, options.size) if options.plain else {}
         finally:
             for process in [broker, *load]:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-    for name, times in starts.items():
-        print(f"busy: {name}: {times}")
+    for name, times in starts.items() if options.plain else ():
+        print(f"busy: {name}: {row(sorted(times))}")
     took.sort()
     share = 100 * used / passed / os.cpu_count()
     print(f"busy: {stock['hits']} of {options.leases} leases of {options.size >> 20}M are hits beside {options.load} spinning "

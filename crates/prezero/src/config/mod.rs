@@ -56,7 +56,7 @@ pub struct Config {
     pub verify: Verify,
     /// How long idle memory stays resident, at most.
     pub decay: Duration,
-    /// Whether large blocks get fresh memory in huge pages from the kernel.
+    /// Whether the kernel makes huge pages for large blocks: of fresh memory, and of small pages that scrubd scrubs.
     pub huge: bool,
     /// Whether pages stay at their addresses.
     pub no_move: NoMoveMode,

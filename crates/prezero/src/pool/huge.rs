@@ -107,7 +107,7 @@ impl<B: Backing> Pool<B> {
     /// Whether a chunk is a huge block in small pages that would be better in one huge page.
     pub(crate) fn can_be_huge(&self, chunk: &Chunk) -> bool {
         let huge = chunk.first.huge() as u32;
-        let may = chunk.order.get() == HUGE_ORDER && huge < self.small_end();
+        let may = self.fresh.huge && chunk.order.get() == HUGE_ORDER && huge < self.small_end();
         may && self.fresh.in_small.has(huge) && !self.must_not_move()
     }
 

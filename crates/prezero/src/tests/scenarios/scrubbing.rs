@@ -274,12 +274,20 @@ fn a_block_that_fills_its_huge_blocks_is_faulted_in_whole_beyond_the_first() {
 }
 
 #[test]
-fn a_zone_without_huge_pages_gets_none_fresh() {
+fn a_zone_without_huge_pages_gets_none_fresh_or_scrubbed() {
     let fake = Fake::in_small(64 * HUGE, 64);
-    let world = World::of(fake, &config(64, |config| config.huge = false));
+    let mut world = World::of(fake, &config(64, |config| config.huge = false));
     let blocks = [32, 9, 2].map(|huge| world.plain(huge * HUGE_PAGES));
     assert_eq!(world.fake().made_huge(), []);
     blocks.into_iter().for_each(|block| world.zone.free(block));
+    let pages = 3 * HUGE_PAGES;
+    for _ in 0..3 {
+        world.soil(world.zero(pages));
+        world.scrub();
+        assert!(world.tally().zero >= pages);
+    }
+    assert_eq!(world.fake().made_huge(), []);
+    world.assert_sound();
 }
 
 #[test]
