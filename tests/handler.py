@@ -281,6 +281,29 @@ print(zone.enable(), zone.owns(numpy.zeros(1 << 20)), zone.is_enabled())
         self.assertEqual(self.fresh(self.QUESTION), "True True True")
         self.assertEqual(self.fresh(self.QUESTION, PREZERO_DISABLE="1"), "True False True")
 
+    def test_huge_pages_are_asked_for_where_numpy_does(self):
+        text = """
+import numpy, prezero.numpy as zone
+zone.enable()
+kept = []
+def advised(make, size):
+    array = make(size, dtype=numpy.uint8)
+    kept.append(array)
+    assert zone.owns(array)
+    middle, inside = array.__array_interface__["data"][0] + size // 2, False
+    for line in open("/proc/self/smaps"):
+        first = line.split()[0]
+        if "-" in first:
+            start, end = (int(part, 16) for part in first.split("-"))
+            inside = start <= middle < end
+        elif inside and first == "VmFlags:":
+            return "hg" in line.split()
+arrays = [(make, size) for make in (numpy.zeros, numpy.empty) for size in (1 << 20, 8 << 20)]
+print(*(advised(*array) for array in arrays))
+"""
+        for asks, said in ("1", "False True False True"), ("0", "False False False False"):
+            self.assertEqual(self.fresh(text, NUMPY_MADVISE_HUGEPAGE=asks, PREZERO_HUGE="off"), said)
+
     def test_under_prezero_run_the_library_serves(self):
         said = self.fresh(self.QUESTION, str(BIN / "prezero"), "run", "--stats", "off", "--")
         free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()

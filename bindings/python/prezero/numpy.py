@@ -57,7 +57,7 @@ def _library():
         raise ImportError(f"{name} is missing: it is in none of {', '.join(places)}")
     library = ctypes.CDLL(found)
     library.prezero_numpy_handler.restype = ctypes.c_void_p
-    library.prezero_numpy_handler.argtypes = [ctypes.c_void_p]
+    library.prezero_numpy_handler.argtypes = [ctypes.c_void_p, ctypes.c_int]
     library.prezero_numpy_serves.argtypes = [ctypes.c_void_p]
     library.prezero_numpy_switch.argtypes = [ctypes.c_void_p, ctypes.c_int]
     library.prezero_numpy_owns.argtypes = [ctypes.c_void_p]
@@ -66,7 +66,7 @@ def _library():
 
 
 def _numpys_functions():
-    """PyDataMem_SetHandler, PyDataMem_GetHandler, and the capsule of NumPy's own handler."""
+    """PyDataMem_SetHandler, PyDataMem_GetHandler, the capsule of NumPy's own handler, and the switch of its huge pages."""
     version = tuple(int(part) for part in numpy.__version__.split(".")[:2])
     if version < (1, 22):
         raise ImportError(f"NumPy {numpy.__version__} has no handlers of memory: 1.22 or later has")
@@ -74,11 +74,12 @@ def _numpys_functions():
     table = ctypes.cast(_capsule_pointer(module._multiarray_umath._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
     return (ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[_SET_HANDLER]),
             ctypes.PYFUNCTYPE(ctypes.py_object)(table[_GET_HANDLER]),
-            ctypes.cast(table[_DEFAULT_HANDLER], ctypes.POINTER(ctypes.py_object))[0])
+            ctypes.cast(table[_DEFAULT_HANDLER], ctypes.POINTER(ctypes.py_object))[0],
+            module._multiarray_umath._set_madvise_hugepage)
 
 
 _lib = _library()
-_set_handler, _get_handler, _default = _numpys_functions()
+_set_handler, _get_handler, _default, _switch_huge = _numpys_functions()
 _lock = threading.Lock()
 # NumPy's own handler, and ours in front of it: enable() leads the capsule there, for good, since arrays were made with it.
 _numpys = _capsule_pointer(_default, _CAPSULE)
@@ -91,8 +92,15 @@ _kept = []
 _before = contextvars.ContextVar("prezero_numpy_before")
 
 
+def _asks_for_huge_pages():
+    """Whether NumPy's own handler does, for large arrays (NUMPY_MADVISE_HUGEPAGE)."""
+    before = _switch_huge(True)
+    _switch_huge(before)
+    return before
+
+
 def _in_front_of(address):
-    made = _lib.prezero_numpy_handler(address)
+    made = _lib.prezero_numpy_handler(address, address == _numpys and _asks_for_huge_pages())
     if made is None:
         raise RuntimeError("this NumPy's handlers of memory are of a version that prezero does not know")
     return made

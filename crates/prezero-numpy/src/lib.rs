@@ -14,7 +14,7 @@
 //! - Nothing here knows of Python: NumPy calls it with or without the interpreter's lock.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 #[cfg(target_env = "gnu")]
@@ -36,6 +36,9 @@ pub struct Allocator {
 
 /// Bytes of a handler's name.
 const NAME: usize = 127;
+/// Bytes of an array from which on NumPy asks the kernel for huge pages, as its `alloc.cpp` has it.
+/// Fixed: NumPy's.
+const ADVISED: usize = 4 << 20;
 /// The version of the structure that NumPy has had since 1.22.
 const VERSION: u8 = 1;
 
@@ -53,19 +56,24 @@ pub struct Handler {
 // SAFETY: the system's allocator asks no other allocator, and its memory lies elsewhere.
 static ZONE: Global = unsafe { Global::over(std::alloc::System) };
 
-/// The context of our handlers: what they ask, and whether they serve.
+/// The context of our handlers: what they ask, whether the inner one asks for huge pages, and whether they serve.
 #[derive(Debug)]
 struct Front {
     inner: &'static Allocator,
+    advises: bool,
     serves: AtomicBool,
 }
 
 /// A handler in front of `inner`, which is never dropped; null where `inner` is of a version that is not known.
+/// `advises`: `inner` asks the kernel for huge pages for large arrays, as NumPy's own handler does.
 ///
 /// # Safety
 /// `inner` points at NumPy's structure of a handler, which lives as long as the process.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn prezero_numpy_handler(inner: *const Handler) -> *const Handler {
+pub unsafe extern "C" fn prezero_numpy_handler(
+    inner: *const Handler,
+    advises: c_int,
+) -> *const Handler {
     prezero_sys::say::panics();
     // SAFETY: the caller's promise.
     let inner = unsafe { &*inner };
@@ -76,7 +84,8 @@ pub unsafe extern "C" fn prezero_numpy_handler(inner: *const Handler) -> *const 
     for (to, from) in name.iter_mut().zip(b"prezero") {
         *to = *from as c_char;
     }
-    let front = Front { inner: &inner.allocator, serves: AtomicBool::new(true) };
+    let serves = AtomicBool::new(true);
+    let front = Front { inner: &inner.allocator, advises: advises != 0, serves };
     let ctx = ptr::from_mut(Box::leak(Box::new(front))).cast();
     let allocator = Allocator { ctx, malloc, calloc, realloc, free };
     Box::leak(Box::new(Handler { name, version: VERSION, allocator }))
@@ -166,6 +175,20 @@ unsafe fn front(ctx: *mut c_void) -> &'static Front {
     unsafe { &*ctx.cast::<Front>() }
 }
 
+/// An array's block, in huge pages where the inner handler would have asked for them.
+///
+/// # Safety
+/// `ctx` is that of a handler of [`prezero_numpy_handler`].
+#[inline(always)]
+unsafe fn advised(ctx: *mut c_void, heap: &Heap, block: NonNull<u8>, bytes: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    if bytes >= ADVISED && unsafe { front(ctx) }.advises {
+        let start = block.addr().get();
+        heap.make_huge(&(start..start + bytes));
+    }
+    block.as_ptr().cast()
+}
+
 /// The inner allocator.
 ///
 /// # Safety
@@ -183,7 +206,8 @@ unsafe extern "C" fn malloc(ctx: *mut c_void, size: usize) -> *mut c_void {
     if let Some(heap) = heap_for(unsafe { front(ctx) }, size)
         && let Some(block) = heap.plain(size, Order::MIN)
     {
-        return block.as_ptr().cast();
+        // SAFETY: NumPy's context of a handler of ours.
+        return unsafe { advised(ctx, heap, block, size) };
     }
     // SAFETY: the caller keeps the contract of `malloc`.
     unsafe {
@@ -201,7 +225,8 @@ unsafe extern "C" fn calloc(ctx: *mut c_void, count: usize, size: usize) -> *mut
     if let Some(heap) = heap_for(unsafe { front(ctx) }, bytes)
         && let Some(block) = heap.zeroed(bytes, Use::Unknown)
     {
-        return block.as_ptr().cast();
+        // SAFETY: NumPy's context of a handler of ours.
+        return unsafe { advised(ctx, heap, block, bytes) };
     }
     // SAFETY: the caller keeps the contract of `calloc`.
     unsafe {
