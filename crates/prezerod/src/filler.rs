@@ -11,6 +11,7 @@
 
 mod backoff;
 pub mod pacer;
+mod retries;
 
 use std::io::{self, IoSlice, Stdin};
 use std::mem::MaybeUninit;
@@ -27,6 +28,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use serde::{Deserialize, Serialize};
 
 use self::pacer::{BusyLimit, Pacer, Step, Throttle};
+use self::retries::Retries;
 use crate::host::Host;
 use crate::host::cgroup::Cgroups;
 use crate::host::neighbours::{Neighbours, SAMPLE_NS};
@@ -269,6 +271,7 @@ impl Worker {
             Err(error) => return Ok((refusal(&error), None)),
         };
         let (mut left, mut held) = (bytes, 0);
+        let mut retries = Retries::new();
         self.rank(busy_limit);
         while left > 0 {
             match self.wait(left, rate, &mut busy_limit)? {
@@ -278,8 +281,17 @@ impl Worker {
             let (began, cpu, before) = (thread::monotonic_ns(), thread::thread_cpu_ns(), left);
             left = match making.step(STEP) {
                 Ok(left) => left,
-                Err(error) => return Ok((refusal(&error), None)),
+                Err(error) => {
+                    // Stock is made later; a client that waits is not told to ask again at once.
+                    let errno = Errno::from_io_error(&error).filter(|_| busy_limit.is_none());
+                    let Some(pause) = retries.after(thread::monotonic_ns(), kind, errno) else {
+                        return Ok((refusal(&error), None));
+                    };
+                    std::thread::sleep(Duration::from_nanos(pause));
+                    continue;
+                }
             };
+            retries = Retries::new();
             let (ended, cpu_ns) = (thread::monotonic_ns(), thread::thread_cpu_ns() - cpu);
             if self.priority == Priority::Idle {
                 let step = Step { began, ended, cpu_ns, bytes: before - left };
