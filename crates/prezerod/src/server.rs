@@ -212,6 +212,9 @@ impl Server {
             needs_tick: true,
         };
         server.take_over(now, left);
+        for dir in server.broker.ledger.dirs() {
+            mounted::clear(dir);
+        }
         // What is unaccounted by now is no tenant's.
         server.broker.reconcile(now);
         prezero_sys::log!("prezerod: serving on {}", server.clients.listener);

@@ -54,6 +54,27 @@ fn is_zero(path: &Path) -> bool {
 }
 
 #[test]
+fn what_a_broker_that_was_killed_left_beside_the_leases_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (true, Some(mounted)) =
+        (possible(), Mounted::new(&dir.path().join("2M"), "tmpfs", "size=64M,mode=0755"))
+    else {
+        return;
+    };
+    let mut daemon = Daemon::start(&config(&mounted.0, ""));
+    let (_, lease) = daemon.client().lease_named(name("a"), want(4), PATIENCE).unwrap();
+    daemon.kill();
+    // It was killed between making the directory and mounting there, or between unmounting and removing it.
+    std::fs::create_dir(mounted.0.join("b")).unwrap();
+    std::fs::create_dir_all(mounted.0.join("others/own")).unwrap();
+
+    daemon.again();
+
+    assert!(!mounted.0.join("b").exists());
+    assert!(mounted.0.join("others/own").exists() && lease.exists());
+}
+
+#[test]
 fn a_named_lease_outlives_client_and_broker_and_is_found_under_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let (true, Some(mounted)) =

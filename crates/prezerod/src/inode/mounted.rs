@@ -126,3 +126,18 @@ pub fn reap(dir: &Path) {
         }
     }
 }
+
+/// Removes what a broker that was killed left in a directory: the place of a lease that is not mounted yet, or no longer.
+pub fn clear(dir: &Path) {
+    let (Ok(own), Ok(entries)) = (fs::metadata(dir), fs::read_dir(dir)) else { return };
+    for at in entries.flatten().map(|entry| entry.path()) {
+        let is_bare = fs::symlink_metadata(&at).is_ok_and(|info| {
+            let is_ours = info.uid() == rustix::process::geteuid().as_raw();
+            info.is_dir() && info.dev() == own.dev() && is_ours
+        });
+        if is_bare {
+            // One that has content is no lease's, and stays.
+            let _ = fs::remove_dir(&at);
+        }
+    }
+}
