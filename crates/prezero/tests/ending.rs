@@ -6,9 +6,9 @@ mod common;
 
 use prezero::internal::Change;
 use prezero::panel::Panel;
-use prezero::{Config, Counter, Machine, Verify};
+use prezero::{Counter, Verify};
 
-use common::{ask, until, use_and_free, zone};
+use common::{ask, config, until, use_and_free, zone};
 
 /// The threads of that name.
 fn scrubds() -> usize {
@@ -19,11 +19,7 @@ fn scrubds() -> usize {
 
 #[test]
 fn no_scrubd_lives_through_a_call_and_the_next_goes_on() {
-    let mut config = Config::new(&Machine {
-        memory: 256 << 20,
-        engine: prezero::engine_named,
-        reports_free: false,
-    });
+    let mut config = config(256 << 20);
     config.verify = Verify::Full;
     let zone = zone(&config);
     let pid = std::process::id();

@@ -4,10 +4,10 @@
 
 mod common;
 
+use prezero::Counter;
 use prezero::panel::{Panel, Reading};
-use prezero::{Config, Counter, Machine};
 
-use common::{BLOCK, until, use_and_free, zone};
+use common::{BLOCK, config, until, use_and_free, zone};
 
 fn knob<'a>(reading: &'a Reading, name: &str) -> &'a str {
     &reading.knobs.iter().find(|(each, _)| each == name).unwrap().1
@@ -15,13 +15,7 @@ fn knob<'a>(reading: &'a Reading, name: &str) -> &'a str {
 
 #[test]
 fn figures_are_shown_and_knobs_are_turned() {
-    let machine = Machine { memory: 256 << 20, engine: prezero::engine_named, reports_free: false };
-    // Whether zeroes pay, in a build for tests, is not the matter here.
-    let config = Config::from_env(&machine, |variable| {
-        (variable == "PREZERO_ABLATE").then_some("cost-model")
-    });
-    let config = config.unwrap();
-    let zone = zone(&config);
+    let zone = zone(&config(256 << 20));
     let pid = std::process::id();
     assert!(prezero_sys::panel::of_process(pid).is_err(), "no scrubd, no panel");
 

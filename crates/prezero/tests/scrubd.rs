@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use prezero::{Anonymous, Block, Config, Counter, Dirty, Machine, Order, Verify, Zone};
+use prezero::{Anonymous, Block, Config, Counter, Dirty, Order, Verify, Zone};
 
 mod common;
 use common::until;
@@ -13,8 +13,7 @@ const ZONE: usize = 64 << 20;
 const SIZES: [u32; 2] = [256, 1280];
 
 fn zone(knobs: impl FnOnce(&mut Config)) -> &'static Zone<Anonymous> {
-    let machine = Machine { memory: ZONE, engine: prezero::engine_named, reports_free: false };
-    let mut config = Config::new(&machine);
+    let mut config = common::config(ZONE);
     knobs(&mut config);
     let zone = Zone::new(Anonymous::reserve(ZONE).unwrap(), &config).unwrap();
     let zone = Box::leak(Box::new(zone));

@@ -82,8 +82,9 @@ pub fn bare(program: impl AsRef<OsStr>) -> Command {
         }
     }
     command.env_remove("LD_PRELOAD").env("LC_ALL", "C");
-    // The programs show what becomes of blocks, be they few or small: from 64 KiB on, whether they pay or not.
-    command.env("PREZERO_THRESHOLD", "64K").env("PREZERO_ABLATE", "cost-model");
+    // The programs show what becomes of blocks, be they few or small: from 64 KiB on, whether they pay or not, and also where
+    // no CPU idles.
+    command.env("PREZERO_THRESHOLD", "64K").env("PREZERO_ABLATE", "backoff,cost-model");
     command
 }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use prezero::panel::{Panel, Refusal};
-use prezero::{Anonymous, Block, Config, Order, Zone};
+use prezero::{Anonymous, Block, Config, Machine, Order, Zone};
 use prezero_sys::panel::Mapped;
 
 #[path = "../../../../tests/common/until.rs"]
@@ -13,6 +13,14 @@ pub use until::until;
 
 /// Pages of the blocks that [`use_and_free`] takes.
 pub const BLOCK: u32 = 1024;
+
+/// Neither what zeroes repay in a build for tests nor whether a CPU idles keeps scrubd from clearing: on a machine that
+/// is busy it would wait for as long.
+pub fn config(memory: usize) -> Config {
+    let machine = Machine { memory, engine: prezero::engine_named, reports_free: false };
+    let left_out = |variable: &str| (variable == "PREZERO_ABLATE").then_some("backoff,cost-model");
+    Config::from_env(&machine, left_out).unwrap()
+}
 
 /// A zone that is never dropped, as scrubd wants it.
 pub fn zone(config: &Config) -> &'static Zone<Anonymous> {
