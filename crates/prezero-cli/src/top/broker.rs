@@ -285,9 +285,13 @@ mod tests {
         let mut watched = Watched::new(dir.clone());
         watched.look();
         assert!(watched.asked && watched.broker.is_none(), "it waits no more");
-        let began = Instant::now();
-        watched.look();
-        assert!(began.elapsed() < PATIENCE, "and not again");
+        // On a busy machine any one may take long, without waiting.
+        let waits = |_| {
+            let began = Instant::now();
+            watched.look();
+            began.elapsed() >= PATIENCE
+        };
+        assert!(!(0..10).all(waits), "and not again");
         assert!(watched.json().is_null());
         std::fs::remove_file(dir).unwrap();
     }
