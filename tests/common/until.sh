@@ -18,3 +18,6 @@ until_true() {
     shift
     within 300 "$@" || fail "$until_what: not within five minutes"
 }
+
+# is_stopped PID: whether all its threads are. A SIGSTOP is heard by each when it has a CPU.
+is_stopped() { ! grep -hs '^State:' "/proc/$1"/task/*/status | grep -qv 'T (stopped)'; }

@@ -65,9 +65,11 @@ plain 64M --socket "$dir/none" --or-plain --path "$dir/outer" -- test -s "$dir/o
 plain 64M --node 999 --or-plain -- true || fail "a refusal is no end"
 one_line 'no lease: .*; true runs with ordinary memory'
 kill -STOP "$broker"
-if timeout 20 "$bin/prezero" claim 64M --wait 0.1 -- true 2>"$dir/no"; then fail "a lease of a stopped broker"; fi
+until_true "the broker stops" is_stopped "$broker"
+# The longer limit is for a hang alone.
+if timeout 300 "$bin/prezero" claim 64M --wait 0.1 -- true 2>"$dir/no"; then fail "a lease of a stopped broker"; fi
 one_line 'the broker does not answer'
-timeout 20 "$bin/prezero" claim 64M --wait 0.1 --or-plain -- cmp -n 1 '{lease}' /dev/zero 2>"$dir/no" || fail "a stopped broker stops programs"
+timeout 300 "$bin/prezero" claim 64M --wait 0.1 --or-plain -- cmp -n 1 '{lease}' /dev/zero 2>"$dir/no" || fail "a stopped broker stops programs"
 one_line 'runs with ordinary memory'
 kill -CONT "$broker"
 echo "claim: without a lease: good"
@@ -79,7 +81,7 @@ if command -v memcached >/dev/null; then
 import socket, sys
 from until import until
 peer = socket.socket(socket.AF_UNIX)
-peer.settimeout(10)
+peer.settimeout(300)
 until("memcached", lambda: peer.connect_ex(sys.argv[1]) == 0)
 peer.sendall(b"set key 0 0 5\r\nvalue\r\nget key\r\nquit\r\n")
 answer = b""
@@ -348,7 +350,7 @@ if command -v dpdk-testpmd >/dev/null && [ "$(id -u)" -eq 0 ] && [ -w "$pool" ];
         inodes=$(ls -i "$dir/huge" | sort)
         if "$bin/prezero" place dpdk 2M --dir "$dir/huge" 2>"$dir/no"; then fail "place over used files"; fi
         grep -q 'rm ' "$dir/no" || fail "no mend for used files"
-        (echo start; echo stop; echo quit) | timeout 60 dpdk-testpmd --no-pci --no-telemetry --lcores '0@0,1@0' \
+        (echo start; echo stop; echo quit) | timeout 300 dpdk-testpmd --no-pci --no-telemetry --lcores '0@0,1@0' \
             --huge-dir "$dir/huge" --huge-unlink=never --file-prefix rte -m 200 --vdev=net_null0 \
             -- -i --total-num-mbufs=4096 >"$dir/pmd" 2>&1 || true
         grep -q '^Bye' "$dir/pmd" || fail "testpmd: $(tail -n 3 "$dir/pmd")"
@@ -370,7 +372,7 @@ if command -v qemu-system-x86_64 >/dev/null; then
     # Each mapping of a lease by a QEMU that this starts, at its end by QMP.
     qemu() {
         mkfifo "$dir/monitor"
-        timeout 60 "$@" -accel tcg -S -display none -nodefaults -qmp stdio <"$dir/monitor" >"$dir/qmp" 2>"$dir/no" &
+        timeout 600 "$@" -accel tcg -S -display none -nodefaults -qmp stdio <"$dir/monitor" >"$dir/qmp" 2>"$dir/no" &
         client=$!
         exec 5>"$dir/monitor"
         echo '{"execute":"qmp_capabilities"}{"execute":"query-memdev"}' >&5

@@ -116,7 +116,7 @@ def spdk(prezero, environment):
             eal = ["--lcores", "0@0,1@0", "-m", "200", "--no-pci", f"--huge-dir={place}", "--huge-unlink=never",
                    "--base-virtaddr=0x200000000000", "--match-allocations", "--file-prefix=spdk7", "--proc-type=auto"]
             command = ["dpdk-testpmd", *eal, "--no-telemetry", "--vdev=net_null0", "--", "-i", "--total-num-mbufs=4096"]
-            said = subprocess.run(command, input="start\nstop\nquit\n", text=True, capture_output=True, timeout=60)
+            said = subprocess.run(command, input="start\nstop\nquit\n", text=True, capture_output=True, timeout=300)
             assert "Bye" in said.stdout, said.stdout[-2000:] + said.stderr[-2000:]
             used = {file.name: file.stat().st_ino for file in Path(place).iterdir()}
             assert used == inodes, "pages of its own"

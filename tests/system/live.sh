@@ -39,6 +39,8 @@ int main(void)
 }
 C
 cc -O1 -fno-builtin -o "$dir/churn" "$dir/churn.c"
+# Where no CPU idles scrubd would wait for one, and clear what pays: neither is the matter here.
+export PREZERO_ABLATE=backoff,cost-model
 # Too small a zone for a free block of 1 GiB: what wakes scrubd at that size never comes.
 "$bin/prezero" run --limit 512M --stats off -- "$dir/churn" &
 program=$!
@@ -149,8 +151,9 @@ set_to verify sample
 
 from=$(get released_bytes)
 until_true "drain" ctl drain 2>"$dir/said"
-until_true "release" ctl release 2>"$dir/said"
-above released_bytes "$from" || fail "nothing was released"
+# All may be in use at the moment.
+releases() { ctl release 2>"$dir/said" && above released_bytes "$from"; }
+until_true "release" releases
 ctl stats --json | grep -q '"resident_zero_bytes"' || fail "stats --json"
 for fixed in limit threshold stats; do refused $fixed 64K 'when the process begins'; done
 refused scrub-rate 1 'give 2M or more'
@@ -188,6 +191,7 @@ program="$program $second"
 has_panel() { "$bin/prezero" ctl "$second" get >/dev/null 2>&1; }
 until_true "a second process" has_panel
 kill -STOP "$second"
+until_true "it stops" is_stopped "$second"
 # What is asked of one that is stopped waits, and keeps nobody from asking for more.
 for request in 'set decay 7' 'set verify full' 'set decay 6'; do
     # shellcheck disable=SC2086 # its words
@@ -200,6 +204,7 @@ has_both() {
 }
 until_true "all that was asked for meanwhile" has_both
 kill -STOP "$second"
+until_true "it stops again" is_stopped "$second"
 "$bin/prezero" ctl "$second" set decay 5 2>"$dir/no" &
 asker=$!
 kill -KILL "$second"
