@@ -214,8 +214,14 @@ func (b *Broker) Kill() {
 	}
 }
 
-// Stop has it stopped until Go: it is there and says nothing.
-func (b *Broker) Stop() { _ = b.process.Process.Signal(unix.SIGSTOP) }
+// Stop has it stopped until Go: it is there and says nothing. It hears of it when it has a CPU.
+func (b *Broker) Stop() {
+	_ = b.process.Process.Signal(unix.SIGSTOP)
+	Until(b.t, "the broker stops", func() bool {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(b.process.Process.Pid) + "/stat")
+		return err != nil || strings.Contains(string(stat), ") T ")
+	})
+}
 
 // Go on.
 func (b *Broker) Go() { _ = b.process.Process.Signal(unix.SIGCONT) }

@@ -129,10 +129,7 @@ func TestADriverWaitsForTheMountOfAnotherPod(t *testing.T) {
 	b, api := rig.NewBroker(t, "64M", ""), rig.NewAPI(t)
 	later := t.TempDir() + "/later"
 	n := &node{t, api, b, rig.NewDriverBefore(t, api, b.Socket, later)}
-	time.Sleep(300 * time.Millisecond)
-	if !n.driver.Said("wait for the directories of leases") {
-		t.Error("it does not say for what it waits")
-	}
+	rig.Until(t, "it says for what it waits", func() bool { return n.driver.Said("wait for the directories of leases") })
 	if err := os.Symlink(b.Files, later); err != nil {
 		t.Fatal(err)
 	}
