@@ -153,6 +153,7 @@ bench: needs-bench build $(READY) ## every benchmark against five allocators (an
 	$(BIN) bench real --python $(PYTHON)
 
 lint: needs-lint ## formatting, clippy, the layers of each crate, the lists of tests and constants, the pages, as CI runs them
+	tests/each.sh --test
 	tests/layers.py --test
 	tests/layers.py
 	tests/listed.py
