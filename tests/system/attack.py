@@ -344,7 +344,7 @@ def main():
         attackers, spinning = [], []
         echoing = echo(f"{path}.echo", groups)
         try:
-            until("the socket", lambda: os.path.exists(path))
+            until("the broker", lambda: "serving on" in Path(place, "log").read_text())
             def open_files():
                 return len(os.listdir(f"/proc/{broker.pid}/fd"))
             with Client(path) as root:

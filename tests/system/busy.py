@@ -83,11 +83,12 @@ def main():
         lines = [f"limit = {4 * options.size}", *options.set]
         config.write_text("\n".join([*lines, "[[stock]]", f"size = {options.size}", "keep = 2", ""]))
         command = [f"{options.folder}/prezerod", "--config", config, "--socket", path]
-        broker = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        with open(f"{place}/log", "w") as log:
+            broker = subprocess.Popen(command, stderr=log)
         spin = [sys.executable, "-c", "while True: pass"]
         load = [subprocess.Popen(spin) for _ in range(options.load)]
         try:
-            until("the socket", lambda: os.path.exists(path))
+            until("the broker", lambda: "serving on" in Path(place, "log").read_text())
             client, took = Client(path), []
             if options.plain:
                 # Memory that this host has not touched yet is slow for everybody.

@@ -133,9 +133,10 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         environment = dict(os.environ, PREZERO_SOCKET=f"{place}/s")
         prezero = str(folder / "prezero")
-        broker = subprocess.Popen([folder / "prezerod", "--socket", f"{place}/s"], stderr=subprocess.DEVNULL)
+        with open(f"{place}/log", "w") as log:
+            broker = subprocess.Popen([folder / "prezerod", "--socket", f"{place}/s"], stderr=log)
         try:
-            until("the socket", lambda: os.path.exists(f"{place}/s"))
+            until("the broker", lambda: "serving on" in Path(place, "log").read_text())
             for play in PLAYS:
                 os.symlink(Path(__file__).resolve(), f"{place}/{play}")
 
