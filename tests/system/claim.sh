@@ -369,6 +369,7 @@ if command -v dpdk-testpmd >/dev/null && [ "$(id -u)" -eq 0 ] && [ -w "$pool" ];
 fi
 
 if command -v qemu-system-x86_64 >/dev/null; then
+    greets() { grep -q '"size"' "$dir/qmp" || { kill -0 "$client" 2>/dev/null || fail "QEMU: $(cat "$dir/no")" && false; }; }
     # Each mapping of a lease by a QEMU that this starts, at its end by QMP.
     qemu() {
         mkfifo "$dir/monitor"
@@ -376,7 +377,7 @@ if command -v qemu-system-x86_64 >/dev/null; then
         client=$!
         exec 5>"$dir/monitor"
         echo '{"execute":"qmp_capabilities"}{"execute":"query-memdev"}' >&5
-        until_true "QEMU" grep -q '"size"' "$dir/qmp"
+        until_true "QEMU" greets
         guest=$(sed 's/ .*//' "/proc/$client/task/$client/children")
         grep memfd:prezero "/proc/$guest/maps" >"$dir/maps" || true
         echo '{"execute":"quit"}' >&5
