@@ -162,7 +162,7 @@ mutate "now: the rate holds for vm.prezero_now too" "um now" \
     mm/prezero_clear.c 's/if (!rate || READ_ONCE(node->now))/if (!rate)/'
 mutate "now: the write returns at once" "um now" \
     mm/kprezerod.c 's/^\t\t\t\t\t\t       !READ_ONCE(node->now));$/\t\t\t\t\t\t       true);/'
-mutate "hugetlb: a folio that was used half cleared is resumed" "pages hugetlb" \
+mutate "hugetlb: a folio that was used half cleared is resumed" kunit_x86 \
     mm/hugetlb.c 's/if (likely(hugetlb_prezeros\[nid\].folio != folio))/if (1)/'
 mutate "hugetlb: what was used counts as zero when it comes back" "pages hugetlbcopy" \
     mm/hugetlb.c '/^static void hugetlb_forget_zeroed/,/^}/s/folio_clear_hugetlb_zeroed(folio);/;/'
@@ -170,7 +170,7 @@ mutate "hugetlb: a step of 128 KiB with interrupts off" kunit_x86 \
     mm/hugetlb.c 's/^#define HUGETLB_PREZERO_CHUNK\t((SZ_16K/#define HUGETLB_PREZERO_CHUNK\t((SZ_128K/'
 mutate "hugetlb: a folio is taken before the chunk is done" kunit_x86 \
     mm/hugetlb.c 's/while (smp_load_acquire(&hugetlb_prezeros\[nid\].busy))/while (0)/'
-mutate "hugetlb: a chunk is cleared though its folio was taken" "pages hugetlb" \
+mutate "hugetlb: a chunk is cleared though its folio was taken" kunit_x86 \
     mm/hugetlb.c 's/ours = READ_ONCE(state->folio) == folio \&\& !folio_test_hwpoison(folio);/ours = true;/'
 mutate "hugetlb: a folio counts as zero before its last step" "pages hugetlb" \
     mm/hugetlb.c 's/if (state->nr_zeroed == folio_nr_pages(folio)) {/if (state->nr_zeroed + HUGETLB_PREZERO_STEP >= folio_nr_pages(folio)) {/'

@@ -27,9 +27,11 @@ build() {
     done
 }
 
-# Of a console: "NAME pass|skip|fail PARTS".
+# Of a console's last boot: "NAME pass|skip|fail PARTS".
 results() {
-    awk '$1 == "SELFTEST" { print $2, $3 == 0 ? "pass" : $3 == 4 ? "skip" : "fail", $4 }' "$1" | sort
+    awk '/== selftests.* on / { delete of }
+        $1 == "SELFTEST" { of[$2] = ($3 == 0 ? "pass" : $3 == 4 ? "skip" : "fail") " " $4 }
+        END { for (name in of) print name, of[name] }' "$1" | sort
 }
 
 compare() {
