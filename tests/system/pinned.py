@@ -16,12 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-STANDIN = HERE.parent / "standin"
-sys.path.insert(0, str(HERE.parent / "common"))
-from until import until  # noqa: E402
+STANDIN = Path(__file__).resolve().parent.parent / "standin"
+sys.path.insert(0, str(STANDIN))
+from place import LEASE_MIB, Place, built, good, until  # noqa: E402
 
-LEASE_MIB = 512
 # A fault maps a page of 2 MiB; the rest is the program's own: stacks, libraries, buffers.
 OWN_FAULTS = 100
 SERVERS = {
@@ -58,64 +56,6 @@ if __name__ == "__main__":
 """
 
 
-def built(folder):
-    """The stand-ins and the programs."""
-    def gcc(*words):
-        subprocess.run(["gcc", "-O1", "-Wall", "-Wextra", "-Wno-unused-function", *map(str, words)], check=True)
-    for library, source in (("libcuda.so.1", "cuda.c"), ("libcudart.so.12", "cudart.c")):
-        gcc("-shared", "-fPIC", f"-Wl,-soname,{library}", "-o", folder / library, STANDIN / source, "-ldl", "-lpthread")
-    for program in [*SERVERS, "edges", "ranks"]:
-        gcc("-o", folder / program, STANDIN / f"{program}.c", folder / "libcudart.so.12", "-ldl", "-lpthread")
-
-
-class Place:
-    """A folder with the stand-ins, and a broker."""
-
-    def __init__(self, bin_folder, folder, config="", library=None):
-        self.bin, self.calls = bin_folder, folder / "calls"
-        self.folder = library or folder
-        self.environment = {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "STANDIN_DIR": str(folder),
-                            "PREZERO_SOCKET": str(folder / "socket"), "PYTHONDONTWRITEBYTECODE": "1"}
-        self.log = open(folder / "log", "w")
-        (folder / "config").write_text(config)
-        line = [bin_folder / "prezerod", "--config", folder / "config", "--socket", folder / "socket"]
-        self.broker = subprocess.Popen(line, stderr=self.log)
-        until("prezerod", lambda: "serving on" in (folder / "log").read_text())
-
-    def close(self):
-        self.broker.kill()
-        self.broker.wait()
-        self.log.close()
-
-    def run(self, *words, size=LEASE_MIB, program=None, before=None, inside=(), **variables):
-        """A program with a lease; what the stand-ins were called for is in `calls` afterwards."""
-        self.calls.unlink(missing_ok=True)
-        line = [*inside, self.bin / "prezero", "claim", f"{size}M", "--pinned", *words, "--", *(program or ["true"])]
-        environment = {**self.environment, **variables}
-        return subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment, cwd=self.folder, preexec_fn=before)
-
-    def stocked(self, size):
-        """Waits until a lease of so many MiB is ready: --or-plain makes none to order."""
-        self.run(size=size)
-        line = [self.bin / "prezero", "stock", "--json"]
-
-        def ready():
-            said = subprocess.run(line, capture_output=True, text=True, check=True, env=self.environment).stdout
-            return any(part["bytes"] == size << 20 for part in json.loads(said)["ready"])
-        until(f"a lease of {size} MiB", ready)
-
-    def called(self, name):
-        lines = self.calls.read_text().splitlines() if self.calls.exists() else []
-        return [line.split(" ", 1)[1] for line in lines if line.split(" ")[1] == name]
-
-
-def good(what, done, *wanted):
-    said = done.stdout + done.stderr
-    if done.returncode != 0 or any(text not in said for text in wanted):
-        sys.exit(f"pinned: {what}: status {done.returncode}, wanted {wanted}:\n{said}")
-    return said
-
-
 def servers(place):
     for name, (arguments, served) in SERVERS.items():
         arguments = [word.format(pid=os.getpid()) for word in arguments]
@@ -144,17 +84,14 @@ def edges(place):
 def registrations(place):
     case = {"size": 256, "program": ["./edges", "lease"]}
     driver = {"size": 256, "program": ["./edges", "driver"]}
-    # In one piece, at the size that was asked for, since a copy may span it; or in pieces, if told so.
+    # Whole, at the size that was asked for: a copy may span all of it.
     good("one registration", place.run(**case), "copy: 0")
     assert [line.split()[1] for line in place.called("cuMemHostRegister")] == [str((64 << 20) + 5), str(64 << 20)]
-    good("pieces", place.run("--pinned-chunk", "16M", **case), "copy: 1")
-    sizes = [int(line.split()[1]) for line in place.called("cuMemHostRegister")]
-    assert sizes == [16 << 20] * 4 + [5] + [16 << 20] * 4, sizes
-    assert len(place.called("cuMemHostUnregister")) == len(sizes) + 1, "the program asks once too often"
-    # The driver refuses the third piece: the first two go, no error is left, and it allocates by itself.
-    done = place.run("--pinned-chunk", "16M", **{**driver, "program": ["./edges", "driver"]}, STANDIN_FAIL="cuMemHostRegister 3")
+    assert len(place.called("cuMemHostUnregister")) == 3, "the program asks once too often"
+    # The driver refuses: no error is left, and it allocates by itself.
+    done = place.run(**driver, STANDIN_FAIL="cuMemHostRegister 1")
     assert done.returncode != 0 and "cannot be registered (error 2)" in done.stderr, done.stderr
-    assert len(place.called("cuMemHostUnregister")) == 2 and len(place.called("cuMemHostAlloc")) == 1
+    assert not place.called("cuMemHostUnregister") and len(place.called("cuMemHostAlloc")) == 1
     done = place.run(**driver, STANDIN_ELSEWHERE="1")
     good("a device with other addresses", done, "at another address")
     assert len(place.called("cuMemHostAlloc")) == 1
@@ -236,6 +173,85 @@ def ranks(place):
     print("pinned: ranks: good")
 
 
+def sockets(place):
+    """A lease for each rank over a socket of its own, as a pod has them: each broker has given one."""
+    (place.folder / "second").mkdir(exist_ok=True)
+    other = Place(place.bin, place.folder / "second", library=place.folder)
+    both = ",".join(each.environment["PREZERO_SOCKET"] for each in (place, other))
+    try:
+        hits = [each.leased() for each in (place, other)]
+        good("two sockets", place.run("--each", "2", "--socket", both, size=64, program=["./ranks", "64", "2"]),
+             "pinned allocations 128 MiB, private memory 128 MiB")
+        assert [each.leased() for each in (place, other)] == [before + 1 for before in hits]
+        done = place.run("--each", "3", "--socket", both, size=64, program=["true"])
+        assert done.returncode == 125 and "2 paths for 3 ranks" in done.stderr, done.stderr
+        done = place.run("--each", "2", "--or-plain", "--socket", f"{both}-not", size=64, program=["./ranks", "64", "2"])
+        good("a socket that is not there", done, "ranks runs with ordinary memory")
+    finally:
+        other.close()
+    print("pinned: sockets: good")
+
+
+def payer(place):
+    """Leases of ranks are of their tenant's payer: both are charged to its cgroup."""
+    name = f"/prezero-pinned-{os.getpid()}"
+    roots = [Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")]
+    group = next((root for root in roots if (root / "cgroup.procs").exists()), roots[1]) / name[1:]
+    try:
+        group.mkdir()
+        assert any((group / file).exists() for file in ("memory.current", "memory.usage_in_bytes"))
+    except (OSError, AssertionError) as why:
+        print(f"pinned: left out: a payer: no cgroup that counts memory: {why}")
+        return
+    (place.folder / "payer").mkdir(exist_ok=True)
+    tenant = f'[[tenant]]\nname = "server"\nusers = [{os.getuid()}]\ncharge = "{name}"\n'
+    other = Place(place.bin, place.folder / "payer", config=f'backing = "thp"\n{tenant}', library=place.folder)
+    try:
+        script = f'"{place.bin}/prezero" stock --json && cat {group}/memory.current {group}/memory.usage_in_bytes 2>&-; exec ./ranks 64 2'
+        said = good("a payer", other.run("--each", "2", size=64, program=["sh", "-c", script]), "pinned allocations 128 MiB")
+        report, used = said.splitlines()[:2]
+        leased = json.loads(report)["leased"]
+        assert [(row["charged"], row["bytes"] >> 20) for row in leased] == [(name, 64)] * 2, leased
+        assert int(used) >= 128 << 20, used
+    finally:
+        other.close()
+        until("the payer's end", lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+    print("pinned: a payer of ranks: good")
+
+
+def giant(place):
+    """A page of 1 GiB as stock, where the kernel finds one: expected, made, pinned, and back in the pool."""
+    pool = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")
+    if not os.access(pool, os.W_OK) or pool.read_text().strip() != "0":
+        print("pinned: left out: a page of 1 GiB: no pool of them, not root, or another has one")
+        return
+    pool.write_text("1")
+    try:
+        if pool.read_text().strip() != "1":
+            print("pinned: left out: a page of 1 GiB: the kernel finds none")
+            return
+        (place.folder / "giant").mkdir(exist_ok=True)
+        stock = '[[stock]]\nsize = "1G"\npage = "1G"\nkeep = 1\n'
+        for config in (stock, ""):
+            other = Place(place.bin, place.folder / "giant", config=config, library=place.folder)
+            try:
+                if not config:
+                    words = ["stock", "--expect", "1G", "--page-size", "1G"]
+                    subprocess.run([place.bin / "prezero", *words], check=True, capture_output=True, env=other.environment)
+                other.stocked(1024, page=1024)
+                # It says that all of it is zero, in how many faults it was made, pinned and filled.
+                said = good("a page of 1 GiB", other.run("--page-size", "1G", size=1024, program=["./llama", "1024"]),
+                            "pinned allocations 1024 MiB", "1024 of 1024 MiB of the lease served")
+                assert int(re.search(r"1024 MiB, (\d+) faults", said)[1]) <= OWN_FAULTS, said
+                assert not other.called("cuMemHostAlloc"), said
+            finally:
+                other.close()
+    finally:
+        pool.write_text("0")
+    print("pinned: a page of 1 GiB: good")
+
+
 def limited():
     """Before a program: it may lock 64 KiB, as a user may, also as root."""
     PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14
@@ -313,8 +329,7 @@ def bench(place):
         assert re.search(rf"64M +{way} +\d", said), f"bench: no row {way}:\n{said}"
     done = subprocess.run([*line, "--knobs"], capture_output=True, text=True, timeout=600, env=place.environment)
     said = good("bench of knobs", done, "until pinned")
-    for way in ("a lease", "a lease, --pinned-chunk 256M", "--or-plain, --pinned-chunk 256M",
-                "a lease, 16 MiB each, --pinned-threshold 16M"):
+    for way in ("a lease, 16 MiB each", "a lease, 16 MiB each, --pinned-threshold 16M"):
         assert re.search(rf"64M +{way} +\d", said), f"bench: no row {way}:\n{said}"
     print("pinned: bench: good")
 
@@ -330,7 +345,7 @@ def main():
             if done.returncode != 0:
                 print(f"pinned: left out: no lease here: {done.stderr.strip()}")
                 return
-            for part in (servers, edges, registrations, without, ranks, poor_hosts, python, packages, bench):
+            for part in (servers, edges, registrations, without, ranks, sockets, payer, giant, poor_hosts, python, packages, bench):
                 if part.__name__ in sys.argv[2:] or len(sys.argv) == 2:
                     part(place)
             place.run(program=["./llama", "64"])

@@ -31,6 +31,7 @@ mod link;
 mod pinned;
 mod wait;
 
+use gpus::Gpu;
 use handed::Handed;
 use known::{Instead, Offer, Preloaded};
 use line::Line;
@@ -86,7 +87,8 @@ pub struct Claim {
     or_plain: bool,
     /// Socket of prezerod
     ///
-    /// By default the user's own, or else /run/prezero/prezerod.sock.
+    /// By default the user's own, or else /run/prezero/prezerod.sock. With --each also a list, PATH,PATH: a socket for each
+    /// rank, as a pod with a claim for each has them. Such leases are of any node unless --node says another.
     #[arg(long, value_name = "PATH", env = "PREZERO_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
     /// A path of the memory too; {lease} is FILE then
@@ -167,7 +169,8 @@ impl Claim {
                 let what = "a link for a program, and there is none; add -- PROGRAM";
                 return Err(Failure::Path(path.clone(), what.into()));
             }
-            let lease = self.lease(page, self.node)?;
+            let socket = self.socket.clone().unwrap_or_else(socket_path);
+            let lease = self.lease(&socket, page, self.node)?;
             return prezero_sys::print!("{}\n", described(&lease)).map_err(Failure::Output);
         };
         let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
@@ -290,15 +293,20 @@ impl Claim {
 
     /// One lease, or one for each rank, on its GPU's node unless `--node` says another: all or none.
     fn leases(&self, page: Page, ranks: &Ranks) -> Result<Vec<Lease>, Failure> {
-        let nodes = ranks.iter().map(|gpu| gpu.as_ref().and_then(|gpu| gpu.node));
-        nodes.map(|node| self.lease(page, self.node.or(node))).collect()
+        let socket = self.socket.clone().unwrap_or_else(socket_path);
+        let sockets = one_for_each(&socket, ranks.len()).map_err(Failure::Option)?;
+        let node = |gpu: &Option<Gpu>| gpu.as_ref().and_then(|gpu| gpu.node);
+        let leases = ranks.iter().enumerate().map(|(rank, gpu)| match &sockets {
+            None => self.lease(&socket, page, self.node.or(node(gpu))),
+            Some(sockets) => self.lease(&sockets[rank], page, self.node),
+        });
+        leases.collect()
     }
 
-    fn lease(&self, page: Page, node: Option<u16>) -> Result<Lease, Failure> {
-        let socket = self.socket.clone().unwrap_or_else(socket_path);
+    fn lease(&self, socket: &Path, page: Page, node: Option<u16>) -> Result<Lease, Failure> {
         let want = Want { bytes: self.size.0 as u64, page, node };
         let (wait, otherwise) = self.patience();
-        Ok(lease_within(&socket, want, wait, otherwise)?)
+        Ok(lease_within(socket, want, wait, otherwise)?)
     }
 
     /// How long it waits for a lease, and what it has otherwise. An explicit wait is for one made to order, too.
@@ -308,6 +316,21 @@ impl Claim {
             None => (WAIT, Otherwise::ComesBack),
             Some(Wait(Duration::ZERO)) if self.or_plain => (Duration::ZERO, Otherwise::Plain),
             Some(Wait(wait)) => (wait, Otherwise::ComesBack),
+        }
+    }
+}
+
+/// The sockets of a list, one for each rank; `None`: one socket has all leases.
+fn one_for_each(socket: &Path, ranks: usize) -> Result<Option<Vec<PathBuf>>, String> {
+    let list: Vec<PathBuf> = match socket.to_str() {
+        Some(list) if ranks > 1 && !socket.exists() => list.split(',').map(PathBuf::from).collect(),
+        _ => return Ok(None),
+    };
+    match list.len() {
+        1 => Ok(None),
+        count if count == ranks => Ok(Some(list)),
+        count => {
+            Err(format!("--socket: {count} paths for {ranks} ranks; give one for each, or one"))
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::outcome;
 const OURS: &str = "PREZERO_";
 
 /// Those that are no knobs.
-const OTHERS: [&str; 23] = [
+const OTHERS: [&str; 22] = [
     "PREZERO_BARE_THREAD",
     "PREZERO_DISABLE",
     "PREZERO_LEASE_BYTES",
@@ -24,7 +24,6 @@ const OTHERS: [&str; 23] = [
     "PREZERO_LIB",
     "PREZERO_PID",
     "PREZERO_PINNED_BOARD",
-    "PREZERO_PINNED_CHUNK",
     "PREZERO_PINNED_INODE",
     "PREZERO_PINNED_LIB",
     "PREZERO_PINNED_PLAIN",

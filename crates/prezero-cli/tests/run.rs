@@ -219,7 +219,7 @@ fn what_would_never_begin_or_end_is_refused_at_once() {
             "claim: 3M is no multiple of the page, 2M; round up to 4M",
         ),
         (&["claim", "0"], 125, "the page, 2M; round up to 2M"),
-        (&["claim", "2M", "--pinned", "--pinned-chunk", "1", "true"], 125, "give 2M or more"),
+        (&["claim", "2M", "--pinned", "--pinned-threshold", "1", "true"], 125, "give 2M or more"),
         (&["try", "--for", "0", "--", "true"], 2, "give 10s or more"),
         (&["try", "--measure", "", "--", "true"], 2, "give the command of the load"),
         (&["try", "--figure", "(", "--", "true"], 2, "--figure (: "),

@@ -9,7 +9,6 @@
 //! | `mmap(MAP_PRIVATE \| MAP_ANONYMOUS)` | a part, hidden from children | `munmap` |
 //! | `mmap(MAP_SHARED \| MAP_ANONYMOUS)` | a part | `munmap`, by each process |
 //! | `ftruncate`, `fallocate` of a new file in `/dev/shm` | a part, in each mapping of the file | `shm_unlink`, `unlink`, and `munmap` by each process |
-//! | `cudaHostRegister` of more than a chunk | registrations of a chunk each | `cudaHostUnregister` |
 //!
 //! Mappings that only reserve addresses (`PROT_NONE`, `MAP_NORESERVE`), are put somewhere (`MAP_FIXED`) or are stacks are no
 //! requests for memory. [`arena`] has the arena, [`cuda`] the functions of CUDA.

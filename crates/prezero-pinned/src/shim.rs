@@ -12,8 +12,6 @@ pub struct Shim {
     pub arena: Option<Arena>,
     /// Smaller requests get what they would have got.
     pub threshold: usize,
-    /// The most that one registration has.
-    pub chunk: usize,
     /// Whether pinned memory that is not of the lease is populated by all CPUs of the node.
     pub or_plain: bool,
     /// Of the program that `prezero claim` became.
@@ -22,8 +20,7 @@ pub struct Shim {
 
 static SHIM: OnceLock<Shim> = OnceLock::new();
 static NOTHING: Shim = NONE;
-const NONE: Shim =
-    Shim { arena: None, threshold: usize::MAX, chunk: usize::MAX, or_plain: false, first: 0 };
+const NONE: Shim = Shim { arena: None, threshold: usize::MAX, or_plain: false, first: 0 };
 
 /// What is to be said with the first request: standard error may not be noted yet when this is read.
 static UNSAID: AtomicU8 = AtomicU8::new(SAID);
@@ -64,13 +61,7 @@ fn look() -> Shim {
     {
         UNSAID.store(NO_SHM, Relaxed);
     }
-    Shim {
-        arena,
-        threshold,
-        chunk: number("PREZERO_PINNED_CHUNK").unwrap_or(usize::MAX),
-        or_plain: number("PREZERO_PINNED_PLAIN") == Some(1),
-        first,
-    }
+    Shim { arena, threshold, or_plain: number("PREZERO_PINNED_PLAIN") == Some(1), first }
 }
 
 /// Before the program begins: an allocator that calls this library from inside `malloc` must not find it in the middle of that.

@@ -314,3 +314,46 @@ fn a_drain_survives_kill_9_from_its_answer_on_and_its_end_does_too() {
     let said = daemon.wait_for("serving on");
     assert!(said.contains("prezero stock --undrain ends it"), "{said}");
 }
+
+#[test]
+fn what_is_expected_back_survives_kill_9_and_is_made_again_before_its_time_is_over() {
+    if !possible() {
+        return;
+    }
+    let mut daemon = Daemon::start("");
+    let pieces = |daemon: &Daemon| {
+        let stock = daemon.stock();
+        let wanted = stock["wanted"].as_array().unwrap().iter();
+        wanted
+            .filter(|row| row["bytes"] == 6 * MIB)
+            .filter_map(|row| row["target"].as_u64())
+            .sum::<u64>()
+    };
+    // What is saved of it: the number of pieces, and the time that is left, ns.
+    let saved = |daemon: &Daemon| {
+        let text = fs::read_to_string(daemon.path("socket.state")).unwrap_or_default();
+        // Its first line is the version and a checksum.
+        let state: serde_json::Value = serde_json::from_str(text.split_once('\n')?.1).ok()?;
+        let one = state["expected"][0].clone();
+        Some((one["pieces"].as_u64()?, one["left"].as_u64()?))
+    };
+    let hour = Duration::from_secs(3600);
+    daemon.client().expect(want(6), 2, hour).unwrap();
+    let (_, left) = until("the state", || saved(&daemon).filter(|(pieces, _)| *pieces == 2));
+    daemon.kill();
+    daemon.again();
+    assert_eq!(pieces(&daemon), 2, "from the next broker's first answer on");
+    daemon.wait_for_ready(2);
+    use_up(&daemon.client().lease(want(6), Duration::ZERO).unwrap());
+    let (_, then) = until("the state", || saved(&daemon).filter(|(pieces, _)| *pieces == 1));
+    assert!(then < left, "its time went on: {left} ns, then {then}");
+
+    // Over while there is no broker, or soon after.
+    daemon.kill();
+    fs::remove_file(daemon.path("socket.state")).unwrap();
+    daemon.again();
+    daemon.client().expect(want(6), 2, Duration::from_secs(1)).unwrap();
+    daemon.kill();
+    daemon.again();
+    until("the end of it", || (pieces(&daemon) == 0).then_some(()));
+}

@@ -18,6 +18,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -148,8 +149,9 @@ func (m member) client() kubernetes.Interface {
 func TestTheAPIServerTakesEveryExampleAndPlacesItsPod(t *testing.T) {
 	c := newCluster(t)
 	c.install()
-	c.node("a", "examples")
-	c.publish("a", "prezero.dev", rig.Leases(t, 16, "0", ""))
+	// The inference server asks for GPUs, and for most of the memory.
+	c.nodeOf("a", "examples", v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Gi"), "nvidia.com/gpu": resource.MustParse("2")})
+	c.publish("a", "prezero.dev", rig.Leases(t, 256, "0", ""))
 	files, err := filepath.Glob(manifests + "/examples/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)

@@ -5,6 +5,7 @@ package level2
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -139,9 +140,13 @@ func (c *cluster) controller() {
 }
 
 // node that runs whatever comes; its pods choose it by the group.
-func (c *cluster) node(name, group string) {
+func (c *cluster) node(name, group string) { c.nodeOf(name, group, v1.ResourceList{}) }
+
+// nodeOf has more, or more of it, than other nodes.
+func (c *cluster) nodeOf(name, group string, more v1.ResourceList) {
 	c.Helper()
 	capacity := v1.ResourceList{v1.ResourcePods: resource.MustParse("1000"), v1.ResourceCPU: resource.MustParse("1000"), v1.ResourceMemory: resource.MustParse("6Gi")}
+	maps.Copy(capacity, more)
 	_, err := c.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"group": group}},
 		Status: v1.NodeStatus{Capacity: capacity, Allocatable: capacity, DeclaredFeatures: c.features, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}}, strict)
 	if err != nil {

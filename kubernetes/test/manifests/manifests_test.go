@@ -5,10 +5,13 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -100,8 +103,25 @@ func TestEachExampleHasAPodThatUsesItsClaimAndParametersThatTheDriverTakes(t *te
 				Source: resourceapi.AllocationConfigSourceClaim, Requests: config.Requests, DeviceConfiguration: config.DeviceConfiguration})
 		}
 		claim.Status.Allocation = allocation
-		if _, err := params.For(claim, claim.Spec.Devices.Requests[0].Name); err != nil {
-			t.Errorf("%s: %v", path, err)
+		sockets := map[string]bool{}
+		for _, request := range claim.Spec.Devices.Requests {
+			lease, err := params.For(claim, request.Name)
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+			if lease.Deliver == params.Socket {
+				sockets["PREZERO_SOCKET_"+strings.ToUpper(request.Name)] = true
+			}
+		}
+		// A rank of `--each` has a socket of its own: a socket has one lease.
+		pod := all[1].(*v1.Pod)
+		command := strings.Join(pod.Spec.Containers[0].Command, " ")
+		if each := regexp.MustCompile(`--each (\d+)`).FindStringSubmatch(command); each != nil {
+			named := regexp.MustCompile(`PREZERO_SOCKET_[A-Z0-9_]+`).FindAllString(command, -1)
+			slices.Sort(named)
+			if fmt.Sprint(len(sockets)) != each[1] || !slices.Equal(named, slices.Sorted(maps.Keys(sockets))) {
+				t.Errorf("%s: --each %s, and sockets %v of %v", path, each[1], named, sockets)
+			}
 		}
 	}
 }

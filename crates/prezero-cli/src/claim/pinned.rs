@@ -36,19 +36,6 @@ pub struct Pinned {
         requires = "pinned"
     )]
     pinned_threshold: Size,
-    /// Largest single registration with the GPU's driver
-    ///
-    /// A larger one is divided, so that the driver's lock is free in between. A copy that spans two registrations may be
-    /// refused by the driver: make it a multiple of what the server copies at a time.
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "64G",
-        hide_short_help = true,
-        value_parser = pages,
-        requires = "pinned"
-    )]
-    pinned_chunk: Size,
     #[allow(clippy::doc_markdown, reason = "the comment is the help")]
     /// A lease of SIZE for each of N ranks, by its GPU's node
     ///
@@ -112,7 +99,6 @@ impl Pinned {
     ) -> io::Result<()> {
         command
             .env("PREZERO_PINNED_THRESHOLD", self.pinned_threshold.0.to_string())
-            .env("PREZERO_PINNED_CHUNK", self.pinned_chunk.0.to_string())
             .env("PREZERO_PINNED_PLAIN", u8::from(or_plain).to_string());
         for name in [
             "PREZERO_PINNED_BOARD",

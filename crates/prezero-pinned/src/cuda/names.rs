@@ -164,8 +164,7 @@ macro_rules! names {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name(at: *mut c_void, len: usize, flags: c_uint) -> c_int {
-            let real = |at, len| call!(slots::$name, (*mut c_void, usize, c_uint), at, len, flags);
-            pinned::register(slots::$name.api, at, len, real)
+            pinned::inside(|| call!(slots::$name, (*mut c_void, usize, c_uint), at, len, flags))
         }
     };
     (@unregisters $name:ident) => {
@@ -174,7 +173,7 @@ macro_rules! names {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name(at: *mut c_void) -> c_int {
-            pinned::unregister(at, |at| call!(slots::$name, (*mut c_void), at))
+            pinned::inside(|| call!(slots::$name, (*mut c_void), at))
         }
     };
     (@looks_up $name:ident) => {

@@ -1,7 +1,6 @@
 //! Pinned memory: a part of the lease, registered at the size that was asked for.
 //!
-//! A registration of more than `PREZERO_PINNED_CHUNK` bytes is divided, so that the driver's lock is free in between. Smaller
-//! ones stay whole: a copy that spans two registrations may be refused.
+//! Each registration is whole: drivers refuse a copy that spans two.
 //! A call that fails leaves no error behind for the thread's next question, and the program gets what it would have got.
 
 use std::cell::Cell;
@@ -11,7 +10,6 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::names::{Api, Own};
-use crate::arena::SMALL;
 use crate::board::Kind;
 use crate::shim::shim;
 use crate::{plain, said};
@@ -29,16 +27,17 @@ pub fn is_inside() -> bool {
     INSIDE.with(Cell::get)
 }
 
-fn inside<R>(work: impl FnOnce() -> R) -> R {
+/// Calls a function of a library's.
+pub fn inside<R>(work: impl FnOnce() -> R) -> R {
     let before = INSIDE.replace(true);
     let result = work();
     INSIDE.set(before);
     result
 }
 
-/// Memory that is registered in pieces, or was made here.
+/// Memory that was made here.
 #[derive(Clone, Copy)]
-struct Registered {
+struct Made {
     at: usize,
     len: usize,
     from: From,
@@ -46,63 +45,21 @@ struct Registered {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
-    /// The program's own memory.
-    Program,
     Lease,
     Plain,
 }
 
-static REGISTERED: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
 
-fn registered() -> MutexGuard<'static, Vec<Registered>> {
-    REGISTERED.lock().unwrap_or_else(PoisonError::into_inner)
+fn all_made() -> MutexGuard<'static, Vec<Made>> {
+    MADE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes one out of the list, if it is of the program's memory, or made here.
-fn taken_out(at: *mut c_void, program: bool) -> Option<Registered> {
-    let mut all = registered();
-    let place = all
-        .iter()
-        .position(|each| each.at == at.addr() && (each.from == From::Program) == program)?;
+/// Takes one out of the list.
+fn taken_out(at: *mut c_void) -> Option<Made> {
+    let mut all = all_made();
+    let place = all.iter().position(|each| each.at == at.addr())?;
     Some(all.swap_remove(place))
-}
-
-/// The pieces that memory is registered in: each but the first begins at a page.
-fn pieces(at: *mut c_void, len: usize) -> impl Iterator<Item = (*mut c_void, usize)> {
-    let (mut from, end, chunk) = (at.addr(), at.addr() + len, shim().chunk.max(SMALL));
-    std::iter::from_fn(move || {
-        (from < end).then(|| {
-            let begin = from;
-            from = ((begin + chunk) & !(SMALL - 1)).clamp(begin + 1, end);
-            (at.wrapping_byte_add(begin - at.addr()), from - begin)
-        })
-    })
-}
-
-/// Registers all pieces or none.
-fn in_pieces(
-    own: &Own,
-    at: *mut c_void,
-    len: usize,
-    register: impl Fn(*mut c_void, usize) -> c_int,
-) -> c_int {
-    for (number, (piece, piece_len)) in pieces(at, len).enumerate() {
-        let code = register(piece, piece_len);
-        if code != 0 {
-            pieces(at, len).take(number).for_each(|(piece, _)| {
-                own.unregister(piece);
-            });
-            own.clear_error();
-            return code;
-        }
-    }
-    0
-}
-
-/// Ends all registrations; returns the first failure.
-fn unpin(each: &Registered, at: *mut c_void, unregister: impl Fn(*mut c_void) -> c_int) -> c_int {
-    let codes = pieces(at, each.len).map(|(piece, _)| unregister(piece));
-    codes.fold(0, |first, code| if first == 0 { code } else { first })
 }
 
 /// Memory for an allocation, and where it is from.
@@ -141,10 +98,10 @@ pub unsafe fn allocate(
     }
     let own = Own::of(api);
     let Some((at, from)) = made(own, len) else { return inside(real) };
-    let code = inside(|| in_pieces(own, at, len, |at, len| own.register(at, len, flags)));
+    let code = inside(|| own.register(at, len, flags));
     let is_elsewhere = code == 0 && inside(|| own.is_elsewhere(at));
     if code == 0 && !is_elsewhere {
-        registered().push(Registered { at: at.addr(), len, from });
+        all_made().push(Made { at: at.addr(), len, from });
         // SAFETY: the caller's room.
         unsafe { out.write(at) };
         return 0;
@@ -153,8 +110,9 @@ pub unsafe fn allocate(
         said::ELSEWHERE.say(format_args!(
             "a device sees registered memory at another address here: pinned allocations are the driver's own"
         ));
-        inside(|| unpin(&Registered { at: at.addr(), len, from }, at, |at| own.unregister(at)));
+        inside(|| own.unregister(at));
     } else {
+        inside(|| own.clear_error());
         said::REGISTER.say(format_args!(
             "{} MiB cannot be registered (error {code}{}): the driver allocates by itself",
             len >> 20,
@@ -194,38 +152,13 @@ fn may_lock_all() -> bool {
 
 /// Frees what was allocated.
 pub fn free(api: Api, at: *mut c_void, real: impl Fn() -> c_int) -> c_int {
-    let known = if is_inside() { None } else { taken_out(at, false) };
+    let known = if is_inside() { None } else { taken_out(at) };
     let Some(each) = known else { return inside(real) };
     let own = Own::of(api);
-    let code = inside(|| unpin(&each, at, |at| own.unregister(at)));
+    let code = inside(|| own.unregister(at));
     // Pages that a device may still write to serve nothing else.
     if code == 0 {
         give_back(at, each.len, each.from);
     }
     code
-}
-
-/// Registers the program's memory.
-pub fn register(
-    api: Api,
-    at: *mut c_void,
-    len: usize,
-    real: impl Fn(*mut c_void, usize) -> c_int,
-) -> c_int {
-    if is_inside() || len <= shim().chunk || at.addr().checked_add(len).is_none() {
-        return inside(|| real(at, len));
-    }
-    let code = inside(|| in_pieces(Own::of(api), at, len, real));
-    if code == 0 {
-        registered().push(Registered { at: at.addr(), len, from: From::Program });
-    }
-    code
-}
-
-/// Ends that.
-pub fn unregister(at: *mut c_void, real: impl Fn(*mut c_void) -> c_int) -> c_int {
-    match if is_inside() { None } else { taken_out(at, true) } {
-        Some(each) => inside(|| unpin(&each, at, real)),
-        None => inside(|| real(at)),
-    }
 }

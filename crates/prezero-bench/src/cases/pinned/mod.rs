@@ -5,7 +5,7 @@
 //! is the driver's lock. A lease is one that lies ready, taken by `prezero claim --pinned`, whose library answers `cudaHostAlloc`;
 //! `--or-plain` is that library without a lease.
 //!
-//! `--knobs` measures what the knobs of `prezero claim --pinned` are worth: each with and without.
+//! `--knobs` measures what `--pinned-threshold` of `prezero claim` is worth: with and without.
 //!
 //! A machine without a GPU has a stand-in for CUDA (tests/standin), by `LD_LIBRARY_PATH`: its pins are real, its device is
 //! the host. The report says so.
@@ -45,7 +45,7 @@ pub struct Pinned {
     /// Sizes
     #[arg(long, value_delimiter = ',', value_name = "SIZE,...", default_value = "1G,4G,16G")]
     sizes: Vec<Size>,
-    /// The knobs of `prezero claim --pinned` instead, each with and without
+    /// The threshold of `prezero claim --pinned` instead, with and without
     #[arg(long)]
     knobs: bool,
 }
@@ -56,19 +56,12 @@ enum From {
     Own(Way),
     Lease,
     Plain,
-    /// A lease with `--pinned-chunk`, and memory without one.
-    Chunks,
-    PlainChunks,
     /// Pieces below the default threshold, without `--pinned-threshold` and with it.
     Pieces,
     PiecesServed,
 }
 
-/// A registration's bytes with the first knob: small beside a lease, large beside a copy.
-const CHUNK: &str = "256M";
-
-const KNOBS: [From; 6] =
-    [From::Lease, From::Chunks, From::Plain, From::PlainChunks, From::Pieces, From::PiecesServed];
+const KNOBS: [From; 2] = [From::Pieces, From::PiecesServed];
 
 const ALL: [From; 7] = [
     From::Own(Way::Alloc),
@@ -83,17 +76,13 @@ const ALL: [From; 7] = [
 impl From {
     /// Whether the broker has its memory.
     fn is_leased(self) -> bool {
-        !matches!(self, From::Own(_) | From::Plain | From::PlainChunks)
+        !matches!(self, From::Own(_) | From::Plain)
     }
 
     /// Its knob of `prezero claim`.
     fn knob(self) -> Option<[String; 2]> {
-        let knob = |name: &str, value: String| Some([name.into(), value]);
-        match self {
-            From::Chunks | From::PlainChunks => knob("--pinned-chunk", CHUNK.into()),
-            From::PiecesServed => knob("--pinned-threshold", Size(once::PIECE).to_string()),
-            _ => None,
-        }
+        let threshold = || ["--pinned-threshold".into(), Size(once::PIECE).to_string()];
+        (self == From::PiecesServed).then(threshold)
     }
 
     fn name(self) -> &'static str {
@@ -101,8 +90,6 @@ impl From {
             From::Own(way) => way.told(),
             From::Lease => "a lease",
             From::Plain => "--or-plain",
-            From::Chunks => "a lease, --pinned-chunk 256M",
-            From::PlainChunks => "--or-plain, --pinned-chunk 256M",
             From::Pieces => "a lease, 16 MiB each",
             From::PiecesServed => "a lease, 16 MiB each, --pinned-threshold 16M",
         }
