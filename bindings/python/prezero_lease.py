@@ -118,9 +118,12 @@ class Client:
             mend = "this user may not connect; see socket-mode in prezerod(8)" if denied else "does prezerod run?"
             raise OSError(error.errno, f"{path or socket_path()}: {error.strerror}; {mend}") from None
 
-    def lease(self, size, page=HUGE, node=ANY_NODE, wait=0.0):
-        """Leases `size` bytes, waiting for at most `wait` seconds."""
-        body, fd = self._ask(1, _WANT.pack(size, page, node, int(wait * 1000)), 129)
+    def lease(self, size, page=HUGE, node=ANY_NODE, wait=0.0, or_plain=False):
+        """Leases `size` bytes, waiting for at most `wait` seconds.
+
+        With `or_plain` the caller starts with memory of its own after NotNow: the broker makes nothing to order,
+        and waits only while that beats such memory."""
+        body, fd = self._ask(11 if or_plain else 1, _WANT.pack(size, page, node, int(wait * 1000)), 129)
         return Lease(fd, _GRANTED.unpack(body))
 
     def reserve(self, size, page=HUGE, node=ANY_NODE, hold=10.0):

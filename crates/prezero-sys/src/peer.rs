@@ -112,14 +112,26 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// `NOPROTOOPT` before Linux 6.16.
 pub fn refuse_rights(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    let off: c_int = 0;
+    set_flag(socket, SO_PASSRIGHTS, 0)
+}
+
+/// Gives each packet of this Unix socket a time, which a receiver without room for it is told of as `MSG_CTRUNC`:
+/// so an empty packet is no end.
+///
+/// # Errors
+/// What `setsockopt` answers for something that is no socket.
+pub fn stamp_packets(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    set_flag(socket, libc::SO_TIMESTAMP, 1)
+}
+
+fn set_flag(socket: BorrowedFd<'_>, option: c_int, flag: c_int) -> Result<(), Errno> {
     // SAFETY: the kernel reads one int.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const off).cast(),
+            option,
+            (&raw const flag).cast(),
             size_of::<c_int>() as libc::socklen_t,
         )
     };
@@ -202,6 +214,26 @@ mod tests {
             Err(error) => assert_eq!((error, passed()), (Errno::NOPROTOOPT, Ok(1))),
         }
         assert!(refuse_rights(no_socket().as_fd()).is_err());
+    }
+
+    #[test]
+    fn a_packet_without_bytes_is_told_from_the_end() {
+        use rustix::net::{
+            AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
+            SocketType, recvmsg, send, socketpair,
+        };
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        send(&theirs, &[], SendFlags::NOSIGNAL).unwrap();
+        drop(theirs);
+        stamp_packets(ours.as_fd()).unwrap();
+        let read = || {
+            let mut control = RecvAncillaryBuffer::default();
+            let read = recvmsg(&ours, &mut [], &mut control, RecvFlags::DONTWAIT).unwrap();
+            (read.bytes, read.flags.contains(ReturnFlags::CTRUNC))
+        };
+        assert_eq!((read(), read()), ((0, true), (0, false)));
+        assert!(stamp_packets(no_socket().as_fd()).is_err());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 /* Leases 64 MiB, checks that all of it is zero, writes it, says what it was; then everything
- * else that a client can ask: available, reserve, redeem, cancel, a report, a refusal.
+ * else that a client can ask: a lease or plain memory, available, reserve, redeem, cancel, a report, a refusal.
  * cc -O2 -I crates/prezerod/include crates/prezerod/examples/lease.c -o lease && ./lease */
 #define _GNU_SOURCE
 #include "prezero_lease.h"
@@ -18,6 +18,14 @@ int main(void)
         perror("prezerod cannot be reached; does it run?");
         return 1;
     }
+    status = prezero_lease_or_plain(broker, 64 << 20, PREZERO_2M, -1, 30000, &lease);
+    if (status < 0) {
+        fprintf(stderr, "%s\n", lease.text);
+        return 1;
+    }
+    if (status == 0)
+        close(lease.fd);
+    printf("or plain memory: %s\n", status == 0 ? "there is a lease" : lease.text);
     if (prezero_lease(broker, 64 << 20, PREZERO_2M, -1, 30000, &lease) != 0) {
         fprintf(stderr, "%s\n", lease.text);
         return 1;

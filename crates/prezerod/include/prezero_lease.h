@@ -6,7 +6,7 @@
  *         fprintf(stderr, "%s\n", lease.text);
  *     char *memory = prezero_map(&lease);
  *
- * Besides: prezero_reserve(), prezero_redeem(), prezero_cancel(), prezero_available() and
+ * Besides: prezero_lease_or_plain(), prezero_reserve(), prezero_redeem(), prezero_cancel(), prezero_available() and
  * prezero_report(). examples/lease.c uses them all.
  *
  * Sizes are bytes, times milliseconds or nanoseconds as their names say. One thread at a
@@ -245,6 +245,16 @@ static inline int prezero_lease(int broker, uint64_t bytes, uint64_t page, int32
     struct prezero__want want = {bytes, page, node, wait_ms};
 
     return prezero__granted(broker, 1, &want, sizeof want, lease);
+}
+
+/* The same for a program that starts with memory of its own after "not now": the broker makes
+ * nothing to order, and waits only while that beats such memory. */
+static inline int prezero_lease_or_plain(int broker, uint64_t bytes, uint64_t page, int32_t node,
+                                         uint32_t wait_ms, struct prezero_lease *lease)
+{
+    struct prezero__want want = {bytes, page, node, wait_ms};
+
+    return prezero__granted(broker, 11, &want, sizeof want, lease);
 }
 
 /* Has that much kept for this connection, for at most `hold_ms` (the broker may bound it):

@@ -2,7 +2,7 @@
 //!
 //! Nothing here blocks: a client that does not read its answers is dropped, a packet is
 //! handled whole, a filler works in a process of its own, scrapers talk to a thread of theirs,
-//! and what clients send besides frames is closed by another process.
+//! and what clients send besides frames is never received: another process closes it.
 
 mod clients;
 mod closing;
@@ -10,6 +10,7 @@ mod fillers;
 mod http;
 mod listen;
 mod named;
+mod parting;
 mod returned;
 pub mod rights;
 mod saver;
@@ -86,6 +87,8 @@ struct Connection {
     process: Option<OwnedFd>,
     heard_ns: u64,
     unread: Unread,
+    /// Since when it is shut, with descriptors in it: it is heard no more.
+    parted_ns: Option<u64>,
 }
 
 /// What an event of `poll` is about.
@@ -300,7 +303,8 @@ impl Server {
             .holders
             .iter()
             .for_each(|(&pid, process)| add(Source::Holder(pid), process.as_fd()));
-        for (&id, connection) in &self.clients.all {
+        let open = self.clients.all.iter().filter(|(_, one)| one.parted_ns.is_none());
+        for (&id, connection) in open {
             add(Source::Client(id), connection.socket.as_fd());
         }
         let mut polled: Vec<_> =
@@ -368,7 +372,7 @@ impl Server {
             mounted::reap(dir);
         }
         self.clients.left.look();
-        self.clients.closer.work(now);
+        self.close_parted(now);
         self.service.store.flush();
         self.broker.keep();
         self.watch.tracker.keep();

@@ -108,9 +108,9 @@ impl<I> Stock<I> {
         Some(self.inodes.remove(at))
     }
 
-    /// Drops those that `stays` refuses, oldest first.
-    pub fn retain(&mut self, stays: impl FnMut(&StockInode<I>) -> bool) {
-        self.inodes.retain(stays);
+    /// Takes those that `goes` accepts, oldest first.
+    pub fn take_all(&mut self, mut goes: impl FnMut(&StockInode<I>) -> bool) -> Vec<StockInode<I>> {
+        self.inodes.extract_if(.., |inode| goes(inode)).collect()
     }
 
     /// Takes all, with what is reserved.

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Daemon, MIB, PATIENCE, possible, use_up, want};
+use common::{Daemon, MIB, PATIENCE, possible, until, use_up, want};
 use prezerod::client::ClientError;
 use prezerod::protocol::{Backing, Drain, Page, Reason, Report, Want};
 use rustix::process::Signal;
@@ -337,6 +337,38 @@ with Client(sys.argv[1]) as broker:
 }
 
 #[test]
+fn the_python_client_has_a_lease_or_hears_at_once_that_plain_memory_is_better() {
+    if !possible() || common::python().arg("-V").output().is_err() {
+        return;
+    }
+    let daemon = Daemon::start("[[stock]]\nsize = \"4M\"\nkeep = 1\n");
+    let run = |script| {
+        let output = daemon.python(script).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(said) }
+    };
+    let miss = "
+import sys
+from prezero_lease import Client, NotNow
+try:
+    Client(sys.argv[1]).lease(64 << 20, wait=60.0, or_plain=True)
+except NotNow:
+    pass
+else:
+    raise AssertionError('made to order')
+";
+    run(miss).unwrap();
+    let hit = "
+import sys
+from prezero_lease import Client
+lease = Client(sys.argv[1]).lease(4 << 20, wait=60.0, or_plain=True)
+assert lease.map()[:] == bytes(4 << 20)
+";
+    // The kernel may lack a page for a moment.
+    until("a lease", || run(hit));
+}
+
+#[test]
 fn the_c_client_leases_writes_and_is_refused() {
     if !possible() || Command::new("cc").arg("--version").output().is_err() {
         return;
@@ -356,7 +388,9 @@ fn the_c_client_leases_writes_and_is_refused() {
     let output = Command::new(program).env("PREZERO_SOCKET", daemon.socket()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for words in ["64 MiB on node", "made at", "again: no ticket", "round up to 2M"] {
+    for words in
+        ["or plain memory: ", "64 MiB on node", "made at", "again: no ticket", "round up to 2M"]
+    {
         assert!(said.contains(words), "{words:?} is not in {said}");
     }
 }

@@ -3,82 +3,18 @@
 mod common;
 
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, PipeReader, Read, Write};
-use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{PipeReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Daemon, MIB, PATIENCE, possible, until, use_up, want};
+use common::{Daemon, MIB, PATIENCE, answer, possible, raw, until, use_up, want};
 use prezerod::client::{Client, ClientError};
 use prezerod::protocol::{Answer, MAX_ANSWER, Page, Reason, Report, Request};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, bind, connect, listen, recv, send, sendmsg, socket_with,
-};
+use rustix::net::{SendFlags, send};
 use rustix::process::Signal;
-
-fn socket() -> OwnedFd {
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
-}
-
-fn raw(daemon: &Daemon) -> OwnedFd {
-    let socket = socket();
-    connect(&socket, &SocketAddrUnix::new(daemon.socket()).unwrap()).unwrap();
-    rustix::net::sockopt::set_socket_timeout(
-        &socket,
-        rustix::net::sockopt::Timeout::Recv,
-        Some(PATIENCE),
-    )
-    .unwrap();
-    socket
-}
-
-/// The next answer, and nothing of what comes with it.
-fn answer(socket: &OwnedFd) -> Answer {
-    let mut packet = vec![0u8; MAX_ANSWER];
-    let (len, _) = recv(socket, &mut packet, RecvFlags::empty()).unwrap();
-    Answer::decode(&packet[..len]).unwrap().1
-}
-
-fn available() -> Vec<u8> {
-    Request::Available { page: Page::Huge, node: None }.encode(1)
-}
-
-fn send_with(socket: &OwnedFd, frame: &[u8], file: &impl AsFd) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [file.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
-    sendmsg(socket, &[IoSlice::new(frame)], &mut control, SendFlags::NOSIGNAL)
-}
-
-/// A TCP socket that lingers for an hour when it is closed, and the other end, which reads nothing.
-fn lingering() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (far, _) = listener.accept().unwrap();
-    near.set_nonblocking(true).unwrap();
-    while near.write(&[0; 65536]).is_ok() {}
-    let hour = Some(Duration::from_secs(3600));
-    rustix::net::sockopt::set_socket_linger(&near, hour).unwrap();
-    (near, far)
-}
-
-fn open_files(daemon: &Daemon) -> usize {
-    let fds = format!("/proc/{}/fd", daemon.pid().as_raw_nonzero());
-    std::fs::read_dir(fds).unwrap().count()
-}
-
-fn sockets(daemon: &Daemon) -> usize {
-    let fds = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid().as_raw_nonzero())).unwrap();
-    let links = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
-    links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
-}
 
 /// Reads its configuration again, which it tells on standard error, and serves on.
 fn reload_and_serve(daemon: &Daemon) {
@@ -142,76 +78,6 @@ fn a_check_whose_answer_cannot_be_written_fails_in_one_line() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.starts_with("prezerod: standard output: No space left"), "{said}");
-}
-
-#[test]
-fn a_descriptor_that_a_client_sends_holds_nothing_up_and_is_not_kept() {
-    let daemon = Daemon::start("");
-    daemon.client().available(Page::Huge, None).unwrap();
-    let before = open_files(&daemon);
-    let (near, _far) = lingering();
-    let client = raw(&daemon);
-    match send_with(&client, &available(), &near) {
-        // The connection is as good as before.
-        Err(Errno::PERM) => {
-            send(&client, &available(), SendFlags::NOSIGNAL).unwrap();
-            assert!(matches!(answer(&client), Answer::Available { .. }));
-            // It is this test's alone, which would wait for the hour to pass.
-            rustix::net::sockopt::set_socket_linger(&near, None).unwrap();
-        }
-        sent => {
-            sent.unwrap();
-            assert!(matches!(answer(&client), Answer::No(Reason::Malformed, _)));
-        }
-    }
-    drop((near, client));
-    daemon.client().available(Page::Huge, None).unwrap();
-    until("its descriptors", || match open_files(&daemon) {
-        open if open <= before => Ok(()),
-        open => Err(format!("{open} are open, {before} were")),
-    });
-}
-
-/// As from a service manager: its socket takes descriptors, and clients connect before the broker
-/// can refuse them.
-#[test]
-fn descriptors_that_were_sent_before_it_came_hold_nothing_up() {
-    let mut daemon = Daemon::start("");
-    let own = sockets(&daemon);
-    daemon.kill();
-    let _ = std::fs::remove_file(daemon.socket());
-    let listener = socket();
-    bind(&listener, &SocketAddrUnix::new(daemon.socket()).unwrap()).unwrap();
-    listen(&listener, 64).unwrap();
-    // One that asks, one that is malformed, one that has gone, one that does not read.
-    let (near, _far) = lingering();
-    let clients: Vec<OwnedFd> = (0..4).map(|_| raw(&daemon)).collect();
-    for client in &clients {
-        send_with(client, &available(), &near).unwrap();
-        send_with(client, b"nonsense", &near).unwrap();
-    }
-    drop(near);
-    let mut clients = clients.into_iter();
-    drop(clients.next());
-
-    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_prezerod"), "--config"]);
-    command.arg(daemon.path("config.toml")).stdin(listener).stderr(Stdio::piped());
-    daemon.run(command);
-
-    daemon.client().available(Page::Huge, None).unwrap();
-    for client in clients {
-        assert!(matches!(answer(&client), Answer::No(Reason::Malformed, _)));
-    }
-    daemon.client().available(Page::Huge, None).unwrap();
-    until("the descriptors to be closed", || {
-        daemon.client().available(Page::Huge, None).unwrap();
-        match sockets(&daemon) {
-            open if open <= own => Ok(()),
-            open => Err(format!("{open} sockets are open, {own} were")),
-        }
-    });
 }
 
 /// Asks for all that the operator may, and prints the kinds of the answers.

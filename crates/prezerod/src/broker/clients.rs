@@ -77,6 +77,11 @@ impl<I: Inode> Broker<I> {
     /// A connection is gone, and what it waited for.
     pub fn disconnect(&mut self, client: ClientId) {
         self.ledger.disconnect(client);
+        self.withdraw(client);
+    }
+
+    /// A connection is heard no more, and has its place still.
+    pub fn withdraw(&mut self, client: ClientId) {
         self.planner.withdraw(client);
         self.stock.put_back(|reserved| reserved.client == client);
     }

@@ -68,6 +68,7 @@ impl<I: Inode> Broker<I> {
         self.stock.quarantined.insert(kind);
         while let Some(other) = self.stock.take_oldest(|other| other.kind.unpaid() == kind) {
             self.counters.waste_bytes += other.bytes;
+            other.file.discard();
         }
     }
 

@@ -1,5 +1,6 @@
 //! What became of a job: made, stopped, or not to be had.
 
+use super::release::make_way;
 use super::{Broker, Inode, Job, Out, PAUSE_NS, Refusal};
 use crate::filler::{Done, Outcome, Priority};
 use crate::inode::Kind;
@@ -54,6 +55,7 @@ impl<I: Inode> Broker<I> {
         let in_the_way = |other: &StockInode<I>| other.kind == kind && other.bytes != job.bytes;
         let Some(other) = self.stock.take_oldest(in_the_way) else { return false };
         self.counters.waste_bytes += other.bytes;
+        make_way(other);
         true
     }
 

@@ -141,6 +141,8 @@ impl<I: Inode> Broker<I> {
             };
             let Some(inode) = self.stock.take_oldest(own) else { return };
             self.counters.waste_bytes += inode.bytes;
+            // Its room is counted before the next one goes.
+            drop(inode);
         }
     }
 

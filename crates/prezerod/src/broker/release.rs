@@ -14,6 +14,15 @@ use crate::tenant::Payer;
 /// Moved by: counter `pressure_bytes`.
 const SHRINK: u64 = 4;
 
+/// It goes for another piece, which may be made of its pages at once. So those of a pool are back at once:
+/// a filler that found none would fail.
+pub(super) fn make_way<I: Inode>(inode: StockInode<I>) {
+    match inode.kind.backing {
+        Backing::Hugetlb => drop(inode),
+        Backing::Thp | Backing::Tmpfs => inode.file.discard(),
+    }
+}
+
 impl<I: Inode> Broker<I> {
     /// Memory is short: a part of what the kernel can use goes back, oldest first. Pages of a
     /// hugetlb pool would go back to the pool, where no other program takes them.
@@ -24,6 +33,7 @@ impl<I: Inode> Broker<I> {
         while freed < all.div_ceil(SHRINK) {
             let Some(inode) = self.stock.take_oldest(reclaimable) else { break };
             freed += inode.bytes;
+            inode.file.discard();
         }
         self.counters.waste_bytes += freed;
         self.counters.pressure_bytes += freed;
@@ -39,6 +49,7 @@ impl<I: Inode> Broker<I> {
             {
                 self.counters.waste_bytes += inode.bytes;
                 self.counters.pressure_bytes += inode.bytes;
+                inode.file.discard();
             }
         }
     }
@@ -120,7 +131,8 @@ impl<I: Inode> Broker<I> {
             return false;
         }
         let mut at = 0..;
-        self.stock.retain(|_| !at.next().is_some_and(|at| goes.contains(&at)));
+        let goes = self.stock.take_all(|_| at.next().is_some_and(|at| goes.contains(&at)));
+        goes.into_iter().for_each(make_way);
         self.counters.waste_bytes += freed;
         true
     }

@@ -37,6 +37,7 @@ struct Fake {
     dirty: bool,
     stale: bool,
     bytes: Rc<RefCell<Vec<u64>>>,
+    discarded: Rc<Cell<u32>>,
 }
 
 impl Inode for Fake {
@@ -58,6 +59,10 @@ impl Inode for Fake {
     fn seal(&self) -> Option<u64> {
         self.sealed.set(self.sealed.get() + 1);
         (self.sealed.get() == 1).then_some(99)
+    }
+
+    fn discard(self) {
+        self.discarded.set(self.discarded.get() + 1);
     }
 }
 

@@ -40,6 +40,8 @@ impl<I: Inode> Broker<I> {
             let Some(inode) = self.stock.take_oldest(|inode| pooled(&inode.kind)) else { break };
             missing = missing.saturating_sub(inode.bytes);
             self.counters.waste_bytes += inode.bytes;
+            // Closed here: its pages are in the pool before the answer is.
+            drop(inode);
             // What was read of the pool holds no longer.
             self.view.changed();
         }

@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use prezero_sys::{peer, thread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags, accept_with, shutdown};
+use rustix::net::{SendFlags, SocketFlags, accept_with};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 
-use super::rights::{FdCloser, receive};
+use super::rights::{Packet, receive};
 use super::store::Kept;
 use super::unread::{self, Unread};
 use super::{ACCEPT_BATCH, Connection, Server};
@@ -47,6 +47,13 @@ impl Server {
             if is_over(began) {
                 break;
             }
+            if self.clients.closer.is_full() {
+                self.close_parted(began);
+                if self.clients.closer.is_full() {
+                    self.back_off();
+                    break;
+                }
+            }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = match accept_with(&self.clients.listener, flags) {
                 Ok(socket) => socket,
@@ -71,12 +78,14 @@ impl Server {
                     let (heard_ns, unread) = (thread::monotonic_ns(), Unread::default());
                     // Subordinate users share the turns of their owner.
                     let (pid, party) = (peer.pid, self.broker.ledger.party_of(&peer));
-                    let connection = Connection { socket, pid, party, process, heard_ns, unread };
+                    let parted_ns = None;
+                    let connection =
+                        Connection { socket, pid, party, process, heard_ns, unread, parted_ns };
                     self.clients.all.insert(id, connection);
                     came.push(id);
                 }
                 Err(Some(answer)) => self.turn_away(socket, &answer),
-                Err(None) => {}
+                Err(None) => self.close_unanswered(socket),
             }
         }
         came
@@ -111,7 +120,7 @@ impl Server {
     fn turn_away(&mut self, socket: OwnedFd, answer: &Answer) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = send_packet(socket.as_fd(), &answer.encode(0), None, flags);
-        close_after_answer(&socket, &mut self.clients.closer);
+        self.close_unanswered(socket);
     }
 
     fn back_off(&mut self) {
@@ -147,14 +156,14 @@ impl Server {
     }
 
     fn hear_client(&mut self, id: ClientId) -> Heard {
-        let Some(connection) = self.clients.all.get_mut(&id) else { return Heard::Nothing };
+        let connection = self.clients.all.get_mut(&id).filter(|one| one.parted_ns.is_none());
+        let Some(connection) = connection else { return Heard::Nothing };
         // One byte more than the longest frame, to see that a packet is longer.
         let mut packet = [0u8; MAX_REQUEST + 1];
         let socket = connection.socket.as_fd();
-        let (len, rights) = match receive(socket, &mut packet, RecvFlags::DONTWAIT) {
+        let received = match receive(socket, &mut packet) {
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-            Ok((0, rights)) => {
-                self.clients.closer.take(rights);
+            Ok(Packet::Frame(0)) => {
                 self.reap_client(id);
                 return Heard::Nothing;
             }
@@ -163,12 +172,10 @@ impl Server {
         };
         let now = thread::monotonic_ns();
         connection.heard_ns = now;
-        let request = match Request::decode(&packet[..len]) {
-            _ if !rights.is_empty() => Err("no descriptor is taken here; send none".into()),
-            Ok(request) => Ok(request),
-            Err(malformed) => Err(malformed.to_string()),
+        let request = match received {
+            Packet::Rights => Err("no descriptor is taken here; send none".into()),
+            Packet::Frame(len) => Request::decode(&packet[..len]).map_err(|bad| bad.to_string()),
         };
-        self.clients.closer.take(rights);
         match request {
             Ok((tag, request)) => self.request(now, id, tag, request),
             Err(text) => {
@@ -300,58 +307,10 @@ impl Server {
             self.watch.holders.entry(connection.pid).or_insert(process);
         }
     }
-
-    /// Those that have gone end, the oldest first, in this round's time.
-    pub(super) fn reap_clients(&mut self, gone: Vec<ClientId>) {
-        let began = thread::monotonic_ns();
-        for id in gone {
-            self.reap_client(id);
-            if is_over(began) {
-                break;
-            }
-        }
-    }
-
-    /// Ends a connection whose client is gone, and reads no answer.
-    fn reap_client(&mut self, id: ClientId) {
-        let last =
-            if self.clients.listener.refuses_rights() { Last::Nothing } else { Last::Rights };
-        self.end(id, last);
-    }
-
-    /// Ends a connection whose client reads why.
-    pub(super) fn drop_client(&mut self, id: ClientId) -> Heard {
-        self.end(id, Last::Answer);
-        Heard::Nothing
-    }
-
-    fn end(&mut self, id: ClientId, last: Last) {
-        if let Some(connection) = self.clients.all.remove(&id) {
-            self.broker.disconnect(id);
-            if last != Last::Nothing {
-                close_after_answer(&connection.socket, &mut self.clients.closer);
-            }
-            // Without a pidfd the end of the process does not show.
-            if !self.watch.holders.contains_key(&connection.pid) {
-                self.broker.exited(thread::monotonic_ns(), connection.pid);
-            }
-            self.clients.left.add(connection.party, connection.socket, connection.unread);
-        }
-    }
-}
-
-/// What a connection ends with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Last {
-    /// An answer that its client is to read.
-    Answer,
-    /// Descriptors that it may have brought, which are closed elsewhere.
-    Rights,
-    Nothing,
 }
 
 /// Whether a turn that began then has had its time.
-fn is_over(began: u64) -> bool {
+pub(super) fn is_over(began: u64) -> bool {
     thread::monotonic_ns().saturating_sub(began) >= TURN_NS
 }
 
@@ -374,20 +333,6 @@ fn most_descriptors() -> u64 {
 fn lives(process: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)) == Ok(0)
-}
-
-/// Ends a connection such that its last answer can be read: what a client has sent and was not
-/// read would make the kernel tell it of a reset instead. And what the kernel would close with it
-/// is closed elsewhere.
-fn close_after_answer(socket: &OwnedFd, closer: &mut FdCloser) {
-    let _ = shutdown(socket, Shutdown::Both);
-    while let Ok((len, rights)) = receive(socket.as_fd(), &mut [0u8; 1], RecvFlags::DONTWAIT) {
-        let over = len == 0 && rights.is_empty();
-        closer.take(rights);
-        if over {
-            break;
-        }
-    }
 }
 
 /// When a process began, in ticks since the boot; 0: not known.

@@ -12,6 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
+use prezero_sys::peer;
+
 use super::listen;
 use super::scrapes::Scrapes;
 
@@ -38,6 +40,8 @@ impl Http {
                 socket.map_err(|error| format!("metrics: {place}: {error}; give another"))?.into()
             }
         };
+        // One that lingers would hold up the thread as it closed it.
+        let _ = peer::refuse_rights(listener.as_fd());
         let started = || -> io::Result<_> {
             rustix::io::ioctl_fionbio(&listener, true)?;
             let (ours, theirs) = UnixStream::pair()?;

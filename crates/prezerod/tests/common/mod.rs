@@ -10,8 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prezerod::client::{Client, ClientError, Lease};
 use prezerod::host::Host;
-use prezerod::protocol::{Page, Report, Want};
+use prezerod::protocol::{Answer, MAX_ANSWER, Page, Report, Want};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 #[path = "../../../../tests/common/until.rs"]
@@ -80,6 +83,31 @@ pub fn wait_for_free(pages: u64) {
         free if free == pages => Ok(()),
         free => Err(format!("{free} pages free, {pages} expected")),
     });
+}
+
+/// A socket of the kind that a client has.
+pub fn socket() -> OwnedFd {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// A connection that says nothing yet.
+pub fn raw(daemon: &Daemon) -> OwnedFd {
+    let socket = socket();
+    connect(&socket, &SocketAddrUnix::new(daemon.socket()).unwrap()).unwrap();
+    rustix::net::sockopt::set_socket_timeout(
+        &socket,
+        rustix::net::sockopt::Timeout::Recv,
+        Some(PATIENCE),
+    )
+    .unwrap();
+    socket
+}
+
+/// The next answer, and nothing of what comes with it.
+pub fn answer(socket: &OwnedFd) -> Answer {
+    let mut packet = vec![0u8; MAX_ANSWER];
+    let (len, _) = recv(socket, &mut packet, RecvFlags::empty()).unwrap();
+    Answer::decode(&packet[..len]).unwrap().1
 }
 
 /// A running broker, killed when dropped.

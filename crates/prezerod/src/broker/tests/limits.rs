@@ -69,9 +69,10 @@ fn the_last_of_the_stock_is_for_the_hurried() {
 fn under_pressure_the_oldest_goes_first_and_nothing_is_made_for_a_while() {
     let mut rig =
         Rig::new(|s| s.stock = vec![Stocked { want: want(4), tenant: None, keep: 8, most: 8 }]);
+    let discarded = Rc::new(Cell::new(0));
     for at in 0..4 {
         rig.now = at;
-        rig.stock(4, Fake::default());
+        rig.stock(4, Fake { discarded: discarded.clone(), ..Fake::default() });
     }
     let jobs = rig.plan(Memory::Fine).jobs;
     assert_eq!(jobs.len(), 1);
@@ -80,11 +81,23 @@ fn under_pressure_the_oldest_goes_first_and_nothing_is_made_for_a_while() {
     let ages: Vec<u64> = rig.broker.stock.iter().map(|inode| inode.made_ns).collect();
     assert_eq!(ages, [1, 2, 3]);
     assert_eq!(rig.broker.counters.pressure_bytes, 4 * MIB);
+    assert_eq!(discarded.get(), 1, "the loop does not close it");
     let stopped = Done { serial: jobs[0].serial, outcome: Outcome::Stopped };
     rig.broker.done(rig.now, stopped, None);
     assert!(rig.plan(Memory::Fine).jobs.is_empty());
     rig.now += 10 * S;
     assert_eq!(rig.plan(Memory::Fine).jobs.len(), 1);
+}
+
+#[test]
+fn what_makes_way_is_closed_beside_the_loop_unless_its_pool_is_waited_for() {
+    for (backing, elsewhere) in [(Backing::Thp, 1), (Backing::Tmpfs, 1), (Backing::Hugetlb, 0)] {
+        let discarded = Rc::new(Cell::new(0));
+        let file = Fake { discarded: discarded.clone(), ..Fake::default() };
+        let kind = Kind { page: Page::Huge, backing, node: 0, payer: Payer::BROKER };
+        release::make_way(StockInode { file, kind, bytes: MIB, made_ns: 0, cost_ns: 0 });
+        assert_eq!(discarded.get(), elsewhere, "{backing:?}");
+    }
 }
 
 #[test]

@@ -114,10 +114,12 @@ fn stock_that_a_cgroup_needs_itself_goes_back_and_is_not_made_again() {
     assert_eq!(reason(rig.lease(b, 2, 0)), Reason::Empty);
     assert!(rig.plan(Memory::Fine).jobs.is_empty(), "a sixteenth stays free, and as much again");
     let kind = Kind { page: Page::Huge, backing: Backing::Thp, node: 0, payer: Payer(1) };
-    let inode = Fake::default();
+    let discarded = Rc::new(Cell::new(0));
+    let inode = Fake { discarded: discarded.clone(), ..Fake::default() };
     rig.broker.stock.put(StockInode { file: inode, kind, bytes: 2 * MIB, made_ns: 0, cost_ns: 0 });
     rig.stock(2, Fake::default());
     rig.plan(Memory::Fine);
+    assert_eq!(discarded.get(), 1, "the loop does not close it");
     let kept: Vec<Payer> = rig.broker.stock.iter().map(|inode| inode.kind.payer).collect();
     assert_eq!(kept, [Payer::BROKER]);
     assert_eq!(rig.broker.counters.pressure_bytes, 2 * MIB);
