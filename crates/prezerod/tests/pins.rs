@@ -8,8 +8,8 @@ use common::{Daemon, Reserved, possible};
 use prezerod::host::cgroup::Cgroups;
 use prezerod::protocol::Page;
 
-/// Leases 4M each from a quota of 8M. One page of each huge page is pinned in a pipe before the lease is closed; once a
-/// refusal has the words of the second argument, all pipes are closed. Prints how many leases it got before it was
+/// Leases 4M each from a quota of 8M. One page of each huge page is pinned in a pipe, or as a buffer of io_uring as the
+/// third argument says, before the lease is closed; once a refusal has the words of the second, all pins end. Prints how many leases it got before it was
 /// refused, why, and how many after.
 const PINS: &str = r#"
 import ctypes, mmap, os, sys, time
@@ -19,7 +19,27 @@ class Piece(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
 libc = ctypes.CDLL(None, use_errno=True)
 client = prezero_lease.Client(sys.argv[1])
-pipes = []
+pins = []
+SETUP, REGISTER, BUFFERS = 425, 427, 0
+
+def ring():
+    return libc.syscall(SETUP, 1, ctypes.create_string_buffer(120))
+
+def pin(piece):
+    if sys.argv[3] == "pipe":
+        pins.extend(os.pipe())
+        assert libc.vmsplice(pins[-1], ctypes.byref(piece), 1, 0) == 4096, ctypes.get_errno()
+    else:
+        pins.append(ring())
+        assert libc.syscall(REGISTER, pins[-1], BUFFERS, ctypes.byref(piece), 1) == 0, ctypes.get_errno()
+
+def unpin():
+    for pin in pins:
+        os.close(pin)
+    pins.clear()
+
+if sys.argv[3] == "io_uring" and ring() < 0:
+    sys.exit(print("no io_uring"))
 
 def lease():
     with client.lease(2 * HUGE, wait=PATIENCE_S) as lease:
@@ -27,10 +47,7 @@ def lease():
         here = (ctypes.c_char * 1).from_buffer(memory)
         for at in (0, HUGE):
             memory[at] = 1
-            read, write = os.pipe()
-            pipes.append((read, write))
-            piece = Piece(ctypes.addressof(here) + at, 4096)
-            assert libc.vmsplice(write, ctypes.byref(piece), 1, 0) == 4096, ctypes.get_errno()
+            pin(Piece(ctypes.addressof(here) + at, 4096))
         del here
         memory.close()
 
@@ -46,20 +63,15 @@ count, why = leases(20)
 deadline = time.monotonic() + PATIENCE_S
 while (later := leases(1))[0] == 0 and sys.argv[2] not in later[1] and time.monotonic() < deadline:
     time.sleep(0.1)
-for pipe in pipes:
-    os.close(pipe[0])
-    os.close(pipe[1])
-pipes.clear()
+unpin()
 deadline = time.monotonic() + PATIENCE_S
 while not (again := leases(1)[0]) and time.monotonic() < deadline:
     time.sleep(0.1)
-for pipe in pipes:
-    os.close(pipe[0])
-    os.close(pipe[1])
+unpin()
 print(count, "|", why, "|", later, "|", again)
 "#;
 
-fn pins(backing: &str) {
+fn pinned_by(way: &str, backing: &str) {
     let uid = rustix::process::getuid().as_raw();
     let quota = format!(
         "backing = \"{backing}\"\n[[tenant]]\nname = \"t\"\nusers = [{uid}]\nquota = \"8M\"\n"
@@ -67,12 +79,15 @@ fn pins(backing: &str) {
     let daemon = Daemon::start(&quota);
     // Without a cgroup that counts pages of pools, another program may have them.
     let finds = if backing == "hugetlb" { "pinned" } else { "are still in use: pages are pinned" };
-    let output = daemon.python(PINS).arg(finds).output().unwrap();
+    let output = daemon.python(PINS).args([finds, way]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let failed = String::from_utf8_lossy(&output.stderr);
+    if said.starts_with("no io_uring") {
+        return prezero_sys::tell!("skipped: this kernel gives no {way}");
+    }
     let parts: Vec<&str> = said.trim().split(" | ").collect();
-    let [count, why, later, again] = parts[..] else { panic!("{said}{failed}") };
-    assert_eq!(count, "2", "{said}");
+    let [count, why, later, again] = parts[..] else { panic!("{way}: {said}{failed}") };
+    assert_eq!(count, "2", "{way}: {said}");
     assert!(why.contains("quota") || why.contains("left"), "{said}");
     assert!(later.contains(finds), "{said}");
     assert_eq!(again, "1", "{said}");
@@ -89,7 +104,9 @@ fn pinned_pages_of_ordinary_memory_count_until_they_are_free() {
         );
         return;
     }
-    pins("thp");
+    for way in ["pipe", "io_uring"] {
+        pinned_by(way, "thp");
+    }
 }
 
 #[test]
@@ -98,5 +115,5 @@ fn pinned_pages_of_a_pool_count_until_they_are_free() {
         prezero_sys::tell!("skipped: no hugetlb pages can be reserved here");
         return;
     };
-    pins("hugetlb");
+    pinned_by("pipe", "hugetlb");
 }
