@@ -8,9 +8,9 @@ use common::{Daemon, Reserved, possible};
 use prezerod::host::cgroup::Cgroups;
 use prezerod::protocol::Page;
 
-/// Leases 4M each from a quota of 8M. One page of each huge page is pinned in a pipe, or as a buffer of io_uring as the
-/// third argument says, before the lease is closed; once a refusal has the words of the second, all pins end. Prints how many leases it got before it was
-/// refused, why, and how many after.
+/// Leases 4M each from a quota of 8M. One page of each huge page is pinned before the lease is closed, in a pipe or as
+/// a buffer of `io_uring`, as the third argument says. Once a refusal has the words of the second, all pins end. Prints
+/// how many leases it got before it was refused, why, and how many after.
 const PINS: &str = r#"
 import ctypes, mmap, os, sys, time
 import prezero_lease
