@@ -8,6 +8,8 @@ dir=$(mktemp -d)
 program='' broker=''
 finish() {
     for each in $program $broker; do kill "$each" 2>/dev/null || true; done
+    # At its end it writes its state there.
+    [ -z "$broker" ] || wait "$broker" 2>/dev/null || true
     rm -rf "$dir"
 }
 trap finish EXIT INT TERM

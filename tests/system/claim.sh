@@ -13,7 +13,10 @@ before=
 finish() {
     umount "$dir/huge" 2>/dev/null || true
     [ -z "$before" ] || echo "$before" >"$pool"
+    [ -z "$broker" ] || kill -CONT "$broker" 2>/dev/null || true
     for process in $client $broker; do kill "$process" 2>/dev/null || true; done
+    # At its end it writes its state there.
+    [ -z "$broker" ] || wait "$broker" 2>/dev/null || true
     rm -rf "$dir"
 }
 trap finish EXIT INT TERM

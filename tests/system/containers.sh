@@ -17,6 +17,8 @@ export PREZERO_SOCKET="$dir/run/s"
 broker=
 finish() {
     [ -z "$broker" ] || kill "$broker" 2>/dev/null || true
+    # At its end it writes its state there.
+    [ -z "$broker" ] || wait "$broker" 2>/dev/null || true
     rm -rf "$dir"
 }
 trap finish EXIT INT TERM

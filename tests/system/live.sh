@@ -11,6 +11,8 @@ finish() {
     [ -z "$broker" ] || kill -CONT "$broker" 2>/dev/null || true
     for each in $program $holder $broker $tracer; do kill "$each" 2>/dev/null || true; done
     tmux -L "$name" kill-server 2>/dev/null || true
+    # At its end it writes its state there.
+    [ -z "$broker" ] || wait "$broker" 2>/dev/null || true
     rm -rf "$dir"
 }
 name="prezero-live-$$"
