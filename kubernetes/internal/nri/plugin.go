@@ -96,7 +96,7 @@ func (p *Plugin) Run(ctx context.Context, socket string) {
 			}
 		}
 		if !missed && ctx.Err() == nil {
-			log.Info("No NRI: limits for huge pages are not set back, and stock does not yield; enable NRI in the runtime", "socket", socket, "why", err)
+			log.Info("No NRI: "+p.lacks()+"; enable NRI in the runtime", "socket", socket, "why", err)
 			missed = true
 		}
 		select {
@@ -104,6 +104,15 @@ func (p *Plugin) Run(ctx context.Context, socket string) {
 		case <-time.After(again):
 		}
 	}
+}
+
+// lacks is what does not happen without a runtime that has NRI.
+func (p *Plugin) lacks() string {
+	lacks := "limits for huge pages are not set back, and stock does not yield"
+	if p.Preload != nil {
+		lacks += ", and containers of labelled namespaces start without the library"
+	}
+	return lacks
 }
 
 // Promised is what containers may still take by their limits.

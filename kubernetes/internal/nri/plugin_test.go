@@ -5,13 +5,16 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"prezero.dev/kubernetes/internal/broker"
 	"prezero.dev/kubernetes/internal/nri"
@@ -208,4 +211,26 @@ func TestAContainerWaitsASecondAtMostForWhatALookTells(t *testing.T) {
 			t.Errorf("it started after %v", took)
 		}
 	})
+}
+
+func TestARuntimeWithoutNRIIsSaidOnceWithWhatIsMissing(t *testing.T) {
+	for _, plugin := range []*nri.Plugin{{}, {Preload: &nri.Preload{}}} {
+		lines := make(chan string, 8)
+		log := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
+		ctx, stop := context.WithCancel(klog.NewContext(context.Background(), log))
+		ended := make(chan struct{})
+		go func() {
+			plugin.Run(ctx, filepath.Join(t.TempDir(), "nri.sock"))
+			close(ended)
+		}()
+		line := <-lines
+		stop()
+		<-ended
+		if !strings.Contains(line, "stock does not yield") || strings.Contains(line, "without the library") != (plugin.Preload != nil) {
+			t.Error(line)
+		}
+		if len(lines) != 0 {
+			t.Error("it is said again:", <-lines)
+		}
+	}
 }
