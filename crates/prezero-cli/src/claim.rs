@@ -169,8 +169,7 @@ impl Claim {
                 let what = "a link for a program, and there is none; add -- PROGRAM";
                 return Err(Failure::Path(path.clone(), what.into()));
             }
-            let socket = self.socket.clone().unwrap_or_else(socket_path);
-            let lease = self.lease(&socket, page, self.node)?;
+            let lease = self.lease(&self.socket(), page, self.node)?;
             return prezero_sys::print!("{}\n", described(&lease)).map_err(Failure::Output);
         };
         let preloaded = if self.preload { Preloaded::Yes } else { Preloaded::No };
@@ -293,7 +292,7 @@ impl Claim {
 
     /// One lease, or one for each rank, on its GPU's node unless `--node` says another: all or none.
     fn leases(&self, page: Page, ranks: &Ranks) -> Result<Vec<Lease>, Failure> {
-        let socket = self.socket.clone().unwrap_or_else(socket_path);
+        let socket = self.socket();
         let sockets = one_for_each(&socket, ranks.len()).map_err(Failure::Option)?;
         let node = |gpu: &Option<Gpu>| gpu.as_ref().and_then(|gpu| gpu.node);
         let leases = ranks.iter().enumerate().map(|(rank, gpu)| match &sockets {
@@ -301,6 +300,10 @@ impl Claim {
             Some(sockets) => self.lease(&sockets[rank], page, self.node),
         });
         leases.collect()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(socket_path)
     }
 
     fn lease(&self, socket: &Path, page: Page, node: Option<u16>) -> Result<Lease, Failure> {
