@@ -208,9 +208,11 @@ pub fn close_all() -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::Read;
-    use std::os::unix::fs::OpenOptionsExt;
 
     const LATER_NS: u64 = LAST_NS + EACH_NS;
+    /// A program that reads its standard input to the end, as `prezerod` does. One that ends earlier gets no socket: the
+    /// closer keeps it for the next process.
+    const READS: &str = "/bin/grep";
 
     /// The kernel closes the other end with the last one that has it open.
     fn pair() -> (UnixStream, OwnedFd) {
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_client_has_a_time_to_read_its_answer_before_its_socket_goes() {
-        let mut closer = FdCloser::new("/bin/true".into());
+        let mut closer = FdCloser::new(READS.into());
         let (mut theirs, ours) = pair();
         rustix::io::write(&ours, b"x").unwrap();
         closer.take(1, ours);
@@ -239,16 +241,30 @@ mod tests {
     }
 
     #[test]
+    fn what_no_process_got_goes_with_the_next() {
+        let mut closer = FdCloser::new("/nosuch".into());
+        let (mut theirs, ours) = pair();
+        closer.take(1, ours);
+        closer.work(LATER_NS, vec![]);
+        assert_eq!(closer.waiting.len(), 1);
+        closer.program = READS.into();
+        closer.work(2 * LATER_NS, vec![]);
+        assert!(closer.waiting.is_empty());
+        theirs.set_nonblocking(false).unwrap();
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
     fn processes_that_hang_are_few_and_turned_away_sockets_are_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let (program, pid) = (dir.path().join("hangs"), std::process::id());
         let script =
             format!("#!/bin/sh\nwhile kill -0 {pid} 2>&- && test -e \"$0\"; do sleep 0.05; done");
-        let mut options = std::fs::File::options();
-        let mut file =
-            options.write(true).create(true).truncate(true).mode(0o700).open(&program).unwrap();
-        io::Write::write_all(&mut file, script.as_bytes()).unwrap();
-        drop(file);
+        // Written by another process: what this one writes may be open in a child of another test, and cannot be run then.
+        let write = "printf %s \"$1\" >\"$2\" && chmod 700 \"$2\"";
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", write, "sh", &script]).arg(&program);
+        assert!(shell.status().unwrap().success());
         let mut closer = FdCloser::new(program);
         let mut now = 0;
         for _ in 0..ENDING {
