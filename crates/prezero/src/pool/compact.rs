@@ -1,8 +1,11 @@
 //! Large blocks, assembled from free huge blocks that lie apart.
 //!
 //! A program whose large arrays replace each other leaves free memory in pieces. The next request then finds enough
-//! memory, zero even, but not in a row, and would have to clear or fault in the rest. The kernel moves a huge block
-//! to another address in less time than a clear or a fault takes, even where it must tell other CPUs.
+//! memory, but not in a row, and would have to fault in the rest. The kernel moves a huge block to another address in
+//! less time than a fault takes, even where it must tell other CPUs, and the program does not grow.
+//!
+//! Where a row is resident nothing moves: a clear there leaves the pages that the next request finds. A move would
+//! leave absent ones.
 //!
 //! Huge blocks move to absent ones, and stay a part of the zone. The mapping of a moved block differs from its
 //! neighbours' by its origin alone. Each huge block that ever took one may be a mapping of its own, of which a
@@ -32,7 +35,7 @@ const LEAST: u32 = 2 * HUGE_PAGES;
 /// has a limited number.
 /// Moved by: counter `assembled_bytes`.
 const MOST: u32 = 4096;
-/// A huge block that takes longer to move might as well be cleared. The kernel tells each CPU that
+/// A huge block that takes longer to move might as well be faulted in. The kernel tells each CPU that
 /// runs a thread of the process.
 /// Moved by: counter `assembled_bytes`.
 const SLOW_NS: u64 = 50_000;
@@ -92,26 +95,10 @@ impl Compaction {
 }
 
 impl<B: Backing> Pool<B> {
-    /// A block for a `ZERO` request, to which zero blocks were brought, if that costs less than to clear
-    /// one that lies in a row.
-    pub(crate) fn compact_zero(&self, pages: u32, align: Order) -> Option<Run> {
-        if pages < LEAST || self.resident.zero() < HUGE_PAGES {
-            return None;
-        }
-        let below = self.cost_to_clear(pages, align);
-        let movable = if below > 0 { self.movable(pages)? } else { return None };
-        if movable.zero == 0 {
-            return None;
-        }
-        let run = self.search_to_fill_zero(pages, align, movable, below)?;
-        self.fill(run.span(), &[PageState::Zero, PageState::Dirty]);
-        Some(run)
-    }
-
     /// A block for a `ZERO` request, to which resident blocks were brought.
-    pub(crate) fn assemble_for_zero(&self, pages: u32, align: Order) -> Option<Run> {
+    pub(crate) fn compact_zero(&self, pages: u32, align: Order) -> Option<Run> {
         let movable = self.movable(pages)?;
-        let run = self.search_to_fill_zero(pages, align, movable, u64::MAX)?;
+        let run = self.search_to_fill_zero(pages, align, movable)?;
         self.fill(run.span(), &[PageState::Zero, PageState::Dirty]);
         Some(run)
     }

@@ -32,8 +32,6 @@ struct Cost {
     absent: Option<u64>,
     /// Pages that can be had from elsewhere, each for [`MOVE`] where one is absent.
     movable: Movable,
-    /// A block that costs as much or more is not wanted.
-    below: u64,
 }
 
 /// What a page fault costs, in clears of a page.
@@ -81,7 +79,7 @@ const SEIZES: u32 = 4;
 
 impl Cost {
     const fn each(zero: Option<u64>, dirty: Option<u64>, absent: Option<u64>) -> Cost {
-        Cost { zero, dirty, absent, movable: Movable { zero: 0, dirty: 0 }, below: u64::MAX }
+        Cost { zero, dirty, absent, movable: Movable { zero: 0, dirty: 0 } }
     }
 
     fn of(self, tally: Tally) -> Option<u64> {
@@ -96,12 +94,11 @@ impl Cost {
         let moved_zero = tally.absent.min(self.movable.zero.saturating_sub(tally.zero));
         let absent = tally.absent - moved_zero;
         let moved_dirty = absent.min(self.movable.dirty.saturating_sub(tally.dirty));
+        let moves = u64::from(moved_zero + moved_dirty) * MOVE;
         let cost = part(tally.zero + moved_zero, self.zero)?
             + part(tally.dirty + moved_dirty, self.dirty)?
-            + part(absent - moved_dirty, self.absent)?
-            + u64::from(moved_zero + moved_dirty) * MOVE
-            + remapped;
-        Some(cost).filter(|&cost| cost < self.below)
+            + part(absent - moved_dirty, self.absent)?;
+        Some(cost + moves + remapped)
     }
 }
 
@@ -156,21 +153,14 @@ impl<B: Backing> Pool<B> {
         self.search(pages, align, FOR_ZERO)
     }
 
-    /// The cost to clear the resident block that is cheapest to make zero, if there is one.
-    pub(crate) fn cost_to_clear(&self, pages: u32, align: Order) -> u64 {
-        self.best(pages, align, CLEARABLE, 0).map_or(u64::MAX, |best| best.cost)
-    }
-
-    /// The block that is cheapest to make zero where the `movable` pages can be brought to it, if that
-    /// costs less than `below`.
+    /// The block that is cheapest to make zero where the `movable` pages can be brought to it.
     pub(crate) fn search_to_fill_zero(
         &self,
         pages: u32,
         align: Order,
         movable: Movable,
-        below: u64,
     ) -> Option<Run> {
-        self.search(pages, align, Cost { movable, below, ..FOR_ZERO })
+        self.search(pages, align, Cost { movable, ..FOR_ZERO })
     }
 
     /// Any block, resident rather than absent, and dirty rather than zero, likewise.

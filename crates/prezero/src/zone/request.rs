@@ -41,8 +41,6 @@ enum Source {
     /// The pool: the resident block that serves this request best. This CPU's cold blocks go there first, since they
     /// may be all that splits it.
     Resident,
-    /// The pool: zero pages that are moved together, where that costs less than a clear.
-    ZeroCompacted,
     /// The pool, after all CPUs' lists were emptied into it: a resident block. At most once in [`HOT_NS`] for sizes
     /// that lists keep.
     Drained,
@@ -58,18 +56,8 @@ use Source::*;
 
 /// `ZERO`, in the order of what a block costs: its clear, and its lines where another cache holds them. A zero block on
 /// this CPU's lists was taken before ([`Zone::zero_to`]).
-const ZERO_SOURCES: &[Source] = &[
-    ListedHot,
-    Zero,
-    ZeroElsewhere,
-    Listed,
-    ZeroCompacted,
-    Resident,
-    Drained,
-    Compacted,
-    Any,
-    DrainedAny,
-];
+const ZERO_SOURCES: &[Source] =
+    &[ListedHot, Zero, ZeroElsewhere, Listed, Resident, Drained, Compacted, Any, DrainedAny];
 /// Plain: dirty and hot first; zero pages last of those that are resident, since they were made for others.
 const PLAIN_SOURCES: &[Source] = &[Resident, Listed, Drained, Compacted, Any, DrainedAny];
 
@@ -275,7 +263,6 @@ impl<B: Backing> Zone<B> {
                 let filled = self.cpus.get(self.waker.filled.load(Relaxed) as usize)?;
                 (filled.take_zero(class, fits)?.run(class), None)
             }
-            (ZeroCompacted, _) => pooled(pool.compact_zero(pages, align)?),
             (Resident, want) => {
                 self.gather(cpu, pages);
                 pooled(self.resident(pages, align, want)?)
@@ -286,7 +273,7 @@ impl<B: Backing> Zone<B> {
                 }
                 pooled(self.resident(pages, align, want)?)
             }
-            (Compacted, Want::Zero(_)) => pooled(pool.assemble_for_zero(pages, align)?),
+            (Compacted, Want::Zero(_)) => pooled(pool.compact_zero(pages, align)?),
             (Compacted, Want::Plain) => pooled(pool.compact_plain(pages, align)?),
             (Any, want) => pooled(self.any(pages, align, want)?),
             (DrainedAny, want) => {
