@@ -239,7 +239,7 @@ impl Fill {
         let of = |name, samples| {
             let figure =
                 Figure::of_samples(backing.name(), name, "GB/s", samples).context("turns")?;
-            Ok::<_, anyhow::Error>(figure.better(Better::More).control())
+            Ok::<_, anyhow::Error>(figure.better(Better::More))
         };
         let (rival, bare) = (of("one thread", rival)?, of("bare loop", bare)?);
         let of_rival = |figure: Figure, wanted| {

@@ -117,15 +117,13 @@ fn figures(rule: &str, arrivals: &str, tally: &Tally) -> Vec<Figure> {
     let days = tally.length_ns / (24.0 * 3600e9);
     let gib = |bytes: f64| bytes / f64::from(1 << 30);
     let of = |name, unit, value| Figure::new(rule, name, unit, value).case(&[arrivals]);
-    let all = vec![
+    vec![
         of("hits", "%", 100.0 * tally.hits as f64 / tally.requests() as f64).better(Better::More),
         of("median", "ms", tally.wait_ns(0.5) as f64 / 1e6),
         of("p99", "ms", tally.wait_ns(0.99) as f64 / 1e6),
         of("idle", "GiB h", gib(tally.ready) / 3600e9 / days),
         of("in vain", "GiB", gib(tally.vain as f64) / days),
-    ];
-    let is_ours = rule == RULES[0].name;
-    all.into_iter().map(|each| if is_ours { each } else { each.control() }).collect()
+    ]
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ fn figures(engine: &str, bare: Vec<f64>, scrubd: Vec<f64>) -> Option<[Figure; 2]
         let figure = Figure::of_samples(who, "rate", "GB/s", samples)?;
         Some(figure.case(&[engine]).better(Better::More))
     };
-    let (bare, scrubd) = (figure(BARE, bare)?.control(), figure(PREZERO, scrubd)?);
+    let (bare, scrubd) = (figure(BARE, bare)?, figure(PREZERO, scrubd)?);
     let share = scrubd.against(BARE, &bare).wanted(WANTED);
     Some([bare, scrubd.and([share])])
 }

@@ -1,4 +1,4 @@
-//! Figures: what every benchmark returns, and all that tables, JSON, HTML and `compare` are made of.
+//! Figures: what every benchmark returns, and all that tables, JSON and HTML are made of.
 //!
 //! | word | meaning |
 //! |---|---|

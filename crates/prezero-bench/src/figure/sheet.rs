@@ -41,9 +41,6 @@ pub struct Figure {
     /// At least so much is wanted, or at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<f64>,
-    /// prezero has no part in it: `compare` learns from such what differs from run to run.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub control: bool,
     /// Comparisons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<Against>,
@@ -84,7 +81,6 @@ impl Figure {
             noise: None,
             better: Better::Less,
             wanted: None,
-            control: peers::names().any(|peer| peer == who),
             against: vec![],
             samples: vec![],
         }
@@ -106,11 +102,6 @@ impl Figure {
     /// With that way up.
     pub fn better(self, better: Better) -> Figure {
         Figure { better, ..self }
-    }
-
-    /// One in which prezero has no part.
-    pub fn control(self) -> Figure {
-        Figure { control: true, ..self }
     }
 
     /// With a bound.
@@ -211,7 +202,7 @@ pub enum Kind {
 /// Figures that are read together.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Sheet {
-    /// What it shows; the same in every run, since `compare` finds figures by it.
+    /// What it shows; the same in every run, since readers of JSON find figures by it.
     pub title: String,
     /// What the words of `of` are.
     pub labels: Vec<String>,

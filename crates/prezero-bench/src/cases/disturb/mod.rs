@@ -248,7 +248,6 @@ fn figures(variants: &[Variant], times: &[Vec<Vec<Time>>]) -> Option<Vec<Figure>
                 let wanted = wanted.map(|bound| 1.0 / (1.0 + bound));
                 Against { noise: Some(noise), wanted, ..Against::new(OFF, OFF, times) }
             });
-            let figure = if variant.name == ALONE { figure.control() } else { figure };
             all.push(figure.case(&[&load.to_string()]).and(against));
         }
     }

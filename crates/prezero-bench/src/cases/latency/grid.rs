@@ -219,7 +219,7 @@ impl Cell {
         let ideal = fastest(self.tried.iter().map(|(tried, _)| tried));
         let ideal = ideal.filter(|_| !self.calls.is_empty());
         for (who, tried) in [(LIMIT, limit.as_ref()), (IDEAL, ideal)] {
-            all.extend(tried.and_then(|tried| Some(figure(who, &tried.ns)?.control())));
+            all.extend(tried.and_then(|tried| figure(who, &tried.ns)));
         }
         let Some(ours) = self.ours() else { return all };
         let to_limit = limit.map(|limit| limit.over(ours, LIMIT));

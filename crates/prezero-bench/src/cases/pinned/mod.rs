@@ -286,7 +286,7 @@ fn figures(size: &str, all: Vec<(From, Vec<Taken>)>) -> Vec<Figure> {
         let is_own = matches!(from, From::Own(_));
         let stall = stall.map(|each| if is_own { each } else { each.wanted(STALL_MS) });
         let each = [until, touch, to, back, stall].into_iter().flatten();
-        figures.extend(each.map(|figure| if is_own { figure.control() } else { figure }));
+        figures.extend(each);
     }
     let until = |figures: &[Figure], who: &str| {
         figures.iter().find(|figure| figure.who == who && figure.name == "until pinned").cloned()

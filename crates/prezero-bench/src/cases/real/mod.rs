@@ -201,7 +201,7 @@ fn figures(
     let all = |name: &str, unit: &str, value: fn(&Run) -> f64| -> Vec<Figure> {
         let each = runs.iter().filter_map(|(who, runs)| {
             let figure = Figure::of_samples(who, name, unit, runs.iter().map(value).collect())?;
-            Some(if *who == BARE { figure.control() } else { figure })
+            Some(figure)
         });
         each.map(|figure| figure.case(&[program])).collect()
     };

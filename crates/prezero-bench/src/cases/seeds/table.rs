@@ -1,6 +1,5 @@
 //! A table of an experiment: the post's rows beside today's levels, which are the `who` of its figures.
 
-use super::level::KERNEL;
 use crate::figure::{Across, Better, Figure, Sheet};
 
 /// What the post measured, in the column that says on what.
@@ -41,8 +40,7 @@ impl Table {
         for ((heading, better), figure) in self.columns.iter().zip(figures) {
             let ((name, unit), Some(figure)) = (split(heading), figure) else { continue };
             let (name, unit, who) = (name.into(), unit.into(), level.into());
-            let control = figure.control || level == KERNEL;
-            let figure = Figure { name, unit, who, better: *better, control, ..figure };
+            let figure = Figure { name, unit, who, better: *better, ..figure };
             self.sheet.push(figure.case(of));
         }
     }
@@ -128,6 +126,7 @@ pub fn experiment(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases::seeds::level::KERNEL;
 
     #[test]
     fn a_figure_is_found_by_level_case_and_heading() {
@@ -142,7 +141,7 @@ mod tests {
         assert_eq!(table.value("post, patched", &["4"], "flt/cpu/s"), None);
         table.push(KERNEL, &["8"], vec![Some(Figure::new("", "", "", 3.0)), None]);
         let figure = table.sheet.find(KERNEL, &["8"], "wall").unwrap();
-        assert!(figure.unit == "s" && figure.control && figure.better == Better::Less);
+        assert!(figure.unit == "s" && figure.better == Better::Less);
     }
 
     #[test]

@@ -216,7 +216,7 @@ fn figures(contest: &Contest, times: Vec<Vec<f64>>) -> Vec<Figure> {
     let each = contest.ways.iter().zip(times).filter_map(|(way, times)| {
         let figure = Figure::of_samples(&way.name, "start", "ms", times)?;
         let figure = figure.case(&[contest.program, &memory]);
-        Some((way.base, if way.base == Base::Ready { figure } else { figure.control() }))
+        Some((way.base, figure))
     });
     let all: Vec<(Base, Figure)> = each.collect();
     let fastest = |base: Base| {
@@ -384,6 +384,6 @@ mod tests {
             told,
             [("bare", "bare", 0.9, Some(OF_BARE)), ("own", "prealloc, 2 threads", 3.0, None)]
         );
-        assert!(all[..3].iter().all(|figure| figure.control && figure.against.is_empty()));
+        assert!(all[..3].iter().all(|figure| figure.against.is_empty()));
     }
 }
