@@ -105,6 +105,7 @@ tests/programs/matrix.py --prezero $(BIN) --python $(PYTHON) --scale long --json
 tests/fuzz/fuzz.py --prezero $(BIN) --seconds 3600
 tests/soak/soak.py --prezero $(BIN)
 tests/system/libvirt.sh target/release
+tests/system/giant.py target/release
 tests/system/wipe.py target/release
 tests/system/attack.py target/release --seconds 30 --p99 150
 tests/sanitize.sh

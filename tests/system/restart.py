@@ -25,8 +25,6 @@ from prezero_lease import Client  # noqa: E402
 TOLD_AFTER = 1.0
 SOON = 30.0
 RIGHT = 0.2
-# Between two looks, s: the broker's answer is next to nothing beside its work.
-STEP = 0.1
 
 
 def is_empty(place):
@@ -46,29 +44,40 @@ def stock(place, *words):
     subprocess.run([place.bin / "prezero", "stock", *words], capture_output=True, check=True, env=place.environment)
 
 
+def until_ready(place, mib, saw=lambda row: None):
+    def ready():
+        row = look(place, mib)
+        saw(row)
+        return row["ready"]
+    try:
+        until(f"{mib} MiB", ready)
+    except TimeoutError as late:
+        sys.exit(f"restart: {late}: {look(place, mib)}")
+
+
 def restart(place, mib, trace):
     """s until it is ready; what was told, s from then on; what it was. The last two: None where it was not known, or ready by then."""
     expected = ["--expect", f"{mib}M", "--for", "1h"]
     stock(place, *expected)
-    until(f"{mib} MiB", lambda: look(place, mib)["ready"])
+    until_ready(place, mib)
     good("a server", place.run(size=mib, program=["./llama", str(mib)]), f"{mib} of {mib} MiB of the lease served")
     stock(place, "--drain")
     stock(place, *expected)
     until("the drain", lambda: is_empty(place))
     began = time.monotonic()
     stock(place, "--undrain")
-    row = look(place, mib)
     told = told_at = None
     all_told = []
-    while not row["ready"]:
-        now = time.monotonic() - began
-        estimate = (row.get("shortage") or {}).get("ready_in_seconds")
+
+    def saw(row):
+        nonlocal told, told_at
+        now, estimate = time.monotonic() - began, (row.get("shortage") or {}).get("ready_in_seconds")
         if estimate is not None:
             all_told.append((now, estimate, row["shortage"]["reason"]))
             if told_at is None and now >= TOLD_AFTER:
                 told, told_at = estimate, now
-        time.sleep(STEP)
-        row = look(place, mib)
+
+    until_ready(place, mib, saw)
     real = time.monotonic() - began
     for now, estimate, reason in all_told if trace else []:
         print(f"    at {now:5.1f} s: {estimate:5.1f} told, {real - now:5.1f} real, {reason}")
@@ -99,6 +108,8 @@ def main():
                     cells = ["-" if each is None else f"{each:.1f}" for each in (told, real)]
                     cells.append("-" if error is None else f"{error * 100:+.0f}")
                     print(f"| {mib} | {os.getloadavg()[0]:.0f} | {ready:.1f} | {' | '.join(cells)} |", flush=True)
+                # What is expected is kept: the next size needs its room.
+                stock(place, "--expect", f"{mib}M", "--each", "0")
         finally:
             place.close()
     print(f"restart: {missed} runs were neither ready within {SOON:.0f} s nor told within {RIGHT:.0%}")

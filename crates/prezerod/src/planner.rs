@@ -183,7 +183,6 @@ impl Planner {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.serial == progress.serial) {
             (job.status.heard, job.status.left) = (now, progress.left);
             (job.status.throttle, job.status.throttled_to) = (progress.throttle, progress.pace);
-            job.recent.heard(now, progress.left);
         }
     }
 
@@ -230,22 +229,6 @@ impl Planner {
             (None, _) => self.paces.get(&job.kind.unpaid()).copied().unwrap_or_else(so_far),
             (Some(_), throttled_to) => throttled_to.map_or(0.0, |pace| pace as f64),
         }
-    }
-
-    /// Bytes a second at which stock of a kind comes, as it is told: by what its job makes, or else by the slower of what
-    /// holds that job now and what held stock before; 0: not known.
-    pub fn told_pace(&self, kind: Kind, job: Option<&Job>) -> f64 {
-        if let Some(pace) = job.and_then(|job| job.recent.pace()) {
-            return pace;
-        }
-        let refill = self.refills.get(&kind.unpaid()).copied();
-        let now = match job {
-            Some(job) => Some(self.pace(job)),
-            None if refill.is_none() => self.paces.get(&kind.unpaid()).copied(),
-            None => None,
-        };
-        let known = [refill, now].into_iter().flatten().filter(|pace| *pace > 0.0);
-        known.reduce(f64::min).unwrap_or(0.0)
     }
 
     /// Jobs that make such pages, on that node and paid for so.

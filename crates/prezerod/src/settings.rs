@@ -53,7 +53,7 @@ pub struct Settings {
     pub metrics: Option<String>,
     /// See there.
     pub backing: Source,
-    /// Most bytes of stock; `None`: an eighth of memory, three quarters of a hugetlb pool.
+    /// Most bytes of stock; `None`: an eighth of memory, three quarters of a hugetlb pool but at least a page.
     pub limit: Option<u64>,
     /// Most bytes zeroed a second for stock; `None`: as fast as an idle CPU does it.
     pub rate: Option<u64>,

@@ -33,7 +33,9 @@ impl<I: Inode> Broker<I> {
                     .iter()
                     .map(|&node| self.view.host.pool(node, kind.page).total)
                     .sum();
-                pages * kind.page.bytes() / 4 * 3
+                let pool = pages * kind.page.bytes();
+                // A pool of one page has room for that page.
+                (pool / 4 * 3).max(pool.min(kind.page.bytes()))
             }
         })
     }

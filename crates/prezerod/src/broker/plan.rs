@@ -8,7 +8,7 @@ use crate::demand::{self, Party, Rank, Target};
 use crate::filler::pacer::Throttle;
 use crate::filler::{LONGEST_SILENCE_NS, Priority};
 use crate::inode::Kind;
-use crate::planner::job::{Recent, Status};
+use crate::planner::job::Status;
 use crate::protocol::{Answer, Otherwise, Page, Reason};
 use crate::stock::alike;
 use crate::stock::{Need, matches};
@@ -239,7 +239,6 @@ impl<I: Inode> Broker<I> {
             party,
             began,
             status,
-            recent: Recent::new(began, left),
         };
         self.planner.jobs.push(job);
         job

@@ -181,9 +181,7 @@ impl<I: Inode> Broker<I> {
         let fits = self.have_or_make(need) < target.allotted;
         let making = || self.planner.jobs.iter().filter(|job| alike(need, &job.kind, job.bytes));
         let (mut shortage, kind, pace) = match making().next() {
-            Some(job) => {
-                (self.made(now, job), job.kind, self.planner.told_pace(job.kind, Some(job)))
-            }
+            Some(job) => (self.made(now, job), job.kind, self.planner.pace(job)),
             None => match self.may_stock(now, need) {
                 // Others make way when its turn comes.
                 Err(shortage) if shortage.reason == LIMIT && fits => {
@@ -191,7 +189,10 @@ impl<I: Inode> Broker<I> {
                 }
                 Err(shortage) => return shortage,
                 Ok(kind) if !fits => return self.no_room(kind),
-                Ok(kind) => (Shortage::turn(), kind, self.planner.told_pace(kind, None)),
+                Ok(kind) => {
+                    let pace = self.planner.paces.get(&kind.unpaid()).copied().unwrap_or(0.0);
+                    (Shortage::turn(), kind, pace)
+                }
             },
         };
         let ahead = ahead.entry(kind.node).or_default();

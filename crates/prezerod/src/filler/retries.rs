@@ -2,6 +2,13 @@
 //!
 //! Memory that is full of cached files has no huge page in one piece. A try that fails wakes the kernel's compaction,
 //! which has gathered one a moment later. Told the times; reads no clock.
+//!
+//! Only a claim that waits for a lease made to order is served so; without such tries it is refused.
+//!
+//! | [`LONGEST_NS`], `prezero claim 1G` beside `cp` of large files, 22 of 24 GiB file cache | claims | refused |
+//! |---|---|---|
+//! | 0: no step is tried again | 15 | 5 |
+//! | as below | 25 | 0 |
 
 use rustix::io::Errno;
 

@@ -3,7 +3,6 @@
 use super::*;
 use crate::broker::saved::Moment;
 use crate::filler::Progress;
-use crate::filler::pacer::Throttle;
 use crate::protocol::Drain;
 
 const GIB: u64 = 1 << 30;
@@ -86,48 +85,6 @@ fn an_estimate_holds_from_the_first_second_of_a_broker_that_never_made_a_piece()
         }
         let (told, took) = (estimate_ns as f64 / S as f64, (rig.now - began) as f64 / S as f64);
         assert!((told - took).abs() <= took * RIGHT + 1.0, "{told} s told, {took} s taken");
-    }
-}
-
-#[test]
-fn an_estimate_goes_by_what_is_made_beside_neighbours_that_come_and_go() {
-    let mut rig = Rig::new(room);
-    let root = rig.client(1, 0);
-    assert_eq!(rig.answer(root, expect(8 << 10, 1)), Answer::Done);
-    let serial = rig.plan(Memory::Fine).jobs[0].serial;
-    let mut left = 8 * GIB;
-    // Every second word, neighbours are at work, and the filler is held to a tenth of what comes of it in the end.
-    for tenth in 1..=30 {
-        rig.now += S / 10;
-        left -= PACE / 40;
-        let throttle = (tenth % 2 == 0).then_some(Throttle::Neighbours);
-        let pace = throttle.map(|_| PACE / 40);
-        rig.broker.progress(rig.now, Progress { serial, left, throttle, pace });
-        if tenth > 10 {
-            let told = wanted(&mut rig).2.expect("256 MiB are enough to know");
-            let takes = left as f64 / (PACE / 4) as f64;
-            assert!((told - takes).abs() <= takes * RIGHT, "{told} s told, {takes} s taken");
-        }
-    }
-    // The next piece has the pace of the last until its own is known, and no neighbour makes it faster.
-    let job = rig.broker.planner.jobs[0];
-    let outcome = Outcome::Made { cpu_ns: S, wall_ns: 4 * S };
-    rig.now = job.began + 16 * S;
-    rig.broker.done(rig.now, Done { serial, outcome }, Some(Fake::default()));
-    let user = rig.client(2, 1000);
-    assert!(rig.lease(user, 8 << 10, 0).unwrap().inode.is_some());
-    assert_eq!(rig.answer(root, expect(8 << 10, 1)), Answer::Done);
-    rig.now += S;
-    rig.plan(Memory::Fine);
-    for (throttle, pace, wanted_s) in [
-        (None, None, 16.0),
-        (Some(Throttle::Cpu), None, 16.0),
-        (Some(Throttle::Neighbours), Some(PACE / 8), 32.0),
-    ] {
-        let serial = rig.broker.planner.jobs[0].serial;
-        rig.broker.progress(rig.now, Progress { serial, left: 8 * GIB, throttle, pace });
-        let told = wanted(&mut rig).2.expect("by the last piece");
-        assert!((told - wanted_s).abs() < 0.1, "{throttle:?}: {told} s told");
     }
 }
 

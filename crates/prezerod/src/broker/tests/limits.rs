@@ -296,3 +296,20 @@ fn what_the_pool_may_not_hold_of_the_stock_is_made_of_ordinary_memory() {
     let expected = [[Backing::Hugetlb; 6].as_slice(), &[Backing::Thp; 4]].concat();
     assert_eq!(made, expected);
 }
+
+#[test]
+fn the_one_page_of_a_pool_may_be_stock() {
+    let pool = "sys/devices/system/node/node0/hugepages/hugepages-1048576kB";
+    let files = ["nr_hugepages", "free_hugepages"].map(|name| (format!("{pool}/{name}"), "1"));
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let giant = Want { bytes: 1 << 30, page: Page::Giant, node: None };
+    let mut rig = Rig::on(&files, |settings| {
+        settings.stock = vec![Stocked { want: giant, tenant: None, keep: 1, most: 1 }];
+    });
+    assert_eq!(rig.broker.unmet(), [""; 0]);
+    let jobs = rig.plan(Memory::Fine).jobs;
+    assert_eq!(
+        jobs.iter().map(|job| (job.bytes, job.kind.page)).collect::<Vec<_>>(),
+        [(1 << 30, Page::Giant)]
+    );
+}
