@@ -54,11 +54,13 @@ shift
 : >"$dir/last"
 : >"$dir/again"
 mkfifo "$dir/pipe"
+# sleeps PID: it has read all that there is. One with something to read waits for a CPU at most.
+sleeps() { grep -qs '^State:.S' "/proc/$1/status"; }
 # gone PID: all that a command printed is read, on a machine that starves later. What it left behind may print for hours.
 gone() {
     tries=$((${LEFT_S:-30} * 10))
     while kill -0 "$1" 2>/dev/null; do
-        tries=$((tries - 1))
+        ! sleeps "$1" || tries=$((tries - 1))
         [ $tries -gt 0 ] || kill "$1"
         sleep 0.1
     done

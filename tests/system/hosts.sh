@@ -58,6 +58,25 @@ claim="$bin/prezero claim"
 # Anywhere, as anybody.
 : >"$dir/log"
 refused "no broker" "does prezerod run?" $claim 2M -- true
+cat >"$dir/stopped.py" <<'PYTHON'
+import os, signal, socket, subprocess, sys
+from until import until
+door, first = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+door.bind(sys.argv[1])
+door.listen(0)
+first.connect(sys.argv[1])
+claim = subprocess.Popen([*sys.argv[2:], "--socket", sys.argv[1], "--", "true"])
+def state():
+    with open(f"/proc/{claim.pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+while claim.poll() is None:
+    for number, states in (signal.SIGSTOP, "TZ"), (signal.SIGCONT, "RSDZ"):
+        os.kill(claim.pid, number)
+        until("the signal", lambda: state() in states)
+sys.exit(claim.returncode)
+PYTHON
+refused "a broker that accepts nobody, and a claim that is stopped now and then" "does not answer" \
+    env "PYTHONPATH=$common" PYTHONDONTWRITEBYTECODE=1 python3 "$dir/stopped.py" "$dir/full" $claim 2M --wait 1
 printf 'limits = 1\n' >"$dir/bad"
 refused "an unknown key" "bad:1: unknown field" "$bin/prezerod" --check "$dir/bad"
 refused "an unknown key, at the start" "bad:1: unknown field" "$bin/prezerod" --config "$dir/bad" --socket "$dir/no"
@@ -86,8 +105,10 @@ refused "too few pages in the pool" "hugepages-2048kB/nr_hugepages" $claim 1T --
 stop
 # Nobody asks for stock and hears: the report says the same.
 start "$(printf 'backing = "hugetlb"\n[[stock]]\nsize = "1T"\nkeep = 1\n')"
-"$bin/prezero" stock >"$dir/said"
-grep -q '^wanted: 1 of 1T in 2M pages, 0 ready: .*hugepages-2048kB/nr_hugepages' "$dir/said" || fail "why nothing is ready"
+says_why() {
+    "$bin/prezero" stock >"$dir/said" && grep -q '^wanted: 1 of 1T in 2M pages, 0 ready: .*hugepages-2048kB/nr_hugepages' "$dir/said"
+}
+until_true "why nothing is ready" says_why
 echo "hosts: stock that cannot be: $(grep '^wanted' "$dir/said")"
 stop
 

@@ -3,6 +3,10 @@
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
 
+#[path = "../../../tests/common/alone.rs"]
+mod turn;
+use turn::alone;
+
 fn prezero(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_prezero"));
     command.args(arguments);
@@ -20,6 +24,7 @@ fn unread() -> Stdio {
 
 #[test]
 fn a_message_that_cannot_be_written_changes_no_status() {
+    let _alone = alone();
     for stderr in [full(), unread()] {
         let status = prezero(&["run", "--", "/no/such/program"]).stderr(stderr).status();
         assert_eq!(status.unwrap().code(), Some(127));
@@ -36,6 +41,7 @@ fn a_message_that_cannot_be_written_changes_no_status() {
 
 #[test]
 fn output_for_a_full_disk_fails_in_one_line_and_for_no_reader_in_silence() {
+    let _alone = alone();
     let output = prezero(&["engines"]).stdout(full()).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");

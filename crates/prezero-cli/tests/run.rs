@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+#[path = "../../../tests/common/script.rs"]
+mod script;
+
 const PREZERO: &str = env!("CARGO_BIN_EXE_prezero");
 const EMULATOR: &str = env!("CARGO_BIN_EXE_prezero-qemu");
 const PREZERO_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
@@ -155,8 +158,7 @@ fn a_static_program_runs_as_it_is_and_one_line_says_so() {
     assert!(told(&output).contains("is statically linked: prezero cannot help it"), "{output:?}");
 
     let script = made("script");
-    std::fs::write(&script, format!("#! {}\n", program.display())).unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    script::write(&script, &format!("#! {}\n", program.display()));
     let output = run(&["--", script.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(7), "the interpreter of a script is what counts");
     assert!(told(&output).contains("is statically linked"), "{output:?}");
@@ -179,8 +181,7 @@ fn a_program_with_a_sanitizer_runs_as_it_is_and_its_children_run() {
 #[test]
 fn a_script_without_a_first_line_goes_to_the_shell() {
     let script = made("bare");
-    std::fs::write(&script, "echo $PREZERO_PID; exit 3\n").unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    script::write(&script, "echo $PREZERO_PID; exit 3\n");
     let output = run(&["--", script.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(!output.stdout.trim_ascii().is_empty(), "{output:?}");
@@ -267,9 +268,9 @@ fn a_command_that_cannot_be_preloaded_runs_the_program_and_one_line_says_why() {
         let folder = made(folder);
         std::fs::create_dir_all(&folder).unwrap();
         let command = folder.join("prezero");
-        std::fs::copy(PREZERO, &command).unwrap();
+        script::copy(Path::new(PREZERO), &command);
         if library {
-            std::fs::copy(self::library(), folder.join("libprezero.so")).unwrap();
+            script::copy(self::library(), &folder.join("libprezero.so"));
         }
         let mut command = Command::new(&command);
         command.args(["run", "--", "sh", "-c", "echo ${LD_PRELOAD:-plain}; exit 3"]);
@@ -289,8 +290,8 @@ fn a_command_that_cannot_be_preloaded_runs_the_program_and_one_line_says_why() {
 fn a_command_finds_its_library_without_proc() {
     let folder = made("without-proc");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::copy(PREZERO, folder.join("prezero")).unwrap();
-    std::fs::copy(library(), folder.join("libprezero.so")).unwrap();
+    script::copy(Path::new(PREZERO), &folder.join("prezero"));
+    script::copy(library(), &folder.join("libprezero.so"));
     let script = format!(
         "mount -t tmpfs none /proc && exec {}/prezero run -- sh -c 'echo $LD_PRELOAD'",
         folder.display()
@@ -318,8 +319,7 @@ fn a_script_whose_interpreter_is_missing_is_named_with_it_and_ends_in_126() {
             "no such interpreter: \"/bin/sh\\r\" (the first line ends in a carriage return",
         ),
     ] {
-        std::fs::write(&script, first).unwrap();
-        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        script::write(&script, first);
         for command in ["run", "claim"] {
             let mut prezero = Command::new(PREZERO);
             prezero.arg(command).env("PREZERO_LIB", library()).env_remove("LD_PRELOAD");

@@ -5,7 +5,6 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use prezero_sys::rseq::Rseq;
 use prezero_sys::thread::{Life, Spawner, Unheard, current_cpu, current_id};
@@ -14,6 +13,10 @@ use prezero_sys::thread::{Life, Spawner, Unheard, current_cpu, current_id};
 mod bare;
 
 use bare::{Bare, is_current};
+
+#[path = "../../../tests/common/until.rs"]
+mod until;
+use until::until;
 
 const STACK: usize = 128 << 10;
 
@@ -69,11 +72,10 @@ extern "C" fn look(arg: *mut c_void) -> *mut c_void {
 }
 
 fn until_over(life: &Life) {
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !life.is_over() {
-        assert!(Instant::now() < patience, "it ends");
+    until("it ends", || {
         life.wait();
-    }
+        life.is_over()
+    });
 }
 
 #[test]

@@ -124,6 +124,7 @@ fn marked(line: &str) -> Option<InodeId> {
 mod tests {
     use super::*;
     use crate::shared::{SharedMap, memfd};
+    use crate::turn::alone;
     use rustix::fs::{MemfdFlags, ftruncate};
 
     const BYTES: u64 = 2 << 20;
@@ -137,6 +138,7 @@ mod tests {
 
     #[test]
     fn an_inode_is_there_until_its_last_descriptor_and_mapping_are_gone() {
+        let _alone = alone();
         let Some(marks) = marks() else { return };
         let file = memfd("lease", MemfdFlags::empty()).unwrap();
         ftruncate(&file, BYTES).unwrap();
@@ -155,6 +157,7 @@ mod tests {
 
     #[test]
     fn a_mark_keeps_nothing_alive_and_an_inode_twice_marked_is_there_once() {
+        let _alone = alone();
         let Some(marks) = marks() else { return };
         let files: Vec<_> =
             (0..100).map(|_| memfd("lease", MemfdFlags::empty()).unwrap()).collect();

@@ -171,6 +171,7 @@ pub unsafe fn inherited(count: usize) -> Vec<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turn::alone;
     use std::os::fd::AsFd;
 
     fn no_socket() -> std::fs::File {
@@ -218,6 +219,7 @@ mod tests {
 
     #[test]
     fn a_packet_without_bytes_is_told_from_the_end() {
+        let _alone = alone();
         use rustix::net::{
             AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
             SocketType, recvmsg, send, socketpair,

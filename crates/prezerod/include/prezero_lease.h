@@ -83,7 +83,7 @@ static inline int prezero_connect(const char *path)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char own[sizeof address.sun_path];
     const char *dir = getenv("XDG_RUNTIME_DIR");
-    int fd, saved;
+    int fd, saved, failed;
 
     if (!path)
         path = getenv("PREZERO_SOCKET");
@@ -101,7 +101,10 @@ static inline int prezero_connect(const char *path)
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+    do
+        failed = connect(fd, (struct sockaddr *)&address, sizeof address);
+    while (failed && errno == EINTR);
+    if (!failed)
         return fd;
     saved = errno;
     close(fd);

@@ -142,9 +142,15 @@ impl Client {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(unreachable)?;
         let client = Client { socket, tag: 0, until };
-        client.limit(Timeout::Send)?;
         let address = SocketAddrUnix::new(path).map_err(unreachable)?;
-        connect(&client.socket, &address).map_err(unreachable)?;
+        loop {
+            client.limit(Timeout::Send)?;
+            match connect(&client.socket, &address) {
+                // A process that is stopped and goes on hears this of a call with a limit, without a handler too.
+                Err(Errno::INTR) => {}
+                answer => break answer.map_err(unreachable)?,
+            }
+        }
         Ok(client)
     }
 

@@ -251,6 +251,7 @@ pub fn seal(inode: BorrowedFd<'_>) -> Result<u64, Errno> {
 mod tests {
     use super::*;
     use crate::host::Host;
+    use crate::until::until;
 
     const MIB: u64 = 1 << 20;
 
@@ -265,7 +266,8 @@ mod tests {
             Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => return None,
             making => making.unwrap(),
         };
-        while making.step(4 * MIB).unwrap() > 0 {}
+        // The kernel may lack a page for a moment, as `filler::retries` knows.
+        while until("a huge page", || making.step(4 * MIB)) > 0 {}
         Some(making.finish().unwrap())
     }
 

@@ -3,8 +3,8 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
@@ -13,6 +13,8 @@ use std::time::Duration;
 use common::{Daemon, MIB, PATIENCE, possible, until, use_up, want};
 use prezerod::client::ClientError;
 use prezerod::protocol::{Backing, Drain, Page, Reason, Report, Want};
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 use rustix::process::Signal;
 
 #[test]
@@ -259,6 +261,16 @@ fn an_orderly_end_takes_the_socket_away() {
     assert!(!common::exists(&daemon.socket()));
 }
 
+/// A port of loopback. As long as the socket has it the kernel gives it to no other, and a broker may listen there.
+fn held_port() -> (OwnedFd, SocketAddr) {
+    let socket =
+        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    set_socket_reuseaddr(&socket, true).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let place = getsockname(&socket).unwrap().try_into().unwrap();
+    (socket, place)
+}
+
 #[test]
 fn prometheus_reads_the_counters_over_a_socket_or_loopback() {
     let mut daemon = Daemon::start("");
@@ -285,8 +297,8 @@ fn prometheus_reads_the_counters_over_a_socket_or_loopback() {
         assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("text/plain"), "{answer}");
     }
 
-    // On loopback, at a port that was free a moment ago.
-    let place = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // On loopback.
+    let (_held, place) = held_port();
     daemon.kill();
     daemon.configure(&format!("metrics = \"{place}\"\n"));
     daemon.again();

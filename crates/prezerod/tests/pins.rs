@@ -2,11 +2,14 @@
 
 mod common;
 
-use std::path::Path;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use common::{Daemon, Reserved, possible};
+use common::{Daemon, Reserved, possible, until};
 use prezerod::host::cgroup::Cgroups;
-use prezerod::protocol::Page;
+use prezerod::protocol::{Backing, Page};
 
 /// Leases 4M each from a quota of 8M. One page of each huge page is pinned before the lease is closed, in a pipe or as
 /// a buffer of `io_uring`, as the third argument says. Once a refusal has the words of the second, all pins end. Prints
@@ -71,12 +74,52 @@ unpin()
 print(count, "|", why, "|", later, "|", again)
 "#;
 
+/// A memory cgroup for a broker alone, removed when dropped: what other programs do in the same one counts as pages that
+/// came or went.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// `None` where this user can make none.
+    fn new(name: &str) -> Option<Cgroup> {
+        let name = format!("/prezero-pins-{name}-{}", std::process::id());
+        let dir = Cgroups::new(Path::new("/")).dir(&name, Backing::Thp)?;
+        fs::create_dir(&dir).ok()?;
+        let cgroup = Cgroup(dir);
+        let counts = |name: &&str| cgroup.0.join(name).exists();
+        ["memory.current", "memory.usage_in_bytes"].iter().any(counts).then_some(cgroup)
+    }
+
+    /// Starts the broker again, in here.
+    fn enter(&self, daemon: &mut Daemon) {
+        daemon.kill();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 0 >\"$1\"; shift; exec \"$@\"", "sh"]);
+        command.arg(self.0.join("cgroup.procs")).arg(daemon.command().get_program());
+        command.args(daemon.command().get_args()).stderr(Stdio::piped());
+        daemon.run(command);
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Busy until the kernel has let go of its last process.
+        until("the cgroup goes", || match fs::remove_dir(&self.0) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        });
+    }
+}
+
 fn pinned_by(way: &str, backing: &str) {
     let uid = rustix::process::getuid().as_raw();
     let quota = format!(
         "backing = \"{backing}\"\n[[tenant]]\nname = \"t\"\nusers = [{uid}]\nquota = \"8M\"\n"
     );
-    let daemon = Daemon::start(&quota);
+    let cgroup = Cgroup::new(backing);
+    let mut daemon = Daemon::start(&quota);
+    if let Some(cgroup) = &cgroup {
+        cgroup.enter(&mut daemon);
+    }
     // Without a cgroup that counts pages of pools, another program may have them.
     let finds = if backing == "hugetlb" { "pinned" } else { "are still in use: pages are pinned" };
     let output = daemon.python(PINS).args([finds, way]).output().unwrap();

@@ -1,6 +1,8 @@
 //! Descriptors that clients send: the broker closes none, whatever its kernel can refuse.
 
 mod common;
+#[path = "../../../tests/common/alone.rs"]
+mod turn;
 
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -17,6 +19,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, bind, listen, send,
     sendmsg,
 };
+use turn::alone;
 
 fn available() -> Vec<u8> {
     Request::Available { page: Page::Huge, node: None }.encode(1)
@@ -93,6 +96,7 @@ fn serves(daemon: &Daemon) {
 
 #[test]
 fn a_descriptor_that_a_client_sends_holds_nothing_up_and_is_not_kept() {
+    let _alone = alone();
     let daemon = Daemon::start("");
     daemon.client().available(Page::Huge, None).unwrap();
     let before = open_files(&daemon);
@@ -123,6 +127,7 @@ fn a_descriptor_that_a_client_sends_holds_nothing_up_and_is_not_kept() {
 /// can refuse them.
 #[test]
 fn descriptors_that_were_sent_before_it_came_hold_nothing_up() {
+    let _alone = alone();
     let (mut daemon, own) = stopped();
     let listener = listener(&daemon);
     let (near, _far) = lingering();
@@ -149,6 +154,7 @@ fn descriptors_that_were_sent_before_it_came_hold_nothing_up() {
 
 #[test]
 fn a_descriptor_that_a_scraper_sends_keeps_no_other_from_the_counters() {
+    let _alone = alone();
     let mut daemon = Daemon::start("");
     let place = daemon.path("metrics.sock");
     daemon.kill();
@@ -238,6 +244,7 @@ impl Drop for Attacker {
 /// The kernel of this host may refuse descriptors: so these clients connect before the broker is there.
 #[test]
 fn a_file_system_that_never_answers_holds_nothing_up() {
+    let _alone = alone();
     let (mut daemon, own) = stopped();
     let listener = listener(&daemon);
     let mut command = daemon.python(NEVER_ANSWERS);

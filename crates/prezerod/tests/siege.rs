@@ -175,6 +175,8 @@ fn what_counts_is_memory_that_lives() {
     }
     // One that has ended left its lease to another, which has it mapped, or open.
     for keep in ["map = lease.map(); lease.close()", "os.set_inheritable(lease.fd, True)"] {
+        // Nor does the heir wait for it.
+        daemon.wait_for_stock(|stock| stock["leased"].as_array().unwrap().is_empty());
         let mut heir = heir(&daemon, keep);
         let refused = daemon.client().lease(want(4), Duration::ZERO).unwrap_err();
         assert!(matches!(refused, ClientError::No(Reason::Quota, _)), "{keep}: {refused}");

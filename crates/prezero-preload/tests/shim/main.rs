@@ -13,6 +13,8 @@ mod realloc;
 mod report;
 mod run;
 mod sandbox;
+#[path = "../../../../tests/common/script.rs"]
+mod script;
 mod scrubd;
 mod start;
 mod threads;

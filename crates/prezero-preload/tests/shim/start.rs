@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::run::{HERE, bare, compile, describe, ends, run, shim, shimmed, text};
+use crate::script;
 
 fn main_program() -> PathBuf {
     compile("start_main.c", &[])
@@ -89,7 +90,7 @@ impl Root {
     fn copy(&self, file: &Path) -> PathBuf {
         let copy = self.0.join(file.strip_prefix("/").expect("a path from the root"));
         std::fs::create_dir_all(copy.parent().expect("a folder")).expect("folders of the root");
-        std::fs::copy(file, &copy).expect("a file of the root");
+        script::copy(file, &copy);
         copy
     }
 }

@@ -203,6 +203,7 @@ fn map(file: &OwnedFd) -> Result<Words, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::until::until;
     use std::sync::atomic::Ordering::SeqCst;
 
     /// A thread called scrubd that makes something of its descriptors, and keeps it until
@@ -286,6 +287,8 @@ mod tests {
         drop(turn);
         assert!(other.turn().is_some());
         drop(fake);
+        // A thread that is joined has left its memory, and closes its files after that.
+        until("the panel goes with its thread", || of_process(std::process::id()).is_err());
         assert_eq!(refusal(), io::ErrorKind::NotFound);
         assert_eq!(seen[7].load(SeqCst), 42, "it outlives its process for who has it open");
 

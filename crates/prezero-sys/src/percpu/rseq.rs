@@ -229,6 +229,7 @@ pub(crate) mod x86_64 {
     mod tests {
         use super::*;
         use crate::thread::{CpuMask, current_cpu, set_affinity};
+        use crate::turn::alone;
         use std::process::Command;
         use std::sync::Barrier;
 
@@ -281,6 +282,7 @@ pub(crate) mod x86_64 {
 
         #[test]
         fn without_glibc_we_register_ourselves() {
+            let _alone = alone();
             let test = "percpu::rseq::x86_64::tests::own_registration_lives_as_long_as_the_value";
             let run = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", test, "--ignored", "--test-threads=1"])

@@ -83,8 +83,8 @@ unsafe impl Spawner for Pthread {
 mod tests {
     use super::*;
     use crate::thread::Unheard;
+    use crate::until::until;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
 
     static LIFE: Life = Life::new();
     static CAN_LEAVE: AtomicBool = AtomicBool::new(false);
@@ -107,11 +107,10 @@ mod tests {
         }
         assert!(!LIFE.is_over());
         CAN_LEAVE.store(true, Ordering::Release);
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !LIFE.is_over() {
-            assert!(Instant::now() < patience, "it ends");
+        until("it ends", || {
             LIFE.wait();
-        }
+            LIFE.is_over()
+        });
     }
 
     #[test]

@@ -186,9 +186,11 @@ pub fn bind_stream(path: &Path) -> Result<OwnedFd, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turn::alone;
 
     #[test]
     fn a_lock_that_is_a_link_or_no_file_is_neither_followed_nor_taken() {
+        let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let (path, victim) = (dir.path().join("s"), dir.path().join("victim"));
         let lock = dir.path().join("s.lock");
@@ -224,6 +226,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_was_left_is_replaced_and_nothing_else_is() {
+        let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         drop(UnixListener::bind(&path).unwrap());

@@ -205,8 +205,13 @@ pub fn close_all() -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[path = "../../../../tests/common/script.rs"]
+mod script;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turn::alone;
     use std::io::Read;
 
     const LATER_NS: u64 = LAST_NS + EACH_NS;
@@ -223,6 +228,7 @@ mod tests {
 
     #[test]
     fn a_client_has_a_time_to_read_its_answer_before_its_socket_goes() {
+        let _alone = alone();
         let mut closer = FdCloser::new(READS.into());
         let (mut theirs, ours) = pair();
         rustix::io::write(&ours, b"x").unwrap();
@@ -242,6 +248,7 @@ mod tests {
 
     #[test]
     fn what_no_process_got_goes_with_the_next() {
+        let _alone = alone();
         let mut closer = FdCloser::new("/nosuch".into());
         let (mut theirs, ours) = pair();
         closer.take(1, ours);
@@ -256,15 +263,12 @@ mod tests {
 
     #[test]
     fn processes_that_hang_are_few_and_turned_away_sockets_are_bounded() {
+        let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let (program, pid) = (dir.path().join("hangs"), std::process::id());
-        let script =
+        let text =
             format!("#!/bin/sh\nwhile kill -0 {pid} 2>&- && test -e \"$0\"; do sleep 0.05; done");
-        // Written by another process: what this one writes may be open in a child of another test, and cannot be run then.
-        let write = "printf %s \"$1\" >\"$2\" && chmod 700 \"$2\"";
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", write, "sh", &script]).arg(&program);
-        assert!(shell.status().unwrap().success());
+        script::write(&program, &text);
         let mut closer = FdCloser::new(program);
         let mut now = 0;
         for _ in 0..ENDING {
@@ -279,6 +283,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_cannot_be_sent_on_is_inherited_by_a_process_that_ends() {
+        let _alone = alone();
         let mut closer = FdCloser::new("/bin/true".into());
         let (theirs, ours) = pair();
         closer.inherit(&ours).unwrap();

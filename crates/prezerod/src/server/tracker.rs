@@ -205,6 +205,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turn::alone;
     use prezero_sys::shared::memfd;
     use rustix::fs::MemfdFlags;
     use std::os::fd::{AsFd, OwnedFd};
@@ -215,6 +216,7 @@ mod tests {
 
     #[test]
     fn leases_are_over_by_their_memory_each_for_its_tenant() {
+        let _alone = alone();
         let mut tracker = LeaseTracker::default();
         let files: Vec<OwnedFd> = (0..2 * GROUP).map(|_| file()).collect();
         for (lease, file) in (0..).zip(&files) {
@@ -244,6 +246,7 @@ mod tests {
 
     #[test]
     fn more_tenants_than_the_kernel_has_groups_are_watched_all_the_same() {
+        let _alone = alone();
         let mut tracker = LeaseTracker::default();
         let files: Vec<OwnedFd> = (0..300).map(|_| file()).collect();
         for (lease, file) in (0..).zip(&files) {

@@ -88,6 +88,7 @@ pub fn is_full<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turn::alone;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
@@ -107,6 +108,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_full_until_it_reads() {
+        let _alone = alone();
         let (ours, mut theirs, mut unread) = sent(OF_CONNECTION);
         assert!(unread.is_full(&ours));
         theirs.read_exact(&mut [0; OF_CONNECTION as usize]).unwrap();
@@ -115,6 +117,7 @@ mod tests {
 
     #[test]
     fn what_a_user_left_unread_counts_until_it_is_read_or_gone() {
+        let _alone = alone();
         let mut left = Left::default();
         let mut theirs = vec![];
         for _ in 0..OF_USER / OF_CONNECTION {

@@ -1,7 +1,7 @@
 //! A broker of one's own, in a directory of its own.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ use prezerod::client::{Client, ClientError, Lease};
 use prezerod::host::Host;
 use prezerod::protocol::{Answer, MAX_ANSWER, Page, Report, Want};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
 };
@@ -68,6 +70,13 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         let _ = fs::write(&self.file, &self.before);
+        // Pages of processes that have just ended are the pool's until they are free, and would count for the next test.
+        if !std::thread::panicking() {
+            until("the pool as it was", || match fs::read_to_string(&self.file) {
+                Ok(pages) if pages.trim() == self.before => Ok(()),
+                pages => Err(format!("{pages:?}, {} before", self.before)),
+            });
+        }
     }
 }
 
@@ -106,7 +115,7 @@ pub fn raw(daemon: &Daemon) -> OwnedFd {
 /// The next answer, and nothing of what comes with it.
 pub fn answer(socket: &OwnedFd) -> Answer {
     let mut packet = vec![0u8; MAX_ANSWER];
-    let (len, _) = recv(socket, &mut packet, RecvFlags::empty()).unwrap();
+    let (len, _) = retry_on_intr(|| recv(socket, &mut packet[..], RecvFlags::empty())).unwrap();
     Answer::decode(&packet[..len]).unwrap().1
 }
 
@@ -201,6 +210,11 @@ impl Daemon {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
             process.wait().unwrap();
+            // A filler has the lock too until it runs its program, and the next broker wants it at once.
+            if let Ok(lock) = File::open(self.path("socket.lock")) {
+                until("its lock", || flock(&lock, FlockOperation::NonBlockingLockExclusive));
+                flock(&lock, FlockOperation::Unlock).unwrap();
+            }
         }
     }
 
