@@ -70,7 +70,8 @@ def state():
     with open(f"/proc/{claim.pid}/stat") as stat:
         return stat.read().rpartition(")")[2].split()[0]
 while claim.poll() is None:
-    for number, states in (signal.SIGSTOP, "TZ"), (signal.SIGCONT, "RSDZ"):
+    # Until it waits again: one that is only about to run would be stopped again and get nowhere.
+    for number, states in (signal.SIGSTOP, "TZ"), (signal.SIGCONT, "SDZ"):
         os.kill(claim.pid, number)
         until("the signal", lambda: state() in states)
 sys.exit(claim.returncode)

@@ -91,7 +91,7 @@ impl Workload {
 fn suited(mechanism: Mechanism) -> &'static [&'static str] {
     match mechanism {
         Mechanism::Gather => &["handler", "steady-1M", "phases"],
-        Mechanism::Compact => &["mosaic", "growing"],
+        Mechanism::Compact => &["mosaic", "real:sparse"],
         Mechanism::Headroom => &["growing"],
         Mechanism::PreferredCpu => &["fill-1M", "passing"],
         Mechanism::CostModel => &["steady-96K", "steady-384K", "handler", "phases", "bursts"],
