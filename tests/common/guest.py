@@ -2,6 +2,7 @@
 
 Contract: nothing else of the host is in it. A command in it ends within `until`'s patience, or the test fails.
 """
+import argparse
 import gzip
 import lzma
 import os
@@ -29,14 +30,21 @@ while read -r line; do eval "$line"; echo "== $?"; done
 """
 
 
-def lacking(option):
-    """What a guest needs and this host has not; `option`: --kernel."""
-    for needed in ("qemu-system-x86_64", "busybox"):
-        if not shutil.which(needed):
-            return f"{needed} is not installed"
-    if not kernel_of(option)[0]:
-        return "no kernel in /boot; apt-get install linux-image-cloud-amd64, or --kernel FILE"
-    return None
+def asked(test, description):
+    """The command line FOLDER [--kernel FILE]: that folder, a kernel, and its modules of virtio. Where this host has none, or not
+    what a guest needs, that is said, and the test is over."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--kernel")
+    options = parser.parse_args()
+    lack = next((f"{needed} is not installed" for needed in ("qemu-system-x86_64", "busybox") if not shutil.which(needed)), None)
+    kernel, modules = kernel_of(options.kernel)
+    if not lack and not kernel:
+        lack = "no kernel in /boot; apt-get install linux-image-cloud-amd64, or --kernel FILE"
+    if lack:
+        print(f"{test}: left out: {lack}")
+        raise SystemExit
+    return options.folder, kernel, modules
 
 
 def kernel_of(option):

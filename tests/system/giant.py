@@ -6,7 +6,6 @@
 FOLDER is as for pinned.py. The pages are reserved at the boot of a guest of QEMU's emulation (see common/guest.py): a host that runs
 has such a page in one piece by luck alone.
 """
-import argparse
 import json
 import re
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "common"), str(TESTS / "standin")]
-from guest import Guest, initramfs, kernel_of, lacking  # noqa: E402
+from guest import Guest, asked, initramfs  # noqa: E402
 from place import LIBRARIES, built  # noqa: E402
 from until import until  # noqa: E402
 
@@ -62,17 +61,11 @@ def check(guest):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--kernel")
-    options = parser.parse_args()
-    if lack := lacking(options.kernel):
-        return print(f"giant: left out: {lack}")
-    kernel, _ = kernel_of(options.kernel)
+    builds, kernel, _ = asked("giant", __doc__.split("\n")[0])
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         built(folder)
-        programs = [options.folder / name for name in ("prezero", "prezerod", "libprezero_pinned.so")]
+        programs = [builds / name for name in ("prezero", "prezerod", "libprezero_pinned.so")]
         initramfs(folder / "initramfs", [*programs, folder / "llama", *(folder / name for name in LIBRARIES)])
         guest = Guest(folder, kernel, folder / "initramfs", "-smp", "2", mib=MEMORY, append="hugepagesz=1G hugepages=1")
         try:

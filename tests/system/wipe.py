@@ -7,7 +7,6 @@ FOLDER holds prezero. The guest has a kernel of Debian (--kernel, or the newest 
 and prezero, and no other hardware than a serial line; QEMU emulates its CPU. QEMU's dump-guest-memory is read page by page
 and compressed, before and after. A second guest reports its free memory to QEMU: there `prezero wipe` refuses.
 """
-import argparse
 import json
 import os
 import re
@@ -18,7 +17,7 @@ import zlib
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "common")]
-from guest import Guest, initramfs, kernel_of, lacking  # noqa: E402
+from guest import Guest, asked, initramfs  # noqa: E402
 
 MEMORY, DIRTY = 256, 120  # MiB
 PAGE = 4096
@@ -92,16 +91,10 @@ def refused(folder, *system):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder")
-    parser.add_argument("--kernel")
-    options = parser.parse_args()
-    if lack := lacking(options.kernel):
-        return print(f"wipe: left out: {lack}")
-    kernel, modules = kernel_of(options.kernel)
+    builds, kernel, modules = asked("wipe", __doc__.split("\n")[0])
     with tempfile.TemporaryDirectory() as folder:
         packed = Path(folder, "initramfs")
-        initramfs(packed, [f"{options.folder}/prezero"], modules)
+        initramfs(packed, [builds / "prezero"], modules)
         wiped(folder, kernel, packed)
         if modules:
             refused(folder, kernel, packed)
