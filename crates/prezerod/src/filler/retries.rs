@@ -3,12 +3,8 @@
 //! Memory that is full of cached files has no huge page in one piece. A try that fails wakes the kernel's compaction,
 //! which has gathered one a moment later. Told the times; reads no clock.
 //!
-//! Only a claim that waits for a lease made to order is served so; without such tries it is refused.
-//!
-//! | [`LONGEST_NS`], `prezero claim 1G` beside `cp` of large files, 22 of 24 GiB file cache | claims | refused |
-//! |---|---|---|
-//! | 0: no step is tried again | 15 | 5 |
-//! | as below | 25 | 0 |
+//! Only a claim that waits for a lease made to order has them. Where [`LONGEST_NS`] is 0 there are none, and the claim is
+//! refused at the first huge page that the kernel lacks.
 
 use rustix::io::Errno;
 

@@ -200,8 +200,7 @@ fn figures(
 ) -> [Vec<Figure>; 3] {
     let all = |name: &str, unit: &str, value: fn(&Run) -> f64| -> Vec<Figure> {
         let each = runs.iter().filter_map(|(who, runs)| {
-            let figure = Figure::of_samples(who, name, unit, runs.iter().map(value).collect())?;
-            Some(figure)
+            Figure::of_samples(who, name, unit, runs.iter().map(value).collect())
         });
         each.map(|figure| figure.case(&[program])).collect()
     };
