@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::time::Instant;
 
 use prezero::PAGE;
-use prezero::clear::{self, ClearEngine, Engines};
+use prezero::clear::ClearEngine;
 
 /// Passes over the memory; the median counts.
 const PASSES: usize = 9;
@@ -32,14 +32,6 @@ impl Memory {
         // SAFETY: ours, `bytes` long. Written, so that it is resident.
         unsafe { memory.start.write_bytes(1, bytes) };
         memory
-    }
-
-    /// What a calibration on this memory chooses.
-    pub fn calibrated(&self) -> Engines {
-        let start = Instant::now();
-        let now = || start.elapsed().as_nanos() as u64;
-        // SAFETY: mapped, resident, ours; whole pages at a page's boundary.
-        unsafe { clear::calibrate(self.start, self.layout.size(), &now) }
     }
 }
 
@@ -71,6 +63,7 @@ pub fn rate(engine: &dyn ClearEngine, memory: &Memory, window: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prezero::clear;
 
     #[test]
     fn every_engine_has_a_rate_and_leaves_zeroes() {

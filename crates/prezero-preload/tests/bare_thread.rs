@@ -6,7 +6,6 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-use prezero_sys::rseq::Rseq;
 use prezero_sys::thread::{Life, Spawner, Unheard, current_cpu, current_id};
 
 #[path = "../src/process/bare.rs"]
@@ -28,7 +27,6 @@ static LIFE: Life = Life::new();
 struct Seen {
     number: AtomicI32,
     errno_at: AtomicUsize,
-    area_at: AtomicUsize,
     cpu: AtomicUsize,
     blocked: AtomicU64,
     is_bare: AtomicBool,
@@ -61,8 +59,6 @@ extern "C" fn look(arg: *mut c_void) -> *mut c_void {
     let sum = [sets[0], sets[1], sets[3], sets[4]].map(u64::from).iter().sum();
     seen.permitted.store(sum, Ordering::Relaxed);
     seen.is_bare.store(is_current(), Ordering::Relaxed);
-    let area = Rseq::of_current_thread();
-    seen.area_at.store(area.map_or(0, |area| area.as_ptr().addr()), Ordering::Relaxed);
     seen.cpu.store(current_cpu(), Ordering::Relaxed);
     while !seen.can_leave.load(Ordering::Acquire) {
         std::hint::spin_loop();
@@ -101,9 +97,6 @@ fn bare_thread_has_what_libc_gives_its_own_and_no_rights() {
         let own = unsafe { libc::__errno_location().addr() };
         let errno_at = seen.errno_at.load(Ordering::Relaxed);
         assert!(errno_at != 0 && errno_at != own);
-        let own = Rseq::of_current_thread().expect("a kernel with rseq").as_ptr().addr();
-        let area_at = seen.area_at.load(Ordering::Relaxed);
-        assert!(area_at != 0 && area_at != own);
         assert!(seen.cpu.load(Ordering::Relaxed) < prezero_sys::thread::cpu_count());
         // All but the two that cannot be blocked.
         let unblockable = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);

@@ -6,7 +6,7 @@
 //! | [`thread`] | starting scrubd's thread, its scheduling class, CPUs, clocks, futexes |
 //! | [`memory`] | address ranges, and what is kept, moved and shared in them |
 //! | [`mapping`] | mappings, for libraries that stand in front of libc |
-//! | [`percpu`] | the CPU at hand, restartable sequences |
+//! | [`cpu`] | the CPU at hand |
 //! | [`process`] | what a process was given: environment, limits, memory |
 //! | [`say`], [`escape`] | lines for people, which cannot fail; what others wrote, for a terminal |
 //! | [`stderr`], [`quiet`] | standard error while it is what it was; writes that raise no signal |
@@ -16,16 +16,17 @@
 //! | [`guest`], [`peer`] | what a virtual machine knows of its hypervisor; the process at the other end of a socket |
 //! | [`marks`] | inodes that are known and not held |
 //!
-//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, escape, say, thread, memory, mapping, percpu, guest, peer, marks
+//! Layers: errno, raw, file, process, sandbox, stderr, birth, quiet, escape, say, thread, memory, mapping, cpu, guest, peer, marks
 //!
 //! Calls go to the kernel through rustix where it has them, which touches neither
 //! libc nor `errno`, so that they can be made inside `malloc`. What goes through libc
 //! says so; no such call belongs in an allocation path, except [`thread::current_cpu`].
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex, membarrier");
+compile_error!("prezero needs Linux: madvise(MADV_POPULATE_WRITE), futex");
 
 pub mod birth;
+pub mod cpu;
 mod errno;
 pub mod escape;
 pub mod file;
@@ -34,7 +35,6 @@ pub mod mapping;
 pub mod marks;
 pub mod memory;
 pub mod peer;
-pub mod percpu;
 pub mod process;
 pub mod quiet;
 pub mod raw;
@@ -51,4 +51,3 @@ mod turn;
 mod until;
 
 pub use memory::{hooks, meta, moves, panel, shared};
-pub use percpu::{cpu, rseq};

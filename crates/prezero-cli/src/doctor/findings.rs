@@ -66,7 +66,7 @@ impl Finding {
 pub fn all(host: &Host) -> Vec<Finding> {
     let always =
         [cpus(host), overcommit(host), thp(host), shmem(host), prezeroing(host), reporting(host)];
-    let rest = [rseq(host), memory_limit(host), cpu_limit(host), address_space(host)];
+    let rest = [memory_limit(host), cpu_limit(host), address_space(host)];
     let last = [seccomp(host), pools(host), swap(host), pressure(host)];
     always.into_iter().chain(rest).chain(last).collect()
 }
@@ -163,24 +163,6 @@ fn reporting(host: &Host) -> Finding {
     let means = "the hypervisor takes free memory; a new huge page may take milliseconds, so \
                  blocks begin with small pages";
     Finding::note(what, "on", means, Some("on the host: free-page-reporting=off for the balloon"))
-}
-
-fn rseq(host: &Host) -> Finding {
-    let (major, minor) = host.glibc;
-    let kernel = host.text("proc/sys/kernel/osrelease");
-    let is = format!("glibc {major}.{minor}, Linux {kernel}");
-    let mut parts = kernel.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>());
-    let mut part = || parts.next().and_then(Result::ok).unwrap_or(0);
-    let linux = (part(), part());
-    if linux < (5, 10) {
-        let means = "no fence of restartable sequences: scrubd clears in shorter steps";
-        return Finding::note("restartable sequences", is, means, Some("Linux 5.10 or later"));
-    }
-    if (major, minor) < (2, 35) {
-        let means = "glibc registers none: scrubd registers its own";
-        return Finding::note("restartable sequences", is, means, None);
-    }
-    Finding::good("restartable sequences", is, "an allocation takes a block from scrubd at once")
 }
 
 fn memory_limit(host: &Host) -> Finding {
@@ -311,7 +293,7 @@ mod tests {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, text).unwrap();
             }
-            Machine(Host { root, cpus: 2, glibc: (2, 36) })
+            Machine(Host { root, cpus: 2 })
         }
 
         fn marks(&self, mark: Mark) -> Vec<&'static str> {
@@ -352,7 +334,6 @@ mod tests {
         let machine = Machine::with("good", &GOOD);
         assert_eq!((machine.marks(Mark::Bad).len(), machine.marks(Mark::Note)), (0, vec![]));
         assert_eq!(machine.found("CPUs").is, "2, load 0.30 of the last minute");
-        assert_eq!(machine.found("restartable sequences").is, "glibc 2.36, Linux 6.18.44-x");
     }
 
     #[test]

@@ -9,20 +9,12 @@ pub struct Host {
     pub root: PathBuf,
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// glibc's version: major, minor.
-    pub glibc: (u32, u32),
 }
 
 impl Host {
     /// This one.
     pub fn here() -> Host {
-        // SAFETY: a string that ends in NUL and lives as long as libc.
-        let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
-        Host {
-            root: "/".into(),
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            glibc: version_of(&version.to_string_lossy()),
-        }
+        Host { root: "/".into(), cpus: std::thread::available_parallelism().map_or(1, usize::from) }
     }
 
     /// A file, trimmed; empty if there is none.
@@ -52,21 +44,5 @@ impl Host {
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into()).collect();
         names.sort();
         names
-    }
-}
-
-fn version_of(text: &str) -> (u32, u32) {
-    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_has_two_numbers() {
-        assert_eq!((version_of("2.36"), version_of("x")), ((2, 36), (0, 0)));
-        assert!(Host::here().glibc > (2, 0) && Host::here().cpus > 0);
     }
 }

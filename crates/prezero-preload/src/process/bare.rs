@@ -67,8 +67,8 @@ impl Bare {
         if !self.is_prepared()
             && let Some(pointer) = arch::new_thread_block()
         {
-            // Asked for now: where the areas lie must not be looked up on a bare thread.
-            prezero_sys::rseq::area_offset();
+            // SAFETY: a new block, laid out as libc's own.
+            unsafe { arch::blank(pointer) };
             self.pointer.store(pointer.as_ptr(), Ordering::Release);
         }
         self.is_prepared()
@@ -119,9 +119,6 @@ unsafe impl Spawner for Bare {
     ) -> Result<(), i32> {
         let pointer = NonNull::new(self.pointer.load(Ordering::Acquire)).ok_or(libc::ENOSYS)?;
         let top = self.stack(stack)?;
-        // SAFETY: `new_thread_block` made it. No thread has it: the last one had the same life
-        // (`prepare`, 2.), which is over.
-        unsafe { arch::renew(pointer) };
         LATEST.store(pointer.as_ptr(), Ordering::Relaxed);
         life.begin();
         // SAFETY: stack and thread pointer are of this room alone, whose last thread is gone, and
@@ -135,11 +132,9 @@ unsafe impl Spawner for Bare {
         Ok(())
     }
 
-    /// Gives up what the thread would keep when the program gives it up, and has the kernel know
-    /// the thread's sequence area.
+    /// Gives up what the thread would keep when the program gives it up.
     fn arrive(&self, _: &Life) {
         settle();
-        arch::register_area();
     }
 
     /// Nothing: the kernel ends the life.
@@ -173,7 +168,7 @@ fn settle() {
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod arch {
     use super::*;
-    use prezero_sys::rseq;
+    pub(super) use prezero_sys::cpu::blank;
     use std::arch::{asm, naked_asm};
 
     /// Words of glibc's `tcbhead_t`, which every program's stack protector goes by.
@@ -254,23 +249,6 @@ mod arch {
         }
     }
 
-    /// Makes the sequence area what it is before a thread is registered: libc would believe a
-    /// number of zero.
-    ///
-    /// # Safety
-    /// `new_thread_block` made it, and no thread runs with it.
-    pub(super) unsafe fn renew(pointer: NonNull<u8>) {
-        if let Some(offset) = rseq::area_offset() {
-            // SAFETY: the caller's promise; every block has an area there.
-            unsafe { rseq::blank(pointer.offset(offset)) };
-        }
-    }
-
-    pub(super) fn register_area() {
-        // Without it scrubd's pieces are cleared another way.
-        let _ = rseq::register_for_libc();
-    }
-
     /// The new thread's number, or minus an error's.
     ///
     /// # Safety
@@ -340,9 +318,7 @@ mod arch {
         None
     }
 
-    pub(super) unsafe fn renew(_: NonNull<u8>) {}
-
-    pub(super) fn register_area() {}
+    pub(super) unsafe fn blank(_: NonNull<u8>) {}
 
     pub(super) unsafe fn clone(
         _: *mut u8,

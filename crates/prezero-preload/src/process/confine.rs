@@ -11,13 +11,11 @@ use std::ffi::c_long;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use prezero_core::internal::Change;
-use prezero_sys::rseq::membarrier_register;
 use prezero_sys::sandbox::{self, Trial};
 use prezero_sys::thread::vfork;
 
 use super::{HEAP, env, never, report};
 use crate::compat::company;
-use crate::compat::errno::Errno;
 
 /// The smallest request that was looked at more closely before the process confined itself.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -77,32 +75,16 @@ pub fn may_live() -> bool {
     let tried = env::tried_filters();
     if tried.is_some() && tried == sandbox::filters() {
         sandbox::was_tried();
-        register_while_alone();
         return true;
     }
     if CHILD_IS_SPECIAL.load(Ordering::Relaxed) || sandbox::trial() == Trial::Ends {
         IS_FORBIDDEN.store(true, Ordering::Relaxed);
         return false;
     }
-    register_while_alone();
     true
 }
 
 /// To be called when the library is loaded.
 pub fn at_load() {
     company::look_for_threads();
-    // What a filter may forbid has to be tried first, and short programs are not worth that.
-    if !sandbox::is_filtered() {
-        register_while_alone();
-    }
-}
-
-/// Registers for membarriers where it costs nothing. With a second thread the kernel waits for all CPUs, and a process
-/// that ends meanwhile waits with scrubd.
-fn register_while_alone() {
-    if company::is_single_threaded() {
-        let errno = Errno::save();
-        membarrier_register();
-        errno.restore();
-    }
 }

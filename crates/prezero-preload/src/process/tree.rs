@@ -62,9 +62,8 @@ struct Slot {
     state: AtomicU32,
     pid: AtomicI32,
     name: [AtomicU64; NAME / 8],
-    /// Floats' bits.
+    /// A float's bits.
     clear_ns: AtomicU64,
-    fault_ns: AtomicU64,
     counters: [AtomicU64; COUNT],
 }
 
@@ -162,7 +161,6 @@ fn write(snapshot: &Snapshot, state: u32) {
     let counters = slot.counters.iter().zip(snapshot.counters());
     counters.for_each(|(cell, n)| cell.store(*n, Relaxed));
     slot.clear_ns.store(snapshot.gauges.clear_ns_per_page.to_bits(), Relaxed);
-    slot.fault_ns.store(snapshot.gauges.fault_ns_per_page.to_bits(), Relaxed);
     slot.state.fetch_max(state, Release);
 }
 
@@ -364,10 +362,8 @@ impl Slot {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let [clear, fault] =
-            [&self.clear_ns, &self.fault_ns].map(|ns| f64::from_bits(ns.load(Relaxed)));
-        let prices =
-            Gauges { clear_ns_per_page: clear, fault_ns_per_page: fault, ..Gauges::default() };
+        let clear_ns_per_page = f64::from_bits(self.clear_ns.load(Relaxed));
+        let prices = Gauges { clear_ns_per_page, ..Gauges::default() };
         Snapshot::of(self.counters.each_ref().map(|cell| cell.load(Relaxed)), prices)
     }
 }

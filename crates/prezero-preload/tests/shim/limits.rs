@@ -9,7 +9,6 @@ fn what_the_kernel_refuses_is_done_without() {
         ("madvise", libc::SYS_madvise, libc::ENOMEM),
         ("madvise", libc::SYS_madvise, libc::EINVAL),
         ("mincore", libc::SYS_mincore, libc::ENOSYS),
-        ("membarrier", libc::SYS_membarrier, libc::EPERM),
         ("sched_setaffinity", libc::SYS_sched_setaffinity, libc::EPERM),
         ("sched_setscheduler", libc::SYS_sched_setscheduler, libc::EPERM),
         ("openat", libc::SYS_openat, libc::EMFILE),
@@ -37,8 +36,6 @@ fn what_the_kernel_pretends_to_do_is_not_believed() {
         ("MADV_HUGEPAGE", advice(libc::MADV_HUGEPAGE), "zone\n"),
         ("mincore", libc::SYS_mincore.to_string(), "zone\n"),
         ("mremap", libc::SYS_mremap.to_string(), "zone\n"),
-        ("membarrier", libc::SYS_membarrier.to_string(), "zone\n"),
-        ("rseq", libc::SYS_rseq.to_string(), "zone\n"),
     ];
     for (name, call, zone) in calls {
         for verify in ["full", "sample"] {

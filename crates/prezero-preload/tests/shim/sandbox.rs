@@ -50,7 +50,7 @@ const RESOURCES: [libc::c_long; 12] = [
 
 /// What a zone and scrubd call or might, and a program with large blocks does not. Not `prctl`, which asks whether
 /// there is a filter.
-const OURS: [libc::c_long; 34] = [
+const OURS: [libc::c_long; 33] = [
     libc::SYS_capset,
     libc::SYS_chdir,
     libc::SYS_clock_gettime,
@@ -66,7 +66,6 @@ const OURS: [libc::c_long; 34] = [
     libc::SYS_ioctl,
     libc::SYS_kill,
     libc::SYS_lseek,
-    libc::SYS_membarrier,
     libc::SYS_memfd_create,
     libc::SYS_mincore,
     libc::SYS_msync,

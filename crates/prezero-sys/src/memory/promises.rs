@@ -9,7 +9,6 @@
 //! | a mapping over another (`MAP_FIXED`) is zero | a page whose mapping the program changed | here |
 //! | `mincore` knows the pages that were touched | a page that verification passes by | here |
 //! | `mremap` brings what it moves, and leaves zeroes | blocks that move | [`moves`](super::moves) |
-//! | `membarrier` waits for other threads | a block that is taken from scrubd | [`membarrier_register`](crate::rseq::membarrier_register) |
 //! | `MADV_WIPEONFORK` wipes | no record: a child gives hidden memory back before it uses any | |
 //! | `MADV_FREE` leaves a page as it was, or zero | as it was is right, too | |
 //!

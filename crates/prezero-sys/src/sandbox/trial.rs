@@ -148,8 +148,6 @@ unsafe fn try_all() {
 
         // The thread. Not the idle class itself: where CPUs are busy the child would not get to its end.
         call!(SYS_close_range, 1u32, 0u32, libc::CLOSE_RANGE_UNSHARE);
-        call!(SYS_membarrier, 0, 0, 0);
-        call!(SYS_rseq, none, 0, 0, 0);
         let (word, moment) = (0u32, [0i64; 2]);
         let private = libc::FUTEX_PRIVATE_FLAG;
         call!(SYS_futex, &raw const word, libc::FUTEX_WAIT | private, 1, none);

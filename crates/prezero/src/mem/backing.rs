@@ -367,18 +367,6 @@ impl<B: Backing> Memory<B> {
         unsafe { engine.clear(self.address(first), pages as usize * PAGE) }
     }
 
-    /// Clears one piece of a block in scrubd's claim, unless the claim is gone.
-    pub(crate) fn clear_guarded(
-        &self,
-        engine: &dyn crate::clear::ClearEngine,
-        span: Span,
-        guard: &crate::clear::Guard<'_>,
-    ) -> crate::clear::Piece {
-        let Span { first, pages } = span;
-        // SAFETY: as for `clear`, while the guard holds; the guard is checked inside.
-        unsafe { engine.clear_guarded(self.address(first), pages as usize * PAGE, guard) }
-    }
-
     /// Gives back a run of pages that the caller owns.
     pub(crate) fn release(&self, span: Span) -> Result<(), Errno> {
         let Span { first, pages } = span;

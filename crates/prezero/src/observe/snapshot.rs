@@ -73,7 +73,6 @@ gauges! {
     quicklist_zero_bytes: u64, Bytes, "of the free bytes, on the zero quicklists";
     quicklist_hot_cold_bytes: u64, Bytes, "of the free bytes, on the hot-cold quicklists";
     clear_ns_per_page: f64, NanosecondsPerPage, "to clear inline; 0 if not measured";
-    fault_ns_per_page: f64, NanosecondsPerPage, "for the kernel to make a page at its first touch; 0 if not measured";
 }
 
 impl Gauges {
@@ -115,21 +114,17 @@ impl Snapshot {
         Snapshot { counters, gauges }
     }
 
-    /// With the counts of another process added. Gauges stay, but for prices, which are weighed by what they are of.
+    /// With the counts of another process added. Gauges stay, but for the price of a clear, which is weighed by the hits.
     pub fn add(&mut self, other: &Snapshot) {
-        let weighed = |own: (f64, u64), other: (f64, u64)| {
-            let known =
-                |(price, n): (f64, u64)| if price > 0.0 { (price, n as f64) } else { (0.0, 0.0) };
-            let (own, other) = (known(own), known(other));
-            let all = own.1 + other.1;
-            // Without anything to weigh by, either.
-            if all > 0.0 { (own.0 * own.1 + other.0 * other.1) / all } else { own.0.max(other.0) }
+        let price = |of: &Snapshot| of.gauges.clear_ns_per_page;
+        let known =
+            |of: &Snapshot| if price(of) > 0.0 { of.get(Counter::HitBytes) as f64 } else { 0.0 };
+        let all = known(self) + known(other);
+        // Without anything to weigh by, either.
+        self.gauges.clear_ns_per_page = match all {
+            0.0 => price(self).max(price(other)),
+            all => (price(self) * known(self) + price(other) * known(other)) / all,
         };
-        let clears = |of: &Snapshot| (of.gauges.clear_ns_per_page, of.get(Counter::HitBytes));
-        let faults = |of: &Snapshot| (of.gauges.fault_ns_per_page, of.reused_bytes());
-        let clear = weighed(clears(self), clears(other));
-        let fault = weighed(faults(self), faults(other));
-        (self.gauges.clear_ns_per_page, self.gauges.fault_ns_per_page) = (clear, fault);
         for (sum, n) in self.counters.iter_mut().zip(other.counters) {
             *sum = sum.wrapping_add(n);
         }
@@ -199,21 +194,19 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_weighs_prices_by_what_they_are_of() {
+    fn a_sum_weighs_the_price_by_the_hits() {
         let of = |hit: u64, plain: u64, clear_ns_per_page: f64| {
             let cpu = Counters::new();
             cpu.add(Counter::HitBytes, hit);
             cpu.add(Counter::PlainBytes, plain);
             cpu.add(Counter::PlainAbsentBytes, plain / 2);
-            let prices =
-                Gauges { clear_ns_per_page, fault_ns_per_page: 500.0, ..Gauges::default() };
-            Snapshot::gather([&cpu], prices)
+            Snapshot::gather([&cpu], Gauges { clear_ns_per_page, ..Gauges::default() })
         };
         let mut sum = of(3_000, 100, 40.0);
         sum.add(&of(1_000, 0, 80.0));
         sum.add(&of(9_000, 0, 0.0));
         assert_eq!(sum.gauges.clear_ns_per_page, 50.0, "what is not known weighs nothing");
-        assert_eq!((sum.get(Counter::HitBytes), sum.gauges.fault_ns_per_page), (13_000, 500.0));
+        assert_eq!(sum.get(Counter::HitBytes), 13_000);
         assert_eq!((sum.reused_bytes(), sum.requested_bytes()), (13_050, 13_100));
         assert_eq!(Snapshot::of(*sum.counters(), sum.gauges), sum);
     }

@@ -235,8 +235,7 @@ mod tests {
     fn counted(values: &[(Counter, u64)]) -> Snapshot {
         let cpu = Counters::new();
         values.iter().for_each(|&(counter, n)| cpu.add(counter, n));
-        let prices =
-            Gauges { clear_ns_per_page: 100.0, fault_ns_per_page: 350.0, ..Gauges::default() };
+        let prices = Gauges { clear_ns_per_page: 100.0, ..Gauges::default() };
         Snapshot::gather([&cpu], prices)
     }
 
@@ -318,7 +317,7 @@ mod tests {
     #[test]
     fn the_summary_does_not_invent_what_was_not_measured() {
         let mut snapshot = counted(&[(Counter::ZeroRequests, 1), (Counter::HitBytes, MIB)]);
-        (snapshot.gauges.clear_ns_per_page, snapshot.gauges.fault_ns_per_page) = (0.0, 0.0);
+        snapshot.gauges.clear_ns_per_page = 0.0;
         let told = lines(&snapshot);
         assert!(told[0].starts_with("prezero: 1 request for zeroed memory"), "{told:?}");
         let got = "prezero: got: clears spared (256 pages); 1.0 MiB reused (`prezero try` counts the page faults \

@@ -19,14 +19,6 @@ use crate::policy::sample::Sample;
 /// program's pauses, and short beside what a person notices.
 /// Moved by: tests of `governor`, `bench waste`.
 const WINDOW_NS: u64 = 100_000_000;
-/// Threshold in requests for zero, from which on scrubd measures the machine. The measurement then costs no
-/// more than the looks that these requests bring.
-/// Moved by: `prezero bench short`, counter `scrubd_cpu_ns`.
-const MEASURED_REQUESTS: u64 = 20;
-/// Threshold in pages, as above. To find these zero spares as much as the
-/// measurement costs.
-/// Moved by: `prezero bench short`, counter `scrubd_cpu_ns`.
-const MEASURED_PAGES: u64 = 4 << 10;
 
 /// Pages asked for, all bands together.
 fn total(seen: &Sample) -> u64 {
@@ -83,8 +75,6 @@ pub(crate) enum Activity {
     Looks,
     /// Something should be made zero.
     Wanted,
-    /// So much that to measure the machine pays.
-    Measures,
 }
 
 /// See the module.
@@ -154,7 +144,6 @@ impl Governor {
             traffic: self.traffic(),
             spending: if self.may_spend() { Spending::Allowed } else { Spending::Stopped },
             attention: match () {
-                () if self.pays_to_measure() => Activity::Measures,
                 () if self.wants() => Activity::Wanted,
                 () if self.looks() => Activity::Looks,
                 () => Activity::None,
@@ -333,12 +322,6 @@ impl Governor {
     /// Whether recent requests for zero leave anything to make zero, wherever it lies.
     fn wants(&self) -> bool {
         self.looks() && self.target() > 0
-    }
-
-    /// Whether so much of it is asked for that to know the machine well pays.
-    fn pays_to_measure(&self) -> bool {
-        let seen = &self.seen;
-        self.wants() && (seen.requests >= MEASURED_REQUESTS || total(seen) >= MEASURED_PAGES)
     }
 
     /// Zero blocks that a CPU's zero list of this class should hold.

@@ -9,8 +9,6 @@ pub(crate) struct Sample {
     pub(crate) demand: [u64; BANDS],
     /// Pages of these that were found zero, by band.
     pub(crate) hits: [u64; BANDS],
-    /// Requests for zero, all of them.
-    pub(crate) requests: u64,
     /// Pages in the program's hands now, and those that are free and resident.
     pub(crate) live: u64,
     pub(crate) free: u64,
@@ -34,7 +32,6 @@ impl Default for Sample {
         Sample {
             demand: [0; BANDS],
             hits: [0; BANDS],
-            requests: 0,
             live: 0,
             free: 0,
             freed: 0,

@@ -9,12 +9,10 @@
 use std::ops::ControlFlow::{self, Continue};
 
 use crate::block::Run;
-use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::mem::states::Tally;
 use crate::pool::Pool;
-use crate::pool::handover::Answer;
-use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PAGE, PageId, Span};
+use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PageId, Span};
 
 /// Free pages that can be moved (see `compact.rs`): zero ones, and dirty ones.
 #[derive(Clone, Copy)]
@@ -72,10 +70,10 @@ const STEPS: u32 = 8;
 /// Fixed: a bound of a lock-free loop, which no test reaches.
 const ATTEMPTS: u32 = 8;
 
-/// Times that one search asks scrubd for its block, or looks again because a block came or went
+/// Times that one search asks scrubd for its run, or looks again because a run came or went
 /// meanwhile.
 /// Fixed: a bound of a lock-free loop.
-const SEIZES: u32 = 4;
+const ASKED: u32 = 4;
 
 impl Cost {
     const fn each(zero: Option<u64>, dirty: Option<u64>, absent: Option<u64>) -> Cost {
@@ -207,16 +205,14 @@ impl<B: Backing> Pool<B> {
         }
         let order = Order::holding(pages).unwrap_or(MAX_ORDER).max(align);
         for attempt in 0..ATTEMPTS {
-            let moment = self.handover.moment();
+            let moment = self.scrubbing.moment();
             let goal = cost.goal(pages, self.resident.zero(), self.resident.dirty());
             let best = self.best(pages, align, cost, goal);
-            // The piece that scrubd holds may be all that keeps a large block from being
+            // The run that scrubd holds may be all that keeps a large block from being
             // whole, and asking for it costs little beside the use of such a block.
             let perfect = best.as_ref().is_some_and(|best| best.cost <= goal);
             let worth_it = best.is_none() || order.get() >= HUGE_ORDER;
-            let changes =
-                || self.seize_claim() || self.handover.awaits() || self.handover.moment() != moment;
-            if !perfect && worth_it && attempt < SEIZES && changes() {
+            if !perfect && worth_it && attempt < ASKED && self.scrubbing.gives_way(moment) {
                 continue;
             }
             let Some(best) = best else {
@@ -280,25 +276,6 @@ impl<B: Backing> Pool<B> {
             search.in_blocks(Order::holding(pages)?.max(align))
         };
         search.best
-    }
-
-    /// Takes the block that scrubd works on, if it can be had, and frees it. True if a
-    /// search may find more than before.
-    pub(crate) fn seize_claim(&self) -> bool {
-        if !self.handover.is_held() {
-            return false;
-        }
-        let seized = match self.handover.seize(prezero_sys::rseq::membarrier_rseq) {
-            Answer::Seized(seized) => seized,
-            Answer::Released => return true,
-            Answer::Kept => return false,
-        };
-        let claimed = seized.block;
-        let cleared = self.publish_zero(Span::new(claimed.first, claimed.done), claimed.mark);
-        self.put_as_it_was(claimed.run());
-        seized.release();
-        self.counters.add_exact(Counter::ScrubbedBytes, cleared as u64 * PAGE as u64);
-        true
     }
 }
 

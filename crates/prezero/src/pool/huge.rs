@@ -112,7 +112,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Has the kernel back an isolated huge block by one huge page: it is absent then. False if it is as it was.
-    pub(crate) fn make_huge_isolated(&self, isolated: &Isolated<'_>) -> bool {
+    pub(crate) fn make_huge_isolated(&self, isolated: &Isolated) -> bool {
         let huge = isolated.span.first.huge() as u32;
         self.make_huge(huge..huge + 1);
         self.make_absent(isolated.span).is_some()

@@ -1,107 +1,79 @@
-//! A block that the pool isolates for scrubd, and how it comes back.
+//! A run that the pool isolates for scrubd, and how it comes back.
 //!
-//! An isolated block is out of circulation, and its [claim](crate::pool::handover) names it: an allocation may take it
-//! away at any moment. scrubd clears it, or faults it in, and then [publishes](Pool::publish) the result.
+//! An isolated run is out of circulation, and [`Scrubbing`](crate::pool::scrubbing::Scrubbing) names it. scrubd clears
+//! it, or faults it in, until a request wants it, and then [publishes](Pool::publish) the result.
 
-use prezero_sys::rseq::Rseq;
+use std::sync::atomic::AtomicU32;
+
+use prezero_sys::thread::futex_wait;
 
 use crate::block::Run;
-use crate::clear::{Cache, ClearEngine, Guard, Piece};
+use crate::clear::ClearEngine;
+use crate::count::counters::Counter;
 use crate::count::probes;
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
-use crate::pool::handover::{Session, Work};
-use crate::units::{PAGE, PageId, Span};
+use crate::units::{PAGE, Span};
 
-/// Pages of a piece: how long an allocation may wait for scrubd's answer, and how much work is lost
-/// when a piece is restarted. In smaller pieces engines lose speed.
+/// Pages that are cleared between two looks whether a request wants the run. In smaller pieces engines lose speed.
 /// Moved by: `bench scrub`.
 const PIECE: u32 = 32;
-/// Pages of a piece that is demoted. Demoting is slower, and loses nothing in smaller pieces.
-/// Moved by: `bench scrub`.
-const PIECE_DEMOTED: u32 = 8;
+/// The time between two looks whether a fork is over, ns.
+/// Fixed: short beside the copy of a process.
+const FORK_NS: u64 = 50_000;
 
 /// See the module.
-#[must_use = "an isolated block must be published, or it never comes back"]
-pub(crate) struct Isolated<'a> {
-    session: Session<'a>,
+#[must_use = "an isolated run must be published, or it never comes back"]
+pub(crate) struct Isolated {
     pub(crate) span: Span,
-    /// The forks when it was isolated (see `fork_mark`).
+    /// Pages from the first that are cleared, where they were dirty.
+    done: u32,
+    /// The forks when it was isolated.
     mark: u32,
 }
 
-impl Isolated<'_> {
-    /// Whether no allocation has asked for it.
-    pub(crate) fn is_undisturbed(&self) -> bool {
-        self.session.undisturbed()
-    }
-}
-
 impl<B: Backing> Pool<B> {
-    /// Isolates a chunk of a free block. `None`: an allocation was faster.
-    pub(crate) fn isolate(&self, chunk: &Chunk, work: Work) -> Option<Isolated<'_>> {
-        self.handover.announce();
-        let Some(run) = self.borrow(chunk) else {
-            self.handover.withdraw();
-            return None;
-        };
-        Some(self.isolate_taken(run, work))
+    /// Isolates a chunk of a free block. `None`: an allocation was faster, or a fork is under way.
+    pub(crate) fn isolate(&self, chunk: &Chunk) -> Option<Isolated> {
+        self.isolate_by(|| self.borrow(chunk))
     }
 
-    /// Isolates a block that the caller has taken out of circulation.
-    pub(crate) fn isolate_taken(&self, run: Run, work: Work) -> Isolated<'_> {
-        // From here on the claim has it.
-        let span = run.into_span();
-        let mark = self.fork_mark();
-        let session = self.handover.begin(span, work, mark);
+    /// Isolates the run that `take` takes out of circulation.
+    pub(crate) fn isolate_by(&self, take: impl FnOnce() -> Option<Run>) -> Option<Isolated> {
+        let mark = self.scrubbing.mark();
+        let span = self.scrubbing.take(take, fork_passes)?;
         probes::scrub_begin(span);
-        Isolated { session, span, mark }
+        Some(Isolated { span, done: 0, mark })
     }
 
-    /// Clears the dirty pages of an isolated block, piece by piece, until an allocation wants it.
-    pub(crate) fn clear_isolated(
-        &self,
-        isolated: &Isolated<'_>,
-        engine: &dyn ClearEngine,
-        rseq: Option<&Rseq>,
-    ) {
-        let piece = match engine.cache() {
-            Cache::Cached | Cache::Bypassing => PIECE,
-            Cache::Demoted => PIECE_DEMOTED,
-        };
-        let (session, mut at, end) = (&isolated.session, isolated.span.first, isolated.span.end());
-        while let Some(run) = self.states.find(Span::new(at, end - at.0), PageState::Dirty) {
-            for from in (0..run.pages).step_by(piece as usize) {
-                let piece = Span::new(run.first.plus(from), piece.min(run.pages - from));
-                let guard = Guard {
-                    claim: session.word(),
-                    expected: session.busy(),
-                    progress: session.progress(),
-                    next: u64::from(piece.end() - isolated.span.first.0),
-                    rseq,
-                };
-                if self.memory.clear_guarded(engine, piece, &guard) == Piece::Revoked {
-                    return;
-                }
-            }
-            at = PageId(run.end());
-            if at.0 >= end {
+    /// Whether a request wants the isolated run.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.scrubbing.is_wanted()
+    }
+
+    /// Clears the dirty pages of an isolated run, piece by piece, until a request wants it.
+    pub(crate) fn clear_isolated(&self, isolated: &mut Isolated, engine: &dyn ClearEngine) {
+        let Span { first, pages } = isolated.span;
+        for piece in (0..pages).step_by(PIECE as usize) {
+            if self.is_wanted() {
                 return;
             }
+            let piece = Span::new(first.plus(piece), PIECE.min(pages - piece));
+            self.states.each_run(piece, PageState::Dirty, |run| self.memory.clear(engine, run));
+            isolated.done = piece.end() - first.0;
         }
     }
 
-    /// Faults in the absent pages of an isolated block, page by page, until an allocation wants it or the kernel refuses:
+    /// Faults in the absent pages of an isolated run, page by page, until a request wants it or the kernel refuses:
     /// how many.
-    pub(crate) fn populate_isolated(&self, isolated: &Isolated<'_>) -> u32 {
+    pub(crate) fn populate_isolated(&self, isolated: &Isolated) -> u32 {
         let backing = self.memory.backing();
         let mut populated = 0;
         self.states.each_run(isolated.span, PageState::Absent, |run| {
             for page in run.each() {
-                let wanted = !isolated.is_undisturbed();
-                if wanted || backing.populate(page.index() * PAGE, PAGE).is_err() {
+                if self.is_wanted() || backing.populate(page.index() * PAGE, PAGE).is_err() {
                     return;
                 }
                 self.states.set(Span::new(page, 1), PageState::Zero);
@@ -112,22 +84,38 @@ impl<B: Backing> Pool<B> {
             // It decays from now on, not from a free long ago.
             self.freed.at[isolated.span.first.huge()].set(self.clock.tick());
         } else {
-            self.counters.add_exact(crate::count::counters::Counter::BackingErrors, 1);
+            self.counters.add_exact(Counter::BackingErrors, 1);
         }
         populated
     }
 
-    /// Records the cleared pages as zero, and puts the block back by `back`. How many pages that were; `None`: an
-    /// allocation has the block.
-    pub(crate) fn publish(&self, isolated: Isolated<'_>, back: impl FnOnce(Run)) -> Option<u32> {
-        if !isolated.is_undisturbed() {
+    /// Records the cleared pages as zero, and puts the run back by `back`: how many pages that were.
+    pub(crate) fn publish(&self, isolated: Isolated, back: impl FnOnce(Run)) -> u32 {
+        if self.is_wanted() {
             probes::abort(isolated.span.first);
         }
-        let claimed = isolated.session.close()?;
-        let cleared = self.publish_zero(Span::new(claimed.first, claimed.done), isolated.mark);
-        probes::scrub_end(Span::new(isolated.span.first, cleared));
-        back(claimed.run());
-        isolated.session.release();
-        Some(cleared)
+        let Isolated { span, done, mark } = isolated;
+        let cleared = self.publish_zero(span.front(done), mark);
+        probes::scrub_end(Span::new(span.first, cleared));
+        self.scrubbing.put(back, fork_passes);
+        cleared
     }
+
+    /// Records the dirty pages among a span as zero, which were cleared after `mark` was taken: how many they were.
+    /// None if a fork began since.
+    pub(crate) fn publish_zero(&self, span: Span, mark: u32) -> u32 {
+        if !self.scrubbing.may_record(mark) {
+            return 0;
+        }
+        let cleared = self.states.tally(span).dirty;
+        self.states.each_run(span, PageState::Dirty, |run| {
+            self.states.set(run, PageState::Zero);
+        });
+        cleared
+    }
+}
+
+/// Passes a part of the time of a fork.
+fn fork_passes() {
+    futex_wait(&AtomicU32::new(0), 0, Some(FORK_NS));
 }

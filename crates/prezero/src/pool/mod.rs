@@ -13,9 +13,6 @@ pub(crate) mod compact;
 #[cfg(not(loom))]
 pub(crate) mod find;
 #[cfg(not(loom))]
-pub(crate) mod fork_mark;
-pub(crate) mod handover;
-#[cfg(not(loom))]
 pub(crate) mod headroom;
 #[cfg(not(loom))]
 pub(crate) mod huge;
@@ -31,6 +28,7 @@ pub(crate) mod put;
 pub(crate) mod resident;
 #[cfg(not(loom))]
 pub(crate) mod runs;
+pub(crate) mod scrubbing;
 #[cfg(not(loom))]
 mod whole;
 

@@ -16,7 +16,6 @@ use crate::mem::states::StateMap;
 use crate::pool::buddy::Buddy;
 use crate::pool::classify::ThinRow;
 use crate::pool::compact::Compaction;
-use crate::pool::handover::Claim;
 use crate::pool::headroom::CameBack;
 use crate::pool::no_move::NoMove;
 use crate::pool::purge::no_dump::NoDump;
@@ -24,6 +23,7 @@ use crate::pool::purge::pages as pages_of;
 use crate::pool::purge::unmap::Unmapped;
 use crate::pool::purge::wipe_on_fork::WipeOnFork;
 use crate::pool::resident::Resident;
+use crate::pool::scrubbing::Scrubbing;
 use crate::sync::{AtomicU32, AtomicU64, Meta};
 use crate::units::{HUGE, HUGE_PAGES};
 
@@ -120,15 +120,13 @@ pub(crate) struct Pool<B> {
     pub(crate) states: StateMap,
     pub(crate) buddy: Buddy,
     pub(crate) resident: Resident,
-    pub(crate) handover: Claim,
+    pub(crate) scrubbing: Scrubbing,
     pub(crate) clock: Clock,
     /// Counts of this pool; any CPU adds to them, rarely.
     pub(crate) counters: Counters,
     pub(crate) freed: Freed,
     pub(crate) purge: Purge,
     pub(crate) fresh: Fresh,
-    /// Forks so far and those under way (see `fork_mark`).
-    pub(crate) forks: AtomicU32,
     /// Whether any page was ever marked remapped.
     pub(crate) remapped: AtomicU32,
     pub(crate) came_back: CameBack,
@@ -163,12 +161,11 @@ impl<B: Backing> Pool<B> {
                 memory: memory,
                 states: states,
                 resident: Resident::new(),
-                handover: Claim::new(),
+                scrubbing: Scrubbing::new(),
                 clock: Clock::new(now_ns),
                 counters: Counters::new(),
                 freed: freed,
                 fresh: fresh,
-                forks: AtomicU32::new(0),
                 remapped: AtomicU32::new(0),
                 came_back: CameBack::new(),
                 compaction: compaction,

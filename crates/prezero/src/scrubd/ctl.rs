@@ -2,19 +2,17 @@
 //! [panel](crate::observe::panel), and writes its values.
 //!
 //! Part of each look, and nothing more than a look at one word unless a tool asked or the
-//! values are due. It allocates nothing: choices of engines, which allocations may be reading at
-//! any time, go into places that were made when scrubd started, and there are [`CHOICES`].
+//! values are due. It allocates nothing.
 
 use core::fmt::Write;
 
 use prezero_host::Topology;
 use prezero_sys::panel::Words;
 
-use super::thread::{Scrubd, measure};
-use crate::clear::choice::Choice;
+use super::thread::Scrubd;
 use crate::config::knobs::{KNOBS, Knob, Turned};
 use crate::config::value::Text;
-use crate::config::{Config, EngineChoice, Machine};
+use crate::config::{Config, Machine};
 use crate::count::counters::{Counter, Definition, Unit, Value};
 use crate::mem::backing::Backing;
 use crate::observe::panel::*;
@@ -26,9 +24,6 @@ use crate::sync::{AtomicU64, Ordering};
 /// Fixed: what a person who watches can read.
 const WATCHED_NS: u64 = 100_000_000;
 const ALONE_NS: u64 = 1_000_000_000;
-/// Different engines and shares of the cache that may be set. To go back to one adds none.
-/// Fixed: the length of a table.
-const CHOICES: usize = 64;
 
 pub(crate) struct Ctl {
     /// `None`: the kernel gave none, or scrubd has no descriptor table of its own for it.
@@ -36,34 +31,15 @@ pub(crate) struct Ctl {
     /// The knobs as they are now.
     config: Config,
     topology: Topology,
-    /// Places for choices, and the choices that were made.
-    spare: std::slice::IterMut<'static, Choice>,
-    chosen: [Option<Chosen>; CHOICES],
     answered: u64,
     published: u64,
-}
-
-/// Knobs that were set, and the choice made for them.
-#[derive(Clone, Copy)]
-struct Chosen {
-    engine: EngineChoice,
-    cache: Option<usize>,
-    choice: &'static Choice,
 }
 
 impl Ctl {
     /// Allocates all that it will ever need. `own_files`: whether the calling thread has a
     /// descriptor table of its own.
-    pub(crate) fn new(
-        config: &Config,
-        topology: Topology,
-        choice: &Choice,
-        own_files: bool,
-    ) -> Ctl {
-        let words = open(own_files);
-        let spare = Box::leak(vec![*choice; CHOICES].into_boxed_slice()).iter_mut();
-        let chosen = [None; CHOICES];
-        Ctl { words, config: *config, topology, spare, chosen, answered: 0, published: 0 }
+    pub(crate) fn new(config: &Config, topology: Topology, own_files: bool) -> Ctl {
+        Ctl { words: open(own_files), config: *config, topology, answered: 0, published: 0 }
     }
 
     /// The panel can be found by the thread's descriptor alone: it goes with the thread. A tool
@@ -177,34 +153,10 @@ impl<B: Backing + 'static> Scrubd<B> {
         if config.lower_stop() && knob.name == "scrub-stop" {
             return Err("above scrub-start; give scrub-start or less");
         }
-        if (config.engine, config.scrub_cache)
-            != (self.ctl.config.engine, self.ctl.config.scrub_cache)
-        {
-            self.choose(&config)?;
-        }
+        self.zone.clearing.use_engine(config.engine.name());
+        self.zone.clearing.learn(&self.ctl.topology, config.scrub_cache);
         self.zone.tuning.set(&config);
         self.ctl.config = config;
-        Ok(())
-    }
-
-    /// Puts other engines in use, or another share of the cache.
-    fn choose(&mut self, config: &Config) -> Result<(), &'static str> {
-        let same =
-            |chosen: &&Chosen| (chosen.engine, chosen.cache) == (config.engine, config.scrub_cache);
-        if let Some(chosen) = self.ctl.chosen.iter().flatten().find(same) {
-            self.zone.clearing.use_choice(chosen.choice);
-            return Ok(());
-        }
-        let choice = self.ctl.spare.next().ok_or(
-            "the 65th engine and share of the cache; give one of those before, or start the process anew",
-        )?;
-        // The first choice need not be measured any more.
-        self.unmeasured = None;
-        let choice = measure(self.zone, config, &self.ctl.topology, choice);
-        let chosen = Chosen { engine: config.engine, cache: config.scrub_cache, choice };
-        if let Some(place) = self.ctl.chosen.iter_mut().find(|place| place.is_none()) {
-            *place = Some(chosen);
-        }
         Ok(())
     }
 

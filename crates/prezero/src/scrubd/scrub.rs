@@ -1,26 +1,24 @@
 //! What scrubd does, one bounded step at a time: refile, scrub, give back.
 //!
-//! A step borrows at most one huge block, and an allocation can have it back at any moment
-//! (see [`isolate`](crate::pool::isolate)). Blocks rest before they are touched: a block that was freed a moment ago is hot
+//! A step borrows at most one huge block, and puts it back early if an allocation asks for it
+//! (see [`scrubbing`](crate::pool::scrubbing)). Blocks rest before they are touched: a block that was freed a moment ago is hot
 //! and likely to be taken again, and is better cleared by its taker (Lameter, 2004).
 //!
 //! The thread calls [`Scrubber::step`] while there is work; tests call it with a clock of their own.
 
-use prezero_sys::rseq::Rseq;
-
 use crate::class::Class;
-use crate::clear::choice::ClearedOn;
+use crate::clear::clearing::ClearedOn;
 use crate::clear::{Cache, ClearEngine};
 use crate::clock::{Now, REST_NS, Tick, Ticks};
 use crate::config::ablation::Ablation;
-use crate::count::counters::{Counter, Counters};
+use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::policy::decay::{Decay, More};
 use crate::policy::governor::{Activity, Governor, Plan, Spending};
 use crate::policy::{Step, Throttle};
 use crate::units::{Order, PAGE, PageId};
 use crate::zone::Zone;
-use crate::zone::isolate::{Chunk, FreeList, Isolated, KernelCalls, Ready, Work};
+use crate::zone::isolate::{Chunk, FreeList, Isolated, KernelCalls, Ready};
 use crate::zone::request::HOT_NS;
 
 /// scrubd does not stop for less than this to keep to its rate.
@@ -37,8 +35,6 @@ const STEP_BYTES: usize = 1 << 20;
 
 /// What the scrubber must be told about the thread it runs on.
 pub(crate) trait Thread {
-    /// This thread's restartable-sequence area.
-    fn rseq(&self) -> Option<&Rseq>;
     /// Moves to the CPU on which a block will be used, if that CPU is idle.
     fn go_to(&mut self, cpu: usize) -> ClearedOn;
     /// CPU time of this thread, ns.
@@ -239,15 +235,14 @@ impl<T: Thread> Scrubber<T> {
             let on = self.go_where_wanted(zone, bytes, cpu);
             // A block whose CPU is busy waits for it a while before it is cleared far
             // from it: filled at once, it would cost more than its inline clear.
-            let waits = on == ClearedOn::Other && zone.choice().fits_private_cache(bytes);
+            let waits = on == ClearedOn::Other && zone.clearing.fits_private_cache(bytes);
             let rest = if waits { AWAY_NS } else { REST_NS };
             let stock = zone.ready().zero as usize * PAGE + bytes;
-            let engine = zone.choice().scrub(bytes, self.until_used(stock), on);
-            let work = self.work(engine);
+            let engine = zone.clearing.scrub(self.until_used(stock));
             let rest = Ticks::rounded_up(rest);
             let mut done = None;
             for _ in 0..blocks {
-                let Some(isolated) = zone.isolate_coldest((cpu, class), tick, rest, work) else {
+                let Some(isolated) = zone.isolate_coldest((cpu, class), tick, rest) else {
                     break;
                 };
                 let step = self.clear(zone, isolated, FreeList::Quick(cpu), engine);
@@ -270,11 +265,11 @@ impl<T: Thread> Scrubber<T> {
             return None;
         }
         let chunk = zone.absent_chunk(lacks)?;
-        let isolated = zone.isolate(&chunk, Work::Fixed)?;
+        let isolated = zone.isolate(&chunk)?;
         let began = self.thread.cpu_ns();
         let populated = zone.populate(&isolated);
-        outcome(&isolated, &zone.waker.counters);
-        let _ = zone.publish(isolated, FreeList::Buddy);
+        outcome(zone);
+        zone.publish(isolated, FreeList::Buddy);
         // Paid once, for as long as it stays.
         self.apart_ns += self.thread.cpu_ns().saturating_sub(began);
         (populated > 0).then_some(Step::Nap)
@@ -309,13 +304,13 @@ impl<T: Thread> Scrubber<T> {
         let chunk = chunk.filter(|chunk| u64::from(chunk.order.pages()) <= room)?;
         // The zero stock when scrubd is done: a program may use it in one go.
         let set = (zero + dirty).min(target) as usize * PAGE;
-        let on = self.go_where_wanted(zone, set, freed_on);
+        self.go_where_wanted(zone, set, freed_on);
         // Isolated only now: the move may have waited behind another thread on a busy CPU.
         if mood == Throttle::Normal && zone.can_be_huge(&chunk) {
             return Some(self.make_huge(zone, &chunk));
         }
-        let engine = zone.choice().scrub(set, self.until_used(set), on);
-        let Some(isolated) = zone.isolate(&chunk, self.work(engine)) else {
+        let engine = zone.clearing.scrub(self.until_used(set));
+        let Some(isolated) = zone.isolate(&chunk) else {
             return Some(Step::Nap); // an allocation was faster
         };
         let step = self.clear(zone, isolated, FreeList::Buddy, engine);
@@ -354,33 +349,25 @@ impl<T: Thread> Scrubber<T> {
         bytes: usize,
         cpu: usize,
     ) -> ClearedOn {
-        if zone.choice().prefers_one_cpu(bytes) { self.thread.go_to(cpu) } else { ClearedOn::Other }
-    }
-
-    /// How an allocation may take a block that is cleared by this engine.
-    fn work(&self, engine: &dyn ClearEngine) -> Work {
-        let revocable = self.thread.rseq().is_some() && engine.revocable();
-        if revocable { Work::Scrub } else { Work::Fixed }
+        if zone.clearing.prefers_one_cpu(bytes) { self.thread.go_to(cpu) } else { ClearedOn::Other }
     }
 
     /// Clears the dirty pages of an isolated block and puts it back.
     fn clear(
         &mut self,
         zone: &Zone<impl Backing>,
-        isolated: Isolated<'_>,
+        mut isolated: Isolated,
         to: FreeList,
         engine: &dyn ClearEngine,
     ) -> Step {
         let began = self.thread.cpu_ns();
         let counters = &zone.waker.counters;
-        zone.clear(&isolated, engine, self.thread.rseq());
-        let step = outcome(&isolated, counters);
-        if let Some(cleared) = zone.publish(isolated, to) {
-            let bytes = u64::from(cleared) * PAGE as u64;
-            counters.add(Counter::ScrubbedBytes, bytes);
-            if engine.cache() == Cache::Bypassing {
-                counters.add(Counter::BypassedBytes, bytes);
-            }
+        zone.clear(&mut isolated, engine);
+        let step = outcome(zone);
+        let bytes = u64::from(zone.publish(isolated, to)) * PAGE as u64;
+        counters.add(Counter::ScrubbedBytes, bytes);
+        if engine.cache() == Cache::Bypassing {
+            counters.add(Counter::BypassedBytes, bytes);
         }
         // A page that its owner only read is the kernel's one page of zeroes, and is faulted in
         // here.
@@ -390,14 +377,13 @@ impl<T: Thread> Scrubber<T> {
 
     /// For the price of a clear the kernel makes a huge page of small ones, zero as well.
     fn make_huge(&mut self, zone: &Zone<impl Backing>, chunk: &Chunk) -> Step {
-        let Some(isolated) = zone.isolate(chunk, Work::Fixed) else { return Step::Nap };
+        let Some(isolated) = zone.isolate(chunk) else { return Step::Nap };
         let began = self.thread.cpu_ns();
         let populated = if zone.make_huge(&isolated) { zone.populate(&isolated) } else { 0 };
         let counters = &zone.waker.counters;
-        outcome(&isolated, counters);
-        if zone.publish(isolated, FreeList::Buddy).is_some() {
-            zone.lazy_free_excess(chunk);
-        }
+        outcome(zone);
+        zone.publish(isolated, FreeList::Buddy);
+        zone.lazy_free_excess(chunk);
         counters.add(Counter::ScrubbedBytes, u64::from(populated) * PAGE as u64);
         counters.add(Counter::ScrubCpuNs, self.thread.cpu_ns().saturating_sub(began));
         Step::Nap
@@ -405,10 +391,10 @@ impl<T: Thread> Scrubber<T> {
 }
 
 /// Whether scrubd could do what it wanted with its block.
-fn outcome(isolated: &Isolated<'_>, counters: &Counters) -> Step {
-    if isolated.is_undisturbed() {
+fn outcome(zone: &Zone<impl Backing>) -> Step {
+    if !zone.is_wanted() {
         return Step::Worked;
     }
-    counters.bump(Counter::Aborts);
+    zone.waker.counters.bump(Counter::Aborts);
     Step::Nap
 }

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use prezero_host::{Topology, pressure};
 use prezero_sys::cpu;
-use prezero_sys::rseq::{self, Rseq};
 use prezero_sys::thread::{self, CpuMask};
 
-use crate::clear::choice::ClearedOn;
+use crate::clear::clearing::ClearedOn;
 use crate::config::ablation::{Ablation, Mechanism};
 use crate::scrubd::scrub::Thread;
 
@@ -22,7 +21,6 @@ const AVOID_DOUBLINGS: u32 = 7;
 
 /// The calling thread, for scrubd.
 pub(crate) struct ThisThread {
-    rseq: Option<Rseq>,
     /// Until when each CPU is not tried, and how often in a row it was found busy.
     shunned: Box<[(u64, u32)]>,
     /// CPUs that were online at first, if that is known: a guest may have room for hundreds.
@@ -38,7 +36,7 @@ impl ThisThread {
         let follows = without.has(Mechanism::PreferredCpu);
         let shunned = vec![(0, 0); cpus].into_boxed_slice();
         let online = Topology::online(Path::new(Topology::ROOT));
-        let mut this = ThisThread { rseq: None, shunned, online, own_files, follows };
+        let mut this = ThisThread { shunned, online, own_files, follows };
         this.renew(own_files);
         this
     }
@@ -46,9 +44,6 @@ impl ThisThread {
     /// The calling thread takes the place of the one before.
     pub(crate) fn renew(&mut self, own_files: bool) {
         self.own_files = own_files;
-        // Without the membarrier no piece could be revoked: then none is said to be.
-        let revocable = rseq::membarrier_register();
-        self.rseq = if revocable { Rseq::of_current_thread() } else { None };
         // A thread inherits the mask of the one that happened to start it. A mask that is set is no longer the
         // cpuset's, which may grow.
         let allowed = thread::process_affinity();
@@ -74,18 +69,9 @@ impl ThisThread {
         let online = self.online.filter(|_| self.own_files)?;
         Some((pressure::running(Path::new("/"))?, online))
     }
-
-    /// The calling thread ends, and with it the kernel's records of it.
-    pub(crate) fn leave(&mut self) {
-        self.rseq = None;
-    }
 }
 
 impl Thread for ThisThread {
-    fn rseq(&self) -> Option<&Rseq> {
-        self.rseq.as_ref()
-    }
-
     /// Pins itself to the CPU and lets go at once: if the CPU is idle scrubd is there
     /// then, and stays until another thread needs it. The mask is the one that the kernel tells: an operator who pins
     /// scrubd, also in this very moment, and a cpuset have their way. If the CPU was busy scrubd has waited behind

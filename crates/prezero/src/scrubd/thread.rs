@@ -2,7 +2,6 @@
 //! second thread (`waker/ending.rs`).
 //!
 //! `policy/pacer.rs` says how long it sleeps between two looks. After a while without work it parks and costs nothing.
-//! It measures the machine once, when a program has asked for enough.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -10,15 +9,11 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 
 use prezero_host::Topology;
 use prezero_host::pressure::{CpuRank, Memory, Pressure, Verdict};
-use prezero_sys::memory::Reservation;
 use prezero_sys::thread::{self, Waited};
 
 use super::ctl::Ctl;
 use super::this_thread::ThisThread;
-use crate::clear;
-use crate::clear::choice::Choice;
 use crate::config::ablation::Mechanism;
-use crate::config::{Config, EngineChoice};
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::policy::backoff::Backoff;
@@ -28,7 +23,6 @@ use crate::policy::{IDLE_NS, PARK_NS, POLL_LAZY_NS, POLL_MAX_NS, WATCH_NS, Woken
 use crate::policy::{Step, Throttle};
 use crate::pool::purge::lazy_free::Allowance;
 use crate::scrubd::scrub::Scrubber;
-use crate::units::PAGE;
 use crate::waker::{ASLEEP, AWAKE, DOZING, PARKED};
 use crate::zone::Zone;
 
@@ -73,39 +67,6 @@ pub(crate) extern "C" fn run<B: Backing + 'static>(zone: *mut c_void) -> *mut c_
     std::ptr::null_mut()
 }
 
-/// Finds the fastest engines on memory of our own, and puts them in use.
-#[allow(unsafe_code)]
-pub(crate) fn measure<B: Backing>(
-    zone: &Zone<B>,
-    config: &Config,
-    topology: &Topology,
-    choice: &'static mut Choice,
-) -> &'static Choice {
-    let scratch = Reservation::new(clear::SCRATCH, clear::SCRATCH).ok();
-    let scratch = scratch.filter(|scratch| {
-        // CPU time: others' turns on this CPU are no part of a fault.
-        let began = thread::thread_cpu_ns();
-        scratch.populate(0, clear::SCRATCH);
-        let pages = (clear::SCRATCH / PAGE) as f64;
-        zone.clearing.note_fault_ns((thread::thread_cpu_ns() - began) as f64 / pages);
-        true
-    });
-    let now = &thread::monotonic_ns;
-    let engines = match (config.engine, &scratch) {
-        // SAFETY: the scratch memory is resident, ours, and lives to the end of the function.
-        (EngineChoice::Auto, Some(scratch)) => unsafe {
-            clear::calibrate(scratch.base(), clear::SCRATCH, now)
-        },
-        (EngineChoice::Named(name), _) => {
-            clear::by_name(name).map_or(zone.choice().engines, clear::Engines::only)
-        }
-        (EngineChoice::Auto, None) => zone.choice().engines,
-    };
-    *choice = Choice::measured(engines, topology, config.scrub_cache);
-    zone.clearing.use_choice(choice);
-    choice
-}
-
 /// Whether the kernel was told that the memory idles (`pool/purge`), since the program was quiet for long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Advised {
@@ -116,8 +77,6 @@ enum Advised {
 pub(crate) struct Scrubd<B: 'static> {
     pub(crate) zone: &'static Zone<B>,
     pub(crate) scrubber: Scrubber<ThisThread>,
-    /// Until the machine is measured: its topology, and the place of the choice.
-    pub(crate) unmeasured: Option<(Topology, &'static mut Choice)>,
     pressure: Option<Pressure>,
     /// What tools see and ask for.
     pub(crate) ctl: Ctl,
@@ -133,7 +92,7 @@ pub(crate) struct Scrubd<B: 'static> {
     counted: u64,
     /// The part of it that was no look.
     other_ns: u64,
-    /// CPU time in which the machine was measured, or looked at.
+    /// CPU time in which the machine was looked at.
     measured: u64,
     /// When the listener heard the counters.
     told: u64,
@@ -142,16 +101,14 @@ pub(crate) struct Scrubd<B: 'static> {
 impl<B: Backing + 'static> Scrubd<B> {
     fn new(zone: &'static Zone<B>, own_files: bool) -> Scrubd<B> {
         let topology = Topology::read(Path::new(Topology::ROOT));
-        let choice = Box::leak(Box::new(*zone.choice()));
+        zone.clearing.learn(&topology, zone.config.scrub_cache);
         let this = ThisThread::new(zone.cpus.len(), own_files, zone.config.without);
         zone.waker.has_moved();
         Scrubd {
             zone,
-            // The child of a fork has its parent's measurements.
-            unmeasured: (!zone.clearing.is_measured()).then_some((topology, choice)),
             scrubber: Scrubber::new(this, zone.pool.clock.now_ns(), zone.config.without),
             pressure: own_files.then(|| Pressure::new(Path::new("/"))),
-            ctl: Ctl::new(&zone.config, topology, zone.choice(), own_files),
+            ctl: Ctl::new(&zone.config, topology, own_files),
             mood: Throttle::Normal,
             idle_class: false,
             backoff: Backoff::new(),
@@ -180,7 +137,6 @@ impl<B: Backing + 'static> Scrubd<B> {
     /// last written: a thread waits for this one's end.
     fn withdraw(&mut self) {
         self.ctl.close();
-        self.scrubber.thread.leave();
     }
 
     /// Looks, works and sleeps, until the thread is called off.
@@ -304,16 +260,6 @@ impl<B: Backing + 'static> Scrubd<B> {
             _ if self.backoff.is_late() => Throttle::Unsure,
             _ => Throttle::Normal,
         };
-        // Most programs never ask for zero, or for little.
-        if mood == Throttle::Normal
-            && self.scrubber.is_worth(Activity::Measures)
-            && let Some((topology, choice)) = self.unmeasured.take()
-        {
-            let config = &self.zone.config;
-            let began = thread::thread_cpu_ns();
-            measure(self.zone, config, &topology, choice);
-            self.measured += thread::thread_cpu_ns() - began;
-        }
         if let Some(verdict) = verdict
             && self.zone.pool.note_limit(verdict.limit) == Allowance::Less
         {

@@ -160,7 +160,6 @@ impl Model {
         self.seen.hits[Band::of(pages as u32).index()] += hit;
         self.outcome.hit += hit;
         self.outcome.asked += pages;
-        self.seen.requests += 1;
         // As the zone does: a block freed a moment before is no demand for a stock.
         if hit > 0 || rested > 0 || dirty < pages - hit {
             self.seen.demand[Band::of(pages as u32).index()] += pages;
@@ -269,24 +268,6 @@ fn the_likeliest_band_is_the_one_with_most_requests() {
 }
 
 #[test]
-fn the_machine_is_measured_for_frequent_or_large_requests() {
-    for (pages, requests) in [(128, 20), (256, 16), (16 * MIB, 1)] {
-        let mut governor = Governor::new(0, Ablation::default());
-        let mut seen = Sample { free: 100 * MIB, ..Sample::default() };
-        for n in 1..=requests {
-            assert!(governor.plan().attention < Activity::Measures, "{pages} pages, {n} times");
-            seen.demand[Band::of(pages as u32).index()] += pages;
-            (seen.requests, seen.returned) = (n, n * pages);
-            governor.observe(n * MS, seen);
-            governor.observe(n * MS + MS / 2, seen);
-        }
-        assert!(governor.plan().attention == Activity::Measures, "{pages} pages, {requests} times");
-        governor.observe(requests * MS + 2_000 * MS, seen);
-        assert!(governor.plan().attention < Activity::Measures, "nothing was requested of late");
-    }
-}
-
-#[test]
 fn a_page_that_is_freed_again_and_again_goes_through_the_caches_once() {
     let mut model = Model::new();
     let round = [Act::Zero(8 * MIB), Act::Pass(60 * US), Act::FreeZero(8 * MIB)];
@@ -328,7 +309,6 @@ fn blocks_lie_ready_and_half_of_their_time_is_slept_through() {
             seen.demand[band.index()] += pages * (requests + u64::from(look == 50));
             seen.hits[band.index()] += if look > 2 { pages * requests } else { 0 };
             seen.returned += pages * requests;
-            seen.requests += requests;
             (seen.free, seen.look_ns) = (ready * pages, seen.look_ns + 60 * US);
             governor.observe(now, seen);
         }

@@ -13,10 +13,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use prezero_sys::memory::Errno;
-use prezero_sys::rseq::Rseq;
 use prezero_sys::thread;
 
-use crate::clear::choice::ClearedOn;
+use crate::clear::clearing::ClearedOn;
 use crate::mem::backing::{Advice, Backing};
 use crate::scrubd::scrub::Thread;
 use crate::units::{HUGE, MAX_ORDER, PAGE, PageId};
@@ -470,23 +469,9 @@ unsafe impl Backing for Fake {
 
 /// The thread of the test, as a place for scrubd to run on.
 #[derive(Default)]
-pub(super) struct FakeThread {
-    rseq: Option<Rseq>,
-}
-
-impl FakeThread {
-    /// With this thread's restartable sequences: pieces can be revoked.
-    pub(super) fn with_rseq() -> FakeThread {
-        assert!(prezero_sys::rseq::membarrier_register());
-        FakeThread { rseq: Rseq::of_current_thread() }
-    }
-}
+pub(super) struct FakeThread;
 
 impl Thread for FakeThread {
-    fn rseq(&self) -> Option<&Rseq> {
-        self.rseq.as_ref()
-    }
-
     fn go_to(&mut self, _cpu: usize) -> ClearedOn {
         ClearedOn::Preferred
     }

@@ -135,11 +135,8 @@ fn hammer_with(
                 if round % 2 == 1 {
                     thread::become_idle_class().unwrap();
                 }
-                let mut scrubd = Scrubber::new(
-                    FakeThread::with_rseq(),
-                    zone.pool.clock.now_ns(),
-                    Ablation::default(),
-                );
+                let mut scrubd =
+                    Scrubber::new(FakeThread, zone.pool.clock.now_ns(), Ablation::default());
                 while !stop.load(Relaxed) {
                     scrubd.step(zone, mood);
                 }

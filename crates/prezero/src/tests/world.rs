@@ -54,7 +54,7 @@ impl World {
         let zone = Zone::with_clock(fake, config, now).unwrap();
         zone.waker.is_the_tests();
         let now = zone.pool.clock.now_ns();
-        let scrubber = Scrubber::new(FakeThread::with_rseq(), now, config.without);
+        let scrubber = Scrubber::new(FakeThread, now, config.without);
         World { zone, scrubber }
     }
 
@@ -139,7 +139,7 @@ impl World {
     pub(super) fn assert_sound(&self) {
         // SAFETY: the test is the zone's only thread, and runs its scrubber itself.
         assert_eq!(unsafe { self.zone.check() }, Ok(()));
-        assert!(self.zone.pool.handover.is_free(), "a step leaves no claim behind");
+        assert!(self.zone.pool.scrubbing.held().is_none(), "a step leaves no run behind");
         let mut buddy = Tally::default();
         for order in Order::MIN.to_huge() {
             for block in self.zone.pool.buddy.blocks(order) {

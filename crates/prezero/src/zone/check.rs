@@ -1,6 +1,7 @@
 //! Looking at the whole zone: gauges for people, and the checker that tests arm.
 
 use crate::class::Class;
+use crate::clear::Cache;
 use crate::count::counters::{Counter, Counters};
 use crate::cpu::list::{Entry, Held};
 use crate::mem::backing::Backing;
@@ -60,11 +61,7 @@ impl<B: Backing> Zone<B> {
     }
 
     fn prices(&self) -> Gauges {
-        Gauges {
-            clear_ns_per_page: self.clear_ns_per_page(),
-            fault_ns_per_page: self.clearing.fault_ns(),
-            ..Gauges::default()
-        }
+        Gauges { clear_ns_per_page: self.clear_ns_per_page(), ..Gauges::default() }
     }
 
     fn never_scrubs(&self) -> bool {
@@ -77,8 +74,8 @@ impl<B: Backing> Zone<B> {
         let mut gauges = Gauges { zone_bytes: bytes(zone_pages), ..self.prices() };
         gauges.never_scrubs = self.never_scrubs();
         let mut free = self.count_buddy(&mut gauges) + self.count_listed(&mut gauges);
-        if let Some(claimed) = self.pool.handover.held() {
-            free = free + self.pool.states.tally(Span::new(claimed.first, claimed.pages));
+        if let Some(span) = self.pool.scrubbing.held() {
+            free = free + self.pool.states.tally(span);
         }
         gauges.target_zero_bytes = self.waker.target.load(Relaxed) * PAGE as u64;
         gauges.resident_zero_bytes = bytes(free.zero);
@@ -86,9 +83,8 @@ impl<B: Backing> Zone<B> {
         gauges.absent_bytes = bytes(free.absent);
         let all_free = bytes(free.zero) + bytes(free.dirty) + bytes(free.absent);
         gauges.allocated_bytes = gauges.zone_bytes.saturating_sub(all_free);
-        let engines = &self.choice().engines;
-        gauges.engine_cached = engines.cached.name();
-        gauges.engine_bypassing = engines.bypassing.name();
+        gauges.engine_cached = self.clearing.engine(Cache::Cached).name();
+        gauges.engine_bypassing = self.clearing.engine(Cache::Bypassing).name();
         gauges
     }
 
@@ -133,17 +129,12 @@ impl<B: Backing> Zone<B> {
     }
 
     /// What clearing on the critical path took for each page where it was timed. Else what
-    /// scrubd's own clears took, whose memory is as cold; at least what the calibration
-    /// says, which is for memory that is hot.
+    /// scrubd's own clears took, whose memory is as cold.
     pub(crate) fn clear_ns_per_page(&self) -> f64 {
         let timed =
             per_page(self.counted(Counter::TimedClearNs), self.counted(Counter::TimedClearBytes));
         let own = |c| self.waker.counters.get(c);
-        let hot = match self.choice().engines.cached_rate {
-            0 => 0.0,
-            rate => PAGE as f64 * 1e9 / rate as f64,
-        };
-        let known = hot.max(per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes)));
+        let known = per_page(own(Counter::ScrubCpuNs), own(Counter::ScrubbedBytes));
         match timed {
             0.0 => known,
             // It is wall time: a clear that was preempted must not count for many.
@@ -197,8 +188,8 @@ impl<B: Backing> Zone<B> {
                 }
             }
         }
-        if let Some(claimed) = self.pool.handover.held() {
-            visit(claimed.first, claimed.pages)?;
+        if let Some(span) = self.pool.scrubbing.held() {
+            visit(span.first, span.pages)?;
         }
         Ok(())
     }

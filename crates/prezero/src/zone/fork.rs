@@ -26,7 +26,7 @@ impl<B: Backing> Zone<B> {
     /// parent, where the fork failed too, and [`after_fork_in_child`](Zone::after_fork_in_child) once in the child.
     #[allow(unsafe_code)]
     pub unsafe fn before_fork(&self) {
-        self.pool.fork_begins();
+        self.pool.scrubbing.fork_begins();
         self.pool.wipe_idle_on_fork();
         self.waker.hurry(SchedClass::Normal);
     }
@@ -38,7 +38,7 @@ impl<B: Backing> Zone<B> {
     /// fork that is under way on another thread.
     #[allow(unsafe_code)]
     pub unsafe fn after_fork_in_parent(&self) {
-        self.pool.fork_is_over();
+        self.pool.scrubbing.fork_is_over();
         self.waker.hurry(SchedClass::Idle);
     }
 
@@ -56,11 +56,10 @@ impl<B: Backing> Zone<B> {
     /// nothing yet. In the parent the call frees a block that scrubd is clearing.
     #[allow(unsafe_code)]
     pub unsafe fn after_fork_in_child(&self) {
-        self.pool.is_a_child();
         self.begins_its_stats();
         self.waker.after_fork_in_child();
-        if let Some(claimed) = self.pool.handover.inherit() {
-            self.pool.put_as_it_was(claimed.run());
+        if let Some(run) = self.pool.scrubbing.inherit() {
+            self.pool.put_as_it_was(run);
         }
     }
 

@@ -50,7 +50,7 @@ impl<B: Backing> Zone<B> {
         }
         // The child of a fork under way may see this page as it was before its owner
         // cleared it, and this list as it is after: then it must not be called zero.
-        if self.pool.fork_is_under_way() {
+        if self.pool.scrubbing.fork_is_under_way() {
             return self.free(block);
         }
         let (run, cpu) = (self.take_back(block), self.cpu());

@@ -83,7 +83,7 @@ impl<B: Backing> Zone<B> {
         each: impl FnOnce(&mut dyn FnMut(Span)),
     ) {
         let bytes = u64::from(dirty) * PAGE as u64;
-        let engine = self.choice().inline(bytes as usize);
+        let engine = self.clearing.inline(bytes as usize);
         let timed = dirty >= TIMED_PAGES || rest == Rest::Rested;
         let began = if timed { self.pool.clock.now_ns() } else { 0 };
         each(&mut |run: Span| self.pool.memory.clear(engine, run));
@@ -101,8 +101,8 @@ impl<B: Backing> Zone<B> {
     /// not believe to be zero stay recorded as dirty.
     #[cold]
     pub(crate) fn clear_freed(&self, cpu: &CpuCache, span: Span, tally: Tally) -> Tally {
-        let mark = self.pool.fork_mark();
-        let engine = self.choice().inline(tally.dirty as usize * PAGE);
+        let mark = self.pool.scrubbing.mark();
+        let engine = self.clearing.inline(tally.dirty as usize * PAGE);
         self.pool.states.each_run(span, PageState::Dirty, |run| {
             self.pool.memory.clear(engine, run);
         });

@@ -1,7 +1,5 @@
 //! What scrubd reads of a zone and does to it: it isolates free memory, clears it, and gives memory back.
 
-use prezero_sys::rseq::Rseq;
-
 use crate::class::{BANDS, Class};
 use crate::clear::ClearEngine;
 use crate::clock::{REST_NS, Tick, Ticks};
@@ -16,7 +14,6 @@ use crate::units::{Order, PAGE, PageId, Span};
 use crate::zone::Zone;
 
 pub(crate) use crate::pool::chunk::Chunk;
-pub(crate) use crate::pool::handover::Work;
 pub(crate) use crate::pool::isolate::Isolated;
 
 /// The free list that an isolated block comes from, and goes back to.
@@ -47,13 +44,12 @@ impl<B: Backing> Zone<B> {
         let (mut demand, mut hits) = ([0; BANDS], [0; BANDS]);
         let mut listed = 0;
         let (mut plain, mut missed, mut freed, mut returned) = (0, 0, 0, 0);
-        let (mut requests, mut absent, mut hit, mut wasted) = (0, 0, 0, 0);
+        let (mut absent, mut hit, mut wasted) = (0, 0, 0);
         for cpu in self.cpus.iter().filter(|cpu| cpu.was_used()) {
             cpu.demand.add_to(&mut demand, &mut hits);
             returned += cpu.demand.returned();
             listed += cpu.blocks().map(|(class, _)| u64::from(class.pages())).sum::<u64>();
             let count = |c| cpu.counters.get(c);
-            requests += count(Counter::ZeroRequests) + count(Counter::OnlyZeroRequests);
             plain += count(Counter::PlainBytes);
             missed += count(Counter::MissBytes);
             freed += count(Counter::FreeBytes);
@@ -66,7 +62,6 @@ impl<B: Backing> Zone<B> {
         Sample {
             demand,
             hits,
-            requests,
             live: pages((plain + missed + hit + absent).saturating_sub(freed)),
             free: u64::from(self.pool.resident.pages()) + listed,
             freed: pages(freed),
@@ -103,10 +98,9 @@ impl<B: Backing> Zone<B> {
         }
     }
 
-    /// Whether a block may be isolated: no allocation still puts back the last one, and no fork is under way, whose child
-    /// would believe what is recorded as zero now.
+    /// Whether a block may be isolated: no fork is under way, whose child would believe what is recorded as zero now.
     pub(crate) fn may_isolate(&self) -> bool {
-        self.pool.handover.is_free() && !self.pool.fork_is_under_way()
+        !self.pool.scrubbing.fork_is_under_way()
     }
 
     /// Whether no check of zeroes has failed.
@@ -191,8 +185,8 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Isolates a chunk. `None`: an allocation was faster.
-    pub(crate) fn isolate(&self, chunk: &Chunk, work: Work) -> Option<Isolated<'_>> {
-        self.pool.isolate(chunk, work)
+    pub(crate) fn isolate(&self, chunk: &Chunk) -> Option<Isolated> {
+        self.pool.isolate(chunk)
     }
 
     /// Isolates the block that lies longest on a CPU's hot-cold list, if it has rested for longer than `rest`.
@@ -201,25 +195,24 @@ impl<B: Backing> Zone<B> {
         (cpu, class): (usize, Class),
         now: Tick,
         rest: Ticks,
-        work: Work,
-    ) -> Option<Isolated<'_>> {
+    ) -> Option<Isolated> {
         let rested = |e: Entry| e.age(now) > rest;
-        let entry = self.cpus[cpu].take_coldest(class, rested)?;
-        Some(self.pool.isolate_taken(entry.run(class), work))
+        let coldest = || Some(self.cpus[cpu].take_coldest(class, rested)?.run(class));
+        self.pool.isolate_by(coldest)
     }
 
-    /// Clears an isolated block until an allocation wants it.
-    pub(crate) fn clear(
-        &self,
-        isolated: &Isolated<'_>,
-        engine: &dyn ClearEngine,
-        rseq: Option<&Rseq>,
-    ) {
-        self.pool.clear_isolated(isolated, engine, rseq);
+    /// Whether a request wants the isolated block.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.pool.is_wanted()
     }
 
-    /// Puts an isolated block back: pages that were cleared, `None` where an allocation has the block.
-    pub(crate) fn publish(&self, isolated: Isolated<'_>, to: FreeList) -> Option<u32> {
+    /// Clears an isolated block until a request wants it.
+    pub(crate) fn clear(&self, isolated: &mut Isolated, engine: &dyn ClearEngine) {
+        self.pool.clear_isolated(isolated, engine);
+    }
+
+    /// Puts an isolated block back: pages that were cleared.
+    pub(crate) fn publish(&self, isolated: Isolated, to: FreeList) -> u32 {
         self.pool.publish(isolated, |run| match to {
             FreeList::Buddy => self.pool.put_as_it_was(run),
             FreeList::Quick(cpu) => {
@@ -243,12 +236,12 @@ impl<B: Backing> Zone<B> {
     }
 
     /// Drops the small pages of an isolated block, whose next fault takes one huge page. False if it is as it was.
-    pub(crate) fn make_huge(&self, isolated: &Isolated<'_>) -> bool {
+    pub(crate) fn make_huge(&self, isolated: &Isolated) -> bool {
         self.pool.make_huge_isolated(isolated)
     }
 
     /// Faults in an isolated block: pages.
-    pub(crate) fn populate(&self, isolated: &Isolated<'_>) -> u32 {
+    pub(crate) fn populate(&self, isolated: &Isolated) -> u32 {
         self.pool.populate_isolated(isolated)
     }
 

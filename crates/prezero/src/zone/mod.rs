@@ -21,10 +21,10 @@ use std::mem::MaybeUninit;
 
 use prezero_sys::birth;
 use prezero_sys::memory::Errno;
+use prezero_sys::process::private_cache;
 use prezero_sys::thread;
 
 use crate::block::{Block, Content, Dirty, Run, ZoneId};
-use crate::clear::choice::Choice;
 use crate::clear::clearing::Clearing;
 use crate::config::Config;
 use crate::config::ablation::Mechanism;
@@ -131,7 +131,7 @@ impl<B: Backing> Zone<B> {
             Zone {
                 id: ZoneId::next(),
                 cpus: cpus,
-                clearing: Clearing::new(config.engine.name()),
+                clearing: Clearing::new(config.engine.name(), private_cache()),
                 trust: Trust::new(),
                 waker: Waker::new(),
                 config: *config,
@@ -261,12 +261,6 @@ impl<B: Backing> Zone<B> {
     #[inline]
     pub unsafe fn adopt(&self, first: PageId, pages: u32) -> Block<Dirty> {
         self.hand_out(Run::taken(Span::new(first, pages)))
-    }
-
-    /// The engines in use, and what each is for.
-    #[inline]
-    pub(crate) fn choice(&self) -> &Choice {
-        self.clearing.choice()
     }
 
     /// Whether a mechanism is in use.

@@ -248,7 +248,7 @@ impl<B: Backing> Zone<B> {
         let (run, age) = match (source, want) {
             (ListedHot, Want::Zero(first_use)) => {
                 let hot = |e: Entry| fits(e) && e.age(now) <= Ticks::rounded_up(HOT_NS);
-                let class = class.filter(|_| hot_wins(self.choice(), pages, first_use))?;
+                let class = class.filter(|_| hot_wins(&self.clearing, pages, first_use))?;
                 listed(class, cpu.take_hottest(class, hot)?)
             }
             (Listed, _) => {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use prezero::Size;
-use prezero_cli::bare::Memory;
+use prezero::clear::{Cache, preferred};
 use stage::{ALONE, Churn, Load, Metric, Scene, Side, Stage, Time, Variant};
 
 use crate::figure::{Across, Against, Case, Figure, Kind, Report, Sheet};
@@ -47,8 +47,6 @@ const WARM_ROUNDS: usize = 1;
 const TICK_SLICES: u32 = 2;
 /// Memory that is faulted in and given back before anything is measured.
 const WARM_BYTES: usize = 2 << 30;
-/// What the engines are chosen on: more than private caches hold.
-const CALIBRATED_ON: usize = 64 << 20;
 
 /// The command line of `prezero bench disturb`.
 #[derive(clap::Args)]
@@ -282,8 +280,8 @@ fn variants(scene: Scene, field: &Field) -> Result<Vec<Variant>> {
     );
     variants.extend([named(OFF, &[("PREZERO_SCRUB_START", "never")]), named(ON, &[])]);
     if matches!(scene, Scene::Beside | Scene::Dozing) {
-        let chosen = Memory::new(CALIBRATED_ON).calibrated();
-        for (kind, engine) in [("cached", chosen.cached), ("bypassing", chosen.bypassing)] {
+        for (kind, cache) in [("cached", Cache::Cached), ("bypassing", Cache::Bypassing)] {
+            let engine = preferred(cache);
             let name = format!("{kind} {}", engine.name());
             variants.push(named(&name, &[("PREZERO_ENGINE", engine.name())]));
         }

@@ -14,9 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use prezero::clear::{Cache, ClearEngine, by_name};
+use prezero::clear::{Cache, ClearEngine, by_name, preferred};
 use prezero::{Anonymous, Backing, Topology};
-use prezero_cli::bare::Memory;
 use prezero_host::samples::median;
 use prezero_sys::thread::{CpuMask, set_affinity};
 
@@ -26,9 +25,6 @@ use crate::worker::{LINE, LINES, allowed_cpus};
 /// The least time for which caches and clocks cool between a clear and a touch.
 /// Fixed: a part of the shortest pause.
 const COOL: Duration = Duration::from_micros(500);
-/// What engines are chosen on, bytes.
-/// Fixed: larger than most caches.
-const CALIBRATED_ON: usize = 64 << 20;
 /// Rounds that do not count, and those that do.
 /// Fixed: as many as `bench/touch.c` counts.
 const WARM_UP: usize = 8;
@@ -63,23 +59,15 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// Those that make sense here: a block that is cleared at home is not demoted, and away needs a second CPU.
+    /// Those that make sense here: away needs a second CPU.
     pub fn here() -> Result<Vec<Tried>> {
         let cpus = allowed_cpus()?.len();
-        let chosen = Memory::new(CALIBRATED_ON).calibrated();
-        let mut engines: Vec<&'static dyn ClearEngine> = vec![];
-        for engine in [Some(chosen.cached), Some(chosen.bypassing), chosen.demoting] {
-            let new = engine.filter(|new| engines.iter().all(|known| known.name() != new.name()));
-            engines.extend(new);
-        }
+        let mut engines = vec![preferred(Cache::Cached), preferred(Cache::Bypassing)];
+        engines.dedup_by_key(|engine| engine.name());
         let places = [Place::Home, Place::Away].into_iter();
         let all =
             places.flat_map(|place| engines.iter().map(move |&engine| Tried { engine, place }));
-        let sensible = |tried: &Tried| match tried.place {
-            Place::Home => tried.engine.cache() != Cache::Demoted,
-            Place::Away => cpus > 1,
-        };
-        Ok(all.filter(sensible).collect())
+        Ok(all.filter(|tried| tried.place == Place::Home || cpus > 1).collect())
     }
 
     pub fn name(&self) -> String {
@@ -214,8 +202,6 @@ mod tests {
     fn what_is_tried_makes_sense_here_and_past_the_cache_crowds_nobody() {
         let all = Tried::here().unwrap();
         assert!(all.iter().any(|tried| tried.name().ends_with(" home")));
-        let demoted = |tried: &&Tried| tried.engine.cache() == Cache::Demoted;
-        assert!(all.iter().filter(demoted).all(|tried| tried.place == Place::Away));
         for tried in &all {
             let crowds = tried.engine.cache() != Cache::Bypassing;
             assert_eq!(tried.crowds(usize::MAX), crowds, "{}", tried.name());

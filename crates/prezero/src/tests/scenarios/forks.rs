@@ -1,13 +1,18 @@
-//! Forks, and blocks that are taken out of scrubd's hands.
+//! Forks, and the block in scrubd's hands.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::super::fake::{Fault, pass};
 use super::super::world::{RESTED_NS, World, holds, is_zero};
 use super::{ANY, SMALL, bytes};
 use crate::block::Run;
+use crate::clear::{Cache, ClearEngine};
 use crate::count::counters::Counter;
 use crate::mem::states::PageState;
 use crate::policy::Throttle;
-use crate::pool::handover::{Answer, Claimed, Work};
+use crate::pool::isolate::Isolated;
+use crate::pool::scrubbing::Scrubbing;
 use crate::units::{HUGE_PAGES, PageId, Span};
 use crate::zone::resize::Grown;
 
@@ -18,12 +23,12 @@ fn a_block_cleared_while_a_fork_begins_is_not_called_zero() {
     world.fill(block.first(), SMALL, 1);
     let first = block.first();
     world.zone.free(block);
-    let mark = world.zone.pool.fork_mark();
+    let mark = world.zone.pool.scrubbing.mark();
 
     world.before_fork();
     assert_eq!(world.zone.pool.publish_zero(Span::new(first, SMALL), mark), 0, "under way");
     assert_eq!(
-        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
+        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.scrubbing.mark()),
         0,
         "begun in it"
     );
@@ -40,18 +45,18 @@ fn two_forks_at_once_are_both_seen() {
     world.before_fork();
     world.before_fork();
     assert_eq!(
-        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
+        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.scrubbing.mark()),
         0
     );
     world.after_fork_in_parent();
     assert_eq!(
-        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
+        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.scrubbing.mark()),
         0
     );
     world.after_fork_in_parent();
     world.fill(first, SMALL, 0);
     assert_eq!(
-        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.fork_mark()),
+        world.zone.pool.publish_zero(Span::new(first, SMALL), world.zone.pool.scrubbing.mark()),
         SMALL
     );
 }
@@ -181,27 +186,53 @@ fn where_hiding_cannot_be_undone_nothing_is_lost_or_taken_for_hidden() {
     world.zone.free(block);
 }
 
-/// Takes a dirty block out of the buddy as scrubd does, half cleared.
-fn claim_half(world: &World) -> (PageId, u64) {
+/// An engine whose clears a request interrupts: it asks for the block during the clear of this number.
+struct Interrupted<'a> {
+    scrubbing: &'a Scrubbing,
+    clears: AtomicU32,
+}
+
+// SAFETY: writes zeroes to exactly the range.
+#[allow(unsafe_code)]
+unsafe impl ClearEngine for Interrupted<'_> {
+    fn name(&self) -> &'static str {
+        "interrupted"
+    }
+    fn cache(&self) -> Cache {
+        Cache::Cached
+    }
+    unsafe fn clear(&self, dst: NonNull<u8>, len: usize) {
+        // SAFETY: the caller owns the range.
+        unsafe { dst.write_bytes(0, len) };
+        if self.clears.fetch_sub(1, Relaxed) == 1 {
+            assert!(!self.scrubbing.gives_way(self.scrubbing.moment()), "its thread is this one");
+        }
+    }
+}
+
+/// Isolates a dirty huge block as scrubd does, and clears it until a request interrupts the second piece.
+fn isolated_half_cleared(world: &World) -> Isolated {
     world.soil(world.zero(HUGE_PAGES));
     world.zone.reclaim();
     let first = world.zone.plain(HUGE_PAGES, ANY).unwrap().first();
     world.fill(first, HUGE_PAGES, 0x11);
-    world.zone.pool.states.set(Span::new(first, HUGE_PAGES), PageState::Dirty);
-    let session = world.zone.pool.handover.begin(
-        Span::new(first, HUGE_PAGES),
-        Work::Scrub,
-        world.zone.pool.fork_mark(),
-    );
-    world.fill(first, 256, 0);
-    session.progress().store(256, std::sync::atomic::Ordering::Release);
-    (first, session.busy())
+    let (span, pool) = (Span::new(first, HUGE_PAGES), &world.zone.pool);
+    pool.states.set(span, PageState::Dirty);
+    let mut isolated = pool.isolate_by(|| Some(Run::taken(span))).unwrap();
+    let scrubbing = &pool.scrubbing;
+    pool.clear_isolated(&mut isolated, &Interrupted { scrubbing, clears: AtomicU32::new(2) });
+    isolated
+}
+
+fn publish(world: &World, isolated: Isolated) -> u32 {
+    let pool = &world.zone.pool;
+    pool.publish(isolated, |run| pool.put_as_it_was(run))
 }
 
 #[test]
-fn the_child_of_a_fork_gets_the_claimed_block_and_believes_none_of_it() {
+fn the_child_of_a_fork_gets_the_isolated_block_and_believes_none_of_it() {
     let world = World::new(1);
-    claim_half(&world);
+    let _lost_with_the_thread = isolated_half_cleared(&world);
     world.before_fork();
 
     world.after_fork_in_child();
@@ -234,17 +265,14 @@ fn the_waits_of_its_parent_bring_the_child_of_a_fork_no_scrubd() {
 #[test]
 fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
     let world = World::new(1);
-    let (first, _) = claim_half(&world);
-    let Answer::Seized(seized) = world.zone.pool.handover.seize(|| true) else {
-        panic!("no answer");
-    };
-    let Claimed { pages, done, .. } = seized.block;
-    assert_eq!((pages, done), (HUGE_PAGES, 256));
-    world.zone.pool.put_as_it_was(Run::taken(Span::new(first, pages)));
-    // The fork comes before the release.
-    world.before_fork();
+    let isolated = isolated_half_cleared(&world);
 
-    world.after_fork_in_child();
+    world.zone.pool.publish(isolated, |run| {
+        world.zone.pool.put_as_it_was(run);
+        // The fork comes before scrubd says so.
+        world.before_fork();
+        world.after_fork_in_child();
+    });
 
     world.assert_sound();
     let block = world.zero(HUGE_PAGES);
@@ -253,24 +281,26 @@ fn the_child_of_a_fork_does_not_put_back_what_was_being_put_back() {
 }
 
 #[test]
-fn a_seized_block_is_zero_as_far_as_scrubd_came() {
+fn a_block_that_a_request_asked_for_is_zero_as_far_as_scrubd_came() {
     let world = World::new(1);
-    claim_half(&world);
+    let cleared = publish(&world, isolated_half_cleared(&world));
 
     let block = world.zero(HUGE_PAGES);
 
+    assert_eq!(cleared, 64, "two pieces");
     assert!(is_zero(&world.zone, &block));
-    assert_eq!(world.count(Counter::MissBytes), bytes(256));
+    assert_eq!(world.count(Counter::MissBytes), bytes(HUGE_PAGES - cleared));
     world.zone.free(block);
     world.assert_sound();
 }
 
 #[test]
-fn a_seized_block_whose_clearing_met_a_fork_is_cleared_again() {
+fn a_block_whose_clearing_met_a_fork_is_cleared_again() {
     let world = World::new(1);
-    claim_half(&world);
+    let isolated = isolated_half_cleared(&world);
     world.before_fork();
     world.after_fork_in_parent();
+    assert_eq!(publish(&world, isolated), 0);
 
     let block = world.zero(HUGE_PAGES);
 

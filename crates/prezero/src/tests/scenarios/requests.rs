@@ -94,10 +94,7 @@ fn a_small_block_is_refiled_from_hot_cold_to_the_zero_list() {
 fn requests_for_what_is_zero_already_are_seen() {
     let world = World::new(1);
     assert!(world.zone.only_zero(SMALL, ANY).is_none(), "nothing is zero yet");
-    let shown = world.zone.seen();
-    assert_eq!((shown.requests, shown.demand.iter().sum::<u64>()), (1, u64::from(SMALL)));
-    drop(world.zero(SMALL));
-    assert_eq!(world.zone.seen().requests, 2, "with those that wait for a clear");
+    assert_eq!(world.zone.seen().demand.iter().sum::<u64>(), u64::from(SMALL));
 }
 
 #[test]
