@@ -37,7 +37,6 @@ macro_rules! mechanisms {
 
 mechanisms! {
     Gather "gather" "Moves a CPU's cold listed blocks to the buddy before the buddy is searched.",
-    Compact "compact" "Moves free huge blocks together for a large request.",
     Headroom "headroom" "Gives blocks that grow a place with room behind it.",
     PreferredCpu "preferred-cpu" "Moves scrubd to the CPU on which a block was freed.",
     CostModel "cost-model" "Scrubs only size classes whose hits repay the CPU time spent; without: all.",
@@ -46,7 +45,6 @@ mechanisms! {
     Backoff "backoff" "Backs off while scrubd is kept from its CPU or all CPUs are busy.",
     Thin "thin" "Returns large blocks of which little was touched to the kernel.",
     Untouched "untouched" "Remembers blocks whose owners leave pages untouched, and counts those as touched.",
-    Learn "learn" "Keeps idle memory longer each time that it is faulted in again soon.",
     WipeOnFork "wipe-on-fork" "Keeps free memory from children of a fork and from core dumps.",
     LazyFree "lazy-free" "Offers idle memory to the kernel at once below a memory limit.",
     Reclaim "reclaim" "Gives idle memory back before more is faulted in.",

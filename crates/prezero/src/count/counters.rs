@@ -87,7 +87,6 @@ counters! {
         WasteBytes "waste_bytes" Bytes "zero bytes given to plain requests";
         Refused "refused" Count "requests that the zone could not serve and that went elsewhere";
         FreesZeroed "frees_zeroed" Count "blocks given back with proof that they are zero";
-        AssembledBytes "assembled_bytes" Bytes "free bytes that lay apart and were compacted for a large request";
         MovedBytes "moved_bytes" Bytes "bytes of growing blocks that changed their address without a copy";
         PlainAbsentBytes "plain_absent_bytes" Bytes "of the bytes handed out as they are, those that the kernel faults in when touched";
         FreedClearedBytes "freed_cleared_bytes" Bytes "bytes cleared because they were freed (zero-on-free)";

@@ -78,17 +78,6 @@ pub unsafe trait Backing: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// The same of absent pages, of which no [other](Backing::is_watched) need hear: scrubd's too.
-    ///
-    /// # Safety
-    /// No code uses the range before it is [mapped again](Backing::extend).
-    ///
-    /// # Errors
-    /// As for [`unmap`](Backing::unmap).
-    unsafe fn unmap_absent(&self, _offset: usize, _len: usize) -> Result<(), Errno> {
-        Err(Errno::NOSYS)
-    }
-
     /// Moves pages from `from..from+len` to `to`, as many from the first on as can be moved
     /// together: how many bytes. The range that they leave must be [replaced](Backing::replace)
     /// before a request gets it. Pages keep their size.
@@ -100,19 +89,6 @@ pub unsafe trait Backing: Send + Sync {
     /// Any: `from` is as it was, and `to` is as it was or absent.
     unsafe fn move_pages(&self, _from: usize, _to: usize, _len: usize) -> Result<usize, Errno> {
         Err(Errno::NOSYS)
-    }
-
-    /// As [`move_pages`](Backing::move_pages), of pages that only the zone's own calls mapped. The
-    /// range that they leave is absent, and part of the zone as it is.
-    ///
-    /// # Safety
-    /// As for [`move_pages`](Backing::move_pages).
-    ///
-    /// # Errors
-    /// As for [`move_pages`](Backing::move_pages).
-    unsafe fn move_free(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
-        // SAFETY: the caller's promise.
-        unsafe { self.move_pages(from, to, len) }
     }
 
     /// Whether others watch which pages lie where, and would not hear of pages that are released or moved. To be
@@ -266,11 +242,6 @@ unsafe impl Backing for Anonymous {
         unsafe { self.reservation.unmap(offset, len) }
     }
 
-    unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: the caller owns the range and is done with it.
-        unsafe { self.reservation.unmap_absent(offset, len) }
-    }
-
     unsafe fn move_pages(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
         // SAFETY: the caller's promise.
         unsafe { self.reservation.move_pages(from, to, len) }
@@ -393,22 +364,6 @@ impl<B: Backing> Memory<B> {
         let Span { first, pages } = span;
         // SAFETY: the caller owns the run, is done with it and never puts it back.
         unsafe { self.backing.unmap(first.index() * PAGE, pages as usize * PAGE) }
-    }
-
-    /// The same of a run of absent pages. What is [mapped](Backing::extend) there later is absent too.
-    pub(crate) fn unmap_absent(&self, span: Span) -> Result<(), Errno> {
-        let Span { first, pages } = span;
-        // SAFETY: the caller owns the run, in which nothing is, and does not put it back.
-        unsafe { self.backing.unmap_absent(first.index() * PAGE, pages as usize * PAGE) }
-    }
-
-    /// Moves a run of free pages to an absent one, both the caller's and apart, as many from the first
-    /// on as the kernel moves together: how many. Pages that they leave are absent.
-    pub(crate) fn move_free(&self, from: PageId, to: PageId, pages: u32) -> Result<u32, Errno> {
-        let [source, goal] = [from, to].map(|first| first.index() * PAGE);
-        // SAFETY: the caller owns both runs, and nothing is lost where nothing is.
-        let moved = unsafe { self.backing.move_free(source, goal, pages as usize * PAGE) }?;
-        Ok((moved / PAGE) as u32)
     }
 
     /// Brings what a run of pages holds to the beginning of another, both the caller's and apart.

@@ -14,47 +14,31 @@ use crate::mem::states::Tally;
 use crate::pool::Pool;
 use crate::units::{HUGE_ORDER, HUGE_PAGES, MAX_ORDER, Order, PageId, Span};
 
-/// Free pages that can be moved (see `compact.rs`): zero ones, and dirty ones.
-#[derive(Clone, Copy)]
-pub(crate) struct Movable {
-    pub(crate) zero: u32,
-    pub(crate) dirty: u32,
-}
-
-/// What a page in each state costs a request, in quarters of a clear of one. `None`: such a
+/// What a page in each state costs a request, in clears of one. `None`: such a
 /// page must not be in the block.
 #[derive(Clone, Copy)]
 struct Cost {
     zero: Option<u64>,
     dirty: Option<u64>,
     absent: Option<u64>,
-    /// Pages that can be had from elsewhere, each for [`MOVE`] where one is absent.
-    movable: Movable,
 }
 
 /// What a page fault costs, in clears of a page.
 /// Moved by: `prezero run --stats -`.
 pub(crate) const FAULT: u64 = 8;
 
-/// What a moved page costs, in the unit of [`CLEAR`].
-/// Moved by: `bench real --only sparse,ndimage,pandas`.
-const MOVE: u64 = 1;
-/// What a clear costs: in quarters, because a move costs less.
-/// Moved by: `bench real --only sparse,ndimage,pandas`.
-const CLEAR: u64 = 4;
-
 /// `ZERO`: zero pages are ready, dirty ones are cleared inline.
-const FOR_ZERO: Cost = Cost::each(Some(0), Some(CLEAR), Some(FAULT * CLEAR));
+const FOR_ZERO: Cost = Cost::each(Some(0), Some(1), Some(FAULT));
 /// `ZERO`, while anything resident will do.
-const CLEARABLE: Cost = Cost::each(Some(0), Some(CLEAR), None);
+const CLEARABLE: Cost = Cost::each(Some(0), Some(1), None);
 /// `ONLY_ZERO`, and the first look of `ZERO`.
 const ALL_ZERO: Cost = Cost::each(Some(0), None, None);
 /// Plain, while anything resident will do: a zero page would waste its clearing.
-const PLAIN_RESIDENT: Cost = Cost::each(Some(CLEAR), Some(0), None);
+const PLAIN_RESIDENT: Cost = Cost::each(Some(1), Some(0), None);
 /// Plain, whatever there is.
-const PLAIN_ANY: Cost = Cost::each(Some(CLEAR), Some(0), Some(FAULT * CLEAR));
+const PLAIN_ANY: Cost = Cost::each(Some(1), Some(0), Some(FAULT));
 /// To move pages to: resident pages there are lost.
-const BENEATH: Cost = Cost::each(Some(2 * CLEAR), Some(CLEAR), Some(0));
+const BENEATH: Cost = Cost::each(Some(2), Some(1), Some(0));
 
 /// Candidates that one search looks at. It bounds the search beside the clear that it may spare.
 /// Moved by: `bench grid --idle off`.
@@ -77,7 +61,7 @@ const ASKED: u32 = 4;
 
 impl Cost {
     const fn each(zero: Option<u64>, dirty: Option<u64>, absent: Option<u64>) -> Cost {
-        Cost { zero, dirty, absent, movable: Movable { zero: 0, dirty: 0 } }
+        Cost { zero, dirty, absent }
     }
 
     fn of(self, tally: Tally) -> Option<u64> {
@@ -87,16 +71,8 @@ impl Cost {
             (_, None) => None,
         };
         let remapped = part(tally.remapped, None)?;
-        // Pages of the block itself cannot be had from elsewhere. Zero ones come first;
-        // a plain request is offered none.
-        let moved_zero = tally.absent.min(self.movable.zero.saturating_sub(tally.zero));
-        let absent = tally.absent - moved_zero;
-        let moved_dirty = absent.min(self.movable.dirty.saturating_sub(tally.dirty));
-        let moves = u64::from(moved_zero + moved_dirty) * MOVE;
-        let cost = part(tally.zero + moved_zero, self.zero)?
-            + part(tally.dirty + moved_dirty, self.dirty)?
-            + part(absent - moved_dirty, self.absent)?;
-        Some(cost + moves + remapped)
+        let resident = part(tally.zero, self.zero)? + part(tally.dirty, self.dirty)?;
+        Some(resident + part(tally.absent, self.absent)? + remapped)
     }
 }
 
@@ -149,26 +125,6 @@ impl<B: Backing> Pool<B> {
     /// The block that is cheapest to make zero.
     pub(crate) fn search_for_zero(&self, pages: u32, align: Order) -> Option<Run> {
         self.search(pages, align, FOR_ZERO)
-    }
-
-    /// The block that is cheapest to make zero where the `movable` pages can be brought to it.
-    pub(crate) fn search_to_fill_zero(
-        &self,
-        pages: u32,
-        align: Order,
-        movable: Movable,
-    ) -> Option<Run> {
-        self.search(pages, align, Cost { movable, ..FOR_ZERO })
-    }
-
-    /// Any block, resident rather than absent, and dirty rather than zero, likewise.
-    pub(crate) fn search_to_fill_plain(
-        &self,
-        pages: u32,
-        align: Order,
-        movable: Movable,
-    ) -> Option<Run> {
-        self.search(pages, align, Cost { movable, ..PLAIN_ANY })
     }
 
     /// Where the run begins that `search_for_zero` would take now.

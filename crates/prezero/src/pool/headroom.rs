@@ -51,11 +51,6 @@ impl CameBack {
         CameBack(AtomicU32::new(0))
     }
 
-    /// Whether pages may change their addresses.
-    pub(crate) fn may_move(&self) -> bool {
-        self.0.load(Relaxed) != NEVER
-    }
-
     /// From now on nothing moves.
     pub(crate) fn never(&self) {
         self.0.store(NEVER, Relaxed);

@@ -9,8 +9,6 @@ pub(crate) mod chunk;
 #[cfg(not(loom))]
 pub(crate) mod classify;
 #[cfg(not(loom))]
-pub(crate) mod compact;
-#[cfg(not(loom))]
 pub(crate) mod find;
 #[cfg(not(loom))]
 pub(crate) mod headroom;

@@ -15,7 +15,6 @@ use crate::mem::bits::Bits;
 use crate::mem::states::StateMap;
 use crate::pool::buddy::Buddy;
 use crate::pool::classify::ThinRow;
-use crate::pool::compact::Compaction;
 use crate::pool::headroom::CameBack;
 use crate::pool::no_move::NoMove;
 use crate::pool::purge::no_dump::NoDump;
@@ -24,7 +23,7 @@ use crate::pool::purge::unmap::Unmapped;
 use crate::pool::purge::wipe_on_fork::WipeOnFork;
 use crate::pool::resident::Resident;
 use crate::pool::scrubbing::Scrubbing;
-use crate::sync::{AtomicU32, AtomicU64, Meta};
+use crate::sync::{AtomicU32, Meta};
 use crate::units::{HUGE, HUGE_PAGES};
 
 /// When memory was freed last, by huge block, and where.
@@ -57,8 +56,6 @@ pub(crate) struct Purge {
 
 /// How memory comes from the kernel.
 pub(crate) struct Fresh {
-    /// Pages handed out absent, since the zone began.
-    pub(crate) faulted: AtomicU64,
     /// The huge blocks in small pages (see [`Backing::small`]), and whether fresh memory may come in huge ones.
     pub(crate) in_small: Bits,
     pub(crate) huge: bool,
@@ -109,8 +106,7 @@ impl Fresh {
     fn new(huge: u32, small: u32, config: &Config) -> Result<Fresh, Errno> {
         let in_small = Bits::new(huge)?;
         in_small.set(0..small);
-        let faulted = AtomicU64::new(0);
-        Ok(Fresh { faulted, in_small, huge: config.huge, thin_row: ThinRow::new() })
+        Ok(Fresh { in_small, huge: config.huge, thin_row: ThinRow::new() })
     }
 }
 
@@ -130,7 +126,6 @@ pub(crate) struct Pool<B> {
     /// Whether any page was ever marked remapped.
     pub(crate) remapped: AtomicU32,
     pub(crate) came_back: CameBack,
-    pub(crate) compaction: Compaction,
     pub(crate) without: Ablation,
 }
 
@@ -148,7 +143,7 @@ impl<B: Backing> Pool<B> {
     ) -> Result<&'a mut Pool<B>, Errno> {
         let memory = Memory::new(backing);
         let (pages, huge) = (memory.pages, memory.pages / HUGE_PAGES);
-        let (states, compaction) = (StateMap::new(pages)?, Compaction::new(huge)?);
+        let states = StateMap::new(pages)?;
         let mapped = ((memory.backing().mapped() / HUGE) as u32).min(huge);
         let freed = Freed::new(huge)?;
         let fresh = Fresh::new(huge, (memory.backing().small() / HUGE) as u32, config)?;
@@ -168,7 +163,6 @@ impl<B: Backing> Pool<B> {
                 fresh: fresh,
                 remapped: AtomicU32::new(0),
                 came_back: CameBack::new(),
-                compaction: compaction,
                 without: config.without,
             } and built { buddy, purge }
         );

@@ -13,7 +13,7 @@ use crate::clock::{Now, REST_NS, Tick, Ticks};
 use crate::config::ablation::Ablation;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
-use crate::policy::decay::{Decay, More};
+use crate::policy::decay::Decay;
 use crate::policy::governor::{Activity, Governor, Plan, Spending};
 use crate::policy::{Step, Throttle};
 use crate::units::{Order, PAGE, PageId};
@@ -69,7 +69,7 @@ impl<T: Thread> Scrubber<T> {
             focus: None,
             paced_until: 0,
             working: None,
-            decay: Decay::new(without),
+            decay: Decay::default(),
             apart_ns: 0,
         }
     }
@@ -102,11 +102,6 @@ impl<T: Thread> Scrubber<T> {
         self.apart_ns
     }
 
-    /// How long idle memory may wait to be looked over, ns.
-    pub(crate) fn watch_ns(&self) -> u64 {
-        self.decay.watch_ns()
-    }
-
     fn may_spend(&self) -> bool {
         self.plan.spending == Spending::Allowed
     }
@@ -122,7 +117,7 @@ impl<T: Thread> Scrubber<T> {
             return Step::Nothing;
         }
         if mood == Throttle::Pressed {
-            let gave = self.purging(|_| zone.purge_all());
+            let gave = self.purging(|| zone.purge_all());
             return if gave { Step::Worked } else { Step::Nothing };
         }
         self.plan_anew(zone, now);
@@ -192,20 +187,18 @@ impl<T: Thread> Scrubber<T> {
     /// Some of the memory that has idled for its time goes back to the kernel. True if there may be
     /// more.
     fn purge(&mut self, zone: &Zone<impl Backing>, now: Now) -> bool {
-        let due = self.decay.due(now.ns, zone.tuning.decay_ns(), zone.faulted());
-        due.is_some_and(|idle| {
-            self.purging(|decay| {
-                let (pages, more) = zone.purge_idle(idle, now.tick);
-                decay.gave(now.ns, idle, u64::from(pages), more);
-                more == More::Maybe
-            })
-        })
+        let Some(idle) = self.decay.due(now.ns, zone.tuning.decay_ns()) else { return false };
+        let more = self.purging(|| zone.purge_idle(idle, now.tick));
+        if !more {
+            self.decay.is_done(now.ns);
+        }
+        more
     }
 
     /// Counts the CPU time of what gives memory back.
-    fn purging(&mut self, give: impl FnOnce(&mut Decay) -> bool) -> bool {
+    fn purging(&mut self, give: impl FnOnce() -> bool) -> bool {
         let began = self.thread.cpu_ns();
-        let outcome = give(&mut self.decay);
+        let outcome = give();
         self.apart_ns += self.thread.cpu_ns().saturating_sub(began);
         outcome
     }

@@ -17,6 +17,7 @@ use crate::config::ablation::Mechanism;
 use crate::count::counters::Counter;
 use crate::mem::backing::Backing;
 use crate::policy::backoff::Backoff;
+use crate::policy::decay::LOOK_WITHIN_NS;
 use crate::policy::governor::Activity;
 use crate::policy::pacer::{Look, Pacer};
 use crate::policy::{IDLE_NS, PARK_NS, POLL_LAZY_NS, POLL_MAX_NS, WATCH_NS, WokenBy};
@@ -221,7 +222,7 @@ impl<B: Backing + 'static> Scrubd<B> {
         self.zone.waker.word.store(PARKED, SeqCst);
         // A free that saw the old word left its block before we look here; one that sees
         // the new word changes it, and then there is no sleep.
-        let watch = self.zone.holds_idle_memory().then_some(WATCH_NS.min(self.scrubber.watch_ns()));
+        let watch = self.zone.holds_idle_memory().then_some(LOOK_WITHIN_NS.min(WATCH_NS));
         self.wait(PARKED, watch);
     }
 

@@ -388,15 +388,6 @@ unsafe impl Backing for Fake {
         Ok(bytes)
     }
 
-    unsafe fn move_free(&self, from: usize, to: usize, len: usize) -> Result<usize, Errno> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let moved = self.move_pages(from, to, len)?;
-            self.fill(from, moved, 0);
-            Ok(moved)
-        }
-    }
-
     unsafe fn unmap(&self, offset: usize, len: usize) -> Result<(), Errno> {
         self.unmaps.make()?;
         // SAFETY: the caller's promise. What others write there.
@@ -406,13 +397,6 @@ unsafe impl Backing for Fake {
         self.set_hidden(offset, len, Advice::NoDump, 0);
         self.own[offset / HUGE..(offset + len) / HUGE].iter().for_each(|own| own.store(0, Relaxed));
         Ok(())
-    }
-
-    unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        let mut pages = self.pages[offset / PAGE..(offset + len) / PAGE].iter();
-        assert!(pages.all(|page| page.load(Relaxed) == ABSENT), "something is lost");
-        // SAFETY: the caller's promise.
-        unsafe { self.unmap(offset, len) }
     }
 
     fn is_watched(&self) -> bool {

@@ -1,6 +1,5 @@
 //! The zone's promises, one test each, on a thread and a clock of the test's own.
 
-mod compact;
 mod dumps;
 mod forks;
 mod gather;

@@ -210,31 +210,11 @@ fn threads_on_all_cpus_share_a_zone_that_is_given_back_under_their_feet() {
 }
 
 #[test]
-fn threads_whose_large_blocks_are_brought_together_find_what_they_wrote() {
-    let (one, other) = two_cpus();
-    // A clock of whole milliseconds: however busy the machine is, few moves count as slow.
-    let zone = zone_of(6 * HUGE_BLOCKS, || thread::monotonic_ns() >> 20 << 20, |_| {});
-    for workers in [one, affinity()] {
-        hammer_with(&zone, &workers, &other, Throttle::Normal, (&LARGE, REQUESTS / 5));
-    }
-    let moves = zone.pool.memory.move_free(PageId(0), PageId(512), 512).is_ok();
-    assert_eq!(zone.snapshot().get(Counter::AssembledBytes) > 0, moves);
-}
-
-#[test]
-fn threads_reach_for_address_space_that_another_thread_unmaps() {
+fn threads_reach_for_address_space_while_another_thread_reclaims() {
     let backing = Anonymous::growing(4 * HUGE_BLOCKS * HUGE, 2 * HUGE).unwrap();
-    let zone = Zone::with_clock(backing, &config(4 * HUGE_BLOCKS, |_| {}), fast).unwrap();
+    let zone = &Zone::with_clock(backing, &config(4 * HUGE_BLOCKS, |_| {}), fast).unwrap();
     zone.waker.is_the_tests();
-    let (stop, mapped) = (AtomicBool::new(false), || zone.snapshot().gauges.zone_bytes);
-    let first = mapped();
-    let (mut shrunk, zone) = (0, &zone);
-    let mut trim = || {
-        zone.reclaim();
-        let before = mapped();
-        zone.pool.trim();
-        shrunk += u32::from(mapped() < before);
-    };
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let all: Vec<_> = (1..=WORKERS)
             .map(|tag| scope.spawn(move || work(zone, &LARGE, REQUESTS, tag, u32::from(tag))))
@@ -245,13 +225,12 @@ fn threads_reach_for_address_space_that_another_thread_unmaps() {
             ended.into_iter().for_each(|end| end.unwrap());
         });
         while !stop.load(Relaxed) {
-            trim();
+            zone.reclaim();
         }
     });
-    // On a busy machine the threads may have run while this one did not.
-    trim();
-    assert!(shrunk > 0 && mapped() <= 2 * first, "{shrunk} times, {} bytes left", mapped());
     // SAFETY: all threads have ended.
     assert_eq!(unsafe { zone.check() }, Ok(()));
-    assert_eq!(zone.snapshot().gauges.allocated_bytes, 0, "every page came back");
+    let gauges = zone.snapshot().gauges;
+    assert!(gauges.zone_bytes > 2 * HUGE as u64);
+    assert_eq!(gauges.allocated_bytes, 0, "every page came back");
 }

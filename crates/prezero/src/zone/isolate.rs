@@ -113,11 +113,6 @@ impl<B: Backing> Zone<B> {
         self.waker.target.store(pages, Relaxed);
     }
 
-    /// Pages handed out absent, since the zone began.
-    pub(crate) fn faulted(&self) -> u64 {
-        self.pool.fresh.faulted.load(Relaxed)
-    }
-
     /// The CPU that freed last into the pool, and how long ago; `None`: none ever did.
     pub(crate) fn freed_last(&self, now: Tick) -> (usize, Option<Ticks>) {
         let cpu = self.pool.freed.on.load(Relaxed) as usize;

@@ -5,7 +5,7 @@
 use crate::clock::{Tick, Ticks};
 use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
-use crate::policy::decay::{Idle, More};
+use crate::policy::decay::Idle;
 use crate::pool::purge::age::RESIDENT;
 use crate::units::HUGE_PAGES;
 use crate::zone::Zone;
@@ -32,23 +32,17 @@ impl<B: Backing> Zone<B> {
         self.pool.purge(u32::MAX, &RESIDENT, |_| true)
     }
 
-    /// Gives back idle memory that is old enough: how many pages, and whether there may be more.
-    pub(crate) fn purge_idle(&self, idle: Idle, now: Tick) -> (u32, More) {
+    /// Gives back idle memory that is old enough: whether there may be more.
+    pub(crate) fn purge_idle(&self, idle: Idle, now: Tick) -> bool {
         if idle.lists {
             self.drain_unused();
         }
-        let before = self.pool.resident.pages();
         let older_than = |ns| {
             let stays = Ticks::rounded_down(ns);
             move |freed| now.since(freed) >= stays
         };
         // Dirty memory goes earlier: it costs no clear to make again.
-        let more = self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
-            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns));
-        let pages = before.saturating_sub(self.pool.resident.pages());
-        if self.pool.resident.pages() == 0 || idle.lists && !more {
-            self.pool.trim();
-        }
-        (pages, if more { More::Maybe } else { More::No })
+        self.pool.purge(MOST, &[PageState::Dirty], older_than(idle.dirty_ns))
+            || self.pool.purge(MOST, &RESIDENT, older_than(idle.any_ns))
     }
 }

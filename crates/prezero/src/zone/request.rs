@@ -44,8 +44,6 @@ enum Source {
     /// The pool, after all CPUs' lists were emptied into it: a resident block. At most once in [`HOT_NS`] for sizes
     /// that lists keep.
     Drained,
-    /// The pool: resident pages that are moved together.
-    Compacted,
     /// The pool: any block, absent or not.
     Any,
     /// The same, after all CPUs' lists were emptied into it, whatever the time.
@@ -57,9 +55,9 @@ use Source::*;
 /// `ZERO`, in the order of what a block costs: its clear, and its lines where another cache holds them. A zero block on
 /// this CPU's lists was taken before ([`Zone::zero_to`]).
 const ZERO_SOURCES: &[Source] =
-    &[ListedHot, Zero, ZeroElsewhere, Listed, Resident, Drained, Compacted, Any, DrainedAny];
+    &[ListedHot, Zero, ZeroElsewhere, Listed, Resident, Drained, Any, DrainedAny];
 /// Plain: dirty and hot first; zero pages last of those that are resident, since they were made for others.
-const PLAIN_SOURCES: &[Source] = &[Resident, Listed, Drained, Compacted, Any, DrainedAny];
+const PLAIN_SOURCES: &[Source] = &[Resident, Listed, Drained, Any, DrainedAny];
 
 /// A request on its way through the table.
 #[derive(Clone, Copy)]
@@ -273,8 +271,6 @@ impl<B: Backing> Zone<B> {
                 }
                 pooled(self.resident(pages, align, want)?)
             }
-            (Compacted, Want::Zero(_)) => pooled(pool.compact_zero(pages, align)?),
-            (Compacted, Want::Plain) => pooled(pool.compact_plain(pages, align)?),
             (Any, want) => pooled(self.any(pages, align, want)?),
             (DrainedAny, want) => {
                 if !self.drain_all() {

@@ -91,7 +91,6 @@ impl Workload {
 fn suited(mechanism: Mechanism) -> &'static [&'static str] {
     match mechanism {
         Mechanism::Gather => &["handler", "steady-1M", "phases"],
-        Mechanism::Compact => &["mosaic", "real:sparse"],
         Mechanism::Headroom => &["growing"],
         Mechanism::PreferredCpu => &["fill-1M", "passing"],
         Mechanism::CostModel => &["steady-96K", "steady-384K", "handler", "phases", "bursts"],
@@ -100,7 +99,6 @@ fn suited(mechanism: Mechanism) -> &'static [&'static str] {
         Mechanism::Backoff => &["crowd-1M", "neighbour-busy-3M", "batch-1M", "handler-2"],
         Mechanism::Thin => &["sparse-48M"],
         Mechanism::Untouched => &["sparse-plain-1M", "handler"],
-        Mechanism::Learn => &["bursts", "real:ndimage"],
         Mechanism::WipeOnFork => &["fork"],
         Mechanism::LazyFree => &["limit"],
         Mechanism::Reclaim => &["limit", "growing", "handler"],

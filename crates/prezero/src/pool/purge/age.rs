@@ -26,7 +26,6 @@ impl<B: Backing> Pool<B> {
     #[cold]
     pub(crate) fn reclaim_before_fault(&self, span: Span, absent: u32) {
         self.fault_in_suitably(span, absent);
-        self.fresh.faulted.fetch_add(u64::from(absent), Relaxed);
         let excess = self.resident.pages().saturating_sub(self.most_idle()).min(absent);
         if excess > 0 && self.has(Mechanism::Reclaim) {
             self.purge(excess, &RESIDENT, |_| true);

@@ -71,25 +71,6 @@ fn watched_blocks_are_copied_when_they_grow() {
 }
 
 #[test]
-fn watched_pages_that_lie_apart_are_not_brought_together() {
-    let world = idle(NoMoveMode::Auto, 8);
-    let blocks: Vec<_> = (0..8).map(|_| world.plain(HUGE_PAGES)).collect();
-    let (mut kept, mut freed) = (Vec::new(), Vec::new());
-    for (n, block) in blocks.into_iter().enumerate() {
-        if n % 2 == 0 { freed.push(block) } else { kept.push(block) }
-    }
-    freed.into_iter().for_each(|block| world.soil(block));
-    world.drain();
-    world.fake().watch(true);
-
-    let block = world.plain(4 * HUGE_PAGES);
-
-    assert_eq!(world.count(Counter::AssembledBytes), 0);
-    kept.into_iter().chain([block]).for_each(|block| world.zone.free(block));
-    world.assert_sound();
-}
-
-#[test]
 fn who_knows_better_is_heeded() {
     for (stay, asks, watched, stays) in [
         (NoMoveMode::Auto, false, false, false),
