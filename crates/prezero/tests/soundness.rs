@@ -32,10 +32,10 @@ macro_rules! refused {
 
 refused! {
     a_block_of_another_zone_is_not_freed: zone, block => zone.free(block);
-    nor_as_zero: zone, block => zone.free_zeroed(block);
-    nor_in_part: zone, block => zone.shorten_to(block.into_dirty(), PAGES - 1);
+    it_is_not_freed_as_zero: zone, block => zone.free_zeroed(block);
+    it_is_not_shortened: zone, block => zone.shorten_to(block.into_dirty(), PAGES - 1);
     it_does_not_grow: zone, block => zone.try_grow(&mut block.into_dirty(), 2 * PAGES);
-    nor_elsewhere: zone, block => zone.grow_elsewhere(block.into_dirty(), 2 * PAGES, Order::MIN);
+    it_does_not_grow_elsewhere: zone, block => zone.grow_elsewhere(block.into_dirty(), 2 * PAGES, Order::MIN);
     it_has_no_address: zone, block => zone.address(&block);
 }
 
@@ -108,6 +108,26 @@ fn a_heap_hands_out_no_block_that_begins_inside_a_granule() {
     for block in blocks {
         heap.hand_out(block);
     }
+}
+
+/// The word of a block has no room for more pages: it would say another length.
+#[test]
+#[should_panic(expected = "shorter than 64 GiB")]
+fn a_heap_hands_out_no_block_whose_length_it_cannot_remember() {
+    let machine = Machine { memory: 1 << 38, engine: prezero::engine_named, reports_free: false };
+    let heap = Heap::new(&Config { limit: 1 << 38, ..Config::new(&machine) }).unwrap();
+    let block = heap.zone().plain(1 << 24, Order::new(4).unwrap()).unwrap();
+    heap.hand_out(block);
+}
+
+/// What a parent counted stays counted, whichever of its threads says that it is a child.
+#[test]
+fn a_process_that_is_no_child_keeps_its_counts() {
+    let zone = zone();
+    zone.free_zeroed(zone.zero(PAGES, Order::MIN).unwrap());
+    let counted = zone.snapshot().get(prezero::Counter::ZeroRequests);
+    zone.begins_its_stats();
+    assert_eq!(zone.snapshot().get(prezero::Counter::ZeroRequests), counted);
 }
 
 /// A block of which no byte is the program's would come back as zero in whole.

@@ -24,7 +24,7 @@ pub(super) fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>) -> Made<C
         }
     };
     if bytes < config.threshold {
-        return Made::NotYet(config.threshold);
+        return Made::NotYet(config.threshold, slot);
     }
     let Some(heap) = Heap::fitting(slot, &mut config).map(|heap| &*heap) else {
         return Made::Nothing;

@@ -173,10 +173,13 @@ impl Reservation {
     ///
     /// Where there is no memory left the kernel kills a process that touches some: this is
     /// for memory that would be touched soon in any case.
-    pub fn populate(&self, offset: usize, len: usize) {
+    ///
+    /// # Safety
+    /// The range is mapped: it was not [given up](Self::unmap), nor is it yet to be [mapped](Self::extend).
+    pub unsafe fn populate(&self, offset: usize, len: usize) {
         let first: *mut u8 = self.at(offset, len).cast();
         for page in (0..len).step_by(GRAIN) {
-            // SAFETY: inside this mapping (checked by `at`).
+            // SAFETY: inside this reservation (checked by `at`), and the caller says that it is mapped.
             unsafe { write_nothing(first.add(page)) };
         }
     }
@@ -259,25 +262,13 @@ impl Reservation {
     /// # Errors
     /// `NOMEM` when the process has too many mappings to split one; nothing is unmapped then.
     pub unsafe fn unmap(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        // SAFETY: inside this mapping (checked by `at`); the caller vouches for the rest.
-        unsafe {
-            hooks::tell(self.at(offset, len), len);
-            self.unmap_absent(offset, len)
-        }
-    }
-
-    /// The same of pages of which no hook need hear, since nothing was registered that lies there.
-    ///
-    /// # Safety
-    /// As for [`unmap`](Self::unmap), on any thread.
-    ///
-    /// # Errors
-    /// As for [`unmap`](Self::unmap).
-    pub unsafe fn unmap_absent(&self, offset: usize, len: usize) -> Result<(), Errno> {
         // First, so that a drop of the reservation does not unmap what others have there.
         self.whole.store(0, Ordering::Relaxed);
         // SAFETY: inside this mapping (checked by `at`); the caller vouches for the rest.
-        unsafe { munmap(self.at(offset, len), len) }
+        unsafe {
+            hooks::tell(self.at(offset, len), len);
+            munmap(self.at(offset, len), len)
+        }
     }
 
     /// A child of a fork finds zeroes in the range, and no page of it is copied for that. It

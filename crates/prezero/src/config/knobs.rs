@@ -148,7 +148,7 @@ pub static KNOBS: [Knob; 15] = [
             match bytes {
                 0..HUGE => Err("less than one huge block; give 2M or more"),
                 HUGE..=MAX_LIMIT => Ok(()),
-                _ => Err("more than a zone can span; give 8T or less"),
+                _ => Err("more than a zone can span; give 4T or less"),
             }
         },
         show: |c, f| Size(c.limit).fmt(f),

@@ -290,7 +290,7 @@ mod tests {
     fn errors_name_the_variable_the_value_and_the_mend() {
         for (variable, value, mend) in [
             ("PREZERO_LIMIT", "1M", "give 2M or more"),
-            ("PREZERO_LIMIT", "16T", "give 8T or less"),
+            ("PREZERO_LIMIT", "4097G", "give 4T or less"),
             ("PREZERO_LIMIT", "lots", "64K, 1.5G, 512MiB"),
             ("PREZERO_THRESHOLD", "32K", "give 64K or more"),
             ("PREZERO_THRESHOLD", "65537", "a multiple of 4K"),

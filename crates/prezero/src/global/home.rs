@@ -61,7 +61,7 @@ fn start(bytes: usize, preloaded: Preloaded) -> Option<&'static Heap> {
 fn make(bytes: usize, slot: &'static mut MaybeUninit<Heap>, preloaded: Preloaded) -> Made<()> {
     let Some(mut config) = knobs(preloaded) else { return Made::Nothing };
     if bytes < config.threshold {
-        return Made::NotYet(config.threshold);
+        return Made::NotYet(config.threshold, slot);
     }
     let Some(heap) = Heap::fitting(slot, &mut config).map(|heap| &*heap) else {
         return Made::Nothing;

@@ -35,8 +35,8 @@ const OFF: u8 = 3;
 pub enum Made<T> {
     /// The heap, in the slot that was given; its threshold in bytes, and what is kept beside it.
     Heap(&'static Heap, usize, T),
-    /// The request is below the threshold that the user set: bytes.
-    NotYet(usize),
+    /// The request is below the threshold that the user set: bytes. The slot goes back.
+    NotYet(usize, &'static mut MaybeUninit<Heap>),
     /// There is to be none.
     Nothing,
 }
@@ -134,10 +134,11 @@ impl<T: Sync> LazyHeap<T> {
         }
     }
 
-    /// The heap for a request of `bytes`, made now by `make` if it is not there. `make` gets the request and the slot.
+    /// The heap for a request of `bytes`, made now by `make` if it is not there. `make` gets the request and the slot. It
+    /// makes the heap there, gives the slot back, or ends all attempts: no two calls have the slot.
     ///
     /// # Panics
-    /// If what `make` made lies elsewhere.
+    /// If what `make` made, or gives back, lies elsewhere.
     #[cold]
     pub fn get_or_make(
         &'static self,
@@ -160,7 +161,10 @@ impl<T: Sync> LazyHeap<T> {
                 self.hot.bytes.store(heap.bytes(), Ordering::Release);
                 (READY, threshold)
             }
-            Made::NotYet(threshold) => (UNTOUCHED, threshold),
+            Made::NotYet(threshold, slot) => {
+                assert!(std::ptr::addr_eq(slot, self.heap.get()), "another slot came back");
+                (UNTOUCHED, threshold)
+            }
             Made::Nothing => (OFF, usize::MAX),
         };
         self.hot.threshold.store(threshold, Ordering::Relaxed);
@@ -236,10 +240,21 @@ mod tests {
     #[test]
     fn a_small_request_leaves_the_heap_to_a_larger_one() {
         let lazy = lazy();
-        assert!(lazy.get_or_make(10, |_, _| Made::NotYet(THRESHOLD)).is_none());
+        assert!(lazy.get_or_make(10, |_, slot| Made::NotYet(THRESHOLD, slot)).is_none());
         assert_eq!((lazy.threshold(), lazy.is_off()), (THRESHOLD, false));
         assert!(lazy.ready().is_none() && lazy.owner(std::ptr::null()).is_none());
         assert!(lazy.get_or_make(THRESHOLD, |_, slot| made(slot)).is_some());
+    }
+
+    /// A slot that a caller keeps would be handed out a second time.
+    #[test]
+    #[should_panic(expected = "another slot came back")]
+    fn the_slot_of_an_attempt_comes_back_before_the_next() {
+        let mut kept = None;
+        lazy().get_or_make(10, |_, slot| {
+            kept = Some(slot);
+            Made::NotYet(THRESHOLD, Box::leak(Box::new(MaybeUninit::uninit())))
+        });
     }
 
     #[test]

@@ -210,7 +210,8 @@ impl Heap {
     /// Gives a block to the program.
     ///
     /// # Panics
-    /// Where the block does not begin at a granule of 64 KiB: a heap tells no two blocks of one granule apart.
+    /// Where the block does not begin at a granule of 64 KiB, since a heap tells no two blocks of one granule apart, or has
+    /// 64 GiB or more.
     pub fn hand_out<C: Content>(&self, block: Block<C>) -> NonNull<u8> {
         let bytes = block.bytes();
         self.hand_out_to(block, bytes)
@@ -226,6 +227,7 @@ impl Heap {
         let known = bytes.div_ceil(PAGE).max(1);
         let added = (block.pages() as usize).saturating_sub(known).min(ADDED as usize) as u32;
         assert!(block.first().is_aligned(GRANULE), "a block of a heap begins at a granule");
+        assert!(block.pages() <= MOST_PAGES, "a block of a heap is shorter than 64 GiB");
         // Before the store, behind which the zone would look again whether the block is its own.
         let address = self.zone.address(&block);
         // Relaxed: a thread that frees the block got its address through the

@@ -45,7 +45,10 @@ pub unsafe trait Backing: Send + Sync {
     }
 
     /// Makes a range resident without changing what it holds.
-    fn populate(&self, offset: usize, len: usize) -> Result<(), Errno>;
+    ///
+    /// # Safety
+    /// The range is mapped.
+    unsafe fn populate(&self, offset: usize, len: usize) -> Result<(), Errno>;
 
     /// Gives a range back to the kernel; it reads as zero afterwards.
     ///
@@ -216,8 +219,9 @@ unsafe impl Backing for Anonymous {
         Ok(())
     }
 
-    fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
-        self.reservation.populate(offset, len);
+    unsafe fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.reservation.populate(offset, len) };
         Ok(())
     }
 
@@ -336,6 +340,12 @@ impl<B: Backing> Memory<B> {
         let Span { first, pages } = span;
         // SAFETY: the run lies in the mapped range, is page aligned and is the caller's.
         unsafe { engine.clear(self.address(first), pages as usize * PAGE) }
+    }
+
+    /// Makes a page resident that the caller owns.
+    pub(crate) fn populate(&self, page: PageId) -> Result<(), Errno> {
+        // SAFETY: pages that were free are mapped.
+        unsafe { self.backing.populate(page.index() * PAGE, PAGE) }
     }
 
     /// Gives back a run of pages that the caller owns.

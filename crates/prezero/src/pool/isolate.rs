@@ -15,7 +15,7 @@ use crate::mem::backing::Backing;
 use crate::mem::states::PageState;
 use crate::pool::Pool;
 use crate::pool::chunk::Chunk;
-use crate::units::{PAGE, Span};
+use crate::units::Span;
 
 /// Pages that are cleared between two looks whether a request wants the run. In smaller pieces engines lose speed.
 /// Moved by: `bench scrub`.
@@ -69,11 +69,10 @@ impl<B: Backing> Pool<B> {
     /// Faults in the absent pages of an isolated run, page by page, until a request wants it or the kernel refuses:
     /// how many.
     pub(crate) fn populate_isolated(&self, isolated: &Isolated) -> u32 {
-        let backing = self.memory.backing();
         let mut populated = 0;
         self.states.each_run(isolated.span, PageState::Absent, |run| {
             for page in run.each() {
-                if self.is_wanted() || backing.populate(page.index() * PAGE, PAGE).is_err() {
+                if self.is_wanted() || self.memory.populate(page).is_err() {
                     return;
                 }
                 self.states.set(Span::new(page, 1), PageState::Zero);

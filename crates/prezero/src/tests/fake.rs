@@ -331,7 +331,7 @@ unsafe impl Backing for Fake {
         Ok(())
     }
 
-    fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
+    unsafe fn populate(&self, offset: usize, len: usize) -> Result<(), Errno> {
         pass(self.populate_ns.load(Relaxed));
         let made = self.populates.make();
         self.mark(offset, if made.is_ok() { len } else { half(len) }, RESIDENT);

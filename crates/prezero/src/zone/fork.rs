@@ -56,7 +56,7 @@ impl<B: Backing> Zone<B> {
     /// nothing yet. In the parent the call frees a block that scrubd is clearing.
     #[allow(unsafe_code)]
     pub unsafe fn after_fork_in_child(&self) {
-        self.begins_its_stats();
+        self.begin_stats();
         self.waker.after_fork_in_child();
         if let Some(run) = self.pool.scrubbing.inherit() {
             self.pool.put_as_it_was(run);
@@ -65,7 +65,14 @@ impl<B: Backing> Zone<B> {
 
     /// This is a child that was made without [`before_fork`](Zone::before_fork), and it has requested and freed nothing
     /// yet. What is counted so far is its parent's, and is kept apart if a listener reports the counts.
+    /// Nothing in the process whose counts they are.
     pub fn begins_its_stats(&self) {
+        if self.counts_of.load(Relaxed) != birth::current() {
+            self.begin_stats();
+        }
+    }
+
+    fn begin_stats(&self) {
         if self.waker.listener.get().is_some() {
             self.before_fork.set(&self.counts());
         }

@@ -61,7 +61,8 @@ fn populate_makes_pages_resident_and_keeps_content() {
     let mut range = Reservation::new(16 * GRAIN, GRAIN).unwrap();
     small_pages(&range);
     bytes(&mut range)[5 * GRAIN] = 7;
-    range.populate(4 * GRAIN, 8 * GRAIN);
+    // SAFETY: all of it is mapped.
+    unsafe { range.populate(4 * GRAIN, 8 * GRAIN) };
     assert_eq!(resident(&range, 4 * GRAIN, 8 * GRAIN), 8);
     assert_eq!(resident(&range, 0, 4 * GRAIN), 0);
     assert_eq!(resident(&range, 12 * GRAIN, 4 * GRAIN), 0);
@@ -73,14 +74,16 @@ fn populate_makes_pages_resident_and_keeps_content() {
 #[should_panic(expected = "outside the reservation")]
 fn populate_past_the_end_panics() {
     let range = Reservation::new(2 * GRAIN, GRAIN).unwrap();
-    range.populate(GRAIN, 2 * GRAIN);
+    // SAFETY: all of it is mapped.
+    unsafe { range.populate(GRAIN, 2 * GRAIN) };
 }
 
 #[test]
 #[should_panic(expected = "not whole pages")]
 fn populate_of_part_of_a_page_panics() {
     let range = Reservation::new(2 * GRAIN, GRAIN).unwrap();
-    range.populate(64, GRAIN);
+    // SAFETY: all of it is mapped.
+    unsafe { range.populate(64, GRAIN) };
 }
 
 #[test]
